@@ -1,0 +1,172 @@
+//! `compare`: the same load under Yardmaster and under another controller, in turns.
+
+use std::process::ExitCode;
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use clap::Args;
+use serde_json::{Value, json};
+
+use crate::load::Load;
+use crate::replicas::Replica;
+use crate::report::{Report, round};
+use crate::stage::{BUILT_IN, CommonArgs, Stage};
+
+/// Flags of `compare`.
+#[derive(Clone, Debug, Args)]
+pub(crate) struct CompareArgs {
+    #[command(flatten)]
+    pub(crate) common: CommonArgs,
+    /// The other controller: a command that finds the API server through KUBECONFIG and takes Jobs without managedBy.
+    #[arg(long, value_name = "CMD")]
+    pub(crate) reference: String,
+    /// The load: large, small, churn, or a file.
+    #[arg(long, value_name = "NAME|FILE", default_value = "large")]
+    pub(crate) load: String,
+    /// Completions of each Job [default: as the load says].
+    #[arg(long, value_name = "N")]
+    pub(crate) pods: Option<u32>,
+    /// Parallelism of each Job [default: as the load says].
+    #[arg(long, value_name = "P")]
+    pub(crate) parallelism: Option<u32>,
+    /// Number of Jobs [default: as the load says].
+    #[arg(long, value_name = "J")]
+    pub(crate) jobs: Option<u32>,
+    /// How often each has its turn.
+    #[arg(long, value_name = "N", default_value_t = 2)]
+    pub(crate) rounds: u32,
+    /// Time that the other controller gets to start.
+    #[arg(long, value_name = "TIME", default_value = "10s", value_parser = humantime::parse_duration)]
+    pub(crate) start_time: Duration,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Side {
+    Yardmaster,
+    Reference,
+}
+
+impl CompareArgs {
+    fn load(&self) -> Result<Load> {
+        let mut load = match &*self.load {
+            "large" => Load::parse(include_str!("../loads/large.yaml"))?,
+            "small" => Load::parse(include_str!("../loads/small.yaml"))?,
+            "churn" => Load::parse(include_str!("../loads/churn.yaml"))?,
+            file => Load::read(file.as_ref())?,
+        };
+        let wave = load.waves.first_mut().context("waves: none")?;
+        wave.pods_per_job = self.pods.unwrap_or(wave.pods_per_job);
+        // Another number of pods would otherwise leave places empty, or make a queue.
+        let all = wave.parallelism == wave.pods_per_job || self.load == "large";
+        let default = if all { wave.pods_per_job } else { wave.parallelism };
+        wave.parallelism = self.parallelism.unwrap_or(default);
+        wave.jobs = self.jobs.unwrap_or(wave.jobs);
+        Ok(load)
+    }
+
+    pub(crate) async fn run(self) -> Result<ExitCode> {
+        let mut reports: Vec<(Side, Report)> = Vec::new();
+        for side in (0..self.rounds).flat_map(|_| [Side::Yardmaster, Side::Reference]) {
+            let report = self.turn(side).await?;
+            println!("{side:?}\n{}", report.summary());
+            reports.push((side, report));
+        }
+        let exact = reports.iter().all(|(_, report)| report.exact.holds());
+        let findings = findings(&reports);
+        println!("{:#}", findings["ratios"]);
+        let last = reports.into_iter().rfind(|(side, _)| *side == Side::Yardmaster);
+        let mut report = last.context("no rounds")?.1;
+        report.findings = findings;
+        report.load["reference"] = json!(self.reference);
+        if let Some(file) = &self.common.report {
+            report.write(file)?;
+        }
+        Ok(if exact { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    }
+
+    /// One load on a fresh API server, or in a fresh namespace of the given one.
+    async fn turn(&self, side: Side) -> Result<Report> {
+        let name = self.common.controller_name.clone().or_else(|| Some(BUILT_IN.to_owned()));
+        let common = CommonArgs { controller_name: name, ..self.common.clone() };
+        let mut stage = Stage::prepare(&common, self.load()?).await?;
+        match side {
+            Side::Yardmaster => stage.staff(common.replicas).await?,
+            Side::Reference => {
+                let log = stage.ground.directory.path().join("reference.log");
+                let reference = Replica::foreign(&self.reference, &stage.ground.kubeconfig, &log)?;
+                tokio::time::sleep(self.start_time).await;
+                stage.fleet.adopt(reference);
+            }
+        }
+        stage.begin();
+        stage.play().await?;
+        Ok(stage.finish("compare").await?.report)
+    }
+}
+
+/// The figures that are compared; less is better in all but `pods_per_s` and `jobs_per_s`.
+fn figures(report: &Report) -> Vec<(String, f64)> {
+    let peak: u64 = report.controller.iter().map(|replica| replica.peak_rss_bytes).sum();
+    let own = [
+        ("wall_s", report.wall_s),
+        ("pods_per_s", report.pods_per_s),
+        ("jobs_per_s", report.jobs_per_s),
+        ("cpu_ms_per_pod", report.cpu_ms_per_pod),
+        ("peak_rss_bytes", peak as f64),
+        ("writes_per_pod", report.writes_per_pod),
+    ];
+    let latencies = report.latency_ms.iter().filter(|(_, latency)| latency.count > 0);
+    let latencies = latencies.flat_map(|(name, latency)| {
+        [(format!("{name}_p50_ms"), latency.p50), (format!("{name}_p99_ms"), latency.p99)]
+    });
+    own.into_iter().map(|(name, value)| (name.to_owned(), value)).chain(latencies).collect()
+}
+
+fn findings(reports: &[(Side, Report)]) -> Value {
+    let of = |side: Side| {
+        reports.iter().filter(move |(whose, _)| *whose == side).map(|(_, report)| figures(report))
+    };
+    let mean = |side: Side, name: &str| {
+        let values: Vec<f64> =
+            of(side).flatten().filter(|(key, _)| key == name).map(|(_, value)| value).collect();
+        if values.is_empty() { 0.0 } else { values.iter().sum::<f64>() / values.len() as f64 }
+    };
+    let names = of(Side::Yardmaster).next().unwrap_or_default().into_iter().map(|(name, _)| name);
+    let ratios: serde_json::Map<String, Value> = names
+        .filter_map(|name| {
+            let reference = mean(Side::Reference, &name);
+            let ratio = round(mean(Side::Yardmaster, &name) / reference);
+            (reference > 0.0).then(|| (name, json!(ratio)))
+        })
+        .collect();
+    let rounds = |side| {
+        of(side).map(|figures| figures.into_iter().map(|(name, value)| (name, json!(value))).collect())
+    };
+    let rounds = |side| rounds(side).collect::<Vec<serde_json::Map<String, Value>>>();
+    json!({
+        // Yardmaster's mean by the reference's.
+        "ratios": ratios,
+        "yardmaster": rounds(Side::Yardmaster),
+        "reference": rounds(Side::Reference),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::report::tests::sample;
+
+    #[test]
+    fn ratios_are_of_means() {
+        let with = |wall_s: f64| Report { wall_s, ..sample() };
+        let reports = [
+            (Side::Yardmaster, with(1.0)),
+            (Side::Reference, with(8.0)),
+            (Side::Yardmaster, with(3.0)),
+            (Side::Reference, with(8.0)),
+        ];
+        let findings = findings(&reports);
+        assert_eq!(findings["ratios"]["wall_s"], json!(0.25));
+        assert_eq!(findings["reference"].as_array().map(Vec::len), Some(2));
+    }
+}

@@ -1,0 +1,187 @@
+//! Who acted for which shard when, from the API server's record of writes.
+
+use std::collections::{BTreeMap, HashMap};
+use std::path::Path;
+
+use anyhow::Result;
+use hdrhistogram::Histogram;
+use serde_json::{Value, json};
+
+use crate::audit::{self, Line};
+use crate::report::Percentiles;
+
+/// The shards of Jobs, pods and claim Leases, by name.
+#[derive(Debug, Default)]
+pub(super) struct Shards {
+    pub(super) jobs: HashMap<String, u32>,
+    pub(super) pods: HashMap<String, u32>,
+    pub(super) claims: HashMap<String, u32>,
+}
+
+/// A write for a shard.
+#[derive(Clone, Debug)]
+struct Act {
+    replica: String,
+    received: i64,
+    answered: i64,
+    /// Whether it was about the claim itself.
+    claim: bool,
+}
+
+/// What the record says about hand-overs.
+#[derive(Debug)]
+pub(super) struct Acts {
+    by_shard: BTreeMap<u32, Vec<Act>>,
+}
+
+impl Acts {
+    /// Reads the record.
+    pub(super) fn read(file: &Path, shards: &Shards) -> Result<Self> {
+        let mut by_shard: BTreeMap<u32, Vec<Act>> = BTreeMap::new();
+        audit::read(file, |line| {
+            if let Some((shard, act)) = act(&line, shards) {
+                by_shard.entry(shard).or_default().push(act);
+            }
+        })?;
+        by_shard.values_mut().for_each(|acts| acts.sort_by_key(|act| act.received));
+        Ok(Self { by_shard })
+    }
+
+    /// What is worth telling. `killed` are the replicas that had no chance to hand over.
+    pub(super) fn findings(&self, killed: &[String]) -> (u64, Value) {
+        let mut foreign = 0;
+        // Three digits are always allowed.
+        let new = || Histogram::<u64>::new(3);
+        let (Ok(mut claims), Ok(mut acts), Ok(mut after_kill)) = (new(), new(), new()) else {
+            return (0, Value::Null);
+        };
+        for shard in self.by_shard.values() {
+            foreign += foreign_acts(shard);
+            for (old, new, gap) in gaps(shard.iter().filter(|act| act.claim)) {
+                let drained = !killed.contains(old);
+                note(if drained { &mut claims } else { &mut after_kill }, gap, old != new);
+            }
+            for (old, _, gap) in gaps(shard.iter().filter(|act| !act.claim)) {
+                note(&mut acts, gap, !killed.contains(old));
+            }
+        }
+        let findings = json!({
+            "writes_by_others_than_the_owner": foreign,
+            "release_to_claim_ms": Percentiles::of(&claims),
+            "last_write_of_old_owner_to_first_of_new_ms": Percentiles::of(&acts),
+            "claim_to_claim_after_kill_ms": Percentiles::of(&after_kill),
+        });
+        (foreign, findings)
+    }
+}
+
+fn note(histogram: &mut Histogram<u64>, micros: i64, counts: bool) {
+    if counts {
+        // It grows as needed.
+        let _recorded = histogram.record(u64::try_from(micros).unwrap_or_default().max(1));
+    }
+}
+
+/// The write as an act for a shard; `None` for writes that were refused, and those of others.
+fn act(line: &Line, shards: &Shards) -> Option<(u32, Act)> {
+    let replica = line.agent.strip_prefix("yardmaster/")?.split_once('(')?.1.strip_suffix(')')?;
+    // An answer that was lost on purpose has no status, and may have been carried out.
+    if line.code != 0 && !(200..300).contains(&line.code) {
+        return None;
+    }
+    let (what, name) = (line.what(), line.name()?);
+    let resource = what.split([' ', '/']).next()?;
+    let (shard, claim) = match resource {
+        "leases" => (*shards.claims.get(name)?, true),
+        "pods" => (*shards.pods.get(name)?, false),
+        "jobs" => (*shards.jobs.get(name)?, false),
+        _ => return None,
+    };
+    Some((shard, Act { replica: replica.into(), received: line.received, answered: line.answered, claim }))
+}
+
+/// Where one replica's acts end and another's begin: both, and the microseconds in between.
+fn gaps<'a>(acts: impl Iterator<Item = &'a Act>) -> Vec<(&'a String, &'a String, i64)> {
+    let mut gaps = Vec::new();
+    let mut last: Option<&Act> = None;
+    for act in acts {
+        if let Some(last) = last.filter(|last| last.replica != act.replica) {
+            gaps.push((&last.replica, &act.replica, act.received - last.answered));
+        }
+        last = Some(act);
+    }
+    gaps
+}
+
+/// Acts for a shard after another replica's claim was answered.
+fn foreign_acts(acts: &[Act]) -> u64 {
+    let mut foreign = 0;
+    let mut owner: Option<(&String, i64)> = None;
+    for act in acts {
+        match owner {
+            Some((holder, since)) if !act.claim && act.replica != *holder && act.received > since => {
+                foreign += 1
+            }
+            // A release by the owner leaves it the owner until the next claim: nobody else may act before.
+            _ if act.claim && owner.is_none_or(|(holder, _)| *holder != act.replica) => {
+                owner = Some((&act.replica, act.answered));
+            }
+            _ => {}
+        }
+    }
+    foreign
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn acts(list: &[(&str, i64, bool)]) -> Vec<Act> {
+        let act = |&(replica, at, claim): &(&str, i64, bool)| Act {
+            replica: replica.into(),
+            received: at,
+            answered: at + 1,
+            claim,
+        };
+        list.iter().map(act).collect()
+    }
+
+    #[test]
+    fn a_clean_hand_over_and_one_where_the_old_owner_goes_on() {
+        let clean =
+            acts(&[("a", 0, true), ("a", 10, false), ("a", 20, true), ("b", 30, true), ("b", 40, false)]);
+        assert_eq!(foreign_acts(&clean), 0);
+        let writes = clean.iter().filter(|act| !act.claim);
+        assert_eq!(gaps(writes), [(&"a".to_owned(), &"b".to_owned(), 29)]);
+        let unclean = acts(&[("a", 0, true), ("b", 30, true), ("a", 35, false), ("b", 40, false)]);
+        assert_eq!(foreign_acts(&unclean), 1);
+    }
+
+    #[test]
+    fn acts_are_found_by_names() {
+        let of = |name: &str, shard| [(name.to_owned(), shard)].into();
+        let shards = Shards { jobs: of("j", 4), pods: of("p", 5), claims: of("yardmaster-shard-7", 7) };
+        let line = |path: &str, agent: &str, code| Line {
+            agent: agent.into(),
+            method: "PATCH".into(),
+            path: path.into(),
+            created: None,
+            code,
+            received: 0,
+            answered: 0,
+        };
+        let ours = "yardmaster/0.1.0 (replica-3)";
+        for (path, agent, code, shard) in [
+            ("/apis/coordination.k8s.io/v1/namespaces/n/leases/yardmaster-shard-7", ours, 200, Some(7)),
+            ("/apis/coordination.k8s.io/v1/namespaces/n/leases/replica-3", ours, 200, None),
+            ("/api/v1/namespaces/n/pods/p", ours, 200, Some(5)),
+            ("/apis/batch/v1/namespaces/n/jobs/j/status", ours, 0, Some(4)),
+            ("/apis/batch/v1/namespaces/n/jobs/j/status", ours, 409, None),
+            ("/api/v1/namespaces/n/pods/p/status", "load-tests-kubelet", 200, None),
+        ] {
+            let found = act(&line(path, agent, code), &shards);
+            assert_eq!(found.as_ref().map(|(shard, _)| *shard), shard, "{path}");
+            assert!(found.is_none_or(|(_, act)| act.replica == "replica-3"));
+        }
+    }
+}

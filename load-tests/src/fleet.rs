@@ -1,0 +1,93 @@
+//! The replicas of one load, those that run and those that have ended.
+
+use anyhow::Result;
+use futures::future::join_all;
+use nix::sys::signal::Signal;
+
+use crate::replicas::{Cost, Recipe, Replica};
+use crate::usage::Usage;
+
+/// Replicas that come and go.
+pub(crate) struct Fleet {
+    recipe: Recipe,
+    running: Vec<Replica>,
+    ended: Vec<Cost>,
+    started: usize,
+}
+
+impl Fleet {
+    /// No replicas yet.
+    pub(crate) fn new(recipe: Recipe) -> Self {
+        Self { recipe, running: Vec::new(), ended: Vec::new(), started: 0 }
+    }
+
+    /// Number of replicas that run.
+    pub(crate) fn len(&self) -> usize {
+        self.running.len()
+    }
+
+    /// Names of the replicas that run, in the order of their start.
+    pub(crate) fn identities(&self) -> Vec<String> {
+        self.running.iter().map(|replica| replica.identity.clone()).collect()
+    }
+
+    /// Takes a controller that was started elsewhere.
+    pub(crate) fn adopt(&mut self, mut replica: Replica) {
+        replica.begin();
+        self.running.push(replica);
+    }
+
+    /// Starts replicas until so many run. They take up their work by themselves.
+    pub(crate) fn grow(&mut self, to: usize) -> Result<()> {
+        while self.running.len() < to {
+            self.running.push(self.recipe.start(self.started)?);
+            self.started += 1;
+        }
+        Ok(())
+    }
+
+    /// Waits until all are ready.
+    pub(crate) async fn ready(&mut self) -> Result<()> {
+        futures::future::try_join_all(self.running.iter_mut().map(Replica::ready)).await.map(drop)
+    }
+
+    /// Lets the oldest replicas end in order until so many are left.
+    pub(crate) async fn shrink(&mut self, to: usize) {
+        let leaving = self.running.drain(..self.running.len().saturating_sub(to));
+        self.ended.extend(join_all(leaving.map(Replica::end)).await);
+    }
+
+    /// Kills the oldest replica without a word, and answers with its name.
+    pub(crate) async fn kill_oldest(&mut self) -> Option<String> {
+        if self.running.is_empty() {
+            return None;
+        }
+        let mut replica = self.running.remove(0);
+        replica.measure();
+        replica.count().await;
+        replica.signal(Signal::SIGKILL);
+        let identity = replica.identity.clone();
+        self.ended.push(replica.cost());
+        replica.wait().await;
+        Some(identity)
+    }
+
+    /// Reads what each replica uses now.
+    pub(crate) fn measure(&mut self) -> Vec<(String, Usage)> {
+        self.running.iter_mut().map(|replica| (replica.identity.clone(), replica.measure())).collect()
+    }
+
+    /// The replicas that have ended by themselves.
+    pub(crate) fn lost(&mut self) -> Vec<String> {
+        self.running
+            .iter_mut()
+            .filter_map(|replica| (!replica.runs()).then(|| replica.identity.clone()))
+            .collect()
+    }
+
+    /// Ends all, and answers with what each has cost, in the order of their start.
+    pub(crate) async fn end(mut self) -> Vec<Cost> {
+        self.shrink(0).await;
+        self.ended
+    }
+}

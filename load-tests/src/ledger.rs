@@ -1,0 +1,280 @@
+//! What the load tests see from outside: when Jobs and pods came and went, and how long things took.
+
+use std::collections::{HashMap, VecDeque};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
+
+use hdrhistogram::Histogram;
+
+use crate::pods::Observer;
+use crate::views::Job;
+
+/// Latencies in microseconds.
+#[derive(Debug)]
+pub(crate) struct Latencies {
+    /// From the creation of a Job to its first pod.
+    pub(crate) create_to_first_pod: Histogram<u64>,
+    /// From the end of a pod to the next pod of the Job.
+    pub(crate) finish_to_replacement: Histogram<u64>,
+    /// From the end of a pod to a status of the Job that counts it.
+    pub(crate) finish_to_status: Histogram<u64>,
+    /// From the creation of a Job to its end.
+    pub(crate) job_total: Histogram<u64>,
+    /// The same for each wave, in the order of the load.
+    pub(crate) wave_total: Vec<Histogram<u64>>,
+}
+
+impl Latencies {
+    fn new(waves: usize) -> Self {
+        #[expect(
+            clippy::expect_used,
+            reason = "three significant digits are within the limits of the histogram"
+        )]
+        let histogram = || Histogram::new(3).expect("three digits");
+        Self {
+            create_to_first_pod: histogram(),
+            finish_to_replacement: histogram(),
+            finish_to_status: histogram(),
+            job_total: histogram(),
+            wave_total: (0..waves).map(|_| histogram()).collect(),
+        }
+    }
+}
+
+/// One Job from outside.
+#[derive(Debug)]
+struct Record {
+    wave: usize,
+    created: Instant,
+    parallelism: u64,
+    /// Pods that have to be created for its completions; failures add to them.
+    wanted: u64,
+    pods: u64,
+    active: u64,
+    /// Ends of pods that no new pod has followed yet, oldest first.
+    unreplaced: VecDeque<Instant>,
+    /// Ends of pods that no status has counted yet, oldest first.
+    uncounted: VecDeque<Instant>,
+    counted: u64,
+    finished: bool,
+}
+
+/// Numbers so far.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Totals {
+    /// Jobs created.
+    pub(crate) jobs: u64,
+    /// Jobs that have ended.
+    pub(crate) jobs_finished: u64,
+    /// Pods that came.
+    pub(crate) pods: u64,
+    /// Pods reported as ended.
+    pub(crate) ended: u64,
+    /// Pods that are active now.
+    pub(crate) active: u64,
+    /// Most pods active at once.
+    pub(crate) max_active: u64,
+    /// Most pods of a Job beyond its parallelism.
+    pub(crate) beyond_parallelism: u64,
+}
+
+#[derive(Debug)]
+struct Inner {
+    jobs: HashMap<String, Record>,
+    totals: Totals,
+    latencies: Latencies,
+    first: Option<Instant>,
+    last: Option<Instant>,
+}
+
+/// The book, shared by those who write into it.
+#[derive(Clone, Debug)]
+pub(crate) struct Ledger(Arc<Mutex<Inner>>);
+
+impl Ledger {
+    /// An empty book for a load of so many waves.
+    pub(crate) fn new(waves: usize) -> Self {
+        Self(Arc::new(Mutex::new(Inner {
+            jobs: HashMap::new(),
+            totals: Totals::default(),
+            latencies: Latencies::new(waves),
+            first: None,
+            last: None,
+        })))
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Inner> {
+        // Nothing in here is left half done by a panic that would matter.
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A Job is about to be created.
+    pub(crate) fn job_created(
+        &self,
+        name: &str,
+        wave: usize,
+        completions: u32,
+        parallelism: u32,
+        at: Instant,
+    ) {
+        let mut book = self.lock();
+        book.first.get_or_insert(at);
+        book.totals.jobs += 1;
+        let record = Record {
+            wave,
+            created: at,
+            parallelism: parallelism.into(),
+            wanted: completions.into(),
+            pods: 0,
+            active: 0,
+            unreplaced: VecDeque::new(),
+            uncounted: VecDeque::new(),
+            counted: 0,
+            finished: false,
+        };
+        book.jobs.insert(name.to_owned(), record);
+    }
+
+    /// A Job was seen.
+    pub(crate) fn job_seen(&self, job: &Job, at: Instant) {
+        let mut book = self.lock();
+        let Inner { jobs, totals, latencies, last, .. } = &mut *book;
+        let Some(record) = jobs.get_mut(&job.metadata.name) else { return };
+        let counted = job.status.succeeded + job.status.failed;
+        while record.counted < counted {
+            record.counted += 1;
+            let Some(ended) = record.uncounted.pop_front() else { break };
+            note(&mut latencies.finish_to_status, ended, at);
+        }
+        record.counted = record.counted.max(counted);
+        if job.status.is_finished() && !record.finished {
+            record.finished = true;
+            totals.jobs_finished += 1;
+            *last = Some(at);
+            note(&mut latencies.job_total, record.created, at);
+            if let Some(histogram) = latencies.wave_total.get_mut(record.wave) {
+                note(histogram, record.created, at);
+            }
+        }
+    }
+
+    /// Numbers so far.
+    pub(crate) fn totals(&self) -> Totals {
+        self.lock().totals
+    }
+
+    /// Seconds from the first Job's creation to the last Job's end.
+    pub(crate) fn wall(&self) -> f64 {
+        let book = self.lock();
+        match (book.first, book.last) {
+            (Some(first), Some(last)) => last.duration_since(first).as_secs_f64(),
+            _ => 0.0,
+        }
+    }
+
+    /// Looks at the latencies.
+    pub(crate) fn latencies<T>(&self, look: impl FnOnce(&Latencies) -> T) -> T {
+        look(&self.lock().latencies)
+    }
+}
+
+impl Observer for Ledger {
+    fn added(&mut self, job: &str, at: Instant) {
+        let mut book = self.lock();
+        let Inner { jobs, totals, latencies, .. } = &mut *book;
+        totals.pods += 1;
+        totals.active += 1;
+        totals.max_active = totals.max_active.max(totals.active);
+        let Some(record) = jobs.get_mut(job) else { return };
+        if record.pods == 0 {
+            note(&mut latencies.create_to_first_pod, record.created, at);
+        }
+        record.pods += 1;
+        record.active += 1;
+        totals.beyond_parallelism =
+            totals.beyond_parallelism.max(record.active.saturating_sub(record.parallelism));
+        if let Some(ended) = record.unreplaced.pop_front() {
+            note(&mut latencies.finish_to_replacement, ended, at);
+        }
+    }
+
+    fn ending(&mut self, job: &str, at: Instant) {
+        let mut book = self.lock();
+        book.totals.ended += 1;
+        let Some(record) = book.jobs.get_mut(job) else { return };
+        record.uncounted.push_back(at);
+        // The last ones are not followed by others. Until all first pods are there a new one follows nothing.
+        if record.pods >= record.parallelism && record.pods < record.wanted {
+            record.unreplaced.push_back(at);
+        }
+    }
+
+    fn not_ended(&mut self, job: &str) {
+        let mut book = self.lock();
+        book.totals.ended = book.totals.ended.saturating_sub(1);
+        if let Some(record) = book.jobs.get_mut(job) {
+            record.uncounted.pop_back();
+            record.unreplaced.pop_back();
+        }
+    }
+
+    fn gone(&mut self, job: &str, _: Instant) {
+        let mut book = self.lock();
+        book.totals.active = book.totals.active.saturating_sub(1);
+        if let Some(record) = book.jobs.get_mut(job) {
+            record.active = record.active.saturating_sub(1);
+        }
+    }
+}
+
+fn note(histogram: &mut Histogram<u64>, from: Instant, to: Instant) {
+    let micros = u64::try_from(to.saturating_duration_since(from).as_micros()).unwrap_or(u64::MAX);
+    // It grows as needed.
+    let _recorded = histogram.record(micros.max(1));
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::views::{Condition, JobStatus, Meta};
+
+    fn job(succeeded: u64, complete: bool) -> Job {
+        let conditions = complete.then(|| Condition { r#type: "Complete".into(), status: "True".into() });
+        Job {
+            metadata: Meta { name: "j".into(), ..Meta::default() },
+            status: JobStatus { succeeded, failed: 0, conditions: conditions.into_iter().collect() },
+            ..Job::default()
+        }
+    }
+
+    #[test]
+    fn a_job_of_three_pods_with_two_places() {
+        let start = Instant::now();
+        let at = |ms| start + Duration::from_millis(ms);
+        let mut ledger = Ledger::new(1);
+        ledger.job_created("j", 0, 3, 2, at(0));
+        ledger.added("j", at(5));
+        ledger.added("j", at(6));
+        ledger.ending("j", at(100));
+        ledger.gone("j", at(101));
+        ledger.added("j", at(110));
+        ledger.job_seen(&job(1, false), at(120));
+        ledger.ending("j", at(200));
+        ledger.ending("j", at(210));
+        ledger.gone("j", at(211));
+        ledger.gone("j", at(212));
+        ledger.job_seen(&job(3, true), at(220));
+        ledger.job_seen(&job(3, true), at(400));
+        let maxima = ledger.latencies(|l| {
+            [&l.create_to_first_pod, &l.finish_to_replacement, &l.finish_to_status, &l.job_total]
+                .map(|h| (h.len(), h.max() / 1000))
+        });
+        assert_eq!(maxima, [(1, 5), (1, 10), (3, 20), (1, 220)]);
+        let totals = ledger.totals();
+        assert_eq!((totals.max_active, totals.active, totals.jobs_finished), (2, 0, 1));
+        assert_eq!((totals.beyond_parallelism, totals.pods, totals.ended), (0, 3, 3));
+        assert!((ledger.wall() - 0.22).abs() < 0.001);
+    }
+}

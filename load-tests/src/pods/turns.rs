@@ -1,0 +1,73 @@
+//! Who is next: Jobs take turns, so that the many pods of one do not keep another's waiting. Real nodes do not, either.
+
+use std::collections::{HashMap, VecDeque};
+
+/// Entries of several Jobs; each Job's in their order, ends before beginnings.
+#[derive(Debug)]
+pub(super) struct Turns<T> {
+    waiting: HashMap<Box<str>, Waiting<T>>,
+    /// Jobs with something that waits; the next one first.
+    order: VecDeque<Box<str>>,
+}
+
+#[derive(Debug)]
+struct Waiting<T> {
+    ends: VecDeque<T>,
+    starts: VecDeque<T>,
+}
+
+impl<T> Turns<T> {
+    /// Nothing waits.
+    pub(super) fn new() -> Self {
+        Self { waiting: HashMap::new(), order: VecDeque::new() }
+    }
+
+    /// Adds the beginning of a pod of this Job, or its end.
+    pub(super) fn push(&mut self, job: &str, entry: T, ends: bool) {
+        if !self.waiting.contains_key(job) {
+            self.order.push_back(job.into());
+        }
+        let none = || Waiting { ends: VecDeque::new(), starts: VecDeque::new() };
+        let waiting = self.waiting.entry(job.into()).or_insert_with(none);
+        if ends { waiting.ends.push_back(entry) } else { waiting.starts.push_back(entry) }
+    }
+
+    /// The next entry, and whether it is an end.
+    pub(super) fn pop(&mut self) -> Option<(T, bool)> {
+        let job = self.order.pop_front()?;
+        let waiting = self.waiting.get_mut(&job)?;
+        let next = waiting.ends.pop_front().map(|entry| (entry, true));
+        let next = next.or_else(|| waiting.starts.pop_front().map(|entry| (entry, false)));
+        if waiting.ends.is_empty() && waiting.starts.is_empty() {
+            self.waiting.remove(&job);
+        } else {
+            self.order.push_back(job);
+        }
+        next
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Turns;
+
+    #[test]
+    fn jobs_take_turns_and_ends_come_first() {
+        let mut turns = Turns::new();
+        for (job, entry, ends) in [
+            ("a", 1, false),
+            ("a", 2, false),
+            ("a", 3, true),
+            ("b", 4, false),
+            ("b", 5, false),
+            ("c", 6, true),
+        ] {
+            turns.push(job, entry, ends);
+        }
+        let order: Vec<_> = std::iter::from_fn(|| turns.pop()).map(|(entry, _)| entry).collect();
+        assert_eq!(order, [3, 4, 6, 1, 5, 2]);
+        turns.push("a", 7, true);
+        assert_eq!(turns.pop(), Some((7, true)));
+        assert_eq!(turns.pop(), None);
+    }
+}

@@ -1,0 +1,103 @@
+//! The simulator's writes: so many at a time, in turns.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::{Request, StatusCode, header};
+use tokio::task::JoinSet;
+
+use super::Key;
+use super::turns::Turns;
+
+/// Writes in flight.
+const AT_ONCE: usize = 24;
+/// Time before a write is tried again that was not answered, or refused for now.
+const AGAIN: Duration = Duration::from_millis(200);
+
+/// What became of a write.
+pub(super) enum Done {
+    Started(Key),
+    Ended,
+    /// It will not be taken: the pod is gone.
+    Refused(Key),
+}
+
+/// Sends status patches.
+pub(super) struct Writers {
+    client: kube::Client,
+    waiting: Turns<(Key, Bytes)>,
+    flying: JoinSet<Done>,
+}
+
+impl Writers {
+    pub(super) fn new(client: kube::Client) -> Self {
+        Self { client, waiting: Turns::new(), flying: JoinSet::new() }
+    }
+
+    /// Reports that a pod of this Job runs.
+    pub(super) fn start(&mut self, job: &str, key: Key, body: Bytes) {
+        self.waiting.push(job, (key, body), false);
+    }
+
+    /// Reports that a pod of this Job has ended.
+    pub(super) fn end(&mut self, job: &str, key: Key, body: Bytes) {
+        self.waiting.push(job, (key, body), true);
+    }
+
+    /// Sends what may be sent now, and answers with the pods whose end is told thereby.
+    pub(super) fn fill(&mut self) -> Vec<Key> {
+        let mut ending = Vec::new();
+        while self.flying.len() < AT_ONCE {
+            let Some(((key, body), ends)) = self.waiting.pop() else { break };
+            if ends {
+                ending.push(key.clone());
+            }
+            let client = self.client.clone();
+            self.flying.spawn(async move {
+                if !insist(&client, &key, body).await {
+                    Done::Refused(key)
+                } else if ends {
+                    Done::Ended
+                } else {
+                    Done::Started(key)
+                }
+            });
+        }
+        ending
+    }
+
+    /// The next write that is done; `None` while there is none.
+    pub(super) async fn next(&mut self) -> Option<Done> {
+        // Writing does not panic, and nothing aborts it.
+        self.flying.join_next().await.and_then(Result::ok)
+    }
+}
+
+/// Writes until the API server takes it or says that it never will.
+async fn insist(client: &kube::Client, key: &str, body: Bytes) -> bool {
+    let (namespace, name) = key.split_once('/').unwrap_or_default();
+    let uri = format!("/api/v1/namespaces/{namespace}/pods/{name}/status");
+    loop {
+        let request =
+            Request::patch(&uri).header(header::CONTENT_TYPE, "application/strategic-merge-patch+json");
+        let Ok(request) = request.body(kube::client::Body::from(body.clone())) else { return false };
+        match client.send(request).await {
+            Ok(response) => {
+                let status = response.status();
+                // A body that is not read costs its connection.
+                drop(response.into_body().collect_bytes().await);
+                if status.is_success() {
+                    return true;
+                }
+                if status.is_client_error() && status != StatusCode::TOO_MANY_REQUESTS {
+                    return false;
+                }
+            }
+            Err(kube::Error::Api(status)) if (400..500).contains(&status.code) && status.code != 429 => {
+                return false;
+            }
+            Err(_) => {}
+        }
+        tokio::time::sleep(AGAIN).await;
+    }
+}

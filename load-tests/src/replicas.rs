@@ -1,0 +1,219 @@
+//! Controller replicas as child processes, and what each of them costs.
+
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail};
+use http::Request;
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use tokio::process::{Child, Command};
+
+use crate::usage::{Counters, Usage, listening_port};
+
+/// How long a replica may take until it is ready, or until it has ended.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// The name that this program answers to as the controller.
+pub(crate) const CONTROLLER: &str = "yardmaster";
+
+/// How replicas are started.
+#[derive(Clone, Debug)]
+pub(crate) struct Recipe {
+    /// Another program than the one built with these load tests.
+    pub(crate) program: Option<PathBuf>,
+    pub(crate) kubeconfig: PathBuf,
+    /// `--controller-name`.
+    pub(crate) controller_name: String,
+    pub(crate) lease_namespace: String,
+    /// More flags.
+    pub(crate) flags: Vec<String>,
+    /// Where logs go.
+    pub(crate) directory: PathBuf,
+}
+
+/// One controller.
+pub(crate) struct Replica {
+    pub(crate) identity: String,
+    pid: i32,
+    child: Child,
+    /// Whether it may have children of its own that count as well.
+    group: bool,
+    metrics: Option<kube::Client>,
+    was_ready: bool,
+    /// What it had used when it became ready.
+    baseline: Usage,
+    last: Usage,
+    counters: Counters,
+}
+
+/// What a replica cost from its being ready to its end.
+#[derive(Clone, Debug)]
+pub(crate) struct Cost {
+    pub(crate) identity: String,
+    pub(crate) usage: Usage,
+    pub(crate) counters: Counters,
+}
+
+impl Recipe {
+    /// Starts the replica with this number, and does not wait for it.
+    pub(crate) fn start(&self, number: usize) -> Result<Replica> {
+        let identity = format!("replica-{number}");
+        let program = match &self.program {
+            Some(program) => program.clone(),
+            None => std::env::current_exe()?,
+        };
+        let mut command = Command::new(&program);
+        for (name, _) in std::env::vars().filter(|(name, _)| name.starts_with("YARDMASTER_")) {
+            command.env_remove(name);
+        }
+        command
+            // This program is the controller, too, where it is called so: one that was built at another time would be a
+            // trap.
+            .arg0(CONTROLLER)
+            .args(["controller", "--exit-with-stdin", "--listen", "127.0.0.1:0", "--identity", &identity])
+            .args(["--controller-name", &self.controller_name, "--lease-namespace", &self.lease_namespace])
+            .args(["--log-level", "warn"])
+            .arg("--kubeconfig")
+            .arg(&self.kubeconfig)
+            .args(&self.flags);
+        let child = spawn(&mut command, &self.directory.join(format!("{identity}.log")))
+            .with_context(|| format!("cannot start {}", program.display()))?;
+        Replica::of(identity, child)
+    }
+}
+
+/// Starts a command in a process group of its own, with its output in a file.
+fn spawn(command: &mut Command, log: &Path) -> Result<Child> {
+    let file = std::fs::File::options().create(true).append(true).open(log)?;
+    command.stdin(Stdio::piped()).stdout(file.try_clone()?).stderr(file).process_group(0).kill_on_drop(true);
+    Ok(command.spawn()?)
+}
+
+impl Replica {
+    /// A controller that is not ours, started by a shell.
+    pub(crate) fn foreign(command: &str, kubeconfig: &Path, log: &Path) -> Result<Self> {
+        let mut shell = Command::new("sh");
+        shell.args(["-c", &format!("exec {command}")]).env("KUBECONFIG", kubeconfig);
+        let child = spawn(&mut shell, log).with_context(|| command.to_owned())?;
+        Ok(Self { group: true, ..Self::of("reference".into(), child)? })
+    }
+
+    fn of(identity: String, child: Child) -> Result<Self> {
+        let pid = child.id().and_then(|pid| i32::try_from(pid).ok()).context("no process id")?;
+        Ok(Self {
+            identity,
+            pid,
+            child,
+            group: false,
+            metrics: None,
+            was_ready: false,
+            baseline: Usage::default(),
+            last: Usage::default(),
+            counters: Counters::default(),
+        })
+    }
+
+    /// Waits until it says that it is ready. What it uses counts from then on.
+    pub(crate) async fn ready(&mut self) -> Result<()> {
+        if self.was_ready {
+            return Ok(());
+        }
+        let begun = Instant::now();
+        loop {
+            if let Some(ended) = self.child.try_wait()? {
+                bail!("{} ended with {ended}", self.identity);
+            }
+            if self.metrics.is_none()
+                && let Some(port) = listening_port(self.pid)
+            {
+                let address = format!("http://127.0.0.1:{port}").parse()?;
+                self.metrics = Some(kube::Client::try_from(kube::Config::new(address))?);
+            }
+            if self.get("/readyz").await.is_some() {
+                break;
+            }
+            if begun.elapsed() > PATIENCE {
+                bail!("{} does not become ready", self.identity);
+            }
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+        self.begin();
+        Ok(())
+    }
+
+    /// What it uses counts from now on.
+    pub(crate) fn begin(&mut self) {
+        self.was_ready = true;
+        self.baseline = self.usage().unwrap_or_default();
+        self.last = self.baseline;
+    }
+
+    fn usage(&self) -> Option<Usage> {
+        if self.group { Usage::of_group(self.pid) } else { Usage::of(self.pid) }
+    }
+
+    async fn get(&self, path: &str) -> Option<String> {
+        let request = Request::get(path).body(Vec::new()).ok()?;
+        tokio::time::timeout(Duration::from_secs(5), self.metrics.as_ref()?.request_text(request))
+            .await
+            .ok()?
+            .ok()
+    }
+
+    /// Reads what it has used.
+    pub(crate) fn measure(&mut self) -> Usage {
+        if let Some(now) = self.usage().filter(|now| now.cpu_s >= self.last.cpu_s) {
+            self.last = now;
+        }
+        self.last
+    }
+
+    /// Reads what it has counted.
+    pub(crate) async fn count(&mut self) -> &Counters {
+        if let Some(counters) = self.get("/metrics").await.and_then(|text| Counters::parse(&text).ok()) {
+            self.counters = counters;
+        }
+        &self.counters
+    }
+
+    /// Whether it still runs.
+    pub(crate) fn runs(&mut self) -> bool {
+        matches!(self.child.try_wait(), Ok(None))
+    }
+
+    /// Sends it a signal.
+    pub(crate) fn signal(&self, signal: Signal) {
+        // It may have ended.
+        let _gone = kill(Pid::from_raw(self.pid), signal);
+    }
+
+    /// What it has cost, read last by [`measure`](Self::measure) and [`count`](Self::count).
+    pub(crate) fn cost(&self) -> Cost {
+        let usage = Usage { cpu_s: self.last.cpu_s - self.baseline.cpu_s, ..self.last };
+        Cost { identity: self.identity.clone(), usage, counters: self.counters.clone() }
+    }
+
+    /// Waits for its end; kills it if that takes too long. Answers whether it ended well.
+    pub(crate) async fn wait(&mut self) -> bool {
+        // Waiting for a child would close its input, and thereby end it in another way than the one to be seen.
+        let _input = self.child.stdin.take();
+        match tokio::time::timeout(PATIENCE, self.child.wait()).await {
+            Ok(ended) => ended.is_ok_and(|status| status.success()),
+            Err(_) => {
+                let _killed = self.child.kill().await;
+                false
+            }
+        }
+    }
+
+    /// Reads its figures, and lets it end in order.
+    pub(crate) async fn end(mut self) -> Cost {
+        self.measure();
+        self.count().await;
+        self.signal(Signal::SIGTERM);
+        self.wait().await;
+        self.cost()
+    }
+}

@@ -1,0 +1,309 @@
+//! One load from start to end: what every command that puts load on a controller does.
+
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail};
+use clap::Args;
+use indicatif::{ProgressBar, ProgressStyle};
+use serde_json::{Value, json};
+use tokio::task::JoinSet;
+
+use crate::audit::{self, Writes};
+use crate::exact;
+use crate::fleet::Fleet;
+use crate::ground::{Ground, Record};
+use crate::jobs;
+use crate::ledger::Ledger;
+use crate::load::Load;
+use crate::pods::Simulator;
+use crate::replicas::{Cost, Recipe};
+use crate::report::{self, ApiServerCost, Controller, Env, Point, Report};
+
+/// Time between two looks at everything.
+const TICK: Duration = Duration::from_millis(250);
+/// The name by which the simulator writes.
+const KUBELET: &str = "load-tests-kubelet";
+/// What controllers answer to that take the place of the built-in one.
+pub(crate) const BUILT_IN: &str = "kubernetes.io/job-controller";
+const EXTERNAL: &str = "yardmaster.dev/job-controller";
+
+/// Flags of all commands that put load on a controller.
+#[derive(Clone, Debug, Args)]
+pub(crate) struct CommonArgs {
+    /// Kubeconfig of the cluster [default: an embedded one in a process of its own].
+    #[arg(long, value_name = "FILE")]
+    pub(crate) kubeconfig: Option<PathBuf>,
+    /// Where to write the report; a page with plots is written beside it.
+    #[arg(long, value_name = "FILE.json")]
+    pub(crate) report: Option<PathBuf>,
+    /// Number of controller replicas.
+    #[arg(long, value_name = "R", default_value_t = 1)]
+    pub(crate) replicas: usize,
+    /// Most requests a second of each replica; 0 is no limit.
+    #[arg(long, value_name = "Q", default_value_t = 0)]
+    pub(crate) kube_api_qps: u32,
+    /// Number of shards.
+    #[arg(long, value_name = "N", default_value_t = 64)]
+    pub(crate) shards: u32,
+    /// Which Jobs the controllers take [default: the built-in's on the embedded cluster, else Yardmaster's own].
+    #[arg(long, value_name = "NAME")]
+    pub(crate) controller_name: Option<String>,
+    /// Another yardmaster program than the one built with this one.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) controller: Option<PathBuf>,
+    /// One more flag for the controllers; can be given several times.
+    #[arg(long, value_name = "FLAG", allow_hyphen_values = true)]
+    pub(crate) controller_flag: Vec<String>,
+    /// Longest time for the load.
+    #[arg(long, value_name = "TIME", default_value = "30m", value_parser = humantime::parse_duration)]
+    pub(crate) timeout: Duration,
+}
+
+impl CommonArgs {
+    /// What the controllers answer to.
+    pub(crate) fn controller_name(&self) -> &str {
+        match &self.controller_name {
+            Some(name) => name,
+            None if self.kubeconfig.is_some() => EXTERNAL,
+            None => BUILT_IN,
+        }
+    }
+
+    /// `spec.managedBy` of the load's Jobs.
+    fn managed_by(&self) -> Option<String> {
+        Some(self.controller_name()).filter(|name| *name != BUILT_IN).map(Into::into)
+    }
+
+    fn recipe(&self, ground: &Ground) -> Recipe {
+        let mut flags = vec!["--shards".to_owned(), self.shards.to_string()];
+        if self.kube_api_qps > 0 {
+            flags.extend(["--kube-api-qps".to_owned(), self.kube_api_qps.to_string()]);
+        }
+        flags.extend(self.controller_flag.iter().cloned());
+        Recipe {
+            program: self.controller.clone(),
+            kubeconfig: ground.kubeconfig.clone(),
+            controller_name: self.controller_name().to_owned(),
+            lease_namespace: ground.namespace.clone(),
+            flags,
+            directory: ground.directory.path().to_owned(),
+        }
+    }
+}
+
+/// A load under way.
+pub(crate) struct Stage {
+    pub(crate) ground: Ground,
+    pub(crate) client: kube::Client,
+    pub(crate) fleet: Fleet,
+    pub(crate) ledger: Ledger,
+    load: Load,
+    managed_by: Option<String>,
+    deadline: Instant,
+    started: Instant,
+    /// The simulator and the watch of Jobs.
+    watching: JoinSet<()>,
+    creating: JoinSet<Result<()>>,
+    /// Faults that are still to come, the next one last.
+    faults: Vec<crate::faults::TimedFault>,
+    series: Vec<Point>,
+    next_look: Instant,
+    bar: ProgressBar,
+    env: Env,
+}
+
+/// What a load came to, with the record of writes for those who want to know more.
+pub(crate) struct Outcome {
+    pub(crate) report: Report,
+    pub(crate) record: Option<Record>,
+}
+
+impl Stage {
+    /// Prepares everything but the controllers.
+    pub(crate) async fn prepare(args: &CommonArgs, load: Load) -> Result<Self> {
+        let ground = Ground::prepare(args.kubeconfig.as_deref()).await?;
+        if !load.faults.is_empty() && !ground.is_embedded() {
+            bail!("the load has faults, and only the embedded API server has them");
+        }
+        let client = ground.client("load-tests").await?;
+        let ledger = Ledger::new(load.waves.len());
+        let mut watching = JoinSet::new();
+        let simulator = Simulator::new(ground.client(KUBELET).await?, load.places(), ledger.clone());
+        let (pods, jobs) = (ground.path("/api/v1", "pods"), ground.path("/apis/batch/v1", "jobs"));
+        let watcher = ground.client(KUBELET).await?;
+        watching.spawn(async move { simulator.run(watcher, &pods).await });
+        watching.spawn(jobs::observe(client.clone(), jobs, ledger.clone()));
+        let server = args.kubeconfig.as_ref().map_or("embedded".into(), |file| file.display().to_string());
+        let mut faults = load.faults.clone();
+        faults.sort_by_key(|fault| std::cmp::Reverse(fault.at));
+        let now = Instant::now();
+        Ok(Self {
+            fleet: Fleet::new(args.recipe(&ground)),
+            bar: bar(load.completions()),
+            env: Env::here(server),
+            managed_by: args.managed_by(),
+            deadline: now + args.timeout,
+            started: now,
+            next_look: now,
+            series: Vec::new(),
+            creating: JoinSet::new(),
+            ground,
+            client,
+            ledger,
+            load,
+            watching,
+            faults,
+        })
+    }
+
+    /// Starts so many replicas, and waits for them.
+    pub(crate) async fn staff(&mut self, replicas: usize) -> Result<()> {
+        self.fleet.grow(replicas)?;
+        self.fleet.ready().await
+    }
+
+    /// Begins to create Jobs.
+    pub(crate) fn begin(&mut self) {
+        self.started = Instant::now();
+        let (client, ledger, load) = (self.client.clone(), self.ledger.clone(), self.load.clone());
+        let (path, managed_by) = (self.ground.path("/apis/batch/v1", "jobs"), self.managed_by.clone());
+        let start = self.started;
+        self.creating.spawn(async move {
+            jobs::create(&client, &path, &load, managed_by.as_deref(), &ledger, start).await
+        });
+    }
+
+    /// Goes on for a moment; `true` once all Jobs have ended.
+    pub(crate) async fn step(&mut self) -> Result<bool> {
+        tokio::time::sleep_until(self.next_look.into()).await;
+        self.next_look = Instant::now() + TICK;
+        while let Some(created) = self.creating.try_join_next() {
+            created??;
+        }
+        let elapsed = self.started.elapsed();
+        while self.faults.last().is_some_and(|fault| fault.at.unsigned_abs() <= elapsed) {
+            if let Some(fault) = self.faults.pop() {
+                self.ground.inject(&fault).await?;
+            }
+        }
+        let totals = self.ledger.totals();
+        let usage = self.fleet.measure();
+        self.series.push(Point::new(report::round(elapsed.as_secs_f64()), totals, usage));
+        self.bar.set_position(totals.ended);
+        self.bar.set_message(format!(
+            "{} active, {} of {} Jobs done",
+            totals.active,
+            totals.jobs_finished,
+            self.load.jobs()
+        ));
+        if let Some(lost) = self.fleet.lost().first() {
+            bail!("{lost} has ended");
+        }
+        Ok(totals.jobs_finished == self.load.jobs())
+    }
+
+    /// Goes on until all Jobs have ended, or time is up.
+    pub(crate) async fn play(&mut self) -> Result<()> {
+        while !self.step().await? {
+            if Instant::now() > self.deadline {
+                // The report tells how far it came.
+                eprintln!("time is up");
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    /// Goes on for so long, or until all Jobs have ended.
+    pub(crate) async fn play_for(&mut self, time: Duration) -> Result<bool> {
+        let end = Instant::now() + time;
+        while Instant::now() < end {
+            if self.step().await? {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
+    /// Looks at what is there, ends everything, and reports.
+    pub(crate) async fn finish(mut self, command: &str) -> Result<Outcome> {
+        self.bar.finish_and_clear();
+        let exact =
+            exact::check(&self.ground, &self.client, self.ledger.totals()).await.context("final state")?;
+        let costs = self.fleet.end().await;
+        let api_server = self.ground.usage();
+        self.watching.shutdown().await;
+        let record = self.ground.end().await?;
+        let controller = controllers(costs, record.as_ref())?;
+        let waves: Vec<String> = self.load.waves.iter().map(|wave| wave.name.clone()).collect();
+        let mut load = serde_json::to_value(&self.load)?;
+        load["command"] = json!(command);
+        let report = Report {
+            load,
+            env: self.env,
+            wall_s: report::round(self.ledger.wall()),
+            pods_per_s: 0.0,
+            jobs_per_s: 0.0,
+            controller,
+            writes_per_pod: 0.0,
+            cpu_ms_per_pod: 0.0,
+            api_server: api_server.map(|usage| ApiServerCost {
+                cpu_s: report::round(usage.cpu_s),
+                peak_rss_bytes: usage.peak_rss_bytes,
+            }),
+            latency_ms: self.ledger.latencies(|all| report::latencies(all, &waves)),
+            exact,
+            findings: Value::Null,
+            series: thinned(self.series),
+        };
+        Ok(Outcome { report: report.summed(), record })
+    }
+}
+
+/// At most some hundred points: a plot has no more pixels.
+fn thinned(series: Vec<Point>) -> Vec<Point> {
+    let step = series.len().div_ceil(500).max(1);
+    series.into_iter().step_by(step).collect()
+}
+
+/// Figures of all replicas; their writes from the API server's record where there is one.
+fn controllers(costs: Vec<Cost>, record: Option<&Record>) -> Result<Vec<Controller>> {
+    let Some(record) = record else {
+        return Ok(costs.into_iter().map(|cost| Controller::new(cost, None)).collect());
+    };
+    let clients = audit::by_client(&record.file)?;
+    let of = |identity: &str| {
+        let mark = format!("({identity})");
+        let own = |agent: &str| match identity {
+            // Whoever is none of ours.
+            "reference" => !agent.starts_with("load-tests"),
+            _ => agent.contains(&mark),
+        };
+        let mut sum = Writes::default();
+        for writes in clients.iter().filter(|(agent, _)| own(agent)).map(|(_, writes)| writes) {
+            writes
+                .by_kind
+                .iter()
+                .for_each(|(kind, count)| *sum.by_kind.entry(kind.clone()).or_default() += count);
+            writes.by_code.iter().for_each(|(code, count)| *sum.by_code.entry(*code).or_default() += count);
+        }
+        sum
+    };
+    Ok(costs
+        .into_iter()
+        .map(|cost| {
+            let writes = of(&cost.identity);
+            Controller::new(cost, Some(writes))
+        })
+        .collect())
+}
+
+fn bar(pods: u64) -> ProgressBar {
+    let bar = ProgressBar::new(pods);
+    // The template is valid; a bar without it would do as well.
+    if let Ok(style) = ProgressStyle::with_template("{elapsed_precise} {wide_bar} {pos}/{len} pods {msg}") {
+        bar.set_style(style);
+    }
+    bar
+}

@@ -1,0 +1,142 @@
+//! What a process uses, from `/proc`, and what a controller says of itself in `/metrics`.
+
+use std::collections::HashSet;
+
+use anyhow::{Context, Result};
+use procfs::process::{FDTarget, Process};
+
+use crate::audit::Writes;
+
+/// CPU time and memory of a process.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub(crate) struct Usage {
+    /// Seconds of CPU, in user and system mode.
+    pub(crate) cpu_s: f64,
+    /// Resident memory now, in bytes.
+    pub(crate) rss_bytes: u64,
+    /// Most resident memory so far, in bytes.
+    pub(crate) peak_rss_bytes: u64,
+}
+
+impl Usage {
+    /// Of this process; `None` once it has ended.
+    pub(crate) fn of(pid: i32) -> Option<Self> {
+        let process = Process::new(pid).ok()?;
+        let (stat, status) = (process.stat().ok()?, process.status().ok()?);
+        Some(Self {
+            cpu_s: (stat.utime + stat.stime) as f64 / procfs::ticks_per_second() as f64,
+            rss_bytes: status.vmrss? * 1024,
+            peak_rss_bytes: status.vmhwm? * 1024,
+        })
+    }
+
+    /// Of all processes of a process group together.
+    pub(crate) fn of_group(group: i32) -> Option<Self> {
+        let members = procfs::process::all_processes().ok()?.filter_map(Result::ok);
+        let members = members.filter(|process| process.stat().is_ok_and(|stat| stat.pgrp == group));
+        members.filter_map(|process| Self::of(process.pid)).reduce(|all, one| Self {
+            cpu_s: all.cpu_s + one.cpu_s,
+            rss_bytes: all.rss_bytes + one.rss_bytes,
+            peak_rss_bytes: all.peak_rss_bytes + one.peak_rss_bytes,
+        })
+    }
+}
+
+/// The port on which this process listens; `None` while there is none.
+pub(crate) fn listening_port(pid: i32) -> Option<u16> {
+    let process = Process::new(pid).ok()?;
+    let sockets: HashSet<u64> = process
+        .fd()
+        .ok()?
+        .filter_map(Result::ok)
+        .filter_map(|fd| match fd.target {
+            FDTarget::Socket(inode) => Some(inode),
+            _ => None,
+        })
+        .collect();
+    let listens = |entry: &procfs::net::TcpNetEntry| {
+        entry.state == procfs::net::TcpState::Listen && sockets.contains(&entry.inode)
+    };
+    process.tcp().ok()?.into_iter().find(listens).map(|entry| entry.local_address.port())
+}
+
+/// What a controller counted.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Counters {
+    /// Bytes of lists and watches that it received.
+    pub(crate) watch_bytes: u64,
+    /// Writes that it made.
+    pub(crate) writes: Writes,
+    /// Shards that it owns.
+    pub(crate) owned_shards: u64,
+}
+
+impl Counters {
+    /// Reads Prometheus' text.
+    pub(crate) fn parse(text: &str) -> Result<Self> {
+        let mut counters = Self::default();
+        for line in text.lines().filter(|line| line.starts_with("yardmaster_")) {
+            let (series, value) = line.rsplit_once(' ').with_context(|| line.to_owned())?;
+            let (name, labels) = series.split_once('{').unwrap_or((series, ""));
+            let value = value.parse::<f64>().with_context(|| line.to_owned())? as u64;
+            match name {
+                "yardmaster_watch_bytes_total" => counters.watch_bytes += value,
+                "yardmaster_owned_shards" => counters.owned_shards = value,
+                "yardmaster_api_requests_total" => {
+                    let (verb, resource) = (label(labels, "verb"), label(labels, "resource"));
+                    let Some(method) = method(verb) else { continue };
+                    let code = label(labels, "code").parse().unwrap_or_default();
+                    counters.writes.add(format!("{resource} {method}"), code, value);
+                }
+                _ => {}
+            }
+        }
+        Ok(counters)
+    }
+}
+
+/// The value of a label.
+fn label<'a>(labels: &'a str, name: &str) -> &'a str {
+    let mut pairs = labels.trim_end_matches('}').split(',').filter_map(|pair| pair.split_once('='));
+    pairs.find(|(key, _)| *key == name).map_or("", |(_, value)| value.trim_matches('"'))
+}
+
+/// The HTTP method of a verb that writes.
+fn method(verb: &str) -> Option<&'static str> {
+    match verb {
+        "create" => Some("POST"),
+        "update" => Some("PUT"),
+        "patch" | "apply" => Some("PATCH"),
+        "delete" | "deletecollection" => Some("DELETE"),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    #[test]
+    fn metrics_are_read() {
+        let text = "# HELP yardmaster_owned_shards Shards\nyardmaster_owned_shards 7\n\
+                    yardmaster_watch_bytes_total{resource=\"pods\"} 100\n\
+                    yardmaster_watch_bytes_total{resource=\"jobs\"} 20\n\
+                    yardmaster_api_requests_total{verb=\"create\",resource=\"pods\",code=\"201\"} 5\n\
+                    yardmaster_api_requests_total{verb=\"create\",resource=\"pods\",code=\"429\"} 2\n\
+                    yardmaster_api_requests_total{verb=\"list\",resource=\"pods\",code=\"200\"} 9\n";
+        let counters = Counters::parse(text).unwrap();
+        assert_eq!((counters.owned_shards, counters.watch_bytes), (7, 120));
+        assert_eq!((counters.writes.of("pods POST"), counters.writes.total()), (7, 7));
+        assert_eq!(counters.writes.by_code[&429], 2);
+    }
+
+    #[test]
+    fn this_process_uses_something_and_listens() {
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let pid = i32::try_from(std::process::id()).unwrap();
+        let usage = Usage::of(pid).unwrap();
+        assert!(usage.peak_rss_bytes >= usage.rss_bytes && usage.rss_bytes > 0);
+        assert_eq!(listening_port(pid), Some(listener.local_addr().unwrap().port()));
+    }
+}

@@ -1,0 +1,169 @@
+//! Small loads from start to end, each on an embedded cluster of its own, and what their reports say.
+#![allow(clippy::unwrap_used)]
+
+use std::path::Path;
+use std::process::{Command, Output, Stdio};
+
+use serde_json::Value;
+
+fn load_tests(args: &[&str], report: Option<&Path>) -> Output {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_load-tests"));
+    for (name, _) in std::env::vars().filter(|(name, _)| name.starts_with("YARDMASTER_")) {
+        command.env_remove(name);
+    }
+    command.args(args).stdin(Stdio::null());
+    if let Some(file) = report {
+        command.arg("--report").arg(file);
+    }
+    command.output().unwrap()
+}
+
+/// Runs a load, and answers with its report and whether it was exact.
+fn report_of(args: &[&str]) -> (Value, bool) {
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("report.json");
+    let output = load_tests(args, Some(&file));
+    let (out, err) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    assert!(matches!(output.status.code(), Some(0 | 1)), "{args:?}: {}\n{out}\n{err}", output.status);
+    let page = std::fs::read_to_string(file.with_extension("html")).unwrap();
+    assert!(page.contains("<svg"), "plots beside the report");
+    (serde_json::from_slice(&std::fs::read(&file).unwrap()).unwrap(), output.status.success())
+}
+
+/// Runs a load that has to be exact, and reads its report.
+fn reported(args: &[&str]) -> Value {
+    let (report, exact) = report_of(args);
+    assert!(exact, "{args:?}: {report:#}");
+    report
+}
+
+fn number(report: &Value, path: &str) -> f64 {
+    report.pointer(path).and_then(Value::as_f64).unwrap_or_else(|| panic!("{path}: {report:#}"))
+}
+
+#[test]
+fn large_jobs_hold_all_pods_at_once() {
+    let report =
+        reported(&["large", "--pods", "200", "--parallelism", "200", "--hold", "all", "--timeout", "2m"]);
+    for (path, value) in [
+        ("/exact/expected", 200.0),
+        ("/exact/counted", 200.0),
+        ("/exact/duplicates", 0.0),
+        ("/exact/orphans", 0.0),
+        ("/exact/max_active", 200.0),
+        ("/controller/0/writes/pods POST", 200.0),
+        ("/latency_ms/job_total/count", 1.0),
+        ("/latency_ms/finish_to_status/count", 200.0),
+    ] {
+        assert_eq!(number(&report, path), value, "{path}: {report:#}");
+    }
+    for path in
+        ["/controller/0/cpu_s", "/controller/0/peak_rss_bytes", "/controller/0/watch_bytes", "/wall_s"]
+    {
+        assert!(number(&report, path) > 0.0, "{path}: {report:#}");
+    }
+}
+
+#[test]
+fn small_jobs_of_a_pod_each() {
+    let report = reported(&["small", "--jobs", "20", "--pods-per-job", "1", "--timeout", "2m"]);
+    assert_eq!(number(&report, "/exact/counted"), 20.0);
+    assert_eq!(number(&report, "/latency_ms/job_total/count"), 20.0);
+    assert_eq!(number(&report, "/latency_ms/create_to_first_pod/count"), 20.0);
+}
+
+#[test]
+fn churn_measures_replacements_and_failures_are_counted() {
+    let report =
+        reported(&["churn", "--pods", "60", "--parallelism", "10", "--hold", "50ms", "--timeout", "2m"]);
+    assert!(number(&report, "/latency_ms/finish_to_replacement/count") > 30.0, "{report:#}");
+    assert_eq!(number(&report, "/exact/beyond_parallelism"), 0.0);
+    let failing = ["large", "--pods", "60", "--jobs", "3", "--fail-ratio", "0.3", "--hold", "50ms"];
+    let report = reported(&[&failing[..], &["--indexed", "false", "--timeout", "2m"]].concat());
+    assert!(number(&report, "/exact/failed") > 0.0, "{report:#}");
+    assert_eq!(number(&report, "/exact/failed"), number(&report, "/exact/failed_counted"));
+}
+
+#[test]
+fn what_is_not_exact_is_no_success() {
+    // Nobody works on the Jobs, and time runs out.
+    let output = load_tests(&["small", "--jobs", "2", "--replicas", "0", "--timeout", "1s"], None);
+    assert_eq!(output.status.code(), Some(1), "{}", String::from_utf8_lossy(&output.stderr));
+    assert!(String::from_utf8_lossy(&output.stdout).contains("NOT EXACT: 0 of 2 counted"));
+}
+
+#[test]
+fn bad_input_is_told() {
+    assert_eq!(load_tests(&["large", "--hold", "forever"], None).status.code(), Some(2));
+    assert_eq!(load_tests(&["small", "--kubeconfig", "/nowhere"], None).status.code(), Some(3));
+}
+
+#[test]
+fn replicas_join_and_are_killed() {
+    let load = ["failover", "--pods", "40", "--jobs", "8", "--run-time", "200ms", "--generations", "10"];
+    let steps = ["--steps", "1,2,term,kill", "--pause", "300ms", "--timeout", "2m"];
+    let leases = ["--lease-duration", "3s", "--renew-deadline", "2s", "--retry-period", "500ms"];
+    let (report, exact) = report_of(&[&load[..], &steps, &leases].concat());
+    assert_eq!(number(&report, "/exact/counted"), 400.0);
+    let findings = &report["findings"];
+    assert!(exact, "{report:#}");
+    assert_eq!(number(findings, "/claimed_shards"), 64.0, "{findings:#}");
+    assert_eq!(findings["steps"].as_array().map(Vec::len), Some(6), "{findings:#}");
+    assert_eq!(report["controller"].as_array().map(Vec::len), Some(4), "{report:#}");
+}
+
+#[test]
+fn two_controllers_are_compared() {
+    let controller = "controller --controller-name kubernetes.io/job-controller --listen 127.0.0.1:0";
+    let reference = format!("bash -c 'exec -a yardmaster {} {controller}'", env!("CARGO_BIN_EXE_load-tests"));
+    let load = ["compare", "--reference", &reference, "--load", "small", "--jobs", "5"];
+    let report = reported(&[&load[..], &["--rounds", "1", "--start-time", "3s", "--timeout", "1m"]].concat());
+    let findings = &report["findings"];
+    assert!(number(findings, "/ratios/wall_s") > 0.0, "{findings:#}");
+    assert!(
+        number(findings, "/reference/0/writes_per_pod") > 1.0,
+        "the reference's writes are found: {findings:#}"
+    );
+}
+
+/// An API server that the load tests did not start; it ends with the test.
+struct Elsewhere(std::process::Child);
+
+impl Elsewhere {
+    fn start(directory: &Path) -> (Self, String) {
+        let file = directory.join("kubeconfig");
+        let mut command = Command::new(env!("CARGO_BIN_EXE_load-tests"));
+        command.arg("api-server").arg("--kubeconfig").arg(&file).arg("--audit").arg(directory.join("audit"));
+        let server = Self(command.stdin(Stdio::piped()).spawn().unwrap());
+        for _ in 0..1000 {
+            if file.exists() {
+                return (server, file.to_str().unwrap().to_owned());
+            }
+            std::thread::sleep(std::time::Duration::from_millis(20));
+        }
+        panic!("the API server does not start");
+    }
+}
+
+impl Drop for Elsewhere {
+    fn drop(&mut self) {
+        // It ends with its input, and may have ended.
+        drop(self.0.stdin.take());
+        let _ended = self.0.wait();
+    }
+}
+
+#[test]
+fn another_cluster_with_jobs_that_yardmaster_manages() {
+    let directory = tempfile::tempdir().unwrap();
+    let (server, kubeconfig) = Elsewhere::start(directory.path());
+    let report = reported(&["small", "--jobs", "5", "--kubeconfig", &kubeconfig, "--timeout", "1m"]);
+    assert_eq!(number(&report, "/exact/counted"), 5.0);
+    assert_eq!(number(&report, "/controller/0/writes/pods POST"), 5.0, "as the controller says: {report:#}");
+    drop(server);
+    let record = std::fs::read_to_string(directory.path().join("audit")).unwrap();
+    let deleted =
+        record.lines().any(|line| line.contains("DELETE") && line.contains("/api/v1/namespaces/load-"));
+    assert!(deleted, "the load's namespace is deleted");
+    assert!(report["load"]["waves"][0]["name"] == "small", "{report:#}");
+}

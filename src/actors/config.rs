@@ -1,0 +1,177 @@
+//! Settings of one controller replica.
+
+use std::fmt;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::job::backoff::BackoffPolicy;
+use crate::job::names;
+use crate::job::retry::RetryPolicy;
+use crate::job::spec::Job;
+use crate::job::state::Limits;
+use crate::sharding::ShardCount;
+use crate::telemetry::traces::JobTraces;
+
+/// Settings of one controller replica.
+#[derive(Clone, Debug)]
+pub struct ControllerConfig {
+    /// Jobs whose `spec.managedBy` is this name are ours. [`names::BUILT_IN_CONTROLLER`] stands for replacement mode: then
+    /// Jobs without `managedBy` are.
+    pub controller_name: String,
+    /// Name of this replica, unique among the replicas.
+    pub identity: String,
+    /// Number of shards; the same for all replicas.
+    pub shards: ShardCount,
+    /// Namespace of the Leases.
+    pub lease_namespace: String,
+    /// How long a claim holds without renewal.
+    pub lease_duration: Duration,
+    /// How long a renewal may be late before the owner stops by itself.
+    pub renew_deadline: Duration,
+    /// Time between renewals.
+    pub retry_period: Duration,
+    /// Where `/metrics`, `/healthz`, `/readyz` and `/debug/shards` are served, if anywhere.
+    pub listen: Option<SocketAddr>,
+    /// Writes per second; 0: no limit.
+    pub kube_api_qps: u32,
+    /// Writes that may leave at once under a limit.
+    pub kube_api_burst: u32,
+    /// Longest time a status change may wait for others to join it.
+    pub batch_period: Duration,
+    /// Back-off after the first failed pod.
+    pub pod_failure_backoff: Duration,
+    /// Longest back-off after failed pods.
+    pub pod_failure_backoff_max: Duration,
+    /// Back-off after the first refused request.
+    pub api_backoff: Duration,
+    /// Longest back-off after refused requests.
+    pub api_backoff_max: Duration,
+    /// Most UIDs in `status.uncountedTerminatedPods`.
+    pub max_uncounted_pods: usize,
+    /// Most pods of one Job that are created, or removed by scaling down, at once.
+    pub max_pods_per_sync: usize,
+    /// Whether finished Jobs are deleted after their TTL.
+    pub ttl_controller: bool,
+    /// Features that are off unless asked for.
+    pub feature_gates: FeatureGates,
+    /// Threads that Job actors run on; 0: one per core.
+    pub arbiters: usize,
+    /// What everything that varies by chance follows from.
+    pub seed: u64,
+    /// Where traces of Jobs go.
+    pub traces: JobTraces,
+    /// Who decides which shards this replica acts for. Tests switch the Leases off.
+    pub ownership: Ownership,
+    /// Called before a Job is reconciled. Tests use it to put a bug into one Job.
+    pub before_reconcile: Option<ReconcileHook>,
+}
+
+/// Features that are off unless asked for, by their Kubernetes names.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct FeatureGates {
+    /// `WorkloadWithJob`: Indexed Jobs whose pods all run at once are scheduled as a gang.
+    pub workload_with_job: bool,
+}
+
+/// Who decides which shards a replica acts for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Ownership {
+    /// The Leases: one owner for each shard.
+    #[default]
+    Leases,
+    /// Nobody: the replica acts for all shards, whoever else does. Costs double work; only for tests.
+    Everything,
+}
+
+/// Something to call with a Job.
+#[derive(Clone)]
+pub struct ReconcileHook(pub Arc<dyn Fn(&Job) + Send + Sync>);
+
+impl fmt::Debug for ReconcileHook {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("ReconcileHook")
+    }
+}
+
+impl Default for ControllerConfig {
+    fn default() -> Self {
+        let limits = Limits::default();
+        Self {
+            controller_name: names::EXTERNAL_CONTROLLER.to_owned(),
+            identity: "yardmaster".to_owned(),
+            shards: ShardCount::default(),
+            lease_namespace: "default".to_owned(),
+            lease_duration: Duration::from_secs(15),
+            renew_deadline: Duration::from_secs(10),
+            retry_period: Duration::from_secs(2),
+            listen: None,
+            kube_api_qps: 0,
+            kube_api_burst: 0,
+            batch_period: limits.batch_period,
+            pod_failure_backoff: limits.pod_failure_backoff.initial,
+            pod_failure_backoff_max: limits.pod_failure_backoff.max,
+            api_backoff: limits.api_backoff.initial,
+            api_backoff_max: limits.api_backoff.max,
+            max_uncounted_pods: limits.max_uncounted_pods,
+            max_pods_per_sync: limits.max_pods_per_sync,
+            ttl_controller: limits.ttl_controller,
+            feature_gates: FeatureGates::default(),
+            arbiters: 0,
+            seed: 0,
+            traces: JobTraces::default(),
+            ownership: Ownership::Leases,
+            before_reconcile: None,
+        }
+    }
+}
+
+impl ControllerConfig {
+    /// Whether this controller stands in for the one built into Kubernetes.
+    pub fn replaces_built_in(&self) -> bool {
+        self.controller_name == names::BUILT_IN_CONTROLLER
+    }
+
+    /// Whether Jobs with this `spec.managedBy` are ours.
+    pub fn manages(&self, managed_by: Option<&str>) -> bool {
+        match managed_by {
+            None => self.replaces_built_in(),
+            Some(name) => name == self.controller_name,
+        }
+    }
+
+    /// The finalizer on pods that are not counted yet. The built-in one is reserved for whoever replaces the built-in.
+    pub fn finalizer(&self) -> &'static str {
+        if self.replaces_built_in() { names::BUILT_IN_FINALIZER } else { names::EXTERNAL_FINALIZER }
+    }
+
+    /// `source.component` of events.
+    pub fn event_source(&self) -> &'static str {
+        if self.replaces_built_in() { "job-controller" } else { "yardmaster" }
+    }
+
+    /// Threads that Job actors run on.
+    pub fn arbiter_count(&self) -> usize {
+        match self.arbiters {
+            0 => std::thread::available_parallelism().map_or(1, usize::from),
+            count => count,
+        }
+    }
+
+    /// What the rules need to know of these settings.
+    pub fn limits(&self) -> Limits {
+        Limits {
+            pod_failure_backoff: BackoffPolicy {
+                initial: self.pod_failure_backoff,
+                max: self.pod_failure_backoff_max,
+            },
+            api_backoff: RetryPolicy { initial: self.api_backoff, max: self.api_backoff_max },
+            max_uncounted_pods: self.max_uncounted_pods,
+            max_pods_per_sync: self.max_pods_per_sync,
+            batch_period: self.batch_period,
+            ttl_controller: self.ttl_controller,
+            gang_scheduling: self.feature_gates.workload_with_job,
+            ..Limits::default()
+        }
+    }
+}

@@ -1,0 +1,227 @@
+//! One controller replica: its threads, its actors and what they stand on.
+//!
+//! Actors run on arbiters, threads of their own, one per core, with the shards spread over them. Watches, decoding and
+//! requests run on the tokio runtime that the controller is started on.
+
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use actix::{Actor, Addr, System};
+use futures::future::BoxFuture;
+use serde_json::Value;
+use tokio::net::TcpListener;
+use tokio::runtime::Handle;
+use tokio::sync::oneshot;
+use tokio::task::AbortHandle;
+use tokio::time::Instant;
+
+use super::clock::SystemClock;
+use super::config::ControllerConfig;
+use super::housekeeper::Housekeeper;
+use super::housekeeper::election::Election;
+use super::keeper::{Keeper, KeeperHandle, LayoutError, Report, Standing};
+use super::replica_actor::{DescribeAll, ReplicaActor};
+use super::requests::Surroundings;
+use super::shard_actor::ShardReport;
+use crate::cluster::events::Recorder;
+use crate::cluster::gate::WriteGate;
+use crate::cluster::transport::{ConnectError, Transport, connect};
+use crate::telemetry::http::{self, Probe};
+use crate::telemetry::metrics::Metrics;
+
+/// Longest time that writes under way are waited for when a controller stops.
+const FLUSH: Duration = Duration::from_secs(10);
+
+/// One running controller replica.
+pub struct Controller {
+    system: System,
+    thread: JoinHandle<()>,
+    actors: Actors,
+    keeping: AbortHandle,
+    election: Election,
+    gate: WriteGate,
+    recorder: Recorder,
+    metrics: Arc<Metrics>,
+    /// Ends the HTTP pages when dropped.
+    _pages: Option<oneshot::Sender<()>>,
+}
+
+/// Why a controller could not start.
+#[derive(Debug, thiserror::Error)]
+pub enum ControllerError {
+    /// The API server cannot be addressed.
+    #[error(transparent)]
+    Connect(#[from] ConnectError),
+    /// The HTTP pages cannot be served there.
+    #[error("cannot listen on {0}: {1}")]
+    Listen(SocketAddr, io::Error),
+    /// The operating system gave no thread.
+    #[error("no thread for the actors: {0}")]
+    Thread(#[from] std::io::Error),
+    /// The actors ended by themselves, or before they began.
+    #[error("the actors are gone")]
+    Actors,
+    /// The cluster's Jobs are spread over shards in another way.
+    #[error(transparent)]
+    Layout(#[from] LayoutError),
+}
+
+impl Controller {
+    /// Starts a replica on the current tokio runtime.
+    ///
+    /// # Errors
+    /// When the API server's configuration is unusable or no thread can be had. An API server that does not answer is no
+    /// error: it is waited for.
+    pub async fn start(config: ControllerConfig, kube: kube::Config) -> Result<Self, ControllerError> {
+        let listener = match config.listen {
+            None => None,
+            Some(at) => Some(TcpListener::bind(at).await.map_err(|e| ControllerError::Listen(at, e))?),
+        };
+        let client = connect(kube, &config.identity)?;
+        let transport: Arc<dyn Transport> = Arc::new(client.clone());
+        let metrics = Arc::new(Metrics::new());
+        let around =
+            Surroundings::new(config, transport, metrics.clone(), Handle::current(), Arc::new(SystemClock));
+        let (gate, recorder) = (around.gate.clone(), around.recorder.clone());
+        let config = around.config.clone();
+        let (keeper, handle) = Keeper::new(around.clone());
+        let (started, actors) = oneshot::channel();
+        let keeper_handle = handle.clone();
+        let thread = std::thread::Builder::new().name("yardmaster-actors".into()).spawn(move || {
+            let runner = System::new();
+            let actors = runner.block_on(async move {
+                let replica = ReplicaActor::new(around.clone(), keeper_handle).start();
+                (replica, Housekeeper::new(around).start())
+            });
+            // Nobody is there to stop the actors if this fails.
+            if started.send((System::current(), actors)).is_ok() {
+                // The exit code of a system is for programs that consist of one.
+                let _ = runner.run();
+            }
+        })?;
+        let (system, (replica, housekeeper)) = actors.await.map_err(|_| ControllerError::Actors)?;
+        let keeping = keeper.start(replica.clone());
+        let election = Election::start(client, &config, housekeeper.recipient());
+        let actors = Actors { replica, keeper: handle };
+        let _pages = listener.map(|listener| actors.clone().serve(listener, metrics.clone()));
+        Ok(Self { system, thread, actors, keeping, election, gate, recorder, metrics, _pages })
+    }
+
+    /// Waits until the heartbeat is valid and the caches of all owned shards are synced, or the replica has ended.
+    pub async fn ready(&self) {
+        let mut view = self.actors.keeper.view();
+        // It fails only when the keeper is gone, which ends the replica.
+        let _ = view.wait_for(|view| view.standing != Standing::Starting).await;
+    }
+
+    /// Whether the heartbeat is valid and the caches of all owned shards are synced.
+    pub fn is_ready(&self) -> bool {
+        self.actors.ready().is_ok()
+    }
+
+    /// Waits until the replica ends by itself, and tells why.
+    pub async fn ended(&self) -> ControllerError {
+        let mut view = self.actors.keeper.view();
+        let ended = view.wait_for(|view| matches!(view.standing, Standing::Ended(_))).await;
+        match ended.map(|view| view.standing) {
+            Ok(Standing::Ended(Some(error))) => error.into(),
+            _ => ControllerError::Actors,
+        }
+    }
+
+    /// The metrics of this replica.
+    pub fn metrics(&self) -> &Arc<Metrics> {
+        &self.metrics
+    }
+
+    /// What each owned shard is doing; empty once the actors are gone.
+    pub async fn shards(&self) -> Vec<ShardReport> {
+        self.actors.replica.send(DescribeAll).await.unwrap_or_default()
+    }
+
+    /// Stops: gives all shards away once the writes that are decided have left, and ends.
+    pub async fn shutdown(self) {
+        let mut view = self.actors.keeper.view();
+        self.actors.keeper.report(Report::Leave);
+        let flushed = async {
+            // It fails only when the keeper is gone.
+            let _ = view.wait_for(|view| matches!(view.standing, Standing::Ended(_))).await;
+            self.gate.idle().await;
+            self.recorder.flush().await;
+            self.election.step_down().await;
+        };
+        if tokio::time::timeout(FLUSH, flushed).await.is_err() {
+            tracing::warn!("stopped with writes unanswered");
+        }
+        end(self.keeping, self.system, self.thread).await;
+    }
+
+    /// Ends at once, as a crash would: what is queued is dropped, what is under way is not waited for.
+    pub async fn abort(self) {
+        self.election.abandon();
+        end(self.keeping, self.system, self.thread).await;
+    }
+}
+
+async fn end(keeping: AbortHandle, system: System, thread: JoinHandle<()>) {
+    keeping.abort();
+    system.stop();
+    // A thread that has panicked has ended, too.
+    let _ = tokio::task::spawn_blocking(move || thread.join()).await;
+}
+
+/// The way to the actors, and what the HTTP pages show of them.
+#[derive(Clone)]
+struct Actors {
+    replica: Addr<ReplicaActor>,
+    keeper: KeeperHandle,
+}
+
+impl Actors {
+    /// Serves the pages until what is returned is dropped.
+    fn serve(self, listener: TcpListener, metrics: Arc<Metrics>) -> oneshot::Sender<()> {
+        let (end, ended) = oneshot::channel::<()>();
+        let pages = http::router(metrics, Arc::new(self));
+        tokio::spawn(async move {
+            // Nothing is ever sent: the other side is dropped.
+            let end = async { drop(ended.await) };
+            if let Err(error) = http::serve(listener, pages, end).await {
+                tracing::error!(%error, "the HTTP pages are gone");
+            }
+        });
+        end
+    }
+}
+
+impl Probe for Actors {
+    fn healthy(&self) -> Result<(), String> {
+        if self.replica.connected() { Ok(()) } else { Err("the actors are gone".into()) }
+    }
+
+    fn ready(&self) -> Result<(), String> {
+        self.healthy()?;
+        let view = self.keeper.view();
+        let view = view.borrow();
+        match view.standing {
+            Standing::Settled if view.is_alive(Instant::now()) => Ok(()),
+            Standing::Ended(_) => Err("the replica has given its shards away".into()),
+            _ if view.is_alive(Instant::now()) => Err("the caches of some shards are not synced".into()),
+            _ => Err("the heartbeat is not valid".into()),
+        }
+    }
+
+    fn shards(&self) -> BoxFuture<'_, Value> {
+        Box::pin(async {
+            let reports = self.replica.send(DescribeAll).await.unwrap_or_default();
+            serde_json::to_value(reports).unwrap_or_default()
+        })
+    }
+
+    fn measure(&self, metrics: &Metrics) {
+        let renewed = self.keeper.view().borrow().renewed();
+        metrics.heartbeat_age.set(renewed.map_or(0.0, |renewed| renewed.elapsed().as_secs_f64()));
+    }
+}

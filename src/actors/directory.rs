@@ -1,0 +1,75 @@
+//! Which Jobs this replica knows, for finding the Job that a pod belongs to.
+
+use dashmap::DashMap;
+
+use crate::cluster::wire::{Labels, ObservedPod};
+use crate::job::names::CONTROLLER_UID_LABEL;
+use crate::job::selector::{Operator, Selector};
+use crate::job::spec::{Job, Uid};
+
+/// Jobs by UID, and the few that choose their pods themselves (`manualSelector`).
+#[derive(Debug, Default)]
+pub struct Directory {
+    jobs: DashMap<Uid, Entry>,
+    /// Namespace -> Jobs there whose selector does not ask for the Job's own UID.
+    manual: DashMap<Box<str>, Vec<Uid>>,
+}
+
+#[derive(Debug)]
+struct Entry {
+    namespace: Box<str>,
+    selector: Selector,
+    /// Unfinished and not being deleted: may adopt pods.
+    adopts: bool,
+}
+
+impl Directory {
+    /// Takes in a Job.
+    pub fn insert(&self, job: &Job) {
+        let adopts = !job.deleting && job.status.finished().is_none();
+        let entry = Entry { namespace: (*job.namespace).into(), selector: job.spec.selector.clone(), adopts };
+        if self.jobs.insert(job.uid.clone(), entry).is_none() && chooses_pods(job) {
+            self.manual.entry((*job.namespace).into()).or_default().push(job.uid.clone());
+        }
+    }
+
+    /// Takes in that a Job is gone.
+    pub fn remove(&self, uid: &Uid) {
+        if let Some((_, Entry { namespace, .. })) = self.jobs.remove(uid) {
+            self.manual.remove_if_mut(&namespace, |_, uids| {
+                uids.retain(|other| other != uid);
+                uids.is_empty()
+            });
+        }
+    }
+
+    /// Whether the Job is known.
+    pub fn contains(&self, uid: &Uid) -> bool {
+        self.jobs.contains_key(uid)
+    }
+
+    /// The Job that would adopt this pod, which has no controller.
+    pub fn adopter(&self, pod: &ObservedPod) -> Option<Uid> {
+        let adopts = |uid: &Uid| {
+            self.jobs.get(uid).is_some_and(|job| {
+                job.adopts && *job.namespace == *pod.namespace && selects(&job.selector, &pod.labels)
+            })
+        };
+        let by_label = pod.labels.get(CONTROLLER_UID_LABEL).map(Uid::from).filter(adopts);
+        let by_selector =
+            || self.manual.get(&*pod.namespace).and_then(|uids| uids.iter().find(|uid| adopts(uid)).cloned());
+        by_label.or_else(by_selector)
+    }
+}
+
+fn selects(selector: &Selector, labels: &Labels) -> bool {
+    selector.matches(|key| labels.get(key))
+}
+
+/// Whether the selector does not ask for the Job's own UID: then pods that are older than the Job may match it.
+pub fn chooses_pods(job: &Job) -> bool {
+    !job.spec.selector.requirements.iter().any(|requirement| {
+        *requirement.key == *CONTROLLER_UID_LABEL
+            && matches!(&requirement.operator, Operator::In(values) if values.iter().any(|value| **value == *job.uid))
+    })
+}

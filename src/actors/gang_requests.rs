@@ -1,0 +1,144 @@
+//! Finding, or making, the Workload and the PodGroup of a Job that is scheduled as a gang.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+
+use super::job_input::JobInput;
+use super::requests::Requests;
+use crate::cluster::gate::{Answer, Priority, Write, WriteError};
+use crate::cluster::reads::ReadError;
+use crate::cluster::resource::Resource;
+use crate::cluster::wire::{DecodeError, Decoder, PodGroupDecoder, WorkloadDecoder};
+use crate::job::gang::{Choice, GangAnswer, GangRequest, choose_pod_group, choose_workload, workload_made};
+use crate::job::plan::JobEvent;
+use crate::job::spec::Job;
+
+/// Why it is not known which PodGroup pods are to name.
+enum Trouble {
+    /// It may be otherwise later; tell why, if anything.
+    Passing(Option<String>),
+    /// The API server will never have such an object.
+    Lasting(String),
+}
+
+impl From<ReadError> for Trouble {
+    fn from(error: ReadError) -> Self {
+        Self::Passing(Some(error.to_string()))
+    }
+}
+
+impl From<DecodeError> for Trouble {
+    fn from(error: DecodeError) -> Self {
+        Self::Passing(Some(error.to_string()))
+    }
+}
+
+impl From<WriteError> for Trouble {
+    fn from(error: WriteError) -> Self {
+        match error {
+            WriteError::Fenced | WriteError::NamespaceTerminating(_) => Self::Passing(None),
+            WriteError::Invalid(why) | WriteError::NotFound(why) => Self::Lasting(why.into()),
+            other => Self::Passing(Some(other.to_string())),
+        }
+    }
+}
+
+/// An object of the gang.
+enum Found<T> {
+    /// It was there.
+    Before(T),
+    /// It was made now.
+    Made(T),
+    /// There is none, and none is to be made.
+    Nothing,
+}
+
+impl Requests {
+    /// Sees to the gang of a Job. A Job whose Workload or PodGroup the API server refuses for good runs without a gang.
+    pub fn see_to_gang(&self, job: &Job, request: GangRequest) {
+        let (this, job) = (self.clone(), job.clone());
+        self.run(async move {
+            let mut events = Vec::new();
+            let answer = match this.pod_group_of(&job, request, &mut events).await {
+                Ok(group) => GangAnswer::Group(group),
+                Err(Trouble::Lasting(why)) => {
+                    events.push(failure(format!("Pods are created without a gang: {why}")));
+                    GangAnswer::Group(None)
+                }
+                Err(Trouble::Passing(why)) => {
+                    let told = why.map(|why| failure(format!("Error ensuring Workload and PodGroup: {why}")));
+                    events.extend(told);
+                    GangAnswer::Refused
+                }
+            };
+            JobInput::Gang { answer, events }
+        });
+    }
+
+    async fn pod_group_of(
+        &self,
+        job: &Job,
+        request: GangRequest,
+        events: &mut Vec<JobEvent>,
+    ) -> Result<Option<Arc<str>>, Trouble> {
+        let choose = |found, request| choose_workload(job, found, request);
+        let workload =
+            match self.find_or_make(&WorkloadDecoder::default(), Resource::WORKLOADS, request, choose).await?
+            {
+                Found::Before(workload) => workload,
+                Found::Made(workload) => {
+                    events.push(workload_made(job, &workload));
+                    workload
+                }
+                Found::Nothing => return Ok(None),
+            };
+        let choose = |found, request| choose_pod_group(job, &workload, found, request);
+        match self.find_or_make(&PodGroupDecoder::default(), Resource::POD_GROUPS, request, choose).await? {
+            Found::Before(group) | Found::Made(group) => Ok(Some(group.name)),
+            Found::Nothing => Ok(None),
+        }
+    }
+
+    /// An object of the Job's namespace: the one that `choose` picks, or a new one. A name that is taken belongs to the
+    /// very object we wanted, as after a lost answer, which is then found; or to something else, and then there is none.
+    async fn find_or_make<D: Decoder>(
+        &self,
+        decoder: &D,
+        resource: Resource,
+        request: GangRequest,
+        choose: impl Fn(Vec<D::Object>, GangRequest) -> Choice<D::Object>,
+    ) -> Result<Found<D::Object>, Trouble> {
+        let mut request = request;
+        loop {
+            let found = self.around.reads.list(decoder, resource, &self.namespace).await?;
+            let not_served =
+                || Trouble::Lasting(format!("the API server does not serve {}", resource.plural));
+            match choose(found.ok_or_else(not_served)?, request) {
+                Choice::Use(object) => return Ok(Found::Before(object)),
+                Choice::Leave => return Ok(Found::Nothing),
+                Choice::Make(body) => match self.make(resource, body).await {
+                    Err(WriteError::AlreadyExists { .. }) => request = GangRequest::Find,
+                    made => return Ok(Found::Made(decoder.decode(&made?)?)),
+                },
+            }
+        }
+    }
+
+    async fn make(&self, resource: Resource, body: Bytes) -> Result<Bytes, WriteError> {
+        let write = Write::Create { resource, namespace: self.namespace.clone(), body };
+        match self.around.gate.submit(self.order(Priority::Create), write).await? {
+            Answer::Object(made) => Ok(made),
+            _ => Err(WriteError::Unknown("the answer holds no object".into())),
+        }
+    }
+}
+
+fn failure(message: String) -> JobEvent {
+    JobEvent {
+        warning: true,
+        reason: "FailedWorkloadCreate".into(),
+        message: message.into(),
+        terminal: false,
+    }
+}

@@ -1,0 +1,226 @@
+//! The housekeeper: pods that are of no shard. Those of our Jobs, or that our Jobs would adopt, get the label of the Job's
+//! shard, so that the shard sees them; those whose Job is gone are set free.
+//!
+//! One replica is elected to do it ([`election`]). All of it is idempotent: two housekeepers at a time do no harm.
+
+pub mod election;
+
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
+
+use actix::{Actor, AsyncContext, Context, Handler, Message};
+use tokio::task::AbortHandle;
+
+use super::directory::Directory;
+use super::pump::{Jobs, Pods, feed_jobs, feed_unlabelled};
+use super::requests::Surroundings;
+use super::strays::Strays;
+use crate::cluster::gate::{Fence, Order, Priority, Write};
+use crate::cluster::watch::Change;
+use crate::cluster::wire::{ObservedJob, ObservedPod, label_patch};
+use crate::job::spec::Uid;
+
+/// Whether this replica is to keep house.
+#[derive(Message)]
+#[rtype(result = "()")]
+pub struct Elected(pub bool);
+
+/// The housekeeper.
+pub struct Housekeeper {
+    around: Surroundings,
+    duty: Option<Duty>,
+    feeds: u32,
+}
+
+/// What the housekeeper knows while it keeps house.
+struct Duty {
+    around: Surroundings,
+    /// Open until another is elected.
+    fence: Fence,
+    directory: Directory,
+    known: HashMap<Uid, Arc<str>>,
+    /// Jobs in the list under way.
+    listing: Option<HashSet<Uid>>,
+    strays: Strays,
+    /// Pods without a controller, by namespace: a Job that comes later may adopt them.
+    orphans: HashMap<Arc<str>, HashMap<Uid, ObservedPod>>,
+    /// Number of its feeds.
+    feed: u32,
+    jobs: AbortHandle,
+    pods: Option<AbortHandle>,
+}
+
+impl Housekeeper {
+    /// A housekeeper that has not been elected.
+    pub fn new(around: Surroundings) -> Self {
+        Self { around, duty: None, feeds: 0 }
+    }
+
+    fn duty(&mut self, feed: u32) -> Option<&mut Duty> {
+        self.duty.as_mut().filter(|duty| duty.feed == feed)
+    }
+}
+
+impl Drop for Duty {
+    fn drop(&mut self) {
+        self.fence.close();
+        self.jobs.abort();
+        if let Some(pods) = &self.pods {
+            pods.abort();
+        }
+    }
+}
+
+impl Duty {
+    fn job_seen(&mut self, job: &ObservedJob) {
+        let ours = self.around.config.manages(job.managed_by.as_deref());
+        let Some(read) = job.job.as_ref().ok().filter(|_| ours) else { return };
+        if let Some(listing) = &mut self.listing {
+            listing.insert(job.uid.clone());
+        }
+        self.directory.insert(read);
+        if self.known.insert(job.uid.clone(), job.namespace.clone()).is_none() {
+            self.job_known(&job.uid, &job.namespace);
+        }
+    }
+
+    fn job_gone(&mut self, uid: &Uid) {
+        self.known.remove(uid);
+        self.directory.remove(uid);
+    }
+
+    fn jobs_listed(&mut self) {
+        let listed = self.listing.take().unwrap_or_default();
+        let gone: Vec<Uid> = self.known.keys().filter(|uid| !listed.contains(*uid)).cloned().collect();
+        gone.iter().for_each(|uid| self.job_gone(uid));
+    }
+
+    /// Labels the pods that have waited for a Job.
+    fn job_known(&mut self, uid: &Uid, namespace: &str) {
+        for pod in self.strays.waiting_for(uid) {
+            self.label(&pod, uid);
+        }
+        let orphans = self.orphans.get(namespace).into_iter().flat_map(HashMap::values);
+        let adopted: Vec<ObservedPod> =
+            orphans.filter(|pod| self.directory.adopter(pod).as_ref() == Some(uid)).cloned().collect();
+        for pod in adopted {
+            self.forget(&pod);
+            self.label(&pod, uid);
+        }
+    }
+
+    fn consider(&mut self, pod: ObservedPod) {
+        let job = match &pod.controller {
+            Some(owner) => self.directory.contains(&owner.uid).then(|| owner.uid.clone()),
+            None => self.directory.adopter(&pod),
+        };
+        match job {
+            Some(job) => {
+                self.forget(&pod);
+                self.label(&pod, &job);
+            }
+            None if pod.controller.is_none() && !pod.pod.tracked => {
+                if !pod.labels.is_empty() {
+                    self.orphans.entry(pod.namespace.clone()).or_default().insert(pod.pod.uid.clone(), pod);
+                }
+            }
+            None => self.strays.consider(pod),
+        }
+    }
+
+    fn forget(&mut self, pod: &ObservedPod) {
+        self.strays.forget(pod);
+        if let Some(pods) = self.orphans.get_mut(&pod.namespace) {
+            pods.remove(&pod.pod.uid);
+            if pods.is_empty() {
+                self.orphans.remove(&pod.namespace);
+            }
+        }
+    }
+
+    fn label(&self, pod: &ObservedPod, job: &Uid) {
+        let body = label_patch(&pod.pod.uid, self.around.config.shards.shard_of(job).0);
+        let write = Write::PatchPod { namespace: pod.namespace.clone(), name: pod.pod.name.clone(), body };
+        let order = Order { priority: Priority::Finalizer, flow: job.clone(), fence: self.fence.clone() };
+        let labelled = self.around.gate.submit(order, write);
+        let uid = pod.pod.uid.clone();
+        self.around.runtime.spawn(async move {
+            if let Err(refusal) = labelled.await {
+                // The pod stays without label, and its next event brings it here again.
+                tracing::warn!(pod = %uid, %refusal, "a pod was not labelled with its shard");
+            }
+        });
+    }
+}
+
+impl Actor for Housekeeper {
+    type Context = Context<Self>;
+
+    fn stopped(&mut self, _: &mut Self::Context) {
+        self.duty = None;
+    }
+}
+
+impl Handler<Elected> for Housekeeper {
+    type Result = ();
+
+    fn handle(&mut self, Elected(elected): Elected, ctx: &mut Self::Context) {
+        if elected == self.duty.is_some() {
+            return;
+        }
+        self.feeds += 1;
+        self.duty = elected.then(|| {
+            let fence = Fence::unlimited();
+            Duty {
+                around: self.around.clone(),
+                directory: Directory::default(),
+                known: HashMap::new(),
+                listing: None,
+                strays: Strays::new(self.around.clone(), fence.clone()),
+                fence,
+                orphans: HashMap::new(),
+                feed: self.feeds,
+                jobs: feed_jobs(&self.around, None, self.feeds, ctx.address().recipient()),
+                pods: None,
+            }
+        });
+    }
+}
+
+impl Handler<Jobs> for Housekeeper {
+    type Result = ();
+
+    fn handle(&mut self, Jobs { feed, changes, .. }: Jobs, ctx: &mut Self::Context) {
+        let address = ctx.address();
+        let Some(duty) = self.duty(feed) else { return };
+        for change in changes {
+            match change {
+                Change::Restarted => duty.listing = Some(HashSet::new()),
+                Change::Listed(job) | Change::Applied(job) => duty.job_seen(&job),
+                Change::Deleted(job) => duty.job_gone(&job.uid),
+                Change::Synced { .. } => {
+                    duty.jobs_listed();
+                    let around = &duty.around;
+                    duty.pods
+                        .get_or_insert_with(|| feed_unlabelled(around, feed, address.clone().recipient()));
+                }
+            }
+        }
+    }
+}
+
+impl Handler<Pods> for Housekeeper {
+    type Result = ();
+
+    fn handle(&mut self, Pods { feed, changes }: Pods, _: &mut Self::Context) {
+        let Some(duty) = self.duty(feed) else { return };
+        for change in changes {
+            match change {
+                Change::Restarted => duty.orphans.clear(),
+                Change::Listed(pod) | Change::Applied(pod) => duty.consider(pod),
+                Change::Deleted(pod) => duty.forget(&pod),
+                Change::Synced { .. } => {}
+            }
+        }
+    }
+}

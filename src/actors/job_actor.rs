@@ -1,0 +1,465 @@
+//! The actor of one Job: it owns the Job's state and does nothing but feed it and carry out its plans.
+
+use std::cell::Cell;
+use std::collections::HashSet;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Duration;
+
+use actix::{Actor, ActorContext, Addr, AsyncContext, Context, Handler, Message, SpawnHandle};
+use jiff::Timestamp;
+use tracing::{Span, field};
+
+use super::inbox::Inbox;
+use super::job_input::{AdoptionAttempt, JobInput, Told};
+use super::requests::Requests;
+use super::shard_actor::{Declined, Relist, ShardActor};
+use super::watch_over::{self, SyncMeter};
+use crate::cluster::events::{Event, EventType, ObjectRef};
+use crate::cluster::wire::{ObservedJob, ObservedPod, ResourceVersion};
+use crate::job::claim::{Claim, Controller, claim};
+use crate::job::options::Rejected;
+use crate::job::plan::{JobEvent, Plan, PodRef, Wait};
+use crate::job::pod::Pod;
+use crate::job::reconcile::reconcile;
+use crate::job::spec::{Job, Uid};
+use crate::job::state::JobState;
+use crate::job::status::{ConditionKind, JobStatus};
+use crate::job::template::Maker;
+use crate::telemetry::traces::JobLife;
+
+/// There is something in the inbox.
+#[derive(Message)]
+#[rtype(result = "()")]
+pub struct Wake;
+
+/// Decide nothing more. Answers to what is under way are still taken in.
+#[derive(Message)]
+#[rtype(result = "()")]
+pub struct Settle;
+
+/// Take in what has come, and end.
+#[derive(Message)]
+#[rtype(result = "()")]
+pub struct Halt;
+
+/// A Job actor has ended: its work is done, or it has panicked.
+#[derive(Message)]
+#[rtype(result = "()")]
+pub struct Ended {
+    /// The Job.
+    pub job: Uid,
+    /// Nothing was left to do.
+    pub orderly: bool,
+}
+
+/// The actor of one Job.
+pub struct JobActor {
+    requests: Requests,
+    inbox: Inbox<JobInput>,
+    state: JobState,
+    version: ResourceVersion,
+    /// All pods of the Job have been seen: plans may be made.
+    synced: bool,
+    /// The Job is being read: no plan is made before.
+    reading: bool,
+    /// No plans are made any more.
+    settling: bool,
+    adopting: HashSet<Uid>,
+    /// The last status that we sent.
+    sent: Option<JobStatus>,
+    /// The last status that metrics and traces know. The watch may show ours before its write is answered.
+    told: JobStatus,
+    /// What is to be told once the status in flight is written.
+    events_to_tell: Vec<JobEvent>,
+    timer: Option<SpawnHandle>,
+    /// Wrong annotations that the user has been told of.
+    told_rejected: Vec<Rejected>,
+    /// Why no pod is created, as last written down, and why the API server last refused one.
+    waiting: Option<Wait>,
+    refusal: Option<Box<str>>,
+    notice: EndNotice,
+}
+
+/// Tells the shard when the actor is dropped, whatever the reason.
+struct EndNotice {
+    job: Uid,
+    orderly: Rc<Cell<bool>>,
+    shard: Addr<ShardActor>,
+}
+
+impl Drop for EndNotice {
+    fn drop(&mut self) {
+        self.shard.do_send(Ended { job: self.job.clone(), orderly: self.orderly.get() });
+    }
+}
+
+impl JobActor {
+    /// An actor for this Job, which answers to `shard`.
+    pub fn new(job: Job, version: ResourceVersion, requests: Requests, shard: Addr<ShardActor>) -> Self {
+        let notice = EndNotice { job: job.uid.clone(), orderly: Rc::default(), shard };
+        Self {
+            inbox: requests.inbox.clone(),
+            told: job.status.clone(),
+            state: JobState::new(job, requests.around.config.limits()),
+            requests,
+            version,
+            synced: false,
+            reading: false,
+            settling: false,
+            adopting: HashSet::new(),
+            sent: None,
+            events_to_tell: Vec::new(),
+            timer: None,
+            told_rejected: Vec::new(),
+            waiting: None,
+            refusal: None,
+            notice,
+        }
+    }
+
+    fn now(&self) -> Timestamp {
+        self.requests.around.clock.now()
+    }
+
+    fn work(&mut self, ctx: &mut Context<Self>) {
+        let inputs = self.inbox.take();
+        let span = tracing::debug_span!(
+            "reconcile",
+            cause = inputs.first().map_or("timer", JobInput::name),
+            inputs = inputs.len(),
+            pods_changed = inputs.iter().filter(|input| input.is_about_a_pod()).count(),
+            plan_size = field::Empty,
+        );
+        self.requests.around.config.traces.adopt(&span, &self.state.job.uid);
+        let _entered = span.enter();
+        for input in inputs {
+            self.take_in(input);
+        }
+        if !self.synced || self.settling || self.reading {
+            return;
+        }
+        if self.state.doubts_status() {
+            self.reading = true;
+            self.state.reading_job();
+            self.requests.read();
+        } else {
+            self.reconcile(&span, ctx);
+        }
+    }
+
+    fn reconcile(&mut self, span: &Span, ctx: &mut Context<Self>) {
+        if let Some(hook) = &self.requests.around.config.before_reconcile {
+            hook.0(&self.state.job);
+        }
+        let now = self.now();
+        let meter = SyncMeter::start();
+        let plan = reconcile(&self.state, now);
+        self.state.begin(&plan, now);
+        meter.finish(&self.requests.around.metrics, &self.state.job, &plan);
+        span.record("plan_size", plan.size());
+        let wake_at = plan.wake_at;
+        self.carry_out(plan);
+        self.set_timer(wake_at, now, ctx);
+        if self.state.is_over() {
+            self.notice.orderly.set(true);
+            ctx.stop();
+        }
+    }
+
+    fn set_timer(&mut self, wake_at: Option<Timestamp>, now: Timestamp, ctx: &mut Context<Self>) {
+        if let Some(timer) = self.timer.take() {
+            ctx.cancel_future(timer);
+        }
+        self.timer = wake_at.map(|at| {
+            // Timers count whole milliseconds, and may fire early by less than one.
+            let delay =
+                Duration::try_from(at.duration_since(now)).unwrap_or_default() + Duration::from_millis(1);
+            ctx.run_later(delay, |actor, ctx| actor.work(ctx))
+        });
+    }
+
+    fn take_in(&mut self, input: JobInput) {
+        let now = self.now();
+        match input {
+            JobInput::Job(job) => self.observe_job(Arc::unwrap_or_clone(job)),
+            JobInput::JobGone => self.state.job_vanished(),
+            // An adoption may follow, which would be a new decision.
+            JobInput::Pod(_) if self.settling => {}
+            JobInput::Pod(pod) => self.observe_pod(*pod, now),
+            JobInput::PodGone(uid) => _ = self.state.pod_vanished(&uid),
+            JobInput::PodsListed { listed, version } => {
+                self.state.pods_listed(&listed, version);
+                self.synced = true;
+            }
+            JobInput::Created { place, answer, told } => {
+                watch_over::count_creation(&self.requests.around.metrics, &self.state.job, place, &answer);
+                self.state.created(place, answer, now);
+                if let Told::Refused(why) = &told {
+                    self.refusal = Some(why.clone());
+                }
+                self.tell_of_pod(
+                    told,
+                    ("SuccessfulCreate", "Created pod"),
+                    ("FailedCreate", "Error creating"),
+                );
+            }
+            JobInput::Deleted { pod, answer, told } => {
+                self.state.changed(&pod.uid, answer, now);
+                self.tell_of_pod(
+                    told,
+                    ("SuccessfulDelete", "Deleted pod"),
+                    ("FailedDelete", "Error deleting"),
+                );
+            }
+            JobInput::Released { pod, answer } => {
+                watch_over::count_release(&self.requests.around.metrics, &answer);
+                self.state.changed(&pod, answer, now);
+            }
+            JobInput::Adopted { pod, attempt } => {
+                self.adopting.remove(&pod);
+                self.state.claim_ended();
+                match attempt {
+                    AdoptionAttempt::Adopted(pod) => self.observe_pod(*pod, now),
+                    AdoptionAttempt::PodGone => {}
+                    AdoptionAttempt::JobLeaves(pod) => {
+                        self.state.job_leaves();
+                        pod.into_iter().for_each(|pod| self.notice.shard.do_send(Declined(pod)));
+                    }
+                }
+            }
+            JobInput::Gang { answer, events } => {
+                self.state.gang_answered(answer, now);
+                events.iter().for_each(|event| self.tell(event));
+            }
+            JobInput::StatusWritten(Some(job)) => self.status_written(*job, now),
+            JobInput::StatusWritten(None) => self.state.status_refused(false, now),
+            JobInput::StatusConflict(job) => {
+                self.state.status_refused(job.is_some(), now);
+                if let Some(job) = job {
+                    self.observe_job(*job);
+                }
+            }
+            JobInput::Read(job) => {
+                self.reading = false;
+                job.into_iter().for_each(|job| self.observe_job(*job));
+            }
+            JobInput::DeletionRefused => self.state.deletion_refused(now),
+        }
+    }
+
+    fn observe_job(&mut self, observed: ObservedJob) {
+        let Ok(job) = observed.job else { return };
+        if observed.version.order() <= self.version.order() {
+            return;
+        }
+        let known = [Some(&self.state.job.status), self.sent.as_ref()];
+        if !known.into_iter().flatten().any(|status| status.counts_as(&job.status)) {
+            // Pods that somebody else has counted must not be counted again from what we saw of them before.
+            self.synced = false;
+            self.notice.shard.do_send(Relist);
+        }
+        self.version = observed.version;
+        self.state.observe_job(job);
+        if self.state.job.status.finished().is_some() {
+            // Should the answer to our last write be lost, the end must be told all the same.
+            self.tell_events();
+        }
+    }
+
+    fn tell_events(&mut self) {
+        for event in std::mem::take(&mut self.events_to_tell) {
+            self.tell(&event);
+        }
+    }
+
+    /// The answer to a status write may arrive after the watch has shown a later Job.
+    fn status_written(&mut self, written: ObservedJob, now: Timestamp) {
+        let unfinished = self.told.finished().is_none();
+        if let Ok(job) = &written.job {
+            watch_over::count_progress(&self.requests.around.metrics, job, &self.told);
+            self.told = job.status.clone();
+        }
+        self.observe_job(written);
+        self.state.status_written(now);
+        if unfinished {
+            self.tell_life();
+        }
+        self.tell_events();
+    }
+
+    /// Tells the trace of a Job that has ended.
+    fn tell_life(&self) {
+        let job = &self.state.job;
+        let Some(end) = job.status.finished() else { return };
+        self.requests.around.config.traces.tell(&JobLife {
+            namespace: &job.namespace,
+            name: &job.name,
+            uid: &job.uid,
+            shard: self.requests.shard.0,
+            epoch: self.requests.epoch,
+            created: job.created,
+            ended: end.last_transition_time.unwrap_or_else(|| self.now()),
+            failure: (end.kind == ConditionKind::Failed).then_some(&*end.reason),
+        });
+    }
+
+    fn observe_pod(&mut self, observed: ObservedPod, now: Timestamp) {
+        let job = &self.state.job;
+        let controller = match &observed.controller {
+            None => Controller::None,
+            Some(owner) if owner.uid == job.uid => Controller::This,
+            Some(_) => Controller::Other,
+        };
+        let selected = job.spec.selector.matches(|key| observed.labels.get(key));
+        let pod = PodRef { uid: observed.pod.uid.clone(), name: observed.pod.name.clone() };
+        match claim(controller, selected, observed.pod.deleting, job.deleting || self.state.is_gone()) {
+            Claim::Keep => _ = self.state.observe_pod(observed.pod, now),
+            Claim::Adopt if job.status.finished().is_none() => self.adopt(pod),
+            Claim::Release => {
+                self.state.pod_vanished(&pod.uid);
+                self.requests.give_up(pod);
+            }
+            Claim::Adopt | Claim::Leave => {
+                self.state.pod_vanished(&pod.uid);
+                if controller == Controller::None {
+                    self.notice.shard.do_send(Declined(Box::new(observed)));
+                }
+            }
+        }
+    }
+
+    fn adopt(&mut self, pod: PodRef) {
+        self.state.pod_vanished(&pod.uid);
+        if self.adopting.insert(pod.uid.clone()) {
+            self.state.claim_begun();
+            self.requests.adopt(pod);
+        }
+    }
+
+    /// Writes down why no pod is created, where that has changed.
+    fn tell_wait(&mut self, wait: Option<&Wait>) {
+        if self.waiting.as_ref() != wait {
+            self.requests.waits.write(&self.state.job, wait, self.refusal.as_deref());
+            self.waiting = wait.cloned();
+        }
+    }
+
+    /// Tells of annotations with wrong values, of each once while it stands.
+    fn tell_rejected(&mut self) {
+        let job = &self.state.job;
+        if job.options.rejected == self.told_rejected || job.status.finished().is_some() {
+            return;
+        }
+        let rejected = job.options.rejected.clone();
+        for annotation in rejected.iter().filter(|annotation| !self.told_rejected.contains(annotation)) {
+            self.record(EventType::Warning, "InvalidAnnotation", &annotation.to_string(), false);
+        }
+        self.told_rejected = rejected;
+    }
+
+    fn carry_out(&mut self, plan: Plan) {
+        self.tell_wait(plan.waiting.as_ref());
+        self.tell_rejected();
+        if let Some(write) = plan.status {
+            self.events_to_tell = write.events;
+            self.requests.write_status(&self.state.job, &self.version, &write.status);
+            self.sent = Some(write.status);
+        }
+        for pod in plan.releases {
+            match self.state.pods.get(&pod.uid).filter(|_| self.state.is_gone()) {
+                Some(&Pod { version, .. }) => self.requests.release_unchanged(pod, version),
+                None => self.requests.release(pod),
+            }
+        }
+        for deletion in plan.deletes {
+            self.requests.delete(deletion);
+        }
+        let job = &self.state.job;
+        let maker = Maker {
+            job,
+            finalizer: self.requests.around.config.finalizer(),
+            shard: self.requests.shard.0,
+            pod_group: self.state.gang.group(),
+        };
+        for new in plan.creates {
+            match job.spec.template.pod(maker, &new) {
+                Ok(manifest) => self.requests.create(new.place, manifest),
+                Err(error) => self.inbox.push(JobInput::Created {
+                    place: new.place,
+                    answer: crate::job::state::Created::Refused,
+                    told: Told::Refused(error.to_string().into()),
+                }),
+            }
+        }
+        if let Some(request) = plan.gang {
+            self.requests.see_to_gang(job, request);
+        }
+        if plan.delete_job {
+            self.requests.delete_job();
+        }
+    }
+
+    fn tell(&self, event: &JobEvent) {
+        let kind = if event.warning { EventType::Warning } else { EventType::Normal };
+        self.record(kind, &event.reason, &event.message, event.terminal);
+    }
+
+    fn tell_of_pod(&self, told: Told, done: (&str, &str), refused: (&str, &str)) {
+        match told {
+            Told::Nothing => {}
+            Told::Done(pod) => self.record(EventType::Normal, done.0, &format!("{}: {pod}", done.1), false),
+            Told::Refused(why) => {
+                self.record(EventType::Warning, refused.0, &format!("{}: {why}", refused.1), false);
+            }
+        }
+    }
+
+    fn record(&self, kind: EventType, reason: &str, message: &str, must: bool) {
+        let job = &self.state.job;
+        self.requests.around.recorder.record(Event {
+            about: ObjectRef::job(&job.namespace, &job.name, &job.uid),
+            kind,
+            reason: reason.into(),
+            message: message.into(),
+            at: self.now(),
+            must,
+        });
+    }
+}
+
+impl Actor for JobActor {
+    type Context = Context<Self>;
+
+    fn started(&mut self, ctx: &mut Self::Context) {
+        let address = ctx.address();
+        self.inbox.connect(move || address.do_send(Wake));
+    }
+}
+
+impl Handler<Wake> for JobActor {
+    type Result = ();
+
+    fn handle(&mut self, _: Wake, ctx: &mut Self::Context) {
+        self.work(ctx);
+    }
+}
+
+impl Handler<Settle> for JobActor {
+    type Result = ();
+
+    fn handle(&mut self, _: Settle, _: &mut Self::Context) {
+        self.settling = true;
+    }
+}
+
+impl Handler<Halt> for JobActor {
+    type Result = ();
+
+    fn handle(&mut self, _: Halt, ctx: &mut Self::Context) {
+        self.settling = true;
+        self.work(ctx);
+        self.notice.orderly.set(true);
+        ctx.stop();
+    }
+}

@@ -1,0 +1,127 @@
+//! What a Job actor is told.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+
+use crate::cluster::wire::{ObservedJob, ObservedPod};
+use crate::job::gang::GangAnswer;
+use crate::job::plan::{JobEvent, PodRef};
+use crate::job::pod::Place;
+use crate::job::spec::Uid;
+use crate::job::state::{Changed, Created};
+
+/// Something that a Job actor is told, by its shard or as an answer to a request.
+#[derive(Debug)]
+pub enum JobInput {
+    /// The Job was added or changed.
+    Job(Arc<ObservedJob>),
+    /// The Job no longer exists.
+    JobGone,
+    /// A pod of the Job, or one that it may adopt, was added or changed.
+    Pod(Box<ObservedPod>),
+    /// A pod no longer exists, or is no longer the Job's.
+    PodGone(Uid),
+    /// The list of pods is complete.
+    PodsListed {
+        /// The Job's pods in it.
+        listed: HashSet<Uid>,
+        /// Its version: what came later may not be in it.
+        version: u64,
+    },
+    /// A creation was answered.
+    Created {
+        /// Where the pod was to stand.
+        place: Place,
+        /// The answer.
+        answer: Created,
+        /// What to tell the user.
+        told: Told,
+    },
+    /// A pod's deletion was answered.
+    Deleted {
+        /// The pod.
+        pod: PodRef,
+        /// The answer.
+        answer: Changed,
+        /// What to tell the user.
+        told: Told,
+    },
+    /// The removal of a pod's finalizer was answered.
+    Released {
+        /// The pod.
+        pod: Uid,
+        /// The answer.
+        answer: Changed,
+    },
+    /// An adoption has ended, one way or the other.
+    Adopted {
+        /// The pod's UID.
+        pod: Uid,
+        /// What came of it.
+        attempt: AdoptionAttempt,
+    },
+    /// A request about the Job's gang was answered.
+    Gang {
+        /// The answer.
+        answer: GangAnswer,
+        /// What to tell the user.
+        events: Vec<JobEvent>,
+    },
+    /// The status was written: the Job as it is now. `None` if it was refused.
+    StatusWritten(Option<Box<ObservedJob>>),
+    /// The status was not written because the Job has changed meanwhile: the Job as it is now.
+    StatusConflict(Option<Box<ObservedJob>>),
+    /// The Job as a live reading shows it; `None` if it no longer exists.
+    Read(Option<Box<ObservedJob>>),
+    /// The Job's deletion was refused.
+    DeletionRefused,
+}
+
+impl JobInput {
+    /// What it is, for traces.
+    pub fn name(&self) -> &'static str {
+        match self {
+            Self::Job(_) => "job",
+            Self::JobGone => "job_gone",
+            Self::Pod(_) => "pod",
+            Self::PodGone(_) => "pod_gone",
+            Self::PodsListed { .. } => "pods_listed",
+            Self::Created { .. } => "created",
+            Self::Deleted { .. } => "deleted",
+            Self::Released { .. } => "released",
+            Self::Adopted { .. } => "adopted",
+            Self::StatusWritten(_) => "status_written",
+            Self::StatusConflict(_) => "status_conflict",
+            Self::Read(_) => "read",
+            Self::DeletionRefused => "deletion_refused",
+            Self::Gang { .. } => "gang",
+        }
+    }
+
+    /// Whether a pod has changed.
+    pub fn is_about_a_pod(&self) -> bool {
+        matches!(self, Self::Pod(_) | Self::PodGone(_))
+    }
+}
+
+/// What came of an adoption.
+#[derive(Debug)]
+pub enum AdoptionAttempt {
+    /// The pod is the Job's now.
+    Adopted(Box<ObservedPod>),
+    /// There is no such pod any more.
+    PodGone,
+    /// The Job is on its way out, and adopts nothing. The pod as it is now, if it exists.
+    JobLeaves(Option<Box<ObservedPod>>),
+}
+
+/// What is told about a request in an event.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Told {
+    /// Nothing: it is not ours to tell, or has been told.
+    Nothing,
+    /// It was done, for the pod of this name.
+    Done(Box<str>),
+    /// It was refused, for this reason.
+    Refused(Box<str>),
+}

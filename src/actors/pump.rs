@@ -1,0 +1,112 @@
+//! From a watch to an actor: what is ready arrives as one message, and the watch waits while the actor is busy.
+
+use actix::{Message, Recipient};
+use futures::{StreamExt, future};
+use tokio::task::AbortHandle;
+
+use super::requests::Surroundings;
+use crate::cluster::resource::Resource;
+use crate::cluster::watch::{Change, Selection, watch};
+use crate::cluster::wire::{Decoder, JobDecoder, ObservedJob, ObservedPod, PodDecoder};
+use crate::job::names::SHARD_LABEL;
+use crate::job::selector::Selector;
+use crate::sharding::ShardId;
+
+/// Most changes in one message.
+const CHUNK: usize = 256;
+
+/// Changes of pods.
+#[derive(Message)]
+#[rtype(result = "()")]
+pub struct Pods {
+    /// The feed that they come from: what an earlier feed has left behind is to be ignored.
+    pub feed: u32,
+    /// The changes.
+    pub changes: Vec<Change<ObservedPod>>,
+}
+
+/// Changes of Jobs.
+#[derive(Message)]
+#[rtype(result = "()")]
+pub struct Jobs {
+    /// The shard that was asked for; `None` for all.
+    pub of: Option<ShardId>,
+    /// Number of the feed that they come from: what an earlier feed has left behind is to be ignored.
+    pub feed: u32,
+    /// The changes.
+    pub changes: Vec<Change<ObservedJob>>,
+}
+
+/// Feeds the Jobs of the cluster, or of one shard of it, to an actor until aborted or the actor is gone. Only an API server that
+/// serves `shardSelector` tells no other Jobs than those of the shard.
+pub fn feed_jobs(
+    around: &Surroundings,
+    of: Option<ShardId>,
+    number: u32,
+    to: Recipient<Jobs>,
+) -> AbortHandle {
+    let selection = Selection {
+        shards: of.map(|shard| around.config.shards.selector(shard).into()),
+        ..Selection::all(Resource::JOBS)
+    };
+    feed(around, selection, JobDecoder::new(), to, move |changes| Jobs { of, feed: number, changes })
+}
+
+/// Feeds the pods of one shard to an actor.
+pub fn feed_shard(around: &Surroundings, shard: ShardId, number: u32, to: Recipient<Pods>) -> AbortHandle {
+    feed_pods(around, format!("{SHARD_LABEL}={shard}"), number, to)
+}
+
+/// All pods of a namespace that a Job's selector selects, whatever shard they are of.
+pub async fn list_selected(around: &Surroundings, namespace: &str, selector: &Selector) -> Vec<ObservedPod> {
+    let selection = Selection { namespace: Some(namespace.into()), ..Selection::all(Resource::PODS) };
+    let selection = selection.labelled(selector.to_string());
+    let decoder = PodDecoder::new(around.config.finalizer());
+    let changes = watch(around.transport.clone(), selection, decoder, around.metrics.clone(), around.seed());
+    let mut pods = Vec::new();
+    let mut list = changes.take_while(|change| future::ready(!matches!(change, Change::Synced { .. })));
+    while let Some(change) = list.next().await {
+        match change {
+            Change::Restarted => pods.clear(),
+            Change::Listed(pod) | Change::Applied(pod) => pods.push(pod),
+            Change::Deleted(_) | Change::Synced { .. } => {}
+        }
+    }
+    pods
+}
+
+/// Feeds the pods that are of no shard to an actor.
+pub fn feed_unlabelled(around: &Surroundings, number: u32, to: Recipient<Pods>) -> AbortHandle {
+    feed_pods(around, format!("!{SHARD_LABEL}"), number, to)
+}
+
+fn feed_pods(around: &Surroundings, labels: String, number: u32, to: Recipient<Pods>) -> AbortHandle {
+    let decoder = PodDecoder::new(around.config.finalizer());
+    feed(around, Selection::all(Resource::PODS).labelled(labels), decoder, to, move |changes| Pods {
+        feed: number,
+        changes,
+    })
+}
+
+fn feed<D: Decoder, M>(
+    around: &Surroundings,
+    selection: Selection,
+    decoder: D,
+    to: Recipient<M>,
+    message: impl Fn(Vec<Change<D::Object>>) -> M + Send + 'static,
+) -> AbortHandle
+where
+    D::Object: Send,
+    M: Message<Result = ()> + Send + 'static,
+{
+    let (transport, metrics, seed) = (around.transport.clone(), around.metrics.clone(), around.seed());
+    let task = around.runtime.spawn(async move {
+        let mut changes = watch(transport, selection, decoder, metrics, seed).ready_chunks(CHUNK);
+        while let Some(chunk) = changes.next().await {
+            if to.send(message(chunk)).await.is_err() {
+                return;
+            }
+        }
+    });
+    task.abort_handle()
+}

@@ -1,0 +1,348 @@
+//! Carrying out what a plan asks for: each request runs on the tokio pool, and its answer comes back as an input.
+//!
+//! Nothing is repeated here. A request that was refused, or whose answer was lost, is told as such; the rules decide
+//! when to try again, and names, UIDs and versions in the requests make a repetition harmless.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use tokio::runtime::Handle;
+use tokio::time::Instant;
+use tokio_util::task::TaskTracker;
+
+use super::clock::Clock;
+use super::config::ControllerConfig;
+use super::inbox::Inbox;
+use super::job_input::{AdoptionAttempt, JobInput, Told};
+use super::waits::Waits;
+use crate::cluster::events::Recorder;
+use crate::cluster::gate::{Answer, Fence, GateConfig, Order, Priority, Write, WriteError, WriteGate};
+use crate::cluster::reads::{ReadError, Reader};
+use crate::cluster::transport::Transport;
+use crate::cluster::wire::{
+    Adoption, ObservedJob, ObservedPod, ResourceVersion, adopt_patch, release_patch, status_patch,
+    untrack_patch, untrack_unchanged_patch,
+};
+use crate::job::plan::{PodDeletion, PodRef};
+use crate::job::pod::Place;
+use crate::job::spec::{Job, Uid};
+use crate::job::state::{Changed, Created};
+use crate::job::status::JobStatus;
+use crate::job::template::PodManifest;
+use crate::sharding::ShardId;
+use crate::telemetry::metrics::Metrics;
+
+/// What a replica provides to its actors.
+#[derive(Clone)]
+pub struct Surroundings {
+    /// Settings.
+    pub config: Arc<ControllerConfig>,
+    /// The tokio pool, for everything that waits for the network.
+    pub runtime: Handle,
+    /// What time it is.
+    pub clock: Arc<dyn Clock>,
+    /// The network.
+    pub transport: Arc<dyn Transport>,
+    /// Where all writes leave.
+    pub gate: WriteGate,
+    /// Live reads.
+    pub reads: Reader,
+    /// Kubernetes events.
+    pub recorder: Recorder,
+    /// Metrics.
+    pub metrics: Arc<Metrics>,
+    /// Next seed for what varies by chance.
+    seeds: Arc<AtomicU64>,
+}
+
+impl Surroundings {
+    /// What a replica with these settings provides, over this network.
+    pub fn new(
+        config: ControllerConfig,
+        transport: Arc<dyn Transport>,
+        metrics: Arc<Metrics>,
+        runtime: Handle,
+        clock: Arc<dyn Clock>,
+    ) -> Self {
+        let limits =
+            GateConfig { qps: config.kube_api_qps, burst: config.kube_api_burst, ..GateConfig::default() };
+        let gate = WriteGate::open(transport.clone(), limits, config.finalizer(), metrics.clone());
+        let recorder = Recorder::start(gate.clone(), config.event_source(), metrics.clone(), config.seed);
+        let reads = Reader::new(transport.clone(), config.finalizer(), metrics.clone());
+        let seeds = Arc::new(AtomicU64::new(config.seed));
+        Self { config: Arc::new(config), runtime, clock, transport, gate, reads, recorder, metrics, seeds }
+    }
+
+    /// A seed for something that varies by chance; another one at each call, and the same ones for the same settings.
+    pub fn seed(&self) -> u64 {
+        self.seeds.fetch_add(1, Ordering::Relaxed)
+    }
+}
+
+/// Sends the requests of one Job.
+#[derive(Clone)]
+pub struct Requests {
+    /// What the replica provides.
+    pub around: Surroundings,
+    /// The Job's shard.
+    pub shard: ShardId,
+    /// How often the shard has been claimed.
+    pub epoch: u64,
+    /// The right to act for the shard.
+    pub fence: Fence,
+    /// The shard's requests under way.
+    pub under_way: TaskTracker,
+    /// Where answers go.
+    pub inbox: Inbox<JobInput>,
+    /// The Job's namespace.
+    pub namespace: Arc<str>,
+    /// The Job's name.
+    pub job: Arc<str>,
+    /// The Job's UID.
+    pub job_uid: Uid,
+    /// Where the Job says why it waits.
+    pub waits: Waits,
+}
+
+impl Requests {
+    pub(super) fn order(&self, priority: Priority) -> Order {
+        Order { priority, flow: self.job_uid.clone(), fence: self.fence.clone() }
+    }
+
+    /// Runs a request on the tokio pool and puts its answer into the inbox.
+    pub(super) fn run(&self, request: impl Future<Output = JobInput> + Send + 'static) {
+        let inbox = self.inbox.clone();
+        self.spawn(async move { inbox.push(request.await) });
+    }
+
+    fn spawn(&self, request: impl Future<Output = ()> + Send + 'static) {
+        self.under_way.spawn_on(request, &self.around.runtime);
+    }
+
+    /// Creates a pod.
+    pub fn create(&self, place: Place, manifest: PodManifest) {
+        let PodManifest { name, body } = manifest;
+        let created = self.around.gate.submit(
+            self.order(Priority::Create),
+            Write::CreatePod { namespace: self.namespace.clone(), body },
+        );
+        let this = self.clone();
+        self.run(async move {
+            let (answer, told) = match created.await {
+                Ok(Answer::Pod(pod)) => (Created::Pod(Box::new(pod.pod)), Told::Done(name.into())),
+                Ok(_) => (Created::Refused, Told::Nothing),
+                Err(WriteError::AlreadyExists { being_deleted: false, .. }) => {
+                    (this.look_up(place, &name).await, Told::Nothing)
+                }
+                Err(WriteError::AlreadyExists { being_deleted: true, .. }) => {
+                    (Created::NameTaken, Told::Nothing)
+                }
+                Err(WriteError::NamespaceTerminating(_)) => (Created::NamespaceTerminating, Told::Nothing),
+                Err(WriteError::Fenced) => (Created::Refused, Told::Nothing),
+                Err(refusal) => (Created::Refused, Told::Refused(refusal.to_string().into())),
+            };
+            JobInput::Created { place, answer, told }
+        });
+    }
+
+    /// A name is taken: by the very pod we wanted to create, as after a lost answer, or by something else.
+    async fn look_up(&self, place: Place, name: &str) -> Created {
+        match self.around.reads.get_pod(&self.namespace, name).await {
+            Ok(Some(found)) if self.is_ours(&found) && found.pod.place == Some(place) => {
+                Created::Pod(Box::new(found.pod))
+            }
+            Ok(Some(_)) => Created::NameTaken,
+            Ok(None) | Err(_) => Created::Refused,
+        }
+    }
+
+    fn is_ours(&self, pod: &ObservedPod) -> bool {
+        pod.controller.as_ref().is_some_and(|controller| controller.uid == self.job_uid)
+    }
+
+    /// Deletes a pod; one that is not to count loses its finalizer first.
+    pub fn delete(&self, deletion: PodDeletion) {
+        let this = self.clone();
+        self.run(async move {
+            let PodDeletion { pod, forget } = deletion;
+            if forget {
+                match this.untrack(&pod).await {
+                    Ok(Answer::Pod(_)) => {}
+                    Ok(_) => return JobInput::Deleted { pod, answer: Changed::Gone, told: Told::Nothing },
+                    Err(refusal) => {
+                        return JobInput::Deleted { pod, answer: Changed::Refused, told: refused(&refusal) };
+                    }
+                }
+            }
+            let write = Write::DeletePod {
+                namespace: this.namespace.clone(),
+                name: pod.name.clone(),
+                uid: pod.uid.clone(),
+                grace: None,
+            };
+            match this.around.gate.submit(this.order(Priority::Delete), write).await {
+                Ok(answer) => {
+                    let told = Told::Done(pod.name.clone());
+                    JobInput::Deleted { pod, answer: changed(answer), told }
+                }
+                Err(refusal) => JobInput::Deleted { pod, answer: Changed::Refused, told: refused(&refusal) },
+            }
+        });
+    }
+
+    /// Takes the tracking finalizer off a pod.
+    pub fn release(&self, pod: PodRef) {
+        let this = self.clone();
+        self.run(async move {
+            let answer = this.untrack(&pod).await.map_or(Changed::Refused, changed);
+            JobInput::Released { pod: pod.uid, answer }
+        });
+    }
+
+    /// Takes the tracking finalizer off a pod of a Job that no longer exists, as long as the pod is what it was: another Job
+    /// may adopt it.
+    pub fn release_unchanged(&self, pod: PodRef, version: u64) {
+        let body = untrack_unchanged_patch(&pod.uid, version, self.around.config.finalizer());
+        let write = Write::PatchPod { namespace: self.namespace.clone(), name: pod.name, body };
+        let released = self.around.gate.submit(self.order(Priority::Finalizer), write);
+        self.run(async move {
+            let answer = released.await.map_or(Changed::Refused, changed);
+            JobInput::Released { pod: pod.uid, answer }
+        });
+    }
+
+    fn untrack(&self, pod: &PodRef) -> impl Future<Output = Result<Answer, WriteError>> + Send + use<> {
+        let body = untrack_patch(&pod.uid, self.around.config.finalizer());
+        let write = Write::PatchPod { namespace: self.namespace.clone(), name: pod.name.clone(), body };
+        self.around.gate.submit(self.order(Priority::Finalizer), write)
+    }
+
+    /// Makes a pod the Job's, once a live reading says that the Job still exists and stays. Tried again while the API server
+    /// refuses: until it is known, the Job cannot know how many pods it has.
+    pub fn adopt(&self, pod: PodRef) {
+        let this = self.clone();
+        self.run(async move {
+            let mut delay = this.around.config.api_backoff;
+            loop {
+                match this.try_adopt(&pod).await {
+                    Ok(attempt) => return JobInput::Adopted { pod: pod.uid, attempt },
+                    Err(WriteError::Fenced) => {
+                        return JobInput::Adopted { pod: pod.uid, attempt: AdoptionAttempt::PodGone };
+                    }
+                    Err(refusal) => tracing::warn!(pod = %pod.uid, %refusal, "a pod was not adopted"),
+                }
+                tokio::time::sleep(delay).await;
+                delay = (delay * 2).min(this.around.config.api_backoff_max);
+            }
+        });
+    }
+
+    async fn try_adopt(&self, pod: &PodRef) -> Result<AdoptionAttempt, WriteError> {
+        let unread = |e: ReadError| WriteError::Unknown(e.to_string().into());
+        let job = self.around.reads.get_job(&self.namespace, &self.job).await.map_err(unread)?;
+        let stays = |job: ObservedJob| job.uid == self.job_uid && job.job.is_ok_and(|job| !job.deleting);
+        if !job.is_some_and(stays) {
+            let left = self.around.reads.get_pod(&self.namespace, &pod.name).await.map_err(unread)?;
+            return Ok(AdoptionAttempt::JobLeaves(left.filter(|left| left.pod.uid == pod.uid).map(Box::new)));
+        }
+        let adoption = Adoption {
+            job_name: &self.job,
+            job_uid: &self.job_uid,
+            finalizer: self.around.config.finalizer(),
+            shard: Some(self.shard.0),
+        };
+        let body = adopt_patch(&pod.uid, &adoption);
+        let write = Write::PatchPod { namespace: self.namespace.clone(), name: pod.name.clone(), body };
+        match self.around.gate.submit(self.order(Priority::Finalizer), write).await? {
+            Answer::Pod(adopted) => Ok(AdoptionAttempt::Adopted(adopted)),
+            _ => Ok(AdoptionAttempt::PodGone),
+        }
+    }
+
+    /// Gives a pod up that the Job's selector does not select any more.
+    pub fn give_up(&self, pod: PodRef) {
+        let body = release_patch(&pod.uid, &self.job_uid, self.around.config.finalizer());
+        let write = Write::PatchPod { namespace: self.namespace.clone(), name: pod.name, body };
+        let given_up = self.around.gate.submit(self.order(Priority::Finalizer), write);
+        self.spawn(async move {
+            if let Err(refusal) = given_up.await {
+                tracing::warn!(pod = %pod.uid, %refusal, "a pod that the selector no longer selects was not released");
+            }
+        });
+    }
+
+    /// Writes the status.
+    pub fn write_status(&self, old: &Job, version: &ResourceVersion, status: &JobStatus) {
+        let body = status_patch(&old.status, status, version);
+        let write = Write::PatchJobStatus { namespace: self.namespace.clone(), name: self.job.clone(), body };
+        let written = self.around.gate.submit(self.order(Priority::Status), write);
+        let this = self.clone();
+        self.run(async move {
+            match written.await {
+                Ok(Answer::Job(job)) => JobInput::StatusWritten(Some(job)),
+                Ok(_) => JobInput::StatusWritten(None),
+                Err(WriteError::Conflict(_)) => JobInput::StatusConflict(this.read_job().await),
+                Err(refusal) => {
+                    tracing::warn!(namespace = %this.namespace, job = %this.job, %refusal, "status not written");
+                    JobInput::StatusWritten(None)
+                }
+            }
+        });
+    }
+
+    async fn read_job(&self) -> Option<Box<ObservedJob>> {
+        let read = self.around.reads.get_job(&self.namespace, &self.job).await;
+        read.ok().flatten().filter(|job| job.uid == self.job_uid).map(Box::new)
+    }
+
+    /// Reads the Job live; tried again until there is an answer, or nothing may be done for the shard any more.
+    pub fn read(&self) {
+        let this = self.clone();
+        self.run(async move {
+            let mut delay = this.around.config.api_backoff;
+            loop {
+                match this.around.reads.get_job(&this.namespace, &this.job).await {
+                    Ok(job) => {
+                        return JobInput::Read(job.filter(|job| job.uid == this.job_uid).map(Box::new));
+                    }
+                    Err(_) if !this.fence.is_open(Instant::now()) => return JobInput::Read(None),
+                    Err(error) => tracing::warn!(job = %this.job, %error, "a Job was not read"),
+                }
+                tokio::time::sleep(delay).await;
+                delay = (delay * 2).min(this.around.config.api_backoff_max);
+            }
+        });
+    }
+
+    /// Deletes the Job with its pods.
+    pub fn delete_job(&self) {
+        let write = Write::DeleteJob {
+            namespace: self.namespace.clone(),
+            name: self.job.clone(),
+            uid: self.job_uid.clone(),
+            foreground: true,
+        };
+        let deleted = self.around.gate.submit(self.order(Priority::Delete), write);
+        let inbox = self.inbox.clone();
+        self.spawn(async move {
+            if let Err(refusal) = deleted.await {
+                tracing::warn!(%refusal, "a Job that has outlived its TTL was not deleted");
+                inbox.push(JobInput::DeletionRefused);
+            }
+        });
+    }
+}
+
+fn changed(answer: Answer) -> Changed {
+    match answer {
+        Answer::Pod(pod) => Changed::Pod(Box::new(pod.pod)),
+        _ => Changed::Gone,
+    }
+}
+
+fn refused(refusal: &WriteError) -> Told {
+    match refusal {
+        WriteError::Fenced => Told::Nothing,
+        refusal => Told::Refused(refusal.to_string().into()),
+    }
+}

@@ -1,0 +1,537 @@
+//! The actor of one shard: it owns the shard's Jobs and brings every pod event to the right one.
+//!
+//! It keeps no pods, only whose they are; the Jobs keep what they need. A Job that has panicked is rebuilt from the
+//! cluster alone: the shard lists its pods anew, as it does when it takes over.
+
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+use actix::{
+    Actor, ActorContext, Addr, AsyncContext, Context, Handler, Message, ResponseActFuture, WrapFuture,
+};
+use futures::future::join_all;
+use tokio::task::AbortHandle;
+use tokio_util::task::TaskTracker;
+
+use super::directory::{Directory, chooses_pods};
+use super::inbox::Inbox;
+use super::job_actor::{Ended, Halt, JobActor, Settle};
+use super::job_input::JobInput;
+use super::keeper::{KeeperHandle, Report};
+use super::pump::{Pods, feed_shard, list_selected};
+use super::requests::{Requests, Surroundings};
+use super::strays::Strays;
+use super::waits::{WaitingJob, Waits};
+use crate::cluster::gate::Fence;
+use crate::cluster::watch::Change;
+use crate::cluster::wire::{ObservedJob, ObservedPod};
+use crate::job::retry::Retry;
+use crate::job::spec::{Job, Uid};
+use crate::sharding::{ShardId, ShardState};
+
+/// Pause before pods are listed anew because of a Job.
+const RELIST: Duration = Duration::from_millis(10);
+
+/// The Jobs of the replica have been listed: the shard may look at its pods.
+#[derive(Message)]
+#[rtype(result = "()")]
+pub struct JobsListed;
+
+/// A Job of the shard was added or changed.
+#[derive(Message)]
+#[rtype(result = "()")]
+pub struct JobSeen(pub Arc<ObservedJob>);
+
+/// A Job of the shard no longer exists.
+#[derive(Message)]
+#[rtype(result = "()")]
+pub struct JobVanished(pub Uid);
+
+/// The pods that a Job selects which chooses its pods itself: what it may adopt is among them.
+#[derive(Message)]
+#[rtype(result = "()")]
+pub struct Candidates {
+    /// The Job.
+    pub job: Uid,
+    /// All pods that it selects.
+    pub pods: Vec<ObservedPod>,
+}
+
+/// A pod without controller that the Job did not adopt after all, since it is on its way out.
+#[derive(Message)]
+#[rtype(result = "()")]
+pub struct Declined(pub Box<ObservedPod>);
+
+/// Somebody else has written the status of a Job: what is known of its pods may be older than that status. List them anew.
+#[derive(Message)]
+#[rtype(result = "()")]
+pub struct Relist;
+
+/// End at once, and all Jobs of the shard with it.
+#[derive(Message)]
+#[rtype(result = "()")]
+pub struct End;
+
+/// What the shard is doing, for `/debug/shards`.
+#[derive(Message)]
+#[rtype(result = "ShardReport")]
+pub struct Describe;
+
+/// Decide nothing more for the shard; answered when everything that was decided is done and told.
+#[derive(Message)]
+#[rtype(result = "()")]
+pub struct Drain;
+
+/// What a shard is doing.
+#[derive(Clone, Debug, serde::Serialize)]
+pub struct ShardReport {
+    /// Number of the shard.
+    pub shard: u32,
+    /// How often the shard has been claimed.
+    pub epoch: u64,
+    /// `syncing`, `active` or `draining`.
+    pub state: &'static str,
+    /// Jobs held.
+    pub jobs: usize,
+    /// Pods held.
+    pub pods: usize,
+    /// Jobs of which no pod is created although they are not done.
+    pub waiting: usize,
+    /// The first 100 of them by name.
+    pub waits: Vec<WaitingJob>,
+}
+
+/// A shard that is ours.
+pub struct Owned {
+    /// The shard.
+    pub id: ShardId,
+    /// How often it has been claimed.
+    pub epoch: u64,
+    /// The right to act for it.
+    pub fence: Fence,
+}
+
+/// The actor of one shard.
+pub struct ShardActor {
+    owned: Owned,
+    around: Surroundings,
+    directory: Arc<Directory>,
+    keeper: KeeperHandle,
+    /// Requests of the shard's Jobs.
+    under_way: TaskTracker,
+    strays: Strays,
+    waits: Waits,
+    jobs: HashMap<Uid, JobEntry>,
+    /// Pod -> Job, for pods that their Job still holds.
+    owners: HashMap<Uid, Uid>,
+    /// Pods in the list under way, by Job.
+    listing: Option<HashMap<Uid, HashSet<Uid>>>,
+    /// Version of the last complete list of pods.
+    listed: Option<u64>,
+    watch: Option<AbortHandle>,
+    /// Number of the feed that the watch is.
+    feed: u32,
+    /// Nothing more is decided.
+    draining: bool,
+    /// The pods are to be listed anew.
+    relisting: bool,
+    /// Jobs and pods that the gauges show.
+    shown: (i64, i64),
+}
+
+struct JobEntry {
+    inbox: Inbox<JobInput>,
+    actor: Addr<JobActor>,
+    /// The Job as last seen: what its actor starts from, should it have to start again.
+    seen: Arc<ObservedJob>,
+    /// The Job no longer exists; its actor sets its pods free.
+    leaving: bool,
+    /// The pods that the Job may adopt are being looked for.
+    awaits_candidates: bool,
+    /// Panics in a row.
+    panics: Retry,
+}
+
+impl ShardActor {
+    /// An actor for a shard, which acts while its fence is open.
+    pub fn new(owned: Owned, around: Surroundings, directory: Arc<Directory>, keeper: KeeperHandle) -> Self {
+        Self {
+            strays: Strays::new(around.clone(), owned.fence.clone()),
+            owned,
+            around,
+            directory,
+            keeper,
+            under_way: TaskTracker::new(),
+            waits: Waits::default(),
+            jobs: HashMap::new(),
+            owners: HashMap::new(),
+            listing: None,
+            listed: None,
+            watch: None,
+            feed: 0,
+            draining: false,
+            relisting: false,
+            shown: (0, 0),
+        }
+    }
+
+    /// Brings the gauges up to date.
+    fn show_held(&mut self) {
+        let held = (self.jobs.len() as i64, self.owners.len() as i64);
+        self.around.metrics.held_jobs.inc_by(held.0 - self.shown.0);
+        self.around.metrics.held_pods.inc_by(held.1 - self.shown.1);
+        self.shown = held;
+    }
+
+    fn watch_pods(&mut self, ctx: &Context<Self>) {
+        if let Some(watch) = self.watch.take() {
+            watch.abort();
+        }
+        if self.draining {
+            return;
+        }
+        self.feed += 1;
+        self.watch = Some(feed_shard(&self.around, self.owned.id, self.feed, ctx.address().recipient()));
+    }
+
+    fn start_job(
+        &self,
+        job: Job,
+        seen: &ObservedJob,
+        inbox: Inbox<JobInput>,
+        shard: &Addr<Self>,
+    ) -> Addr<JobActor> {
+        let requests = Requests {
+            around: self.around.clone(),
+            shard: self.owned.id,
+            epoch: self.owned.epoch,
+            fence: self.owned.fence.clone(),
+            under_way: self.under_way.clone(),
+            inbox,
+            namespace: job.namespace.clone(),
+            job: job.name.clone(),
+            job_uid: job.uid.clone(),
+            waits: self.waits.clone(),
+        };
+        JobActor::new(job, seen.version.clone(), requests, shard.clone()).start()
+    }
+
+    fn job_seen(&mut self, seen: Arc<ObservedJob>, shard: &Addr<Self>) {
+        let Ok(job) = seen.job.clone() else { return };
+        if let Some(entry) = self.jobs.get_mut(&seen.uid) {
+            entry.inbox.push(JobInput::Job(seen.clone()));
+            entry.seen = seen;
+            return;
+        }
+        let uid = seen.uid.clone();
+        let inbox = Inbox::default();
+        let awaits_candidates = chooses_pods(&job);
+        if awaits_candidates {
+            self.look_for_candidates(&job, shard);
+        }
+        let actor = self.start_job(job, &seen, inbox.clone(), shard);
+        let entry =
+            JobEntry { inbox, actor, seen, leaving: false, awaits_candidates, panics: Retry::default() };
+        self.jobs.insert(uid.clone(), entry);
+        self.show_held();
+        for pod in self.strays.waiting_for(&uid) {
+            self.bring(pod);
+        }
+        self.tell_listed(&uid);
+    }
+
+    fn look_for_candidates(&self, job: &Job, shard: &Addr<Self>) {
+        let (around, shard) = (self.around.clone(), shard.clone());
+        let (uid, namespace, spec) = (job.uid.clone(), job.namespace.clone(), job.spec.clone());
+        self.around.runtime.spawn(async move {
+            let pods = list_selected(&around, &namespace, &spec.selector).await;
+            shard.do_send(Candidates { job: uid, pods });
+        });
+    }
+
+    /// Tells a Job that was not there when the shard's pods were listed which of them are its own: they have come by watch
+    /// since, or are about to.
+    fn tell_listed(&self, job: &Uid) {
+        let Some(version) = self.listed else { return };
+        if self.jobs.get(job).is_some_and(|entry| !entry.awaits_candidates) {
+            let listed =
+                self.owners.iter().filter(|(_, owner)| *owner == job).map(|(pod, _)| pod.clone()).collect();
+            self.tell(job, JobInput::PodsListed { listed, version });
+        }
+    }
+
+    /// Whether the Job wants pods deleted now that have been dropped before as having nothing left to do for.
+    fn wants_dropped_pods(&self, seen: &ObservedJob) -> bool {
+        let options = |seen: &ObservedJob| seen.job.as_ref().ok().map(|job| job.options.clone());
+        let known = self.jobs.get(&seen.uid).and_then(|entry| options(&entry.seen));
+        known.zip(options(seen)).is_some_and(|(before, now)| now.wants_more_pods_than(&before))
+    }
+
+    fn job_vanished(&mut self, uid: &Uid) {
+        if let Some(entry) = self.jobs.get_mut(uid) {
+            entry.leaving = true;
+            entry.inbox.push(JobInput::JobGone);
+        }
+    }
+
+    fn tell(&self, job: &Uid, input: JobInput) {
+        if let Some(entry) = self.jobs.get(job) {
+            entry.inbox.push(input);
+        }
+    }
+
+    /// The Job of the shard that a pod belongs to, or may.
+    fn job_of(&self, pod: &ObservedPod) -> Option<Uid> {
+        match &pod.controller {
+            Some(owner) => self.jobs.contains_key(&owner.uid).then(|| owner.uid.clone()),
+            None => self.directory.adopter(pod).filter(|uid| self.jobs.contains_key(uid)),
+        }
+    }
+
+    /// Brings a pod to its Job, and tells the Job that had it before.
+    fn bring(&mut self, pod: ObservedPod) {
+        let uid = pod.pod.uid.clone();
+        let job = self.job_of(&pod);
+        if let Some(before) = self.owners.get(&uid).filter(|before| Some(*before) != job.as_ref()) {
+            self.tell(before, JobInput::PodGone(uid.clone()));
+        }
+        let Some(job) = job else {
+            self.owners.remove(&uid);
+            return self.strays.consider(pod);
+        };
+        if let Some(listing) = &mut self.listing {
+            listing.entry(job.clone()).or_default().insert(uid.clone());
+        }
+        if pod.pod.phase.is_final() && !pod.pod.tracked {
+            self.owners.remove(&uid);
+        } else {
+            self.owners.insert(uid, job.clone());
+        }
+        self.tell(&job, JobInput::Pod(Box::new(pod)));
+    }
+
+    fn pod_vanished(&mut self, pod: &ObservedPod) {
+        let uid = &pod.pod.uid;
+        self.strays.forget(pod);
+        let owner =
+            self.owners.remove(uid).or_else(|| pod.controller.as_ref().map(|owner| owner.uid.clone()));
+        if let Some(job) = owner {
+            self.tell(&job, JobInput::PodGone(uid.clone()));
+        }
+    }
+
+    fn pods_listed(&mut self, version: u64) {
+        let mut listing = self.listing.take().unwrap_or_default();
+        let missing = |pod: &Uid, job: &Uid| listing.get(job).is_none_or(|listed| !listed.contains(pod));
+        self.owners.retain(|pod, job| !missing(pod, job));
+        for (uid, entry) in self.jobs.iter().filter(|(_, entry)| !entry.awaits_candidates) {
+            let listed = listing.remove(uid).unwrap_or_default();
+            entry.inbox.push(JobInput::PodsListed { listed, version });
+        }
+        if self.listed.replace(version).is_none() {
+            self.keeper.report(Report::Synced(self.owned.id, self.owned.epoch));
+        }
+    }
+
+    fn job_ended(&mut self, ended: &Ended, ctx: &mut Context<Self>) {
+        let Some(entry) = self.jobs.get_mut(&ended.job) else { return };
+        if let Ok(job) = &entry.seen.job {
+            self.waits.write(job, None, None);
+        }
+        if ended.orderly {
+            self.jobs.remove(&ended.job);
+            self.owners.retain(|_, job| *job != ended.job);
+            self.show_held();
+            return;
+        }
+        let now = self.around.clock.now();
+        entry.panics.refused(self.around.config.limits().api_backoff, now);
+        let delay =
+            entry.panics.waits(now).and_then(|at| std::time::Duration::try_from(at.duration_since(now)).ok());
+        tracing::error!(
+            namespace = %entry.seen.namespace, job = %entry.seen.name,
+            "the actor of a Job has panicked; the Job is rebuilt from the cluster"
+        );
+        let uid = ended.job.clone();
+        ctx.run_later(delay.unwrap_or_default(), move |shard, ctx| shard.rebuild(&uid, ctx));
+    }
+
+    /// Starts a Job's actor again, with nothing but what the cluster tells.
+    fn rebuild(&mut self, uid: &Uid, ctx: &Context<Self>) {
+        let Some(entry) = self.jobs.get(uid).filter(|_| !self.draining) else { return };
+        let (seen, inbox) = (entry.seen.clone(), Inbox::default());
+        let Ok(job) = seen.job.clone() else { return };
+        if entry.leaving {
+            inbox.push(JobInput::JobGone);
+        }
+        let actor = self.start_job(job, &seen, inbox.clone(), &ctx.address());
+        if let Some(entry) = self.jobs.get_mut(uid) {
+            entry.inbox = inbox;
+            entry.actor = actor;
+        }
+        self.watch_pods(ctx);
+    }
+}
+
+impl Actor for ShardActor {
+    type Context = Context<Self>;
+
+    fn stopped(&mut self, _: &mut Self::Context) {
+        if let Some(watch) = self.watch.take() {
+            watch.abort();
+        }
+        self.jobs.clear();
+        self.owners.clear();
+        self.show_held();
+    }
+}
+
+impl Handler<JobsListed> for ShardActor {
+    type Result = ();
+
+    fn handle(&mut self, _: JobsListed, ctx: &mut Self::Context) {
+        if self.watch.is_none() {
+            self.watch_pods(ctx);
+        }
+    }
+}
+
+impl Handler<JobSeen> for ShardActor {
+    type Result = ();
+
+    fn handle(&mut self, JobSeen(job): JobSeen, ctx: &mut Self::Context) {
+        if self.wants_dropped_pods(&job) {
+            self.watch_pods(ctx);
+        }
+        self.job_seen(job, &ctx.address());
+    }
+}
+
+impl Handler<JobVanished> for ShardActor {
+    type Result = ();
+
+    fn handle(&mut self, JobVanished(uid): JobVanished, _: &mut Self::Context) {
+        self.job_vanished(&uid);
+    }
+}
+
+impl Handler<Pods> for ShardActor {
+    type Result = ();
+
+    fn handle(&mut self, Pods { feed, changes }: Pods, _: &mut Self::Context) {
+        if feed != self.feed {
+            return;
+        }
+        for change in changes {
+            match change {
+                Change::Restarted => self.listing = Some(HashMap::new()),
+                Change::Listed(pod) | Change::Applied(pod) => self.bring(pod),
+                Change::Deleted(pod) => self.pod_vanished(&pod),
+                Change::Synced { version } => self.pods_listed(version.parse().unwrap_or(u64::MAX)),
+            }
+        }
+        self.show_held();
+    }
+}
+
+impl Handler<Candidates> for ShardActor {
+    type Result = ();
+
+    fn handle(&mut self, Candidates { job, pods }: Candidates, _: &mut Self::Context) {
+        for pod in pods.into_iter().filter(|pod| pod.controller.is_none()) {
+            self.bring(pod);
+        }
+        if let Some(entry) = self.jobs.get_mut(&job) {
+            entry.awaits_candidates = false;
+        }
+        self.tell_listed(&job);
+    }
+}
+
+impl Handler<Declined> for ShardActor {
+    type Result = ();
+
+    fn handle(&mut self, Declined(pod): Declined, _: &mut Self::Context) {
+        if pod.controller.is_none() {
+            self.owners.remove(&pod.pod.uid);
+            self.strays.consider(*pod);
+        }
+    }
+}
+
+impl Handler<Relist> for ShardActor {
+    type Result = ();
+
+    fn handle(&mut self, _: Relist, ctx: &mut Self::Context) {
+        // Jobs that find the same at the same time share a list.
+        if !std::mem::replace(&mut self.relisting, true) {
+            ctx.run_later(RELIST, |shard, ctx| {
+                shard.relisting = false;
+                shard.watch_pods(ctx);
+            });
+        }
+    }
+}
+
+impl Handler<Ended> for ShardActor {
+    type Result = ();
+
+    fn handle(&mut self, ended: Ended, ctx: &mut Self::Context) {
+        self.job_ended(&ended, ctx);
+    }
+}
+
+impl Handler<Describe> for ShardActor {
+    type Result = actix::MessageResult<Describe>;
+
+    fn handle(&mut self, _: Describe, _: &mut Self::Context) -> Self::Result {
+        let (waiting, waits) = self.waits.read();
+        let state = match (self.draining, self.listed) {
+            (true, _) => ShardState::Draining,
+            (false, Some(_)) => ShardState::Active,
+            (false, None) => ShardState::Syncing,
+        };
+        actix::MessageResult(ShardReport {
+            shard: self.owned.id.0,
+            epoch: self.owned.epoch,
+            state: state.as_str(),
+            jobs: self.jobs.len(),
+            pods: self.owners.len(),
+            waiting,
+            waits,
+        })
+    }
+}
+
+impl Handler<Drain> for ShardActor {
+    type Result = ResponseActFuture<Self, ()>;
+
+    fn handle(&mut self, _: Drain, _: &mut Self::Context) -> Self::Result {
+        self.draining = true;
+        if let Some(watch) = self.watch.take() {
+            watch.abort();
+        }
+        let jobs: Vec<_> = self.jobs.values().map(|entry| entry.actor.clone()).collect();
+        let under_way = self.under_way.clone();
+        // An actor that is gone has nothing to settle.
+        let drained = async move {
+            join_all(jobs.iter().map(|job| job.send(Settle))).await;
+            under_way.close();
+            under_way.wait().await;
+            join_all(jobs.iter().map(|job| job.send(Halt))).await;
+        };
+        Box::pin(drained.into_actor(self))
+    }
+}
+
+impl Handler<End> for ShardActor {
+    type Result = ();
+
+    fn handle(&mut self, _: End, ctx: &mut Self::Context) {
+        for entry in self.jobs.values() {
+            entry.actor.do_send(Halt);
+        }
+        ctx.stop();
+    }
+}

@@ -1,0 +1,198 @@
+//! `yardmaster cluster`: an embedded cluster in the foreground.
+
+mod replicas;
+
+use std::collections::BTreeMap;
+use std::io::Write as _;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::num::NonZeroUsize;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::{Args, ValueEnum};
+use tempfile::TempDir;
+
+use self::replicas::Replicas;
+use super::embedded::{config, write_kubeconfig};
+use super::signals::Interrupts;
+use super::{Failure, embedded};
+use crate::embedded::kubelet::{Kubelet, KubeletConfig, KubeletMode};
+use crate::embedded::{ApiServer, ApiServerConfig, DataDirError, EmbeddedError};
+
+/// Flags of `cluster`.
+#[derive(Debug, Args)]
+pub(super) struct ClusterArgs {
+    /// Address of the API server; port 0 takes a free one.
+    #[arg(
+        long, value_name = "ADDRESS:PORT",
+        default_value_t = SocketAddr::from((Ipv4Addr::LOCALHOST, 0))
+    )]
+    listen: SocketAddr,
+    /// Number of controllers, each a process of its own; their flags can be given by YARDMASTER_ variables.
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    replicas: u16,
+    /// What pods are: processes of this host, nothing but time, or left alone.
+    #[arg(long, value_name = "MODE", default_value = "process")]
+    kubelet: KubeletChoice,
+    /// Write a kubeconfig for the cluster to this file [default: a temporary file].
+    #[arg(long, value_name = "FILE")]
+    write_kubeconfig: Option<PathBuf>,
+    /// Keep the API server's objects in this directory, so that they outlive even a crash [default: in memory only].
+    #[arg(long, value_name = "DIR")]
+    data_dir: Option<PathBuf>,
+    /// Start the API server alone: no controller, no garbage collector, no kubelet [default: off].
+    #[arg(long)]
+    api_only: bool,
+    /// Listen on an address that other hosts reach; needs --token-file [default: off].
+    #[arg(long, requires = "token_file")]
+    allow_remote: bool,
+    /// File with the bearer token that every request must carry [default: no token].
+    #[arg(long, value_name = "FILE")]
+    token_file: Option<PathBuf>,
+    /// Requests that the API server works on at a time, watches not counted; more get 429 [default: no limit].
+    #[arg(long, value_name = "N")]
+    max_inflight: Option<NonZeroUsize>,
+    /// Feature gates of the API server and the controllers, such as WorkloadWithJob=true.
+    #[arg(long, value_name = "NAME=BOOL,...", value_delimiter = ',', value_parser = super::feature_gate)]
+    feature_gates: Vec<(String, bool)>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum KubeletChoice {
+    Process,
+    Simulated,
+    None,
+}
+
+impl KubeletChoice {
+    fn mode(self) -> Option<KubeletMode> {
+        match self {
+            Self::Process => Some(KubeletMode::Process),
+            Self::Simulated => Some(KubeletMode::Simulated),
+            Self::None => None,
+        }
+    }
+}
+
+impl ClusterArgs {
+    fn token(&self) -> Result<Option<String>, Failure> {
+        let Some(file) = &self.token_file else { return Ok(None) };
+        let text = std::fs::read_to_string(file)
+            .map_err(|error| Failure::bad_input(format!("--token-file {}: {error}", file.display())))?;
+        match text.trim() {
+            "" => Err(Failure::bad_input(format!("--token-file {}: no token in it", file.display()))),
+            token => Ok(Some(token.to_owned())),
+        }
+    }
+
+    fn server(&self) -> Result<ApiServerConfig, Failure> {
+        if !self.listen.ip().is_loopback() && !self.allow_remote {
+            return Err(Failure::bad_input(format!(
+                "--listen {}: other hosts reach this address; give --allow-remote and --token-file",
+                self.listen
+            )));
+        }
+        Ok(ApiServerConfig {
+            listen: self.listen,
+            token: self.token()?,
+            data_dir: self.data_dir.clone(),
+            api_only: self.api_only,
+            max_inflight: self.max_inflight.map(NonZeroUsize::get),
+            feature_gates: self.feature_gates.iter().cloned().collect::<BTreeMap<_, _>>(),
+            ..ApiServerConfig::default()
+        })
+    }
+}
+
+/// Runs the cluster until Ctrl-C or SIGTERM.
+pub(super) async fn run(args: ClusterArgs) -> Result<ExitCode, Failure> {
+    let server = args.server()?;
+    let mut interrupts = Interrupts::listen()?;
+    let mut cluster = Cluster::start(&args, server).await.map_err(start_failure)?;
+    // Whoever started it may have read what it wanted and gone.
+    let _told = writeln!(std::io::stdout(), "{}", cluster.describe());
+    let broken = tokio::select! {
+        () = interrupts.next() => None,
+        never = cluster.replicas.watch() => match never {},
+        why = cluster.server.broken() => Some(why),
+    };
+    tokio::select! {
+        () = cluster.shutdown() => {}
+        // A second time: whoever is still there is dropped, which kills its processes.
+        () = interrupts.next() => {}
+    }
+    match broken {
+        None => Ok(ExitCode::SUCCESS),
+        Some(why) => Err(Failure::CouldNotRun(anyhow::anyhow!("--data-dir: {why}"))),
+    }
+}
+
+/// A directory that cannot be used at all is bad input; one that is in use or damaged is not.
+fn start_failure(error: anyhow::Error) -> Failure {
+    match error.downcast_ref() {
+        Some(EmbeddedError::DataDir { directory, source: DataDirError::Unusable(why) }) => {
+            Failure::bad_input(format!("--data-dir {}: {why}", directory.display()))
+        }
+        _ => Failure::CouldNotRun(error),
+    }
+}
+
+/// Everything that runs.
+struct Cluster {
+    replicas: Replicas,
+    kubelet: Option<Kubelet>,
+    server: ApiServer,
+    kubeconfig: PathBuf,
+    pods: &'static str,
+    // Removed at the end, with the kubeconfig in it.
+    _directory: TempDir,
+}
+
+impl Cluster {
+    async fn start(args: &ClusterArgs, server: ApiServerConfig) -> anyhow::Result<Self> {
+        let directory = tempfile::Builder::new().prefix("yardmaster-").tempdir()?;
+        let server = ApiServer::start(server).await?;
+        let client = kube::Client::try_from(config(server.kubeconfig()).await?)?;
+        let choice = if args.api_only { KubeletChoice::None } else { args.kubelet };
+        let kubelet = match choice.mode() {
+            Some(mode) => {
+                let data_dir = args.data_dir.as_deref().unwrap_or(directory.path());
+                let data_dir = Some(embedded::absolute(&data_dir.join("pods")));
+                Some(
+                    Kubelet::start(client, KubeletConfig { mode, data_dir, ..KubeletConfig::default() })
+                        .await?,
+                )
+            }
+            None => None,
+        };
+        let kubeconfig = args.write_kubeconfig.clone().unwrap_or_else(|| directory.path().join("kubeconfig"));
+        write_kubeconfig(&server.kubeconfig(), &kubeconfig)?;
+        let count = if args.api_only { 0 } else { args.replicas };
+        let replicas = Replicas::start(count, &kubeconfig, &args.feature_gates)?;
+        let pods = match choice {
+            KubeletChoice::Process => "processes of this host; images are not pulled",
+            KubeletChoice::Simulated => "simulated",
+            KubeletChoice::None => "left alone",
+        };
+        Ok(Self { replicas, kubelet, server, kubeconfig, pods, _directory: directory })
+    }
+
+    /// How to reach the cluster.
+    fn describe(&self) -> String {
+        format!(
+            "API server   {}\ncontrollers  {}\npods         {}\n\n  export KUBECONFIG={}\n",
+            self.server.url(),
+            self.replicas.describe(),
+            self.pods,
+            embedded::absolute(&self.kubeconfig).display(),
+        )
+    }
+
+    async fn shutdown(self) {
+        self.replicas.shutdown().await;
+        if let Some(kubelet) = self.kubelet {
+            kubelet.shutdown().await;
+        }
+        self.server.shutdown().await;
+    }
+}

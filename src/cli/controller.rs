@@ -1,0 +1,191 @@
+//! `yardmaster controller`: one replica.
+
+use std::net::SocketAddr;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use clap::{Args, ValueEnum};
+use humantime::{format_duration, parse_duration};
+use tokio::sync::oneshot;
+
+use super::connection::ConnectionArgs;
+use super::signals::Interrupts;
+use super::{Failure, Telling};
+use crate::actors::{Controller, ControllerConfig, ControllerError, FeatureGates};
+use crate::sharding::ShardCount;
+
+/// Flags of `controller`. Durations are numbers with a unit, such as `15s` or `500ms`.
+#[derive(Debug, Args)]
+pub(super) struct ControllerArgs {
+    #[command(flatten)]
+    connection: ConnectionArgs,
+    /// Which Jobs to run: those with this spec.managedBy; kubernetes.io/job-controller replaces the built-in one.
+    #[arg(long, value_name = "NAME", default_value = "yardmaster.dev/job-controller")]
+    controller_name: String,
+    /// Namespace of the Leases [default: the pod's namespace, else default].
+    #[arg(long, value_name = "NAME")]
+    lease_namespace: Option<String>,
+    /// Name of this replica [default: the pod's name, else the host name plus random letters].
+    #[arg(long, value_name = "NAME")]
+    pub(super) identity: Option<String>,
+    /// Number of shards, a power of two; the same for all replicas of a cluster.
+    #[arg(long, value_name = "N", default_value = "64")]
+    shards: ShardCount,
+    /// How long others wait for a silent replica before they take over its shards.
+    #[arg(long, value_name = "TIME", default_value = "15s", value_parser = parse_duration)]
+    lease_duration: Duration,
+    /// How long this replica acts without having renewed its lease; less than the lease duration.
+    #[arg(long, value_name = "TIME", default_value = "10s", value_parser = parse_duration)]
+    renew_deadline: Duration,
+    /// Time between renewals.
+    #[arg(long, value_name = "TIME", default_value = "2s", value_parser = parse_duration)]
+    retry_period: Duration,
+    /// Address for metrics and health checks over HTTP; port 0 takes a free one.
+    #[arg(long, value_name = "ADDRESS:PORT", default_value = "0.0.0.0:8080")]
+    listen: SocketAddr,
+    /// Most requests per second to the API server; 0 is no limit.
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    kube_api_qps: u32,
+    /// Most requests at once above that rate.
+    #[arg(long, value_name = "N", default_value_t = 100)]
+    kube_api_burst: u32,
+    /// Longest time that a status change may wait under load.
+    #[arg(long, value_name = "TIME", default_value = "1s", value_parser = parse_duration)]
+    batch_period: Duration,
+    /// First delay before a failed pod is replaced; doubles with every failure.
+    #[arg(long, value_name = "TIME", default_value = "10s", value_parser = parse_duration)]
+    pod_failure_backoff: Duration,
+    /// Longest delay before a failed pod is replaced.
+    #[arg(long, value_name = "TIME", default_value = "10m", value_parser = parse_duration)]
+    pod_failure_backoff_max: Duration,
+    /// First delay after a failed request to the API server; doubles with every failure.
+    #[arg(long, value_name = "TIME", default_value = "1s", value_parser = parse_duration)]
+    api_backoff: Duration,
+    /// Longest delay after failed requests.
+    #[arg(long, value_name = "TIME", default_value = "1m", value_parser = parse_duration)]
+    api_backoff_max: Duration,
+    /// Most finished pods that one status write counts.
+    #[arg(long, value_name = "N", default_value_t = 500)]
+    max_uncounted_pods: usize,
+    /// Most pods that one round of creations may reach.
+    #[arg(long, value_name = "N", default_value_t = 500)]
+    max_pods_per_sync: usize,
+    /// Whether to delete Jobs after ttlSecondsAfterFinished; auto is off outside of the embedded cluster.
+    #[arg(long, value_name = "WHEN", default_value = "auto")]
+    ttl_controller: Switch,
+    /// Feature gates, such as WorkloadWithJob=true.
+    #[arg(long, value_name = "NAME=BOOL,...", value_delimiter = ',', value_parser = super::feature_gate)]
+    feature_gates: Vec<(String, bool)>,
+    /// Where to send traces (OTLP over gRPC) [default: OTEL_EXPORTER_OTLP_ENDPOINT, else nowhere].
+    #[arg(long, value_name = "URL")]
+    pub(super) otlp_endpoint: Option<String>,
+    /// End when standard input closes: for a parent that may die without a word.
+    #[arg(long, hide = true)]
+    exit_with_stdin: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Switch {
+    On,
+    Off,
+    Auto,
+}
+
+impl ControllerArgs {
+    fn settings(&self, telling: Telling) -> Result<ControllerConfig, Failure> {
+        for (flag, time, limit_flag, limit) in [
+            ("--renew-deadline", self.renew_deadline, "--lease-duration", self.lease_duration),
+            ("--retry-period", self.retry_period, "--renew-deadline", self.renew_deadline),
+        ] {
+            if time >= limit {
+                let (time, limit) = (format_duration(time), format_duration(limit));
+                return Err(Failure::bad_input(format!(
+                    "{flag} {time}: must be less than {limit_flag} {limit}"
+                )));
+            }
+        }
+        Ok(ControllerConfig {
+            controller_name: self.controller_name.clone(),
+            identity: telling.identity,
+            shards: self.shards,
+            lease_namespace: lease_namespace(self.lease_namespace.as_deref()),
+            lease_duration: self.lease_duration,
+            renew_deadline: self.renew_deadline,
+            retry_period: self.retry_period,
+            listen: Some(self.listen),
+            kube_api_qps: self.kube_api_qps,
+            kube_api_burst: self.kube_api_burst,
+            batch_period: self.batch_period,
+            pod_failure_backoff: self.pod_failure_backoff,
+            pod_failure_backoff_max: self.pod_failure_backoff_max,
+            api_backoff: self.api_backoff,
+            api_backoff_max: self.api_backoff_max,
+            max_uncounted_pods: self.max_uncounted_pods,
+            max_pods_per_sync: self.max_pods_per_sync,
+            ttl_controller: self.ttl_controller == Switch::On,
+            feature_gates: feature_gates(&self.feature_gates)?,
+            seed: rand::random(),
+            traces: telling.traces,
+            ..ControllerConfig::default()
+        })
+    }
+}
+
+/// The gates that a controller knows; the API server may know more.
+fn feature_gates(given: &[(String, bool)]) -> Result<FeatureGates, Failure> {
+    let mut gates = FeatureGates::default();
+    for (name, on) in given {
+        match name.as_str() {
+            "WorkloadWithJob" => gates.workload_with_job = *on,
+            _ => return Err(Failure::bad_input(format!("--feature-gates {name}: no such feature gate"))),
+        }
+    }
+    Ok(gates)
+}
+
+/// The namespace of the Leases: as given, else that of the pod that this is, if it is one.
+pub(super) fn lease_namespace(given: Option<&str>) -> String {
+    given.map_or_else(own_namespace, str::to_owned)
+}
+
+fn own_namespace() -> String {
+    const FILE: &str = "/var/run/secrets/kubernetes.io/serviceaccount/namespace";
+    let given = std::env::var("POD_NAMESPACE").ok();
+    let mounted = || std::fs::read_to_string(FILE).ok().map(|text| text.trim().to_owned());
+    given.or_else(mounted).filter(|name| !name.is_empty()).unwrap_or_else(|| "default".into())
+}
+
+/// Runs a replica until SIGTERM; then its shards are released.
+pub(super) async fn run(args: ControllerArgs, telling: Telling) -> Result<ExitCode, Failure> {
+    let settings = args.settings(telling)?;
+    let mut interrupts = Interrupts::listen()?;
+    let connection = args.connection.in_cluster_first().await?;
+    let controller = Controller::start(settings, connection).await?;
+    tokio::select! {
+        () = interrupts.next() => {}
+        () = end_of_stdin(), if args.exit_with_stdin => {}
+        error = controller.ended() => {
+            controller.shutdown().await;
+            return Err(match error {
+                ControllerError::Layout(error) => Failure::bad_input(error.to_string()),
+                error => error.into(),
+            });
+        }
+    }
+    tokio::select! {
+        () = controller.shutdown() => {}
+        () = interrupts.next() => return Err(Failure::Interrupted),
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Resolves when standard input closes.
+async fn end_of_stdin() {
+    let (closed, waiting) = oneshot::channel();
+    // A thread of its own: the runtime would wait for one of its threads before it ends.
+    std::thread::spawn(move || {
+        let _ended = std::io::copy(&mut std::io::stdin(), &mut std::io::sink());
+        let _heard = closed.send(());
+    });
+    let _ended = waiting.await;
+}

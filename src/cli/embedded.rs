@@ -1,0 +1,121 @@
+//! A whole cluster within this process: API server, controller and kubelet.
+
+use std::path::{Path, PathBuf};
+
+use anyhow::Context;
+use k8s_openapi::api::core::v1::Namespace;
+use kube::api::{Api, ObjectMeta, PostParams};
+use kube::config::{KubeConfigOptions, Kubeconfig};
+use tempfile::TempDir;
+
+use crate::actors::{Controller, ControllerConfig};
+use crate::embedded::kubelet::{Kubelet, KubeletConfig};
+use crate::embedded::{ApiServer, ApiServerConfig};
+use crate::sharding::ShardCount;
+use crate::telemetry::traces::JobTraces;
+
+/// API server, controllers and kubelet, started together.
+pub(super) struct EmbeddedCluster {
+    kubelet: Kubelet,
+    controllers: Vec<Controller>,
+    server: ApiServer,
+    client: kube::Client,
+    directory: TempDir,
+}
+
+impl EmbeddedCluster {
+    /// Starts everything, with a controller for each of these values of `spec.managedBy`.
+    pub(super) async fn start(controller_names: &[&str], traces: &JobTraces) -> anyhow::Result<Self> {
+        let directory = tempfile::Builder::new().prefix("yardmaster-").tempdir()?;
+        let server = ApiServer::start(ApiServerConfig::default()).await?;
+        let config = config(server.kubeconfig()).await?;
+        // One shard per core keeps all of them busy; more would only cost watches.
+        let cores = std::thread::available_parallelism().map_or(1, |cores| cores.get() as u32);
+        let shards = ShardCount::new(cores.next_power_of_two().min(ShardCount::MAX))?;
+        let mut controllers = Vec::new();
+        for name in controller_names {
+            let settings = controller_config(name, shards, traces.clone());
+            controllers.push(Controller::start(settings, config.clone()).await?);
+        }
+        let client = kube::Client::try_from(config)?;
+        let kubelet = Kubelet::start(
+            client.clone(),
+            KubeletConfig { data_dir: Some(directory.path().join("pods")), ..KubeletConfig::default() },
+        )
+        .await?;
+        Ok(Self { kubelet, controllers, server, client, directory })
+    }
+
+    /// A client of the API server.
+    pub(super) fn client(&self) -> kube::Client {
+        self.client.clone()
+    }
+
+    /// Creates a namespace unless it exists.
+    pub(super) async fn create_namespace(&self, name: &str) -> anyhow::Result<()> {
+        let namespaces: Api<Namespace> = Api::all(self.client.clone());
+        let metadata = ObjectMeta { name: Some(name.into()), ..ObjectMeta::default() };
+        let namespace = Namespace { metadata, ..Namespace::default() };
+        match namespaces.create(&PostParams::default(), &namespace).await {
+            Err(kube::Error::Api(status)) if status.is_already_exists() => Ok(()),
+            created => created.map(drop).with_context(|| format!("cannot create namespace {name}")),
+        }
+    }
+
+    /// How to reach the cluster, for people; writes the kubeconfig that it names.
+    pub(super) fn address(&self) -> anyhow::Result<String> {
+        let file = self.directory.path().join("kubeconfig");
+        write_kubeconfig(&self.server.kubeconfig(), &file)?;
+        Ok(format!(
+            "The embedded cluster is at {}\n  export KUBECONFIG={}",
+            self.server.url(),
+            file.display()
+        ))
+    }
+
+    /// Ends everything; no process of any pod is left.
+    pub(super) async fn shutdown(self) {
+        self.kubelet.shutdown().await;
+        for controller in self.controllers {
+            controller.shutdown().await;
+        }
+        self.server.shutdown().await;
+    }
+}
+
+fn controller_config(name: &str, shards: ShardCount, traces: JobTraces) -> ControllerConfig {
+    ControllerConfig {
+        controller_name: name.to_owned(),
+        identity: format!("yardmaster-{}", name.replace(['.', '/'], "-")),
+        shards,
+        ttl_controller: true,
+        seed: rand::random(),
+        traces,
+        ..ControllerConfig::default()
+    }
+}
+
+/// A client configuration for an embedded API server.
+pub(super) async fn config(kubeconfig: Kubeconfig) -> anyhow::Result<kube::Config> {
+    let config = kube::Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await;
+    config.context("kubeconfig of the embedded API server")
+}
+
+/// The path from the root, for use in other directories.
+pub(super) fn absolute(file: &Path) -> PathBuf {
+    std::path::absolute(file).unwrap_or_else(|_| file.to_owned())
+}
+
+/// Writes a kubeconfig that only this user can read, whole or not at all.
+pub(super) fn write_kubeconfig(kubeconfig: &Kubeconfig, file: &Path) -> anyhow::Result<()> {
+    let text = serde_saphyr::to_string(kubeconfig)?;
+    let directory = file.parent().filter(|parent| !parent.as_os_str().is_empty());
+    let write = || -> std::io::Result<()> {
+        // Temporary files are readable by their owner only.
+        let temporary = tempfile::NamedTempFile::new_in(directory.unwrap_or(Path::new(".")))?;
+        std::fs::write(temporary.path(), text)?;
+        temporary.persist(file)?;
+        Ok(())
+    };
+    write().with_context(|| format!("cannot write {}", file.display()))
+}

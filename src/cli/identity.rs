@@ -1,0 +1,12 @@
+//! What a replica is called unless it is told.
+
+/// The pod's name, which is its host name, or the host's name, with random letters where it need not be unique.
+pub(super) fn default_identity() -> String {
+    if let Ok(pod) = std::env::var("POD_NAME") {
+        return pod;
+    }
+    let host =
+        hostname::get().map_or_else(|_| "yardmaster".into(), |name| name.to_string_lossy().into_owned());
+    let random = uuid::Uuid::new_v4().simple().to_string();
+    format!("{host}-{}", &random[..8])
+}

@@ -1,0 +1,241 @@
+//! The command line: the only room that puts the others together.
+
+#[cfg(feature = "embedded")]
+mod cluster;
+mod connection;
+mod controller;
+#[cfg(feature = "embedded")]
+mod embedded;
+mod failure;
+mod identity;
+mod reshard;
+mod run;
+mod signals;
+mod status;
+
+use std::process::ExitCode;
+use std::time::Duration;
+
+use clap::error::ErrorKind;
+use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum};
+
+pub use self::failure::Failure;
+use self::identity::default_identity;
+use crate::telemetry::logs::LogFormat;
+use crate::telemetry::traces::JobTraces;
+use crate::telemetry::{self, StartError};
+
+/// Exit code after Ctrl-C or SIGTERM, as shells report it: 128 + SIGINT.
+const INTERRUPTED: u8 = 130;
+
+/// Stands below the help.
+const VARIABLES: &str =
+    "Every flag can be given by an environment variable, too: --log-level as YARDMASTER_LOG_LEVEL.";
+
+/// Kubernetes Jobs for large HPC and ML clusters.
+#[derive(Debug, Parser)]
+#[command(name = "yardmaster", version, about, term_width = 0, after_help = VARIABLES)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+    #[command(flatten)]
+    logging: LoggingArgs,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Run Job manifests to the end, on an embedded cluster or on yours.
+    Run(run::RunArgs),
+    /// Keep an embedded cluster up in the foreground.
+    #[cfg(feature = "embedded")]
+    Cluster(cluster::ClusterArgs),
+    /// Run one controller replica.
+    Controller(Box<controller::ControllerArgs>),
+    /// Show replicas, shards and Jobs.
+    Status(status::StatusArgs),
+    /// Change the number of shards of a cluster, while no replica runs.
+    Reshard(reshard::ReshardArgs),
+}
+
+/// What the program says about itself, on standard error.
+#[derive(Debug, Args)]
+#[command(next_display_order = 1000)]
+struct LoggingArgs {
+    /// Form of the log lines [default: text].
+    #[arg(long, value_name = "FORMAT", global = true)]
+    log_format: Option<LogForm>,
+    /// Least important lines that are logged: error, warn, info, debug, trace, or filters such as
+    /// yardmaster=debug [default: warn; controller: info].
+    #[arg(long, value_name = "LEVEL", global = true)]
+    log_level: Option<String>,
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum LogForm {
+    Text,
+    Json,
+}
+
+/// What the controllers of this process are known by, and where their Jobs' traces go.
+#[derive(Debug)]
+struct Telling {
+    identity: String,
+    traces: JobTraces,
+}
+
+/// Parses the command line, runs the command and returns its exit code.
+///
+/// 0: done; 1: some Job failed; 2: bad input, with one line per problem on standard error; 3: could not run;
+/// 130: interrupted.
+pub fn main() -> ExitCode {
+    let parsed = with_variables(Cli::command()).try_get_matches();
+    let cli = match parsed.and_then(|matches| Cli::from_arg_matches(&matches)) {
+        Ok(cli) => cli,
+        Err(error) => return usage(&error),
+    };
+    match execute(cli) {
+        Ok(code) => code,
+        Err(failure) => {
+            failure.print();
+            failure.exit_code()
+        }
+    }
+}
+
+/// Gives every flag its environment variable.
+fn with_variables(command: clap::Command) -> clap::Command {
+    let names: Vec<String> = command.get_subcommands().map(|command| command.get_name().to_owned()).collect();
+    let command = command.mut_args(|flag| {
+        let variable =
+            flag.get_long().map(|name| format!("YARDMASTER_{}", name.to_uppercase().replace('-', "_")));
+        match variable {
+            Some(variable) => flag.env(variable).hide_env(true),
+            None => flag,
+        }
+    });
+    names.into_iter().fold(command, |command, name| command.mut_subcommand(name, with_variables))
+}
+
+fn execute(cli: Cli) -> Result<ExitCode, Failure> {
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
+    let entered = runtime.enter();
+    let telling = cli.tell()?;
+    let traces = telling.traces.clone();
+    let outcome = runtime.block_on(async {
+        match cli.command {
+            Command::Run(args) => run::run(args, telling).await,
+            #[cfg(feature = "embedded")]
+            Command::Cluster(args) => cluster::run(args).await,
+            Command::Controller(args) => controller::run(*args, telling).await,
+            Command::Status(args) => status::run(args).await,
+            Command::Reshard(args) => reshard::run(args).await,
+        }
+    });
+    // The exporter needs the runtime to send what is left.
+    traces.shutdown();
+    drop(entered);
+    // Whatever still runs is dropped, and its processes killed with it.
+    runtime.shutdown_timeout(Duration::from_secs(1));
+    outcome
+}
+
+impl Cli {
+    /// Starts logs, and traces where this process has controllers.
+    fn tell(&self) -> Result<Telling, Failure> {
+        let identity = self.command.identity().map_or_else(default_identity, str::to_owned);
+        let log_level = self.logging.log_level.as_deref().unwrap_or(self.command.default_level());
+        let endpoint = self.command.otlp_endpoint();
+        let log_format = match self.logging.log_format {
+            Some(LogForm::Json) => LogFormat::Json,
+            Some(LogForm::Text) | None => LogFormat::Text,
+        };
+        let config =
+            telemetry::Config { log_format, log_level, otlp_endpoint: endpoint, identity: &identity };
+        let traces = telemetry::start(&config).map_err(|error| match error {
+            StartError::Level(error) => Failure::bad_input(format!("--log-level {log_level:?}: {error}")),
+            StartError::Endpoint(error) => Failure::bad_input(match endpoint {
+                Some(endpoint) => format!("--otlp-endpoint {endpoint:?}: {error}"),
+                None => format!("the endpoint that the OTEL_ variables name: {error}"),
+            }),
+            StartError::Taken(error) => error.into(),
+        })?;
+        Ok(Telling { identity, traces })
+    }
+}
+
+impl Command {
+    /// The name that was given to this replica.
+    fn identity(&self) -> Option<&str> {
+        match self {
+            Self::Controller(args) => args.identity.as_deref(),
+            _ => None,
+        }
+    }
+
+    /// The collector of traces that was given.
+    fn otlp_endpoint(&self) -> Option<&str> {
+        match self {
+            Self::Controller(args) => args.otlp_endpoint.as_deref(),
+            _ => None,
+        }
+    }
+
+    fn default_level(&self) -> &'static str {
+        match self {
+            Self::Controller(_) => "info",
+            // Failed requests are reported by the command that made them, and watches mend themselves.
+            _ => "warn,kube_client=off,yardmaster::cluster::watch=error",
+        }
+    }
+}
+
+/// Reads `NAME=true` or `NAME=false`.
+fn feature_gate(text: &str) -> Result<(String, bool), String> {
+    let (name, value) = text.split_once('=').ok_or("NAME=true or NAME=false is expected")?;
+    let value = value.parse().map_err(|_| format!("{value:?} is neither true nor false"))?;
+    Ok((name.trim().to_owned(), value))
+}
+
+/// Help as it is; a mistake as one line.
+fn usage(error: &clap::Error) -> ExitCode {
+    if matches!(error.kind(), ErrorKind::DisplayHelp | ErrorKind::DisplayVersion) {
+        // A closed standard output is nothing to report.
+        let _printed = error.print();
+        return ExitCode::SUCCESS;
+    }
+    if error.kind() == ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand {
+        let _printed = error.print();
+        return ExitCode::from(2);
+    }
+    let text = error.render().to_string();
+    let problem = text.split("\n\n").next().unwrap_or_default();
+    let words: Vec<_> = problem.split_whitespace().collect();
+    eprintln!("{}", words.join(" "));
+    ExitCode::from(2)
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, clippy::expect_used)]
+    use super::*;
+
+    #[test]
+    fn the_command_line_is_consistent() {
+        with_variables(Cli::command()).debug_assert();
+    }
+
+    #[test]
+    fn every_flag_is_explained_and_has_its_variable() {
+        let command = with_variables(Cli::command());
+        let mut flags = 0;
+        for command in command.get_subcommands() {
+            for flag in command.get_arguments().filter(|flag| flag.get_long().is_some()) {
+                flags += 1;
+                let variable = flag.get_env().and_then(|name| name.to_str());
+                assert!(variable.is_some_and(|name| name.starts_with("YARDMASTER_")), "{flag}");
+                assert!(flag.get_help().is_some(), "{flag} of {} is not explained", command.get_name());
+            }
+        }
+        assert!(flags > 30);
+    }
+}

@@ -1,0 +1,262 @@
+//! `yardmaster reshard`: changes the number of shards of a cluster, while no replica runs.
+//!
+//! The new number is written down first, so that no replica starts before the end; then every pod gets the label of its Job's
+//! new shard. Interrupted, it can be started again.
+
+use std::collections::HashMap;
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::Context as _;
+use clap::Args;
+use futures::stream::{self, StreamExt as _, TryStreamExt as _};
+use k8s_openapi::api::batch::v1::Job;
+use k8s_openapi::api::coordination::v1::Lease;
+use k8s_openapi::api::core::v1::Pod;
+use kube::Resource as _;
+use kube::api::{Api, DeleteParams, ListParams, Patch, PatchParams, PostParams};
+use kube::core::PartialObjectMeta;
+use serde_json::Value;
+use tokio::time::{Instant, sleep};
+
+use super::Failure;
+use super::connection::ConnectionArgs;
+use super::controller::lease_namespace;
+use crate::actors::ControllerConfig;
+use crate::cluster::wire::label_patch;
+use crate::job::names::{self, SHARD_LABEL};
+use crate::job::spec::Uid;
+use crate::sharding::ShardCount;
+use crate::sharding::lease::{Heartbeat, Layout, LeaseRecord, LeaseWriter};
+
+/// Objects in one page of a list.
+const PAGE: u32 = 500;
+/// Pods that are labelled at once.
+const AT_ONCE: usize = 16;
+/// Pause between looks at the heartbeats of replicas.
+const PERIOD: Duration = Duration::from_millis(500);
+
+/// Flags of `reshard`.
+#[derive(Debug, Args)]
+pub(super) struct ReshardArgs {
+    /// New number of shards, a power of two.
+    #[arg(long, value_name = "N")]
+    to: ShardCount,
+    /// Which controller's shards: the --controller-name of its replicas.
+    #[arg(long, value_name = "NAME", default_value = names::EXTERNAL_CONTROLLER)]
+    controller_name: String,
+    /// Namespace of the replicas' Leases [default: the pod's namespace, else default].
+    #[arg(long, value_name = "NAME")]
+    lease_namespace: Option<String>,
+    #[command(flatten)]
+    connection: ConnectionArgs,
+}
+
+/// Changes the number of shards.
+pub(super) async fn run(args: ReshardArgs) -> Result<ExitCode, Failure> {
+    let client = kube::Client::try_from(args.connection.config().await?)?;
+    let namespace = lease_namespace(args.lease_namespace.as_deref());
+    let resharding = Resharding {
+        leases: Api::namespaced(client.clone(), &namespace),
+        client,
+        writer: LeaseWriter::new(&args.controller_name, names::EXTERNAL_CONTROLLER),
+        controller: ControllerConfig { controller_name: args.controller_name, ..ControllerConfig::default() },
+        to: args.to,
+    };
+    println!("{}", resharding.run().await?);
+    Ok(ExitCode::SUCCESS)
+}
+
+struct Resharding {
+    client: kube::Client,
+    leases: Api<Lease>,
+    writer: LeaseWriter,
+    controller: ControllerConfig,
+    to: ShardCount,
+}
+
+impl Resharding {
+    async fn run(&self) -> anyhow::Result<String> {
+        let to = self.to.get();
+        let before = self.layout().await?;
+        if before.is_some_and(|layout| layout.shards == self.to && layout.resharding_to.is_none()) {
+            return Ok(format!("There are {to} shards already."));
+        }
+        self.wait_until_nobody_runs().await?;
+        let from = before.map_or(self.to, |layout| layout.shards);
+        let mark = Layout {
+            version: before.map_or(0, |layout| layout.version),
+            shards: from,
+            resharding_to: Some(self.to),
+        };
+        let marked = self.write(&mark).await?;
+        // One may have started before the mark was there; it sees the mark, and ends.
+        self.wait_until_nobody_runs().await?;
+        let labelled = self.label_pods().await?;
+        self.delete_claims_beyond().await?;
+        self.write(&Layout { version: marked, shards: self.to, resharding_to: None }).await?;
+        Ok(format!(
+            "{} shards are {to} now; {labelled} pods were labelled anew. Start replicas with --shards {to}.",
+            from.get()
+        ))
+    }
+
+    async fn layout(&self) -> anyhow::Result<Option<Layout>> {
+        let name = self.writer.layout_name();
+        let Some(lease) = self.leases.get_opt(&name).await? else { return Ok(None) };
+        match LeaseRecord::read(&lease) {
+            Some(LeaseRecord::Layout(layout)) => Ok(Some(layout)),
+            _ => anyhow::bail!(
+                "Lease {name} does not say how many shards there are; delete it if no replica runs"
+            ),
+        }
+    }
+
+    /// Writes the layout over the version that it carries, and tells the version that it has then.
+    async fn write(&self, layout: &Layout) -> anyhow::Result<u64> {
+        let (lease, parameters) = (self.writer.layout(layout), PostParams::default());
+        let written = match &lease.metadata.resource_version {
+            Some(_) => self.leases.replace(&self.writer.layout_name(), &parameters, &lease).await?,
+            None => self.leases.create(&parameters, &lease).await?,
+        };
+        let version = written.metadata.resource_version.as_deref().unwrap_or_default();
+        version.parse().with_context(|| format!("resourceVersion {version:?} is no number"))
+    }
+
+    async fn records(&self) -> anyhow::Result<Vec<LeaseRecord>> {
+        let listed = self.leases.list(&ListParams::default().labels(&self.writer.selector())).await?;
+        Ok(listed.items.iter().filter_map(LeaseRecord::read).collect())
+    }
+
+    /// Waits for replicas that leave, and for those that have died to be silent for as long as their heartbeat holds.
+    async fn wait_until_nobody_runs(&self) -> anyhow::Result<()> {
+        let mut seen: HashMap<Arc<str>, (u64, Instant)> = HashMap::new();
+        loop {
+            let mut waits = false;
+            for record in self.records().await? {
+                let LeaseRecord::Heartbeat(Heartbeat { holder, version, lease_duration, leaving }) = record
+                else {
+                    continue;
+                };
+                let (known, since) =
+                    *seen.entry(holder.identity.clone()).or_insert((version, Instant::now()));
+                if known != version {
+                    anyhow::ensure!(
+                        leaving || self.is_marked().await?,
+                        "replica {} runs: stop all replicas first, for example by scaling their Deployment to 0",
+                        holder.identity
+                    );
+                    seen.insert(holder.identity, (version, Instant::now()));
+                    waits = true;
+                } else {
+                    waits |= since.elapsed() < lease_duration;
+                }
+            }
+            if !waits {
+                return Ok(());
+            }
+            sleep(PERIOD).await;
+        }
+    }
+
+    /// Whether replicas can see that they are to end.
+    async fn is_marked(&self) -> anyhow::Result<bool> {
+        Ok(self.layout().await?.is_some_and(|layout| layout.resharding_to.is_some()))
+    }
+
+    /// Gives every pod of our Jobs the label of its Job's new shard. How many had another one.
+    async fn label_pods(&self) -> anyhow::Result<usize> {
+        let owners = self.managers().await?;
+        let pods: Api<Pod> = Api::all(self.client.clone());
+        let mut parameters = ListParams::default().labels(SHARD_LABEL).limit(PAGE);
+        let mut labelled = 0;
+        loop {
+            let page = pods.list_metadata(&parameters).await?;
+            let labels = page.items.iter().filter_map(|pod| self.new_label(pod, &owners));
+            labelled += stream::iter(labels)
+                .map(|label| self.label(label))
+                .buffer_unordered(AT_ONCE)
+                .try_fold(0, async |sum, count| Ok(sum + count))
+                .await?;
+            match page.metadata.continue_.filter(|token| !token.is_empty()) {
+                Some(token) => parameters.continue_token = Some(token),
+                None => return Ok(labelled),
+            }
+        }
+    }
+
+    /// `spec.managedBy` of all Jobs, by UID.
+    async fn managers(&self) -> anyhow::Result<HashMap<Uid, Option<String>>> {
+        let jobs: Api<Job> = Api::all(self.client.clone());
+        let mut parameters = ListParams::default().limit(PAGE);
+        let mut managers = HashMap::new();
+        loop {
+            let page = jobs.list(&parameters).await?;
+            managers.extend(page.items.into_iter().filter_map(|job| {
+                Some((Uid::from(job.metadata.uid?.as_str()), job.spec.and_then(|spec| spec.managed_by)))
+            }));
+            match page.metadata.continue_.filter(|token| !token.is_empty()) {
+                Some(token) => parameters.continue_token = Some(token),
+                None => return Ok(managers),
+            }
+        }
+    }
+
+    /// The label that a pod lacks. Pods of other controllers' Jobs have theirs from those; of a pod whose Job is gone nobody
+    /// can tell whose it was, so it is labelled, too.
+    fn new_label(
+        &self,
+        pod: &PartialObjectMeta<Pod>,
+        owners: &HashMap<Uid, Option<String>>,
+    ) -> Option<Label> {
+        let meta = pod.meta();
+        let job = meta.owner_references.iter().flatten().find(|owner| owner.controller == Some(true))?;
+        let managed_by = owners.get(job.uid.as_str());
+        if managed_by.is_some_and(|name| !self.controller.manages(name.as_deref())) {
+            return None;
+        }
+        let shard = self.to.shard_of(&job.uid);
+        let current = meta.labels.as_ref()?.get(SHARD_LABEL)?;
+        (*current != shard.to_string()).then_some(())?;
+        Some(Label {
+            namespace: meta.namespace.clone()?,
+            name: meta.name.clone()?,
+            patch: serde_json::from_slice(&label_patch(&Uid::from(meta.uid.as_deref()?), shard.0)).ok()?,
+        })
+    }
+
+    /// Labels a pod; 0 if it is gone.
+    async fn label(&self, Label { namespace, name, patch }: Label) -> anyhow::Result<usize> {
+        let pods: Api<Pod> = Api::namespaced(self.client.clone(), &namespace);
+        match pods.patch_metadata(&name, &PatchParams::default(), &Patch::Strategic(patch)).await {
+            Ok(_) => Ok(1),
+            Err(kube::Error::Api(status)) if status.is_not_found() || status.is_conflict() => Ok(0),
+            Err(error) => Err(error).with_context(|| format!("cannot label pod {namespace}/{name}")),
+        }
+    }
+
+    /// Deletes the claims of shards that are no more.
+    async fn delete_claims_beyond(&self) -> anyhow::Result<()> {
+        for record in self.records().await? {
+            if let LeaseRecord::Claim(claim) = record
+                && claim.shard.0 >= self.to.get()
+            {
+                match self.leases.delete(&self.writer.claim_name(claim.shard), &DeleteParams::default()).await
+                {
+                    Ok(_) => {}
+                    Err(kube::Error::Api(status)) if status.is_not_found() => {}
+                    Err(error) => return Err(error.into()),
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+/// A label to be put on a pod.
+struct Label {
+    namespace: String,
+    name: String,
+    patch: Value,
+}

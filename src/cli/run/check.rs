@@ -1,0 +1,47 @@
+//! What an API server would say about a Job manifest, before there is one.
+
+use serde_json::{Value, json};
+
+use super::located::Document;
+use crate::embedded::rules::{JobStrategy, Strategy, decode};
+
+/// Stands for the uid that a server would give; it becomes part of generated labels.
+const UID: &str = "00000000-0000-0000-0000-000000000000";
+/// Stands for the letters that a server would put behind `metadata.generateName`.
+const SUFFIX: &str = "xxxxx";
+
+/// All that is wrong with a Job, a line per problem, with the line of the file where it is known.
+pub(super) fn job(job: &Value, document: &Document) -> Vec<String> {
+    let at = |field: &str, text: String| match document.line(field) {
+        Some(line) => format!("{text} (line {line})"),
+        None => text,
+    };
+    let decoded = match decode::from_value("batch/v1", "Job", job.clone()) {
+        Ok(decoded) => decoded,
+        Err(error) => {
+            let text = error.to_string();
+            return vec![at(&field_of(&text), text)];
+        }
+    };
+    if !decoded.strict.is_empty() {
+        let quoted = |text: &String| text.split('"').nth(1).unwrap_or_default().to_owned();
+        return decoded.strict.iter().map(|text| at(&quoted(text), text.clone())).collect();
+    }
+
+    let mut job = decoded.object;
+    job["metadata"]["uid"] = json!(UID);
+    if let (None, Some(prefix)) = (job["metadata"]["name"].as_str(), job["metadata"]["generateName"].as_str())
+    {
+        job["metadata"]["name"] = json!(format!("{prefix}{SUFFIX}"));
+    }
+    JobStrategy.default_object(&mut job);
+    JobStrategy.prepare_create(&mut job);
+    let causes = JobStrategy.validate_create(&job);
+    causes.iter().map(|cause| at(&cause.field, format!("{}: {}", cause.field, cause.message))).collect()
+}
+
+/// The field that a type error is about: Kubernetes names it as `Go struct field JobSpec.spec.parallelism of type ...`.
+fn field_of(text: &str) -> String {
+    let field = text.split_once("struct field ").and_then(|(_, rest)| rest.split_whitespace().next());
+    field.and_then(|field| field.split_once('.')).map(|(_, path)| path.to_owned()).unwrap_or_default()
+}

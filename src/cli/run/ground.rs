@@ -1,0 +1,108 @@
+//! Where Jobs run: an embedded cluster, or one that the user names.
+
+use anyhow::Context;
+use k8s_openapi::api::batch::v1::Job;
+use kube::api::{Api, DeleteParams, PropagationPolicy};
+
+use super::manifest::Manifest;
+use super::tracker::Tracker;
+use crate::cli::Failure;
+use crate::cli::connection::ConnectionArgs;
+#[cfg(feature = "embedded")]
+use crate::cli::embedded::EmbeddedCluster;
+#[cfg(feature = "embedded")]
+use crate::job::names::{BUILT_IN_CONTROLLER, EXTERNAL_CONTROLLER};
+use crate::telemetry::traces::JobTraces;
+
+/// A cluster to run Jobs on.
+pub(super) struct Ground {
+    /// A client of its API server.
+    pub(super) client: kube::Client,
+    #[cfg(feature = "embedded")]
+    embedded: Option<EmbeddedCluster>,
+}
+
+impl Ground {
+    /// Connects to the cluster that the flags name, or starts an embedded one with the namespaces of the manifests.
+    pub(super) async fn prepare(
+        connection: &ConnectionArgs,
+        manifests: &[Manifest],
+        traces: &JobTraces,
+    ) -> Result<Self, Failure> {
+        if connection.is_given() {
+            let client = kube::Client::try_from(connection.config().await?)?;
+            client.apiserver_version().await.context("cannot reach the cluster")?;
+            return Ok(Self {
+                client,
+                #[cfg(feature = "embedded")]
+                embedded: None,
+            });
+        }
+        Self::embed(manifests, traces).await
+    }
+
+    #[cfg(feature = "embedded")]
+    async fn embed(manifests: &[Manifest], traces: &JobTraces) -> Result<Self, Failure> {
+        eprintln!("Containers run as processes of this host; images are not pulled.");
+        let embedded = EmbeddedCluster::start(&controllers(manifests), traces).await?;
+        let client = embedded.client();
+        let namespaces: std::collections::BTreeSet<_> =
+            manifests.iter().map(|manifest| manifest.namespace.as_str()).collect();
+        for namespace in namespaces {
+            embedded.create_namespace(namespace).await?;
+        }
+        Ok(Self { client, embedded: Some(embedded) })
+    }
+
+    #[cfg(not(feature = "embedded"))]
+    async fn embed(_manifests: &[Manifest], _traces: &JobTraces) -> Result<Self, Failure> {
+        Err(Failure::bad_input("this build has no embedded cluster: name one by --kubeconfig or --context"))
+    }
+
+    /// Whether others may resume a suspended Job here, as a queue does: not on a cluster that nobody else knows.
+    pub(super) fn is_shared(&self) -> bool {
+        #[cfg(feature = "embedded")]
+        return self.embedded.is_none();
+        #[cfg(not(feature = "embedded"))]
+        true
+    }
+
+    /// How to reach an embedded cluster.
+    pub(super) fn address(&self) -> anyhow::Result<Option<String>> {
+        #[cfg(feature = "embedded")]
+        if let Some(embedded) = &self.embedded {
+            return embedded.address().map(Some);
+        }
+        Ok(None)
+    }
+
+    /// Ends the embedded cluster with all its processes. On another cluster, Jobs that were interrupted are deleted.
+    pub(super) async fn leave(self, tracker: &Tracker, interrupted: bool) {
+        #[cfg(feature = "embedded")]
+        if let Some(embedded) = self.embedded {
+            return embedded.shutdown().await;
+        }
+        if !interrupted {
+            return;
+        }
+        for tracked in tracker.jobs.iter().filter(|tracked| tracked.end.is_none()) {
+            let jobs: Api<Job> = Api::namespaced(self.client.clone(), tracked.namespace());
+            let params = DeleteParams {
+                propagation_policy: Some(PropagationPolicy::Background),
+                ..DeleteParams::default()
+            };
+            if let Err(error) = jobs.delete(tracked.name(), &params).await {
+                eprintln!("cannot delete Job {}: {error}", tracked.key());
+            }
+        }
+    }
+}
+
+/// The controllers that these Jobs need: the one that stands in for Kubernetes' own, and the one for Jobs that name us.
+#[cfg(feature = "embedded")]
+fn controllers(manifests: &[Manifest]) -> Vec<&'static str> {
+    let mut names = vec![BUILT_IN_CONTROLLER];
+    let named = |manifest: &Manifest| manifest.job["spec"]["managedBy"] == EXTERNAL_CONTROLLER;
+    names.extend(manifests.iter().any(named).then_some(EXTERNAL_CONTROLLER));
+    names
+}

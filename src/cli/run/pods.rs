@@ -1,0 +1,210 @@
+//! Follows the pods of the Jobs: their output, what they wait for, and how they fail.
+
+use std::collections::{HashMap, HashSet};
+
+use futures::io::{AsyncBufRead, AsyncBufReadExt};
+use k8s_openapi::api::core::v1::Pod;
+use kube::api::{Api, LogParams};
+use tokio::task::JoinSet;
+
+use super::progress::Progress;
+use super::view::{ContainerStatus, PodView};
+
+/// How a pod failed.
+#[derive(Clone, Debug)]
+pub(super) struct PodFailure {
+    /// Name of the pod.
+    pub(super) pod: String,
+    /// What happened, such as `container main: exit code 3 (Error)`.
+    pub(super) what: String,
+}
+
+/// Which output is shown, and how.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum LogMode {
+    /// None.
+    Off,
+    /// As it is: there is only one pod at a time.
+    Raw,
+    /// With the pod's name before each line.
+    Prefixed,
+}
+
+/// What is known about the pods of all Jobs.
+pub(super) struct PodObserver {
+    client: kube::Client,
+    progress: Progress,
+    mode: LogMode,
+    /// Keys of the Jobs by uid.
+    jobs: HashMap<String, String>,
+    /// Runs of containers whose output is shown: pod uid, container, restarts.
+    followed: HashSet<(String, String, u32)>,
+    followers: JoinSet<()>,
+    /// What pods of a Job wait for, as told.
+    told: HashSet<(String, String)>,
+    /// The last failure by Job uid.
+    failures: HashMap<String, PodFailure>,
+}
+
+impl PodObserver {
+    /// An observer for the pods of these Jobs (uid and name).
+    pub(super) fn new(
+        client: kube::Client,
+        progress: Progress,
+        mode: LogMode,
+        jobs: HashMap<String, String>,
+    ) -> Self {
+        Self {
+            client,
+            progress,
+            mode,
+            jobs,
+            followed: HashSet::new(),
+            followers: JoinSet::new(),
+            told: HashSet::new(),
+            failures: HashMap::new(),
+        }
+    }
+
+    /// Takes note of the newest state of a pod.
+    pub(super) fn observe(&mut self, pod: &PodView) {
+        let owners = pod.metadata.owner_references.iter().flatten();
+        let Some(job) =
+            owners.filter(|owner| owner.controller == Some(true)).map(|owner| owner.uid.as_str()).next()
+        else {
+            return;
+        };
+        let Some((uid, job_name)) = self.jobs.get_key_value(job).map(|(k, v)| (k.clone(), v.clone())) else {
+            return;
+        };
+        self.follow(pod);
+        self.tell_waiting(&uid, &job_name, pod);
+        if let Some(failure) = failure(pod) {
+            self.failures.insert(uid, failure);
+        }
+    }
+
+    /// How the last pod of this Job failed.
+    pub(super) fn failure(&self, job_uid: &str) -> Option<&PodFailure> {
+        self.failures.get(job_uid)
+    }
+
+    /// Waits until all output has been shown.
+    pub(super) async fn finish(&mut self) {
+        while self.followers.join_next().await.is_some() {}
+    }
+
+    fn follow(&mut self, pod: &PodView) {
+        let (Some(status), false) = (&pod.status, self.mode == LogMode::Off) else { return };
+        let uid = pod.metadata.uid.clone().unwrap_or_default();
+        for container in status.containers().filter(|container| container.has_run()) {
+            let run = (uid.clone(), container.name.clone(), container.restart_count);
+            if self.followed.insert(run) {
+                let follower = Follower {
+                    pods: Api::namespaced(
+                        self.client.clone(),
+                        pod.metadata.namespace.as_deref().unwrap_or_default(),
+                    ),
+                    pod: pod.metadata.name.clone().unwrap_or_default(),
+                    container: container.name.clone(),
+                    prefix: self.prefix(pod, container),
+                    progress: self.progress.clone(),
+                };
+                self.followers.spawn(follower.follow());
+            }
+        }
+    }
+
+    fn prefix(&self, pod: &PodView, container: &ContainerStatus) -> Option<String> {
+        let several = pod.status.as_ref().is_some_and(|status| status.containers().count() > 1);
+        let name = pod.metadata.name.as_deref().unwrap_or_default();
+        match (self.mode, several) {
+            (LogMode::Prefixed, false) => Some(format!("{name}: ")),
+            (LogMode::Prefixed, true) => Some(format!("{name} {}: ", container.name)),
+            (_, true) => Some(format!("{}: ", container.name)),
+            (_, false) => None,
+        }
+    }
+
+    /// Says why a pod does not start, once per Job and reason: it may wait for ever.
+    fn tell_waiting(&mut self, job_uid: &str, job: &str, pod: &PodView) {
+        let waiting = pod.status.iter().flat_map(|status| status.containers());
+        for state in waiting.filter_map(|container| container.state.get("waiting")) {
+            if let (Some(reason), Some(message)) = (&state.reason, &state.message)
+                && self.told.insert((job_uid.to_owned(), reason.clone()))
+            {
+                let name = pod.metadata.name.as_deref().unwrap_or_default();
+                self.progress.note(&format!("{job}: pod {name} waits: {reason}: {message}"));
+            }
+        }
+    }
+}
+
+/// How the pod failed; `None` unless it did.
+fn failure(pod: &PodView) -> Option<PodFailure> {
+    let status = pod.status.as_ref().filter(|status| status.phase == "Failed")?;
+    let mut parts: Vec<String> = Vec::new();
+    if let Some(reason) = &status.reason {
+        parts.push(reason.clone());
+    }
+    for container in status.containers() {
+        let Some(end) = container.state.get("terminated") else { continue };
+        let Some(code) = end.exit_code.filter(|code| *code != 0) else { continue };
+        let reason = end.reason.as_deref().unwrap_or("Error");
+        let message =
+            end.message.as_deref().map(|message| format!(": {}", message.trim_end())).unwrap_or_default();
+        parts.push(format!("container {}: exit code {code} ({reason}){message}", container.name));
+    }
+    if parts.is_empty() {
+        parts.extend(status.message.clone());
+    }
+    Some(PodFailure { pod: pod.metadata.name.clone().unwrap_or_default(), what: parts.join("; ") })
+}
+
+/// Shows the output of one run of a container.
+struct Follower {
+    pods: Api<Pod>,
+    pod: String,
+    container: String,
+    prefix: Option<String>,
+    progress: Progress,
+}
+
+impl Follower {
+    async fn follow(self) {
+        let params =
+            LogParams { follow: true, container: Some(self.container.clone()), ..LogParams::default() };
+        let copied = match self.pods.log_stream(&self.pod, &params).await {
+            Ok(output) => self.copy(output).await,
+            Err(error) => Err(std::io::Error::other(error)),
+        };
+        match copied {
+            // Nobody reads on, as in `| head`.
+            Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => {}
+            Err(error) => self.progress.note(&format!("logs of pod {}: {error}", self.pod)),
+            Ok(()) => {}
+        }
+    }
+
+    async fn copy(&self, output: impl AsyncBufRead) -> std::io::Result<()> {
+        futures::pin_mut!(output);
+        let mut line = Vec::new();
+        loop {
+            line.clear();
+            if output.read_until(b'\n', &mut line).await? == 0 {
+                return Ok(());
+            }
+            match &self.prefix {
+                None => self.progress.print(&line)?,
+                Some(prefix) => {
+                    let mut whole = prefix.clone().into_bytes();
+                    whole.extend_from_slice(&line);
+                    if !whole.ends_with(b"\n") {
+                        whole.push(b'\n');
+                    }
+                    self.progress.print(&whole)?;
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,126 @@
+//! Shows how far the Jobs are: a bar each on a terminal, plain lines otherwise. All of it on standard error.
+
+use std::collections::HashMap;
+use std::io::{IsTerminal, Write};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use indicatif::{MultiProgress, ProgressBar, ProgressStyle};
+use tokio::time::Instant;
+
+use super::view::{JobView, Outcome};
+
+/// How often a Job may add a plain line.
+const LINE_PERIOD: Duration = Duration::from_secs(1);
+
+/// The progress display. Clones show the same.
+#[derive(Clone, Debug)]
+pub(super) struct Progress(Arc<Mutex<Display>>);
+
+#[derive(Debug)]
+enum Display {
+    Bars { all: MultiProgress, by_job: HashMap<String, ProgressBar> },
+    Lines { by_job: HashMap<String, Lines> },
+}
+
+/// What has been said about a Job.
+#[derive(Debug, Default)]
+struct Lines {
+    last: String,
+    at: Option<Instant>,
+}
+
+impl Progress {
+    /// A display that fits standard error.
+    pub(super) fn new() -> Self {
+        let display = if std::io::stderr().is_terminal() {
+            Display::Bars { all: MultiProgress::new(), by_job: HashMap::new() }
+        } else {
+            Display::Lines { by_job: HashMap::new() }
+        };
+        Self(Arc::new(Mutex::new(display)))
+    }
+
+    /// Shows the state of a Job.
+    pub(super) fn update(&self, job: &str, view: &JobView) {
+        let mut display = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        match &mut *display {
+            Display::Bars { all, by_job } => {
+                let bar = by_job.entry(job.to_owned()).or_insert_with(|| {
+                    let bar = all.add(new_bar(view));
+                    bar.set_prefix(job.to_owned());
+                    bar
+                });
+                bar.set_position(view.succeeded());
+                bar.set_message(finish(view).unwrap_or_else(|| view.summary()));
+                if view.outcome().is_some() && !bar.is_finished() {
+                    bar.abandon();
+                }
+            }
+            Display::Lines { by_job } => {
+                let lines = by_job.entry(job.to_owned()).or_default();
+                let end = finish(view);
+                let line = end.clone().unwrap_or_else(|| view.summary());
+                let due = lines.at.is_none_or(|at| at.elapsed() >= LINE_PERIOD) || end.is_some();
+                if due && line != lines.last {
+                    eprintln!("{job}: {line}");
+                    *lines = Lines { last: line, at: Some(Instant::now()) };
+                }
+            }
+        }
+    }
+
+    /// Says something beside the progress.
+    pub(super) fn note(&self, text: &str) {
+        self.beside(|| eprintln!("{text}"));
+    }
+
+    /// Says something below the progress, which stays as it is from here on.
+    pub(super) fn conclude(&self, text: &str) {
+        let mut display = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if matches!(*display, Display::Bars { .. }) {
+            // The last bar ends without a line feed.
+            eprintln!();
+        }
+        eprintln!("{text}");
+        *display = Display::Lines { by_job: HashMap::new() };
+    }
+
+    /// Writes to standard output without disturbing the bars.
+    pub(super) fn print(&self, bytes: &[u8]) -> std::io::Result<()> {
+        self.beside(|| {
+            let mut out = std::io::stdout().lock();
+            out.write_all(bytes)?;
+            out.flush()
+        })
+    }
+
+    fn beside<R>(&self, write: impl FnOnce() -> R) -> R {
+        let display = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        match &*display {
+            Display::Bars { all, .. } => all.suspend(write),
+            Display::Lines { .. } => write(),
+        }
+    }
+}
+
+/// A bar up to the completions, or a spinner where their number is open.
+fn new_bar(view: &JobView) -> ProgressBar {
+    let (bar, template) = match view.completions() {
+        Some(completions) => (ProgressBar::new(completions), "{prefix} [{bar:30}] {msg} ({elapsed})"),
+        None => (ProgressBar::new_spinner(), "{prefix} {spinner} {msg} ({elapsed})"),
+    };
+    bar.enable_steady_tick(Duration::from_millis(200));
+    match ProgressStyle::with_template(template) {
+        Ok(style) => bar.with_style(style.progress_chars("=> ")),
+        Err(_) => bar,
+    }
+}
+
+/// The last word about a Job, once there is one.
+fn finish(view: &JobView) -> Option<String> {
+    view.outcome().map(|outcome| match outcome {
+        Outcome::Complete => format!("Complete, {}", view.summary()),
+        Outcome::Failed { reason, .. } => format!("Failed ({reason}), {}", view.summary()),
+    })
+}

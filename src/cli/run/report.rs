@@ -1,0 +1,68 @@
+//! What is said when all Jobs have ended.
+
+use comfy_table::{ContentArrangement, Table, presets};
+use serde_json::{Value, json};
+
+use super::pods::PodObserver;
+use super::tracker::{End, Tracked};
+use super::view::{JobView, Outcome};
+
+/// Form of the final Jobs on standard output.
+#[derive(Clone, Copy, Debug, clap::ValueEnum)]
+pub(super) enum Format {
+    Json,
+    Yaml,
+}
+
+/// The table of all Jobs, and why some of them did not complete.
+pub(super) fn summary(jobs: &[Tracked], pods: &PodObserver) -> String {
+    let mut table = Table::new();
+    table.load_preset(presets::NOTHING).set_content_arrangement(ContentArrangement::Disabled);
+    table.set_header(["JOB", "RESULT", "SUCCEEDED", "FAILED", "DURATION"]);
+    let mut reasons = String::new();
+    for tracked in jobs {
+        let view = JobView::of(&tracked.job);
+        let result = match &tracked.end {
+            Some(End::Outcome(Outcome::Complete)) => "Complete".to_owned(),
+            Some(End::Outcome(Outcome::Failed { reason, message })) => {
+                reasons.push_str(&format!("{}: {reason}: {message}\n", tracked.key()));
+                if let Some(failure) = pods.failure(&tracked.uid) {
+                    reasons.push_str(&format!("  last failed pod {}: {}\n", failure.pod, failure.what));
+                }
+                "Failed".to_owned()
+            }
+            Some(End::Deleted) => "Deleted".to_owned(),
+            Some(End::Suspended) => {
+                let key = tracked.key();
+                reasons.push_str(&format!("{key}: suspended: set spec.suspend to false to run it\n"));
+                "Suspended".to_owned()
+            }
+            None => "Running".to_owned(),
+        };
+        let duration = view.duration().map_or_else(String::new, |duration| format!("{duration:#}"));
+        let failed = view.failed().to_string();
+        table.add_row([tracked.key(), result, view.progress(), failed, duration]);
+    }
+    format!("{}\n{reasons}", table.trim_fmt()).trim_end().to_owned()
+}
+
+/// The final Jobs in the form that the user asked for: a single one as it is, several as a List.
+pub(super) fn jobs(jobs: &[Tracked], format: Format) -> anyhow::Result<String> {
+    let mut objects: Vec<Value> = jobs.iter().map(|tracked| without_managed_fields(&tracked.job)).collect();
+    let document = match objects.len() {
+        1 => objects.remove(0),
+        _ => json!({ "apiVersion": "v1", "kind": "List", "items": objects }),
+    };
+    Ok(match format {
+        Format::Json => serde_json::to_string_pretty(&document)? + "\n",
+        Format::Yaml => serde_saphyr::to_string(&document)?,
+    })
+}
+
+fn without_managed_fields(job: &Value) -> Value {
+    let mut job = job.clone();
+    if let Some(metadata) = job["metadata"].as_object_mut() {
+        metadata.remove("managedFields");
+    }
+    job
+}

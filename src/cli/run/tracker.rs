@@ -1,0 +1,209 @@
+//! Keeps the last state of every Job that was created, until all have ended.
+
+use std::process::ExitCode;
+
+use serde_json::Value;
+
+use super::view::{JobView, Outcome};
+
+/// A Job that was created.
+#[derive(Clone, Debug)]
+pub(super) struct Tracked {
+    /// Uid of the Job.
+    pub(super) uid: String,
+    /// The Job as the server showed it last.
+    pub(super) job: Value,
+    /// How it ended, once it has.
+    pub(super) end: Option<End>,
+}
+
+/// The end of a Job.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum End {
+    /// It reached a terminal condition.
+    Outcome(Outcome),
+    /// Somebody deleted it before.
+    Deleted,
+    /// It is suspended, and there is nobody to resume it.
+    Suspended,
+}
+
+impl Tracked {
+    fn new(job: Value, can_resume: bool) -> Self {
+        let uid = job["metadata"]["uid"].as_str().unwrap_or_default().to_owned();
+        let mut tracked = Self { uid, job: Value::Null, end: None };
+        tracked.set(job, can_resume);
+        tracked
+    }
+
+    fn set(&mut self, mut job: Value, can_resume: bool) {
+        // Items of a list come without them.
+        job["apiVersion"] = "batch/v1".into();
+        job["kind"] = "Job".into();
+        let view = JobView::of(&job);
+        let suspended = || (!can_resume && view.is_suspended()).then_some(End::Suspended);
+        self.end = view.outcome().map(End::Outcome).or_else(suspended);
+        self.job = job;
+    }
+
+    /// Namespace of the Job.
+    pub(super) fn namespace(&self) -> &str {
+        self.job["metadata"]["namespace"].as_str().unwrap_or_default()
+    }
+
+    /// Name of the Job.
+    pub(super) fn name(&self) -> &str {
+        self.job["metadata"]["name"].as_str().unwrap_or_default()
+    }
+
+    /// `namespace/name`.
+    pub(super) fn key(&self) -> String {
+        format!("{}/{}", self.namespace(), self.name())
+    }
+}
+
+/// All Jobs of a run, in the order of their manifests.
+#[derive(Clone, Debug)]
+pub(super) struct Tracker {
+    /// The Jobs.
+    pub(super) jobs: Vec<Tracked>,
+    /// Whether a suspended Job may be resumed by somebody.
+    can_resume: bool,
+}
+
+/// What a run came to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Verdict {
+    /// All Jobs are Complete.
+    Complete,
+    /// Some Job failed, or was deleted.
+    Failed,
+    /// No Job failed, but some could not run.
+    Suspended,
+}
+
+impl From<Verdict> for ExitCode {
+    fn from(verdict: Verdict) -> Self {
+        Self::from(match verdict {
+            Verdict::Complete => 0,
+            Verdict::Failed => 1,
+            Verdict::Suspended => 3,
+        })
+    }
+}
+
+impl Tracker {
+    /// No Jobs yet. Where nobody can resume them, suspended Jobs are not waited for.
+    pub(super) fn new(can_resume: bool) -> Self {
+        Self { jobs: Vec::new(), can_resume }
+    }
+
+    /// Adds a Job as the server answered its creation.
+    pub(super) fn add(&mut self, job: Value) {
+        self.jobs.push(Tracked::new(job, self.can_resume));
+    }
+
+    /// Takes note of a new state; returns the Job if it is one of ours.
+    pub(super) fn update(&mut self, job: Value) -> Option<&Tracked> {
+        let can_resume = self.can_resume;
+        let tracked = self.find(&job)?;
+        tracked.set(job, can_resume);
+        Some(tracked)
+    }
+
+    /// Takes note of a deletion.
+    pub(super) fn remove(&mut self, job: Value) -> Option<&Tracked> {
+        let tracked = self.find(&job)?;
+        // A deleted Job stays suspended for ever.
+        tracked.set(job, true);
+        tracked.end.get_or_insert(End::Deleted);
+        Some(tracked)
+    }
+
+    /// Takes note of a complete list of a namespace: Jobs that are not in it are gone.
+    pub(super) fn retain(&mut self, namespace: &str, listed: &std::collections::HashSet<String>) {
+        for tracked in self.jobs.iter_mut().filter(|tracked| tracked.namespace() == namespace) {
+            if !listed.contains(&tracked.uid) {
+                tracked.end.get_or_insert(End::Deleted);
+            }
+        }
+    }
+
+    fn find(&mut self, job: &Value) -> Option<&mut Tracked> {
+        let uid = job["metadata"]["uid"].as_str()?;
+        self.jobs.iter_mut().find(|tracked| tracked.uid == uid)
+    }
+
+    /// Whether no Job is left to wait for.
+    pub(super) fn is_done(&self) -> bool {
+        self.jobs.iter().all(|tracked| tracked.end.is_some())
+    }
+
+    /// What the run came to, once it is done.
+    pub(super) fn verdict(&self) -> Verdict {
+        let all = |ends: &[Option<End>]| self.jobs.iter().all(|tracked| ends.contains(&tracked.end));
+        let complete = Some(End::Outcome(Outcome::Complete));
+        if all(std::slice::from_ref(&complete)) {
+            Verdict::Complete
+        } else if all(&[complete, Some(End::Suspended)]) {
+            Verdict::Suspended
+        } else {
+            Verdict::Failed
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn job(uid: &str, conditions: Value) -> Value {
+        json!({"metadata": {"namespace": "n", "name": uid, "uid": uid}, "status": {"conditions": conditions}})
+    }
+
+    #[test]
+    fn ends_are_kept() {
+        let mut tracker = Tracker::new(true);
+        tracker.add(job("a", json!([])));
+        tracker.add(job("b", json!([])));
+        assert!(!tracker.is_done());
+        let complete = job("a", json!([{"type": "Complete", "status": "True"}]));
+        tracker.update(complete.clone());
+        // Deleted after its end, as by its time to live: still complete.
+        tracker.remove(complete);
+        assert!(!tracker.is_done());
+        tracker.remove(job("b", json!([])));
+        assert!(tracker.is_done() && tracker.verdict() == Verdict::Failed);
+        assert_eq!(tracker.jobs[1].end, Some(End::Deleted));
+        assert!(tracker.update(job("stranger", json!([]))).is_none());
+    }
+
+    #[test]
+    fn suspended_jobs_are_waited_for_where_they_can_be_resumed() {
+        for can_resume in [true, false] {
+            let mut suspended = job("a", json!([{"type": "Suspended", "status": "True"}]));
+            suspended["spec"]["suspend"] = true.into();
+            let mut tracker = Tracker::new(can_resume);
+            tracker.add(suspended.clone());
+            assert_eq!(tracker.is_done(), !can_resume);
+            // Resumed, it runs.
+            suspended["spec"]["suspend"] = false.into();
+            tracker.update(suspended);
+            assert!(!tracker.is_done());
+        }
+    }
+
+    #[test]
+    fn a_failed_job_weighs_more_than_a_suspended_one() {
+        let mut tracker = Tracker::new(false);
+        let mut suspended = job("a", json!([{"type": "Suspended", "status": "True"}]));
+        suspended["spec"]["suspend"] = true.into();
+        tracker.add(suspended);
+        tracker.add(job("b", json!([{"type": "Complete", "status": "True"}])));
+        assert_eq!(tracker.verdict(), Verdict::Suspended);
+        tracker.add(job("c", json!([{"type": "Failed", "status": "True"}])));
+        assert_eq!(tracker.verdict(), Verdict::Failed);
+    }
+}

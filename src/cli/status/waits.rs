@@ -1,0 +1,160 @@
+//! Why no pod of a Job is created: what a controller would find if it looked at the Job, its pods and its events now.
+//!
+//! The rules are asked, not repeated: the Job's pods go into a [`JobState`], and the plan that follows says what it waits
+//! for. How long it waits follows from the Job's annotations and the default flags of a controller.
+
+use std::collections::HashSet;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use jiff::{SignedDuration, Timestamp};
+use k8s_openapi::api::batch::v1 as batch;
+use k8s_openapi::api::core::v1::{Event, Pod};
+use kube::api::{Api, ListParams};
+use kube::core::Request;
+use kube::{Client, Resource};
+use serde::{Deserialize, Serialize};
+use serde_json::value::RawValue;
+
+use crate::cluster::wire::{Decoder, JobDecoder, ObservedPod, PodDecoder};
+use crate::job::names::{BUILT_IN_CONTROLLER, BUILT_IN_FINALIZER, CONTROLLER_UID_LABEL, EXTERNAL_FINALIZER};
+use crate::job::plan::Wait;
+use crate::job::reconcile::reconcile;
+use crate::job::spec::Job;
+use crate::job::state::{JobState, Limits};
+
+/// Most pods that one look reads. Jobs that come later show no wait that only their pods could tell.
+const MAX_PODS: usize = 20_000;
+/// A refusal older than this stands in the way of nothing any more: creations are tried again each minute.
+const REFUSAL_AGE: SignedDuration = SignedDuration::from_mins(5);
+
+/// Why no pod of a Job is created.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub(super) struct Waiting {
+    /// One word.
+    pub(super) reason: &'static str,
+    /// Until when, where that is known.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) until: Option<Timestamp>,
+    /// What the API server said when it refused a pod.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) message: Option<String>,
+}
+
+impl From<&Wait> for Waiting {
+    fn from(wait: &Wait) -> Self {
+        Self { reason: wait.reason(), until: wait.until(), message: None }
+    }
+}
+
+/// One look at the cluster.
+pub(super) struct Inquiry {
+    client: Client,
+    now: Timestamp,
+    pods_left: AtomicUsize,
+}
+
+impl Inquiry {
+    /// Nothing has been read yet.
+    pub(super) fn new(client: Client, now: Timestamp) -> Self {
+        Self { client, now, pods_left: AtomicUsize::new(MAX_PODS) }
+    }
+
+    /// Why no pod of the Job is created, if that is so and can be told.
+    pub(super) async fn why(&self, job: &batch::Job) -> anyhow::Result<Option<Waiting>> {
+        let observed = JobDecoder::new().decode(&serde_json::to_vec(job)?)?;
+        let Ok(read) = observed.job else { return Ok(None) };
+        if read.status.finished().is_some() {
+            return Ok(None);
+        }
+        let limits = Limits { settle_period: Duration::ZERO, ..Limits::default() };
+        let mut state = JobState::new(read, limits);
+        // Some reasons hold whatever pods there are; they need not be read then.
+        if let Some(wait) = reconcile(&state, self.now).waiting {
+            return Ok(Some(Waiting::from(&wait)));
+        }
+        if is_full(&state.job) {
+            return Ok(None);
+        }
+        let replaces_built_in = observed.managed_by.as_deref().is_none_or(|name| name == BUILT_IN_CONTROLLER);
+        let finalizer = if replaces_built_in { BUILT_IN_FINALIZER } else { EXTERNAL_FINALIZER };
+        let Some(pods) = self.pods(&state.job, finalizer).await? else { return Ok(None) };
+        for pod in pods {
+            state.observe_pod(pod.pod, self.now);
+        }
+        state.pods_listed(&HashSet::new(), 0);
+        let plan = reconcile(&state, self.now);
+        match plan.waiting {
+            Some(wait) => Ok(Some(Waiting::from(&wait))),
+            None if plan.creates.is_empty() => Ok(None),
+            None => self.refusal(&state.job).await,
+        }
+    }
+
+    /// The Job's pods; `None` if there are more than may be read.
+    async fn pods(&self, job: &Job, finalizer: &str) -> anyhow::Result<Option<Vec<ObservedPod>>> {
+        let decoder = PodDecoder::new(finalizer);
+        let request = Request::new(Pod::url_path(&(), Some(&job.namespace)));
+        let labels = format!("{CONTROLLER_UID_LABEL}={}", job.uid);
+        let mut params = ListParams::default().labels(&labels).limit(500);
+        let mut pods = Vec::new();
+        loop {
+            let page: Page = self.client.request(request.list(&params)?).await?;
+            let (room, count) = (self.pods_left.load(Ordering::Relaxed), page.items.len());
+            if count > room {
+                return Ok(None);
+            }
+            self.pods_left.fetch_sub(count, Ordering::Relaxed);
+            for item in page.items {
+                let pod = decoder.decode(item.get().as_bytes())?;
+                if pod.controller.as_ref().is_some_and(|owner| owner.uid == job.uid) {
+                    pods.push(pod);
+                }
+            }
+            match page.metadata.continue_token.filter(|token| !token.is_empty()) {
+                Some(token) => params.continue_token = Some(token),
+                None => return Ok(Some(pods)),
+            }
+        }
+    }
+
+    /// Pods are missing and nothing in the rules holds them back: what the API server said when they were to be created.
+    async fn refusal(&self, job: &Job) -> anyhow::Result<Option<Waiting>> {
+        let api: Api<Event> = Api::namespaced(self.client.clone(), &job.namespace);
+        let about = format!("involvedObject.uid={},reason=FailedCreate", job.uid);
+        let events = api.list(&ListParams::default().fields(&about)).await?;
+        let newest =
+            events.items.into_iter().filter_map(|event| Some((told_at(&event)?, event))).max_by_key(|e| e.0);
+        let recent = newest.filter(|(at, _)| self.now.duration_since(*at) < REFUSAL_AGE);
+        let refused = Wait::Refused(self.now).reason();
+        Ok(recent.map(|(_, event)| Waiting { reason: refused, until: None, message: event.message }))
+    }
+}
+
+/// As many pods are active as there can be: nothing can be missing.
+fn is_full(job: &Job) -> bool {
+    let status = &job.status;
+    let all_at_work =
+        |completions| u64::from(status.active) + u64::from(status.succeeded) >= u64::from(completions);
+    status.active >= job.spec.parallelism || job.spec.completion.wanted().is_some_and(all_at_work)
+}
+
+fn told_at(event: &Event) -> Option<Timestamp> {
+    let series =
+        event.series.as_ref().and_then(|series| series.last_observed_time.as_ref()).map(|time| time.0);
+    let last = event.last_timestamp.as_ref().map(|time| time.0);
+    series.max(last).or(event.event_time.as_ref().map(|time| time.0))
+}
+
+/// A page of a list, its items unread.
+#[derive(Deserialize)]
+struct Page {
+    metadata: PageMeta,
+    items: Vec<Box<RawValue>>,
+}
+
+#[derive(Deserialize)]
+struct PageMeta {
+    #[serde(rename = "continue")]
+    continue_token: Option<String>,
+}

@@ -1,0 +1,273 @@
+//! Which Events become which writes: the pure part of the recorder.
+//!
+//! The rules are client-go's: equal Events are counted in one; from the tenth different message on, Events of one
+//! object, type and reason are combined into one; and an object has 25 writes at once, then one each five minutes.
+
+use std::collections::{HashMap, HashSet};
+use std::num::NonZeroU32;
+use std::sync::Arc;
+use std::time::Duration;
+
+use jiff::{SignedDuration, Timestamp};
+use rand::Rng;
+use rand::rngs::SmallRng;
+use serde_json::json;
+
+use super::{Event, EventType, ObjectRef};
+use crate::cluster::gate::Write;
+use crate::cluster::rate::Rate;
+use crate::job::spec::Uid;
+
+/// Different messages of one object, type and reason from which on they are combined ...
+const SIMILAR: usize = 10;
+/// ... unless none came for so long.
+const SIMILAR_WINDOW: SignedDuration = SignedDuration::from_mins(10);
+/// Writes about one object at once ...
+const BURST: NonZeroU32 = NonZeroU32::new(25).unwrap();
+/// ... and the time in which one more becomes free.
+const REFILL: Duration = Duration::from_secs(300);
+/// Objects of which nothing was heard for so long are forgotten.
+const FORGET: SignedDuration = SignedDuration::from_mins(30);
+/// Length of the dot and random digits at the end of an Event name.
+const SUFFIX: usize = 17;
+/// Longest name of an object.
+const NAME: usize = 253;
+
+/// What becomes of a recorded Event.
+#[derive(Debug)]
+pub(super) enum Noted {
+    /// It is to be written.
+    Write(Letter),
+    /// It goes with a later write of its series.
+    Merged,
+    /// There were too many about this object.
+    Spam,
+}
+
+/// How a write went.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Delivery {
+    /// It is there.
+    Sent,
+    /// The Event that was to be changed has expired: it has to be made anew.
+    Expired,
+    /// It was given up.
+    Failed,
+}
+
+/// A write of one series.
+#[derive(Clone, Debug)]
+pub(super) struct Letter {
+    pub(super) series: Arc<SeriesKey>,
+    pub(super) write: Write,
+    /// Recorded Events that it tells.
+    pub(super) covered: usize,
+    pub(super) must: bool,
+}
+
+/// What Events have in common that are told by one.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(super) struct SeriesKey {
+    pub(super) about: ObjectRef,
+    kind: EventType,
+    reason: Box<str>,
+    /// `None` in a combined series.
+    message: Option<Box<str>>,
+}
+
+/// Events told by one.
+#[derive(Debug)]
+struct Series {
+    key: Arc<SeriesKey>,
+    message: Box<str>,
+    count: u32,
+    first: Timestamp,
+    last: Timestamp,
+    must: bool,
+    /// The Event in the API server, once it is there.
+    name: Option<Box<str>>,
+    /// A write is under way; until it ends no other leaves.
+    sending: bool,
+    /// Recorded Events that no write has covered yet.
+    unsent: usize,
+}
+
+/// All about one object.
+#[derive(Debug)]
+struct Page {
+    writes: Option<Rate>,
+    similar: HashMap<(EventType, Box<str>), Similar>,
+    series: HashMap<Arc<SeriesKey>, Series>,
+    last: Timestamp,
+}
+
+/// Different messages of one type and reason.
+#[derive(Debug)]
+struct Similar {
+    messages: HashSet<Box<str>>,
+    last: Timestamp,
+}
+
+/// All objects that Events were recorded about lately.
+#[derive(Debug)]
+pub(super) struct Book {
+    component: Box<str>,
+    random: SmallRng,
+    pages: HashMap<Uid, Page>,
+    /// Number of pages from which on old ones are looked for.
+    sweep_at: usize,
+}
+
+impl Book {
+    pub(super) fn new(component: &str, random: SmallRng) -> Self {
+        Self { component: component.into(), random, pages: HashMap::new(), sweep_at: 1024 }
+    }
+
+    /// Takes in an Event.
+    pub(super) fn note(&mut self, event: Event) -> Noted {
+        self.sweep(event.at);
+        let page = self.pages.entry(event.about.uid.clone()).or_insert_with(|| Page {
+            writes: Rate::per_period(REFILL, BURST),
+            similar: HashMap::new(),
+            series: HashMap::new(),
+            last: event.at,
+        });
+        page.last = page.last.max(event.at);
+        let combined = !event.must && page.is_one_of_many(&event);
+        let key = SeriesKey {
+            about: event.about,
+            kind: event.kind,
+            reason: event.reason,
+            message: (!combined).then(|| event.message.clone()),
+        };
+        let allowed = event.must || page.writes.as_ref().is_none_or(Rate::try_take);
+        if !allowed {
+            return Noted::Spam;
+        }
+        let key = Arc::new(key);
+        let series = page.series.entry(key.clone()).or_insert_with(|| Series {
+            key,
+            message: "".into(),
+            count: 0,
+            first: event.at,
+            last: event.at,
+            must: event.must,
+            name: None,
+            sending: false,
+            unsent: 0,
+        });
+        series.count += 1;
+        series.unsent += 1;
+        series.last = series.last.max(event.at);
+        series.must |= event.must;
+        series.message = if combined {
+            format!("(combined from similar events): {}", event.message).into()
+        } else {
+            event.message
+        };
+        if series.sending {
+            Noted::Merged
+        } else {
+            Noted::Write(series.letter(&self.component, &mut self.random))
+        }
+    }
+
+    /// Takes in how a letter went; the next letter of its series, if something was recorded meanwhile.
+    pub(super) fn delivered(&mut self, letter: Letter, delivery: Delivery) -> Option<Letter> {
+        let series = self.pages.get_mut(&letter.series.about.uid)?.series.get_mut(&letter.series)?;
+        series.sending = false;
+        match delivery {
+            Delivery::Sent => {}
+            Delivery::Expired => {
+                series.name = None;
+                series.unsent += letter.covered;
+            }
+            // Nothing was made under this name, if it is a creation.
+            Delivery::Failed if matches!(letter.write, Write::CreateEvent { .. }) => series.name = None,
+            Delivery::Failed => {}
+        }
+        (series.unsent > 0).then(|| series.letter(&self.component, &mut self.random))
+    }
+
+    /// Forgets objects of which nothing was heard for long, each time their number has doubled.
+    fn sweep(&mut self, now: Timestamp) {
+        if self.pages.len() >= self.sweep_at {
+            self.pages.retain(|_, page| {
+                now.duration_since(page.last) < FORGET || page.series.values().any(|series| series.sending)
+            });
+            self.sweep_at = (2 * self.pages.len()).max(1024);
+        }
+    }
+}
+
+impl Page {
+    /// Whether the Event goes into a combined series, since so many similar ones came.
+    fn is_one_of_many(&mut self, event: &Event) -> bool {
+        let similar = self
+            .similar
+            .entry((event.kind, event.reason.clone()))
+            .or_insert_with(|| Similar { messages: HashSet::new(), last: event.at });
+        if event.at.duration_since(similar.last) > SIMILAR_WINDOW {
+            similar.messages.clear();
+        }
+        similar.last = event.at;
+        if similar.messages.len() < SIMILAR {
+            similar.messages.insert(event.message.clone());
+        }
+        similar.messages.len() >= SIMILAR
+    }
+}
+
+impl Series {
+    /// A write of all that is unsent: a new Event, or a change of the one that is there.
+    fn letter(&mut self, component: &str, random: &mut SmallRng) -> Letter {
+        let namespace = self.key.about.namespace.clone();
+        let write = match &self.name {
+            Some(name) => {
+                let patch = json!({"count": self.count, "lastTimestamp": seconds(self.last), "message": self.message});
+                Write::PatchEvent { namespace, name: name.clone(), body: patch.to_string().into() }
+            }
+            None => {
+                let about = &*self.key.about.name;
+                let stem = about.get(..NAME - SUFFIX).unwrap_or(about).trim_end_matches('.');
+                // The time sets a process apart from the one before it, which may have had the same seed.
+                let mark = (self.last.as_nanosecond() as u64) ^ u64::from(random.random::<u16>());
+                let name: Box<str> = format!("{stem}.{mark:016x}").into();
+                let body = self.body(&name, component).to_string().into();
+                self.name = Some(name);
+                Write::CreateEvent { namespace, body }
+            }
+        };
+        self.sending = true;
+        Letter { series: self.key.clone(), write, covered: std::mem::take(&mut self.unsent), must: self.must }
+    }
+
+    fn body(&self, name: &str, component: &str) -> serde_json::Value {
+        let SeriesKey { about, kind, reason, .. } = &*self.key;
+        json!({
+            "apiVersion": "v1",
+            "kind": "Event",
+            "metadata": {"name": name, "namespace": &*about.namespace},
+            "involvedObject": {
+                "apiVersion": about.api_version,
+                "kind": about.kind,
+                "namespace": &*about.namespace,
+                "name": &*about.name,
+                "uid": &*about.uid,
+            },
+            "type": kind.as_str(),
+            "reason": reason,
+            "message": self.message,
+            "count": self.count,
+            "firstTimestamp": seconds(self.first),
+            "lastTimestamp": seconds(self.last),
+            "source": {"component": component},
+            "reportingComponent": component,
+            "reportingInstance": "",
+        })
+    }
+}
+
+fn seconds(time: Timestamp) -> String {
+    format!("{time:.0}")
+}

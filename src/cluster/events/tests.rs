@@ -1,0 +1,210 @@
+#![allow(clippy::unwrap_used)]
+
+use std::collections::VecDeque;
+use std::sync::Mutex;
+
+use bytes::Bytes;
+use futures::FutureExt;
+use futures::future::BoxFuture;
+use futures::stream;
+use http::{Request, Response};
+use serde_json::{Value, json};
+
+use super::*;
+use crate::cluster::gate::GateConfig;
+use crate::cluster::transport::{ByteStream, Transport, TransportError};
+
+/// An API server that keeps Events, after refusals as scripted.
+#[derive(Default)]
+struct Store {
+    refusals: Mutex<VecDeque<u16>>,
+    writes: Mutex<usize>,
+    events: Mutex<Vec<Value>>,
+}
+
+impl Transport for Arc<Store> {
+    fn open(
+        &self,
+        request: Request<Bytes>,
+    ) -> BoxFuture<'static, Result<Response<ByteStream>, TransportError>> {
+        let store = self.clone();
+        async move {
+            sleep(Duration::from_millis(20)).await;
+            *store.writes.lock().unwrap() += 1;
+            let code = store.refusals.lock().unwrap().pop_front().unwrap_or_else(|| store.take(&request));
+            let body =
+                stream::iter([Ok(Bytes::from(json!({"kind": "Status", "code": code}).to_string()))]).boxed();
+            Ok(Response::builder().status(code).body(body).unwrap())
+        }
+        .boxed()
+    }
+}
+
+impl Store {
+    fn take(&self, request: &Request<Bytes>) -> u16 {
+        let body: Value = serde_json::from_slice(request.body()).unwrap();
+        let mut events = self.events.lock().unwrap();
+        if request.method() == "POST" {
+            assert_eq!(request.uri(), "/api/v1/namespaces/n/events");
+            events.push(body);
+            return 201;
+        }
+        let name = request.uri().path().rsplit('/').next().unwrap().to_owned();
+        match events.iter_mut().find(|event| event["metadata"]["name"] == *name) {
+            Some(event) => {
+                json_patch::merge(event, &body);
+                200
+            }
+            None => 404,
+        }
+    }
+
+    /// (reason, message, count) of all Events.
+    fn told(&self) -> Vec<(String, String, u64)> {
+        let text = |event: &Value, field: &str| event[field].as_str().unwrap().to_owned();
+        let events = self.events.lock().unwrap();
+        events.iter().map(|e| (text(e, "reason"), text(e, "message"), e["count"].as_u64().unwrap())).collect()
+    }
+}
+
+struct Bench {
+    store: Arc<Store>,
+    recorder: Recorder,
+    metrics: Arc<Metrics>,
+}
+
+fn bench() -> Bench {
+    let store = Arc::new(Store::default());
+    let metrics = Arc::new(Metrics::new());
+    let gate = WriteGate::open(Arc::new(store.clone()), GateConfig::default(), "f", metrics.clone());
+    Bench { store, recorder: Recorder::start(gate, "yardmaster", metrics.clone(), 1), metrics }
+}
+
+fn event(reason: &str, message: &str, second: i64) -> Event {
+    Event {
+        about: ObjectRef::job(&"n".into(), &"j".into(), &"u".into()),
+        kind: EventType::Normal,
+        reason: reason.into(),
+        message: message.into(),
+        at: Timestamp::from_second(second).unwrap(),
+        must: false,
+    }
+}
+
+impl Bench {
+    fn lost(&self, reason: LostEvent) -> u64 {
+        self.metrics.lost_events.get_or_create(&LostEventLabels { reason }).get()
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_event_says_what_happened_to_whom() {
+    let bench = bench();
+    bench.recorder.record(event("Completed", "Job completed", 60));
+    bench.recorder.flush().await;
+    let mut told = bench.store.events.lock().unwrap()[0].clone();
+    let name = told["metadata"]["name"].take();
+    assert!(name.as_str().unwrap().starts_with("j."), "{name}");
+    assert_eq!(
+        told,
+        json!({
+            "apiVersion": "v1", "kind": "Event", "metadata": {"name": null, "namespace": "n"},
+            "involvedObject": {"apiVersion": "batch/v1", "kind": "Job", "namespace": "n", "name": "j", "uid": "u"},
+            "type": "Normal", "reason": "Completed", "message": "Job completed", "count": 1,
+            "firstTimestamp": "1970-01-01T00:01:00Z", "lastTimestamp": "1970-01-01T00:01:00Z",
+            "source": {"component": "yardmaster"}, "reportingComponent": "yardmaster", "reportingInstance": "",
+        })
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn equal_events_are_counted_in_one() {
+    let bench = bench();
+    for second in 0..5 {
+        bench.recorder.record(event("Created", "Created 500 pods", second));
+    }
+    bench.recorder.flush().await;
+    bench.recorder.record(event("Created", "Created 500 pods", 9));
+    bench.recorder.flush().await;
+    assert_eq!(bench.store.told(), [("Created".into(), "Created 500 pods".into(), 6)]);
+    assert_eq!(bench.store.events.lock().unwrap()[0]["lastTimestamp"], "1970-01-01T00:00:09Z");
+    assert_eq!(*bench.store.writes.lock().unwrap(), 3, "those that came during a write share the next");
+}
+
+#[tokio::test(start_paused = true)]
+async fn many_similar_events_are_combined() {
+    let bench = bench();
+    for pod in 0..20 {
+        bench.recorder.record(event("SuccessfulCreate", &format!("Created pod: {pod}"), pod));
+        bench.recorder.flush().await;
+    }
+    let told = bench.store.told();
+    assert_eq!(told.len(), 10, "{told:?}");
+    assert_eq!(told[9].1, "(combined from similar events): Created pod: 19");
+    assert_eq!(told[9].2, 11);
+}
+
+#[tokio::test(start_paused = true)]
+async fn one_object_cannot_flood_and_its_end_is_told_all_the_same() {
+    let bench = bench();
+    for number in 0..40 {
+        bench.recorder.record(event(&format!("Reason{number}"), "m", 0));
+    }
+    let end = Event { must: true, ..event("Completed", "Job completed", 0) };
+    bench.recorder.record(end);
+    let other = ObjectRef::job(&"n".into(), &"other".into(), &"v".into());
+    bench.recorder.record(Event { about: other, ..event("Reason", "m", 0) });
+    bench.recorder.flush().await;
+    assert_eq!(bench.store.told().len(), 25 + 1 + 1);
+    assert!(bench.store.told().iter().any(|(reason, ..)| reason == "Completed"));
+    assert_eq!(bench.lost(LostEvent::Spam), 15);
+    sleep(Duration::from_secs(301)).await;
+    bench.recorder.record(event("Later", "m", 301));
+    bench.recorder.flush().await;
+    assert_eq!(bench.store.told().len(), 28, "one more after five minutes");
+}
+
+#[tokio::test(start_paused = true)]
+async fn only_what_must_come_through_is_tried_again() {
+    let bench = bench();
+    bench.store.refusals.lock().unwrap().extend([429, 503, 500]);
+    bench.recorder.record(Event { must: true, ..event("Completed", "Job completed", 0) });
+    bench.recorder.flush().await;
+    assert_eq!(bench.store.told().len(), 1);
+    bench.store.refusals.lock().unwrap().extend([503]);
+    bench.recorder.record(event("Suspended", "Job suspended", 0));
+    bench.recorder.flush().await;
+    assert_eq!((bench.store.told().len(), bench.lost(LostEvent::Refused)), (1, 1));
+    bench.recorder.record(event("Suspended", "Job suspended", 1));
+    bench.recorder.flush().await;
+    assert_eq!(
+        bench.store.told()[1],
+        ("Suspended".into(), "Job suspended".into(), 2),
+        "made anew, not patched"
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_event_that_expired_is_made_anew() {
+    let bench = bench();
+    bench.recorder.record(event("Created", "m", 0));
+    bench.recorder.flush().await;
+    bench.store.events.lock().unwrap().clear();
+    bench.recorder.record(event("Created", "m", 4000));
+    bench.recorder.flush().await;
+    assert_eq!(bench.store.told(), [("Created".into(), "m".into(), 2)]);
+    assert_eq!((bench.lost(LostEvent::Refused), bench.lost(LostEvent::Spam)), (0, 0));
+}
+
+#[tokio::test(start_paused = true)]
+async fn recording_never_waits_and_what_does_not_fit_is_counted() {
+    let bench = bench();
+    for number in 0..CAPACITY + 10 {
+        let about = ObjectRef::job(&"n".into(), &"j".into(), &number.to_string().into());
+        bench.recorder.record(Event { about, ..event("Created", "m", 0) });
+    }
+    bench.recorder.record(Event { must: true, ..event("Completed", "m", 0) });
+    bench.recorder.flush().await;
+    assert_eq!(bench.lost(LostEvent::QueueFull), 10);
+    assert_eq!(bench.store.told().len(), CAPACITY + 1);
+}

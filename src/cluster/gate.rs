@@ -1,0 +1,334 @@
+//! The one gate through which all writes leave (invariant 6).
+//!
+//! It sends status and finalizers before deletions before creations before Events; within each of these it serves the
+//! Jobs in turn; it keeps to a rate, and to a window that follows the API server's answers. Right before a write
+//! leaves it asks whether the shard is still ours. It never repeats a write.
+
+mod answer;
+mod fence;
+mod queue;
+mod window;
+mod write;
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::Response;
+use prometheus_client::metrics::gauge::Gauge;
+use tokio::sync::{Notify, oneshot};
+use tokio::time::{Instant, timeout};
+use tokio_util::sync::{CancellationToken, DropGuard};
+use tracing::{Instrument, Span, field};
+
+use self::answer::Decoders;
+use self::queue::FairQueue;
+use self::window::{Signal, Ticket, Window};
+use self::write::Call;
+use super::rate::Rate;
+use super::transport::{Transport, TransportError};
+use super::wire::{JobDecoder, PodDecoder};
+use crate::job::spec::Uid;
+use crate::telemetry::metrics::Metrics;
+use crate::telemetry::metrics::labels::{ApiCallLabels, QueueLabels};
+
+pub use self::answer::{Answer, WriteError};
+pub use self::fence::Fence;
+pub use self::window::WindowLimits;
+pub use self::write::Write;
+
+/// Which writes go first, in this order.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Priority {
+    /// Job status.
+    Status,
+    /// Removals of finalizers, and other patches of pods.
+    Finalizer,
+    /// Deletions.
+    Delete,
+    /// Creations.
+    Create,
+    /// Events, which nobody waits for.
+    Event,
+}
+
+impl Priority {
+    /// All of them, the first to go first.
+    pub const ALL: [Self; 5] = [Self::Status, Self::Finalizer, Self::Delete, Self::Create, Self::Event];
+
+    /// The value of the label in metrics.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Status => "status",
+            Self::Finalizer => "finalizer",
+            Self::Delete => "delete",
+            Self::Create => "create",
+            Self::Event => "event",
+        }
+    }
+}
+
+/// How a write is to be treated.
+#[derive(Clone, Debug)]
+pub struct Order {
+    /// What goes first.
+    pub priority: Priority,
+    /// Writes of one flow wait for each other; flows take turns. The UID of the Job.
+    pub flow: Uid,
+    /// Until when the write may leave.
+    pub fence: Fence,
+}
+
+/// Limits of a gate.
+#[derive(Clone, Copy, Debug)]
+pub struct GateConfig {
+    /// Writes per second; 0 for no limit.
+    pub qps: u32,
+    /// Writes at once after a pause; 0 for as many as per second.
+    pub burst: u32,
+    /// Writes in flight.
+    pub window: WindowLimits,
+    /// How long to wait for an answer before it counts as lost.
+    pub timeout: Duration,
+}
+
+impl Default for GateConfig {
+    fn default() -> Self {
+        Self { qps: 0, burst: 0, window: WindowLimits::default(), timeout: Duration::from_secs(30) }
+    }
+}
+
+/// The gate. Clones are the same gate; it works until the last one is dropped, and then lets what is in flight end.
+#[derive(Clone)]
+pub struct WriteGate {
+    shared: Arc<Shared>,
+    _stop: Arc<DropGuard>,
+}
+
+/// What the gate, its dispatcher and the requests in flight share.
+struct Shared {
+    transport: Arc<dyn Transport>,
+    decoders: Decoders,
+    timeout: Duration,
+    state: Mutex<State>,
+    /// Wakes the dispatcher: something was queued, or room came free.
+    work: Notify,
+    /// Wakes those who wait for the gate to be idle: a write has ended.
+    ended: Notify,
+    metrics: Arc<Metrics>,
+    depth: [Gauge; Priority::ALL.len()],
+}
+
+struct State {
+    queue: FairQueue<Priority, Uid, Waiting>,
+    window: Window,
+}
+
+/// A write that waits.
+struct Waiting {
+    write: Write,
+    fence: Fence,
+    /// The span that the write was ordered in.
+    span: Span,
+    reply: oneshot::Sender<WriteResult>,
+}
+
+type WriteResult = Result<Answer, WriteError>;
+
+impl WriteGate {
+    /// Opens a gate whose requests run on the current tokio runtime. Pods with the tracking finalizer `finalizer` are
+    /// tracked in its answers.
+    ///
+    /// # Panics
+    /// Outside a tokio runtime.
+    pub fn open(
+        transport: Arc<dyn Transport>,
+        config: GateConfig,
+        finalizer: &str,
+        metrics: Arc<Metrics>,
+    ) -> Self {
+        let depth = Priority::ALL.map(|priority| {
+            let labels = QueueLabels { priority: priority.as_str() };
+            metrics.write_queue_depth.get_or_create_owned(&labels)
+        });
+        let shared = Arc::new(Shared {
+            transport,
+            decoders: Decoders { pod: PodDecoder::new(finalizer), job: JobDecoder::new() },
+            timeout: config.timeout,
+            state: Mutex::new(State { queue: FairQueue::new(), window: Window::new(config.window) }),
+            work: Notify::new(),
+            ended: Notify::new(),
+            metrics,
+            depth,
+        });
+        shared.show(&shared.lock());
+        let stop = CancellationToken::new();
+        let rate = Rate::per_second(config.qps, config.burst);
+        tokio::spawn(stop.clone().run_until_cancelled_owned(dispatch(shared.clone(), rate)));
+        Self { shared, _stop: Arc::new(stop.drop_guard()) }
+    }
+
+    /// Queues a write at once and answers when it has ended. If the future is dropped while the write still waits, the
+    /// write does not leave.
+    ///
+    /// # Errors
+    /// See [`WriteError`].
+    pub fn submit(
+        &self,
+        order: Order,
+        write: Write,
+    ) -> impl Future<Output = Result<Answer, WriteError>> + Send + use<> {
+        let (reply, answer) = oneshot::channel();
+        let waiting = Waiting { write, fence: order.fence, span: Span::current(), reply };
+        let mut state = self.shared.lock();
+        state.queue.push(order.priority, order.flow, waiting);
+        self.shared.show(&state);
+        drop(state);
+        self.shared.work.notify_one();
+        async move { answer.await.unwrap_or_else(|_| Err(WriteError::Unknown("the gate was closed".into()))) }
+    }
+
+    /// Waits until nothing waits and nothing is in flight.
+    pub async fn idle(&self) {
+        loop {
+            let ended = self.shared.ended.notified();
+            if self.shared.lock().is_idle() {
+                return;
+            }
+            ended.await;
+        }
+    }
+}
+
+/// Sends what waits, as room and rate allow.
+async fn dispatch(shared: Arc<Shared>, rate: Option<Rate>) {
+    loop {
+        shared.sendable().await;
+        if let Some(rate) = &rate {
+            rate.take().await;
+        }
+        if let Some((waiting, ticket)) = shared.next() {
+            tokio::spawn(shared.clone().carry_out(waiting, ticket));
+        }
+    }
+}
+
+impl Shared {
+    fn lock(&self) -> MutexGuard<'_, State> {
+        // Counters and lists in it are changed by steps that do not panic.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Waits until there is a write to send and room to send it.
+    async fn sendable(&self) {
+        loop {
+            let work = self.work.notified();
+            if self.lock().is_sendable() {
+                return;
+            }
+            work.await;
+        }
+    }
+
+    /// The next write that may leave. Those that may not any more are told so, and take neither room nor rate.
+    fn next(&self) -> Option<(Waiting, Ticket)> {
+        let mut state = self.lock();
+        let mut next = None;
+        while let Some((_, waiting)) = state.queue.pop() {
+            if !waiting.fence.is_open(Instant::now()) {
+                answer(waiting.reply, self.fenced());
+            } else if !waiting.reply.is_closed() {
+                next = Some((waiting, state.window.start()));
+                break;
+            }
+        }
+        self.show(&state);
+        drop(state);
+        self.ended.notify_waiters();
+        next
+    }
+
+    async fn carry_out(self: Arc<Self>, waiting: Waiting, ticket: Ticket) {
+        let Waiting { write, fence, span, reply } = waiting;
+        let call = write.into_call();
+        let span = tracing::debug_span!(
+            parent: &span,
+            "api",
+            otel.name = call.span,
+            otel.kind = "client",
+            http.response.status_code = field::Empty,
+        );
+        let (signal, result) = self.request(call, &fence).instrument(span).await;
+        let mut state = self.lock();
+        state.window.end(ticket, signal);
+        self.show(&state);
+        drop(state);
+        self.work.notify_one();
+        self.ended.notify_waiters();
+        answer(reply, result);
+    }
+
+    async fn request(&self, call: Call, fence: &Fence) -> (Option<Signal>, WriteResult) {
+        let Call { verb, resource, expected, of_existing, .. } = call;
+        let request = match call.into_request() {
+            Ok(request) => request,
+            Err(e) => return (None, Err(WriteError::Invalid(e.to_string().into()))),
+        };
+        let started = Instant::now();
+        if !fence.is_open(started) {
+            return (None, self.fenced());
+        }
+        let sent = timeout(self.timeout, self.transport.send(request)).await;
+        let duration = started.elapsed();
+        let answered =
+            sent.unwrap_or_else(|_| Err(TransportError(format!("none within {:?}", self.timeout))));
+        let code = answered.as_ref().map_or(0, |response| response.status().as_u16());
+        Span::current().record("http.response.status_code", code);
+        self.metrics.count_request(ApiCallLabels { verb, resource }, code, duration);
+        match answered {
+            Ok(response) => {
+                (Some(signal(&response, duration)), self.decoders.read(&response, expected, of_existing))
+            }
+            Err(e) => (Some(Signal::Overloaded), Err(WriteError::Unknown(e.0.into()))),
+        }
+    }
+
+    fn fenced(&self) -> WriteResult {
+        self.metrics.fenced_writes.inc();
+        Err(WriteError::Fenced)
+    }
+
+    /// Brings the gauges up to date.
+    fn show(&self, state: &State) {
+        for (priority, gauge) in Priority::ALL.into_iter().zip(&self.depth) {
+            gauge.set(state.queue.len(priority) as i64);
+        }
+        self.metrics.write_window.set(state.window.size() as i64);
+        self.metrics.writes_in_flight.set(state.window.in_flight() as i64);
+    }
+}
+
+impl State {
+    fn is_sendable(&self) -> bool {
+        self.window.has_room() && !self.queue.is_empty()
+    }
+
+    fn is_idle(&self) -> bool {
+        self.queue.is_empty() && self.window.in_flight() == 0
+    }
+}
+
+/// Answers whoever ordered the write, if anybody still waits.
+fn answer(reply: oneshot::Sender<WriteResult>, result: WriteResult) {
+    let _ = reply.send(result);
+}
+
+fn signal(response: &Response<Bytes>, duration: Duration) -> Signal {
+    match response.status().as_u16() {
+        429 | 500.. => Signal::Overloaded,
+        _ => Signal::Answered(duration),
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,141 @@
+//! What comes of a write.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::{Response, StatusCode};
+use serde::Deserialize;
+
+use super::write::Expected;
+use crate::cluster::transport::retry_after;
+use crate::cluster::wire::{Decoder, JobDecoder, ObservedJob, ObservedPod, PodDecoder, Refusal, Text};
+
+/// A write that was carried out, or had nothing left to do.
+#[derive(Clone, Debug)]
+pub enum Answer {
+    /// The pod as it stands now; after a deletion that removed it at once, as it stood last.
+    Pod(Box<ObservedPod>),
+    /// The Job as it stands now.
+    Job(Box<ObservedJob>),
+    /// The object of another resource, as JSON.
+    Object(Bytes),
+    /// What was to be changed or deleted is not there: it is gone at once by this deletion, went before, or its name
+    /// belongs to another object by now.
+    Gone,
+    /// Done, with nothing to tell.
+    Done,
+}
+
+/// A write that was not carried out, or of which nobody knows. The gate repeats none: what may be repeated, and when, is
+/// for the caller to know.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum WriteError {
+    /// The shard is no longer ours; the write did not leave.
+    #[error("the shard is no longer owned")]
+    Fenced,
+    /// The name is taken.
+    #[error("{message}")]
+    AlreadyExists {
+        /// Whether the object that has the name is on its way out.
+        being_deleted: bool,
+        /// The API server's words.
+        message: Box<str>,
+    },
+    /// There is no such namespace or resource.
+    #[error("{0}")]
+    NotFound(Box<str>),
+    /// The object has changed since it was read.
+    #[error("{0}")]
+    Conflict(Box<str>),
+    /// Not allowed, by rights or by quota.
+    #[error("{0}")]
+    Forbidden(Box<str>),
+    /// The namespace takes no new objects, since it is being deleted.
+    #[error("{0}")]
+    NamespaceTerminating(Box<str>),
+    /// Refused for its content (4xx).
+    #[error("{0}")]
+    Invalid(Box<str>),
+    /// The API server has too much to do (429). It did nothing.
+    #[error("the API server is busy")]
+    Busy {
+        /// When to try again, as the API server asks.
+        retry_after: Option<Duration>,
+    },
+    /// No answer: the write may or may not have been carried out, now or later.
+    #[error("no answer: {0}")]
+    Unknown(Box<str>),
+    /// The API server failed (5xx): the write may or may not have been carried out.
+    #[error("{message}")]
+    Server {
+        /// HTTP status.
+        code: u16,
+        /// The API server's words.
+        message: Box<str>,
+    },
+}
+
+/// The decoders that answers are read by.
+#[derive(Clone, Debug)]
+pub(super) struct Decoders {
+    pub(super) pod: PodDecoder,
+    pub(super) job: JobDecoder,
+}
+
+impl Decoders {
+    /// Reads the answer to a write; `of_existing` if it was about an object that was there.
+    pub(super) fn read(
+        &self,
+        response: &Response<Bytes>,
+        expected: Expected,
+        of_existing: bool,
+    ) -> Result<Answer, WriteError> {
+        if response.status().is_success() {
+            return self.read_success(response, expected);
+        }
+        let refusal = Refusal::read(response.status().as_u16(), response.body());
+        let gone = refusal.code == StatusCode::NOT_FOUND.as_u16() || refusal.is_of_another_uid();
+        if of_existing && gone { Ok(Answer::Gone) } else { Err(error(refusal, retry_after(response))) }
+    }
+
+    fn read_success(&self, response: &Response<Bytes>, expected: Expected) -> Result<Answer, WriteError> {
+        let body = response.body();
+        let unreadable =
+            |e| WriteError::Unknown(format!("carried out, but the answer is unreadable: {e}").into());
+        match expected {
+            Expected::Nothing => Ok(Answer::Done),
+            Expected::Object => Ok(Answer::Object(body.clone())),
+            // Objects that a deletion removes at once are answered with a Status, but pods with the pod.
+            Expected::Pod | Expected::Job if is_status(body) => Ok(Answer::Gone),
+            Expected::Pod => self.pod.decode(body).map(|pod| Answer::Pod(Box::new(pod))).map_err(unreadable),
+            Expected::Job => self.job.decode(body).map(|job| Answer::Job(Box::new(job))).map_err(unreadable),
+        }
+    }
+}
+
+fn is_status(body: &[u8]) -> bool {
+    #[derive(Deserialize)]
+    struct Kind<'a> {
+        #[serde(borrow)]
+        kind: Text<'a>,
+    }
+    serde_json::from_slice::<Kind<'_>>(body).is_ok_and(|object| *object.kind == *"Status")
+}
+
+fn error(refusal: Refusal, retry_after: Option<Duration>) -> WriteError {
+    let terminating = refusal.is_namespace_terminating();
+    let Refusal { code, reason, message, .. } = refusal;
+    match (code, &*reason) {
+        (403, _) if terminating => WriteError::NamespaceTerminating(message),
+        (401 | 403, _) => WriteError::Forbidden(message),
+        (404, _) => WriteError::NotFound(message),
+        (409, "AlreadyExists") => WriteError::AlreadyExists {
+            being_deleted: message.starts_with("object is being deleted"),
+            message,
+        },
+        (409, _) => WriteError::Conflict(message),
+        (429, _) => WriteError::Busy { retry_after },
+        (400..500, _) => WriteError::Invalid(message),
+        _ => WriteError::Server { code, message },
+    }
+}

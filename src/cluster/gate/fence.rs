@@ -1,0 +1,92 @@
+//! Fences: until when writes for a shard may leave.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use tokio::time::Instant;
+
+/// The right to write for a shard, valid until an instant of this process's monotonic clock (invariant 5: one owner at
+/// a time). Clones share one right: whoever renews the claim extends it, whoever gives the shard away closes it, and
+/// the gate asks it right before a write leaves.
+#[derive(Clone, Debug)]
+pub struct Fence {
+    /// What the nanoseconds count from.
+    base: Instant,
+    /// One more than the nanoseconds after `base` at which the right ends; or [`CLOSED`], or [`UNLIMITED`].
+    end: Arc<AtomicU64>,
+}
+
+const CLOSED: u64 = 0;
+const UNLIMITED: u64 = u64::MAX;
+
+impl Fence {
+    /// A fence that stays open until it is closed.
+    pub fn unlimited() -> Self {
+        Self { base: Instant::now(), end: Arc::new(AtomicU64::new(UNLIMITED)) }
+    }
+
+    /// A fence that is open until an instant.
+    pub fn until(end: Instant) -> Self {
+        let fence = Self { base: Instant::now(), end: Arc::new(AtomicU64::new(1)) };
+        fence.extend(end);
+        fence
+    }
+
+    /// Moves the end to a later instant. Without effect once the fence is closed, or when it is open longer already.
+    pub fn extend(&self, end: Instant) {
+        let end = self.mark(end);
+        let later = |old: u64| (old != CLOSED && old < end).then_some(end);
+        // An Err says that there was nothing to do.
+        let _ = self.end.fetch_update(Ordering::AcqRel, Ordering::Acquire, later);
+    }
+
+    /// Closes the fence for good.
+    pub fn close(&self) {
+        self.end.store(CLOSED, Ordering::Release);
+    }
+
+    /// Whether writes may leave at this instant.
+    pub fn is_open(&self, now: Instant) -> bool {
+        match self.end.load(Ordering::Acquire) {
+            CLOSED => false,
+            UNLIMITED => true,
+            end => self.mark(now) < end,
+        }
+    }
+
+    fn mark(&self, at: Instant) -> u64 {
+        let nanoseconds = at.saturating_duration_since(self.base).as_nanos();
+        u64::try_from(nanoseconds).map_or(UNLIMITED - 1, |n| n.saturating_add(1).min(UNLIMITED - 1))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_claim_that_is_renewed_lapses_and_is_given_away() {
+        let start = Instant::now();
+        let at = |seconds| start + Duration::from_secs(seconds);
+        let fence = Fence::until(at(10));
+        let shared = fence.clone();
+        assert!(shared.is_open(at(9)) && !shared.is_open(at(10)));
+        fence.extend(at(20));
+        fence.extend(at(15));
+        assert!(shared.is_open(at(19)) && !shared.is_open(at(20)), "an extension never shortens");
+        fence.close();
+        fence.extend(at(30));
+        assert!(!shared.is_open(at(0)), "closed is for good");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_fence_of_the_past_is_shut_and_an_unlimited_one_is_not() {
+        let now = Instant::now();
+        assert!(!Fence::until(now).is_open(now));
+        let unlimited = Fence::unlimited();
+        unlimited.extend(now);
+        assert!(unlimited.is_open(now + Duration::from_secs(1 << 40)));
+    }
+}

@@ -1,0 +1,128 @@
+//! The queue in the gate: strict priorities, and within one priority turn by turn over flows.
+
+use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::hash::Hash;
+
+/// A queue that always gives out the highest priority (the smallest `P`) and, within it, one item of each flow in turn:
+/// a flow with 100,000 items delays the single item of another flow by at most one item per flow that waits.
+/// Items of one flow and priority keep their order.
+#[derive(Debug)]
+pub(crate) struct FairQueue<P, F, T> {
+    levels: BTreeMap<P, Level<F, T>>,
+}
+
+/// All items of one priority.
+#[derive(Debug)]
+struct Level<F, T> {
+    /// Flows with items, in the order of their turns.
+    turns: VecDeque<F>,
+    /// Items by flow; never an empty list.
+    flows: HashMap<F, VecDeque<T>>,
+    len: usize,
+}
+
+impl<P: Ord + Copy, F: Hash + Eq + Clone, T> FairQueue<P, F, T> {
+    pub(crate) fn new() -> Self {
+        Self { levels: BTreeMap::new() }
+    }
+
+    pub(crate) fn push(&mut self, priority: P, flow: F, item: T) {
+        let level = self.levels.entry(priority).or_default();
+        level.len += 1;
+        match level.flows.get_mut(&flow) {
+            Some(items) => items.push_back(item),
+            None => {
+                level.turns.push_back(flow.clone());
+                level.flows.insert(flow, VecDeque::from([item]));
+            }
+        }
+    }
+
+    pub(crate) fn pop(&mut self) -> Option<(P, T)> {
+        self.levels.iter_mut().find_map(|(priority, level)| Some((*priority, level.pop()?)))
+    }
+
+    /// Number of items of one priority.
+    pub(crate) fn len(&self, priority: P) -> usize {
+        self.levels.get(&priority).map_or(0, |level| level.len)
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.levels.values().all(|level| level.len == 0)
+    }
+}
+
+impl<F: Hash + Eq + Clone, T> Level<F, T> {
+    fn pop(&mut self) -> Option<T> {
+        let flow = self.turns.pop_front()?;
+        let items = self.flows.get_mut(&flow)?;
+        let item = items.pop_front()?;
+        if items.is_empty() {
+            self.flows.remove(&flow);
+        } else {
+            self.turns.push_back(flow);
+        }
+        self.len -= 1;
+        Some(item)
+    }
+}
+
+impl<F, T> Default for Level<F, T> {
+    fn default() -> Self {
+        Self { turns: VecDeque::new(), flows: HashMap::new(), len: 0 }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn priorities_come_first_and_flows_take_turns() {
+        let mut queue = FairQueue::new();
+        for n in 0..4 {
+            queue.push(1, "huge", n);
+        }
+        queue.push(1, "tiny", 10);
+        queue.push(0, "huge", 20);
+        assert_eq!((queue.len(0), queue.len(1)), (1, 5));
+        let order: Vec<i32> = std::iter::from_fn(|| queue.pop().map(|(_, item)| item)).collect();
+        assert_eq!(order, [20, 0, 10, 1, 2, 3]);
+        assert!(queue.is_empty());
+    }
+
+    proptest! {
+        /// Between two items of one flow, no other flow of that priority that waited all along gets two.
+        #[test]
+        fn turns_are_fair_and_nothing_is_lost(pushes in prop::collection::vec((0..3u8, 0..5u8), 0..200)) {
+            let mut queue = FairQueue::new();
+            for (number, (priority, flow)) in pushes.iter().enumerate() {
+                queue.push(*priority, *flow, (*flow, number));
+            }
+            let order: Vec<_> = std::iter::from_fn(|| queue.pop()).collect();
+            prop_assert_eq!(order.len(), pushes.len());
+            prop_assert!(order.is_sorted_by_key(|(priority, _)| *priority));
+            for priority in 0..3u8 {
+                let level: Vec<_> = order.iter().filter(|(p, _)| *p == priority).map(|(_, item)| *item).collect();
+                for flow in 0..5u8 {
+                    let own: Vec<_> = level.iter().filter(|(f, _)| *f == flow).map(|(_, n)| *n).collect();
+                    prop_assert!(own.is_sorted(), "order within a flow");
+                    let last = level.iter().rposition(|(f, _)| *f == flow).unwrap_or(0);
+                    let mut since = std::collections::HashMap::new();
+                    for (other, _) in &level[..last] {
+                        if *other == flow {
+                            since.clear();
+                        } else {
+                            let turns = since.entry(*other).or_insert(0);
+                            *turns += 1;
+                            prop_assert!(*turns <= 1, "flow {} had two turns while {} waited", other, flow);
+                        }
+                    }
+                }
+            }
+        }
+    }
+}

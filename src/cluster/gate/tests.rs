@@ -1,0 +1,325 @@
+#![allow(clippy::unwrap_used)]
+
+use std::collections::VecDeque;
+
+use futures::FutureExt;
+use futures::future::{BoxFuture, join_all};
+use futures::stream::{self, StreamExt};
+use http::Request;
+use serde_json::{Value, json};
+use tokio::sync::mpsc;
+use tokio::time::sleep;
+
+use super::*;
+use crate::cluster::transport::ByteStream;
+use crate::cluster::wire::untrack_patch;
+use crate::job::names::EXTERNAL_FINALIZER;
+use crate::telemetry::metrics::labels::ApiRequestLabels;
+
+/// A network that answers each request after a time with what the script says, or well when the script is at its end.
+struct Scripted {
+    latency: Duration,
+    script: Mutex<VecDeque<(u16, Value)>>,
+    /// (`METHOD path`, body) of each request, when it arrives.
+    seen: mpsc::UnboundedSender<(String, Bytes)>,
+    in_flight: Mutex<(usize, usize)>,
+}
+
+impl Transport for Arc<Scripted> {
+    fn open(
+        &self,
+        request: Request<Bytes>,
+    ) -> BoxFuture<'static, Result<Response<ByteStream>, TransportError>> {
+        let network = self.clone();
+        async move {
+            let line = format!("{} {}", request.method(), request.uri());
+            network.seen.send((line, request.body().clone())).unwrap();
+            {
+                let (now, most) = &mut *network.in_flight.lock().unwrap();
+                *now += 1;
+                *most = (*most).max(*now);
+            }
+            sleep(network.latency).await;
+            network.in_flight.lock().unwrap().0 -= 1;
+            let scripted = network.script.lock().unwrap().pop_front();
+            let (code, body) = scripted.unwrap_or_else(|| (201, pod()));
+            if code == 0 {
+                return Err(TransportError("connection reset".into()));
+            }
+            let body = stream::iter([Ok(Bytes::from(body.to_string()))]).boxed();
+            Ok(Response::builder().status(code).header("retry-after", "7").body(body).unwrap())
+        }
+        .boxed()
+    }
+}
+
+fn pod() -> Value {
+    json!({"kind": "Pod", "metadata": {"name": "p", "namespace": "n", "uid": "u", "resourceVersion": "5",
+        "creationTimestamp": "2026-01-01T00:00:00Z"}})
+}
+
+struct Bench {
+    gate: WriteGate,
+    network: Arc<Scripted>,
+    seen: mpsc::UnboundedReceiver<(String, Bytes)>,
+    metrics: Arc<Metrics>,
+}
+
+fn bench(config: GateConfig, script: impl IntoIterator<Item = (u16, Value)>) -> Bench {
+    let (sender, seen) = mpsc::unbounded_channel();
+    let network = Arc::new(Scripted {
+        latency: Duration::from_millis(10),
+        script: Mutex::new(script.into_iter().collect()),
+        seen: sender,
+        in_flight: Mutex::default(),
+    });
+    let metrics = Arc::new(Metrics::new());
+    let gate = WriteGate::open(Arc::new(network.clone()), config, EXTERNAL_FINALIZER, metrics.clone());
+    Bench { gate, network, seen, metrics }
+}
+
+fn one_at_a_time() -> GateConfig {
+    GateConfig { window: WindowLimits { min: 1, initial: 1, max: 1 }, ..GateConfig::default() }
+}
+
+fn order(priority: Priority, flow: &str) -> Order {
+    Order { priority, flow: flow.into(), fence: Fence::unlimited() }
+}
+
+fn create(tag: &str) -> Write {
+    Write::CreatePod { namespace: "n".into(), body: Bytes::copy_from_slice(tag.as_bytes()) }
+}
+
+impl Bench {
+    /// Bodies of all requests so far, in the order of their arrival.
+    fn bodies(&mut self) -> Vec<String> {
+        std::iter::from_fn(|| self.seen.try_recv().ok())
+            .map(|(_, body)| String::from_utf8(body.to_vec()).unwrap())
+            .collect()
+    }
+
+    async fn one(&self, write: Write) -> Result<Answer, WriteError> {
+        self.gate.submit(order(Priority::Create, "j"), write).await
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn status_goes_before_finalizers_deletions_creations_and_events() {
+    let mut bench = bench(one_at_a_time(), []);
+    let waiting: Vec<_> = Priority::ALL
+        .into_iter()
+        .rev()
+        .map(|priority| bench.gate.submit(order(priority, "j"), create(priority.as_str())))
+        .collect();
+    join_all(waiting).await;
+    assert_eq!(bench.bodies(), ["status", "finalizer", "delete", "create", "event"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_huge_job_does_not_starve_small_ones() {
+    let mut bench = bench(one_at_a_time(), []);
+    let creates = |flow: &str, count: usize| {
+        let (gate, flow) = (bench.gate.clone(), flow.to_owned());
+        (0..count)
+            .map(move |_| gate.submit(order(Priority::Create, &flow), create(&flow)))
+            .collect::<Vec<_>>()
+    };
+    let mut waiting = creates("huge", 1000);
+    for small in 0..10 {
+        waiting.extend(creates(&format!("small-{small}"), 1));
+    }
+    join_all(waiting).await;
+    let order = bench.bodies();
+    assert_eq!(order.len(), 1010);
+    let last_small = order.iter().rposition(|flow| flow.starts_with("small")).unwrap();
+    assert!(last_small <= 11, "all small Jobs are served in the first round: {last_small}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_window_bounds_what_is_in_flight_and_halves_when_the_server_is_busy() {
+    let limits = WindowLimits { min: 1, initial: 4, max: 8 };
+    let bench = bench(
+        GateConfig { window: limits, ..GateConfig::default() },
+        std::iter::repeat_n((429, json!({"kind": "Status", "code": 429})), 4),
+    );
+    let creates = (0..4).map(|_| bench.one(create("x")));
+    for result in join_all(creates).await {
+        assert_eq!(result.unwrap_err(), WriteError::Busy { retry_after: Some(Duration::from_secs(7)) });
+    }
+    assert_eq!(bench.metrics.write_window.get(), 2, "four refusals of one round halve it once");
+    join_all((0..500).map(|_| bench.one(create("x")))).await;
+    assert_eq!(bench.metrics.write_window.get(), 8);
+    assert_eq!(*bench.network.in_flight.lock().unwrap(), (0, 8));
+    assert_eq!(bench.metrics.writes_in_flight.get(), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_write_is_sent_once_whatever_comes_back() {
+    let status = |code: u16, reason: &str, message: &str| {
+        (code, json!({"kind": "Status", "code": code, "reason": reason, "message": message}))
+    };
+    let terminating = json!({"kind": "Status", "code": 403, "reason": "Forbidden", "message": "m",
+        "details": {"causes": [{"reason": "NamespaceTerminating", "field": "metadata.namespace"}]}});
+    for (answer, expected) in [
+        (status(403, "Forbidden", "m"), WriteError::Forbidden("m".into())),
+        ((403, terminating), WriteError::NamespaceTerminating("m".into())),
+        (status(404, "NotFound", "m"), WriteError::NotFound("m".into())),
+        (
+            status(409, "AlreadyExists", "pods \"p\" already exists"),
+            WriteError::AlreadyExists { being_deleted: false, message: "pods \"p\" already exists".into() },
+        ),
+        (
+            status(409, "AlreadyExists", "object is being deleted: p"),
+            WriteError::AlreadyExists { being_deleted: true, message: "object is being deleted: p".into() },
+        ),
+        (status(409, "Conflict", "m"), WriteError::Conflict("m".into())),
+        (status(422, "Invalid", "m"), WriteError::Invalid("m".into())),
+        (status(400, "BadRequest", "m"), WriteError::Invalid("m".into())),
+        (status(503, "", "m"), WriteError::Server { code: 503, message: "m".into() }),
+        ((502, json!("no Status")), WriteError::Server { code: 502, message: "\"no Status\"".into() }),
+        ((0, Value::Null), WriteError::Unknown("connection reset".into())),
+    ] {
+        let mut bench = bench(GateConfig::default(), [answer]);
+        assert_eq!(bench.one(create("x")).await.unwrap_err(), expected);
+        bench.gate.idle().await;
+        assert_eq!(bench.bodies().len(), 1, "{expected:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn no_answer_in_time_is_unknown() {
+    let bench = bench(GateConfig { timeout: Duration::from_millis(5), ..GateConfig::default() }, []);
+    assert!(matches!(bench.one(create("x")).await, Err(WriteError::Unknown(_))));
+    let lost = ApiRequestLabels { verb: "create", resource: "pods", code: 0 };
+    assert_eq!(bench.metrics.api_requests.get_or_create(&lost).get(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_no_longer_there_is_gone() {
+    let absent = || (404, json!({"kind": "Status", "code": 404, "reason": "NotFound", "message": "m"}));
+    let other_uid = (
+        422,
+        json!({"kind": "Status", "code": 422, "reason": "Invalid", "message": "m",
+        "details": {"causes": [{"reason": "FieldValueInvalid", "field": "metadata.uid"}]}}),
+    );
+    let precondition = (
+        409,
+        json!({"kind": "Status", "code": 409, "reason": "Conflict",
+        "message": "the UID in the precondition (a) does not match the UID in record (b)"}),
+    );
+    let deleted_at_once = (200, json!({"kind": "Status", "status": "Success"}));
+    let patch =
+        || Write::PatchPod { namespace: "n".into(), name: "p".into(), body: untrack_patch(&"u".into(), "f") };
+    let delete =
+        || Write::DeletePod { namespace: "n".into(), name: "p".into(), uid: "u".into(), grace: None };
+    let job =
+        || Write::DeleteJob { namespace: "n".into(), name: "j".into(), uid: "u".into(), foreground: true };
+    for (answer, write) in [
+        (absent(), patch()),
+        (absent(), delete()),
+        (other_uid, patch()),
+        (precondition, delete()),
+        (deleted_at_once, job()),
+    ] {
+        let bench = bench(GateConfig::default(), [answer.clone()]);
+        assert!(matches!(bench.one(write).await, Ok(Answer::Gone)), "{answer:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_fence_that_closes_stops_what_waits_but_not_what_has_left() {
+    let mut bench = bench(one_at_a_time(), []);
+    let fence = Fence::unlimited();
+    let fenced = || Order { fence: fence.clone(), ..order(Priority::Create, "ours") };
+    let first = tokio::spawn(bench.gate.submit(fenced(), create("first")));
+    let second = bench.gate.submit(fenced(), create("second"));
+    let foreign = bench.gate.submit(order(Priority::Create, "other"), create("other"));
+    bench.seen.recv().await.unwrap();
+    fence.close();
+    assert!(matches!(first.await.unwrap(), Ok(Answer::Pod(_))));
+    assert_eq!(second.await.unwrap_err(), WriteError::Fenced);
+    assert!(foreign.await.is_ok());
+    assert_eq!(bench.bodies(), ["other"]);
+    assert_eq!(bench.metrics.fenced_writes.get(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_claim_that_lapses_while_a_write_waits_for_the_rate_fences_it() {
+    let config = GateConfig { qps: 1, burst: 1, ..GateConfig::default() };
+    let bench = bench(config, []);
+    let fence = Fence::until(Instant::now() + Duration::from_millis(500));
+    let submit =
+        || bench.gate.submit(Order { fence: fence.clone(), ..order(Priority::Create, "j") }, create("x"));
+    let (first, second) = (submit(), submit());
+    assert!(first.await.is_ok());
+    assert_eq!(second.await.unwrap_err(), WriteError::Fenced);
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_rate_is_kept_after_the_burst() {
+    let bench = bench(GateConfig { qps: 10, burst: 5, ..GateConfig::default() }, []);
+    let started = Instant::now();
+    join_all((0..25).map(|_| bench.one(create("x")))).await;
+    let seconds = started.elapsed().as_secs_f64();
+    assert!((1.9..2.2).contains(&seconds), "5 at once and 20 at 10 per second: {seconds}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_write_that_nobody_waits_for_does_not_leave() {
+    let mut bench = bench(one_at_a_time(), []);
+    let first = bench.gate.submit(order(Priority::Create, "j"), create("first"));
+    drop(bench.gate.submit(order(Priority::Create, "j"), create("dropped")));
+    let last = bench.gate.submit(order(Priority::Create, "j"), create("last"));
+    join_all([first.boxed(), last.boxed()]).await;
+    assert_eq!(bench.bodies(), ["first", "last"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn requests_are_said_as_kubernetes_hears_them() {
+    let mut bench = bench(GateConfig::default(), []);
+    let (namespace, body) = (|| Arc::<str>::from("n"), || Bytes::from_static(b"{}"));
+    let cases = [
+        (create("{}"), "POST /api/v1/namespaces/n/pods", json!({})),
+        (
+            Write::PatchPod { namespace: namespace(), name: "p".into(), body: body() },
+            "PATCH /api/v1/namespaces/n/pods/p",
+            json!({}),
+        ),
+        (
+            Write::DeletePod { namespace: namespace(), name: "p".into(), uid: "u".into(), grace: Some(0) },
+            "DELETE /api/v1/namespaces/n/pods/p",
+            json!({"kind": "DeleteOptions", "apiVersion": "v1", "preconditions": {"uid": "u"}, "gracePeriodSeconds": 0}),
+        ),
+        (
+            Write::PatchJobStatus { namespace: namespace(), name: "j".into(), body: body() },
+            "PATCH /apis/batch/v1/namespaces/n/jobs/j/status",
+            json!({}),
+        ),
+        (
+            Write::DeleteJob { namespace: namespace(), name: "j".into(), uid: "u".into(), foreground: true },
+            "DELETE /apis/batch/v1/namespaces/n/jobs/j",
+            json!({"kind": "DeleteOptions", "apiVersion": "v1", "preconditions": {"uid": "u"},
+                "propagationPolicy": "Foreground"}),
+        ),
+        (
+            Write::CreateEvent { namespace: namespace(), body: body() },
+            "POST /api/v1/namespaces/n/events",
+            json!({}),
+        ),
+    ];
+    for (write, line, expected) in cases {
+        // What comes back is of no matter here.
+        let _ = bench.one(write).await;
+        let (seen, body) = bench.seen.try_recv().unwrap();
+        assert_eq!((&*seen, serde_json::from_slice::<Value>(&body).unwrap()), (line, expected));
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_name_that_no_path_can_hold_is_refused_and_does_no_harm() {
+    let mut bench = bench(GateConfig::default(), []);
+    let write = Write::PatchPod { namespace: "n".into(), name: "a b".into(), body: Bytes::new() };
+    assert!(matches!(bench.one(write).await, Err(WriteError::Invalid(_))));
+    bench.gate.idle().await;
+    assert!(bench.bodies().is_empty());
+}

@@ -1,0 +1,253 @@
+//! The writes there are, and how each is said in HTTP.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use http::{Method, Request, header};
+use serde_json::json;
+
+use crate::cluster::resource::Resource;
+use crate::job::spec::Uid;
+
+/// One write. Bodies are JSON.
+#[derive(Clone, Debug)]
+pub enum Write {
+    /// Creates a pod.
+    CreatePod {
+        /// Namespace.
+        namespace: Arc<str>,
+        /// The pod.
+        body: Bytes,
+    },
+    /// Patches a pod by a strategic merge patch that names the UID.
+    PatchPod {
+        /// Namespace.
+        namespace: Arc<str>,
+        /// Name.
+        name: Box<str>,
+        /// The patch.
+        body: Bytes,
+    },
+    /// Deletes a pod if it is still the same one.
+    DeletePod {
+        /// Namespace.
+        namespace: Arc<str>,
+        /// Name.
+        name: Box<str>,
+        /// UID that it must have.
+        uid: Uid,
+        /// Seconds for its containers to end; the pod's own if absent.
+        grace: Option<u32>,
+    },
+    /// Patches a Job's status by a JSON merge patch.
+    PatchJobStatus {
+        /// Namespace.
+        namespace: Arc<str>,
+        /// Name.
+        name: Arc<str>,
+        /// The patch.
+        body: Bytes,
+    },
+    /// Patches a Job by a JSON merge patch.
+    PatchJob {
+        /// Namespace.
+        namespace: Arc<str>,
+        /// Name.
+        name: Arc<str>,
+        /// The patch.
+        body: Bytes,
+    },
+    /// Deletes a Job if it is still the same one.
+    DeleteJob {
+        /// Namespace.
+        namespace: Arc<str>,
+        /// Name.
+        name: Arc<str>,
+        /// UID that it must have.
+        uid: Uid,
+        /// Whether the Job stays until its pods are gone; otherwise they are collected afterwards.
+        foreground: bool,
+    },
+    /// Creates an Event.
+    CreateEvent {
+        /// Namespace.
+        namespace: Arc<str>,
+        /// The Event.
+        body: Bytes,
+    },
+    /// Patches an Event by a JSON merge patch.
+    PatchEvent {
+        /// Namespace.
+        namespace: Arc<str>,
+        /// Name.
+        name: Box<str>,
+        /// The patch.
+        body: Bytes,
+    },
+    /// Creates an object of another resource.
+    Create {
+        /// What it is.
+        resource: Resource,
+        /// Namespace.
+        namespace: Arc<str>,
+        /// The object.
+        body: Bytes,
+    },
+    /// Patches an object of another resource by a JSON merge patch.
+    Patch {
+        /// What it is.
+        resource: Resource,
+        /// Namespace.
+        namespace: Arc<str>,
+        /// Name.
+        name: Box<str>,
+        /// The patch.
+        body: Bytes,
+    },
+}
+
+/// What a good answer carries.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Expected {
+    Pod,
+    Job,
+    Object,
+    /// Nothing that anybody reads.
+    Nothing,
+}
+
+/// A write in HTTP, and its names in metrics and traces.
+#[derive(Debug)]
+pub(super) struct Call {
+    pub(super) span: &'static str,
+    pub(super) verb: &'static str,
+    pub(super) resource: &'static str,
+    pub(super) expected: Expected,
+    /// The write is about an object that was there: its absence is an answer, no failure.
+    pub(super) of_existing: bool,
+    method: Method,
+    path: String,
+    content_type: &'static str,
+    body: Bytes,
+}
+
+const JSON: &str = "application/json";
+const MERGE_PATCH: &str = "application/merge-patch+json";
+const STRATEGIC_MERGE_PATCH: &str = "application/strategic-merge-patch+json";
+
+impl Write {
+    pub(super) fn into_call(self) -> Call {
+        let (pods, jobs, events) = (Resource::PODS, Resource::JOBS, Resource::EVENTS);
+        match self {
+            Self::CreatePod { namespace, body } => {
+                Call::create("api.create_pod", pods, Expected::Pod, &namespace, body)
+            }
+            Self::PatchPod { namespace, name, body } => {
+                let patch = Call::patch("api.patch_pod", pods, Expected::Pod, &namespace, &name, body);
+                Call { content_type: STRATEGIC_MERGE_PATCH, ..patch }
+            }
+            Self::DeletePod { namespace, name, uid, grace } => {
+                let mut options = delete_options(&uid);
+                if let Some(seconds) = grace {
+                    options["gracePeriodSeconds"] = seconds.into();
+                }
+                Call::delete("api.delete_pod", pods, Expected::Pod, &namespace, &name, &options)
+            }
+            Self::PatchJobStatus { namespace, name, body } => {
+                let patch = Call::patch("api.patch_status", jobs, Expected::Job, &namespace, &name, body);
+                Call { path: format!("{}/status", patch.path), resource: "jobs/status", ..patch }
+            }
+            Self::PatchJob { namespace, name, body } => {
+                Call::patch("api.patch_job", jobs, Expected::Job, &namespace, &name, body)
+            }
+            Self::DeleteJob { namespace, name, uid, foreground } => {
+                let mut options = delete_options(&uid);
+                options["propagationPolicy"] = if foreground { "Foreground" } else { "Background" }.into();
+                Call::delete("api.delete_job", jobs, Expected::Job, &namespace, &name, &options)
+            }
+            Self::CreateEvent { namespace, body } => {
+                Call::create("api.create_event", events, Expected::Nothing, &namespace, body)
+            }
+            Self::PatchEvent { namespace, name, body } => {
+                Call::patch("api.patch_event", events, Expected::Nothing, &namespace, &name, body)
+            }
+            Self::Create { resource, namespace, body } => {
+                Call::create("api.create", resource, Expected::Object, &namespace, body)
+            }
+            Self::Patch { resource, namespace, name, body } => {
+                Call::patch("api.patch", resource, Expected::Object, &namespace, &name, body)
+            }
+        }
+    }
+}
+
+fn delete_options(uid: &Uid) -> serde_json::Value {
+    json!({"kind": "DeleteOptions", "apiVersion": "v1", "preconditions": {"uid": &**uid}})
+}
+
+impl Call {
+    fn create(
+        span: &'static str,
+        resource: Resource,
+        expected: Expected,
+        namespace: &str,
+        body: Bytes,
+    ) -> Self {
+        Self {
+            span,
+            verb: "create",
+            resource: resource.plural,
+            expected,
+            of_existing: false,
+            method: Method::POST,
+            path: resource.path(Some(namespace)),
+            content_type: JSON,
+            body,
+        }
+    }
+
+    fn patch(
+        span: &'static str,
+        resource: Resource,
+        expected: Expected,
+        namespace: &str,
+        name: &str,
+        body: Bytes,
+    ) -> Self {
+        Self {
+            verb: "patch",
+            of_existing: true,
+            method: Method::PATCH,
+            path: resource.object_path(namespace, name),
+            content_type: MERGE_PATCH,
+            ..Self::create(span, resource, expected, namespace, body)
+        }
+    }
+
+    fn delete(
+        span: &'static str,
+        resource: Resource,
+        expected: Expected,
+        namespace: &str,
+        name: &str,
+        options: &serde_json::Value,
+    ) -> Self {
+        Self {
+            verb: "delete",
+            method: Method::DELETE,
+            content_type: JSON,
+            ..Self::patch(span, resource, expected, namespace, name, options.to_string().into())
+        }
+    }
+
+    /// # Errors
+    /// When a namespace or name cannot stand in a path: no object is called so.
+    pub(super) fn into_request(self) -> Result<Request<Bytes>, http::Error> {
+        Request::builder()
+            .method(self.method)
+            .uri(self.path)
+            .header(header::CONTENT_TYPE, self.content_type)
+            .header(header::ACCEPT, JSON)
+            .body(self.body)
+    }
+}

@@ -1,0 +1,170 @@
+//! Reading and writing Leases.
+//!
+//! Lease writes do not pass the write gate: a heartbeat that waits behind a queue of pods costs its replica all shards.
+//! They are few, and each carries the version that it replaces.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::{Method, Request, StatusCode, header};
+use k8s_openapi::api::coordination::v1::Lease;
+use serde_json::json;
+use tokio::time::{Instant, timeout};
+
+use super::resource::Resource;
+use super::transport::{Transport, TransportError};
+use super::wire::{DecodeError, Decoder, Refusal};
+use crate::telemetry::metrics::Metrics;
+use crate::telemetry::metrics::labels::ApiCallLabels;
+
+/// Why a Lease was not written or read.
+#[derive(Debug, thiserror::Error)]
+pub enum LeaseError {
+    /// It has changed since it was read, exists already, or does not exist.
+    #[error("the Lease is not what it was: {0}")]
+    Conflict(Box<str>),
+    /// The API server refused.
+    #[error("the API server refused ({code}): {message}")]
+    Refused {
+        /// HTTP status.
+        code: u16,
+        /// The API server's words.
+        message: Box<str>,
+    },
+    /// No answer, or none that can be read: a write may have been carried out, or may be yet.
+    #[error("no answer: {0}")]
+    Unknown(String),
+}
+
+/// The Leases of one namespace. Clones are the same.
+#[derive(Clone)]
+pub struct LeaseClient {
+    transport: Arc<dyn Transport>,
+    namespace: Arc<str>,
+    timeout: Duration,
+    metrics: Arc<Metrics>,
+}
+
+const JSON: &str = "application/json";
+
+impl LeaseClient {
+    /// For the Leases of this namespace; an answer counts as lost after `timeout`.
+    pub fn new(
+        transport: Arc<dyn Transport>,
+        namespace: &str,
+        timeout: Duration,
+        metrics: Arc<Metrics>,
+    ) -> Self {
+        Self { transport, namespace: namespace.into(), timeout, metrics }
+    }
+
+    /// Reads a Lease; `None` if there is none of this name.
+    ///
+    /// # Errors
+    /// See [`LeaseError`].
+    pub async fn get(&self, name: &str) -> Result<Option<Lease>, LeaseError> {
+        let path = Resource::LEASES.object_path(&self.namespace, name);
+        match self.send("get", Method::GET, path, Bytes::new()).await {
+            Ok(body) => decode(&body).map(Some),
+            Err(LeaseError::Refused { code: 404, .. }) => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Writes a Lease: over the version that it carries, or a new one if it carries none. Answers what is stored.
+    ///
+    /// # Errors
+    /// See [`LeaseError`].
+    pub async fn write(&self, lease: &Lease) -> Result<Lease, LeaseError> {
+        let name = lease.metadata.name.as_deref().unwrap_or_default();
+        let (verb, method, path) = match lease.metadata.resource_version {
+            Some(_) => ("update", Method::PUT, Resource::LEASES.object_path(&self.namespace, name)),
+            None => ("create", Method::POST, Resource::LEASES.path(Some(&self.namespace))),
+        };
+        let of_existing = method == Method::PUT;
+        let body = serde_json::to_vec(lease).map_err(|e| LeaseError::Unknown(e.to_string()))?;
+        match self.send(verb, method, path, body.into()).await {
+            Ok(body) => decode(&body),
+            Err(LeaseError::Refused { code: 404, message }) if of_existing => {
+                Err(LeaseError::Conflict(message))
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Deletes a Lease if it still has this version. One that is gone already is no error.
+    ///
+    /// # Errors
+    /// See [`LeaseError`].
+    pub async fn delete(&self, name: &str, version: u64) -> Result<(), LeaseError> {
+        let options = json!({
+            "kind": "DeleteOptions", "apiVersion": "v1",
+            "preconditions": {"resourceVersion": version.to_string()},
+        });
+        let path = Resource::LEASES.object_path(&self.namespace, name);
+        match self.send("delete", Method::DELETE, path, options.to_string().into()).await {
+            Ok(_) | Err(LeaseError::Refused { code: 404, .. }) => Ok(()),
+            Err(error) => Err(error),
+        }
+    }
+
+    async fn send(
+        &self,
+        verb: &'static str,
+        method: Method,
+        path: String,
+        body: Bytes,
+    ) -> Result<Bytes, LeaseError> {
+        let request = Request::builder()
+            .method(method)
+            .uri(path)
+            .header(header::CONTENT_TYPE, JSON)
+            .header(header::ACCEPT, JSON)
+            .body(body)
+            .map_err(|e| LeaseError::Refused { code: 0, message: e.to_string().into() })?;
+        let started = Instant::now();
+        let answer = timeout(self.timeout, self.transport.send(request))
+            .await
+            .unwrap_or_else(|_| Err(TransportError(format!("none within {:?}", self.timeout))));
+        let code = answer.as_ref().map_or(0, |answer| answer.status().as_u16());
+        let call = ApiCallLabels { verb, resource: Resource::LEASES.plural };
+        self.metrics.count_request(call, code, started.elapsed());
+        let answer = answer.map_err(|e| LeaseError::Unknown(e.0))?;
+        if answer.status().is_success() {
+            return Ok(answer.into_body());
+        }
+        let Refusal { message, .. } = Refusal::read(code, answer.body());
+        Err(match answer.status() {
+            StatusCode::CONFLICT => LeaseError::Conflict(message),
+            status if status.is_server_error() => LeaseError::Unknown(message.into()),
+            _ => LeaseError::Refused { code, message },
+        })
+    }
+}
+
+fn decode(body: &[u8]) -> Result<Lease, LeaseError> {
+    serde_json::from_slice(body).map_err(|e| LeaseError::Unknown(e.to_string()))
+}
+
+/// Decodes Leases whole: they are few and small.
+#[derive(Clone, Debug)]
+pub struct LeaseDecoder;
+
+impl Decoder for LeaseDecoder {
+    type Wire<'a> = Lease;
+    type Object = Lease;
+
+    fn observe(&self, lease: Lease) -> Result<Lease, DecodeError> {
+        Ok(lease)
+    }
+
+    fn version(lease: &Lease) -> u64 {
+        lease
+            .metadata
+            .resource_version
+            .as_deref()
+            .and_then(|version| version.parse().ok())
+            .unwrap_or_default()
+    }
+}

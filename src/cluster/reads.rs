@@ -1,0 +1,205 @@
+//! Live reads, past all caches.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::{Request, header};
+use tokio::time::{Instant, timeout};
+
+use super::resource::Resource;
+use super::transport::{Transport, TransportError};
+use super::watch::{Page, Selection};
+use super::wire::{DecodeError, Decoder, JobDecoder, ObservedJob, ObservedPod, PodDecoder, Refusal};
+use crate::telemetry::metrics::Metrics;
+use crate::telemetry::metrics::labels::ApiCallLabels;
+
+/// How long to wait for an answer.
+const TIMEOUT: Duration = Duration::from_secs(30);
+
+/// Why an object could not be read. Reading again does no harm.
+#[derive(Debug, thiserror::Error)]
+pub enum ReadError {
+    /// No answer came.
+    #[error("no answer: {0}")]
+    Transport(#[from] TransportError),
+    /// The API server refused.
+    #[error("the API server refused ({}): {}", .0.code, .0.message)]
+    Refused(Refusal),
+    /// The answer was not understood.
+    #[error(transparent)]
+    Unreadable(#[from] DecodeError),
+    /// No object can have this name.
+    #[error("no path can hold this name: {0}")]
+    Name(#[from] http::Error),
+}
+
+/// Objects in one page of a list.
+const PAGE: &str = "500";
+
+/// Reads objects.
+#[derive(Clone)]
+pub struct Reader {
+    transport: Arc<dyn Transport>,
+    pods: PodDecoder,
+    jobs: JobDecoder,
+    metrics: Arc<Metrics>,
+}
+
+impl Reader {
+    /// A reader to which pods with this finalizer are tracked.
+    pub fn new(transport: Arc<dyn Transport>, finalizer: &str, metrics: Arc<Metrics>) -> Self {
+        Self { transport, pods: PodDecoder::new(finalizer), jobs: JobDecoder::new(), metrics }
+    }
+
+    /// A Job; `None` if there is none of this name.
+    ///
+    /// # Errors
+    /// See [`ReadError`].
+    pub async fn get_job(&self, namespace: &str, name: &str) -> Result<Option<ObservedJob>, ReadError> {
+        let json = self.get(Resource::JOBS, namespace, name).await?;
+        Ok(json.map(|json| self.jobs.decode(&json)).transpose()?)
+    }
+
+    /// A pod; `None` if there is none of this name.
+    ///
+    /// # Errors
+    /// See [`ReadError`].
+    pub async fn get_pod(&self, namespace: &str, name: &str) -> Result<Option<ObservedPod>, ReadError> {
+        let json = self.get(Resource::PODS, namespace, name).await?;
+        Ok(json.map(|json| self.pods.decode(&json)).transpose()?)
+    }
+
+    /// The JSON of an object of any resource; `None` if there is none of this name.
+    ///
+    /// # Errors
+    /// See [`ReadError`].
+    pub async fn get(
+        &self,
+        resource: Resource,
+        namespace: &str,
+        name: &str,
+    ) -> Result<Option<Bytes>, ReadError> {
+        let request = Request::get(resource.object_path(namespace, name))
+            .header(header::ACCEPT, "application/json")
+            .body(Bytes::new())?;
+        self.send("get", resource, request).await
+    }
+
+    /// All objects of a resource in one namespace; `None` if the API server has no such resource.
+    ///
+    /// # Errors
+    /// See [`ReadError`]; also when a list of many pages takes so long that the API server forgets where it was.
+    pub async fn list<D: Decoder>(
+        &self,
+        decoder: &D,
+        resource: Resource,
+        namespace: &str,
+    ) -> Result<Option<Vec<D::Object>>, ReadError> {
+        let selection = Selection { namespace: Some(namespace.into()), ..Selection::all(resource) };
+        let mut objects = Vec::new();
+        let mut rest = String::new();
+        loop {
+            let request = selection.request(&[("limit", PAGE), ("continue", &rest)])?;
+            let Some(json) = self.send("list", resource, request).await? else { return Ok(None) };
+            let page: Page<'_> = serde_json::from_slice(&json).map_err(DecodeError::from)?;
+            for item in page.items.unwrap_or_default() {
+                objects.push(decoder.decode(item.get().as_bytes())?);
+            }
+            rest = page.metadata.continue_token.as_deref().unwrap_or_default().to_owned();
+            if rest.is_empty() {
+                return Ok(Some(objects));
+            }
+        }
+    }
+
+    /// Whether the API server narrows lists of a resource by this `shardSelector`: an answer without `shardInfo` was not.
+    ///
+    /// # Errors
+    /// See [`ReadError`].
+    pub async fn narrows(&self, resource: Resource, selector: &str) -> Result<bool, ReadError> {
+        #[derive(serde::Deserialize)]
+        struct List {
+            metadata: Metadata,
+        }
+        #[derive(serde::Deserialize)]
+        #[serde(rename_all = "camelCase")]
+        struct Metadata {
+            shard_info: Option<serde::de::IgnoredAny>,
+        }
+        let selection = Selection { shards: Some(selector.into()), ..Selection::all(resource) };
+        match self.send("list", resource, selection.request(&[("limit", "1")])?).await {
+            Ok(Some(json)) => {
+                let list: List = serde_json::from_slice(&json).map_err(DecodeError::from)?;
+                Ok(list.metadata.shard_info.is_some())
+            }
+            Ok(None) => Ok(false),
+            Err(ReadError::Refused(refusal)) if refusal.code == 400 => Ok(false),
+            Err(error) => Err(error),
+        }
+    }
+
+    async fn send(
+        &self,
+        verb: &'static str,
+        resource: Resource,
+        request: Request<Bytes>,
+    ) -> Result<Option<Bytes>, ReadError> {
+        let started = Instant::now();
+        let answer = timeout(TIMEOUT, self.transport.send(request))
+            .await
+            .unwrap_or_else(|_| Err(TransportError(format!("none within {TIMEOUT:?}"))));
+        let resource = resource.plural;
+        let code = answer.as_ref().map_or(0, |response| response.status().as_u16());
+        self.metrics.count_request(ApiCallLabels { verb, resource }, code, started.elapsed());
+        let response = answer?;
+        match code {
+            200..300 => Ok(Some(response.into_body())),
+            404 => Ok(None),
+            _ => Err(ReadError::Refused(Refusal::read(code, response.body()))),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use futures::FutureExt;
+    use futures::future::BoxFuture;
+    use futures::stream::{self, StreamExt};
+    use http::Response;
+    use serde_json::json;
+
+    use super::*;
+    use crate::cluster::transport::ByteStream;
+
+    /// Answers every request alike.
+    struct Always(u16, String);
+
+    impl Transport for Always {
+        fn open(
+            &self,
+            request: Request<Bytes>,
+        ) -> BoxFuture<'static, Result<Response<ByteStream>, TransportError>> {
+            assert_eq!(request.uri(), "/api/v1/namespaces/n/pods/p");
+            let body = stream::iter([Ok(Bytes::from(self.1.clone()))]).boxed();
+            futures::future::ready(Ok(Response::builder().status(self.0).body(body).unwrap())).boxed()
+        }
+    }
+
+    async fn get_pod(code: u16, body: serde_json::Value) -> Result<Option<ObservedPod>, ReadError> {
+        let transport = Arc::new(Always(code, body.to_string()));
+        Reader::new(transport, "f", Arc::new(Metrics::new())).get_pod("n", "p").await
+    }
+
+    #[tokio::test]
+    async fn absence_is_an_answer_and_refusal_an_error() {
+        let pod = json!({"metadata": {"name": "p", "uid": "u", "creationTimestamp": "2026-01-01T00:00:00Z"}});
+        assert_eq!(&*get_pod(200, pod).await.unwrap().unwrap().pod.name, "p");
+        assert!(get_pod(404, json!({"code": 404})).await.unwrap().is_none());
+        assert!(
+            matches!(get_pod(403, json!({"code": 403})).await, Err(ReadError::Refused(r)) if r.code == 403)
+        );
+        assert!(matches!(get_pod(200, json!({})).await, Err(ReadError::Unreadable(_))));
+    }
+}

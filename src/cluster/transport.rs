@@ -1,0 +1,183 @@
+//! The one seam to the network. Everything that leaves for the API server goes through a [`Transport`], so that a
+//! simulated network can stand in for the real one.
+
+use std::time::Duration;
+
+use bytes::{Bytes, BytesMut};
+use futures::future::BoxFuture;
+use futures::stream::{BoxStream, StreamExt, TryStreamExt};
+use http::{HeaderName, HeaderValue, Request, Response, header};
+use http_body_util::BodyExt;
+
+/// A body that arrives in pieces.
+pub type ByteStream = BoxStream<'static, Result<Bytes, TransportError>>;
+
+/// No answer, or half of one. Whether the request was carried out is unknown.
+#[derive(Clone, Debug, thiserror::Error)]
+#[error("{0}")]
+pub struct TransportError(pub String);
+
+/// Carries requests to one API server. Paths are relative to it; credentials are the transport's business. It never
+/// retries.
+pub trait Transport: Send + Sync + 'static {
+    /// Sends a request and answers once the headers of the response are there.
+    ///
+    /// # Errors
+    /// When no answer came.
+    fn open(
+        &self,
+        request: Request<Bytes>,
+    ) -> BoxFuture<'static, Result<Response<ByteStream>, TransportError>>;
+
+    /// Sends a request and answers once the whole body is there.
+    ///
+    /// # Errors
+    /// When no answer came, or it broke off.
+    fn send(&self, request: Request<Bytes>) -> BoxFuture<'static, Result<Response<Bytes>, TransportError>> {
+        let response = self.open(request);
+        Box::pin(async move {
+            let (parts, mut body) = response.await?.into_parts();
+            let mut whole = BytesMut::new();
+            while let Some(piece) = body.try_next().await? {
+                whole.extend_from_slice(&piece);
+            }
+            Ok(Response::from_parts(parts, whole.freeze()))
+        })
+    }
+}
+
+/// `Retry-After` of an answer, in seconds.
+pub(super) fn retry_after<B>(response: &Response<B>) -> Option<Duration> {
+    let seconds = response.headers().get(header::RETRY_AFTER)?.to_str().ok()?.parse().ok()?;
+    Some(Duration::from_secs(seconds))
+}
+
+/// Why no client could be made.
+#[derive(Debug, thiserror::Error)]
+pub enum ConnectError {
+    /// The identity cannot stand in a header.
+    #[error("the identity {0:?} must be visible ASCII")]
+    Identity(String),
+    /// The configuration is not usable.
+    #[error("cannot connect to the API server: {0}")]
+    Config(#[from] kube::Error),
+}
+
+/// A client for this configuration that never retries by itself and calls itself `yardmaster/VERSION (IDENTITY)`.
+///
+/// kube's own client would send a request up to 15 times again after 429, 503 and 504, POST included; what may be
+/// repeated is for the caller to know.
+///
+/// # Errors
+/// When the identity is no header value, or the configuration (addresses, certificates, credentials) is not usable.
+pub fn connect(mut config: kube::Config, identity: &str) -> Result<kube::Client, ConnectError> {
+    let user_agent = format!("yardmaster/{} ({identity})", env!("CARGO_PKG_VERSION"));
+    let value = HeaderValue::try_from(user_agent).map_err(|_| ConnectError::Identity(identity.to_owned()))?;
+    config.headers.retain(|(name, _): &(HeaderName, HeaderValue)| name != header::USER_AGENT);
+    config.headers.push((header::USER_AGENT, value));
+    config.default_retry = false;
+    Ok(kube::Client::try_from(config)?)
+}
+
+impl Transport for kube::Client {
+    fn open(
+        &self,
+        request: Request<Bytes>,
+    ) -> BoxFuture<'static, Result<Response<ByteStream>, TransportError>> {
+        let client = self.clone();
+        Box::pin(async move {
+            let request = request.map(kube::client::Body::from);
+            let response =
+                kube::Client::send(&client, request).await.map_err(|e| TransportError(e.to_string()))?;
+            Ok(response.map(|body| {
+                let pieces = body.into_data_stream();
+                pieces.map_err(|e| TransportError(e.to_string())).boxed()
+            }))
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use std::sync::{Arc, Mutex};
+
+    use axum::Router;
+    use axum::body::Body;
+    use axum::extract::State;
+    use tokio::net::TcpListener;
+
+    use super::*;
+
+    type Seen = Arc<Mutex<Vec<(String, String)>>>;
+
+    /// Serves `/busy` (503), `/stream` (two pieces, then silence) and `/broken` (a piece, then a broken connection), and
+    /// notes method and path with the user agent of each request.
+    async fn server() -> (kube::Config, Seen) {
+        let seen = Seen::default();
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let answer = |State(seen): State<Seen>, request: Request<Body>| async move {
+            let agent = request.headers()[header::USER_AGENT].to_str().unwrap().to_owned();
+            let path = request.uri().path().to_owned();
+            seen.lock().unwrap().push((format!("{} {path}", request.method()), agent));
+            let pieces = futures::stream::iter(
+                ["one\n", "two\n"].map(|piece| Ok::<_, std::io::Error>(piece.to_owned())),
+            );
+            match &*path {
+                "/stream" => {
+                    let silence = futures::stream::pending();
+                    Response::new(Body::from_stream(pieces.chain(silence)))
+                }
+                "/broken" => {
+                    let reset = futures::stream::iter([Err(std::io::Error::other("reset"))]);
+                    Response::new(Body::from_stream(pieces.chain(reset)))
+                }
+                _ => Response::builder()
+                    .status(503)
+                    .header("retry-after", "0")
+                    .body(Body::from("busy"))
+                    .unwrap(),
+            }
+        };
+        let app = Router::new().fallback(answer).with_state(seen.clone());
+        tokio::spawn(async move { axum::serve(listener, app).await });
+        (kube::Config::new(format!("http://{address}").parse().unwrap()), seen)
+    }
+
+    #[tokio::test]
+    async fn nothing_is_sent_twice() {
+        let (config, seen) = server().await;
+        let client = connect(config, "replica-1").unwrap();
+        let request = Request::post("/busy").body(Bytes::from_static(b"{}")).unwrap();
+        let response = Transport::send(&client, request).await.unwrap();
+        assert_eq!((response.status().as_u16(), &**response.body()), (503, &b"busy"[..]));
+        assert_eq!(retry_after(&response), Some(Duration::ZERO));
+        let agent = format!("yardmaster/{} (replica-1)", env!("CARGO_PKG_VERSION"));
+        assert_eq!(*seen.lock().unwrap(), [("POST /busy".to_owned(), agent)]);
+    }
+
+    #[tokio::test]
+    async fn a_stream_arrives_while_it_is_open_and_a_broken_one_is_an_error() {
+        let (config, _) = server().await;
+        let client = connect(config, "r").unwrap();
+        let get = |path: &str| Request::get(path).body(Bytes::new()).unwrap();
+        let mut body = client.open(get("/stream")).await.unwrap().into_body();
+        let mut text = Vec::new();
+        while text.len() < 8 {
+            text.extend(body.next().await.unwrap().unwrap());
+        }
+        assert_eq!(text, b"one\ntwo\n");
+        assert!(Transport::send(&client, get("/broken")).await.is_err());
+    }
+
+    #[tokio::test]
+    async fn nobody_there_is_an_error() {
+        let nobody = |scheme| kube::Config::new(format!("{scheme}://127.0.0.1:1").parse().unwrap());
+        for scheme in ["http", "https"] {
+            let client = connect(nobody(scheme), "r").unwrap();
+            assert!(client.open(Request::get("/x").body(Bytes::new()).unwrap()).await.is_err(), "{scheme}");
+        }
+        assert!(matches!(connect(nobody("http"), "line\nbreak"), Err(ConnectError::Identity(_))));
+    }
+}

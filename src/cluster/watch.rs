@@ -1,0 +1,393 @@
+//! List and watch of one resource, for ever.
+//!
+//! The first list comes as a stream where the API server serves that (`sendInitialEvents`), else in pages. A watch that
+//! breaks is resumed from the last version seen; only when the API server no longer has that version (410) is there a
+//! new list. kube's `runtime::watcher` would do the same over full-size objects in owned strings, without
+//! `shardSelector`, byte counts or the seam to a simulated network.
+
+mod event;
+mod query;
+
+use std::pin::pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use backon::{BackoffBuilder, ExponentialBackoff, ExponentialBuilder};
+use bytes::{Bytes, BytesMut};
+use futures::stream::{self, Stream, StreamExt};
+use http::StatusCode;
+use tokio::sync::mpsc;
+use tokio::time::{Instant, sleep, timeout};
+use tokio_util::codec::{AnyDelimiterCodec, Decoder as _};
+
+use self::event::{Event, read_event};
+use super::transport::{ByteStream, Transport, TransportError, retry_after};
+use super::wire::{Decoder, Refusal};
+use crate::telemetry::metrics::Metrics;
+use crate::telemetry::metrics::labels::{WatchEventLabels, WatchLabels};
+
+pub(super) use self::event::Page;
+pub use self::query::Selection;
+
+/// What a watch tells.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Change<T> {
+    /// A new list begins, in place of what has been told before.
+    Restarted,
+    /// An object of the list.
+    Listed(T),
+    /// The list is complete: what was told before and is not in it is gone.
+    Synced {
+        /// The version of the list.
+        version: Box<str>,
+    },
+    /// An object was created or changed, or has come to match the selection.
+    Applied(T),
+    /// An object was deleted, or no longer matches the selection. It is shown as it was before.
+    Deleted(T),
+}
+
+/// Objects asked for in one page of a list.
+const PAGE_SIZE: &str = "500";
+/// Seconds that a watch is asked to last: the API server ends it, so that its load spreads anew. Varied by a quarter.
+const WATCH_SECONDS: u64 = 240;
+/// Silence after which a connection may be dead and the watch is opened anew. API servers send bookmarks each minute.
+const SILENCE: Duration = Duration::from_secs(90);
+/// How long to wait for the answer to a page, or for a watch to open.
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(60);
+/// Changes that may wait for the consumer before reading pauses.
+const BUFFER: usize = 1024;
+/// First and longest pause after a failure, before jitter.
+const PAUSES: (Duration, Duration) = (Duration::from_millis(250), Duration::from_secs(30));
+
+/// Watches the selected objects on the current tokio runtime until the stream is dropped. Failures are logged and
+/// overcome; `seed` varies the pauses.
+///
+/// # Panics
+/// Outside a tokio runtime.
+pub fn watch<D: Decoder>(
+    transport: Arc<dyn Transport>,
+    selection: Selection,
+    decoder: D,
+    metrics: Arc<Metrics>,
+    seed: u64,
+) -> impl Stream<Item = Change<D::Object>> + Send + Unpin + use<D> {
+    let (out, changes) = mpsc::channel(BUFFER);
+    let watcher = Watcher { transport, selection, decoder, metrics, seed, out: out.clone(), streams: true };
+    tokio::spawn(async move {
+        tokio::select! {
+            () = out.closed() => {}
+            Stopped = watcher.run() => {}
+        }
+    });
+    stream::unfold(changes, |mut changes| async { Some((changes.recv().await?, changes)) }).boxed()
+}
+
+/// Nobody listens any more.
+struct Stopped;
+
+/// Why a list or watch ended.
+enum Broken {
+    /// Nobody listens any more.
+    Stopped,
+    /// The API server has forgotten the version to go on from.
+    Expired,
+    /// The API server does not serve streaming lists.
+    NoStreamingLists,
+    /// The API server refused.
+    Refused { refusal: Refusal, retry_after: Option<Duration> },
+    /// The connection failed, or what came was not understood.
+    Failed(String),
+}
+
+impl From<Stopped> for Broken {
+    fn from(_: Stopped) -> Self {
+        Self::Stopped
+    }
+}
+
+impl From<TransportError> for Broken {
+    fn from(e: TransportError) -> Self {
+        Self::Failed(e.0)
+    }
+}
+
+struct Watcher<D: Decoder> {
+    transport: Arc<dyn Transport>,
+    selection: Selection,
+    decoder: D,
+    metrics: Arc<Metrics>,
+    seed: u64,
+    out: mpsc::Sender<Change<D::Object>>,
+    /// Whether streaming lists are worth a try.
+    streams: bool,
+}
+
+/// How far the objects are known.
+#[derive(Default)]
+struct Position {
+    /// The version that all changes are known up to; empty before the end of the first list.
+    version: String,
+    /// Something has come since the last failure.
+    progress: bool,
+}
+
+impl<D: Decoder> Watcher<D> {
+    async fn run(mut self) -> Stopped {
+        let mut position = Position::default();
+        let mut pauses = self.pauses();
+        loop {
+            let began = Instant::now();
+            let end = self.go_on(&mut position).await;
+            if std::mem::take(&mut position.progress) {
+                pauses = self.pauses();
+            }
+            let resource = self.selection.resource.plural;
+            // API servers end watches, and forget versions, in their own time. To do so at once is a failure.
+            let lasted = began.elapsed() >= Duration::from_secs(1);
+            match end {
+                Err(Broken::Stopped) => return Stopped,
+                Ok(()) if lasted => continue,
+                Ok(()) => tracing::debug!(resource, "the watch ended at once"),
+                Err(Broken::Expired) => {
+                    tracing::info!(
+                        resource,
+                        version = position.version,
+                        "the version is too old; listing anew"
+                    );
+                    position = Position::default();
+                    if lasted {
+                        continue;
+                    }
+                }
+                Err(Broken::NoStreamingLists) => {
+                    tracing::debug!(resource, "no streaming lists; listing in pages");
+                    self.streams = false;
+                    continue;
+                }
+                Err(Broken::Refused { refusal, retry_after }) => {
+                    tracing::warn!(resource, code = refusal.code, message = %refusal.message, "the watch was refused");
+                    sleep(retry_after.unwrap_or_default()).await;
+                }
+                Err(Broken::Failed(error)) => tracing::warn!(resource, error, "the watch broke"),
+            }
+            sleep(pauses.next().unwrap_or(PAUSES.1)).await;
+        }
+    }
+
+    fn pauses(&self) -> ExponentialBackoff {
+        ExponentialBuilder::new()
+            .with_min_delay(PAUSES.0)
+            .with_max_delay(PAUSES.1)
+            .with_factor(2.0)
+            .without_max_times()
+            .with_jitter()
+            .with_jitter_seed(self.seed)
+            .build()
+    }
+
+    /// Lists, if need be, and watches until the watch ends.
+    async fn go_on(&mut self, position: &mut Position) -> Result<(), Broken> {
+        let lists = position.version.is_empty();
+        if lists && !self.streams {
+            self.list(position).await?;
+        }
+        self.follow(position, lists && self.streams).await
+    }
+
+    /// Lists in pages, at one version.
+    async fn list(&mut self, position: &mut Position) -> Result<(), Broken> {
+        let mut parameters = vec![("limit", PAGE_SIZE.to_owned())];
+        loop {
+            let body = match self.page(&parameters).await {
+                // The version of this list was forgotten before its last page. In one piece it cannot be.
+                Err(Broken::Expired) if parameters.len() > 1 => {
+                    parameters = Vec::new();
+                    continue;
+                }
+                page => page?,
+            };
+            position.progress = true;
+            let page: Page<'_> = serde_json::from_slice(&body).map_err(|e| Broken::Failed(e.to_string()))?;
+            if parameters.len() < 2 {
+                self.restart().await?;
+            }
+            for item in page.items.unwrap_or_default() {
+                match self.decoder.decode(item.get().as_bytes()) {
+                    Ok(object) => self.tell(Change::Listed(object)).await?,
+                    Err(e) => self.skip(&e),
+                }
+            }
+            match page.metadata.continue_token.as_deref() {
+                Some(token) if !token.is_empty() => {
+                    parameters = vec![("limit", PAGE_SIZE.to_owned()), ("continue", token.to_owned())];
+                }
+                _ => {
+                    position.version =
+                        page.metadata.resource_version.as_deref().unwrap_or_default().to_owned();
+                    return self.tell(Change::Synced { version: position.version.as_str().into() }).await;
+                }
+            }
+        }
+    }
+
+    async fn page(&self, parameters: &[(&str, String)]) -> Result<Bytes, Broken> {
+        let borrowed: Vec<_> = parameters.iter().map(|(name, value)| (*name, value.as_str())).collect();
+        let answer = async {
+            let mut body = self.open(&borrowed).await?;
+            let mut whole = BytesMut::new();
+            while let Some(piece) = body.next().await {
+                let piece = piece?;
+                self.count_bytes(piece.len());
+                whole.extend_from_slice(&piece);
+            }
+            Ok(whole.freeze())
+        };
+        timeout(ANSWER_TIMEOUT, answer)
+            .await
+            .unwrap_or_else(|_| Err(Broken::Failed("no page in time".into())))
+    }
+
+    /// Watches from the position on, or from a streaming list on.
+    async fn follow(&mut self, position: &mut Position, lists: bool) -> Result<(), Broken> {
+        let seconds = WATCH_SECONDS + self.seed % (WATCH_SECONDS / 4);
+        let lasts = seconds.to_string();
+        let mut parameters =
+            vec![("watch", "true"), ("allowWatchBookmarks", "true"), ("timeoutSeconds", &lasts)];
+        let version = position.version.clone();
+        if lists {
+            parameters.extend([("sendInitialEvents", "true"), ("resourceVersionMatch", "NotOlderThan")]);
+        } else {
+            parameters.push(("resourceVersion", &version));
+        }
+        let body = match timeout(ANSWER_TIMEOUT, self.open(&parameters)).await {
+            Err(_) => return Err(Broken::Failed("the watch did not open in time".into())),
+            Ok(Err(Broken::Refused { refusal, .. })) if lists && matches!(refusal.code, 400 | 403 | 422) => {
+                return Err(Broken::NoStreamingLists);
+            }
+            Ok(answer) => answer?,
+        };
+        if lists {
+            self.restart().await?;
+        }
+        self.read(body, position, lists).await
+    }
+
+    /// Reads the events of an open watch until it ends or falls silent. Until the end of a streaming list they are its objects.
+    async fn read(&self, body: ByteStream, position: &mut Position, mut lists: bool) -> Result<(), Broken> {
+        let mut lines = AnyDelimiterCodec::new(b"\n".to_vec(), Vec::new());
+        let mut unread = BytesMut::new();
+        let mut body = pin!(body);
+        while let Ok(Some(piece)) = timeout(SILENCE, body.next()).await {
+            let piece = piece?;
+            self.count_bytes(piece.len());
+            unread.extend_from_slice(&piece);
+            while let Some(line) = lines.decode(&mut unread).map_err(|e| Broken::Failed(e.to_string()))? {
+                if line.is_empty() {
+                    continue;
+                }
+                self.take(&line, position, &mut lists).await?;
+            }
+        }
+        if lists { Err(Broken::Failed("the list broke off".into())) } else { Ok(()) }
+    }
+
+    async fn take(&self, line: &[u8], position: &mut Position, lists: &mut bool) -> Result<(), Broken> {
+        let event = match read_event(&self.decoder, line) {
+            Ok(event) => event,
+            Err(e) => {
+                self.skip(&e);
+                return Ok(());
+            }
+        };
+        let (kind, change) = match event {
+            Event::Applied { kind, object } => {
+                self.advance(position, &object, *lists);
+                (kind, if *lists { Change::Listed(object) } else { Change::Applied(object) })
+            }
+            Event::Deleted(object) => {
+                self.advance(position, &object, *lists);
+                ("DELETED", Change::Deleted(object))
+            }
+            Event::Bookmark { version, ends_list } => {
+                self.count_event("BOOKMARK");
+                position.progress = true;
+                if !*lists || ends_list {
+                    position.version = version.to_string();
+                }
+                if *lists && ends_list {
+                    *lists = false;
+                    return self.tell(Change::Synced { version }).await;
+                }
+                return Ok(());
+            }
+            Event::Error(refusal) => {
+                self.count_event("ERROR");
+                return Err(broken(refusal, None));
+            }
+        };
+        self.count_event(kind);
+        self.tell(change).await
+    }
+
+    /// A watch can go on from each object in it; a list only from its end.
+    fn advance(&self, position: &mut Position, object: &D::Object, lists: bool) {
+        position.progress = true;
+        let version = D::version(object);
+        if !lists && version > 0 {
+            position.version = version.to_string();
+        }
+    }
+
+    async fn open(&self, parameters: &[(&str, &str)]) -> Result<ByteStream, Broken> {
+        let request = self.selection.request(parameters).map_err(|e| Broken::Failed(e.to_string()))?;
+        let response = self.transport.open(request).await?;
+        if response.status() == StatusCode::OK {
+            return Ok(response.into_body());
+        }
+        let (code, retry_after) = (response.status().as_u16(), retry_after(&response));
+        let mut body = BytesMut::new();
+        let mut pieces = response.into_body();
+        while let Some(piece) = pieces.next().await {
+            body.extend_from_slice(&piece?);
+        }
+        Err(broken(Refusal::read(code, &body), retry_after))
+    }
+
+    async fn restart(&self) -> Result<(), Broken> {
+        self.metrics.watch_lists.get_or_create(&self.labels()).inc();
+        self.tell(Change::Restarted).await
+    }
+
+    async fn tell(&self, change: Change<D::Object>) -> Result<(), Broken> {
+        self.out.send(change).await.map_err(|_| Broken::Stopped)
+    }
+
+    fn skip(&self, error: &super::wire::DecodeError) {
+        tracing::warn!(resource = self.selection.resource.plural, %error, "an object was skipped");
+        self.count_event("UNREADABLE");
+    }
+
+    fn labels(&self) -> WatchLabels {
+        WatchLabels { resource: self.selection.resource.plural }
+    }
+
+    fn count_bytes(&self, bytes: usize) {
+        self.metrics.watch_bytes.get_or_create(&self.labels()).inc_by(bytes as u64);
+    }
+
+    fn count_event(&self, kind: &'static str) {
+        let labels = WatchEventLabels { resource: self.selection.resource.plural, r#type: kind };
+        self.metrics.watch_events.get_or_create(&labels).inc();
+    }
+}
+
+fn broken(refusal: Refusal, retry_after: Option<Duration>) -> Broken {
+    match refusal.code {
+        410 => Broken::Expired,
+        _ => Broken::Refused { refusal, retry_after },
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,122 @@
+//! Events in the stream of a watch, and pages of a list.
+
+use std::fmt;
+
+use serde::Deserialize;
+use serde::de::{DeserializeSeed, Deserializer, Error as _, IgnoredAny, MapAccess, Visitor};
+use serde_json::value::RawValue;
+
+use crate::cluster::wire::{DecodeError, Decoder, ListMeta, Refusal, Text, WireRefusal};
+
+/// Annotation of the bookmark that ends the initial events of a streaming list.
+const INITIAL_EVENTS_END: &str = "k8s.io/initial-events-end";
+
+/// One event of a watch.
+#[derive(Debug)]
+pub(super) enum Event<T> {
+    /// `ADDED` or `MODIFIED`.
+    Applied { kind: &'static str, object: T },
+    /// `DELETED`.
+    Deleted(T),
+    /// `BOOKMARK`: all changes up to this version have been sent.
+    Bookmark { version: Box<str>, ends_list: bool },
+    /// `ERROR`.
+    Error(Refusal),
+}
+
+/// Reads one line of a watch. In one pass if `type` comes before `object`, as API servers write it.
+pub(super) fn read_event<D: Decoder>(decoder: &D, line: &[u8]) -> Result<Event<D::Object>, DecodeError> {
+    let mut json = serde_json::Deserializer::from_slice(line);
+    let event = json.deserialize_map(EventVisitor(decoder))?;
+    json.end()?;
+    event
+}
+
+struct EventVisitor<'d, D>(&'d D);
+
+impl<'de, D: Decoder> Visitor<'de> for EventVisitor<'_, D> {
+    /// The inner error is one of the object alone.
+    type Value = Result<Event<D::Object>, DecodeError>;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a watch event")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
+        let mut kind: Option<Text<'de>> = None;
+        let mut early: Option<&'de RawValue> = None;
+        let mut event = None;
+        while let Some(key) = map.next_key::<Text<'de>>()? {
+            match (&*key, &kind) {
+                ("type", _) => kind = Some(map.next_value()?),
+                ("object", Some(kind)) => {
+                    event = Some(map.next_value_seed(ObjectSeed { decoder: self.0, kind })?)
+                }
+                ("object", None) => early = Some(map.next_value()?),
+                _ => {
+                    map.next_value::<IgnoredAny>()?;
+                }
+            }
+        }
+        match (event, kind, early) {
+            (Some(event), ..) => Ok(event),
+            (None, Some(kind), Some(object)) => {
+                let seed = ObjectSeed { decoder: self.0, kind: &kind };
+                seed.deserialize(object).map_err(A::Error::custom)
+            }
+            _ => Err(A::Error::custom("a watch event needs a type and an object")),
+        }
+    }
+}
+
+/// The object of an event whose type is known.
+struct ObjectSeed<'a, D> {
+    decoder: &'a D,
+    kind: &'a str,
+}
+
+impl<'de, D: Decoder> DeserializeSeed<'de> for ObjectSeed<'_, D> {
+    type Value = Result<Event<D::Object>, DecodeError>;
+
+    fn deserialize<J: Deserializer<'de>>(self, json: J) -> Result<Self::Value, J::Error> {
+        Ok(match self.kind {
+            "ADDED" => self.object(json)?.map(|object| Event::Applied { kind: "ADDED", object }),
+            "MODIFIED" => self.object(json)?.map(|object| Event::Applied { kind: "MODIFIED", object }),
+            "DELETED" => self.object(json)?.map(Event::Deleted),
+            "BOOKMARK" => Ok(Bookmark::deserialize(json)?.into()),
+            "ERROR" => Ok(Event::Error(Refusal::from_status(0, WireRefusal::deserialize(json)?))),
+            other => return Err(J::Error::custom(format_args!("unknown type {other:?} of a watch event"))),
+        })
+    }
+}
+
+impl<D: Decoder> ObjectSeed<'_, D> {
+    fn object<'de, J: Deserializer<'de>>(&self, json: J) -> Result<Result<D::Object, DecodeError>, J::Error> {
+        Ok(self.decoder.observe(D::Wire::<'de>::deserialize(json)?))
+    }
+}
+
+#[derive(Deserialize)]
+struct Bookmark<'a> {
+    #[serde(borrow)]
+    metadata: ListMeta<'a>,
+}
+
+impl<T> From<Bookmark<'_>> for Event<T> {
+    fn from(Bookmark { metadata }: Bookmark<'_>) -> Self {
+        let end = metadata.annotations.as_ref().and_then(|annotations| annotations.get(INITIAL_EVENTS_END));
+        Self::Bookmark {
+            version: metadata.resource_version.as_deref().unwrap_or_default().into(),
+            ends_list: end == Some("true"),
+        }
+    }
+}
+
+/// A page of a list.
+#[derive(Debug, Deserialize)]
+pub(in crate::cluster) struct Page<'a> {
+    #[serde(borrow, default)]
+    pub(in crate::cluster) metadata: ListMeta<'a>,
+    #[serde(borrow)]
+    pub(in crate::cluster) items: Option<Vec<&'a RawValue>>,
+}

@@ -1,0 +1,58 @@
+//! Which objects are watched, and the requests for them.
+
+use bytes::Bytes;
+use form_urlencoded::Serializer;
+use http::{Request, header};
+
+use crate::cluster::resource::Resource;
+
+/// Objects of one resource.
+#[derive(Clone, Debug)]
+pub struct Selection {
+    /// What they are.
+    pub resource: Resource,
+    /// Only of this namespace.
+    pub namespace: Option<Box<str>>,
+    /// `labelSelector`.
+    pub labels: Option<Box<str>>,
+    /// `fieldSelector`.
+    pub fields: Option<Box<str>>,
+    /// `shardSelector` (alpha since Kubernetes 1.36). Servers that do not know it ignore it: filter what comes.
+    pub shards: Option<Box<str>>,
+}
+
+impl Selection {
+    /// All objects of a resource in the whole cluster.
+    pub fn all(resource: Resource) -> Self {
+        Self { resource, namespace: None, labels: None, fields: None, shards: None }
+    }
+
+    /// Narrowed by a label selector.
+    pub fn labelled(self, selector: impl Into<Box<str>>) -> Self {
+        Self { labels: Some(selector.into()), ..self }
+    }
+
+    /// A GET of the selected objects with further parameters.
+    pub(in crate::cluster) fn request(
+        &self,
+        parameters: &[(&str, &str)],
+    ) -> Result<Request<Bytes>, http::Error> {
+        let mut query = Serializer::new(String::new());
+        let selectors = [
+            ("labelSelector", &self.labels),
+            ("fieldSelector", &self.fields),
+            ("shardSelector", &self.shards),
+        ];
+        for (name, value) in selectors {
+            if let Some(value) = value {
+                query.append_pair(name, value);
+            }
+        }
+        for (name, value) in parameters {
+            query.append_pair(name, value);
+        }
+        Request::get(format!("{}?{}", self.resource.path(self.namespace.as_deref()), query.finish()))
+            .header(header::ACCEPT, "application/json")
+            .body(Bytes::new())
+    }
+}

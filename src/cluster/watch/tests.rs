@@ -1,0 +1,227 @@
+#![allow(clippy::unwrap_used)]
+
+use std::collections::VecDeque;
+use std::sync::Mutex;
+
+use futures::FutureExt;
+use futures::future::BoxFuture;
+use http::{Request, Response};
+use serde_json::{Value, json};
+
+use super::*;
+use crate::cluster::resource::Resource;
+use crate::cluster::wire::PodDecoder;
+use crate::job::names::EXTERNAL_FINALIZER;
+
+/// What the API server answers to one request.
+struct Scene {
+    code: u16,
+    pieces: Vec<Result<String, TransportError>>,
+    /// Whether the answer stays open after its pieces.
+    open: bool,
+}
+
+/// An API server that plays one scene per request and then lets requests wait for ever.
+struct Script {
+    scenes: Mutex<VecDeque<Scene>>,
+    requests: Mutex<Vec<String>>,
+}
+
+impl Transport for Arc<Script> {
+    fn open(
+        &self,
+        request: Request<Bytes>,
+    ) -> BoxFuture<'static, Result<Response<ByteStream>, TransportError>> {
+        self.requests.lock().unwrap().push(request.uri().query().unwrap_or_default().to_owned());
+        let Some(scene) = self.scenes.lock().unwrap().pop_front() else {
+            return futures::future::pending().boxed();
+        };
+        if scene.code == 0 {
+            return futures::future::ready(Err(TransportError("refused".into()))).boxed();
+        }
+        let pieces = stream::iter(scene.pieces.into_iter().map(|piece| piece.map(Bytes::from)));
+        let rest = if scene.open { stream::pending().boxed() } else { stream::empty().boxed() };
+        let body = pieces.chain(rest).boxed();
+        futures::future::ready(Ok(Response::builder().status(scene.code).body(body).unwrap())).boxed()
+    }
+}
+
+fn pod(name: &str, version: u64) -> Value {
+    json!({"metadata": {"name": name, "namespace": "n", "uid": name, "resourceVersion": version.to_string(),
+        "creationTimestamp": "2026-01-01T00:00:00Z"}})
+}
+
+fn event(kind: &str, object: &Value) -> String {
+    format!("{{\"type\":\"{kind}\",\"object\":{object}}}\n")
+}
+
+fn bookmark(version: u64, ends_list: bool) -> String {
+    let annotations = if ends_list { json!({"k8s.io/initial-events-end": "true"}) } else { Value::Null };
+    event(
+        "BOOKMARK",
+        &json!({"metadata": {"resourceVersion": version.to_string(), "annotations": annotations}}),
+    )
+}
+
+fn page(names: &[&str], token: &str, version: u64) -> Scene {
+    let items: Vec<Value> = names.iter().map(|name| pod(name, version)).collect();
+    let list = json!({"kind": "PodList", "items": items,
+        "metadata": {"resourceVersion": version.to_string(), "continue": token}});
+    closed(200, [list.to_string()])
+}
+
+fn refused(code: u16) -> Scene {
+    closed(code, [json!({"kind": "Status", "code": code, "message": "m"}).to_string()])
+}
+
+fn closed<const N: usize>(code: u16, pieces: [String; N]) -> Scene {
+    Scene { code, pieces: pieces.into_iter().map(Ok).collect(), open: false }
+}
+
+fn open<const N: usize>(pieces: [String; N]) -> Scene {
+    Scene { open: true, ..closed(200, pieces) }
+}
+
+/// What the watch tells, as short texts, until it falls silent; and the queries that it made.
+async fn play(scenes: impl IntoIterator<Item = Scene>) -> (Vec<String>, Vec<String>) {
+    let script =
+        Arc::new(Script { scenes: Mutex::new(scenes.into_iter().collect()), requests: Mutex::default() });
+    let selection = Selection::all(Resource::PODS).labelled("a in (b,c)");
+    let decoder = PodDecoder::new(EXTERNAL_FINALIZER);
+    let mut changes = watch(Arc::new(script.clone()), selection, decoder, Arc::new(Metrics::new()), 7);
+    let mut told = Vec::new();
+    while let Ok(Some(change)) = timeout(Duration::from_secs(120), changes.next()).await {
+        told.push(match change {
+            Change::Restarted => "restarted".to_owned(),
+            Change::Listed(seen) => format!("listed {}", seen.pod.name),
+            Change::Synced { version } => format!("synced {version}"),
+            Change::Applied(seen) => format!("applied {}", seen.pod.name),
+            Change::Deleted(seen) => format!("deleted {}", seen.pod.name),
+        });
+    }
+    let requests = script.requests.lock().unwrap().clone();
+    (told, requests)
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_streaming_list_goes_over_into_the_watch() {
+    let (told, requests) = play([open([
+        event("ADDED", &pod("a", 3)),
+        bookmark(4, false),
+        event("ADDED", &pod("b", 2)),
+        bookmark(5, true),
+        event("MODIFIED", &pod("a", 6)),
+        event("DELETED", &pod("b", 7)),
+    ])])
+    .await;
+    assert_eq!(told, ["restarted", "listed a", "listed b", "synced 5", "applied a", "deleted b"]);
+    assert!(requests[0].starts_with("labelSelector=a+in+%28b%2Cc%29&watch=true"), "{requests:?}");
+    assert!(requests[0].contains("sendInitialEvents=true&resourceVersionMatch=NotOlderThan"), "{requests:?}");
+    assert!(!requests[0].contains("resourceVersion="), "{requests:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn pages_where_streaming_lists_are_not_served() {
+    let (told, requests) = play([
+        refused(422),
+        page(&["a"], "next", 9),
+        page(&["b"], "", 9),
+        open([event("ADDED", &pod("c", 10))]),
+    ])
+    .await;
+    assert_eq!(told, ["restarted", "listed a", "listed b", "synced 9", "applied c"]);
+    assert!(requests[1].ends_with("&limit=500"), "{requests:?}");
+    assert!(requests[2].ends_with("&limit=500&continue=next"), "{requests:?}");
+    assert!(requests[3].ends_with("&resourceVersion=9"), "{requests:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_list_whose_version_is_forgotten_begins_anew_in_one_piece() {
+    let (told, requests) =
+        play([refused(400), page(&["a"], "next", 9), refused(410), page(&["a", "b"], "", 11), open([])])
+            .await;
+    assert_eq!(told, ["restarted", "listed a", "restarted", "listed a", "listed b", "synced 11"]);
+    assert!(!requests[3].contains("limit"), "{requests:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_broken_watch_goes_on_from_the_last_version() {
+    let (told, requests) = play([
+        closed(200, [event("ADDED", &pod("a", 3)), bookmark(5, true), event("MODIFIED", &pod("a", 8))]),
+        closed(0, []),
+        closed(200, [bookmark(12, false)]),
+        Scene {
+            code: 200,
+            pieces: vec![Ok(event("ADDED", &pod("b", 13))), Err(TransportError("reset".into()))],
+            open: false,
+        },
+        open([event("DELETED", &pod("b", 14))]),
+    ])
+    .await;
+    assert_eq!(told, ["restarted", "listed a", "synced 5", "applied a", "applied b", "deleted b"]);
+    let versions: Vec<_> = requests[1..5].iter().map(|q| q.rsplit('=').next().unwrap()).collect();
+    assert_eq!(versions, ["8", "8", "12", "13"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_watch_on_a_dead_connection_is_opened_anew() {
+    let (told, requests) = play([open([bookmark(5, true)]), open([event("ADDED", &pod("a", 6))])]).await;
+    assert_eq!(told, ["restarted", "synced 5", "applied a"]);
+    assert!(requests[1].ends_with("&resourceVersion=5"), "{requests:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_forgotten_version_leads_to_a_new_list() {
+    let gone =
+        event("ERROR", &json!({"kind": "Status", "code": 410, "reason": "Expired", "message": "too old"}));
+    let (told, _) = play([
+        closed(200, [bookmark(5, true), gone]),
+        closed(200, [event("ADDED", &pod("a", 20)), bookmark(21, true)]),
+        refused(410),
+        open([bookmark(30, true)]),
+    ])
+    .await;
+    assert_eq!(
+        told,
+        ["restarted", "synced 5", "restarted", "listed a", "synced 21", "restarted", "synced 30"]
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_streaming_list_that_breaks_off_begins_anew() {
+    let (told, _) = play([
+        closed(200, [event("ADDED", &pod("a", 3))]),
+        open([event("ADDED", &pod("a", 3)), bookmark(4, true)]),
+    ])
+    .await;
+    assert_eq!(told, ["restarted", "listed a", "restarted", "listed a", "synced 4"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn lines_may_be_cut_anywhere_and_fields_come_in_any_order() {
+    let text = [
+        bookmark(1, true),
+        format!("{{\"object\":{},\"type\":\"ADDED\"}}\n", pod("a", 2)),
+        "not JSON\n".to_owned(),
+        event("ADDED", &json!({"metadata": {"name": "no uid"}})),
+        event("MODIFIED", &pod("b", 3)),
+    ]
+    .concat();
+    let bytes = text.chars().map(|c| Ok(c.to_string())).collect();
+    let (told, _) = play([Scene { code: 200, pieces: bytes, open: true }]).await;
+    assert_eq!(told, ["restarted", "synced 1", "applied a", "applied b"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_server_that_always_fails_is_not_hammered() {
+    let script = Arc::new(Script {
+        scenes: Mutex::new((0..1000).map(|_| refused(500)).collect()),
+        requests: Mutex::default(),
+    });
+    let decoder = PodDecoder::new(EXTERNAL_FINALIZER);
+    let selection = Selection::all(Resource::PODS);
+    let mut changes = watch(Arc::new(script.clone()), selection, decoder, Arc::new(Metrics::new()), 7);
+    assert!(timeout(Duration::from_secs(600), changes.next()).await.is_err());
+    let requests = script.requests.lock().unwrap().len();
+    assert!((10..60).contains(&requests), "{requests} requests in ten minutes");
+}

@@ -1,0 +1,202 @@
+//! Workloads and PodGroups (`scheduling.k8s.io/v1alpha2`) as the API server shows them.
+
+use serde::Deserialize;
+use serde_json::Value;
+
+use super::intern::Interner;
+use super::meta::Meta;
+use super::text::Text;
+use super::{DecodeError, Decoder};
+use crate::job::gang::{GroupTemplate, PodGroup, Workload};
+
+/// Reads Workloads.
+#[derive(Clone, Debug, Default)]
+pub struct WorkloadDecoder {
+    interner: Interner,
+}
+
+/// Reads PodGroups.
+#[derive(Clone, Debug, Default)]
+pub struct PodGroupDecoder {
+    interner: Interner,
+}
+
+impl Decoder for WorkloadDecoder {
+    type Wire<'a> = WireWorkload<'a>;
+    type Object = Workload;
+
+    /// Nobody compares readings of Workloads.
+    fn version(_: &Workload) -> u64 {
+        0
+    }
+
+    fn observe(&self, WireWorkload { metadata, spec }: WireWorkload<'_>) -> Result<Workload, DecodeError> {
+        Ok(Workload {
+            name: metadata.name()?.into(),
+            uid: metadata.uid()?.into(),
+            controller: metadata.controller(&self.interner).map(|controller| controller.uid),
+            job: spec.controller_ref.and_then(|reference| reference.job()),
+            templates: spec.pod_group_templates.unwrap_or_default().into_iter().map(Into::into).collect(),
+        })
+    }
+}
+
+impl Decoder for PodGroupDecoder {
+    type Wire<'a> = WirePodGroup<'a>;
+    type Object = PodGroup;
+
+    /// Nobody compares readings of PodGroups.
+    fn version(_: &PodGroup) -> u64 {
+        0
+    }
+
+    fn observe(&self, WirePodGroup { metadata, spec }: WirePodGroup<'_>) -> Result<PodGroup, DecodeError> {
+        let workload = spec.pod_group_template_ref.and_then(|template| template.workload);
+        Ok(PodGroup {
+            name: metadata.name()?.into(),
+            controller: metadata.controller(&self.interner).map(|controller| controller.uid),
+            workload: workload.and_then(|workload| workload.workload_name).map(|name| (*name).into()),
+        })
+    }
+}
+
+/// JSON of a Workload.
+#[derive(Debug, Deserialize)]
+pub struct WireWorkload<'a> {
+    #[serde(borrow)]
+    metadata: Meta<'a>,
+    #[serde(borrow, default)]
+    spec: WireWorkloadSpec<'a>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct WireWorkloadSpec<'a> {
+    #[serde(borrow)]
+    controller_ref: Option<WireControllerRef<'a>>,
+    #[serde(borrow)]
+    pod_group_templates: Option<Vec<WireTemplate<'a>>>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct WireControllerRef<'a> {
+    #[serde(borrow)]
+    api_group: Option<Text<'a>>,
+    #[serde(borrow)]
+    kind: Option<Text<'a>>,
+    #[serde(borrow)]
+    name: Option<Text<'a>>,
+}
+
+impl WireControllerRef<'_> {
+    /// The Job that this refers to.
+    fn job(self) -> Option<Box<str>> {
+        let is_job = self.api_group.as_deref() == Some("batch") && self.kind.as_deref() == Some("Job");
+        self.name.filter(|_| is_job).map(|name| (*name).into())
+    }
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct WireTemplate<'a> {
+    #[serde(borrow)]
+    name: Text<'a>,
+    #[serde(default)]
+    scheduling_policy: Value,
+}
+
+impl From<WireTemplate<'_>> for GroupTemplate {
+    fn from(WireTemplate { name, scheduling_policy }: WireTemplate<'_>) -> Self {
+        Self { name: (*name).into(), policy: scheduling_policy }
+    }
+}
+
+/// JSON of a PodGroup.
+#[derive(Debug, Deserialize)]
+pub struct WirePodGroup<'a> {
+    #[serde(borrow)]
+    metadata: Meta<'a>,
+    #[serde(borrow, default)]
+    spec: WirePodGroupSpec<'a>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct WirePodGroupSpec<'a> {
+    #[serde(borrow)]
+    pod_group_template_ref: Option<WireTemplateRef<'a>>,
+}
+
+#[derive(Debug, Deserialize)]
+struct WireTemplateRef<'a> {
+    #[serde(borrow)]
+    workload: Option<WireWorkloadRef<'a>>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct WireWorkloadRef<'a> {
+    #[serde(borrow)]
+    workload_name: Option<Text<'a>>,
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use serde_json::json;
+
+    use super::*;
+
+    fn read<D: Decoder>(decoder: &D, object: &Value) -> D::Object {
+        decoder.decode(object.to_string().as_bytes()).unwrap()
+    }
+
+    #[test]
+    fn a_workload_names_its_job_and_its_templates() {
+        let policy = json!({"gang": {"minCount": 3}});
+        let workload = json!({
+            "metadata": {"name": "w", "uid": "u", "ownerReferences": [
+                {"apiVersion": "batch/v1", "kind": "Job", "name": "g1", "uid": "j", "controller": true},
+            ]},
+            "spec": {
+                "controllerRef": {"apiGroup": "batch", "kind": "Job", "name": "g1"},
+                "podGroupTemplates": [{"name": "t", "schedulingPolicy": policy, "schedulingConstraints": null}],
+            },
+        });
+        let expected = Workload {
+            name: "w".into(),
+            uid: "u".into(),
+            controller: Some("j".into()),
+            job: Some("g1".into()),
+            templates: vec![GroupTemplate { name: "t".into(), policy }],
+        };
+        assert_eq!(read(&WorkloadDecoder::default(), &workload), expected);
+    }
+
+    #[test]
+    fn only_a_job_of_the_batch_group_is_a_job() {
+        for (reference, job) in [
+            (json!(null), None),
+            (json!({"kind": "Job", "name": "a"}), None),
+            (json!({"apiGroup": "batch", "kind": "CronJob", "name": "a"}), None),
+            (json!({"apiGroup": "batch", "kind": "Job", "name": "a"}), Some("a")),
+        ] {
+            let workload =
+                json!({"metadata": {"name": "w", "uid": "u"}, "spec": {"controllerRef": reference}});
+            assert_eq!(read(&WorkloadDecoder::default(), &workload).job.as_deref(), job, "{reference}");
+        }
+    }
+
+    #[test]
+    fn a_pod_group_names_its_workload() {
+        for (spec, workload) in [
+            (json!({}), None),
+            (json!({"podGroupTemplateRef": null}), None),
+            (json!({"podGroupTemplateRef": {"workload": {"workloadName": "w"}}}), Some("w")),
+        ] {
+            let group = json!({"metadata": {"name": "g"}, "spec": spec});
+            assert_eq!(read(&PodGroupDecoder::default(), &group).workload.as_deref(), workload, "{spec}");
+        }
+    }
+}

@@ -1,0 +1,45 @@
+//! Sharing of strings that many objects repeat: namespaces, owners' names and UIDs.
+
+use std::collections::HashSet;
+use std::sync::{Arc, Mutex, PoisonError};
+
+/// How many strings are remembered. When more come the memory starts afresh: strings in use live on, they are only no
+/// longer shared with later ones.
+const CAPACITY: usize = 16_384;
+
+/// Gives equal strings one allocation.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Interner(Arc<Mutex<HashSet<Arc<str>>>>);
+
+impl Interner {
+    /// The shared copy of a string.
+    pub(crate) fn get(&self, text: &str) -> Arc<str> {
+        // A panic between two set operations leaves a valid set behind.
+        let mut seen = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(shared) = seen.get(text) {
+            return shared.clone();
+        }
+        if seen.len() >= CAPACITY {
+            seen.clear();
+        }
+        let shared: Arc<str> = text.into();
+        seen.insert(shared.clone());
+        shared
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn equal_strings_share_one_allocation_and_memory_is_bounded() {
+        let interner = Interner::default();
+        assert!(Arc::ptr_eq(&interner.get("a"), &interner.get("a")));
+        for n in 0..3 * CAPACITY {
+            interner.get(&n.to_string());
+        }
+        assert!(interner.0.lock().unwrap_or_else(PoisonError::into_inner).len() <= CAPACITY);
+        assert_eq!(&*interner.get("a"), "a");
+    }
+}

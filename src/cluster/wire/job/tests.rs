@@ -1,0 +1,185 @@
+#![allow(clippy::unwrap_used)]
+
+use std::time::Duration;
+
+use serde_json::{Value, json};
+
+use super::*;
+use crate::job::spec::{Completion, PerIndexLimit, PodFailureAction, PodFailurePattern};
+use crate::job::status::ConditionKind;
+
+/// A defaulted NonIndexed Job, changed by a JSON merge patch.
+fn observe(patch: Value) -> ObservedJob {
+    let mut job = json!({
+        "kind": "Job", "apiVersion": "batch/v1",
+        "metadata": {
+            "name": "j", "namespace": "n", "uid": "u", "resourceVersion": "7", "generation": 2,
+            "creationTimestamp": "2026-01-01T00:00:00Z",
+            "labels": {"a": "b"},
+            "annotations": {"yardmaster.dev/failed-pods-limit": "1", "other": "2"},
+            "managedFields": [{"fieldsV1": {}}],
+        },
+        "spec": {
+            "parallelism": 3, "completions": 5, "completionMode": "NonIndexed", "backoffLimit": 6, "suspend": false,
+            "manualSelector": false, "podReplacementPolicy": "TerminatingOrFailed",
+            "selector": {"matchLabels": {"batch.kubernetes.io/controller-uid": "u"}},
+            "template": {"metadata": {"labels": {"z": "1", "a": "2"}}, "spec": {"restartPolicy": "Never"}},
+        },
+        "status": {},
+    });
+    json_patch::merge(&mut job, &patch);
+    JobDecoder::new().decode(job.to_string().as_bytes()).unwrap()
+}
+
+fn spec(patch: Value) -> Arc<crate::job::spec::JobSpec> {
+    observe(json!({"spec": patch})).job.unwrap().spec
+}
+
+#[test]
+fn keeps_identity_spec_and_status() {
+    let seen =
+        observe(json!({"metadata": {"deletionTimestamp": "2026-01-01T00:01:00Z", "finalizers": ["f"]}}));
+    assert_eq!((&*seen.namespace, &*seen.name, &*seen.uid), ("n", "j", "u"));
+    assert_eq!((seen.version.as_str(), seen.version.order(), seen.generation), ("7", 7, 2));
+    assert_eq!((&*seen.finalizers, seen.labels.get("a")), (&["f".into()][..], Some("b")));
+    assert_eq!((seen.managed_by, seen.controller), (None, None));
+    assert!(seen.skipped.is_empty());
+    let job = seen.job.unwrap();
+    assert!(job.deleting);
+    assert_eq!(job.options.failed_pods_limit, Some(1));
+    assert_eq!((job.spec.parallelism, job.spec.completion), (3, Completion::Count(5)));
+    assert_eq!(
+        (job.spec.backoff_limit, job.spec.replace_only_failed, job.spec.restart_on_failure),
+        (6, false, false)
+    );
+    let labels = |key: &str| (key == "batch.kubernetes.io/controller-uid").then_some("u");
+    assert!(job.spec.selector.matches(labels) && !job.spec.selector.matches(|_| None));
+}
+
+#[test]
+fn completions_and_parallelism() {
+    let null = Value::Null;
+    for (parallelism, completions, mode, expected) in [
+        (json!(3), json!(0), "NonIndexed", Completion::Count(0)),
+        (json!(3), null.clone(), "NonIndexed", Completion::WorkQueue),
+        (null.clone(), null.clone(), "NonIndexed", Completion::Count(1)),
+        (null, json!(4), "Indexed", Completion::Indexed(4)),
+    ] {
+        let patch = json!({"parallelism": parallelism, "completions": completions, "completionMode": mode});
+        let spec = spec(patch.clone());
+        assert_eq!(spec.completion, expected, "{patch}");
+        assert_eq!(spec.parallelism, if parallelism.is_null() { 1 } else { 3 }, "{patch}");
+    }
+}
+
+#[test]
+fn an_unknown_completion_mode_is_told() {
+    let seen = observe(json!({"spec": {"completionMode": "Weird", "managedBy": "a/b"}}));
+    assert_eq!(seen.job.unwrap_err(), UnknownCompletionMode("Weird".into()));
+    assert_eq!((&*seen.uid, seen.managed_by.as_deref()), ("u", Some("a/b")));
+}
+
+#[test]
+fn limits_and_deadlines() {
+    let spec = spec(json!({
+        "backoffLimit": 2_147_483_647, "backoffLimitPerIndex": 2, "maxFailedIndexes": 0, "suspend": true,
+        "activeDeadlineSeconds": 90, "ttlSecondsAfterFinished": 0, "podReplacementPolicy": "Failed",
+        "template": {"spec": {"restartPolicy": "OnFailure"}},
+    }));
+    assert_eq!(spec.per_index, Some(PerIndexLimit { backoff_limit: 2, max_failed_indexes: Some(0) }));
+    assert_eq!(spec.active_deadline, Some(Duration::from_secs(90)));
+    assert_eq!(spec.ttl_after_finished, Some(Duration::ZERO));
+    assert!(spec.suspend && spec.replace_only_failed && spec.restart_on_failure);
+}
+
+#[test]
+fn policies_keep_their_rules_in_place() {
+    let seen = observe(json!({"spec": {
+        "podFailurePolicy": {"rules": [
+            {"action": "FailJob", "onExitCodes": {"containerName": "c", "operator": "NotIn", "values": [1, 2]}},
+            {"action": "Reschedule", "onPodConditions": [{"type": "A", "status": "True"}]},
+            {"action": "Ignore", "onPodConditions": [{"type": "A"}, {"type": "B", "status": "False"}]},
+            {"action": "Count", "onExitCodes": {"operator": "Between", "values": [1]}},
+        ]},
+        "successPolicy": {"rules": [
+            {"succeededIndexes": "0,2-3", "succeededCount": 2}, {"succeededIndexes": "2-"}, {"succeededCount": 1},
+        ]},
+    }}));
+    assert_eq!(
+        seen.skipped,
+        [
+            "spec.podFailurePolicy.rules[1].action: Reschedule",
+            "spec.podFailurePolicy.rules[3].onExitCodes.operator: Between"
+        ]
+    );
+    let spec = seen.job.unwrap().spec;
+    assert!(spec.replace_only_failed, "a pod failure policy waits for pods to fail");
+    let never = PodFailurePattern::PodConditions(Box::default());
+    let rules = spec.pod_failure_policy.as_deref().unwrap();
+    let expected = [
+        (
+            PodFailureAction::FailJob,
+            PodFailurePattern::ExitCodes {
+                container: Some("c".into()),
+                inside: false,
+                values: [1, 2].into(),
+            },
+        ),
+        (PodFailureAction::Count, never.clone()),
+        (
+            PodFailureAction::Ignore,
+            PodFailurePattern::PodConditions(
+                [("A".into(), "True".into()), ("B".into(), "False".into())].into(),
+            ),
+        ),
+        (PodFailureAction::Count, never),
+    ];
+    assert_eq!(rules.iter().map(|r| (r.action, r.on.clone())).collect::<Vec<_>>(), expected);
+
+    let indexes: Vec<_> = spec.success_policy.iter().map(|rule| rule.indexes.clone()).collect();
+    assert_eq!(indexes[0].clone().unwrap().unwrap().to_string(), "0,2,3");
+    assert_eq!((&indexes[1], &indexes[2]), (&Some(None), &None));
+    assert_eq!(spec.success_policy[2].count, Some(1));
+}
+
+#[test]
+fn an_unknown_or_absent_selector_matches_nothing() {
+    let unknown =
+        json!({"matchLabels": null, "matchExpressions": [{"key": "a", "operator": "Gt", "values": ["1"]}]});
+    let seen = observe(json!({"spec": {"selector": unknown}}));
+    assert_eq!(seen.skipped, ["spec.selector.matchExpressions[0].operator: Gt"]);
+    let absent = spec(json!({"selector": null}));
+    for selector in [&seen.job.unwrap().spec.selector, &absent.selector] {
+        assert!(!selector.matches(|_| Some("1")) && !selector.matches(|_| None));
+    }
+    let everything = spec(json!({"selector": {"matchLabels": null}}));
+    assert!(everything.selector.matches(|_| None));
+}
+
+#[test]
+fn status_is_read_as_the_job_controller_reads_it() {
+    let job = observe(json!({
+        "spec": {"completionMode": "Indexed", "backoffLimitPerIndex": 1},
+        "status": {
+            "active": 1, "ready": 0, "succeeded": 2, "failed": 3, "startTime": "2026-01-01T00:00:01Z",
+            "conditions": [{"type": "Suspended", "status": "False", "reason": "JobResumed", "message": "Job resumed",
+                "lastProbeTime": null, "lastTransitionTime": "2026-01-01T00:00:02Z"}],
+            "completedIndexes": "0,x,2-9", "failedIndexes": "", "uncountedTerminatedPods": {"failed": ["p"]},
+        },
+    }))
+    .job
+    .unwrap();
+    let status = job.status;
+    assert_eq!((status.active, status.ready, status.terminating), (1, Some(0), None));
+    assert_eq!((status.succeeded, status.failed), (2, 3));
+    assert_eq!(
+        status.completed_indexes.to_string(),
+        "0,2-9",
+        "what the Job no longer has is to be seen, and dropped"
+    );
+    assert!(status.failed_indexes.unwrap().is_empty());
+    let uncounted = status.uncounted.unwrap();
+    assert_eq!((uncounted.succeeded.len(), &*uncounted.failed[0]), (0, "p"));
+    assert_eq!(status.conditions[0].kind, ConditionKind::Suspended);
+    assert_eq!(status.conditions[0].last_probe_time, None);
+}

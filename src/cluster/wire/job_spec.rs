@@ -1,0 +1,288 @@
+//! `spec` of a Job.
+//!
+//! The API server has validated and defaulted it, so nothing here fails but JSON of a wrong type. What a newer server
+//! lets through and this version does not know is read so that it matches nothing, and is told by name.
+
+use std::time::Duration;
+
+use serde::Deserialize;
+use serde_json::value::RawValue;
+
+use super::DecodeError;
+use super::job::UnknownCompletionMode;
+use super::text::{Pairs, Text};
+use crate::job::index_set::IndexSet;
+use crate::job::selector::{Operator, Requirement, Selector};
+use crate::job::spec::{
+    Completion, JobSpec, PerIndexLimit, PodFailureAction, PodFailurePattern, PodFailureRule, SuccessRule,
+};
+use crate::job::template::PodTemplate;
+
+/// `backoffLimit` that the API server writes where none is given.
+const DEFAULT_BACKOFF_LIMIT: i64 = 6;
+
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct WireJobSpec<'a> {
+    parallelism: Option<i64>,
+    completions: Option<i64>,
+    #[serde(borrow)]
+    completion_mode: Option<Text<'a>>,
+    suspend: Option<bool>,
+    backoff_limit: Option<i64>,
+    backoff_limit_per_index: Option<i64>,
+    max_failed_indexes: Option<i64>,
+    active_deadline_seconds: Option<i64>,
+    ttl_seconds_after_finished: Option<i64>,
+    #[serde(borrow)]
+    pod_replacement_policy: Option<Text<'a>>,
+    #[serde(borrow)]
+    pod_failure_policy: Option<Rules<WireFailureRule<'a>>>,
+    #[serde(borrow)]
+    success_policy: Option<Rules<WireSuccessRule<'a>>>,
+    #[serde(borrow)]
+    selector: Option<WireSelector<'a>>,
+    #[serde(borrow)]
+    pub(super) managed_by: Option<Text<'a>>,
+    #[serde(borrow)]
+    template: &'a RawValue,
+}
+
+#[derive(Debug, Deserialize)]
+struct Rules<R> {
+    rules: Option<Vec<R>>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct WireFailureRule<'a> {
+    #[serde(borrow)]
+    action: Text<'a>,
+    #[serde(borrow)]
+    on_exit_codes: Option<WireExitCodes<'a>>,
+    #[serde(borrow)]
+    on_pod_conditions: Option<Vec<WirePodCondition<'a>>>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct WireExitCodes<'a> {
+    #[serde(borrow)]
+    container_name: Option<Text<'a>>,
+    #[serde(borrow)]
+    operator: Text<'a>,
+    values: Option<Vec<i32>>,
+}
+
+#[derive(Debug, Deserialize)]
+struct WirePodCondition<'a> {
+    #[serde(borrow, rename = "type")]
+    kind: Text<'a>,
+    #[serde(borrow)]
+    status: Option<Text<'a>>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct WireSuccessRule<'a> {
+    #[serde(borrow)]
+    succeeded_indexes: Option<Text<'a>>,
+    succeeded_count: Option<i64>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct WireSelector<'a> {
+    #[serde(borrow)]
+    match_labels: Option<Pairs<'a>>,
+    #[serde(borrow)]
+    match_expressions: Option<Vec<WireRequirement<'a>>>,
+}
+
+#[derive(Debug, Deserialize)]
+struct WireRequirement<'a> {
+    #[serde(borrow)]
+    key: Text<'a>,
+    #[serde(borrow)]
+    operator: Text<'a>,
+    #[serde(borrow)]
+    values: Option<Vec<Text<'a>>>,
+}
+
+/// The one field of the pod template that the rules look at.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct WireTemplate<'a> {
+    #[serde(borrow)]
+    spec: WireTemplateSpec<'a>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct WireTemplateSpec<'a> {
+    #[serde(borrow)]
+    restart_policy: Option<Text<'a>>,
+}
+
+/// A spec as far as it could be read.
+pub(super) struct SpecReading {
+    pub(super) spec: Result<JobSpec, UnknownCompletionMode>,
+    /// What was not understood, as `FIELD: VALUE`.
+    pub(super) skipped: Vec<String>,
+}
+
+impl WireJobSpec<'_> {
+    pub(super) fn read(self) -> Result<SpecReading, DecodeError> {
+        let mut skipped = Vec::new();
+        let completion = match self.completion() {
+            Ok(completion) => completion,
+            Err(unknown) => return Ok(SpecReading { spec: Err(unknown), skipped }),
+        };
+        let template: WireTemplate<'_> = serde_json::from_str(self.template.get())?;
+        let pod_failure_policy = self.pod_failure_policy.map(|policy| failure_rules(policy, &mut skipped));
+        let spec = JobSpec {
+            parallelism: self.parallelism.map_or(1, count),
+            completion,
+            suspend: self.suspend.unwrap_or(false),
+            backoff_limit: self.backoff_limit.map_or_else(
+                || {
+                    if self.backoff_limit_per_index.is_some() {
+                        i32::MAX as u32
+                    } else {
+                        count(DEFAULT_BACKOFF_LIMIT)
+                    }
+                },
+                count,
+            ),
+            per_index: self.backoff_limit_per_index.map(|limit| PerIndexLimit {
+                backoff_limit: count(limit),
+                max_failed_indexes: self.max_failed_indexes.map(count),
+            }),
+            active_deadline: self.active_deadline_seconds.map(seconds),
+            ttl_after_finished: self.ttl_seconds_after_finished.map(seconds),
+            replace_only_failed: pod_failure_policy.is_some()
+                || self.pod_replacement_policy.as_deref() == Some("Failed"),
+            pod_failure_policy,
+            success_policy: self.success_policy.map(success_rules).unwrap_or_default(),
+            restart_on_failure: template.spec.restart_policy.as_deref() == Some("OnFailure"),
+            selector: self
+                .selector
+                .map_or_else(match_nothing, |selector| read_selector(selector, &mut skipped)),
+            template: PodTemplate::new(self.template),
+        };
+        Ok(SpecReading { spec: Ok(spec), skipped })
+    }
+
+    /// Both fields absent have been defaulted to 1; completions absent beside parallelism is a work queue.
+    fn completion(&self) -> Result<Completion, UnknownCompletionMode> {
+        let completions = self.completions.map(count);
+        match self.completion_mode.as_deref() {
+            None | Some("NonIndexed") => Ok(match (completions, self.parallelism) {
+                (Some(wanted), _) => Completion::Count(wanted),
+                (None, Some(_)) => Completion::WorkQueue,
+                (None, None) => Completion::Count(1),
+            }),
+            Some("Indexed") => Ok(Completion::Indexed(completions.unwrap_or(1))),
+            Some(other) => Err(UnknownCompletionMode(other.into())),
+        }
+    }
+}
+
+/// Counts are validated to lie between 0 and the largest int32.
+fn count(n: i64) -> u32 {
+    u32::try_from(n.max(0)).unwrap_or(u32::MAX)
+}
+
+fn seconds(n: i64) -> Duration {
+    Duration::from_secs(n.max(0).unsigned_abs())
+}
+
+/// Rules keep their places, since messages name them by index.
+fn failure_rules(policy: Rules<WireFailureRule<'_>>, skipped: &mut Vec<String>) -> Vec<PodFailureRule> {
+    let rules = policy.rules.unwrap_or_default();
+    rules.iter().enumerate().map(|(index, rule)| failure_rule(index, rule, skipped)).collect()
+}
+
+fn failure_rule(index: usize, rule: &WireFailureRule<'_>, skipped: &mut Vec<String>) -> PodFailureRule {
+    let never = PodFailurePattern::PodConditions(Box::default());
+    let mut skip = |field: &str, value: &str| {
+        skipped.push(format!("spec.podFailurePolicy.rules[{index}].{field}: {value}"))
+    };
+    let action = match &*rule.action {
+        "FailJob" => PodFailureAction::FailJob,
+        "FailIndex" => PodFailureAction::FailIndex,
+        "Ignore" => PodFailureAction::Ignore,
+        "Count" => PodFailureAction::Count,
+        other => {
+            skip("action", other);
+            return PodFailureRule { action: PodFailureAction::Count, on: never };
+        }
+    };
+    let on = match (&rule.on_exit_codes, &rule.on_pod_conditions) {
+        (Some(codes), _) => match &*codes.operator {
+            operator @ ("In" | "NotIn") => PodFailurePattern::ExitCodes {
+                container: codes.container_name.as_deref().map(Box::from),
+                inside: operator == "In",
+                values: codes.values.clone().unwrap_or_default().into(),
+            },
+            other => {
+                skip("onExitCodes.operator", other);
+                never
+            }
+        },
+        (None, Some(conditions)) => PodFailurePattern::PodConditions(
+            conditions
+                .iter()
+                .map(|c| ((*c.kind).into(), c.status.as_deref().unwrap_or("True").into()))
+                .collect(),
+        ),
+        (None, None) => {
+            skip("onExitCodes", "none, nor onPodConditions");
+            never
+        }
+    };
+    PodFailureRule { action, on }
+}
+
+fn success_rules(policy: Rules<WireSuccessRule<'_>>) -> Vec<SuccessRule> {
+    let rules = policy.rules.unwrap_or_default();
+    rules
+        .iter()
+        .map(|rule| SuccessRule {
+            indexes: rule.succeeded_indexes.as_deref().map(IndexSet::parse_strict),
+            count: rule.succeeded_count.map(count),
+        })
+        .collect()
+}
+
+/// An absent selector selects nothing, unlike an empty one, which selects everything.
+fn match_nothing() -> Selector {
+    Selector { requirements: vec![Requirement { key: "".into(), operator: Operator::In(Vec::new()) }] }
+}
+
+fn read_selector(selector: WireSelector<'_>, skipped: &mut Vec<String>) -> Selector {
+    let labels = selector.match_labels.unwrap_or_default();
+    let mut requirements: Vec<Requirement> = labels
+        .0
+        .iter()
+        .map(|(key, value)| Requirement {
+            key: (**key).into(),
+            operator: Operator::In(vec![(**value).into()]),
+        })
+        .collect();
+    for (index, expression) in selector.match_expressions.unwrap_or_default().into_iter().enumerate() {
+        let values = || expression.values.iter().flatten().map(|value| (**value).into()).collect();
+        let operator = match &*expression.operator {
+            "In" => Operator::In(values()),
+            "NotIn" => Operator::NotIn(values()),
+            "Exists" => Operator::Exists,
+            "DoesNotExist" => Operator::DoesNotExist,
+            other => {
+                skipped.push(format!("spec.selector.matchExpressions[{index}].operator: {other}"));
+                Operator::In(Vec::new())
+            }
+        };
+        requirements.push(Requirement { key: (*expression.key).into(), operator });
+    }
+    Selector { requirements }
+}

@@ -1,0 +1,78 @@
+//! Labels of an object in one allocation.
+
+use std::fmt;
+
+use super::text::Pairs;
+
+/// The labels of an object, sorted by key. Kept as `key=value` lines in one string: neither keys nor values can contain
+/// `=` or a line break, and a pod has but a handful.
+#[derive(Clone, Default, PartialEq, Eq, Hash)]
+pub struct Labels {
+    lines: Box<str>,
+}
+
+impl Labels {
+    /// The value of a label.
+    pub fn get(&self, key: &str) -> Option<&str> {
+        self.iter().find(|(k, _)| *k == key).map(|(_, value)| value)
+    }
+
+    /// All labels, sorted by key.
+    pub fn iter(&self) -> impl Iterator<Item = (&str, &str)> {
+        self.lines.lines().filter_map(|line| line.split_once('='))
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.lines.is_empty()
+    }
+}
+
+impl<K: AsRef<str>, V: AsRef<str>> FromIterator<(K, V)> for Labels {
+    fn from_iter<I: IntoIterator<Item = (K, V)>>(labels: I) -> Self {
+        let mut lines: Vec<String> =
+            labels.into_iter().map(|(key, value)| format!("{}={}", key.as_ref(), value.as_ref())).collect();
+        lines.sort_unstable_by(|a, b| key_of(a).cmp(key_of(b)));
+        Self { lines: lines.join("\n").into() }
+    }
+}
+
+impl From<Pairs<'_>> for Labels {
+    fn from(mut pairs: Pairs<'_>) -> Self {
+        pairs.0.sort_unstable();
+        let size = pairs.0.iter().map(|(k, v)| k.len() + v.len() + 2).sum::<usize>();
+        let mut lines = String::with_capacity(size);
+        for (key, value) in &pairs.0 {
+            lines.extend([&**key, "=", &**value, "\n"]);
+        }
+        lines.pop();
+        Self { lines: lines.into() }
+    }
+}
+
+fn key_of(line: &str) -> &str {
+    line.split_once('=').map_or(line, |(key, _)| key)
+}
+
+impl fmt::Debug for Labels {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_map().entries(self.iter()).finish()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    #[test]
+    fn sorted_and_looked_up_by_key() {
+        let labels: Labels = [("b", ""), ("a-b", "2"), ("a", "1")].into_iter().collect();
+        assert_eq!(labels.iter().collect::<Vec<_>>(), [("a", "1"), ("a-b", "2"), ("b", "")]);
+        assert_eq!((labels.get("b"), labels.get("c")), (Some(""), None));
+        let decoded: Labels =
+            serde_json::from_str::<Pairs<'_>>(r#"{"b":"","a":"1","a-b":"2"}"#).unwrap().into();
+        assert_eq!(decoded, labels);
+        assert!(Labels::default().is_empty() && Labels::default().iter().next().is_none());
+    }
+}

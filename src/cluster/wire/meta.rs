@@ -1,0 +1,151 @@
+//! `metadata` of objects and lists.
+
+use std::fmt;
+use std::sync::Arc;
+
+use jiff::Timestamp;
+use serde::Deserialize;
+
+use super::DecodeError;
+use super::intern::Interner;
+use super::text::{Pairs, Text};
+use crate::job::spec::Uid;
+
+/// `metadata.resourceVersion`: opaque text, which since Kubernetes 1.35 may be compared as a number.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub struct ResourceVersion {
+    text: Box<str>,
+}
+
+impl ResourceVersion {
+    /// The text to send back to the API server.
+    pub fn as_str(&self) -> &str {
+        &self.text
+    }
+
+    /// The version as a number: of two readings of one resource type the larger is the later. 0 for text that is no
+    /// number.
+    pub fn order(&self) -> u64 {
+        self.text.parse().unwrap_or(0)
+    }
+}
+
+impl From<&str> for ResourceVersion {
+    fn from(text: &str) -> Self {
+        Self { text: text.into() }
+    }
+}
+
+impl fmt::Display for ResourceVersion {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.text)
+    }
+}
+
+/// The owner reference with `controller: true`.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct ControllerRef {
+    /// `apiVersion`.
+    pub api_version: Arc<str>,
+    /// `kind`.
+    pub kind: Arc<str>,
+    /// `name`.
+    pub name: Arc<str>,
+    /// `uid`.
+    pub uid: Uid,
+}
+
+impl ControllerRef {
+    /// Whether this refers to a Job of the `batch` group, of any version.
+    pub fn is_job(&self) -> bool {
+        &*self.kind == "Job" && self.api_version.starts_with("batch/")
+    }
+}
+
+/// `metadata` of an object.
+#[derive(Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub(crate) struct Meta<'a> {
+    #[serde(borrow)]
+    pub(crate) name: Option<Text<'a>>,
+    #[serde(borrow)]
+    pub(crate) namespace: Option<Text<'a>>,
+    #[serde(borrow)]
+    pub(crate) uid: Option<Text<'a>>,
+    #[serde(borrow)]
+    pub(crate) resource_version: Option<Text<'a>>,
+    pub(crate) generation: Option<i64>,
+    pub(crate) creation_timestamp: Option<Timestamp>,
+    pub(crate) deletion_timestamp: Option<Timestamp>,
+    pub(crate) deletion_grace_period_seconds: Option<i64>,
+    #[serde(borrow)]
+    pub(crate) labels: Option<Pairs<'a>>,
+    #[serde(borrow)]
+    pub(crate) annotations: Option<Pairs<'a>>,
+    #[serde(borrow)]
+    pub(crate) finalizers: Option<Vec<Text<'a>>>,
+    #[serde(borrow)]
+    owner_references: Option<Vec<OwnerReference<'a>>>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct OwnerReference<'a> {
+    #[serde(borrow)]
+    api_version: Text<'a>,
+    #[serde(borrow)]
+    kind: Text<'a>,
+    #[serde(borrow)]
+    name: Text<'a>,
+    #[serde(borrow)]
+    uid: Text<'a>,
+    controller: Option<bool>,
+}
+
+impl Meta<'_> {
+    pub(crate) fn name(&self) -> Result<&str, DecodeError> {
+        self.name.as_deref().ok_or(DecodeError::Missing("metadata.name"))
+    }
+
+    pub(crate) fn uid(&self) -> Result<&str, DecodeError> {
+        self.uid.as_deref().ok_or(DecodeError::Missing("metadata.uid"))
+    }
+
+    pub(crate) fn created(&self) -> Result<Timestamp, DecodeError> {
+        self.creation_timestamp.ok_or(DecodeError::Missing("metadata.creationTimestamp"))
+    }
+
+    pub(crate) fn version(&self) -> ResourceVersion {
+        self.resource_version.as_deref().unwrap_or_default().into()
+    }
+
+    pub(crate) fn annotation(&self, key: &str) -> Option<&str> {
+        self.annotations.as_ref()?.get(key)
+    }
+
+    pub(crate) fn has_finalizer(&self, name: &str) -> bool {
+        self.finalizers.iter().flatten().any(|f| **f == *name)
+    }
+
+    pub(crate) fn controller(&self, interner: &Interner) -> Option<ControllerRef> {
+        let owner = self.owner_references.iter().flatten().find(|owner| owner.controller == Some(true))?;
+        Some(ControllerRef {
+            api_version: interner.get(&owner.api_version),
+            kind: interner.get(&owner.kind),
+            name: interner.get(&owner.name),
+            uid: interner.get(&owner.uid),
+        })
+    }
+}
+
+/// `metadata` of a list, and of a bookmark.
+#[derive(Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub(crate) struct ListMeta<'a> {
+    #[serde(borrow)]
+    pub(crate) resource_version: Option<Text<'a>>,
+    #[serde(borrow, rename = "continue")]
+    pub(crate) continue_token: Option<Text<'a>>,
+    #[serde(borrow)]
+    pub(crate) annotations: Option<Pairs<'a>>,
+}

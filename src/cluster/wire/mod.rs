@@ -1,0 +1,67 @@
+//! What the API server says and hears: JSON bytes to the types of [`crate::job`], and those back to patches.
+//!
+//! Objects are decoded in one pass into borrowed, trimmed structs and from there into the owned types. Unknown fields
+//! are skipped without being built, so `managedFields`, volumes, images and the like cost their scanning only
+//! (invariant 8: small objects).
+
+mod gang;
+mod intern;
+mod job;
+mod job_spec;
+mod job_status;
+mod labels;
+mod meta;
+mod patch;
+mod pod;
+mod refusal;
+mod text;
+
+pub use gang::{PodGroupDecoder, WorkloadDecoder};
+pub use job::{JobDecoder, ObservedJob, UnknownCompletionMode};
+pub use job_status::status_patch;
+pub use labels::Labels;
+pub(crate) use meta::ListMeta;
+pub use meta::{ControllerRef, ResourceVersion};
+pub use patch::{
+    Adoption, adopt_patch, label_patch, release_patch, stray_patch, untrack_patch, untrack_unchanged_patch,
+};
+pub use pod::{ObservedPod, PodDecoder};
+pub use refusal::Refusal;
+pub(crate) use refusal::WireRefusal;
+pub(crate) use text::Text;
+
+/// Why a body could not be decoded.
+#[derive(Debug, thiserror::Error)]
+pub enum DecodeError {
+    /// It is not JSON, or a field has a type that Kubernetes does not give it.
+    #[error("malformed object: {0}")]
+    Json(#[from] serde_json::Error),
+    /// A field is missing that every stored object has.
+    #[error("{0} is missing")]
+    Missing(&'static str),
+}
+
+/// One kind of API object and how to read it.
+pub trait Decoder: Clone + Send + Sync + 'static {
+    /// The JSON, borrowed from the body.
+    type Wire<'a>: serde::Deserialize<'a>;
+    /// What is kept of an object.
+    type Object: Send + 'static;
+
+    /// Keeps what matters of an object.
+    ///
+    /// # Errors
+    /// When the object lacks a field that every stored object has.
+    fn observe(&self, wire: Self::Wire<'_>) -> Result<Self::Object, DecodeError>;
+
+    /// `metadata.resourceVersion` as a number: the later of two readings has the larger.
+    fn version(object: &Self::Object) -> u64;
+
+    /// Decodes one object.
+    ///
+    /// # Errors
+    /// When the bytes are no such object.
+    fn decode(&self, json: &[u8]) -> Result<Self::Object, DecodeError> {
+        self.observe(serde_json::from_slice(json)?)
+    }
+}

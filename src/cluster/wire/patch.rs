@@ -1,0 +1,126 @@
+//! Patches of pods, as strategic merge patches.
+//!
+//! Each names the UID, so that the API server refuses it (422) for another pod of the same name.
+
+use bytes::Bytes;
+use serde_json::{Value, json};
+
+use crate::job::names::SHARD_LABEL;
+use crate::job::spec::Uid;
+
+/// What makes a pod without controller one of a Job's.
+#[derive(Clone, Debug)]
+pub struct Adoption<'a> {
+    /// Name of the Job.
+    pub job_name: &'a str,
+    /// UID of the Job.
+    pub job_uid: &'a Uid,
+    /// The tracking finalizer.
+    pub finalizer: &'a str,
+    /// The shard of the Job, where pods carry it as a label.
+    pub shard: Option<u32>,
+}
+
+/// Removes the tracking finalizer.
+pub fn untrack_patch(pod: &Uid, finalizer: &str) -> Bytes {
+    render(json!({"metadata": {"uid": &**pod, "$deleteFromPrimitiveList/finalizers": [finalizer]}}))
+}
+
+/// Removes the tracking finalizer, unless the pod has changed since `version`.
+pub fn untrack_unchanged_patch(pod: &Uid, version: u64, finalizer: &str) -> Bytes {
+    render(json!({"metadata": {
+        "uid": &**pod,
+        "resourceVersion": version.to_string(),
+        "$deleteFromPrimitiveList/finalizers": [finalizer],
+    }}))
+}
+
+/// Makes the Job the pod's controller, tracks it, and labels it with its shard.
+pub fn adopt_patch(pod: &Uid, adoption: &Adoption<'_>) -> Bytes {
+    let mut metadata = json!({
+        "uid": &**pod,
+        "ownerReferences": [{
+            "apiVersion": "batch/v1",
+            "kind": "Job",
+            "name": adoption.job_name,
+            "uid": &**adoption.job_uid,
+            "controller": true,
+            "blockOwnerDeletion": true,
+        }],
+        "finalizers": [adoption.finalizer],
+    });
+    if let Some(shard) = adoption.shard {
+        metadata["labels"] = shard_label(shard);
+    }
+    render(json!({"metadata": metadata}))
+}
+
+/// Takes the Job out of the pod's owners, and the tracking finalizer with it.
+pub fn release_patch(pod: &Uid, job: &Uid, finalizer: &str) -> Bytes {
+    render(json!({"metadata": {
+        "uid": &**pod,
+        "ownerReferences": [{"$patch": "delete", "uid": &**job}],
+        "$deleteFromPrimitiveList/finalizers": [finalizer],
+    }}))
+}
+
+/// Takes the tracking finalizer and the shard's label off a pod without Job, unless the pod has changed since `version`:
+/// another Job may have adopted it.
+pub fn stray_patch(pod: &Uid, version: u64, finalizer: &str) -> Bytes {
+    render(json!({"metadata": {
+        "uid": &**pod,
+        "resourceVersion": version.to_string(),
+        "labels": { SHARD_LABEL: null },
+        "$deleteFromPrimitiveList/finalizers": [finalizer],
+    }}))
+}
+
+/// Labels the pod with the shard of its Job.
+pub fn label_patch(pod: &Uid, shard: u32) -> Bytes {
+    render(json!({"metadata": {"uid": &**pod, "labels": shard_label(shard)}}))
+}
+
+fn shard_label(shard: u32) -> Value {
+    json!({ SHARD_LABEL: shard.to_string() })
+}
+
+fn render(patch: Value) -> Bytes {
+    patch.to_string().into()
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    fn read(patch: &Bytes) -> Value {
+        serde_json::from_slice(patch).unwrap()
+    }
+
+    #[test]
+    fn patches_name_the_pod_and_touch_only_what_is_meant() {
+        let (pod, job): (Uid, Uid) = ("p-uid".into(), "j-uid".into());
+        assert_eq!(
+            read(&untrack_patch(&pod, "f")),
+            json!({"metadata": {"uid": "p-uid", "$deleteFromPrimitiveList/finalizers": ["f"]}})
+        );
+        assert_eq!(
+            read(&release_patch(&pod, &job, "f")),
+            json!({"metadata": {"uid": "p-uid", "$deleteFromPrimitiveList/finalizers": ["f"],
+                "ownerReferences": [{"$patch": "delete", "uid": "j-uid"}]}})
+        );
+        assert_eq!(
+            read(&label_patch(&pod, 7)),
+            json!({"metadata": {"uid": "p-uid", "labels": {"yardmaster.dev/shard": "7"}}})
+        );
+        let adoption = Adoption { job_name: "j", job_uid: &job, finalizer: "f", shard: Some(63) };
+        assert_eq!(
+            read(&adopt_patch(&pod, &adoption)),
+            json!({"metadata": {"uid": "p-uid", "finalizers": ["f"], "labels": {"yardmaster.dev/shard": "63"},
+                "ownerReferences": [{"apiVersion": "batch/v1", "kind": "Job", "name": "j", "uid": "j-uid",
+                    "controller": true, "blockOwnerDeletion": true}]}})
+        );
+        let without_shard = read(&adopt_patch(&pod, &Adoption { shard: None, ..adoption }));
+        assert!(without_shard["metadata"].get("labels").is_none());
+    }
+}

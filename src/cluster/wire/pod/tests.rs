@@ -1,0 +1,180 @@
+#![allow(clippy::unwrap_used)]
+
+use serde_json::{Value, json};
+
+use super::*;
+use crate::job::names::EXTERNAL_FINALIZER;
+
+fn at(text: &str) -> Timestamp {
+    text.parse().unwrap()
+}
+
+/// A running pod of an Indexed Job, changed by a JSON merge patch.
+fn observe(patch: Value) -> ObservedPod {
+    let mut pod = json!({
+        "kind": "Pod", "apiVersion": "v1",
+        "metadata": {
+            "name": "j-3-abcde", "namespace": "n", "uid": "u", "resourceVersion": "42",
+            "creationTimestamp": "2026-01-01T00:00:00Z",
+            "labels": {"batch.kubernetes.io/job-name": "j", "a": "b"},
+            "annotations": {
+                "batch.kubernetes.io/job-completion-index": "3",
+                "yardmaster.dev/place": "3/1",
+                "yardmaster.dev/backoff": "2@2026-01-01T00:00:00Z",
+            },
+            "finalizers": [EXTERNAL_FINALIZER],
+            "ownerReferences": [
+                {"apiVersion": "v1", "kind": "Other", "name": "o", "uid": "ou"},
+                {"apiVersion": "batch/v1", "kind": "Job", "name": "j", "uid": "ju", "controller": true},
+            ],
+            "managedFields": [{"manager": "m", "fieldsV1": {"f:metadata": {}}}],
+        },
+        "spec": {"nodeName": "n1", "containers": [{"name": "c", "image": "i"}]},
+        "status": {
+            "phase": "Running",
+            "conditions": [
+                {"type": "Ready", "status": "True", "lastTransitionTime": "2026-01-01T00:00:07Z"},
+                {"type": "PodScheduled", "status": "True", "lastTransitionTime": "2026-01-01T00:00:01Z"},
+            ],
+            "initContainerStatuses": [
+                {"name": "i", "restartCount": 1, "state": {"terminated": {"exitCode": 0}}}
+            ],
+            "containerStatuses": [{"name": "c", "restartCount": 2, "state": {"running": {}}}],
+        },
+    });
+    json_patch::merge(&mut pod, &patch);
+    PodDecoder::new(EXTERNAL_FINALIZER).decode(pod.to_string().as_bytes()).unwrap()
+}
+
+#[test]
+fn keeps_what_the_rules_look_at() {
+    let seen = observe(json!({}));
+    assert_eq!(&*seen.namespace, "n");
+    assert_eq!(seen.labels.get("batch.kubernetes.io/job-name"), Some("j"));
+    let owner = seen.controller.unwrap();
+    assert_eq!((&*owner.name, &*owner.uid, owner.is_job()), ("j", "ju", true));
+    assert_eq!(
+        seen.pod,
+        Pod {
+            uid: "u".into(),
+            name: "j-3-abcde".into(),
+            version: 42,
+            created: at("2026-01-01T00:00:00Z"),
+            deleting: false,
+            tracked: true,
+            index: Some(3),
+            place: Some(Place { number: 3, attempt: 1 }),
+            index_failures: IndexFailures::default(),
+            backoff: Some(Streak { failures: 2, last: at("2026-01-01T00:00:00Z") }),
+            scheduled: true,
+            phase: Phase::Running,
+            ready_since: Some(at("2026-01-01T00:00:07Z")),
+            restarts: 3,
+            max_restarts: 2,
+            finished: at("2026-01-01T00:00:00Z"),
+            outcome: None,
+        }
+    );
+}
+
+#[test]
+fn only_the_own_finalizer_tracks() {
+    let foreign = json!({"metadata": {"finalizers": ["batch.kubernetes.io/job-tracking", "x"]}});
+    assert!(!observe(foreign).pod.tracked);
+    assert!(!observe(json!({"metadata": {"finalizers": null}})).pod.tracked);
+}
+
+#[test]
+fn annotations_are_read_as_the_job_controller_reads_them() {
+    for (index, expected) in
+        [("0", Some(0)), ("+7", Some(7)), ("-1", None), ("", None), ("1.0", None), ("99999999999", None)]
+    {
+        let pod = observe(json!({"metadata": {"annotations": {COMPLETION_INDEX: index}}})).pod;
+        assert_eq!(pod.index, expected, "{index:?}");
+    }
+    for (count, expected) in [("4", 4), ("2147483647", 2_147_483_647), ("2147483648", 0), ("-1", 0), ("x", 0)]
+    {
+        let annotations = json!({INDEX_FAILURE_COUNT: count, INDEX_IGNORED_FAILURE_COUNT: count});
+        let failures = observe(json!({"metadata": {"annotations": annotations}})).pod.index_failures;
+        assert_eq!(failures, IndexFailures { counted: expected, ignored: expected }, "{count:?}");
+    }
+    for place in ["3", "a/1", "3/", "-1/0"] {
+        let pod = observe(json!({"metadata": {"annotations": {PLACE_ANNOTATION: place}}})).pod;
+        assert_eq!(pod.place, None, "{place:?}");
+    }
+    for backoff in ["2", "0@2026-01-01T00:00:00Z", "2@yesterday"] {
+        let pod = observe(json!({"metadata": {"annotations": {BACKOFF_ANNOTATION: backoff}}})).pod;
+        assert_eq!(pod.backoff, None, "{backoff:?}");
+    }
+}
+
+#[test]
+fn finish_time_needs_every_container() {
+    let ended =
+        |time: Value| json!({"name": "c", "state": {"terminated": {"exitCode": 1, "finishedAt": time}}});
+    let status = |containers: Value| json!({"status": {"phase": "Failed", "containerStatuses": containers}});
+    let both = status(json!([ended(json!("2026-01-01T00:00:20Z")), ended(json!("2026-01-01T00:00:10Z"))]));
+    assert_eq!(observe(both).pod.finished, at("2026-01-01T00:00:20Z"));
+
+    let unready = json!([{"type": "Ready", "status": "False", "lastTransitionTime": "2026-01-01T00:00:15Z"}]);
+    for second in [ended(Value::Null), json!({"name": "d", "state": {"running": {}}}), json!({"name": "d"})] {
+        let mut patch = status(json!([ended(json!("2026-01-01T00:00:20Z")), second]));
+        patch["status"]["conditions"] = unready.clone();
+        let pod = observe(patch).pod;
+        assert_eq!(pod.finished, at("2026-01-01T00:00:15Z"), "{second}");
+        assert_eq!(pod.ready_since, None);
+    }
+
+    let deleted = json!({
+        "metadata": {"deletionTimestamp": "2026-01-01T00:01:00Z", "deletionGracePeriodSeconds": 30},
+        "status": {"containerStatuses": null, "conditions": null},
+    });
+    assert_eq!(observe(deleted).pod.finished, at("2026-01-01T00:00:30Z"));
+}
+
+#[test]
+fn outcome_is_kept_where_a_policy_could_match() {
+    let disrupted = json!([{"type": "DisruptionTarget", "status": "True"}]);
+    assert!(observe(json!({"status": {"conditions": disrupted}})).pod.outcome.is_some());
+    assert!(
+        observe(json!({"metadata": {"deletionTimestamp": "2026-01-01T00:01:00Z"}})).pod.outcome.is_some()
+    );
+    assert!(observe(json!({"status": {"phase": "Succeeded"}})).pod.outcome.is_none());
+
+    let failed = observe(json!({"status": {
+        "phase": "Failed",
+        "containerStatuses": [
+            {"name": "a", "state": {"terminated": {"exitCode": -1}}},
+            {"name": "b", "state": {"waiting": {"reason": "x"}}},
+        ],
+    }}));
+    let outcome = failed.pod.outcome.unwrap();
+    assert_eq!(outcome.containers, [ContainerExit { name: "a".into(), exit_code: -1 }]);
+    assert_eq!(outcome.init_containers, [ContainerExit { name: "i".into(), exit_code: 0 }]);
+    assert_eq!(outcome.conditions[0], ("Ready".into(), "True".into()));
+}
+
+#[test]
+fn escapes_and_unknown_fields_do_no_harm() {
+    let seen = observe(json!({
+        "metadata": {"annotations": {"note": "line\nbreak \"quoted\" \u{1f600}"}, "futureField": [[1], {"a": null}]},
+        "status": {"futureField": {"deep": [1.5e300, -0.0, "\u{0}"]}},
+    }));
+    assert_eq!(seen.pod.index, Some(3));
+}
+
+#[test]
+fn a_pod_without_identity_is_refused() {
+    let decoder = PodDecoder::new(EXTERNAL_FINALIZER);
+    for body in [r#"{"metadata":{}}"#, "[]", "", r#"{"metadata":{"name":1}}"#] {
+        assert!(decoder.decode(body.as_bytes()).is_err(), "{body}");
+    }
+}
+
+/// Invariant 8: what is kept of a running pod stays about 1 KB.
+#[test]
+fn a_pod_is_small() {
+    let seen = observe(json!({}));
+    let owned = seen.labels.iter().map(|(k, v)| k.len() + v.len() + 2).sum::<usize>() + seen.pod.name.len();
+    assert!(size_of::<ObservedPod>() + owned <= 512, "{} + {owned}", size_of::<ObservedPod>());
+}

@@ -1,0 +1,46 @@
+//! Validating admission: what the rest of the cluster has to say about a new object that is valid by itself.
+
+use super::error::ApiError;
+use super::object::{self, meta};
+use super::quota;
+use super::resources::{self, Resource};
+use super::rules;
+use super::server::Server;
+use serde_json::Value;
+
+/// Lets a new object in, or refuses it. Quotas are charged, but not in a dry run.
+pub(crate) fn admit(
+    server: &Server,
+    resource: &Resource,
+    object: &Value,
+    dry_run: bool,
+) -> Result<(), ApiError> {
+    match resource.plural {
+        "pods" => quota::admit(server, resource, object, dry_run),
+        "podgroups" => admit_pod_group(server, resource, object),
+        _ => Ok(()),
+    }
+}
+
+/// A PodGroup needs its Workload, and its template in it.
+fn admit_pod_group(server: &Server, resource: &Resource, object: &Value) -> Result<(), ApiError> {
+    let Some((name, template)) = rules::workload_of(object) else { return Ok(()) };
+    let Some(workloads) = resources::stored("workloads") else { return Ok(()) };
+    let refuse = |why: String| {
+        let why = format!("PodGroup rejected: {why}");
+        Err(ApiError::forbidden(resource, meta(object, "name"), &why))
+    };
+    let key = object::key(Some(meta(object, "namespace")), name);
+    let Some(workload) = server.table(workloads).get(&key) else {
+        return refuse(format!("Workload \"{name}\" not found"));
+    };
+    if workload.header.deleting {
+        return refuse(format!("Workload \"{name}\" is being deleted"));
+    }
+    let workload = workload.decode(workloads);
+    let templates = workload["spec"]["podGroupTemplates"].as_array();
+    if !templates.into_iter().flatten().any(|one| one["name"] == template) {
+        return refuse(format!("PodGroupTemplate \"{template}\" not found in Workload \"{name}\""));
+    }
+    Ok(())
+}

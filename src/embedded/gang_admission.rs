@@ -1,0 +1,57 @@
+//! Admission of changed Jobs: the pods of a gang are counted in its PodGroup, so their number stays.
+
+use serde_json::Value;
+
+use super::error::ApiError;
+use super::object::{self, Object, meta};
+use super::resources::{self, Resource};
+use super::server::Server;
+
+/// Refuses to change the parallelism of a Job whose PodGroup is a gang: the one that its template names, else any that
+/// it controls.
+pub(crate) fn admit_update(
+    server: &Server,
+    resource: &Resource,
+    old: &Value,
+    new: &Value,
+) -> Result<(), ApiError> {
+    let is_job = (resource.group, resource.plural) == ("batch", "jobs");
+    if !is_job || old["spec"]["parallelism"] == new["spec"]["parallelism"] {
+        return Ok(());
+    }
+    let Some(pod_groups) = resources::stored("podgroups").filter(|kind| server.serves(kind)) else {
+        return Ok(());
+    };
+    match gang_of(server, pod_groups, old) {
+        None => Ok(()),
+        Some(name) => {
+            let why =
+                format!("cannot change parallelism for a Job referencing gang-scheduled PodGroup \"{name}\"");
+            Err(ApiError::forbidden(resource, meta(old, "name"), &why))
+        }
+    }
+}
+
+fn gang_of(server: &Server, pod_groups: &Resource, job: &Value) -> Option<Box<str>> {
+    let (namespace, table) = (meta(job, "namespace"), server.table(pod_groups));
+    let is_gang = |group: &Object| {
+        let group = group.decode(pod_groups);
+        group["spec"]["schedulingPolicy"]["gang"].is_object()
+    };
+    if let Some(name) = job["spec"]["template"]["spec"]["schedulingGroup"]["podGroupName"].as_str() {
+        let group = table.get(&object::key(Some(namespace), name))?;
+        return is_gang(&group).then(|| name.into());
+    }
+    let controlled = |group: &Object| {
+        let group = group.decode(pod_groups);
+        let owners = group["metadata"]["ownerReferences"].as_array();
+        owners
+            .into_iter()
+            .flatten()
+            .any(|owner| owner["uid"] == meta(job, "uid") && owner["controller"] == true)
+    };
+    let gangs = table
+        .page(&format!("{namespace}/"), None, None, Some(1), |group| controlled(group) && is_gang(group))
+        .ok()?;
+    gangs.items.first().map(|group| group.header.name.clone())
+}

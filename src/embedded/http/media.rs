@@ -1,0 +1,99 @@
+//! Media types: what a client accepts, and what it sent.
+
+use crate::embedded::error::ApiError;
+
+/// The form of an answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Accept {
+    /// Text format.
+    pub(crate) format: Format,
+    /// What of the objects is shown.
+    pub(crate) form: Form,
+}
+
+/// The text format of an answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Format {
+    /// `application/json`
+    Json,
+    /// `application/yaml`
+    Yaml,
+}
+
+/// What of the objects is shown (`as=` of the Accept header).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Form {
+    /// The objects themselves.
+    Object,
+    /// Printed columns, under this version of `meta.k8s.io`.
+    Table(&'static str),
+    /// `PartialObjectMetadata`.
+    Partial,
+    /// `PartialObjectMetadataList`.
+    PartialList,
+    /// Aggregated discovery.
+    Discovery(&'static str),
+}
+
+impl Accept {
+    /// Plain JSON, as errors and statuses are answered.
+    pub(crate) const JSON: Self = Self { format: Format::Json, form: Form::Object };
+
+    /// The Content-Type of an answer in this form.
+    pub(crate) fn content_type(self) -> &'static str {
+        match (self.format, self.form) {
+            (_, Form::Discovery("v2beta1")) => {
+                "application/json;g=apidiscovery.k8s.io;v=v2beta1;as=APIGroupDiscoveryList"
+            }
+            (_, Form::Discovery(_)) => "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList",
+            (Format::Json, _) => "application/json",
+            (Format::Yaml, _) => "application/yaml",
+        }
+    }
+}
+
+/// Chooses the form of the answer: the first acceptable type of the header wins. `discovery` says whether aggregated
+/// discovery can be asked for here.
+pub(crate) fn negotiate(header: Option<&str>, discovery: bool) -> Result<Accept, ApiError> {
+    let Some(header) = header.filter(|header| !header.trim().is_empty()) else { return Ok(Accept::JSON) };
+    let mut unknown_form = false;
+    for clause in header.split(',') {
+        let mut parts = clause.split(';').map(str::trim);
+        let format = match parts.next().unwrap_or_default() {
+            "application/json" | "*/*" => Format::Json,
+            "application/yaml" => Format::Yaml,
+            _ => continue,
+        };
+        let (mut form, mut group, mut version) = ("", "", "");
+        for (key, value) in parts.filter_map(|part| part.split_once('=')) {
+            match key.trim() {
+                "as" => form = value.trim(),
+                "g" => group = value.trim(),
+                "v" => version = value.trim(),
+                _ => {}
+            }
+        }
+        let form = match (form, group, version) {
+            ("", ..) => Form::Object,
+            ("Table", "meta.k8s.io", "v1") if !discovery => Form::Table("v1"),
+            ("Table", "meta.k8s.io", "v1beta1") if !discovery => Form::Table("v1beta1"),
+            ("PartialObjectMetadata", "meta.k8s.io", "v1") if !discovery => Form::Partial,
+            ("PartialObjectMetadataList", "meta.k8s.io", "v1") if !discovery => Form::PartialList,
+            ("APIGroupDiscoveryList", "apidiscovery.k8s.io", "v2") if discovery => Form::Discovery("v2"),
+            ("APIGroupDiscoveryList", "apidiscovery.k8s.io", "v2beta1") if discovery => {
+                Form::Discovery("v2beta1")
+            }
+            _ => {
+                unknown_form = true;
+                continue;
+            }
+        };
+        return Ok(Accept { format, form });
+    }
+    Err(if unknown_form { ApiError::form_not_acceptable() } else { ApiError::not_acceptable() })
+}
+
+/// The media type of a Content-Type header, without parameters.
+pub(crate) fn essence(header: &str) -> &str {
+    header.split(';').next().unwrap_or_default().trim()
+}

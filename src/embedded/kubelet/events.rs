@@ -1,0 +1,50 @@
+//! Events about pods, for people who ask `kubectl describe`.
+
+use k8s_openapi::api::core::v1::{self as core, ObjectReference};
+use kube::Resource;
+use kube::runtime::events::{Event, EventType, Recorder, Reporter};
+
+use super::pod::PodKey;
+
+/// Publishes events; a lost one is no harm.
+#[derive(Clone)]
+pub(super) struct Events(Recorder);
+
+impl Events {
+    /// Events in the name of this node.
+    pub(super) fn new(client: kube::Client, node: &str) -> Self {
+        let reporter = Reporter { controller: "kubelet".into(), instance: Some(node.into()) };
+        Self(Recorder::new(client, reporter))
+    }
+
+    /// Something is wrong with the pod.
+    pub(super) async fn warn(&self, pod: &PodKey, reason: &str, note: &str) {
+        self.publish(pod, EventType::Warning, reason, note).await;
+    }
+
+    /// Something is worth knowing about the pod.
+    pub(super) async fn note(&self, pod: &PodKey, reason: &str, note: &str) {
+        self.publish(pod, EventType::Normal, reason, note).await;
+    }
+
+    async fn publish(&self, pod: &PodKey, type_: EventType, reason: &str, note: &str) {
+        let reference = ObjectReference {
+            api_version: Some(core::Pod::api_version(&()).into_owned()),
+            kind: Some(core::Pod::kind(&()).into_owned()),
+            namespace: Some(pod.namespace.clone()),
+            name: Some(pod.name.clone()),
+            uid: Some(pod.uid.clone()),
+            ..ObjectReference::default()
+        };
+        let event = Event {
+            type_,
+            reason: reason.into(),
+            note: Some(note.into()),
+            action: reason.into(),
+            secondary: None,
+        };
+        if let Err(error) = self.0.publish(&event, &reference).await {
+            tracing::debug!(%pod, %error, "cannot publish an event");
+        }
+    }
+}

@@ -1,0 +1,100 @@
+//! The Node object that stands for this host.
+
+use k8s_openapi::api::core::v1::Node;
+use kube::api::{Api, Patch, PatchParams, PostParams};
+use serde_json::{Value, json};
+
+use super::status::LOCAL_IP;
+
+/// Most pods that are run at the same time; more wait for their turn.
+///
+/// A pod costs this process three file descriptors per container; the limit keeps a large parallelism from
+/// exhausting them.
+pub(super) const MAX_PODS: usize = 500;
+
+/// Creates the Node, or takes over the one that a former kubelet left. `port` is where logs are served.
+pub(super) async fn register(client: kube::Client, name: &str, port: u16) -> Result<(), kube::Error> {
+    let nodes: Api<Node> = Api::all(client);
+    let node: Node = serde_json::from_value(json!({
+        "metadata": { "name": name, "labels": labels(name) },
+    }))
+    .map_err(kube::Error::SerdeError)?;
+    match nodes.create(&PostParams::default(), &node).await {
+        Err(kube::Error::Api(status)) if status.is_already_exists() => {}
+        created => drop(created?),
+    }
+    let patch = json!({ "status": status(name, port) });
+    nodes.patch_status(name, &PatchParams::default(), &Patch::Merge(patch)).await.map(drop)
+}
+
+fn labels(name: &str) -> Value {
+    json!({
+        "kubernetes.io/hostname": name,
+        "kubernetes.io/os": std::env::consts::OS,
+        "kubernetes.io/arch": architecture(),
+    })
+}
+
+/// The processor architecture under Go's name, which Kubernetes uses.
+fn architecture() -> &'static str {
+    match std::env::consts::ARCH {
+        "x86_64" => "amd64",
+        "aarch64" => "arm64",
+        other => other,
+    }
+}
+
+fn status(name: &str, port: u16) -> Value {
+    let now = k8s_openapi::apimachinery::pkg::apis::meta::v1::Time(jiff::Timestamp::now());
+    let resources = json!({
+        "cpu": allocatable("cpu"),
+        "memory": allocatable("memory"),
+        "pods": MAX_PODS.to_string(),
+    });
+    json!({
+        "addresses": [
+            { "type": "InternalIP", "address": LOCAL_IP },
+            { "type": "Hostname", "address": name },
+        ],
+        "daemonEndpoints": { "kubeletEndpoint": { "Port": port } },
+        "capacity": resources,
+        "allocatable": resources,
+        "conditions": [{
+            "type": "Ready",
+            "status": "True",
+            "reason": "KubeletReady",
+            "message": "the local kubelet is running",
+            "lastHeartbeatTime": now,
+            "lastTransitionTime": now,
+        }],
+        "nodeInfo": {
+            "architecture": architecture(),
+            "operatingSystem": std::env::consts::OS,
+            "kubeletVersion": concat!("yardmaster-", env!("CARGO_PKG_VERSION")),
+            "containerRuntimeVersion": concat!("process://", env!("CARGO_PKG_VERSION")),
+            "bootID": "", "kernelVersion": "", "kubeProxyVersion": "", "machineID": "", "osImage": "",
+            "systemUUID": "",
+        },
+    })
+}
+
+/// How much of a resource this host has, as a quantity; `None` for what the kubelet does not measure.
+pub(super) fn allocatable(resource: &str) -> Option<String> {
+    match resource {
+        "cpu" => std::thread::available_parallelism().ok().map(|cpus| cpus.to_string()),
+        "memory" => memory(),
+        _ => None,
+    }
+}
+
+#[cfg(target_os = "linux")]
+fn memory() -> Option<String> {
+    let info = std::fs::read_to_string("/proc/meminfo").ok()?;
+    let total = info.lines().find_map(|line| line.strip_prefix("MemTotal:"))?;
+    Some(format!("{}Ki", total.split_whitespace().next()?))
+}
+
+#[cfg(not(target_os = "linux"))]
+fn memory() -> Option<String> {
+    None
+}

@@ -1,0 +1,197 @@
+//! One run of one container: as a process, or as a mere passage of time.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use jiff::Timestamp;
+
+use super::KubeletMode;
+use super::environment::{self, Variables};
+use super::leftovers;
+use super::logs::{self, LogWriter};
+use super::pod::{Container, Pod, SecurityContext, Slot};
+use super::process::{Exit, Launch, Process};
+use super::setup::SetupError;
+use super::status::Termination;
+use super::stop::StopOrder;
+use super::stragglers::POD_UID_VARIABLE;
+use super::worker::Worker;
+
+/// How long a simulated container runs.
+const RUN_TIME_ANNOTATION: &str = "yardmaster.dev/simulated-run-time";
+/// How a simulated container ends.
+const EXIT_CODE_ANNOTATION: &str = "yardmaster.dev/simulated-exit-code";
+/// What a container inherits from this host.
+const INHERITED: &[&str] = &["PATH", "HOME", "TMPDIR", "LANG"];
+/// The variable that names the file for the termination message, since `terminationMessagePath` is no path here.
+const TERMINATION_LOG_VARIABLE: &str = "YARDMASTER_TERMINATION_LOG";
+/// Longest termination message that is read from a file, in bytes.
+const MAX_MESSAGE: usize = 4096;
+/// Longest termination message that is taken from the end of the log.
+const MAX_LOG_MESSAGE: (usize, usize) = (80, 2048);
+
+/// A container that is ready to run.
+#[derive(Debug)]
+pub(super) enum Prepared {
+    /// A process.
+    Process(Launch),
+    /// Nothing but time and an exit code.
+    Simulated {
+        /// How long it runs.
+        run_time: Duration,
+        /// How it ends.
+        exit_code: i32,
+    },
+}
+
+/// Gets everything together that the container needs.
+pub(super) async fn prepare(
+    worker: &Worker,
+    slot: Slot,
+    volumes: &Variables,
+) -> Result<Prepared, SetupError> {
+    match worker.context.mode {
+        KubeletMode::Process => launch(worker, slot, volumes).await.map(Prepared::Process),
+        KubeletMode::Simulated => simulation(&worker.pod),
+    }
+}
+
+async fn launch(worker: &Worker, slot: Slot, volumes: &Variables) -> Result<Launch, SetupError> {
+    let pod = &worker.pod;
+    let container = pod.spec.container(slot);
+    check_user(&container.security_context, &pod.spec.security_context)?;
+    let mut given: Variables =
+        INHERITED.iter().filter_map(|name| Some(((*name).into(), std::env::var(name).ok()?))).collect();
+    let hostname = pod.spec.hostname.as_ref().unwrap_or(&worker.key.name);
+    let termination_log = termination_log(worker, container);
+    given.extend([
+        ("HOSTNAME".into(), hostname.clone()),
+        (POD_UID_VARIABLE.into(), worker.key.uid.clone()),
+        (TERMINATION_LOG_VARIABLE.into(), termination_log.to_string_lossy().into_owned()),
+    ]);
+    given.extend(volumes.clone());
+    let environment = environment::resolve(&worker.client, pod, container, given).await?;
+
+    let mut words = container.command.iter().map(|word| environment::expand(word, &environment));
+    let Some(command) = words.next() else {
+        let name = &container.name;
+        let message = format!(
+            "container {name:?} has no command: images are not pulled here, so the image's entrypoint is unknown; \
+             set spec.containers[].command"
+        );
+        return Err(SetupError::refused("CreateContainerError", message));
+    };
+    let args = container.args.iter().map(|word| environment::expand(word, &environment));
+    let args = words.chain(args).collect();
+    let directory = container.working_dir.as_ref().filter(|directory| !directory.is_empty());
+    Ok(Launch { command, args, environment, directory: directory.map(PathBuf::from) })
+}
+
+/// Processes run as the user who started this one, and as nobody else.
+fn check_user(container: &SecurityContext, pod: &SecurityContext) -> Result<(), SetupError> {
+    let ours = nix::unistd::geteuid().as_raw();
+    let wanted = container.run_as_user.or(pod.run_as_user);
+    let non_root = container.run_as_non_root.or(pod.run_as_non_root).unwrap_or(false);
+    let message = match wanted {
+        Some(user) if user != i64::from(ours) => {
+            format!("runAsUser {user}: the local kubelet runs containers as its own user, {ours}, only")
+        }
+        _ if non_root && ours == 0 => {
+            "container has runAsNonRoot and the local kubelet runs as root".to_owned()
+        }
+        _ => return Ok(()),
+    };
+    Err(SetupError::refused("CreateContainerConfigError", message))
+}
+
+fn simulation(pod: &Pod) -> Result<Prepared, SetupError> {
+    let none = BTreeMap::new();
+    let annotations = pod.metadata.annotations.as_ref().unwrap_or(&none);
+    let invalid = |name: &str, value: &str| {
+        let message = format!("annotation {name}: invalid value {value:?}");
+        SetupError::refused("CreateContainerConfigError", message)
+    };
+    let run_time = annotations.get(RUN_TIME_ANNOTATION).map_or(Ok(Duration::from_secs(1)), |value| {
+        humantime::parse_duration(value).map_err(|_| invalid(RUN_TIME_ANNOTATION, value))
+    })?;
+    let exit_code = annotations.get(EXIT_CODE_ANNOTATION).map_or(Ok(0), |value| {
+        value.parse::<u8>().map(i32::from).map_err(|_| invalid(EXIT_CODE_ANNOTATION, value))
+    })?;
+    Ok(Prepared::Simulated { run_time, exit_code })
+}
+
+/// Runs the container once, to its end.
+pub(super) async fn run(
+    worker: &Worker,
+    slot: Slot,
+    attempt: u32,
+    prepared: Prepared,
+    stop: &StopOrder,
+) -> Termination {
+    let container = worker.pod.spec.container(slot);
+    let path = leftovers::log_file(&worker.directory, &container.name, attempt);
+    let mut log = match LogWriter::create(path.clone()) {
+        Ok(log) => log,
+        Err(error) => return not_started(worker, format!("log file: {error}")).await,
+    };
+    worker.context.logs.add(&worker.key, &container.name, log.log());
+
+    let started_at;
+    let announce = || {
+        let id = format!("yardmaster://{}/{}/{attempt}", worker.key.uid, container.name);
+        let now = Timestamp::now();
+        worker.record.send_modify(|record| record.running(slot, id, now));
+        now
+    };
+    let exit = match prepared {
+        Prepared::Process(launch) => {
+            let process = match Process::start(&launch) {
+                Ok(process) => process,
+                Err(error) => return not_started(worker, error.to_string()).await,
+            };
+            started_at = announce();
+            process.wait(&mut log, stop.signal()).await
+        }
+        Prepared::Simulated { run_time, exit_code } => {
+            started_at = announce();
+            let stop = stop.signal();
+            tokio::select! {
+                () = tokio::time::sleep(run_time) => Exit { code: exit_code, signal: None },
+                () = stop.requested() => Exit { code: 143, signal: Some(15) },
+            }
+        }
+    };
+    drop(log);
+    Termination {
+        exit_code: exit.code,
+        signal: exit.signal,
+        reason: if exit.code == 0 { "Completed" } else { "Error" }.into(),
+        message: message(worker, container, exit, path),
+        started_at: Some(started_at),
+        finished_at: Timestamp::now(),
+    }
+}
+
+async fn not_started(worker: &Worker, message: String) -> Termination {
+    worker.context.events.warn(&worker.key, "Failed", &format!("Error: {message}")).await;
+    Termination::not_started("StartError", message, Timestamp::now())
+}
+
+fn termination_log(worker: &Worker, container: &Container) -> PathBuf {
+    worker.directory.join(format!("{}.termination", container.name))
+}
+
+/// The termination message: what the container wrote for it, or the end of its log if it asks for that.
+fn message(worker: &Worker, container: &Container, exit: Exit, log: PathBuf) -> Option<String> {
+    let file = termination_log(worker, container);
+    if let Ok(message) = std::fs::read(&file) {
+        // The next run must not inherit it.
+        let _removed = std::fs::remove_file(&file);
+        let message = &message[..message.len().min(MAX_MESSAGE)];
+        return Some(String::from_utf8_lossy(message).into_owned()).filter(|message| !message.is_empty());
+    }
+    let wanted = container.termination_message_policy.as_deref() == Some("FallbackToLogsOnError");
+    let (lines, bytes) = MAX_LOG_MESSAGE;
+    (wanted && exit.code != 0).then(|| logs::tail(&log, lines, bytes).ok()).flatten()
+}

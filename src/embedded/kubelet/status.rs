@@ -1,0 +1,542 @@
+//! What happened to a pod so far, and the `status` that tells it.
+//!
+//! Pure: times come with the events. The rules for phase and conditions are the Kubernetes kubelet's.
+
+mod resume;
+
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1 as core;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+
+use super::pod::{PodSpec, RestartPolicy, Slot};
+
+/// Address under which pods and the node are reached: all of them are processes of this host.
+pub(super) const LOCAL_IP: &str = "127.0.0.1";
+
+/// Everything that the kubelet knows about the course of one pod.
+#[derive(Clone, Debug)]
+pub(super) struct PodRecord {
+    started_at: Timestamp,
+    init: Vec<ContainerRecord>,
+    main: Vec<ContainerRecord>,
+    failure: Option<Failure>,
+    finished: bool,
+}
+
+/// Why a pod failed as a whole (`status.reason` and `status.message`).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Failure {
+    /// One word for programs, such as `DeadlineExceeded`.
+    pub(super) reason: String,
+    /// A sentence for people.
+    pub(super) message: String,
+}
+
+/// The course of one container.
+#[derive(Clone, Debug)]
+struct ContainerRecord {
+    state: State,
+    /// How the run before the current state ended.
+    last: Option<Termination>,
+    restarts: i32,
+    container_id: Option<String>,
+}
+
+#[derive(Clone, Debug)]
+enum State {
+    Waiting { reason: String, message: Option<String> },
+    Running { since: Timestamp },
+    Terminated(Termination),
+}
+
+/// How one run of a container ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Termination {
+    /// Exit code; 128 plus the signal where a signal ended the process.
+    pub(super) exit_code: i32,
+    /// The signal that ended the process.
+    pub(super) signal: Option<i32>,
+    /// `Completed`, `Error`, `StartError`, ...
+    pub(super) reason: String,
+    /// The termination message.
+    pub(super) message: Option<String>,
+    /// `None` where the process never started.
+    pub(super) started_at: Option<Timestamp>,
+    /// End of the process.
+    pub(super) finished_at: Timestamp,
+}
+
+impl Termination {
+    /// Whether the container did its work.
+    pub(super) fn succeeded(&self) -> bool {
+        self.exit_code == 0
+    }
+
+    /// A container whose process could not be started.
+    pub(super) fn not_started(reason: &str, message: String, now: Timestamp) -> Self {
+        Self {
+            // What Kubernetes reports for it.
+            exit_code: 128,
+            signal: None,
+            reason: reason.into(),
+            message: Some(message),
+            started_at: None,
+            finished_at: now,
+        }
+    }
+
+    /// What the kubelet says about a container whose process it cannot account for.
+    fn unknown(now: Timestamp) -> Self {
+        Self {
+            exit_code: 137,
+            signal: None,
+            reason: "ContainerStatusUnknown".into(),
+            message: Some("The container could not be located when the pod was terminated".into()),
+            started_at: None,
+            finished_at: now,
+        }
+    }
+}
+
+/// `status.phase`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Phase {
+    Pending,
+    Running,
+    Succeeded,
+    Failed,
+}
+
+impl ContainerRecord {
+    fn new(reason: &str) -> Self {
+        Self {
+            state: State::Waiting { reason: reason.into(), message: None },
+            last: None,
+            restarts: 0,
+            container_id: None,
+        }
+    }
+
+    fn termination(&self) -> Option<&Termination> {
+        match &self.state {
+            State::Terminated(termination) => Some(termination),
+            _ => None,
+        }
+    }
+
+    fn is_running(&self) -> bool {
+        matches!(self.state, State::Running { .. })
+    }
+
+    fn never_started(&self) -> bool {
+        matches!(self.state, State::Waiting { .. }) && self.last.is_none()
+    }
+
+    fn succeeded(&self) -> bool {
+        self.termination().is_some_and(Termination::succeeded)
+    }
+}
+
+impl PodRecord {
+    /// A pod that the kubelet has just taken up.
+    pub(super) fn new(spec: &PodSpec, now: Timestamp) -> Self {
+        let main_reason =
+            if spec.init_containers.is_empty() { "ContainerCreating" } else { "PodInitializing" };
+        Self {
+            started_at: now,
+            init: spec.init_containers.iter().map(|_| ContainerRecord::new("PodInitializing")).collect(),
+            main: spec.containers.iter().map(|_| ContainerRecord::new(main_reason)).collect(),
+            failure: None,
+            finished: false,
+        }
+    }
+
+    fn slot_mut(&mut self, slot: Slot) -> &mut ContainerRecord {
+        match slot {
+            Slot::Init(index) => &mut self.init[index],
+            Slot::Main(index) => &mut self.main[index],
+        }
+    }
+
+    fn slot(&self, slot: Slot) -> &ContainerRecord {
+        match slot {
+            Slot::Init(index) => &self.init[index],
+            Slot::Main(index) => &self.main[index],
+        }
+    }
+
+    /// When a kubelet took the pod up first.
+    pub(super) fn started_at(&self) -> Timestamp {
+        self.started_at
+    }
+
+    /// How often this container's process was started.
+    pub(super) fn starts(&self, slot: Slot) -> u32 {
+        let restarts = u32::try_from(self.slot(slot).restarts).unwrap_or_default();
+        if self.has_started(slot) { restarts + 1 } else { 0 }
+    }
+
+    /// Whether this container has done its work.
+    pub(super) fn has_succeeded(&self, slot: Slot) -> bool {
+        self.slot(slot).succeeded()
+    }
+
+    /// Whether nothing of the pod runs or will run again: the phase is final.
+    pub(super) fn is_finished(&self) -> bool {
+        self.finished
+    }
+
+    /// Whether this container's process runs, or ran and ended.
+    pub(super) fn has_started(&self, slot: Slot) -> bool {
+        !self.slot(slot).never_started()
+    }
+
+    /// A container waits for something other than its turn.
+    pub(super) fn waiting(&mut self, slot: Slot, reason: &str, message: String) {
+        let record = self.slot_mut(slot);
+        if let State::Terminated(termination) = &record.state {
+            record.last = Some(termination.clone());
+        }
+        record.state = State::Waiting { reason: reason.into(), message: Some(message) };
+    }
+
+    /// A process runs.
+    pub(super) fn running(&mut self, slot: Slot, container_id: String, now: Timestamp) {
+        let record = self.slot_mut(slot);
+        if let State::Terminated(termination) = &record.state {
+            record.last = Some(termination.clone());
+        }
+        if record.last.is_some() {
+            record.restarts += 1;
+        }
+        record.container_id = Some(container_id);
+        record.state = State::Running { since: now };
+    }
+
+    /// A process ended, or could not be started.
+    pub(super) fn terminated(&mut self, slot: Slot, termination: Termination) {
+        let record = self.slot_mut(slot);
+        if let State::Terminated(earlier) = &record.state {
+            record.last = Some(earlier.clone());
+        }
+        if termination.started_at.is_none() && record.last.is_some() {
+            record.restarts += 1;
+        }
+        record.state = State::Terminated(termination);
+    }
+
+    /// The pod fails, whatever its containers do. The first reason stays.
+    pub(super) fn fail(&mut self, failure: Failure) {
+        self.failure.get_or_insert(failure);
+    }
+
+    /// The end: nothing of the pod runs any more.
+    pub(super) fn finish(&mut self, now: Timestamp) {
+        self.finished = true;
+        for record in self.init.iter_mut().chain(&mut self.main) {
+            if record.termination().is_none() {
+                record.state =
+                    State::Terminated(record.last.take().unwrap_or_else(|| Termination::unknown(now)));
+            }
+        }
+    }
+
+    /// `status.phase`.
+    pub(super) fn phase(&self, spec: &PodSpec) -> Phase {
+        if self.finished {
+            let succeeded = self.failure.is_none()
+                && self.initialized(spec)
+                && self.main.iter().all(ContainerRecord::succeeded);
+            return if succeeded { Phase::Succeeded } else { Phase::Failed };
+        }
+        if !self.initialized(spec) || self.main.iter().any(ContainerRecord::never_started) {
+            Phase::Pending
+        } else {
+            Phase::Running
+        }
+    }
+
+    fn initialized(&self, spec: &PodSpec) -> bool {
+        self.init.iter().enumerate().all(|(index, record)| {
+            if spec.is_sidecar(Slot::Init(index)) { !record.never_started() } else { record.succeeded() }
+        })
+    }
+
+    /// The `status` to write; `previous` conditions lend their transition times.
+    pub(super) fn to_status(
+        &self,
+        spec: &PodSpec,
+        previous: &[core::PodCondition],
+        now: Timestamp,
+    ) -> core::PodStatus {
+        let phase = self.phase(spec);
+        core::PodStatus {
+            phase: Some(format!("{phase:?}")),
+            reason: self.failure.as_ref().map(|failure| failure.reason.clone()),
+            message: self.failure.as_ref().map(|failure| failure.message.clone()),
+            start_time: Some(Time(self.started_at)),
+            host_ip: Some(LOCAL_IP.into()),
+            host_ips: Some(vec![core::HostIP { ip: LOCAL_IP.into() }]),
+            pod_ip: Some(LOCAL_IP.into()),
+            pod_ips: Some(vec![core::PodIP { ip: LOCAL_IP.into() }]),
+            conditions: Some(self.conditions(spec, phase, previous, now)),
+            init_container_statuses: (!self.init.is_empty()).then(|| statuses(spec, &self.init, Slot::Init)),
+            container_statuses: Some(statuses(spec, &self.main, Slot::Main)),
+            ..Default::default()
+        }
+    }
+
+    fn conditions(
+        &self,
+        spec: &PodSpec,
+        phase: Phase,
+        previous: &[core::PodCondition],
+        now: Timestamp,
+    ) -> Vec<core::PodCondition> {
+        let initialized = match phase {
+            Phase::Succeeded => Verdict::yes_because("PodCompleted"),
+            _ if self.initialized(spec) => Verdict::yes(),
+            _ => Verdict::no(
+                "ContainersNotInitialized",
+                format!(
+                    "containers with incomplete status: [{}]",
+                    names(spec, &self.init, Slot::Init, |r| !r.succeeded())
+                ),
+            ),
+        };
+        let ready = match phase {
+            Phase::Succeeded => Verdict::no("PodCompleted", String::new()),
+            Phase::Failed => Verdict::no("PodFailed", String::new()),
+            _ if self.main.iter().all(ContainerRecord::is_running) => Verdict::yes(),
+            _ => Verdict::no(
+                "ContainersNotReady",
+                format!(
+                    "containers with unready status: [{}]",
+                    names(spec, &self.main, Slot::Main, |r| !r.is_running())
+                ),
+            ),
+        };
+        let sandbox = if self.finished { Verdict::no("", String::new()) } else { Verdict::yes() };
+        [
+            ("PodReadyToStartContainers", sandbox),
+            ("Initialized", initialized),
+            ("Ready", ready.clone()),
+            ("ContainersReady", ready),
+            ("PodScheduled", Verdict::yes()),
+        ]
+        .into_iter()
+        .map(|(type_, verdict)| verdict.condition(type_, previous, now))
+        .collect()
+    }
+}
+
+/// Status, reason and message of a condition.
+#[derive(Clone)]
+struct Verdict {
+    status: &'static str,
+    reason: &'static str,
+    message: String,
+}
+
+impl Verdict {
+    fn yes() -> Self {
+        Self::yes_because("")
+    }
+
+    fn yes_because(reason: &'static str) -> Self {
+        Self { status: "True", reason, message: String::new() }
+    }
+
+    fn no(reason: &'static str, message: String) -> Self {
+        Self { status: "False", reason, message }
+    }
+
+    fn condition(self, type_: &str, previous: &[core::PodCondition], now: Timestamp) -> core::PodCondition {
+        let since = previous
+            .iter()
+            .find(|earlier| earlier.type_ == type_ && earlier.status == self.status)
+            .and_then(|earlier| earlier.last_transition_time.clone());
+        core::PodCondition {
+            type_: type_.into(),
+            status: self.status.into(),
+            reason: (!self.reason.is_empty()).then(|| self.reason.into()),
+            message: (!self.message.is_empty()).then_some(self.message),
+            last_transition_time: Some(since.unwrap_or(Time(now))),
+            ..Default::default()
+        }
+    }
+}
+
+/// Names of the containers that match, as Kubernetes lists them: separated by blanks.
+fn names(
+    spec: &PodSpec,
+    records: &[ContainerRecord],
+    slot: fn(usize) -> Slot,
+    matches: fn(&ContainerRecord) -> bool,
+) -> String {
+    let names = records.iter().enumerate().filter(|(_, record)| matches(record));
+    names.map(|(index, _)| spec.container(slot(index)).name.as_str()).collect::<Vec<_>>().join(" ")
+}
+
+fn statuses(
+    spec: &PodSpec,
+    records: &[ContainerRecord],
+    slot: fn(usize) -> Slot,
+) -> Vec<core::ContainerStatus> {
+    let status = |(index, record): (usize, &ContainerRecord)| {
+        let container = spec.container(slot(index));
+        // Kubernetes calls an init container ready once it has done its work, unless it stays beside the others.
+        let done = matches!(slot(index), Slot::Init(_)) && record.succeeded();
+        core::ContainerStatus {
+            name: container.name.clone(),
+            image: container.image.clone(),
+            // No image is pulled, so none has an id.
+            image_id: String::new(),
+            container_id: record.container_id.clone(),
+            ready: record.is_running()
+                && (matches!(slot(index), Slot::Main(_))
+                    || spec.restart_policy(slot(index)) == RestartPolicy::Always)
+                || done,
+            started: Some(record.is_running()),
+            restart_count: record.restarts,
+            state: Some(state(&record.state, record)),
+            last_state: record.last.as_ref().map(|last| terminated(last, record)),
+            ..Default::default()
+        }
+    };
+    records.iter().enumerate().map(status).collect()
+}
+
+fn state(state: &State, record: &ContainerRecord) -> core::ContainerState {
+    match state {
+        State::Waiting { reason, message } => core::ContainerState {
+            waiting: Some(core::ContainerStateWaiting {
+                reason: Some(reason.clone()),
+                message: message.clone(),
+            }),
+            ..Default::default()
+        },
+        State::Running { since } => core::ContainerState {
+            running: Some(core::ContainerStateRunning { started_at: Some(Time(*since)) }),
+            ..Default::default()
+        },
+        State::Terminated(termination) => terminated(termination, record),
+    }
+}
+
+fn terminated(termination: &Termination, record: &ContainerRecord) -> core::ContainerState {
+    core::ContainerState {
+        terminated: Some(core::ContainerStateTerminated {
+            exit_code: termination.exit_code,
+            signal: termination.signal,
+            reason: Some(termination.reason.clone()),
+            message: termination.message.clone(),
+            started_at: termination.started_at.map(Time),
+            finished_at: Some(Time(termination.finished_at)),
+            container_id: record.container_id.clone(),
+        }),
+        ..Default::default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, clippy::expect_used)]
+    use super::*;
+
+    fn spec(json: serde_json::Value) -> PodSpec {
+        serde_json::from_value(json).unwrap()
+    }
+
+    fn ended(exit_code: i32) -> Termination {
+        Termination {
+            exit_code,
+            signal: None,
+            reason: if exit_code == 0 { "Completed" } else { "Error" }.into(),
+            message: None,
+            started_at: Some(Timestamp::UNIX_EPOCH),
+            finished_at: Timestamp::UNIX_EPOCH,
+        }
+    }
+
+    fn condition<'a>(status: &'a core::PodStatus, type_: &str) -> &'a core::PodCondition {
+        status.conditions.as_ref().unwrap().iter().find(|condition| condition.type_ == type_).unwrap()
+    }
+
+    #[test]
+    fn phases_of_a_pod_with_an_init_container() {
+        let spec = spec(serde_json::json!({
+            "restartPolicy": "Never",
+            "initContainers": [{"name": "i"}],
+            "containers": [{"name": "a"}, {"name": "b"}],
+        }));
+        let now = Timestamp::UNIX_EPOCH;
+        let mut record = PodRecord::new(&spec, now);
+        assert_eq!(record.phase(&spec), Phase::Pending);
+        record.running(Slot::Init(0), "id".into(), now);
+        assert_eq!(record.phase(&spec), Phase::Pending);
+        record.terminated(Slot::Init(0), ended(0));
+        record.running(Slot::Main(0), "id".into(), now);
+        assert_eq!(record.phase(&spec), Phase::Pending, "b has not started");
+        record.running(Slot::Main(1), "id".into(), now);
+        assert_eq!(record.phase(&spec), Phase::Running);
+        assert_eq!(condition(&record.to_status(&spec, &[], now), "Ready").status, "True");
+        record.terminated(Slot::Main(0), ended(0));
+        record.terminated(Slot::Main(1), ended(3));
+        assert_eq!(record.phase(&spec), Phase::Running, "not final before the kubelet says so");
+        record.finish(now);
+        assert_eq!(record.phase(&spec), Phase::Failed);
+        let status = record.to_status(&spec, &[], now);
+        let ready = condition(&status, "Ready");
+        assert_eq!((ready.status.as_str(), ready.reason.as_deref()), ("False", Some("PodFailed")));
+    }
+
+    #[test]
+    fn restarts_are_counted_and_the_last_end_is_kept() {
+        let spec = spec(serde_json::json!({"restartPolicy": "OnFailure", "containers": [{"name": "c"}]}));
+        let now = Timestamp::UNIX_EPOCH;
+        let mut record = PodRecord::new(&spec, now);
+        for attempt in 0..3 {
+            record.running(Slot::Main(0), "id".into(), now);
+            record.terminated(Slot::Main(0), ended(7));
+            if attempt > 0 {
+                record.waiting(Slot::Main(0), "CrashLoopBackOff", "back-off".into());
+            }
+        }
+        assert_eq!(record.phase(&spec), Phase::Running);
+        let status = record.to_status(&spec, &[], now);
+        let container = &status.container_statuses.as_ref().unwrap()[0];
+        assert_eq!(container.restart_count, 2);
+        let last = container.last_state.as_ref().unwrap().terminated.as_ref().unwrap();
+        assert_eq!(last.exit_code, 7);
+        assert!(container.state.as_ref().unwrap().waiting.is_some());
+    }
+
+    #[test]
+    fn conditions_keep_their_time_until_they_change() {
+        let spec = spec(serde_json::json!({"restartPolicy": "Never", "containers": [{"name": "c"}]}));
+        let later = Timestamp::from_second(60).unwrap();
+        let mut record = PodRecord::new(&spec, Timestamp::UNIX_EPOCH);
+        record.running(Slot::Main(0), "id".into(), Timestamp::UNIX_EPOCH);
+        let running = record.to_status(&spec, &[], Timestamp::UNIX_EPOCH);
+        record.terminated(Slot::Main(0), ended(0));
+        record.finish(later);
+        let done = record.to_status(&spec, &running.conditions.unwrap(), later);
+        let time = |type_| condition(&done, type_).last_transition_time.clone().unwrap().0;
+        assert_eq!(time("PodScheduled"), Timestamp::UNIX_EPOCH);
+        assert_eq!(time("Ready"), later);
+        assert_eq!(condition(&done, "Ready").reason.as_deref(), Some("PodCompleted"));
+        assert_eq!(done.phase.as_deref(), Some("Succeeded"));
+    }
+
+    #[test]
+    fn a_pod_that_never_ran_failed() {
+        let spec = spec(serde_json::json!({"restartPolicy": "Never", "containers": [{"name": "c"}]}));
+        let mut record = PodRecord::new(&spec, Timestamp::UNIX_EPOCH);
+        record.finish(Timestamp::UNIX_EPOCH);
+        assert_eq!(record.phase(&spec), Phase::Failed);
+        let status = record.to_status(&spec, &[], Timestamp::UNIX_EPOCH);
+        let state = status.container_statuses.unwrap().remove(0).state.unwrap().terminated.unwrap();
+        assert_eq!((state.exit_code, state.reason.as_deref()), (137, Some("ContainerStatusUnknown")));
+    }
+}

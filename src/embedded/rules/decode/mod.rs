@@ -1,0 +1,158 @@
+//! Decoding of objects by their types: what Kubernetes' JSON decoder and encoder make of a body.
+//!
+//! The result holds known fields only, without nulls and empty optional fields, with quantities and times in their
+//! canonical forms, and with the empty values that Kubernetes always writes: it equals what the real server would
+//! answer after reading the object and writing it again.
+
+mod time;
+mod visitor;
+
+use serde::de::DeserializeSeed;
+use serde_json::Value;
+
+use super::schema::{Kind, Types};
+use visitor::{Place, Report, Seed};
+
+/// A decoded object.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Decoded {
+    /// The object in its canonical form.
+    pub object: Value,
+    /// What strict field validation refuses and the default warns of, in document order, such as
+    /// `unknown field "spec.foo"`.
+    pub strict: Vec<String>,
+}
+
+/// Why a body is no object of its kind.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum DecodeError {
+    /// The text is no JSON.
+    #[error("{0}")]
+    Syntax(String),
+    /// A value is of the wrong type or form; the text is that of Kubernetes' decoder.
+    #[error("{0}")]
+    Type(String),
+}
+
+/// Decodes a JSON body as an object of a kind, such as (`batch/v1`, `Job`). Kinds without a schema are taken as
+/// they are.
+///
+/// # Errors
+/// The body is no JSON, or a value in it has the wrong type.
+pub fn from_json(api_version: &str, kind: &str, body: &[u8]) -> Result<Decoded, DecodeError> {
+    let mut deserializer = serde_json::Deserializer::from_slice(body);
+    let decoded = decode(api_version, kind, &mut deserializer)?;
+    deserializer.end().map_err(|error| DecodeError::Syntax(error.to_string()))?;
+    Ok(decoded)
+}
+
+/// Decodes a JSON value, such as the result of a patch or of parsing YAML.
+///
+/// # Errors
+/// A value has the wrong type.
+pub fn from_value(api_version: &str, kind: &str, value: Value) -> Result<Decoded, DecodeError> {
+    decode(api_version, kind, value)
+}
+
+fn decode<'de, D>(api_version: &str, kind: &str, deserializer: D) -> Result<Decoded, DecodeError>
+where
+    D: serde::Deserializer<'de>,
+    D::Error: std::fmt::Display,
+{
+    let ty = Types::get().of_kind(api_version, kind).map_or(Kind::Raw, Kind::Struct);
+    let mut report = Report::default();
+    let root = Place::root();
+    let seed = Seed { kind: &ty, place: &root, owner: None, go_type: None, report: &mut report };
+    let object = seed.deserialize(deserializer).map_err(|error| DecodeError::Syntax(error.to_string()))?;
+    match report.error {
+        Some(error) => Err(DecodeError::Type(error)),
+        None => Ok(Decoded { object: object.unwrap_or(Value::Null), strict: report.strict }),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use serde_json::json;
+
+    use super::*;
+
+    fn job(body: &str) -> Result<Decoded, DecodeError> {
+        from_json("batch/v1", "Job", body.as_bytes())
+    }
+
+    fn error(body: &str) -> String {
+        job(body).unwrap_err().to_string()
+    }
+
+    #[test]
+    fn optional_fields_are_left_out_when_they_are_zero_or_null() {
+        let decoded = job(r#"{"kind":"Job","metadata":{"name":"j","labels":{},"creationTimestamp":null},
+            "spec":{"suspend":false,"parallelism":null,"template":{"spec":{"hostNetwork":false,"containers":
+            [{"name":"c","image":"","stdin":false,"resources":{"limits":{"cpu":1,"memory":"1024Mi"}}}]}}},
+            "status":{"active":0,"ready":0,"uncountedTerminatedPods":{"failed":[]}}}"#);
+        let wanted = json!({"kind":"Job","metadata":{"name":"j"},
+            "spec":{"suspend":false,"template":{"metadata":{},"spec":{"containers":
+            [{"name":"c","resources":{"limits":{"cpu":"1","memory":"1Gi"}}}]}}},
+            "status":{"ready":0,"uncountedTerminatedPods":{}}});
+        assert_eq!(decoded.unwrap().object, wanted);
+    }
+
+    #[test]
+    fn required_fields_are_written_with_their_zero_values() {
+        let decoded =
+            job(r#"{"spec":{"podFailurePolicy":{}},"status":{"conditions":[{"type":"A"}]}}"#).unwrap();
+        let wanted = json!({"metadata":{},
+            "spec":{"podFailurePolicy":{"rules":null},"template":{"metadata":{},"spec":{"containers":null}}},
+            "status":{"conditions":[{"type":"A","status":"","lastProbeTime":null,"lastTransitionTime":null}]}});
+        assert_eq!(decoded.object, wanted);
+    }
+
+    #[test]
+    fn unknown_and_repeated_fields_are_reported_in_document_order() {
+        let decoded = job(
+            r#"{"spec":{"parallelism":1,"parallelism":2,"bar":{},"template":{"spec":{"containers":[{"imag":"x"}]}}}}"#,
+        );
+        let decoded = decoded.unwrap();
+        assert_eq!(
+            decoded.strict,
+            [
+                r#"duplicate field "spec.parallelism""#,
+                r#"unknown field "spec.bar""#,
+                r#"unknown field "spec.template.spec.containers[0].imag""#,
+            ]
+        );
+        assert_eq!(decoded.object["spec"]["parallelism"], 2);
+    }
+
+    #[test]
+    fn wrong_types_are_refused_in_the_words_of_go() {
+        let prefix = "json: cannot unmarshal";
+        assert_eq!(
+            error(r#"{"spec":{"parallelism":1.0}}"#),
+            format!("{prefix} number 1.0 into Go struct field JobSpec.spec.parallelism of type int32")
+        );
+        assert_eq!(
+            error(r#"{"spec":{"template":{"spec":{"containers":{}}}}}"#),
+            format!(
+                "{prefix} object into Go struct field PodSpec.spec.template.spec.containers of type []v1.Container"
+            )
+        );
+        assert_eq!(
+            error(r#"{"spec":{"completionMode":true}}"#),
+            format!(
+                "{prefix} bool into Go struct field JobSpec.spec.completionMode of type v1.CompletionMode"
+            )
+        );
+        assert_eq!(
+            error(r#"{"metadata":{"labels":{"a":1}}}"#),
+            format!("{prefix} number into Go struct field ObjectMeta.metadata.labels of type string")
+        );
+    }
+
+    #[test]
+    fn times_are_cut_to_their_precision() {
+        let decoded = job(r#"{"status":{"startTime":"2025-01-01T02:00:00.987654+02:00"}}"#).unwrap();
+        assert_eq!(decoded.object["status"]["startTime"], "2025-01-01T00:00:00Z");
+    }
+}

@@ -1,0 +1,324 @@
+//! The walk of a decoder over a document, led by the types of the schema.
+
+use std::fmt;
+
+use serde::de::{DeserializeSeed, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
+use serde_json::{Map, Number, Value};
+
+use super::super::quantity;
+use super::super::schema::{Field, Kind, Presence, Type, Types};
+use super::time::{self, Precision};
+
+/// Where in the document the decoder is.
+pub(super) struct Place<'a> {
+    parent: Option<&'a Place<'a>>,
+    segment: Segment<'a>,
+}
+
+enum Segment<'a> {
+    Root,
+    Field(&'a str),
+    Index(usize),
+    Key(&'a str),
+}
+
+impl<'a> Place<'a> {
+    pub(super) const fn root() -> Self {
+        Self { parent: None, segment: Segment::Root }
+    }
+
+    fn child(&'a self, segment: Segment<'a>) -> Self {
+        Self { parent: Some(self), segment }
+    }
+
+    /// The path as strict errors print it: `spec.containers[0].image`.
+    fn path(&self) -> String {
+        let mut path = self.parent.map(Self::path).unwrap_or_default();
+        match self.segment {
+            Segment::Root => {}
+            Segment::Index(index) => path.push_str(&format!("[{index}]")),
+            Segment::Field(name) | Segment::Key(name) => {
+                if !path.is_empty() {
+                    path.push('.');
+                }
+                path.push_str(name);
+            }
+        }
+        path
+    }
+
+    /// The path as type errors print it: fields of structs only.
+    fn fields(&self) -> String {
+        let mut path = self.parent.map(Self::fields).unwrap_or_default();
+        if let Segment::Field(name) = self.segment {
+            if !path.is_empty() {
+                path.push('.');
+            }
+            path.push_str(name);
+        }
+        path
+    }
+}
+
+/// What was wrong with the document.
+#[derive(Default)]
+pub(super) struct Report {
+    /// The first value of a wrong type.
+    pub(super) error: Option<String>,
+    /// Unknown and repeated fields.
+    pub(super) strict: Vec<String>,
+}
+
+impl Report {
+    fn fail(&mut self, error: impl FnOnce() -> String) {
+        if self.error.is_none() {
+            self.error = Some(error());
+        }
+    }
+}
+
+/// Decodes one value. The result is `None` for null and for values of a wrong type.
+pub(super) struct Seed<'a, 'r> {
+    pub(super) kind: &'a Kind,
+    pub(super) place: &'a Place<'a>,
+    /// The struct that the value belongs to.
+    pub(super) owner: Option<&'a Type>,
+    /// The name of its Go type, where the kind does not tell.
+    pub(super) go_type: Option<&'static str>,
+    pub(super) report: &'r mut Report,
+}
+
+impl Seed<'_, '_> {
+    /// Reports a value of a wrong type, described as Go does.
+    fn mismatch(&mut self, given: &str) -> Option<Value> {
+        let wanted = match (self.kind, self.go_type) {
+            // Quantities parse whatever they find.
+            (Kind::Quantity, _) => return self.quantity(""),
+            // Times read strings, and what is no string must be a number.
+            (Kind::Time | Kind::MicroTime, _) => "string".into(),
+            (Kind::IntOrString, _) => "int32".into(),
+            (Kind::List(_), Some(name)) => format!("[]{name}"),
+            (_, Some(name)) => name.into(),
+            (kind, None) => kind.go_name(),
+        };
+        let (place, owner) = (self.place, self.owner);
+        self.report.fail(|| match owner {
+            Some(owner) => {
+                let (owner, path) = (owner.name(), place.fields());
+                format!("json: cannot unmarshal {given} into Go struct field {owner}.{path} of type {wanted}")
+            }
+            None => format!("json: cannot unmarshal {given} into Go value of type {wanted}"),
+        });
+        None
+    }
+
+    fn quantity(&mut self, text: &str) -> Option<Value> {
+        match quantity::canonical(text) {
+            Ok(canonical) => Some(canonical.into()),
+            Err(error) => {
+                self.report.fail(|| error.to_string());
+                None
+            }
+        }
+    }
+
+    fn number(&mut self, number: Number) -> Option<Value> {
+        let fits = match self.kind {
+            Kind::Int32 | Kind::IntOrString => {
+                number.as_i64().is_some_and(|number| i32::try_from(number).is_ok())
+            }
+            Kind::Int64 => number.is_i64(),
+            Kind::Raw => true,
+            Kind::Quantity => return self.quantity(&number.to_string()),
+            _ => return self.mismatch("number"),
+        };
+        if fits {
+            return Some(Value::Number(number));
+        }
+        // Go prints the literal; a whole float reads `1.0` in both languages.
+        let literal = number
+            .as_f64()
+            .filter(|_| number.is_f64())
+            .map_or_else(|| number.to_string(), |f| format!("{f:?}"));
+        self.mismatch(&format!("number {literal}"))
+    }
+
+    fn text(&mut self, text: &str) -> Option<Value> {
+        let time = match self.kind {
+            Kind::Text | Kind::Raw | Kind::IntOrString => return Some(text.into()),
+            Kind::Quantity => return self.quantity(text),
+            Kind::Time => time::canonical(text, Precision::Seconds),
+            Kind::MicroTime => time::canonical(text, Precision::Micros),
+            _ => return self.mismatch("string"),
+        };
+        match time {
+            Ok(canonical) => Some(canonical.into()),
+            Err(error) => {
+                self.report.fail(|| error);
+                None
+            }
+        }
+    }
+}
+
+impl<'de> DeserializeSeed<'de> for Seed<'_, '_> {
+    type Value = Option<Value>;
+
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Self::Value, D::Error> {
+        deserializer.deserialize_any(self)
+    }
+}
+
+impl<'de> Visitor<'de> for Seed<'_, '_> {
+    type Value = Option<Value>;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a JSON value")
+    }
+
+    fn visit_unit<E>(self) -> Result<Self::Value, E> {
+        Ok(None)
+    }
+
+    fn visit_bool<E>(mut self, value: bool) -> Result<Self::Value, E> {
+        Ok(match self.kind {
+            Kind::Bool | Kind::Raw => Some(value.into()),
+            Kind::Quantity => self.quantity(if value { "true" } else { "false" }),
+            _ => self.mismatch("bool"),
+        })
+    }
+
+    fn visit_i64<E>(mut self, value: i64) -> Result<Self::Value, E> {
+        Ok(self.number(value.into()))
+    }
+
+    fn visit_u64<E>(mut self, value: u64) -> Result<Self::Value, E> {
+        Ok(self.number(value.into()))
+    }
+
+    fn visit_f64<E>(mut self, value: f64) -> Result<Self::Value, E> {
+        match Number::from_f64(value) {
+            Some(number) => Ok(self.number(number)),
+            None => Ok(self.mismatch("number")),
+        }
+    }
+
+    fn visit_str<E>(mut self, value: &str) -> Result<Self::Value, E> {
+        Ok(self.text(value))
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(mut self, mut sequence: A) -> Result<Self::Value, A::Error> {
+        let item = match self.kind {
+            Kind::List(item) => item,
+            Kind::Raw => self.kind,
+            _ => {
+                while sequence.next_element::<IgnoredAny>()?.is_some() {}
+                return Ok(self.mismatch("array"));
+            }
+        };
+        let mut list = Vec::new();
+        loop {
+            let place = self.place.child(Segment::Index(list.len()));
+            let seed = Seed {
+                kind: item,
+                place: &place,
+                owner: self.owner,
+                go_type: self.go_type,
+                report: self.report,
+            };
+            match sequence.next_element_seed(seed)? {
+                // A null among structs or strings reads as an empty one.
+                Some(element) => list.push(element.unwrap_or_else(|| item.zero())),
+                None => return Ok(Some(Value::Array(list))),
+            }
+        }
+    }
+
+    fn visit_map<A: MapAccess<'de>>(mut self, mut map: A) -> Result<Self::Value, A::Error> {
+        match self.kind {
+            Kind::Struct(id) => self.structure(Types::get().by_id(*id), map),
+            Kind::Map(item) => self.entries(item, map),
+            Kind::Raw => self.entries(&Kind::Raw, map),
+            _ => {
+                while map.next_entry::<IgnoredAny, IgnoredAny>()?.is_some() {}
+                Ok(self.mismatch("object"))
+            }
+        }
+    }
+}
+
+impl Seed<'_, '_> {
+    fn repeated(&mut self, place: &Place<'_>) {
+        self.report.strict.push(format!("duplicate field {:?}", place.path()));
+    }
+
+    fn entries<'de, A: MapAccess<'de>>(mut self, item: &Kind, mut map: A) -> Result<Option<Value>, A::Error> {
+        let mut entries = Map::new();
+        while let Some(key) = map.next_key::<String>()? {
+            let place = self.place.child(Segment::Key(&key));
+            if entries.contains_key(&key) {
+                self.repeated(&place);
+            }
+            let seed =
+                Seed { kind: item, place: &place, owner: self.owner, go_type: None, report: self.report };
+            let value = map.next_value_seed(seed)?;
+            // In free-form JSON a null is a value; in a map of strings it reads as an empty one.
+            entries.insert(key, value.unwrap_or_else(|| item.zero()));
+        }
+        Ok(Some(Value::Object(entries)))
+    }
+
+    fn structure<'de, A: MapAccess<'de>>(mut self, ty: &Type, mut map: A) -> Result<Option<Value>, A::Error> {
+        let mut fields = Map::new();
+        let mut nulls: Vec<String> = Vec::new();
+        while let Some(key) = map.next_key::<String>()? {
+            let place = self.place.child(Segment::Field(&key));
+            let Some(field) = ty.fields.get(&key) else {
+                self.report.strict.push(format!("unknown field {:?}", place.path()));
+                map.next_value::<IgnoredAny>()?;
+                continue;
+            };
+            if fields.contains_key(&key) || nulls.contains(&key) {
+                self.repeated(&place);
+            }
+            let go_type = field.go_type;
+            let seed =
+                Seed { kind: &field.kind, place: &place, owner: Some(ty), go_type, report: self.report };
+            match map.next_value_seed(seed)? {
+                Some(value) if is_kept(field, &value) => {
+                    fields.insert(key, value);
+                }
+                _ => {
+                    fields.remove(&key);
+                    nulls.push(key);
+                }
+            }
+        }
+        for name in &ty.always {
+            if !fields.contains_key(name) {
+                fields.insert(name.clone(), ty.fields[name].absent());
+            }
+        }
+        Ok(Some(Value::Object(fields)))
+    }
+}
+
+/// Whether the value is written; an empty list that is always written reads null, since storage keeps no empty lists.
+fn is_kept(field: &Field, value: &Value) -> bool {
+    match field.presence {
+        Presence::Given | Presence::OrNull => true,
+        Presence::NonZero => !is_zero(value),
+        Presence::Always => !(matches!(field.kind, Kind::List(_)) && is_zero(value)),
+    }
+}
+
+fn is_zero(value: &Value) -> bool {
+    match value {
+        Value::Null => true,
+        Value::Bool(value) => !value,
+        Value::Number(value) => value.as_i64() == Some(0),
+        Value::String(value) => value.is_empty(),
+        Value::Array(value) => value.is_empty(),
+        Value::Object(value) => value.is_empty(),
+    }
+}

@@ -1,0 +1,165 @@
+//! Field paths and the list of causes that validation collects.
+
+use std::fmt;
+
+use serde_json::Value;
+
+use super::{Cause, CauseReason};
+
+/// Path of a field while validation walks an object; it lives on the stack and is printed only for a cause.
+#[derive(Clone, Copy)]
+pub(crate) struct Path<'a> {
+    parent: Option<&'a Path<'a>>,
+    segment: Segment<'a>,
+}
+
+#[derive(Clone, Copy)]
+enum Segment<'a> {
+    Field(&'a str),
+    Index(usize),
+    Key(&'a str),
+}
+
+impl<'a> Path<'a> {
+    /// The path of a top-level field.
+    pub(crate) const fn root(name: &'a str) -> Self {
+        Self { parent: None, segment: Segment::Field(name) }
+    }
+
+    /// `self.name`
+    pub(crate) const fn child(&'a self, name: &'a str) -> Self {
+        Self { parent: Some(self), segment: Segment::Field(name) }
+    }
+
+    /// `self[index]`
+    pub(crate) const fn index(&'a self, index: usize) -> Self {
+        Self { parent: Some(self), segment: Segment::Index(index) }
+    }
+
+    /// `self[key]`, an entry of a map.
+    pub(crate) const fn key(&'a self, key: &'a str) -> Self {
+        Self { parent: Some(self), segment: Segment::Key(key) }
+    }
+}
+
+impl fmt::Display for Path<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let Some(parent) = self.parent {
+            parent.fmt(f)?;
+        }
+        match self.segment {
+            Segment::Field(name) if self.parent.is_some() => write!(f, ".{name}"),
+            Segment::Field(name) => f.write_str(name),
+            Segment::Index(index) => write!(f, "[{index}]"),
+            Segment::Key(key) => write!(f, "[{key}]"),
+        }
+    }
+}
+
+/// The causes found so far, in the order in which Kubernetes reports them.
+#[derive(Default)]
+pub(crate) struct Causes(Vec<Cause>);
+
+/// The offending value as a message shows it: JSON, with strings quoted.
+fn shown(value: &Value) -> String {
+    value.to_string()
+}
+
+impl Causes {
+    pub(crate) fn into_vec(self) -> Vec<Cause> {
+        self.0
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    fn push(&mut self, reason: CauseReason, path: &Path<'_>, message: String) {
+        self.0.push(Cause { reason, field: path.to_string(), message });
+    }
+
+    fn push_with_detail(&mut self, reason: CauseReason, path: &Path<'_>, head: String, detail: &str) {
+        let message = if detail.is_empty() { head } else { format!("{head}: {detail}") };
+        self.push(reason, path, message);
+    }
+
+    pub(crate) fn required(&mut self, path: &Path<'_>, detail: &str) {
+        self.push_with_detail(CauseReason::Required, path, "Required value".into(), detail);
+    }
+
+    pub(crate) fn invalid(&mut self, path: &Path<'_>, value: &Value, detail: &str) {
+        self.push_with_detail(CauseReason::Invalid, path, format!("Invalid value: {}", shown(value)), detail);
+    }
+
+    /// An invalid string that is not a JSON value of the object, such as a part of one.
+    pub(crate) fn invalid_str(&mut self, path: &Path<'_>, value: &str, detail: &str) {
+        self.invalid(path, &Value::from(value), detail);
+    }
+
+    /// One cause per message.
+    pub(crate) fn invalid_each(&mut self, path: &Path<'_>, value: &str, details: Vec<String>) {
+        for detail in details {
+            self.invalid_str(path, value, &detail);
+        }
+    }
+
+    /// An invalid value that the message does not show.
+    pub(crate) fn invalid_omitted(&mut self, path: &Path<'_>, detail: &str) {
+        self.push(CauseReason::Invalid, path, format!("Invalid value: {detail}"));
+    }
+
+    pub(crate) fn not_supported(&mut self, path: &Path<'_>, value: &Value, supported: &[&str]) {
+        let supported: Vec<String> = supported.iter().map(|s| Value::from(*s).to_string()).collect();
+        let message =
+            format!("Unsupported value: {}: supported values: {}", shown(value), supported.join(", "));
+        self.push(CauseReason::NotSupported, path, message);
+    }
+
+    pub(crate) fn duplicate(&mut self, path: &Path<'_>, value: &Value) {
+        self.duplicate_shown(path, &shown(value));
+    }
+
+    /// A duplicate that the message shows in a form of its own.
+    pub(crate) fn duplicate_shown(&mut self, path: &Path<'_>, shown: &str) {
+        self.push(CauseReason::Duplicate, path, format!("Duplicate value: {shown}"));
+    }
+
+    pub(crate) fn too_long(&mut self, path: &Path<'_>, max_bytes: usize) {
+        self.push(CauseReason::TooLong, path, format!("Too long: may not be more than {max_bytes} bytes"));
+    }
+
+    pub(crate) fn too_many(&mut self, path: &Path<'_>, actual: usize, max: usize) {
+        self.push(CauseReason::TooMany, path, format!("Too many: {actual}: must have at most {max} items"));
+    }
+
+    pub(crate) fn forbidden(&mut self, path: &Path<'_>, detail: &str) {
+        self.push_with_detail(CauseReason::Forbidden, path, "Forbidden".into(), detail);
+    }
+
+    pub(crate) fn not_found(&mut self, path: &Path<'_>, value: &Value) {
+        self.push(CauseReason::NotFound, path, format!("Not found: {}", shown(value)));
+    }
+
+    /// Refuses a number below zero.
+    pub(crate) fn non_negative(&mut self, path: &Path<'_>, value: &Value) {
+        if value.as_i64().is_some_and(|number| number < 0) {
+            self.invalid(path, value, "must be greater than or equal to 0");
+        }
+    }
+
+    /// Refuses a change of this value.
+    pub(crate) fn immutable(&mut self, path: &Path<'_>, new: &Value, old: &Value) {
+        if new != old {
+            self.invalid(path, new, "field is immutable");
+        }
+    }
+
+    /// Refuses an absent or empty string, and one that is not in `supported`.
+    pub(crate) fn required_enum(&mut self, path: &Path<'_>, value: &Value, supported: &[&str]) {
+        match value.as_str().unwrap_or_default() {
+            "" => self.required(path, ""),
+            given if !supported.contains(&given) => self.not_supported(path, value, supported),
+            _ => {}
+        }
+    }
+}

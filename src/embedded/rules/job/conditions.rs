@@ -1,0 +1,23 @@
+//! Conditions of a Job's status, as far as rules ask for them.
+
+use serde_json::Value;
+
+/// Whether the status holds a condition of this type with status `True`.
+pub(super) fn is_true(status: &Value, kind: &str) -> bool {
+    has(status, kind, "True")
+}
+
+/// Whether the status holds a condition of this type with this status.
+pub(super) fn has(status: &Value, kind: &str, value: &str) -> bool {
+    let conditions = status["conditions"].as_array().into_iter().flatten();
+    // The first condition of a type counts.
+    conditions
+        .into_iter()
+        .find(|condition| condition["type"] == *kind)
+        .is_some_and(|found| found["status"] == *value)
+}
+
+/// Whether the Job is complete or failed.
+pub(super) fn is_finished(status: &Value) -> bool {
+    is_true(status, "Complete") || is_true(status, "Failed")
+}

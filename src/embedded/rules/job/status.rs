@@ -1,0 +1,286 @@
+//! Changes of a Job's status (`ValidateJobUpdateStatus`).
+//!
+//! A rule about a relation of fields holds only for an update that changes one of them, so that a Job stored under
+//! older rules can still be updated.
+
+use std::ops::RangeInclusive;
+
+use jiff::Timestamp;
+use serde_json::Value;
+
+use super::super::field::{Causes, Path};
+use super::conditions::{has, is_finished, is_true};
+use super::{index_list, is_indexed};
+
+const STATUS: Path<'static> = Path::root("status");
+
+/// One update of a status, with what the rules ask about it.
+struct Update<'a> {
+    spec: &'a Value,
+    old: &'a Value,
+    new: &'a Value,
+}
+
+impl Update<'_> {
+    /// Whether one of these fields differs between the two statuses.
+    fn changed(&self, fields: &[&str]) -> bool {
+        fields.iter().any(|field| self.old[*field] != self.new[*field])
+    }
+
+    /// Whether a condition of one of these types became or ceased to be true.
+    fn flipped(&self, conditions: &[&str]) -> bool {
+        conditions.iter().any(|kind| is_true(self.old, kind) != is_true(self.new, kind))
+    }
+
+    fn finish_changed(&self) -> bool {
+        is_finished(self.old) != is_finished(self.new)
+    }
+}
+
+/// Checks the change of a Job's status.
+pub(super) fn validate_update(causes: &mut Causes, old: &Value, new: &Value) {
+    let update = Update { spec: &new["spec"], old: &old["status"], new: &new["status"] };
+    counters(causes, update.new);
+    uncounted(causes, &update.new["uncountedTerminatedPods"]);
+    terminal_conditions(causes, &update);
+    times(causes, &update);
+    finished(causes, &update);
+    indexes(causes, &update);
+    if update.changed(&["ready", "active"])
+        && let Some(ready) = update.new["ready"].as_i64()
+        && ready > number(update.new, "active")
+    {
+        causes.invalid(
+            &STATUS.child("ready"),
+            &update.new["ready"],
+            "cannot set more ready pods than active",
+        );
+    }
+    success_criteria(causes, &update);
+    changes(causes, &update);
+}
+
+fn number(status: &Value, field: &str) -> i64 {
+    status[field].as_i64().unwrap_or(0)
+}
+
+fn conditions_error(causes: &mut Causes, detail: &str) {
+    causes.invalid_omitted(&STATUS.child("conditions"), detail);
+}
+
+fn counters(causes: &mut Causes, status: &Value) {
+    for field in ["active", "succeeded", "failed", "ready", "terminating"] {
+        causes.non_negative(&STATUS.child(field), &status[field]);
+    }
+}
+
+fn uncounted(causes: &mut Causes, uncounted: &Value) {
+    let path = STATUS.child("uncountedTerminatedPods");
+    let mut seen: Vec<&Value> = Vec::new();
+    for field in ["succeeded", "failed"] {
+        let path = path.child(field);
+        for (index, uid) in uncounted[field].as_array().into_iter().flatten().enumerate() {
+            if uid == "" {
+                causes.invalid(&path.index(index), uid, "must not be empty");
+            } else if seen.contains(&uid) {
+                causes.duplicate(&path.index(index), uid);
+            } else {
+                seen.push(uid);
+            }
+        }
+    }
+}
+
+/// Conditions that exclude or need each other.
+fn terminal_conditions(causes: &mut Causes, update: &Update<'_>) {
+    let holds = |kind: &str| is_true(update.new, kind);
+    let complete = holds("Complete");
+    for other in ["Failed", "FailureTarget"] {
+        if update.flipped(&["Complete", other]) && complete && holds(other) {
+            conditions_error(causes, &format!("cannot set Complete=True and {other}=true conditions"));
+        }
+    }
+    if (update.flipped(&["Failed"]) || update.changed(&["failedIndexes"]))
+        && holds("Failed")
+        && !holds("FailureTarget")
+    {
+        conditions_error(causes, "cannot set Failed=True condition without the FailureTarget=true condition");
+    }
+    if update.flipped(&["Complete", "SuccessCriteriaMet"]) && complete && !holds("SuccessCriteriaMet") {
+        conditions_error(
+            causes,
+            "cannot set Complete=True condition without the SuccessCriteriaMet=true condition",
+        );
+    }
+}
+
+fn time(value: &Value) -> Option<Timestamp> {
+    value.as_str()?.parse().ok()
+}
+
+fn times(causes: &mut Causes, update: &Update<'_>) {
+    let complete = is_true(update.new, "Complete");
+    let completion = &update.new["completionTime"];
+    let path = STATUS.child("completionTime");
+    if update.flipped(&["Complete"]) || update.changed(&["completionTime"]) {
+        if !completion.is_null() && !complete {
+            let detail = "cannot set completionTime when there is no Complete=True condition";
+            causes.invalid(&path, completion, detail);
+        }
+        if completion.is_null() && complete {
+            causes.required(&path, "completionTime is required for Complete jobs");
+        }
+    }
+    if update.changed(&["completionTime", "startTime"])
+        && let (Some(start), Some(end)) = (time(&update.new["startTime"]), time(completion))
+        && end < start
+    {
+        causes.invalid(&path, completion, "must be equal to or after `startTime`");
+    }
+}
+
+/// A finished Job has a start time, and no pods left.
+fn finished(causes: &mut Causes, update: &Update<'_>) {
+    if !is_finished(update.new) {
+        return;
+    }
+    let (finish_changed, new) = (update.finish_changed(), update.new);
+    for field in ["active", "terminating"] {
+        if (finish_changed || update.changed(&[field])) && number(new, field) > 0 {
+            causes.invalid(
+                &STATUS.child(field),
+                &new[field],
+                &format!("{field}>0 is invalid for finished job"),
+            );
+        }
+    }
+    let never_started = update.spec["suspend"] == true && update.spec["completions"] == 0;
+    if (finish_changed || update.changed(&["startTime"])) && new["startTime"].is_null() && !never_started {
+        causes.required(&STATUS.child("startTime"), "startTime is required for finished job");
+    }
+    let uncounted = &new["uncountedTerminatedPods"];
+    let left =
+        ["succeeded", "failed"].iter().any(|list| uncounted[*list].as_array().is_some_and(|l| !l.is_empty()));
+    if (finish_changed || update.changed(&["uncountedTerminatedPods"])) && left {
+        causes.invalid(&STATUS.child("uncountedTerminatedPods"), uncounted, "must be empty for finished job");
+    }
+}
+
+fn indexes(causes: &mut Causes, update: &Update<'_>) {
+    let (completed, failed) = (&update.new["completedIndexes"], &update.new["failedIndexes"]);
+    let completed_path = STATUS.child("completedIndexes");
+    let failed_path = STATUS.child("failedIndexes");
+    let completed_changed = update.changed(&["completedIndexes"]);
+    let failed_changed = update.changed(&["failedIndexes"]);
+    let non_empty = completed.as_str().is_some_and(|text| !text.is_empty());
+    let indexed = is_indexed(update.spec);
+
+    if completed_changed && !indexed && non_empty {
+        let detail = "cannot set non-empty completedIndexes when non-indexed completion mode";
+        causes.invalid(&completed_path, completed, detail);
+    }
+    let completed_list = list(causes, update, "completedIndexes", completed_changed && indexed);
+    if failed_changed && !failed.is_null() && update.spec["backoffLimitPerIndex"].is_null() {
+        let detail = "cannot set non-null failedIndexes when backoffLimitPerIndex is null";
+        causes.invalid(&failed_path, failed, detail);
+    }
+    let with_limit = !update.spec["backoffLimitPerIndex"].is_null();
+    let failed_list = list(causes, update, "failedIndexes", failed_changed && indexed && with_limit);
+    if (completed_changed || failed_changed)
+        && let (Some(completed), Some(failed_ranges)) = (completed_list, failed_list)
+        && let Some(index) = index_list::first_overlap(&completed, &failed_ranges)
+    {
+        let detail = format!("failedIndexes and completedIndexes overlap at index: {index}");
+        causes.invalid(&failed_path, failed, &detail);
+    }
+}
+
+/// The index list at `field`; a malformed one is reported if `report`.
+fn list(
+    causes: &mut Causes,
+    update: &Update<'_>,
+    field: &str,
+    report: bool,
+) -> Option<Vec<RangeInclusive<i64>>> {
+    let completions = update.spec["completions"].as_i64().unwrap_or(0);
+    let value = &update.new[field];
+    match index_list::parse(value.as_str().unwrap_or_default(), completions) {
+        Ok(ranges) => Some(ranges),
+        Err(reason) => {
+            if report {
+                causes.invalid(&STATUS.child(field), value, &format!("error parsing {field}: {reason}"));
+            }
+            None
+        }
+    }
+}
+
+/// What success criteria exclude, whoever manages the Job.
+fn success_criteria(causes: &mut Causes, update: &Update<'_>) {
+    let holds = |kind: &str| is_true(update.new, kind);
+    for other in ["Failed", "FailureTarget"] {
+        if holds("SuccessCriteriaMet") && holds(other) {
+            conditions_error(
+                causes,
+                &format!("cannot set SuccessCriteriaMet=True and {other}=true conditions"),
+            );
+        }
+    }
+    if !update.spec["successPolicy"].is_null() && holds("Complete") && !holds("SuccessCriteriaMet") {
+        let detail = "cannot set Complete=True for Job with SuccessPolicy unless SuccessCriteriaMet=True";
+        conditions_error(causes, detail);
+    }
+}
+
+/// What no update may take back.
+fn changes(causes: &mut Causes, update: &Update<'_>) {
+    let (spec, old, new) = (update.spec, update.old, update.new);
+    for kind in ["Failed", "Complete", "FailureTarget"] {
+        if is_true(old, kind) && !is_true(new, kind) {
+            conditions_error(causes, &format!("cannot disable the terminal {kind}=True condition"));
+        }
+    }
+    if number(new, "failed") < number(old, "failed") {
+        causes.invalid(&STATUS.child("failed"), &shown(new, "failed"), "cannot decrease the failed counter");
+    }
+    // An Indexed Job whose completions follow its parallelism may be scaled down.
+    let elastic = is_indexed(spec) && spec["completions"] == spec["parallelism"];
+    if !elastic && number(new, "succeeded") < number(old, "succeeded") {
+        causes.invalid(
+            &STATUS.child("succeeded"),
+            &shown(new, "succeeded"),
+            "cannot decrease the succeeded counter",
+        );
+    }
+    if !old["startTime"].is_null()
+        && update.changed(&["startTime"])
+        && spec["suspend"] != true
+        && !resumes(update)
+    {
+        let detail = "field is immutable for unsuspended job once set";
+        causes.invalid(&STATUS.child("startTime"), &new["startTime"], detail);
+    }
+    let completion = &new["completionTime"];
+    if !old["completionTime"].is_null() && !completion.is_null() && update.changed(&["completionTime"]) {
+        causes.invalid(&STATUS.child("completionTime"), completion, "field is immutable");
+    }
+    if is_true(old, "SuccessCriteriaMet") && !is_true(new, "SuccessCriteriaMet") {
+        conditions_error(causes, "cannot disable the SuccessCriteriaMet=True condition");
+    }
+    if is_true(old, "Complete") && !is_true(old, "SuccessCriteriaMet") && is_true(new, "SuccessCriteriaMet") {
+        conditions_error(
+            causes,
+            "cannot set SuccessCriteriaMet=True for Job already has Complete=true conditions",
+        );
+    }
+}
+
+/// Counters at zero are left out of the object.
+fn shown(status: &Value, field: &str) -> Value {
+    number(status, field).into()
+}
+
+/// Whether this update is the one in which a suspended Job resumes.
+fn resumes(update: &Update<'_>) -> bool {
+    is_true(update.old, "Suspended") && has(update.new, "Suspended", "False")
+}

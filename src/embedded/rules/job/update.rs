@@ -1,0 +1,95 @@
+//! Changes of a Job's spec (`ValidateJobSpecUpdate`).
+
+use serde_json::{Map, Value};
+
+use super::super::field::{Causes, Path};
+use super::super::metadata::as_object;
+use super::conditions::is_true;
+use super::{CONTROLLER_UID_LABEL, JOB_NAME_LABEL, create, is_indexed};
+
+const SPEC: Path<'static> = Path::root("spec");
+
+/// Jobs from before the labels had prefixes are not asked for them.
+pub(super) fn requires_prefixed_labels(old: &Value) -> bool {
+    let labels = &old["spec"]["template"]["metadata"]["labels"];
+    [CONTROLLER_UID_LABEL, JOB_NAME_LABEL].iter().all(|key| !labels[*key].is_null())
+}
+
+/// Checks the change of a spec.
+pub(super) fn validate(causes: &mut Causes, old: &Value, new: &Value) {
+    let (old_spec, spec) = (&old["spec"], &new["spec"]);
+    create::validate_spec(causes, spec);
+    completions(causes, old_spec, spec);
+    causes.immutable(&SPEC.child("selector"), &spec["selector"], &old_spec["selector"]);
+    template(causes, old, new);
+    for field in ["completionMode", "podFailurePolicy", "backoffLimitPerIndex", "managedBy", "successPolicy"]
+    {
+        causes.immutable(&SPEC.child(field), &spec[field], &old_spec[field]);
+    }
+}
+
+/// Only an Indexed Job can be scaled, and only together with its parallelism.
+fn completions(causes: &mut Causes, old: &Value, new: &Value) {
+    let path = SPEC.child("completions");
+    let value = &new["completions"];
+    if !is_indexed(old) {
+        causes.immutable(&path, value, &old["completions"]);
+        return;
+    }
+    if old["completions"] == *value || value.is_null() {
+        return;
+    }
+    if new["completions"] != new["parallelism"] {
+        causes.invalid(&path, value, "can only be modified in tandem with spec.parallelism");
+    }
+}
+
+/// A template can change while its Job is suspended and has no pods: where pods may run, their labels and
+/// annotations, and the resources of containers.
+fn template(causes: &mut Causes, old: &Value, new: &Value) {
+    let (before, after) = (&old["spec"]["template"], &new["spec"]["template"]);
+    let path = SPEC.child("template");
+    if !is_at_rest(old) {
+        causes.immutable(&path, after, before);
+        return;
+    }
+    if rigid_part(before) != rigid_part(after) {
+        causes.invalid(&path.child("spec"), &after["spec"], "field is immutable");
+    }
+}
+
+/// Whether the Job is suspended, has no pods, and has either noted so or never started.
+fn is_at_rest(job: &Value) -> bool {
+    let status = &job["status"];
+    job["spec"]["suspend"] == true
+        && status["active"].as_i64().unwrap_or(0) == 0
+        && (is_true(status, "Suspended") || status["startTime"].is_null())
+}
+
+/// The spec of a template without what may change at rest.
+fn rigid_part(template: &Value) -> Value {
+    let mut spec = template["spec"].clone();
+    let fields = as_object(&mut spec);
+    for field in ["nodeSelector", "tolerations", "schedulingGates"] {
+        fields.remove(field);
+    }
+    if let Some(affinity) = fields.get_mut("affinity").and_then(Value::as_object_mut) {
+        affinity.remove("nodeAffinity");
+    }
+    if fields.get("affinity").and_then(Value::as_object).is_some_and(Map::is_empty) {
+        fields.remove("affinity");
+    }
+    for list in ["containers", "initContainers"] {
+        for container in fields.get_mut(list).and_then(Value::as_array_mut).into_iter().flatten() {
+            container_resources(as_object(container));
+        }
+    }
+    spec
+}
+
+/// Requests and limits may change; claims on devices stay.
+fn container_resources(container: &mut Map<String, Value>) {
+    let Some(resources) = container.get_mut("resources").and_then(Value::as_object_mut) else { return };
+    resources.remove("requests");
+    resources.remove("limits");
+}

@@ -1,0 +1,186 @@
+//! Where a pod may run: tolerations, affinity, gates, spreading.
+
+use serde_json::Value;
+
+use super::super::field::{Causes, Path};
+use super::super::{label_selector, names};
+use super::{list, text};
+
+const TAINT_EFFECTS: [&str; 3] = ["NoSchedule", "PreferNoSchedule", "NoExecute"];
+const UNSATISFIABLE: [&str; 2] = ["DoNotSchedule", "ScheduleAnyway"];
+
+/// Checks tolerations.
+pub(super) fn tolerations(causes: &mut Causes, path: &Path<'_>, tolerations: &Value) {
+    for (index, toleration) in list(tolerations).iter().enumerate() {
+        let path = path.index(index);
+        let [key, operator, value, effect] =
+            ["key", "operator", "value", "effect"].map(|field| text(&toleration[field]));
+        if !key.is_empty() {
+            causes.invalid_each(&path.child("key"), key, names::qualified_name(key));
+        } else if operator != "Exists" {
+            let detail =
+                "operator must be Exists when `key` is empty, which means \"match all values and all keys\"";
+            causes.invalid_str(&path.child("operator"), operator, detail);
+        }
+        if !toleration["tolerationSeconds"].is_null() && effect != "NoExecute" {
+            let detail = "effect must be 'NoExecute' when `tolerationSeconds` is set";
+            causes.invalid_str(&path.child("effect"), effect, detail);
+        }
+        match operator {
+            "" | "Equal" => {
+                let errors = names::label_value(value);
+                if !errors.is_empty() {
+                    causes.invalid_str(&path.child("operator"), value, &errors.join(";"));
+                }
+            }
+            "Exists" if value.is_empty() => {}
+            "Exists" => {
+                causes.invalid(
+                    &path.child("operator"),
+                    toleration,
+                    "value must be empty when `operator` is 'Exists'",
+                );
+            }
+            _ => causes.not_supported(&path.child("operator"), &toleration["operator"], &["Equal", "Exists"]),
+        }
+        if !effect.is_empty() && !TAINT_EFFECTS.contains(&effect) {
+            causes.not_supported(&path.child("effect"), &toleration["effect"], &TAINT_EFFECTS);
+        }
+    }
+}
+
+/// Checks scheduling gates.
+pub(super) fn gates(causes: &mut Causes, path: &Path<'_>, gates: &Value) {
+    let gates = list(gates);
+    for (index, gate) in gates.iter().enumerate() {
+        let path = path.index(index);
+        let name = text(&gate["name"]);
+        causes.invalid_each(&path, name, names::qualified_name(name));
+        if gates[..index].iter().any(|other| other["name"] == gate["name"]) {
+            causes.duplicate(&path, &gate["name"]);
+        }
+    }
+}
+
+/// Checks the PodGroup that the pod is scheduled with.
+pub(super) fn group(causes: &mut Causes, path: &Path<'_>, group: &Value) {
+    if group.is_null() {
+        return;
+    }
+    let path = path.child("podGroupName");
+    match group["podGroupName"].as_str() {
+        None => causes.invalid(&path, &Value::Null, "must specify one of: `podGroupName`"),
+        Some(name) => causes.invalid_each(&path, name, names::dns_subdomain(name)),
+    }
+}
+
+/// Checks topology spread constraints.
+pub(super) fn topology_spread(causes: &mut Causes, path: &Path<'_>, constraints: &Value) {
+    for (index, constraint) in list(constraints).iter().enumerate() {
+        let path = path.index(index);
+        if constraint["maxSkew"].as_i64().unwrap_or(0) <= 0 {
+            let skew = constraint["maxSkew"].as_i64().unwrap_or(0);
+            causes.invalid(&path.child("maxSkew"), &skew.into(), "must be greater than zero");
+        }
+        if text(&constraint["topologyKey"]).is_empty() {
+            causes.required(&path.child("topologyKey"), "can not be empty");
+        }
+        let action = &constraint["whenUnsatisfiable"];
+        if !UNSATISFIABLE.contains(&text(action)) {
+            let shown = if action.is_null() { &Value::from("") } else { action };
+            causes.not_supported(&path.child("whenUnsatisfiable"), shown, &UNSATISFIABLE);
+        }
+        label_selector::validate(causes, &path.child("labelSelector"), &constraint["labelSelector"]);
+    }
+}
+
+/// Checks node and pod (anti-)affinity.
+pub(super) fn affinity(causes: &mut Causes, path: &Path<'_>, affinity: &Value) {
+    let node = &affinity["nodeAffinity"];
+    let node_path = path.child("nodeAffinity");
+    let required = &node["requiredDuringSchedulingIgnoredDuringExecution"];
+    if !required.is_null() {
+        let required_path = node_path.child("requiredDuringSchedulingIgnoredDuringExecution");
+        let terms_path = required_path.child("nodeSelectorTerms");
+        let terms = list(&required["nodeSelectorTerms"]);
+        if terms.is_empty() {
+            causes.required(&terms_path, "must have at least one node selector term");
+        }
+        for (index, term) in terms.iter().enumerate() {
+            node_selector_term(causes, &terms_path.index(index), term);
+        }
+    }
+    let preferred_path = node_path.child("preferredDuringSchedulingIgnoredDuringExecution");
+    for (index, term) in list(&node["preferredDuringSchedulingIgnoredDuringExecution"]).iter().enumerate() {
+        weight(causes, &preferred_path.index(index), term);
+        let term_path = preferred_path.index(index);
+        node_selector_term(causes, &term_path.child("preference"), &term["preference"]);
+    }
+    for kind in ["podAffinity", "podAntiAffinity"] {
+        pod_affinity(causes, &path.child(kind), &affinity[kind]);
+    }
+}
+
+fn weight(causes: &mut Causes, path: &Path<'_>, term: &Value) {
+    if !(1..=100).contains(&term["weight"].as_i64().unwrap_or(0)) {
+        let weight = term["weight"].as_i64().unwrap_or(0);
+        causes.invalid(&path.child("weight"), &weight.into(), "must be in the range 1-100");
+    }
+}
+
+fn node_selector_term(causes: &mut Causes, path: &Path<'_>, term: &Value) {
+    let path = path.child("matchExpressions");
+    for (index, expression) in list(&term["matchExpressions"]).iter().enumerate() {
+        let path = path.index(index);
+        let values = list(&expression["values"]);
+        match text(&expression["operator"]) {
+            "In" | "NotIn" if values.is_empty() => {
+                causes
+                    .required(&path.child("values"), "must be specified when `operator` is 'In' or 'NotIn'");
+            }
+            "Exists" | "DoesNotExist" if !values.is_empty() => {
+                let detail = "may not be specified when `operator` is 'Exists' or 'DoesNotExist'";
+                causes.forbidden(&path.child("values"), detail);
+            }
+            "Gt" | "Lt" if values.len() != 1 => {
+                causes.required(
+                    &path.child("values"),
+                    "must be specified single value when `operator` is 'Lt' or 'Gt'",
+                );
+            }
+            "In" | "NotIn" | "Exists" | "DoesNotExist" | "Gt" | "Lt" => {}
+            given => causes.invalid_str(&path.child("operator"), given, "not a valid selector operator"),
+        }
+        let key = text(&expression["key"]);
+        causes.invalid_each(&path.child("key"), key, names::qualified_name(key));
+    }
+}
+
+fn pod_affinity(causes: &mut Causes, path: &Path<'_>, affinity: &Value) {
+    let required_path = path.child("requiredDuringSchedulingIgnoredDuringExecution");
+    for (index, term) in list(&affinity["requiredDuringSchedulingIgnoredDuringExecution"]).iter().enumerate()
+    {
+        pod_affinity_term(causes, &required_path.index(index), term);
+    }
+    let preferred_path = path.child("preferredDuringSchedulingIgnoredDuringExecution");
+    for (index, term) in list(&affinity["preferredDuringSchedulingIgnoredDuringExecution"]).iter().enumerate()
+    {
+        let path = preferred_path.index(index);
+        weight(causes, &path, term);
+        pod_affinity_term(causes, &path.child("podAffinityTerm"), &term["podAffinityTerm"]);
+    }
+}
+
+fn pod_affinity_term(causes: &mut Causes, path: &Path<'_>, term: &Value) {
+    label_selector::validate(causes, &path.child("labelSelector"), &term["labelSelector"]);
+    for (index, namespace) in list(&term["namespaces"]).iter().enumerate() {
+        let namespace = text(namespace);
+        causes.invalid_each(&path.child("namespace").index(index), namespace, names::dns_label(namespace));
+    }
+    let key = text(&term["topologyKey"]);
+    if key.is_empty() {
+        causes.required(&path.child("topologyKey"), "can not be empty");
+    } else {
+        causes.invalid_each(&path.child("topologyKey"), key, names::qualified_name(key));
+    }
+}

@@ -1,0 +1,181 @@
+//! Changes of a pod: little of its spec can change.
+
+use serde_json::Value;
+
+use super::super::Subresource;
+use super::super::field::{Causes, Path};
+use super::super::metadata::{self, as_object, child, object_at};
+use super::{list, text, validate as validate_pod};
+
+const SPEC: Path<'static> = Path::root("spec");
+
+/// Keeps what the request may not change.
+pub(super) fn prepare(subresource: Subresource, old: &Value, new: &mut Value) {
+    metadata::carry_over(old, new);
+    match subresource {
+        Subresource::Status => {
+            metadata::keep(old, new, "spec");
+            // A client that leaves the class out does not clear it.
+            let status = object_at(new, "status");
+            metadata::default_to(status, "qosClass", old["status"]["qosClass"].clone());
+        }
+        // Being bound to a node is no change of what is wanted.
+        Subresource::Binding => {}
+        Subresource::Main | Subresource::Scale => {
+            metadata::keep(old, new, "status");
+            if new["spec"] != old["spec"] {
+                metadata::bump_generation(new);
+            }
+        }
+    }
+}
+
+/// Checks the change.
+pub(super) fn validate(causes: &mut Causes, subresource: Subresource, old: &Value, new: &Value) {
+    match subresource {
+        Subresource::Status => metadata::validate_update(
+            causes,
+            old,
+            new,
+            |_| {},
+            |causes| {
+                status_changes(causes, old, new);
+            },
+        ),
+        Subresource::Binding => {}
+        // A changed pod is checked as a new one twice over.
+        Subresource::Main | Subresource::Scale => metadata::validate_update(
+            causes,
+            old,
+            new,
+            |causes| validate_pod(causes, new),
+            |causes| {
+                validate_pod(causes, new);
+                spec_changes(causes, &old["spec"], &new["spec"]);
+            },
+        ),
+    }
+}
+
+fn spec_changes(causes: &mut Causes, old: &Value, new: &Value) {
+    let mut resized = false;
+    for kind in ["containers", "initContainers"] {
+        if list(&old[kind]).len() != list(&new[kind]).len() {
+            causes.forbidden(&SPEC.child(kind), "pod updates may not add or remove containers");
+            resized = true;
+        }
+    }
+    if resized {
+        return;
+    }
+    active_deadline(causes, &old["activeDeadlineSeconds"], &new["activeDeadlineSeconds"]);
+    tolerations(causes, &old["tolerations"], &new["tolerations"]);
+    gates(causes, &old["schedulingGates"], &new["schedulingGates"]);
+    if masked(old, old) != masked(old, new) {
+        let detail = "pod updates may not change fields other than `spec.containers[*].image`,\
+                      `spec.initContainers[*].image`,`spec.activeDeadlineSeconds`,\
+                      `spec.tolerations` (only additions to existing tolerations),\
+                      `spec.terminationGracePeriodSeconds` (allow it to be set to 1 if it was previously negative)";
+        causes.forbidden(&SPEC, detail);
+    }
+}
+
+/// The spec without what may change; `old` gives the values in place of those that were checked on their own.
+fn masked(old: &Value, spec: &Value) -> Value {
+    let gated = !list(&old["schedulingGates"]).is_empty();
+    let grace_mended = old["terminationGracePeriodSeconds"].as_i64().is_some_and(|seconds| seconds < 0)
+        && spec["terminationGracePeriodSeconds"] == 1;
+    let mut spec = spec.clone();
+    let fields = as_object(&mut spec);
+    for field in ["activeDeadlineSeconds", "tolerations", "schedulingGates"] {
+        fields.remove(field);
+    }
+    if grace_mended {
+        fields.insert("terminationGracePeriodSeconds".into(), old["terminationGracePeriodSeconds"].clone());
+    }
+    if gated {
+        // While a pod waits for its gates it may be narrowed to fewer nodes.
+        fields.remove("nodeSelector");
+        if let Some(affinity) = fields.get_mut("affinity").and_then(Value::as_object_mut) {
+            affinity.remove("nodeAffinity");
+        }
+        if fields
+            .get("affinity")
+            .is_some_and(|affinity| affinity.as_object().is_some_and(serde_json::Map::is_empty))
+        {
+            fields.remove("affinity");
+        }
+    }
+    for list in ["containers", "initContainers"] {
+        for container in child(fields, list).as_array_mut().into_iter().flatten() {
+            as_object(container).remove("image");
+        }
+    }
+    spec
+}
+
+fn active_deadline(causes: &mut Causes, old: &Value, new: &Value) {
+    let path = SPEC.child("activeDeadlineSeconds");
+    let Some(before) = old.as_i64() else { return };
+    match new.as_i64() {
+        None => causes.invalid(&path, &Value::Null, "must not update from a positive integer to nil value"),
+        Some(after) if after > before => {
+            causes.invalid(&path, new, "must be less than or equal to previous value");
+        }
+        Some(_) => {}
+    }
+}
+
+fn tolerations(causes: &mut Causes, old: &Value, new: &Value) {
+    let without_time = |toleration: &Value| {
+        let mut toleration = toleration.clone();
+        as_object(&mut toleration).remove("tolerationSeconds");
+        toleration
+    };
+    let kept =
+        |toleration: &Value| list(new).iter().any(|other| without_time(other) == without_time(toleration));
+    if !list(old).iter().all(kept) {
+        let detail = "existing toleration can not be modified except its tolerationSeconds";
+        causes.forbidden(&SPEC.child("tolerations"), detail);
+    }
+}
+
+fn gates(causes: &mut Causes, old: &Value, new: &Value) {
+    let path = SPEC.child("schedulingGates");
+    for (index, gate) in list(new).iter().enumerate() {
+        if !list(old).contains(gate) {
+            let detail =
+                format!("only deletion is allowed, but found new scheduling gate '{}'", text(&gate["name"]));
+            causes.forbidden(&path.index(index).child("name"), &detail);
+        }
+    }
+}
+
+/// A container that ended and is not restarted stays ended.
+fn status_changes(causes: &mut Causes, old: &Value, new: &Value) {
+    let status_path = Path::root("status");
+    if old["spec"]["nodeName"] != new["spec"]["nodeName"] {
+        causes.forbidden(&status_path.child("nodeName"), "may not be changed directly");
+    }
+    let class = "qosClass";
+    if !old["status"][class].is_null() {
+        causes.immutable(&status_path.child(class), &new["status"][class], &old["status"][class]);
+    }
+    if old["spec"]["restartPolicy"] == "Always" {
+        return;
+    }
+    let path = status_path.child("containerStatuses");
+    for previous in list(&old["status"]["containerStatuses"]) {
+        let terminated = &previous["state"]["terminated"];
+        let may_restart = old["spec"]["restartPolicy"] == "OnFailure" && terminated["exitCode"] != 0;
+        if terminated.is_null() || may_restart {
+            continue;
+        }
+        for (index, current) in list(&new["status"]["containerStatuses"]).iter().enumerate() {
+            if current["name"] == previous["name"] && current["state"]["terminated"].is_null() {
+                let state = path.index(index);
+                causes.forbidden(&state.child("state"), "may not be transitioned to non-terminated state");
+            }
+        }
+    }
+}

@@ -1,0 +1,97 @@
+//! Volumes of a pod.
+
+use serde_json::Value;
+
+use super::super::field::{Causes, Path};
+use super::super::names;
+use super::{list, text};
+
+const HOST_PATH_TYPES: [&str; 8] =
+    ["", "BlockDevice", "CharDevice", "Directory", "DirectoryOrCreate", "File", "FileOrCreate", "Socket"];
+
+/// Fields that each kind of source must set.
+const REQUIRED: [(&str, &str); 7] = [
+    ("configMap", "name"),
+    ("secret", "secretName"),
+    ("persistentVolumeClaim", "claimName"),
+    ("hostPath", "path"),
+    ("nfs", "server"),
+    ("nfs", "path"),
+    ("csi", "driver"),
+];
+
+/// Checks the volumes of a pod.
+pub(super) fn validate_all(causes: &mut Causes, path: &Path<'_>, volumes: &[Value]) {
+    for (index, volume) in volumes.iter().enumerate() {
+        let path = path.index(index);
+        validate_source(causes, &path, volume);
+        let name = text(&volume["name"]);
+        let name_path = path.child("name");
+        if name.is_empty() {
+            causes.required(&name_path, "");
+            continue;
+        }
+        causes.invalid_each(&name_path, name, names::dns_label(name));
+        if volumes[..index].iter().any(|other| other["name"] == volume["name"]) {
+            causes.duplicate(&name_path, &volume["name"]);
+        }
+    }
+}
+
+fn validate_source(causes: &mut Causes, path: &Path<'_>, volume: &Value) {
+    let fields = volume.as_object().into_iter().flatten();
+    let mut sources =
+        fields.filter(|(field, value)| *field != "name" && !value.is_null()).map(|(field, _)| field);
+    if sources.next().is_none() {
+        causes.required(path, "must specify a volume type");
+    }
+    for extra in sources {
+        causes.forbidden(&path.child(extra), "may not specify more than 1 volume type");
+    }
+    for (kind, field) in REQUIRED {
+        if !volume[kind].is_null() && text(&volume[kind][field]).is_empty() {
+            causes.required(&path.child(kind).child(field), "");
+        }
+    }
+    for kind in ["configMap", "secret", "projected", "downwardAPI"] {
+        let source_path = path.child(kind);
+        file_mode(causes, &source_path.child("defaultMode"), &volume[kind]["defaultMode"]);
+        if kind != "downwardAPI" {
+            key_paths(causes, &source_path.child("items"), &volume[kind]["items"]);
+        }
+    }
+    let host_type = &volume["hostPath"]["type"];
+    if host_type.as_str().is_some_and(|given| !HOST_PATH_TYPES.contains(&given)) {
+        causes.not_supported(&path.child("hostPath").child("type"), host_type, &HOST_PATH_TYPES);
+    }
+}
+
+fn file_mode(causes: &mut Causes, path: &Path<'_>, mode: &Value) {
+    if mode.as_i64().is_some_and(|mode| !(0..=0o777).contains(&mode)) {
+        causes.invalid(path, mode, "must be a number between 0 and 0777 (octal), both inclusive");
+    }
+}
+
+fn key_paths(causes: &mut Causes, path: &Path<'_>, items: &Value) {
+    for (index, item) in list(items).iter().enumerate() {
+        let path = path.index(index);
+        if text(&item["key"]).is_empty() {
+            causes.required(&path.child("key"), "");
+        }
+        match text(&item["path"]) {
+            "" => causes.required(&path.child("path"), ""),
+            given => relative_path(causes, &path.child("path"), given),
+        }
+        file_mode(causes, &path.child("mode"), &item["mode"]);
+    }
+}
+
+/// Refuses absolute paths and those that leave their directory.
+pub(super) fn relative_path(causes: &mut Causes, path: &Path<'_>, given: &str) {
+    if given.starts_with('/') {
+        causes.invalid_str(path, given, "must be a relative path");
+    }
+    if given.split('/').any(|part| part == "..") {
+        causes.invalid_str(path, given, "must not contain '..'");
+    }
+}

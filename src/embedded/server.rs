@@ -1,0 +1,95 @@
+//! What every request handler shares.
+
+use std::collections::BTreeMap;
+use std::sync::OnceLock;
+use std::time::Duration;
+
+use jiff::Timestamp;
+use parking_lot::Mutex;
+use rand::rngs::SmallRng;
+use rand::{Rng as _, RngCore as _};
+use tokio::sync::Semaphore;
+use tokio_util::sync::CancellationToken;
+
+use super::audit::AuditSink;
+use super::faults::Faults;
+use super::http::openapi::Documents;
+use super::resources::Resource;
+use super::store::{Store, Table};
+
+/// The state of one API server.
+pub(crate) struct Server {
+    /// All objects.
+    pub(crate) store: Store,
+    /// Feature gates that are not at their default.
+    pub(crate) gates: BTreeMap<String, bool>,
+    /// Whether `metadata.managedFields` is kept.
+    pub(crate) track_managed_fields: bool,
+    /// The bearer token that every request must carry, if any.
+    pub(crate) token: Option<String>,
+    /// Permits for requests in flight that are no watches.
+    pub(crate) inflight: Option<Semaphore>,
+    /// Faults that tests switch on.
+    pub(crate) faults: Faults,
+    /// Who is told of writes.
+    pub(crate) audit: Option<AuditSink>,
+    /// OpenAPI documents, made when first asked for.
+    pub(crate) openapi: OnceLock<Documents>,
+    /// Ends everything.
+    pub(crate) stop: CancellationToken,
+    /// Uids and generated names.
+    pub(crate) random: Mutex<SmallRng>,
+}
+
+/// Feature gates that are on unless said otherwise.
+const DEFAULT_ON: &[&str] = &["GenericWorkload", "WorkloadWithJob", "ShardedListAndWatch"];
+
+/// The letters of generated name suffixes: no vowels and no look-alikes.
+const SUFFIX_LETTERS: &[u8] = b"bcdfghjklmnpqrstvwxz2456789";
+
+impl Server {
+    /// Whether a feature gate is on.
+    pub(crate) fn gate(&self, name: &str) -> bool {
+        self.gates.get(name).copied().unwrap_or_else(|| DEFAULT_ON.contains(&name))
+    }
+
+    /// Whether a kind is served.
+    pub(crate) fn serves(&self, resource: &Resource) -> bool {
+        resource.gate.is_none_or(|gate| self.gate(gate))
+    }
+
+    /// The table of a kind.
+    #[expect(clippy::expect_used, reason = "the store is made from the same table of resources")]
+    pub(crate) fn table(&self, resource: &Resource) -> &Table {
+        self.store.table(resource.plural).expect("every resource has a table")
+    }
+
+    /// A fresh uid.
+    pub(crate) fn new_uid(&self) -> String {
+        let mut bytes = [0; 16];
+        self.random.lock().fill_bytes(&mut bytes);
+        uuid::Builder::from_random_bytes(bytes).into_uuid().to_string()
+    }
+
+    /// A name from `metadata.generateName`: cut to 58 characters, with 5 random ones behind.
+    pub(crate) fn generate_name(&self, prefix: &str) -> String {
+        const LONGEST_PREFIX: usize = 58;
+        let mut random = self.random.lock();
+        let mut name: String = prefix.chars().take(LONGEST_PREFIX).collect();
+        for _ in 0..5 {
+            let letter = SUFFIX_LETTERS.get(random.random_range(0..SUFFIX_LETTERS.len())).copied();
+            name.push(char::from(letter.unwrap_or(b'x')));
+        }
+        name
+    }
+
+    /// How long a watch without `timeoutSeconds` stays open: between 30 and 60 minutes.
+    pub(crate) fn watch_timeout(&self) -> Duration {
+        Duration::from_secs(self.random.lock().random_range(1800..3600))
+    }
+}
+
+/// A time as `metav1.Time` shows it: whole seconds, UTC.
+pub(crate) fn format_time(time: Timestamp) -> String {
+    time.strftime("%Y-%m-%dT%H:%M:%SZ").to_string()
+}

@@ -1,0 +1,329 @@
+//! Objects in a directory: one redb database, which a crash at any moment leaves as it was after some commit.
+
+use std::fs::{DirBuilder, File, TryLockError};
+use std::os::unix::fs::DirBuilderExt as _;
+use std::path::{Path, PathBuf};
+
+use bytes::Bytes;
+use redb::{
+    Builder, CommitError, Database, DatabaseError, ReadableDatabase, ReadableTable, StorageError,
+    TableDefinition, TableError, TransactionError,
+};
+
+use super::journal::{Content, Record, Sink};
+
+/// The database.
+const FILE: &str = "store.redb";
+/// The database while it is made; it gets its name when it is complete.
+const NEW_FILE: &str = "store.redb.new";
+/// Locked while a process uses the directory.
+const LOCK_FILE: &str = "lock";
+
+/// Objects by plural and key: the revision, whether defaults are lacking, the tail.
+const OBJECTS: TableDefinition<'_, (&str, &str), (u64, bool, &[u8])> = TableDefinition::new("objects");
+/// The revision of the newest write of each plural, deletions included.
+const NEWEST: TableDefinition<'_, &str, u64> = TableDefinition::new("newest");
+/// Facts about the whole.
+const FACTS: TableDefinition<'_, &str, u64> = TableDefinition::new("facts");
+/// The fact that names the form of these tables.
+const FORMAT: &str = "format";
+/// The form that this code reads and writes.
+const CURRENT_FORMAT: u64 = 1;
+
+/// Memory for pages of the database, in bytes: everything is read once, and hardly anything after that.
+const CACHE: usize = 32 << 20;
+
+/// Why a data directory cannot be used. Each is one line.
+#[derive(Debug, thiserror::Error)]
+pub enum DataDirError {
+    /// The directory cannot be made or its files cannot be opened.
+    #[error("{0}")]
+    Unusable(#[source] std::io::Error),
+    /// Another process has it.
+    #[error("another process is using it")]
+    InUse,
+    /// Written by a version that keeps objects in another form.
+    #[error("written by another version of yardmaster (format {0}, this one reads {CURRENT_FORMAT})")]
+    OtherFormat(u64),
+    /// Not what was written there.
+    #[error("damaged, or no data directory: {}", one_line(.0))]
+    Damaged(String),
+    /// The system refused.
+    #[error("{}", one_line(.0))]
+    Failed(String),
+}
+
+fn one_line(text: &str) -> String {
+    text.split_whitespace().collect::<Vec<_>>().join(" ")
+}
+
+impl From<redb::Error> for DataDirError {
+    fn from(error: redb::Error) -> Self {
+        match error {
+            redb::Error::DatabaseAlreadyOpen => Self::InUse,
+            redb::Error::Io(error) if error.kind() != std::io::ErrorKind::InvalidData => {
+                Self::Unusable(error)
+            }
+            redb::Error::Io(error) => Self::Damaged(error.to_string()),
+            redb::Error::Corrupted(_)
+            | redb::Error::UpgradeRequired(_)
+            | redb::Error::TableTypeMismatch { .. }
+            | redb::Error::TypeDefinitionChanged { .. }
+            | redb::Error::TableDoesNotExist(_) => Self::Damaged(error.to_string()),
+            other => Self::Failed(other.to_string()),
+        }
+    }
+}
+
+/// Errors of every step of a transaction become one.
+macro_rules! through_redb {
+    ($($step:ty),+) => {$(
+        impl From<$step> for DataDirError {
+            fn from(error: $step) -> Self {
+                redb::Error::from(error).into()
+            }
+        }
+    )+};
+}
+through_redb!(CommitError, DatabaseError, StorageError, TableError, TransactionError);
+
+/// Everything that a directory holds.
+#[derive(Debug, Default)]
+pub(crate) struct Contents {
+    /// The revision of the newest write; 0 in a new directory.
+    pub(crate) revision: u64,
+    /// The newest write of each plural.
+    pub(crate) newest: Vec<(String, u64)>,
+    /// The objects, ordered by plural and key.
+    pub(crate) objects: Vec<Kept>,
+}
+
+/// One object.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Kept {
+    /// The plural of its table.
+    pub(crate) plural: String,
+    /// Its key there.
+    pub(crate) key: String,
+    /// The revision of its newest version.
+    pub(crate) revision: u64,
+    /// That version.
+    pub(crate) content: Content,
+}
+
+/// A data directory that this process has for itself.
+pub(crate) struct Disk {
+    database: Database,
+    // Let go after the database is closed.
+    _lock: File,
+}
+
+impl Disk {
+    /// Opens a directory, and makes it if it does not exist. Reads all of it, to find damage.
+    pub(crate) fn open(directory: &Path) -> Result<Self, DataDirError> {
+        // For this user only: Secrets are kept, too.
+        let made = DirBuilder::new().recursive(true).mode(0o700).create(directory);
+        made.map_err(DataDirError::Unusable)?;
+        let lock = lock(&directory.join(LOCK_FILE))?;
+        let file = directory.join(FILE);
+        if !file.try_exists().map_err(DataDirError::Unusable)? {
+            create(directory, &file)?;
+        }
+        let database = builder().set_check_integrity_on_open(true).open(&file)?;
+        Ok(Self { database, _lock: lock })
+    }
+
+    /// Everything that is kept.
+    pub(crate) fn read(&self) -> Result<Contents, DataDirError> {
+        let transaction = self.database.begin_read()?;
+        let facts = transaction.open_table(FACTS)?;
+        match facts.get(FORMAT)?.map(|format| format.value()) {
+            Some(CURRENT_FORMAT) => {}
+            other => return Err(DataDirError::OtherFormat(other.unwrap_or_default())),
+        }
+        let mut contents = Contents::default();
+        for entry in transaction.open_table(NEWEST)?.iter()? {
+            let (plural, revision) = entry?;
+            contents.newest.push((plural.value().to_owned(), revision.value()));
+        }
+        contents.revision = contents.newest.iter().map(|(_, revision)| *revision).max().unwrap_or_default();
+        for entry in transaction.open_table(OBJECTS)?.iter()? {
+            let (place, version) = entry?;
+            let (plural, key) = place.value();
+            let (revision, lacks_defaults, tail) = version.value();
+            let content = Content { tail: Bytes::copy_from_slice(tail), lacks_defaults };
+            contents.objects.push(Kept { plural: plural.into(), key: key.into(), revision, content });
+        }
+        Ok(contents)
+    }
+
+    fn write(&mut self, records: &[Record]) -> Result<(), DataDirError> {
+        let transaction = self.database.begin_write()?;
+        {
+            let mut objects = transaction.open_table(OBJECTS)?;
+            let mut newest = transaction.open_table(NEWEST)?;
+            for record in records {
+                let place = (record.plural, &*record.key);
+                match &record.content {
+                    Some(content) => {
+                        let version = (record.revision, content.lacks_defaults, &*content.tail);
+                        drop(objects.insert(place, version)?);
+                    }
+                    None => drop(objects.remove(place)?),
+                }
+                newest.insert(record.plural, record.revision)?;
+            }
+        }
+        // Returns when the disk has it all.
+        transaction.commit()?;
+        Ok(())
+    }
+}
+
+impl Sink for Disk {
+    fn commit(&mut self, records: &[Record]) -> Result<(), String> {
+        self.write(records).map_err(|problem| problem.to_string())
+    }
+}
+
+fn builder() -> Builder {
+    let mut builder = Builder::new();
+    builder.set_cache_size(CACHE);
+    builder
+}
+
+fn lock(file: &PathBuf) -> Result<File, DataDirError> {
+    let options = File::options().create(true).truncate(false).write(true).open(file);
+    let lock = options.map_err(DataDirError::Unusable)?;
+    match lock.try_lock() {
+        Ok(()) => Ok(lock),
+        Err(TryLockError::WouldBlock) => Err(DataDirError::InUse),
+        Err(TryLockError::Error(error)) => Err(DataDirError::Unusable(error)),
+    }
+}
+
+/// Makes an empty database. It appears under its name whole or not at all.
+fn create(directory: &Path, file: &Path) -> Result<(), DataDirError> {
+    let new = directory.join(NEW_FILE);
+    match std::fs::remove_file(&new) {
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+            return Err(DataDirError::Unusable(error));
+        }
+        _ => {}
+    }
+    let database = builder().create(&new)?;
+    let transaction = database.begin_write()?;
+    transaction.open_table(OBJECTS)?;
+    transaction.open_table(NEWEST)?;
+    transaction.open_table(FACTS)?.insert(FORMAT, CURRENT_FORMAT)?;
+    transaction.commit()?;
+    drop(database);
+    let renamed = std::fs::rename(&new, file).and_then(|()| File::open(directory)?.sync_all());
+    renamed.map_err(DataDirError::Unusable)
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    fn record(revision: u64, key: &str, tail: Option<&str>) -> Record {
+        let content = tail.map(|tail| Content {
+            tail: Bytes::copy_from_slice(tail.as_bytes()),
+            lacks_defaults: revision.is_multiple_of(2),
+        });
+        Record { plural: "jobs", key: key.into(), revision, content }
+    }
+
+    fn kept(contents: &Contents) -> Vec<(&str, u64, bool)> {
+        let objects = contents.objects.iter();
+        objects.map(|kept| (kept.key.as_str(), kept.revision, kept.content.lacks_defaults)).collect()
+    }
+
+    #[test]
+    fn what_was_committed_is_there_again() {
+        let directory = tempfile::tempdir().unwrap();
+        let mut disk = Disk::open(directory.path()).unwrap();
+        assert_eq!(disk.read().unwrap().revision, 0);
+        disk.commit(&[record(2, "n/a", Some("1")), record(3, "n/b", Some("2"))]).unwrap();
+        disk.commit(&[record(4, "n/a", Some("3")), record(5, "n/c", Some("4"))]).unwrap();
+        disk.commit(&[record(6, "n/b", None)]).unwrap();
+        drop(disk);
+        let contents = Disk::open(directory.path()).unwrap().read().unwrap();
+        assert_eq!(kept(&contents), [("n/a", 4, true), ("n/c", 5, false)]);
+        assert_eq!(contents.objects.first().unwrap().content.tail, "3");
+        // The deletion counts: revisions must not be given out twice.
+        assert_eq!((contents.revision, contents.newest), (6, vec![("jobs".to_owned(), 6)]));
+    }
+
+    #[test]
+    fn a_directory_is_for_one_at_a_time() {
+        let directory = tempfile::tempdir().unwrap();
+        let disk = Disk::open(directory.path()).unwrap();
+        assert!(matches!(Disk::open(directory.path()), Err(DataDirError::InUse)));
+        drop(disk);
+        assert!(Disk::open(directory.path()).is_ok());
+    }
+
+    #[test]
+    fn a_new_directory_is_for_this_user_only() {
+        use std::os::unix::fs::PermissionsExt as _;
+        let directory = tempfile::tempdir().unwrap();
+        let data = directory.path().join("some/data");
+        Disk::open(&data).unwrap();
+        assert_eq!(data.metadata().unwrap().permissions().mode() & 0o077, 0);
+    }
+
+    #[test]
+    fn a_creation_that_broke_off_is_begun_anew() {
+        let directory = tempfile::tempdir().unwrap();
+        std::fs::write(directory.path().join(NEW_FILE), "half").unwrap();
+        assert_eq!(Disk::open(directory.path()).unwrap().read().unwrap().revision, 0);
+        assert!(!directory.path().join(NEW_FILE).exists());
+    }
+
+    #[test]
+    fn another_form_is_refused() {
+        let directory = tempfile::tempdir().unwrap();
+        let disk = Disk::open(directory.path()).unwrap();
+        let transaction = disk.database.begin_write().unwrap();
+        transaction.open_table(FACTS).unwrap().insert(FORMAT, 7).unwrap();
+        transaction.commit().unwrap();
+        assert!(matches!(disk.read(), Err(DataDirError::OtherFormat(7))));
+    }
+
+    #[test]
+    fn what_is_no_database_is_refused_in_one_line() {
+        let directory = tempfile::tempdir().unwrap();
+        for junk in ["junk".repeat(10_000), String::new()] {
+            std::fs::write(directory.path().join(FILE), &junk).unwrap();
+            let Err(problem) = Disk::open(directory.path()) else { panic!("took {} bytes", junk.len()) };
+            assert!(matches!(problem, DataDirError::Damaged(_)), "{problem:?}");
+            assert_eq!(problem.to_string().lines().count(), 1, "{problem}");
+        }
+        let file = directory.path().join(FILE);
+        assert!(matches!(Disk::open(&file), Err(DataDirError::Unusable(_))), "a file is no directory");
+    }
+
+    #[test]
+    fn damage_is_found() {
+        let directory = tempfile::tempdir().unwrap();
+        let mut disk = Disk::open(directory.path()).unwrap();
+        let tail = "x".repeat(2_000);
+        let records: Vec<Record> =
+            (1..=200).map(|number| record(number, &format!("n/{number}"), Some(&tail))).collect();
+        disk.commit(&records).unwrap();
+        drop(disk);
+        let file = directory.path().join(FILE);
+        let whole = std::fs::read(&file).unwrap();
+        let at = whole.windows(64).position(|bytes| bytes.iter().all(|byte| *byte == b'x')).unwrap();
+        let mut damaged = whole.clone();
+        *damaged.get_mut(at + 1_000).unwrap() ^= 1;
+        std::fs::write(&file, &damaged).unwrap();
+        assert!(matches!(Disk::open(directory.path()), Err(DataDirError::Damaged(_))));
+        std::fs::write(&file, whole.get(..whole.len() / 2).unwrap()).unwrap();
+        assert!(matches!(Disk::open(directory.path()), Err(DataDirError::Damaged(_))), "cut off");
+        std::fs::write(&file, &whole).unwrap();
+        assert_eq!(Disk::open(directory.path()).unwrap().read().unwrap().objects.len(), 200);
+    }
+}

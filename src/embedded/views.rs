@@ -1,0 +1,119 @@
+//! An object as one of its API versions shows it.
+//!
+//! All kinds but one are stored as they are shown. Events are served in two groups with different names for the same
+//! fields; they are stored as core/v1 events and renamed on the way in and out.
+
+use bytes::{Bytes, BytesMut};
+use serde_json::{Map, Value};
+
+use super::object::Object;
+use super::resources::Resource;
+use super::rules;
+
+/// core/v1 and events.k8s.io/v1 names of event fields.
+const EVENT_FIELDS: &[(&str, &str)] = &[
+    ("involvedObject", "regarding"),
+    ("message", "note"),
+    ("source", "deprecatedSource"),
+    ("firstTimestamp", "deprecatedFirstTimestamp"),
+    ("lastTimestamp", "deprecatedLastTimestamp"),
+    ("count", "deprecatedCount"),
+    ("reportingComponent", "reportingController"),
+];
+
+/// Whether a resource is shown under other names than it is stored.
+fn renamed(resource: &Resource) -> bool {
+    resource.group == "events.k8s.io"
+}
+
+/// An object as stored, from what the client sent.
+pub(crate) fn to_stored(resource: &Resource, object: Value) -> Value {
+    if !renamed(resource) {
+        return object;
+    }
+    canonical("v1", rename(object, |(core, new)| (new, core)))
+}
+
+/// An object as the resource shows it, from what is stored.
+fn from_stored(resource: &Resource, object: Value) -> Value {
+    if !renamed(resource) {
+        return object;
+    }
+    canonical(&resource.api_version(), rename(object, |(core, new)| (core, new)))
+}
+
+/// An event with the empty fields that its version shows, and without those that it does not.
+fn canonical(api_version: &str, mut event: Value) -> Value {
+    event["apiVersion"] = api_version.into();
+    match rules::decode::from_value(api_version, "Event", event.clone()) {
+        Ok(decoded) => decoded.object,
+        // What was stored or validated decodes; if it did not, it would better be shown than lost.
+        Err(_) => event,
+    }
+}
+
+fn rename(
+    object: Value,
+    direction: impl Fn((&'static str, &'static str)) -> (&'static str, &'static str),
+) -> Value {
+    let Value::Object(fields) = object else { return object };
+    let renamed: Map<String, Value> = fields
+        .into_iter()
+        .map(|(name, value)| {
+            let new = EVENT_FIELDS.iter().map(|pair| direction(*pair)).find(|(from, _)| *from == name);
+            (new.map_or(name, |(_, to)| to.to_owned()), value)
+        })
+        .collect();
+    Value::Object(renamed)
+}
+
+/// Decodes an object as the resource shows it, with kind, apiVersion and resourceVersion.
+pub(crate) fn decode(resource: &Resource, object: &Object) -> Value {
+    from_stored(resource, object.decode(resource))
+}
+
+/// The JSON of an object with its kind.
+pub(crate) fn to_bytes(resource: &Resource, object: &Object) -> Bytes {
+    if renamed(resource) {
+        Bytes::from(decode(resource, object).to_string())
+    } else {
+        object.to_bytes(resource)
+    }
+}
+
+/// Appends the JSON of an object with its kind, under the given resourceVersion.
+pub(crate) fn write_with_kind(out: &mut BytesMut, resource: &Resource, object: &Object, revision: u64) {
+    if renamed(resource) {
+        let mut value = decode(resource, object);
+        value["metadata"]["resourceVersion"] = revision.to_string().into();
+        out.extend_from_slice(value.to_string().as_bytes());
+    } else {
+        object.write(out, Some(resource), revision);
+    }
+}
+
+/// Appends the JSON of an object without its kind, as items of lists have it.
+pub(crate) fn write_item(out: &mut BytesMut, resource: &Resource, object: &Object) {
+    if renamed(resource) {
+        let mut value = decode(resource, object);
+        if let Some(fields) = value.as_object_mut() {
+            fields.remove("kind");
+            fields.remove("apiVersion");
+        }
+        out.extend_from_slice(value.to_string().as_bytes());
+    } else {
+        object.write(out, None, object.revision);
+    }
+}
+
+/// The JSON of an object's `PartialObjectMetadata`.
+pub(crate) fn partial(resource: &Resource, object: &Object) -> Bytes {
+    Bytes::from(partial_value(&object.decode(resource)).to_string())
+}
+
+/// The `PartialObjectMetadata` of a decoded object.
+pub(crate) fn partial_value(object: &Value) -> Value {
+    serde_json::json!({
+        "kind": "PartialObjectMetadata", "apiVersion": "meta.k8s.io/v1", "metadata": object["metadata"],
+    })
+}

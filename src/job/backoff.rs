@@ -1,0 +1,170 @@
+//! Back-off between failed pods: 10 s after the first failure in a row, doubled with each further one, at most 10 min.
+
+use std::time::Duration;
+
+use jiff::{SignedDuration, Timestamp};
+
+use super::pod::Streak;
+
+/// How long replacements of failed pods wait.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct BackoffPolicy {
+    /// Delay after the first failure.
+    pub initial: Duration,
+    /// Longest delay.
+    pub max: Duration,
+}
+
+impl Default for BackoffPolicy {
+    fn default() -> Self {
+        Self { initial: Duration::from_secs(10), max: Duration::from_secs(600) }
+    }
+}
+
+impl BackoffPolicy {
+    /// When a pod may follow after these failures in a row.
+    pub fn ready_at(&self, streak: Streak) -> Timestamp {
+        let factor = 1u32.checked_shl(streak.failures.saturating_sub(1)).unwrap_or(u32::MAX);
+        let delay = self.initial.checked_mul(factor).unwrap_or(self.max).min(self.max);
+        let delay = SignedDuration::try_from(delay).unwrap_or(SignedDuration::MAX);
+        streak.last.saturating_add(delay).unwrap_or(Timestamp::MAX)
+    }
+}
+
+/// A pod that has ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Ended {
+    /// When.
+    pub at: Timestamp,
+    /// Whether it failed (ignored failures included).
+    pub failed: bool,
+}
+
+/// The streak after more pods have ended, judged together as one batch: failures alone lengthen it, successes alone end
+/// it; with both, only failures after the newest success count.
+pub fn extend(streak: Option<Streak>, batch: &[Ended]) -> Option<Streak> {
+    let newest_success = batch.iter().filter(|e| !e.failed).map(|e| e.at).max();
+    let base = if newest_success.is_some() { None } else { streak };
+    batch.iter().filter(|e| e.failed && newest_success.is_none_or(|success| e.at > success)).fold(
+        base,
+        |streak, failure| {
+            Some(match streak {
+                None => Streak { failures: 1, last: failure.at },
+                Some(s) => Streak { failures: s.failures.saturating_add(1), last: s.last.max(failure.at) },
+            })
+        },
+    )
+}
+
+/// What the pods of a Job tell about the streak at the time when nobody watched: how a controller that takes over a Job
+/// finds the back-off of the one before it.
+#[derive(Clone, Debug, Default)]
+pub struct History {
+    carried: Option<Streak>,
+    counted: Vec<Ended>,
+}
+
+impl History {
+    /// Takes in a pod that was seen for the first time: the streak it carries from its creation.
+    pub fn carry(&mut self, streak: Option<Streak>) {
+        self.carried = self.carried.max_by_last(streak);
+    }
+
+    /// Takes in a pod that had ended and was counted before.
+    pub fn counted(&mut self, ended: Ended) {
+        self.counted.push(ended);
+    }
+
+    /// The streak: the latest one carried by a pod, as far as no success came after it, and the failures after both.
+    pub fn streak(&self) -> Option<Streak> {
+        let newest_success = self.counted.iter().filter(|e| !e.failed).map(|e| e.at).max();
+        let carried = self.carried.filter(|c| newest_success.is_none_or(|success| c.last > success));
+        let known_until = [newest_success, carried.map(|c| c.last)].into_iter().flatten().max();
+        let later: Vec<Ended> = self
+            .counted
+            .iter()
+            .filter(|e| e.failed && known_until.is_none_or(|t| e.at > t))
+            .copied()
+            .collect();
+        extend(carried, &later)
+    }
+}
+
+trait MaxByLast {
+    fn max_by_last(self, other: Option<Streak>) -> Option<Streak>;
+}
+
+impl MaxByLast for Option<Streak> {
+    fn max_by_last(self, other: Option<Streak>) -> Option<Streak> {
+        [self, other].into_iter().flatten().max_by_key(|s| (s.last, s.failures))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, clippy::expect_used)]
+
+    use super::*;
+
+    fn at(s: i64) -> Timestamp {
+        Timestamp::from_second(s).unwrap()
+    }
+
+    fn failed(s: i64) -> Ended {
+        Ended { at: at(s), failed: true }
+    }
+
+    fn succeeded(s: i64) -> Ended {
+        Ended { at: at(s), failed: false }
+    }
+
+    fn streak(failures: u32, last: i64) -> Option<Streak> {
+        Some(Streak { failures, last: at(last) })
+    }
+
+    #[test]
+    fn delay_doubles_up_to_the_limit() {
+        let policy = BackoffPolicy::default();
+        for (failures, seconds) in [(1, 10), (2, 20), (3, 40), (6, 320), (7, 600), (40, 600), (u32::MAX, 600)]
+        {
+            assert_eq!(
+                policy.ready_at(Streak { failures, last: at(1000) }),
+                at(1000 + seconds),
+                "{failures}"
+            );
+        }
+    }
+
+    #[test]
+    fn batches() {
+        for (before, batch, after) in [
+            (None, vec![], None),
+            (streak(1, 5), vec![], streak(1, 5)),
+            (None, vec![failed(10), failed(11)], streak(2, 11)),
+            (streak(2, 5), vec![failed(10)], streak(3, 10)),
+            (streak(2, 5), vec![succeeded(10)], None),
+            (streak(2, 5), vec![failed(9), succeeded(10)], None),
+            (streak(2, 5), vec![failed(9), succeeded(10), failed(12)], streak(1, 12)),
+        ] {
+            assert_eq!(extend(before, &batch), after, "{before:?} {batch:?}");
+        }
+    }
+
+    #[test]
+    fn history_continues_what_pods_carry() {
+        for (carried, counted, expected) in [
+            (None, vec![], None),
+            (None, vec![failed(3), failed(9)], streak(2, 9)),
+            (streak(1, 3), vec![failed(3), failed(9)], streak(2, 9)),
+            (streak(4, 9), vec![failed(9)], streak(4, 9)),
+            (streak(4, 9), vec![succeeded(10)], None),
+            (streak(4, 9), vec![succeeded(8), failed(12)], streak(5, 12)),
+            (streak(4, 9), vec![succeeded(10), failed(12)], streak(1, 12)),
+        ] {
+            let mut history = History::default();
+            history.carry(carried);
+            counted.iter().for_each(|e| history.counted(*e));
+            assert_eq!(history.streak(), expected, "{carried:?} {counted:?}");
+        }
+    }
+}

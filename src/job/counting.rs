@@ -1,0 +1,229 @@
+//! Counting every pod exactly once, and the status that tells it.
+//!
+//! Invariant: counted exactly once. Three steps, each visible on the API server before the next begins:
+//!
+//! 1. record: the pod's UID enters `uncountedTerminatedPods` (or its index `completedIndexes`);
+//! 2. release: the tracking finalizer is taken off the pod;
+//! 3. count: the UID moves from `uncountedTerminatedPods` into `succeeded` or `failed`.
+//!
+//! A UID is counted only when its pod has no finalizer any more, and a finalizer is taken off only when the UID is
+//! recorded; so a crash, a hand-over or a lost reply between any two steps changes no final number.
+
+use jiff::Timestamp;
+
+use super::end::{End, condition};
+use super::plan::{JobEvent, StatusWrite};
+use super::pod::Phase;
+use super::pod_set::PodSet;
+use super::spec::{Completion, Uid};
+use super::state::{JobState, after};
+use super::status::{ConditionKind, ConditionStatus, JobStatus, Uncounted};
+
+/// How soon a status must be written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Due {
+    /// Nothing new to say.
+    Never,
+    /// At once.
+    Now,
+    /// With others that follow, but no later than this.
+    At(Timestamp),
+}
+
+/// What the next status says beyond counts.
+#[derive(Clone, Debug, Default)]
+pub struct Next {
+    /// The end that is announced, now or before.
+    pub end: Option<End>,
+    /// The pods are as `spec.suspend` wants them: the Suspended condition may follow it.
+    pub managed: bool,
+}
+
+/// When the status is to be written, without composing it. `busy`: requests about pods are under way, or about to be, and
+/// their outcome belongs into the same write.
+pub fn due(state: &JobState, next: &Next, busy: bool, now: Timestamp) -> Due {
+    if conditions_change(state, next) || finishes(state, next) {
+        return Due::Now;
+    }
+    if !counts_change(state) {
+        return Due::Never;
+    }
+    let period = state.limits.batch_period;
+    let rested = state.status_written.map_or(now, |last| after(last, period));
+    let due = if full_batch(state) {
+        now
+    } else if busy {
+        after(state.status_waits_since.unwrap_or(now), period)
+    } else if next.end.is_some() {
+        now
+    } else {
+        rested
+    };
+    if due <= now { Due::Now } else { Due::At(due) }
+}
+
+/// Whether a write would record as much as it ever may: at least half of `uncountedTerminatedPods` is free, and enough
+/// pods have ended to fill it.
+fn full_batch(state: &JobState) -> bool {
+    let max = state.limits.max_uncounted_pods;
+    let listed = state.job.status.uncounted.as_ref().map_or(0, Uncounted::len);
+    let room = max.saturating_sub(listed - settled(&state.job.status, &state.pods).count());
+    2 * room >= max && room.checked_sub(1).is_some_and(|last| state.pods.to_record().nth(last).is_some())
+}
+
+/// Whether the status would say something else than it does.
+fn counts_change(state: &JobState) -> bool {
+    let (spec, status, pods) = (&state.job.spec, &state.job.status, &state.pods);
+    let starts = status.start_time.is_none() && !spec.suspend;
+    let completed = spec.completion.indexes().map_or(0, |_| pods.succeeded_indexes().len());
+    let failed_indexes = spec.per_index.map(|_| pods.failed_indexes().len());
+    starts
+        || status.uncounted.is_none()
+        || (status.active, status.ready, status.terminating) != gauges(pods)
+        || status.completed_indexes.len() != completed
+        || status.failed_indexes.as_ref().map(|failed| failed.len()) != failed_indexes
+        || pods.to_record().next().is_some()
+        || settled(status, pods).next().is_some()
+}
+
+fn gauges(pods: &PodSet) -> (u32, Option<u32>, Option<u32>) {
+    (count(pods.active()), Some(count(pods.ready())), Some(count(pods.terminating())))
+}
+
+fn count(n: usize) -> u32 {
+    u32::try_from(n).unwrap_or(u32::MAX)
+}
+
+/// Recorded pods whose finalizer is gone.
+fn settled<'a>(status: &'a JobStatus, pods: &'a PodSet) -> impl Iterator<Item = &'a Uid> {
+    let listed = status.uncounted.iter().flat_map(|u| u.succeeded.iter().chain(&u.failed));
+    listed.filter(|uid| !pods.is_tracked(uid))
+}
+
+fn conditions_change(state: &JobState, next: &Next) -> bool {
+    let status = &state.job.status;
+    match &next.end {
+        Some(end) => status.holding(&end.announcement(Timestamp::UNIX_EPOCH).kind).is_none(),
+        None if !next.managed => false,
+        None => {
+            let says_suspended = status.holding(&ConditionKind::Suspended).is_some();
+            let cleared = status.start_time.is_none();
+            says_suspended != state.job.spec.suspend || (state.job.spec.suspend && !cleared)
+        }
+    }
+}
+
+/// Whether the terminal condition may be written: the end is announced, all pods are gone or have ended, and all of them
+/// will be counted.
+fn finishes(state: &JobState, next: &Next) -> bool {
+    let pods = &state.pods;
+    next.end.is_some()
+        && pods.active() + pods.pending_creates() + pods.terminating() == 0
+        && pods.tracked() == 0
+        && pods.to_record().next().is_none()
+}
+
+/// The status to write.
+pub fn compose(state: &JobState, next: &Next, now: Timestamp) -> StatusWrite {
+    let mut status = state.job.status.clone();
+    let mut events = Vec::new();
+    record(state, &mut status);
+    (status.active, status.ready, status.terminating) = gauges(&state.pods);
+    set_start_time(state, next, &mut status, now);
+    match &next.end {
+        Some(end) => {
+            status.ensure(end.announcement(now));
+            if finishes(state, next) {
+                finish(state, end, &mut status, &mut events, now);
+            }
+        }
+        None if next.managed => set_suspended(state.job.spec.suspend, &mut status, &mut events, now),
+        None => {}
+    }
+    StatusWrite { status, events }
+}
+
+/// Steps 3 and 1: counts what is settled, and records what has ended since.
+fn record(state: &JobState, status: &mut JobStatus) {
+    let pods = &state.pods;
+    let mut uncounted = status.uncounted.take().unwrap_or_default();
+    let settle = |uids: &mut Vec<Uid>| {
+        let before = uids.len();
+        uids.retain(|uid| pods.is_tracked(uid));
+        count(before - uids.len())
+    };
+    status.succeeded = status.succeeded.saturating_add(settle(&mut uncounted.succeeded));
+    status.failed = status.failed.saturating_add(settle(&mut uncounted.failed));
+    let room = state.limits.max_uncounted_pods.saturating_sub(uncounted.len());
+    if let Completion::Indexed(completions) = state.job.spec.completion {
+        // The index is enough to avoid counting a success twice.
+        status.completed_indexes = pods.succeeded_indexes().clone();
+        // The API server lets the number sink only while the Job is elastic: completions and parallelism are equal.
+        let least = if completions == state.job.spec.parallelism { 0 } else { status.succeeded };
+        status.succeeded = status.completed_indexes.len().max(least);
+        let failures = pods.to_record().filter(|pod| pod.phase != Phase::Succeeded);
+        uncounted.failed.extend(failures.take(room).map(|pod| pod.uid.clone()));
+    } else {
+        for pod in pods.to_record().take(room) {
+            let Uncounted { succeeded, failed } = &mut uncounted;
+            if pod.phase == Phase::Succeeded { succeeded } else { failed }.push(pod.uid.clone());
+        }
+    }
+    status.uncounted = Some(uncounted);
+    status.failed_indexes = state.job.spec.per_index.map(|_| pods.failed_indexes().clone());
+}
+
+/// `startTime` is set when the Job is first looked after unsuspended, cleared while it is suspended, and set anew when it
+/// is resumed. A Job that ends must have one, unless it was suspended with nothing to do.
+fn set_start_time(state: &JobState, next: &Next, status: &mut JobStatus, now: Timestamp) {
+    let spec = &state.job.spec;
+    let suspended = status.holding(&ConditionKind::Suspended).is_some();
+    match &next.end {
+        Some(_) => {
+            let nothing_to_do = spec.suspend && spec.completion.wanted() == Some(0);
+            if status.start_time.is_none() && !nothing_to_do {
+                status.start_time = state.started.or(Some(now));
+            }
+        }
+        None if !spec.suspend && suspended && next.managed => status.start_time = Some(now),
+        None if !spec.suspend => status.start_time = status.start_time.or(state.started).or(Some(now)),
+        None if next.managed => status.start_time = None,
+        None => {}
+    }
+}
+
+fn set_suspended(suspend: bool, status: &mut JobStatus, events: &mut Vec<JobEvent>, now: Timestamp) {
+    let (value, reason, message, event) = if suspend {
+        (ConditionStatus::True, "JobSuspended", "Job suspended", "Suspended")
+    } else {
+        (ConditionStatus::False, "JobResumed", "Job resumed", "Resumed")
+    };
+    if status.ensure(condition(ConditionKind::Suspended, value, reason, message, now)) {
+        events.push(JobEvent {
+            warning: false,
+            reason: event.into(),
+            message: message.into(),
+            terminal: false,
+        });
+    }
+}
+
+fn finish(state: &JobState, end: &End, status: &mut JobStatus, events: &mut Vec<JobEvent>, now: Timestamp) {
+    if !status.ensure(end.conclusion(now)) {
+        return;
+    }
+    let mut tell = |warning, reason: &str, message: &str| {
+        events.push(JobEvent { warning, reason: reason.into(), message: message.into(), terminal: true });
+    };
+    if end.failure {
+        tell(true, &end.reason, &end.message);
+        return;
+    }
+    // The clock of whoever wrote the start may be ahead of ours.
+    status.completion_time = status.start_time.max(Some(now));
+    if state.job.spec.completion.wanted().is_some_and(|completions| status.succeeded > completions) {
+        let message = "Too many succeeded pods running after completion count reached";
+        tell(true, "TooManySucceededPods", message);
+    }
+    tell(false, "Completed", "Job completed");
+}

@@ -1,0 +1,153 @@
+//! Whether a Job has succeeded or failed, in the order in which Kubernetes decides: what the conditions already say;
+//! `FailJob`; `backoffLimit`; `activeDeadlineSeconds`; failed indexes; the success policy; completions.
+//!
+//! So in one batch any failure beats success, and `FailJob` beats `BackoffLimitExceeded`.
+
+use jiff::Timestamp;
+
+use super::pod_failure_policy::judge;
+use super::spec::Completion;
+use super::state::{JobState, after};
+use super::status::{Condition, ConditionKind, ConditionStatus, JobStatus};
+use super::success_policy;
+
+/// How a Job ends.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct End {
+    /// Failed rather than succeeded.
+    pub failure: bool,
+    /// `reason` of its conditions.
+    pub reason: Box<str>,
+    /// `message` of its conditions.
+    pub message: Box<str>,
+}
+
+impl End {
+    fn failure(reason: &str, message: impl Into<Box<str>>) -> Self {
+        Self { failure: true, reason: reason.into(), message: message.into() }
+    }
+
+    fn success(reason: &str, message: impl Into<Box<str>>) -> Self {
+        Self { failure: false, reason: reason.into(), message: message.into() }
+    }
+
+    /// The condition that announces the end: FailureTarget or SuccessCriteriaMet.
+    pub fn announcement(&self, now: Timestamp) -> Condition {
+        let kind =
+            if self.failure { ConditionKind::FailureTarget } else { ConditionKind::SuccessCriteriaMet };
+        condition(kind, ConditionStatus::True, &self.reason, &self.message, now)
+    }
+
+    /// The condition that the Job ends with: Failed or Complete.
+    pub fn conclusion(&self, now: Timestamp) -> Condition {
+        let kind = if self.failure { ConditionKind::Failed } else { ConditionKind::Complete };
+        condition(kind, ConditionStatus::True, &self.reason, &self.message, now)
+    }
+}
+
+/// A condition that begins now.
+pub fn condition(
+    kind: ConditionKind,
+    status: ConditionStatus,
+    reason: &str,
+    message: &str,
+    now: Timestamp,
+) -> Condition {
+    let (reason, message) = (reason.into(), message.into());
+    Condition { kind, status, reason, message, last_probe_time: Some(now), last_transition_time: Some(now) }
+}
+
+/// The end that the conditions announce. A success that was announced stands, whatever fails later.
+pub fn announced(status: &JobStatus) -> Option<End> {
+    let of = |kind, failure| {
+        let Condition { reason, message, .. } = status.holding(&kind)?.clone();
+        Some(End { failure, reason, message })
+    };
+    of(ConditionKind::SuccessCriteriaMet, false).or_else(|| of(ConditionKind::FailureTarget, true))
+}
+
+/// Successes and failures as the rules count them: recorded or not.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Tally {
+    /// Succeeded pods, or succeeded indexes of an Indexed Job.
+    pub succeeded: u64,
+    /// Failed pods that no policy ignores.
+    pub failed: u64,
+}
+
+impl Tally {
+    /// Counts what the status and the pods tell together.
+    pub fn of(state: &JobState) -> Self {
+        let status = &state.job.status;
+        let (uncounted_succeeded, uncounted_failed) =
+            status.uncounted.as_ref().map_or((0, 0), |u| (u.succeeded.len(), u.failed.len()));
+        let succeeded = match state.job.spec.completion {
+            Completion::Indexed(_) => u64::from(state.pods.succeeded_indexes().len()),
+            _ => u64::from(status.succeeded) + (uncounted_succeeded + state.pods.fresh_successes()) as u64,
+        };
+        let failed = u64::from(status.failed) + (uncounted_failed + state.pods.fresh_failures()) as u64;
+        Self { succeeded, failed }
+    }
+}
+
+/// When the Job's active deadline passes: never while it is suspended.
+pub fn deadline(state: &JobState) -> Option<Timestamp> {
+    let spec = &state.job.spec;
+    let start = state.job.status.start_time.or(state.started).filter(|_| !spec.suspend)?;
+    Some(after(start, spec.active_deadline?))
+}
+
+/// Why the Job has failed, if it has.
+pub fn failed(state: &JobState, tally: Tally, now: Timestamp) -> Option<End> {
+    fail_job(state)
+        .or_else(|| backoff_limit(state, tally))
+        .or_else(|| {
+            let passed = deadline(state).is_some_and(|at| at <= now);
+            passed.then(|| End::failure("DeadlineExceeded", "Job was active longer than specified deadline"))
+        })
+        .or_else(|| failed_indexes(state))
+}
+
+fn fail_job(state: &JobState) -> Option<End> {
+    let pod = state.pods.condemns_job()?;
+    let found = judge(state.job.spec.pod_failure_policy.as_ref()?, pod.outcome.as_ref()?)?;
+    Some(End::failure("PodFailurePolicy", found.fail_job_message(&state.job.namespace, &pod.name)))
+}
+
+fn backoff_limit(state: &JobState, tally: Tally) -> Option<End> {
+    let spec = &state.job.spec;
+    let limit = u64::from(spec.backoff_limit);
+    let restarts = state.pods.restarts();
+    let restarted_too_often =
+        spec.restart_on_failure && if limit == 0 { restarts > 0 } else { restarts >= limit };
+    (tally.failed > limit || restarted_too_often)
+        .then(|| End::failure("BackoffLimitExceeded", "Job has reached the specified backoff limit"))
+}
+
+fn failed_indexes(state: &JobState) -> Option<End> {
+    let (limit, completions) = (state.job.spec.per_index?, state.job.spec.completion.indexes()?);
+    let failed = state.pods.failed_indexes().len();
+    if limit.max_failed_indexes.is_some_and(|max| failed > max) {
+        let message = "Job has exceeded the specified maximal number of failed indexes";
+        return Some(End::failure("MaxFailedIndexesExceeded", message));
+    }
+    (failed > 0 && failed + state.pods.succeeded_indexes().len() >= completions)
+        .then(|| End::failure("FailedIndexes", "Job has failed indexes"))
+}
+
+/// The rule of the success policy that is met, if any.
+pub fn success_policy_met(state: &JobState) -> Option<End> {
+    let rule = success_policy::first_met(&state.job.spec.success_policy, state.pods.succeeded_indexes())?;
+    Some(End::success("SuccessPolicy", format!("Matched rules at index {rule}")))
+}
+
+/// Whether as many pods as wanted have succeeded and none is left. Without completions one success will do.
+pub fn completions_reached(state: &JobState, tally: Tally) -> Option<End> {
+    let none_left = state.pods.active() + state.pods.pending_creates() == 0;
+    let enough = match state.job.spec.completion.wanted() {
+        None => tally.succeeded > 0,
+        Some(completions) => tally.succeeded >= u64::from(completions),
+    };
+    (none_left && enough)
+        .then(|| End::success("CompletionsReached", "Reached expected number of succeeded pods"))
+}

@@ -1,0 +1,166 @@
+//! The Workload and the PodGroup of a Job (`scheduling.k8s.io/v1alpha2`): which of those found are used, and what new
+//! ones look like.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use serde_json::{Value, json};
+
+use super::GangRequest;
+use crate::job::plan::JobEvent;
+use crate::job::pod_name::suffix;
+use crate::job::spec::{Job, Uid};
+use crate::job::template::owner_reference;
+
+const API_VERSION: &str = "scheduling.k8s.io/v1alpha2";
+/// Longest name of an object that need not be a DNS label.
+const MAX_NAME: usize = 253;
+/// Characters that tell objects of the same beginning apart.
+const SUFFIX: usize = 10;
+
+/// A Workload, as far as the rules look at it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Workload {
+    /// `metadata.name`.
+    pub name: Box<str>,
+    /// `metadata.uid`.
+    pub uid: Uid,
+    /// UID of its controller.
+    pub controller: Option<Uid>,
+    /// The Job that `spec.controllerRef` names.
+    pub job: Option<Box<str>>,
+    /// `spec.podGroupTemplates`.
+    pub templates: Vec<GroupTemplate>,
+}
+
+/// A template of a Workload.
+#[derive(Clone, Debug, PartialEq)]
+pub struct GroupTemplate {
+    /// `name`.
+    pub name: Box<str>,
+    /// `schedulingPolicy`.
+    pub policy: Value,
+}
+
+/// A PodGroup, as far as the rules look at it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PodGroup {
+    /// `metadata.name`.
+    pub name: Arc<str>,
+    /// UID of its controller.
+    pub controller: Option<Uid>,
+    /// `spec.podGroupTemplateRef.workload.workloadName`.
+    pub workload: Option<Box<str>>,
+}
+
+/// What to do given the objects that exist.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Choice<T> {
+    /// This one is the Job's.
+    Use(T),
+    /// There is none: create this one.
+    Make(Bytes),
+    /// The Job gets no gang.
+    Leave,
+}
+
+/// Which Workload of the Job's namespace is the Job's: the only one that names it, if the Job controls it and it has
+/// the one template that the Job's pods make up. One that somebody else has made for the Job keeps us away.
+pub fn choose_workload(job: &Job, found: Vec<Workload>, request: GangRequest) -> Choice<Workload> {
+    let of_job = found.into_iter().filter(|workload| workload.job.as_deref() == Some(&*job.name));
+    let usable = |found: &Workload| is_controlled(&found.controller, job) && found.templates.len() == 1;
+    choose(of_job, usable, request, || new_workload(job))
+}
+
+/// Which PodGroup of the Job's namespace is the one of the Job's Workload: the only one that names it, if the Job
+/// controls it.
+pub fn choose_pod_group(
+    job: &Job,
+    workload: &Workload,
+    found: Vec<PodGroup>,
+    request: GangRequest,
+) -> Choice<PodGroup> {
+    let Some(template) = workload.templates.first() else { return Choice::Leave };
+    let of_workload = found.into_iter().filter(|group| group.workload.as_ref() == Some(&workload.name));
+    let usable = |found: &PodGroup| is_controlled(&found.controller, job);
+    choose(of_workload, usable, request, || new_pod_group(job, workload, template))
+}
+
+fn choose<T>(
+    mut found: impl Iterator<Item = T>,
+    usable: impl Fn(&T) -> bool,
+    request: GangRequest,
+    new: impl Fn() -> Value,
+) -> Choice<T> {
+    match (found.next(), found.next(), request) {
+        (Some(only), None, _) if usable(&only) => Choice::Use(only),
+        (None, None, GangRequest::Ensure) => Choice::Make(new().to_string().into()),
+        _ => Choice::Leave,
+    }
+}
+
+fn is_controlled(controller: &Option<Uid>, job: &Job) -> bool {
+    controller.as_ref() == Some(&job.uid)
+}
+
+/// The event that tells of a new Workload.
+pub fn workload_made(job: &Job, workload: &Workload) -> JobEvent {
+    JobEvent {
+        warning: false,
+        reason: "WorkloadCreated".into(),
+        message: format!("Created Workload {} for Job {}", workload.name, job.name).into(),
+        terminal: false,
+    }
+}
+
+/// One template for all pods of the Job. Its name has to be a DNS label, so the API server refuses the Workload of a Job
+/// with a name of more than 57 characters.
+fn new_workload(job: &Job) -> Value {
+    json!({
+        "apiVersion": API_VERSION,
+        "kind": "Workload",
+        "metadata": {
+            "name": join(&job.name, &suffix(&[job.uid.as_bytes()], SUFFIX)),
+            "namespace": &*job.namespace,
+            "ownerReferences": [owner_reference(job)],
+        },
+        "spec": {
+            "controllerRef": {"apiGroup": "batch", "kind": "Job", "name": &*job.name},
+            "podGroupTemplates": [{
+                "name": format!("{}-pgt-0", job.name),
+                "schedulingPolicy": {"gang": {"minCount": job.spec.parallelism}},
+            }],
+        },
+    })
+}
+
+/// The Job controls it; of the Workload it is a plain dependent, so that it does not hold up the Workload's deletion.
+fn new_pod_group(job: &Job, workload: &Workload, template: &GroupTemplate) -> Value {
+    let (workload_name, template_name) = (&*workload.name, &*template.name);
+    let suffix = suffix(&[workload_name.as_bytes(), template_name.as_bytes()], SUFFIX);
+    let of_workload = json!({
+        "apiVersion": API_VERSION, "kind": "Workload", "name": workload_name, "uid": &*workload.uid,
+    });
+    json!({
+        "apiVersion": API_VERSION,
+        "kind": "PodGroup",
+        "metadata": {
+            "name": join(&format!("{workload_name}-{template_name}"), &suffix),
+            "namespace": &*job.namespace,
+            "ownerReferences": [owner_reference(job), of_workload],
+        },
+        "spec": {
+            "podGroupTemplateRef": {"workload": {
+                "workloadName": workload_name, "podGroupTemplateName": template_name,
+            }},
+            "schedulingPolicy": template.policy,
+        },
+    })
+}
+
+/// `<prefix>-<suffix>`, with the prefix cut where the name would be too long.
+fn join(prefix: &str, suffix: &str) -> String {
+    let room = MAX_NAME - suffix.len() - "-".len();
+    let cut = prefix.get(..room).unwrap_or(prefix);
+    format!("{}-{suffix}", cut.trim_end_matches(|c: char| !c.is_ascii_alphanumeric()))
+}

@@ -1,0 +1,319 @@
+//! Sets of completion indexes, kept as intervals.
+//!
+//! Kubernetes writes them as text, such as `0,2-4,7,8`: ascending, three or more in a row as a range, two neighbours
+//! as two numbers (`status.completedIndexes`, `status.failedIndexes`).
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+/// A set of `u32` as disjoint, non-adjacent intervals: membership and change cost O(log intervals).
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub struct IndexSet {
+    /// First index of each interval -> its last index (inclusive).
+    intervals: BTreeMap<u32, u32>,
+    len: u32,
+}
+
+impl IndexSet {
+    /// The empty set.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// All indexes below `end`.
+    pub fn below(end: u32) -> Self {
+        let mut set = Self::new();
+        if let Some(last) = end.checked_sub(1) {
+            set.intervals.insert(0, last);
+            set.len = end;
+        }
+        set
+    }
+
+    /// Reads the text of a Job status leniently, as the Job controller does: parts that are no index or range are
+    /// skipped, indexes of `end` and above are cut off.
+    pub fn parse_lenient(text: &str, end: u32) -> Self {
+        let mut set = Self::new();
+        for part in text.split(',') {
+            if let Some((first, last)) = parse_part(part) {
+                set.insert_range(first, last.min(end.saturating_sub(1)), end);
+            }
+        }
+        set
+    }
+
+    /// Reads the text of a `successPolicy` rule. `None` when some part is malformed.
+    pub fn parse_strict(text: &str) -> Option<Self> {
+        let mut set = Self::new();
+        for part in text.split(',') {
+            let (first, last) = parse_part(part)?;
+            set.insert_range(first, last, u32::MAX);
+        }
+        Some(set)
+    }
+
+    fn insert_range(&mut self, first: u32, last: u32, end: u32) {
+        if first >= end || first > last {
+            return;
+        }
+        let (mut first, mut last) = (first, last);
+        let lower = first.saturating_sub(1);
+        let upper = last.saturating_add(1);
+        let touching: Vec<(u32, u32)> = self
+            .intervals
+            .range(..=upper)
+            .rev()
+            .take_while(|(_, e)| **e >= lower)
+            .map(|(s, e)| (*s, *e))
+            .collect();
+        for (s, e) in touching {
+            self.intervals.remove(&s);
+            self.len -= e - s + 1;
+            first = first.min(s);
+            last = last.max(e);
+        }
+        self.intervals.insert(first, last);
+        self.len += last - first + 1;
+    }
+
+    /// Adds an index; true if it was not there.
+    pub fn insert(&mut self, index: u32) -> bool {
+        if self.contains(index) {
+            return false;
+        }
+        let joins_below = index.checked_sub(1).and_then(|i| self.interval_of(i)).map(|(s, _)| s);
+        let joins_above = index.checked_add(1).and_then(|i| self.intervals.remove(&i));
+        self.intervals.insert(joins_below.unwrap_or(index), joins_above.unwrap_or(index));
+        self.len += 1;
+        true
+    }
+
+    /// Removes an index; true if it was there.
+    pub fn remove(&mut self, index: u32) -> bool {
+        let Some((first, last)) = self.interval_of(index) else { return false };
+        self.intervals.remove(&first);
+        if first < index {
+            self.intervals.insert(first, index - 1);
+        }
+        if index < last {
+            self.intervals.insert(index + 1, last);
+        }
+        self.len -= 1;
+        true
+    }
+
+    /// Removes every index of `end` and above.
+    pub fn truncate(&mut self, end: u32) {
+        for (first, last) in self.intervals.split_off(&end) {
+            self.len -= last - first + 1;
+        }
+        if let Some(mut entry) = self.intervals.last_entry()
+            && *entry.get() >= end
+        {
+            self.len -= *entry.get() - end + 1;
+            *entry.get_mut() = end - 1;
+        }
+    }
+
+    fn interval_of(&self, index: u32) -> Option<(u32, u32)> {
+        let (first, last) = self.intervals.range(..=index).next_back()?;
+        (index <= *last).then_some((*first, *last))
+    }
+
+    /// Whether the index is in the set.
+    pub fn contains(&self, index: u32) -> bool {
+        self.interval_of(index).is_some()
+    }
+
+    /// Number of indexes.
+    pub fn len(&self) -> u32 {
+        self.len
+    }
+
+    /// Whether the set has no index.
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// All indexes, ascending.
+    pub fn iter(&self) -> impl Iterator<Item = u32> + '_ {
+        self.intervals.iter().flat_map(|(first, last)| *first..=*last)
+    }
+
+    /// The indexes that are not in the set, ascending and without end (up to `u32::MAX`).
+    pub fn gaps(&self) -> impl Iterator<Item = u32> + '_ {
+        let starts = std::iter::once(0).chain(self.intervals.values().filter_map(|last| last.checked_add(1)));
+        let ends = self.intervals.keys().copied().chain(std::iter::once(u32::MAX));
+        starts.zip(ends).flat_map(|(start, end)| start..end)
+    }
+
+    /// The indexes of this set that are not in the other. Costs O(intervals of both).
+    pub fn difference(&self, other: &IndexSet) -> IndexSet {
+        let mut rest = Self::new();
+        let mut others = other.intervals.iter().peekable();
+        for (first, last) in &self.intervals {
+            let mut next = Some(*first);
+            while let (Some(start), Some((s, e))) = (next, others.peek()) {
+                if **e < start {
+                    others.next();
+                } else if **s > *last {
+                    break;
+                } else {
+                    if start < **s {
+                        rest.insert_range(start, **s - 1, u32::MAX);
+                    }
+                    next = e.checked_add(1).filter(|n| n <= last);
+                }
+            }
+            if let Some(start) = next {
+                rest.insert_range(start, *last, u32::MAX);
+            }
+        }
+        rest
+    }
+
+    /// How many indexes both sets hold. Costs O(intervals of both).
+    pub fn overlap(&self, other: &IndexSet) -> u32 {
+        let (mut left, mut right) = (self.intervals.iter().peekable(), other.intervals.iter().peekable());
+        let mut common = 0;
+        while let (Some((s1, e1)), Some((s2, e2))) = (left.peek(), right.peek()) {
+            let (start, end) = (*(*s1).max(*s2), *(*e1).min(*e2));
+            if start <= end {
+                common += end - start + 1;
+            }
+            if e1 <= e2 {
+                left.next();
+            } else {
+                right.next();
+            }
+        }
+        common
+    }
+}
+
+fn parse_part(part: &str) -> Option<(u32, u32)> {
+    match part.split_once('-') {
+        None => {
+            let index = part.parse().ok()?;
+            Some((index, index))
+        }
+        Some((first, last)) => {
+            let (first, last) = (first.parse().ok()?, last.parse().ok()?);
+            (first <= last).then_some((first, last))
+        }
+    }
+}
+
+impl FromIterator<u32> for IndexSet {
+    fn from_iter<I: IntoIterator<Item = u32>>(indexes: I) -> Self {
+        let mut set = Self::new();
+        set.extend(indexes);
+        set
+    }
+}
+
+impl Extend<u32> for IndexSet {
+    fn extend<I: IntoIterator<Item = u32>>(&mut self, indexes: I) {
+        for index in indexes {
+            self.insert(index);
+        }
+    }
+}
+
+impl fmt::Display for IndexSet {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut separator = "";
+        for (first, last) in &self.intervals {
+            match last - first {
+                0 => write!(f, "{separator}{first}")?,
+                1 => write!(f, "{separator}{first},{last}")?,
+                _ => write!(f, "{separator}{first}-{last}")?,
+            }
+            separator = ",";
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, clippy::expect_used)]
+
+    use super::*;
+    use proptest::prelude::*;
+    use std::collections::BTreeSet;
+
+    #[test]
+    fn text_form() {
+        for (indexes, text) in [
+            (vec![], ""),
+            (vec![3], "3"),
+            (vec![1, 2], "1,2"),
+            (vec![1, 2, 3], "1-3"),
+            (vec![0, 2, 3, 4, 7, 8], "0,2-4,7,8"),
+        ] {
+            let set: IndexSet = indexes.iter().copied().collect();
+            assert_eq!(set.to_string(), text);
+            assert_eq!(IndexSet::parse_lenient(text, 100), set);
+        }
+    }
+
+    #[test]
+    fn lenient_parsing_skips_what_is_malformed_and_cuts_at_the_end() {
+        for (text, end, expected) in [
+            ("0,x,2", 10, "0,2"),
+            ("3-1,4", 10, "4"),
+            ("1-20", 4, "1-3"),
+            ("1,2,3", 10, "1-3"),
+            ("5,6", 5, ""),
+            ("-1,2", 10, "2"),
+            ("", 0, ""),
+        ] {
+            assert_eq!(IndexSet::parse_lenient(text, end).to_string(), expected, "{text}");
+        }
+    }
+
+    #[test]
+    fn strict_parsing_refuses_what_is_malformed() {
+        assert_eq!(IndexSet::parse_strict("0,2-4").map(|s| s.len()), Some(4));
+        assert_eq!(IndexSet::parse_strict("0,x"), None);
+        assert_eq!(IndexSet::parse_strict(""), None);
+    }
+
+    #[derive(Clone, Debug)]
+    enum Change {
+        Insert(u32),
+        Remove(u32),
+        Truncate(u32),
+    }
+
+    fn change() -> impl Strategy<Value = Change> {
+        prop_oneof![
+            4 => (0u32..60).prop_map(Change::Insert),
+            3 => (0u32..60).prop_map(Change::Remove),
+            1 => (0u32..60).prop_map(Change::Truncate),
+        ]
+    }
+
+    proptest! {
+        #[test]
+        fn behaves_as_a_set_of_integers(changes in prop::collection::vec(change(), 0..80), other in prop::collection::btree_set(0u32..60, 0..30)) {
+            let (mut set, mut model) = (IndexSet::new(), BTreeSet::new());
+            for change in changes {
+                match change {
+                    Change::Insert(i) => prop_assert_eq!(set.insert(i), model.insert(i)),
+                    Change::Remove(i) => prop_assert_eq!(set.remove(i), model.remove(&i)),
+                    Change::Truncate(end) => { set.truncate(end); model.retain(|i| *i < end); }
+                }
+                prop_assert_eq!(set.len() as usize, model.len());
+                prop_assert_eq!(set.iter().collect::<Vec<_>>(), model.iter().copied().collect::<Vec<_>>());
+                prop_assert_eq!(IndexSet::parse_lenient(&set.to_string(), 60), set.clone());
+            }
+            let gaps: Vec<u32> = set.gaps().take_while(|i| *i < 60).collect();
+            prop_assert_eq!(gaps, (0..60).filter(|i| !model.contains(i)).collect::<Vec<_>>());
+            let other_set: IndexSet = other.iter().copied().collect();
+            prop_assert_eq!(set.overlap(&other_set) as usize, model.intersection(&other).count());
+            prop_assert_eq!(set.difference(&other_set).iter().collect::<Vec<_>>(), model.difference(&other).copied().collect::<Vec<_>>());
+        }
+    }
+}

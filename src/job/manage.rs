@@ -1,0 +1,104 @@
+//! How many pods a Job should have: which to create, which to remove.
+
+use jiff::Timestamp;
+
+use super::end::Tally;
+use super::gang;
+use super::plan::{NewPod, Plan, PodDeletion, PodRef, Wait};
+use super::pod::Pod;
+use super::state::JobState;
+
+/// Adds to the plan what brings the number of active pods to what the Job wants. Pods are either removed or created, not
+/// both at once: a surplus goes first.
+pub fn manage(state: &JobState, tally: Tally, now: Timestamp, plan: &mut Plan) {
+    let spec = &state.job.spec;
+    if spec.suspend {
+        plan.deletes.extend(state.pods.active_in_removal_order().map(forget));
+        plan.waiting = Some(Wait::Suspended);
+        return;
+    }
+    if state.claims_in_flight > 0 {
+        plan.waiting = Some(Wait::Claiming);
+        return;
+    }
+    let active = state.pods.active() + state.pods.pending_creates();
+    let wanted = wanted(state, tally, active);
+    let surplus = active.saturating_sub(wanted);
+    let remove = state.pods.to_remove(surplus);
+    if !remove.is_empty() {
+        plan.deletes.extend(remove.into_iter().take(state.limits.max_pods_per_sync).map(forget));
+        return;
+    }
+    let leaving = state.pods.leaving();
+    let missing = wanted.saturating_sub(active + leaving);
+    if missing > 0 {
+        create(state, missing, now, plan);
+    } else if leaving > 0 && wanted > active {
+        plan.waiting = Some(Wait::Terminating);
+    }
+}
+
+/// Pods that should be active. Without completions, none is added or removed once one has succeeded.
+fn wanted(state: &JobState, tally: Tally, active: usize) -> usize {
+    let parallelism = state.job.spec.parallelism as usize;
+    match state.job.spec.completion.wanted() {
+        None if tally.succeeded > 0 => active,
+        None => parallelism,
+        Some(completions) => {
+            let remaining = u64::from(completions).saturating_sub(tally.succeeded);
+            parallelism.min(usize::try_from(remaining).unwrap_or(usize::MAX))
+        }
+    }
+}
+
+fn create(state: &JobState, missing: usize, now: Timestamp, plan: &mut Plan) {
+    if let Some(at) = state.create_retry.waits(now) {
+        plan.waiting = Some(Wait::Refused(at));
+        return plan.wake(at);
+    }
+    let streak = state.streak_now();
+    let per_index = state.job.spec.per_index.is_some();
+    if let Some(at) = streak.filter(|_| !per_index).map(|s| state.backoff().ready_at(s))
+        && at > now
+    {
+        plan.waiting = Some(Wait::PodBackoff(at));
+        return plan.wake(at);
+    }
+    let room = state.slow_start.room(state.pods.pending_creates(), state.limits.max_pods_per_sync);
+    // An index that waits for its back-off keeps its turn: places are chosen first, and then looked at.
+    let mut next_index_ready: Option<Timestamp> = None;
+    for number in state.pods.free_places().take(missing) {
+        let held = state.pods.held_at(number);
+        if let Some(at) = held.map(|held| held.ready_at).filter(|at| *at > now) {
+            next_index_ready = Some(next_index_ready.map_or(at, |earlier| earlier.min(at)));
+        } else if plan.creates.len() < room {
+            plan.creates.push(NewPod {
+                place: state.pods.next_at(number),
+                index_failures: per_index.then(|| held.map(|held| held.successor).unwrap_or_default()),
+                backoff: streak,
+            });
+        } else {
+            break;
+        }
+    }
+    if !plan.creates.is_empty() && !gang::is_known(state) {
+        plan.creates.clear();
+        return gang::ask(state, now, plan);
+    }
+    if let Some(at) = next_index_ready {
+        plan.wake(at);
+        if plan.creates.is_empty() {
+            plan.waiting = Some(Wait::IndexBackoff(at));
+        }
+    }
+}
+
+/// A pod to be removed without being counted.
+pub(super) fn forget(pod: &Pod) -> PodDeletion {
+    PodDeletion { pod: reference(pod), forget: true }
+}
+
+/// Name and UID of a pod.
+pub(super) fn reference(pod: &Pod) -> PodRef {
+    PodRef { uid: pod.uid.clone(), name: pod.name.clone() }
+}

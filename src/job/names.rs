@@ -1,0 +1,30 @@
+//! The names that Kubernetes and Yardmaster give to labels, annotations and finalizers.
+
+/// Label on the pods of a Job: the Job's name.
+pub const JOB_NAME_LABEL: &str = "batch.kubernetes.io/job-name";
+/// Label on the pods of a Job: the Job's UID.
+pub const CONTROLLER_UID_LABEL: &str = "batch.kubernetes.io/controller-uid";
+/// Label and annotation on the pods of an Indexed Job: their completion index.
+pub const COMPLETION_INDEX: &str = "batch.kubernetes.io/job-completion-index";
+/// Annotation on pods of a Job with `backoffLimitPerIndex`: counted failures of the index before this pod.
+pub const INDEX_FAILURE_COUNT: &str = "batch.kubernetes.io/job-index-failure-count";
+/// Annotation on pods of a Job with `backoffLimitPerIndex`: ignored failures of the index before this pod, if any.
+pub const INDEX_IGNORED_FAILURE_COUNT: &str = "batch.kubernetes.io/job-index-ignored-failure-count";
+/// Environment variable with the completion index in the containers of an Indexed Job.
+pub const COMPLETION_INDEX_ENV: &str = "JOB_COMPLETION_INDEX";
+
+/// `spec.managedBy` of Jobs of the controller built into Kubernetes; as our own name: replacement mode.
+pub const BUILT_IN_CONTROLLER: &str = "kubernetes.io/job-controller";
+/// `spec.managedBy` of Jobs of Yardmaster in external mode.
+pub const EXTERNAL_CONTROLLER: &str = "yardmaster.dev/job-controller";
+/// The tracking finalizer in replacement mode. Reserved for the Job controller built into Kubernetes.
+pub const BUILT_IN_FINALIZER: &str = "batch.kubernetes.io/job-tracking";
+/// The tracking finalizer in external mode.
+pub const EXTERNAL_FINALIZER: &str = "yardmaster.dev/job-tracking";
+
+/// Label on pods: the shard of their Job, a decimal number.
+pub const SHARD_LABEL: &str = "yardmaster.dev/shard";
+/// Annotation on pods: place and attempt that the pod's name is derived from, as `PLACE/ATTEMPT`.
+pub const PLACE_ANNOTATION: &str = "yardmaster.dev/place";
+/// Annotation on pods: the back-off when the pod was created, as `FAILURES@TIME`.
+pub const BACKOFF_ANNOTATION: &str = "yardmaster.dev/backoff";

@@ -1,0 +1,182 @@
+//! Behaviour beyond Kubernetes' that a Job asks for by annotation.
+
+use std::time::Duration;
+
+use super::backoff::BackoffPolicy;
+
+/// Annotations of Jobs with this prefix are for us.
+pub const PREFIX: &str = "yardmaster.dev/";
+
+/// What a Job asks for by annotation. A wrong value asks for nothing.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Options {
+    /// `yardmaster.dev/backoff-initial`: delay after the first failed pod.
+    pub backoff_initial: Option<Duration>,
+    /// `yardmaster.dev/backoff-max`: longest delay after failed pods.
+    pub backoff_max: Option<Duration>,
+    /// `yardmaster.dev/failed-pods-limit`: failed pods that are kept; older ones are deleted once they are counted.
+    pub failed_pods_limit: Option<u32>,
+    /// `yardmaster.dev/prune-succeeded`: succeeded pods of a running Indexed Job are deleted once they are counted.
+    pub prune_succeeded: bool,
+    /// Wrong values, in the order of [`OPTIONS`].
+    pub rejected: Vec<Rejected>,
+}
+
+/// An annotation with a wrong value.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, thiserror::Error)]
+#[error("annotation {key}: {value:?} is ignored: {problem}")]
+pub struct Rejected {
+    /// The whole key.
+    pub key: Box<str>,
+    /// The value; only its beginning, should it be long.
+    pub value: Box<str>,
+    /// What is wrong.
+    pub problem: &'static str,
+}
+
+/// Takes a value in, or says what is wrong with it.
+type Setter = fn(&mut Options, &str) -> Result<(), &'static str>;
+
+/// Every annotation, without its prefix.
+const OPTIONS: [(&str, Setter); 4] = [
+    ("backoff-initial", |options, text| duration(text).map(|delay| options.backoff_initial = Some(delay))),
+    ("backoff-max", |options, text| duration(text).map(|delay| options.backoff_max = Some(delay))),
+    ("failed-pods-limit", |options, text| {
+        let limit = text.parse().map_err(|_| "a whole number of pods, 0 or more, is expected")?;
+        options.failed_pods_limit = Some(limit);
+        Ok(())
+    }),
+    ("prune-succeeded", |options, text| {
+        options.prune_succeeded = text.parse().map_err(|_| "true or false is expected")?;
+        Ok(())
+    }),
+];
+
+fn duration(text: &str) -> Result<Duration, &'static str> {
+    humantime::parse_duration(text).map_err(|_| "a duration such as 500ms, 10s or 1m 30s is expected")
+}
+
+/// Characters of a wrong value that are repeated to the user.
+const SHOWN: usize = 64;
+
+impl Options {
+    /// Reads a Job's annotations. Those of others, and unknown ones, are passed over.
+    pub fn read<'a>(annotations: impl IntoIterator<Item = (&'a str, &'a str)>) -> Self {
+        let mut found = [None; OPTIONS.len()];
+        for (key, value) in annotations {
+            let Some(name) = key.strip_prefix(PREFIX) else { continue };
+            for (slot, _) in found.iter_mut().zip(OPTIONS).filter(|(_, (known, _))| *known == name) {
+                *slot = Some(value);
+            }
+        }
+        let mut options = Self::default();
+        for (value, (name, set)) in found.into_iter().zip(OPTIONS) {
+            let Some(value) = value else { continue };
+            if let Err(problem) = set(&mut options, value) {
+                let value = value.chars().take(SHOWN).collect::<String>();
+                let key = format!("{PREFIX}{name}").into();
+                options.rejected.push(Rejected { key, value: value.into(), problem });
+            }
+        }
+        options
+    }
+
+    /// Back-off between failed pods, where the controller's settings are `default`. A delay never exceeds the longest.
+    pub fn backoff(&self, default: BackoffPolicy) -> BackoffPolicy {
+        BackoffPolicy {
+            initial: self.backoff_initial.unwrap_or(default.initial),
+            max: self.backoff_max.unwrap_or(default.max),
+        }
+    }
+
+    /// Whether pods have to be remembered that `before` did not ask for.
+    pub fn wants_more_pods_than(&self, before: &Self) -> bool {
+        (self.failed_pods_limit.is_some() && before.failed_pods_limit.is_none())
+            || (self.prune_succeeded && !before.prune_succeeded)
+    }
+
+    /// Whether pods may have to be deleted after they have been counted, so that they must be remembered till then.
+    pub fn deletes_counted_pods(&self) -> bool {
+        self.failed_pods_limit.is_some() || self.prune_succeeded
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    fn read(annotations: &[(&str, &str)]) -> Options {
+        Options::read(annotations.iter().copied())
+    }
+
+    #[test]
+    fn right_values() {
+        let (none, ms, s) = (Options::default(), Duration::from_millis, Duration::from_secs);
+        let delays =
+            |initial, max| Options { backoff_initial: initial, backoff_max: max, ..Options::default() };
+        let limit = |pods| Options { failed_pods_limit: Some(pods), ..Options::default() };
+        let prune = Options { prune_succeeded: true, ..Options::default() };
+        for (annotations, expected) in [
+            (&[][..], none.clone()),
+            (&[("yardmaster.dev/backoff-initial", "100ms")], delays(Some(ms(100)), None)),
+            (&[("yardmaster.dev/backoff-initial", "0s")], delays(Some(s(0)), None)),
+            (&[("yardmaster.dev/backoff-max", "1m 30s")], delays(None, Some(s(90)))),
+            (&[("yardmaster.dev/backoff-max", "1m30s")], delays(None, Some(s(90)))),
+            (&[("yardmaster.dev/backoff-max", "1h")], delays(None, Some(s(3600)))),
+            (&[("yardmaster.dev/failed-pods-limit", "0")], limit(0)),
+            (&[("yardmaster.dev/failed-pods-limit", "12")], limit(12)),
+            (&[("yardmaster.dev/prune-succeeded", "true")], prune),
+            (&[("yardmaster.dev/prune-succeeded", "false")], none.clone()),
+            (&[("backoff-initial", "100ms"), ("yardmaster.dev/shard", "5")], none.clone()),
+            (&[("yardmaster.dev/backoff-initially", "100ms"), ("example.com/backoff-max", "x")], none),
+        ] {
+            assert_eq!(read(annotations), expected, "{annotations:?}");
+        }
+    }
+
+    #[test]
+    fn wrong_values_are_told_and_ignored() {
+        for (name, values) in [
+            ("backoff-initial", &["", "10", "-5s", "ten seconds", "10parsecs", "99999999999999999999s"][..]),
+            ("backoff-max", &["1m,", "s", "NaN"]),
+            ("failed-pods-limit", &["", "-1", "1.5", "all", "4294967296"]),
+            ("prune-succeeded", &["", "yes", "True", "1"]),
+        ] {
+            for value in values {
+                let key = format!("{PREFIX}{name}");
+                let options = read(&[(&key, value)]);
+                let [rejected] = &options.rejected[..] else { panic!("{key} {value:?} passed: {options:?}") };
+                assert_eq!((&*rejected.key, &*rejected.value), (&*key, *value));
+                let rest = Options { rejected: Vec::new(), ..options };
+                assert_eq!(rest, Options::default());
+            }
+        }
+    }
+
+    #[test]
+    fn one_wrong_value_spoils_no_other() {
+        let long = "x".repeat(5000);
+        let options = read(&[
+            ("yardmaster.dev/prune-succeeded", &long),
+            ("yardmaster.dev/backoff-initial", "soon"),
+            ("yardmaster.dev/backoff-max", "30s"),
+        ]);
+        assert_eq!(options.backoff_max, Some(Duration::from_secs(30)));
+        let told: Vec<String> = options.rejected.iter().map(ToString::to_string).collect();
+        assert_eq!(
+            told[0],
+            "annotation yardmaster.dev/backoff-initial: \"soon\" is ignored: \
+             a duration such as 500ms, 10s or 1m 30s is expected"
+        );
+        assert_eq!((told.len(), options.rejected[1].value.len()), (2, SHOWN));
+    }
+
+    #[test]
+    fn back_off_of_the_job_where_it_has_one() {
+        let default = BackoffPolicy::default();
+        let own = Options { backoff_initial: Some(Duration::from_secs(1)), ..Options::default() };
+        assert_eq!(Options::default().backoff(default), default);
+        assert_eq!(own.backoff(default), BackoffPolicy { initial: Duration::from_secs(1), max: default.max });
+    }
+}

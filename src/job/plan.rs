@@ -1,0 +1,163 @@
+//! What is to be done about a Job: the outcome of [`reconcile`](super::reconcile::reconcile).
+
+use jiff::Timestamp;
+
+use super::gang::GangRequest;
+use super::pod::{IndexFailures, Place, Streak};
+use super::spec::Uid;
+use super::status::JobStatus;
+
+/// What is to be done now, and when to look again if nothing happens before.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Plan {
+    /// Pods to create, in order.
+    pub creates: Vec<NewPod>,
+    /// Pods to delete, in order.
+    pub deletes: Vec<PodDeletion>,
+    /// Pods whose tracking finalizer is to be taken off.
+    pub releases: Vec<PodRef>,
+    /// What is to be found out about the Job's gang before pods are created.
+    pub gang: Option<GangRequest>,
+    /// The status to write.
+    pub status: Option<StatusWrite>,
+    /// The Job has outlived its TTL: delete it.
+    pub delete_job: bool,
+    /// The back-off with the pods that have ended since.
+    pub judged: Option<Judged>,
+    /// A status write is due but waits for others to join it.
+    pub status_waits: bool,
+    /// Look again at this time at the latest.
+    pub wake_at: Option<Timestamp>,
+    /// Why no pod is created although the Job is not done.
+    pub waiting: Option<Wait>,
+}
+
+/// A pod to create.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct NewPod {
+    /// Where it stands; its name derives from this.
+    pub place: Place,
+    /// Failures handed on from its predecessor, for Jobs with `backoffLimitPerIndex`.
+    pub index_failures: Option<IndexFailures>,
+    /// The failures in a row so far, to be found again by whoever takes over.
+    pub backoff: Option<Streak>,
+}
+
+/// A pod by name and UID.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct PodRef {
+    /// `metadata.uid`.
+    pub uid: Uid,
+    /// `metadata.name`.
+    pub name: Box<str>,
+}
+
+/// A pod to delete.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PodDeletion {
+    /// The pod.
+    pub pod: PodRef,
+    /// Take the tracking finalizer off first: the pod will not count, whatever becomes of it.
+    pub forget: bool,
+}
+
+/// A status to write, and what to tell once it is written.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct StatusWrite {
+    /// The whole new status.
+    pub status: JobStatus,
+    /// Events about the Job.
+    pub events: Vec<JobEvent>,
+}
+
+/// An event about a Job.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct JobEvent {
+    /// `Warning` instead of `Normal`.
+    pub warning: bool,
+    /// `reason`.
+    pub reason: Box<str>,
+    /// `message`.
+    pub message: Box<str>,
+    /// Tells how the Job ended: must not be dropped however many events there are.
+    pub terminal: bool,
+}
+
+/// The back-off after a batch of ended pods.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Judged {
+    /// Failures in a row, if the last pods failed.
+    pub streak: Option<Streak>,
+}
+
+/// Why no pod is created.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Wait {
+    /// `spec.suspend`.
+    Suspended,
+    /// The Job is being deleted.
+    Deleting,
+    /// Back-off after failed pods, until this time.
+    PodBackoff(Timestamp),
+    /// Back-off of indexes after failed pods, until this time.
+    IndexBackoff(Timestamp),
+    /// The API server refused a request; tried again at this time.
+    Refused(Timestamp),
+    /// The Job's Workload and PodGroup are being looked for, or made.
+    Gang,
+    /// Pods are being adopted: how many there are is not known yet.
+    Claiming,
+    /// Pods that were asked to go have not ended.
+    Terminating,
+    /// Pods have just ended; others that end with them are judged with them, at this time.
+    Settling(Timestamp),
+    /// The Job has ended but for its pods.
+    Ending,
+}
+
+impl Wait {
+    /// A word for people.
+    pub fn reason(&self) -> &'static str {
+        match self {
+            Self::Suspended => "Suspended",
+            Self::Deleting => "Deleting",
+            Self::PodBackoff(_) => "PodBackoff",
+            Self::IndexBackoff(_) => "IndexBackoff",
+            Self::Refused(_) => "Refused",
+            Self::Gang => "GangScheduling",
+            Self::Claiming => "Claiming",
+            Self::Terminating => "PodsTerminating",
+            Self::Settling(_) => "Settling",
+            Self::Ending => "Ending",
+        }
+    }
+
+    /// Until when, where that is known.
+    pub fn until(&self) -> Option<Timestamp> {
+        match self {
+            Self::PodBackoff(at) | Self::IndexBackoff(at) | Self::Refused(at) | Self::Settling(at) => {
+                Some(*at)
+            }
+            _ => None,
+        }
+    }
+}
+
+impl Plan {
+    /// Whether nothing is to be done now.
+    pub fn is_idle(&self) -> bool {
+        self.size() == 0
+    }
+
+    /// Number of requests that it leads to.
+    pub fn size(&self) -> usize {
+        let single = [self.status.is_some(), self.gang.is_some(), self.delete_job];
+        let single: usize = single.into_iter().map(usize::from).sum();
+        self.creates.len() + self.deletes.len() + self.releases.len() + single
+    }
+
+    /// Asks to look again at `at` at the latest.
+    pub fn wake(&mut self, at: Timestamp) {
+        self.wake_at = Some(self.wake_at.map_or(at, |earlier| earlier.min(at)));
+    }
+}

@@ -1,0 +1,195 @@
+//! What the rules look at in a pod. Small, because a Job may have 100,000 of them.
+
+use jiff::{SignedDuration, Timestamp};
+
+use super::spec::Uid;
+
+/// A pod of a Job.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Pod {
+    /// `metadata.uid`.
+    pub uid: Uid,
+    /// `metadata.name`.
+    pub name: Box<str>,
+    /// `metadata.resourceVersion` as a number: of two readings of one pod the larger is the later.
+    pub version: u64,
+    /// `metadata.creationTimestamp`.
+    pub created: Timestamp,
+    /// `metadata.deletionTimestamp` is set.
+    pub deleting: bool,
+    /// The tracking finalizer is on the pod.
+    pub tracked: bool,
+    /// The completion index annotation; `None` when absent or no index.
+    pub index: Option<u32>,
+    /// Place and attempt that the pod's name is derived from; `None` for pods that somebody else made.
+    pub place: Option<Place>,
+    /// Failures of the pod's index before it (annotations; malformed values read as 0).
+    pub index_failures: IndexFailures,
+    /// The back-off that was in force when the pod was created.
+    pub backoff: Option<Streak>,
+    /// `spec.nodeName` is set.
+    pub scheduled: bool,
+    /// `status.phase`.
+    pub phase: Phase,
+    /// Since when the Ready condition is True; `None` when it is not.
+    pub ready_since: Option<Timestamp>,
+    /// Sum of the restart counts of all containers and init containers.
+    pub restarts: u32,
+    /// The largest restart count of a container that is no init container.
+    pub max_restarts: u32,
+    /// When the pod ended, as [`finish_time`] tells; meaningless while it runs.
+    pub finished: Timestamp,
+    /// Exit codes and conditions, for pod failure policies. `None` where no rule could match.
+    pub outcome: Option<Box<Outcome>>,
+}
+
+/// Where in its Job a pod stands: the completion index (Indexed) or the lowest free number (otherwise), and how many
+/// pods stood there before it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Place {
+    /// Completion index or slot number.
+    pub number: u32,
+    /// 0 for the first pod at this place.
+    pub attempt: u32,
+}
+
+/// The annotations with which failures of an index are handed from pod to pod.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct IndexFailures {
+    /// Failures that count against `backoffLimitPerIndex`.
+    pub counted: u32,
+    /// Failures that a pod failure policy ignored.
+    pub ignored: u32,
+}
+
+impl IndexFailures {
+    /// All failures of the index: what its back-off grows with.
+    pub fn total(self) -> u32 {
+        self.counted.saturating_add(self.ignored)
+    }
+}
+
+/// Failures in a row: what a back-off is computed from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Streak {
+    /// Failures since the last success; at least 1.
+    pub failures: u32,
+    /// When the last of them ended.
+    pub last: Timestamp,
+}
+
+/// `status.phase` of a pod, in the order in which scaling down removes them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Phase {
+    /// Not all containers have started.
+    Pending,
+    /// The node does not answer.
+    Unknown,
+    /// At least one container runs.
+    Running,
+    /// All containers have ended well.
+    Succeeded,
+    /// All containers have ended, one of them badly.
+    Failed,
+}
+
+impl Phase {
+    /// Whether the pod has ended.
+    pub fn is_final(self) -> bool {
+        matches!(self, Self::Succeeded | Self::Failed)
+    }
+}
+
+impl From<&str> for Phase {
+    fn from(name: &str) -> Self {
+        match name {
+            "Running" => Self::Running,
+            "Succeeded" => Self::Succeeded,
+            "Failed" => Self::Failed,
+            "Unknown" => Self::Unknown,
+            _ => Self::Pending,
+        }
+    }
+}
+
+/// How the containers of a pod ended, and its conditions.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Outcome {
+    /// Terminated containers in the order of `status.containerStatuses`.
+    pub containers: Vec<ContainerExit>,
+    /// Terminated init containers in the order of `status.initContainerStatuses`.
+    pub init_containers: Vec<ContainerExit>,
+    /// (type, status) of `status.conditions`.
+    pub conditions: Vec<(Box<str>, Box<str>)>,
+}
+
+/// A terminated container.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ContainerExit {
+    /// Name of the container.
+    pub name: Box<str>,
+    /// `state.terminated.exitCode`.
+    pub exit_code: i32,
+}
+
+impl Pod {
+    /// Whether the pod counts as failed. A pod that is being deleted does so before it ends, unless only failed pods
+    /// are replaced.
+    pub fn is_failed(&self, replace_only_failed: bool) -> bool {
+        match self.phase {
+            Phase::Failed => true,
+            Phase::Succeeded => false,
+            _ => self.deleting && !replace_only_failed,
+        }
+    }
+}
+
+/// What [`finish_time`] is computed from.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct FinishClues {
+    /// The newest `finishedAt`, if every container (not init containers) has one.
+    pub containers_finished: Option<Timestamp>,
+    /// `lastTransitionTime` of the Ready condition, if that is False.
+    pub unready_since: Option<Timestamp>,
+    /// `metadata.deletionTimestamp`.
+    pub deletion: Option<Timestamp>,
+    /// `metadata.deletionGracePeriodSeconds`.
+    pub deletion_grace_seconds: i64,
+}
+
+/// When a pod ended: the newest finish time of its containers if all are known, else when it stopped being ready,
+/// else when its deletion was asked for, else when it was created.
+pub fn finish_time(clues: FinishClues, created: Timestamp) -> Timestamp {
+    let deletion_asked = || {
+        let grace = SignedDuration::from_secs(clues.deletion_grace_seconds);
+        clues.deletion.map(|at| at.checked_sub(grace).unwrap_or(at))
+    };
+    clues.containers_finished.or(clues.unready_since).or_else(deletion_asked).unwrap_or(created)
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, clippy::expect_used)]
+
+    use super::*;
+
+    #[test]
+    fn finish_time_takes_the_best_clue() {
+        let at = |s| Timestamp::from_second(s).unwrap();
+        let all = FinishClues {
+            containers_finished: Some(at(50)),
+            unready_since: Some(at(40)),
+            deletion: Some(at(90)),
+            deletion_grace_seconds: 30,
+        };
+        let cases = [
+            (all, 50),
+            (FinishClues { containers_finished: None, ..all }, 40),
+            (FinishClues { containers_finished: None, unready_since: None, ..all }, 60),
+            (FinishClues::default(), 7),
+        ];
+        for (clues, expected) in cases {
+            assert_eq!(finish_time(clues, at(7)), at(expected), "{clues:?}");
+        }
+    }
+}

@@ -1,0 +1,212 @@
+//! What one pod is to its Job at this moment: which of the set's queues it stands in.
+
+use std::cmp::Reverse;
+
+use jiff::Timestamp;
+
+use super::ledger::{Ledger, Winding};
+use super::{Entry, Flight};
+use crate::job::pod::{Phase, Pod};
+use crate::job::pod_failure_policy::judge;
+use crate::job::spec::{Completion, JobSpec, PodFailureAction};
+
+/// The order in which active pods are removed when there are too many, first to last: unscheduled, pending, not ready,
+/// ready for a shorter time, restarted more often, newer (Kubernetes' `ActivePods`); among equals, those that somebody else
+/// made.
+pub(super) type Rank =
+    (bool, Phase, bool, Reverse<Option<Timestamp>>, Reverse<u32>, Reverse<Timestamp>, bool);
+
+/// Before every pod's rank.
+pub(super) fn lowest_rank() -> Rank {
+    (
+        false,
+        Phase::Pending,
+        false,
+        Reverse(Some(Timestamp::MAX)),
+        Reverse(u32::MAX),
+        Reverse(Timestamp::MAX),
+        false,
+    )
+}
+
+fn rank(pod: &Pod) -> Rank {
+    let ready = pod.ready_since.is_some();
+    let ours = pod.place.is_some();
+    (
+        pod.scheduled,
+        pod.phase,
+        ready,
+        Reverse(pod.ready_since),
+        Reverse(pod.max_restarts),
+        Reverse(pod.created),
+        ours,
+    )
+}
+
+/// Where a pod is in its life.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Standing {
+    /// Pending or running, and not asked to go.
+    Active { rank: Rank, ready: bool },
+    /// Asked to go, and not ended.
+    Terminating,
+    /// Succeeded or failed.
+    Ended,
+}
+
+/// What is left to do before the pod's tracking finalizer may go.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Tracking {
+    /// The pod has no tracking finalizer, or it is being taken off.
+    None,
+    /// The pod has not ended: nothing yet.
+    Unfinished,
+    /// Record a success.
+    RecordSuccess,
+    /// Record a failure.
+    RecordFailure,
+    /// Everything is recorded, or there is nothing to record: take the finalizer off.
+    Release,
+}
+
+/// All that the set derives from one pod.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Tags {
+    /// Completion index (Indexed; only if in range) or slot.
+    pub(super) place: Option<u32>,
+    pub(super) standing: Standing,
+    pub(super) tracking: Tracking,
+    /// How the pod failed, if it counts as failed.
+    pub(super) failure: Option<Failure>,
+    /// Container restarts that count against `backoffLimit` with `restartPolicy: OnFailure`.
+    pub(super) restarts: u32,
+    /// The tracking finalizer is on the pod, as far as is known.
+    pub(super) tracked: bool,
+    pub(super) created: Timestamp,
+}
+
+/// How a pod failed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Failure {
+    /// It counts against the limits: no `Ignore` rule matched.
+    pub(super) counts: bool,
+    /// It fails its index: the retries are used up, or a `FailIndex` rule matched.
+    pub(super) condemns_index: bool,
+    /// It fails the Job: a `FailJob` rule matched.
+    pub(super) condemns_job: bool,
+    /// Failures of the index before this pod, and when the pod ended: the latest pod stands for all.
+    pub(super) rank_in_index: (u32, Timestamp),
+}
+
+impl Tags {
+    pub(super) fn of(entry: &Entry, spec: &JobSpec, ledger: &Ledger) -> Self {
+        let pod = &entry.pod;
+        if entry.gone {
+            return Self::gone(pod);
+        }
+        let place = match spec.completion {
+            Completion::Indexed(end) => pod.index.filter(|i| *i < end),
+            _ => pod.place.map(|p| p.number),
+        };
+        let failure = pod.is_failed(spec.replace_only_failed).then(|| failure(pod, spec, ledger, place));
+        Self {
+            place,
+            standing: standing(entry),
+            tracking: tracking(entry, spec, ledger, place, failure),
+            failure,
+            restarts: if matches!(pod.phase, Phase::Running | Phase::Pending) { pod.restarts } else { 0 },
+            tracked: pod.tracked,
+            created: pod.created,
+        }
+    }
+}
+
+impl Tags {
+    fn gone(pod: &Pod) -> Self {
+        Self {
+            place: None,
+            standing: Standing::Ended,
+            tracking: Tracking::None,
+            failure: None,
+            restarts: 0,
+            tracked: false,
+            created: pod.created,
+        }
+    }
+}
+
+fn policy_action(pod: &Pod, spec: &JobSpec) -> Option<PodFailureAction> {
+    let (rules, outcome) = (spec.pod_failure_policy.as_ref()?, pod.outcome.as_ref()?);
+    judge(rules, outcome).map(|m| m.action)
+}
+
+fn failure(pod: &Pod, spec: &JobSpec, ledger: &Ledger, place: Option<u32>) -> Failure {
+    let action = policy_action(pod, spec);
+    let retries_used_up =
+        spec.per_index.is_some_and(|limit| pod.index_failures.counted >= limit.backoff_limit);
+    let condemns = match action {
+        Some(PodFailureAction::FailIndex) => true,
+        Some(PodFailureAction::Ignore) => false,
+        _ => retries_used_up,
+    };
+    Failure {
+        counts: action != Some(PodFailureAction::Ignore),
+        // Pods that go because the Job ends do not fail their index.
+        condemns_index: condemns
+            && spec.per_index.is_some()
+            && place.is_some()
+            && matches!(ledger.winding, Winding::No | Winding::Deleting),
+        condemns_job: action == Some(PodFailureAction::FailJob),
+        rank_in_index: (pod.index_failures.total(), pod.finished),
+    }
+}
+
+fn standing(entry: &Entry) -> Standing {
+    let leaving = entry.pod.deleting || entry.flight.removes();
+    if entry.pod.phase.is_final() {
+        Standing::Ended
+    } else if leaving {
+        Standing::Terminating
+    } else {
+        Standing::Active { rank: rank(&entry.pod), ready: entry.pod.ready_since.is_some() }
+    }
+}
+
+fn tracking(
+    entry: &Entry,
+    spec: &JobSpec,
+    ledger: &Ledger,
+    place: Option<u32>,
+    failure: Option<Failure>,
+) -> Tracking {
+    let pod = &entry.pod;
+    if !pod.tracked || matches!(entry.flight, Flight::Forget | Flight::Release) {
+        return Tracking::None;
+    }
+    if pod.phase != Phase::Succeeded && failure.is_none() {
+        return unfinished(entry, spec, ledger, place);
+    }
+    let indexed = spec.completion.indexes().is_some();
+    let index_is_settled = |i| ledger.completed.contains(i) || ledger.failed.contains(i);
+    match failure {
+        _ if ledger.records(&pod.uid) || (indexed && place.is_none()) => Tracking::Release,
+        Some(failure) if failure.counts => Tracking::RecordFailure,
+        Some(_) => Tracking::Release,
+        None if indexed && place.is_some_and(index_is_settled) => Tracking::Release,
+        None => Tracking::RecordSuccess,
+    }
+}
+
+/// A pod that neither succeeded nor failed waits, unless its Job does not.
+fn unfinished(entry: &Entry, spec: &JobSpec, ledger: &Ledger, place: Option<u32>) -> Tracking {
+    let out_of_range = spec.completion.indexes().is_some() && place.is_none();
+    let ignored = || policy_action(&entry.pod, spec) == Some(PodFailureAction::Ignore);
+    match ledger.winding {
+        Winding::No => Tracking::Unfinished,
+        Winding::Failing if ledger.records(&entry.pod.uid) || out_of_range || ignored() => Tracking::Release,
+        Winding::Failing => Tracking::RecordFailure,
+        // Active pods lose the finalizer together with their life.
+        Winding::Succeeding if matches!(standing(entry), Standing::Active { .. }) => Tracking::Unfinished,
+        Winding::Succeeding | Winding::Deleting => Tracking::Release,
+    }
+}

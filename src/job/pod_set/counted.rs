@@ -1,0 +1,158 @@
+//! Pods that have ended and have nothing left to be counted, for Jobs that want them deleted: a name and a time each.
+//! Without such a wish nothing is kept.
+
+use std::collections::{BTreeSet, HashMap, HashSet};
+
+use jiff::Timestamp;
+
+use super::ledger::Ledger;
+use crate::job::pod::{Phase, Pod};
+use crate::job::spec::{Job, Uid};
+
+/// What is kept of a pod.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CountedPod {
+    /// `metadata.uid`.
+    pub uid: Uid,
+    /// `metadata.name`.
+    pub name: Box<str>,
+    version: u64,
+    finished: Timestamp,
+    index: Option<u32>,
+    failed: bool,
+    /// Its deletion has been sent and not been answered.
+    leaving: bool,
+}
+
+/// Counted pods.
+#[derive(Clone, Debug, Default)]
+pub(super) struct CountedPods {
+    keeps_failed: bool,
+    keeps_succeeded: bool,
+    pods: HashMap<Uid, CountedPod>,
+    leaving: usize,
+    /// Failed pods that are not leaving, oldest first.
+    failed: BTreeSet<(Timestamp, Uid)>,
+    /// Succeeded pods at an index that are not leaving.
+    succeeded: BTreeSet<(u32, Uid)>,
+}
+
+impl CountedPods {
+    /// No pods yet, of a Job.
+    pub(super) fn of(job: &Job) -> Self {
+        let mut none = Self::default();
+        none.follow(job);
+        none
+    }
+
+    /// Follows what the Job wants.
+    pub(super) fn follow(&mut self, job: &Job) {
+        let failed = job.options.failed_pods_limit.is_some();
+        let succeeded = job.options.prune_succeeded && job.spec.completion.indexes().is_some();
+        if (failed, succeeded) == (self.keeps_failed, self.keeps_succeeded) {
+            return;
+        }
+        (self.keeps_failed, self.keeps_succeeded) = (failed, succeeded);
+        let unwanted: Vec<Uid> =
+            self.pods.values().filter(|pod| !self.wants(pod.failed)).map(|pod| pod.uid.clone()).collect();
+        unwanted.iter().for_each(|uid| self.forget(uid));
+    }
+
+    fn wants(&self, failed: bool) -> bool {
+        if failed { self.keeps_failed } else { self.keeps_succeeded }
+    }
+
+    /// Takes in a pod that has ended and lost its finalizer. One that is being deleted needs nothing more.
+    pub(super) fn take_in(&mut self, pod: &Pod) {
+        let failed = pod.phase == Phase::Failed;
+        let leaving = self.pods.get(&pod.uid).is_some_and(|known| known.leaving);
+        self.forget(&pod.uid);
+        if pod.deleting || !self.wants(failed) {
+            return;
+        }
+        let counted = CountedPod {
+            uid: pod.uid.clone(),
+            name: pod.name.clone(),
+            version: pod.version,
+            finished: pod.finished,
+            index: pod.index,
+            failed,
+            leaving,
+        };
+        self.link(&counted);
+        self.pods.insert(pod.uid.clone(), counted);
+    }
+
+    /// Drops a pod.
+    pub(super) fn forget(&mut self, uid: &Uid) {
+        if let Some(pod) = self.pods.remove(uid) {
+            self.unlink(&pod);
+        }
+    }
+
+    /// Drops the pods that a complete list of `version` did not name.
+    pub(super) fn retain_listed(&mut self, listed: &HashSet<Uid>, version: u64) {
+        let missing: Vec<Uid> = self
+            .pods
+            .values()
+            .filter(|pod| pod.version <= version && !listed.contains(&pod.uid))
+            .map(|pod| pod.uid.clone())
+            .collect();
+        missing.iter().for_each(|uid| self.forget(uid));
+    }
+
+    /// Marks a pod's deletion as sent, or as answered.
+    pub(super) fn set_leaving(&mut self, uid: &Uid, leaving: bool) {
+        if let Some(mut pod) = self.pods.remove(uid) {
+            self.unlink(&pod);
+            pod.leaving = leaving;
+            self.link(&pod);
+            self.pods.insert(uid.clone(), pod);
+        }
+    }
+
+    fn link(&mut self, pod: &CountedPod) {
+        if pod.leaving {
+            self.leaving += 1;
+        } else if pod.failed {
+            self.failed.insert((pod.finished, pod.uid.clone()));
+        } else if let Some(index) = pod.index {
+            self.succeeded.insert((index, pod.uid.clone()));
+        }
+    }
+
+    fn unlink(&mut self, pod: &CountedPod) {
+        self.leaving -= usize::from(pod.leaving);
+        self.failed.remove(&(pod.finished, pod.uid.clone()));
+        if let Some(index) = pod.index {
+            self.succeeded.remove(&(index, pod.uid.clone()));
+        }
+    }
+
+    /// Whether the pod's deletion has been sent and not been answered.
+    pub(super) fn is_leaving(&self, uid: &Uid) -> bool {
+        self.pods.get(uid).is_some_and(|pod| pod.leaving)
+    }
+
+    /// Pods whose deletion has been sent and not been answered.
+    pub(super) fn leaving(&self) -> usize {
+        self.leaving
+    }
+
+    /// The oldest failed pods, all but the newest `limit`, without those that the status has yet to count.
+    pub(super) fn surplus_failed<'a>(
+        &'a self,
+        limit: usize,
+        ledger: &'a Ledger,
+    ) -> impl Iterator<Item = &'a CountedPod> {
+        let surplus = self.failed.len().saturating_sub(limit);
+        let oldest = self.failed.iter().take(surplus).map(|(_, uid)| uid);
+        oldest.filter(|uid| !ledger.records(uid)).filter_map(|uid| self.pods.get(uid))
+    }
+
+    /// Succeeded pods whose index the status counts.
+    pub(super) fn succeeded<'a>(&'a self, ledger: &'a Ledger) -> impl Iterator<Item = &'a CountedPod> {
+        let counted = self.succeeded.iter().filter(|(index, _)| ledger.completed.contains(*index));
+        counted.filter_map(|(_, uid)| self.pods.get(uid))
+    }
+}

@@ -1,0 +1,82 @@
+//! What the Job's status on the API server already says about pods.
+
+use std::collections::HashSet;
+
+use crate::job::index_set::IndexSet;
+use crate::job::spec::{Job, Uid};
+use crate::job::status::{ConditionKind, Uncounted};
+
+/// Whether the Job is on its way out, which decides about pods that have not ended.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) enum Winding {
+    /// It is not.
+    #[default]
+    No,
+    /// It fails: they count as failed.
+    Failing,
+    /// It succeeds: they do not count.
+    Succeeding,
+    /// It is being deleted: they do not count unless they are deleted, too, by then.
+    Deleting,
+}
+
+/// The recorded part of exactly-once counting, as the API server has acknowledged it.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Ledger {
+    uncounted: HashSet<Uid>,
+    /// `status.completedIndexes`.
+    pub(super) completed: IndexSet,
+    /// `status.failedIndexes`.
+    pub(super) failed: IndexSet,
+    /// How the Job ends, as far as its conditions say.
+    pub(super) winding: Winding,
+}
+
+impl Ledger {
+    /// Reads the ledger of a Job.
+    pub(super) fn of(job: &Job) -> Self {
+        let status = &job.status;
+        let end = job.spec.completion.indexes().unwrap_or(0);
+        let clip = |indexes: &IndexSet| {
+            let mut indexes = indexes.clone();
+            indexes.truncate(end);
+            indexes
+        };
+        let uncounted = status
+            .uncounted
+            .iter()
+            .flat_map(|Uncounted { succeeded, failed }| succeeded.iter().chain(failed));
+        Self {
+            uncounted: uncounted.cloned().collect(),
+            completed: clip(&status.completed_indexes),
+            failed: status.failed_indexes.as_ref().map(clip).unwrap_or_default(),
+            winding: if status.holding(&ConditionKind::FailureTarget).is_some() {
+                Winding::Failing
+            } else if status.holding(&ConditionKind::SuccessCriteriaMet).is_some() {
+                Winding::Succeeding
+            } else if job.deleting {
+                Winding::Deleting
+            } else {
+                Winding::No
+            },
+        }
+    }
+
+    /// Whether `status.uncountedTerminatedPods` lists the pod.
+    pub(super) fn records(&self, uid: &Uid) -> bool {
+        self.uncounted.contains(uid)
+    }
+
+    /// The pods and the indexes about which the two ledgers differ.
+    pub(super) fn difference(&self, other: &Ledger) -> (Vec<Uid>, IndexSet) {
+        let uids = self.uncounted.symmetric_difference(&other.uncounted).cloned().collect();
+        let mut indexes = IndexSet::new();
+        for (a, b) in [(&self.completed, &other.completed), (&self.failed, &other.failed)] {
+            if a != b {
+                indexes.extend(a.difference(b).iter());
+                indexes.extend(b.difference(a).iter());
+            }
+        }
+        (uids, indexes)
+    }
+}

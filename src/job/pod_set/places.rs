@@ -1,0 +1,147 @@
+//! What follows from all pods at one place together: which index wants a pod, which one is settled, and which failed
+//! pod is held back to hand the failures of its index to its successor.
+
+use jiff::Timestamp;
+
+use super::classify::{Tracking, lowest_rank};
+use super::ledger::Winding;
+use super::{PodSet, at_place};
+use crate::job::index_set::IndexSet;
+use crate::job::pod::{IndexFailures, Place, Streak};
+use crate::job::spec::{Completion, Uid};
+
+/// The failed pod that stands for all failures of an index (`backoffLimitPerIndex`). It keeps its tracking finalizer
+/// until its successor, which carries the failure counts in its annotations, exists.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Held {
+    /// The pod.
+    pub uid: Uid,
+    /// When the index's back-off is over.
+    pub ready_at: Timestamp,
+    /// What the successor's annotations say.
+    pub successor: IndexFailures,
+}
+
+impl PodSet {
+    /// Sets what follows from the ledger alone, before any pod is known.
+    pub(super) fn lay_out_places(&mut self) {
+        if let Completion::Indexed(end) = self.spec.completion {
+            self.failed = self.ledger.failed.clone();
+            self.succeeded = self.ledger.completed.difference(&self.failed);
+            self.free = IndexSet::below(end).difference(&self.succeeded).difference(&self.failed);
+        }
+    }
+
+    pub(super) fn settle_places(&mut self, places: [Option<u32>; 2]) {
+        let [before, after] = places;
+        after
+            .into_iter()
+            .chain(before.filter(|_| before != after))
+            .for_each(|place| self.settle_place(place));
+    }
+
+    pub(super) fn settle_place(&mut self, place: u32) {
+        let mut occupants = self.occupants.range((place, lowest_rank(), Uid::from(""))..);
+        let [first, second] =
+            [occupants.next(), occupants.next()].map(|o| o.is_some_and(|(p, ..)| *p == place));
+        let holds =
+            |uid| self.spec.replace_only_failed || self.pods.get(uid).is_some_and(|e| e.flight.removes());
+        let held_by_leaver = at_place(&self.terminating, place).any(holds);
+        let occupied = first || held_by_leaver || self.pending.contains_key(&place);
+        let Completion::Indexed(end) = self.spec.completion else {
+            toggle(&mut self.taken, place, occupied);
+            return;
+        };
+        if place >= end {
+            return;
+        }
+        if second {
+            self.crowded.insert(place);
+        } else {
+            self.crowded.remove(&place);
+        }
+        let recorded_failed = self.ledger.failed.contains(place);
+        let succeeds = || at_place(&self.to_record_success, place).next().is_some();
+        let succeeded = !recorded_failed && (self.ledger.completed.contains(place) || succeeds());
+        let failed = recorded_failed || (!succeeded && at_place(&self.condemned, place).next().is_some());
+        toggle(&mut self.succeeded, place, succeeded);
+        toggle(&mut self.failed, place, failed);
+        toggle(&mut self.free, place, !(succeeded || failed || occupied));
+        if self.spec.per_index.is_some() {
+            self.settle_held(place, succeeded || failed || first || self.ledger.winding != Winding::No);
+        }
+    }
+
+    fn settle_held(&mut self, index: u32, no_successor_needed: bool) {
+        let last_failure = || {
+            let at_index = self.failures_at.range((index, (0, Timestamp::MIN), Uid::from(""))..);
+            at_index.take_while(|(i, ..)| *i == index).last().map(|(.., uid)| uid.clone())
+        };
+        let uid = if no_successor_needed { None } else { last_failure() };
+        let held = uid.and_then(|uid| self.as_held(&uid));
+        let before = match held {
+            Some(held) => self.held.insert(index, held),
+            None => self.held.remove(&index),
+        };
+        let after = self.held.get(&index).map(|held| held.uid.clone());
+        if let Some(before) = before.filter(|b| Some(&b.uid) != after.as_ref()) {
+            self.requeue(index, &before.uid, true);
+        }
+        if let Some(after) = after {
+            self.requeue(index, &after, false);
+        }
+    }
+
+    fn as_held(&self, uid: &Uid) -> Option<Held> {
+        let entry = self.pods.get(uid)?;
+        let failure = entry.tags?.failure?;
+        let before = entry.pod.index_failures;
+        let successor = if failure.counts {
+            IndexFailures { counted: before.counted.saturating_add(1), ..before }
+        } else {
+            IndexFailures { ignored: before.ignored.saturating_add(1), ..before }
+        };
+        let streak = Streak { failures: successor.total(), last: entry.pod.finished };
+        Some(Held { uid: uid.clone(), ready_at: self.backoff.ready_at(streak), successor })
+    }
+
+    /// Puts a pod back into its queue, or takes it out while it is held. One that has lost its index is where it belongs.
+    fn requeue(&mut self, index: u32, uid: &Uid, queued: bool) {
+        let tags = self.pods.get(uid).and_then(|e| e.tags).filter(|tags| tags.place == Some(index));
+        let tracking = tags.map_or(Tracking::None, |tags| tags.tracking);
+        if let Some(queue) = self.queue(tracking) {
+            let key = (index, uid.clone());
+            if queued {
+                queue.insert(key);
+            } else {
+                queue.remove(&key);
+            }
+        }
+    }
+
+    /// The places that want a pod, ascending; without end unless Indexed.
+    pub fn free_places(&self) -> Box<dyn Iterator<Item = u32> + '_> {
+        match self.spec.completion {
+            Completion::Indexed(_) => Box::new(self.free.iter()),
+            _ => Box::new(self.taken.gaps()),
+        }
+    }
+
+    /// The next pod at a place.
+    pub fn next_at(&self, number: u32) -> Place {
+        Place { number, attempt: self.attempts.get(&number).copied().unwrap_or(0) }
+    }
+
+    /// The failed pod that a new pod at this index takes over from.
+    pub fn held_at(&self, index: u32) -> Option<&Held> {
+        self.held.get(&index)
+    }
+}
+
+fn toggle(set: &mut IndexSet, index: u32, member: bool) {
+    if member {
+        set.insert(index);
+    } else {
+        set.remove(index);
+    }
+}

@@ -1,0 +1,429 @@
+//! The set that was kept up to date through any sequence of changes answers as one that is built anew.
+#![allow(clippy::unwrap_used, clippy::expect_used)]
+
+use proptest::prelude::*;
+
+use super::*;
+use crate::job::pod::{ContainerExit, IndexFailures, Outcome, Phase};
+use crate::job::spec::{Completion, PerIndexLimit, PodFailureAction, PodFailurePattern, PodFailureRule};
+use crate::job::status::{ConditionKind, ConditionStatus, JobStatus, Uncounted};
+use crate::job::tests::fixture::{at, at_index, but, cases, ended, job, pod, running, uids, with};
+
+/// Everything that the rules ask of a set.
+#[derive(Debug, PartialEq)]
+struct Answers {
+    numbers: [usize; 9],
+    restarts: u64,
+    indexes: [String; 2],
+    condemns_job: Option<Uid>,
+    queues: [Vec<Uid>; 5],
+    held: Vec<Held>,
+    to_remove: Vec<Vec<Uid>>,
+    free: Vec<u32>,
+    held_at: Vec<Option<Held>>,
+}
+
+impl Answers {
+    fn of(set: &PodSet) -> Self {
+        fn list<'a>(pods: impl Iterator<Item = &'a Pod>) -> Vec<Uid> {
+            pods.map(|pod| pod.uid.clone()).collect()
+        }
+        Self {
+            numbers: [
+                set.active(),
+                set.ready(),
+                set.terminating(),
+                set.leaving(),
+                set.pending_creates(),
+                set.fresh_successes(),
+                set.fresh_failures(),
+                set.tracked(),
+                usize::from(set.has_flights()),
+            ],
+            restarts: set.restarts(),
+            indexes: [set.succeeded_indexes(), set.failed_indexes()].map(ToString::to_string),
+            condemns_job: set.condemns_job().map(|pod| pod.uid.clone()),
+            queues: [
+                list(set.to_record()),
+                list(set.unfinished()),
+                list(set.to_release()),
+                list(set.active_in_removal_order()),
+                list(set.pods.values().map(|e| &e.pod).filter(|p| set.is_tracked(&p.uid)))
+                    .into_iter()
+                    .collect::<BTreeSet<_>>()
+                    .into_iter()
+                    .collect(),
+            ],
+            held: set.held().cloned().collect(),
+            to_remove: (0..=set.active()).map(|surplus| list(set.to_remove(surplus).into_iter())).collect(),
+            free: set.free_places().take(12).collect(),
+            held_at: (0..8).map(|index| set.held_at(index).cloned()).collect(),
+        }
+    }
+}
+
+/// The same pods, requests and Job in a set built anew.
+fn rebuilt(set: &PodSet, job: &Job) -> PodSet {
+    let mut anew = PodSet::new(job, set.default_backoff);
+    for entry in set.pods.values() {
+        let uid = &entry.pod.uid;
+        anew.pods
+            .insert(uid.clone(), Entry { flight: Flight::None, gone: false, tags: None, ..entry.clone() });
+        anew.relink(uid);
+        anew.set_flight(uid, entry.flight);
+        if entry.gone {
+            anew.answered_gone(uid);
+        }
+    }
+    for (number, attempt) in &set.pending {
+        anew.pending.insert(*number, *attempt);
+        anew.settle_place(*number);
+    }
+    anew
+}
+
+/// A change of one of eight pods, or of the Job.
+#[derive(Clone, Debug)]
+enum Change {
+    Observe(Reading, bool),
+    Vanish(u8),
+    Gone(u8),
+    Fly(u8, Flight),
+    Create(u32),
+    Created(u32),
+    Refused(u32),
+    /// The status lists what is to be recorded, and counts what is settled.
+    Record(usize),
+    Fail,
+    Succeed,
+    Resize(u32),
+    ReplaceOnlyFailed(bool),
+    DeleteJob,
+}
+
+/// What a pod says of itself.
+#[derive(Clone, Debug)]
+struct Reading {
+    uid: u8,
+    phase: Phase,
+    index: Option<u32>,
+    attempt: u32,
+    failures: (u32, u32),
+    flags: [bool; 4],
+    restarts: u32,
+    second: i64,
+    exit_code: Option<i32>,
+}
+
+impl Reading {
+    fn pod(&self, version: u64) -> Pod {
+        let [deleting, tracked, scheduled, ready] = self.flags;
+        but(pod(&format!("pod-{}", self.uid)), |pod| {
+            pod.version = version;
+            pod.phase = self.phase;
+            pod.index = self.index;
+            pod.place = self.index.map(|number| Place { number, attempt: self.attempt });
+            pod.index_failures = IndexFailures { counted: self.failures.0, ignored: self.failures.1 };
+            (pod.deleting, pod.tracked, pod.scheduled) = (deleting, tracked, scheduled);
+            pod.ready_since = (ready && self.phase == Phase::Running).then(|| at(self.second));
+            pod.restarts = self.restarts;
+            pod.max_restarts = self.restarts;
+            pod.created = at(i64::from(self.uid));
+            pod.finished = at(self.second);
+            pod.outcome = self.exit_code.filter(|_| self.phase == Phase::Failed).map(|exit_code| {
+                let exit = ContainerExit { name: "main".into(), exit_code };
+                Box::new(Outcome { containers: vec![exit], ..Outcome::default() })
+            });
+        })
+    }
+}
+
+fn reading() -> impl Strategy<Value = Reading> {
+    let phase = prop_oneof![
+        Just(Phase::Pending),
+        Just(Phase::Unknown),
+        Just(Phase::Running),
+        Just(Phase::Succeeded),
+        Just(Phase::Failed),
+    ];
+    let index = proptest::option::weighted(0.9, 0u32..6);
+    let flags = [0.2, 0.85, 0.8, 0.5].map(proptest::bool::weighted);
+    let exit_code = proptest::option::of(41i32..45);
+    (0u8..8, phase, index, 0u32..3, (0u32..3, 0u32..2), flags, 0u32..3, 10i64..20, exit_code).prop_map(
+        |(uid, phase, index, attempt, failures, flags, restarts, second, exit_code)| Reading {
+            uid,
+            phase,
+            index,
+            attempt,
+            failures,
+            flags,
+            restarts,
+            second,
+            exit_code,
+        },
+    )
+}
+
+fn change() -> impl Strategy<Value = Change> {
+    let flight = prop_oneof![
+        2 => Just(Flight::None), 1 => Just(Flight::Delete), 1 => Just(Flight::Forget), 1 => Just(Flight::Release)
+    ];
+    prop_oneof![
+        20 => (reading(), any::<bool>()).prop_map(|(reading, answer)| Change::Observe(reading, answer)),
+        3 => (0u8..8).prop_map(Change::Vanish),
+        1 => (0u8..8).prop_map(Change::Gone),
+        5 => (0u8..8, flight).prop_map(|(uid, flight)| Change::Fly(uid, flight)),
+        3 => (0u32..6).prop_map(Change::Create),
+        2 => (0u32..6).prop_map(Change::Created),
+        1 => (0u32..6).prop_map(Change::Refused),
+        6 => (0usize..4).prop_map(Change::Record),
+        1 => Just(Change::Fail),
+        1 => Just(Change::Succeed),
+        2 => (0u32..7).prop_map(Change::Resize),
+        1 => any::<bool>().prop_map(Change::ReplaceOnlyFailed),
+        1 => Just(Change::DeleteJob),
+    ]
+}
+
+fn jobs() -> impl Strategy<Value = Job> {
+    let completion = prop_oneof![
+        Just(Completion::WorkQueue),
+        Just(Completion::Count(4)),
+        (0u32..7).prop_map(Completion::Indexed),
+    ];
+    (completion, proptest::option::of(0u32..3), any::<[bool; 2]>()).prop_map(
+        |(completion, backoff_limit, [policy, only_failed])| {
+            with(job(completion, 4), |spec| {
+                let indexed = completion.indexes().is_some();
+                spec.per_index = backoff_limit
+                    .filter(|_| indexed)
+                    .map(|backoff_limit| PerIndexLimit { backoff_limit, max_failed_indexes: None });
+                spec.replace_only_failed = policy || only_failed;
+                spec.pod_failure_policy = policy.then(policies);
+            })
+        },
+    )
+}
+
+fn policies() -> Vec<PodFailureRule> {
+    use PodFailureAction::{Count, FailIndex, FailJob, Ignore};
+    let rule = |(action, code)| PodFailureRule {
+        action,
+        on: PodFailurePattern::ExitCodes { container: None, inside: true, values: [code].into() },
+    };
+    [(FailJob, 41), (Ignore, 42), (FailIndex, 43), (Count, 44)].into_iter().map(rule).collect()
+}
+
+fn announce(status: &mut JobStatus, kind: ConditionKind) {
+    let none_yet = [ConditionKind::FailureTarget, ConditionKind::SuccessCriteriaMet]
+        .iter()
+        .all(|kind| status.holding(kind).is_none());
+    if none_yet {
+        status.ensure(crate::job::end::condition(kind, ConditionStatus::True, "Reason", "", at(0)));
+    }
+}
+
+fn record(status: &mut JobStatus, set: &PodSet, room: usize) {
+    let mut uncounted = status.uncounted.take().unwrap_or_default();
+    uncounted.succeeded.retain(|uid| set.is_tracked(uid));
+    uncounted.failed.retain(|uid| set.is_tracked(uid));
+    let indexed = set.spec.completion.indexes().is_some();
+    for pod in set.to_record().take(room) {
+        let Uncounted { succeeded, failed } = &mut uncounted;
+        match pod.phase {
+            Phase::Succeeded if indexed => {}
+            Phase::Succeeded => succeeded.push(pod.uid.clone()),
+            _ => failed.push(pod.uid.clone()),
+        }
+    }
+    status.completed_indexes = set.succeeded_indexes().clone();
+    status.failed_indexes = set.spec.per_index.map(|_| set.failed_indexes().clone());
+    status.uncounted = Some(uncounted);
+}
+
+fn apply(change: &Change, set: &mut PodSet, job: &mut Job, version: u64) {
+    let uid = |number: &u8| Uid::from(format!("pod-{number}"));
+    match change {
+        Change::Observe(reading, answer) => {
+            let source = if *answer { Source::Answer } else { Source::Watch };
+            set.observe(reading.pod(version), source);
+        }
+        Change::Vanish(number) => _ = set.vanished(&uid(number)),
+        Change::Gone(number) => set.answered_gone(&uid(number)),
+        Change::Fly(number, flight) => set.set_flight(&uid(number), *flight),
+        Change::Create(number) => set.create_sent(set.next_at(*number)),
+        Change::Created(number) => {
+            if let Some(attempt) = set.pending.get(number).copied() {
+                let made = at_index(&format!("made-{number}-{attempt}"), *number, attempt);
+                set.create_answered(Place { number: *number, attempt }, Some(made));
+            }
+        }
+        Change::Refused(number) => {
+            if let Some(attempt) = set.pending.get(number).copied() {
+                set.create_answered(Place { number: *number, attempt }, None);
+            }
+        }
+        Change::Record(room) => record(&mut job.status, set, *room),
+        Change::Fail => announce(&mut job.status, ConditionKind::FailureTarget),
+        Change::Succeed => announce(&mut job.status, ConditionKind::SuccessCriteriaMet),
+        Change::Resize(size) if job.spec.completion.indexes().is_some() => {
+            *job = with(job.clone(), |spec| spec.completion = Completion::Indexed(*size));
+        }
+        Change::Resize(_) => {}
+        Change::ReplaceOnlyFailed(only) => {
+            *job = with(job.clone(), |spec| {
+                spec.replace_only_failed = *only || spec.pod_failure_policy.is_some();
+            });
+        }
+        Change::DeleteJob => job.deleting = true,
+    }
+    set.follow(job);
+}
+
+proptest! {
+    #![proptest_config(cases(2))]
+
+    #[test]
+    fn answers_as_one_built_anew(job in jobs(), changes in prop::collection::vec(change(), 0..120)) {
+        let mut job = job;
+        let mut set = PodSet::new(&job, BackoffPolicy::default());
+        for (step, change) in changes.iter().enumerate() {
+            apply(change, &mut set, &mut job, step as u64 + 1);
+            prop_assert_eq!(Answers::of(&set), Answers::of(&rebuilt(&set, &job)), "after {} {:?}", step, change);
+        }
+    }
+}
+
+fn set_of(job: &Job, pods: impl IntoIterator<Item = Pod>) -> PodSet {
+    let mut set = PodSet::new(job, BackoffPolicy::default());
+    for pod in pods {
+        set.observe(pod, Source::Watch);
+    }
+    set
+}
+
+/// Kubernetes' order, one step after the other: each pod is removed before the next.
+#[test]
+fn removal_order() {
+    let made = |uid: &str, scheduled, phase| {
+        but(pod(uid), |pod| {
+            pod.place = Some(Place { number: 0, attempt: 0 });
+            (pod.scheduled, pod.phase) = (scheduled, phase);
+        })
+    };
+    let ready = |uid: &str, since, restarts, created| {
+        but(made(uid, true, Phase::Running), |pod| {
+            pod.ready_since = Some(at(since));
+            pod.max_restarts = restarts;
+            pod.created = at(created);
+        })
+    };
+    let order = [
+        made("unscheduled", false, Phase::Pending),
+        made("pending", true, Phase::Pending),
+        made("unknown", true, Phase::Unknown),
+        made("not ready", true, Phase::Running),
+        ready("ready for a short time", 90, 0, 5),
+        ready("restarted often", 50, 7, 5),
+        ready("restarted once", 50, 1, 5),
+        ready("new", 50, 0, 8),
+        but(ready("somebody else's", 50, 0, 5), |pod| pod.place = None),
+        ready("old", 50, 0, 5),
+    ];
+    let set = set_of(&job(Completion::Count(20), 20), order.iter().rev().cloned());
+    let removed: Vec<&str> = uids(set.active_in_removal_order().map(|pod| &pod.uid));
+    assert_eq!(removed, order.iter().map(|pod| &*pod.uid).collect::<Vec<_>>());
+    assert_eq!(uids(set.to_remove(2).into_iter().map(|pod| &pod.uid)), ["unscheduled", "pending"]);
+}
+
+#[test]
+fn pods_without_a_place_of_their_own_go_first() {
+    let set = set_of(
+        &job(Completion::Indexed(3), 3),
+        [
+            but(at_index("ready at 0", 0, 0), |pod| pod.ready_since = Some(at(5))),
+            at_index("not ready at 0", 0, 1),
+            at_index("at 1", 1, 0),
+            at_index("out of range", 3, 0),
+            running("without an index"),
+        ],
+    );
+    let removed = |surplus| {
+        let mut removed = uids(set.to_remove(surplus).into_iter().map(|pod| &pod.uid));
+        removed.sort_unstable();
+        removed
+    };
+    let misplaced = ["not ready at 0", "out of range", "without an index"];
+    assert_eq!(removed(0), misplaced);
+    assert_eq!(removed(3), misplaced);
+    assert_eq!(removed(4).len(), 4);
+    assert!(removed(4).contains(&"at 1"));
+}
+
+#[test]
+fn a_removed_pod_fails_no_index() {
+    let per_index = PerIndexLimit { backoff_limit: 0, max_failed_indexes: None };
+    let job = with(job(Completion::Indexed(2), 2), |spec| spec.per_index = Some(per_index));
+    let mut set = set_of(&job, [at_index("a", 0, 0)]);
+    set.set_flight(&"a".into(), Flight::Forget);
+    let leaving = but(at_index("a", 0, 0), |pod| {
+        (pod.deleting, pod.tracked, pod.version) = (true, false, 2);
+    });
+    set.observe(leaving.clone(), Source::Answer);
+    set.set_flight(&"a".into(), Flight::None);
+    assert!(set.failed_indexes().is_empty());
+    set.observe(but(ended(leaving, Phase::Failed, 9), |pod| pod.version = 3), Source::Watch);
+    assert!(set.failed_indexes().is_empty());
+    assert_eq!(set.free_places().collect::<Vec<_>>(), [0, 1]);
+}
+
+/// The API server says that the pod exists; the watch has shown it before, but not as the one that was asked for.
+#[test]
+fn a_known_pod_is_not_taken_in_twice() {
+    let job = job(Completion::Count(3), 3);
+    let mut set = set_of(&job, [running("a")]);
+    let place = Place { number: 0, attempt: 0 };
+    set.create_sent(place);
+    set.create_answered(place, Some(running("a")));
+    assert_eq!((set.len(), set.active(), set.pending_creates()), (1, 1, 0));
+    assert_eq!(Answers::of(&set), Answers::of(&rebuilt(&set, &job)));
+    assert_eq!(set.next_at(0).attempt, 1, "the name is taken");
+}
+
+#[test]
+fn old_readings_change_nothing() {
+    let job = job(Completion::Count(3), 3);
+    let mut set = set_of(&job, []);
+    let place = Place { number: 0, attempt: 0 };
+    set.create_sent(place);
+    let made = at_index("a", 0, 0);
+    assert!(set.observe(made.clone(), Source::Watch));
+    assert!(!set.observe(made.clone(), Source::Watch));
+    let released = but(ended(made.clone(), Phase::Succeeded, 5), |pod| pod.tracked = false);
+    set.observe(released.clone(), Source::Answer);
+    assert!(!set.observe(made.clone(), Source::Watch), "the answer is newer");
+    assert!(!set.observe(released, Source::Watch));
+    assert!(set.is_empty(), "the watch has told all that there is to know");
+    set.create_answered(place, Some(made));
+    assert!(set.is_empty(), "a late answer brings no pod back");
+}
+
+#[test]
+fn what_is_gone_stays_gone() {
+    let job = job(Completion::Indexed(1), 1);
+    let mut set = set_of(&job, [at_index("a", 0, 0)]);
+    set.answered_gone(&"a".into());
+    assert_eq!(set.free_places().collect::<Vec<_>>(), [0]);
+    assert!(!set.observe(but(at_index("a", 0, 0), |pod| pod.version = 7), Source::Watch));
+    assert_eq!(set.active(), 0);
+    assert!(set.vanished(&"a".into()));
+    assert!(set.is_empty());
+}
+
+#[test]
+fn a_new_list_drops_what_it_does_not_name() {
+    let newer = but(running("newer"), |pod| pod.version = 9);
+    let mut set = set_of(&job(Completion::Count(3), 3), [running("listed"), running("missing"), newer]);
+    set.retain_listed(&HashSet::from(["listed".into()]), 5);
+    assert_eq!(uids(set.active_in_removal_order().map(|pod| &pod.uid)), ["listed", "newer"]);
+}

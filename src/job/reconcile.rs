@@ -1,0 +1,126 @@
+//! The one question asked of a Job: what is to be done about it now?
+
+use jiff::Timestamp;
+
+use super::counting::{self, Due, Next};
+use super::end::{self, End, Tally};
+use super::gang;
+use super::manage::{forget, manage, reference};
+use super::plan::{Judged, Plan, PodDeletion, Wait};
+use super::retention;
+use super::state::JobState;
+use super::ttl;
+
+/// What is to be done about a Job now. Pure: the same state and time give the same plan.
+///
+/// A plan applied to the state that it was made for ([`JobState::begin`], then the answers) leads to the next state;
+/// when nothing happens meanwhile, a few plans lead to one that is idle.
+pub fn reconcile(state: &JobState, now: Timestamp) -> Plan {
+    let mut plan = Plan::default();
+    if state.gone {
+        release_all(state, now, &mut plan);
+        return plan;
+    }
+    if state.job.status.finished().is_some() {
+        release_all(state, now, &mut plan);
+        retention::prune(state, now, &mut plan);
+        ttl::plan(state, now, &mut plan);
+        return plan;
+    }
+    if gang::comes_first(state) {
+        gang::ask(state, now, &mut plan);
+        return plan;
+    }
+    let tally = Tally::of(state);
+    let mut next = Next { end: end::announced(&state.job.status), managed: false };
+    match (&next.end, state.settles_at(now)) {
+        (Some(end), _) => {
+            wind_down(state, end.failure, &mut plan);
+            release(state, now, &mut plan);
+        }
+        (None, Some(at)) => {
+            plan.wake(at);
+            plan.waiting = Some(Wait::Settling(at));
+        }
+        (None, None) => {
+            plan.judged = Some(Judged { streak: state.streak_now() });
+            next = decide(state, tally, now, &mut plan);
+            // What tells that the Job ends must stay until the end is announced.
+            if next.end.is_none() {
+                release(state, now, &mut plan);
+            }
+        }
+    }
+    write_status(state, &next, now, &mut plan);
+    retention::prune(state, now, &mut plan);
+    plan
+}
+
+/// Decides whether the Job ends here; if not, sees to the number of its pods.
+fn decide(state: &JobState, tally: Tally, now: Timestamp, plan: &mut Plan) -> Next {
+    let end = end::failed(state, tally, now).or_else(|| end::success_policy_met(state));
+    if end.is_some() {
+        plan.waiting = Some(Wait::Ending);
+        return Next { end, managed: false };
+    }
+    if let Some(at) = end::deadline(state) {
+        plan.wake(at);
+    }
+    let managed = if state.job.deleting {
+        plan.waiting = Some(Wait::Deleting);
+        false
+    } else {
+        manage(state, tally, now, plan);
+        // Conditions follow when the pods are gone, not when they are asked to go.
+        plan.deletes.is_empty() && !(state.job.spec.suspend && state.pods.has_flights())
+    };
+    let end: Option<End> =
+        if plan.creates.is_empty() { end::completions_reached(state, tally) } else { None };
+    Next { end, managed }
+}
+
+/// Removes the active pods of a Job whose end is announced. If it fails they are counted, and so keep their finalizer
+/// until they are recorded.
+fn wind_down(state: &JobState, failure: bool, plan: &mut Plan) {
+    plan.waiting = Some(Wait::Ending);
+    plan.deletes.extend(
+        state.pods.active_in_removal_order().map(|pod| PodDeletion { forget: !failure, ..forget(pod) }),
+    );
+}
+
+/// Step 2 of counting: takes the finalizer off pods that are recorded.
+fn release(state: &JobState, now: Timestamp, plan: &mut Plan) {
+    if let Some(at) = state.write_retry.waits(now) {
+        plan.deletes.clear();
+        return plan.wake(at);
+    }
+    plan.releases.extend(state.pods.to_release().map(reference));
+}
+
+/// A Job that has finished or is gone counts nothing any more; its pods are set free.
+fn release_all(state: &JobState, now: Timestamp, plan: &mut Plan) {
+    if let Some(at) = state.write_retry.waits(now) {
+        return plan.wake(at);
+    }
+    let held = state.pods.held().filter_map(|held| state.pods.get(&held.uid));
+    let pods =
+        state.pods.to_release().chain(state.pods.to_record()).chain(state.pods.unfinished()).chain(held);
+    plan.releases.extend(pods.map(reference));
+}
+
+fn write_status(state: &JobState, next: &Next, now: Timestamp, plan: &mut Plan) {
+    if state.status_in_flight {
+        return;
+    }
+    let sends = !(plan.creates.is_empty() && plan.deletes.is_empty() && plan.releases.is_empty());
+    let busy = sends || state.pods.has_flights();
+    match (counting::due(state, next, busy, now), state.write_retry.waits(now)) {
+        (Due::Never, _) => {}
+        (_, Some(at)) => plan.wake(at),
+        (Due::At(at), None) => {
+            plan.status_waits = true;
+            plan.wake(at);
+        }
+        (Due::Now, None) => plan.status = Some(counting::compose(state, next, now)),
+    }
+}

@@ -1,0 +1,44 @@
+//! Which counted pods are deleted, where the Job asks for it by annotation.
+//!
+//! Only pods that have ended, lost their finalizer and are in the counts of the status: whatever happens to them changes
+//! nothing any more.
+
+use jiff::Timestamp;
+
+use super::plan::{Plan, PodDeletion, PodRef, Wait};
+use super::state::JobState;
+
+/// Adds the deletion of counted pods that the Job does not keep.
+pub fn prune(state: &JobState, now: Timestamp, plan: &mut Plan) {
+    let options = &state.job.options;
+    if !options.deletes_counted_pods() || state.job.deleting {
+        return;
+    }
+    let room = state.limits.max_pods_per_sync.saturating_sub(state.pods.counted_leaving());
+    let failed = failed_pods_kept(state, plan).into_iter().flat_map(|kept| state.pods.surplus_failed(kept));
+    let running = state.job.status.finished().is_none();
+    let succeeded =
+        (options.prune_succeeded && running).then(|| state.pods.counted_successes()).into_iter().flatten();
+    let mut unwanted = failed.chain(succeeded).take(room).peekable();
+    if unwanted.peek().is_none() {
+        return;
+    }
+    if let Some(at) = state.prune_retry.waits(now).max(state.write_retry.waits(now)) {
+        return plan.wake(at);
+    }
+    plan.deletes.extend(unwanted.map(|pod| PodDeletion {
+        pod: PodRef { uid: pod.uid.clone(), name: pod.name.clone() },
+        forget: false,
+    }));
+}
+
+/// How many failed pods stay. While a replacement is waited for, the newest one does in any case: it tells whoever takes
+/// over how long to wait.
+fn failed_pods_kept(state: &JobState, plan: &Plan) -> Option<usize> {
+    let limit = usize::try_from(state.job.options.failed_pods_limit?).unwrap_or(usize::MAX);
+    let awaited = plan.waiting.as_ref().is_some_and(|wait| *wait != Wait::Ending)
+        || !plan.creates.is_empty()
+        || state.pods.pending_creates() > 0;
+    let least = usize::from(awaited && state.job.status.finished().is_none());
+    Some(limit.max(least))
+}

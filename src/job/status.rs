@@ -1,0 +1,196 @@
+//! `status` of a Job.
+
+use jiff::Timestamp;
+
+use super::index_set::IndexSet;
+use super::spec::Uid;
+
+/// `status` of a Job as the API server holds it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct JobStatus {
+    /// `conditions`, in the order in which they were added.
+    pub conditions: Vec<Condition>,
+    /// `startTime`: absent while suspended.
+    pub start_time: Option<Timestamp>,
+    /// `completionTime`: set with the Complete condition.
+    pub completion_time: Option<Timestamp>,
+    /// `active`: pods that are pending or running and not being deleted.
+    pub active: u32,
+    /// `ready`: active pods whose Ready condition is True. `None` before the first write.
+    pub ready: Option<u32>,
+    /// `terminating`: pods that are being deleted and have not ended. `None` before the first write.
+    pub terminating: Option<u32>,
+    /// `succeeded`; for Indexed Jobs the number of `completed_indexes`.
+    pub succeeded: u32,
+    /// `failed`.
+    pub failed: u32,
+    /// `uncountedTerminatedPods`: ended pods that are recorded here but not yet in `succeeded` and `failed`.
+    /// `None` before the first write.
+    pub uncounted: Option<Uncounted>,
+    /// `completedIndexes` of an Indexed Job.
+    pub completed_indexes: IndexSet,
+    /// `failedIndexes`: `Some`, also when empty, for Jobs with `backoffLimitPerIndex`.
+    pub failed_indexes: Option<IndexSet>,
+}
+
+/// `status.uncountedTerminatedPods`.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Uncounted {
+    /// UIDs of pods that succeeded.
+    pub succeeded: Vec<Uid>,
+    /// UIDs of pods that failed.
+    pub failed: Vec<Uid>,
+}
+
+impl Uncounted {
+    /// Number of UIDs.
+    pub fn len(&self) -> usize {
+        self.succeeded.len() + self.failed.len()
+    }
+
+    /// Whether nothing waits to be counted.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+}
+
+/// One entry of `status.conditions`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Condition {
+    /// `type`.
+    pub kind: ConditionKind,
+    /// `status`.
+    pub status: ConditionStatus,
+    /// `reason`.
+    pub reason: Box<str>,
+    /// `message`.
+    pub message: Box<str>,
+    /// `lastProbeTime`, where set.
+    pub last_probe_time: Option<Timestamp>,
+    /// `lastTransitionTime`, where set.
+    pub last_transition_time: Option<Timestamp>,
+}
+
+/// `type` of a Job condition.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum ConditionKind {
+    /// The Job is suspended.
+    Suspended,
+    /// The Job will fail once its pods have ended.
+    FailureTarget,
+    /// The Job will be Complete once its pods have ended.
+    SuccessCriteriaMet,
+    /// The Job has failed.
+    Failed,
+    /// The Job is complete.
+    Complete,
+    /// A condition of somebody else, kept as it is.
+    Other(Box<str>),
+}
+
+impl ConditionKind {
+    /// The name in the API.
+    pub fn as_str(&self) -> &str {
+        match self {
+            Self::Suspended => "Suspended",
+            Self::FailureTarget => "FailureTarget",
+            Self::SuccessCriteriaMet => "SuccessCriteriaMet",
+            Self::Failed => "Failed",
+            Self::Complete => "Complete",
+            Self::Other(name) => name,
+        }
+    }
+}
+
+impl From<&str> for ConditionKind {
+    fn from(name: &str) -> Self {
+        match name {
+            "Suspended" => Self::Suspended,
+            "FailureTarget" => Self::FailureTarget,
+            "SuccessCriteriaMet" => Self::SuccessCriteriaMet,
+            "Failed" => Self::Failed,
+            "Complete" => Self::Complete,
+            other => Self::Other(other.into()),
+        }
+    }
+}
+
+/// `status` of a condition.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum ConditionStatus {
+    /// `True`.
+    True,
+    /// `False`.
+    False,
+    /// `Unknown`.
+    Unknown,
+}
+
+impl ConditionStatus {
+    /// The name in the API.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::True => "True",
+            Self::False => "False",
+            Self::Unknown => "Unknown",
+        }
+    }
+}
+
+impl From<&str> for ConditionStatus {
+    fn from(name: &str) -> Self {
+        match name {
+            "True" => Self::True,
+            "False" => Self::False,
+            _ => Self::Unknown,
+        }
+    }
+}
+
+impl JobStatus {
+    /// The condition of this kind, whatever its status.
+    pub fn condition(&self, kind: &ConditionKind) -> Option<&Condition> {
+        self.conditions.iter().find(|c| c.kind == *kind)
+    }
+
+    /// The condition of this kind, if it is True.
+    pub fn holding(&self, kind: &ConditionKind) -> Option<&Condition> {
+        self.condition(kind).filter(|c| c.status == ConditionStatus::True)
+    }
+
+    /// The condition that says how the Job ended: Complete or Failed. Its transition time is when it ended.
+    pub fn finished(&self) -> Option<&Condition> {
+        self.holding(&ConditionKind::Complete).or_else(|| self.holding(&ConditionKind::Failed))
+    }
+
+    /// Whether both count the same pods.
+    pub fn counts_as(&self, other: &JobStatus) -> bool {
+        let uncounted = |status: &JobStatus| status.uncounted.clone().unwrap_or_default();
+        (self.succeeded, self.failed) == (other.succeeded, other.failed)
+            && uncounted(self) == uncounted(other)
+            && self.completed_indexes == other.completed_indexes
+            && self.failed_indexes == other.failed_indexes
+    }
+
+    /// Adds the condition or replaces the one of its kind; true if status, reason or message changed. A condition that
+    /// is False is never added anew: a Job that was never suspended does not say so.
+    pub fn ensure(&mut self, condition: Condition) -> bool {
+        match self.conditions.iter_mut().find(|c| c.kind == condition.kind) {
+            Some(old)
+                if (old.status, &old.reason, &old.message)
+                    == (condition.status, &condition.reason, &condition.message) =>
+            {
+                false
+            }
+            Some(old) => {
+                *old = condition;
+                true
+            }
+            None if condition.status == ConditionStatus::False => false,
+            None => {
+                self.conditions.push(condition);
+                true
+            }
+        }
+    }
+}

@@ -1,0 +1,355 @@
+//! The pod template of a Job, and the pods made from it.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, OnceLock};
+
+use bytes::Bytes;
+use serde::{Deserialize, Serialize};
+use serde_json::value::RawValue;
+use serde_json::{Map, Value, json};
+
+use super::names;
+use super::plan::NewPod;
+use super::pod_name::{generate_prefix, pod_name};
+use super::spec::Job;
+
+/// `spec.template` of a Job. It is read when the first pod is made, and its parts are written for all pods once.
+#[derive(Clone, Debug)]
+pub struct PodTemplate {
+    json: Arc<RawValue>,
+    parts: Arc<OnceLock<Result<Parts, TemplateError>>>,
+}
+
+/// A pod template that no pod can be made from.
+#[derive(Clone, Debug, thiserror::Error, PartialEq, Eq)]
+#[error("spec.template cannot be read: {0}")]
+pub struct TemplateError(Box<str>);
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct Template {
+    metadata: TemplateMeta,
+    spec: Map<String, Value>,
+}
+
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+struct TemplateMeta {
+    labels: Option<BTreeMap<String, String>>,
+    annotations: Option<BTreeMap<String, String>>,
+    finalizers: Option<Vec<String>>,
+}
+
+/// The template, with what all pods share written out.
+#[derive(Debug)]
+struct Parts {
+    meta: TemplateMeta,
+    /// `spec` as JSON text.
+    spec: String,
+    /// `spec` for Indexed Jobs: with the index in every container's environment, and without `hostname`.
+    indexed_spec: String,
+    /// Whether `spec.schedulingGroup` is set.
+    names_scheduling_group: bool,
+}
+
+/// Who makes pods, and for whom.
+#[derive(Clone, Copy, Debug)]
+pub struct Maker<'a> {
+    /// The Job.
+    pub job: &'a Job,
+    /// The tracking finalizer.
+    pub finalizer: &'a str,
+    /// The Job's shard.
+    pub shard: u32,
+    /// `spec.schedulingGroup.podGroupName`, for Jobs that are scheduled as a gang.
+    pub pod_group: Option<&'a str>,
+}
+
+/// A pod to be created.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PodManifest {
+    /// `metadata.name`.
+    pub name: String,
+    /// The whole object as JSON.
+    pub body: Bytes,
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct PodMeta<'a> {
+    name: &'a str,
+    generate_name: String,
+    namespace: &'a str,
+    labels: BTreeMap<&'a str, &'a str>,
+    annotations: BTreeMap<&'a str, String>,
+    finalizers: Vec<&'a str>,
+    owner_references: [Value; 1],
+}
+
+impl PodTemplate {
+    /// Keeps the text of `spec.template` as it stands.
+    pub fn new(json: &RawValue) -> Self {
+        Self { json: Arc::from(json.to_owned()), parts: Arc::default() }
+    }
+
+    /// Whether both have the same text.
+    pub fn same_text(&self, other: &PodTemplate) -> bool {
+        self.json.get() == other.json.get()
+    }
+
+    /// Whether `spec.schedulingGroup` is set: the user has chosen a group for the pods.
+    pub fn names_scheduling_group(&self) -> bool {
+        self.parts().is_ok_and(|parts| parts.names_scheduling_group)
+    }
+
+    fn parts(&self) -> Result<&Parts, TemplateError> {
+        self.parts.get_or_init(|| Parts::read(&self.json)).as_ref().map_err(Clone::clone)
+    }
+
+    /// Writes the pod that a plan asks for.
+    ///
+    /// # Errors
+    /// When the template is not of the form that the API server lets through.
+    pub fn pod(&self, maker: Maker<'_>, new: &NewPod) -> Result<PodManifest, TemplateError> {
+        let parts = self.parts()?;
+        let job = maker.job;
+        let index = job.spec.completion.indexes().map(|_| new.place.number);
+        let name = pod_name(&job.name, &job.uid, index, new.place);
+        let shard = maker.shard.to_string();
+        let index_text = index.map(|i| i.to_string());
+        let meta = PodMeta {
+            name: &name,
+            generate_name: generate_prefix(&job.name, index),
+            namespace: &job.namespace,
+            labels: labels(&parts.meta, &shard, index_text.as_deref()),
+            annotations: annotations(&parts.meta, new, index_text.as_deref()),
+            finalizers: finalizers(&parts.meta, maker.finalizer),
+            owner_references: [owner_reference(job)],
+        };
+        let meta = serde_json::to_string(&meta).map_err(|e| TemplateError(e.to_string().into()))?;
+        let spec = spec_text(parts, maker, index);
+        let body = format!(r#"{{"apiVersion":"v1","kind":"Pod","metadata":{meta},"spec":{spec}}}"#);
+        Ok(PodManifest { name, body: body.into() })
+    }
+}
+
+impl Parts {
+    fn read(json: &RawValue) -> Result<Self, TemplateError> {
+        let Template { metadata, spec } =
+            serde_json::from_str(json.get()).map_err(|e| TemplateError(e.to_string().into()))?;
+        let mut indexed = spec.clone();
+        indexed.remove("hostname");
+        for kind in ["initContainers", "containers"] {
+            let containers = indexed.get_mut(kind).and_then(Value::as_array_mut);
+            containers.into_iter().flatten().filter_map(Value::as_object_mut).for_each(add_index_env);
+        }
+        Ok(Self {
+            names_scheduling_group: spec.get("schedulingGroup").is_some_and(|group| !group.is_null()),
+            meta: metadata,
+            spec: Value::Object(spec).to_string(),
+            indexed_spec: Value::Object(indexed).to_string(),
+        })
+    }
+}
+
+fn add_index_env(container: &mut Map<String, Value>) {
+    let env = container.entry("env").or_insert_with(|| json!([]));
+    if env.is_null() {
+        *env = json!([]);
+    }
+    let Some(env) = env.as_array_mut() else { return };
+    if env.iter().any(|var| var.get("name").and_then(Value::as_str) == Some(names::COMPLETION_INDEX_ENV)) {
+        return;
+    }
+    let path = format!("metadata.labels['{}']", names::COMPLETION_INDEX);
+    env.push(json!({"name": names::COMPLETION_INDEX_ENV, "valueFrom": {"fieldRef": {"fieldPath": path}}}));
+}
+
+/// The pod's spec: what differs between pods is put before what all share.
+fn spec_text(parts: &Parts, maker: Maker<'_>, index: Option<u32>) -> String {
+    let shared = if index.is_some() { &parts.indexed_spec } else { &parts.spec };
+    let mut own = String::new();
+    if let Some(index) = index {
+        own += &format!(r#""hostname":"{}-{index}","#, maker.job.name);
+    }
+    if let Some(group) = maker.pod_group {
+        own += &format!(r#""schedulingGroup":{},"#, json!({"podGroupName": group}));
+    }
+    let shared_fields = shared.strip_prefix('{').unwrap_or(shared);
+    if shared_fields == "}" {
+        own.pop();
+    }
+    format!("{{{own}{shared_fields}")
+}
+
+fn labels<'a>(
+    template: &'a TemplateMeta,
+    shard: &'a str,
+    index: Option<&'a str>,
+) -> BTreeMap<&'a str, &'a str> {
+    let own =
+        [(names::SHARD_LABEL, shard)].into_iter().chain(index.map(|index| (names::COMPLETION_INDEX, index)));
+    template.labels.iter().flatten().map(|(key, value)| (key.as_str(), value.as_str())).chain(own).collect()
+}
+
+fn annotations<'a>(
+    template: &'a TemplateMeta,
+    new: &NewPod,
+    index: Option<&str>,
+) -> BTreeMap<&'a str, String> {
+    let place = Some((names::PLACE_ANNOTATION, format!("{}/{}", new.place.number, new.place.attempt)));
+    let backoff =
+        new.backoff.map(|streak| (names::BACKOFF_ANNOTATION, format!("{}@{}", streak.failures, streak.last)));
+    let index = index.map(|index| (names::COMPLETION_INDEX, index.to_owned()));
+    let counted = new.index_failures.map(|f| (names::INDEX_FAILURE_COUNT, f.counted.to_string()));
+    let ignored = new.index_failures.filter(|f| f.ignored > 0);
+    let ignored = ignored.map(|f| (names::INDEX_IGNORED_FAILURE_COUNT, f.ignored.to_string()));
+    let given = template.annotations.iter().flatten().map(|(key, value)| (key.as_str(), value.clone()));
+    given.chain([place, backoff, index, counted, ignored].into_iter().flatten()).collect()
+}
+
+fn finalizers<'a>(template: &'a TemplateMeta, tracking: &'a str) -> Vec<&'a str> {
+    let mut finalizers: Vec<&str> = template.finalizers.iter().flatten().map(String::as_str).collect();
+    if !finalizers.contains(&tracking) {
+        finalizers.push(tracking);
+    }
+    finalizers
+}
+
+/// The reference that makes a Job the controller of a pod.
+pub fn owner_reference(job: &Job) -> Value {
+    json!({
+        "apiVersion": "batch/v1", "kind": "Job", "name": &*job.name, "uid": &*job.uid,
+        "controller": true, "blockOwnerDeletion": true,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, clippy::expect_used)]
+
+    use super::*;
+    use crate::job::pod::{IndexFailures, Place, Streak};
+    use crate::job::spec::Completion;
+    use crate::job::tests::fixture::{at, job, with};
+
+    const FINALIZER: &str = "batch.kubernetes.io/job-tracking";
+
+    fn made(completion: Completion, template: &Value, new: &NewPod, pod_group: Option<&str>) -> Value {
+        let template = RawValue::from_string(template.to_string()).unwrap();
+        let job = with(job(completion, 1), |spec| spec.template = PodTemplate::new(&template));
+        let maker = Maker { job: &job, finalizer: FINALIZER, shard: 7, pod_group };
+        let manifest = job.spec.template.pod(maker, new).unwrap();
+        let pod: Value = serde_json::from_slice(&manifest.body).unwrap();
+        assert_eq!(pod["metadata"]["name"], manifest.name);
+        pod
+    }
+
+    fn first(number: u32) -> NewPod {
+        NewPod { place: Place { number, attempt: 0 }, index_failures: None, backoff: None }
+    }
+
+    #[test]
+    fn a_pod_is_the_template_and_belongs_to_the_job() {
+        let template = json!({
+            "metadata": {"labels": {"app": "x"}, "annotations": {"note": "y"}, "finalizers": ["a/b"]},
+            "spec": {"hostname": "own", "containers": [{"name": "main"}]},
+        });
+        let pod = made(Completion::Count(3), &template, &first(2), None);
+        assert_eq!((&pod["apiVersion"], &pod["kind"]), (&json!("v1"), &json!("Pod")));
+        assert_eq!(pod["spec"], template["spec"]);
+        let meta = &pod["metadata"];
+        assert_eq!(meta["namespace"], "default");
+        assert_eq!(meta["generateName"], "work-");
+        assert_eq!(meta["labels"], json!({"app": "x", "yardmaster.dev/shard": "7"}));
+        assert_eq!(meta["annotations"], json!({"note": "y", "yardmaster.dev/place": "2/0"}));
+        assert_eq!(meta["finalizers"], json!(["a/b", FINALIZER]));
+        let owner = json!([{
+            "apiVersion": "batch/v1", "kind": "Job", "name": "work", "uid": "job-uid",
+            "controller": true, "blockOwnerDeletion": true,
+        }]);
+        assert_eq!(meta["ownerReferences"], owner);
+    }
+
+    #[test]
+    fn an_indexed_pod_knows_its_index() {
+        let given = json!({"name": "JOB_COMPLETION_INDEX", "value": "mine"});
+        let index = json!({"name": "JOB_COMPLETION_INDEX", "valueFrom": {"fieldRef": {
+            "fieldPath": "metadata.labels['batch.kubernetes.io/job-completion-index']",
+        }}});
+        let other = json!({"name": "A", "value": "b"});
+        let template = json!({
+            "metadata": {"labels": {"batch.kubernetes.io/job-completion-index": "of the user"}},
+            "spec": {
+                "hostname": "own",
+                "initContainers": [{"name": "setup", "env": null}],
+                "containers": [{"name": "main", "env": [other]}, {"name": "side", "env": [given]}, {"name": "c"}],
+            },
+        });
+        let pod = made(Completion::Indexed(20), &template, &first(12), None);
+        let key = "batch.kubernetes.io/job-completion-index";
+        assert_eq!(pod["metadata"]["labels"][key], "12");
+        assert_eq!(pod["metadata"]["annotations"][key], "12");
+        assert_eq!(pod["metadata"]["generateName"], "work-12-");
+        assert_eq!(pod["spec"]["hostname"], "work-12");
+        assert_eq!(pod["spec"]["initContainers"][0]["env"], json!([index]));
+        let envs = [json!([other, index]), json!([given]), json!([index])];
+        for (container, env) in envs.iter().enumerate() {
+            assert_eq!(pod["spec"]["containers"][container]["env"], *env);
+        }
+    }
+
+    #[test]
+    fn annotations_hand_failures_on() {
+        let of = |index_failures, backoff| {
+            let new = NewPod { index_failures, backoff, ..first(1) };
+            made(Completion::Indexed(3), &json!({"spec": {}}), &new, None)["metadata"]["annotations"].clone()
+        };
+        let failures = |counted, ignored| Some(IndexFailures { counted, ignored });
+        let (counted, ignored) = (
+            "batch.kubernetes.io/job-index-failure-count",
+            "batch.kubernetes.io/job-index-ignored-failure-count",
+        );
+        assert_eq!((of(None, None).get(counted), of(None, None).get(ignored)), (None, None));
+        assert_eq!(
+            (&of(failures(0, 0), None)[counted], of(failures(0, 0), None).get(ignored)),
+            (&json!("0"), None)
+        );
+        assert_eq!(
+            (&of(failures(2, 1), None)[counted], &of(failures(2, 1), None)[ignored]),
+            (&json!("2"), &json!("1"))
+        );
+        let streak = Streak { failures: 3, last: at(150) };
+        assert_eq!(of(None, Some(streak))["yardmaster.dev/backoff"], "3@1970-01-01T00:02:30Z");
+    }
+
+    #[test]
+    fn a_gang_names_its_group() {
+        for (completion, spec, expected) in [
+            (Completion::Count(1), json!({}), json!({"schedulingGroup": {"podGroupName": "gang"}})),
+            (
+                Completion::Indexed(1),
+                json!({"x": 1}),
+                json!({"hostname": "work-0", "schedulingGroup": {"podGroupName": "gang"}, "x": 1}),
+            ),
+        ] {
+            let pod = made(completion, &json!({"spec": spec}), &first(0), Some("gang"));
+            assert_eq!(pod["spec"], expected);
+        }
+    }
+
+    #[test]
+    fn the_tracking_finalizer_is_put_on_once() {
+        let template = json!({"metadata": {"finalizers": [FINALIZER]}, "spec": {}});
+        let pod = made(Completion::Count(1), &template, &first(0), None);
+        assert_eq!(pod["metadata"]["finalizers"], json!([FINALIZER]));
+    }
+
+    #[test]
+    fn what_is_no_template_is_an_error() {
+        let template = RawValue::from_string(r#"{"metadata": {"labels": [1]}}"#.into()).unwrap();
+        let job = with(job(Completion::Count(1), 1), |spec| spec.template = PodTemplate::new(&template));
+        let maker = Maker { job: &job, finalizer: FINALIZER, shard: 0, pod_group: None };
+        assert!(job.spec.template.pod(maker, &first(0)).is_err());
+    }
+}

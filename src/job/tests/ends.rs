@@ -1,0 +1,409 @@
+//! Tables: when a Job ends, and how.
+
+use std::time::Duration;
+
+use super::fixture::{at, at_index, but, ended, job, pod, running, state, with};
+use crate::job::index_set::IndexSet;
+use crate::job::pod::{ContainerExit, Outcome, Phase, Pod};
+use crate::job::reconcile::reconcile;
+use crate::job::spec::{
+    Completion, Job, PerIndexLimit, PodFailureAction, PodFailurePattern, PodFailureRule, SuccessRule,
+};
+use crate::job::status::{ConditionKind, ConditionStatus, JobStatus, Uncounted};
+
+/// The reason of the end that the next status announces, at a second.
+fn end_at(job: Job, pods: Vec<Pod>, second: i64) -> Option<String> {
+    let plan = reconcile(&state(job, pods), at(second));
+    let status = plan.status?.status;
+    let [success, failure] = [ConditionKind::SuccessCriteriaMet, ConditionKind::FailureTarget]
+        .map(|kind| status.holding(&kind).map(|c| c.reason.to_string()));
+    assert!(success.is_none() || failure.is_none(), "{status:?}");
+    success.or(failure)
+}
+
+fn started(mut job: Job) -> Job {
+    job.status.start_time = Some(at(100));
+    job.status.uncounted = Some(Uncounted::default());
+    job
+}
+
+fn exits(pod: Pod, exit_code: i32) -> Pod {
+    let exit = ContainerExit { name: "main".into(), exit_code };
+    let outcome = Outcome { containers: vec![exit], ..Outcome::default() };
+    but(ended(pod, Phase::Failed, 150), |pod| pod.outcome = Some(Box::new(outcome)))
+}
+
+fn rule(action: PodFailureAction, code: i32) -> PodFailureRule {
+    let on = PodFailurePattern::ExitCodes { container: None, inside: true, values: [code].into() };
+    PodFailureRule { action, on }
+}
+
+fn policy(job: Job) -> Job {
+    use PodFailureAction::{FailIndex, FailJob, Ignore};
+    with(job, |spec| {
+        spec.replace_only_failed = true;
+        spec.pod_failure_policy = Some(vec![rule(FailJob, 42), rule(Ignore, 43), rule(FailIndex, 44)]);
+    })
+}
+
+fn per_index(job: Job, backoff_limit: u32, max_failed_indexes: Option<u32>) -> Job {
+    with(job, |spec| {
+        spec.backoff_limit = i32::MAX as u32;
+        spec.per_index = Some(PerIndexLimit { backoff_limit, max_failed_indexes });
+    })
+}
+
+fn succeeds_with(job: Job, indexes: Option<&str>, count: Option<u32>) -> Job {
+    let rule = SuccessRule { indexes: indexes.map(IndexSet::parse_strict), count };
+    with(job, |spec| spec.success_policy = vec![rule])
+}
+
+fn count(completions: u32) -> Job {
+    started(job(Completion::Count(completions), 3))
+}
+
+fn indexed(completions: u32) -> Job {
+    started(job(Completion::Indexed(completions), 3))
+}
+
+fn good(index: u32) -> Pod {
+    ended(at_index(&format!("good-{index}"), index, 0), Phase::Succeeded, 150)
+}
+
+fn bad(index: u32) -> Pod {
+    ended(at_index(&format!("bad-{index}"), index, 0), Phase::Failed, 150)
+}
+
+/// In the order in which Kubernetes decides: each case but the last of a group has several ends to choose from.
+#[test]
+fn the_first_end_in_order_stands() {
+    let deadline = |job| with(job, |spec| spec.active_deadline = Some(Duration::from_secs(10)));
+    let limit = |job, limit| with(job, |spec| spec.backoff_limit = limit);
+    let announced = |mut job: Job, kind, reason| {
+        let condition = crate::job::end::condition(kind, ConditionStatus::True, reason, "", at(120));
+        job.status.conditions.push(condition);
+        job
+    };
+    for (name, job, pods, expected) in [
+        ("nothing yet", count(3), vec![running("a")], None),
+        (
+            "FailJob before BackoffLimitExceeded",
+            limit(policy(count(3)), 0),
+            vec![exits(running("a"), 42), ended(running("b"), Phase::Failed, 140)],
+            Some("PodFailurePolicy"),
+        ),
+        (
+            "BackoffLimitExceeded before the deadline",
+            deadline(limit(count(3), 0)),
+            vec![bad(0)],
+            Some("BackoffLimitExceeded"),
+        ),
+        (
+            "the deadline before failed indexes",
+            deadline(per_index(indexed(1), 0, None)),
+            vec![bad(0)],
+            Some("DeadlineExceeded"),
+        ),
+        (
+            "too many failed indexes before all have ended",
+            per_index(indexed(2), 0, Some(0)),
+            vec![bad(0), good(1)],
+            Some("MaxFailedIndexesExceeded"),
+        ),
+        (
+            "failed indexes before the success policy",
+            succeeds_with(per_index(indexed(2), 0, None), None, Some(1)),
+            vec![bad(0), good(1)],
+            Some("FailedIndexes"),
+        ),
+        (
+            "the success policy before completions",
+            succeeds_with(indexed(2), None, Some(2)),
+            vec![good(0), good(1)],
+            Some("SuccessPolicy"),
+        ),
+        ("completions", indexed(2), vec![good(0), good(1)], Some("CompletionsReached")),
+        (
+            "failure before success",
+            limit(count(1), 0),
+            vec![bad(0), ended(running("b"), Phase::Succeeded, 140)],
+            Some("BackoffLimitExceeded"),
+        ),
+        (
+            "an announced success stands",
+            limit(announced(count(1), ConditionKind::SuccessCriteriaMet, "CompletionsReached"), 0),
+            vec![bad(0)],
+            Some("CompletionsReached"),
+        ),
+        (
+            "an announced failure stands",
+            announced(count(1), ConditionKind::FailureTarget, "DeadlineExceeded"),
+            vec![ended(running("b"), Phase::Succeeded, 140)],
+            Some("DeadlineExceeded"),
+        ),
+    ] {
+        assert_eq!(end_at(job, pods, 200).as_deref(), expected, "{name}");
+    }
+}
+
+#[test]
+fn failures_count_against_the_limit() {
+    let limit = |limit| with(count(10), |spec| spec.backoff_limit = limit);
+    let mut counted = limit(2);
+    counted.status.failed = 2;
+    let mut listed = limit(1);
+    listed.status.uncounted = Some(Uncounted { failed: vec!["bad-0".into()], ..Uncounted::default() });
+    for (name, job, pods, fails) in [
+        ("at the limit", limit(2), vec![bad(0), bad(1)], false),
+        ("over the limit", limit(1), vec![bad(0), bad(1)], true),
+        ("counted before", counted, vec![bad(0)], true),
+        ("listed, and not twice", listed, vec![bad(0)], false),
+        ("asked to go", limit(0), vec![but(running("a"), |pod| pod.deleting = true)], true),
+        (
+            "asked to go where only failed pods are replaced",
+            with(limit(0), |spec| spec.replace_only_failed = true),
+            vec![but(running("a"), |pod| pod.deleting = true)],
+            false,
+        ),
+        ("ignored", policy(limit(0)), vec![exits(running("a"), 43)], false),
+        ("not ignored", policy(limit(0)), vec![exits(running("a"), 1)], true),
+    ] {
+        let expected = fails.then_some("BackoffLimitExceeded");
+        assert_eq!(end_at(job, pods, 160).as_deref(), expected, "{name}");
+    }
+}
+
+/// `restartPolicy: OnFailure`: the limit is reached with as many restarts, but with limit 0 only by a restart.
+#[test]
+fn restarts_count_while_a_pod_is_pending_or_running() {
+    let restarted = |phase, restarts| {
+        vec![but(running("a"), |pod| {
+            pod.phase = phase;
+            pod.restarts = restarts;
+        })]
+    };
+    for (limit, phase, restarts, fails) in [
+        (0, Phase::Running, 0, false),
+        (0, Phase::Running, 1, true),
+        (3, Phase::Running, 2, false),
+        (3, Phase::Running, 3, true),
+        (3, Phase::Pending, 3, true),
+        (3, Phase::Succeeded, 9, false),
+        (3, Phase::Unknown, 9, false),
+    ] {
+        for on_failure in [true, false] {
+            let job = with(count(10), |spec| {
+                spec.backoff_limit = limit;
+                spec.restart_on_failure = on_failure;
+            });
+            let end = end_at(job, restarted(phase, restarts), 160);
+            assert_eq!(end.is_some(), fails && on_failure, "{limit} {phase:?} {restarts} {on_failure}");
+        }
+    }
+}
+
+#[test]
+fn the_deadline_counts_from_the_start_and_not_while_suspended() {
+    let limited = with(count(1), |spec| spec.active_deadline = Some(Duration::from_secs(30)));
+    let pods = || vec![running("a")];
+    assert_eq!(end_at(limited.clone(), pods(), 129), None);
+    assert_eq!(end_at(limited.clone(), pods(), 130).as_deref(), Some("DeadlineExceeded"));
+    let wake = reconcile(&state(limited.clone(), pods()), at(120)).wake_at;
+    assert_eq!(wake, Some(at(130)));
+    let suspended = with(limited.clone(), |spec| spec.suspend = true);
+    assert_eq!(end_at(suspended, pods(), 500), None);
+    let mut not_yet_started = limited;
+    not_yet_started.status.start_time = None;
+    assert_eq!(end_at(not_yet_started, pods(), 500), None);
+}
+
+/// A start that was never written is forgotten with the suspension.
+#[test]
+fn the_deadline_of_a_resumed_job_starts_anew() {
+    let limited =
+        with(job(Completion::Count(1), 0), |spec| spec.active_deadline = Some(Duration::from_secs(30)));
+    let suspended = with(limited.clone(), |spec| spec.suspend = true);
+    let mut state = state(limited.clone(), []);
+    state.begin(&reconcile(&state, at(100)), at(100));
+    state.status_refused(true, at(100));
+    state.observe_job(suspended);
+    let plan = reconcile(&state, at(110));
+    state.begin(&plan, at(110));
+    let written = Job { status: plan.status.unwrap().status, ..limited };
+    state.observe_job(written);
+    state.status_written(at(110));
+    let status = reconcile(&state, at(200)).status.unwrap().status;
+    assert_eq!(status.start_time, Some(at(200)));
+    assert!(status.holding(&ConditionKind::FailureTarget).is_none());
+}
+
+/// While a namespace or a Job goes, pods that are asked to go before they end still count; those that are not do not.
+#[test]
+fn a_deleted_job_counts_what_failed_and_frees_the_rest() {
+    let mut deleted = count(9);
+    deleted.deleting = true;
+    let state = state(deleted, [bad(0), running("a"), but(running("b"), |pod| pod.deleting = true)]);
+    let recorded: Vec<&str> = state.pods.to_record().map(|pod| &*pod.uid).collect();
+    assert_eq!(recorded, ["bad-0", "b"]);
+    let released: Vec<&str> = state.pods.to_release().map(|pod| &*pod.uid).collect();
+    assert_eq!(released, ["a"]);
+    assert!(reconcile(&state, at(400)).creates.is_empty());
+}
+
+#[test]
+fn indexes_fail() {
+    let after = |index: u32, failures, code| {
+        but(exits(at_index(&format!("{index}"), index, failures), code), |pod| {
+            pod.index_failures.counted = failures;
+        })
+    };
+    let job = |max| policy(per_index(indexed(3), 1, max));
+    for (name, max, pods, failed, end) in [
+        ("a retry is left", None, vec![after(0, 0, 1)], "", None),
+        ("no retry is left", None, vec![after(0, 1, 1)], "0", None),
+        ("failed by a rule", None, vec![after(0, 0, 44)], "0", None),
+        ("ignored", None, vec![after(0, 1, 43)], "", None),
+        ("as many as allowed", Some(1), vec![after(1, 1, 1)], "1", None),
+        (
+            "more than allowed",
+            Some(1),
+            vec![after(0, 1, 1), after(2, 1, 1)],
+            "0,2",
+            Some("MaxFailedIndexesExceeded"),
+        ),
+        ("all have ended", None, vec![after(0, 1, 1), good(1), good(2)], "0", Some("FailedIndexes")),
+    ] {
+        let state = state(job(max), pods.clone());
+        assert_eq!(state.pods.failed_indexes().to_string(), failed, "{name}");
+        assert_eq!(end_at(job(max), pods, 160).as_deref(), end, "{name}");
+    }
+}
+
+#[test]
+fn completions_are_reached_when_no_pod_is_left() {
+    let with_status = |mut job: Job, succeeded| {
+        job.status.succeeded = succeeded;
+        job
+    };
+    let queue = || started(job(Completion::WorkQueue, 3));
+    let suspended = |job| with(job, |spec| spec.suspend = true);
+    let success = || ended(running("a"), Phase::Succeeded, 150);
+    for (name, job, pods, reached) in [
+        ("some are missing", with_status(count(3), 1), vec![success()], false),
+        ("the last", with_status(count(2), 1), vec![success()], true),
+        ("more than wanted", with_status(count(2), 5), vec![], true),
+        ("nothing wanted", count(0), vec![], true),
+        ("nothing wanted, suspended", suspended(count(0)), vec![], true),
+        ("no index", indexed(0), vec![], true),
+        ("a queue without a success", queue(), vec![], false),
+        ("a queue with a pod left", queue(), vec![success(), running("b")], false),
+        ("a queue", queue(), vec![success()], true),
+        ("a suspended queue", suspended(queue()), vec![success()], true),
+        ("suspended and not done", suspended(count(2)), vec![success()], false),
+    ] {
+        let end = end_at(job, pods, 160);
+        assert_eq!(end.as_deref(), reached.then_some("CompletionsReached"), "{name}");
+    }
+}
+
+/// An elastic Job is done when all indexes that are left are.
+#[test]
+fn an_elastic_job_ends_with_the_indexes_that_are_left() {
+    let mut small = indexed(2);
+    small.status.completed_indexes = IndexSet::parse_lenient("0,1,3", 9);
+    small.status.succeeded = 3;
+    let small = with(small, |spec| spec.parallelism = 2);
+    let plan = reconcile(&state(small, []), at(160));
+    let status = plan.status.unwrap().status;
+    assert_eq!((status.succeeded, status.completed_indexes.to_string().as_str()), (2, "0,1"));
+    assert!(status.holding(&ConditionKind::Complete).is_some());
+}
+
+/// Completions 0 needs no start while suspended; the end of any other Job has one.
+#[test]
+fn a_finished_job_has_started() {
+    let finished = |job: Job| -> JobStatus { reconcile(&state(job, []), at(160)).status.unwrap().status };
+    let suspended = finished(with(job(Completion::Count(0), 1), |spec| spec.suspend = true));
+    assert_eq!((suspended.start_time, suspended.completion_time), (None, Some(at(160))));
+    let status = finished(job(Completion::Count(0), 1));
+    assert_eq!((status.start_time, status.completion_time), (Some(at(160)), Some(at(160))));
+    let mut shrunk = with(job(Completion::Indexed(1), 1), |spec| spec.suspend = true);
+    shrunk.status.completed_indexes = IndexSet::below(1);
+    shrunk.status.succeeded = 1;
+    assert_eq!(finished(shrunk).start_time, Some(at(160)));
+}
+
+/// The clock of whoever wrote the start may have been ahead of ours.
+#[test]
+fn no_job_is_complete_before_it_started() {
+    let mut job = count(0);
+    job.status.start_time = Some(at(170));
+    let status = reconcile(&state(job, []), at(160)).status.unwrap().status;
+    assert_eq!(status.completion_time, Some(at(170)));
+}
+
+/// FailureTarget first; then its pods are recorded as failed, go, and are counted; then Failed.
+#[test]
+fn a_failing_job_counts_its_pods_before_it_has_failed() {
+    let job = with(count(5), |spec| spec.backoff_limit = 0);
+    let mut state = state(job, [bad(0), running("b"), pod("c")]);
+    let plan = reconcile(&state, at(160));
+    let mut announced = plan.status.clone().unwrap().status;
+    assert!(plan.deletes.is_empty() && announced.finished().is_none());
+    assert!(announced.holding(&ConditionKind::FailureTarget).is_some());
+    state.begin(&plan, at(160));
+    let written = |status| Job { status, ..state.job.clone() };
+    let job = written(announced.clone());
+    state.observe_job(job);
+    state.status_written(at(161));
+
+    let plan = reconcile(&state, at(161));
+    let mut deleted: Vec<&str> = plan.deletes.iter().map(|d| &*d.pod.uid).collect();
+    deleted.sort_unstable();
+    assert_eq!(deleted, ["b", "c"]);
+    assert!(plan.deletes.iter().all(|deletion| !deletion.forget), "they are to be counted");
+    announced = {
+        state.begin(&plan, at(161));
+        reconcile(&state, at(170)).status.unwrap().status
+    };
+    assert_eq!(announced.uncounted.unwrap().failed.len() as u32 + announced.failed, 3);
+}
+
+/// Pods that are left when a Job succeeds do not count.
+#[test]
+fn a_succeeding_job_forgets_its_pods() {
+    let mut done = succeeds_with(indexed(3), None, Some(1));
+    done.status.completed_indexes = IndexSet::below(1);
+    done.status.succeeded = 1;
+    done.status.ensure(crate::job::end::condition(
+        ConditionKind::SuccessCriteriaMet,
+        ConditionStatus::True,
+        "SuccessPolicy",
+        "Matched rules at index 0",
+        at(150),
+    ));
+    let plan = reconcile(&state(done, [at_index("b", 1, 0), at_index("c", 2, 0)]), at(160));
+    assert_eq!(plan.deletes.len(), 2);
+    assert!(plan.deletes.iter().all(|deletion| deletion.forget));
+    assert!(plan.creates.is_empty());
+}
+
+/// The pod that fails the Job is the only witness: it keeps its finalizer until the end is announced, even when it has been
+/// recorded.
+#[test]
+fn nothing_is_released_while_an_end_is_found_but_not_announced() {
+    let mut job = policy(started(job(Completion::Count(5), 5)));
+    job.status.uncounted = Some(Uncounted { succeeded: vec![], failed: vec!["x".into()] });
+    let witness = exits(pod("x"), 42);
+    let mut state = state(job, vec![witness, running("y")]);
+    let plan = reconcile(&state, at(200));
+    assert!(plan.status.is_some() && plan.releases.is_empty() && plan.deletes.is_empty(), "{plan:?}");
+    state.begin(&plan, at(200));
+    state.status_refused(true, at(201));
+    let again = reconcile(&state, at(201));
+    assert_eq!(
+        again.status.map(|write| write.status.holding(&ConditionKind::FailureTarget).is_some()),
+        Some(true)
+    );
+    assert!(again.releases.is_empty());
+}

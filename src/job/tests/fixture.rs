@@ -1,0 +1,144 @@
+//! Jobs and pods to begin a test with.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+use jiff::Timestamp;
+use proptest::test_runner::{Config, RngSeed};
+use serde_json::value::RawValue;
+
+use crate::job::options::Options;
+use crate::job::pod::{IndexFailures, Phase, Place, Pod};
+use crate::job::selector::Selector;
+use crate::job::spec::{Completion, Job, JobSpec, Uid};
+use crate::job::state::{JobState, Limits};
+use crate::job::status::JobStatus;
+use crate::job::template::PodTemplate;
+
+/// A time in seconds.
+pub(crate) fn at(seconds: i64) -> Timestamp {
+    Timestamp::from_second(seconds).unwrap()
+}
+
+/// A time in milliseconds.
+pub(crate) fn at_ms(milliseconds: i64) -> Timestamp {
+    Timestamp::from_millisecond(milliseconds).unwrap()
+}
+
+/// A Job without anything but completions and parallelism, created at second 0.
+pub(crate) fn job(completion: Completion, parallelism: u32) -> Job {
+    let template = RawValue::from_string(r#"{"spec":{"containers":[{"name":"main"}]}}"#.into()).unwrap();
+    let spec = JobSpec {
+        parallelism,
+        completion,
+        suspend: false,
+        backoff_limit: 6,
+        per_index: None,
+        active_deadline: None,
+        ttl_after_finished: None,
+        pod_failure_policy: None,
+        success_policy: Vec::new(),
+        replace_only_failed: false,
+        restart_on_failure: false,
+        selector: Selector::default(),
+        template: PodTemplate::new(&template),
+    };
+    Job {
+        namespace: "default".into(),
+        name: "work".into(),
+        uid: "job-uid".into(),
+        created: at(0),
+        deleting: false,
+        options: Options::default(),
+        spec: Arc::new(spec),
+        status: JobStatus::default(),
+    }
+}
+
+/// The Job with a changed `spec`.
+pub(crate) fn with(mut job: Job, change: impl FnOnce(&mut JobSpec)) -> Job {
+    change(Arc::make_mut(&mut job.spec));
+    job
+}
+
+/// A tracked pod that nobody has scheduled yet.
+pub(crate) fn pod(uid: &str) -> Pod {
+    Pod {
+        uid: uid.into(),
+        name: uid.into(),
+        version: 1,
+        created: at(0),
+        deleting: false,
+        tracked: true,
+        index: None,
+        place: None,
+        index_failures: IndexFailures::default(),
+        backoff: None,
+        scheduled: false,
+        phase: Phase::Pending,
+        ready_since: None,
+        restarts: 0,
+        max_restarts: 0,
+        finished: at(0),
+        outcome: None,
+    }
+}
+
+/// The pod with something changed.
+pub(crate) fn but(mut pod: Pod, change: impl FnOnce(&mut Pod)) -> Pod {
+    change(&mut pod);
+    pod
+}
+
+/// A pod that runs on a node.
+pub(crate) fn running(uid: &str) -> Pod {
+    but(pod(uid), |p| {
+        p.scheduled = true;
+        p.phase = Phase::Running;
+    })
+}
+
+/// A running pod at a completion index, made by us.
+pub(crate) fn at_index(uid: &str, index: u32, attempt: u32) -> Pod {
+    but(running(uid), |p| {
+        p.index = Some(index);
+        p.place = Some(Place { number: index, attempt });
+    })
+}
+
+/// The pod, ended at a second.
+pub(crate) fn ended(pod: Pod, phase: Phase, second: i64) -> Pod {
+    but(pod, |p| {
+        p.scheduled = true;
+        p.phase = phase;
+        p.ready_since = None;
+        p.finished = at(second);
+        p.version += 1;
+    })
+}
+
+/// A Job looked after, with these pods, all observed long ago.
+pub(crate) fn state(job: Job, pods: impl IntoIterator<Item = Pod>) -> JobState {
+    let mut state = JobState::new(job, Limits { settle_period: Duration::ZERO, ..Limits::default() });
+    for pod in pods {
+        state.observe_pod(pod, at(0));
+    }
+    state.pods_listed(&HashSet::new(), 0);
+    state
+}
+
+/// UIDs as text, for comparisons.
+pub(crate) fn uids<'a>(uids: impl IntoIterator<Item = &'a Uid>) -> Vec<&'a str> {
+    uids.into_iter().map(|uid| &**uid).collect()
+}
+
+/// The same random cases in every run, unless `PROPTEST_RNG_SEED` chooses others and `PROPTEST_CASES` more.
+pub(crate) fn cases(seed: u64) -> Config {
+    let given = Config::default();
+    let rng_seed = match given.rng_seed {
+        RngSeed::Random => RngSeed::Fixed(seed),
+        seed => seed,
+    };
+    Config { rng_seed, failure_persistence: None, max_shrink_iters: 20_000, ..given }
+}

@@ -1,0 +1,14 @@
+//! Proofs of the rules: tables, and a model of the cluster in which plans are carried out under random acts and faults.
+#![allow(clippy::unwrap_used, clippy::expect_used)]
+
+mod acts;
+mod ends;
+pub(crate) mod fixture;
+mod owner;
+mod pods_wanted;
+mod properties;
+mod retention;
+mod status_rules;
+mod timing;
+mod verdicts;
+mod world;

@@ -1,0 +1,230 @@
+//! Whoever carries out the plans: a view of the world that lags, requests that take their time, answers that get lost.
+
+use super::world::{PodEvent, World};
+use crate::job::plan::{NewPod, Plan, PodDeletion, PodRef};
+use crate::job::pod::Place;
+use crate::job::reconcile::reconcile;
+use crate::job::spec::{Job, Uid};
+use crate::job::state::{Changed, Created, JobState, Limits};
+use crate::job::status::JobStatus;
+
+/// A request on its way to the API server.
+#[derive(Clone, Debug)]
+pub(super) enum Request {
+    Create(NewPod),
+    Delete(PodDeletion),
+    Release(PodRef),
+    Status(Box<JobStatus>, u64),
+}
+
+/// An answer on its way back.
+#[derive(Clone, Debug)]
+enum Answer {
+    Created(Place, Created),
+    Changed(Uid, Changed),
+    Written(Box<Job>, u64),
+    NotWritten { conflict: bool },
+}
+
+/// What becomes of a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Fortune {
+    /// Done and answered.
+    Done,
+    /// Refused, or lost on its way there.
+    Refused,
+    /// Done, but the answer gets lost; of two requests in a row only the first is done.
+    Lost,
+}
+
+/// One who looks after the Job.
+#[derive(Clone, Debug)]
+pub(super) struct Owner {
+    pub(super) state: JobState,
+    pub(super) requests: Vec<Request>,
+    answers: Vec<Answer>,
+    /// Requests that were sent before a crash and are still on their way. Nobody hears their answers.
+    orphans: Vec<Request>,
+    job_version: u64,
+    pods_seen: usize,
+    jobs_seen: usize,
+    /// Others write this Job's status, too. Counts stay exact if a status that somebody else wrote is followed by a new
+    /// list: no pod may be known from before that status.
+    pub(super) contested: bool,
+}
+
+impl Owner {
+    /// Takes the Job over: reads it, then lists its pods.
+    pub(super) fn take_over(world: &World, limits: Limits, contested: bool) -> Self {
+        let mut state = JobState::new(world.job.clone(), limits);
+        for pod in world.pods.values() {
+            state.observe_pod(pod.clone(), world.now);
+        }
+        state.pods_listed(&world.pods.keys().cloned().collect(), world.version);
+        Self {
+            state,
+            requests: Vec::new(),
+            answers: Vec::new(),
+            orphans: Vec::new(),
+            job_version: world.job_version,
+            pods_seen: world.pod_watch.len(),
+            jobs_seen: world.job_watch.len(),
+            contested,
+        }
+    }
+
+    /// Starts anew from what the world holds.
+    pub(super) fn crash(&mut self, world: &World) {
+        let anew = Self::take_over(world, self.state.limits, self.contested);
+        let before = std::mem::replace(self, anew);
+        self.orphans = before.orphans;
+        self.orphans.extend(before.requests);
+    }
+
+    /// Makes a plan and begins to carry it out.
+    pub(super) fn plan(&mut self, world: &World) -> Plan {
+        let plan = reconcile(&self.state, world.now);
+        assert_eq!(plan, reconcile(&self.state, world.now), "the same state, another plan");
+        self.state.begin(&plan, world.now);
+        self.requests.extend(plan.creates.iter().copied().map(Request::Create));
+        self.requests.extend(plan.deletes.iter().cloned().map(Request::Delete));
+        self.requests.extend(plan.releases.iter().cloned().map(Request::Release));
+        let status = plan.status.iter().map(|write| Box::new(write.status.clone()));
+        self.requests.extend(status.map(|status| Request::Status(status, self.job_version)));
+        plan
+    }
+
+    /// A request reaches the API server.
+    pub(super) fn execute(&mut self, world: &mut World, which: usize, fortune: Fortune) {
+        if self.requests.is_empty() {
+            return;
+        }
+        let request = self.requests.remove(which % self.requests.len());
+        self.answers.push(perform(world, request, fortune));
+    }
+
+    /// A request from before a crash reaches the API server after all.
+    pub(super) fn arrive_late(&mut self, world: &mut World, which: usize) {
+        if !self.orphans.is_empty() {
+            match self.orphans.remove(which % self.orphans.len()) {
+                Request::Create(new) => world.create_late(&new),
+                request => _ = perform(world, request, Fortune::Lost),
+            }
+        }
+    }
+
+    /// An answer arrives.
+    pub(super) fn hear(&mut self, world: &World, which: usize) {
+        if self.answers.is_empty() {
+            return;
+        }
+        let now = world.now;
+        match self.answers.remove(which % self.answers.len()) {
+            Answer::Created(place, created) => self.state.created(place, created, now),
+            Answer::Changed(uid, changed) => self.state.changed(&uid, changed, now),
+            Answer::Written(job, version) => {
+                self.job_version = version;
+                self.state.observe_job(*job);
+                self.state.status_written(now);
+            }
+            Answer::NotWritten { conflict } => {
+                self.state.status_refused(conflict, now);
+                if conflict {
+                    self.take_in(world, world.job.clone(), world.job_version);
+                }
+            }
+        }
+    }
+
+    fn take_in(&mut self, world: &World, job: Job, version: u64) {
+        if version <= self.job_version {
+            return;
+        }
+        if self.contested && job.status != self.state.job.status {
+            return self.crash(world);
+        }
+        self.job_version = version;
+        self.state.observe_job(job);
+    }
+
+    /// The next events of the pod watch arrive.
+    pub(super) fn watch_pods(&mut self, world: &World, events: usize) {
+        for event in world.pod_watch.iter().skip(self.pods_seen).take(events) {
+            match event {
+                PodEvent::Seen(pod) => _ = self.state.observe_pod(pod.clone(), world.now),
+                PodEvent::Gone(uid) => _ = self.state.pod_vanished(uid),
+            }
+            self.pods_seen += 1;
+        }
+    }
+
+    /// The next event of the Job watch arrives; while a status is being written the answer comes first.
+    pub(super) fn watch_job(&mut self, world: &World) {
+        let writing = self.requests.iter().any(|r| matches!(r, Request::Status(..)))
+            || self.answers.iter().any(|a| matches!(a, Answer::Written(..) | Answer::NotWritten { .. }));
+        if writing {
+            return;
+        }
+        if let Some((version, job)) = world.job_watch.get(self.jobs_seen) {
+            self.jobs_seen += 1;
+            self.take_in(world, job.clone(), *version);
+        }
+    }
+
+    /// Whether something is on its way, there or back.
+    pub(super) fn is_busy(&self, world: &World) -> bool {
+        !(self.requests.is_empty() && self.answers.is_empty())
+            || self.pods_seen < world.pod_watch.len()
+            || self.jobs_seen < world.job_watch.len()
+    }
+
+    /// Everything that is on its way arrives.
+    pub(super) fn settle(&mut self, world: &mut World) {
+        while !self.orphans.is_empty() {
+            self.arrive_late(world, 0);
+        }
+        while self.is_busy(world) {
+            while !self.requests.is_empty() {
+                self.execute(world, 0, Fortune::Done);
+            }
+            while !self.answers.is_empty() {
+                self.hear(world, 0);
+            }
+            self.watch_pods(world, usize::MAX);
+            self.watch_job(world);
+        }
+    }
+}
+
+/// The API server does, or does not, what a request asks for.
+fn perform(world: &mut World, request: Request, fortune: Fortune) -> Answer {
+    let (arrives, returns) = (fortune != Fortune::Refused, fortune == Fortune::Done);
+    match request {
+        Request::Create(new) => {
+            let created = if arrives { world.create(&new) } else { Created::Refused };
+            Answer::Created(new.place, if returns { created } else { Created::Refused })
+        }
+        Request::Release(pod) => {
+            let changed = if arrives { world.release(&pod) } else { Changed::Refused };
+            Answer::Changed(pod.uid, if returns { changed } else { Changed::Refused })
+        }
+        Request::Delete(PodDeletion { pod, forget }) => {
+            if !forget && arrives {
+                world.check_pruning(&pod.uid);
+            }
+            if forget && arrives {
+                world.strip(&pod.uid);
+            }
+            let deletes = returns || (arrives && !forget);
+            let changed = if deletes { world.delete(&pod.uid) } else { Changed::Refused };
+            Answer::Changed(pod.uid, if returns { changed } else { Changed::Refused })
+        }
+        Request::Status(status, version) => {
+            let written = arrives && world.put_status(&status, version);
+            match written {
+                true if returns => Answer::Written(Box::new(world.job.clone()), world.job_version),
+                _ => Answer::NotWritten { conflict: returns && !written },
+            }
+        }
+    }
+}

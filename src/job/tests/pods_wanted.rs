@@ -1,0 +1,316 @@
+//! Tables: how many pods a Job has, which are made, and when.
+
+use super::fixture::{at, at_index, but, ended, job, running, state, with};
+use crate::job::index_set::IndexSet;
+use crate::job::plan::{NewPod, Plan, Wait};
+use crate::job::pod::{IndexFailures, Phase, Place, Pod, Streak};
+use crate::job::reconcile::reconcile;
+use crate::job::slow_start::SlowStart;
+use crate::job::spec::{Completion, Job, PerIndexLimit};
+use crate::job::state::{Changed, Created, JobState};
+use crate::job::status::Uncounted;
+
+fn started(mut job: Job) -> Job {
+    job.status.start_time = Some(at(100));
+    job.status.uncounted = Some(Uncounted::default());
+    job
+}
+
+/// A state whose slow start is over.
+fn warm(job: Job, pods: impl IntoIterator<Item = Pod>) -> JobState {
+    let mut state = state(job, pods);
+    (0..20).for_each(|_| state.slow_start.accepted());
+    state
+}
+
+fn places(plan: &Plan) -> Vec<(u32, u32)> {
+    plan.creates.iter().map(|NewPod { place, .. }| (place.number, place.attempt)).collect()
+}
+
+fn slots(numbers: impl IntoIterator<Item = u32>) -> Vec<Pod> {
+    numbers
+        .into_iter()
+        .map(|number| {
+            but(running(&format!("slot-{number}")), |pod| pod.place = Some(Place { number, attempt: 0 }))
+        })
+        .collect()
+}
+
+/// The created places and the number of removed pods.
+#[test]
+fn the_number_of_pods() {
+    use Completion::{Count, Indexed, WorkQueue};
+    let succeeded = |mut job: Job, count| {
+        job.status.succeeded = count;
+        job
+    };
+    let done = |mut job: Job, indexes| {
+        job.status.completed_indexes = IndexSet::parse_lenient(indexes, 100);
+        job.status.succeeded = job.status.completed_indexes.len();
+        job
+    };
+    let new = |completion, parallelism| started(job(completion, parallelism));
+    let at_indexes = |indexes: &[u32]| -> Vec<Pod> {
+        indexes.iter().map(|index| at_index(&format!("i{index}"), *index, 0)).collect()
+    };
+    for (name, job, pods, created, removed) in [
+        ("parallelism", new(Count(9), 3), vec![], vec![0, 1, 2], 0),
+        ("what is missing", new(Count(9), 3), slots([0, 2]), vec![1], 0),
+        ("no more than are left to do", succeeded(new(Count(5), 3), 3), vec![], vec![0, 1], 0),
+        ("parallelism lowered", new(Count(9), 1), slots([0, 1, 2]), vec![], 2),
+        ("parallelism 0", new(Count(9), 0), slots([0, 1, 2]), vec![], 3),
+        ("none while suspended", with(new(Count(9), 3), |s| s.suspend = true), slots([0, 1]), vec![], 2),
+        ("a queue", new(WorkQueue, 2), vec![], vec![0, 1], 0),
+        ("no new pods in a queue with a success", succeeded(new(WorkQueue, 4), 1), slots([0]), vec![], 0),
+        ("nor fewer", succeeded(new(WorkQueue, 1), 1), slots([0, 1, 2]), vec![], 0),
+        ("the lowest indexes", new(Indexed(9), 3), vec![], vec![0, 1, 2], 0),
+        ("indexes that are left", done(new(Indexed(6), 3), "0,2"), at_indexes(&[3]), vec![1, 4], 0),
+        ("out of range", new(Indexed(2), 2), at_indexes(&[0, 1, 5]), vec![], 1),
+        ("a Job that is being deleted", but_deleting(new(Count(9), 3)), slots([0]), vec![], 0),
+    ] {
+        let plan = reconcile(&warm(job, pods), at(160));
+        let numbers: Vec<u32> = places(&plan).into_iter().map(|(number, _)| number).collect();
+        assert_eq!((numbers, plan.deletes.len()), (created, removed), "{name}");
+        assert!(plan.deletes.iter().all(|deletion| deletion.forget), "{name}");
+    }
+}
+
+fn but_deleting(mut job: Job) -> Job {
+    job.deleting = true;
+    job
+}
+
+#[test]
+fn pods_that_are_leaving_are_replaced_at_once_unless_only_failed_ones_are() {
+    let leaving = || vec![but(at_index("a", 0, 0), |pod| pod.deleting = true)];
+    let job = started(job(Completion::Indexed(2), 1));
+    let limits_off =
+        |state: &mut JobState| state.limits.pod_failure_backoff.initial = std::time::Duration::ZERO;
+    let mut at_once = warm(job.clone(), leaving());
+    limits_off(&mut at_once);
+    assert_eq!(places(&reconcile(&at_once, at(160))), [(0, 1)]);
+    let mut later = warm(with(job, |spec| spec.replace_only_failed = true), leaving());
+    limits_off(&mut later);
+    let plan = reconcile(&later, at(160));
+    assert_eq!((places(&plan), plan.waiting), (vec![], Some(Wait::Terminating)));
+    later.observe_pod(but(ended(leaving().remove(0), Phase::Failed, 150), |p| p.version = 9), at(161));
+    assert_eq!(places(&reconcile(&later, at(161))), [(0, 1)]);
+}
+
+/// Removals that are not answered keep their place: no creation overtakes them.
+#[test]
+fn nothing_is_created_while_a_removal_is_on_its_way() {
+    let lowered = started(job(Completion::Count(9), 1));
+    let mut state = warm(lowered.clone(), slots([0, 1]));
+    let plan = reconcile(&state, at(160));
+    let removed = plan.deletes[0].pod.uid.clone();
+    state.begin(&plan, at(160));
+    state.observe_job(with(lowered, |spec| spec.parallelism = 2));
+    assert_eq!(places(&reconcile(&state, at(160))), []);
+    state.changed(&removed, Changed::Gone, at(161));
+    assert_eq!(places(&reconcile(&state, at(161))).len(), 1);
+}
+
+/// An index is not given away while the pod there may still be active: it waits for its turn, others do not.
+#[test]
+fn an_index_is_free_when_its_pod_is_gone() {
+    let only_failed = with(started(job(Completion::Indexed(3), 2)), |spec| spec.replace_only_failed = true);
+    let leaving = but(at_index("a", 0, 0), |pod| pod.deleting = true);
+    assert_eq!(places(&reconcile(&warm(only_failed, [leaving]), at(160))), [(1, 0)]);
+
+    let lowered = started(job(Completion::Indexed(3), 1));
+    let mut state = warm(lowered.clone(), [at_index("a", 0, 0), at_index("b", 1, 0)]);
+    let plan = reconcile(&state, at(160));
+    let removed = plan.deletes[0].pod.uid.clone();
+    state.begin(&plan, at(160));
+    state.observe_job(with(lowered, |spec| spec.parallelism = 3));
+    assert_eq!(places(&reconcile(&state, at(160))), [(2, 0)]);
+    state.changed(&removed, Changed::Gone, at(161));
+    assert_eq!(places(&reconcile(&state, at(161))).len(), 2);
+}
+
+#[test]
+fn refused_removals_are_tried_again_later() {
+    let mut state = warm(started(job(Completion::Count(9), 0)), slots([0]));
+    let mut now = 160;
+    for delay in [1, 2, 4] {
+        let plan = reconcile(&state, at(now));
+        assert_eq!(plan.deletes.len(), 1);
+        state.begin(&plan, at(now));
+        state.changed(&plan.deletes[0].pod.uid, Changed::Refused, at(now));
+        let waits = reconcile(&state, at(now));
+        assert_eq!((waits.deletes.len(), waits.wake_at), (0, Some(at(now + delay))));
+        now += delay;
+    }
+}
+
+#[test]
+fn slow_start_opens_with_every_success_and_closes_with_a_refusal() {
+    let mut slow = SlowStart::default();
+    assert_eq!(slow.room(0, 500), 1);
+    (0..3).for_each(|_| slow.accepted());
+    assert_eq!((slow.room(0, 500), slow.room(3, 500), slow.room(0, 2)), (4, 1, 2));
+    assert_eq!(slow.room(9, 500), 0);
+    slow.refused();
+    assert_eq!(slow.room(0, 500), 1);
+}
+
+#[test]
+fn refused_creations_wait_longer_and_longer() {
+    let mut state = state(started(job(Completion::Count(9), 4)), []);
+    let mut now = 160;
+    for delay in [1, 2, 4] {
+        let plan = reconcile(&state, at(now));
+        assert_eq!(places(&plan), [(0, 0)], "one at a time");
+        state.begin(&plan, at(now));
+        state.created(plan.creates[0].place, Created::Refused, at(now));
+        let waits = reconcile(&state, at(now));
+        assert_eq!((places(&waits), waits.waiting), (vec![], Some(Wait::Refused(at(now + delay)))));
+        now += delay;
+    }
+}
+
+#[test]
+fn a_taken_name_is_left_to_its_owner() {
+    let mut state = state(started(job(Completion::Indexed(1), 1)), []);
+    let plan = reconcile(&state, at(160));
+    state.begin(&plan, at(160));
+    state.created(plan.creates[0].place, Created::NameTaken, at(160));
+    assert_eq!(places(&reconcile(&state, at(160))), [(0, 1)]);
+}
+
+/// 10 s, then doubling, from when the pod ended; a success resets; failures that come together count each.
+#[test]
+fn failed_pods_are_replaced_after_a_while() {
+    let fails = |uid: &str, second| ended(running(uid), Phase::Failed, second);
+    let succeeds = |uid: &str, second| ended(running(uid), Phase::Succeeded, second);
+    for (name, pods, waits_until) in [
+        ("none", vec![], None),
+        ("one", vec![fails("a", 150)], Some(160)),
+        ("two", vec![fails("a", 145), fails("b", 150)], Some(170)),
+        ("a success after", vec![fails("a", 145), succeeds("b", 150)], None),
+        ("a success before", vec![succeeds("a", 145), fails("b", 150)], Some(160)),
+    ] {
+        let mut state = warm(started(job(Completion::Count(9), 1)), []);
+        pods.into_iter().for_each(|pod| _ = state.observe_pod(pod, at(151)));
+        let plan = reconcile(&state, at(151));
+        let expected = waits_until.map(|second| Wait::PodBackoff(at(second)));
+        assert_eq!(
+            (places(&plan).len(), plan.waiting),
+            (usize::from(expected.is_none()), expected),
+            "{name}"
+        );
+        if let Some(second) = waits_until {
+            assert_eq!(plan.wake_at, Some(at(second)), "{name}");
+            assert_eq!(places(&reconcile(&state, at(second))).len(), 1, "{name}");
+        }
+    }
+}
+
+/// What pods carry, and what was counted, brings the back-off to whoever takes over.
+#[test]
+fn back_off_survives_whoever_kept_it() {
+    let carried = |failures, last| Some(Streak { failures, last: at(last) });
+    let recorded =
+        |uid: &str, phase, second| but(ended(running(uid), phase, second), |pod| pod.tracked = false);
+    for (name, pods, expected) in [
+        ("nothing known", vec![], None),
+        (
+            "pods that were counted",
+            vec![recorded("a", Phase::Failed, 140), recorded("b", Phase::Failed, 150)],
+            carried(2, 150),
+        ),
+        ("what a pod carries", vec![but(running("a"), |pod| pod.backoff = carried(3, 130))], carried(3, 130)),
+        (
+            "and one failure more",
+            vec![but(recorded("a", Phase::Failed, 150), |pod| pod.backoff = carried(3, 130))],
+            carried(4, 150),
+        ),
+        (
+            "a success since",
+            vec![
+                but(running("a"), |pod| pod.backoff = carried(3, 130)),
+                recorded("b", Phase::Succeeded, 140),
+            ],
+            None,
+        ),
+        ("a pod that is not judged yet", vec![ended(running("a"), Phase::Failed, 150)], carried(1, 150)),
+    ] {
+        let state = state(started(job(Completion::Count(9), 1)), pods);
+        assert_eq!(state.streak_now(), expected, "{name}");
+    }
+    let mut state =
+        warm(started(job(Completion::Count(9), 2)), vec![ended(running("a"), Phase::Failed, 150)]);
+    let plan = reconcile(&state, at(170));
+    state.begin(&plan, at(170));
+    assert_eq!(plan.creates[0].backoff, carried(1, 150), "new pods carry it on");
+    assert_eq!(state.streak_now(), carried(1, 150), "it is judged once");
+}
+
+fn retried(max_failed_indexes: Option<u32>) -> Job {
+    with(started(job(Completion::Indexed(3), 2)), |spec| {
+        spec.backoff_limit = i32::MAX as u32;
+        spec.per_index = Some(PerIndexLimit { backoff_limit: 3, max_failed_indexes });
+    })
+}
+
+/// The failed pod keeps its finalizer, not counted, until its successor carries its failures.
+#[test]
+fn an_index_hands_its_failures_on() {
+    let failed = |uid: &str, attempt, counted, second| {
+        but(ended(at_index(uid, 0, attempt), Phase::Failed, second), |pod| {
+            pod.index_failures = IndexFailures { counted, ignored: 0 };
+        })
+    };
+    let mut state =
+        warm(retried(None), [failed("old", 0, 0, 140), failed("new", 1, 1, 150), at_index("b", 1, 0)]);
+    let recorded =
+        |state: &JobState| -> Vec<String> { state.pods.to_record().map(|pod| pod.uid.to_string()).collect() };
+    assert_eq!(recorded(&state), ["old"], "the last one stands for both");
+
+    let waits = reconcile(&state, at(160));
+    assert_eq!(waits.waiting, Some(Wait::IndexBackoff(at(170))), "20 s after the second failure");
+    assert_eq!(waits.wake_at, Some(at(170)));
+    assert_eq!(places(&waits), [], "the index keeps its turn: no pod for index 2");
+
+    let plan = reconcile(&state, at(170));
+    assert_eq!(places(&plan), [(0, 2)]);
+    assert_eq!(plan.creates[0].index_failures, Some(IndexFailures { counted: 2, ignored: 0 }));
+    state.begin(&plan, at(170));
+    assert_eq!(recorded(&state), ["old"], "its successor may not exist");
+    state.created(plan.creates[0].place, Created::Pod(Box::new(at_index("next", 0, 2))), at(171));
+    assert_eq!(recorded(&state), ["new", "old"]);
+}
+
+#[test]
+fn a_suspended_job_removes_its_pods_and_stops_its_clock() {
+    let running_job = started(job(Completion::Count(3), 1));
+    let suspended = with(running_job.clone(), |spec| spec.suspend = true);
+    let mut state = warm(suspended.clone(), slots([0]));
+    let plan = reconcile(&state, at(160));
+    assert!(plan.status.is_none() && plan.deletes[0].forget, "{plan:?}");
+    state.begin(&plan, at(160));
+    state.changed(&plan.deletes[0].pod.uid, Changed::Gone, at(160));
+    let write = reconcile(&state, at(161)).status.unwrap();
+    assert_eq!((write.status.start_time, write.status.active), (None, 0));
+    assert_eq!(&*write.events[0].reason, "Suspended");
+
+    let resumed = Job { status: write.status, ..running_job };
+    state.observe_job(resumed);
+    let plan = reconcile(&state, at(300));
+    assert_eq!(places(&plan).len(), 1);
+    let write = plan.status.unwrap();
+    assert_eq!(write.status.start_time, Some(at(300)), "the clock starts again");
+    assert_eq!(&*write.events[0].reason, "Resumed");
+}
+
+#[test]
+fn a_job_created_suspended_says_so_and_does_not_start() {
+    let plan = reconcile(&state(with(job(Completion::Count(3), 1), |spec| spec.suspend = true), []), at(160));
+    let write = plan.status.unwrap();
+    assert!(plan.creates.is_empty());
+    assert_eq!(write.status.start_time, None);
+    assert_eq!(&*write.status.conditions[0].reason, "JobSuspended");
+    let plain = reconcile(&state(job(Completion::Count(3), 1), []), at(160));
+    assert_eq!(plain.status.map(|write| write.status.conditions), None, "one that is not says nothing");
+}

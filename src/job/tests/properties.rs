@@ -1,0 +1,125 @@
+//! What holds of every Job, whatever happens.
+
+use proptest::prelude::*;
+
+use super::acts::{Act, act, jobs, limits, meddling};
+use super::fixture::cases;
+use super::owner::Owner;
+use super::world::World;
+use crate::job::pod::{Phase, Pod};
+use crate::job::spec::{Job, Uid};
+use crate::job::state::Limits;
+
+/// Most plans that are not idle in a row while nothing happens but what they ask for.
+const PLANS_TO_REST: usize = 60;
+
+/// Carries out plans until there is nothing to do at this time.
+fn come_to_rest(world: &mut World, owner: &mut Owner) {
+    for _ in 0..PLANS_TO_REST {
+        owner.settle(world);
+        let plan = owner.plan(world);
+        if plan.is_idle() && !owner.is_busy(world) {
+            return;
+        }
+    }
+    panic!("no rest: {:?}\n{:#?}", owner.plan(world), world.job.status);
+}
+
+/// Nodes do one thing that is left to do: clear away what is to go, else run and finish the first pod that is left.
+fn nodes_work(world: &mut World) -> bool {
+    let uid = |world: &World, eligible: fn(&&Pod) -> bool| -> Option<Uid> {
+        world.pods.values().find(eligible).map(|pod| pod.uid.clone())
+    };
+    if let Some(uid) = uid(world, |pod| pod.deleting && !(pod.tracked && pod.phase.is_final())) {
+        world.bury(&uid);
+    } else if let Some(uid) = uid(world, |pod| !pod.deleting && !pod.phase.is_final()) {
+        world.change_pod(&uid, |pod| pod.scheduled = true);
+        world.end_pod(&uid, Phase::Succeeded);
+    } else {
+        return false;
+    }
+    true
+}
+
+/// All is well from now on: requests arrive, pods succeed. Leads the Job to its end.
+fn come_to_an_end(world: &mut World, owner: &mut Owner) {
+    world.change_spec(|spec| {
+        spec.suspend = false;
+        spec.parallelism = spec.completion.indexes().unwrap_or(2).max(1);
+    });
+    for _ in 0..1000 {
+        come_to_rest(world, owner);
+        let over = world.job.deleting || world.job.status.finished().is_some();
+        if over && world.pods.values().all(|pod| !pod.tracked) {
+            return;
+        }
+        if !nodes_work(world) {
+            let wake = owner.plan(world).wake_at;
+            let at = wake.unwrap_or_else(|| panic!("stuck: {:#?}\n{:#?}", owner.state, world.pods));
+            world.now = at.max(world.now);
+        }
+    }
+    panic!("no end: {:#?}", owner.state);
+}
+
+/// Of an ended Job no more failed pods are left than it keeps.
+fn come_to_the_limit(world: &mut World, owner: &mut Owner) {
+    for _ in 0..100 {
+        come_to_rest(world, owner);
+        match owner.plan(world).wake_at {
+            Some(at) => world.now = at.max(world.now),
+            None => break,
+        }
+    }
+    let limit = world.job.options.failed_pods_limit.map_or(usize::MAX, |limit| limit as usize);
+    let left = world.failed_pods_left();
+    assert!(left <= limit, "{left} failed pods left of {limit}: {:#?}", owner.state);
+}
+
+fn run(job: Job, limits: Limits, acts: Vec<Act>) {
+    let mut world = World::new(job);
+    let mut owners = [Owner::take_over(&world, limits, false)];
+    for act in acts {
+        world.act(act, &mut owners);
+    }
+    come_to_an_end(&mut world, &mut owners[0]);
+    come_to_the_limit(&mut world, &mut owners[0]);
+}
+
+proptest! {
+    #![proptest_config(cases(1))]
+
+    #[test]
+    fn counts_are_exact_and_the_job_ends(
+        job in jobs(),
+        limits in limits(),
+        acts in prop::collection::vec(act(), 0..250),
+    ) {
+        run(job, limits, acts);
+    }
+
+    #[test]
+    fn counts_are_exact_and_the_job_ends_whatever_users_do(
+        job in jobs(),
+        limits in limits(),
+        acts in prop::collection::vec(prop_oneof![8 => act(), 1 => meddling()], 0..250),
+    ) {
+        run(job, limits, acts);
+    }
+
+    #[test]
+    fn counts_are_exact_with_two_owners(
+        job in jobs(),
+        limits in limits(),
+        acts in prop::collection::vec(act(), 0..250),
+    ) {
+        let mut world = World::new(job);
+        world.owners = 2;
+        let mut owners = [0, 1].map(|_| Owner::take_over(&world, limits, true));
+        for act in acts {
+            world.act(act, &mut owners);
+        }
+        owners[1].settle(&mut world);
+        come_to_an_end(&mut world, &mut owners[0]);
+        }
+}

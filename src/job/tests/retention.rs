@@ -1,0 +1,212 @@
+//! Which counted pods are deleted.
+#![allow(clippy::unwrap_used, clippy::expect_used)]
+
+use std::time::Duration;
+
+use super::fixture::{at, at_index, but, ended, job, pod, running, state, uids};
+use crate::job::backoff::BackoffPolicy;
+use crate::job::end::condition;
+use crate::job::plan::Wait;
+use crate::job::pod::{Phase, Pod, Streak};
+use crate::job::reconcile::reconcile;
+use crate::job::spec::{Completion, Job, Uid};
+use crate::job::state::{Changed, JobState};
+use crate::job::status::{ConditionKind, ConditionStatus, JobStatus, Uncounted};
+
+fn limited(completion: Completion, limit: u32) -> Job {
+    let mut job = job(completion, 1);
+    job.options.failed_pods_limit = Some(limit);
+    job
+}
+
+fn pruning(completion: Completion) -> Job {
+    let mut job = job(completion, 2);
+    job.options.prune_succeeded = true;
+    job
+}
+
+/// A pod that has ended and lost its finalizer.
+fn counted(uid: &str, phase: Phase, second: i64) -> Pod {
+    but(ended(pod(uid), phase, second), |pod| pod.tracked = false)
+}
+
+fn counted_at(uid: &str, index: u32, phase: Phase) -> Pod {
+    but(ended(at_index(uid, index, 0), phase, 5), |pod| pod.tracked = false)
+}
+
+fn failed(uids: &[(&str, i64)]) -> Vec<Pod> {
+    uids.iter().map(|(uid, second)| counted(uid, Phase::Failed, *second)).collect()
+}
+
+fn finish(job: &mut Job) {
+    let complete =
+        condition(ConditionKind::Complete, ConditionStatus::True, "CompletionsReached", "", at(50));
+    job.status.conditions.push(complete);
+}
+
+fn deleted(state: &JobState, second: i64) -> Vec<Uid> {
+    let plan = reconcile(state, at(second));
+    assert!(plan.deletes.iter().all(|deletion| !deletion.forget));
+    plan.deletes.into_iter().map(|deletion| deletion.pod.uid).collect()
+}
+
+#[test]
+fn the_newest_failed_pods_stay() {
+    let pods = [("c", 30), ("a", 10), ("d", 40), ("b", 20)];
+    for (limit, expected) in
+        [(0, &["a", "b", "c", "d"][..]), (1, &["a", "b", "c"]), (3, &["a"]), (4, &[]), (u32::MAX, &[])]
+    {
+        let pods = failed(&pods).into_iter().chain([running("r")]);
+        let state = state(limited(Completion::Count(5), limit), pods);
+        assert_eq!(uids(&deleted(&state, 1000)), expected, "limit {limit}");
+    }
+    let unlimited = state(job(Completion::Count(5), 1), failed(&pods));
+    assert_eq!(deleted(&unlimited, 1000), []);
+    assert_eq!(unlimited.pods.surplus_failed(0).count(), 0, "nothing is kept in memory without a wish");
+}
+
+#[test]
+fn what_is_not_counted_yet_stays() {
+    let mut job = limited(Completion::Count(5), 0);
+    job.status.uncounted = Some(Uncounted { failed: vec!["recorded".into()], ..Uncounted::default() });
+    let tracked = ended(pod("tracked"), Phase::Failed, 5);
+    let leaving = but(counted("leaving", Phase::Failed, 7), |pod| pod.deleting = true);
+    let pods = failed(&[("recorded", 6), ("counted", 8)]).into_iter().chain([tracked, leaving, running("r")]);
+    let mut state = state(job, pods);
+    assert_eq!(uids(&deleted(&state, 1000)), ["counted"]);
+    let mut job = state.job.clone();
+    job.status.uncounted = Some(Uncounted::default());
+    job.status.failed = 1;
+    state.observe_job(job);
+    assert_eq!(uids(&deleted(&state, 1000)), ["recorded", "counted"]);
+}
+
+#[test]
+fn a_pod_is_deleted_once_and_again_only_when_that_was_refused() {
+    let mut state = state(limited(Completion::Count(5), 0), failed(&[("a", 1), ("b", 2)]));
+    state.observe_pod(running("r"), at(3));
+    state.limits.max_pods_per_sync = 1;
+    let (a, b) = (Uid::from("a"), Uid::from("b"));
+    let send = |state: &mut JobState, second| {
+        let plan = reconcile(state, at(second));
+        state.begin(&plan, at(second));
+        plan.deletes.into_iter().map(|deletion| deletion.pod.uid).collect::<Vec<_>>()
+    };
+    assert_eq!(send(&mut state, 10), std::slice::from_ref(&a));
+    assert_eq!(send(&mut state, 10), [], "one at a time, as the limit says");
+    state.changed(&a, Changed::Refused, at(10));
+    let plan = reconcile(&state, at(10));
+    assert_eq!((plan.deletes.len(), plan.wake_at), (0, Some(at(11))), "{plan:?}");
+    assert_eq!(send(&mut state, 11), std::slice::from_ref(&a));
+    state.changed(&a, Changed::Gone, at(11));
+    assert_eq!(send(&mut state, 11), std::slice::from_ref(&b));
+    let leaving = but(counted("b", Phase::Failed, 2), |pod| (pod.deleting, pod.version) = (true, 9));
+    state.changed(&b, Changed::Pod(Box::new(leaving.clone())), at(11));
+    state.observe_pod(leaving, at(11));
+    assert_eq!(send(&mut state, 11), []);
+}
+
+/// It carries the back-off: a replica that takes over has nothing else to learn it from.
+#[test]
+fn the_newest_failed_pod_stays_while_its_replacement_waits() {
+    let carries = but(counted("b", Phase::Failed, 1000), |pod| {
+        pod.backoff = Some(Streak { failures: 3, last: at(900) });
+    });
+    let pods = failed(&[("a", 900)]).into_iter().chain([carries]);
+    let mut state = state(limited(Completion::Count(5), 0), pods);
+    let plan = reconcile(&state, at(1010));
+    assert_eq!(plan.waiting, Some(Wait::PodBackoff(at(1080))));
+    assert_eq!(uids(plan.deletes.iter().map(|deletion| &deletion.pod.uid)), ["a"]);
+    state.observe_pod(running("replacement"), at(1080));
+    assert_eq!(uids(&deleted(&state, 1080)), ["a", "b"]);
+}
+
+#[test]
+fn a_finished_job_keeps_its_failed_pods_within_the_limit_and_its_succeeded_ones() {
+    let mut ended_job = limited(Completion::Indexed(2), 1);
+    ended_job.options.prune_succeeded = true;
+    ended_job.status.completed_indexes.extend([0, 1]);
+    finish(&mut ended_job);
+    let succeeded = [0, 1].map(|index| counted_at(&format!("s{index}"), index, Phase::Succeeded));
+    let state_ = state(ended_job, failed(&[("a", 1), ("b", 2)]).into_iter().chain(succeeded));
+    assert_eq!(uids(&deleted(&state_, 1000)), ["a"]);
+}
+
+#[test]
+fn succeeded_pods_go_once_their_index_is_counted() {
+    let mut indexed = pruning(Completion::Indexed(5));
+    indexed.status.completed_indexes.extend([0, 1, 3]);
+    let pods = || {
+        [
+            counted_at("at 0", 0, Phase::Succeeded),
+            counted_at("failed at 0", 0, Phase::Failed),
+            ended(at_index("tracked at 1", 1, 0), Phase::Succeeded, 5),
+            counted_at("stripped at 2", 2, Phase::Succeeded),
+            counted_at("at 3", 3, Phase::Succeeded),
+            at_index("runs at 4", 4, 0),
+        ]
+    };
+    assert_eq!(uids(&deleted(&state(indexed.clone(), pods()), 1000)), ["at 0", "at 3"]);
+    let mut deleting = indexed.clone();
+    deleting.deleting = true;
+    assert_eq!(deleted(&state(deleting, pods()), 1000), []);
+    let by_number = pruning(Completion::Count(5));
+    assert_eq!(deleted(&state(by_number, pods().into_iter().take(1)), 1000), [], "only Indexed Jobs");
+}
+
+#[test]
+fn wishes_may_come_and_go() {
+    let mut state = state(limited(Completion::Count(5), 2), failed(&[("a", 1), ("b", 2), ("c", 3)]));
+    state.observe_pod(running("r"), at(4));
+    assert_eq!(uids(&deleted(&state, 1000)), ["a"]);
+    let with_limit = |limit| {
+        let mut job = job(Completion::Count(5), 1);
+        job.options.failed_pods_limit = limit;
+        job
+    };
+    state.observe_job(with_limit(Some(1)));
+    assert_eq!(uids(&deleted(&state, 1000)), ["a", "b"]);
+    state.observe_job(with_limit(None));
+    assert_eq!(deleted(&state, 1000), []);
+    state.observe_job(with_limit(Some(0)));
+    assert_eq!(deleted(&state, 1000), [], "what was dropped comes back with the next list");
+    state.observe_pod(counted("a", Phase::Failed, 1), at(5));
+    assert_eq!(uids(&deleted(&state, 1000)), ["a"]);
+}
+
+#[test]
+fn back_off_is_the_jobs_own() {
+    let mut own = job(Completion::Count(5), 1);
+    own.options.backoff_initial = Some(Duration::from_millis(100));
+    own.options.backoff_max = Some(Duration::from_millis(300));
+    let waits = |state: &JobState| reconcile(state, at(100)).waiting.and_then(|wait| wait.until());
+    let own_delay = |ms| at(100).checked_add(jiff::SignedDuration::from_millis(ms)).unwrap();
+    let failures = [("a", 100), ("b", 100), ("c", 100)];
+    for (count, milliseconds) in [(1, 100), (2, 200), (3, 300)] {
+        let state = state(own.clone(), failed(&failures[..count]));
+        assert_eq!(waits(&state), Some(own_delay(milliseconds)), "{count}");
+    }
+    let mut state = state(job(Completion::Count(5), 1), failed(&failures[..1]));
+    assert_eq!(waits(&state), Some(BackoffPolicy::default().ready_at(Streak { failures: 1, last: at(100) })));
+    state.observe_job(own);
+    assert_eq!(waits(&state), Some(own_delay(100)), "an annotation counts from when it is set");
+}
+
+/// Somebody else has taken its finalizer off: it will not be counted, and its work is run again.
+#[test]
+fn a_pod_that_lost_its_finalizer_uncounted_stays() {
+    let mut indexed = pruning(Completion::Indexed(2));
+    indexed.options.failed_pods_limit = Some(0);
+    let mut state = state(indexed, [at_index("a", 0, 0), at_index("b", 1, 0)]);
+    for (uid, index, phase) in [("a", 0, Phase::Succeeded), ("b", 1, Phase::Failed)] {
+        state.observe_pod(but(counted_at(uid, index, phase), |pod| pod.version = 7), at(6));
+    }
+    state.observe_job(Job { status: counted_indexes(&state.job, [0]), ..state.job.clone() });
+    assert_eq!(deleted(&state, 1000), []);
+}
+
+fn counted_indexes(job: &Job, indexes: impl IntoIterator<Item = u32>) -> JobStatus {
+    let mut status = job.status.clone();
+    status.completed_indexes.extend(indexes);
+    status
+}

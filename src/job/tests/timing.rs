@@ -1,0 +1,208 @@
+//! Tables: when the status is written, when failures are judged, when a finished Job goes.
+
+use std::collections::HashSet;
+
+use std::time::Duration;
+
+use super::fixture::{at, at_index, at_ms, but, ended, job, running, state, with};
+use crate::job::counting::{Due, Next, due};
+use crate::job::end::condition;
+use crate::job::plan::Wait;
+use crate::job::pod::{Phase, Pod};
+use crate::job::pod_set::Flight;
+use crate::job::reconcile::reconcile;
+use crate::job::spec::{Completion, Job};
+use crate::job::state::{Changed, JobState, Limits};
+use crate::job::status::{ConditionKind, ConditionStatus, Uncounted};
+
+fn quiet(job: Job) -> Job {
+    let mut job = job;
+    job.status.start_time = Some(at(100));
+    job.status.uncounted = Some(Uncounted::default());
+    (job.status.ready, job.status.terminating) = (Some(0), Some(0));
+    job
+}
+
+/// Nothing but the number of active pods has changed.
+fn one_more(job: &Job, second: i64) -> JobState {
+    let mut state = state(job.clone(), [running("a")]);
+    state.observe_job(job.clone());
+    state.status_written(at(second));
+    state
+}
+
+#[test]
+fn the_first_change_is_told_at_once_and_others_within_the_batch_period() {
+    let job = quiet(job(Completion::Count(9), 1));
+    let next = Next { end: None, managed: true };
+    let fresh = state(job.clone(), [running("a")]);
+    assert_eq!(due(&fresh, &next, false, at(200)), Due::Now);
+    let written = one_more(&job, 200);
+    assert_eq!(due(&written, &next, false, at_ms(200_300)), Due::At(at(201)));
+    assert_eq!(due(&written, &next, false, at(201)), Due::Now);
+    assert_eq!(due(&state(job, []), &next, false, at(200)), Due::Never);
+}
+
+/// Requests under way belong into the same write, but not for longer than the batch period.
+#[test]
+fn a_write_waits_for_what_is_under_way() {
+    let job = quiet(job(Completion::Count(9), 2));
+    let mut state = state(job, [running("a")]);
+    let plan = reconcile(&state, at(200));
+    assert!(plan.status.is_none() && plan.status_waits && plan.creates.len() == 1, "{plan:?}");
+    assert_eq!(plan.wake_at, Some(at(201)));
+    state.begin(&plan, at(200));
+    let later = reconcile(&state, at_ms(200_900));
+    assert!(later.status.is_none());
+    state.begin(&later, at_ms(200_900));
+    assert!(reconcile(&state, at(201)).status.is_some());
+}
+
+#[test]
+fn conditions_do_not_wait() {
+    let suspended = with(quiet(job(Completion::Count(9), 1)), |spec| spec.suspend = true);
+    let mut state = state(suspended.clone(), []);
+    state.observe_job(suspended);
+    state.status_written(at(200));
+    assert!(reconcile(&state, at_ms(200_001)).status.is_some());
+}
+
+#[test]
+fn a_full_batch_does_not_wait() {
+    let job = quiet(job(Completion::Count(9), 3));
+    let succeeded = |n: u32| ended(running(&format!("{n}")), Phase::Succeeded, 150);
+    let mut state = JobState::new(job.clone(), Limits { max_uncounted_pods: 2, ..Limits::default() });
+    state.observe_job(job);
+    state.status_written(at(200));
+    state.observe_pod(succeeded(1), at(200));
+    let next = Next { end: None, managed: true };
+    assert_eq!(due(&state, &next, false, at_ms(200_001)), Due::At(at(201)));
+    state.observe_pod(succeeded(2), at(200));
+    state.observe_pod(succeeded(3), at(200));
+    assert_eq!(due(&state, &next, false, at_ms(200_001)), Due::Now);
+    let recorded = reconcile(&state, at(201)).status.unwrap().status.uncounted.unwrap();
+    assert_eq!(recorded.succeeded.len(), 2, "no more than the limit");
+}
+
+#[test]
+fn nothing_is_written_while_a_write_is_under_way_or_refused() {
+    let mut state = state(quiet(job(Completion::Count(9), 1)), [running("a")]);
+    let plan = reconcile(&state, at(200));
+    assert!(plan.status.is_some());
+    state.begin(&plan, at(200));
+    assert!(reconcile(&state, at(205)).status.is_none());
+    state.status_refused(false, at(205));
+    let waits = reconcile(&state, at(205));
+    assert_eq!((waits.status, waits.wake_at), (None, Some(at(206))));
+    assert!(reconcile(&state, at(206)).status.is_some());
+    state.begin(&reconcile(&state, at(206)), at(206));
+    state.status_refused(true, at(206));
+    assert!(reconcile(&state, at(206)).status.is_some(), "a conflict is no reason to wait");
+}
+
+/// While others are active a failure waits a little for those that fail, or succeed, with it.
+#[test]
+fn failures_that_come_together_are_judged_together() {
+    let limits = Limits { settle_period: Duration::from_millis(100), ..Limits::default() };
+    let job = with(quiet(job(Completion::Count(9), 3)), |spec| spec.backoff_limit = 0);
+    let failed = || ended(at_index("a", 0, 0), Phase::Failed, 200);
+    let state_with = |others: Vec<Pod>| {
+        let mut state = JobState::new(job.clone(), limits);
+        others.into_iter().for_each(|pod| _ = state.observe_pod(pod, at(199)));
+        state.pods_listed(&HashSet::new(), 0);
+        state.observe_pod(failed(), at(200));
+        state
+    };
+    let announces = |state: &JobState, ms| {
+        let status = reconcile(state, at_ms(ms)).status.map(|write| write.status);
+        status.is_some_and(|status| status.holding(&ConditionKind::FailureTarget).is_some())
+    };
+    let mut settling = state_with(vec![running("b")]);
+    assert_eq!(reconcile(&settling, at(200)).waiting, Some(Wait::Settling(at_ms(200_100))));
+    assert!(!announces(&settling, 200_099));
+    assert!(announces(&settling, 200_100));
+    assert!(announces(&state_with(vec![]), 200_000), "with no pod left there is nothing to wait for");
+
+    settling.observe_pod(but(running("b"), |pod| pod.version = 2), at_ms(200_090));
+    assert!(announces(&settling, 200_100), "news of pods that have not ended make no difference");
+    for tick in 1..=12 {
+        let other = ended(running(&format!("c{tick}")), Phase::Failed, 200);
+        settling.observe_pod(other, at_ms(200_000 + 90 * tick));
+    }
+    assert!(!announces(&settling, 200_299));
+    assert!(announces(&settling, 200_300), "but never longer than three settle periods");
+}
+
+#[test]
+fn a_finished_job_goes_after_its_time_to_live() {
+    let mut finished = with(quiet(job(Completion::Count(1), 1)), |spec| {
+        spec.ttl_after_finished = Some(Duration::from_secs(30));
+    });
+    let complete = condition(ConditionKind::Complete, ConditionStatus::True, "", "", at(200));
+    finished.status.conditions.push(complete);
+    let limits = Limits { ttl_controller: true, ..Limits::default() };
+    let mut state = JobState::new(finished.clone(), limits);
+    let early = reconcile(&state, at(229));
+    assert_eq!((early.delete_job, early.wake_at), (false, Some(at(230))));
+    let plan = reconcile(&state, at(230));
+    assert!(plan.delete_job);
+    state.begin(&plan, at(230));
+    assert!(!reconcile(&state, at(231)).delete_job, "asked for once");
+    state.deletion_refused(at(231));
+    assert_eq!(reconcile(&state, at(231)).wake_at, Some(at(232)));
+    assert!(reconcile(&state, at(232)).delete_job);
+
+    let elsewhere = JobState::new(finished.clone(), Limits::default());
+    assert!(!reconcile(&elsewhere, at(500)).delete_job, "somebody else's task");
+    let leaving = JobState::new(Job { deleting: true, ..finished.clone() }, limits);
+    assert!(!reconcile(&leaving, at(500)).delete_job);
+    let forever = JobState::new(with(finished, |spec| spec.ttl_after_finished = None), limits);
+    assert_eq!(reconcile(&forever, at(500)), crate::job::plan::Plan::default());
+}
+
+#[test]
+fn a_finished_job_sets_its_pods_free_and_counts_no_more() {
+    let mut finished = quiet(job(Completion::Count(1), 1));
+    let failed = condition(ConditionKind::Failed, ConditionStatus::True, "", "", at(200));
+    finished.status.conditions.push(failed);
+    let mut state = state(finished, [running("a"), ended(running("b"), Phase::Failed, 150)]);
+    let plan = reconcile(&state, at(300));
+    assert_eq!((plan.releases.len(), plan.status.is_none(), plan.deletes.len()), (2, true, 0));
+    state.begin(&plan, at(300));
+    for pod in &plan.releases {
+        state.changed(&pod.uid, Changed::Gone, at(300));
+    }
+    assert!(reconcile(&state, at(300)).is_idle());
+}
+
+#[test]
+fn pods_that_somebody_else_has_set_free_raise_doubts_about_the_status() {
+    let done =
+        |uid: &str, tracked| but(ended(running(uid), Phase::Succeeded, 150), |pod| pod.tracked = tracked);
+    let newer = |uid: &str| but(done(uid, false), |pod| pod.version += 1);
+    let of = |pods: Vec<Pod>| state(quiet(job(Completion::Count(3), 3)), pods);
+
+    let mut seen_before = of(vec![running("a"), running("b")]);
+    assert!(!seen_before.doubts_status());
+    seen_before.observe_pod(newer("a"), at(160));
+    assert!(seen_before.doubts_status(), "it was not us who set it free");
+    seen_before.reading_job();
+    assert!(!seen_before.doubts_status());
+    seen_before.observe_pod(newer("b"), at(161));
+    assert!(seen_before.doubts_status(), "again, while the Job is being read");
+
+    assert!(of(vec![running("a"), done("b", false)]).doubts_status(), "found so on taking over");
+
+    let mut ours = of(vec![done("a", true)]);
+    ours.pods.set_flight(&"a".into(), Flight::Release);
+    ours.observe_pod(newer("a"), at(160));
+    assert!(!ours.doubts_status(), "the watch shows what we have asked for");
+
+    let mut finished = of(vec![running("a")]);
+    let complete = condition(ConditionKind::Complete, ConditionStatus::True, "", "", at(155));
+    let mut job = finished.job.clone();
+    job.status.conditions.push(complete);
+    finished.observe_job(job);
+    finished.observe_pod(newer("a"), at(160));
+    assert!(!finished.doubts_status(), "nothing depends on it any more");
+}

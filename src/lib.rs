@@ -1,0 +1,24 @@
+//! Yardmaster: a Kubernetes Job controller for large HPC and ML clusters.
+//!
+//! # The map
+//!
+//! | room | knows | must not know |
+//! |---|---|---|
+//! | [`job`] | what a Job means: the rules of `batch/v1` as pure functions | clocks, I/O, async, actix, kube |
+//! | [`sharding`] | which shard a Job belongs to and which replica owns a shard | what a Job means |
+//! | [`cluster`] | how to talk to an API server: small types, watches, the one write gate, events | actors, ownership rules |
+//! | [`actors`] | who does the work: replica, shard and Job actors, thin shells round [`job`] | HTTP, the embedded cluster |
+//! | [`telemetry`] | metrics, traces, health endpoints | what a Job means |
+//! | `embedded` | a Kubernetes API server in memory and a local kubelet | the controller: both meet only through the Kubernetes API |
+//! | [`cli`] | the command line; the only room that puts the others together | |
+//!
+//! Knowledge flows one way: `cli` → `actors` → {`sharding`, `cluster`} → `job`.
+
+pub mod actors;
+pub mod cli;
+pub mod cluster;
+#[cfg(feature = "embedded")]
+pub mod embedded;
+pub mod job;
+pub mod sharding;
+pub mod telemetry;

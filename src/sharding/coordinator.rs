@@ -1,0 +1,295 @@
+//! What one replica does about Leases: a pure state machine. It is told what the API server shows and answers, and
+//! decides what to write and which shards to start and end. Time is a parameter.
+
+mod decide;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::hash::{ShardCount, ShardId};
+use super::lease::{Claim, Heartbeat, Holder};
+use super::lifecycle::{ShardEvent, ShardState};
+use super::members::Members;
+use super::right::Right;
+use super::shard::Shard;
+use super::{LeaseTimes, Moment};
+
+/// Who this replica is, and how many shards there are.
+#[derive(Clone, Debug)]
+pub struct Me {
+    /// Name of this replica, unique among the replicas.
+    pub identity: Arc<str>,
+    /// What no other process has: it tells this process from an earlier one of the same name.
+    pub process: Arc<str>,
+    /// Number of shards.
+    pub shards: ShardCount,
+}
+
+/// What came of writing a Lease.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Written {
+    /// It was written, and has this version.
+    As(u64),
+    /// It has changed since it was read, or exists, or does not exist. What there is comes as a reading, at once before
+    /// or after this answer; a Lease that does not exist as one that is gone in the version that was written over.
+    Conflict,
+    /// Refused, or nobody knows; also a conflict when what there is could not be read.
+    Failed,
+}
+
+/// What is to be done.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Action {
+    /// Write our heartbeat; answer by [`Coordinator::heartbeat_written`].
+    WriteHeartbeat(Heartbeat),
+    /// Read a heartbeat live; answer by [`Coordinator::heartbeat_read`].
+    ReadHeartbeat(Arc<str>),
+    /// Delete a heartbeat, if it still has this version. No answer.
+    DeleteHeartbeat(Arc<str>, u64),
+    /// Write a claim, or the end of one; answer by [`Coordinator::claim_written`].
+    WriteClaim(Claim),
+    /// Start working for a shard.
+    Start(ShardId, u64),
+    /// Finish what is under way for a shard; answer by [`Coordinator::drained`].
+    Drain(ShardId),
+    /// End a shard's actors at once; answer by [`Coordinator::dropped`].
+    Drop(ShardId),
+    /// Everything is given away. Nothing more comes.
+    Left,
+}
+
+/// A heartbeat that has no answer yet.
+#[derive(Clone, Copy, Debug)]
+struct Beating {
+    sent: Moment,
+    /// Which life it is a sign of.
+    life: u32,
+}
+
+/// Pause after a write that failed.
+const RETRY: Duration = Duration::from_millis(500);
+
+/// What one replica knows and does about Leases.
+#[derive(Debug)]
+pub struct Coordinator {
+    me: Me,
+    /// This replica in its present life.
+    holder: Holder,
+    times: LeaseTimes,
+    members: Members,
+    shards: BTreeMap<ShardId, Shard>,
+    right: Right,
+    /// Which life of this process: it ends when everything is lost.
+    life: u32,
+    /// When the next heartbeat is due.
+    beat_at: Moment,
+    /// The heartbeat under way.
+    beating: Option<Beating>,
+    /// Our heartbeat's version as last written or seen.
+    version: u64,
+    /// The Leases have been listed.
+    listed: bool,
+    leaving: bool,
+    left: bool,
+    /// A heartbeat is being read live.
+    reading: bool,
+    /// None is read before.
+    read_at: Moment,
+    /// Dead heartbeats are not looked for before.
+    tidy_at: Moment,
+    /// Who shares the shards, by the last look.
+    replicas: Vec<Arc<str>>,
+    /// The shards that are to be ours, by the last look.
+    wanted: BTreeSet<ShardId>,
+    /// Claims have changed since.
+    claims_changed: bool,
+}
+
+impl Coordinator {
+    /// A replica that knows nothing yet.
+    pub fn new(me: Me, times: LeaseTimes) -> Self {
+        let shards = me.shards.shards().map(|shard| (shard, Shard::default())).collect();
+        Self {
+            holder: life(&me, 0),
+            me,
+            times,
+            members: Members::default(),
+            shards,
+            right: Right::None,
+            life: 0,
+            beat_at: Moment::ZERO,
+            beating: None,
+            version: 0,
+            listed: false,
+            leaving: false,
+            left: false,
+            reading: false,
+            read_at: Moment::ZERO,
+            tidy_at: Moment::ZERO,
+            replicas: Vec::new(),
+            wanted: BTreeSet::new(),
+            claims_changed: true,
+        }
+    }
+
+    /// This replica in its present life.
+    pub fn holder(&self) -> Holder {
+        self.holder.clone()
+    }
+
+    /// Whether a holder is this process, in whichever life.
+    fn is_this_process(&self, holder: &Holder) -> bool {
+        holder.session.strip_prefix(&*self.me.process).is_some_and(|life| life.starts_with('-'))
+    }
+
+    /// Until when writes may leave; `None` if they may not.
+    pub fn acts_until(&self) -> Option<Moment> {
+        match self.right {
+            Right::None => None,
+            Right::Until { silent, .. } => Some(silent),
+        }
+    }
+
+    /// What each shard is to this replica, with the epoch of our claim.
+    pub fn states(&self) -> impl Iterator<Item = (ShardId, ShardState, u64)> + '_ {
+        self.shards.iter().map(|(id, shard)| (*id, shard.state, shard.epoch))
+    }
+
+    /// Whether the Leases are known, this replica lives, and it is not about to take any shard over.
+    pub fn is_settled(&self, now: Moment) -> bool {
+        let pending = |shard: &Shard| matches!(shard.state, ShardState::Claiming | ShardState::Syncing);
+        self.listed && self.right.acts(now) && !self.shards.values().any(pending)
+    }
+
+    /// All Leases have been shown.
+    pub fn listed(&mut self) {
+        self.listed = true;
+    }
+
+    /// A heartbeat as it stands.
+    pub fn heartbeat_seen(&mut self, beat: Heartbeat, now: Moment) {
+        if beat.holder.identity == self.me.identity {
+            self.version = self.version.max(beat.version);
+        }
+        self.members.saw(beat, now);
+    }
+
+    /// A heartbeat is gone; it was last seen in this version.
+    pub fn heartbeat_gone(&mut self, identity: &str, version: u64, now: Moment) {
+        if *identity == *self.me.identity && self.version <= version {
+            self.version = 0;
+            self.beat_at = now;
+        }
+        self.members.gone(identity, version, now);
+    }
+
+    /// The answer to [`Action::ReadHeartbeat`].
+    pub fn heartbeat_read(&mut self, identity: &str, found: Option<Heartbeat>, now: Moment) {
+        self.reading = false;
+        self.members.read(identity, found, now);
+    }
+
+    /// [`Action::ReadHeartbeat`] has failed.
+    pub fn heartbeat_unread(&mut self, now: Moment) {
+        self.reading = false;
+        self.read_at = now + self.pause();
+    }
+
+    /// A claim as it stands.
+    pub fn claim_seen(&mut self, claim: Claim) {
+        if let Some(holder) = &claim.holder {
+            self.members.claimed(holder, claim.version);
+        }
+        if let Some(shard) = self.shards.get_mut(&claim.shard) {
+            self.claims_changed |= shard.claim_seen(claim, &self.holder);
+        }
+    }
+
+    /// A claim is gone; it was last seen in this version.
+    pub fn claim_gone(&mut self, shard: ShardId, version: u64, now: Moment) {
+        if let Some(shard) = self.shards.get_mut(&shard) {
+            self.claims_changed |= shard.claim_gone(version, now + self.times.lease_duration);
+        }
+    }
+
+    /// The answer to [`Action::WriteHeartbeat`].
+    pub fn heartbeat_written(&mut self, written: Written, leaving: bool, now: Moment) {
+        let Some(Beating { sent, life }) = self.beating.take() else { return };
+        match written {
+            Written::As(version) => {
+                self.version = self.version.max(version);
+                if leaving != self.leaving || life != self.life {
+                    self.beat_at = now;
+                }
+                if life != self.life {
+                    // A sign of an earlier life gives this one no right: others see that it is not of this one.
+                    return;
+                }
+                match self.right.renewed(&self.times, sent, now) {
+                    Some(right) => self.right = right,
+                    None if self.right.is_lost(now) => self.lose_all(),
+                    None => {}
+                }
+            }
+            Written::Conflict => self.beat_at = now,
+            Written::Failed => self.beat_at = now + self.pause(),
+        }
+    }
+
+    /// The answer to [`Action::WriteClaim`].
+    pub fn claim_written(&mut self, claim: &Claim, written: Written, now: Moment) {
+        let valid = self.right.acts(now) && claim.holder.as_ref().is_none_or(|holder| *holder == self.holder);
+        let retry_at = now + self.pause();
+        if let Some(shard) = self.shards.get_mut(&claim.shard) {
+            shard.claim_written(claim, written, valid, retry_at);
+            self.claims_changed = true;
+        }
+    }
+
+    /// A shard's Jobs and pods are listed.
+    pub fn synced(&mut self, shard: ShardId, epoch: u64) {
+        if let Some(shard) = self.shards.get_mut(&shard).filter(|shard| shard.epoch == epoch) {
+            shard.step(ShardEvent::Synced);
+        }
+    }
+
+    /// Nothing is under way for a shard any more.
+    pub fn drained(&mut self, shard: ShardId) {
+        if let Some(shard) = self.shards.get_mut(&shard) {
+            shard.step(ShardEvent::Drained);
+        }
+    }
+
+    /// A shard's actors have ended.
+    pub fn dropped(&mut self, shard: ShardId) {
+        if let Some(shard) = self.shards.get_mut(&shard) {
+            shard.step(ShardEvent::Dropped);
+        }
+    }
+
+    /// Gives everything away, and ends.
+    pub fn leave(&mut self) {
+        self.leaving = true;
+        self.beat_at = Moment::ZERO;
+    }
+
+    /// Everything that this replica owned is no longer its own; it goes on as a new one.
+    fn lose_all(&mut self) {
+        self.right = Right::None;
+        self.life += 1;
+        self.holder = life(&self.me, self.life);
+        for shard in self.shards.values_mut() {
+            shard.taken_away();
+        }
+    }
+
+    fn pause(&self) -> Duration {
+        RETRY.min(self.times.retry_period)
+    }
+}
+
+/// A replica in one of its lives.
+fn life(me: &Me, life: u32) -> Holder {
+    Holder { identity: me.identity.clone(), session: format!("{}-{life}", me.process).into() }
+}

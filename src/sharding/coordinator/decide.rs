@@ -1,0 +1,191 @@
+//! What follows from what is known: the actions of one moment.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use super::{Action, Beating, Coordinator};
+use crate::sharding::Moment;
+use crate::sharding::assignment::assign;
+use crate::sharding::hash::ShardId;
+use crate::sharding::lease::{Heartbeat, Holder};
+use crate::sharding::lifecycle::ShardState;
+use crate::sharding::members::Standing;
+use crate::sharding::right::Right;
+use crate::sharding::shard::Shard;
+
+/// What is to be done, and when to look again.
+#[derive(Default)]
+struct Todo {
+    actions: Vec<Action>,
+    wake_at: Option<Moment>,
+}
+
+impl Todo {
+    fn wake(&mut self, at: Moment) {
+        self.wake_at = Some(self.wake_at.map_or(at, |earlier| earlier.min(at)));
+    }
+}
+
+impl Coordinator {
+    /// What is to be done now, and when to ask again at the latest.
+    pub fn decide(&mut self, now: Moment) -> (Vec<Action>, Option<Moment>) {
+        let mut todo = Todo::default();
+        if !self.left && self.listed {
+            if self.right.is_lost(now) {
+                self.lose_all();
+            }
+            self.beat(&mut todo, now);
+            if self.right.acts(now) {
+                self.look(&mut todo, now);
+                self.distribute(&mut todo, now);
+                self.tidy(&mut todo, now);
+            }
+        }
+        for (id, shard) in &mut self.shards {
+            todo.actions.extend(shard.actions(*id, now));
+        }
+        self.finish(&mut todo);
+        (todo.actions, todo.wake_at)
+    }
+
+    /// Writes the heartbeat when it is due.
+    fn beat(&mut self, todo: &mut Todo, now: Moment) {
+        if let Right::Until { lost, .. } = self.right {
+            todo.wake(lost);
+        }
+        if self.beating.is_some() {
+            return;
+        }
+        if now < self.beat_at {
+            return todo.wake(self.beat_at);
+        }
+        if let Some(member) = self.members.get(&self.me.identity) {
+            let owner = member.beat.holder.clone();
+            let version = member.beat.version;
+            if !self.is_this_process(&owner) {
+                // Another process has our name. It may be the one before us, which has died.
+                match self.members.standing(&owner, version, self.times.lease_duration, now) {
+                    Standing::Alive(end) => return todo.wake(end),
+                    Standing::Silent => return self.read(todo, owner.identity, now),
+                    Standing::Dead => {}
+                }
+            }
+        }
+        self.beating = Some(Beating { sent: now, life: self.life });
+        self.beat_at = now + self.times.retry_period;
+        todo.actions.push(Action::WriteHeartbeat(Heartbeat {
+            holder: self.holder.clone(),
+            version: self.version,
+            lease_duration: self.times.lease_duration,
+            leaving: self.leaving,
+        }));
+    }
+
+    fn read(&mut self, todo: &mut Todo, identity: Arc<str>, now: Moment) {
+        if self.reading {
+            return;
+        }
+        if now < self.read_at {
+            return todo.wake(self.read_at);
+        }
+        self.reading = true;
+        self.members.asked(&identity, self.times.lease_duration, now);
+        todo.actions.push(Action::ReadHeartbeat(identity));
+    }
+
+    /// Finds out which shards are to be ours.
+    fn look(&mut self, todo: &mut Todo, now: Moment) {
+        let (living, next) = self.members.living(self.times.lease_duration, now);
+        let mut replicas: Vec<Arc<str>> =
+            living.into_iter().filter(|identity| ***identity != *self.me.identity).cloned().collect();
+        if !self.leaving {
+            replicas.push(self.me.identity.clone());
+        }
+        replicas.sort();
+        next.into_iter().for_each(|next| todo.wake(next));
+        if replicas == self.replicas && !self.claims_changed {
+            return;
+        }
+        let names: Vec<&str> = replicas.iter().map(|identity| &**identity).collect();
+        let holder = |shard: ShardId| {
+            let owner = self.shards.get(&shard)?.claim.as_ref()?.holder.as_ref()?;
+            names.binary_search(&&*owner.identity).ok()
+        };
+        let owners = assign(self.me.shards, &names, holder);
+        let us = names.binary_search(&&*self.me.identity).ok();
+        self.wanted = self
+            .me
+            .shards
+            .shards()
+            .zip(owners)
+            .filter(|(_, owner)| us.is_some() && *owner == us)
+            .map(|(id, _)| id)
+            .collect();
+        self.replicas = replicas;
+        self.claims_changed = false;
+    }
+
+    /// Claims what is to be ours and free, and gives away what is to be somebody else's.
+    fn distribute(&mut self, todo: &mut Todo, now: Moment) {
+        let mut silent = None;
+        for (id, shard) in &mut self.shards {
+            if !self.wanted.contains(id) {
+                shard.give_away(&self.holder);
+                continue;
+            }
+            if shard.state != ShardState::Free {
+                continue;
+            }
+            if let Some(end) = shard.withheld_until(now) {
+                todo.wake(end);
+                continue;
+            }
+            let version = shard.claim.as_ref().map_or(0, |claim| claim.version);
+            let owner = shard.owner().filter(|owner| **owner != self.holder);
+            match owner.map(|owner| self.members.standing(owner, version, self.times.lease_duration, now)) {
+                Some(Standing::Alive(end)) => todo.wake(end),
+                Some(Standing::Silent) => silent = owner.map(|owner| owner.identity.clone()),
+                Some(Standing::Dead) | None => shard.claim_for(&self.holder),
+            }
+        }
+        if let Some(identity) = silent {
+            self.read(todo, identity, now);
+        }
+        let due = |shard: &Shard| shard.retry_at.filter(|at| *at > now);
+        self.shards.values().filter_map(due).for_each(|at| todo.wake(at));
+    }
+
+    /// Removes the heartbeats of the dead once nothing is theirs any more: to a replica that joins they look alive. One replica is
+    /// enough for that.
+    fn tidy(&mut self, todo: &mut Todo, now: Moment) {
+        if now < self.tidy_at || self.replicas.first() != Some(&self.me.identity) {
+            return;
+        }
+        let mut silent = self.members.silent(self.times.lease_duration, now);
+        if silent.is_empty() && !self.members.has_absent() {
+            return;
+        }
+        self.tidy_at = now + self.times.retry_period;
+        let owners: BTreeSet<Holder> = self.shards.values().filter_map(Shard::owner).cloned().collect();
+        self.members.tidy(|holder| owners.contains(holder));
+        silent.retain(|(identity, _)| owners.iter().all(|owner| owner.identity != *identity));
+        let delete = |(identity, version)| Action::DeleteHeartbeat(identity, version);
+        todo.actions.extend(silent.into_iter().map(delete));
+    }
+
+    /// Ends when everything is given away.
+    fn finish(&mut self, todo: &mut Todo) {
+        let busy = |shard: &Shard| {
+            shard.is_busy() || (self.right != Right::None && shard.owner() == Some(&self.holder))
+        };
+        if !self.leaving || self.left || self.beating.is_some() || self.shards.values().any(busy) {
+            return;
+        }
+        self.left = true;
+        if self.right != Right::None && self.version > 0 {
+            todo.actions.push(Action::DeleteHeartbeat(self.me.identity.clone(), self.version));
+        }
+        todo.actions.push(Action::Left);
+        todo.wake_at = None;
+    }
+}

@@ -1,0 +1,122 @@
+//! The shard of a Job: the top bits of the 64-bit FNV-1a hash of its UID.
+//!
+//! Kubernetes' `shardSelector` hashes the same way, so a shard is one range of its hash space.
+
+use std::fmt;
+use std::hash::Hasher;
+use std::str::FromStr;
+
+/// Number of a shard, from 0.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ShardId(pub u32);
+
+impl fmt::Display for ShardId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+/// How many shards there are: a power of two from 1 to 4096.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ShardCount {
+    bits: u32,
+}
+
+/// A number that cannot be a number of shards.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the number of shards must be a power of two from 1 to 4096")]
+pub struct ShardCountError;
+
+impl ShardCount {
+    /// Largest number of shards.
+    pub const MAX: u32 = 4096;
+
+    /// Takes a power of two from 1 to [`MAX`](Self::MAX).
+    ///
+    /// # Errors
+    /// For any other number.
+    pub fn new(count: u32) -> Result<Self, ShardCountError> {
+        let valid = count.is_power_of_two() && count <= Self::MAX;
+        valid.then(|| Self { bits: count.trailing_zeros() }).ok_or(ShardCountError)
+    }
+
+    /// The number.
+    pub fn get(self) -> u32 {
+        1 << self.bits
+    }
+
+    /// All shards, ascending.
+    pub fn shards(self) -> impl Iterator<Item = ShardId> {
+        (0..self.get()).map(ShardId)
+    }
+
+    /// The shard of the object with this UID.
+    pub fn shard_of(self, uid: &str) -> ShardId {
+        let mut hasher = fnv::FnvHasher::default();
+        hasher.write(uid.as_bytes());
+        // A shift by all 64 bits, for a single shard, leaves nothing.
+        ShardId(hasher.finish().checked_shr(64 - self.bits).map_or(0, |top| top as u32))
+    }
+
+    /// `shardSelector` of the objects of a shard (alpha since Kubernetes 1.36): the half-open range of their hashes.
+    pub fn selector(self, shard: ShardId) -> String {
+        let width = 1_u128 << (64 - self.bits);
+        let start = u128::from(shard.0) * width;
+        format!("shardRange(object.metadata.uid,'0x{start:016x}','0x{:016x}')", start + width)
+    }
+}
+
+impl Default for ShardCount {
+    /// 64 shards.
+    fn default() -> Self {
+        Self { bits: 6 }
+    }
+}
+
+impl FromStr for ShardCount {
+    type Err = ShardCountError;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        text.parse().map_err(|_| ShardCountError).and_then(Self::new)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    #[test]
+    fn known_hashes() {
+        // FNV-1a of "" and "a", from its definition: 0xcbf29ce484222325 and 0xaf63dc4c8601ec8c.
+        let top_byte = ShardCount::new(256).unwrap();
+        assert_eq!(top_byte.shard_of(""), ShardId(0xcb));
+        assert_eq!(top_byte.shard_of("a"), ShardId(0xaf));
+        assert_eq!(ShardCount::new(1).unwrap().shard_of("a"), ShardId(0));
+    }
+
+    #[test]
+    fn a_shard_is_a_range_of_hashes() {
+        let four = ShardCount::new(4).unwrap();
+        let range = |from, to| format!("shardRange(object.metadata.uid,'0x{from}','0x{to}')");
+        assert_eq!(four.selector(ShardId(1)), range("4000000000000000", "8000000000000000"));
+        assert_eq!(four.selector(ShardId(3)), range("c000000000000000", "10000000000000000"));
+        let one = ShardCount::new(1).unwrap();
+        assert_eq!(one.selector(ShardId(0)), range("0000000000000000", "10000000000000000"));
+    }
+
+    #[test]
+    fn powers_of_two_only() {
+        for (text, count) in [
+            ("1", Some(1)),
+            ("64", Some(64)),
+            ("4096", Some(4096)),
+            ("0", None),
+            ("3", None),
+            ("8192", None),
+            ("x", None),
+        ] {
+            assert_eq!(text.parse::<ShardCount>().ok().map(ShardCount::get), count, "{text}");
+        }
+    }
+}

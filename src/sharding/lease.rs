@@ -1,0 +1,338 @@
+//! How Leases say who lives, who owns what, and how many shards there are.
+//!
+//! | Lease | `yardmaster.dev/lease` | says |
+//! |---|---|---|
+//! | `yardmaster-replica-IDENTITY` | `replica` | that a replica lives: its heartbeat |
+//! | `yardmaster-shard-NUMBER` | `shard` | who owns a shard; `leaseTransitions` is the epoch |
+//! | `yardmaster-layout` | `layout` | how many shards there are |
+//!
+//! Controllers of another name than the default have it in the names of their Leases. All versions of Yardmaster
+//! must understand each other's Leases: during an update they run side by side.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use jiff::Timestamp;
+use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{MicroTime, ObjectMeta};
+
+use super::hash::{ShardCount, ShardId};
+
+/// Label of all Leases: what they say.
+pub const LEASE_LABEL: &str = "yardmaster.dev/lease";
+/// Label of all Leases: which controller they are of.
+pub const CONTROLLER_LABEL: &str = "yardmaster.dev/controller";
+/// Label of a claim: the number of its shard.
+const SHARD_LABEL: &str = "yardmaster.dev/shard";
+/// Which life of the replica it is: a replica that starts again under its old name owns nothing of what it owned.
+const SESSION: &str = "yardmaster.dev/session";
+/// Set on the heartbeat of a replica that is giving its shards away.
+const LEAVING: &str = "yardmaster.dev/leaving";
+/// The number of shards.
+const SHARDS: &str = "yardmaster.dev/shards";
+/// The number of shards that is being changed to.
+const RESHARDING: &str = "yardmaster.dev/resharding-to";
+
+/// A replica in one of its lives.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Holder {
+    /// Name of the replica.
+    pub identity: Arc<str>,
+    /// Which life of it.
+    pub session: Arc<str>,
+}
+
+/// A replica's sign of life.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Heartbeat {
+    /// The replica.
+    pub holder: Holder,
+    /// `metadata.resourceVersion`.
+    pub version: u64,
+    /// How long the replica may be silent before it counts as dead.
+    pub lease_duration: Duration,
+    /// The replica takes no more shards.
+    pub leaving: bool,
+}
+
+/// Who owns a shard.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Claim {
+    /// The shard.
+    pub shard: ShardId,
+    /// `metadata.resourceVersion`.
+    pub version: u64,
+    /// The owner, if there is one.
+    pub holder: Option<Holder>,
+    /// How often the shard has been claimed.
+    pub epoch: u64,
+}
+
+/// How many shards there are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Layout {
+    /// `metadata.resourceVersion`.
+    pub version: u64,
+    /// The number.
+    pub shards: ShardCount,
+    /// The number is being changed to this one: nobody may act meanwhile.
+    pub resharding_to: Option<ShardCount>,
+}
+
+/// What a Lease says.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum LeaseRecord {
+    /// A replica lives.
+    Heartbeat(Heartbeat),
+    /// Who owns a shard.
+    Claim(Claim),
+    /// How many shards there are.
+    Layout(Layout),
+}
+
+impl LeaseRecord {
+    /// `metadata.resourceVersion`.
+    pub fn version(&self) -> u64 {
+        match self {
+            Self::Heartbeat(heartbeat) => heartbeat.version,
+            Self::Claim(claim) => claim.version,
+            Self::Layout(layout) => layout.version,
+        }
+    }
+
+    /// Reads a Lease. `None` for one that says nothing to us.
+    pub fn read(lease: &Lease) -> Option<Self> {
+        let meta = &lease.metadata;
+        let label = |name: &str| meta.labels.as_ref()?.get(name).map(String::as_str);
+        let annotation = |name: &str| meta.annotations.as_ref()?.get(name).map(String::as_str);
+        let version = meta.resource_version.as_ref()?.parse().ok()?;
+        let spec = lease.spec.clone().unwrap_or_default();
+        let holder = spec.holder_identity.filter(|identity| !identity.is_empty()).map(|identity| Holder {
+            identity: identity.into(),
+            session: annotation(SESSION).unwrap_or_default().into(),
+        });
+        match label(LEASE_LABEL)? {
+            "replica" => Some(Self::Heartbeat(Heartbeat {
+                holder: holder?,
+                version,
+                lease_duration: Duration::from_secs(
+                    spec.lease_duration_seconds.and_then(|seconds| u64::try_from(seconds).ok())?,
+                ),
+                leaving: annotation(LEAVING).is_some(),
+            })),
+            "shard" => Some(Self::Claim(Claim {
+                shard: ShardId(label(SHARD_LABEL)?.parse().ok()?),
+                version,
+                holder,
+                epoch: spec.lease_transitions.and_then(|count| u64::try_from(count).ok()).unwrap_or_default(),
+            })),
+            "layout" => Some(Self::Layout(Layout {
+                version,
+                shards: annotation(SHARDS)?.parse().ok()?,
+                resharding_to: annotation(RESHARDING).and_then(|count| count.parse().ok()),
+            })),
+            _ => None,
+        }
+    }
+}
+
+/// Writes the Leases of one controller.
+#[derive(Clone, Debug)]
+pub struct LeaseWriter {
+    /// What the names of Leases begin with.
+    prefix: String,
+    /// The value of [`CONTROLLER_LABEL`].
+    controller: String,
+}
+
+impl LeaseWriter {
+    /// For the controller of this name; `default` is the one whose Leases are called after nothing but Yardmaster.
+    pub fn new(controller: &str, default: &str) -> Self {
+        let slug = dns_name(controller);
+        let prefix =
+            if controller == default { "yardmaster".to_owned() } else { format!("yardmaster-{slug}") };
+        Self { prefix, controller: slug }
+    }
+
+    /// `labelSelector` of all Leases that records can be read from.
+    pub fn selector(&self) -> String {
+        format!("{CONTROLLER_LABEL}={},{LEASE_LABEL}", self.controller)
+    }
+
+    /// Name of a replica's heartbeat.
+    pub fn heartbeat_name(&self, identity: &str) -> String {
+        format!("{}-replica-{}", self.prefix, dns_name(identity))
+    }
+
+    /// Name of a shard's claim.
+    pub fn claim_name(&self, shard: ShardId) -> String {
+        format!("{}-shard-{shard}", self.prefix)
+    }
+
+    /// Name of the Lease that tells the number of shards.
+    pub fn layout_name(&self) -> String {
+        format!("{}-layout", self.prefix)
+    }
+
+    /// Name of the housekeepers' Lease.
+    pub fn housekeeper_name(&self) -> String {
+        format!("{}-housekeeper", self.prefix)
+    }
+
+    /// A heartbeat at `now`; `version` is that of the Lease that it replaces.
+    pub fn heartbeat(&self, heartbeat: &Heartbeat, now: Timestamp) -> Lease {
+        let mut annotations = BTreeMap::from([(SESSION.to_owned(), heartbeat.holder.session.to_string())]);
+        if heartbeat.leaving {
+            annotations.insert(LEAVING.to_owned(), "true".to_owned());
+        }
+        let name = self.heartbeat_name(&heartbeat.holder.identity);
+        let spec = LeaseSpec {
+            holder_identity: Some(heartbeat.holder.identity.to_string()),
+            lease_duration_seconds: Some(whole_seconds(heartbeat.lease_duration)),
+            renew_time: Some(MicroTime(now)),
+            ..LeaseSpec::default()
+        };
+        self.lease("replica", name, [], annotations, heartbeat.version, spec)
+    }
+
+    /// A claim at `now`, or the end of one.
+    pub fn claim(&self, claim: &Claim, lease_duration: Duration, now: Timestamp) -> Lease {
+        let session = claim.holder.iter().map(|holder| (SESSION.to_owned(), holder.session.to_string()));
+        let labels = [(SHARD_LABEL.to_owned(), claim.shard.to_string())];
+        let spec = LeaseSpec {
+            // The API server wants an owner or none, but no empty one.
+            holder_identity: claim.holder.as_ref().map(|holder| holder.identity.to_string()),
+            lease_duration_seconds: Some(whole_seconds(lease_duration)),
+            lease_transitions: Some(i32::try_from(claim.epoch).unwrap_or(i32::MAX)),
+            acquire_time: claim.holder.is_some().then_some(MicroTime(now)),
+            renew_time: Some(MicroTime(now)),
+            ..LeaseSpec::default()
+        };
+        let name = self.claim_name(claim.shard);
+        self.lease("shard", name, labels, session.collect(), claim.version, spec)
+    }
+
+    /// The Lease that tells the number of shards.
+    pub fn layout(&self, layout: &Layout) -> Lease {
+        let mut annotations = BTreeMap::from([(SHARDS.to_owned(), layout.shards.get().to_string())]);
+        if let Some(to) = layout.resharding_to {
+            annotations.insert(RESHARDING.to_owned(), to.get().to_string());
+        }
+        self.lease("layout", self.layout_name(), [], annotations, layout.version, LeaseSpec::default())
+    }
+
+    fn lease(
+        &self,
+        kind: &str,
+        name: String,
+        labels: impl IntoIterator<Item = (String, String)>,
+        annotations: BTreeMap<String, String>,
+        version: u64,
+        spec: LeaseSpec,
+    ) -> Lease {
+        let own = [
+            (LEASE_LABEL.to_owned(), kind.to_owned()),
+            (CONTROLLER_LABEL.to_owned(), self.controller.clone()),
+            ("app.kubernetes.io/managed-by".to_owned(), "yardmaster".to_owned()),
+        ];
+        let metadata = ObjectMeta {
+            name: Some(name),
+            labels: Some(own.into_iter().chain(labels).collect()),
+            annotations: Some(annotations),
+            resource_version: (version > 0).then(|| version.to_string()),
+            ..ObjectMeta::default()
+        };
+        Lease { metadata, spec: Some(spec) }
+    }
+}
+
+/// `leaseDurationSeconds`: at least 1, and never less than meant.
+fn whole_seconds(duration: Duration) -> i32 {
+    let seconds = duration.as_secs() + u64::from(duration.subsec_nanos() > 0);
+    i32::try_from(seconds).unwrap_or(i32::MAX).max(1)
+}
+
+/// A text as part of a name (RFC 1123) and value of a label; one that is none already gets a hash behind, so that two
+/// stay two.
+fn dns_name(text: &str) -> String {
+    use std::hash::Hasher as _;
+    const LONGEST: usize = 63;
+    let allowed = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-' || c == '.';
+    let edge = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit();
+    let well_formed = text.len() <= LONGEST
+        && text.chars().all(allowed)
+        && text.starts_with(edge)
+        && text.ends_with(edge)
+        && !text.contains("..")
+        && !text.contains(".-")
+        && !text.contains("-.");
+    if well_formed {
+        return text.to_owned();
+    }
+    let mut hasher = fnv::FnvHasher::default();
+    hasher.write(text.as_bytes());
+    let readable: String = text
+        .chars()
+        .map(|c| c.to_ascii_lowercase())
+        .map(|c| if c.is_ascii_lowercase() || c.is_ascii_digit() { c } else { '-' })
+        .take(40)
+        .collect();
+    format!("{}-{:016x}", readable.trim_matches('-'), hasher.finish()).trim_start_matches('-').to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    fn writer() -> LeaseWriter {
+        LeaseWriter::new("yardmaster.dev/job-controller", "yardmaster.dev/job-controller")
+    }
+
+    fn holder() -> Holder {
+        Holder { identity: "replica-1".into(), session: "s1".into() }
+    }
+
+    #[test]
+    fn what_is_written_is_read() {
+        let heartbeat = Heartbeat {
+            holder: holder(),
+            version: 7,
+            lease_duration: Duration::from_secs(15),
+            leaving: true,
+        };
+        let lease = writer().heartbeat(&heartbeat, Timestamp::UNIX_EPOCH);
+        assert_eq!(lease.metadata.name.as_deref(), Some("yardmaster-replica-replica-1"));
+        assert_eq!(LeaseRecord::read(&lease), Some(LeaseRecord::Heartbeat(heartbeat)));
+        for holder in [Some(holder()), None] {
+            let claim = Claim { shard: ShardId(12), version: 8, holder, epoch: 3 };
+            let lease = writer().claim(&claim, Duration::from_secs(15), Timestamp::UNIX_EPOCH);
+            assert_eq!(lease.metadata.name.as_deref(), Some("yardmaster-shard-12"));
+            assert_eq!(LeaseRecord::read(&lease), Some(LeaseRecord::Claim(claim)));
+        }
+        for resharding_to in [None, ShardCount::new(128).ok()] {
+            let layout = Layout { version: 9, shards: ShardCount::default(), resharding_to };
+            assert_eq!(LeaseRecord::read(&writer().layout(&layout)), Some(LeaseRecord::Layout(layout)));
+        }
+    }
+
+    #[test]
+    fn a_duration_is_never_shortened() {
+        for (millis, seconds) in [(1, 1), (1_000, 1), (1_001, 2), (15_000, 15)] {
+            assert_eq!(whole_seconds(Duration::from_millis(millis)), seconds);
+        }
+    }
+
+    #[test]
+    fn names_are_names_and_stay_distinct() {
+        assert_eq!(dns_name("pod-7.a"), "pod-7.a");
+        let odd = ["Host_1", "host-1", "host_1", "-x", "kubernetes.io/job-controller", "ü", "a..b"];
+        let names: Vec<String> = odd.iter().map(|text| dns_name(text)).collect();
+        for (n, name) in names.iter().enumerate() {
+            assert!(name.len() <= 63 && !names[..n].contains(name), "{name}");
+            assert!(name.starts_with(|c: char| c.is_ascii_alphanumeric()), "{name}");
+            assert!(name.chars().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || "-.".contains(c)));
+        }
+    }
+}

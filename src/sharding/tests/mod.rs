@@ -1,0 +1,6 @@
+//! Replicas, Leases and time, with no API server and no clock.
+
+mod store;
+mod story;
+mod timelines;
+mod world;

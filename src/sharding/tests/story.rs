@@ -1,0 +1,274 @@
+//! A few replicas and their Leases, told as a story: the test says who runs and how the network is, and reads what
+//! they did and when.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::store::{Change, Store, see};
+use crate::sharding::coordinator::{Action, Coordinator, Me, Written};
+use crate::sharding::hash::{ShardCount, ShardId};
+use crate::sharding::lease::Claim;
+use crate::sharding::{LeaseTimes, Moment};
+
+pub(super) const TIMES: LeaseTimes = LeaseTimes {
+    lease_duration: Duration::from_secs(15),
+    renew_deadline: Duration::from_secs(10),
+    retry_period: Duration::from_secs(2),
+};
+
+/// What becomes of a replica's requests.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Net {
+    Works,
+    /// Nothing arrives, and every answer is a failure.
+    Down,
+    /// All is written, and every answer is a failure.
+    LosesReplies,
+    /// Requests wait on the way until [`Story::arrive`].
+    Holds,
+}
+
+struct Replica {
+    name: &'static str,
+    coordinator: Coordinator,
+    net: Net,
+    /// Its watch shows nothing.
+    deaf: bool,
+    cursor: usize,
+    wake_at: Option<Moment>,
+    held: Vec<(Action, Moment)>,
+    draining: Vec<ShardId>,
+}
+
+pub(super) struct Story {
+    pub(super) store: Store,
+    pub(super) now: Moment,
+    shards: ShardCount,
+    replicas: Vec<Replica>,
+    told: Vec<String>,
+}
+
+/// A replica of a story.
+pub(super) type Who = usize;
+
+impl Story {
+    pub(super) fn new(shards: u32) -> Self {
+        let shards = ShardCount::new(shards).unwrap_or_default();
+        let now = Duration::from_secs(100);
+        Self { store: Store::default(), now, shards, replicas: Vec::new(), told: Vec::new() }
+    }
+
+    /// A replica that has not listed the Leases yet. Its process is told apart by the number of replicas before.
+    pub(super) fn starts(&mut self, name: &'static str) -> Who {
+        let process = format!("process{}", self.replicas.len()).into();
+        let me = Me { identity: name.into(), process, shards: self.shards };
+        self.replicas.push(Replica {
+            name,
+            coordinator: Coordinator::new(me, TIMES),
+            net: Net::Works,
+            deaf: false,
+            cursor: 0,
+            wake_at: None,
+            held: Vec::new(),
+            draining: Vec::new(),
+        });
+        self.replicas.len() - 1
+    }
+
+    /// A replica that has listed the Leases.
+    pub(super) fn joins(&mut self, name: &'static str) -> Who {
+        let who = self.starts(name);
+        self.listen(who);
+        self.replicas[who].coordinator.listed();
+        who
+    }
+
+    /// Two replicas that have one of two shards each; the last heartbeats were two seconds ago, and the next are due.
+    pub(super) fn pair() -> (Self, Who, Who) {
+        let mut story = Self::new(2);
+        let (a, b) = (story.joins("a"), story.joins("b"));
+        story.run(&[a, b], 0.0);
+        story.drained(a);
+        story.run(&[a, b], 1.9);
+        story.pass(0.1);
+        assert_eq!((story.owners().as_str(), story.store.counts().beats), ("b a", 2));
+        (story, a, b)
+    }
+
+    pub(super) fn of(&mut self, who: Who) -> &mut Coordinator {
+        &mut self.replicas[who].coordinator
+    }
+
+    pub(super) fn net(&mut self, who: Who, net: Net) {
+        self.replicas[who].net = net;
+    }
+
+    pub(super) fn deaf(&mut self, who: Who, deaf: bool) {
+        self.replicas[who].deaf = deaf;
+    }
+
+    /// Time passes, and nobody does anything.
+    pub(super) fn pass(&mut self, seconds: f64) {
+        self.now += Duration::from_secs_f64(seconds);
+    }
+
+    /// These replicas run for so long; all others are stopped. What they do, but for usual heartbeats.
+    pub(super) fn run(&mut self, who: &[Who], seconds: f64) -> Vec<String> {
+        let end = self.now + Duration::from_secs_f64(seconds);
+        loop {
+            let mut rounds = 0;
+            while who.iter().any(|who| self.step(*who)) {
+                rounds += 1;
+                assert!(rounds < 100, "there is no rest: {:?}", self.told);
+            }
+            let next = who.iter().filter_map(|who| self.replicas[*who].wake_at).min();
+            match next.filter(|next| *next <= end) {
+                Some(next) => self.now = self.now.max(next),
+                None => break,
+            }
+        }
+        self.now = end;
+        std::mem::take(&mut self.told)
+    }
+
+    /// Requests that wait arrive; `answered` if the replica hears of it.
+    pub(super) fn arrive(&mut self, who: Who, answered: bool) {
+        for (action, _) in std::mem::take(&mut self.replicas[who].held) {
+            let written = self.write(&action);
+            self.answer(who, &action, if answered { written } else { Written::Failed });
+        }
+    }
+
+    /// Nothing is under way any more for what a replica drains.
+    pub(super) fn drained(&mut self, who: Who) {
+        for shard in std::mem::take(&mut self.replicas[who].draining) {
+            self.of(who).drained(shard);
+        }
+    }
+
+    /// Who owns the shards.
+    pub(super) fn owners(&self) -> String {
+        let name = |claim: &Claim| {
+            claim.holder.as_ref().map_or("-".to_owned(), |holder| holder.identity.to_string())
+        };
+        self.store.claims().map(name).collect::<Vec<_>>().join(" ")
+    }
+
+    pub(super) fn acts(&self, who: Who) -> bool {
+        self.replicas[who].coordinator.acts_until().is_some_and(|until| self.now < until)
+    }
+
+    /// The states of the shards at a replica.
+    pub(super) fn states(&self, who: Who) -> String {
+        let states = self.replicas[who].coordinator.states().map(|(_, state, _)| state.as_str());
+        states.collect::<Vec<_>>().join(" ")
+    }
+
+    /// What the watch has to show.
+    pub(super) fn listen(&mut self, who: Who) {
+        let (now, replica) = (self.now, &mut self.replicas[who]);
+        let changes = self.store.log()[replica.cursor..].to_vec();
+        replica.cursor = self.store.log().len();
+        changes.into_iter().for_each(|change| see(&mut replica.coordinator, change, now));
+    }
+
+    /// Whether there was anything to do.
+    fn step(&mut self, who: Who) -> bool {
+        if !self.replicas[who].deaf {
+            self.listen(who);
+        }
+        let (now, replica) = (self.now, &mut self.replicas[who]);
+        let (actions, wake_at) = replica.coordinator.decide(now);
+        assert!(wake_at.is_none_or(|at| at > now), "{} would run hot after {actions:?}", replica.name);
+        assert_eq!(replica.coordinator.decide(now).0, [], "{} repeats itself", replica.name);
+        replica.wake_at = wake_at;
+        for action in &actions {
+            self.tell(who, action);
+            self.act(who, action);
+        }
+        !actions.is_empty()
+    }
+
+    fn tell(&mut self, who: Who, action: &Action) {
+        let what = match action {
+            Action::WriteHeartbeat(beat) if beat.leaving => "beats, leaving".to_owned(),
+            Action::WriteHeartbeat(_) => return,
+            Action::ReadHeartbeat(identity) => format!("reads {identity}"),
+            Action::DeleteHeartbeat(identity, _) => format!("deletes {identity}"),
+            Action::WriteClaim(Claim { shard, holder: Some(_), epoch, .. }) => {
+                format!("claims {shard}@{epoch}")
+            }
+            Action::WriteClaim(Claim { shard, holder: None, .. }) => format!("releases {shard}"),
+            Action::Start(shard, epoch) => format!("starts {shard}@{epoch}"),
+            Action::Drain(shard) => format!("drains {shard}"),
+            Action::Drop(shard) => format!("drops {shard}"),
+            Action::Left => "left".to_owned(),
+        };
+        self.told.push(format!("{:.1} {} {what}", self.now.as_secs_f64() - 100.0, self.replicas[who].name));
+    }
+
+    fn act(&mut self, who: Who, action: &Action) {
+        match action {
+            Action::Start(shard, epoch) => self.of(who).synced(*shard, *epoch),
+            Action::Drain(shard) => self.replicas[who].draining.push(*shard),
+            Action::Drop(shard) => self.of(who).dropped(*shard),
+            Action::Left => {}
+            request => match self.replicas[who].net {
+                Net::Works => {
+                    let written = self.write(request);
+                    self.answer(who, request, written);
+                }
+                Net::Down => self.answer(who, request, Written::Failed),
+                Net::LosesReplies => {
+                    self.write(request);
+                    self.answer(who, request, Written::Failed);
+                }
+                Net::Holds => {
+                    let held = (request.clone(), self.now);
+                    self.replicas[who].held.push(held);
+                }
+            },
+        }
+    }
+
+    fn write(&mut self, request: &Action) -> Written {
+        let version = match request {
+            Action::WriteHeartbeat(beat) => self.store.write_beat(beat),
+            Action::WriteClaim(claim) => self.store.write_claim(claim),
+            Action::DeleteHeartbeat(identity, version) => {
+                self.store.delete_beat(identity, Some(*version));
+                None
+            }
+            _ => return Written::As(0),
+        };
+        version.map_or(Written::Conflict, Written::As)
+    }
+
+    fn answer(&mut self, who: Who, request: &Action, written: Written) {
+        let (now, coordinator) = (self.now, &mut self.replicas[who].coordinator);
+        match request {
+            Action::WriteHeartbeat(beat) => {
+                if written == Written::Conflict {
+                    see(coordinator, beat_now(&self.store, &beat.holder.identity, beat.version), now);
+                }
+                coordinator.heartbeat_written(written, beat.leaving, now);
+            }
+            Action::WriteClaim(claim) => {
+                if written == Written::Conflict {
+                    let found = self.store.claim(claim.shard).cloned().map(Change::Claim);
+                    see(coordinator, found.unwrap_or(Change::ClaimGone(claim.shard, claim.version)), now);
+                }
+                coordinator.claim_written(claim, written, now);
+            }
+            Action::ReadHeartbeat(_) if written == Written::Failed => coordinator.heartbeat_unread(now),
+            Action::ReadHeartbeat(identity) => {
+                coordinator.heartbeat_read(identity, self.store.beat(identity).cloned(), now);
+            }
+            _ => {}
+        }
+    }
+}
+
+fn beat_now(store: &Store, identity: &Arc<str>, version: u64) -> Change {
+    store.beat(identity).cloned().map_or(Change::BeatGone(identity.clone(), version), Change::Beat)
+}

@@ -1,0 +1,331 @@
+//! What replicas do, step by step. Times are in seconds since the story began.
+#![allow(clippy::unwrap_used)]
+
+use super::story::{Net, Story};
+use crate::sharding::hash::ShardId;
+use crate::sharding::lease::{Claim, Holder};
+
+const NOTHING: [&str; 0] = [];
+
+#[test]
+fn the_first_replica_takes_everything() {
+    let mut story = Story::new(2);
+    let a = story.joins("a");
+    assert_eq!(
+        story.run(&[a], 60.0),
+        ["0.0 a claims 0@1", "0.0 a claims 1@1", "0.0 a starts 0@1", "0.0 a starts 1@1"]
+    );
+    assert_eq!(story.states(a), "active active");
+}
+
+#[test]
+fn nothing_is_done_before_the_leases_are_known() {
+    let mut story = Story::new(2);
+    let a = story.starts("a");
+    assert_eq!(story.run(&[a], 60.0), NOTHING);
+    assert_eq!(story.store.counts().beats, 0);
+    story.of(a).leave();
+    assert_eq!(story.run(&[a], 60.0), ["60.0 a left"]);
+}
+
+#[test]
+fn the_second_replica_gets_half_by_drain_release_and_claim() {
+    let mut story = Story::new(2);
+    let a = story.joins("a");
+    story.run(&[a], 1.0);
+    let b = story.joins("b");
+    assert_eq!(story.run(&[a, b], 3.0), ["1.0 a drains 0"]);
+    assert_eq!(story.states(a), "draining active", "what is under way takes its time");
+    story.drained(a);
+    assert_eq!(story.run(&[a, b], 60.0), ["4.0 a releases 0", "4.0 b claims 0@2", "4.0 b starts 0@2"]);
+    assert_eq!((story.states(a), story.states(b)), ("free active".into(), "active free".into()));
+}
+
+#[test]
+fn who_leaves_hands_over_and_takes_its_heartbeat_along() {
+    let (mut story, a, b) = Story::pair();
+    story.of(a).leave();
+    assert_eq!(story.run(&[a, b], 1.0), ["2.0 a beats, leaving", "2.0 a drains 1"]);
+    story.drained(a);
+    let handed_over =
+        ["3.0 a releases 1", "3.0 a deletes a", "3.0 a left", "3.0 b claims 1@2", "3.0 b starts 1@2"];
+    assert_eq!(story.run(&[a, b], 60.0), handed_over);
+    assert!(story.store.beat("a").is_none());
+}
+
+#[test]
+fn who_is_still_leaving_stays_alive() {
+    let (mut story, a, b) = Story::pair();
+    story.of(a).leave();
+    assert_eq!(story.run(&[a, b], 1.0), ["2.0 a beats, leaving", "2.0 a drains 1"]);
+    assert!(story.run(&[a, b], 120.0).iter().all(|told| told.ends_with("a beats, leaving")));
+    assert_eq!(story.owners(), "b a");
+    assert!(story.acts(a));
+}
+
+#[test]
+fn a_dead_replica_is_replaced_once_it_has_been_silent_for_a_lease() {
+    let (mut story, _, b) = Story::pair();
+    // Its last heartbeat was seen at 0.0.
+    assert_eq!(story.run(&[b], 13.0), ["15.0 b reads a", "15.0 b claims 1@2", "15.0 b starts 1@2"]);
+    assert_eq!(story.run(&[b], 60.0), ["18.0 b deletes a"], "in the end nothing is left of it");
+}
+
+#[test]
+fn a_watch_that_is_behind_makes_nobody_dead() {
+    let (mut story, a, b) = Story::pair();
+    story.deaf(b, true);
+    assert_eq!(story.run(&[a, b], 12.9), NOTHING);
+    story.of(a).leave();
+    story.net(a, Net::Down);
+    // A live read shows that it lives; the patience with it begins anew.
+    assert_eq!(story.run(&[b], 0.1), ["15.0 b reads a"]);
+    assert_eq!(story.run(&[b], 14.9), NOTHING);
+    assert_eq!(story.run(&[b], 0.1), ["30.0 b reads a", "30.0 b claims 1@2", "30.0 b starts 1@2"]);
+    assert!(!story.acts(a));
+}
+
+#[test]
+fn a_read_that_was_sent_too_early_proves_nothing() {
+    let (mut story, a, b) = Story::pair();
+    story.run(&[b], 12.9);
+    story.net(b, Net::Holds);
+    assert_eq!(story.run(&[b], 0.1), ["15.0 b reads a"]);
+    // It renews before the read arrives; the watch shows that before the answer comes, and then nothing more.
+    story.run(&[a], 0.0);
+    story.listen(b);
+    story.deaf(b, true);
+    story.arrive(b, true);
+    story.net(b, Net::Works);
+    story.run(&[a, b], 14.9);
+    story.run(&[a], 0.0);
+    assert_eq!(story.run(&[b], 0.2), ["30.0 b reads a"], "it lives: the read shows it");
+    assert_eq!(story.owners(), "b a");
+}
+
+#[test]
+fn a_new_life_that_the_watch_has_not_shown_is_not_dead() {
+    let (mut story, a, b) = Story::pair();
+    story.run(&[b], 12.9);
+    story.net(b, Net::Holds);
+    story.deaf(b, true);
+    assert_eq!(story.run(&[b], 0.1), ["15.0 b reads a"]);
+    story.arrive(b, true);
+    // "a" is dead indeed; but before the claim arrives, it goes on in another life.
+    assert_eq!(story.run(&[b], 0.0), ["15.0 b claims 1@2"]);
+    assert_eq!(story.run(&[a], 0.0), ["15.0 a drops 1", "15.0 a claims 1@2", "15.0 a starts 1@2"]);
+    story.arrive(b, true);
+    story.net(b, Net::Works);
+    assert_eq!(story.run(&[b], 0.0), ["15.0 b reads a"], "what was known of it is out of date");
+    assert_eq!(
+        story.run(&[a, b], 60.0),
+        ["30.0 b reads a", "45.0 b reads a", "60.0 b reads a", "75.0 b reads a"]
+    );
+    assert_eq!(story.owners(), "b a");
+}
+
+#[test]
+fn a_holder_without_heartbeat_has_a_lease_to_show_itself() {
+    let mut story = Story::new(1);
+    let holder = Holder { identity: "x".into(), session: "unknown".into() };
+    story
+        .store
+        .write_claim(&Claim { shard: ShardId(0), version: 0, holder: Some(holder), epoch: 7 })
+        .unwrap();
+    let a = story.joins("a");
+    assert_eq!(story.run(&[a], 14.9), NOTHING);
+    assert_eq!(story.run(&[a], 0.1), ["15.0 a reads x", "15.0 a claims 0@8", "15.0 a starts 0@8"]);
+}
+
+#[test]
+fn a_live_read_that_fails_proves_nothing() {
+    let (mut story, _, b) = Story::pair();
+    story.run(&[b], 12.9);
+    story.net(b, Net::Holds);
+    assert_eq!(story.run(&[b], 0.1), ["15.0 b reads a"]);
+    story.arrive(b, false);
+    story.net(b, Net::Works);
+    assert_eq!(story.run(&[b], 0.4), NOTHING, "it waits after a failure");
+    assert_eq!(story.run(&[b], 0.1), ["15.5 b reads a", "15.5 b claims 1@2", "15.5 b starts 1@2"]);
+}
+
+#[test]
+fn a_renewal_that_is_acknowledged_late_counts_from_when_it_was_sent() {
+    let (mut story, a, _) = Story::pair();
+    story.net(a, Net::Holds);
+    story.run(&[a], 0.0);
+    story.pass(9.0);
+    assert!(!story.acts(a), "eleven seconds after the last heartbeat");
+    story.arrive(a, true);
+    assert!(story.acts(a), "nine seconds after this one");
+    story.pass(1.0);
+    assert!(!story.acts(a));
+    assert_eq!(story.states(a), "free active", "it is not lost yet");
+}
+
+#[test]
+fn a_renewal_after_everything_was_lost_gives_nothing_back() {
+    let (mut story, a, _) = Story::pair();
+    story.net(a, Net::Down);
+    story.run(&[a], 7.9);
+    // This heartbeat is sent soon after 9.9, and arrives 12.5 seconds after the last one that was acknowledged.
+    story.net(a, Net::Holds);
+    assert_eq!(story.run(&[a], 2.5), NOTHING);
+    assert_eq!(story.run(&[a], 0.1), ["12.5 a drops 1"]);
+    story.arrive(a, true);
+    assert!(!story.acts(a), "it was the sign of an earlier life");
+    story.net(a, Net::Works);
+    // As a new one it takes up what is still in its name: nobody else has claimed it.
+    assert_eq!(story.run(&[a], 0.0), ["12.5 a claims 1@2", "12.5 a starts 1@2"]);
+}
+
+#[test]
+fn a_stopped_process_acts_for_nothing_when_it_goes_on() {
+    let (mut story, a, b) = Story::pair();
+    story.run(&[b], 20.0);
+    assert!(!story.acts(a));
+    assert_eq!(story.run(&[a], 0.0), ["22.0 a drops 1"]);
+    assert_eq!(story.owners(), "b b");
+    story.run(&[a, b], 1.0);
+    story.drained(b);
+    story.run(&[a, b], 1.0);
+    assert_eq!(story.owners(), "b a", "it gets a share again");
+}
+
+#[test]
+fn a_lost_reply_to_a_heartbeat_does_no_harm() {
+    let (mut story, a, b) = Story::pair();
+    story.net(a, Net::LosesReplies);
+    assert_eq!(story.run(&[a, b], 7.9), NOTHING);
+    story.net(a, Net::Works);
+    assert_eq!(story.run(&[a, b], 60.0), NOTHING);
+    assert!(story.acts(a));
+}
+
+#[test]
+fn a_lost_reply_to_a_claim_starts_nothing_before_it_is_claimed_again() {
+    let mut story = Story::new(1);
+    let a = story.joins("a");
+    story.net(a, Net::Holds);
+    story.run(&[a], 0.0);
+    story.arrive(a, true);
+    story.run(&[a], 0.0);
+    story.arrive(a, false);
+    story.net(a, Net::Works);
+    assert_eq!(story.owners(), "a");
+    assert_eq!(story.run(&[a], 0.4), NOTHING, "it waits after a failure");
+    assert_eq!(story.run(&[a], 0.1), ["0.5 a claims 0@2", "0.5 a starts 0@2"]);
+}
+
+#[test]
+fn a_lost_reply_to_a_release_does_not_end_the_claim_of_the_next_owner() {
+    let (mut story, a, b) = Story::pair();
+    story.of(a).leave();
+    story.run(&[a, b], 0.0);
+    story.drained(a);
+    story.net(a, Net::LosesReplies);
+    story.deaf(a, true);
+    assert_eq!(story.run(&[a, b], 0.4), ["2.0 a releases 1", "2.0 b claims 1@2", "2.0 b starts 1@2"]);
+    story.net(a, Net::Works);
+    story.deaf(a, false);
+    let told = story.run(&[a, b], 60.0);
+    assert_eq!(told, ["2.4 a drops 1", "2.4 a deletes a", "2.4 a left"], "it writes nothing over that claim");
+    assert_eq!((story.owners(), story.states(b)), ("b b".into(), "active active".into()));
+}
+
+#[test]
+fn a_release_that_fails_is_written_again() {
+    let (mut story, a, b) = Story::pair();
+    story.of(a).leave();
+    story.run(&[a, b], 0.0);
+    story.drained(a);
+    story.net(a, Net::Down);
+    assert_eq!(story.run(&[a, b], 0.4), ["2.0 a releases 1"]);
+    story.net(a, Net::Works);
+    assert_eq!(
+        story.run(&[a, b], 0.1),
+        ["2.5 a releases 1", "2.5 a deletes a", "2.5 a left", "2.5 b claims 1@2", "2.5 b starts 1@2"]
+    );
+}
+
+#[test]
+fn of_two_that_claim_at_once_one_starts() {
+    let mut story = Story::new(1);
+    let (a, b) = (story.joins("a"), story.joins("b"));
+    story.deaf(a, true);
+    story.deaf(b, true);
+    story.run(&[a], 0.0);
+    assert_eq!(story.run(&[b], 0.0), ["0.0 b claims 0@1"]);
+    assert_eq!(story.owners(), "a");
+    assert_eq!((story.states(a), story.states(b)), ("active".into(), "free".into()));
+}
+
+#[test]
+fn a_claim_deleted_by_hand_is_let_go_and_left_alone_for_a_lease() {
+    let (mut story, a, b) = Story::pair();
+    story.store.delete_claim(ShardId(1));
+    assert_eq!(story.run(&[a, b], 14.9), ["2.0 a drops 1"]);
+    assert_eq!(story.run(&[a, b], 0.1), ["17.0 a claims 1@2", "17.0 a starts 1@2"]);
+}
+
+#[test]
+fn a_heartbeat_deleted_by_hand_is_written_again_at_once() {
+    let (mut story, a, b) = Story::pair();
+    story.run(&[a, b], 0.5);
+    story.store.delete_beat(&"a".into(), None);
+    assert_eq!(story.run(&[a, b], 0.0), NOTHING);
+    assert!(story.store.beat("a").is_some());
+    assert_eq!(story.run(&[a, b], 60.0), NOTHING);
+}
+
+#[test]
+fn a_restart_under_the_same_name_waits_for_the_old_process_to_be_dead() {
+    let (mut story, _, b) = Story::pair();
+    let again = story.joins("a");
+    // The others have been waiting for longer.
+    assert_eq!(story.run(&[again, b], 14.9), ["15.0 b reads a", "15.0 b claims 1@2", "15.0 b starts 1@2"]);
+    assert_eq!(story.run(&[again, b], 0.1), ["17.0 a reads a", "17.0 b drains 1"]);
+}
+
+#[test]
+fn a_stopped_process_whose_name_was_taken_keeps_out() {
+    let (mut story, a, b) = Story::pair();
+    let again = story.joins("a");
+    story.run(&[again, b], 16.0);
+    story.drained(b);
+    story.run(&[again, b], 1.0);
+    assert_eq!((story.owners().as_str(), story.states(again).as_str()), ("b a", "free active"));
+    assert_eq!(story.run(&[a], 0.0), ["19.0 a drops 1"]);
+    assert_eq!(story.run(&[a, again, b], 60.0), NOTHING);
+    assert!(!story.acts(a) && story.acts(again));
+}
+
+#[test]
+fn two_processes_of_one_name_never_both_act() {
+    let (mut story, a, b) = Story::pair();
+    let twin = story.joins("a");
+    assert_eq!(story.run(&[a, b, twin], 60.0), NOTHING);
+    assert!(story.acts(a) && !story.acts(twin));
+}
+
+#[test]
+fn who_leaves_without_an_api_server_ends_when_everything_is_lost() {
+    let (mut story, a, _) = Story::pair();
+    story.net(a, Net::Down);
+    story.of(a).leave();
+    let told = story.run(&[a], 60.0);
+    assert_eq!(told.last().unwrap(), "12.5 a left");
+    assert!(told.contains(&"12.5 a drops 1".to_owned()));
+}
+
+#[test]
+fn what_fails_is_tried_again_and_not_at_once() {
+    let (mut story, a, b) = Story::pair();
+    story.net(b, Net::Down);
+    // Heartbeats twice a second, and so are live reads; the story itself checks that nothing runs hot.
+    let before = story.store.counts();
+    story.run(&[b], 8.0);
+    assert_eq!(story.store.counts(), before);
+    story.net(b, Net::Works);
+    assert_eq!(story.run(&[a, b], 60.0), NOTHING);
+}

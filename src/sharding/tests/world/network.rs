@@ -1,0 +1,71 @@
+//! Between the replicas and the API server: delays, and what gets lost.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use rand::Rng as _;
+use rand::rngs::SmallRng;
+
+use super::process::Cut;
+use crate::sharding::lease::{Claim, Heartbeat};
+use crate::sharding::tests::store::Change;
+
+/// What a replica asks of the API server.
+#[derive(Clone, Debug)]
+pub(super) enum Request {
+    Beat(Heartbeat),
+    Claim(Claim),
+    Read(Arc<str>),
+    Delete(Arc<str>, u64),
+}
+
+/// What comes of it.
+#[derive(Clone, Debug)]
+pub(super) enum Answer {
+    As(u64),
+    Conflict(Option<Change>),
+    Found(Option<Heartbeat>),
+    Failed,
+}
+
+/// How the network and the API server do at present, for everybody.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Network {
+    /// Messages get lost, and some are late.
+    pub(super) lossy: bool,
+    /// The API server takes five seconds.
+    pub(super) slow: bool,
+    /// The API server answers nothing.
+    pub(super) down: bool,
+}
+
+impl Network {
+    pub(super) const WELL: Self = Self { lossy: false, slow: false, down: false };
+    /// When a replica gives up waiting for an answer.
+    pub(super) const PATIENCE: Duration = Duration::from_secs(6);
+    /// The longest time that a message takes.
+    pub(super) const LATEST: Duration = Duration::from_secs(8);
+
+    /// How long a message takes.
+    pub(super) fn delay(self, random: &mut SmallRng) -> Duration {
+        let usual = Duration::from_micros(random.random_range(500..20_000));
+        let late = if self.slow { random.random_range(0..5_000) } else { 0 };
+        let stuck = if self.lossy && random.random_bool(0.05) { random.random_range(0..3_000) } else { 0 };
+        usual + Duration::from_millis(late + stuck)
+    }
+
+    /// Whether a message of a process with this cut gets lost, on either way.
+    pub(super) fn loses(self, cut: Cut, request: &Request, random: &mut SmallRng) -> bool {
+        let write = !matches!(request, Request::Read(_));
+        self.down
+            || cut == Cut::All
+            // A request or its answer: either may be what does not get through.
+            || (cut == Cut::Writes && write && random.random_bool(0.7))
+            || (self.lossy && random.random_bool(0.1))
+    }
+
+    /// Whether a watch delivers nothing.
+    pub(super) fn silences(self, cut: Cut) -> bool {
+        self.down || matches!(cut, Cut::All | Cut::Watch)
+    }
+}

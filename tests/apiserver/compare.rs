@@ -1,0 +1,195 @@
+//! Compares an answer with a recorded one, in which tokens stand for what differs from run to run.
+
+use regex::Regex;
+use serde_json::Value;
+
+/// Tokens and what they stand for.
+const TOKENS: &[(&str, &str)] = &[
+    ("<uid>", "[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}"),
+    ("<rv>", "[1-9][0-9]*"),
+    ("<time>", r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ"),
+    ("<microtime>", r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d+Z"),
+    ("<token>", "[A-Za-z0-9_=-]+"),
+    ("<any>", "(?s:.*)"),
+];
+
+/// Appends what differs between a recorded value and an answer.
+pub(crate) fn values(wanted: &Value, got: &Value, path: &str, differences: &mut Vec<String>) {
+    match (wanted, got) {
+        (Value::String(text), _) if text == "<any>" => {}
+        (Value::String(wanted), Value::String(got)) => {
+            if !texts(wanted, got) && !same_but_for_structs(wanted, got) {
+                differences.push(format!("{path}: wanted {wanted:?}, got {got:?}"));
+            }
+        }
+        (Value::Array(wanted), Value::Array(got)) => {
+            if wanted.len() != got.len() {
+                differences.push(format!("{path}: wanted {} elements, got {}", wanted.len(), got.len()));
+                differences.push(format!("    wanted {}", cut(&Value::Array(wanted.clone()))));
+                differences.push(format!("    got    {}", cut(&Value::Array(got.clone()))));
+                return;
+            }
+            for (at, (wanted, got)) in wanted.iter().zip(got).enumerate() {
+                values(wanted, got, &format!("{path}[{at}]"), differences);
+            }
+        }
+        (Value::Object(wanted), Value::Object(got)) => {
+            let mut unseen: Vec<&String> = got.keys().collect();
+            for (key, value) in wanted {
+                let Some(place) = unseen.iter().position(|have| texts(key, have)) else {
+                    differences.push(format!("{path}.{key}: wanted {}, got nothing", cut(value)));
+                    continue;
+                };
+                let have = unseen.swap_remove(place);
+                values(value, &got[have.as_str()], &format!("{path}.{key}"), differences);
+            }
+            for key in unseen {
+                differences.push(format!("{path}.{key}: wanted nothing, got {}", cut(&got[key.as_str()])));
+            }
+        }
+        _ if wanted == got => {}
+        _ => differences.push(format!("{path}: wanted {}, got {}", cut(wanted), cut(got))),
+    }
+}
+
+fn cut(value: &Value) -> String {
+    let text = value.to_string();
+    if text.chars().count() > 300 {
+        format!("{}...", text.chars().take(300).collect::<String>())
+    } else {
+        text
+    }
+}
+
+/// Whether a text fits one with tokens.
+pub(crate) fn texts(wanted: &str, got: &str) -> bool {
+    wanted == got || (wanted.contains('<') && pattern(wanted).is_some_and(|pattern| pattern.is_match(got)))
+}
+
+fn pattern(wanted: &str) -> Option<Regex> {
+    let mut pattern = String::from("^");
+    let mut rest = wanted;
+    while !rest.is_empty() {
+        if let Some((token, stands_for)) = TOKENS.iter().find(|(token, _)| rest.starts_with(token)) {
+            pattern.push_str(stands_for);
+            rest = &rest[token.len()..];
+        } else if let Some((prefix, behind)) =
+            rest.strip_prefix("<name:").and_then(|name| name.split_once('>'))
+        {
+            pattern.push_str(&regex::escape(prefix));
+            pattern.push_str("[bcdfghjklmnpqrstvwxz2456789]{5}");
+            rest = behind;
+        } else {
+            let letter = rest.chars().next()?;
+            pattern.push_str(&regex::escape(letter.encode_utf8(&mut [0; 4])));
+            rest = &rest[letter.len_utf8()..];
+        }
+    }
+    pattern.push('$');
+    regex::RegexBuilder::new(&pattern).size_limit(1 << 26).build().ok()
+}
+
+/// Some messages print Go structs, which nobody but Go can: only what stands around them counts.
+fn same_but_for_structs(wanted: &str, got: &str) -> bool {
+    let (wanted_around, printed) = without_structs(wanted);
+    (printed && texts(&wanted_around, &without_structs(got).0)) || same_around_struct(wanted, got)
+}
+
+/// A text without the JSON that stands behind `Invalid value: `, and whether there was any.
+fn without_structs(text: &str) -> (String, bool) {
+    const VALUE: &str = "Invalid value: ";
+    let (mut around, mut rest, mut printed) = (String::new(), text, false);
+    while let Some((before, behind)) = rest.split_once(VALUE) {
+        around.push_str(before);
+        around.push_str(VALUE);
+        rest = behind;
+        if rest.starts_with(['{', '[']) {
+            let mut values = serde_json::Deserializer::from_str(rest).into_iter::<Value>();
+            if let Some(Ok(_)) = values.next() {
+                printed = true;
+                rest = &rest[values.byte_offset()..];
+            }
+        }
+    }
+    (around + rest, printed)
+}
+
+fn same_around_struct(wanted: &str, got: &str) -> bool {
+    const VALUE: &str = "Invalid value: ";
+    let around = |text: &str| {
+        let (before, rest) = text.split_once(VALUE)?;
+        let (_, behind) = rest.rsplit_once(": ")?;
+        Some((before.to_owned(), behind.to_owned()))
+    };
+    let printed = wanted.split_once(VALUE).is_some_and(|(_, value)| value.starts_with(['{', '[', '&']));
+    match (around(wanted), around(got)) {
+        (Some((before, behind)), Some((got_before, got_behind))) if printed => {
+            texts(&before, &got_before) && texts(&behind, &got_behind)
+        }
+        _ => false,
+    }
+}
+
+/// Keeps in the array at `path` only elements whose field `by` (a dotted path) is among `wanted`.
+pub(crate) fn keep(value: &mut Value, path: &[&str], by: &str, wanted: &[Value]) {
+    match path {
+        [] => {
+            if let Value::Array(elements) = value {
+                elements.retain(|element| {
+                    let place = format!("/{}", by.replace('.', "/"));
+                    // What the core group has no name for counts as empty.
+                    let empty = Value::from("");
+                    wanted.contains(element.pointer(&place).unwrap_or(&empty))
+                });
+            }
+        }
+        ["*", rest @ ..] => {
+            for element in value.as_array_mut().into_iter().flatten() {
+                keep(element, rest, by, wanted);
+            }
+        }
+        [field, rest @ ..] => {
+            let inner = match field.parse::<usize>() {
+                Ok(at) if value.is_array() => value.get_mut(at),
+                _ => value.get_mut(*field),
+            };
+            if let Some(inner) = inner {
+                keep(inner, rest, by, wanted);
+            }
+        }
+    }
+}
+
+/// Does something to `metadata.managedFields` wherever it stands.
+fn for_managed_fields(value: &mut Value, change: fn(&mut serde_json::Map<String, Value>)) {
+    match value {
+        Value::Array(elements) => elements.iter_mut().for_each(|one| for_managed_fields(one, change)),
+        Value::Object(fields) => {
+            if let Some(metadata) = fields.get_mut("metadata").and_then(Value::as_object_mut) {
+                change(metadata);
+            }
+            fields.values_mut().for_each(|one| for_managed_fields(one, change));
+        }
+        _ => {}
+    }
+}
+
+/// Removes `metadata.managedFields` everywhere.
+pub(crate) fn without_managed_fields(value: &mut Value) {
+    for_managed_fields(value, |metadata| {
+        metadata.remove("managedFields");
+    });
+}
+
+/// Brings `metadata.managedFields` into an order that does not depend on the second in which each manager wrote, as
+/// the server's does.
+pub(crate) fn sort_managed_fields(value: &mut Value) {
+    for_managed_fields(value, |metadata| {
+        if let Some(managers) = metadata.get_mut("managedFields").and_then(Value::as_array_mut) {
+            let text = |entry: &Value, field: &str| entry[field].as_str().unwrap_or_default().to_owned();
+            managers.sort_by_key(|entry| {
+                (text(entry, "operation"), text(entry, "manager"), text(entry, "subresource"))
+            });
+        }
+    });
+}

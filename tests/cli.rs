@@ -1,0 +1,214 @@
+//! The command line: what it refuses, and how.
+#![cfg(feature = "embedded")]
+#![allow(clippy::unwrap_used, clippy::expect_used, missing_docs)]
+
+mod binary;
+
+use std::path::{Path, PathBuf};
+
+use assert_cmd::Command;
+use tempfile::TempDir;
+
+const JOB: &str = "\
+apiVersion: batch/v1
+kind: Job
+metadata:
+  name: sample
+spec:
+  template:
+    spec:
+      restartPolicy: Never
+      containers:
+      - name: main
+        image: none
+        command: [\"true\"]
+";
+
+fn yardmaster() -> Command {
+    let mut command = Command::from_std(binary::yardmaster());
+    command.timeout(binary::PATIENCE);
+    command
+}
+
+/// What a run of these files reports: exit code and lines of standard error.
+fn run(files: &[PathBuf]) -> (i32, Vec<String>) {
+    outcome(yardmaster().arg("run").args(files))
+}
+
+fn outcome(command: &mut Command) -> (i32, Vec<String>) {
+    let output = command.output().unwrap();
+    let errors = String::from_utf8(output.stderr).unwrap();
+    (output.status.code().unwrap(), errors.lines().map(str::to_owned).collect())
+}
+
+struct Files(TempDir);
+
+impl Files {
+    fn new() -> Self {
+        Self(tempfile::tempdir().unwrap())
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.0.path().join(name)
+    }
+
+    fn write(&self, name: &str, text: &str) -> PathBuf {
+        let path = self.path(name);
+        std::fs::write(&path, text).unwrap();
+        path
+    }
+}
+
+#[test]
+fn bad_manifests_are_refused_in_one_line() {
+    let files = Files::new();
+    for (name, text, expected) in [
+        ("syntax.yaml", "kind: [Job\nspec: 1\n", "line 2: "),
+        ("text.yaml", "just words\n", "line 1: "),
+        ("empty.yaml", "", "no Job in it"),
+        (
+            "unknown.yaml",
+            &JOB.replace("spec:\n  template", "spec:\n  paralelism: 2\n  template"),
+            "unknown field \"spec.paralelism\" (line 6)",
+        ),
+        (
+            "nested.yaml",
+            &JOB.replace("image:", "imagee:"),
+            "unknown field \"spec.template.spec.containers[0].imagee\"",
+        ),
+        ("twice.yaml", &JOB.replace("kind: Job\n", "kind: Job\nkind: Job\n"), "line 3: "),
+        (
+            "kind.yaml",
+            &JOB.replace("Job", "Deployment"),
+            "kind Deployment is not supported: yardmaster runs batch/v1 Job",
+        ),
+        ("version.yaml", &JOB.replace("batch/v1", "batch/v2"), "apiVersion batch/v2 is not supported"),
+        ("no-kind.yaml", &JOB.replace("kind: Job\n", ""), "kind: Required value"),
+        (
+            "type.yaml",
+            &JOB.replace("spec:\n  template", "spec:\n  parallelism: many\n  template"),
+            "spec.parallelism",
+        ),
+        (
+            "value.yaml",
+            &JOB.replace("spec:\n  template", "spec:\n  parallelism: -1\n  template"),
+            "spec.parallelism: Invalid value: -1: must be greater than or equal to 0 (line 6)",
+        ),
+        ("policy.yaml", &JOB.replace("Never", "Always"), "spec.template.spec.restartPolicy: "),
+        ("name.yaml", &JOB.replace("sample", "Not_A_Name"), "metadata.name: Invalid value: \"Not_A_Name\""),
+        ("syntax.json", "{\"kind\": \"Job\"", "line 1: "),
+    ] {
+        let path = files.write(name, text);
+        let (code, errors) = run(std::slice::from_ref(&path));
+        assert_eq!((code, errors.len()), (2, 1), "{name}: {errors:?}");
+        assert!(errors[0].starts_with(&format!("{}: ", path.display())), "{errors:?}");
+        assert!(errors[0].contains(expected), "{name}: {errors:?}");
+    }
+}
+
+#[test]
+fn files_that_cannot_be_read_are_named() {
+    let files = Files::new();
+    let missing = files.path("missing.yaml");
+    let errors = |path: &Path| run(&[path.to_owned()]);
+    assert_eq!(errors(&missing), (2, vec![format!("{}: no such file", missing.display())]));
+    let directory = files.0.path();
+    assert_eq!(errors(directory), (2, vec![format!("{}: is a directory", directory.display())]));
+}
+
+#[test]
+fn all_problems_of_all_files_are_told_at_once() {
+    let files = Files::new();
+    let good = files.write("good.yaml", JOB);
+    let bad = files.write("bad.yaml", &format!("{JOB}---\n{}", JOB.replace("Never", "Always")));
+    let (code, errors) = run(&[good.clone(), bad.clone(), files.path("missing.yaml")]);
+    assert_eq!(code, 2);
+    // The name of the Job is used three times, which makes two problems.
+    let defined = format!("{}: Job default/sample is already defined in {}", bad.display(), good.display());
+    assert_eq!(errors[0], defined);
+    assert_eq!(errors.len(), 4, "{errors:?}");
+}
+
+#[test]
+fn standard_input_is_a_file_like_any_other() {
+    let mut command = yardmaster();
+    command.args(["run", "-"]).write_stdin(JOB.replace("Job", "CronJob"));
+    let (code, errors) = outcome(&mut command);
+    let expected = "standard input: kind CronJob is not supported: yardmaster runs batch/v1 Job";
+    assert_eq!((code, errors), (2, vec![expected.to_owned()]));
+}
+
+#[test]
+fn namespaces_must_agree() {
+    let files = Files::new();
+    let path = files.write("job.yaml", &JOB.replace("name: sample", "name: sample\n  namespace: here"));
+    let (code, errors) = outcome(yardmaster().args(["run", "--namespace", "there"]).arg(&path));
+    assert_eq!((code, errors.len()), (2, 1));
+    assert!(errors[0].contains("metadata.namespace") && errors[0].contains("--namespace"), "{errors:?}");
+}
+
+#[test]
+fn bad_flags_are_refused_in_one_line() {
+    for (arguments, named) in [
+        (vec!["run"], "<FILE>"),
+        (vec!["run", "--nonsense", "x.yaml"], "--nonsense"),
+        (vec!["run", "-o", "xml", "x.yaml"], "--output"),
+        (vec!["cluster", "--replicas", "many"], "--replicas"),
+        (vec!["cluster", "--listen", "nowhere"], "--listen"),
+        (vec!["cluster", "--listen", "0.0.0.0:0"], "--allow-remote"),
+        (vec!["cluster", "--allow-remote"], "--token-file"),
+        (vec!["cluster", "--token-file", "/no/such/file"], "--token-file"),
+        (vec!["cluster", "--feature-gates", "Some"], "--feature-gates"),
+        (vec!["cluster", "--data-dir", "/dev/null/data"], "--data-dir /dev/null/data"),
+        (vec!["cluster", "--max-inflight", "0"], "--max-inflight"),
+        (vec!["controller", "--shards", "63"], "--shards"),
+        (vec!["controller", "--lease-duration", "soon"], "--lease-duration"),
+        (vec!["controller", "--renew-deadline", "15s"], "--renew-deadline"),
+        (vec!["controller", "--feature-gates", "NoSuch=true"], "--feature-gates"),
+        (vec!["controller", "--kubeconfig", "/no/such/file"], "--kubeconfig"),
+        (vec!["status", "--kubeconfig", "/no/such/file"], "--kubeconfig"),
+        (vec!["--log-level", "yardmaster=loud", "status"], "--log-level"),
+        (vec!["nonsense"], "nonsense"),
+    ] {
+        let (code, errors) = outcome(yardmaster().args(&arguments));
+        assert_eq!((code, errors.len()), (2, 1), "{arguments:?}: {errors:?}");
+        assert!(errors[0].contains(named), "{arguments:?}: {errors:?}");
+    }
+}
+
+#[test]
+fn bad_variables_are_refused_like_flags() {
+    let (code, errors) = outcome(yardmaster().arg("cluster").env("YARDMASTER_REPLICAS", "many"));
+    assert_eq!((code, errors.len()), (2, 1));
+    assert!(errors[0].contains("--replicas"), "{errors:?}");
+}
+
+#[test]
+fn a_cluster_that_does_not_answer_is_no_bad_input() {
+    let files = Files::new();
+    // A port that was free a moment ago.
+    let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    let kubeconfig = files.write(
+        "kubeconfig",
+        &format!(
+            "{{clusters: [{{name: c, cluster: {{server: \"http://127.0.0.1:{port}\"}}}}], \
+             contexts: [{{name: c, context: {{cluster: c, user: u}}}}], users: [{{name: u, user: {{}}}}], \
+             current-context: c}}"
+        ),
+    );
+    let path = files.write("job.yaml", JOB);
+    let (code, errors) = outcome(yardmaster().arg("run").arg(&path).arg("--kubeconfig").arg(&kubeconfig));
+    assert_eq!((code, errors.len()), (3, 1), "{errors:?}");
+}
+
+#[test]
+fn help_explains_every_flag_in_a_line() {
+    for command in ["run", "cluster", "controller", "status"] {
+        let output = yardmaster().args([command, "--help"]).output().unwrap();
+        assert!(output.status.success());
+        let help = String::from_utf8(output.stdout).unwrap();
+        let flags = help.lines().filter(|line| line.trim_start().starts_with("--"));
+        let unexplained: Vec<_> = flags.filter(|line| !line.trim().contains("  ")).collect();
+        assert!(unexplained.is_empty(), "{command}: {unexplained:?}");
+    }
+}

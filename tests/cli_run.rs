@@ -1,0 +1,230 @@
+//! The commands that run something: Jobs to the end, an embedded cluster, a controller.
+#![cfg(feature = "embedded")]
+#![allow(clippy::unwrap_used, clippy::expect_used, missing_docs)]
+
+mod binary;
+
+use std::path::{Path, PathBuf};
+use std::process::Output;
+
+use nix::sys::signal::Signal;
+use serde_json::Value;
+use tempfile::TempDir;
+
+use crate::binary::{Background, until, yardmaster};
+
+struct Files(TempDir);
+
+impl Files {
+    fn new() -> Self {
+        Self(tempfile::tempdir().unwrap())
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.0.path().join(name)
+    }
+
+    /// Writes the manifest of a Job whose pods run a shell script.
+    fn job(&self, name: &str, spec: &str, script: &str) -> PathBuf {
+        let path = self.path(&format!("{name}.yaml"));
+        // Kubernetes takes `$$` in a command for an escaped `$`.
+        let script = serde_json::to_string(&script.replace("$$", "$$$$")).unwrap();
+        let manifest = format!(
+            "apiVersion: batch/v1\nkind: Job\nmetadata: {{name: {name}}}\nspec:\n  {spec}\n  template:\n    spec:\n      \
+             restartPolicy: Never\n      containers:\n      - name: main\n        image: none\n        \
+             command: [sh, -c, {script}]\n"
+        );
+        std::fs::write(&path, manifest).unwrap();
+        path
+    }
+}
+
+fn run(files: &[&Path], flags: &[&str]) -> Output {
+    yardmaster().arg("run").args(files).args(flags).output().unwrap()
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8(bytes.to_vec()).unwrap()
+}
+
+fn is_alive(pid: i32) -> bool {
+    // A zombie has ended; its parent (init, for an orphan) has not looked yet.
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    stat.rsplit_once(") ").is_some_and(|(_, rest)| !rest.starts_with('Z'))
+}
+
+/// The process ids that pods wrote to a file, once there are so many.
+fn pids(file: &Path, count: usize) -> Vec<i32> {
+    let read = || -> Vec<i32> {
+        let text = std::fs::read_to_string(file).unwrap_or_default();
+        text.split_inclusive('\n').filter_map(|line| line.strip_suffix('\n')?.parse().ok()).collect()
+    };
+    until("the processes run", || read().len() == count);
+    read()
+}
+
+#[test]
+fn complete_jobs_make_a_success() {
+    let files = Files::new();
+    let one = files.job("one", "completions: 1", "echo only this");
+    let output = run(&[&one], &["--logs"]);
+    let errors = text(&output.stderr);
+    assert_eq!(output.status.code(), Some(0), "{errors}");
+    // A single pod's output stays as it is.
+    assert_eq!(text(&output.stdout), "only this\n");
+    assert!(errors.contains("default/one: Complete, 1/1 succeeded"), "{errors}");
+
+    let spec = "completions: 6\n  parallelism: 3\n  completionMode: Indexed";
+    let many = files.job("many", spec, "echo index $JOB_COMPLETION_INDEX");
+    let output = run(&[&one, &many], &["--logs"]);
+    assert_eq!(output.status.code(), Some(0));
+    let mut lines: Vec<_> = text(&output.stdout)
+        .lines()
+        .map(|line| {
+            let (pod, line) = line.split_once(": ").unwrap();
+            assert!(pod.starts_with("one-") || pod.starts_with("many-"), "{pod}");
+            line.to_owned()
+        })
+        .collect();
+    lines.sort();
+    assert_eq!(lines, ["index 0", "index 1", "index 2", "index 3", "index 4", "index 5", "only this"]);
+}
+
+#[test]
+fn a_failed_job_is_explained() {
+    let files = Files::new();
+    let good = files.job("good", "completions: 1", "exit 0");
+    let bad = files.job("bad", "backoffLimit: 0", "exit 42");
+    let output = run(&[&good, &bad], &[]);
+    let errors = text(&output.stderr);
+    assert_eq!(output.status.code(), Some(1), "{errors}");
+    assert!(
+        errors.contains("default/bad: BackoffLimitExceeded: Job has reached the specified backoff limit"),
+        "{errors}"
+    );
+    let pod = errors.lines().find(|line| line.contains("last failed pod bad-")).unwrap();
+    assert!(pod.ends_with("container main: exit code 42 (Error)"), "{pod}");
+}
+
+#[test]
+fn the_final_jobs_can_be_printed() {
+    let files = Files::new();
+    let (a, b) = (files.job("a", "completions: 1", "exit 0"), files.job("b", "completions: 1", "exit 0"));
+    let single: Value = serde_json::from_slice(&run(&[&a], &["-o", "json"]).stdout).unwrap();
+    assert_eq!((&single["kind"], &single["status"]["succeeded"]), (&"Job".into(), &1.into()));
+    assert!(single["metadata"]["managedFields"].is_null());
+    let several = text(&run(&[&a, &b], &["-o", "yaml"]).stdout);
+    let several: Value = serde_saphyr::from_str(&several).unwrap();
+    assert_eq!(several["kind"], "List");
+    let names: Vec<_> =
+        several["items"].as_array().unwrap().iter().map(|job| &job["metadata"]["name"]).collect();
+    assert_eq!(names, ["a", "b"]);
+}
+
+#[test]
+fn jobs_that_name_this_controller_run_too() {
+    let files = Files::new();
+    let job = files.job("ours", "managedBy: yardmaster.dev/job-controller", "echo done");
+    let output = run(&[&job], &["--namespace", "elsewhere", "--logs"]);
+    assert_eq!((output.status.code(), text(&output.stdout).as_str()), (Some(0), "done\n"));
+    assert!(text(&output.stderr).contains("elsewhere/ours"));
+}
+
+#[test]
+fn an_interrupt_leaves_no_process() {
+    for signal in [Signal::SIGINT, Signal::SIGTERM] {
+        let files = Files::new();
+        let started = files.path("started");
+        let script = format!("echo $$ >> {0}; sleep 600 & echo $! >> {0}; wait", started.display());
+        let job = files.job("long", "parallelism: 3", &script);
+        let mut command = Background::start(yardmaster().arg("run").arg(&job));
+        let pids = pids(&started, 6);
+        command.signal(signal);
+        assert_eq!(command.exit_code(), Some(130));
+        assert!(pids.iter().all(|pid| !is_alive(*pid)), "{signal}");
+    }
+}
+
+#[test]
+fn a_second_interrupt_does_not_wait() {
+    let files = Files::new();
+    let started = files.path("started");
+    let script = format!("trap '' TERM INT; echo $$ > {}; while :; do sleep 0.1; done", started.display());
+    let job = files.job("stubborn", "parallelism: 1", &script);
+    let mut command = Background::start(yardmaster().arg("run").arg(&job));
+    let pids = pids(&started, 1);
+    command.signal(Signal::SIGINT);
+    // However often: signals that come too close together count as one.
+    until("the command has ended", || {
+        command.signal(Signal::SIGINT);
+        command.0.try_wait().unwrap().is_some()
+    });
+    assert_eq!(command.exit_code(), Some(130));
+    until("the process has ended", || !is_alive(pids[0]));
+}
+
+#[test]
+fn a_kept_cluster_can_be_reached() {
+    let files = Files::new();
+    let job = files.job("kept", "completions: 1", "exit 0");
+    let mut run = Background::start(yardmaster().arg("run").arg(&job).arg("--keep"));
+    let line = Background::line(run.0.stderr.take().unwrap(), "export KUBECONFIG=");
+    let kubeconfig = line.split_once('=').unwrap().1.to_owned();
+    let status = yardmaster().args(["status", "-o", "json", "--kubeconfig", &kubeconfig]).output().unwrap();
+    let status: Value = serde_json::from_slice(&status.stdout).unwrap();
+    assert_eq!(status["jobs"][0]["state"], "Complete");
+    run.signal(Signal::SIGINT);
+    assert_eq!(run.exit_code(), Some(0));
+    assert!(!Path::new(&kubeconfig).exists());
+}
+
+#[test]
+fn a_cluster_runs_jobs_of_others() {
+    let files = Files::new();
+    let (kubeconfig, started) = (files.path("kubeconfig"), files.path("started"));
+    let mut cluster = Background::start(
+        yardmaster().args(["cluster", "--replicas", "2", "--write-kubeconfig"]).arg(&kubeconfig),
+    );
+    let line = Background::line(cluster.0.stdout.take().unwrap(), "controllers");
+    let controllers: Vec<i32> = line
+        .split(|letter: char| !letter.is_ascii_digit())
+        .filter_map(|number| number.parse().ok())
+        .skip(1)
+        .collect();
+    assert_eq!(controllers.len(), 2, "{line}");
+    let job = files.job("quick", "completions: 1", "echo from the cluster");
+    let output =
+        yardmaster().arg("run").arg(&job).arg("--logs").arg("--kubeconfig").arg(&kubeconfig).output();
+    let output = output.unwrap();
+    assert_eq!((output.status.code(), text(&output.stdout).as_str()), (Some(0), "from the cluster\n"));
+
+    // On a cluster that goes on, an interrupt deletes what was started.
+    let script = format!("echo $$ > {}; exec sleep 600", started.display());
+    let job = files.job("long", "completions: 1", &script);
+    let mut run = Background::start(yardmaster().arg("run").arg(&job).arg("--kubeconfig").arg(&kubeconfig));
+    let pod = pids(&started, 1);
+    run.signal(Signal::SIGINT);
+    assert_eq!(run.exit_code(), Some(130));
+    let status =
+        yardmaster().args(["status", "-o", "json", "--kubeconfig"]).arg(&kubeconfig).output().unwrap();
+    assert!(!text(&status.stdout).contains("long"));
+
+    cluster.signal(Signal::SIGTERM);
+    assert_eq!(cluster.exit_code(), Some(0));
+    assert!(controllers.iter().chain(&pod).all(|pid| !is_alive(*pid)));
+}
+
+#[test]
+fn a_controller_ends_with_its_parent() {
+    let files = Files::new();
+    let kubeconfig = files.path("kubeconfig");
+    let mut cluster = Background::start(
+        // Killed, it cannot clean up.
+        yardmaster().args(["cluster", "--write-kubeconfig"]).arg(&kubeconfig).env("TMPDIR", files.0.path()),
+    );
+    let line = Background::line(cluster.0.stdout.take().unwrap(), "controllers");
+    let pid = line.split("process ").nth(1).unwrap().trim_end_matches(')').parse().unwrap();
+    assert!(is_alive(pid));
+    cluster.signal(Signal::SIGKILL);
+    until("the controller has ended", || !is_alive(pid));
+}

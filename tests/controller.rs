@@ -1,0 +1,262 @@
+//! A controller replica as a whole: its HTTP pages, its end, and what bugs and crashes must not change.
+#![cfg(feature = "embedded")]
+#![allow(clippy::unwrap_used, clippy::expect_used, missing_docs)]
+
+mod binary;
+mod cluster;
+
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpListener};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use k8s_openapi::api::core::v1::Event;
+use kube::api::{Api, ListParams};
+use nix::sys::signal::Signal;
+use serde_json::{Value, json};
+use tempfile::TempDir;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use yardmaster::actors::{Controller, ControllerConfig, ControllerError, ReconcileHook};
+use yardmaster::sharding::ShardCount;
+
+use crate::binary::{Background, PATIENCE, until};
+use crate::cluster::{Cluster, REPLACEMENT, has, succeeded};
+
+fn settings() -> ControllerConfig {
+    ControllerConfig {
+        controller_name: REPLACEMENT.into(),
+        shards: ShardCount::new(4).unwrap(),
+        // After a crash, the next one waits for the leases to run out.
+        lease_duration: Duration::from_secs(2),
+        renew_deadline: Duration::from_millis(1500),
+        retry_period: Duration::from_millis(300),
+        // After a panic, a Job is rebuilt after this time.
+        api_backoff: Duration::from_millis(50),
+        api_backoff_max: Duration::from_millis(200),
+        ..ControllerConfig::default()
+    }
+}
+
+fn panicking_for(name: &'static str, panics: impl Fn() -> bool + Send + Sync + 'static) -> ControllerConfig {
+    let hook = move |job: &yardmaster::job::spec::Job| {
+        assert!(&*job.name != name || !panics(), "a bug that {name} meets");
+    };
+    ControllerConfig { before_reconcile: Some(ReconcileHook(Arc::new(hook))), ..settings() }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_panic_in_a_job_is_its_own_matter() {
+    let cluster = Cluster::start().await;
+    let broken = Arc::new(AtomicBool::new(true));
+    let panics = broken.clone();
+    let controller = cluster.controller(panicking_for("broken", move || panics.load(Ordering::SeqCst))).await;
+    cluster.create("broken", json!({"completions": 5, "parallelism": 2}), "10ms").await;
+    for number in 0..8 {
+        cluster.create(&format!("sound-{number}"), json!({"completions": 5, "parallelism": 2}), "10ms").await;
+    }
+    for number in 0..8 {
+        cluster.assert_exact(&format!("sound-{number}"), 5).await;
+    }
+    assert!(cluster.pods_of("broken").await.is_empty());
+    // The bug is gone, and nobody has touched the Job: it is tried again by itself.
+    broken.store(false, Ordering::SeqCst);
+    cluster.assert_exact("broken", 5).await;
+    cluster.assert_pods_ever(9 * 5);
+    controller.shutdown().await;
+    cluster.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn panics_in_the_middle_of_a_job_change_no_count() {
+    let cluster = Cluster::start().await;
+    let looks = AtomicU32::new(0);
+    // Every third look at the Job ends in a panic, until there were ten.
+    let panics = move || {
+        let look = looks.fetch_add(1, Ordering::SeqCst);
+        look < 30 && look % 3 == 2
+    };
+    let controller = cluster.controller(panicking_for("shaky", panics)).await;
+    let spec = json!({"completions": 40, "parallelism": 4, "completionMode": "Indexed"});
+    cluster.create("shaky", spec, "10ms").await;
+    cluster.create("sound", json!({"completions": 20, "parallelism": 4}), "10ms").await;
+    cluster.assert_exact("sound", 20).await;
+    cluster.assert_exact("shaky", 40).await;
+    cluster.assert_pods_ever(60);
+    controller.shutdown().await;
+    cluster.end().await;
+}
+
+/// Runs 300 pods through a controller that crashes each time when so many of them are counted.
+async fn crash(mode: &str, at: &[i32]) {
+    let cluster = Cluster::start().await;
+    // Counts are shown soon, so that the crash comes when it is meant to.
+    let settings = || ControllerConfig { batch_period: Duration::from_millis(50), ..settings() };
+    let mut controller = cluster.controller(settings()).await;
+    let spec = json!({"completions": 300, "parallelism": 20, "completionMode": mode});
+    cluster.create("large", spec, "50ms").await;
+    for counted in at {
+        cluster.until("large", "so far", |job| succeeded(job) >= *counted).await;
+        controller.abort().await;
+        assert!(!has(&cluster.jobs.get("large").await.unwrap(), "Complete"), "crashed too late");
+        controller = cluster.controller(settings()).await;
+    }
+    cluster.assert_exact("large", 300).await;
+    cluster.assert_pods_ever(300);
+    controller.shutdown().await;
+    cluster.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_crash_changes_no_count() {
+    crash("Indexed", &[60]).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn one_crash_after_the_other_changes_no_count() {
+    crash("NonIndexed", &[0, 1, 40, 80, 120]).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn sigterm_lets_what_is_decided_happen() {
+    let cluster = Cluster::start().await;
+    let directory = TempDir::new().unwrap();
+    let start = || cluster.replica(&directory);
+    let mut controller = Background::start(&mut start());
+    cluster.create("interrupted", json!({"completions": 8, "parallelism": 2}), "300ms").await;
+    cluster.until_pods(3).await;
+    controller.signal(Signal::SIGTERM);
+    assert_eq!(controller.exit_code(), Some(0));
+
+    // Every pod that it created has its event.
+    let events: Api<Event> = Api::default_namespaced(kube::Client::try_from(cluster.config.clone()).unwrap());
+    let created = events.list(&ListParams::default().fields("reason=SuccessfulCreate")).await.unwrap();
+    assert_eq!(created.items.len(), cluster.pods_of("interrupted").await.len());
+    assert!(!has(&cluster.jobs.get("interrupted").await.unwrap(), "Complete"));
+
+    let mut controller = Background::start(&mut start());
+    cluster.assert_exact("interrupted", 8).await;
+    cluster.assert_pods_ever(8);
+    controller.signal(Signal::SIGTERM);
+    assert_eq!(controller.exit_code(), Some(0));
+    cluster.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn traces_go_to_the_collector_that_the_flag_names() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let endpoint = format!("http://{}", listener.local_addr().unwrap());
+    let received = Arc::new(Mutex::new(Vec::new()));
+    let collected = received.clone();
+    std::thread::spawn(move || collect(&listener, &collected));
+    let cluster = Cluster::start().await;
+    let directory = TempDir::new().unwrap();
+    let mut command = cluster.replica(&directory);
+    command.args(["--identity", "replica-of-the-test", "--otlp-endpoint", &endpoint]);
+    // Milliseconds; the collector never answers.
+    command.env("OTEL_EXPORTER_OTLP_TIMEOUT", "500");
+    let mut controller = Background::start(&mut command);
+    cluster.create("traced", json!({"completions": 1}), "10ms").await;
+    cluster.completes("traced").await;
+    // What is left is sent at the end.
+    controller.signal(Signal::SIGTERM);
+    assert_eq!(controller.exit_code(), Some(0));
+    until("the spans have come", || {
+        let received = received.lock().unwrap();
+        let holds = |text: &[u8]| received.windows(text.len()).any(|window| window == text);
+        holds(b"replica-of-the-test") && holds(b"k8s.job.name") && holds(b"traced")
+    });
+    cluster.end().await;
+}
+
+/// A collector that takes everything and answers nothing: spans cross the wire as plain protobuf.
+fn collect(listener: &TcpListener, received: &Mutex<Vec<u8>>) {
+    std::thread::scope(|connections| {
+        for stream in listener.incoming() {
+            connections.spawn(|| {
+                let mut stream = stream.unwrap();
+                // An HTTP/2 server speaks, too: an empty frame of settings.
+                stream.write_all(&[0, 0, 0, 4, 0, 0, 0, 0, 0]).unwrap();
+                let mut buffer = [0; 4096];
+                while let Ok(count @ 1..) = stream.read(&mut buffer) {
+                    received.lock().unwrap().extend(&buffer[..count]);
+                }
+            });
+        }
+    });
+}
+
+/// A controller with HTTP pages, and where they are.
+async fn with_pages(config: kube::Config) -> (Controller, SocketAddr) {
+    loop {
+        // Free a moment ago; whoever is faster makes us try another.
+        let at = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+        let settings = ControllerConfig { listen: Some(at), ..settings() };
+        match Controller::start(settings, config.clone()).await {
+            Err(ControllerError::Listen(..)) => continue,
+            started => return (started.unwrap(), at),
+        }
+    }
+}
+
+/// Status code and body of a page.
+async fn get(at: SocketAddr, path: &str) -> (u16, String) {
+    let mut stream = tokio::net::TcpStream::connect(at).await.unwrap();
+    let request = format!("GET {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n");
+    stream.write_all(request.as_bytes()).await.unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).await.unwrap();
+    let (head, body) = answer.split_once("\r\n\r\n").unwrap();
+    (head.split(' ').nth(1).unwrap().parse().unwrap(), body.to_owned())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_pages_tell_what_the_replica_does() {
+    let cluster = Cluster::start().await;
+    let (controller, at) = with_pages(cluster.config.clone()).await;
+    tokio::time::timeout(PATIENCE, controller.ready()).await.unwrap();
+    assert_eq!(get(at, "/healthz").await, (200, "ok".into()));
+    assert_eq!(get(at, "/readyz").await, (200, "ok".into()));
+
+    cluster.create("long", json!({"completions": 3, "parallelism": 3}), "1h").await;
+    cluster.create("short", json!({"completions": 1}), "10ms").await;
+    cluster.completes("short").await;
+    cluster.until("long", "active", |job| job.status.as_ref().unwrap().active == Some(3)).await;
+    let (code, shards) = get(at, "/debug/shards").await;
+    let shards: Value = serde_json::from_str(&shards).unwrap();
+    let shards = shards.as_array().unwrap();
+    assert_eq!((code, shards.len()), (200, 4));
+    for (number, shard) in shards.iter().enumerate() {
+        assert_eq!((&shard["shard"], &shard["state"]), (&json!(number), &json!("active")));
+        assert!(shard["epoch"].is_u64());
+    }
+    let sum = |field: &str| shards.iter().map(|shard| shard[field].as_u64().unwrap()).sum::<u64>();
+    // A Job that has ended is let go of in a while.
+    assert!((1..=2).contains(&sum("jobs")) && sum("pods") >= 3, "{shards:?}");
+
+    let (code, metrics) = get(at, "/metrics").await;
+    assert_eq!(code, 200);
+    let value = |series: &str| -> f64 {
+        let line = metrics.lines().find(|line| line.starts_with(series)).expect(series);
+        line.rsplit_once(' ').unwrap().1.parse().unwrap()
+    };
+    assert_eq!(value("yardmaster_owned_shards "), 4.0);
+    assert!(value("job_controller_job_pods_creation_total{") >= 1.0);
+    assert_eq!(value("job_controller_jobs_finished_total{"), 1.0);
+    assert!(value("yardmaster_watch_events_total{") > 0.0);
+    for name in ["long", "short"] {
+        assert!(!metrics.contains(&format!("\"{name}")), "a Job's name is in a label");
+    }
+    controller.shutdown().await;
+    until("the pages end with their controller", || std::net::TcpStream::connect(at).is_err());
+    cluster.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_replica_without_an_api_server_is_healthy_but_not_ready() {
+    let nobody = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let (controller, at) = with_pages(kube::Config::new(format!("http://{nobody}").parse().unwrap())).await;
+    assert_eq!(get(at, "/healthz").await, (200, "ok".into()));
+    assert_eq!(get(at, "/readyz").await.0, 503);
+    controller.shutdown().await;
+}

@@ -1,0 +1,99 @@
+//! `yardmaster cluster --max-inflight N`: more requests at a time than that are refused, and watches do not count.
+#![cfg(feature = "embedded")]
+#![allow(clippy::unwrap_used, clippy::expect_used, missing_docs)]
+
+mod binary;
+
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::net::TcpStream;
+
+use nix::sys::signal::Signal;
+
+use crate::binary::{Background, PATIENCE, until, yardmaster};
+
+const MAPS: &str = "/api/v1/namespaces/default/configmaps";
+
+/// A cluster's API server that works on so many requests at a time.
+struct Server {
+    process: Background,
+    address: String,
+}
+
+impl Server {
+    fn start(max_inflight: &str) -> Self {
+        let mut command = yardmaster();
+        command.args(["cluster", "--api-only", "--max-inflight", max_inflight]);
+        let mut process = Background::start(&mut command);
+        let line = Background::line(process.0.stdout.take().unwrap(), "API server");
+        let address = line.rsplit_once("http://").unwrap().1.to_owned();
+        Self { process, address }
+    }
+
+    /// Sends the beginning of a request, or all of it.
+    fn send(&self, text: &str) -> BufReader<TcpStream> {
+        let mut stream = TcpStream::connect(&self.address).unwrap();
+        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        stream.write_all(text.as_bytes()).unwrap();
+        BufReader::new(stream)
+    }
+
+    /// Begins to create something, and does not come to an end: the server works on it until the connection closes.
+    fn occupy(&self) -> BufReader<TcpStream> {
+        self.send(&format!(
+            "POST {MAPS} HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: 100\r\n\r\n{{"
+        ))
+    }
+
+    /// Status and headers of the answer to a GET; the connection stays open.
+    fn get(&self, path: &str) -> (u16, String, BufReader<TcpStream>) {
+        let mut stream = self.send(&format!("GET {path} HTTP/1.1\r\nHost: x\r\n\r\n"));
+        let mut head = String::new();
+        while !head.ends_with("\r\n\r\n") {
+            assert!(stream.read_line(&mut head).unwrap() > 0, "cut off: {head}");
+        }
+        let code = head.split(' ').nth(1).unwrap().parse().unwrap();
+        (code, head.to_lowercase(), stream)
+    }
+
+    fn code(&self, path: &str) -> u16 {
+        self.get(path).0
+    }
+
+    fn stop(mut self) {
+        self.process.signal(Signal::SIGTERM);
+        assert_eq!(self.process.exit_code(), Some(0));
+    }
+}
+
+#[test]
+fn more_requests_than_the_limit_are_told_to_come_again() {
+    let server = Server::start("2");
+    assert_eq!(server.code(MAPS), 200);
+    // The question itself may have had the place that another one wanted: then one more is needed.
+    let mut occupied = Vec::new();
+    until("all places are taken", || {
+        occupied.push(server.occupy());
+        server.code(MAPS) == 429
+    });
+
+    let (code, head, mut stream) = server.get(MAPS);
+    assert_eq!(code, 429);
+    assert!(head.contains("\r\nretry-after: 1\r\n"), "{head}");
+    let length = head.split("content-length: ").nth(1).unwrap().split('\r').next().unwrap();
+    let mut body = vec![0; length.parse().unwrap()];
+    stream.read_exact(&mut body).unwrap();
+    let status: serde_json::Value = serde_json::from_slice(&body).unwrap();
+    assert_eq!((&status["kind"], &status["code"]), (&"Status".into(), &429.into()));
+    assert_eq!(status["reason"], "TooManyRequests");
+
+    // Neither watches nor what is no object need a place.
+    let watches: Vec<_> = (0..5).map(|_| server.get(&format!("{MAPS}?watch=true"))).collect();
+    assert!(watches.iter().all(|(code, ..)| *code == 200));
+    assert_eq!((server.code("/healthz"), server.code("/version")), (200, 200));
+
+    // And open watches do not hold one.
+    drop(occupied);
+    until("places are free", || server.code(MAPS) == 200);
+    drop(watches);
+    server.stop();
+}

@@ -1,0 +1,195 @@
+//! A Job whose pods are a gang starts with all of them in one group, or, if there can be no group, without any; whatever
+//! befalls the requests on the way.
+
+#![cfg(feature = "embedded")]
+#![allow(clippy::unwrap_used, clippy::expect_used)]
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use http::{Method, StatusCode};
+use kube::Client;
+use kube::config::KubeConfigOptions;
+use serde_json::{Value, json};
+use yardmaster::actors::{Controller, ControllerConfig, FeatureGates};
+use yardmaster::embedded::{ApiServer, ApiServerConfig, Fault, FaultScope};
+use yardmaster::sharding::ShardCount;
+
+const DEADLINE: Duration = Duration::from_secs(30);
+const NAMESPACE: &str = "default";
+const PODS: usize = 3;
+
+/// An API server, a controller with the gate on, and a client.
+struct Cluster {
+    server: ApiServer,
+    controller: Controller,
+    client: Client,
+}
+
+/// What a Job has brought about.
+#[derive(Debug)]
+struct Outcome {
+    workloads: Vec<Value>,
+    pod_groups: Vec<Value>,
+    /// `spec.schedulingGroup` of each pod.
+    groups: Vec<Value>,
+    events: Vec<Value>,
+}
+
+impl Cluster {
+    async fn start(gates: BTreeMap<String, bool>) -> Self {
+        let config = ApiServerConfig { feature_gates: gates, ..ApiServerConfig::default() };
+        let server = ApiServer::start(config).await.unwrap();
+        let options = KubeConfigOptions::default();
+        let kube = kube::Config::from_custom_kubeconfig(server.kubeconfig(), &options).await.unwrap();
+        let settings = ControllerConfig {
+            controller_name: "kubernetes.io/job-controller".into(),
+            identity: "gang".into(),
+            shards: ShardCount::new(4).unwrap(),
+            api_backoff: Duration::from_millis(50),
+            feature_gates: FeatureGates { workload_with_job: true },
+            arbiters: 1,
+            ..ControllerConfig::default()
+        };
+        let controller = Controller::start(settings, kube.clone()).await.unwrap();
+        controller.ready().await;
+        Self { server, controller, client: Client::try_from(kube).unwrap() }
+    }
+
+    /// Makes the next requests of this method to these objects fail.
+    fn hit(&self, fault: Fault, method: Method, path: &str, times: usize) {
+        let scope = FaultScope { methods: vec![method], path: path.into(), ..FaultScope::default() };
+        self.server.faults().inject(fault, scope, Some(times));
+    }
+
+    async fn send(&self, method: Method, path: &str, body: Option<&Value>) -> Value {
+        let bytes = body.map(|body| serde_json::to_vec(body).unwrap()).unwrap_or_default();
+        let request = http::Request::builder().method(method).uri(path);
+        let request = request.header("content-type", "application/json").body(bytes).unwrap();
+        self.client.request(request).await.unwrap()
+    }
+
+    async fn list(&self, group: &str, plural: &str) -> Vec<Value> {
+        let path = format!("/{group}/namespaces/{NAMESPACE}/{plural}");
+        let request = http::Request::get(path).body(Vec::new()).unwrap();
+        match self.client.request::<Value>(request).await {
+            Ok(mut list) => list["items"].as_array_mut().map(std::mem::take).unwrap_or_default(),
+            Err(kube::Error::Api(status)) if status.code == 404 => Vec::new(),
+            Err(error) => panic!("{plural}: {error}"),
+        }
+    }
+
+    /// Creates a gang Job and waits until all its pods are counted as active and an event of this reason is told.
+    async fn run(&self, name: &str, reason: &str) -> Outcome {
+        let job = json!({
+            "apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": name},
+            "spec": {
+                "completionMode": "Indexed", "completions": PODS, "parallelism": PODS,
+                "template": {"spec": {
+                    "restartPolicy": "Never",
+                    "containers": [{"name": "main", "image": "example.invalid/i:1"}],
+                }},
+            },
+        });
+        let jobs = format!("/apis/batch/v1/namespaces/{NAMESPACE}/jobs");
+        self.send(Method::POST, &jobs, Some(&job)).await;
+        let started = async {
+            loop {
+                let job = self.send(Method::GET, &format!("{jobs}/{name}"), None).await;
+                let events = self.list("api/v1", "events").await;
+                if job["status"]["active"] == PODS && events.iter().any(|event| event["reason"] == reason) {
+                    return events;
+                }
+                tokio::time::sleep(Duration::from_millis(20)).await;
+            }
+        };
+        let events = tokio::time::timeout(DEADLINE, started).await.expect("the Job starts");
+        let pods = self.list("api/v1", "pods").await;
+        Outcome {
+            workloads: self.list("apis/scheduling.k8s.io/v1alpha2", "workloads").await,
+            pod_groups: self.list("apis/scheduling.k8s.io/v1alpha2", "podgroups").await,
+            groups: pods.iter().map(|pod| pod["spec"]["schedulingGroup"].clone()).collect(),
+            events,
+        }
+    }
+
+    async fn stop(self) {
+        self.controller.shutdown().await;
+        self.server.shutdown().await;
+    }
+}
+
+impl Outcome {
+    fn assert_one_gang(&self) {
+        assert_eq!((self.workloads.len(), self.pod_groups.len()), (1, 1), "{self:#?}");
+        let group = json!({"podGroupName": self.pod_groups[0]["metadata"]["name"]});
+        assert_eq!(self.groups, vec![group; PODS]);
+    }
+
+    fn assert_no_gang(&self) {
+        assert_eq!((self.workloads.len(), self.pod_groups.len()), (0, 0), "{self:#?}");
+        assert_eq!(self.groups, vec![Value::Null; PODS]);
+    }
+
+    fn warning(&self) -> &str {
+        let warning = self.events.iter().find(|event| event["type"] == "Warning").expect("a warning");
+        assert_eq!(warning["reason"], "FailedWorkloadCreate");
+        assert_eq!(warning["involvedObject"]["kind"], "Job");
+        warning["message"].as_str().unwrap()
+    }
+}
+
+#[tokio::test]
+async fn what_is_refused_for_a_time_is_tried_until_the_gang_is_there() {
+    for (method, path) in [
+        (Method::GET, "/workloads"),
+        (Method::POST, "/workloads"),
+        (Method::GET, "/podgroups"),
+        (Method::POST, "/podgroups"),
+    ] {
+        let cluster = Cluster::start(BTreeMap::new()).await;
+        cluster.hit(Fault::Refuse(StatusCode::SERVICE_UNAVAILABLE), method.clone(), path, 2);
+        let outcome = cluster.run("work", "FailedWorkloadCreate").await;
+        outcome.assert_one_gang();
+        assert!(outcome.warning().starts_with("Error ensuring Workload and PodGroup: "), "{method} {path}");
+        cluster.stop().await;
+    }
+}
+
+#[tokio::test]
+async fn a_lost_answer_makes_no_second_object() {
+    for path in ["/workloads", "/podgroups"] {
+        let cluster = Cluster::start(BTreeMap::new()).await;
+        cluster.hit(Fault::LoseReplies, Method::POST, path, 1);
+        cluster.run("work", "FailedWorkloadCreate").await.assert_one_gang();
+        cluster.stop().await;
+    }
+}
+
+#[tokio::test]
+async fn a_job_whose_workload_is_invalid_runs_without_a_gang() {
+    let cluster = Cluster::start(BTreeMap::new()).await;
+    let outcome = cluster.run(&"a".repeat(58), "FailedWorkloadCreate").await;
+    outcome.assert_no_gang();
+    let warning = outcome.warning();
+    assert!(warning.starts_with("Pods are created without a gang: "), "{warning}");
+    assert!(warning.contains("spec.podGroupTemplates[0].name"), "{warning}");
+    cluster.stop().await;
+}
+
+#[tokio::test]
+async fn the_longest_name_that_gives_a_valid_workload_makes_a_gang() {
+    let cluster = Cluster::start(BTreeMap::new()).await;
+    cluster.run(&"a".repeat(57), "WorkloadCreated").await.assert_one_gang();
+    cluster.stop().await;
+}
+
+#[tokio::test]
+async fn without_the_api_jobs_run_without_gangs() {
+    let off = ["GenericWorkload", "WorkloadWithJob"].map(|gate| (gate.to_owned(), false));
+    let cluster = Cluster::start(off.into()).await;
+    let outcome = cluster.run("work", "FailedWorkloadCreate").await;
+    outcome.assert_no_gang();
+    assert!(outcome.warning().contains("does not serve workloads"), "{}", outcome.warning());
+    cluster.stop().await;
+}

@@ -1,0 +1,115 @@
+//! No process outlives its pod.
+
+use super::*;
+
+#[tokio::test(flavor = "multi_thread")]
+async fn deletion_asks_before_it_kills() {
+    let cluster = Cluster::start().await;
+    let (ready, asked) = (cluster.file("ready"), cluster.file("asked"));
+    // Ends by itself when asked, with a result that counts.
+    let script = format!(
+        "trap 'touch {}; exit 0' TERM; echo $$ > {}; while :; do sleep 0.05; done",
+        asked.display(),
+        ready.display()
+    );
+    cluster.shell("polite", &script).await;
+    let pid = pid_in(&ready).await;
+    cluster.pods.delete("polite", &DeleteParams::default()).await.unwrap();
+    cluster.gone("polite").await;
+    assert!(asked.exists(), "it was not asked");
+    assert!(!is_alive(pid), "it is still there");
+
+    // Does not listen: killed when the grace period is over, not before.
+    let ready = cluster.file("ready2");
+    let script = format!("trap '' TERM; echo $$ > {}; while :; do sleep 0.05; done", ready.display());
+    cluster.shell("stubborn", &script).await;
+    let pid = pid_in(&ready).await;
+    let start = Instant::now();
+    cluster.pods.delete("stubborn", &DeleteParams::default().grace_period(2)).await.unwrap();
+    cluster.gone("stubborn").await;
+    assert!(start.elapsed() >= Duration::from_secs(2));
+    assert!(!is_alive(pid));
+
+    // A shorter grace period wins over the one before it.
+    let ready = cluster.file("ready3");
+    let script = format!("trap '' TERM; echo $$ > {}; while :; do sleep 0.05; done", ready.display());
+    cluster.shell("hurried", &script).await;
+    let pid = pid_in(&ready).await;
+    cluster.pods.delete("hurried", &DeleteParams::default().grace_period(600)).await.unwrap();
+    cluster.pods.delete("hurried", &DeleteParams::default().grace_period(1)).await.unwrap();
+    cluster.gone("hurried").await;
+    assert!(!is_alive(pid));
+    cluster.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_pod_with_a_finalizer_shows_how_it_ended() {
+    let cluster = Cluster::start().await;
+    let ready = cluster.file("ready");
+    let script = format!("echo $$ > {}; exec sleep 600", ready.display());
+    let metadata = json!({"name": "p", "finalizers": ["example.com/hold"]});
+    cluster.create_with(metadata, json!({"containers": [container(&script)]})).await;
+    let pid = pid_in(&ready).await;
+    cluster.pods.delete("p", &DeleteParams::default()).await.unwrap();
+    let pod = cluster.phase("p", "Failed").await;
+    assert_eq!(exit_code(&pod), 143);
+    assert!(!is_alive(pid));
+    // The kubelet's own part is done: the object goes with the finalizer.
+    cluster.wait("p", |pod| pod.metadata.deletion_grace_period_seconds == Some(0)).await;
+    let patch = kube::api::Patch::Merge(json!({"metadata": {"finalizers": null}}));
+    cluster.pods.patch("p", &kube::api::PatchParams::default(), &patch).await.unwrap();
+    cluster.gone("p").await;
+    cluster.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn children_end_with_their_container() {
+    let cluster = Cluster::start().await;
+    let (child, daemon) = (cluster.file("child"), cluster.file("daemon"));
+    // One child in the container's process group, and one that left it.
+    let script = format!(
+        "sh -c 'echo $$ > {}; exec sleep 600' & setsid sh -c 'echo $$ > {}; exec sleep 600' & \
+         until [ -s {0} ] && [ -s {1} ]; do sleep 0.05; done",
+        child.display(),
+        daemon.display()
+    );
+    cluster.shell("p", &script).await;
+    cluster.phase("p", "Succeeded").await;
+    let (child, daemon) = (pid_in(&child).await, pid_in(&daemon).await);
+    until("both have ended", async || !is_alive(child) && !is_alive(daemon)).await;
+    cluster.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn shutdown_leaves_no_process() {
+    let cluster = Cluster::start().await;
+    let mut files = Vec::new();
+    for number in 0..5 {
+        let file = cluster.file(&format!("pid-{number}"));
+        let script = format!("trap '' TERM; echo $$ > {}; sleep 600 & wait; sleep 600", file.display());
+        cluster.shell(&format!("p-{number}"), &script).await;
+        files.push(file);
+    }
+    let mut pids = Vec::new();
+    for file in &files {
+        pids.push(pid_in(file).await);
+    }
+    let Cluster { kubelet, server, .. } = cluster;
+    let start = Instant::now();
+    kubelet.shutdown().await;
+    assert!(pids.iter().all(|pid| !is_alive(*pid)));
+    assert!(start.elapsed() < Duration::from_secs(10));
+    server.shutdown().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_dropped_kubelet_leaves_no_process() {
+    let cluster = Cluster::start().await;
+    let file = cluster.file("pid");
+    cluster.shell("p", &format!("echo $$ > {}; sleep 600", file.display())).await;
+    let pid = pid_in(&file).await;
+    let Cluster { kubelet, server, .. } = cluster;
+    drop(kubelet);
+    until("the process has ended", async || !is_alive(pid)).await;
+    server.shutdown().await;
+}

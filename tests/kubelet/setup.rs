@@ -1,0 +1,130 @@
+//! What a container is given, and what it is refused.
+
+use super::*;
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_environment_is_the_containers_own() {
+    let cluster = Cluster::start().await;
+    let maps: Api<ConfigMap> = Api::namespaced(cluster.client.clone(), "default");
+    let map = json!({"metadata": {"name": "settings"}, "data": {"COLOUR": "red", "SIZE": "9"}});
+    maps.create(&PostParams::default(), &serde_json::from_value(map).unwrap()).await.unwrap();
+    let field =
+        |name: &str, path: &str| json!({"name": name, "valueFrom": {"fieldRef": {"fieldPath": path}}});
+    cluster
+        .create_with(
+            json!({"name": "p", "labels": {"app": "x"}, "annotations": {"batch.kubernetes.io/job-completion-index": "4"}}),
+            json!({
+                "hostname": "host-4",
+                "containers": [{
+                    "name": "main", "image": "none",
+                    "command": ["sh", "-c"],
+                    "args": ["echo '$(GREETING)' $HOSTNAME; env | sort"],
+                    "env": [
+                        {"name": "WHO", "value": "world"},
+                        {"name": "GREETING", "value": "hello $(WHO) $$(WHO) $(NOBODY)"},
+                        field("INDEX", "metadata.annotations['batch.kubernetes.io/job-completion-index']"),
+                        field("APP", "metadata.labels['app']"),
+                        field("NAME", "metadata.name"),
+                        field("NODE", "spec.nodeName"),
+                        {"name": "KEY", "valueFrom": {"configMapKeyRef": {"name": "settings", "key": "SIZE"}}},
+                        {"name": "NONE", "valueFrom": {"configMapKeyRef": {"name": "no", "key": "k", "optional": true}}},
+                    ],
+                    "envFrom": [{"prefix": "P_", "configMapRef": {"name": "settings"}}],
+                }],
+            }),
+        )
+        .await;
+    cluster.phase("p", "Succeeded").await;
+    let logs = cluster.logs("p").await;
+    let lines: Vec<_> = logs.lines().collect();
+    assert_eq!(lines[0], "hello world $(WHO) $(NOBODY) host-4");
+    let has = |line: &str| assert!(lines.contains(&line), "{line} is not in {logs}");
+    ["INDEX=4", "APP=x", "NAME=p", "NODE=yardmaster-local", "KEY=9", "P_COLOUR=red"]
+        .into_iter()
+        .for_each(has);
+    assert!(!logs.contains("NONE="));
+    // Nothing of the test's own environment gets in.
+    assert!(std::env::var("CARGO_MANIFEST_DIR").is_ok() && !logs.contains("CARGO"));
+    cluster.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_missing_command_is_named() {
+    let cluster = Cluster::start().await;
+    let run = |command: Value| json!({"containers": [{"name": "main", "image": "none", "command": command}]});
+    cluster.create("nosuch", run(json!(["nosuch"]))).await;
+    cluster.create("none", json!({"containers": [{"name": "main", "image": "perl:5"}]})).await;
+
+    let nosuch = cluster.phase("nosuch", "Failed").await;
+    let end = state(&nosuch).terminated.unwrap();
+    assert_eq!((end.exit_code, end.reason.as_deref()), (128, Some("StartError")));
+    assert_eq!(end.message.as_deref(), Some("exec: \"nosuch\": executable file not found in $PATH"));
+
+    let none = cluster.phase("none", "Failed").await.status.unwrap();
+    assert_eq!(none.reason.as_deref(), Some("CreateContainerError"));
+    assert!(none.message.unwrap().contains("container \"main\" has no command"));
+    let events: Api<Event> = Api::namespaced(cluster.client.clone(), "default");
+    let events = events.list(&kube::api::ListParams::default()).await.unwrap();
+    assert!(events.iter().any(|event| event.involved_object.name.as_deref() == Some("none")));
+    cluster.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn another_user_is_refused() {
+    let cluster = Cluster::start().await;
+    let mut main = container("exit 0");
+    main["securityContext"] = json!({"runAsUser": 54321});
+    cluster.create("p", json!({"containers": [main]})).await;
+    let status = cluster.phase("p", "Failed").await.status.unwrap();
+    assert_eq!(status.reason.as_deref(), Some("CreateContainerConfigError"));
+    assert!(status.message.unwrap().starts_with("runAsUser 54321"));
+    cluster.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_missing_config_map_is_waited_for() {
+    let cluster = Cluster::start().await;
+    let mut main = container("echo got $VALUE");
+    main["env"] = json!([{"name": "VALUE", "valueFrom": {"configMapKeyRef": {"name": "late", "key": "k"}}}]);
+    cluster.create("p", json!({"containers": [main]})).await;
+    let waits = |pod: &Pod| {
+        pod.status.clone().and_then(|status| status.container_statuses).is_some_and(|mut containers| {
+            let waiting = containers.remove(0).state.and_then(|state| state.waiting);
+            waiting.and_then(|waiting| waiting.reason).as_deref() == Some("CreateContainerConfigError")
+        })
+    };
+    let pod = cluster.wait("p", waits).await;
+    assert_eq!(phase_of(&pod), "Pending");
+    let map = json!({"metadata": {"name": "late"}, "data": {"k": "it"}});
+    let maps: Api<ConfigMap> = Api::namespaced(cluster.client.clone(), "default");
+    maps.create(&PostParams::default(), &serde_json::from_value(map).unwrap()).await.unwrap();
+    cluster.phase("p", "Succeeded").await;
+    assert_eq!(cluster.logs("p").await, "got it\n");
+    cluster.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn volumes_are_directories_that_containers_share() {
+    let cluster = Cluster::start().await;
+    let maps: Api<ConfigMap> = Api::namespaced(cluster.client.clone(), "default");
+    let map = json!({"metadata": {"name": "settings"}, "data": {"k": "from the map"}});
+    maps.create(&PostParams::default(), &serde_json::from_value(map).unwrap()).await.unwrap();
+    let mut first = container("cp $YARDMASTER_VOLUME_SETTINGS/dir/key $YARDMASTER_VOLUME_SCRATCH_SPACE/copy");
+    first["name"] = json!("first");
+    cluster
+        .create(
+            "p",
+            json!({
+                "volumes": [
+                    {"name": "scratch-space", "emptyDir": {}},
+                    {"name": "settings", "configMap": {"name": "settings", "items": [{"key": "k", "path": "dir/key"}]}},
+                ],
+                "initContainers": [first],
+                "containers": [container("cat $YARDMASTER_VOLUME_SCRATCH_SPACE/copy")],
+            }),
+        )
+        .await;
+    cluster.phase("p", "Succeeded").await;
+    assert_eq!(cluster.logs("p").await, "from the map");
+    cluster.stop().await;
+}

@@ -1,0 +1,359 @@
+//! Replicas share the work: every shard has one owner at a time, through joins, leaves, crashes and worse.
+#![cfg(feature = "embedded")]
+#![allow(clippy::unwrap_used, clippy::expect_used, missing_docs)]
+
+mod binary;
+mod cluster;
+
+use std::collections::{BTreeMap, HashMap};
+use std::time::{Duration, Instant};
+
+use k8s_openapi::api::coordination::v1::Lease;
+use kube::api::{Api, ListParams};
+use nix::sys::signal::Signal;
+use rand::rngs::SmallRng;
+use rand::{Rng as _, SeedableRng as _};
+use serde_json::json;
+use tempfile::TempDir;
+use yardmaster::actors::{ControllerConfig, Ownership};
+use yardmaster::embedded::{ApiServerConfig, AuditRecord, Fault, FaultScope};
+use yardmaster::sharding::lease::LeaseRecord;
+use yardmaster::sharding::{ShardCount, ShardId};
+
+use crate::binary::{Background, PATIENCE, yardmaster};
+use crate::cluster::{Cluster, REPLACEMENT};
+
+const SHARDS: u32 = 16;
+
+/// A cluster with replicas as processes of their own.
+struct Yard {
+    cluster: Cluster,
+    leases: Api<Lease>,
+    directory: TempDir,
+    replicas: BTreeMap<usize, Background>,
+}
+
+impl Yard {
+    async fn start(config: ApiServerConfig) -> Self {
+        let cluster = Cluster::with(config).await;
+        let leases = Api::default_namespaced(kube::Client::try_from(cluster.config.clone()).unwrap());
+        Self { cluster, leases, directory: tempfile::tempdir().unwrap(), replicas: BTreeMap::new() }
+    }
+
+    fn join(&mut self, numbers: impl IntoIterator<Item = usize>) {
+        for number in numbers {
+            let mut command = self.cluster.replica(&self.directory);
+            command.args(["--identity", &format!("replica-{number}"), "--shards", &SHARDS.to_string()]);
+            command.args(["--lease-duration", "6s", "--renew-deadline", "4s", "--retry-period", "1s"]);
+            self.replicas.insert(number, Background::start(&mut command));
+        }
+    }
+
+    /// Ends replicas in order.
+    fn leave(&mut self, number: usize) {
+        let mut replica = self.replicas.remove(&number).unwrap();
+        replica.signal(Signal::SIGTERM);
+        assert_eq!(replica.exit_code(), Some(0));
+    }
+
+    fn signal(&self, number: usize, signal: Signal) {
+        self.replicas[&number].signal(signal);
+    }
+
+    /// The owner of every shard, and how often it has been claimed.
+    async fn claims(&self) -> BTreeMap<ShardId, (Option<String>, u64)> {
+        let leases = self.leases.list(&ListParams::default()).await.unwrap().items;
+        let claims = leases.iter().filter_map(LeaseRecord::read).filter_map(|record| match record {
+            LeaseRecord::Claim(claim) => {
+                let owner = claim.holder.map(|holder| holder.identity.to_string());
+                Some((claim.shard, (owner, claim.epoch)))
+            }
+            _ => None,
+        });
+        claims.collect()
+    }
+
+    /// Waits until these replicas own all shards in shares that differ by one at most.
+    async fn shared_by(&self, numbers: &[usize]) {
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            let claims = self.claims().await;
+            let share = |number: &usize| {
+                let identity = Some(format!("replica-{number}"));
+                claims.values().filter(|(owner, _)| *owner == identity).count()
+            };
+            let shares: Vec<usize> = numbers.iter().map(share).collect();
+            let (fewest, most) = (shares.iter().min().unwrap(), shares.iter().max().unwrap());
+            if shares.iter().sum::<usize>() == SHARDS as usize && most - fewest <= 1 {
+                return;
+            }
+            assert!(Instant::now() < deadline, "not shared by {numbers:?}: {claims:?}");
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    }
+
+    /// Creates Jobs that take some seconds, all over the shards.
+    async fn create_jobs(&self) {
+        for job in 0..JOBS {
+            let mode = if job % 2 == 0 { "Indexed" } else { "NonIndexed" };
+            let spec = json!({"completions": PODS, "parallelism": 2, "completionMode": mode});
+            self.cluster.create(&format!("job-{job}"), spec, "250ms").await;
+        }
+    }
+
+    async fn assert_exact(&self) {
+        for job in 0..JOBS {
+            self.cluster.assert_exact(&format!("job-{job}"), PODS).await;
+        }
+        self.cluster.assert_pods_ever(JOBS * PODS as usize);
+    }
+
+    async fn end(mut self) {
+        let numbers: Vec<usize> = self.replicas.keys().copied().collect();
+        numbers.into_iter().for_each(|number| self.leave(number));
+        self.cluster.end().await;
+    }
+}
+
+const JOBS: usize = 16;
+const PODS: i32 = 24;
+
+/// A replica's uninterrupted writes for one shard.
+#[derive(Debug)]
+struct Reign {
+    replica: String,
+    first: jiff::Timestamp,
+    last: jiff::Timestamp,
+}
+
+/// Who wrote for each shard, one after the other, as the API server saw it.
+async fn reigns(cluster: &Cluster) -> BTreeMap<ShardId, Vec<Reign>> {
+    let count = ShardCount::new(SHARDS).unwrap();
+    let mut shards = HashMap::new();
+    for job in cluster.jobs.list(&ListParams::default()).await.unwrap().items {
+        shards.insert(job.metadata.name.unwrap(), count.shard_of(&job.metadata.uid.unwrap()));
+    }
+    let job_of = |name: &str| shards.get(name).copied();
+    // The pods of a Job are called after it.
+    let pod_of = |name: &str| job_of(name.splitn(3, '-').take(2).collect::<Vec<_>>().join("-").as_str());
+    let shard_of = |write: &AuditRecord| {
+        let path: Vec<&str> = write.path.split('/').collect();
+        match path.as_slice() {
+            [.., "pods"] => pod_of(write.created.as_deref()?),
+            [.., "pods", name] => pod_of(name),
+            [.., "jobs", name, "status"] => job_of(name),
+            _ => None,
+        }
+    };
+    let mut reigns: BTreeMap<ShardId, Vec<Reign>> = BTreeMap::new();
+    let mut writes: Vec<AuditRecord> =
+        cluster.writes().into_iter().filter(|write| write.user_agent.starts_with("yardmaster/")).collect();
+    writes.sort_by_key(|write| write.received);
+    for write in writes {
+        let Some(shard) = shard_of(&write) else { continue };
+        let reigns = reigns.entry(shard).or_default();
+        match reigns.last_mut() {
+            Some(reign) if reign.replica == write.user_agent => reign.last = reign.last.max(write.answered),
+            _ => {
+                reigns.push(Reign { replica: write.user_agent, first: write.received, last: write.answered })
+            }
+        }
+    }
+    reigns
+}
+
+/// Asserts that nobody began to write for a shard before its last owner had ended.
+async fn assert_one_at_a_time(yard: &Yard) {
+    for (shard, reigns) in reigns(&yard.cluster).await {
+        for pair in reigns.windows(2) {
+            assert!(pair[0].last <= pair[1].first, "shard {shard}: {pair:?}");
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn replicas_join_and_leave_under_load() {
+    let mut yard = Yard::start(ApiServerConfig::default()).await;
+    yard.join([0]);
+    yard.shared_by(&[0]).await;
+    yard.create_jobs().await;
+    yard.join([1, 2, 3]);
+    yard.shared_by(&[0, 1, 2, 3]).await;
+    yard.leave(0);
+    yard.shared_by(&[1, 2, 3]).await;
+    yard.leave(2);
+    yard.shared_by(&[1, 3]).await;
+    yard.assert_exact().await;
+    assert_one_at_a_time(&yard).await;
+    let moves: u64 = yard.claims().await.values().map(|(_, epoch)| epoch - 1).sum();
+    // At most a share and one for each that joins or leaves: 8, 6 and 4 for the joins, 4 and 6 for the leaves.
+    assert!(moves <= 8 + 6 + 4 + 4 + 6 + 5, "{moves} shards were moved");
+    yard.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_killed_replica_is_replaced_without_shard_selectors() {
+    let gates = [("ShardedListAndWatch".to_owned(), false)].into();
+    let mut yard = Yard::start(ApiServerConfig { feature_gates: gates, ..ApiServerConfig::default() }).await;
+    yard.join([0, 1, 2]);
+    yard.shared_by(&[0, 1, 2]).await;
+    yard.create_jobs().await;
+    yard.cluster.until_pods(60).await;
+    yard.signal(1, Signal::SIGKILL);
+    yard.replicas.remove(&1);
+    yard.shared_by(&[0, 2]).await;
+    yard.assert_exact().await;
+    assert_one_at_a_time(&yard).await;
+    yard.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_frozen_owner_wakes_up_and_does_no_harm() {
+    let mut yard = Yard::start(ApiServerConfig::default()).await;
+    yard.join([0, 1]);
+    yard.shared_by(&[0, 1]).await;
+    yard.create_jobs().await;
+    yard.cluster.until_pods(60).await;
+    yard.signal(0, Signal::SIGSTOP);
+    yard.shared_by(&[1]).await;
+    yard.signal(0, Signal::SIGCONT);
+    yard.shared_by(&[0, 1]).await;
+    yard.assert_exact().await;
+    yard.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_owner_that_is_cut_off_is_replaced_and_comes_back() {
+    let mut yard = Yard::start(ApiServerConfig::default()).await;
+    yard.join([0, 1]);
+    yard.shared_by(&[0, 1]).await;
+    yard.create_jobs().await;
+    yard.cluster.until_pods(60).await;
+    let scope = || FaultScope { user_agent: "(replica-0)".into(), ..FaultScope::default() };
+    let faults = yard.cluster.server.faults();
+    let held = faults.inject(Fault::HoldWatches, scope(), None);
+    let cut = faults.inject(Fault::Partition, scope(), None);
+    yard.shared_by(&[1]).await;
+    yard.cluster.server.faults().remove(cut);
+    yard.cluster.server.faults().remove(held);
+    yard.shared_by(&[0, 1]).await;
+    yard.assert_exact().await;
+    assert_one_at_a_time(&yard).await;
+    yard.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn lost_answers_and_a_slow_api_server_confuse_nobody() {
+    let mut yard = Yard::start(ApiServerConfig::default()).await;
+    let faults = yard.cluster.server.faults();
+    let leases =
+        || FaultScope { user_agent: "yardmaster/".into(), path: "/leases".into(), ..FaultScope::default() };
+    faults.inject(Fault::LoseReplies, FaultScope { every: 3, ..leases() }, None);
+    faults.inject(Fault::Delay(Duration::from_millis(500)), leases(), None);
+    yard.join([0, 1, 2]);
+    yard.create_jobs().await;
+    yard.shared_by(&[0, 1, 2]).await;
+    yard.leave(1);
+    yard.shared_by(&[0, 2]).await;
+    yard.assert_exact().await;
+    assert_one_at_a_time(&yard).await;
+    yard.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn another_number_of_shards_is_refused_and_can_be_changed_to() {
+    let mut yard = Yard::start(ApiServerConfig::default()).await;
+    yard.join([0]);
+    yard.shared_by(&[0]).await;
+    yard.cluster.create("before", json!({"completions": 40, "parallelism": 4}), "100ms").await;
+    yard.cluster.until_pods(4).await;
+    let kubeconfig = yard.cluster.write_kubeconfig(yard.directory.path());
+    let run = |arguments: &[&str]| {
+        let mut command = yardmaster();
+        command.args(arguments).args(["--controller-name", REPLACEMENT, "--kubeconfig"]).arg(&kubeconfig);
+        command.output().unwrap()
+    };
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+
+    let refused = run(&["controller", "--shards", "64", "--listen", "127.0.0.1:0"]);
+    assert_eq!(refused.status.code(), Some(2));
+    let line = text(&refused.stderr);
+    assert!(line.contains("--shards 64") && line.contains("reshard --to 64"), "{line}");
+
+    let refused = run(&["reshard", "--to", "64"]);
+    assert_eq!(refused.status.code(), Some(3), "while a replica runs");
+    assert!(text(&refused.stderr).contains("replica-0 runs"), "{}", text(&refused.stderr));
+
+    yard.leave(0);
+    let changed = run(&["reshard", "--to", "64"]);
+    assert_eq!(changed.status.code(), Some(0), "{}", text(&changed.stderr));
+    let refused = run(&["controller", "--shards", "16", "--listen", "127.0.0.1:0"]);
+    assert_eq!(refused.status.code(), Some(2));
+
+    let mut command = yard.cluster.replica(&yard.directory);
+    let mut replica = Background::start(command.args(["--shards", "64", "--identity", "replica-9"]));
+    yard.cluster.assert_exact("before", 40).await;
+    yard.cluster.assert_pods_ever(40);
+    let count = ShardCount::new(64).unwrap();
+    for pod in yard.cluster.pods_of("before").await {
+        let shard = count.shard_of(&pod.metadata.owner_references.unwrap()[0].uid);
+        assert_eq!(pod.metadata.labels.unwrap()["yardmaster.dev/shard"], shard.to_string());
+    }
+    replica.signal(Signal::SIGTERM);
+    assert_eq!(replica.exit_code(), Some(0));
+    yard.end().await;
+}
+
+/// Leases switched off: names, UIDs and versions alone must keep two owners from doing harm.
+#[tokio::test(flavor = "multi_thread")]
+async fn two_owners_of_everything_make_no_pod_too_many_and_count_none_twice() {
+    for seed in 0..3 {
+        let cluster = Cluster::start().await;
+        let settings = |identity: &str| ControllerConfig {
+            controller_name: REPLACEMENT.into(),
+            identity: identity.into(),
+            shards: ShardCount::new(2).unwrap(),
+            api_backoff: Duration::from_millis(50),
+            api_backoff_max: Duration::from_millis(200),
+            ownership: Ownership::Everything,
+            seed,
+            ..ControllerConfig::default()
+        };
+        let mut random = SmallRng::seed_from_u64(seed);
+        let one = cluster.controller(settings("one")).await;
+        let two = cluster.controller(settings("two")).await;
+        for job in 0..6 {
+            let mode = if job % 2 == 0 { "Indexed" } else { "NonIndexed" };
+            let parallelism = random.random_range(1..8);
+            let spec = json!({"completions": 30, "parallelism": parallelism, "completionMode": mode});
+            cluster.create(&format!("job-{job}"), spec, "30ms").await;
+        }
+        for job in 0..6 {
+            cluster.assert_exact(&format!("job-{job}"), 30).await;
+        }
+        cluster.assert_pods_ever(180);
+        one.abort().await;
+        two.abort().await;
+        cluster.end().await;
+    }
+}
+
+/// The Lease of a heartbeat or a claim can be deleted by anybody at any time.
+#[tokio::test(flavor = "multi_thread")]
+async fn leases_that_are_deleted_by_hand_come_back() {
+    let mut yard = Yard::start(ApiServerConfig::default()).await;
+    yard.join([0, 1]);
+    yard.shared_by(&[0, 1]).await;
+    yard.create_jobs().await;
+    yard.cluster.until_pods(40).await;
+    for lease in yard.leases.list(&ListParams::default()).await.unwrap().items {
+        let name = lease.metadata.name.unwrap();
+        if !name.ends_with("layout") {
+            // It may be gone or written again meanwhile.
+            let _deleted = yard.leases.delete(&name, &Default::default()).await;
+        }
+    }
+    yard.shared_by(&[0, 1]).await;
+    yard.assert_exact().await;
+    yard.end().await;
+}
