@@ -59,8 +59,10 @@ pub struct JobActor {
     inbox: Inbox<JobInput>,
     state: JobState,
     version: ResourceVersion,
-    /// All pods of the Job have been seen: plans may be made.
+    /// All pods of the Job have been seen as they were at one time: plans may be made.
     synced: bool,
+    /// Lists of pods that have been asked for, and not yet promised.
+    lists_asked: u32,
     /// The Job is being read: no plan is made before.
     reading: bool,
     /// No plans are made any more.
@@ -105,6 +107,7 @@ impl JobActor {
             requests,
             version,
             synced: false,
+            lists_asked: 0,
             reading: false,
             settling: false,
             adopting: HashSet::new(),
@@ -188,9 +191,11 @@ impl JobActor {
             JobInput::Pod(_) if self.settling => {}
             JobInput::Pod(pod) => self.observe_pod(*pod, now),
             JobInput::PodGone(uid) => _ = self.state.pod_vanished(&uid),
+            JobInput::PodsAsked => self.lists_asked = self.lists_asked.saturating_sub(1),
+            JobInput::PodsListing => self.synced = false,
             JobInput::PodsListed { listed, version } => {
                 self.state.pods_listed(&listed, version);
-                self.synced = true;
+                self.synced = self.lists_asked == 0;
             }
             JobInput::Created { place, answer, told } => {
                 watch_over::count_creation(&self.requests.around.metrics, &self.state.job, place, &answer);
@@ -257,7 +262,8 @@ impl JobActor {
         if !known.into_iter().flatten().any(|status| status.counts_as(&job.status)) {
             // Pods that somebody else has counted must not be counted again from what we saw of them before.
             self.synced = false;
-            self.notice.shard.do_send(Relist);
+            self.lists_asked += 1;
+            self.notice.shard.do_send(Relist { job: self.state.job.uid.clone() });
         }
         self.version = observed.version;
         self.state.observe_job(job);

@@ -21,6 +21,10 @@ pub enum JobInput {
     Pod(Box<ObservedPod>),
     /// A pod no longer exists, or is no longer the Job's.
     PodGone(Uid),
+    /// The pods that we have asked for anew will be listed: lists that were told before this do not count.
+    PodsAsked,
+    /// A list of the pods begins.
+    PodsListing,
     /// The list of pods is complete.
     PodsListed {
         /// The Job's pods in it.
@@ -85,6 +89,8 @@ impl JobInput {
             Self::JobGone => "job_gone",
             Self::Pod(_) => "pod",
             Self::PodGone(_) => "pod_gone",
+            Self::PodsAsked => "pods_asked",
+            Self::PodsListing => "pods_listing",
             Self::PodsListed { .. } => "pods_listed",
             Self::Created { .. } => "created",
             Self::Deleted { .. } => "deleted",

@@ -64,9 +64,13 @@ pub struct Candidates {
 pub struct Declined(pub Box<ObservedPod>);
 
 /// Somebody else has written the status of a Job: what is known of its pods may be older than that status. List them anew.
+/// Acknowledged to the Job by [`JobInput::PodsAsked`].
 #[derive(Message)]
 #[rtype(result = "()")]
-pub struct Relist;
+pub struct Relist {
+    /// The Job.
+    pub job: Uid,
+}
 
 /// End at once, and all Jobs of the shard with it.
 #[derive(Message)]
@@ -253,7 +257,7 @@ impl ShardActor {
     /// Tells a Job that was not there when the shard's pods were listed which of them are its own: they have come by watch
     /// since, or are about to.
     fn tell_listed(&self, job: &Uid) {
-        let Some(version) = self.listed else { return };
+        let Some(version) = self.listed.filter(|_| self.listing.is_none()) else { return };
         if self.jobs.get(job).is_some_and(|entry| !entry.awaits_candidates) {
             let listed =
                 self.owners.iter().filter(|(_, owner)| *owner == job).map(|(pod, _)| pod.clone()).collect();
@@ -319,6 +323,12 @@ impl ShardActor {
         if let Some(job) = owner {
             self.tell(&job, JobInput::PodGone(uid.clone()));
         }
+    }
+
+    /// A list shows pods in the order of their names: until it is complete, what a Job knows was never true at any time.
+    fn pods_listing(&mut self) {
+        self.listing = Some(HashMap::new());
+        self.jobs.values().for_each(|entry| entry.inbox.push(JobInput::PodsListing));
     }
 
     fn pods_listed(&mut self, version: u64) {
@@ -425,7 +435,7 @@ impl Handler<Pods> for ShardActor {
         }
         for change in changes {
             match change {
-                Change::Restarted => self.listing = Some(HashMap::new()),
+                Change::Restarted => self.pods_listing(),
                 Change::Listed(pod) | Change::Applied(pod) => self.bring(pod),
                 Change::Deleted(pod) => self.pod_vanished(&pod),
                 Change::Synced { version } => self.pods_listed(version.parse().unwrap_or(u64::MAX)),
@@ -463,7 +473,10 @@ impl Handler<Declined> for ShardActor {
 impl Handler<Relist> for ShardActor {
     type Result = ();
 
-    fn handle(&mut self, _: Relist, ctx: &mut Self::Context) {
+    fn handle(&mut self, Relist { job }: Relist, ctx: &mut Self::Context) {
+        // What the feed still holds may be of a list that was begun before.
+        self.feed += 1;
+        self.tell(&job, JobInput::PodsAsked);
         // Jobs that find the same at the same time share a list.
         if !std::mem::replace(&mut self.relisting, true) {
             ctx.run_later(RELIST, |shard, ctx| {

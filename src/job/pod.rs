@@ -43,11 +43,11 @@ pub struct Pod {
     pub outcome: Option<Box<Outcome>>,
 }
 
-/// Where in its Job a pod stands: the completion index (Indexed) or the lowest free number (otherwise), and how many
-/// pods stood there before it.
+/// Where in its Job a pod stands: the completion index (Indexed) or an ordinal that no other pod of the Job has had
+/// (otherwise), and how many names of the place were taken before.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Place {
-    /// Completion index or slot number.
+    /// Completion index or ordinal.
     pub number: u32,
     /// 0 for the first pod at this place.
     pub attempt: u32,

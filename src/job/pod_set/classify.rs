@@ -72,7 +72,7 @@ pub(super) enum Tracking {
 /// All that the set derives from one pod.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Tags {
-    /// Completion index (Indexed; only if in range) or slot.
+    /// Completion index (Indexed; only if in range) or ordinal.
     pub(super) place: Option<u32>,
     pub(super) standing: Standing,
     pub(super) tracking: Tracking,

@@ -20,7 +20,7 @@ use jiff::Timestamp;
 use super::backoff::{BackoffPolicy, Ended, History};
 use super::index_set::IndexSet;
 use super::pod::{Place, Pod};
-use super::spec::{Job, JobSpec, Uid};
+use super::spec::{Completion, Job, JobSpec, Uid};
 use classify::{Failure, Rank, Standing, Tags, Tracking};
 pub use counted::CountedPod;
 use counted::CountedPods;
@@ -119,18 +119,18 @@ pub struct PodSet {
     failed: IndexSet,
     /// Indexes that want a pod (Indexed).
     free: IndexSet,
-    /// Places with an active pod, or one that holds the place (not Indexed).
+    /// Ordinals of pods that have been seen or asked for (not Indexed).
     taken: IndexSet,
 
     /// Creations that have been sent and not answered: place -> attempt.
     pending: BTreeMap<u32, u32>,
-    /// Next attempt at a place where a pod has been.
+    /// Next attempt at a place where a name has been used.
     attempts: HashMap<u32, u32>,
 
     /// Pods with nothing left to be counted, which all other fields leave out.
     counted: CountedPods,
 
-    /// Somebody else has taken the finalizer off a pod that has ended, as whoever has counted it does.
+    /// Somebody else has taken the finalizer off a pod that has ended or is gone, as whoever has counted it does.
     released_by_others: bool,
 
     newly_ended: Vec<Ended>,
@@ -214,7 +214,7 @@ impl PodSet {
             history.carry(pod.backoff);
         }
         if let Some(place) = pod.place {
-            self.note_attempt(place);
+            self.note_place(place);
         }
         if gone_for_good {
             self.released_by_others = true;
@@ -243,13 +243,20 @@ impl PodSet {
         self.released_by_others = false;
     }
 
-    fn note_attempt(&mut self, place: Place) {
-        let next = self.attempts.entry(place.number).or_insert(0);
-        *next = (*next).max(place.attempt.saturating_add(1));
+    fn note_place(&mut self, place: Place) {
+        match self.spec.completion {
+            Completion::Indexed(_) => self.note_attempt(place),
+            _ => _ = self.taken.insert(place.number),
+        }
         if self.pending.get(&place.number).is_some_and(|attempt| *attempt == place.attempt) {
             self.pending.remove(&place.number);
             self.settle_place(place.number);
         }
+    }
+
+    fn note_attempt(&mut self, place: Place) {
+        let next = self.attempts.entry(place.number).or_insert(0);
+        *next = (*next).max(place.attempt.saturating_add(1));
     }
 
     /// Takes in an answer that tells that a pod no longer exists. What the watch still says of it is old.
@@ -265,8 +272,15 @@ impl PodSet {
     pub fn vanished(&mut self, uid: &Uid) -> bool {
         let known = self.pods.contains_key(uid);
         self.counted.forget(uid);
-        self.forget(uid);
+        self.lose(uid);
         known
+    }
+
+    /// Forgets a pod that is gone. Somebody else must have taken its finalizer off if we have not.
+    fn lose(&mut self, uid: &Uid) {
+        let ours = |entry: &Entry| entry.gone || !entry.pod.tracked || entry.flight != Flight::None;
+        self.released_by_others |= self.pods.get(uid).is_some_and(|entry| !ours(entry));
+        self.forget(uid);
     }
 
     fn forget(&mut self, uid: &Uid) {
@@ -285,7 +299,7 @@ impl PodSet {
             .filter(|e| (e.gone || e.pod.version <= version) && !listed.contains(&e.pod.uid))
             .map(|e| e.pod.uid.clone())
             .collect();
-        missing.iter().for_each(|uid| self.forget(uid));
+        missing.iter().for_each(|uid| self.lose(uid));
         self.counted.retain_listed(listed, version);
     }
 
@@ -309,6 +323,9 @@ impl PodSet {
     /// Marks the creation of a pod as sent.
     pub fn create_sent(&mut self, place: Place) {
         self.pending.insert(place.number, place.attempt);
+        if self.spec.completion.indexes().is_none() {
+            self.taken.insert(place.number);
+        }
         self.settle_place(place.number);
     }
 
@@ -320,9 +337,12 @@ impl PodSet {
         }
         self.pending.remove(&place.number);
         self.settle_place(place.number);
-        if let Some(pod) = pod {
-            self.note_attempt(place);
-            self.observe(pod, Source::Created);
+        match pod {
+            Some(pod) => {
+                self.note_place(place);
+                self.observe(pod, Source::Created);
+            }
+            None => _ = self.taken.remove(place.number),
         }
     }
 
@@ -355,6 +375,7 @@ impl PodSet {
         let mut rebuilt = Self::new(job, self.default_backoff);
         rebuilt.pending = std::mem::take(&mut self.pending);
         rebuilt.attempts = std::mem::take(&mut self.attempts);
+        rebuilt.taken = std::mem::take(&mut self.taken);
         (rebuilt.flights, rebuilt.removals) = (self.flights, self.removals);
         rebuilt.counted = std::mem::take(&mut self.counted);
         rebuilt.history = self.history.take();
@@ -404,7 +425,7 @@ impl PodSet {
         entry.tags = Some(tags);
         entry.settled |= tags.tracking == Tracking::Release || entry.flight == Flight::Release;
         if let Some(place) = entry.pod.place {
-            self.note_attempt(place);
+            self.note_place(place);
         }
         let key = (tags.place.unwrap_or(u32::MAX), uid.clone());
         match tags.standing {

@@ -41,6 +41,9 @@ impl PodSet {
     }
 
     pub(super) fn settle_place(&mut self, place: u32) {
+        if self.spec.completion.indexes().is_none_or(|end| place >= end) {
+            return;
+        }
         let mut occupants = self.occupants.range((place, lowest_rank(), Uid::from(""))..);
         let [first, second] =
             [occupants.next(), occupants.next()].map(|o| o.is_some_and(|(p, ..)| *p == place));
@@ -48,13 +51,6 @@ impl PodSet {
             |uid| self.spec.replace_only_failed || self.pods.get(uid).is_some_and(|e| e.flight.removes());
         let held_by_leaver = at_place(&self.terminating, place).any(holds);
         let occupied = first || held_by_leaver || self.pending.contains_key(&place);
-        let Completion::Indexed(end) = self.spec.completion else {
-            toggle(&mut self.taken, place, occupied);
-            return;
-        };
-        if place >= end {
-            return;
-        }
         if second {
             self.crowded.insert(place);
         } else {
@@ -120,6 +116,9 @@ impl PodSet {
     }
 
     /// The places that want a pod, ascending; without end unless Indexed.
+    ///
+    /// An ordinal never gets a second pod. So whoever knows less of what has happened to the Job, as a former owner does,
+    /// finds the names of all pods taken that it might still make.
     pub fn free_places(&self) -> Box<dyn Iterator<Item = u32> + '_> {
         match self.spec.completion {
             Completion::Indexed(_) => Box::new(self.free.iter()),

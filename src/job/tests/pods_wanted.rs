@@ -75,6 +75,39 @@ fn the_number_of_pods() {
     }
 }
 
+/// Two owners that have seen more or less of what happened make the same pod, or one of them none.
+#[test]
+fn whoever_knows_less_makes_no_other_pods() {
+    let knows = |ended: &[u32]| {
+        let mut state = warm(started(job(Completion::Count(4), 3)), slots([0, 1, 2]));
+        for number in ended {
+            let pod = slots([*number]).remove(0);
+            state.observe_pod(but(ended_well(pod), |pod| pod.version = 2), at(160));
+        }
+        places(&reconcile(&state, at(160)))
+    };
+    assert_eq!(knows(&[]), []);
+    assert_eq!(knows(&[1]), [(3, 0)]);
+    assert_eq!(knows(&[0, 1]), [(3, 0)], "there are but two completions left");
+    assert_eq!(knows(&[0, 1, 2]), [(3, 0)]);
+}
+
+/// A pod that is gone leaves its ordinal to nobody; a creation that was refused does.
+#[test]
+fn an_ordinal_gets_one_pod() {
+    let mut state = warm(started(job(Completion::Count(9), 2)), slots([0, 1]));
+    state.pod_vanished(&"slot-0".into());
+    let plan = reconcile(&state, at(160));
+    assert_eq!(places(&plan), [(2, 0)]);
+    state.begin(&plan, at(160));
+    state.created(plan.creates[0].place, Created::Refused, at(160));
+    assert_eq!(places(&reconcile(&state, at(300))), [(2, 0)]);
+}
+
+fn ended_well(pod: Pod) -> Pod {
+    ended(pod, Phase::Succeeded, 150)
+}
+
 fn but_deleting(mut job: Job) -> Job {
     job.deleting = true;
     job
