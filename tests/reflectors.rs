@@ -20,8 +20,13 @@ use serde_json::json;
 use tokio::task::{JoinHandle, JoinSet};
 use yardmaster::embedded::{ApiServer, ApiServerConfig, Fault, FaultScope};
 
+/// As in the `yardmaster` program.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 const REFLECTORS: usize = 64;
-const WRITERS: u64 = 16;
+/// Enough that the rate is kept while answers take 30 ms.
+const WRITERS: u64 = 64;
 const WRITES_PER_SECOND: f64 = 2_000.0;
 /// Objects that are created, changed and deleted again and again.
 const NAMES: u64 = 500;

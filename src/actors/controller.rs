@@ -28,7 +28,7 @@ use super::requests::Surroundings;
 use super::shard_actor::ShardReport;
 use crate::cluster::events::Recorder;
 use crate::cluster::gate::WriteGate;
-use crate::cluster::transport::{ConnectError, Transport, connect};
+use crate::cluster::transport::{ConnectError, Connection, connect};
 use crate::telemetry::http::{self, Probe};
 use crate::telemetry::metrics::Metrics;
 
@@ -80,8 +80,7 @@ impl Controller {
             None => None,
             Some(at) => Some(TcpListener::bind(at).await.map_err(|e| ControllerError::Listen(at, e))?),
         };
-        let client = connect(kube, &config.identity)?;
-        let transport: Arc<dyn Transport> = Arc::new(client.clone());
+        let Connection { client, transport } = connect(kube, &config.identity)?;
         let metrics = Arc::new(Metrics::new());
         let around =
             Surroundings::new(config, transport, metrics.clone(), Handle::current(), Arc::new(SystemClock));

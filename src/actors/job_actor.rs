@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use actix::{Actor, ActorContext, Addr, AsyncContext, Context, Handler, Message, SpawnHandle};
 use jiff::Timestamp;
+use tokio::time::Instant;
 use tracing::{Span, field};
 
 use super::inbox::Inbox;
@@ -27,6 +28,9 @@ use crate::job::state::JobState;
 use crate::job::status::{ConditionKind, JobStatus};
 use crate::job::template::Maker;
 use crate::telemetry::traces::JobLife;
+
+/// How long a Job that has just been looked after is left alone.
+const REST: Duration = Duration::from_millis(2);
 
 /// There is something in the inbox.
 #[derive(Message)]
@@ -75,6 +79,8 @@ pub struct JobActor {
     /// What is to be told once the status in flight is written.
     events_to_tell: Vec<JobEvent>,
     timer: Option<SpawnHandle>,
+    /// When the inbox was last emptied.
+    worked: Option<Instant>,
     /// Wrong annotations that the user has been told of.
     told_rejected: Vec<Rejected>,
     /// Why no pod is created, as last written down, and why the API server last refused one.
@@ -114,6 +120,7 @@ impl JobActor {
             sent: None,
             events_to_tell: Vec::new(),
             timer: None,
+            worked: None,
             told_rejected: Vec::new(),
             waiting: None,
             refusal: None,
@@ -127,6 +134,7 @@ impl JobActor {
 
     fn work(&mut self, ctx: &mut Context<Self>) {
         let inputs = self.inbox.take();
+        self.worked = Some(Instant::now());
         let span = tracing::debug_span!(
             "reconcile",
             cause = inputs.first().map_or("timer", JobInput::name),
@@ -446,8 +454,14 @@ impl Actor for JobActor {
 impl Handler<Wake> for JobActor {
     type Result = ();
 
+    /// The first thing that happens is looked at at once, what follows in a stream together.
     fn handle(&mut self, _: Wake, ctx: &mut Self::Context) {
-        self.work(ctx);
+        let rested = self.worked.is_none_or(|worked| worked.elapsed() >= REST);
+        if rested {
+            self.work(ctx);
+        } else {
+            ctx.run_later(REST, |actor, ctx| actor.work(ctx));
+        }
     }
 }
 

@@ -1,8 +1,14 @@
 //! From a watch to an actor: what is ready arrives as one message, and the watch waits while the actor is busy.
+//!
+//! Nothing waits for nothing: what comes alone is told at once. Only what comes in a stream is gathered for a moment, for
+//! each message wakes a shard and its Jobs.
+
+use std::time::Duration;
 
 use actix::{Message, Recipient};
 use futures::{StreamExt, future};
 use tokio::task::AbortHandle;
+use tokio::time::{Instant, sleep};
 
 use super::requests::Surroundings;
 use crate::cluster::resource::Resource;
@@ -14,6 +20,11 @@ use crate::sharding::ShardId;
 
 /// Most changes in one message.
 const CHUNK: usize = 256;
+
+/// How long a stream of changes is gathered.
+const REST: Duration = Duration::from_millis(2);
+/// What comes so long after the last change comes alone.
+const ALONE: Duration = Duration::from_millis(10);
 
 /// Changes of pods.
 #[derive(Message)]
@@ -102,9 +113,15 @@ where
     let (transport, metrics, seed) = (around.transport.clone(), around.metrics.clone(), around.seed());
     let task = around.runtime.spawn(async move {
         let mut changes = watch(transport, selection, decoder, metrics, seed).ready_chunks(CHUNK);
+        let mut told = Instant::now();
         while let Some(chunk) = changes.next().await {
+            let gather = chunk.len() < CHUNK && told.elapsed() < ALONE;
             if to.send(message(chunk)).await.is_err() {
                 return;
+            }
+            told = Instant::now();
+            if gather {
+                sleep(REST).await;
             }
         }
     });

@@ -167,7 +167,7 @@ impl Requests {
             let PodDeletion { pod, forget } = deletion;
             if forget {
                 match this.untrack(&pod).await {
-                    Ok(Answer::Pod(_)) => {}
+                    Ok(Answer::Done) => {}
                     Ok(_) => return JobInput::Deleted { pod, answer: Changed::Gone, told: Told::Nothing },
                     Err(refusal) => {
                         return JobInput::Deleted { pod, answer: Changed::Refused, told: refused(&refusal) };
@@ -252,7 +252,7 @@ impl Requests {
             shard: Some(self.shard.0),
         };
         let body = adopt_patch(&pod.uid, &adoption);
-        let write = Write::PatchPod { namespace: self.namespace.clone(), name: pod.name.clone(), body };
+        let write = Write::AdoptPod { namespace: self.namespace.clone(), name: pod.name.clone(), body };
         match self.around.gate.submit(self.order(Priority::Finalizer), write).await? {
             Answer::Pod(adopted) => Ok(AdoptionAttempt::Adopted(adopted)),
             _ => Ok(AdoptionAttempt::PodGone),
@@ -336,6 +336,7 @@ impl Requests {
 fn changed(answer: Answer) -> Changed {
     match answer {
         Answer::Pod(pod) => Changed::Pod(Box::new(pod.pod)),
+        Answer::Done => Changed::Released,
         _ => Changed::Gone,
     }
 }

@@ -1,13 +1,20 @@
 //! The one seam to the network. Everything that leaves for the API server goes through a [`Transport`], so that a
 //! simulated network can stand in for the real one.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
 use futures::future::BoxFuture;
 use futures::stream::{BoxStream, StreamExt, TryStreamExt};
 use http::{HeaderName, HeaderValue, Request, Response, header};
-use http_body_util::BodyExt;
+use http_body_util::{BodyExt, Full};
+use hyper::body::Incoming;
+use hyper_util::client::legacy::connect::HttpConnector;
+use hyper_util::rt::TokioExecutor;
+use kube::client::ConfigExt;
+use tower::util::{BoxCloneSyncService, ServiceExt};
+use tower::{BoxError, ServiceBuilder};
 
 /// A body that arrives in pieces.
 pub type ByteStream = BoxStream<'static, Result<Bytes, TransportError>>;
@@ -63,44 +70,86 @@ pub enum ConnectError {
     Config(#[from] kube::Error),
 }
 
-/// A client for this configuration that never retries by itself and calls itself `yardmaster/VERSION (IDENTITY)`.
-///
-/// kube's own client would send a request up to 15 times again after 429, 503 and 504, POST included; what may be
-/// repeated is for the caller to know.
+/// The way to one API server, as `yardmaster/VERSION (IDENTITY)`.
+pub struct Connection {
+    /// For libraries that need one.
+    pub client: kube::Client,
+    /// For everything else.
+    pub transport: Arc<dyn Transport>,
+}
+
+/// Prepares the way to the API server of this configuration. Nothing on it retries by itself: kube's own client would
+/// send a request up to 15 times again after 429, 503 and 504, POST included; what may be repeated is for the caller to
+/// know.
 ///
 /// # Errors
 /// When the identity is no header value, or the configuration (addresses, certificates, credentials) is not usable.
-pub fn connect(mut config: kube::Config, identity: &str) -> Result<kube::Client, ConnectError> {
+pub fn connect(mut config: kube::Config, identity: &str) -> Result<Connection, ConnectError> {
     let user_agent = format!("yardmaster/{} ({identity})", env!("CARGO_PKG_VERSION"));
     let value = HeaderValue::try_from(user_agent).map_err(|_| ConnectError::Identity(identity.to_owned()))?;
     config.headers.retain(|(name, _): &(HeaderName, HeaderValue)| name != header::USER_AGENT);
     config.headers.push((header::USER_AGENT, value));
     config.default_retry = false;
-    Ok(kube::Client::try_from(config)?)
+    let transport = Arc::new(HttpTransport::new(&config)?);
+    Ok(Connection { client: kube::Client::try_from(config)?, transport })
 }
 
-impl Transport for kube::Client {
+/// HTTP, with kube's layers for addresses, TLS and credentials. kube's own client also hands every request to one task that
+/// all share, and back, which shows at thousands of requests a second.
+struct HttpTransport {
+    service: BoxCloneSyncService<Request<Full<Bytes>>, Response<Incoming>, BoxError>,
+}
+
+impl HttpTransport {
+    fn new(config: &kube::Config) -> Result<Self, kube::Error> {
+        let mut connector = HttpConnector::new();
+        connector.enforce_http(false);
+        connector.set_nodelay(true);
+        connector.set_connect_timeout(config.connect_timeout);
+        let connector = config.rustls_https_connector_with_connector(connector)?;
+        let client = hyper_util::client::legacy::Client::builder(TokioExecutor::new()).build(connector);
+        let service = ServiceBuilder::new()
+            .layer(config.base_uri_layer())
+            .option_layer(config.auth_layer()?)
+            .layer(config.extra_headers_layer()?)
+            .map_err(BoxError::from)
+            .service(client);
+        Ok(Self { service: BoxCloneSyncService::new(service) })
+    }
+}
+
+impl Transport for HttpTransport {
     fn open(
         &self,
         request: Request<Bytes>,
     ) -> BoxFuture<'static, Result<Response<ByteStream>, TransportError>> {
-        let client = self.clone();
+        let answer = self.service.clone().oneshot(request.map(Full::new));
         Box::pin(async move {
-            let request = request.map(kube::client::Body::from);
-            let response =
-                kube::Client::send(&client, request).await.map_err(|e| TransportError(e.to_string()))?;
-            Ok(response.map(|body| {
-                let pieces = body.into_data_stream();
-                pieces.map_err(|e| TransportError(e.to_string())).boxed()
-            }))
+            let response = answer.await.map_err(|e| TransportError(causes(&*e)))?;
+            Ok(response.map(|body| body.into_data_stream().map_err(|e| TransportError(causes(&e))).boxed()))
         })
     }
+
+    fn send(&self, request: Request<Bytes>) -> BoxFuture<'static, Result<Response<Bytes>, TransportError>> {
+        let answer = self.service.clone().oneshot(request.map(Full::new));
+        Box::pin(async move {
+            let (parts, body) = answer.await.map_err(|e| TransportError(causes(&*e)))?.into_parts();
+            let whole = body.collect().await.map_err(|e| TransportError(causes(&e)))?;
+            Ok(Response::from_parts(parts, whole.to_bytes()))
+        })
+    }
+}
+
+/// An error with what caused it: hyper's own words alone say little.
+fn causes(error: &(dyn std::error::Error + 'static)) -> String {
+    let chain = std::iter::successors(Some(error), |error| error.source());
+    chain.map(ToString::to_string).collect::<Vec<_>>().join(": ")
 }
 
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
-    use std::sync::{Arc, Mutex};
+    use std::sync::Mutex;
 
     use axum::Router;
     use axum::body::Body;
@@ -148,9 +197,9 @@ mod tests {
     #[tokio::test]
     async fn nothing_is_sent_twice() {
         let (config, seen) = server().await;
-        let client = connect(config, "replica-1").unwrap();
+        let transport = connect(config, "replica-1").unwrap().transport;
         let request = Request::post("/busy").body(Bytes::from_static(b"{}")).unwrap();
-        let response = Transport::send(&client, request).await.unwrap();
+        let response = transport.send(request).await.unwrap();
         assert_eq!((response.status().as_u16(), &**response.body()), (503, &b"busy"[..]));
         assert_eq!(retry_after(&response), Some(Duration::ZERO));
         let agent = format!("yardmaster/{} (replica-1)", env!("CARGO_PKG_VERSION"));
@@ -160,23 +209,26 @@ mod tests {
     #[tokio::test]
     async fn a_stream_arrives_while_it_is_open_and_a_broken_one_is_an_error() {
         let (config, _) = server().await;
-        let client = connect(config, "r").unwrap();
+        let transport = connect(config, "r").unwrap().transport;
         let get = |path: &str| Request::get(path).body(Bytes::new()).unwrap();
-        let mut body = client.open(get("/stream")).await.unwrap().into_body();
+        let mut body = transport.open(get("/stream")).await.unwrap().into_body();
         let mut text = Vec::new();
         while text.len() < 8 {
             text.extend(body.next().await.unwrap().unwrap());
         }
         assert_eq!(text, b"one\ntwo\n");
-        assert!(Transport::send(&client, get("/broken")).await.is_err());
+        assert!(transport.send(get("/broken")).await.is_err());
     }
 
     #[tokio::test]
     async fn nobody_there_is_an_error() {
         let nobody = |scheme| kube::Config::new(format!("{scheme}://127.0.0.1:1").parse().unwrap());
         for scheme in ["http", "https"] {
-            let client = connect(nobody(scheme), "r").unwrap();
-            assert!(client.open(Request::get("/x").body(Bytes::new()).unwrap()).await.is_err(), "{scheme}");
+            let transport = connect(nobody(scheme), "r").unwrap().transport;
+            assert!(
+                transport.open(Request::get("/x").body(Bytes::new()).unwrap()).await.is_err(),
+                "{scheme}"
+            );
         }
         assert!(matches!(connect(nobody("http"), "line\nbreak"), Err(ConnectError::Identity(_))));
     }

@@ -6,6 +6,7 @@
 //! `shardSelector`, byte counts or the seam to a simulated network.
 
 mod event;
+mod lines;
 mod query;
 
 use std::pin::pin;
@@ -18,9 +19,9 @@ use futures::stream::{self, Stream, StreamExt};
 use http::StatusCode;
 use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep, timeout};
-use tokio_util::codec::{AnyDelimiterCodec, Decoder as _};
 
 use self::event::{Event, read_event};
+use self::lines::Lines;
 use super::transport::{ByteStream, Transport, TransportError, retry_after};
 use super::wire::{Decoder, Refusal};
 use crate::telemetry::metrics::Metrics;
@@ -275,17 +276,13 @@ impl<D: Decoder> Watcher<D> {
 
     /// Reads the events of an open watch until it ends or falls silent. Until the end of a streaming list they are its objects.
     async fn read(&self, body: ByteStream, position: &mut Position, mut lists: bool) -> Result<(), Broken> {
-        let mut lines = AnyDelimiterCodec::new(b"\n".to_vec(), Vec::new());
-        let mut unread = BytesMut::new();
+        let mut lines = Lines::default();
         let mut body = pin!(body);
         while let Ok(Some(piece)) = timeout(SILENCE, body.next()).await {
             let piece = piece?;
             self.count_bytes(piece.len());
-            unread.extend_from_slice(&piece);
-            while let Some(line) = lines.decode(&mut unread).map_err(|e| Broken::Failed(e.to_string()))? {
-                if line.is_empty() {
-                    continue;
-                }
+            lines.push(&piece);
+            while let Some(line) = lines.next() {
                 self.take(&line, position, &mut lists).await?;
             }
         }

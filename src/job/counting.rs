@@ -66,8 +66,7 @@ pub fn due(state: &JobState, next: &Next, busy: bool, now: Timestamp) -> Due {
 /// pods have ended to fill it.
 fn full_batch(state: &JobState) -> bool {
     let max = state.limits.max_uncounted_pods;
-    let listed = state.job.status.uncounted.as_ref().map_or(0, Uncounted::len);
-    let room = max.saturating_sub(listed - settled(&state.job.status, &state.pods).count());
+    let room = max.saturating_sub(state.pods.listed_and_tracked());
     2 * room >= max && room.checked_sub(1).is_some_and(|last| state.pods.to_record().nth(last).is_some())
 }
 
@@ -83,7 +82,7 @@ fn counts_change(state: &JobState) -> bool {
         || status.completed_indexes.len() != completed
         || status.failed_indexes.as_ref().map(|failed| failed.len()) != failed_indexes
         || pods.to_record().next().is_some()
-        || settled(status, pods).next().is_some()
+        || status.uncounted.as_ref().is_some_and(|listed| listed.len() > pods.listed_and_tracked())
 }
 
 fn gauges(pods: &PodSet) -> (u32, Option<u32>, Option<u32>) {
@@ -92,12 +91,6 @@ fn gauges(pods: &PodSet) -> (u32, Option<u32>, Option<u32>) {
 
 fn count(n: usize) -> u32 {
     u32::try_from(n).unwrap_or(u32::MAX)
-}
-
-/// Recorded pods whose finalizer is gone.
-fn settled<'a>(status: &'a JobStatus, pods: &'a PodSet) -> impl Iterator<Item = &'a Uid> {
-    let listed = status.uncounted.iter().flat_map(|u| u.succeeded.iter().chain(&u.failed));
-    listed.filter(|uid| !pods.is_tracked(uid))
 }
 
 fn conditions_change(state: &JobState, next: &Next) -> bool {

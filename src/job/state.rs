@@ -114,6 +114,8 @@ pub enum Created {
 pub enum Changed {
     /// The pod as it is now.
     Pod(Box<Pod>),
+    /// The pod has no tracking finalizer any more.
+    Released,
     /// The pod does not exist.
     Gone,
     /// Refused, or the outcome is unknown.
@@ -322,7 +324,7 @@ impl JobState {
         let pruned = self.pods.is_counted_leaving(uid);
         self.pods.set_flight(uid, Flight::None);
         match answer {
-            Changed::Pod(_) | Changed::Gone if pruned => {
+            Changed::Pod(_) | Changed::Released | Changed::Gone if pruned => {
                 self.prune_retry.accepted();
                 self.pods.answered_gone(uid);
             }
@@ -330,6 +332,10 @@ impl JobState {
             Changed::Pod(pod) => {
                 self.write_retry.accepted();
                 self.pods.observe(*pod, Source::Answer);
+            }
+            Changed::Released => {
+                self.write_retry.accepted();
+                self.pods.answered_released(uid);
             }
             Changed::Gone => self.pods.answered_gone(uid),
             Changed::Refused => self.write_retry.refused(self.limits.api_backoff, now),

@@ -106,8 +106,10 @@ impl Decoders {
             Expected::Nothing => Ok(Answer::Done),
             Expected::Object => Ok(Answer::Object(body.clone())),
             // Objects that a deletion removes at once are answered with a Status, but pods with the pod.
-            Expected::Pod | Expected::Job if is_status(body) => Ok(Answer::Gone),
-            Expected::Pod => self.pod.decode(body).map(|pod| Answer::Pod(Box::new(pod))).map_err(unreadable),
+            Expected::Deleted if is_status(body) => Ok(Answer::Gone),
+            Expected::Pod | Expected::NewPod | Expected::Deleted => {
+                self.pod.decode(body).map(|pod| Answer::Pod(Box::new(pod))).map_err(unreadable)
+            }
             Expected::Job => self.job.decode(body).map(|job| Answer::Job(Box::new(job))).map_err(unreadable),
         }
     }

@@ -212,14 +212,12 @@ async fn what_is_no_longer_there_is_gone() {
         || Write::PatchPod { namespace: "n".into(), name: "p".into(), body: untrack_patch(&"u".into(), "f") };
     let delete =
         || Write::DeletePod { namespace: "n".into(), name: "p".into(), uid: "u".into(), grace: None };
-    let job =
-        || Write::DeleteJob { namespace: "n".into(), name: "j".into(), uid: "u".into(), foreground: true };
     for (answer, write) in [
         (absent(), patch()),
         (absent(), delete()),
         (other_uid, patch()),
         (precondition, delete()),
-        (deleted_at_once, job()),
+        (deleted_at_once, delete()),
     ] {
         let bench = bench(GateConfig::default(), [answer.clone()]);
         assert!(matches!(bench.one(write).await, Ok(Answer::Gone)), "{answer:?}");

@@ -19,8 +19,17 @@ pub enum Write {
         /// The pod.
         body: Bytes,
     },
-    /// Patches a pod by a strategic merge patch that names the UID.
+    /// Patches a pod by a strategic merge patch that names the UID. Nobody reads the answer.
     PatchPod {
+        /// Namespace.
+        namespace: Arc<str>,
+        /// Name.
+        name: Box<str>,
+        /// The patch.
+        body: Bytes,
+    },
+    /// The same, answered with the pod.
+    AdoptPod {
         /// Namespace.
         namespace: Arc<str>,
         /// Name.
@@ -110,6 +119,10 @@ pub enum Write {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Expected {
     Pod,
+    /// A pod that was just created: its metadata are all there is to know.
+    NewPod,
+    /// What was deleted, or a Status in its place.
+    Deleted,
     Job,
     Object,
     /// Nothing that anybody reads.
@@ -132,6 +145,8 @@ pub(super) struct Call {
 }
 
 const JSON: &str = "application/json";
+/// The answer without spec and status, which make up half of a pod.
+const METADATA: &str = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1,application/json";
 const MERGE_PATCH: &str = "application/merge-patch+json";
 const STRATEGIC_MERGE_PATCH: &str = "application/strategic-merge-patch+json";
 
@@ -140,18 +155,20 @@ impl Write {
         let (pods, jobs, events) = (Resource::PODS, Resource::JOBS, Resource::EVENTS);
         match self {
             Self::CreatePod { namespace, body } => {
-                Call::create("api.create_pod", pods, Expected::Pod, &namespace, body)
+                Call::create("api.create_pod", pods, Expected::NewPod, &namespace, body)
             }
             Self::PatchPod { namespace, name, body } => {
-                let patch = Call::patch("api.patch_pod", pods, Expected::Pod, &namespace, &name, body);
-                Call { content_type: STRATEGIC_MERGE_PATCH, ..patch }
+                Call::patch_pod(Expected::Nothing, &namespace, &name, body)
+            }
+            Self::AdoptPod { namespace, name, body } => {
+                Call::patch_pod(Expected::Pod, &namespace, &name, body)
             }
             Self::DeletePod { namespace, name, uid, grace } => {
                 let mut options = delete_options(&uid);
                 if let Some(seconds) = grace {
                     options["gracePeriodSeconds"] = seconds.into();
                 }
-                Call::delete("api.delete_pod", pods, Expected::Pod, &namespace, &name, &options)
+                Call::delete("api.delete_pod", pods, Expected::Deleted, &namespace, &name, &options)
             }
             Self::PatchJobStatus { namespace, name, body } => {
                 let patch = Call::patch("api.patch_status", jobs, Expected::Job, &namespace, &name, body);
@@ -163,7 +180,7 @@ impl Write {
             Self::DeleteJob { namespace, name, uid, foreground } => {
                 let mut options = delete_options(&uid);
                 options["propagationPolicy"] = if foreground { "Foreground" } else { "Background" }.into();
-                Call::delete("api.delete_job", jobs, Expected::Job, &namespace, &name, &options)
+                Call::delete("api.delete_job", jobs, Expected::Nothing, &namespace, &name, &options)
             }
             Self::CreateEvent { namespace, body } => {
                 Call::create("api.create_event", events, Expected::Nothing, &namespace, body)
@@ -224,6 +241,11 @@ impl Call {
         }
     }
 
+    fn patch_pod(expected: Expected, namespace: &str, name: &str, body: Bytes) -> Self {
+        let patch = Self::patch("api.patch_pod", Resource::PODS, expected, namespace, name, body);
+        Self { content_type: STRATEGIC_MERGE_PATCH, ..patch }
+    }
+
     fn delete(
         span: &'static str,
         resource: Resource,
@@ -243,11 +265,15 @@ impl Call {
     /// # Errors
     /// When a namespace or name cannot stand in a path: no object is called so.
     pub(super) fn into_request(self) -> Result<Request<Bytes>, http::Error> {
+        let accept = match self.expected {
+            Expected::NewPod | Expected::Nothing => METADATA,
+            Expected::Pod | Expected::Deleted | Expected::Job | Expected::Object => JSON,
+        };
         Request::builder()
             .method(self.method)
             .uri(self.path)
             .header(header::CONTENT_TYPE, self.content_type)
-            .header(header::ACCEPT, JSON)
+            .header(header::ACCEPT, accept)
             .body(self.body)
     }
 }

@@ -82,6 +82,8 @@ pub(super) struct Tags {
     pub(super) restarts: u32,
     /// The tracking finalizer is on the pod, as far as is known.
     pub(super) tracked: bool,
+    /// `status.uncountedTerminatedPods` lists the pod.
+    pub(super) listed: bool,
     pub(super) created: Timestamp,
 }
 
@@ -116,6 +118,7 @@ impl Tags {
             failure,
             restarts: if matches!(pod.phase, Phase::Running | Phase::Pending) { pod.restarts } else { 0 },
             tracked: pod.tracked,
+            listed: ledger.records(&pod.uid),
             created: pod.created,
         }
     }
@@ -130,6 +133,7 @@ impl Tags {
             failure: None,
             restarts: 0,
             tracked: false,
+            listed: false,
             created: pod.created,
         }
     }

@@ -70,6 +70,8 @@ struct Entry {
     judged: bool,
     /// All that was to be recorded of the pod is, as far as is known: without its finalizer, it is counted.
     settled: bool,
+    /// An answer told that the pod has no finalizer any more; the watch may tell otherwise before.
+    released: bool,
     /// An answer told that the pod no longer exists; the watch has yet to say so, and may tell old news before.
     gone: bool,
     tags: Option<Tags>,
@@ -87,8 +89,9 @@ pub struct PodSet {
     active: BTreeSet<(Rank, Uid)>,
     ready: usize,
     restarts: u64,
-    /// Pods with the tracking finalizer.
+    /// Pods with the tracking finalizer, and those of them that the status lists as uncounted.
     tracked: usize,
+    listed_and_tracked: usize,
     /// Pods with an unanswered request, and those of them whose removal is asked for.
     flights: usize,
     removals: usize,
@@ -151,6 +154,7 @@ impl PodSet {
             ready: 0,
             restarts: 0,
             tracked: 0,
+            listed_and_tracked: 0,
             flights: 0,
             removals: 0,
             occupants: BTreeSet::new(),
@@ -182,9 +186,10 @@ impl PodSet {
     }
 
     /// Takes in a reading of a pod; true if it told something new.
-    pub fn observe(&mut self, pod: Pod, source: Source) -> bool {
+    pub fn observe(&mut self, mut pod: Pod, source: Source) -> bool {
         let uid = pod.uid.clone();
         let gone_for_good = pod.phase.is_final() && !pod.tracked;
+        pod.tracked &= !self.pods.get(&uid).is_some_and(|entry| entry.released);
         match self.pods.get_mut(&uid) {
             Some(entry) if entry.gone || entry.pod.version > pod.version => false,
             Some(entry) => {
@@ -227,7 +232,15 @@ impl PodSet {
         self.counted.forget(&uid);
         self.pods.insert(
             uid.clone(),
-            Entry { pod, flight: Flight::None, judged: false, settled: false, gone: false, tags: None },
+            Entry {
+                pod,
+                flight: Flight::None,
+                judged: false,
+                settled: false,
+                released: false,
+                gone: false,
+                tags: None,
+            },
         );
         self.relink(&uid);
         true
@@ -257,6 +270,15 @@ impl PodSet {
     fn note_attempt(&mut self, place: Place) {
         let next = self.attempts.entry(place.number).or_insert(0);
         *next = (*next).max(place.attempt.saturating_add(1));
+    }
+
+    /// Takes in an answer that tells that a pod has lost its tracking finalizer.
+    pub fn answered_released(&mut self, uid: &Uid) {
+        if let Some(entry) = self.pods.get_mut(uid) {
+            entry.released = true;
+            entry.pod.tracked = false;
+            self.relink(uid);
+        }
     }
 
     /// Takes in an answer that tells that a pod no longer exists. What the watch still says of it is old.
@@ -442,6 +464,7 @@ impl PodSet {
         }
         self.restarts += u64::from(tags.restarts);
         self.tracked += usize::from(tags.tracked);
+        self.listed_and_tracked += usize::from(tags.tracked && tags.listed);
         self.fresh_failures += usize::from(tags.tracking == Tracking::RecordFailure);
         if let Some(queue) = self.queue(tags.tracking) {
             queue.insert(key.clone());
@@ -497,6 +520,7 @@ impl PodSet {
         }
         self.restarts -= u64::from(tags.restarts);
         self.tracked -= usize::from(tags.tracked);
+        self.listed_and_tracked -= usize::from(tags.tracked && tags.listed);
         self.fresh_failures -= usize::from(tags.tracking == Tracking::RecordFailure);
         if let Some(queue) = self.queue(tags.tracking) {
             queue.remove(&key);

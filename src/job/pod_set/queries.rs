@@ -86,6 +86,11 @@ impl PodSet {
         self.pods.get(uid).is_some_and(|e| e.pod.tracked && !e.gone)
     }
 
+    /// How many pods that the status lists as uncounted may still carry our finalizer.
+    pub fn listed_and_tracked(&self) -> usize {
+        self.listed_and_tracked
+    }
+
     /// Whether some request about pods is not answered: their number is about to change.
     pub fn has_flights(&self) -> bool {
         !self.pending.is_empty() || self.flights > 0

@@ -12,7 +12,7 @@ use crate::job::tests::fixture::{at, at_index, but, cases, ended, job, pod, runn
 /// Everything that the rules ask of a set.
 #[derive(Debug, PartialEq)]
 struct Answers {
-    numbers: [usize; 9],
+    numbers: [usize; 10],
     restarts: u64,
     indexes: [String; 2],
     condemns_job: Option<Uid>,
@@ -38,6 +38,7 @@ impl Answers {
                 set.fresh_successes(),
                 set.fresh_failures(),
                 set.tracked(),
+                set.listed_and_tracked(),
                 usize::from(set.has_flights()),
             ],
             restarts: set.restarts(),
@@ -90,6 +91,7 @@ enum Change {
     Observe(Reading, bool),
     Vanish(u8),
     Gone(u8),
+    Released(u8),
     Fly(u8, Flight),
     Create(u32),
     Created(u32),
@@ -174,6 +176,7 @@ fn change() -> impl Strategy<Value = Change> {
         20 => (reading(), any::<bool>()).prop_map(|(reading, answer)| Change::Observe(reading, answer)),
         3 => (0u8..8).prop_map(Change::Vanish),
         1 => (0u8..8).prop_map(Change::Gone),
+        2 => (0u8..8).prop_map(Change::Released),
         5 => (0u8..8, flight).prop_map(|(uid, flight)| Change::Fly(uid, flight)),
         3 => (0u32..6).prop_map(Change::Create),
         2 => (0u32..6).prop_map(Change::Created),
@@ -252,6 +255,7 @@ fn apply(change: &Change, set: &mut PodSet, job: &mut Job, version: u64) {
         }
         Change::Vanish(number) => _ = set.vanished(&uid(number)),
         Change::Gone(number) => set.answered_gone(&uid(number)),
+        Change::Released(number) => set.answered_released(&uid(number)),
         Change::Fly(number, flight) => set.set_flight(&uid(number), *flight),
         Change::Create(number) => set.create_sent(set.next_at(*number)),
         Change::Created(number) => {

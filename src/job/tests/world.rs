@@ -289,9 +289,10 @@ impl World {
             return Changed::Gone;
         }
         if !pod.tracked {
-            return Changed::Pod(Box::new(pod));
+            return Changed::Released;
         }
-        Changed::Pod(Box::new(self.pod_changed(but(pod, |pod| pod.tracked = false))))
+        self.pod_changed(but(pod, |pod| pod.tracked = false));
+        Changed::Released
     }
 
     /// Takes the tracking finalizer off a pod whose end is said to be recorded.
