@@ -55,6 +55,7 @@ impl Acts {
         let (Ok(mut claims), Ok(mut acts), Ok(mut after_kill)) = (new(), new(), new()) else {
             return (0, Value::Null);
         };
+        let (Ok(mut draining), Ok(mut syncing)) = (new(), new()) else { return (0, Value::Null) };
         for shard in self.by_shard.values() {
             foreign += foreign_acts(shard);
             for (old, new, gap) in gaps(shard.iter().filter(|act| act.claim)) {
@@ -64,11 +65,17 @@ impl Acts {
             for (old, _, gap) in gaps(shard.iter().filter(|act| !act.claim)) {
                 note(&mut acts, gap, !killed.contains(old));
             }
+            for [before, after] in around_releases(shard) {
+                note(&mut draining, before, true);
+                note(&mut syncing, after, true);
+            }
         }
         let findings = json!({
             "writes_by_others_than_the_owner": foreign,
             "release_to_claim_ms": Percentiles::of(&claims),
             "last_write_of_old_owner_to_first_of_new_ms": Percentiles::of(&acts),
+            "last_write_to_release_ms": Percentiles::of(&draining),
+            "claim_to_first_write_ms": Percentiles::of(&syncing),
             "claim_to_claim_after_kill_ms": Percentiles::of(&after_kill),
         });
         (foreign, findings)
@@ -113,6 +120,21 @@ fn gaps<'a>(acts: impl Iterator<Item = &'a Act>) -> Vec<(&'a String, &'a String,
     gaps
 }
 
+/// Microseconds from the last act of an owner to its release, and from the next one's claim to its first act.
+fn around_releases(acts: &[Act]) -> Vec<[i64; 2]> {
+    let mut around = Vec::new();
+    for (at, pair) in acts.windows(2).enumerate() {
+        let [release, claim] = pair else { continue };
+        let hands_over = release.claim && claim.claim && release.replica != claim.replica;
+        let last = acts[..at].iter().rev().find(|act| !act.claim && act.replica == release.replica);
+        let first = acts[at + 2..].iter().find(|act| !act.claim && act.replica == claim.replica);
+        if let (true, Some(last), Some(first)) = (hands_over, last, first) {
+            around.push([release.received - last.answered, first.received - claim.answered]);
+        }
+    }
+    around
+}
+
 /// Acts for a shard after another replica's claim was answered.
 fn foreign_acts(acts: &[Act]) -> u64 {
     let mut foreign = 0;
@@ -153,6 +175,7 @@ mod tests {
         assert_eq!(foreign_acts(&clean), 0);
         let writes = clean.iter().filter(|act| !act.claim);
         assert_eq!(gaps(writes), [(&"a".to_owned(), &"b".to_owned(), 29)]);
+        assert_eq!(around_releases(&clean), [[9, 9]]);
         let unclean = acts(&[("a", 0, true), ("b", 30, true), ("a", 35, false), ("b", 40, false)]);
         assert_eq!(foreign_acts(&unclean), 1);
     }

@@ -100,6 +100,10 @@ impl FailoverArgs {
             wave.parallelism = self.pods.div_ceil(wave.jobs);
             wave.pods_per_job = wave.parallelism * self.generations.max(1);
             wave.run_time = self.run_time;
+            if let RunTime::For(time) = self.run_time {
+                // Jobs that begin together end their pods together, and leave shards with nothing to do in between.
+                wave.rate = f64::from(wave.jobs) / time.as_secs_f64().max(0.001);
+            }
         }
         Ok(load)
     }

@@ -19,7 +19,7 @@ use jiff::Timestamp;
 
 use super::backoff::{BackoffPolicy, Ended, History};
 use super::index_set::IndexSet;
-use super::pod::{Place, Pod};
+use super::pod::{Phase, Place, Pod};
 use super::spec::{Completion, Job, JobSpec, Uid};
 use classify::{Failure, Rank, Standing, Tags, Tracking};
 pub use counted::CountedPod;
@@ -189,6 +189,7 @@ impl PodSet {
     pub fn observe(&mut self, mut pod: Pod, source: Source) -> bool {
         let uid = pod.uid.clone();
         let gone_for_good = pod.phase.is_final() && !pod.tracked;
+        let counted = self.is_known_to_count(&pod);
         pod.tracked &= !self.pods.get(&uid).is_some_and(|entry| entry.released);
         match self.pods.get_mut(&uid) {
             Some(entry) if entry.gone || entry.pod.version > pod.version => false,
@@ -196,7 +197,7 @@ impl PodSet {
                 // A watch event that brings what an answer told before still ends the wait for it.
                 let news = entry.pod != pod;
                 let ours = matches!(entry.flight, Flight::Release | Flight::Forget);
-                self.released_by_others |= gone_for_good && entry.pod.tracked && !ours;
+                self.released_by_others |= gone_for_good && entry.pod.tracked && !ours && !counted;
                 if gone_for_good && source == Source::Watch && entry.settled {
                     self.counted.take_in(&pod);
                 }
@@ -214,6 +215,11 @@ impl PodSet {
         }
     }
 
+    /// Whether the status as it is known says that a pod is counted, whoever has set it free.
+    fn is_known_to_count(&self, pod: &Pod) -> bool {
+        pod.phase == Phase::Succeeded && pod.index.is_some_and(|index| self.ledger.completed.contains(index))
+    }
+
     fn admit(&mut self, pod: Pod, gone_for_good: bool) -> bool {
         if let Some(history) = &mut self.history {
             history.carry(pod.backoff);
@@ -222,7 +228,7 @@ impl PodSet {
             self.note_place(place);
         }
         if gone_for_good {
-            self.released_by_others = true;
+            self.released_by_others |= !self.is_known_to_count(&pod);
             let failed = pod.is_failed(self.spec.replace_only_failed);
             self.history.iter_mut().for_each(|history| history.counted(Ended { at: pod.finished, failed }));
             self.counted.take_in(&pod);

@@ -193,6 +193,19 @@ fn pods_that_somebody_else_has_set_free_raise_doubts_about_the_status() {
 
     assert!(of(vec![running("a"), done("b", false)]).doubts_status(), "found so on taking over");
 
+    let mut gone = of(vec![running("a"), running("b")]);
+    gone.pod_vanished(&"a".into());
+    assert!(gone.doubts_status(), "whoever has set it free may have counted it");
+
+    let indexed = |index| {
+        let mut job = quiet(job(Completion::Indexed(3), 3));
+        job.status.completed_indexes.insert(0);
+        let pod = but(at_index("a", index, 0), |pod| pod.tracked = false);
+        state(job, [ended(pod, Phase::Succeeded, 150)])
+    };
+    assert!(!indexed(0).doubts_status(), "the status counts it");
+    assert!(indexed(1).doubts_status());
+
     let mut ours = of(vec![done("a", true)]);
     ours.pods.set_flight(&"a".into(), Flight::Release);
     ours.observe_pod(newer("a"), at(160));
