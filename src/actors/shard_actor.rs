@@ -19,6 +19,7 @@ use super::inbox::Inbox;
 use super::job_actor::{Ended, Halt, JobActor, Settle};
 use super::job_input::JobInput;
 use super::keeper::{KeeperHandle, Report};
+use super::owners::Owners;
 use super::pump::{Pods, feed_shard, list_selected};
 use super::requests::{Requests, Surroundings};
 use super::strays::Strays;
@@ -127,8 +128,7 @@ pub struct ShardActor {
     strays: Strays,
     waits: Waits,
     jobs: HashMap<Uid, JobEntry>,
-    /// Pod -> Job, for pods that their Job still holds.
-    owners: HashMap<Uid, Uid>,
+    owners: Owners,
     /// Pods in the list under way, by Job.
     listing: Option<HashMap<Uid, HashSet<Uid>>>,
     /// Version of the last complete list of pods.
@@ -169,7 +169,7 @@ impl ShardActor {
             under_way: TaskTracker::new(),
             waits: Waits::default(),
             jobs: HashMap::new(),
-            owners: HashMap::new(),
+            owners: Owners::default(),
             listing: None,
             listed: None,
             watch: None,
@@ -259,9 +259,7 @@ impl ShardActor {
     fn tell_listed(&self, job: &Uid) {
         let Some(version) = self.listed.filter(|_| self.listing.is_none()) else { return };
         if self.jobs.get(job).is_some_and(|entry| !entry.awaits_candidates) {
-            let listed =
-                self.owners.iter().filter(|(_, owner)| *owner == job).map(|(pod, _)| pod.clone()).collect();
-            self.tell(job, JobInput::PodsListed { listed, version });
+            self.tell(job, JobInput::PodsListed { listed: self.owners.pods_of(job), version });
         }
     }
 
@@ -297,7 +295,7 @@ impl ShardActor {
     fn bring(&mut self, pod: ObservedPod) {
         let uid = pod.pod.uid.clone();
         let job = self.job_of(&pod);
-        if let Some(before) = self.owners.get(&uid).filter(|before| Some(*before) != job.as_ref()) {
+        if let Some(before) = self.owners.job_of(&uid).filter(|before| Some(*before) != job.as_ref()) {
             self.tell(before, JobInput::PodGone(uid.clone()));
         }
         let Some(job) = job else {
@@ -310,7 +308,7 @@ impl ShardActor {
         if pod.pod.phase.is_final() && !pod.pod.tracked {
             self.owners.remove(&uid);
         } else {
-            self.owners.insert(uid, job.clone());
+            self.owners.insert(uid, &job);
         }
         self.tell(&job, JobInput::Pod(Box::new(pod)));
     }
@@ -333,8 +331,7 @@ impl ShardActor {
 
     fn pods_listed(&mut self, version: u64) {
         let mut listing = self.listing.take().unwrap_or_default();
-        let missing = |pod: &Uid, job: &Uid| listing.get(job).is_none_or(|listed| !listed.contains(pod));
-        self.owners.retain(|pod, job| !missing(pod, job));
+        self.owners.retain_listed(&listing);
         for (uid, entry) in self.jobs.iter().filter(|(_, entry)| !entry.awaits_candidates) {
             let listed = listing.remove(uid).unwrap_or_default();
             entry.inbox.push(JobInput::PodsListed { listed, version });
@@ -351,7 +348,7 @@ impl ShardActor {
         }
         if ended.orderly {
             self.jobs.remove(&ended.job);
-            self.owners.retain(|_, job| *job != ended.job);
+            self.owners.remove_job(&ended.job);
             self.show_held();
             return;
         }

@@ -2,7 +2,11 @@
 //!
 //! It sends status and finalizers before deletions before creations before Events; within each of these it serves the
 //! Jobs in turn; it keeps to a rate, and to a window that follows the API server's answers. Right before a write
-//! leaves it asks whether the shard is still ours. It never repeats a write.
+//! leaves it asks whether the shard is still ours.
+//!
+//! It never repeats a write of which anything may have come. One that the API server turned away unread (429) has not been
+//! made: it stays in the queue, and the gate pauses for as long as the API server asks. Only Events are left to whoever
+//! records them: they may be out of date by then.
 
 mod answer;
 mod fence;
@@ -17,7 +21,7 @@ use bytes::Bytes;
 use http::Response;
 use prometheus_client::metrics::gauge::Gauge;
 use tokio::sync::{Notify, oneshot};
-use tokio::time::{Instant, timeout};
+use tokio::time::{Instant, sleep_until, timeout};
 use tokio_util::sync::{CancellationToken, DropGuard};
 use tracing::{Instrument, Span, field};
 
@@ -98,6 +102,11 @@ impl Default for GateConfig {
     }
 }
 
+/// Pause after an API server has turned a write away without saying for how long.
+const PAUSE: Duration = Duration::from_secs(1);
+/// Longest pause, whatever the API server says.
+const LONGEST_PAUSE: Duration = Duration::from_secs(30);
+
 /// The gate. Clones are the same gate; it works until the last one is dropped, and then lets what is in flight end.
 #[derive(Clone)]
 pub struct WriteGate {
@@ -122,10 +131,14 @@ struct Shared {
 struct State {
     queue: FairQueue<Priority, Uid, Waiting>,
     window: Window,
+    /// Until when the API server wants to be left alone.
+    paused_until: Option<Instant>,
 }
 
 /// A write that waits.
 struct Waiting {
+    priority: Priority,
+    flow: Uid,
     write: Write,
     fence: Fence,
     /// The span that the write was ordered in.
@@ -155,7 +168,11 @@ impl WriteGate {
             transport,
             decoders: Decoders { pod: PodDecoder::new(finalizer), job: JobDecoder::new() },
             timeout: config.timeout,
-            state: Mutex::new(State { queue: FairQueue::new(), window: Window::new(config.window) }),
+            state: Mutex::new(State {
+                queue: FairQueue::new(),
+                window: Window::new(config.window),
+                paused_until: None,
+            }),
             work: Notify::new(),
             ended: Notify::new(),
             metrics,
@@ -179,9 +196,10 @@ impl WriteGate {
         write: Write,
     ) -> impl Future<Output = Result<Answer, WriteError>> + Send + use<> {
         let (reply, answer) = oneshot::channel();
-        let waiting = Waiting { write, fence: order.fence, span: Span::current(), reply };
+        let Order { priority, flow, fence } = order;
+        let waiting = Waiting { priority, flow: flow.clone(), write, fence, span: Span::current(), reply };
         let mut state = self.shared.lock();
-        state.queue.push(order.priority, order.flow, waiting);
+        state.queue.push(priority, flow, waiting);
         self.shared.show(&state);
         drop(state);
         self.shared.work.notify_one();
@@ -223,10 +241,15 @@ impl Shared {
     async fn sendable(&self) {
         loop {
             let work = self.work.notified();
-            if self.lock().is_sendable() {
-                return;
+            let (sendable, pause) = {
+                let state = self.lock();
+                (state.is_sendable(), state.paused_until.filter(|end| *end > Instant::now()))
+            };
+            match pause {
+                Some(end) => sleep_until(end).await,
+                None if sendable => return,
+                None => work.await,
             }
-            work.await;
         }
     }
 
@@ -249,23 +272,31 @@ impl Shared {
     }
 
     async fn carry_out(self: Arc<Self>, waiting: Waiting, ticket: Ticket) {
-        let Waiting { write, fence, span, reply } = waiting;
-        let call = write.into_call();
+        let call = waiting.write.clone().into_call();
         let span = tracing::debug_span!(
-            parent: &span,
+            parent: &waiting.span,
             "api",
             otel.name = call.span,
             otel.kind = "client",
             http.response.status_code = field::Empty,
         );
-        let (signal, result) = self.request(call, &fence).instrument(span).await;
+        let (signal, result) = self.request(call, &waiting.fence).instrument(span).await;
         let mut state = self.lock();
         state.window.end(ticket, signal);
+        let answered = match result {
+            Err(WriteError::Busy { retry_after }) if waiting.priority != Priority::Event => {
+                state.turned_away(waiting, retry_after);
+                None
+            }
+            result => Some((waiting.reply, result)),
+        };
         self.show(&state);
         drop(state);
         self.work.notify_one();
         self.ended.notify_waiters();
-        answer(reply, result);
+        if let Some((reply, result)) = answered {
+            answer(reply, result);
+        }
     }
 
     async fn request(&self, call: Call, fence: &Fence) -> (Option<Signal>, WriteResult) {
@@ -309,6 +340,13 @@ impl Shared {
 }
 
 impl State {
+    /// The API server had no time for a write.
+    fn turned_away(&mut self, waiting: Waiting, retry_after: Option<Duration>) {
+        let pause = Instant::now() + retry_after.unwrap_or(PAUSE).min(LONGEST_PAUSE);
+        self.paused_until = self.paused_until.max(Some(pause));
+        self.queue.put_back(waiting.priority, waiting.flow.clone(), waiting);
+    }
+
     fn is_sendable(&self) -> bool {
         self.window.has_room() && !self.queue.is_empty()
     }

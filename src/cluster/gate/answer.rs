@@ -26,8 +26,7 @@ pub enum Answer {
     Done,
 }
 
-/// A write that was not carried out, or of which nobody knows. The gate repeats none: what may be repeated, and when, is
-/// for the caller to know.
+/// A write that was not carried out, or of which nobody knows. What may be repeated, and when, is for the caller to know.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum WriteError {
     /// The shard is no longer ours; the write did not leave.

@@ -38,6 +38,15 @@ impl<P: Ord + Copy, F: Hash + Eq + Clone, T> FairQueue<P, F, T> {
         }
     }
 
+    /// Puts an item back that was given out too early: it is the next of its priority.
+    pub(crate) fn put_back(&mut self, priority: P, flow: F, item: T) {
+        let level = self.levels.entry(priority).or_default();
+        level.len += 1;
+        level.turns.retain(|waiting| *waiting != flow);
+        level.turns.push_front(flow.clone());
+        level.flows.entry(flow).or_default().push_front(item);
+    }
+
     pub(crate) fn pop(&mut self) -> Option<(P, T)> {
         self.levels.iter_mut().find_map(|(priority, level)| Some((*priority, level.pop()?)))
     }
@@ -92,6 +101,20 @@ mod tests {
         let order: Vec<i32> = std::iter::from_fn(|| queue.pop().map(|(_, item)| item)).collect();
         assert_eq!(order, [20, 0, 10, 1, 2, 3]);
         assert!(queue.is_empty());
+    }
+
+    #[test]
+    fn what_is_put_back_is_next_and_takes_one_turn() {
+        let mut queue = FairQueue::new();
+        for (flow, item) in [("a", 1), ("b", 10), ("a", 2)] {
+            queue.push(0, flow, item);
+        }
+        let (_, first) = queue.pop().unwrap();
+        queue.put_back(0, "a", first);
+        queue.put_back(0, "c", 20);
+        assert_eq!(queue.len(0), 4);
+        let order: Vec<i32> = std::iter::from_fn(|| queue.pop().map(|(_, item)| item)).collect();
+        assert_eq!(order, [20, 1, 10, 2]);
     }
 
     proptest! {

@@ -136,21 +136,50 @@ async fn a_huge_job_does_not_starve_small_ones() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_window_bounds_what_is_in_flight_and_halves_when_the_server_is_busy() {
+async fn the_window_bounds_what_is_in_flight_and_halves_when_the_server_fails() {
     let limits = WindowLimits { min: 1, initial: 4, max: 8 };
     let bench = bench(
         GateConfig { window: limits, ..GateConfig::default() },
-        std::iter::repeat_n((429, json!({"kind": "Status", "code": 429})), 4),
+        std::iter::repeat_n((503, json!({"kind": "Status", "code": 503})), 4),
     );
     let creates = (0..4).map(|_| bench.one(create("x")));
     for result in join_all(creates).await {
-        assert_eq!(result.unwrap_err(), WriteError::Busy { retry_after: Some(Duration::from_secs(7)) });
+        assert!(matches!(result, Err(WriteError::Server { code: 503, .. })));
     }
     assert_eq!(bench.metrics.write_window.get(), 2, "four refusals of one round halve it once");
     join_all((0..500).map(|_| bench.one(create("x")))).await;
     assert_eq!(bench.metrics.write_window.get(), 8);
     assert_eq!(*bench.network.in_flight.lock().unwrap(), (0, 8));
     assert_eq!(bench.metrics.writes_in_flight.get(), 0);
+}
+
+/// What was turned away has not been made. It is sent again, but not before the API server wants to hear of it, and not if
+/// the shard is no longer ours by then.
+#[tokio::test(start_paused = true)]
+async fn what_a_busy_server_turns_away_waits_and_is_sent_again() {
+    let busy = || (429, json!({"kind": "Status", "code": 429}));
+    let mut bench = bench(one_at_a_time(), [busy(), busy()]);
+    let begun = Instant::now();
+    let first = bench.gate.submit(order(Priority::Create, "j"), create("first"));
+    let second = bench.gate.submit(order(Priority::Create, "j"), create("second"));
+    let ours = Fence::unlimited();
+    let lost = Order { fence: ours.clone(), ..order(Priority::Create, "lost") };
+    let lost = bench.gate.submit(lost, create("lost"));
+    ours.close();
+    assert!(first.await.is_ok() && second.await.is_ok());
+    assert_eq!(lost.await.unwrap_err(), WriteError::Fenced);
+    assert_eq!(bench.bodies(), ["first", "first", "first", "second"]);
+    assert!(begun.elapsed() >= Duration::from_secs(14), "twice Retry-After: {:?}", begun.elapsed());
+    assert_eq!(bench.metrics.write_window.get(), 1);
+}
+
+/// Nobody but the recorder knows whether an Event is still worth telling.
+#[tokio::test(start_paused = true)]
+async fn events_are_not_kept_for_a_busy_server() {
+    let bench = bench(one_at_a_time(), [(429, json!({"kind": "Status", "code": 429}))]);
+    let event = Write::CreateEvent { namespace: "n".into(), body: Bytes::from_static(b"{}") };
+    let told = bench.gate.submit(order(Priority::Event, "j"), event).await;
+    assert_eq!(told.unwrap_err(), WriteError::Busy { retry_after: Some(Duration::from_secs(7)) });
 }
 
 #[tokio::test(start_paused = true)]
