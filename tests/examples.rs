@@ -72,7 +72,7 @@ fn examples() -> Vec<Example> {
             "max-failed-indexes",
             "Failed",
             "MaxFailedIndexesExceeded",
-            json!({"failedIndexes": "0-2", "failed": 10}),
+            json!({"failedIndexes": "0-2"}),
         ),
         Example::new("pod-failure-policy", "Failed", "PodFailurePolicy", json!({})),
         Example::new(

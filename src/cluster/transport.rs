@@ -129,15 +129,6 @@ impl Transport for HttpTransport {
             Ok(response.map(|body| body.into_data_stream().map_err(|e| TransportError(causes(&e))).boxed()))
         })
     }
-
-    fn send(&self, request: Request<Bytes>) -> BoxFuture<'static, Result<Response<Bytes>, TransportError>> {
-        let answer = self.service.clone().oneshot(request.map(Full::new));
-        Box::pin(async move {
-            let (parts, body) = answer.await.map_err(|e| TransportError(causes(&*e)))?.into_parts();
-            let whole = body.collect().await.map_err(|e| TransportError(causes(&e)))?;
-            Ok(Response::from_parts(parts, whole.to_bytes()))
-        })
-    }
 }
 
 /// An error with what caused it: hyper's own words alone say little.

@@ -43,8 +43,8 @@ pub struct Pod {
     pub outcome: Option<Box<Outcome>>,
 }
 
-/// Where in its Job a pod stands: the completion index (Indexed) or an ordinal that no other pod of the Job has had
-/// (otherwise), and how many names of the place were taken before.
+/// Where in its Job a pod stands: the completion index (Indexed) or an ordinal that no other pod of the Job is known to have
+/// had (otherwise), and how many names of the place were taken before.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Place {
     /// Completion index or ordinal.

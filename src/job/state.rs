@@ -324,7 +324,7 @@ impl JobState {
         let pruned = self.pods.is_counted_leaving(uid);
         self.pods.set_flight(uid, Flight::None);
         match answer {
-            Changed::Pod(_) | Changed::Released | Changed::Gone if pruned => {
+            Changed::Pod(_) | Changed::Gone if pruned => {
                 self.prune_retry.accepted();
                 self.pods.answered_gone(uid);
             }

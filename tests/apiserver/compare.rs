@@ -18,7 +18,8 @@ pub(crate) fn values(wanted: &Value, got: &Value, path: &str, differences: &mut 
     match (wanted, got) {
         (Value::String(text), _) if text == "<any>" => {}
         (Value::String(wanted), Value::String(got)) => {
-            if !texts(wanted, got) && !longer_ago(wanted, got) && !same_but_for_structs(wanted, got) {
+            let aged = || path.contains(".cells[") && longer_ago(wanted, got);
+            if !(texts(wanted, got) || same_but_for_structs(wanted, got) || aged()) {
                 differences.push(format!("{path}: wanted {wanted:?}, got {got:?}"));
             }
         }

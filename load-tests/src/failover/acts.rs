@@ -52,10 +52,11 @@ impl Acts {
         let mut foreign = 0;
         // Three digits are always allowed.
         let new = || Histogram::<u64>::new(3);
-        let (Ok(mut claims), Ok(mut acts), Ok(mut after_kill)) = (new(), new(), new()) else {
+        let all = (new(), new(), new(), new(), new());
+        let (Ok(mut claims), Ok(mut acts), Ok(mut after_kill), Ok(mut draining), Ok(mut syncing)) = all
+        else {
             return (0, Value::Null);
         };
-        let (Ok(mut draining), Ok(mut syncing)) = (new(), new()) else { return (0, Value::Null) };
         for shard in self.by_shard.values() {
             foreign += foreign_acts(shard);
             for (old, new, gap) in gaps(shard.iter().filter(|act| act.claim)) {

@@ -55,7 +55,7 @@ pub enum WriteError {
     /// Refused for its content (4xx).
     #[error("{0}")]
     Invalid(Box<str>),
-    /// The API server has too much to do (429). It did nothing.
+    /// The API server has too much to do (429). It did nothing. Only Events end so: other writes stay in the gate.
     #[error("the API server is busy")]
     Busy {
         /// When to try again, as the API server asks.

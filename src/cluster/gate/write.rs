@@ -145,7 +145,7 @@ pub(super) struct Call {
 }
 
 const JSON: &str = "application/json";
-/// The answer without spec and status, which make up half of a pod.
+/// The answer without spec and status, which nobody would read.
 const METADATA: &str = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1,application/json";
 const MERGE_PATCH: &str = "application/merge-patch+json";
 const STRATEGIC_MERGE_PATCH: &str = "application/strategic-merge-patch+json";

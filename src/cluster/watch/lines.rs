@@ -1,4 +1,7 @@
 //! The lines of a watch, out of the pieces in which they arrive.
+//!
+//! The codecs of `tokio_util` search byte by byte (`AnyDelimiterCodec`), which shows in a profile, or check and copy each line
+//! as text (`LinesCodec`), which the JSON decoder need not have.
 
 use bytes::{Bytes, BytesMut};
 

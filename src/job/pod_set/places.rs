@@ -117,8 +117,8 @@ impl PodSet {
 
     /// The places that want a pod, ascending; without end unless Indexed.
     ///
-    /// An ordinal never gets a second pod. So whoever knows less of what has happened to the Job, as a former owner does,
-    /// finds the names of all pods taken that it might still make.
+    /// An ordinal never gets a second pod, unless the first is gone from the cluster and from memory. So whoever knows less
+    /// of what has happened to the Job, as a former owner does, finds the names of all pods taken that it might still make.
     pub fn free_places(&self) -> Box<dyn Iterator<Item = u32> + '_> {
         match self.spec.completion {
             Completion::Indexed(_) => Box::new(self.free.iter()),
