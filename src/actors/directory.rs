@@ -5,7 +5,8 @@ use dashmap::DashMap;
 use crate::cluster::wire::{Labels, ObservedPod};
 use crate::job::names::CONTROLLER_UID_LABEL;
 use crate::job::selector::{Operator, Selector};
-use crate::job::spec::{Job, Uid};
+use crate::job::spec::Job;
+use crate::job::uid::Uid;
 
 /// Jobs by UID, and the few that choose their pods themselves (`manualSelector`).
 #[derive(Debug, Default)]
@@ -70,6 +71,6 @@ fn selects(selector: &Selector, labels: &Labels) -> bool {
 pub fn chooses_pods(job: &Job) -> bool {
     !job.spec.selector.requirements.iter().any(|requirement| {
         *requirement.key == *CONTROLLER_UID_LABEL
-            && matches!(&requirement.operator, Operator::In(values) if values.iter().any(|value| **value == *job.uid))
+            && matches!(&requirement.operator, Operator::In(values) if values.iter().any(|value| job.uid == (**value).into()))
     })
 }

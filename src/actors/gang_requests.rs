@@ -56,7 +56,7 @@ enum Found<T> {
 
 impl Requests {
     /// Sees to the gang of a Job. A Job whose Workload or PodGroup the API server refuses for good runs without a gang.
-    pub fn see_to_gang(&self, job: &Job, request: GangRequest) {
+    pub fn see_to_gang(self: &Arc<Self>, job: &Job, request: GangRequest) {
         let (this, job) = (self.clone(), job.clone());
         self.run(async move {
             let mut events = Vec::new();

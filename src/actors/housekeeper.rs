@@ -5,7 +5,7 @@
 
 pub mod election;
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::sync::Arc;
 
 use actix::{Actor, AsyncContext, Context, Handler, Message};
@@ -18,7 +18,7 @@ use super::strays::Strays;
 use crate::cluster::gate::{Fence, Order, Priority, Write};
 use crate::cluster::watch::Change;
 use crate::cluster::wire::{ObservedJob, ObservedPod, label_patch};
-use crate::job::spec::Uid;
+use crate::job::uid::{Uid, UidMap, UidSet};
 
 /// Whether this replica is to keep house.
 #[derive(Message)]
@@ -38,12 +38,12 @@ struct Duty {
     /// Open until another is elected.
     fence: Fence,
     directory: Directory,
-    known: HashMap<Uid, Arc<str>>,
+    known: UidMap<Arc<str>>,
     /// Jobs in the list under way.
-    listing: Option<HashSet<Uid>>,
+    listing: Option<UidSet>,
     strays: Strays,
     /// Pods without a controller, by namespace: a Job that comes later may adopt them.
-    orphans: HashMap<Arc<str>, HashMap<Uid, ObservedPod>>,
+    orphans: HashMap<Arc<str>, UidMap<ObservedPod>>,
     /// Number of its feeds.
     feed: u32,
     jobs: AbortHandle,
@@ -139,7 +139,7 @@ impl Duty {
     }
 
     fn label(&self, pod: &ObservedPod, job: &Uid) {
-        let body = label_patch(&pod.pod.uid, self.around.config.shards.shard_of(job).0);
+        let body = label_patch(&pod.pod.uid, self.around.config.shards.shard_of(&job.to_string()).0);
         let write = Write::PatchPod { namespace: pod.namespace.clone(), name: pod.pod.name.clone(), body };
         let order = Order { priority: Priority::Finalizer, flow: job.clone(), fence: self.fence.clone() };
         let labelled = self.around.gate.submit(order, write);
@@ -174,7 +174,7 @@ impl Handler<Elected> for Housekeeper {
             Duty {
                 around: self.around.clone(),
                 directory: Directory::default(),
-                known: HashMap::new(),
+                known: UidMap::default(),
                 listing: None,
                 strays: Strays::new(self.around.clone(), fence.clone()),
                 fence,
@@ -195,7 +195,7 @@ impl Handler<Jobs> for Housekeeper {
         let Some(duty) = self.duty(feed) else { return };
         for change in changes {
             match change {
-                Change::Restarted => duty.listing = Some(HashSet::new()),
+                Change::Restarted => duty.listing = Some(UidSet::default()),
                 Change::Listed(job) | Change::Applied(job) => duty.job_seen(&job),
                 Change::Deleted(job) => duty.job_gone(&job.uid),
                 Change::Synced { .. } => {

@@ -1,7 +1,6 @@
 //! The actor of one Job: it owns the Job's state and does nothing but feed it and carry out its plans.
 
 use std::cell::Cell;
-use std::collections::HashSet;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
@@ -23,10 +22,11 @@ use crate::job::options::Rejected;
 use crate::job::plan::{JobEvent, Plan, PodRef, Wait};
 use crate::job::pod::Pod;
 use crate::job::reconcile::reconcile;
-use crate::job::spec::{Job, Uid};
+use crate::job::spec::Job;
 use crate::job::state::JobState;
 use crate::job::status::{ConditionKind, JobStatus};
 use crate::job::template::Maker;
+use crate::job::uid::{Uid, UidSet};
 use crate::telemetry::traces::JobLife;
 
 /// How long a Job that has just been looked after is left alone.
@@ -59,7 +59,7 @@ pub struct Ended {
 
 /// The actor of one Job.
 pub struct JobActor {
-    requests: Requests,
+    requests: Arc<Requests>,
     inbox: Inbox<JobInput>,
     state: JobState,
     version: ResourceVersion,
@@ -71,7 +71,7 @@ pub struct JobActor {
     reading: bool,
     /// No plans are made any more.
     settling: bool,
-    adopting: HashSet<Uid>,
+    adopting: UidSet,
     /// The last status that we sent.
     sent: Option<JobStatus>,
     /// The last status that metrics and traces know. The watch may show ours before its write is answered.
@@ -104,7 +104,7 @@ impl Drop for EndNotice {
 
 impl JobActor {
     /// An actor for this Job, which answers to `shard`.
-    pub fn new(job: Job, version: ResourceVersion, requests: Requests, shard: Addr<ShardActor>) -> Self {
+    pub fn new(job: Job, version: ResourceVersion, requests: Arc<Requests>, shard: Addr<ShardActor>) -> Self {
         let notice = EndNotice { job: job.uid.clone(), orderly: Rc::default(), shard };
         Self {
             inbox: requests.inbox.clone(),
@@ -116,7 +116,7 @@ impl JobActor {
             lists_asked: 0,
             reading: false,
             settling: false,
-            adopting: HashSet::new(),
+            adopting: UidSet::default(),
             sent: None,
             events_to_tell: Vec::new(),
             timer: None,
@@ -309,7 +309,7 @@ impl JobActor {
         self.requests.around.config.traces.tell(&JobLife {
             namespace: &job.namespace,
             name: &job.name,
-            uid: &job.uid,
+            uid: &job.uid.to_string(),
             shard: self.requests.shard.0,
             epoch: self.requests.epoch,
             created: job.created,

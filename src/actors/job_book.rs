@@ -1,10 +1,10 @@
 //! The Jobs that a replica sees, by shard: what a shard that it takes over begins with.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::sync::Arc;
 
 use crate::cluster::wire::ObservedJob;
-use crate::job::spec::Uid;
+use crate::job::uid::{Uid, UidMap, UidSet};
 use crate::sharding::{ShardCount, ShardId};
 
 /// Where Jobs come from: the list and watch of one shard, or of all.
@@ -14,9 +14,9 @@ pub type Source = Option<ShardId>;
 #[derive(Debug)]
 pub struct JobBook {
     count: ShardCount,
-    shards: HashMap<ShardId, HashMap<Uid, Arc<ObservedJob>>>,
+    shards: HashMap<ShardId, UidMap<Arc<ObservedJob>>>,
     /// Jobs in the lists under way.
-    listings: HashMap<Source, HashSet<Uid>>,
+    listings: HashMap<Source, UidSet>,
 }
 
 impl JobBook {
@@ -27,12 +27,12 @@ impl JobBook {
 
     /// A list begins.
     pub fn restart(&mut self, source: Source) {
-        self.listings.insert(source, HashSet::new());
+        self.listings.insert(source, UidSet::default());
     }
 
     /// Takes in a Job. Its shard, unless the source should not have told of it: not every API server narrows what it tells.
     pub fn insert(&mut self, source: Source, job: Arc<ObservedJob>) -> Option<ShardId> {
-        let shard = self.count.shard_of(&job.uid);
+        let shard = self.count.shard_of(&job.uid.to_string());
         if source.is_some_and(|source| source != shard) {
             return None;
         }
@@ -45,7 +45,7 @@ impl JobBook {
 
     /// Takes in that a Job is gone. Its shard, if it was known.
     pub fn remove(&mut self, uid: &Uid) -> Option<ShardId> {
-        let shard = self.count.shard_of(uid);
+        let shard = self.count.shard_of(&uid.to_string());
         self.shards.get_mut(&shard)?.remove(uid).map(|_| shard)
     }
 

@@ -1,14 +1,13 @@
 //! What a Job actor is told.
 
-use std::collections::HashSet;
 use std::sync::Arc;
 
 use crate::cluster::wire::{ObservedJob, ObservedPod};
 use crate::job::gang::GangAnswer;
 use crate::job::plan::{JobEvent, PodRef};
 use crate::job::pod::Place;
-use crate::job::spec::Uid;
 use crate::job::state::{Changed, Created};
+use crate::job::uid::{Uid, UidSet};
 
 /// Something that a Job actor is told, by its shard or as an answer to a request.
 #[derive(Debug)]
@@ -28,7 +27,7 @@ pub enum JobInput {
     /// The list of pods is complete.
     PodsListed {
         /// The Job's pods in it.
-        listed: HashSet<Uid>,
+        listed: UidSet,
         /// Its version: what came later may not be in it.
         version: u64,
     },

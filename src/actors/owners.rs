@@ -1,16 +1,14 @@
 //! Whose pods are whose, in one shard: found from either side without a walk over all of them.
 
-use std::collections::{HashMap, HashSet};
-
-use crate::job::spec::Uid;
+use crate::job::uid::{Uid, UidMap, UidSet};
 
 /// The pods that the Jobs of a shard still hold.
 #[derive(Debug, Default)]
 pub struct Owners {
     /// Pod -> Job.
-    jobs: HashMap<Uid, Uid>,
+    jobs: UidMap<Uid>,
     /// Job -> its pods; only Jobs that have some.
-    pods: HashMap<Uid, HashSet<Uid>>,
+    pods: UidMap<UidSet>,
 }
 
 impl Owners {
@@ -25,7 +23,7 @@ impl Owners {
     }
 
     /// The pods of a Job.
-    pub fn pods_of(&self, job: &Uid) -> HashSet<Uid> {
+    pub fn pods_of(&self, job: &Uid) -> UidSet {
         self.pods.get(job).cloned().unwrap_or_default()
     }
 
@@ -59,7 +57,7 @@ impl Owners {
     }
 
     /// Takes the pods off the books that a complete list does not name as the Job's.
-    pub fn retain_listed(&mut self, listed: &HashMap<Uid, HashSet<Uid>>) {
+    pub fn retain_listed(&mut self, listed: &UidMap<UidSet>) {
         self.jobs.retain(|pod, job| listed.get(job).is_some_and(|pods| pods.contains(pod)));
         let jobs = &self.jobs;
         self.pods.retain(|job, pods| {
@@ -79,8 +77,8 @@ impl Owners {
 mod tests {
     use super::*;
 
-    fn set<const N: usize>(uids: [&str; N]) -> HashSet<Uid> {
-        uids.map(Uid::from).into()
+    fn set<const N: usize>(uids: [&str; N]) -> UidSet {
+        uids.map(Uid::from).into_iter().collect()
     }
 
     #[test]
@@ -95,7 +93,7 @@ mod tests {
 
         assert_eq!(owners.remove(&"3".into()), Some(b.clone()));
         assert_eq!(owners.remove(&"3".into()), None);
-        owners.retain_listed(&HashMap::from([(a.clone(), set(["2"])), (b.clone(), set(["2", "3"]))]));
+        owners.retain_listed(&UidMap::from_iter([(a.clone(), set(["2"])), (b.clone(), set(["2", "3"]))]));
         assert_eq!((owners.pods_of(&a), owners.pods_of(&b)), (set([]), set(["2"])));
 
         owners.remove_job(&b);

@@ -4,7 +4,7 @@
 //! Where the API server serves `shardSelector`, Jobs are watched shard by shard; otherwise all Jobs are watched, and
 //! those of other replicas are kept for the moment when their shard is taken over.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -28,7 +28,7 @@ use crate::cluster::gate::Fence;
 use crate::cluster::resource::Resource;
 use crate::cluster::watch::Change;
 use crate::cluster::wire::ObservedJob;
-use crate::job::spec::Uid;
+use crate::job::uid::{Uid, UidSet};
 use crate::sharding::ShardId;
 use crate::telemetry::metrics::labels::ExternalJobLabels;
 
@@ -101,7 +101,7 @@ pub struct ReplicaActor {
     watching: Watching,
     book: JobBook,
     /// Jobs of others, and Jobs that cannot be understood: told about once.
-    left_alone: HashSet<Uid>,
+    left_alone: UidSet,
     feeds: u32,
 }
 
@@ -117,7 +117,7 @@ impl ReplicaActor {
             arbiters,
             shards: HashMap::new(),
             watching: Watching::Unknown,
-            left_alone: HashSet::new(),
+            left_alone: UidSet::default(),
             feeds: 0,
         }
     }

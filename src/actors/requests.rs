@@ -25,10 +25,11 @@ use crate::cluster::wire::{
 };
 use crate::job::plan::{PodDeletion, PodRef};
 use crate::job::pod::Place;
-use crate::job::spec::{Job, Uid};
+use crate::job::spec::Job;
 use crate::job::state::{Changed, Created};
 use crate::job::status::JobStatus;
 use crate::job::template::PodManifest;
+use crate::job::uid::Uid;
 use crate::sharding::ShardId;
 use crate::telemetry::metrics::Metrics;
 
@@ -79,8 +80,7 @@ impl Surroundings {
     }
 }
 
-/// Sends the requests of one Job.
-#[derive(Clone)]
+/// Sends the requests of one Job. Shared by those under way.
 pub struct Requests {
     /// What the replica provides.
     pub around: Surroundings,
@@ -120,7 +120,7 @@ impl Requests {
     }
 
     /// Creates a pod.
-    pub fn create(&self, place: Place, manifest: PodManifest) {
+    pub fn create(self: &Arc<Self>, place: Place, manifest: PodManifest) {
         let PodManifest { name, body } = manifest;
         let created = self.around.gate.submit(
             self.order(Priority::Create),
@@ -161,7 +161,7 @@ impl Requests {
     }
 
     /// Deletes a pod; one that is not to count loses its finalizer first.
-    pub fn delete(&self, deletion: PodDeletion) {
+    pub fn delete(self: &Arc<Self>, deletion: PodDeletion) {
         let this = self.clone();
         self.run(async move {
             let PodDeletion { pod, forget } = deletion;
@@ -191,7 +191,7 @@ impl Requests {
     }
 
     /// Takes the tracking finalizer off a pod.
-    pub fn release(&self, pod: PodRef) {
+    pub fn release(self: &Arc<Self>, pod: PodRef) {
         let this = self.clone();
         self.run(async move {
             let answer = this.untrack(&pod).await.map_or(Changed::Refused, changed);
@@ -219,7 +219,7 @@ impl Requests {
 
     /// Makes a pod the Job's, once a live reading says that the Job still exists and stays. Tried again while the API server
     /// refuses: until it is known, the Job cannot know how many pods it has.
-    pub fn adopt(&self, pod: PodRef) {
+    pub fn adopt(self: &Arc<Self>, pod: PodRef) {
         let this = self.clone();
         self.run(async move {
             let mut delay = this.around.config.api_backoff;
@@ -272,7 +272,7 @@ impl Requests {
     }
 
     /// Writes the status.
-    pub fn write_status(&self, old: &Job, version: &ResourceVersion, status: &JobStatus) {
+    pub fn write_status(self: &Arc<Self>, old: &Job, version: &ResourceVersion, status: &JobStatus) {
         let body = status_patch(&old.status, status, version);
         let write = Write::PatchJobStatus { namespace: self.namespace.clone(), name: self.job.clone(), body };
         let written = self.around.gate.submit(self.order(Priority::Status), write);
@@ -296,7 +296,7 @@ impl Requests {
     }
 
     /// Reads the Job live; tried again until there is an answer, or nothing may be done for the shard any more.
-    pub fn read(&self) {
+    pub fn read(self: &Arc<Self>) {
         let this = self.clone();
         self.run(async move {
             let mut delay = this.around.config.api_backoff;

@@ -3,7 +3,6 @@
 //! It keeps no pods, only whose they are; the Jobs keep what they need. A Job that has panicked is rebuilt from the
 //! cluster alone: the shard lists its pods anew, as it does when it takes over.
 
-use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -28,7 +27,8 @@ use crate::cluster::gate::Fence;
 use crate::cluster::watch::Change;
 use crate::cluster::wire::{ObservedJob, ObservedPod};
 use crate::job::retry::Retry;
-use crate::job::spec::{Job, Uid};
+use crate::job::spec::Job;
+use crate::job::uid::{Uid, UidMap, UidSet};
 use crate::sharding::{ShardId, ShardState};
 
 /// Pause before pods are listed anew because of a Job.
@@ -127,10 +127,10 @@ pub struct ShardActor {
     under_way: TaskTracker,
     strays: Strays,
     waits: Waits,
-    jobs: HashMap<Uid, JobEntry>,
+    jobs: UidMap<JobEntry>,
     owners: Owners,
     /// Pods in the list under way, by Job.
-    listing: Option<HashMap<Uid, HashSet<Uid>>>,
+    listing: Option<UidMap<UidSet>>,
     /// Version of the last complete list of pods.
     listed: Option<u64>,
     watch: Option<AbortHandle>,
@@ -168,7 +168,7 @@ impl ShardActor {
             keeper,
             under_way: TaskTracker::new(),
             waits: Waits::default(),
-            jobs: HashMap::new(),
+            jobs: UidMap::default(),
             owners: Owners::default(),
             listing: None,
             listed: None,
@@ -218,7 +218,7 @@ impl ShardActor {
             job_uid: job.uid.clone(),
             waits: self.waits.clone(),
         };
-        JobActor::new(job, seen.version.clone(), requests, shard.clone()).start()
+        JobActor::new(job, seen.version.clone(), Arc::new(requests), shard.clone()).start()
     }
 
     fn job_seen(&mut self, seen: Arc<ObservedJob>, shard: &Addr<Self>) {
@@ -325,7 +325,7 @@ impl ShardActor {
 
     /// A list shows pods in the order of their names: until it is complete, what a Job knows was never true at any time.
     fn pods_listing(&mut self) {
-        self.listing = Some(HashMap::new());
+        self.listing = Some(UidMap::default());
         self.jobs.values().for_each(|entry| entry.inbox.push(JobInput::PodsListing));
     }
 

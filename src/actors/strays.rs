@@ -1,30 +1,36 @@
 //! Pods without a Job: those whose Job is gone lose what we put on them, those whose Job is not known yet wait for it.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::sync::Arc;
 
 use super::requests::Surroundings;
 use crate::cluster::gate::{Fence, Order, Priority, Write, WriteError};
 use crate::cluster::wire::{ControllerRef, ObservedPod, stray_patch};
 use crate::job::names::SHARD_LABEL;
-use crate::job::spec::Uid;
+use crate::job::uid::{Uid, UidMap, UidSet};
 
 /// Pods without a Job.
 pub struct Strays {
     around: Surroundings,
     fence: Fence,
     /// By the Job that they name as their controller.
-    waiting: HashMap<Uid, HashMap<Uid, ObservedPod>>,
+    waiting: UidMap<UidMap<ObservedPod>>,
     /// Pods whose Job is being looked for.
-    checking: HashSet<Uid>,
+    checking: UidSet,
     /// Pods that are being set free.
-    freeing: HashSet<Uid>,
+    freeing: UidSet,
 }
 
 impl Strays {
     /// No pods yet. What is done about them is done while `fence` is open.
     pub fn new(around: Surroundings, fence: Fence) -> Self {
-        Self { around, fence, waiting: HashMap::new(), checking: HashSet::new(), freeing: HashSet::new() }
+        Self {
+            around,
+            fence,
+            waiting: UidMap::default(),
+            checking: UidSet::default(),
+            freeing: UidSet::default(),
+        }
     }
 
     /// Takes in a pod that no Job here claims.

@@ -7,7 +7,8 @@ use jiff::Timestamp;
 use serde::Serialize;
 
 use crate::job::plan::Wait;
-use crate::job::spec::{Job, Uid};
+use crate::job::spec::Job;
+use crate::job::uid::Uid;
 
 /// Jobs listed of one shard; the others are only counted.
 const LISTED: usize = 100;

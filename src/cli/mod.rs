@@ -116,8 +116,18 @@ fn with_variables(command: clap::Command) -> clap::Command {
     names.into_iter().fold(command, |command, name| command.mut_subcommand(name, with_variables))
 }
 
+/// Threads for the network beside those of the actors, of which there is one a core. More would take each other's work, and
+/// waking each other costs more than the work.
+fn network_threads() -> usize {
+    std::thread::available_parallelism().map_or(1, |cores| cores.get().div_ceil(2))
+}
+
 fn execute(cli: Cli) -> Result<ExitCode, Failure> {
-    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
+    let mut builder = tokio::runtime::Builder::new_multi_thread();
+    if matches!(cli.command, Command::Controller(_)) {
+        builder.worker_threads(network_threads());
+    }
+    let runtime = builder.enable_all().build()?;
     let entered = runtime.enter();
     let telling = cli.tell()?;
     let traces = telling.traces.clone();

@@ -26,7 +26,7 @@ use super::controller::lease_namespace;
 use crate::actors::ControllerConfig;
 use crate::cluster::wire::label_patch;
 use crate::job::names::{self, SHARD_LABEL};
-use crate::job::spec::Uid;
+use crate::job::uid::{Uid, UidMap};
 use crate::sharding::ShardCount;
 use crate::sharding::lease::{Heartbeat, Layout, LeaseRecord, LeaseWriter};
 
@@ -187,10 +187,10 @@ impl Resharding {
     }
 
     /// `spec.managedBy` of all Jobs, by UID.
-    async fn managers(&self) -> anyhow::Result<HashMap<Uid, Option<String>>> {
+    async fn managers(&self) -> anyhow::Result<UidMap<Option<String>>> {
         let jobs: Api<Job> = Api::all(self.client.clone());
         let mut parameters = ListParams::default().limit(PAGE);
-        let mut managers = HashMap::new();
+        let mut managers = UidMap::default();
         loop {
             let page = jobs.list(&parameters).await?;
             managers.extend(page.items.into_iter().filter_map(|job| {
@@ -205,14 +205,10 @@ impl Resharding {
 
     /// The label that a pod lacks. Pods of other controllers' Jobs have theirs from those; of a pod whose Job is gone nobody
     /// can tell whose it was, so it is labelled, too.
-    fn new_label(
-        &self,
-        pod: &PartialObjectMeta<Pod>,
-        owners: &HashMap<Uid, Option<String>>,
-    ) -> Option<Label> {
+    fn new_label(&self, pod: &PartialObjectMeta<Pod>, owners: &UidMap<Option<String>>) -> Option<Label> {
         let meta = pod.meta();
         let job = meta.owner_references.iter().flatten().find(|owner| owner.controller == Some(true))?;
-        let managed_by = owners.get(job.uid.as_str());
+        let managed_by = owners.get(&Uid::from(job.uid.as_str()));
         if managed_by.is_some_and(|name| !self.controller.manages(name.as_deref())) {
             return None;
         }

@@ -19,7 +19,7 @@ use tokio::time::sleep;
 
 use self::book::{Book, Delivery, Letter, Noted};
 use super::gate::{Answer, Fence, Order, Priority, WriteError, WriteGate};
-use crate::job::spec::Uid;
+use crate::job::uid::Uid;
 use crate::telemetry::metrics::Metrics;
 use crate::telemetry::metrics::labels::{LostEvent, LostEventLabels};
 

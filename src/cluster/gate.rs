@@ -32,7 +32,7 @@ use self::write::Call;
 use super::rate::Rate;
 use super::transport::{Transport, TransportError};
 use super::wire::{JobDecoder, PodDecoder};
-use crate::job::spec::Uid;
+use crate::job::uid::Uid;
 use crate::telemetry::metrics::Metrics;
 use crate::telemetry::metrics::labels::{ApiCallLabels, QueueLabels};
 

@@ -15,9 +15,10 @@ use super::end::{End, condition};
 use super::plan::{JobEvent, StatusWrite};
 use super::pod::Phase;
 use super::pod_set::PodSet;
-use super::spec::{Completion, Uid};
+use super::spec::Completion;
 use super::state::{JobState, after};
 use super::status::{ConditionKind, ConditionStatus, JobStatus, Uncounted};
+use super::uid::Uid;
 
 /// How soon a status must be written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -67,7 +68,7 @@ pub fn due(state: &JobState, next: &Next, busy: bool, now: Timestamp) -> Due {
 fn full_batch(state: &JobState) -> bool {
     let max = state.limits.max_uncounted_pods;
     let room = max.saturating_sub(state.pods.listed_and_tracked());
-    2 * room >= max && room.checked_sub(1).is_some_and(|last| state.pods.to_record().nth(last).is_some())
+    2 * room >= max && room > 0 && state.pods.unrecorded() >= room
 }
 
 /// Whether the status would say something else than it does.
@@ -81,7 +82,7 @@ fn counts_change(state: &JobState) -> bool {
         || (status.active, status.ready, status.terminating) != gauges(pods)
         || status.completed_indexes.len() != completed
         || status.failed_indexes.as_ref().map(|failed| failed.len()) != failed_indexes
-        || pods.to_record().next().is_some()
+        || pods.unrecorded() > 0
         || status.uncounted.as_ref().is_some_and(|listed| listed.len() > pods.listed_and_tracked())
 }
 
@@ -113,7 +114,7 @@ fn finishes(state: &JobState, next: &Next) -> bool {
     next.end.is_some()
         && pods.active() + pods.pending_creates() + pods.terminating() == 0
         && pods.tracked() == 0
-        && pods.to_record().next().is_none()
+        && pods.unrecorded() == 0
 }
 
 /// The status to write.

@@ -25,6 +25,7 @@ pub mod status;
 pub mod success_policy;
 pub mod template;
 pub mod ttl;
+pub mod uid;
 
 #[cfg(test)]
 pub(crate) mod tests;

@@ -4,8 +4,8 @@ use jiff::Timestamp;
 
 use super::gang::GangRequest;
 use super::pod::{IndexFailures, Place, Streak};
-use super::spec::Uid;
 use super::status::JobStatus;
+use super::uid::Uid;
 
 /// What is to be done now, and when to look again if nothing happens before.
 #[derive(Clone, Debug, Default, PartialEq)]

@@ -2,7 +2,7 @@
 
 use jiff::{SignedDuration, Timestamp};
 
-use super::spec::Uid;
+use super::uid::Uid;
 
 /// A pod of a Job.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -10,9 +10,7 @@ use super::options::Options;
 use super::selector::Selector;
 use super::status::JobStatus;
 use super::template::PodTemplate;
-
-/// A UID as Kubernetes gives it to every object.
-pub type Uid = Arc<str>;
+use super::uid::Uid;
 
 /// A Job as last read from the API server.
 #[derive(Clone, Debug)]

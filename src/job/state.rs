@@ -1,6 +1,5 @@
 //! All that is known of one Job while it is looked after.
 
-use std::collections::HashSet;
 use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
@@ -12,7 +11,8 @@ use super::pod::{Place, Pod, Streak};
 use super::pod_set::{Flight, PodSet, Source};
 use super::retry::{Retry, RetryPolicy};
 use super::slow_start::SlowStart;
-use super::spec::{Job, Uid};
+use super::spec::Job;
+use super::uid::{Uid, UidSet};
 
 /// How many settle periods the first of several failures waits at most.
 const SETTLE_PERIODS: u32 = 3;
@@ -183,7 +183,7 @@ impl JobState {
 
     /// Takes in a complete list of the Job's pods: those of `version` and before that it does not name are gone. After the
     /// first one, what pods tell of earlier failures is complete.
-    pub fn pods_listed(&mut self, listed: &HashSet<Uid>, version: u64) {
+    pub fn pods_listed(&mut self, listed: &UidSet, version: u64) {
         self.pods.retain_listed(listed, version);
         self.streak = self.streak.or(self.pods.take_history().streak());
     }

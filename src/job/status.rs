@@ -3,7 +3,7 @@
 use jiff::Timestamp;
 
 use super::index_set::IndexSet;
-use super::spec::Uid;
+use super::uid::Uid;
 
 /// `status` of a Job as the API server holds it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -1,10 +1,11 @@
 //! The pod template of a Job, and the pods made from it.
 
 use std::collections::BTreeMap;
+use std::fmt::Display;
 use std::sync::{Arc, OnceLock};
 
 use bytes::Bytes;
-use serde::{Deserialize, Serialize};
+use serde::Deserialize;
 use serde_json::value::RawValue;
 use serde_json::{Map, Value, json};
 
@@ -43,14 +44,27 @@ struct TemplateMeta {
 /// The template, with what all pods share written out.
 #[derive(Debug)]
 struct Parts {
-    meta: TemplateMeta,
-    /// `spec` as JSON text.
-    spec: String,
-    /// `spec` for Indexed Jobs: with the index in every container's environment, and without `hostname`.
-    indexed_spec: String,
+    plain: Shared,
+    indexed: Shared,
+    finalizers: Vec<String>,
     /// Whether `spec.schedulingGroup` is set.
     names_scheduling_group: bool,
 }
+
+/// What all pods of a Job share: the members of JSON objects, as text.
+#[derive(Debug)]
+struct Shared {
+    labels: String,
+    annotations: String,
+    /// For Indexed Jobs with the index in every container's environment, and without `hostname`.
+    spec: String,
+}
+
+/// Labels and annotations that every pod has of its own, whatever the template says.
+const OWN: [&str; 3] = [names::SHARD_LABEL, names::PLACE_ANNOTATION, names::BACKOFF_ANNOTATION];
+/// More of them, in Indexed Jobs.
+const OWN_AT_INDEX: [&str; 3] =
+    [names::COMPLETION_INDEX, names::INDEX_FAILURE_COUNT, names::INDEX_IGNORED_FAILURE_COUNT];
 
 /// Who makes pods, and for whom.
 #[derive(Clone, Copy, Debug)]
@@ -72,18 +86,6 @@ pub struct PodManifest {
     pub name: String,
     /// The whole object as JSON.
     pub body: Bytes,
-}
-
-#[derive(Serialize)]
-#[serde(rename_all = "camelCase")]
-struct PodMeta<'a> {
-    name: &'a str,
-    generate_name: String,
-    namespace: &'a str,
-    labels: BTreeMap<&'a str, &'a str>,
-    annotations: BTreeMap<&'a str, String>,
-    finalizers: Vec<&'a str>,
-    owner_references: [Value; 1],
 }
 
 impl PodTemplate {
@@ -114,29 +116,34 @@ impl PodTemplate {
         let parts = self.parts()?;
         let job = maker.job;
         let index = job.spec.completion.indexes().map(|_| new.place.number);
-        let name = pod_name(&job.name, &job.uid, index, new.place);
-        let shard = maker.shard.to_string();
-        let index_text = index.map(|i| i.to_string());
-        let meta = PodMeta {
-            name: &name,
-            generate_name: generate_prefix(&job.name, index),
-            namespace: &job.namespace,
-            labels: labels(&parts.meta, &shard, index_text.as_deref()),
-            annotations: annotations(&parts.meta, new, index_text.as_deref()),
-            finalizers: finalizers(&parts.meta, maker.finalizer),
-            owner_references: [owner_reference(job)],
-        };
-        let meta = serde_json::to_string(&meta).map_err(|e| TemplateError(e.to_string().into()))?;
-        let spec = spec_text(parts, maker, index);
-        let body = format!(r#"{{"apiVersion":"v1","kind":"Pod","metadata":{meta},"spec":{spec}}}"#);
+        let Shared { labels, annotations, spec } =
+            if index.is_some() { &parts.indexed } else { &parts.plain };
+        let name = pod_name(&job.name, &job.uid.to_string(), index, new.place);
+        // Names are DNS labels: in JSON they are what they are.
+        let body = format!(
+            concat!(
+                r#"{{"apiVersion":"v1","kind":"Pod","metadata":{{"name":"{}","generateName":"{}","namespace":"{}","#,
+                r#""labels":{{{}}},"annotations":{{{}}},"finalizers":{},"ownerReferences":[{}]}},"spec":{{{}}}}}"#,
+            ),
+            name,
+            generate_prefix(&job.name, index),
+            job.namespace,
+            join([&own_labels(maker, index), labels]),
+            join([&own_annotations(new, index), annotations]),
+            finalizers(&parts.finalizers, maker.finalizer),
+            owner_reference(job),
+            join([&own_spec(maker, index), spec]),
+        );
         Ok(PodManifest { name, body: body.into() })
     }
 }
 
 impl Parts {
     fn read(json: &RawValue) -> Result<Self, TemplateError> {
-        let Template { metadata, spec } =
+        let Template { metadata, mut spec } =
             serde_json::from_str(json.get()).map_err(|e| TemplateError(e.to_string().into()))?;
+        spec.retain(|_, value| !value.is_null());
+        let names_scheduling_group = spec.contains_key("schedulingGroup");
         let mut indexed = spec.clone();
         indexed.remove("hostname");
         for kind in ["initContainers", "containers"] {
@@ -144,12 +151,38 @@ impl Parts {
             containers.into_iter().flatten().filter_map(Value::as_object_mut).for_each(add_index_env);
         }
         Ok(Self {
-            names_scheduling_group: spec.get("schedulingGroup").is_some_and(|group| !group.is_null()),
-            meta: metadata,
-            spec: Value::Object(spec).to_string(),
-            indexed_spec: Value::Object(indexed).to_string(),
+            plain: Shared::of(&metadata, &spec, &OWN),
+            indexed: Shared::of(&metadata, &indexed, &[OWN, OWN_AT_INDEX].concat()),
+            finalizers: metadata.finalizers.unwrap_or_default(),
+            names_scheduling_group,
         })
     }
+}
+
+impl Shared {
+    /// `own`: labels and annotations that each pod has of its own.
+    fn of(meta: &TemplateMeta, spec: &Map<String, Value>, own: &[&str]) -> Self {
+        let shared = |given: &Option<BTreeMap<String, String>>| {
+            members(given.iter().flatten().filter(|(key, _)| !own.contains(&key.as_str())))
+        };
+        Self { labels: shared(&meta.labels), annotations: shared(&meta.annotations), spec: members(spec) }
+    }
+}
+
+/// The members of a JSON object as text, without the braces.
+fn members<'a, V: Clone + Into<Value> + 'a>(object: impl IntoIterator<Item = (&'a String, &'a V)>) -> String {
+    let members = object.into_iter().map(|(key, value)| {
+        let value: Value = value.clone().into();
+        format!("{}:{value}", Value::from(key.as_str()))
+    });
+    members.collect::<Vec<_>>().join(",")
+}
+
+/// The members of two objects as those of one.
+fn join(members: [&str; 2]) -> String {
+    let [own, shared] = members;
+    let comma = if own.is_empty() || shared.is_empty() { "" } else { "," };
+    [own, comma, shared].concat()
 }
 
 fn add_index_env(container: &mut Map<String, Value>) {
@@ -165,61 +198,45 @@ fn add_index_env(container: &mut Map<String, Value>) {
     env.push(json!({"name": names::COMPLETION_INDEX_ENV, "valueFrom": {"fieldRef": {"fieldPath": path}}}));
 }
 
-/// The pod's spec: what differs between pods is put before what all share.
-fn spec_text(parts: &Parts, maker: Maker<'_>, index: Option<u32>) -> String {
-    let shared = if index.is_some() { &parts.indexed_spec } else { &parts.spec };
-    let mut own = String::new();
+fn own_spec(maker: Maker<'_>, index: Option<u32>) -> String {
+    let hostname = index.map(|index| format!(r#""hostname":"{}-{index}""#, maker.job.name));
+    let group = maker.pod_group.map(|group| format!(r#""schedulingGroup":{{"podGroupName":"{group}"}}"#));
+    join([&hostname.unwrap_or_default(), &group.unwrap_or_default()])
+}
+
+fn own_labels(maker: Maker<'_>, index: Option<u32>) -> String {
+    let shard = format!(r#""{}":"{}""#, names::SHARD_LABEL, maker.shard);
+    let index = index.map(|index| format!(r#""{}":"{index}""#, names::COMPLETION_INDEX));
+    join([&shard, &index.unwrap_or_default()])
+}
+
+fn own_annotations(new: &NewPod, index: Option<u32>) -> String {
+    let mut own = format!(r#""{}":"{}/{}""#, names::PLACE_ANNOTATION, new.place.number, new.place.attempt);
+    let mut add = |key: &str, value: &dyn Display| own += &format!(r#","{key}":"{value}""#);
+    if let Some(streak) = new.backoff {
+        add(names::BACKOFF_ANNOTATION, &format_args!("{}@{}", streak.failures, streak.last));
+    }
     if let Some(index) = index {
-        own += &format!(r#""hostname":"{}-{index}","#, maker.job.name);
+        add(names::COMPLETION_INDEX, &index);
     }
-    if let Some(group) = maker.pod_group {
-        own += &format!(r#""schedulingGroup":{},"#, json!({"podGroupName": group}));
+    if let Some(failures) = new.index_failures {
+        add(names::INDEX_FAILURE_COUNT, &failures.counted);
+        if failures.ignored > 0 {
+            add(names::INDEX_IGNORED_FAILURE_COUNT, &failures.ignored);
+        }
     }
-    let shared_fields = shared.strip_prefix('{').unwrap_or(shared);
-    if shared_fields == "}" {
-        own.pop();
-    }
-    format!("{{{own}{shared_fields}")
+    own
 }
 
-fn labels<'a>(
-    template: &'a TemplateMeta,
-    shard: &'a str,
-    index: Option<&'a str>,
-) -> BTreeMap<&'a str, &'a str> {
-    let own =
-        [(names::SHARD_LABEL, shard)].into_iter().chain(index.map(|index| (names::COMPLETION_INDEX, index)));
-    template.labels.iter().flatten().map(|(key, value)| (key.as_str(), value.as_str())).chain(own).collect()
-}
-
-fn annotations<'a>(
-    template: &'a TemplateMeta,
-    new: &NewPod,
-    index: Option<&str>,
-) -> BTreeMap<&'a str, String> {
-    let place = Some((names::PLACE_ANNOTATION, format!("{}/{}", new.place.number, new.place.attempt)));
-    let backoff =
-        new.backoff.map(|streak| (names::BACKOFF_ANNOTATION, format!("{}@{}", streak.failures, streak.last)));
-    let index = index.map(|index| (names::COMPLETION_INDEX, index.to_owned()));
-    let counted = new.index_failures.map(|f| (names::INDEX_FAILURE_COUNT, f.counted.to_string()));
-    let ignored = new.index_failures.filter(|f| f.ignored > 0);
-    let ignored = ignored.map(|f| (names::INDEX_IGNORED_FAILURE_COUNT, f.ignored.to_string()));
-    let given = template.annotations.iter().flatten().map(|(key, value)| (key.as_str(), value.clone()));
-    given.chain([place, backoff, index, counted, ignored].into_iter().flatten()).collect()
-}
-
-fn finalizers<'a>(template: &'a TemplateMeta, tracking: &'a str) -> Vec<&'a str> {
-    let mut finalizers: Vec<&str> = template.finalizers.iter().flatten().map(String::as_str).collect();
-    if !finalizers.contains(&tracking) {
-        finalizers.push(tracking);
-    }
-    finalizers
+fn finalizers(given: &[String], tracking: &str) -> Value {
+    let tracking = Some(tracking).filter(|tracking| !given.iter().any(|finalizer| finalizer == tracking));
+    given.iter().map(String::as_str).chain(tracking).collect()
 }
 
 /// The reference that makes a Job the controller of a pod.
 pub fn owner_reference(job: &Job) -> Value {
     json!({
-        "apiVersion": "batch/v1", "kind": "Job", "name": &*job.name, "uid": &*job.uid,
+        "apiVersion": "batch/v1", "kind": "Job", "name": &*job.name, "uid": job.uid,
         "controller": true, "blockOwnerDeletion": true,
     })
 }

@@ -3,6 +3,7 @@
 mod ids;
 mod sampler;
 
+use std::fmt::Display;
 use std::sync::Arc;
 use std::time::SystemTime;
 
@@ -125,10 +126,10 @@ impl JobTraces {
     }
 
     /// Puts a span that has not been entered yet into a Job's trace, under its root.
-    pub fn adopt(&self, span: &tracing::Span, job_uid: &str) {
+    pub fn adopt(&self, span: &tracing::Span, job_uid: &(impl Display + ?Sized)) {
         if let Some(exporting) = &self.exporting {
             // A span that is filtered out belongs to no trace.
-            let _ = span.set_parent(exporting.root_of(job_uid));
+            let _ = span.set_parent(exporting.root_of(&job_uid.to_string()));
         }
     }
 

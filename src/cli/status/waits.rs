@@ -3,7 +3,7 @@
 //! The rules are asked, not repeated: the Job's pods go into a [`JobState`], and the plan that follows says what it waits
 //! for. How long it waits follows from the Job's annotations and the default flags of a controller.
 
-use std::collections::HashSet;
+use crate::job::uid::UidSet;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
@@ -82,7 +82,7 @@ impl Inquiry {
         for pod in pods {
             state.observe_pod(pod.pod, self.now);
         }
-        state.pods_listed(&HashSet::new(), 0);
+        state.pods_listed(&UidSet::default(), 0);
         let plan = reconcile(&state, self.now);
         match plan.waiting {
             Some(wait) => Ok(Some(Waiting::from(&wait))),

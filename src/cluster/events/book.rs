@@ -16,7 +16,7 @@ use serde_json::json;
 use super::{Event, EventType, ObjectRef};
 use crate::cluster::gate::Write;
 use crate::cluster::rate::Rate;
-use crate::job::spec::Uid;
+use crate::job::uid::UidMap;
 
 /// Different messages of one object, type and reason from which on they are combined ...
 const SIMILAR: usize = 10;
@@ -113,14 +113,14 @@ struct Similar {
 pub(super) struct Book {
     component: Box<str>,
     random: SmallRng,
-    pages: HashMap<Uid, Page>,
+    pages: UidMap<Page>,
     /// Number of pages from which on old ones are looked for.
     sweep_at: usize,
 }
 
 impl Book {
     pub(super) fn new(component: &str, random: SmallRng) -> Self {
-        Self { component: component.into(), random, pages: HashMap::new(), sweep_at: 1024 }
+        Self { component: component.into(), random, pages: UidMap::default(), sweep_at: 1024 }
     }
 
     /// Takes in an Event.
@@ -253,7 +253,7 @@ impl Series {
                 "kind": about.kind,
                 "namespace": &*about.namespace,
                 "name": &*about.name,
-                "uid": &*about.uid,
+                "uid": about.uid,
             },
             "type": kind.as_str(),
             "reason": reason,

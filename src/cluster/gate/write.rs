@@ -7,7 +7,7 @@ use http::{Method, Request, header};
 use serde_json::json;
 
 use crate::cluster::resource::Resource;
-use crate::job::spec::Uid;
+use crate::job::uid::Uid;
 
 /// One write. Bodies are JSON.
 #[derive(Clone, Debug)]
@@ -199,7 +199,7 @@ impl Write {
 }
 
 fn delete_options(uid: &Uid) -> serde_json::Value {
-    json!({"kind": "DeleteOptions", "apiVersion": "v1", "preconditions": {"uid": &**uid}})
+    json!({"kind": "DeleteOptions", "apiVersion": "v1", "preconditions": {"uid": uid}})
 }
 
 impl Call {

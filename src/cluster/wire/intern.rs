@@ -1,7 +1,9 @@
-//! Sharing of strings that many objects repeat: namespaces, owners' names and UIDs.
+//! Sharing of strings that many objects repeat: namespaces, owners' names.
 
 use std::collections::HashSet;
 use std::sync::{Arc, Mutex, PoisonError};
+
+use foldhash::fast::RandomState;
 
 /// How many strings are remembered. When more come the memory starts afresh: strings in use live on, they are only no
 /// longer shared with later ones.
@@ -9,7 +11,7 @@ const CAPACITY: usize = 16_384;
 
 /// Gives equal strings one allocation.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Interner(Arc<Mutex<HashSet<Arc<str>>>>);
+pub(crate) struct Interner(Arc<Mutex<HashSet<Arc<str>, RandomState>>>);
 
 impl Interner {
     /// The shared copy of a string.

@@ -12,7 +12,8 @@ use super::meta::{ControllerRef, Meta, ResourceVersion};
 use super::text::Text;
 use super::{DecodeError, Decoder};
 use crate::job::options::Options;
-use crate::job::spec::{Job, Uid};
+use crate::job::spec::Job;
+use crate::job::uid::Uid;
 
 /// A Job as the API server shows it.
 #[derive(Clone, Debug)]
@@ -73,7 +74,7 @@ impl Decoder for JobDecoder {
     ) -> Result<ObservedJob, DecodeError> {
         let namespace = self.interner.get(meta.namespace.as_deref().unwrap_or_default());
         let name = self.interner.get(meta.name()?);
-        let uid: Uid = self.interner.get(meta.uid()?);
+        let uid = Uid::from(meta.uid()?);
         let managed_by = spec.managed_by.as_deref().map(Box::from);
         let SpecReading { spec, skipped } = spec.read()?;
         let created = meta.created()?;

@@ -8,8 +8,8 @@ use serde_json::{Map, Value, json};
 use super::meta::ResourceVersion;
 use super::text::Text;
 use crate::job::index_set::IndexSet;
-use crate::job::spec::Uid;
 use crate::job::status::{Condition, JobStatus, Uncounted};
+use crate::job::uid::Uid;
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
@@ -166,7 +166,9 @@ fn encode_condition(condition: &Condition) -> Value {
 fn encode_uncounted(uncounted: &Uncounted) -> Value {
     let lists = [("succeeded", &uncounted.succeeded), ("failed", &uncounted.failed)];
     let lists = lists.into_iter().filter(|(_, uids)| !uids.is_empty());
-    lists.map(|(name, uids)| (name, uids.iter().map(|uid| Value::from(&**uid)).collect::<Value>())).collect()
+    lists
+        .map(|(name, uids)| (name, uids.iter().map(|uid| Value::from(uid.to_string())).collect::<Value>()))
+        .collect()
 }
 
 fn encode_time(time: Timestamp) -> Value {

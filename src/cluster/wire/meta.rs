@@ -9,7 +9,7 @@ use serde::Deserialize;
 use super::DecodeError;
 use super::intern::Interner;
 use super::text::{Pairs, Text};
-use crate::job::spec::Uid;
+use crate::job::uid::Uid;
 
 /// `metadata.resourceVersion`: opaque text, which since Kubernetes 1.35 may be compared as a number.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
@@ -133,7 +133,7 @@ impl Meta<'_> {
             api_version: interner.get(&owner.api_version),
             kind: interner.get(&owner.kind),
             name: interner.get(&owner.name),
-            uid: interner.get(&owner.uid),
+            uid: (&*owner.uid).into(),
         })
     }
 }

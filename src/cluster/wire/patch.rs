@@ -6,7 +6,7 @@ use bytes::Bytes;
 use serde_json::{Value, json};
 
 use crate::job::names::SHARD_LABEL;
-use crate::job::spec::Uid;
+use crate::job::uid::Uid;
 
 /// What makes a pod without controller one of a Job's.
 #[derive(Clone, Debug)]
@@ -23,13 +23,13 @@ pub struct Adoption<'a> {
 
 /// Removes the tracking finalizer.
 pub fn untrack_patch(pod: &Uid, finalizer: &str) -> Bytes {
-    render(json!({"metadata": {"uid": &**pod, "$deleteFromPrimitiveList/finalizers": [finalizer]}}))
+    render(json!({"metadata": {"uid": pod, "$deleteFromPrimitiveList/finalizers": [finalizer]}}))
 }
 
 /// Removes the tracking finalizer, unless the pod has changed since `version`.
 pub fn untrack_unchanged_patch(pod: &Uid, version: u64, finalizer: &str) -> Bytes {
     render(json!({"metadata": {
-        "uid": &**pod,
+        "uid": pod,
         "resourceVersion": version.to_string(),
         "$deleteFromPrimitiveList/finalizers": [finalizer],
     }}))
@@ -38,12 +38,12 @@ pub fn untrack_unchanged_patch(pod: &Uid, version: u64, finalizer: &str) -> Byte
 /// Makes the Job the pod's controller, tracks it, and labels it with its shard.
 pub fn adopt_patch(pod: &Uid, adoption: &Adoption<'_>) -> Bytes {
     let mut metadata = json!({
-        "uid": &**pod,
+        "uid": pod,
         "ownerReferences": [{
             "apiVersion": "batch/v1",
             "kind": "Job",
             "name": adoption.job_name,
-            "uid": &**adoption.job_uid,
+            "uid": adoption.job_uid,
             "controller": true,
             "blockOwnerDeletion": true,
         }],
@@ -58,8 +58,8 @@ pub fn adopt_patch(pod: &Uid, adoption: &Adoption<'_>) -> Bytes {
 /// Takes the Job out of the pod's owners, and the tracking finalizer with it.
 pub fn release_patch(pod: &Uid, job: &Uid, finalizer: &str) -> Bytes {
     render(json!({"metadata": {
-        "uid": &**pod,
-        "ownerReferences": [{"$patch": "delete", "uid": &**job}],
+        "uid": pod,
+        "ownerReferences": [{"$patch": "delete", "uid": job}],
         "$deleteFromPrimitiveList/finalizers": [finalizer],
     }}))
 }
@@ -68,7 +68,7 @@ pub fn release_patch(pod: &Uid, job: &Uid, finalizer: &str) -> Bytes {
 /// another Job may have adopted it.
 pub fn stray_patch(pod: &Uid, version: u64, finalizer: &str) -> Bytes {
     render(json!({"metadata": {
-        "uid": &**pod,
+        "uid": pod,
         "resourceVersion": version.to_string(),
         "labels": { SHARD_LABEL: null },
         "$deleteFromPrimitiveList/finalizers": [finalizer],
@@ -77,7 +77,7 @@ pub fn stray_patch(pod: &Uid, version: u64, finalizer: &str) -> Bytes {
 
 /// Labels the pod with the shard of its Job.
 pub fn label_patch(pod: &Uid, shard: u32) -> Bytes {
-    render(json!({"metadata": {"uid": &**pod, "labels": shard_label(shard)}}))
+    render(json!({"metadata": {"uid": pod, "labels": shard_label(shard)}}))
 }
 
 fn shard_label(shard: u32) -> Value {

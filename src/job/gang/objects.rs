@@ -9,8 +9,9 @@ use serde_json::{Value, json};
 use super::GangRequest;
 use crate::job::plan::JobEvent;
 use crate::job::pod_name::suffix;
-use crate::job::spec::{Job, Uid};
+use crate::job::spec::Job;
 use crate::job::template::owner_reference;
+use crate::job::uid::Uid;
 
 const API_VERSION: &str = "scheduling.k8s.io/v1alpha2";
 /// Longest name of an object that need not be a DNS label.
@@ -120,7 +121,7 @@ fn new_workload(job: &Job) -> Value {
         "apiVersion": API_VERSION,
         "kind": "Workload",
         "metadata": {
-            "name": join(&job.name, &suffix(&[job.uid.as_bytes()], SUFFIX)),
+            "name": join(&job.name, &suffix(&[job.uid.to_string().as_bytes()], SUFFIX)),
             "namespace": &*job.namespace,
             "ownerReferences": [owner_reference(job)],
         },
@@ -139,7 +140,7 @@ fn new_pod_group(job: &Job, workload: &Workload, template: &GroupTemplate) -> Va
     let (workload_name, template_name) = (&*workload.name, &*template.name);
     let suffix = suffix(&[workload_name.as_bytes(), template_name.as_bytes()], SUFFIX);
     let of_workload = json!({
-        "apiVersion": API_VERSION, "kind": "Workload", "name": workload_name, "uid": &*workload.uid,
+        "apiVersion": API_VERSION, "kind": "Workload", "name": workload_name, "uid": workload.uid,
     });
     json!({
         "apiVersion": API_VERSION,

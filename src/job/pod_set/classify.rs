@@ -1,7 +1,5 @@
 //! What one pod is to its Job at this moment: which of the set's queues it stands in.
 
-use std::cmp::Reverse;
-
 use jiff::Timestamp;
 
 use super::ledger::{Ledger, Winding};
@@ -13,34 +11,33 @@ use crate::job::spec::{Completion, JobSpec, PodFailureAction};
 /// The order in which active pods are removed when there are too many, first to last: unscheduled, pending, not ready,
 /// ready for a shorter time, restarted more often, newer (Kubernetes' `ActivePods`); among equals, those that somebody else
 /// made.
-pub(super) type Rank =
-    (bool, Phase, bool, Reverse<Option<Timestamp>>, Reverse<u32>, Reverse<Timestamp>, bool);
+///
+/// There is one for each active pod, in ordered sets, so it is packed: the parts one after the other, the first in the highest
+/// bits, with times in seconds, as the API has them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Rank([u64; 2]);
 
-/// Before every pod's rank.
-pub(super) fn lowest_rank() -> Rank {
-    (
-        false,
-        Phase::Pending,
-        false,
-        Reverse(Some(Timestamp::MAX)),
-        Reverse(u32::MAX),
-        Reverse(Timestamp::MAX),
-        false,
-    )
-}
+/// Bits of a time: enough for the next two thousand years.
+const TIME_BITS: u32 = 36;
 
-fn rank(pod: &Pod) -> Rank {
-    let ready = pod.ready_since.is_some();
-    let ours = pod.place.is_some();
-    (
-        pod.scheduled,
-        pod.phase,
-        ready,
-        Reverse(pod.ready_since),
-        Reverse(pod.max_restarts),
-        Reverse(pod.created),
-        ours,
-    )
+impl Rank {
+    fn of(pod: &Pod) -> Self {
+        let later_first = |time: Timestamp| {
+            let latest = (1 << TIME_BITS) - 1;
+            latest - u128::try_from(time.as_second()).unwrap_or(0).min(latest)
+        };
+        let parts = [
+            (1, pod.scheduled.into()),
+            (3, pod.phase as u128),
+            (1, pod.ready_since.is_some().into()),
+            (TIME_BITS, pod.ready_since.map_or(0, later_first)),
+            (u32::BITS, (u32::MAX - pod.max_restarts).into()),
+            (TIME_BITS, later_first(pod.created)),
+            (1, pod.place.is_some().into()),
+        ];
+        let packed = parts.into_iter().fold(0_u128, |packed, (bits, part)| packed << bits | part);
+        Self([(packed >> 64) as u64, packed as u64])
+    }
 }
 
 /// Where a pod is in its life.
@@ -172,7 +169,7 @@ fn standing(entry: &Entry) -> Standing {
     } else if leaving {
         Standing::Terminating
     } else {
-        Standing::Active { rank: rank(&entry.pod), ready: entry.pod.ready_since.is_some() }
+        Standing::Active { rank: Rank::of(&entry.pod), ready: entry.pod.ready_since.is_some() }
     }
 }
 

@@ -1,13 +1,14 @@
 //! Pods that have ended and have nothing left to be counted, for Jobs that want them deleted: a name and a time each.
 //! Without such a wish nothing is kept.
 
-use std::collections::{BTreeSet, HashMap, HashSet};
+use std::collections::BTreeSet;
 
 use jiff::Timestamp;
 
 use super::ledger::Ledger;
 use crate::job::pod::{Phase, Pod};
-use crate::job::spec::{Job, Uid};
+use crate::job::spec::Job;
+use crate::job::uid::{Uid, UidMap, UidSet};
 
 /// What is kept of a pod.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -29,7 +30,7 @@ pub struct CountedPod {
 pub(super) struct CountedPods {
     keeps_failed: bool,
     keeps_succeeded: bool,
-    pods: HashMap<Uid, CountedPod>,
+    pods: UidMap<CountedPod>,
     leaving: usize,
     /// Failed pods that are not leaving, oldest first.
     failed: BTreeSet<(Timestamp, Uid)>,
@@ -91,7 +92,7 @@ impl CountedPods {
     }
 
     /// Drops the pods that a complete list of `version` did not name.
-    pub(super) fn retain_listed(&mut self, listed: &HashSet<Uid>, version: u64) {
+    pub(super) fn retain_listed(&mut self, listed: &UidSet, version: u64) {
         let missing: Vec<Uid> = self
             .pods
             .values()

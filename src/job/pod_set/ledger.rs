@@ -1,10 +1,9 @@
 //! What the Job's status on the API server already says about pods.
 
-use std::collections::HashSet;
-
 use crate::job::index_set::IndexSet;
-use crate::job::spec::{Job, Uid};
+use crate::job::spec::Job;
 use crate::job::status::{ConditionKind, Uncounted};
+use crate::job::uid::{Uid, UidSet};
 
 /// Whether the Job is on its way out, which decides about pods that have not ended.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -23,7 +22,7 @@ pub(super) enum Winding {
 /// The recorded part of exactly-once counting, as the API server has acknowledged it.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Ledger {
-    uncounted: HashSet<Uid>,
+    uncounted: UidSet,
     /// `status.completedIndexes`.
     pub(super) completed: IndexSet,
     /// `status.failedIndexes`.

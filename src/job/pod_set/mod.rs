@@ -12,7 +12,7 @@ mod queries;
 #[cfg(test)]
 mod tests;
 
-use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
 use jiff::Timestamp;
@@ -20,7 +20,8 @@ use jiff::Timestamp;
 use super::backoff::{BackoffPolicy, Ended, History};
 use super::index_set::IndexSet;
 use super::pod::{Phase, Place, Pod};
-use super::spec::{Completion, Job, JobSpec, Uid};
+use super::spec::{Completion, Job, JobSpec};
+use super::uid::{Uid, UidMap, UidSet};
 use classify::{Failure, Rank, Standing, Tags, Tracking};
 pub use counted::CountedPod;
 use counted::CountedPods;
@@ -84,7 +85,7 @@ pub struct PodSet {
     backoff: BackoffPolicy,
     default_backoff: BackoffPolicy,
     ledger: Ledger,
-    pods: HashMap<Uid, Entry>,
+    pods: UidMap<Entry>,
 
     active: BTreeSet<(Rank, Uid)>,
     ready: usize,
@@ -96,7 +97,7 @@ pub struct PodSet {
     flights: usize,
     removals: usize,
     /// Active pods by place.
-    occupants: BTreeSet<(u32, Rank, Uid)>,
+    occupants: BTreeSet<Key>,
     /// Places with more than one active pod (Indexed).
     crowded: BTreeSet<u32>,
     /// Active pods of an Indexed Job without an index in range.
@@ -149,7 +150,7 @@ impl PodSet {
             spec: job.spec.clone(),
             backoff: job.options.backoff(default),
             default_backoff: default,
-            pods: HashMap::new(),
+            pods: UidMap::default(),
             active: BTreeSet::new(),
             ready: 0,
             restarts: 0,
@@ -320,7 +321,7 @@ impl PodSet {
     }
 
     /// Drops the pods that a complete list of `version` did not name.
-    pub fn retain_listed(&mut self, listed: &HashSet<Uid>, version: u64) {
+    pub fn retain_listed(&mut self, listed: &UidSet, version: u64) {
         let missing: Vec<Uid> = self
             .pods
             .values()
@@ -442,16 +443,20 @@ impl PodSet {
     }
 
     fn relink(&mut self, uid: &Uid) {
+        let Some(entry) = self.pods.get_mut(uid) else { return };
+        let tags = Tags::of(entry, &self.spec, &self.ledger);
+        entry.settled |= tags.tracking == Tracking::Release || entry.flight == Flight::Release;
+        if entry.tags == Some(tags) {
+            return self.settle_places([tags.place, None]);
+        }
         let before = self.unlink(uid);
-        let after = self.link(uid);
-        self.settle_places([before, after]);
+        self.link(uid, tags);
+        self.settle_places([before, tags.place]);
     }
 
-    fn link(&mut self, uid: &Uid) -> Option<u32> {
-        let entry = self.pods.get_mut(uid)?;
-        let tags = Tags::of(entry, &self.spec, &self.ledger);
+    fn link(&mut self, uid: &Uid, tags: Tags) {
+        let Some(entry) = self.pods.get_mut(uid) else { return };
         entry.tags = Some(tags);
-        entry.settled |= tags.tracking == Tracking::Release || entry.flight == Flight::Release;
         if let Some(place) = entry.pod.place {
             self.note_place(place);
         }
@@ -461,7 +466,7 @@ impl PodSet {
                 self.active.insert((rank, uid.clone()));
                 self.ready += usize::from(ready);
                 match tags.place {
-                    Some(place) => self.occupants.insert((place, rank, uid.clone())),
+                    Some(_) => self.occupants.insert(key.clone()),
                     None => self.misplaced.insert((rank, uid.clone())),
                 };
             }
@@ -479,7 +484,6 @@ impl PodSet {
             self.link_failure(key, tags, failure);
         }
         self.judge(uid, tags);
-        tags.place
     }
 
     fn link_failure(&mut self, key: Key, tags: Tags, failure: Failure) {
@@ -518,8 +522,10 @@ impl PodSet {
             Standing::Active { rank, ready } => {
                 self.active.remove(&(rank, uid.clone()));
                 self.ready -= usize::from(ready);
-                self.misplaced.remove(&(rank, uid.clone()));
-                self.occupants.remove(&(key.0, rank, uid.clone()));
+                match tags.place {
+                    Some(_) => self.occupants.remove(&key),
+                    None => self.misplaced.remove(&(rank, uid.clone())),
+                };
             }
             Standing::Terminating => _ = self.terminating.remove(&key),
             Standing::Ended => {}
@@ -552,5 +558,5 @@ impl PodSet {
 
 /// The pods of a queue that stand at a place.
 fn at_place(queue: &BTreeSet<Key>, place: u32) -> impl Iterator<Item = &Uid> {
-    queue.range((place, Uid::from(""))..).take_while(move |(p, _)| *p == place).map(|(_, uid)| uid)
+    queue.range((place, Uid::LOWEST)..).take_while(move |(p, _)| *p == place).map(|(_, uid)| uid)
 }

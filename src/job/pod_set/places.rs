@@ -3,12 +3,13 @@
 
 use jiff::Timestamp;
 
-use super::classify::{Tracking, lowest_rank};
+use super::classify::Tracking;
 use super::ledger::Winding;
 use super::{PodSet, at_place};
 use crate::job::index_set::IndexSet;
 use crate::job::pod::{IndexFailures, Place, Streak};
-use crate::job::spec::{Completion, Uid};
+use crate::job::spec::Completion;
+use crate::job::uid::Uid;
 
 /// The failed pod that stands for all failures of an index (`backoffLimitPerIndex`). It keeps its tracking finalizer
 /// until its successor, which carries the failure counts in its annotations, exists.
@@ -44,9 +45,10 @@ impl PodSet {
         if self.spec.completion.indexes().is_none_or(|end| place >= end) {
             return;
         }
-        let mut occupants = self.occupants.range((place, lowest_rank(), Uid::from(""))..);
-        let [first, second] =
-            [occupants.next(), occupants.next()].map(|o| o.is_some_and(|(p, ..)| *p == place));
+        let (first, second) = {
+            let mut occupants = at_place(&self.occupants, place);
+            (occupants.next().is_some(), occupants.next().is_some())
+        };
         let holds =
             |uid| self.spec.replace_only_failed || self.pods.get(uid).is_some_and(|e| e.flight.removes());
         let held_by_leaver = at_place(&self.terminating, place).any(holds);
@@ -70,7 +72,7 @@ impl PodSet {
 
     fn settle_held(&mut self, index: u32, no_successor_needed: bool) {
         let last_failure = || {
-            let at_index = self.failures_at.range((index, (0, Timestamp::MIN), Uid::from(""))..);
+            let at_index = self.failures_at.range((index, (0, Timestamp::MIN), Uid::LOWEST)..);
             at_index.take_while(|(i, ..)| *i == index).last().map(|(.., uid)| uid.clone())
         };
         let uid = if no_successor_needed { None } else { last_failure() };

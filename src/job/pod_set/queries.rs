@@ -2,12 +2,14 @@
 
 use std::collections::BTreeSet;
 
-use super::classify::lowest_rank;
+use super::at_place;
+use super::classify::Standing;
 use super::{CountedPod, Entry, Flight, Held, Key, PodSet};
 use crate::job::backoff::{Ended, History};
 use crate::job::index_set::IndexSet;
 use crate::job::pod::Pod;
-use crate::job::spec::{Completion, Uid};
+use crate::job::spec::Completion;
+use crate::job::uid::Uid;
 
 impl PodSet {
     /// Pods that are pending or running and were not asked to go.
@@ -101,6 +103,11 @@ impl PodSet {
         merge(&self.to_record_success, &self.to_record_failure).filter_map(|uid| self.get(uid))
     }
 
+    /// How many pods [`Self::to_record`] has.
+    pub fn unrecorded(&self) -> usize {
+        self.to_record_success.len() + self.to_record_failure.len()
+    }
+
     /// Failed pods that are held back for their index.
     pub fn held(&self) -> impl Iterator<Item = &Held> {
         self.held.values()
@@ -142,9 +149,15 @@ impl PodSet {
         chosen.into_iter().filter_map(|uid| self.get(uid)).collect()
     }
 
+    /// The active pods at a place, in removal order.
     fn occupants_of(&self, place: u32) -> Vec<&Uid> {
-        let from_here = self.occupants.range((place, lowest_rank(), Uid::from(""))..);
-        from_here.take_while(|(p, ..)| *p == place).map(|(.., uid)| uid).collect()
+        let rank = |uid: &Uid| match self.pods.get(uid)?.tags?.standing {
+            Standing::Active { rank, .. } => Some(rank),
+            Standing::Terminating | Standing::Ended => None,
+        };
+        let mut here: Vec<&Uid> = at_place(&self.occupants, place).collect();
+        here.sort_by_key(|uid| (rank(uid), *uid));
+        here
     }
 
     /// Pods with the tracking finalizer on.

@@ -337,8 +337,8 @@ fn removal_order() {
         ready("old", 50, 0, 5),
     ];
     let set = set_of(&job(Completion::Count(20), 20), order.iter().rev().cloned());
-    let removed: Vec<&str> = uids(set.active_in_removal_order().map(|pod| &pod.uid));
-    assert_eq!(removed, order.iter().map(|pod| &*pod.uid).collect::<Vec<_>>());
+    let removed = uids(set.active_in_removal_order().map(|pod| &pod.uid));
+    assert_eq!(removed, uids(order.iter().map(|pod| &pod.uid)));
     assert_eq!(uids(set.to_remove(2).into_iter().map(|pod| &pod.uid)), ["unscheduled", "pending"]);
 }
 
@@ -363,7 +363,7 @@ fn pods_without_a_place_of_their_own_go_first() {
     assert_eq!(removed(0), misplaced);
     assert_eq!(removed(3), misplaced);
     assert_eq!(removed(4).len(), 4);
-    assert!(removed(4).contains(&"at 1"));
+    assert!(removed(4).contains(&"at 1".to_owned()));
 }
 
 #[test]
@@ -430,6 +430,6 @@ fn what_is_gone_stays_gone() {
 fn a_new_list_drops_what_it_does_not_name() {
     let newer = but(running("newer"), |pod| pod.version = 9);
     let mut set = set_of(&job(Completion::Count(3), 3), [running("listed"), running("missing"), newer]);
-    set.retain_listed(&HashSet::from(["listed".into()]), 5);
+    set.retain_listed(&UidSet::from_iter(["listed".into()]), 5);
     assert_eq!(uids(set.active_in_removal_order().map(|pod| &pod.uid)), ["listed", "newer"]);
 }

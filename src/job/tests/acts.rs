@@ -10,9 +10,10 @@ use super::world::World;
 use crate::job::index_set::IndexSet;
 use crate::job::pod::{ContainerExit, Outcome, Phase, Pod};
 use crate::job::spec::{
-    Completion, Job, PerIndexLimit, PodFailureAction, PodFailurePattern, PodFailureRule, SuccessRule, Uid,
+    Completion, Job, PerIndexLimit, PodFailureAction, PodFailurePattern, PodFailureRule, SuccessRule,
 };
 use crate::job::state::Limits;
+use crate::job::uid::Uid;
 
 /// Exit codes that the rules of [`jobs`] tell apart.
 const CODES: [i32; 4] = [1, 42, 43, 44];

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::fixture::{at, at_index, but, ended, job, pod, running, state, with};
+use super::fixture::{at, at_index, but, ended, job, pod, running, state, uids, with};
 use crate::job::index_set::IndexSet;
 use crate::job::pod::{ContainerExit, Outcome, Phase, Pod};
 use crate::job::reconcile::reconcile;
@@ -243,9 +243,9 @@ fn a_deleted_job_counts_what_failed_and_frees_the_rest() {
     let mut deleted = count(9);
     deleted.deleting = true;
     let state = state(deleted, [bad(0), running("a"), but(running("b"), |pod| pod.deleting = true)]);
-    let recorded: Vec<&str> = state.pods.to_record().map(|pod| &*pod.uid).collect();
+    let recorded = uids(state.pods.to_record().map(|pod| &pod.uid));
     assert_eq!(recorded, ["bad-0", "b"]);
-    let released: Vec<&str> = state.pods.to_release().map(|pod| &*pod.uid).collect();
+    let released = uids(state.pods.to_release().map(|pod| &pod.uid));
     assert_eq!(released, ["a"]);
     assert!(reconcile(&state, at(400)).creates.is_empty());
 }
@@ -358,7 +358,7 @@ fn a_failing_job_counts_its_pods_before_it_has_failed() {
     state.status_written(at(161));
 
     let plan = reconcile(&state, at(161));
-    let mut deleted: Vec<&str> = plan.deletes.iter().map(|d| &*d.pod.uid).collect();
+    let mut deleted = uids(plan.deletes.iter().map(|d| &d.pod.uid));
     deleted.sort_unstable();
     assert_eq!(deleted, ["b", "c"]);
     assert!(plan.deletes.iter().all(|deletion| !deletion.forget), "they are to be counted");

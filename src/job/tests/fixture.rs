@@ -1,6 +1,6 @@
 //! Jobs and pods to begin a test with.
 
-use std::collections::HashSet;
+use crate::job::uid::UidSet;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -11,10 +11,11 @@ use serde_json::value::RawValue;
 use crate::job::options::Options;
 use crate::job::pod::{IndexFailures, Phase, Place, Pod};
 use crate::job::selector::Selector;
-use crate::job::spec::{Completion, Job, JobSpec, Uid};
+use crate::job::spec::{Completion, Job, JobSpec};
 use crate::job::state::{JobState, Limits};
 use crate::job::status::JobStatus;
 use crate::job::template::PodTemplate;
+use crate::job::uid::Uid;
 
 /// A time in seconds.
 pub(crate) fn at(seconds: i64) -> Timestamp {
@@ -124,13 +125,13 @@ pub(crate) fn state(job: Job, pods: impl IntoIterator<Item = Pod>) -> JobState {
     for pod in pods {
         state.observe_pod(pod, at(0));
     }
-    state.pods_listed(&HashSet::new(), 0);
+    state.pods_listed(&UidSet::default(), 0);
     state
 }
 
 /// UIDs as text, for comparisons.
-pub(crate) fn uids<'a>(uids: impl IntoIterator<Item = &'a Uid>) -> Vec<&'a str> {
-    uids.into_iter().map(|uid| &**uid).collect()
+pub(crate) fn uids<'a>(uids: impl IntoIterator<Item = &'a Uid>) -> Vec<String> {
+    uids.into_iter().map(Uid::to_string).collect()
 }
 
 /// The same random cases in every run, unless `PROPTEST_RNG_SEED` chooses others and `PROPTEST_CASES` more.

@@ -4,9 +4,10 @@ use super::world::{PodEvent, World};
 use crate::job::plan::{NewPod, Plan, PodDeletion, PodRef};
 use crate::job::pod::Place;
 use crate::job::reconcile::reconcile;
-use crate::job::spec::{Job, Uid};
+use crate::job::spec::Job;
 use crate::job::state::{Changed, Created, JobState, Limits};
 use crate::job::status::JobStatus;
+use crate::job::uid::Uid;
 
 /// A request on its way to the API server.
 #[derive(Clone, Debug)]

@@ -7,8 +7,9 @@ use super::fixture::cases;
 use super::owner::Owner;
 use super::world::World;
 use crate::job::pod::{Phase, Pod};
-use crate::job::spec::{Job, Uid};
+use crate::job::spec::Job;
 use crate::job::state::Limits;
+use crate::job::uid::Uid;
 
 /// Most plans that are not idle in a row while nothing happens but what they ask for.
 const PLANS_TO_REST: usize = 60;

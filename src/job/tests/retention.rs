@@ -9,9 +9,10 @@ use crate::job::end::condition;
 use crate::job::plan::Wait;
 use crate::job::pod::{Phase, Pod, Streak};
 use crate::job::reconcile::reconcile;
-use crate::job::spec::{Completion, Job, Uid};
+use crate::job::spec::{Completion, Job};
 use crate::job::state::{Changed, JobState};
 use crate::job::status::{ConditionKind, ConditionStatus, JobStatus, Uncounted};
+use crate::job::uid::Uid;
 
 fn limited(completion: Completion, limit: u32) -> Job {
     let mut job = job(completion, 1);

@@ -58,7 +58,7 @@ pub(super) fn broken(job: &Job, new: &JobStatus) -> Vec<&'static str> {
 
 fn repeats(Uncounted { succeeded, failed }: &Uncounted) -> bool {
     let mut seen = HashSet::new();
-    !succeeded.iter().chain(failed).all(|uid| !uid.is_empty() && seen.insert(uid))
+    !succeeded.iter().chain(failed).all(|uid| *uid != "".into() && seen.insert(uid))
 }
 
 fn indexes(job: &Job, new: &JobStatus, refuse: &mut impl FnMut(bool, &'static str)) {

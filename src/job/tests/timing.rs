@@ -1,6 +1,6 @@
 //! Tables: when the status is written, when failures are judged, when a finished Job goes.
 
-use std::collections::HashSet;
+use crate::job::uid::UidSet;
 
 use std::time::Duration;
 
@@ -109,7 +109,7 @@ fn failures_that_come_together_are_judged_together() {
     let state_with = |others: Vec<Pod>| {
         let mut state = JobState::new(job.clone(), limits);
         others.into_iter().for_each(|pod| _ = state.observe_pod(pod, at(199)));
-        state.pods_listed(&HashSet::new(), 0);
+        state.pods_listed(&UidSet::default(), 0);
         state.observe_pod(failed(), at(200));
         state
     };

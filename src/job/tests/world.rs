@@ -3,7 +3,7 @@
 //! The model judges every change as it happens ([`Audit`]): a pod is counted once, as what it was; a finalizer is taken
 //! off only what is recorded; a status keeps to the API server's rules.
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::BTreeMap;
 
 use jiff::{SignedDuration, Timestamp};
 
@@ -13,9 +13,10 @@ use crate::job::plan::{NewPod, PodRef};
 use crate::job::pod::{Phase, Place, Pod};
 use crate::job::pod_failure_policy::judge;
 use crate::job::pod_name::pod_name;
-use crate::job::spec::{Job, JobSpec, PodFailureAction, Uid};
+use crate::job::spec::{Job, JobSpec, PodFailureAction};
 use crate::job::state::{Changed, Created};
 use crate::job::status::{ConditionKind, JobStatus};
+use crate::job::uid::{Uid, UidSet};
 
 /// What the watch tells of pods, in order.
 #[derive(Clone, Debug)]
@@ -54,13 +55,13 @@ pub(super) struct World {
 #[derive(Clone, Debug, Default)]
 struct Audit {
     /// Pods that have succeeded while they were tracked.
-    succeeded: HashSet<Uid>,
+    succeeded: UidSet,
     /// Pods that have failed while they were tracked, or were asked to go.
-    failed: HashSet<Uid>,
+    failed: UidSet,
     /// Pods that `uncountedTerminatedPods` has ever listed.
-    recorded: HashSet<Uid>,
+    recorded: UidSet,
     /// Pods that lost the finalizer without being released: what was not recorded then never will be.
-    stripped: HashSet<Uid>,
+    stripped: UidSet,
     /// Creations that somebody asked for who is no more: where the pods before have vanished, so has what tells which
     /// attempts were made, and such a creation may come on top.
     late_creations: usize,
@@ -177,7 +178,7 @@ impl World {
     pub(super) fn create(&mut self, new: &NewPod) -> Created {
         let indexed = self.job.spec.completion.indexes().is_some();
         let index = indexed.then_some(new.place.number);
-        let name = pod_name(&self.job.name, &self.job.uid, index, new.place);
+        let name = pod_name(&self.job.name, &self.job.uid.to_string(), index, new.place);
         if let Some(found) = self.pods.values().find(|pod| *pod.name == *name) {
             return Created::Pod(Box::new(found.clone()));
         }

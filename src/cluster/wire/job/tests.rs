@@ -39,7 +39,7 @@ fn spec(patch: Value) -> Arc<crate::job::spec::JobSpec> {
 fn keeps_identity_spec_and_status() {
     let seen =
         observe(json!({"metadata": {"deletionTimestamp": "2026-01-01T00:01:00Z", "finalizers": ["f"]}}));
-    assert_eq!((&*seen.namespace, &*seen.name, &*seen.uid), ("n", "j", "u"));
+    assert_eq!((&*seen.namespace, &*seen.name, &*seen.uid.to_string()), ("n", "j", "u"));
     assert_eq!((seen.version.as_str(), seen.version.order(), seen.generation), ("7", 7, 2));
     assert_eq!((&*seen.finalizers, seen.labels.get("a")), (&["f".into()][..], Some("b")));
     assert_eq!((seen.managed_by, seen.controller), (None, None));
@@ -76,7 +76,7 @@ fn completions_and_parallelism() {
 fn an_unknown_completion_mode_is_told() {
     let seen = observe(json!({"spec": {"completionMode": "Weird", "managedBy": "a/b"}}));
     assert_eq!(seen.job.unwrap_err(), UnknownCompletionMode("Weird".into()));
-    assert_eq!((&*seen.uid, seen.managed_by.as_deref()), ("u", Some("a/b")));
+    assert_eq!((&*seen.uid.to_string(), seen.managed_by.as_deref()), ("u", Some("a/b")));
 }
 
 #[test]
@@ -179,7 +179,7 @@ fn status_is_read_as_the_job_controller_reads_it() {
     );
     assert!(status.failed_indexes.unwrap().is_empty());
     let uncounted = status.uncounted.unwrap();
-    assert_eq!((uncounted.succeeded.len(), &*uncounted.failed[0]), (0, "p"));
+    assert_eq!((uncounted.succeeded.len(), &*uncounted.failed[0].to_string()), (0, "p"));
     assert_eq!(status.conditions[0].kind, ConditionKind::Suspended);
     assert_eq!(status.conditions[0].last_probe_time, None);
 }

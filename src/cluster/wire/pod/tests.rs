@@ -52,7 +52,7 @@ fn keeps_what_the_rules_look_at() {
     assert_eq!(&*seen.namespace, "n");
     assert_eq!(seen.labels.get("batch.kubernetes.io/job-name"), Some("j"));
     let owner = seen.controller.unwrap();
-    assert_eq!((&*owner.name, &*owner.uid, owner.is_job()), ("j", "ju", true));
+    assert_eq!((&*owner.name, &*owner.uid.to_string(), owner.is_job()), ("j", "ju", true));
     assert_eq!(
         seen.pod,
         Pod {

@@ -1,0 +1,107 @@
+//! UIDs, and collections of what has one.
+//!
+//! Every pod has a UID, and the queues of a Job are ordered by it: it has to be small and quick to compare.
+
+use std::collections::{HashMap, HashSet};
+use std::fmt;
+use std::sync::Arc;
+
+use foldhash::fast::RandomState;
+use serde::{Serialize, Serializer};
+use uuid::Uuid;
+
+/// What has a UID, by it. API servers choose UIDs by chance, so nobody can aim at the hash.
+pub type UidMap<T> = HashMap<Uid, T, RandomState>;
+/// A set of UIDs.
+pub type UidSet = HashSet<Uid, RandomState>;
+
+/// A UID as Kubernetes gives it to every object. API servers write RFC 9562 UUIDs; to clients it is any text.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Uid(Repr);
+
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+enum Repr {
+    /// Exactly the text that the UUID is written as, so that equal UIDs are equal here and the text comes back unchanged.
+    Uuid(Uuid),
+    Other(Arc<str>),
+}
+
+impl Uid {
+    /// The lowest of all.
+    pub const LOWEST: Self = Self(Repr::Uuid(Uuid::nil()));
+}
+
+impl From<&str> for Uid {
+    fn from(text: &str) -> Self {
+        let canonical = text.len() == uuid::fmt::Hyphenated::LENGTH
+            && !text.bytes().any(|byte| byte.is_ascii_uppercase());
+        match Uuid::try_parse(text) {
+            Ok(uuid) if canonical => Self(Repr::Uuid(uuid)),
+            _ => Self(Repr::Other(text.into())),
+        }
+    }
+}
+
+impl From<String> for Uid {
+    fn from(text: String) -> Self {
+        text.as_str().into()
+    }
+}
+
+impl fmt::Display for Uid {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.0 {
+            Repr::Uuid(uuid) => uuid.as_hyphenated().fmt(f),
+            Repr::Other(text) => f.write_str(text),
+        }
+    }
+}
+
+impl fmt::Debug for Uid {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+impl Serialize for Uid {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn only_the_canonical_form_is_a_uuid() {
+        let canonical = "5f9c8a52-0c1e-4bb0-9f5a-3a6d1f7e2b90";
+        let is_uuid = |text: &str| matches!(Uid::from(text).0, Repr::Uuid(_));
+        assert!(is_uuid(canonical));
+        for other in [
+            "",
+            "uid-1",
+            &canonical.to_uppercase(),
+            &canonical.replace('-', ""),
+            &format!("{{{canonical}}}"),
+            &format!("urn:uuid:{canonical}"),
+        ] {
+            assert!(!is_uuid(other), "{other}");
+            assert_eq!(Uid::from(other).to_string(), other);
+        }
+        assert!(Uid::LOWEST <= Uid::from(""));
+        assert!(size_of::<Uid>() <= 24);
+    }
+
+    proptest! {
+        #[test]
+        fn uids_compare_as_their_text_does(a in any::<u128>(), b in any::<u128>()) {
+            let [a, b] = [a, b].map(|n| Uuid::from_u128(n).to_string());
+            let [x, y] = [&a, &b].map(|text| Uid::from(text.as_str()));
+            prop_assert_eq!(x.cmp(&y), a.cmp(&b));
+            prop_assert_eq!(x.to_string(), a);
+        }
+    }
+}
