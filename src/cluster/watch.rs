@@ -20,7 +20,6 @@ use http::StatusCode;
 use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep, timeout};
 
-use self::event::{Event, read_event};
 use self::lines::Lines;
 use super::transport::{ByteStream, Transport, TransportError, retry_after};
 use super::wire::{Decoder, Refusal};
@@ -28,6 +27,7 @@ use crate::telemetry::metrics::Metrics;
 use crate::telemetry::metrics::labels::{WatchEventLabels, WatchLabels};
 
 pub(super) use self::event::Page;
+pub use self::event::{Event, read_event};
 pub use self::query::Selection;
 
 /// What a watch tells.

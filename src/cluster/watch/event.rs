@@ -13,19 +13,32 @@ const INITIAL_EVENTS_END: &str = "k8s.io/initial-events-end";
 
 /// One event of a watch.
 #[derive(Debug)]
-pub(super) enum Event<T> {
+pub enum Event<T> {
     /// `ADDED` or `MODIFIED`.
-    Applied { kind: &'static str, object: T },
+    Applied {
+        /// Which of the two.
+        kind: &'static str,
+        /// The object as it is now.
+        object: T,
+    },
     /// `DELETED`.
     Deleted(T),
     /// `BOOKMARK`: all changes up to this version have been sent.
-    Bookmark { version: Box<str>, ends_list: bool },
+    Bookmark {
+        /// The version.
+        version: Box<str>,
+        /// The initial events of a streaming list are complete.
+        ends_list: bool,
+    },
     /// `ERROR`.
     Error(Refusal),
 }
 
 /// Reads one line of a watch. In one pass if `type` comes before `object`, as API servers write it.
-pub(super) fn read_event<D: Decoder>(decoder: &D, line: &[u8]) -> Result<Event<D::Object>, DecodeError> {
+///
+/// # Errors
+/// When the line is no event, or its object none that the decoder reads.
+pub fn read_event<D: Decoder>(decoder: &D, line: &[u8]) -> Result<Event<D::Object>, DecodeError> {
     let mut json = serde_json::Deserializer::from_slice(line);
     let event = json.deserialize_map(EventVisitor(decoder))?;
     json.end()?;
