@@ -17,7 +17,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, missing_docs)]
 
 use std::cell::RefCell;
-use std::collections::{HashSet, VecDeque};
+use std::collections::VecDeque;
 
 use divan::counter::{BytesCount, ItemsCount};
 use divan::{Bencher, black_box};
@@ -32,10 +32,11 @@ use yardmaster::job::names::EXTERNAL_FINALIZER;
 use yardmaster::job::plan::{NewPod, Plan};
 use yardmaster::job::pod::{IndexFailures, Phase, Place, Pod};
 use yardmaster::job::reconcile::reconcile;
-use yardmaster::job::spec::{Job, Uid};
+use yardmaster::job::spec::Job;
 use yardmaster::job::state::{Changed, Created, JobState, Limits};
 use yardmaster::job::status::{JobStatus, Uncounted};
 use yardmaster::job::template::Maker;
+use yardmaster::job::uid::{Uid, UidSet};
 
 /// As the `yardmaster` command has it.
 #[global_allocator]
@@ -254,7 +255,7 @@ fn looked_after(held: Held) -> (JobState, Fleet) {
         fleet.running.push(pod.clone());
         state.observe_pod(pod, fleet.now);
     }
-    state.pods_listed(&HashSet::new(), 0);
+    state.pods_listed(&UidSet::default(), 0);
     (state, fleet)
 }
 

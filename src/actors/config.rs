@@ -5,6 +5,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::threads::cores;
 use crate::job::backoff::BackoffPolicy;
 use crate::job::names;
 use crate::job::retry::RetryPolicy;
@@ -153,7 +154,7 @@ impl ControllerConfig {
     /// Threads that Job actors run on.
     pub fn arbiter_count(&self) -> usize {
         match self.arbiters {
-            0 => std::thread::available_parallelism().map_or(1, usize::from),
+            0 => cores(),
             count => count,
         }
     }

@@ -92,16 +92,17 @@ impl Controller {
         let thread = std::thread::Builder::new().name("yardmaster-actors".into()).spawn(move || {
             let runner = System::new();
             let actors = runner.block_on(async move {
-                let replica = ReplicaActor::new(around.clone(), keeper_handle).start();
-                (replica, Housekeeper::new(around).start())
+                let replica = ReplicaActor::new(around.clone(), keeper_handle)?.start();
+                Ok::<_, io::Error>((System::current(), replica, Housekeeper::new(around).start()))
             });
+            let runs = actors.is_ok();
             // Nobody is there to stop the actors if this fails.
-            if started.send((System::current(), actors)).is_ok() {
+            if started.send(actors).is_ok() && runs {
                 // The exit code of a system is for programs that consist of one.
                 let _ = runner.run();
             }
         })?;
-        let (system, (replica, housekeeper)) = actors.await.map_err(|_| ControllerError::Actors)?;
+        let (system, replica, housekeeper) = actors.await.map_err(|_| ControllerError::Actors)??;
         let keeping = keeper.start(replica.clone());
         let election = Election::start(client, &config, housekeeper.recipient());
         let actors = Actors { replica, keeper: handle };

@@ -20,6 +20,7 @@ mod replica_actor;
 mod requests;
 mod shard_actor;
 mod strays;
+pub mod threads;
 mod waits;
 mod watch_over;
 

@@ -5,12 +5,13 @@
 //! those of other replicas are kept for the moment when their shard is taken over.
 
 use std::collections::HashMap;
+use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
 use actix::{
-    Actor, ActorFutureExt, Addr, Arbiter, ArbiterHandle, AsyncContext, Context, Handler, Message,
-    ResponseFuture, WrapFuture,
+    Actor, ActorFutureExt, Addr, ArbiterHandle, AsyncContext, Context, Handler, Message, ResponseFuture,
+    WrapFuture,
 };
 use futures::future::join_all;
 use tokio::task::AbortHandle;
@@ -23,6 +24,7 @@ use super::requests::Surroundings;
 use super::shard_actor::{
     Describe, Drain, End, JobSeen, JobVanished, JobsListed, Owned, ShardActor, ShardReport,
 };
+use super::threads;
 use crate::cluster::events::{Event, EventType, ObjectRef};
 use crate::cluster::gate::Fence;
 use crate::cluster::resource::Resource;
@@ -107,9 +109,13 @@ pub struct ReplicaActor {
 
 impl ReplicaActor {
     /// An actor that owns nothing yet.
-    pub fn new(around: Surroundings, keeper: KeeperHandle) -> Self {
-        let arbiters = (0..around.config.arbiter_count()).map(|_| Arbiter::new().handle()).collect();
-        Self {
+    ///
+    /// # Errors
+    /// When the operating system gives no threads for the shards.
+    pub fn new(around: Surroundings, keeper: KeeperHandle) -> io::Result<Self> {
+        let arbiters = (0..around.config.arbiter_count()).map(|_| Ok(threads::arbiter()?.handle()));
+        let arbiters = arbiters.collect::<io::Result<_>>()?;
+        Ok(Self {
             book: JobBook::new(around.config.shards),
             around,
             keeper,
@@ -119,7 +125,7 @@ impl ReplicaActor {
             watching: Watching::Unknown,
             left_alone: UidSet::default(),
             feeds: 0,
-        }
+        })
     }
 
     /// Asks the API server whether it serves `shardSelector`, until it answers.

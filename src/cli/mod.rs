@@ -18,9 +18,11 @@ use std::time::Duration;
 
 use clap::error::ErrorKind;
 use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand, ValueEnum};
+use tokio::runtime::Runtime;
 
 pub use self::failure::Failure;
 use self::identity::default_identity;
+use crate::actors::threads;
 use crate::telemetry::logs::LogFormat;
 use crate::telemetry::traces::JobTraces;
 use crate::telemetry::{self, StartError};
@@ -116,18 +118,11 @@ fn with_variables(command: clap::Command) -> clap::Command {
     names.into_iter().fold(command, |command, name| command.mut_subcommand(name, with_variables))
 }
 
-/// Threads for the network beside those of the actors, of which there is one a core. More would take each other's work, and
-/// waking each other costs more than the work.
-fn network_threads() -> usize {
-    std::thread::available_parallelism().map_or(1, |cores| cores.get().div_ceil(2))
-}
-
 fn execute(cli: Cli) -> Result<ExitCode, Failure> {
-    let mut builder = tokio::runtime::Builder::new_multi_thread();
-    if matches!(cli.command, Command::Controller(_)) {
-        builder.worker_threads(network_threads());
-    }
-    let runtime = builder.enable_all().build()?;
+    let runtime = match cli.command {
+        Command::Controller(_) => threads::network()?,
+        _ => Runtime::new()?,
+    };
     let entered = runtime.enter();
     let telling = cli.tell()?;
     let traces = telling.traces.clone();

@@ -114,7 +114,7 @@ pub struct WriteGate {
     _stop: Arc<DropGuard>,
 }
 
-/// What the gate, its dispatcher and the requests in flight share.
+/// What the gate, its dispatcher and the writes share.
 struct Shared {
     transport: Arc<dyn Transport>,
     decoders: Decoders,
@@ -135,15 +135,24 @@ struct State {
     paused_until: Option<Instant>,
 }
 
-/// A write that waits.
+/// A write that waits for its turn.
 struct Waiting {
-    priority: Priority,
-    flow: Uid,
-    write: Write,
     fence: Fence,
-    /// The span that the write was ordered in.
-    span: Span,
-    reply: oneshot::Sender<WriteResult>,
+    turn: oneshot::Sender<Result<Turn, WriteError>>,
+}
+
+/// The turn of a write. Until it is used, or if it never is, it takes up room in the window.
+struct Turn {
+    shared: Arc<Shared>,
+    ticket: Option<Ticket>,
+}
+
+impl Drop for Turn {
+    fn drop(&mut self) {
+        if let Some(ticket) = self.ticket.take() {
+            self.shared.end(ticket, None, |_| ());
+        }
+    }
 }
 
 type WriteResult = Result<Answer, WriteError>;
@@ -181,12 +190,18 @@ impl WriteGate {
         shared.show(&shared.lock());
         let stop = CancellationToken::new();
         let rate = Rate::per_second(config.qps, config.burst);
-        tokio::spawn(stop.clone().run_until_cancelled_owned(dispatch(shared.clone(), rate)));
+        let dispatched = stop.clone().run_until_cancelled_owned(dispatch(shared.clone(), rate));
+        let closed = shared.clone();
+        tokio::spawn(async move {
+            dispatched.await;
+            closed.close();
+        });
         Self { shared, _stop: Arc::new(stop.drop_guard()) }
     }
 
-    /// Queues a write at once and answers when it has ended. If the future is dropped while the write still waits, the
-    /// write does not leave.
+    /// Queues a write at once, sends it when its turn has come, and answers when it has ended. All but the queueing is done
+    /// by whoever polls the future, so it must be polled until then. If it is dropped while the write still waits, the write
+    /// does not leave.
     ///
     /// # Errors
     /// See [`WriteError`].
@@ -195,15 +210,14 @@ impl WriteGate {
         order: Order,
         write: Write,
     ) -> impl Future<Output = Result<Answer, WriteError>> + Send + use<> {
-        let (reply, answer) = oneshot::channel();
-        let Order { priority, flow, fence } = order;
-        let waiting = Waiting { priority, flow: flow.clone(), write, fence, span: Span::current(), reply };
-        let mut state = self.shared.lock();
-        state.queue.push(priority, flow, waiting);
-        self.shared.show(&state);
+        let (waiting, turn) = waiting(&order);
+        let shared = self.shared.clone();
+        let mut state = shared.lock();
+        state.queue.push(order.priority, order.flow.clone(), waiting);
+        shared.show(&state);
         drop(state);
-        self.shared.work.notify_one();
-        async move { answer.await.unwrap_or_else(|_| Err(WriteError::Unknown("the gate was closed".into()))) }
+        shared.work.notify_one();
+        shared.carry_out(order, write, turn, Span::current())
     }
 
     /// Waits until nothing waits and nothing is in flight.
@@ -225,10 +239,14 @@ async fn dispatch(shared: Arc<Shared>, rate: Option<Rate>) {
         if let Some(rate) = &rate {
             rate.take().await;
         }
-        if let Some((waiting, ticket)) = shared.next() {
-            tokio::spawn(shared.clone().carry_out(waiting, ticket));
-        }
+        shared.call_next();
     }
+}
+
+/// Both sides of a write that waits.
+fn waiting(order: &Order) -> (Waiting, oneshot::Receiver<Result<Turn, WriteError>>) {
+    let (turn, called) = oneshot::channel();
+    (Waiting { fence: order.fence.clone(), turn }, called)
 }
 
 impl Shared {
@@ -253,50 +271,77 @@ impl Shared {
         }
     }
 
-    /// The next write that may leave. Those that may not any more are told so, and take neither room nor rate.
-    fn next(&self) -> Option<(Waiting, Ticket)> {
+    /// Calls the next write that may leave. Those that may not any more are told so, and take neither room nor rate.
+    fn call_next(self: &Arc<Self>) {
         let mut state = self.lock();
         let mut next = None;
-        while let Some((_, waiting)) = state.queue.pop() {
-            if !waiting.fence.is_open(Instant::now()) {
-                answer(waiting.reply, self.fenced());
-            } else if !waiting.reply.is_closed() {
-                next = Some((waiting, state.window.start()));
+        while let Some((_, Waiting { fence, turn })) = state.queue.pop() {
+            if !fence.is_open(Instant::now()) {
+                call(turn, self.fenced());
+            } else if !turn.is_closed() {
+                next = Some((turn, Turn { shared: self.clone(), ticket: Some(state.window.start()) }));
                 break;
             }
         }
         self.show(&state);
         drop(state);
-        self.ended.notify_waiters();
-        next
+        match next {
+            Some((turn, called)) => call(turn, Ok(called)),
+            None => self.ended.notify_waiters(),
+        }
     }
 
-    async fn carry_out(self: Arc<Self>, waiting: Waiting, ticket: Ticket) {
-        let call = waiting.write.clone().into_call();
-        let span = tracing::debug_span!(
-            parent: &waiting.span,
-            "api",
-            otel.name = call.span,
-            otel.kind = "client",
-            http.response.status_code = field::Empty,
-        );
-        let (signal, result) = self.request(call, &waiting.fence).instrument(span).await;
+    /// A write from when it is queued to its end.
+    async fn carry_out(
+        self: Arc<Self>,
+        order: Order,
+        write: Write,
+        mut turn: oneshot::Receiver<Result<Turn, WriteError>>,
+        cause: Span,
+    ) -> WriteResult {
+        loop {
+            let closed = |_| Err(WriteError::Unknown("the gate was closed".into()));
+            let mut called = turn.await.unwrap_or_else(closed)?;
+            let call = write.clone().into_call();
+            let span = tracing::debug_span!(
+                parent: &cause,
+                "api",
+                otel.name = call.span,
+                otel.kind = "client",
+                http.response.status_code = field::Empty,
+            );
+            let (signal, result) = self.request(call, &order.fence).instrument(span).await;
+            let Some(ticket) = called.ticket.take() else { return result };
+            match result {
+                Err(WriteError::Busy { retry_after }) if order.priority != Priority::Event => {
+                    let (again, next_turn) = waiting(&order);
+                    self.end(ticket, signal, |state| state.turned_away(&order, again, retry_after));
+                    turn = next_turn;
+                }
+                result => {
+                    self.end(ticket, signal, |_| ());
+                    return result;
+                }
+            }
+        }
+    }
+
+    /// A write has ended, or goes back into the queue.
+    fn end(&self, ticket: Ticket, signal: Option<Signal>, then: impl FnOnce(&mut State)) {
         let mut state = self.lock();
         state.window.end(ticket, signal);
-        let answered = match result {
-            Err(WriteError::Busy { retry_after }) if waiting.priority != Priority::Event => {
-                state.turned_away(waiting, retry_after);
-                None
-            }
-            result => Some((waiting.reply, result)),
-        };
+        then(&mut state);
         self.show(&state);
         drop(state);
         self.work.notify_one();
         self.ended.notify_waiters();
-        if let Some((reply, result)) = answered {
-            answer(reply, result);
-        }
+    }
+
+    /// Tells all that wait that their turn will not come.
+    fn close(&self) {
+        let mut state = self.lock();
+        while state.queue.pop().is_some() {}
+        self.show(&state);
     }
 
     async fn request(&self, call: Call, fence: &Fence) -> (Option<Signal>, WriteResult) {
@@ -324,7 +369,7 @@ impl Shared {
         }
     }
 
-    fn fenced(&self) -> WriteResult {
+    fn fenced<T>(&self) -> Result<T, WriteError> {
         self.metrics.fenced_writes.inc();
         Err(WriteError::Fenced)
     }
@@ -341,10 +386,10 @@ impl Shared {
 
 impl State {
     /// The API server had no time for a write.
-    fn turned_away(&mut self, waiting: Waiting, retry_after: Option<Duration>) {
+    fn turned_away(&mut self, order: &Order, waiting: Waiting, retry_after: Option<Duration>) {
         let pause = Instant::now() + retry_after.unwrap_or(PAUSE).min(LONGEST_PAUSE);
         self.paused_until = self.paused_until.max(Some(pause));
-        self.queue.put_back(waiting.priority, waiting.flow.clone(), waiting);
+        self.queue.put_back(order.priority, order.flow.clone(), waiting);
     }
 
     fn is_sendable(&self) -> bool {
@@ -356,9 +401,9 @@ impl State {
     }
 }
 
-/// Answers whoever ordered the write, if anybody still waits.
-fn answer(reply: oneshot::Sender<WriteResult>, result: WriteResult) {
-    let _ = reply.send(result);
+/// Calls a write, if anybody still waits for it. A turn that nobody takes is given back.
+fn call(turn: oneshot::Sender<Result<Turn, WriteError>>, called: Result<Turn, WriteError>) {
+    drop(turn.send(called));
 }
 
 fn signal(response: &Response<Bytes>, duration: Duration) -> Signal {

@@ -59,6 +59,12 @@ impl IndexSet {
         let (mut first, mut last) = (first, last);
         let lower = first.saturating_sub(1);
         let upper = last.saturating_add(1);
+        // Text is ascending as a rule.
+        if self.intervals.last_key_value().is_none_or(|(_, end)| *end < lower) {
+            self.intervals.insert(first, last);
+            self.len += last - first + 1;
+            return;
+        }
         let touching: Vec<(u32, u32)> = self
             .intervals
             .range(..=upper)

@@ -96,7 +96,7 @@ pub struct PodSet {
     /// Pods with an unanswered request, and those of them whose removal is asked for.
     flights: usize,
     removals: usize,
-    /// Active pods by place.
+    /// Active pods by place (Indexed).
     occupants: BTreeSet<Key>,
     /// Places with more than one active pod (Indexed).
     crowded: BTreeSet<u32>,
@@ -460,15 +460,17 @@ impl PodSet {
         if let Some(place) = entry.pod.place {
             self.note_place(place);
         }
+        let indexed = self.spec.completion.indexes().is_some();
         let key = (tags.place.unwrap_or(u32::MAX), uid.clone());
         match tags.standing {
             Standing::Active { rank, ready } => {
                 self.active.insert((rank, uid.clone()));
                 self.ready += usize::from(ready);
                 match tags.place {
-                    Some(_) => self.occupants.insert(key.clone()),
-                    None => self.misplaced.insert((rank, uid.clone())),
-                };
+                    _ if !indexed => {}
+                    Some(_) => _ = self.occupants.insert(key.clone()),
+                    None => _ = self.misplaced.insert((rank, uid.clone())),
+                }
             }
             Standing::Terminating => _ = self.terminating.insert(key.clone()),
             Standing::Ended => {}
@@ -517,15 +519,17 @@ impl PodSet {
 
     fn unlink(&mut self, uid: &Uid) -> Option<u32> {
         let tags = self.pods.get_mut(uid)?.tags.take()?;
+        let indexed = self.spec.completion.indexes().is_some();
         let key = (tags.place.unwrap_or(u32::MAX), uid.clone());
         match tags.standing {
             Standing::Active { rank, ready } => {
                 self.active.remove(&(rank, uid.clone()));
                 self.ready -= usize::from(ready);
                 match tags.place {
-                    Some(_) => self.occupants.remove(&key),
-                    None => self.misplaced.remove(&(rank, uid.clone())),
-                };
+                    _ if !indexed => {}
+                    Some(_) => _ = self.occupants.remove(&key),
+                    None => _ = self.misplaced.remove(&(rank, uid.clone())),
+                }
             }
             Standing::Terminating => _ = self.terminating.remove(&key),
             Standing::Ended => {}

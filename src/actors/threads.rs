@@ -1,0 +1,39 @@
+//! The threads of a controller: those of the actors, one a core, and fewer for the network beside them.
+//!
+//! At thousands of pods a second a thread that waits is woken for each of many small things, and to wake costs more than
+//! what is then done. So before a thread waits it pauses for a moment, and finds together what has come meanwhile.
+
+use std::time::Duration;
+
+use actix::Arbiter;
+use tokio::runtime::{Builder, Runtime};
+
+/// How long a thread that has run out of work lets work gather. Everything that the controller does may be so much later, once
+/// for each thread that has a part in it.
+const GATHER: Duration = Duration::from_millis(1);
+
+/// The threads for the network, half as many as there are cores: more would take each other's work, and wake each other
+/// for it.
+///
+/// # Errors
+/// When the operating system gives none.
+pub fn network() -> std::io::Result<Runtime> {
+    gathering(&mut Builder::new_multi_thread()).worker_threads(cores().div_ceil(2)).build()
+}
+
+/// A thread for actors.
+///
+/// # Errors
+/// When the operating system gives none.
+pub(super) fn arbiter() -> std::io::Result<Arbiter> {
+    Arbiter::try_with_tokio_rt(|| gathering(&mut Builder::new_current_thread()).build())
+}
+
+/// Threads that can work at the same time.
+pub(super) fn cores() -> usize {
+    std::thread::available_parallelism().map_or(1, usize::from)
+}
+
+fn gathering(builder: &mut Builder) -> &mut Builder {
+    builder.enable_all().on_thread_park(|| std::thread::sleep(GATHER))
+}
