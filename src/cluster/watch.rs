@@ -281,7 +281,7 @@ impl<D: Decoder> Watcher<D> {
         while let Ok(Some(piece)) = timeout(SILENCE, body.next()).await {
             let piece = piece?;
             self.count_bytes(piece.len());
-            lines.push(&piece);
+            lines.push(piece);
             while let Some(line) = lines.next() {
                 self.take(&line, position, &mut lists).await?;
             }

@@ -3,36 +3,43 @@
 //! The codecs of `tokio_util` search byte by byte (`AnyDelimiterCodec`), which shows in a profile, or check and copy each line
 //! as text (`LinesCodec`), which the JSON decoder need not have.
 
-use bytes::{Bytes, BytesMut};
+use bytes::{Buf, Bytes, BytesMut};
 
-/// Cuts a stream of pieces into lines. An event may be as long as the API server makes it.
+/// Cuts a stream of pieces into lines. An event may be as long as the API server makes it. A line that comes in one piece
+/// is not copied.
 #[derive(Debug, Default)]
 pub(super) struct Lines {
-    unread: BytesMut,
-    /// So much of it has no line break.
-    searched: usize,
+    /// The beginning of a line that has no end yet.
+    begun: BytesMut,
+    /// What has not been looked at.
+    unread: Bytes,
 }
 
 impl Lines {
-    /// Takes in the next piece.
-    pub(super) fn push(&mut self, piece: &[u8]) {
-        self.unread.extend_from_slice(piece);
+    /// Takes in the next piece, once there is no whole line left in the one before.
+    pub(super) fn push(&mut self, piece: Bytes) {
+        self.begun.extend_from_slice(&self.unread);
+        self.unread = piece;
     }
 
     /// The next whole line that is not empty, without its end.
     pub(super) fn next(&mut self) -> Option<Bytes> {
-        loop {
-            let Some(found) = memchr::memchr(b'\n', &self.unread[self.searched..]) else {
-                self.searched = self.unread.len();
-                return None;
+        while let Some(end) = memchr::memchr(b'\n', &self.unread) {
+            let rest = self.unread.split_to(end);
+            self.unread.advance(1);
+            let line = if self.begun.is_empty() {
+                rest
+            } else {
+                self.begun.extend_from_slice(&rest);
+                self.begun.split().freeze()
             };
-            let mut line = self.unread.split_to(self.searched + found + 1);
-            self.searched = 0;
-            line.truncate(line.len() - 1);
             if !line.is_empty() {
-                return Some(line.freeze());
+                return Some(line);
             }
         }
+        self.begun.extend_from_slice(&self.unread);
+        self.unread.clear();
+        None
     }
 }
 
@@ -47,11 +54,11 @@ mod tests {
             let mut lines = Lines::default();
             let mut found = Vec::new();
             for piece in text.chunks(size) {
-                lines.push(piece);
+                lines.push(Bytes::copy_from_slice(piece));
                 found.extend(std::iter::from_fn(|| lines.next()));
             }
             assert_eq!(found, [&b"one"[..], b"two"], "in pieces of {size}");
-            lines.push(b"\n");
+            lines.push(Bytes::from_static(b"\n"));
             assert_eq!(lines.next().as_deref(), Some(&b"three"[..]));
         }
     }
