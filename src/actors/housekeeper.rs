@@ -43,7 +43,7 @@ struct Duty {
     listing: Option<UidSet>,
     strays: Strays,
     /// Pods without a controller, by namespace: a Job that comes later may adopt them.
-    orphans: HashMap<Arc<str>, UidMap<ObservedPod>>,
+    orphans: HashMap<Arc<str>, UidMap<Box<ObservedPod>>>,
     /// Number of its feeds.
     feed: u32,
     jobs: AbortHandle,
@@ -101,7 +101,7 @@ impl Duty {
             self.label(&pod, uid);
         }
         let orphans = self.orphans.get(namespace).into_iter().flat_map(HashMap::values);
-        let adopted: Vec<ObservedPod> =
+        let adopted: Vec<Box<ObservedPod>> =
             orphans.filter(|pod| self.directory.adopter(pod).as_ref() == Some(uid)).cloned().collect();
         for pod in adopted {
             self.forget(&pod);
@@ -109,7 +109,7 @@ impl Duty {
         }
     }
 
-    fn consider(&mut self, pod: ObservedPod) {
+    fn consider(&mut self, pod: Box<ObservedPod>) {
         let job = match &pod.controller {
             Some(owner) => self.directory.contains(&owner.uid).then(|| owner.uid.clone()),
             None => self.directory.adopter(&pod),

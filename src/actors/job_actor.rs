@@ -197,7 +197,7 @@ impl JobActor {
             JobInput::JobGone => self.state.job_vanished(),
             // An adoption may follow, which would be a new decision.
             JobInput::Pod(_) if self.settling => {}
-            JobInput::Pod(pod) => self.observe_pod(*pod, now),
+            JobInput::Pod(pod) => self.observe_pod(pod, now),
             JobInput::PodGone(uid) => _ = self.state.pod_vanished(&uid),
             JobInput::PodsAsked => self.lists_asked = self.lists_asked.saturating_sub(1),
             JobInput::PodsListing => self.synced = false,
@@ -233,7 +233,7 @@ impl JobActor {
                 self.adopting.remove(&pod);
                 self.state.claim_ended();
                 match attempt {
-                    AdoptionAttempt::Adopted(pod) => self.observe_pod(*pod, now),
+                    AdoptionAttempt::Adopted(pod) => self.observe_pod(pod, now),
                     AdoptionAttempt::PodGone => {}
                     AdoptionAttempt::JobLeaves(pod) => {
                         self.state.job_leaves();
@@ -318,7 +318,7 @@ impl JobActor {
         });
     }
 
-    fn observe_pod(&mut self, observed: ObservedPod, now: Timestamp) {
+    fn observe_pod(&mut self, observed: Box<ObservedPod>, now: Timestamp) {
         let job = &self.state.job;
         let controller = match &observed.controller {
             None => Controller::None,
@@ -337,7 +337,7 @@ impl JobActor {
             Claim::Adopt | Claim::Leave => {
                 self.state.pod_vanished(&pod.uid);
                 if controller == Controller::None {
-                    self.notice.shard.do_send(Declined(Box::new(observed)));
+                    self.notice.shard.do_send(Declined(observed));
                 }
             }
         }

@@ -33,7 +33,7 @@ pub struct Pods {
     /// The feed that they come from: what an earlier feed has left behind is to be ignored.
     pub feed: u32,
     /// The changes.
-    pub changes: Vec<Change<ObservedPod>>,
+    pub changes: Vec<Change<Box<ObservedPod>>>,
 }
 
 /// Changes of Jobs.
@@ -69,7 +69,11 @@ pub fn feed_shard(around: &Surroundings, shard: ShardId, number: u32, to: Recipi
 }
 
 /// All pods of a namespace that a Job's selector selects, whatever shard they are of.
-pub async fn list_selected(around: &Surroundings, namespace: &str, selector: &Selector) -> Vec<ObservedPod> {
+pub async fn list_selected(
+    around: &Surroundings,
+    namespace: &str,
+    selector: &Selector,
+) -> Vec<Box<ObservedPod>> {
     let selection = Selection { namespace: Some(namespace.into()), ..Selection::all(Resource::PODS) };
     let selection = selection.labelled(selector.to_string());
     let decoder = PodDecoder::new(around.config.finalizer());

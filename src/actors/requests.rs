@@ -243,7 +243,7 @@ impl Requests {
         let stays = |job: ObservedJob| job.uid == self.job_uid && job.job.is_ok_and(|job| !job.deleting);
         if !job.is_some_and(stays) {
             let left = self.around.reads.get_pod(&self.namespace, &pod.name).await.map_err(unread)?;
-            return Ok(AdoptionAttempt::JobLeaves(left.filter(|left| left.pod.uid == pod.uid).map(Box::new)));
+            return Ok(AdoptionAttempt::JobLeaves(left.filter(|left| left.pod.uid == pod.uid)));
         }
         let adoption = Adoption {
             job_name: &self.job,

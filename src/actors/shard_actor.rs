@@ -56,7 +56,7 @@ pub struct Candidates {
     /// The Job.
     pub job: Uid,
     /// All pods that it selects.
-    pub pods: Vec<ObservedPod>,
+    pub pods: Vec<Box<ObservedPod>>,
 }
 
 /// A pod without controller that the Job did not adopt after all, since it is on its way out.
@@ -292,7 +292,7 @@ impl ShardActor {
     }
 
     /// Brings a pod to its Job, and tells the Job that had it before.
-    fn bring(&mut self, pod: ObservedPod) {
+    fn bring(&mut self, pod: Box<ObservedPod>) {
         let uid = pod.pod.uid.clone();
         let job = self.job_of(&pod);
         if let Some(before) = self.owners.job_of(&uid).filter(|before| Some(*before) != job.as_ref()) {
@@ -310,7 +310,7 @@ impl ShardActor {
         } else {
             self.owners.insert(uid, &job);
         }
-        self.tell(&job, JobInput::Pod(Box::new(pod)));
+        self.tell(&job, JobInput::Pod(pod));
     }
 
     fn pod_vanished(&mut self, pod: &ObservedPod) {
@@ -462,7 +462,7 @@ impl Handler<Declined> for ShardActor {
     fn handle(&mut self, Declined(pod): Declined, _: &mut Self::Context) {
         if pod.controller.is_none() {
             self.owners.remove(&pod.pod.uid);
-            self.strays.consider(*pod);
+            self.strays.consider(pod);
         }
     }
 }

@@ -14,7 +14,7 @@ pub struct Strays {
     around: Surroundings,
     fence: Fence,
     /// By the Job that they name as their controller.
-    waiting: UidMap<UidMap<ObservedPod>>,
+    waiting: UidMap<UidMap<Box<ObservedPod>>>,
     /// Pods whose Job is being looked for.
     checking: UidSet,
     /// Pods that are being set free.
@@ -34,7 +34,7 @@ impl Strays {
     }
 
     /// Takes in a pod that no Job here claims.
-    pub fn consider(&mut self, pod: ObservedPod) {
+    pub fn consider(&mut self, pod: Box<ObservedPod>) {
         match &pod.controller {
             Some(owner) if owner.is_job() => {
                 if pod.pod.tracked {
@@ -58,7 +58,7 @@ impl Strays {
     }
 
     /// Keeps a pod for its Job, and finds out whether that still exists.
-    fn wait(&mut self, owner: ControllerRef, pod: ObservedPod) {
+    fn wait(&mut self, owner: ControllerRef, pod: Box<ObservedPod>) {
         let uid = pod.pod.uid.clone();
         if self.checking.insert(uid.clone()) {
             self.around.runtime.spawn(Freeing::of(self, &pod).free_if_gone(owner.clone()));
@@ -67,8 +67,8 @@ impl Strays {
     }
 
     /// The pods that have waited for a Job that is known now.
-    pub fn waiting_for(&mut self, job: &Uid) -> Vec<ObservedPod> {
-        let pods: Vec<ObservedPod> =
+    pub fn waiting_for(&mut self, job: &Uid) -> Vec<Box<ObservedPod>> {
+        let pods: Vec<Box<ObservedPod>> =
             self.waiting.remove(job).into_iter().flat_map(HashMap::into_values).collect();
         for pod in &pods {
             self.checking.remove(&pod.pod.uid);

@@ -65,7 +65,7 @@ impl Reader {
     ///
     /// # Errors
     /// See [`ReadError`].
-    pub async fn get_pod(&self, namespace: &str, name: &str) -> Result<Option<ObservedPod>, ReadError> {
+    pub async fn get_pod(&self, namespace: &str, name: &str) -> Result<Option<Box<ObservedPod>>, ReadError> {
         let json = self.get(Resource::PODS, namespace, name).await?;
         Ok(json.map(|json| self.pods.decode(&json)).transpose()?)
     }
@@ -187,7 +187,7 @@ mod tests {
         }
     }
 
-    async fn get_pod(code: u16, body: serde_json::Value) -> Result<Option<ObservedPod>, ReadError> {
+    async fn get_pod(code: u16, body: serde_json::Value) -> Result<Option<Box<ObservedPod>>, ReadError> {
         let transport = Arc::new(Always(code, body.to_string()));
         Reader::new(transport, "f", Arc::new(Metrics::new())).get_pod("n", "p").await
     }

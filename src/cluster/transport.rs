@@ -44,7 +44,10 @@ pub trait Transport: Send + Sync + 'static {
         let response = self.open(request);
         Box::pin(async move {
             let (parts, mut body) = response.await?.into_parts();
-            let mut whole = BytesMut::new();
+            let first = body.try_next().await?.unwrap_or_default();
+            let Some(second) = body.try_next().await? else { return Ok(Response::from_parts(parts, first)) };
+            let mut whole = BytesMut::from(first);
+            whole.extend_from_slice(&second);
             while let Some(piece) = body.try_next().await? {
                 whole.extend_from_slice(&piece);
             }

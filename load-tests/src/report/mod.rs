@@ -227,11 +227,12 @@ impl Report {
         self
     }
 
-    /// Writes FILE.json, and the page with plots beside it.
+    /// Writes FILE.json, and beside it the page with all plots, and the plot of the pods by itself.
     pub(crate) fn write(&self, file: &Path) -> Result<()> {
         let context = || file.display().to_string();
         std::fs::write(file, serde_json::to_string_pretty(self)? + "\n").with_context(context)?;
-        std::fs::write(file.with_extension("html"), page::render(self)?).with_context(context)
+        std::fs::write(file.with_extension("html"), page::render(self)?).with_context(context)?;
+        std::fs::write(file.with_extension("svg"), plots::pods(self)?).with_context(context)
     }
 
     /// The main figures, a line each.

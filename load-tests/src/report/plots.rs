@@ -24,21 +24,26 @@ struct Plot<'a> {
 
 /// All plots of a report.
 pub(super) fn all(report: &Report) -> Result<Vec<String>> {
-    let over_time = |name: &str, value: fn(&super::Point) -> u64| Line {
-        name: name.to_owned(),
-        points: report.series.iter().map(|point| (point.t, value(point) as f64)).collect(),
-    };
-    let pods = vec![
-        over_time("created", |point| point.pods),
-        over_time("active", |point| point.active),
-        over_time("ended", |point| point.ended),
-    ];
     Ok(vec![
-        Plot { title: "Pods", x: "seconds", y: "pods", lines: pods }.draw(false)?,
+        pods(report)?,
         Plot { title: "CPU of each replica", x: "seconds", y: "cores", lines: cpu(report) }.draw(false)?,
         Plot { title: "Memory of each replica", x: "seconds", y: "MB", lines: memory(report) }.draw(false)?,
         Plot { title: "Latencies", x: "percentile", y: "ms", lines: latencies(report) }.draw(true)?,
     ])
+}
+
+/// Pods over time.
+pub(super) fn pods(report: &Report) -> Result<String> {
+    let over_time = |name: &str, value: fn(&super::Point) -> u64| Line {
+        name: name.to_owned(),
+        points: report.series.iter().map(|point| (point.t, value(point) as f64)).collect(),
+    };
+    let lines = vec![
+        over_time("created", |point| point.pods),
+        over_time("active", |point| point.active),
+        over_time("ended", |point| point.ended),
+    ];
+    Plot { title: "Pods", x: "seconds", y: "pods", lines }.draw(false)
 }
 
 /// Names of all replicas that were ever seen.

@@ -92,7 +92,7 @@ impl Inquiry {
     }
 
     /// The Job's pods; `None` if there are more than may be read.
-    async fn pods(&self, job: &Job, finalizer: &str) -> anyhow::Result<Option<Vec<ObservedPod>>> {
+    async fn pods(&self, job: &Job, finalizer: &str) -> anyhow::Result<Option<Vec<Box<ObservedPod>>>> {
         let decoder = PodDecoder::new(finalizer);
         let request = Request::new(Pod::url_path(&(), Some(&job.namespace)));
         let labels = format!("{CONTROLLER_UID_LABEL}={}", job.uid);

@@ -107,7 +107,7 @@ impl Decoders {
             // Objects that a deletion removes at once are answered with a Status, but pods with the pod.
             Expected::Deleted if is_status(body) => Ok(Answer::Gone),
             Expected::Pod | Expected::NewPod | Expected::Deleted => {
-                self.pod.decode(body).map(|pod| Answer::Pod(Box::new(pod))).map_err(unreadable)
+                self.pod.decode(body).map(Answer::Pod).map_err(unreadable)
             }
             Expected::Job => self.job.decode(body).map(|job| Answer::Job(Box::new(job))).map_err(unreadable),
         }

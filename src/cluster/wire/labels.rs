@@ -14,7 +14,7 @@ pub struct Labels {
 impl Labels {
     /// The value of a label.
     pub fn get(&self, key: &str) -> Option<&str> {
-        self.iter().find(|(k, _)| *k == key).map(|(_, value)| value)
+        self.lines.lines().find_map(|line| line.strip_prefix(key)?.strip_prefix('='))
     }
 
     /// All labels, sorted by key.

@@ -50,20 +50,20 @@ impl PodDecoder {
 
 impl Decoder for PodDecoder {
     type Wire<'a> = WirePod<'a>;
-    type Object = ObservedPod;
+    type Object = Box<ObservedPod>;
 
-    fn version(seen: &ObservedPod) -> u64 {
+    fn version(seen: &Box<ObservedPod>) -> u64 {
         seen.pod.version
     }
 
-    fn observe(&self, wire: WirePod<'_>) -> Result<ObservedPod, DecodeError> {
+    fn observe(&self, wire: WirePod<'_>) -> Result<Box<ObservedPod>, DecodeError> {
         let pod = self.pod(&wire)?;
-        Ok(ObservedPod {
+        Ok(Box::new(ObservedPod {
             namespace: self.interner.get(wire.metadata.namespace.as_deref().unwrap_or_default()),
             pod,
             controller: wire.metadata.controller(&self.interner),
             labels: wire.metadata.labels.map(Labels::from).unwrap_or_default(),
-        })
+        }))
     }
 }
 

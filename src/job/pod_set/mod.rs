@@ -15,6 +15,7 @@ mod tests;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
+use foldhash::fast::RandomState;
 use jiff::Timestamp;
 
 use super::backoff::{BackoffPolicy, Ended, History};
@@ -129,7 +130,7 @@ pub struct PodSet {
     /// Creations that have been sent and not answered: place -> attempt.
     pending: BTreeMap<u32, u32>,
     /// Next attempt at a place where a name has been used.
-    attempts: HashMap<u32, u32>,
+    attempts: HashMap<u32, u32, RandomState>,
 
     /// Pods with nothing left to be counted, which all other fields leave out.
     counted: CountedPods,
@@ -176,7 +177,7 @@ impl PodSet {
             free: IndexSet::new(),
             taken: IndexSet::new(),
             pending: BTreeMap::new(),
-            attempts: HashMap::new(),
+            attempts: HashMap::default(),
             counted: CountedPods::of(job),
             released_by_others: false,
             newly_ended: Vec::new(),

@@ -43,7 +43,7 @@ fn observe(patch: Value) -> ObservedPod {
         },
     });
     json_patch::merge(&mut pod, &patch);
-    PodDecoder::new(EXTERNAL_FINALIZER).decode(pod.to_string().as_bytes()).unwrap()
+    *PodDecoder::new(EXTERNAL_FINALIZER).decode(pod.to_string().as_bytes()).unwrap()
 }
 
 #[test]
