@@ -56,6 +56,7 @@ pub struct Candidates {
     /// The Job.
     pub job: Uid,
     /// All pods that it selects.
+    #[expect(clippy::vec_box, reason = "they go on one by one, as they are")]
     pub pods: Vec<Box<ObservedPod>>,
 }
 

@@ -67,6 +67,7 @@ impl Strays {
     }
 
     /// The pods that have waited for a Job that is known now.
+    #[expect(clippy::vec_box, reason = "they go on one by one, as they are")]
     pub fn waiting_for(&mut self, job: &Uid) -> Vec<Box<ObservedPod>> {
         let pods: Vec<Box<ObservedPod>> =
             self.waiting.remove(job).into_iter().flat_map(HashMap::into_values).collect();

@@ -107,6 +107,11 @@ const PAUSE: Duration = Duration::from_secs(1);
 /// Longest pause, whatever the API server says.
 const LONGEST_PAUSE: Duration = Duration::from_secs(30);
 
+/// Creations that may wait, as a multiple of the widest window.
+const CREATIONS_AHEAD: usize = 2;
+/// Creations that each Job may have under way, however many Jobs there are.
+const FEWEST_CREATIONS: usize = 8;
+
 /// The gate. Clones are the same gate; it works until the last one is dropped, and then lets what is in flight end.
 #[derive(Clone)]
 pub struct WriteGate {
@@ -218,6 +223,14 @@ impl WriteGate {
         drop(state);
         shared.work.notify_one();
         shared.carry_out(order, write, turn, Span::current())
+    }
+
+    /// How many creations one Job may have under way: enough in all to keep the widest window full, and not so many that
+    /// those of many Jobs pile up here.
+    pub fn creations_at_once(&self) -> usize {
+        let state = self.shared.lock();
+        let enough = CREATIONS_AHEAD * state.window.limits().max;
+        (enough / state.queue.flows(Priority::Create).max(1)).max(FEWEST_CREATIONS)
     }
 
     /// Waits until nothing waits and nothing is in flight.

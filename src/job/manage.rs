@@ -64,7 +64,7 @@ fn create(state: &JobState, missing: usize, now: Timestamp, plan: &mut Plan) {
         plan.waiting = Some(Wait::PodBackoff(at));
         return plan.wake(at);
     }
-    let room = state.slow_start.room(state.pods.pending_creates(), state.limits.max_pods_per_sync);
+    let room = state.slow_start.room(state.pods.pending_creates(), state.creations_at_once);
     // An index that waits for its back-off keeps its turn: places are chosen first, and then looked at.
     let mut next_index_ready: Option<Timestamp> = None;
     for number in state.pods.free_places().take(missing) {

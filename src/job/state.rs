@@ -81,6 +81,8 @@ pub struct JobState {
     /// The Job no longer exists: nothing is counted any more, its pods are set free.
     pub(super) gone: bool,
     pub(super) slow_start: SlowStart,
+    /// Most creations under way at once.
+    pub(super) creations_at_once: usize,
     pub(super) create_retry: Retry,
     pub(super) write_retry: Retry,
     /// For deletions of counted pods, which hold up nothing else.
@@ -140,6 +142,7 @@ impl JobState {
             claims_in_flight: 0,
             gone: false,
             slow_start: SlowStart::default(),
+            creations_at_once: limits.max_pods_per_sync,
             create_retry: Retry::default(),
             write_retry: Retry::default(),
             prune_retry: Retry::default(),
@@ -197,6 +200,11 @@ impl JobState {
     /// Takes note that the Job is being read.
     pub fn reading_job(&mut self) {
         self.pods.reading_status();
+    }
+
+    /// Takes note of how many creations may be under way at once for now; at most as many as the limits say.
+    pub fn may_create(&mut self, at_once: usize) {
+        self.creations_at_once = at_once.min(self.limits.max_pods_per_sync);
     }
 
     /// Takes note that the adoption of a pod has begun.

@@ -56,6 +56,11 @@ impl<P: Ord + Copy, F: Hash + Eq + Clone, T> FairQueue<P, F, T> {
         self.levels.get(&priority).map_or(0, |level| level.len)
     }
 
+    /// Number of flows with items of one priority.
+    pub(crate) fn flows(&self, priority: P) -> usize {
+        self.levels.get(&priority).map_or(0, |level| level.flows.len())
+    }
+
     pub(crate) fn is_empty(&self) -> bool {
         self.levels.values().all(|level| level.len == 0)
     }
@@ -98,6 +103,7 @@ mod tests {
         queue.push(1, "tiny", 10);
         queue.push(0, "huge", 20);
         assert_eq!((queue.len(0), queue.len(1)), (1, 5));
+        assert_eq!((queue.flows(0), queue.flows(1)), (1, 2));
         let order: Vec<i32> = std::iter::from_fn(|| queue.pop().map(|(_, item)| item)).collect();
         assert_eq!(order, [20, 0, 10, 1, 2, 3]);
         assert!(queue.is_empty());

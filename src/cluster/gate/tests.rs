@@ -260,12 +260,12 @@ async fn a_fence_that_closes_stops_what_waits_but_not_what_has_left() {
     let fenced = || Order { fence: fence.clone(), ..order(Priority::Create, "ours") };
     let first = tokio::spawn(bench.gate.submit(fenced(), create("first")));
     let second = bench.gate.submit(fenced(), create("second"));
-    let foreign = bench.gate.submit(order(Priority::Create, "other"), create("other"));
+    let foreign = tokio::spawn(bench.gate.submit(order(Priority::Create, "other"), create("other")));
     bench.seen.recv().await.unwrap();
     fence.close();
     assert!(matches!(first.await.unwrap(), Ok(Answer::Pod(_))));
     assert_eq!(second.await.unwrap_err(), WriteError::Fenced);
-    assert!(foreign.await.is_ok());
+    assert!(foreign.await.unwrap().is_ok());
     assert_eq!(bench.bodies(), ["other"]);
     assert_eq!(bench.metrics.fenced_writes.get(), 1);
 }

@@ -78,6 +78,10 @@ impl Window {
         self.size as usize
     }
 
+    pub(crate) fn limits(&self) -> WindowLimits {
+        self.limits
+    }
+
     pub(crate) fn in_flight(&self) -> usize {
         self.in_flight
     }

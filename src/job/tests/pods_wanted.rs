@@ -189,6 +189,17 @@ fn slow_start_opens_with_every_success_and_closes_with_a_refusal() {
 }
 
 #[test]
+fn no_more_is_created_at_once_than_there_is_room_for() {
+    let mut state = warm(started(job(Completion::Count(9), 9)), []);
+    for (at_once, created) in [(2, 2), (5, 3), (5, 0), (usize::MAX, 4)] {
+        state.may_create(at_once);
+        let plan = reconcile(&state, at(160));
+        assert_eq!(plan.creates.len(), created, "room for {at_once}");
+        state.begin(&plan, at(160));
+    }
+}
+
+#[test]
 fn refused_creations_wait_longer_and_longer() {
     let mut state = state(started(job(Completion::Count(9), 4)), []);
     let mut now = 160;
