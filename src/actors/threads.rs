@@ -12,7 +12,7 @@ use tokio::runtime::{Builder, Runtime};
 /// for each thread that has a part in it.
 const GATHER: Duration = Duration::from_millis(1);
 
-/// The threads for the network, half as many as there are cores: more would take each other's work, and wake each other
+/// The threads for the network, half as many as there are cores, rounded up: more would take each other's work, and wake each other
 /// for it.
 ///
 /// # Errors

@@ -5,7 +5,7 @@
 //! leaves it asks whether the shard is still ours.
 //!
 //! It never repeats a write of which anything may have come. One that the API server turned away unread (429) has not been
-//! made: it stays in the queue, and the gate pauses for as long as the API server asks. Only Events are left to whoever
+//! made: it goes back to the head of its queue, and the gate pauses for as long as the API server asks. Only Events are left to whoever
 //! records them: they may be out of date by then.
 
 mod answer;

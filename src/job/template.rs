@@ -119,7 +119,7 @@ impl PodTemplate {
         let Shared { labels, annotations, spec } =
             if index.is_some() { &parts.indexed } else { &parts.plain };
         let name = pod_name(&job.name, &job.uid.to_string(), index, new.place);
-        // Names are DNS labels: in JSON they are what they are.
+        // Names consist of what DNS allows, so JSON has nothing to escape in them.
         let body = format!(
             concat!(
                 r#"{{"apiVersion":"v1","kind":"Pod","metadata":{{"name":"{}","generateName":"{}","namespace":"{}","#,
