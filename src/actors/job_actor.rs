@@ -165,7 +165,7 @@ impl JobActor {
         }
         let now = self.now();
         let meter = SyncMeter::start();
-        self.state.may_create(self.requests.around.gate.creations_at_once());
+        self.state.keep_pace(self.requests.around.gate.pace());
         let plan = reconcile(&self.state, now);
         self.state.begin(&plan, now);
         meter.finish(&self.requests.around.metrics, &self.state.job, &plan);

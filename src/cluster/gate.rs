@@ -32,6 +32,7 @@ use self::write::Call;
 use super::rate::Rate;
 use super::transport::{Transport, TransportError};
 use super::wire::{JobDecoder, PodDecoder};
+use crate::job::state::Pace;
 use crate::job::uid::Uid;
 use crate::telemetry::metrics::Metrics;
 use crate::telemetry::metrics::labels::{ApiCallLabels, QueueLabels};
@@ -107,10 +108,12 @@ const PAUSE: Duration = Duration::from_secs(1);
 /// Longest pause, whatever the API server says.
 const LONGEST_PAUSE: Duration = Duration::from_secs(30);
 
-/// Creations that may wait, as a multiple of the widest window.
-const CREATIONS_AHEAD: usize = 2;
-/// Creations that each Job may have under way, however many Jobs there are.
-const FEWEST_CREATIONS: usize = 8;
+/// Writes of one priority that may wait, as a multiple of the widest window.
+const WRITES_AHEAD: usize = 2;
+/// Writes that each Job may have under way, however many Jobs there are.
+const FEWEST_WRITES: usize = 8;
+/// Of so many writes that the rate lets through, one may tell the progress of a Job.
+const WRITES_PER_STATUS: u32 = 100;
 
 /// The gate. Clones are the same gate; it works until the last one is dropped, and then lets what is in flight end.
 #[derive(Clone)]
@@ -124,6 +127,8 @@ struct Shared {
     transport: Arc<dyn Transport>,
     decoders: Decoders,
     timeout: Duration,
+    /// Writes per second; 0 for no limit.
+    qps: u32,
     state: Mutex<State>,
     /// Wakes the dispatcher: something was queued, or room came free.
     work: Notify,
@@ -182,6 +187,7 @@ impl WriteGate {
             transport,
             decoders: Decoders { pod: PodDecoder::new(finalizer), job: JobDecoder::new() },
             timeout: config.timeout,
+            qps: config.qps,
             state: Mutex::new(State {
                 queue: FairQueue::new(),
                 window: Window::new(config.window),
@@ -225,12 +231,18 @@ impl WriteGate {
         shared.carry_out(order, write, turn, Span::current())
     }
 
-    /// How many creations one Job may have under way: enough in all to keep the widest window full, and not so many that
-    /// those of many Jobs pile up here.
-    pub fn creations_at_once(&self) -> usize {
+    /// How much each of the Jobs that wait here may ask for: enough in all to keep the widest window full, and not so much
+    /// that their writes pile up; and no more of a limited rate for their statuses than a small part.
+    pub fn pace(&self) -> Pace {
         let state = self.shared.lock();
-        let enough = CREATIONS_AHEAD * state.window.limits().max;
-        (enough / state.queue.flows(Priority::Create).max(1)).max(FEWEST_CREATIONS)
+        let jobs = Priority::ALL.map(|priority| state.queue.flows(priority)).into_iter().max().unwrap_or(0);
+        let enough = WRITES_AHEAD * state.window.limits().max;
+        let statuses_per_second = f64::from(self.shared.qps) / f64::from(WRITES_PER_STATUS);
+        let status_period = match self.shared.qps {
+            0 => Duration::ZERO,
+            _ => Duration::from_secs_f64(jobs as f64 / statuses_per_second),
+        };
+        Pace { at_once: (enough / jobs.max(1)).max(FEWEST_WRITES), status_period }
     }
 
     /// Waits until nothing waits and nothing is in flight.

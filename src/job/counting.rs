@@ -49,7 +49,8 @@ pub fn due(state: &JobState, next: &Next, busy: bool, now: Timestamp) -> Due {
     if !counts_change(state) {
         return Due::Never;
     }
-    let period = state.limits.batch_period;
+    let first = state.job.status.start_time.is_none();
+    let period = if first { state.limits.batch_period } else { state.pace.status_period };
     let rested = state.status_written.map_or(now, |last| after(last, period));
     let due = if full_batch(state) {
         now

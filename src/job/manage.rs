@@ -13,7 +13,7 @@ use super::state::JobState;
 pub fn manage(state: &JobState, tally: Tally, now: Timestamp, plan: &mut Plan) {
     let spec = &state.job.spec;
     if spec.suspend {
-        plan.deletes.extend(state.pods.active_in_removal_order().map(forget));
+        plan.deletes.extend(state.pods.active_in_removal_order().take(state.room()).map(forget));
         plan.waiting = Some(Wait::Suspended);
         return;
     }
@@ -24,9 +24,9 @@ pub fn manage(state: &JobState, tally: Tally, now: Timestamp, plan: &mut Plan) {
     let active = state.pods.active() + state.pods.pending_creates();
     let wanted = wanted(state, tally, active);
     let surplus = active.saturating_sub(wanted);
-    let remove = state.pods.to_remove(surplus);
+    let remove = state.pods.to_remove(surplus.min(state.room()));
     if !remove.is_empty() {
-        plan.deletes.extend(remove.into_iter().take(state.limits.max_pods_per_sync).map(forget));
+        plan.deletes.extend(remove.into_iter().take(state.room()).map(forget));
         return;
     }
     let leaving = state.pods.leaving();
@@ -64,7 +64,7 @@ fn create(state: &JobState, missing: usize, now: Timestamp, plan: &mut Plan) {
         plan.waiting = Some(Wait::PodBackoff(at));
         return plan.wake(at);
     }
-    let room = state.slow_start.room(state.pods.pending_creates(), state.creations_at_once);
+    let room = state.slow_start.room(state.pods.pending_creates(), state.pace.at_once);
     // An index that waits for its back-off keeps its turn: places are chosen first, and then looked at.
     let mut next_index_ready: Option<Timestamp> = None;
     for number in state.pods.free_places().take(missing) {

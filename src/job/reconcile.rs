@@ -8,7 +8,7 @@ use super::gang;
 use super::manage::{forget, manage, reference};
 use super::plan::{Judged, Plan, PodDeletion, Wait};
 use super::retention;
-use super::state::JobState;
+use super::state::{JobState, after};
 use super::ttl;
 
 /// What is to be done about a Job now. Pure: the same state and time give the same plan.
@@ -83,9 +83,8 @@ fn decide(state: &JobState, tally: Tally, now: Timestamp, plan: &mut Plan) -> Ne
 /// until they are recorded.
 fn wind_down(state: &JobState, failure: bool, plan: &mut Plan) {
     plan.waiting = Some(Wait::Ending);
-    plan.deletes.extend(
-        state.pods.active_in_removal_order().map(|pod| PodDeletion { forget: !failure, ..forget(pod) }),
-    );
+    let active = state.pods.active_in_removal_order().take(state.room());
+    plan.deletes.extend(active.map(|pod| PodDeletion { forget: !failure, ..forget(pod) }));
 }
 
 /// Step 2 of counting: takes the finalizer off pods that are recorded.
@@ -94,7 +93,7 @@ fn release(state: &JobState, now: Timestamp, plan: &mut Plan) {
         plan.deletes.clear();
         return plan.wake(at);
     }
-    plan.releases.extend(state.pods.to_release().map(reference));
+    plan.releases.extend(state.pods.to_release().take(state.room()).map(reference));
 }
 
 /// A Job that has finished or is gone counts nothing any more; its pods are set free.
@@ -105,7 +104,7 @@ fn release_all(state: &JobState, now: Timestamp, plan: &mut Plan) {
     let held = state.pods.held().filter_map(|held| state.pods.get(&held.uid));
     let pods =
         state.pods.to_release().chain(state.pods.to_record()).chain(state.pods.unfinished()).chain(held);
-    plan.releases.extend(pods.map(reference));
+    plan.releases.extend(pods.take(state.room()).map(reference));
 }
 
 fn write_status(state: &JobState, next: &Next, now: Timestamp, plan: &mut Plan) {
@@ -119,7 +118,8 @@ fn write_status(state: &JobState, next: &Next, now: Timestamp, plan: &mut Plan) 
         (_, Some(at)) => plan.wake(at),
         (Due::At(at), None) => {
             plan.status_waits = true;
-            plan.wake(at);
+            // The pace may quicken before that, and nothing tells of it.
+            plan.wake(at.min(after(now, state.limits.batch_period)));
         }
         (Due::Now, None) => plan.status = Some(counting::compose(state, next, now)),
     }

@@ -14,7 +14,7 @@ pub fn prune(state: &JobState, now: Timestamp, plan: &mut Plan) {
     if !options.deletes_counted_pods() || state.job.deleting {
         return;
     }
-    let room = state.limits.max_pods_per_sync.saturating_sub(state.pods.counted_leaving());
+    let room = state.pace.at_once.saturating_sub(state.pods.counted_leaving());
     let failed = failed_pods_kept(state, plan).into_iter().flat_map(|kept| state.pods.surplus_failed(kept));
     let running = state.job.status.finished().is_none();
     let succeeded =

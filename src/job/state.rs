@@ -54,6 +54,22 @@ impl Default for Limits {
     }
 }
 
+/// How much one Job may ask for, as long as it shares the way to the API server with others.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Pace {
+    /// Creations under way at once, and as many other requests about pods.
+    pub at_once: usize,
+    /// Least time from one status that only tells of progress to the next.
+    pub status_period: Duration,
+}
+
+impl Pace {
+    /// The pace of a Job that is alone.
+    fn free(limits: Limits) -> Self {
+        Self { at_once: limits.max_pods_per_sync, status_period: limits.batch_period }
+    }
+}
+
 /// A Job, its pods, and what is under way for it.
 #[derive(Clone, Debug)]
 pub struct JobState {
@@ -81,8 +97,8 @@ pub struct JobState {
     /// The Job no longer exists: nothing is counted any more, its pods are set free.
     pub(super) gone: bool,
     pub(super) slow_start: SlowStart,
-    /// Most creations under way at once.
-    pub(super) creations_at_once: usize,
+    /// What the way to the API server bears.
+    pub(super) pace: Pace,
     pub(super) create_retry: Retry,
     pub(super) write_retry: Retry,
     /// For deletions of counted pods, which hold up nothing else.
@@ -142,7 +158,7 @@ impl JobState {
             claims_in_flight: 0,
             gone: false,
             slow_start: SlowStart::default(),
-            creations_at_once: limits.max_pods_per_sync,
+            pace: Pace::free(limits),
             create_retry: Retry::default(),
             write_retry: Retry::default(),
             prune_retry: Retry::default(),
@@ -202,9 +218,18 @@ impl JobState {
         self.pods.reading_status();
     }
 
-    /// Takes note of how many creations may be under way at once for now; at most as many as the limits say.
-    pub fn may_create(&mut self, at_once: usize) {
-        self.creations_at_once = at_once.min(self.limits.max_pods_per_sync);
+    /// Takes note of the pace for now. It is never faster than that of a Job alone.
+    pub fn keep_pace(&mut self, pace: Pace) {
+        let free = Pace::free(self.limits);
+        self.pace = Pace {
+            at_once: pace.at_once.min(free.at_once),
+            status_period: pace.status_period.max(free.status_period),
+        };
+    }
+
+    /// How many more requests about pods that there are may be sent now.
+    pub(super) fn room(&self) -> usize {
+        self.pace.at_once.saturating_sub(self.pods.flights())
     }
 
     /// Takes note that the adoption of a pod has begun.

@@ -135,6 +135,25 @@ async fn a_huge_job_does_not_starve_small_ones() {
     assert!(last_small <= 11, "all small Jobs are served in the first round: {last_small}");
 }
 
+/// Jobs that wait share what may be under way, and the small part of a limited rate that goes to statuses.
+#[tokio::test(start_paused = true)]
+async fn the_pace_follows_the_number_of_jobs_that_wait() {
+    for (qps, period) in [(0, 0), (100, 10)] {
+        let bench = bench(GateConfig { qps, ..one_at_a_time() }, []);
+        assert_eq!(bench.gate.pace(), Pace { at_once: FEWEST_WRITES, status_period: Duration::ZERO });
+        let waiting: Vec<_> = (0..10)
+            .map(|job| bench.gate.submit(order(Priority::Create, &format!("{job}")), create("")))
+            .collect();
+        assert_eq!(bench.gate.pace().status_period, Duration::from_secs(period));
+        join_all(waiting).await;
+    }
+    let wide = bench(GateConfig::default(), []);
+    assert_eq!(wide.gate.pace().at_once, WRITES_AHEAD * GateConfig::default().window.max);
+    let waiting = ["a", "b"].map(|job| wide.gate.submit(order(Priority::Finalizer, job), create("")));
+    assert_eq!(wide.gate.pace().at_once, GateConfig::default().window.max);
+    join_all(waiting).await;
+}
+
 #[tokio::test(start_paused = true)]
 async fn the_window_bounds_what_is_in_flight_and_halves_when_the_server_fails() {
     let limits = WindowLimits { min: 1, initial: 4, max: 8 };

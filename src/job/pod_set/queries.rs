@@ -98,6 +98,11 @@ impl PodSet {
         !self.pending.is_empty() || self.flights > 0
     }
 
+    /// Requests about pods that there are, sent and not answered.
+    pub fn flights(&self) -> usize {
+        self.flights
+    }
+
     /// Ended pods in the order in which they are recorded: successes and failures, indexes ascending; held ones left out.
     pub fn to_record(&self) -> impl Iterator<Item = &Pod> {
         merge(&self.to_record_success, &self.to_record_failure).filter_map(|uid| self.get(uid))

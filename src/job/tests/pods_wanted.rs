@@ -1,5 +1,7 @@
 //! Tables: how many pods a Job has, which are made, and when.
 
+use std::time::Duration;
+
 use super::fixture::{at, at_index, but, ended, job, running, state, with};
 use crate::job::index_set::IndexSet;
 use crate::job::plan::{NewPod, Plan, Wait};
@@ -7,7 +9,7 @@ use crate::job::pod::{IndexFailures, Phase, Place, Pod, Streak};
 use crate::job::reconcile::reconcile;
 use crate::job::slow_start::SlowStart;
 use crate::job::spec::{Completion, Job, PerIndexLimit};
-use crate::job::state::{Changed, Created, JobState};
+use crate::job::state::{Changed, Created, JobState, Pace};
 use crate::job::status::Uncounted;
 
 fn started(mut job: Job) -> Job {
@@ -192,7 +194,7 @@ fn slow_start_opens_with_every_success_and_closes_with_a_refusal() {
 fn no_more_is_created_at_once_than_there_is_room_for() {
     let mut state = warm(started(job(Completion::Count(9), 9)), []);
     for (at_once, created) in [(2, 2), (5, 3), (5, 0), (usize::MAX, 4)] {
-        state.may_create(at_once);
+        state.keep_pace(Pace { at_once, status_period: Duration::ZERO });
         let plan = reconcile(&state, at(160));
         assert_eq!(plan.creates.len(), created, "room for {at_once}");
         state.begin(&plan, at(160));

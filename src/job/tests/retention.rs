@@ -10,7 +10,7 @@ use crate::job::plan::Wait;
 use crate::job::pod::{Phase, Pod, Streak};
 use crate::job::reconcile::reconcile;
 use crate::job::spec::{Completion, Job};
-use crate::job::state::{Changed, JobState};
+use crate::job::state::{Changed, JobState, Pace};
 use crate::job::status::{ConditionKind, ConditionStatus, JobStatus, Uncounted};
 use crate::job::uid::Uid;
 
@@ -86,7 +86,7 @@ fn what_is_not_counted_yet_stays() {
 fn a_pod_is_deleted_once_and_again_only_when_that_was_refused() {
     let mut state = state(limited(Completion::Count(5), 0), failed(&[("a", 1), ("b", 2)]));
     state.observe_pod(running("r"), at(3));
-    state.limits.max_pods_per_sync = 1;
+    state.keep_pace(Pace { at_once: 1, status_period: Duration::ZERO });
     let (a, b) = (Uid::from("a"), Uid::from("b"));
     let send = |state: &mut JobState, second| {
         let plan = reconcile(state, at(second));
@@ -94,7 +94,7 @@ fn a_pod_is_deleted_once_and_again_only_when_that_was_refused() {
         plan.deletes.into_iter().map(|deletion| deletion.pod.uid).collect::<Vec<_>>()
     };
     assert_eq!(send(&mut state, 10), std::slice::from_ref(&a));
-    assert_eq!(send(&mut state, 10), [], "one at a time, as the limit says");
+    assert_eq!(send(&mut state, 10), [], "one at a time, as the pace says");
     state.changed(&a, Changed::Refused, at(10));
     let plan = reconcile(&state, at(10));
     assert_eq!((plan.deletes.len(), plan.wake_at), (0, Some(at(11))), "{plan:?}");

@@ -12,7 +12,7 @@ use crate::job::pod::{Phase, Pod};
 use crate::job::pod_set::Flight;
 use crate::job::reconcile::reconcile;
 use crate::job::spec::{Completion, Job};
-use crate::job::state::{Changed, JobState, Limits};
+use crate::job::state::{Changed, JobState, Limits, Pace};
 use crate::job::status::{ConditionKind, ConditionStatus, Uncounted};
 
 fn quiet(job: Job) -> Job {
@@ -56,6 +56,36 @@ fn a_write_waits_for_what_is_under_way() {
     assert!(later.status.is_none());
     state.begin(&later, at_ms(200_900));
     assert!(reconcile(&state, at(201)).status.is_some());
+}
+
+/// Where many Jobs share a limited rate, progress is told less often; the start and the end are not.
+#[test]
+fn progress_keeps_the_pace() {
+    let slow = Pace { at_once: 100, status_period: Duration::from_secs(20) };
+    let next = Next { end: None, managed: true };
+    let mut written = one_more(&quiet(job(Completion::Count(9), 1)), 200);
+    written.keep_pace(slow);
+    assert_eq!(due(&written, &next, false, at(201)), Due::At(at(220)));
+    assert_eq!(reconcile(&written, at(205)).wake_at, Some(at(206)), "the pace may quicken");
+    written.keep_pace(Pace { status_period: Duration::ZERO, ..slow });
+    assert_eq!(due(&written, &next, false, at(201)), Due::Now, "never faster than the batch period");
+    let mut new = state(job(Completion::Count(9), 1), [running("a")]);
+    new.keep_pace(slow);
+    assert_eq!(due(&new, &next, true, at(200)), Due::At(at(201)));
+}
+
+/// Requests of a huge Job do not pile up: no more are under way than the pace allows.
+#[test]
+fn no_more_pods_are_changed_at_once_than_the_pace_allows() {
+    let pods: Vec<Pod> = (0..9).map(|n| running(&format!("{n}"))).collect();
+    let mut state = state(with(quiet(job(Completion::Count(9), 9)), |spec| spec.suspend = true), pods);
+    for (at_once, deleted) in [(2, 2), (5, 3), (5, 0), (usize::MAX, 4)] {
+        state.keep_pace(Pace { at_once, status_period: Duration::ZERO });
+        let plan = reconcile(&state, at(200));
+        assert_eq!(plan.deletes.len(), deleted, "room for {at_once}");
+        state.begin(&plan, at(200));
+    }
+    assert!(state.job.status.holding(&ConditionKind::Suspended).is_none());
 }
 
 #[test]
