@@ -12,6 +12,7 @@ use tracing::{Span, field};
 
 use super::inbox::Inbox;
 use super::job_input::{AdoptionAttempt, JobInput, Told};
+use super::pod_events::{Deed, PodEvents};
 use super::requests::Requests;
 use super::shard_actor::{Declined, Relist, ShardActor};
 use super::watch_over::{self, SyncMeter};
@@ -78,6 +79,7 @@ pub struct JobActor {
     told: JobStatus,
     /// What is to be told once the status in flight is written.
     events_to_tell: Vec<JobEvent>,
+    pod_events: PodEvents,
     timer: Option<SpawnHandle>,
     /// When the inbox was last emptied.
     worked: Option<Instant>,
@@ -108,6 +110,7 @@ impl JobActor {
         let notice = EndNotice { job: job.uid.clone(), orderly: Rc::default(), shard };
         Self {
             inbox: requests.inbox.clone(),
+            pod_events: PodEvents::new(requests.around.config.replaces_built_in()),
             told: job.status.clone(),
             state: JobState::new(job, requests.around.config.limits()),
             requests,
@@ -173,7 +176,12 @@ impl JobActor {
         let wake_at = plan.wake_at;
         self.carry_out(plan);
         self.set_timer(wake_at, now, ctx);
+        if self.state.job.status.finished().is_some() && !self.state.pods.has_flights() {
+            // No status is written any more that these could go with.
+            self.tell_pod_events();
+        }
         if self.state.is_over() {
+            self.tell_pod_events();
             self.notice.orderly.set(true);
             ctx.stop();
         }
@@ -212,19 +220,11 @@ impl JobActor {
                 if let Told::Refused(why) = &told {
                     self.refusal = Some(why.clone());
                 }
-                self.tell_of_pod(
-                    told,
-                    ("SuccessfulCreate", "Created pod"),
-                    ("FailedCreate", "Error creating"),
-                );
+                self.tell_of_pod(told, Deed::Created, ("FailedCreate", "Error creating"));
             }
             JobInput::Deleted { pod, answer, told } => {
                 self.state.changed(&pod.uid, answer, now);
-                self.tell_of_pod(
-                    told,
-                    ("SuccessfulDelete", "Deleted pod"),
-                    ("FailedDelete", "Error deleting"),
-                );
+                self.tell_of_pod(told, Deed::Deleted, ("FailedDelete", "Error deleting"));
             }
             JobInput::Released { pod, answer } => {
                 watch_over::count_release(&self.requests.around.metrics, &answer);
@@ -282,6 +282,13 @@ impl JobActor {
         }
     }
 
+    /// Tells what was done to pods since this was last told.
+    fn tell_pod_events(&mut self) {
+        for (deed, message) in self.pod_events.take() {
+            self.record(EventType::Normal, deed.reason(), &message, false);
+        }
+    }
+
     fn tell_events(&mut self) {
         for event in std::mem::take(&mut self.events_to_tell) {
             self.tell(&event);
@@ -297,6 +304,7 @@ impl JobActor {
         }
         self.observe_job(written);
         self.state.status_written(now);
+        self.tell_pod_events();
         if unfinished {
             self.tell_life();
         }
@@ -420,10 +428,14 @@ impl JobActor {
         self.record(kind, &event.reason, &event.message, event.terminal);
     }
 
-    fn tell_of_pod(&self, told: Told, done: (&str, &str), refused: (&str, &str)) {
+    fn tell_of_pod(&mut self, told: Told, done: Deed, refused: (&str, &str)) {
         match told {
             Told::Nothing => {}
-            Told::Done(pod) => self.record(EventType::Normal, done.0, &format!("{}: {pod}", done.1), false),
+            Told::Done(pod) => {
+                if let Some(message) = self.pod_events.note(done, pod) {
+                    self.record(EventType::Normal, done.reason(), &message, false);
+                }
+            }
             Told::Refused(why) => {
                 self.record(EventType::Warning, refused.0, &format!("{}: {why}", refused.1), false);
             }
@@ -480,6 +492,7 @@ impl Handler<Halt> for JobActor {
     fn handle(&mut self, _: Halt, ctx: &mut Self::Context) {
         self.settling = true;
         self.work(ctx);
+        self.tell_pod_events();
         self.notice.orderly.set(true);
         ctx.stop();
     }

@@ -15,6 +15,7 @@ mod job_book;
 mod job_input;
 mod keeper;
 mod owners;
+mod pod_events;
 mod pump;
 mod replica_actor;
 mod requests;

@@ -247,6 +247,17 @@ fn normal_owners(object: &Value, names: &Names) -> Value {
 /// What clients put before the message of an event that stands for several similar ones.
 const COMBINED: &str = "(combined from similar events): ";
 
+/// What an event tells about each pod, and about how many: outside replacement mode one stands for a batch.
+fn batch(message: &str) -> (String, u64) {
+    let words: Vec<&str> = message.split(' ').collect();
+    match words[..] {
+        [verb @ ("Created" | "Deleted"), pods, "pods"] if pods.parse::<u64>().is_ok() => {
+            (format!("{verb} pod: <pod>"), pods.parse().unwrap_or(1))
+        }
+        _ => (message.to_owned(), 1),
+    }
+}
+
 /// The controller's events, equal ones summed up.
 fn normal_events(events: &[Value], names: &Names, mode: Mode) -> Value {
     let mut counts: BTreeMap<[String; 4], u64> = BTreeMap::new();
@@ -256,11 +267,12 @@ fn normal_events(events: &[Value], names: &Names, mode: Mode) -> Value {
         let job = names.job_of_uid(text(event, "/involvedObject/uid"));
         let (true, Some(on)) = (source == mode.event_source(), job) else { continue };
         let message = text(event, "/message");
-        let message = names.hide(message.strip_prefix(COMBINED).unwrap_or(message));
+        let (message, pods) = batch(message.strip_prefix(COMBINED).unwrap_or(message));
+        let message = names.hide(&message);
         let key = [on, text(event, "/type"), text(event, "/reason"), &message].map(str::to_owned);
         let series = event.pointer("/series/count").and_then(Value::as_u64);
         let count = series.or_else(|| event["count"].as_u64()).unwrap_or(1);
-        *counts.entry(key).or_default() += count.max(1);
+        *counts.entry(key).or_default() += count.max(1) * pods;
     }
     let event = |([on, kind, reason, message], count): ([String; 4], u64)| json!({"on": on, "type": kind, "reason": reason, "message": message, "count": count});
     counts.into_iter().map(event).collect()
