@@ -20,6 +20,7 @@ mod jobs;
 mod ledger;
 mod load;
 mod pods;
+mod recovery;
 mod replicas;
 mod report;
 mod simple;

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail};
 use clap::Args;
 use indicatif::{ProgressBar, ProgressStyle};
-use serde_json::{Value, json};
+use serde_json::json;
 use tokio::task::JoinSet;
 
 use crate::audit::{self, Writes};
@@ -17,6 +17,7 @@ use crate::jobs;
 use crate::ledger::Ledger;
 use crate::load::Load;
 use crate::pods::Simulator;
+use crate::recovery;
 use crate::replicas::{Cost, Recipe};
 use crate::report::{self, ApiServerCost, Controller, Env, Point, Report};
 
@@ -254,7 +255,7 @@ impl Stage {
             }),
             latency_ms: self.ledger.latencies(|all| report::latencies(all, &waves)),
             exact,
-            findings: Value::Null,
+            findings: recovery::findings(&self.load.faults, &self.series),
             series: thinned(self.series),
         };
         Ok(Outcome { report: report.summed(), record })

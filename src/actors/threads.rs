@@ -10,7 +10,7 @@ use tokio::runtime::{Builder, Runtime};
 
 /// How long a thread that has run out of work lets work gather. Everything that the controller does may be so much later, once
 /// for each thread that has a part in it.
-const GATHER: Duration = Duration::from_millis(1);
+const GATHER: Duration = Duration::from_millis(2);
 
 /// The threads for the network, half as many as there are cores, rounded up: more would take each other's work, and wake each other
 /// for it.
