@@ -61,7 +61,7 @@ pub fn due(state: &JobState, next: &Next, busy: bool, now: Timestamp) -> Due {
         waits_for(period)
     } else if next.end.is_some() {
         now
-    } else if starts {
+    } else if starts && state.pods.active() > 0 {
         waits_for(period / START_SHARE)
     } else {
         state.status_written.map_or(now, |last| after(last, period))

@@ -224,7 +224,8 @@ fn a_new_job_waits_for_its_gang() {
     let plan = step(&mut state, 3);
     assert_eq!((plan.creates.len(), plan.gang, state.gang.group()), (1, None, Some("g")));
     create_all(&mut state, &plan, 3);
-    let plan = step(&mut state, 3);
+    assert!(step(&mut state, 3).status_waits, "for what may follow soon");
+    let plan = step(&mut state, 4);
     let status = plan.status.expect("the first status").status;
     assert_eq!((status.active, status.start_time), (2, Some(at(3))), "the start is that of the pods");
 }

@@ -84,7 +84,9 @@ fn what_is_not_counted_yet_stays() {
 
 #[test]
 fn a_pod_is_deleted_once_and_again_only_when_that_was_refused() {
-    let mut state = state(limited(Completion::Count(5), 0), failed(&[("a", 1), ("b", 2)]));
+    let mut job = limited(Completion::Count(5), 0);
+    job.status.start_time = Some(at(0));
+    let mut state = state(job, failed(&[("a", 1), ("b", 2)]));
     state.observe_pod(running("r"), at(3));
     state.keep_pace(Pace { at_once: 1, status_period: Duration::ZERO });
     let (a, b) = (Uid::from("a"), Uid::from("b"));

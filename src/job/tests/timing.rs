@@ -1,6 +1,6 @@
 //! Tables: when the status is written, when failures are judged, when a finished Job goes.
 
-use crate::job::uid::UidSet;
+#![allow(clippy::unwrap_used)]
 
 use std::time::Duration;
 
@@ -14,6 +14,7 @@ use crate::job::reconcile::reconcile;
 use crate::job::spec::{Completion, Job};
 use crate::job::state::{Changed, JobState, Limits, Pace};
 use crate::job::status::{ConditionKind, ConditionStatus, Uncounted};
+use crate::job::uid::UidSet;
 
 fn quiet(job: Job) -> Job {
     let mut job = job;
@@ -41,6 +42,24 @@ fn the_first_change_is_told_at_once_and_others_within_the_batch_period() {
     assert_eq!(due(&written, &next, false, at_ms(200_300)), Due::At(at(201)));
     assert_eq!(due(&written, &next, false, at(201)), Due::Now);
     assert_eq!(due(&state(job, []), &next, false, at(200)), Due::Never);
+}
+
+/// A Job that ends soon after its start tells both in one write.
+#[test]
+fn the_start_waits_for_what_follows_soon() {
+    let mut job = quiet(job(Completion::Count(1), 1));
+    job.status.start_time = None;
+    let mut state = state(job, [running("a")]);
+    let plan = reconcile(&state, at(200));
+    assert_eq!((plan.status.clone(), plan.status_waits, plan.wake_at), (None, true, Some(at_ms(200_250))));
+    state.begin(&plan, at(200));
+    assert!(reconcile(&state, at_ms(200_250)).status.is_some());
+    state.observe_pod(ended(running("a"), Phase::Succeeded, 200), at_ms(200_100));
+    let status = reconcile(&state, at_ms(200_100)).status.unwrap().status;
+    assert_eq!(
+        (status.start_time, status.holding(&ConditionKind::SuccessCriteriaMet).is_some()),
+        (Some(at(200)), true)
+    );
 }
 
 /// Requests under way belong into the same write, but not for longer than the batch period.
