@@ -50,11 +50,9 @@ impl JobBook {
         if let Some(listing) = self.listings.get_mut(&source) {
             listing.insert(job.uid.clone());
         }
-        let work = self.work(&job);
-        let shelf = self.shards.entry(id).or_default();
-        let before = shelf.jobs.insert(job.uid.clone(), job);
-        shelf.work += work;
-        self.less(id, before);
+        let more = self.work(&job);
+        let before = self.shards.entry(id).or_default().jobs.insert(job.uid.clone(), job);
+        self.count(id, more, before);
         Some(id)
     }
 
@@ -62,7 +60,7 @@ impl JobBook {
     pub fn remove(&mut self, uid: &Uid) -> Option<ShardId> {
         let id = self.config.shards.shard_of(&uid.to_string());
         let job = self.shards.get_mut(&id)?.jobs.remove(uid)?;
-        self.less(id, Some(job));
+        self.count(id, 0, Some(job));
         Some(id)
     }
 
@@ -95,12 +93,61 @@ impl JobBook {
         job.job.as_ref().ok().filter(|_| ours).map_or(0, work_left)
     }
 
-    /// Writes down the work of a shard, without that of a Job that has gone from its shelf.
-    fn less(&mut self, id: ShardId, gone: Option<Arc<ObservedJob>>) {
-        let gone = gone.map_or(0, |job| self.work(&job));
+    /// Writes down the work of a shard: so much more, less that of a Job that is no longer there, or not as it was.
+    fn count(&mut self, id: ShardId, more: u64, gone: Option<Arc<ObservedJob>>) {
+        let less = gone.map_or(0, |job| self.work(&job));
         if let Some(shelf) = self.shards.get_mut(&id) {
-            shelf.work = shelf.work.saturating_sub(gone);
+            shelf.work = (shelf.work + more).saturating_sub(less);
             self.loads.write(id, shelf.work);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use serde_json::json;
+
+    use super::*;
+    use crate::cluster::wire::{Decoder as _, JobDecoder};
+
+    fn seen(uid: &str, manager: Option<&str>, succeeded: u32) -> Arc<ObservedJob> {
+        let job = json!({
+            "metadata": {"name": uid, "namespace": "n", "uid": uid, "creationTimestamp": "2026-01-01T00:00:00Z"},
+            "spec": {
+                "parallelism": 2, "completions": 9, "completionMode": "NonIndexed", "managedBy": manager,
+                "selector": {}, "template": {"spec": {}},
+            },
+            "status": {"succeeded": succeeded},
+        });
+        Arc::new(JobDecoder::new().decode(job.to_string().as_bytes()).unwrap())
+    }
+
+    #[test]
+    fn the_work_of_a_shard_follows_its_jobs() {
+        let config = Arc::new(ControllerConfig::default());
+        let (ours, others) = (Some(config.controller_name.as_str()), None);
+        let loads = LoadBoard::new(config.shards);
+        let mut book = JobBook::new(config.clone(), loads.clone());
+        let total = || config.shards.shards().map(|shard| loads.read(shard)).sum::<u32>();
+        for (uid, manager, succeeded, work) in [
+            ("a", ours, 0, 10),
+            ("b", others, 0, 10),
+            ("c", ours, 4, 16),
+            ("a", ours, 7, 9),
+            ("c", ours, 4, 9),
+        ] {
+            book.insert(None, seen(uid, manager, succeeded));
+            assert_eq!(total(), work, "{uid} {succeeded}");
+        }
+        let shard = book.remove(&"c".into()).unwrap();
+        assert_eq!((total(), loads.read(shard)), (3, 0));
+        assert_eq!((book.remove(&"c".into()), total()), (None, 3));
+        book.restart(None);
+        book.insert(None, seen("b", others, 0));
+        let missing = book.missing(None);
+        assert_eq!(missing, ["a".into()]);
+        book.forget(config.shards.shard_of("a"));
+        assert_eq!(total(), 0);
     }
 }

@@ -134,6 +134,10 @@ mod tests {
 
     use super::*;
 
+    /// Loads of the shards of each replica, and where shards go.
+    type Loads = &'static [&'static [u32]];
+    type Moves = &'static [(u32, usize)];
+
     /// Shares of these loads, with shards numbered through.
     fn shares(loads: &[&[u32]]) -> Vec<Share> {
         let mut numbers = (0..).map(ShardId);
@@ -165,7 +169,7 @@ mod tests {
 
     #[test]
     fn what_is_swapped() {
-        let cases: &[(&str, &[&[u32]], &[(u32, usize)])] = &[
+        let cases: &[(&str, Loads, Moves)] = &[
             ("there is nobody", &[], &[]),
             ("one alone has all", &[&[900, 0]], &[]),
             ("it is even", &[&[500, 500], &[500, 500]], &[]),
