@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::time::{Duration, Instant};
 
 use k8s_openapi::api::coordination::v1::Lease;
-use kube::api::{Api, ListParams};
+use kube::api::{Api, ListParams, Patch, PatchParams};
 use nix::sys::signal::Signal;
 use rand::rngs::SmallRng;
 use rand::{Rng as _, SeedableRng as _};
@@ -336,6 +336,49 @@ async fn two_owners_of_everything_make_no_pod_too_many_and_count_none_twice() {
         two.abort().await;
         cluster.end().await;
     }
+}
+
+/// All that there is to do falls on the shards of one replica: by their number alone the other would have nothing to do.
+#[tokio::test(flavor = "multi_thread")]
+async fn shards_with_much_work_change_places_with_others() {
+    let mut yard = Yard::start(ApiServerConfig::default()).await;
+    yard.join([0, 1]);
+    yard.shared_by(&[0, 1]).await;
+    let spec = json!({"completions": 100, "parallelism": 1, "suspend": true});
+    for job in 0..24 {
+        yard.cluster.create(&format!("job-{job}"), spec.clone(), "400ms").await;
+    }
+    let patch = |spec: serde_json::Value| Patch::Merge(json!({ "spec": spec }));
+    let (count, claims) = (ShardCount::new(SHARDS).unwrap(), yard.claims().await);
+    let mut resumed = Vec::new();
+    for job in yard.cluster.jobs.list(&ListParams::default()).await.unwrap().items {
+        let (name, shard) = (job.metadata.name.unwrap(), count.shard_of(&job.metadata.uid.unwrap()));
+        if claims[&shard].0.as_deref() == Some("replica-0") {
+            let resume = patch(json!({"suspend": false}));
+            yard.cluster.jobs.patch(&name, &PatchParams::default(), &resume).await.unwrap();
+            resumed.push((name, shard));
+        }
+    }
+    let deadline = Instant::now() + PATIENCE;
+    loop {
+        let claims = yard.claims().await;
+        let others = resumed.iter().filter(|(_, shard)| claims[shard].0.as_deref() == Some("replica-1"));
+        if others.count() * 3 >= resumed.len() {
+            break;
+        }
+        assert!(Instant::now() < deadline, "replica 0 still has them all: {resumed:?} {claims:?}");
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    yard.shared_by(&[0, 1]).await;
+    for (name, _) in &resumed {
+        let faster = patch(json!({"parallelism": 25}));
+        yard.cluster.jobs.patch(name, &PatchParams::default(), &faster).await.unwrap();
+    }
+    for (name, _) in &resumed {
+        yard.cluster.assert_exact(name, 100).await;
+    }
+    assert_one_at_a_time(&yard).await;
+    yard.end().await;
 }
 
 /// The Lease of a heartbeat or a claim can be deleted by anybody at any time.
