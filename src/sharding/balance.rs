@@ -9,9 +9,9 @@ use std::collections::BTreeMap;
 
 use super::hash::ShardId;
 
-/// Nothing is swapped while the most loaded replica is above the mean by no more than this, in thousandths of the mean,
+/// How far above the mean the most loaded replica has to be before anything is swapped, in thousandths of the mean.
 const TOLERANCE: u64 = 25;
-/// or by less than this, in pods: whoever has so little to do is done soon.
+/// How far at least, in pods: whoever has so little too much is soon done with it.
 const LEAST: u64 = 200;
 /// Swapping ends once the most loaded replica is no further above the mean, in thousandths of it.
 const EVEN: u64 = 10;
@@ -64,7 +64,7 @@ struct Swap {
     light: Loaded,
     /// How far both replicas are then below what the more loaded one had.
     relief: u64,
-    /// How much nearer to the mean they come, squared.
+    /// Half of what the squares of their work lose: most where the two become alike.
     gain: u128,
 }
 
