@@ -338,44 +338,44 @@ async fn two_owners_of_everything_make_no_pod_too_many_and_count_none_twice() {
     }
 }
 
-/// All that there is to do falls on the shards of one replica: by their number alone the other would have nothing to do.
+/// Nearly all that there is to do falls on the shards of one replica: by number alone each has its share.
 #[tokio::test(flavor = "multi_thread")]
 async fn shards_with_much_work_change_places_with_others() {
     let mut yard = Yard::start(ApiServerConfig::default()).await;
     yard.join([0, 1]);
     yard.shared_by(&[0, 1]).await;
-    let spec = json!({"completions": 100, "parallelism": 1, "suspend": true});
+    // Much work, of which little is done meanwhile, waits until it is known which shards it has fallen on.
+    let much = json!({"completions": 1000, "parallelism": 1, "suspend": true});
     for job in 0..24 {
-        yard.cluster.create(&format!("job-{job}"), spec.clone(), "400ms").await;
+        yard.cluster.create(&format!("long-{job}"), much.clone(), "5s").await;
     }
-    let patch = |spec: serde_json::Value| Patch::Merge(json!({ "spec": spec }));
+    for job in 0..JOBS {
+        let spec = json!({"completions": PODS, "parallelism": 2, "completionMode": "Indexed"});
+        yard.cluster.create(&format!("job-{job}"), spec, "1s").await;
+    }
     let (count, claims) = (ShardCount::new(SHARDS).unwrap(), yard.claims().await);
+    let resume = Patch::Merge(json!({"spec": {"suspend": false}}));
     let mut resumed = Vec::new();
     for job in yard.cluster.jobs.list(&ListParams::default()).await.unwrap().items {
         let (name, shard) = (job.metadata.name.unwrap(), count.shard_of(&job.metadata.uid.unwrap()));
-        if claims[&shard].0.as_deref() == Some("replica-0") {
-            let resume = patch(json!({"suspend": false}));
+        if name.starts_with("long") && claims[&shard].0.as_deref() == Some("replica-0") {
             yard.cluster.jobs.patch(&name, &PatchParams::default(), &resume).await.unwrap();
-            resumed.push((name, shard));
+            resumed.push(shard);
         }
     }
     let deadline = Instant::now() + PATIENCE;
     loop {
         let claims = yard.claims().await;
-        let others = resumed.iter().filter(|(_, shard)| claims[shard].0.as_deref() == Some("replica-1"));
-        if others.count() * 3 >= resumed.len() {
+        let others = resumed.iter().filter(|shard| claims[*shard].0.as_deref() == Some("replica-1"));
+        if others.count() * 4 >= resumed.len() {
             break;
         }
-        assert!(Instant::now() < deadline, "replica 0 still has them all: {resumed:?} {claims:?}");
+        assert!(Instant::now() < deadline, "replica 0 still has nearly all: {resumed:?} {claims:?}");
         tokio::time::sleep(Duration::from_millis(50)).await;
     }
     yard.shared_by(&[0, 1]).await;
-    for (name, _) in &resumed {
-        let faster = patch(json!({"parallelism": 25}));
-        yard.cluster.jobs.patch(name, &PatchParams::default(), &faster).await.unwrap();
-    }
-    for (name, _) in &resumed {
-        yard.cluster.assert_exact(name, 100).await;
+    for job in 0..JOBS {
+        yard.cluster.assert_exact(&format!("job-{job}"), PODS).await;
     }
     assert_one_at_a_time(&yard).await;
     yard.end().await;
