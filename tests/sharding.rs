@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::time::{Duration, Instant};
 
 use k8s_openapi::api::coordination::v1::Lease;
-use kube::api::{Api, ListParams};
+use kube::api::{Api, ListParams, Patch, PatchParams};
 use nix::sys::signal::Signal;
 use rand::rngs::SmallRng;
 use rand::{Rng as _, SeedableRng as _};
@@ -336,6 +336,49 @@ async fn two_owners_of_everything_make_no_pod_too_many_and_count_none_twice() {
         two.abort().await;
         cluster.end().await;
     }
+}
+
+/// Nearly all that there is to do falls on the shards of one replica: by number alone each has its share.
+#[tokio::test(flavor = "multi_thread")]
+async fn shards_with_much_work_change_places_with_others() {
+    let mut yard = Yard::start(ApiServerConfig::default()).await;
+    yard.join([0, 1]);
+    yard.shared_by(&[0, 1]).await;
+    // Much work, of which little is done meanwhile, waits until it is known which shards it has fallen on.
+    let much = json!({"completions": 1000, "parallelism": 1, "suspend": true});
+    for job in 0..24 {
+        yard.cluster.create(&format!("long-{job}"), much.clone(), "5s").await;
+    }
+    for job in 0..JOBS {
+        let spec = json!({"completions": PODS, "parallelism": 2, "completionMode": "Indexed"});
+        yard.cluster.create(&format!("job-{job}"), spec, "1s").await;
+    }
+    let (count, claims) = (ShardCount::new(SHARDS).unwrap(), yard.claims().await);
+    let resume = Patch::Merge(json!({"spec": {"suspend": false}}));
+    let mut resumed = Vec::new();
+    for job in yard.cluster.jobs.list(&ListParams::default()).await.unwrap().items {
+        let (name, shard) = (job.metadata.name.unwrap(), count.shard_of(&job.metadata.uid.unwrap()));
+        if name.starts_with("long") && claims[&shard].0.as_deref() == Some("replica-0") {
+            yard.cluster.jobs.patch(&name, &PatchParams::default(), &resume).await.unwrap();
+            resumed.push(shard);
+        }
+    }
+    let deadline = Instant::now() + PATIENCE;
+    loop {
+        let claims = yard.claims().await;
+        let others = resumed.iter().filter(|shard| claims[*shard].0.as_deref() == Some("replica-1"));
+        if others.count() * 4 >= resumed.len() {
+            break;
+        }
+        assert!(Instant::now() < deadline, "replica 0 still has nearly all: {resumed:?} {claims:?}");
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    yard.shared_by(&[0, 1]).await;
+    for job in 0..JOBS {
+        yard.cluster.assert_exact(&format!("job-{job}"), PODS).await;
+    }
+    assert_one_at_a_time(&yard).await;
+    yard.end().await;
 }
 
 /// The Lease of a heartbeat or a claim can be deleted by anybody at any time.

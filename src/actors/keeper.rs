@@ -24,6 +24,7 @@ use self::feed::Feed;
 pub use self::layout::LayoutError;
 pub use self::view::{Standing, View};
 use super::config::Ownership;
+use super::loads::LoadBoard;
 use super::replica_actor::{DrainShard, DropShard, ReplicaActor, StartShard};
 use super::requests::Surroundings;
 use crate::cluster::gate::Fence;
@@ -31,7 +32,7 @@ use crate::cluster::leases::{LeaseClient, LeaseDecoder, LeaseError};
 use crate::cluster::resource::Resource;
 use crate::cluster::watch::{Change, Selection, watch};
 use crate::job::names;
-use crate::sharding::lease::{Claim, Heartbeat, LeaseRecord, LeaseWriter};
+use crate::sharding::lease::{Balance, Claim, Heartbeat, LeaseRecord, LeaseWriter};
 use crate::sharding::{Action, Coordinator, LeaseTimes, Me, Moment, ShardId, Written};
 use crate::telemetry::metrics::labels::{Handover, HandoverLabels};
 
@@ -56,6 +57,7 @@ pub enum Report {
 pub struct KeeperHandle {
     reports: mpsc::UnboundedSender<Report>,
     view: watch::Receiver<View>,
+    loads: LoadBoard,
 }
 
 impl KeeperHandle {
@@ -68,6 +70,11 @@ impl KeeperHandle {
     pub fn view(&self) -> watch::Receiver<View> {
         self.view.clone()
     }
+
+    /// How much work is left for each shard: the heartbeat tells it.
+    pub fn loads(&self) -> &LoadBoard {
+        &self.loads
+    }
 }
 
 /// A keeper that has not begun.
@@ -78,6 +85,7 @@ pub struct Keeper {
     reports: mpsc::UnboundedReceiver<Report>,
     view: watch::Sender<View>,
     coordinator: Coordinator,
+    loads: LoadBoard,
     /// What [`Moment`]s count from.
     origin: Instant,
     answers: FuturesUnordered<BoxFuture<'static, Answer>>,
@@ -94,6 +102,7 @@ enum Answer {
     Heartbeat { sent: Instant, leaving: bool, found: Option<Found>, written: Written },
     Read(Arc<str>, Option<Found>),
     Claim { claim: Claim, found: Option<Found>, written: Written },
+    Balance { balance: Balance, found: Option<Found>, written: Written },
     Nothing,
 }
 
@@ -122,6 +131,7 @@ impl Keeper {
         );
         let (send, reports) = mpsc::unbounded_channel();
         let (view, watched) = watch::channel(View::default());
+        let loads = LoadBoard::new(config.shards);
         let keeper = Self {
             leases,
             writer: LeaseWriter::new(&config.controller_name, names::EXTERNAL_CONTROLLER),
@@ -129,13 +139,14 @@ impl Keeper {
             reports,
             view,
             coordinator: Coordinator::new(me, times),
+            loads: loads.clone(),
             origin: Instant::now(),
             answers: FuturesUnordered::new(),
             fences: HashMap::new(),
             claimed: HashMap::new(),
             renewed: None,
         };
-        (keeper, KeeperHandle { reports: send, view: watched })
+        (keeper, KeeperHandle { reports: send, view: watched, loads })
     }
 
     /// Begins, for the shards of `replica`.
@@ -175,7 +186,7 @@ impl Keeper {
         let mut refused = None;
         loop {
             let now = self.now();
-            let (actions, wake_at) = self.coordinator.decide(now);
+            let (actions, wake_at) = self.coordinator.decide(now, |shard| self.loads.read(shard));
             let left = actions.contains(&Action::Left);
             actions.into_iter().for_each(|action| self.act(action, &replica));
             if left {
@@ -243,6 +254,7 @@ impl Keeper {
         match record {
             LeaseRecord::Heartbeat(heartbeat) => self.coordinator.heartbeat_seen(heartbeat, now),
             LeaseRecord::Claim(claim) => self.coordinator.claim_seen(claim),
+            LeaseRecord::Balance(balance) => self.coordinator.balance_seen(balance),
             LeaseRecord::Layout(_) => {}
         }
     }
@@ -253,6 +265,7 @@ impl Keeper {
                 self.coordinator.heartbeat_gone(&heartbeat.holder.identity, heartbeat.version, now);
             }
             LeaseRecord::Claim(claim) => self.coordinator.claim_gone(claim.shard, claim.version, now),
+            LeaseRecord::Balance(balance) => self.coordinator.balance_gone(balance.version),
             LeaseRecord::Layout(_) => {}
         }
     }
@@ -309,6 +322,10 @@ impl Keeper {
                 }
                 self.coordinator.claim_written(&claim, written, now);
             }
+            Answer::Balance { balance, found, written } => {
+                self.take_reading(found, now, |keeper| keeper.coordinator.balance_gone(u64::MAX));
+                self.coordinator.balance_written(balance, written);
+            }
             Answer::Nothing => {}
         }
     }
@@ -344,6 +361,7 @@ impl Keeper {
                 }));
             }
             Action::WriteClaim(claim) => self.write_claim(claim),
+            Action::WriteBalance(balance) => self.write_balance(balance),
             Action::Start(shard, epoch) => {
                 let until = self.coordinator.acts_until().map_or(self.origin, |until| self.origin + until);
                 let fence = Fence::until(until);
@@ -392,6 +410,16 @@ impl Keeper {
             let lease = writer.claim(&claim, duration, Timestamp::now());
             let (written, found) = write(&leases, &lease, &writer.claim_name(claim.shard)).await;
             Answer::Claim { claim, found, written }
+        }));
+    }
+
+    fn write_balance(&self, balance: Balance) {
+        tracing::info!(shards = balance.moves.len(), "shards change places: work is spread unevenly");
+        let (leases, lease, name) =
+            (self.leases.clone(), self.writer.balance(&balance), self.writer.balance_name());
+        self.answers.push(Box::pin(async move {
+            let (written, found) = write(&leases, &lease, &name).await;
+            Answer::Balance { balance, found, written }
         }));
     }
 }

@@ -14,6 +14,7 @@ mod job_actor;
 mod job_book;
 mod job_input;
 mod keeper;
+mod loads;
 mod owners;
 mod pod_events;
 mod pump;

@@ -102,6 +102,8 @@ pub struct ShardReport {
     pub jobs: usize,
     /// Pods held.
     pub pods: usize,
+    /// The work that is left for unfinished Jobs: a pod each that has yet to succeed, and one for the Job.
+    pub load: u32,
     /// Jobs of which no pod is created although they are not done.
     pub waiting: usize,
     /// The first 100 of them by name.
@@ -509,6 +511,7 @@ impl Handler<Describe> for ShardActor {
             state: state.as_str(),
             jobs: self.jobs.len(),
             pods: self.owners.len(),
+            load: self.keeper.loads().read(self.owned.id),
             waiting,
             waits,
         })

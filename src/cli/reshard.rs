@@ -135,7 +135,8 @@ impl Resharding {
         loop {
             let mut waits = false;
             for record in self.records().await? {
-                let LeaseRecord::Heartbeat(Heartbeat { holder, version, lease_duration, leaving }) = record
+                let LeaseRecord::Heartbeat(Heartbeat { holder, version, lease_duration, leaving, .. }) =
+                    record
                 else {
                     continue;
                 };

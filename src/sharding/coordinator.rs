@@ -1,14 +1,16 @@
 //! What one replica does about Leases: a pure state machine. It is told what the API server shows and answers, and
 //! decides what to write and which shards to start and end. Time is a parameter.
 
+mod balancing;
 mod decide;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
+use self::balancing::Balancing;
 use super::hash::{ShardCount, ShardId};
-use super::lease::{Claim, Heartbeat, Holder};
+use super::lease::{Balance, Claim, Heartbeat, Holder};
 use super::lifecycle::{ShardEvent, ShardState};
 use super::members::Members;
 use super::right::Right;
@@ -49,6 +51,8 @@ pub enum Action {
     DeleteHeartbeat(Arc<str>, u64),
     /// Write a claim, or the end of one; answer by [`Coordinator::claim_written`].
     WriteClaim(Claim),
+    /// Write which shards are to change places; answer by [`Coordinator::balance_written`].
+    WriteBalance(Balance),
     /// Start working for a shard.
     Start(ShardId, u64),
     /// Finish what is under way for a shard; answer by [`Coordinator::drained`].
@@ -102,8 +106,9 @@ pub struct Coordinator {
     replicas: Vec<Arc<str>>,
     /// The shards that are to be ours, by the last look.
     wanted: BTreeSet<ShardId>,
-    /// Claims have changed since.
-    claims_changed: bool,
+    /// Claims, or what is said of shards that are to change places, have changed since.
+    outdated: bool,
+    balancing: Balancing,
 }
 
 impl Coordinator {
@@ -129,7 +134,8 @@ impl Coordinator {
             tidy_at: Moment::ZERO,
             replicas: Vec::new(),
             wanted: BTreeSet::new(),
-            claims_changed: true,
+            outdated: true,
+            balancing: Balancing::default(),
         }
     }
 
@@ -202,14 +208,14 @@ impl Coordinator {
             self.members.claimed(holder, claim.version);
         }
         if let Some(shard) = self.shards.get_mut(&claim.shard) {
-            self.claims_changed |= shard.claim_seen(claim, &self.holder);
+            self.outdated |= shard.claim_seen(claim, &self.holder);
         }
     }
 
     /// A claim is gone; it was last seen in this version.
     pub fn claim_gone(&mut self, shard: ShardId, version: u64, now: Moment) {
         if let Some(shard) = self.shards.get_mut(&shard) {
-            self.claims_changed |= shard.claim_gone(version, now + self.times.lease_duration);
+            self.outdated |= shard.claim_gone(version, now + self.times.lease_duration);
         }
     }
 
@@ -243,7 +249,7 @@ impl Coordinator {
         let retry_at = now + self.pause();
         if let Some(shard) = self.shards.get_mut(&claim.shard) {
             shard.claim_written(claim, written, valid, retry_at);
-            self.claims_changed = true;
+            self.outdated = true;
         }
     }
 

@@ -5,6 +5,7 @@
 //! | `yardmaster-replica-IDENTITY` | `replica` | that a replica lives: its heartbeat |
 //! | `yardmaster-shard-NUMBER` | `shard` | who owns a shard; `leaseTransitions` is the epoch |
 //! | `yardmaster-layout` | `layout` | how many shards there are |
+//! | `yardmaster-balance` | `balance` | which shards are to change places |
 //!
 //! Controllers of another name than the default have it in the names of their Leases. All versions of Yardmaster
 //! must understand each other's Leases: during an update they run side by side.
@@ -16,8 +17,10 @@ use std::time::Duration;
 use jiff::Timestamp;
 use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{MicroTime, ObjectMeta};
+use serde_json::{Value, json};
 
 use super::hash::{ShardCount, ShardId};
+use super::loads::Loads;
 
 /// Label of all Leases: what they say.
 pub const LEASE_LABEL: &str = "yardmaster.dev/lease";
@@ -29,6 +32,10 @@ const SHARD_LABEL: &str = "yardmaster.dev/shard";
 const SESSION: &str = "yardmaster.dev/session";
 /// Set on the heartbeat of a replica that is giving its shards away.
 const LEAVING: &str = "yardmaster.dev/leaving";
+/// How much work is left for the shards of the replica; absent while it cannot say.
+const LOADS: &str = "yardmaster.dev/loads";
+/// Which shards are to go where, as JSON: `[[SHARD, EPOCH, IDENTITY]]`.
+const MOVES: &str = "yardmaster.dev/moves";
 /// The number of shards.
 const SHARDS: &str = "yardmaster.dev/shards";
 /// The number of shards that is being changed to.
@@ -54,6 +61,8 @@ pub struct Heartbeat {
     pub lease_duration: Duration,
     /// The replica takes no more shards.
     pub leaving: bool,
+    /// The work that is left for its shards, if it can say.
+    pub loads: Option<Loads>,
 }
 
 /// Who owns a shard.
@@ -80,6 +89,31 @@ pub struct Layout {
     pub resharding_to: Option<ShardCount>,
 }
 
+/// Which shards are to go to other replicas than they would by their number alone.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Balance {
+    /// `metadata.resourceVersion`.
+    pub version: u64,
+    /// The shards.
+    pub moves: BTreeMap<ShardId, Move>,
+}
+
+/// Where a shard is to go.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Move {
+    /// The replica.
+    pub to: Arc<str>,
+    /// The epoch of the claim that it is about: once the shard is claimed anew, it says nothing any more.
+    pub epoch: u64,
+}
+
+impl Balance {
+    /// The replica that a shard with a claim of this epoch is to go to.
+    pub fn target(&self, shard: ShardId, epoch: u64) -> Option<&str> {
+        self.moves.get(&shard).filter(|to| to.epoch == epoch).map(|to| &*to.to)
+    }
+}
+
 /// What a Lease says.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum LeaseRecord {
@@ -89,6 +123,8 @@ pub enum LeaseRecord {
     Claim(Claim),
     /// How many shards there are.
     Layout(Layout),
+    /// Which shards are to change places.
+    Balance(Balance),
 }
 
 impl LeaseRecord {
@@ -98,6 +134,7 @@ impl LeaseRecord {
             Self::Heartbeat(heartbeat) => heartbeat.version,
             Self::Claim(claim) => claim.version,
             Self::Layout(layout) => layout.version,
+            Self::Balance(balance) => balance.version,
         }
     }
 
@@ -120,6 +157,7 @@ impl LeaseRecord {
                     spec.lease_duration_seconds.and_then(|seconds| u64::try_from(seconds).ok())?,
                 ),
                 leaving: annotation(LEAVING).is_some(),
+                loads: annotation(LOADS).and_then(|loads| loads.parse().ok()),
             })),
             "shard" => Some(Self::Claim(Claim {
                 shard: ShardId(label(SHARD_LABEL)?.parse().ok()?),
@@ -132,9 +170,16 @@ impl LeaseRecord {
                 shards: annotation(SHARDS)?.parse().ok()?,
                 resharding_to: annotation(RESHARDING).and_then(|count| count.parse().ok()),
             })),
+            "balance" => Some(Self::Balance(Balance { version, moves: read_moves(annotation(MOVES)?)? })),
             _ => None,
         }
     }
+}
+
+fn read_moves(text: &str) -> Option<BTreeMap<ShardId, Move>> {
+    let moves: Vec<(u32, u64, String)> = serde_json::from_str(text).ok()?;
+    let read = |(shard, epoch, to): (u32, u64, String)| (ShardId(shard), Move { to: to.into(), epoch });
+    Some(moves.into_iter().map(read).collect())
 }
 
 /// Writes the Leases of one controller.
@@ -175,6 +220,11 @@ impl LeaseWriter {
         format!("{}-layout", self.prefix)
     }
 
+    /// Name of the Lease that tells which shards are to change places.
+    pub fn balance_name(&self) -> String {
+        format!("{}-balance", self.prefix)
+    }
+
     /// Name of the housekeepers' Lease.
     pub fn housekeeper_name(&self) -> String {
         format!("{}-housekeeper", self.prefix)
@@ -185,6 +235,9 @@ impl LeaseWriter {
         let mut annotations = BTreeMap::from([(SESSION.to_owned(), heartbeat.holder.session.to_string())]);
         if heartbeat.leaving {
             annotations.insert(LEAVING.to_owned(), "true".to_owned());
+        }
+        if let Some(loads) = &heartbeat.loads {
+            annotations.insert(LOADS.to_owned(), loads.to_string());
         }
         let name = self.heartbeat_name(&heartbeat.holder.identity);
         let spec = LeaseSpec {
@@ -220,6 +273,13 @@ impl LeaseWriter {
             annotations.insert(RESHARDING.to_owned(), to.get().to_string());
         }
         self.lease("layout", self.layout_name(), [], annotations, layout.version, LeaseSpec::default())
+    }
+
+    /// The Lease that tells which shards are to change places.
+    pub fn balance(&self, balance: &Balance) -> Lease {
+        let moves = balance.moves.iter().map(|(shard, to)| json!([shard.0, to.epoch, to.to]));
+        let annotations = [(MOVES.to_owned(), moves.collect::<Value>().to_string())].into();
+        self.lease("balance", self.balance_name(), [], annotations, balance.version, LeaseSpec::default())
     }
 
     fn lease(
@@ -301,6 +361,7 @@ mod tests {
             version: 7,
             lease_duration: Duration::from_secs(15),
             leaving: true,
+            loads: Some([(ShardId(3), 1500), (ShardId(7), 500)].into_iter().collect()),
         };
         let lease = writer().heartbeat(&heartbeat, Timestamp::UNIX_EPOCH);
         assert_eq!(lease.metadata.name.as_deref(), Some("yardmaster-replica-replica-1"));
@@ -314,6 +375,33 @@ mod tests {
         for resharding_to in [None, ShardCount::new(128).ok()] {
             let layout = Layout { version: 9, shards: ShardCount::default(), resharding_to };
             assert_eq!(LeaseRecord::read(&writer().layout(&layout)), Some(LeaseRecord::Layout(layout)));
+        }
+        let moves = [(ShardId(3), Move { to: "a \"b\", c=1".into(), epoch: 5 })].into();
+        let balance = Balance { version: 10, moves };
+        assert_eq!(LeaseRecord::read(&writer().balance(&balance)), Some(LeaseRecord::Balance(balance)));
+    }
+
+    #[test]
+    fn a_heartbeat_without_loads_and_one_with_loads_that_nobody_can_read_tell_none() {
+        let heartbeat = Heartbeat {
+            holder: holder(),
+            version: 7,
+            lease_duration: Duration::from_secs(15),
+            leaving: false,
+            loads: None,
+        };
+        let mut lease = writer().heartbeat(&heartbeat, Timestamp::UNIX_EPOCH);
+        assert_eq!(LeaseRecord::read(&lease), Some(LeaseRecord::Heartbeat(heartbeat.clone())));
+        lease.metadata.annotations.get_or_insert_default().insert(LOADS.into(), "v2;3:1500".into());
+        assert_eq!(LeaseRecord::read(&lease), Some(LeaseRecord::Heartbeat(heartbeat)));
+    }
+
+    #[test]
+    fn a_move_is_void_once_the_shard_is_claimed_anew() {
+        let moves = [(ShardId(3), Move { to: "a".into(), epoch: 5 })].into();
+        let balance = Balance { version: 10, moves };
+        for (shard, epoch, target) in [(3, 5, Some("a")), (3, 6, None), (3, 4, None), (4, 5, None)] {
+            assert_eq!(balance.target(ShardId(shard), epoch), target);
         }
     }
 

@@ -150,6 +150,11 @@ impl Members {
         self.seen.get(identity)
     }
 
+    /// The heartbeat of a replica, if it has been renewed since then.
+    pub(super) fn renewed_since(&self, identity: &str, since: Moment) -> Option<&Heartbeat> {
+        self.seen.get(identity).filter(|member| member.silence.since >= since).map(|member| &member.beat)
+    }
+
     /// What is known of the holder of a Lease of this version; `least` is the shortest patience.
     pub(super) fn standing(
         &mut self,

@@ -2,15 +2,18 @@
 //!
 //! Replicas agree through Leases alone ([`lease`] tells how they are written). Each has a heartbeat ([`right`]: what it
 //! gives the right to do; [`members`]: how others judge it), and each shard has a claim. From the same Leases all
-//! replicas compute the same [`assignment`]; the [`coordinator`] brings what is to what should be, one shard at a time ([`lifecycle`]).
+//! replicas compute the same [`assignment`]; one of them says which shards are to change places, so that work is spread
+//! as evenly as shards are ([`balance`]). The [`coordinator`] brings what is to what should be, one shard at a time ([`lifecycle`]).
 //!
 //! Nothing here waits or sends: the coordinator is told what happens and when, and says what is to be done.
 
 mod assignment;
+mod balance;
 mod coordinator;
 mod hash;
 pub mod lease;
 mod lifecycle;
+mod loads;
 mod members;
 mod right;
 mod shard;
@@ -22,6 +25,7 @@ use std::time::Duration;
 pub use coordinator::{Action, Coordinator, Me, Written};
 pub use hash::{ShardCount, ShardCountError, ShardId};
 pub use lifecycle::ShardState;
+pub use loads::{Loads, LoadsError};
 
 /// A moment of this process's monotonic clock: the time since an arbitrary one.
 pub type Moment = Duration;

@@ -192,6 +192,8 @@ impl Play<'_> {
             stage.begin();
         }
         stage.play_for(self.args.pause).await?;
+        // Shards that change places because of work are none of the next step's doing.
+        self.settle(stage, Instant::now()).await?;
         Ok(())
     }
 

@@ -77,7 +77,7 @@ impl Ownership {
                     owner: claim.holder.map(|holder| holder.identity.to_string()),
                     epoch: claim.epoch,
                 }),
-                Some(LeaseRecord::Layout(_)) | None => {}
+                Some(LeaseRecord::Layout(_) | LeaseRecord::Balance(_)) | None => {}
             }
         }
         ownership.replicas.sort_by(|a, b| (&a.controller, &a.identity).cmp(&(&b.controller, &b.identity)));
@@ -156,7 +156,8 @@ mod tests {
         };
         let heartbeat = |identity, leaving| {
             let lease_duration = Duration::from_secs(15);
-            let heartbeat = Heartbeat { holder: holder(identity), version: 1, lease_duration, leaving };
+            let holder = holder(identity);
+            let heartbeat = Heartbeat { holder, version: 1, lease_duration, leaving, loads: None };
             writer.heartbeat(&heartbeat, "2026-01-01T00:00:08Z".parse().unwrap())
         };
         let leases = [

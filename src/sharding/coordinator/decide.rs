@@ -28,17 +28,19 @@ impl Todo {
 
 impl Coordinator {
     /// What is to be done now, and when to ask again at the latest.
-    pub fn decide(&mut self, now: Moment) -> (Vec<Action>, Option<Moment>) {
+    /// `load`: the work that is left for a shard of ours, in pods.
+    pub fn decide(&mut self, now: Moment, load: impl Fn(ShardId) -> u32) -> (Vec<Action>, Option<Moment>) {
         let mut todo = Todo::default();
         if !self.left && self.listed {
             if self.right.is_lost(now) {
                 self.lose_all();
             }
-            self.beat(&mut todo, now);
+            self.beat(&mut todo, now, load);
             if self.right.acts(now) {
                 self.look(&mut todo, now);
                 self.distribute(&mut todo, now);
                 self.tidy(&mut todo, now);
+                todo.actions.extend(self.balance(now));
             }
         }
         for (id, shard) in &mut self.shards {
@@ -49,7 +51,7 @@ impl Coordinator {
     }
 
     /// Writes the heartbeat when it is due.
-    fn beat(&mut self, todo: &mut Todo, now: Moment) {
+    fn beat(&mut self, todo: &mut Todo, now: Moment, load: impl Fn(ShardId) -> u32) {
         if let Right::Until { lost, .. } = self.right {
             todo.wake(lost);
         }
@@ -78,6 +80,7 @@ impl Coordinator {
             version: self.version,
             lease_duration: self.times.lease_duration,
             leaving: self.leaving,
+            loads: self.loads(load),
         }));
     }
 
@@ -103,26 +106,26 @@ impl Coordinator {
         }
         replicas.sort();
         next.into_iter().for_each(|next| todo.wake(next));
-        if replicas == self.replicas && !self.claims_changed {
+        if replicas == self.replicas && !self.outdated {
             return;
         }
         let names: Vec<&str> = replicas.iter().map(|identity| &**identity).collect();
-        let holder = |shard: ShardId| {
-            let owner = self.shards.get(&shard)?.claim.as_ref()?.holder.as_ref()?;
-            names.binary_search(&&*owner.identity).ok()
+        let position = |identity: &str| names.binary_search(&identity).ok();
+        let owner = |shard: &Shard| position(&shard.owner()?.identity);
+        let holder = |id: ShardId| {
+            let shard = self.shards.get(&id)?;
+            let target = self.balancing.target(id, shard.claim.as_ref()?.epoch);
+            target.and_then(position).or_else(|| owner(shard))
         };
         let owners = assign(self.me.shards, &names, holder);
-        let us = names.binary_search(&&*self.me.identity).ok();
-        self.wanted = self
-            .me
-            .shards
-            .shards()
-            .zip(owners)
-            .filter(|(_, owner)| us.is_some() && *owner == us)
-            .map(|(id, _)| id)
-            .collect();
+        let us = position(&self.me.identity);
+        let at_rest =
+            self.shards.values().zip(&owners).all(|(shard, to)| to.is_some() && owner(shard) == *to);
+        let ours = self.me.shards.shards().zip(owners).filter(|(_, owner)| us.is_some() && *owner == us);
+        self.wanted = ours.map(|(id, _)| id).collect();
+        self.balancing.unsettled(at_rest, now + self.times.lease_duration);
         self.replicas = replicas;
-        self.claims_changed = false;
+        self.outdated = false;
     }
 
     /// Claims what is to be ours and free, and gives away what is to be somebody else's.

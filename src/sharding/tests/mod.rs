@@ -1,5 +1,6 @@
 //! Replicas, Leases and time, with no API server and no clock.
 
+mod balance;
 mod store;
 mod story;
 mod timelines;

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use crate::sharding::Moment;
 use crate::sharding::coordinator::Coordinator;
 use crate::sharding::hash::ShardId;
-use crate::sharding::lease::{Claim, Heartbeat};
+use crate::sharding::lease::{Balance, Claim, Heartbeat};
 
 /// What a watch tells.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -15,6 +15,8 @@ pub(super) enum Change {
     BeatGone(Arc<str>, u64),
     Claim(Claim),
     ClaimGone(ShardId, u64),
+    Balance(Balance),
+    BalanceGone(u64),
 }
 
 /// How much was written.
@@ -23,6 +25,7 @@ pub(super) struct Counts {
     pub(super) beats: usize,
     pub(super) claims: usize,
     pub(super) deletes: usize,
+    pub(super) balances: usize,
     /// Shards that came to another replica than the one before.
     pub(super) moves: usize,
 }
@@ -32,6 +35,8 @@ pub(super) struct Store {
     revision: u64,
     beats: BTreeMap<Arc<str>, Heartbeat>,
     claims: BTreeMap<ShardId, Claim>,
+    /// Version 0: there is none.
+    balance: Balance,
     log: Vec<Change>,
     counts: Counts,
     last_owner: BTreeMap<ShardId, Arc<str>>,
@@ -75,6 +80,27 @@ impl Store {
         Some(self.revision)
     }
 
+    /// Writes which shards are to change places over the version it carries, 0 for none. The new version, or `None` for a
+    /// conflict.
+    pub(super) fn write_balance(&mut self, balance: &Balance) -> Option<u64> {
+        if self.balance.version != balance.version {
+            return None;
+        }
+        self.revision += 1;
+        self.counts.balances += 1;
+        self.balance = Balance { version: self.revision, ..balance.clone() };
+        self.log.push(Change::Balance(self.balance.clone()));
+        Some(self.revision)
+    }
+
+    /// Deletes what is said of shards that are to change places, as only a human would.
+    pub(super) fn delete_balance(&mut self) {
+        if std::mem::take(&mut self.balance).version > 0 {
+            self.revision += 1;
+            self.log.push(Change::BalanceGone(self.revision));
+        }
+    }
+
     /// Deletes a heartbeat, if it has this version or any will do.
     pub(super) fn delete_beat(&mut self, identity: &Arc<str>, version: Option<u64>) {
         let matches = |beat: &Heartbeat| version.is_none_or(|version| version == beat.version);
@@ -106,6 +132,11 @@ impl Store {
         self.claims.values()
     }
 
+    /// What is said of shards that are to change places.
+    pub(super) fn balance(&self) -> Option<&Balance> {
+        Some(&self.balance).filter(|balance| balance.version > 0)
+    }
+
     pub(super) fn counts(&self) -> Counts {
         self.counts
     }
@@ -130,11 +161,15 @@ impl Store {
                 Change::Claim(claim) if !self.claims.contains_key(&claim.shard) => {
                     changes.push(Change::ClaimGone(claim.shard, claim.version));
                 }
+                Change::Balance(balance) if self.balance().is_none() => {
+                    changes.push(Change::BalanceGone(balance.version));
+                }
                 _ => {}
             }
         }
         changes.extend(self.beats.values().cloned().map(Change::Beat));
         changes.extend(self.claims.values().cloned().map(Change::Claim));
+        changes.extend(self.balance().cloned().map(Change::Balance));
         changes
     }
 }
@@ -146,5 +181,7 @@ pub(super) fn see(coordinator: &mut Coordinator, change: Change, now: Moment) {
         Change::BeatGone(identity, version) => coordinator.heartbeat_gone(&identity, version, now),
         Change::Claim(claim) => coordinator.claim_seen(claim),
         Change::ClaimGone(shard, version) => coordinator.claim_gone(shard, version, now),
+        Change::Balance(balance) => coordinator.balance_seen(balance),
+        Change::BalanceGone(version) => coordinator.balance_gone(version),
     }
 }

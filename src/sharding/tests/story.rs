@@ -7,8 +7,9 @@ use std::time::Duration;
 use super::store::{Change, Store, see};
 use crate::sharding::coordinator::{Action, Coordinator, Me, Written};
 use crate::sharding::hash::{ShardCount, ShardId};
-use crate::sharding::lease::Claim;
+use crate::sharding::lease::{Claim, Heartbeat};
 use crate::sharding::{LeaseTimes, Moment};
+use std::collections::BTreeMap;
 
 pub(super) const TIMES: LeaseTimes = LeaseTimes {
     lease_duration: Duration::from_secs(15),
@@ -34,6 +35,8 @@ struct Replica {
     net: Net,
     /// Its watch shows nothing.
     deaf: bool,
+    /// It is of a version that tells no loads.
+    old: bool,
     cursor: usize,
     wake_at: Option<Moment>,
     held: Vec<(Action, Moment)>,
@@ -44,6 +47,8 @@ pub(super) struct Story {
     pub(super) store: Store,
     pub(super) now: Moment,
     shards: ShardCount,
+    /// The work that is left for each shard.
+    loads: BTreeMap<ShardId, u32>,
     replicas: Vec<Replica>,
     told: Vec<String>,
 }
@@ -55,7 +60,8 @@ impl Story {
     pub(super) fn new(shards: u32) -> Self {
         let shards = ShardCount::new(shards).unwrap_or_default();
         let now = Duration::from_secs(100);
-        Self { store: Store::default(), now, shards, replicas: Vec::new(), told: Vec::new() }
+        let (store, loads) = (Store::default(), BTreeMap::new());
+        Self { store, now, shards, loads, replicas: Vec::new(), told: Vec::new() }
     }
 
     /// A replica that has not listed the Leases yet. Its process is told apart by the number of replicas before.
@@ -67,6 +73,7 @@ impl Story {
             coordinator: Coordinator::new(me, TIMES),
             net: Net::Works,
             deaf: false,
+            old: false,
             cursor: 0,
             wake_at: None,
             held: Vec::new(),
@@ -107,6 +114,16 @@ impl Story {
         self.replicas[who].deaf = deaf;
     }
 
+    /// The replica is of a version that tells no loads.
+    pub(super) fn old(&mut self, who: Who) {
+        self.replicas[who].old = true;
+    }
+
+    /// So much work is left for the shards from now on.
+    pub(super) fn loads(&mut self, loads: &[u32]) {
+        self.loads = (0..).map(ShardId).zip(loads.iter().copied()).collect();
+    }
+
     /// Time passes, and nobody does anything.
     pub(super) fn pass(&mut self, seconds: f64) {
         self.now += Duration::from_secs_f64(seconds);
@@ -134,7 +151,7 @@ impl Story {
     /// Requests that wait arrive; `answered` if the replica hears of it.
     pub(super) fn arrive(&mut self, who: Who, answered: bool) {
         for (action, _) in std::mem::take(&mut self.replicas[who].held) {
-            let written = self.write(&action);
+            let written = self.write(who, &action);
             self.answer(who, &action, if answered { written } else { Written::Failed });
         }
     }
@@ -178,9 +195,10 @@ impl Story {
             self.listen(who);
         }
         let (now, replica) = (self.now, &mut self.replicas[who]);
-        let (actions, wake_at) = replica.coordinator.decide(now);
+        let load = |shard| self.loads.get(&shard).copied().unwrap_or_default();
+        let (actions, wake_at) = replica.coordinator.decide(now, load);
         assert!(wake_at.is_none_or(|at| at > now), "{} would run hot after {actions:?}", replica.name);
-        assert_eq!(replica.coordinator.decide(now).0, [], "{} repeats itself", replica.name);
+        assert_eq!(replica.coordinator.decide(now, load).0, [], "{} repeats itself", replica.name);
         replica.wake_at = wake_at;
         for action in &actions {
             self.tell(who, action);
@@ -199,6 +217,11 @@ impl Story {
                 format!("claims {shard}@{epoch}")
             }
             Action::WriteClaim(Claim { shard, holder: None, .. }) => format!("releases {shard}"),
+            Action::WriteBalance(balance) => {
+                let moves =
+                    balance.moves.iter().map(|(shard, to)| format!(" {shard}@{} to {}", to.epoch, to.to));
+                format!("balances{}", moves.collect::<String>())
+            }
             Action::Start(shard, epoch) => format!("starts {shard}@{epoch}"),
             Action::Drain(shard) => format!("drains {shard}"),
             Action::Drop(shard) => format!("drops {shard}"),
@@ -215,12 +238,12 @@ impl Story {
             Action::Left => {}
             request => match self.replicas[who].net {
                 Net::Works => {
-                    let written = self.write(request);
+                    let written = self.write(who, request);
                     self.answer(who, request, written);
                 }
                 Net::Down => self.answer(who, request, Written::Failed),
                 Net::LosesReplies => {
-                    self.write(request);
+                    self.write(who, request);
                     self.answer(who, request, Written::Failed);
                 }
                 Net::Holds => {
@@ -231,10 +254,14 @@ impl Story {
         }
     }
 
-    fn write(&mut self, request: &Action) -> Written {
+    fn write(&mut self, who: Who, request: &Action) -> Written {
         let version = match request {
+            Action::WriteHeartbeat(beat) if self.replicas[who].old => {
+                self.store.write_beat(&Heartbeat { loads: None, ..beat.clone() })
+            }
             Action::WriteHeartbeat(beat) => self.store.write_beat(beat),
             Action::WriteClaim(claim) => self.store.write_claim(claim),
+            Action::WriteBalance(balance) => self.store.write_balance(balance),
             Action::DeleteHeartbeat(identity, version) => {
                 self.store.delete_beat(identity, Some(*version));
                 None
@@ -259,6 +286,13 @@ impl Story {
                     see(coordinator, found.unwrap_or(Change::ClaimGone(claim.shard, claim.version)), now);
                 }
                 coordinator.claim_written(claim, written, now);
+            }
+            Action::WriteBalance(balance) => {
+                if written == Written::Conflict {
+                    let found = self.store.balance().cloned().map(Change::Balance);
+                    see(coordinator, found.unwrap_or(Change::BalanceGone(balance.version)), now);
+                }
+                coordinator.balance_written(balance.clone(), written);
             }
             Action::ReadHeartbeat(_) if written == Written::Failed => coordinator.heartbeat_unread(now),
             Action::ReadHeartbeat(identity) => {

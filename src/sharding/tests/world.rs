@@ -9,6 +9,7 @@ mod network;
 mod oracle;
 mod process;
 mod sim;
+mod work;
 
 use std::time::Duration;
 

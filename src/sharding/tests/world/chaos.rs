@@ -1,5 +1,6 @@
 //! What goes wrong in the world, by chance.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -10,6 +11,7 @@ use super::network::Network;
 use super::process::{Cut, Input};
 use super::sim::{Checked, Event, Id, World};
 use crate::sharding::hash::ShardId;
+use crate::sharding::lease::{Balance, Move};
 
 /// What can go wrong.
 #[derive(Clone, Copy, Debug)]
@@ -26,6 +28,10 @@ pub(super) enum Kind {
     Leave,
     DeleteHeartbeat,
     DeleteClaim,
+    /// Other shards have the work.
+    Work,
+    /// Somebody says that any shards are to go anywhere.
+    Nonsense,
 }
 
 /// All that goes wrong by itself.
@@ -42,6 +48,8 @@ pub(super) const ANYTHING: &[Kind] = &[
     Kind::Lossy,
     Kind::Join,
     Kind::Leave,
+    Kind::Work,
+    Kind::Nonsense,
 ];
 /// Somebody deletes Leases while the network is well.
 pub(super) const DELETIONS: &[Kind] = &[Kind::DeleteHeartbeat, Kind::DeleteClaim];
@@ -123,9 +131,34 @@ impl World {
                 let shard = ShardId(self.random.random_range(0..self.shards.get()));
                 self.store.delete_claim(shard);
             }
+            Kind::Work => self.give_work(5_000),
+            Kind::Nonsense => self.talk_nonsense(),
         }
         self.poke_watches();
         Ok(())
+    }
+
+    /// Every shard has some work, up to so much.
+    pub(super) fn give_work(&mut self, most: u32) {
+        self.loads = self.shards.shards().map(|shard| (shard, self.random.random_range(0..most))).collect();
+    }
+
+    /// Moves of some shards to any replica there has been, about the claims there are or those to come.
+    fn talk_nonsense(&mut self) {
+        let mut moves = BTreeMap::new();
+        for shard in self.shards.shards() {
+            let epoch = self.store.claim(shard).map_or(0, |claim| claim.epoch);
+            let epoch = epoch + u64::from(self.random.random_bool(0.2));
+            if let (true, Some(process)) = (self.random.random(), self.processes.choose(&mut self.random)) {
+                moves.insert(shard, Move { to: process.identity.clone(), epoch });
+            }
+        }
+        let version = self.store.balance().map_or(0, |balance| balance.version);
+        if self.random.random_bool(0.1) {
+            self.store.delete_balance();
+        } else {
+            self.store.write_balance(&Balance { version, moves });
+        }
     }
 
     /// The process is gone; it starts again under its name or another, or not.
@@ -177,9 +210,10 @@ impl World {
         self.decide(id)
     }
 
-    /// Everything is well again, and somebody lives. Two processes of one name stay so: the operator sees to it.
+    /// Everything is well again, there is no work to move shards for, and somebody lives. Two processes of one name stay so: the operator sees to it.
     fn calm(&mut self) -> Checked {
         self.network = Network::WELL;
+        self.loads.clear();
         let live: Vec<Id> = self.live().collect();
         for id in live {
             self.thaw(id)?;

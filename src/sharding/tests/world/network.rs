@@ -7,7 +7,7 @@ use rand::Rng as _;
 use rand::rngs::SmallRng;
 
 use super::process::Cut;
-use crate::sharding::lease::{Claim, Heartbeat};
+use crate::sharding::lease::{Balance, Claim, Heartbeat};
 use crate::sharding::tests::store::Change;
 
 /// What a replica asks of the API server.
@@ -15,6 +15,7 @@ use crate::sharding::tests::store::Change;
 pub(super) enum Request {
     Beat(Heartbeat),
     Claim(Claim),
+    Balance(Balance),
     Read(Arc<str>),
     Delete(Arc<str>, u64),
 }

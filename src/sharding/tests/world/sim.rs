@@ -58,6 +58,8 @@ pub(super) struct World {
     pub(super) processes: Vec<Process>,
     pub(super) network: Network,
     pub(super) shards: ShardCount,
+    /// The work that is left for shards.
+    pub(super) loads: BTreeMap<ShardId, u32>,
     queue: BTreeMap<(Duration, u64), Event>,
     sequence: u64,
     /// Since when nobody works for a shard that somebody worked for.
@@ -77,6 +79,7 @@ impl World {
             processes: Vec::new(),
             network: Network::WELL,
             shards,
+            loads: BTreeMap::new(),
             queue: BTreeMap::new(),
             sequence: 0,
             idle: BTreeMap::new(),
@@ -175,7 +178,8 @@ impl World {
     pub(super) fn decide(&mut self, id: Id) -> Checked {
         let process = &mut self.processes[id];
         let clock = process.clock(self.now);
-        let (actions, wake_at) = process.coordinator.decide(clock);
+        let (actions, wake_at) =
+            process.coordinator.decide(clock, |shard| self.loads.get(&shard).copied().unwrap_or_default());
         if let Some(wake_at) = wake_at {
             if wake_at <= clock {
                 return Err(format!("process {id} wants to wake at once, after {actions:?}"));
@@ -194,6 +198,7 @@ impl World {
     fn act(&mut self, id: Id, action: Action) {
         match action {
             Action::WriteHeartbeat(beat) => self.send(id, Request::Beat(beat)),
+            Action::WriteBalance(balance) => self.send(id, Request::Balance(balance)),
             Action::ReadHeartbeat(identity) => self.send(id, Request::Read(identity)),
             Action::DeleteHeartbeat(identity, version) => self.send(id, Request::Delete(identity, version)),
             Action::WriteClaim(claim) => {
@@ -258,6 +263,7 @@ impl World {
         let answer = match &request {
             Request::Beat(beat) => self.store.write_beat(beat).map(Answer::As),
             Request::Claim(claim) => self.store.write_claim(claim).map(Answer::As),
+            Request::Balance(balance) => self.store.write_balance(balance).map(Answer::As),
             Request::Read(identity) => Some(Answer::Found(self.store.beat(identity).cloned())),
             Request::Delete(identity, version) => {
                 self.store.delete_beat(identity, Some(*version));
@@ -286,6 +292,10 @@ impl World {
             Request::Claim(claim) => match self.store.claim(claim.shard) {
                 Some(found) => Some(Change::Claim(found.clone())),
                 None => Some(Change::ClaimGone(claim.shard, claim.version)),
+            },
+            Request::Balance(balance) => match self.store.balance() {
+                Some(found) => Some(Change::Balance(found.clone())),
+                None => Some(Change::BalanceGone(balance.version)),
             },
             Request::Read(_) | Request::Delete(..) => None,
         };
