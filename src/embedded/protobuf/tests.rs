@@ -2,6 +2,9 @@
 use serde_json::json;
 
 use super::*;
+use crate::cluster::watch::{Event, read_frame};
+use crate::cluster::wire::{Decoder as _, PodDecoder};
+use crate::job::names::EXTERNAL_FINALIZER;
 
 /// A length-delimited field of fewer than 128 bytes.
 fn bytes(number: u8, value: &[u8]) -> Vec<u8> {
@@ -144,4 +147,83 @@ fn what_the_table_does_not_know_is_refused_and_nothing_is_written() {
         let error = written("v1", kind, &object).unwrap_err();
         assert!(error.contains(why), "{error}");
     }
+}
+
+/// The pods in a recording, wherever they stand, with their kind.
+fn pods(recording: Value, found: &mut Vec<Map<String, Value>>) {
+    match recording {
+        Value::Object(object) if object.get("kind") == Some(&"Pod".into()) => found.push(object),
+        Value::Object(mut list) if list.get("kind") == Some(&"PodList".into()) => {
+            for pod in list["items"].as_array_mut().into_iter().flatten() {
+                pod["kind"] = "Pod".into();
+                pod["apiVersion"] = "v1".into();
+                pods(pod.take(), found);
+            }
+        }
+        Value::Object(object) => object.into_iter().for_each(|(_, value)| pods(value, found)),
+        Value::Array(list) => list.into_iter().for_each(|value| pods(value, found)),
+        _ => {}
+    }
+}
+
+/// Without what protobuf cannot tell from what is not set.
+fn without_empty(value: &Value) -> Option<Value> {
+    match value {
+        Value::Null => None,
+        Value::Array(list) => {
+            let list: Vec<Value> = list.iter().filter_map(without_empty).collect();
+            (!list.is_empty()).then_some(list.into())
+        }
+        Value::Object(object) => {
+            let object: Map<_, _> = object
+                .iter()
+                .filter_map(|(name, value)| Some((name.clone(), without_empty(value)?)))
+                .collect();
+            (!object.is_empty()).then_some(object.into())
+        }
+        other => Some(other.clone()),
+    }
+}
+
+#[test]
+fn recorded_pods_read_the_same_in_both_formats() {
+    // Recordings name times, which differ from one to the next.
+    let times = regex::Regex::new(r#""<time[^"]*>""#).unwrap();
+    let mut found = Vec::new();
+    for folder in ["apiserver", "scenarios"] {
+        let folder = format!("{}/tests/data/{folder}", env!("CARGO_MANIFEST_DIR"));
+        for file in std::fs::read_dir(folder).unwrap() {
+            let text = std::fs::read_to_string(file.unwrap().path()).unwrap();
+            let text = times.replace_all(&text, "\"2026-01-01T00:00:00Z\"");
+            // Not all files are JSON.
+            serde_json::from_str(&text).into_iter().for_each(|recording| pods(recording, &mut found));
+        }
+    }
+    let decoder = PodDecoder::new(EXTERNAL_FINALIZER);
+    let from_protobuf = PodDecoder::FROM_PROTOBUF.unwrap();
+    let (mut written, mut observed) = (0, 0);
+    for mut pod in found {
+        let json = Value::Object(pod.clone());
+        pod.remove("kind");
+        pod.remove("apiVersion");
+        let mut out = BytesMut::new();
+        let text = Value::Object(pod).to_string();
+        // Some are requests that are refused.
+        if write_event(&mut out, "ADDED", "v1", "Pod", text.as_bytes()).is_err() {
+            continue;
+        }
+        written += 1;
+        let (_, body) = frame(&out);
+        assert_eq!(without_empty(&decode(&body).unwrap()), without_empty(&json));
+        let read = read_frame(&out[size_of::<u32>()..], |message| from_protobuf(&decoder, message));
+        match (decoder.decode(json.to_string().as_bytes()), read) {
+            (Ok(pod), Ok(Event::Applied { kind: "ADDED", object })) => {
+                assert_eq!(pod, object);
+                observed += 1;
+            }
+            (Err(_), Err(_)) => {}
+            (json, protobuf) => panic!("{json:?}, but {protobuf:?}"),
+        }
+    }
+    assert!(observed > 300, "{written} written, {observed} observed");
 }
