@@ -1,6 +1,6 @@
 //! Protobuf to borrowed structs: the fields that matter are picked out of the bytes, the others are stepped over.
 //!
-//! `prost` would do the same in owned strings, into structs beside those that JSON is read into.
+//! `prost` cannot borrow, and its structs would stand beside those that JSON is read into.
 
 use std::str::Utf8Error;
 

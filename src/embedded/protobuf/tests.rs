@@ -227,3 +227,15 @@ fn recorded_pods_read_the_same_in_both_formats() {
     }
     assert!(observed > 300, "{written} written, {observed} observed");
 }
+
+#[test]
+fn the_benchmark_reads_the_same_pod_in_both_formats() {
+    let line = include_str!("../../../benches/stages/pod_event.json").replace('\n', "");
+    let mut event: Value = serde_json::from_str(&line).unwrap();
+    let pod = event["object"].as_object_mut().unwrap();
+    pod.remove("kind");
+    pod.remove("apiVersion");
+    let mut out = BytesMut::new();
+    write_event(&mut out, "MODIFIED", "v1", "Pod", event["object"].to_string().as_bytes()).unwrap();
+    assert!(out[size_of::<u32>()..] == include_bytes!("../../../benches/stages/pod_event.pb")[..]);
+}
