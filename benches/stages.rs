@@ -1,7 +1,7 @@
 //! What each stage costs on the way from a pod event to the requests that follow from it, without network and actors:
 //!
-//! 1. `decode_*`: a line of a watch becomes an object of the rules. The pod is of the usual size, with `managedFields`; the
-//!    Job has 100,000 indexes, of which every other one is completed.
+//! 1. `decode_*`: a line of a watch becomes an object of the rules. The pod is of the usual size, with `managedFields`, and
+//!    comes as a frame of protobuf, too; the Job has 100,000 indexes, of which every other one is completed.
 //! 2. `pod_set`: pod events are taken in by a Job that holds many pods. One iteration is the life of a pod, which is four
 //!    events: it succeeds, loses its finalizer, and another takes its place and runs.
 //! 3. `reconcile`: what is to be done after one pod event, and taking note that it is being done. Pods end at random
@@ -25,7 +25,7 @@ use jiff::{SignedDuration, Timestamp};
 use rand::rngs::SmallRng;
 use rand::{Rng as _, SeedableRng as _};
 use uuid::Uuid;
-use yardmaster::cluster::watch::{Event, read_event};
+use yardmaster::cluster::watch::{Event, read_event, read_frame};
 use yardmaster::cluster::wire::{Decoder, JobDecoder, PodDecoder, status_patch, untrack_patch};
 use yardmaster::job::counting::{Next, compose};
 use yardmaster::job::names::EXTERNAL_FINALIZER;
@@ -45,6 +45,8 @@ static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 /// A pod that has just become ready, and a Job with four `$` words: lines of a watch, cut into readable ones.
 const POD_EVENT: &str = include_str!("stages/pod_event.json");
 const JOB_EVENT: &str = include_str!("stages/job_event.json");
+/// The event of the pod as a frame, without its length. A test of `embedded::protobuf` holds it equal to the line.
+const POD_FRAME: &[u8] = include_bytes!("stages/pod_event.pb");
 
 /// Indexes of a Job with a long status, and its uncounted pods.
 const INDEXES: u32 = 100_000;
@@ -77,6 +79,15 @@ fn held() -> Vec<Held> {
 #[divan::bench(sample_count = 1_000)]
 fn decode_pod(bencher: Bencher<'_, '_>) {
     decode(bencher, &PodDecoder::new(EXTERNAL_FINALIZER), &POD_EVENT.replace('\n', ""));
+}
+
+#[divan::bench(sample_count = 1_000)]
+fn decode_pod_protobuf(bencher: Bencher<'_, '_>) {
+    let decoder = PodDecoder::new(EXTERNAL_FINALIZER);
+    let from_protobuf = PodDecoder::FROM_PROTOBUF.unwrap();
+    bencher
+        .counter(BytesCount::of_slice(POD_FRAME))
+        .bench(|| read_frame(black_box(POD_FRAME), |message| from_protobuf(&decoder, message)).unwrap());
 }
 
 #[divan::bench]

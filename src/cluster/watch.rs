@@ -6,6 +6,8 @@
 //! `shardSelector`, byte counts or the seam to a simulated network.
 
 mod event;
+mod frames;
+mod framing;
 mod lines;
 mod query;
 
@@ -16,18 +18,18 @@ use std::time::Duration;
 use backon::{BackoffBuilder, ExponentialBackoff, ExponentialBuilder};
 use bytes::{Bytes, BytesMut};
 use futures::stream::{self, Stream, StreamExt};
-use http::StatusCode;
+use http::{HeaderValue, Response, StatusCode, header};
 use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep, timeout};
 
-use self::lines::Lines;
+use self::framing::{Framing, JSON, PROTOBUF_FIRST, Read, is_protobuf};
 use super::transport::{ByteStream, Transport, TransportError, retry_after};
 use super::wire::{Decoder, Refusal};
 use crate::telemetry::metrics::Metrics;
 use crate::telemetry::metrics::labels::{WatchEventLabels, WatchLabels};
 
 pub(super) use self::event::Page;
-pub use self::event::{Event, read_event};
+pub use self::event::{Event, read_event, read_frame};
 pub use self::query::Selection;
 
 /// What a watch tells.
@@ -104,6 +106,12 @@ enum Broken {
 impl From<Stopped> for Broken {
     fn from(_: Stopped) -> Self {
         Self::Stopped
+    }
+}
+
+impl From<frames::TooLong> for Broken {
+    fn from(e: frames::TooLong) -> Self {
+        Self::Failed(e.to_string())
     }
 }
 
@@ -235,7 +243,7 @@ impl<D: Decoder> Watcher<D> {
     async fn page(&self, parameters: &[(&str, String)]) -> Result<Bytes, Broken> {
         let borrowed: Vec<_> = parameters.iter().map(|(name, value)| (*name, value.as_str())).collect();
         let answer = async {
-            let mut body = self.open(&borrowed).await?;
+            let mut body = self.open(&borrowed, JSON).await?.into_body();
             let mut whole = BytesMut::new();
             while let Some(piece) = body.next().await {
                 let piece = piece?;
@@ -261,7 +269,8 @@ impl<D: Decoder> Watcher<D> {
         } else {
             parameters.push(("resourceVersion", &version));
         }
-        let body = match timeout(ANSWER_TIMEOUT, self.open(&parameters)).await {
+        let accept = if D::FROM_PROTOBUF.is_some() { PROTOBUF_FIRST } else { JSON };
+        let answer = match timeout(ANSWER_TIMEOUT, self.open(&parameters, accept)).await {
             Err(_) => return Err(Broken::Failed("the watch did not open in time".into())),
             Ok(Err(Broken::Refused { refusal, .. })) if lists && matches!(refusal.code, 400 | 403 | 422) => {
                 return Err(Broken::NoStreamingLists);
@@ -271,26 +280,37 @@ impl<D: Decoder> Watcher<D> {
         if lists {
             self.restart().await?;
         }
-        self.read(body, position, lists).await
+        self.read(answer, position, lists).await
     }
 
     /// Reads the events of an open watch until it ends or falls silent. Until the end of a streaming list they are its objects.
-    async fn read(&self, body: ByteStream, position: &mut Position, mut lists: bool) -> Result<(), Broken> {
-        let mut lines = Lines::default();
-        let mut body = pin!(body);
+    async fn read(
+        &self,
+        answer: Response<ByteStream>,
+        position: &mut Position,
+        mut lists: bool,
+    ) -> Result<(), Broken> {
+        let Some(mut events) = Framing::of(answer.headers()) else {
+            return Err(Broken::Failed("the answer is in a format that was not asked for".into()));
+        };
+        let mut body = pin!(answer.into_body());
         while let Ok(Some(piece)) = timeout(SILENCE, body.next()).await {
             let piece = piece?;
             self.count_bytes(piece.len());
-            lines.push(piece);
-            while let Some(line) = lines.next() {
-                self.take(&line, position, &mut lists).await?;
+            events.push(piece);
+            while let Some(event) = events.next(&self.decoder)? {
+                self.take(event, position, &mut lists).await?;
             }
         }
-        if lists { Err(Broken::Failed("the list broke off".into())) } else { Ok(()) }
+        match (lists, events.is_cut()) {
+            (true, _) => Err(Broken::Failed("the list broke off".into())),
+            (false, true) => Err(Broken::Failed("the watch broke off within an event".into())),
+            (false, false) => Ok(()),
+        }
     }
 
-    async fn take(&self, line: &[u8], position: &mut Position, lists: &mut bool) -> Result<(), Broken> {
-        let event = match read_event(&self.decoder, line) {
+    async fn take(&self, event: Read<D>, position: &mut Position, lists: &mut bool) -> Result<(), Broken> {
+        let event = match event {
             Ok(event) => event,
             Err(e) => {
                 self.skip(&e);
@@ -336,19 +356,25 @@ impl<D: Decoder> Watcher<D> {
         }
     }
 
-    async fn open(&self, parameters: &[(&str, &str)]) -> Result<ByteStream, Broken> {
-        let request = self.selection.request(parameters).map_err(|e| Broken::Failed(e.to_string()))?;
+    async fn open(
+        &self,
+        parameters: &[(&str, &str)],
+        accept: &'static str,
+    ) -> Result<Response<ByteStream>, Broken> {
+        let mut request = self.selection.request(parameters).map_err(|e| Broken::Failed(e.to_string()))?;
+        request.headers_mut().insert(header::ACCEPT, HeaderValue::from_static(accept));
         let response = self.transport.open(request).await?;
         if response.status() == StatusCode::OK {
-            return Ok(response.into_body());
+            return Ok(response);
         }
         let (code, retry_after) = (response.status().as_u16(), retry_after(&response));
+        let read = if is_protobuf(response.headers()) { Refusal::read_protobuf } else { Refusal::read };
         let mut body = BytesMut::new();
         let mut pieces = response.into_body();
         while let Some(piece) = pieces.next().await {
             body.extend_from_slice(&piece?);
         }
-        Err(broken(Refusal::read(code, &body), retry_after))
+        Err(broken(read(code, &body), retry_after))
     }
 
     async fn restart(&self) -> Result<(), Broken> {

@@ -40,6 +40,7 @@ mod views;
 use std::collections::BTreeMap;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
+use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
@@ -140,6 +141,7 @@ impl ApiServer {
             faults: Faults::default(),
             audit: config.audit,
             openapi: OnceLock::new(),
+            json_only: AtomicBool::new(false),
             stop: CancellationToken::new(),
             random: Mutex::new(random),
         });

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use jiff::Timestamp;
@@ -14,6 +15,7 @@ use tokio_util::sync::CancellationToken;
 use super::audit::AuditSink;
 use super::faults::Faults;
 use super::http::openapi::Documents;
+use super::protobuf;
 use super::resources::Resource;
 use super::store::{Store, Table};
 
@@ -35,6 +37,8 @@ pub(crate) struct Server {
     pub(crate) audit: Option<AuditSink>,
     /// OpenAPI documents, made when first asked for.
     pub(crate) openapi: OnceLock<Documents>,
+    /// Whether an object has been met that only JSON can show.
+    pub(crate) json_only: AtomicBool,
     /// Ends everything.
     pub(crate) stop: CancellationToken,
     /// Uids and generated names.
@@ -51,6 +55,11 @@ impl Server {
     /// Whether a feature gate is on.
     pub(crate) fn gate(&self, name: &str) -> bool {
         self.gates.get(name).copied().unwrap_or_else(|| DEFAULT_ON.contains(&name))
+    }
+
+    /// Whether watches of these objects are served in protobuf.
+    pub(crate) fn streams_protobuf(&self, resource: &Resource) -> bool {
+        !self.json_only.load(Ordering::Relaxed) && protobuf::knows(&resource.api_version(), resource.kind)
     }
 
     /// Whether a kind is served.

@@ -1,12 +1,15 @@
 //! Events in the stream of a watch, and pages of a list.
 
+mod protobuf;
+
 use std::fmt;
 
 use serde::Deserialize;
 use serde::de::{DeserializeSeed, Deserializer, Error as _, IgnoredAny, MapAccess, Visitor};
 use serde_json::value::RawValue;
 
-use crate::cluster::wire::{DecodeError, Decoder, ListMeta, Refusal, Text, WireRefusal};
+pub use self::protobuf::read_frame;
+use crate::cluster::wire::{DecodeError, Decoder, ListMeta, Meta, Refusal, Text, WireRefusal};
 
 /// Annotation of the bookmark that ends the initial events of a streaming list.
 const INITIAL_EVENTS_END: &str = "k8s.io/initial-events-end";
@@ -109,18 +112,18 @@ impl<D: Decoder> ObjectSeed<'_, D> {
     }
 }
 
-#[derive(Deserialize)]
+/// An object of which nothing matters but how far it tells.
+#[derive(Default, Deserialize)]
 struct Bookmark<'a> {
     #[serde(borrow)]
-    metadata: ListMeta<'a>,
+    metadata: Meta<'a>,
 }
 
 impl<T> From<Bookmark<'_>> for Event<T> {
     fn from(Bookmark { metadata }: Bookmark<'_>) -> Self {
-        let end = metadata.annotations.as_ref().and_then(|annotations| annotations.get(INITIAL_EVENTS_END));
         Self::Bookmark {
             version: metadata.resource_version.as_deref().unwrap_or_default().into(),
-            ends_list: end == Some("true"),
+            ends_list: metadata.annotation(INITIAL_EVENTS_END) == Some("true"),
         }
     }
 }

@@ -1,5 +1,7 @@
 #![allow(clippy::unwrap_used)]
 
+mod protobuf;
+
 use std::collections::VecDeque;
 use std::sync::Mutex;
 
@@ -16,7 +18,8 @@ use crate::job::names::EXTERNAL_FINALIZER;
 /// What the API server answers to one request.
 struct Scene {
     code: u16,
-    pieces: Vec<Result<String, TransportError>>,
+    content_type: &'static str,
+    pieces: Vec<Result<Bytes, TransportError>>,
     /// Whether the answer stays open after its pieces.
     open: bool,
 }
@@ -25,6 +28,14 @@ struct Scene {
 struct Script {
     scenes: Mutex<VecDeque<Scene>>,
     requests: Mutex<Vec<String>>,
+    accepts: Mutex<Vec<String>>,
+}
+
+impl Script {
+    fn of(scenes: impl IntoIterator<Item = Scene>) -> Arc<Self> {
+        let scenes = Mutex::new(scenes.into_iter().collect());
+        Arc::new(Self { scenes, requests: Mutex::default(), accepts: Mutex::default() })
+    }
 }
 
 impl Transport for Arc<Script> {
@@ -33,16 +44,18 @@ impl Transport for Arc<Script> {
         request: Request<Bytes>,
     ) -> BoxFuture<'static, Result<Response<ByteStream>, TransportError>> {
         self.requests.lock().unwrap().push(request.uri().query().unwrap_or_default().to_owned());
+        self.accepts.lock().unwrap().push(request.headers()["accept"].to_str().unwrap().to_owned());
         let Some(scene) = self.scenes.lock().unwrap().pop_front() else {
             return futures::future::pending().boxed();
         };
         if scene.code == 0 {
             return futures::future::ready(Err(TransportError("refused".into()))).boxed();
         }
-        let pieces = stream::iter(scene.pieces.into_iter().map(|piece| piece.map(Bytes::from)));
+        let pieces = stream::iter(scene.pieces);
         let rest = if scene.open { stream::pending().boxed() } else { stream::empty().boxed() };
         let body = pieces.chain(rest).boxed();
-        futures::future::ready(Ok(Response::builder().status(scene.code).body(body).unwrap())).boxed()
+        let answer = Response::builder().status(scene.code).header("content-type", scene.content_type);
+        futures::future::ready(Ok(answer.body(body).unwrap())).boxed()
     }
 }
 
@@ -75,7 +88,8 @@ fn refused(code: u16) -> Scene {
 }
 
 fn closed<const N: usize>(code: u16, pieces: [String; N]) -> Scene {
-    Scene { code, pieces: pieces.into_iter().map(Ok).collect(), open: false }
+    let pieces = pieces.into_iter().map(|piece| Ok(Bytes::from(piece))).collect();
+    Scene { code, content_type: "application/json", pieces, open: false }
 }
 
 fn open<const N: usize>(pieces: [String; N]) -> Scene {
@@ -84,8 +98,7 @@ fn open<const N: usize>(pieces: [String; N]) -> Scene {
 
 /// What the watch tells, as short texts, until it falls silent; and the queries that it made.
 async fn play(scenes: impl IntoIterator<Item = Scene>) -> (Vec<String>, Vec<String>) {
-    let script =
-        Arc::new(Script { scenes: Mutex::new(scenes.into_iter().collect()), requests: Mutex::default() });
+    let script = Script::of(scenes);
     let selection = Selection::all(Resource::PODS).labelled("a in (b,c)");
     let decoder = PodDecoder::new(EXTERNAL_FINALIZER);
     let mut changes = watch(Arc::new(script.clone()), selection, decoder, Arc::new(Metrics::new()), 7);
@@ -151,9 +164,8 @@ async fn a_broken_watch_goes_on_from_the_last_version() {
         closed(0, []),
         closed(200, [bookmark(12, false)]),
         Scene {
-            code: 200,
-            pieces: vec![Ok(event("ADDED", &pod("b", 13))), Err(TransportError("reset".into()))],
-            open: false,
+            pieces: vec![Ok(event("ADDED", &pod("b", 13)).into()), Err(TransportError("reset".into()))],
+            ..closed(200, [])
         },
         open([event("DELETED", &pod("b", 14))]),
     ])
@@ -207,17 +219,14 @@ async fn lines_may_be_cut_anywhere_and_fields_come_in_any_order() {
         event("MODIFIED", &pod("b", 3)),
     ]
     .concat();
-    let bytes = text.chars().map(|c| Ok(c.to_string())).collect();
-    let (told, _) = play([Scene { code: 200, pieces: bytes, open: true }]).await;
+    let bytes = text.chars().map(|c| Ok(c.to_string().into())).collect();
+    let (told, _) = play([Scene { pieces: bytes, ..open([]) }]).await;
     assert_eq!(told, ["restarted", "synced 1", "applied a", "applied b"]);
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_server_that_always_fails_is_not_hammered() {
-    let script = Arc::new(Script {
-        scenes: Mutex::new((0..1000).map(|_| refused(500)).collect()),
-        requests: Mutex::default(),
-    });
+    let script = Script::of((0..1000).map(|_| refused(500)));
     let decoder = PodDecoder::new(EXTERNAL_FINALIZER);
     let selection = Selection::all(Resource::PODS);
     let mut changes = watch(Arc::new(script.clone()), selection, decoder, Arc::new(Metrics::new()), 7);

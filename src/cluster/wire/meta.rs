@@ -8,6 +8,7 @@ use serde::Deserialize;
 
 use super::DecodeError;
 use super::intern::Interner;
+use super::protobuf::{Malformed, Message, Value};
 use super::text::{Pairs, Text};
 use crate::job::uid::Uid;
 
@@ -102,6 +103,41 @@ struct OwnerReference<'a> {
     controller: Option<bool>,
 }
 
+impl<'a> Message<'a> for Meta<'a> {
+    fn take(&mut self, number: u32, value: Value<'a>) -> Result<(), Malformed> {
+        match number {
+            1 => self.name = value.set_text()?,
+            3 => self.namespace = value.set_text()?,
+            5 => self.uid = value.set_text()?,
+            6 => self.resource_version = value.set_text()?,
+            7 => self.generation = Some(value.integer()?),
+            8 => self.creation_timestamp = value.time()?,
+            9 => self.deletion_timestamp = value.time()?,
+            10 => self.deletion_grace_period_seconds = Some(value.integer()?),
+            11 => self.labels.get_or_insert_default().0.push(value.pair()?),
+            12 => self.annotations.get_or_insert_default().0.push(value.pair()?),
+            13 => self.owner_references.get_or_insert_default().push(value.message()?),
+            14 => self.finalizers.get_or_insert_default().push(value.text()?),
+            _ => {}
+        }
+        Ok(())
+    }
+}
+
+impl<'a> Message<'a> for OwnerReference<'a> {
+    fn take(&mut self, number: u32, value: Value<'a>) -> Result<(), Malformed> {
+        match number {
+            1 => self.kind = value.text()?,
+            3 => self.name = value.text()?,
+            4 => self.uid = value.text()?,
+            5 => self.api_version = value.text()?,
+            6 => self.controller = Some(value.flag()?),
+            _ => {}
+        }
+        Ok(())
+    }
+}
+
 impl Meta<'_> {
     pub(crate) fn name(&self) -> Result<&str, DecodeError> {
         self.name.as_deref().ok_or(DecodeError::Missing("metadata.name"))
@@ -138,7 +174,7 @@ impl Meta<'_> {
     }
 }
 
-/// `metadata` of a list, and of a bookmark.
+/// `metadata` of a list.
 #[derive(Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub(crate) struct ListMeta<'a> {
@@ -146,6 +182,4 @@ pub(crate) struct ListMeta<'a> {
     pub(crate) resource_version: Option<Text<'a>>,
     #[serde(borrow, rename = "continue")]
     pub(crate) continue_token: Option<Text<'a>>,
-    #[serde(borrow)]
-    pub(crate) annotations: Option<Pairs<'a>>,
 }

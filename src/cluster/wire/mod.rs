@@ -1,8 +1,8 @@
-//! What the API server says and hears: JSON bytes to the types of [`crate::job`], and those back to patches.
+//! What the API server says and hears: bytes to the types of [`crate::job`], and those back to patches.
 //!
 //! Objects are decoded in one pass into borrowed, trimmed structs and from there into the owned types. Unknown fields
-//! are skipped without being built, so `managedFields`, volumes, images and the like cost their scanning only
-//! (invariant 8: small objects).
+//! are skipped without being built, so `managedFields`, volumes, images and the like cost their scanning only, and in
+//! protobuf not even that (invariant 8: small objects).
 
 mod gang;
 mod intern;
@@ -13,6 +13,7 @@ mod labels;
 mod meta;
 mod patch;
 mod pod;
+pub(crate) mod protobuf;
 mod refusal;
 mod text;
 
@@ -20,12 +21,13 @@ pub use gang::{PodGroupDecoder, WorkloadDecoder};
 pub use job::{JobDecoder, ObservedJob, UnknownCompletionMode};
 pub use job_status::status_patch;
 pub use labels::Labels;
-pub(crate) use meta::ListMeta;
 pub use meta::{ControllerRef, ResourceVersion};
+pub(crate) use meta::{ListMeta, Meta};
 pub use patch::{
     Adoption, adopt_patch, label_patch, release_patch, stray_patch, untrack_patch, untrack_unchanged_patch,
 };
 pub use pod::{ObservedPod, PodDecoder};
+pub use protobuf::Malformed;
 pub use refusal::Refusal;
 pub(crate) use refusal::WireRefusal;
 pub(crate) use text::Text;
@@ -36,10 +38,16 @@ pub enum DecodeError {
     /// It is not JSON, or a field has a type that Kubernetes does not give it.
     #[error("malformed object: {0}")]
     Json(#[from] serde_json::Error),
+    /// It is no message, or a field has a type that Kubernetes does not give it.
+    #[error("malformed object: {0}")]
+    Protobuf(#[from] Malformed),
     /// A field is missing that every stored object has.
     #[error("{0} is missing")]
     Missing(&'static str),
 }
+
+/// Reads an object out of its message, without the envelope.
+pub type FromProtobuf<D> = fn(&D, &[u8]) -> Result<<D as Decoder>::Object, DecodeError>;
 
 /// One kind of API object and how to read it.
 pub trait Decoder: Clone + Send + Sync + 'static {
@@ -53,6 +61,9 @@ pub trait Decoder: Clone + Send + Sync + 'static {
     /// # Errors
     /// When the object lacks a field that every stored object has.
     fn observe(&self, wire: Self::Wire<'_>) -> Result<Self::Object, DecodeError>;
+
+    /// How to read an object in protobuf, where that is worth it.
+    const FROM_PROTOBUF: Option<FromProtobuf<Self>> = None;
 
     /// `metadata.resourceVersion` as a number: the later of two readings has the larger.
     fn version(object: &Self::Object) -> u64;

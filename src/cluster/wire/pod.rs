@@ -1,25 +1,19 @@
 //! Pods: what the rules look at, and whose they are.
 
+mod body;
+
 use std::sync::Arc;
 
-use jiff::Timestamp;
-use serde::Deserialize;
-
+use self::body::WirePod;
 use super::intern::Interner;
 use super::labels::Labels;
-use super::meta::{ControllerRef, Meta};
-use super::text::Text;
-use super::{DecodeError, Decoder};
+use super::meta::ControllerRef;
+use super::protobuf::Message as _;
+use super::{DecodeError, Decoder, FromProtobuf};
 use crate::job::names::{
     BACKOFF_ANNOTATION, COMPLETION_INDEX, INDEX_FAILURE_COUNT, INDEX_IGNORED_FAILURE_COUNT, PLACE_ANNOTATION,
 };
-use crate::job::pod::{
-    ContainerExit, FinishClues, IndexFailures, Outcome, Phase, Place, Pod, Streak, finish_time,
-};
-
-/// Conditions that say how far the start of a pod has come: every pod has them, and no failure policy waits for them.
-const START_CONDITIONS: [&str; 5] =
-    ["PodScheduled", "Initialized", "ContainersReady", "Ready", "PodReadyToStartContainers"];
+use crate::job::pod::{FinishClues, IndexFailures, Phase, Place, Pod, Streak, finish_time};
 
 /// A pod as the API server shows it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -51,6 +45,9 @@ impl PodDecoder {
 impl Decoder for PodDecoder {
     type Wire<'a> = WirePod<'a>;
     type Object = Box<ObservedPod>;
+
+    const FROM_PROTOBUF: Option<FromProtobuf<Self>> =
+        Some(|decoder, bytes| decoder.observe(WirePod::read(bytes)?));
 
     fn version(seen: &Box<ObservedPod>) -> u64 {
         seen.pod.version
@@ -126,115 +123,6 @@ fn parse_place(text: &str) -> Option<Place> {
 fn parse_backoff(text: &str) -> Option<Streak> {
     let (failures, last) = text.split_once('@')?;
     Some(Streak { failures: failures.parse().ok().filter(|n| *n > 0)?, last: last.parse().ok()? })
-}
-
-/// JSON of a pod.
-#[derive(Debug, Deserialize)]
-pub struct WirePod<'a> {
-    #[serde(borrow)]
-    metadata: Meta<'a>,
-    #[serde(borrow, default)]
-    spec: WireSpec<'a>,
-    #[serde(borrow, default)]
-    status: WireStatus<'a>,
-}
-
-#[derive(Debug, Default, Deserialize)]
-#[serde(rename_all = "camelCase", default)]
-struct WireSpec<'a> {
-    #[serde(borrow)]
-    node_name: Option<Text<'a>>,
-}
-
-#[derive(Debug, Default, Deserialize)]
-#[serde(rename_all = "camelCase", default)]
-struct WireStatus<'a> {
-    #[serde(borrow)]
-    phase: Option<Text<'a>>,
-    #[serde(borrow)]
-    conditions: Option<Vec<WireCondition<'a>>>,
-    #[serde(borrow)]
-    container_statuses: Option<Vec<WireContainer<'a>>>,
-    #[serde(borrow)]
-    init_container_statuses: Option<Vec<WireContainer<'a>>>,
-}
-
-#[derive(Debug, Default, Deserialize)]
-#[serde(rename_all = "camelCase", default)]
-struct WireCondition<'a> {
-    #[serde(borrow, rename = "type")]
-    kind: Text<'a>,
-    #[serde(borrow)]
-    status: Text<'a>,
-    last_transition_time: Option<Timestamp>,
-}
-
-#[derive(Debug, Default, Deserialize)]
-#[serde(rename_all = "camelCase", default)]
-struct WireContainer<'a> {
-    #[serde(borrow)]
-    name: Text<'a>,
-    restart_count: u32,
-    state: Option<WireState>,
-}
-
-#[derive(Debug, Default, Deserialize)]
-#[serde(default)]
-struct WireState {
-    terminated: Option<WireTerminated>,
-}
-
-#[derive(Debug, Default, Deserialize)]
-#[serde(rename_all = "camelCase", default)]
-struct WireTerminated {
-    exit_code: i32,
-    finished_at: Option<Timestamp>,
-}
-
-impl WireContainer<'_> {
-    fn terminated(&self) -> Option<&WireTerminated> {
-        self.state.as_ref()?.terminated.as_ref()
-    }
-
-    fn exit(&self) -> Option<ContainerExit> {
-        self.terminated().map(|end| ContainerExit { name: (*self.name).into(), exit_code: end.exit_code })
-    }
-}
-
-impl<'a> WireStatus<'a> {
-    fn conditions(&self) -> impl Iterator<Item = &WireCondition<'a>> {
-        self.conditions.iter().flatten()
-    }
-
-    fn containers(&self) -> impl Iterator<Item = &WireContainer<'a>> {
-        self.container_statuses.iter().flatten()
-    }
-
-    fn init_containers(&self) -> impl Iterator<Item = &WireContainer<'a>> {
-        self.init_container_statuses.iter().flatten()
-    }
-
-    fn has_unusual_condition(&self) -> bool {
-        self.conditions().any(|c| !START_CONDITIONS.contains(&&*c.kind))
-    }
-
-    fn restarts(&self) -> u32 {
-        self.init_containers().chain(self.containers()).fold(0, |sum, c| sum.saturating_add(c.restart_count))
-    }
-
-    /// The newest finish time, if every container has one.
-    fn containers_finished(&self) -> Option<Timestamp> {
-        let times = self.containers().map(|c| c.terminated().and_then(|end| end.finished_at));
-        times.collect::<Option<Vec<_>>>()?.into_iter().max()
-    }
-
-    fn outcome(&self) -> Outcome {
-        Outcome {
-            containers: self.containers().filter_map(WireContainer::exit).collect(),
-            init_containers: self.init_containers().filter_map(WireContainer::exit).collect(),
-            conditions: self.conditions().map(|c| ((*c.kind).into(), (*c.status).into())).collect(),
-        }
-    }
 }
 
 #[cfg(test)]

@@ -2,6 +2,7 @@
 
 use serde::Deserialize;
 
+use super::protobuf::{self, Malformed, Message, Value};
 use super::text::Text;
 
 /// A failed request as the API server tells it.
@@ -45,15 +46,57 @@ struct WireCause<'a> {
     field: Option<Text<'a>>,
 }
 
+impl<'a> Message<'a> for WireRefusal<'a> {
+    fn take(&mut self, number: u32, value: Value<'a>) -> Result<(), Malformed> {
+        match number {
+            3 => self.message = Some(value.text()?),
+            4 => self.reason = value.set_text()?,
+            5 => self.details = Some(value.message()?),
+            6 => self.code = Some(value.integer()?).filter(|code| *code != 0),
+            _ => {}
+        }
+        Ok(())
+    }
+}
+
+impl<'a> Message<'a> for WireDetails<'a> {
+    fn take(&mut self, number: u32, value: Value<'a>) -> Result<(), Malformed> {
+        if number == 4 {
+            self.causes.get_or_insert_default().push(value.message()?);
+        }
+        Ok(())
+    }
+}
+
+impl<'a> Message<'a> for WireCause<'a> {
+    fn take(&mut self, number: u32, value: Value<'a>) -> Result<(), Malformed> {
+        match number {
+            1 => self.reason = value.set_text()?,
+            3 => self.field = value.set_text()?,
+            _ => {}
+        }
+        Ok(())
+    }
+}
+
 /// Bytes of a body that is no Status which are kept for the message.
 const MESSAGE_BYTES: usize = 500;
 
 impl Refusal {
     /// Reads the body of an answer with this HTTP status.
     pub fn read(code: u16, body: &[u8]) -> Self {
-        match serde_json::from_slice::<WireRefusal<'_>>(body) {
-            Ok(status) if status.message.is_some() => Self::from_status(code, status),
-            _ => Self {
+        Self::from_body(code, body, serde_json::from_slice(body).ok())
+    }
+
+    /// Reads the body of an answer in protobuf with this HTTP status.
+    pub(crate) fn read_protobuf(code: u16, body: &[u8]) -> Self {
+        Self::from_body(code, body, protobuf::object(body).and_then(WireRefusal::read).ok())
+    }
+
+    fn from_body(code: u16, body: &[u8], status: Option<WireRefusal<'_>>) -> Self {
+        match status.filter(|status| status.message.is_some()) {
+            Some(status) => Self::from_status(code, status),
+            None => Self {
                 code,
                 reason: "".into(),
                 message: String::from_utf8_lossy(body.get(..MESSAGE_BYTES).unwrap_or(body)).trim().into(),

@@ -1,4 +1,4 @@
-//! Strings and string maps that borrow from the body where it has no escapes.
+//! Strings and string maps that borrow from the body; where JSON has escapes they cannot.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -7,10 +7,16 @@ use std::ops::Deref;
 use serde::Deserialize;
 use serde::de::{Deserializer, MapAccess, Visitor};
 
-/// A JSON string.
+/// A string of JSON or protobuf.
 #[derive(Clone, Debug, Default, Deserialize, PartialEq, Eq, PartialOrd, Ord)]
 #[serde(transparent)]
 pub(crate) struct Text<'a>(#[serde(borrow)] Cow<'a, str>);
+
+impl<'a> From<&'a str> for Text<'a> {
+    fn from(text: &'a str) -> Self {
+        Self(Cow::Borrowed(text))
+    }
+}
 
 impl Deref for Text<'_> {
     type Target = str;
@@ -20,7 +26,7 @@ impl Deref for Text<'_> {
     }
 }
 
-/// A JSON object of strings (labels, annotations), in the order of the text.
+/// A map of strings (labels, annotations), in the order of the body.
 #[derive(Debug, Default)]
 pub(crate) struct Pairs<'a>(pub(crate) Vec<(Text<'a>, Text<'a>)>);
 

@@ -11,13 +11,26 @@ pub(crate) struct Accept {
     pub(crate) form: Form,
 }
 
-/// The text format of an answer.
+/// The format of an answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Format {
     /// `application/json`
     Json,
     /// `application/yaml`
     Yaml,
+    /// `application/vnd.kubernetes.protobuf`, of the events of a watch only.
+    Protobuf,
+}
+
+/// What can be asked for beside plain objects in a text format.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Offer {
+    /// Tables and partial objects.
+    Forms,
+    /// Tables and partial objects; the objects themselves in protobuf, too.
+    FormsAndProtobuf,
+    /// Aggregated discovery.
+    Discovery,
 }
 
 /// What of the objects is shown (`as=` of the Accept header).
@@ -47,14 +60,15 @@ impl Accept {
             }
             (_, Form::Discovery(_)) => "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList",
             (Format::Json, _) => "application/json",
+            (Format::Protobuf, _) => "application/vnd.kubernetes.protobuf;stream=watch",
             (Format::Yaml, _) => "application/yaml",
         }
     }
 }
 
-/// Chooses the form of the answer: the first acceptable type of the header wins. `discovery` says whether aggregated
-/// discovery can be asked for here.
-pub(crate) fn negotiate(header: Option<&str>, discovery: bool) -> Result<Accept, ApiError> {
+/// Chooses the form of the answer: the first acceptable type of the header wins.
+pub(crate) fn negotiate(header: Option<&str>, offer: Offer) -> Result<Accept, ApiError> {
+    let discovery = offer == Offer::Discovery;
     let Some(header) = header.filter(|header| !header.trim().is_empty()) else { return Ok(Accept::JSON) };
     let mut unknown_form = false;
     for clause in header.split(',') {
@@ -62,6 +76,7 @@ pub(crate) fn negotiate(header: Option<&str>, discovery: bool) -> Result<Accept,
         let format = match parts.next().unwrap_or_default() {
             "application/json" | "*/*" => Format::Json,
             "application/yaml" => Format::Yaml,
+            "application/vnd.kubernetes.protobuf" if offer == Offer::FormsAndProtobuf => Format::Protobuf,
             _ => continue,
         };
         let (mut form, mut group, mut version) = ("", "", "");
@@ -88,6 +103,9 @@ pub(crate) fn negotiate(header: Option<&str>, discovery: bool) -> Result<Accept,
                 continue;
             }
         };
+        if format == Format::Protobuf && form != Form::Object {
+            continue;
+        }
         return Ok(Accept { format, form });
     }
     Err(if unknown_form { ApiError::form_not_acceptable() } else { ApiError::not_acceptable() })

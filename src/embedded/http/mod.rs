@@ -16,7 +16,7 @@ use http::{HeaderMap, Method, Response, header, request::Parts};
 use http_body_util::{BodyExt as _, Limited};
 use hyper::body::Incoming;
 
-use self::media::Accept;
+use self::media::{Accept, Offer};
 use self::options::OptionsKind;
 use self::path::{ObjectPath, Target};
 use self::query::Query;
@@ -116,7 +116,11 @@ async fn objects(
         Err(error) => return (Accept::JSON, Err(error)),
     };
     let header = parts.headers.get(header::ACCEPT).and_then(|value| value.to_str().ok());
-    let accept = match media::negotiate(header, false) {
+    let offer = match verb {
+        Verb::Watch if server.streams_protobuf(path.resource) => Offer::FormsAndProtobuf,
+        _ => Offer::Forms,
+    };
+    let accept = match media::negotiate(header, offer) {
         Ok(accept) => accept,
         Err(error) => return (Accept::JSON, Err(error)),
     };

@@ -4,7 +4,7 @@ use bytes::Bytes;
 use http::{HeaderValue, Method, Response, StatusCode, header, request::Parts};
 use serde_json::{Value, json};
 
-use super::media::{self, Accept, Form};
+use super::media::{self, Accept, Form, Offer};
 use super::openapi::Documents;
 use super::reply::{Body, Reply};
 use crate::embedded::discovery;
@@ -35,7 +35,7 @@ pub(super) fn answer(server: &Server, parts: &Parts) -> Response<Body> {
     let path = path.strip_suffix('/').unwrap_or(path);
     let parts_of_path: Vec<&str> = path.split('/').skip(1).collect();
     let accept_header = parts.headers.get(header::ACCEPT).and_then(|value| value.to_str().ok());
-    let accept = match media::negotiate(accept_header, true) {
+    let accept = match media::negotiate(accept_header, Offer::Discovery) {
         Ok(accept) => accept,
         // Health checks and the like take anything.
         Err(_) => Accept::JSON,

@@ -42,6 +42,8 @@ impl Reply {
         match accept.format {
             Format::Json => Self::full(code, accept.content_type(), json),
             Format::Yaml => Self::full(code, accept.content_type(), to_yaml(&json)),
+            // A watch that was refused.
+            Format::Protobuf => Self::full(code, Accept::JSON.content_type(), json),
         }
     }
 

@@ -3,8 +3,11 @@
 //! A watch reads its table's history at its own pace. Writers do not know of it; if it falls out of the history it
 //! ends with an error event of code 410, and the client lists again.
 
+mod encoder;
+
 use std::convert::Infallible;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
@@ -12,22 +15,19 @@ use futures::stream;
 use http::StatusCode;
 use http_body_util::{BodyExt as _, StreamBody};
 use hyper::body::Frame;
-use serde_json::{Value, json};
 use tokio::sync::watch::Receiver;
 use tokio::time::Instant;
 
+use self::encoder::Encoder;
 use super::list;
 use crate::embedded::error::ApiError;
-use crate::embedded::http::media::{Accept, Form, Format};
+use crate::embedded::http::media::{Accept, Format};
 use crate::embedded::http::reply::Reply;
 use crate::embedded::http::request::Request;
 use crate::embedded::object::Object;
-use crate::embedded::resources::Resource;
 use crate::embedded::selectors::Selector;
 use crate::embedded::server::Server;
 use crate::embedded::store::{Change, Label};
-use crate::embedded::table::{self, Include, ListMeta};
-use crate::embedded::views;
 
 /// How many changes are read from the history at once.
 const BATCH: usize = 512;
@@ -37,8 +37,6 @@ const CHUNK: usize = 64 << 10;
 const BOOKMARK_PERIOD: Duration = Duration::from_secs(60);
 /// How long before its end a watch sends a last bookmark.
 const LAST_BOOKMARK: Duration = Duration::from_secs(2);
-/// The annotation of the bookmark behind the initial events.
-const INITIAL_END: &str = "k8s.io/initial-events-end";
 
 /// GET of a collection with `watch=true`.
 pub(crate) fn watch(server: &Arc<Server>, request: &Request) -> Result<Reply, ApiError> {
@@ -64,7 +62,7 @@ pub(crate) fn watch(server: &Arc<Server>, request: &Request) -> Result<Reply, Ap
         label,
         broken: server.faults.breaks(),
         server: Arc::clone(server),
-        encoder: Encoder { resource: request.resource(), form: request.accept.form, include, first: true },
+        encoder: Encoder::new(request.resource(), request.accept, include),
         prefix: request.prefix(),
         name: request.path.name.clone(),
         user_agent: request.user_agent.clone(),
@@ -83,7 +81,10 @@ pub(crate) fn watch(server: &Arc<Server>, request: &Request) -> Result<Reply, Ap
     }));
     Ok(Reply {
         code: StatusCode::OK,
-        content_type: Accept::JSON.content_type(),
+        content_type: match request.accept.format {
+            Format::Protobuf => request.accept.content_type(),
+            Format::Json | Format::Yaml => Accept::JSON.content_type(),
+        },
         body: body.boxed_unsync(),
         warnings: Vec::new(),
     })
@@ -177,6 +178,9 @@ impl Watch {
             if out.is_empty() && !more {
                 self.write_due_bookmark(&mut out);
             }
+            if out.is_empty() && self.done {
+                return None;
+            }
             if !out.is_empty() {
                 self.server.store.settled(self.revision).await.ok()?;
                 return Some(out.freeze());
@@ -200,13 +204,28 @@ impl Watch {
     }
 
     fn write_initial(&mut self, out: &mut BytesMut) {
-        while out.len() < CHUNK {
+        while out.len() < CHUNK && !self.done {
             let Some(object) = self.initial.next() else { break };
-            self.encoder.event(out, "ADDED", &object, object.revision);
+            self.write_event(out, "ADDED", &object, object.revision);
         }
-        if self.initial_end && self.initial.len() == 0 {
+        if self.initial_end && self.initial.len() == 0 && !self.done {
             self.initial_end = false;
-            self.encoder.bookmark(out, self.revision, true);
+            let written = self.encoder.bookmark(out, self.revision, true);
+            self.go_on(written);
+        }
+    }
+
+    fn write_event(&mut self, out: &mut BytesMut, kind: &str, object: &Object, revision: u64) {
+        let written = self.encoder.event(out, kind, object, revision);
+        self.go_on(written);
+    }
+
+    /// What protobuf cannot show ends the watch. The client goes on from the last event that it has, in JSON.
+    fn go_on(&mut self, written: Result<(), serde_json::Error>) {
+        if let Err(error) = written {
+            tracing::warn!(kind = self.encoder.resource.kind, %error, "watches are served in JSON only from now on");
+            self.server.json_only.store(true, Ordering::Relaxed);
+            self.done = true;
         }
     }
 
@@ -224,6 +243,9 @@ impl Watch {
             Ok((changes, read_to)) if !expired => {
                 for change in &changes {
                     self.write_change(out, change);
+                    if self.done {
+                        return false;
+                    }
                 }
                 self.revision = read_to;
                 changes.len() == BATCH
@@ -231,9 +253,8 @@ impl Watch {
             read => {
                 let oldest = read.err().unwrap_or(self.revision);
                 let message = format!("too old resource version: {} ({oldest})", self.revision);
-                let status = ApiError::expired(message).to_status();
-                out.extend_from_slice(json!({"type": "ERROR", "object": status}).to_string().as_bytes());
-                out.extend_from_slice(b"\n");
+                let written = self.encoder.error(out, &ApiError::expired(message));
+                self.go_on(written);
                 self.done = true;
                 false
             }
@@ -249,10 +270,10 @@ impl Watch {
         let matched = before.filter(|old| self.selector.matches(old));
         let matches = !change.deleted && self.selector.matches(after);
         match (matched, matches) {
-            (None, true) => self.encoder.event(out, "ADDED", after, change.revision),
-            (Some(_), true) => self.encoder.event(out, "MODIFIED", after, change.revision),
-            (Some(_), false) if change.deleted => self.encoder.event(out, "DELETED", after, change.revision),
-            (Some(old), false) => self.encoder.event(out, "DELETED", old, change.revision),
+            (None, true) => self.write_event(out, "ADDED", after, change.revision),
+            (Some(_), true) => self.write_event(out, "MODIFIED", after, change.revision),
+            (Some(_), false) if change.deleted => self.write_event(out, "DELETED", after, change.revision),
+            (Some(old), false) => self.write_event(out, "DELETED", old, change.revision),
             (None, false) => {}
         }
     }
@@ -265,10 +286,11 @@ impl Watch {
 
     fn write_due_bookmark(&mut self, out: &mut BytesMut) {
         let now = Instant::now();
-        if self.next_bookmark.is_none_or(|due| now < due) {
+        if self.done || self.next_bookmark.is_none_or(|due| now < due) {
             return;
         }
-        self.encoder.bookmark(out, self.revision, false);
+        let written = self.encoder.bookmark(out, self.revision, false);
+        self.go_on(written);
         self.next_bookmark = Some(next_bookmark(now, self.deadline));
     }
 }
@@ -277,64 +299,4 @@ impl Watch {
 fn next_bookmark(now: Instant, deadline: Instant) -> Instant {
     let last = deadline.checked_sub(LAST_BOOKMARK).unwrap_or(deadline);
     if last > now { (now + BOOKMARK_PERIOD).min(last) } else { now + BOOKMARK_PERIOD }
-}
-
-/// Events as lines of JSON.
-struct Encoder {
-    resource: &'static Resource,
-    form: Form,
-    include: Include,
-    /// No Table has been sent: the first one carries the column definitions.
-    first: bool,
-}
-
-impl Encoder {
-    fn event(&mut self, out: &mut BytesMut, kind: &str, object: &Object, revision: u64) {
-        out.extend_from_slice(br#"{"type":""#);
-        out.extend_from_slice(kind.as_bytes());
-        out.extend_from_slice(br#"","object":"#);
-        match self.form {
-            Form::Object | Form::PartialList | Form::Discovery(_) => {
-                views::write_with_kind(out, self.resource, object, revision);
-            }
-            Form::Partial => {
-                let mut partial = views::partial_value(&object.decode(self.resource));
-                partial["metadata"]["resourceVersion"] = revision.to_string().into();
-                out.extend_from_slice(partial.to_string().as_bytes());
-            }
-            Form::Table(version) => {
-                let meta = ListMeta::of_one(revision);
-                let table = table::value(self.resource, version, self.include, &[object], &meta, self.first);
-                self.first = false;
-                out.extend_from_slice(table.to_string().as_bytes());
-            }
-        }
-        out.extend_from_slice(b"}\n");
-    }
-
-    fn bookmark(&self, out: &mut BytesMut, revision: u64, initial_end: bool) {
-        let mut metadata = json!({"resourceVersion": revision.to_string()});
-        if initial_end {
-            metadata["annotations"] = json!({INITIAL_END: "true"});
-        }
-        let object = match self.form {
-            Form::Partial => format!(
-                r#"{{"kind":"PartialObjectMetadata","apiVersion":"meta.k8s.io/v1","metadata":{metadata}}}"#
-            ),
-            Form::Table(version) => {
-                let row: Value = json!({"cells": [], "object": {
-                    "kind": "PartialObjectMetadata", "apiVersion": "meta.k8s.io/v1", "metadata": metadata,
-                }});
-                json!({
-                    "kind": "Table", "apiVersion": format!("meta.k8s.io/{version}"),
-                    "metadata": {"resourceVersion": revision.to_string()}, "columnDefinitions": null, "rows": [row],
-                })
-                .to_string()
-            }
-            Form::Object | Form::PartialList | Form::Discovery(_) => {
-                format!(r#"{{{}"metadata":{metadata}{}}}"#, self.resource.type_meta(), self.resource.empty)
-            }
-        };
-        out.extend_from_slice(format!("{{\"type\":\"BOOKMARK\",\"object\":{object}}}\n").as_bytes());
-    }
 }

@@ -1,9 +1,11 @@
 #![allow(clippy::unwrap_used)]
 
+use jiff::Timestamp;
 use serde_json::{Value, json};
 
 use super::*;
 use crate::job::names::EXTERNAL_FINALIZER;
+use crate::job::pod::ContainerExit;
 
 fn at(text: &str) -> Timestamp {
     text.parse().unwrap()

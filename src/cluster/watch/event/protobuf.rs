@@ -1,0 +1,65 @@
+//! Events in protobuf.
+
+use super::{Bookmark, Event};
+use crate::cluster::wire::protobuf::{self, Malformed, Message, Value};
+use crate::cluster::wire::{DecodeError, Meta, Refusal, WireRefusal};
+
+/// Reads a frame of a watch, and the message of its object with `object`.
+///
+/// # Errors
+/// When the frame is no event, or its object none that is understood.
+pub fn read_frame<T>(
+    frame: &[u8],
+    object: impl FnOnce(&[u8]) -> Result<T, DecodeError>,
+) -> Result<Event<T>, DecodeError> {
+    let event = WatchEvent::read(frame)?;
+    let message = protobuf::object(event.object.raw)?;
+    Ok(match event.kind {
+        b"ADDED" => Event::Applied { kind: "ADDED", object: object(message)? },
+        b"MODIFIED" => Event::Applied { kind: "MODIFIED", object: object(message)? },
+        b"DELETED" => Event::Deleted(object(message)?),
+        b"BOOKMARK" => Bookmark::read(message)?.into(),
+        b"ERROR" => Event::Error(Refusal::from_status(0, WireRefusal::read(message)?)),
+        other => return Err(Malformed::EventType(String::from_utf8_lossy(other).into()).into()),
+    })
+}
+
+#[derive(Default)]
+struct WatchEvent<'a> {
+    kind: &'a [u8],
+    object: RawExtension<'a>,
+}
+
+impl<'a> Message<'a> for WatchEvent<'a> {
+    fn take(&mut self, number: u32, value: Value<'a>) -> Result<(), Malformed> {
+        match number {
+            1 => self.kind = value.bytes()?,
+            2 => self.object = value.message()?,
+            _ => {}
+        }
+        Ok(())
+    }
+}
+
+#[derive(Default)]
+struct RawExtension<'a> {
+    raw: &'a [u8],
+}
+
+impl<'a> Message<'a> for RawExtension<'a> {
+    fn take(&mut self, number: u32, value: Value<'a>) -> Result<(), Malformed> {
+        if number == 1 {
+            self.raw = value.bytes()?;
+        }
+        Ok(())
+    }
+}
+
+impl<'a> Message<'a> for Bookmark<'a> {
+    fn take(&mut self, number: u32, value: Value<'a>) -> Result<(), Malformed> {
+        if number == 1 {
+            self.metadata = value.message::<Meta<'a>>()?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,199 @@
+//! A pod as it stands in a body, of JSON or of protobuf, as far as anybody looks at it.
+
+use jiff::Timestamp;
+use serde::Deserialize;
+
+use super::super::meta::Meta;
+use super::super::protobuf::{Malformed, Message, Value};
+use super::super::text::Text;
+use crate::job::pod::{ContainerExit, Outcome};
+
+/// Conditions that say how far the start of a pod has come: every pod has them, and no failure policy waits for them.
+const START_CONDITIONS: [&str; 5] =
+    ["PodScheduled", "Initialized", "ContainersReady", "Ready", "PodReadyToStartContainers"];
+
+/// A pod.
+#[derive(Debug, Default, Deserialize)]
+pub struct WirePod<'a> {
+    #[serde(borrow)]
+    pub(super) metadata: Meta<'a>,
+    #[serde(borrow, default)]
+    pub(super) spec: WireSpec<'a>,
+    #[serde(borrow, default)]
+    pub(super) status: WireStatus<'a>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub(super) struct WireSpec<'a> {
+    #[serde(borrow)]
+    pub(super) node_name: Option<Text<'a>>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub(super) struct WireStatus<'a> {
+    #[serde(borrow)]
+    pub(super) phase: Option<Text<'a>>,
+    #[serde(borrow)]
+    conditions: Option<Vec<WireCondition<'a>>>,
+    #[serde(borrow)]
+    container_statuses: Option<Vec<WireContainer<'a>>>,
+    #[serde(borrow)]
+    init_container_statuses: Option<Vec<WireContainer<'a>>>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub(super) struct WireCondition<'a> {
+    #[serde(borrow, rename = "type")]
+    pub(super) kind: Text<'a>,
+    #[serde(borrow)]
+    pub(super) status: Text<'a>,
+    pub(super) last_transition_time: Option<Timestamp>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub(super) struct WireContainer<'a> {
+    #[serde(borrow)]
+    name: Text<'a>,
+    pub(super) restart_count: u32,
+    state: Option<WireState>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct WireState {
+    terminated: Option<WireTerminated>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct WireTerminated {
+    exit_code: i32,
+    finished_at: Option<Timestamp>,
+}
+
+impl<'a> Message<'a> for WirePod<'a> {
+    fn take(&mut self, number: u32, value: Value<'a>) -> Result<(), Malformed> {
+        match number {
+            1 => self.metadata.merge(value.bytes()?),
+            2 => self.spec.merge(value.bytes()?),
+            3 => self.status.merge(value.bytes()?),
+            _ => Ok(()),
+        }
+    }
+}
+
+impl<'a> Message<'a> for WireSpec<'a> {
+    fn take(&mut self, number: u32, value: Value<'a>) -> Result<(), Malformed> {
+        if number == 10 {
+            self.node_name = value.set_text()?;
+        }
+        Ok(())
+    }
+}
+
+impl<'a> Message<'a> for WireStatus<'a> {
+    fn take(&mut self, number: u32, value: Value<'a>) -> Result<(), Malformed> {
+        match number {
+            1 => self.phase = value.set_text()?,
+            2 => self.conditions.get_or_insert_default().push(value.message()?),
+            8 => self.container_statuses.get_or_insert_default().push(value.message()?),
+            10 => self.init_container_statuses.get_or_insert_default().push(value.message()?),
+            _ => {}
+        }
+        Ok(())
+    }
+}
+
+impl<'a> Message<'a> for WireCondition<'a> {
+    fn take(&mut self, number: u32, value: Value<'a>) -> Result<(), Malformed> {
+        match number {
+            1 => self.kind = value.text()?,
+            2 => self.status = value.text()?,
+            4 => self.last_transition_time = value.time()?,
+            _ => {}
+        }
+        Ok(())
+    }
+}
+
+impl<'a> Message<'a> for WireContainer<'a> {
+    fn take(&mut self, number: u32, value: Value<'a>) -> Result<(), Malformed> {
+        match number {
+            1 => self.name = value.text()?,
+            2 => self.state.get_or_insert_default().merge(value.bytes()?)?,
+            5 => self.restart_count = value.integer()?,
+            _ => {}
+        }
+        Ok(())
+    }
+}
+
+impl<'a> Message<'a> for WireState {
+    fn take(&mut self, number: u32, value: Value<'a>) -> Result<(), Malformed> {
+        if number == 3 {
+            self.terminated.get_or_insert_default().merge(value.bytes()?)?;
+        }
+        Ok(())
+    }
+}
+
+impl<'a> Message<'a> for WireTerminated {
+    fn take(&mut self, number: u32, value: Value<'a>) -> Result<(), Malformed> {
+        match number {
+            1 => self.exit_code = value.integer()?,
+            6 => self.finished_at = value.time()?,
+            _ => {}
+        }
+        Ok(())
+    }
+}
+
+impl WireContainer<'_> {
+    fn terminated(&self) -> Option<&WireTerminated> {
+        self.state.as_ref()?.terminated.as_ref()
+    }
+
+    fn exit(&self) -> Option<ContainerExit> {
+        self.terminated().map(|end| ContainerExit { name: (*self.name).into(), exit_code: end.exit_code })
+    }
+}
+
+impl<'a> WireStatus<'a> {
+    pub(super) fn conditions(&self) -> impl Iterator<Item = &WireCondition<'a>> {
+        self.conditions.iter().flatten()
+    }
+
+    pub(super) fn containers(&self) -> impl Iterator<Item = &WireContainer<'a>> {
+        self.container_statuses.iter().flatten()
+    }
+
+    fn init_containers(&self) -> impl Iterator<Item = &WireContainer<'a>> {
+        self.init_container_statuses.iter().flatten()
+    }
+
+    pub(super) fn has_unusual_condition(&self) -> bool {
+        self.conditions().any(|c| !START_CONDITIONS.contains(&&*c.kind))
+    }
+
+    pub(super) fn restarts(&self) -> u32 {
+        self.init_containers().chain(self.containers()).fold(0, |sum, c| sum.saturating_add(c.restart_count))
+    }
+
+    /// The newest finish time, if every container has one.
+    pub(super) fn containers_finished(&self) -> Option<Timestamp> {
+        let times = self.containers().map(|c| c.terminated().and_then(|end| end.finished_at));
+        times.collect::<Option<Vec<_>>>()?.into_iter().max()
+    }
+
+    pub(super) fn outcome(&self) -> Outcome {
+        Outcome {
+            containers: self.containers().filter_map(WireContainer::exit).collect(),
+            init_containers: self.init_containers().filter_map(WireContainer::exit).collect(),
+            conditions: self.conditions().map(|c| ((*c.kind).into(), (*c.status).into())).collect(),
+        }
+    }
+}

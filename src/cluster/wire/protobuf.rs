@@ -1,0 +1,256 @@
+//! Protobuf to borrowed structs: the fields that matter are picked out of the bytes, the others are stepped over.
+//!
+//! `prost` cannot borrow, and its structs would stand beside those that JSON is read into.
+
+use std::str::Utf8Error;
+
+use jiff::Timestamp;
+
+use super::text::Text;
+
+/// What precedes every message that is an object.
+const MAGIC: &[u8] = b"k8s\0";
+
+/// Why a message cannot be read.
+#[derive(Debug, thiserror::Error)]
+pub enum Malformed {
+    /// A field reaches beyond the end of its message.
+    #[error("a field is cut off")]
+    Cut,
+    /// A number, length or tag is longer than 64 bits, or a tag or value out of its range.
+    #[error("a number is out of range")]
+    Range,
+    /// A field holds a value of another type than Kubernetes gives it.
+    #[error("a field is of another type")]
+    Type,
+    /// A text is not UTF-8.
+    #[error("a text is no text: {0}")]
+    Text(#[from] Utf8Error),
+    /// An object does not begin as objects do.
+    #[error("an object does not begin with k8s\\0")]
+    Magic,
+    /// A watch has no events of this type.
+    #[error("unknown type {0:?} of a watch event")]
+    EventType(Box<str>),
+}
+
+/// The message of an object, out of its envelope: `runtime.Unknown` behind magic bytes.
+pub(crate) fn object(bytes: &[u8]) -> Result<&[u8], Malformed> {
+    Ok(Unknown::read(bytes.strip_prefix(MAGIC).ok_or(Malformed::Magic)?)?.raw)
+}
+
+/// A message of which some fields are known.
+pub(crate) trait Message<'a>: Default {
+    /// Takes in a field if its number is one of those known.
+    fn take(&mut self, number: u32, value: Value<'a>) -> Result<(), Malformed>;
+
+    /// Reads a whole message.
+    fn read(bytes: &'a [u8]) -> Result<Self, Malformed> {
+        let mut message = Self::default();
+        message.merge(bytes)?;
+        Ok(message)
+    }
+
+    /// Takes in all fields of these bytes.
+    fn merge(&mut self, mut bytes: &'a [u8]) -> Result<(), Malformed> {
+        while !bytes.is_empty() {
+            let tag = varint(&mut bytes)?;
+            let number = u32::try_from(tag >> 3).map_err(|_| Malformed::Range)?;
+            let value = match tag & 7 {
+                0 => Value::Number(varint(&mut bytes)?),
+                1 => split(&mut bytes, 8).map(|_| Value::Other)?,
+                2 => {
+                    let length = usize::try_from(varint(&mut bytes)?).map_err(|_| Malformed::Range)?;
+                    Value::Bytes(split(&mut bytes, length)?)
+                }
+                5 => split(&mut bytes, 4).map(|_| Value::Other)?,
+                _ => return Err(Malformed::Type),
+            };
+            self.take(number, value)?;
+        }
+        Ok(())
+    }
+}
+
+fn split<'a>(bytes: &mut &'a [u8], length: usize) -> Result<&'a [u8], Malformed> {
+    let (taken, rest) = bytes.split_at_checked(length).ok_or(Malformed::Cut)?;
+    *bytes = rest;
+    Ok(taken)
+}
+
+fn varint(bytes: &mut &[u8]) -> Result<u64, Malformed> {
+    let mut number = 0;
+    for shift in (0..64).step_by(7) {
+        let (byte, rest) = bytes.split_first().ok_or(Malformed::Cut)?;
+        *bytes = rest;
+        number |= u64::from(byte & 0x7f) << shift;
+        if byte & 0x80 == 0 {
+            return Ok(number);
+        }
+    }
+    Err(Malformed::Range)
+}
+
+/// The value of a field, as it stands in the message.
+pub(crate) enum Value<'a> {
+    /// An integer or boolean.
+    Number(u64),
+    /// Text, bytes or a message.
+    Bytes(&'a [u8]),
+    /// A floating-point number, which nothing that matters is.
+    Other,
+}
+
+impl<'a> Value<'a> {
+    pub(crate) fn bytes(self) -> Result<&'a [u8], Malformed> {
+        match self {
+            Self::Bytes(bytes) => Ok(bytes),
+            Self::Number(_) | Self::Other => Err(Malformed::Type),
+        }
+    }
+
+    pub(crate) fn text(self) -> Result<Text<'a>, Malformed> {
+        Ok(std::str::from_utf8(self.bytes()?)?.into())
+    }
+
+    /// Text that Go writes also where it is not set.
+    pub(crate) fn set_text(self) -> Result<Option<Text<'a>>, Malformed> {
+        Ok(Some(self.text()?).filter(|text| !text.is_empty()))
+    }
+
+    /// An integer that fits its type.
+    pub(crate) fn integer<N: TryFrom<i64>>(self) -> Result<N, Malformed> {
+        match self {
+            Self::Number(number) => number.cast_signed().try_into().map_err(|_| Malformed::Range),
+            Self::Bytes(_) | Self::Other => Err(Malformed::Type),
+        }
+    }
+
+    pub(crate) fn flag(self) -> Result<bool, Malformed> {
+        match self {
+            Self::Number(number) => Ok(number != 0),
+            Self::Bytes(_) | Self::Other => Err(Malformed::Type),
+        }
+    }
+
+    /// A time; an empty message is Go's zero time, which stands for none.
+    pub(crate) fn time(self) -> Result<Option<Timestamp>, Malformed> {
+        let bytes = self.bytes()?;
+        if bytes.is_empty() {
+            return Ok(None);
+        }
+        let Seconds(seconds) = Seconds::read(bytes)?;
+        Timestamp::from_second(seconds).map(Some).map_err(|_| Malformed::Range)
+    }
+
+    /// A message that stands alone.
+    pub(crate) fn message<M: Message<'a>>(self) -> Result<M, Malformed> {
+        M::read(self.bytes()?)
+    }
+
+    /// An entry of a map of texts.
+    pub(crate) fn pair(self) -> Result<(Text<'a>, Text<'a>), Malformed> {
+        let Pair(key, value) = self.message()?;
+        Ok((key, value))
+    }
+}
+
+#[derive(Default)]
+struct Unknown<'a> {
+    raw: &'a [u8],
+}
+
+impl<'a> Message<'a> for Unknown<'a> {
+    fn take(&mut self, number: u32, value: Value<'a>) -> Result<(), Malformed> {
+        if number == 2 {
+            self.raw = value.bytes()?;
+        }
+        Ok(())
+    }
+}
+
+/// `meta.v1.Time` is exact to the second.
+#[derive(Default)]
+struct Seconds(i64);
+
+impl<'a> Message<'a> for Seconds {
+    fn take(&mut self, number: u32, value: Value<'a>) -> Result<(), Malformed> {
+        if number == 1 {
+            self.0 = value.integer()?;
+        }
+        Ok(())
+    }
+}
+
+#[derive(Default)]
+struct Pair<'a>(Text<'a>, Text<'a>);
+
+impl<'a> Message<'a> for Pair<'a> {
+    fn take(&mut self, number: u32, value: Value<'a>) -> Result<(), Malformed> {
+        match number {
+            1 => self.0 = value.text()?,
+            2 => self.1 = value.text()?,
+            _ => {}
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use crate::cluster::wire::meta::Meta;
+
+    /// A length-delimited field of fewer than 128 bytes.
+    fn field(number: u8, bytes: &[u8]) -> Vec<u8> {
+        [&[number << 3 | 2, u8::try_from(bytes.len()).unwrap()][..], bytes].concat()
+    }
+
+    fn metadata() -> Vec<u8> {
+        [
+            field(1, b"p"),
+            field(3, b""),
+            vec![7 << 3, 0x80, 1],
+            field(8, b"\x08\x80\x01\x10\x00"),
+            field(9, b""),
+            field(11, &[field(1, b"k"), field(2, b"v")].concat()),
+            field(11, &field(1, b"only")),
+            // Numbers that are of no interest, of each wire type.
+            field(15, b"\xff\xff"),
+            vec![0xf9, 1, 1, 2, 3, 4, 5, 6, 7, 8],
+            vec![0xfd, 1, 1, 2, 3, 4],
+            vec![0xf8, 1, 9],
+        ]
+        .concat()
+    }
+
+    #[test]
+    fn known_fields_are_read_and_unknown_ones_stepped_over() {
+        let bytes = metadata();
+        let meta = Meta::read(&bytes).unwrap();
+        assert_eq!((meta.name().unwrap(), &meta.namespace, meta.generation), ("p", &None, Some(128)));
+        assert_eq!(meta.created().unwrap(), Timestamp::from_second(128).unwrap());
+        assert_eq!(meta.deletion_timestamp, None);
+        let labels = meta.labels.unwrap();
+        assert_eq!((labels.get("k"), labels.get("only")), (Some("v"), Some("")));
+    }
+
+    #[test]
+    fn what_is_cut_or_mistaken_is_refused() {
+        let whole = metadata();
+        let ends = |length| Meta::read(&whole[..length]).is_ok();
+        assert_eq!((0..=whole.len()).filter(|length| ends(*length)).count(), 12, "between fields only");
+        for (bytes, why) in [
+            (&[1 << 3, 1][..], "another type"),
+            (&[1 << 3 | 2, 1, 0xff], "no text"),
+            (&[1 << 3 | 3], "another type"),
+            (&[0xff; 11], "out of range"),
+            (&[1 << 3 | 2, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x7f], "cut off"),
+        ] {
+            let error = Meta::read(bytes).unwrap_err().to_string();
+            assert!(error.contains(why), "{error}");
+        }
+        assert!(matches!(object(&whole), Err(Malformed::Magic)));
+    }
+}

@@ -1,0 +1,186 @@
+//! Watches in protobuf, over the embedded API server: they tell what watches in JSON tell.
+#![cfg(feature = "embedded")]
+#![allow(clippy::unwrap_used, clippy::expect_used)]
+
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use bytes::Bytes;
+use futures::future::BoxFuture;
+use futures::{FutureExt as _, Stream, StreamExt as _};
+use http::{Request, Response, header};
+use k8s_openapi::api::core::v1::Pod;
+use kube::Api;
+use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
+use kube::config::KubeConfigOptions;
+use serde_json::{Value, json};
+use tokio::time::timeout;
+use yardmaster::cluster::resource::Resource;
+use yardmaster::cluster::transport::{ByteStream, Transport, TransportError, connect};
+use yardmaster::cluster::watch::{Change, Selection, watch};
+use yardmaster::cluster::wire::{ObservedPod, PodDecoder};
+use yardmaster::embedded::{ApiServer, ApiServerConfig, Fault, FaultScope};
+use yardmaster::job::names::EXTERNAL_FINALIZER;
+use yardmaster::telemetry::metrics::Metrics;
+
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// Notes in which format each watch is answered, and may ask for JSON only.
+struct Noting {
+    inner: Arc<dyn Transport>,
+    json_only: bool,
+    formats: Arc<Mutex<Vec<String>>>,
+}
+
+impl Transport for Noting {
+    fn open(
+        &self,
+        mut request: Request<Bytes>,
+    ) -> BoxFuture<'static, Result<Response<ByteStream>, TransportError>> {
+        if self.json_only {
+            request
+                .headers_mut()
+                .insert(header::ACCEPT, header::HeaderValue::from_static("application/json"));
+        }
+        let formats = Arc::clone(&self.formats);
+        let answer = self.inner.open(request);
+        async move {
+            let answer = answer.await?;
+            let format = answer.headers()[header::CONTENT_TYPE].to_str().unwrap().to_owned();
+            formats.lock().unwrap().push(format);
+            Ok(answer)
+        }
+        .boxed()
+    }
+}
+
+/// An API server, and a way to the pods in it.
+async fn stage() -> (ApiServer, kube::Config, Api<Pod>) {
+    let server = ApiServer::start(ApiServerConfig::default()).await.unwrap();
+    let options = KubeConfigOptions::default();
+    let config = kube::Config::from_custom_kubeconfig(server.kubeconfig(), &options).await.unwrap();
+    let pods = Api::default_namespaced(kube::Client::try_from(config.clone()).unwrap());
+    (server, config, pods)
+}
+
+type Formats = Arc<Mutex<Vec<String>>>;
+
+/// What a watch of all pods tells, and the formats of its answers.
+fn changes(
+    config: &kube::Config,
+    json_only: bool,
+) -> (impl Stream<Item = Change<Box<ObservedPod>>> + Unpin, Formats) {
+    let formats = Formats::default();
+    let inner = connect(config.clone(), "test").unwrap().transport;
+    let transport = Arc::new(Noting { inner, json_only, formats: Arc::clone(&formats) });
+    let decoder = PodDecoder::new(EXTERNAL_FINALIZER);
+    let metrics = Arc::new(Metrics::new());
+    (watch(transport, Selection::all(Resource::PODS), decoder, metrics, 7), formats)
+}
+
+async fn next<T>(changes: &mut (impl Stream<Item = T> + Unpin)) -> T {
+    timeout(PATIENCE, changes.next()).await.expect("a change in time").unwrap()
+}
+
+fn pod(name: &str, spec: Value) -> Pod {
+    let mut pod = json!({
+        "metadata": {"name": name, "labels": {"a": "b"}, "finalizers": [EXTERNAL_FINALIZER]},
+        "spec": {"containers": [{"name": "c", "image": "i"}]},
+    });
+    json_patch::merge(&mut pod["spec"], &spec);
+    serde_json::from_value(pod).unwrap()
+}
+
+async fn patch(pods: &Api<Pod>, name: &str, status: Value) {
+    let patch = Patch::Merge(json!({"status": status}));
+    pods.patch_status(name, &PatchParams::default(), &patch).await.unwrap();
+}
+
+const PROTOBUF: &str = "application/vnd.kubernetes.protobuf;stream=watch";
+const JSON: &str = "application/json";
+
+#[tokio::test]
+async fn both_formats_tell_the_same() {
+    let (server, config, pods) = stage().await;
+    pods.create(&PostParams::default(), &pod("early", json!({"nodeName": "n"}))).await.unwrap();
+    let (mut binary, binary_formats) = changes(&config, false);
+    let (mut text, text_formats) = changes(&config, true);
+    let mut told = Vec::new();
+    for step in 0..8 {
+        match step {
+            3 => drop(pods.create(&PostParams::default(), &pod("late", json!({}))).await.unwrap()),
+            4 => {
+                let ended = json!({"exitCode": -1, "finishedAt": "2026-01-01T00:00:20Z"});
+                let failed = json!({
+                    "phase": "Failed",
+                    "conditions": [{"type": "DisruptionTarget", "status": "True"}],
+                    "containerStatuses": [{"name": "c", "image": "i", "imageID": "", "ready": false,
+                        "restartCount": 2, "state": {"terminated": ended}}],
+                });
+                patch(&pods, "late", failed).await;
+            }
+            5 => server.faults().break_watches(),
+            6 => drop(pods.delete("late", &DeleteParams::default()).await.unwrap()),
+            7 => {
+                let free = Patch::Merge(json!({"metadata": {"finalizers": null}}));
+                pods.patch("late", &PatchParams::default(), &free).await.unwrap();
+            }
+            _ => {}
+        }
+        if step != 5 {
+            let change = next(&mut binary).await;
+            assert_eq!(change, next(&mut text).await, "step {step}");
+            told.push(change);
+        }
+    }
+    assert!(matches!(
+        told.as_slice(),
+        [
+            Change::Restarted,
+            Change::Listed(_),
+            Change::Synced { .. },
+            Change::Applied(_),
+            Change::Applied(_),
+            Change::Applied(_),
+            Change::Deleted(_)
+        ]
+    ));
+    assert_eq!(*binary_formats.lock().unwrap(), [PROTOBUF, PROTOBUF]);
+    assert_eq!(*text_formats.lock().unwrap(), [JSON, JSON]);
+    server.shutdown().await;
+}
+
+#[tokio::test]
+async fn a_forgotten_version_leads_to_a_new_list() {
+    let (server, config, pods) = stage().await;
+    let (mut changes, formats) = changes(&config, false);
+    assert_eq!(next(&mut changes).await, Change::Restarted);
+    assert!(matches!(next(&mut changes).await, Change::Synced { .. }));
+    server.faults().inject(Fault::ExpireWatches, FaultScope::default(), Some(1));
+    pods.create(&PostParams::default(), &pod("p", json!({}))).await.unwrap();
+    assert_eq!(next(&mut changes).await, Change::Restarted);
+    assert!(matches!(next(&mut changes).await, Change::Listed(_)));
+    assert!(matches!(next(&mut changes).await, Change::Synced { .. }));
+    assert_eq!(*formats.lock().unwrap(), [PROTOBUF, PROTOBUF]);
+    server.shutdown().await;
+}
+
+#[tokio::test]
+async fn what_protobuf_cannot_show_is_shown_in_json() {
+    let (server, config, pods) = stage().await;
+    let (mut changes, formats) = changes(&config, false);
+    assert_eq!(next(&mut changes).await, Change::Restarted);
+    assert!(matches!(next(&mut changes).await, Change::Synced { .. }));
+    pods.create(&PostParams::default(), &pod("a", json!({}))).await.unwrap();
+    let group = json!({"schedulingGroup": {"podGroupName": "g"}});
+    pods.create(&PostParams::default(), &pod("b", group)).await.unwrap();
+    pods.create(&PostParams::default(), &pod("c", json!({}))).await.unwrap();
+    for name in ["a", "b", "c"] {
+        match next(&mut changes).await {
+            Change::Applied(seen) => assert_eq!(&*seen.pod.name, name),
+            other => panic!("{other:?} in place of {name}"),
+        }
+    }
+    assert_eq!(*formats.lock().unwrap(), [PROTOBUF, JSON]);
+    server.shutdown().await;
+}
