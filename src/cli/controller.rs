@@ -49,7 +49,8 @@ pub(super) struct ControllerArgs {
     /// Most requests at once above that rate.
     #[arg(long, value_name = "N", default_value_t = 100)]
     kube_api_burst: u32,
-    /// Longest time that a status change may wait under load.
+    /// Longest time that a status change may wait under load; longer where progress would take more than a hundredth of
+    /// --kube-api-qps.
     #[arg(long, value_name = "TIME", default_value = "1s", value_parser = parse_duration)]
     batch_period: Duration,
     /// First delay before a failed pod is replaced; doubles with every failure.

@@ -30,7 +30,15 @@ impl Deref for Text<'_> {
 #[derive(Debug, Default)]
 pub(crate) struct Pairs<'a>(pub(crate) Vec<(Text<'a>, Text<'a>)>);
 
-impl Pairs<'_> {
+impl<'a> Pairs<'a> {
+    /// Adds an entry. Pods have five to eight labels, and as many annotations: they are made room for at once.
+    pub(crate) fn push(&mut self, entry: (Text<'a>, Text<'a>)) {
+        if self.0.is_empty() {
+            self.0.reserve(8);
+        }
+        self.0.push(entry);
+    }
+
     /// The value of a key.
     pub(crate) fn get(&self, key: &str) -> Option<&str> {
         self.0.iter().find(|(k, _)| **k == *key).map(|(_, v)| &**v)
@@ -49,11 +57,11 @@ impl<'de: 'a, 'a> Deserialize<'de> for Pairs<'a> {
             }
 
             fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Pairs<'de>, A::Error> {
-                let mut pairs = Vec::new();
+                let mut pairs = Pairs::default();
                 while let Some((key, value)) = map.next_entry::<Text<'de>, Option<Text<'de>>>()? {
                     pairs.push((key, value.unwrap_or_default()));
                 }
-                Ok(Pairs(pairs))
+                Ok(pairs)
             }
         }
 
