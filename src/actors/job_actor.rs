@@ -174,14 +174,14 @@ impl JobActor {
         meter.finish(&self.requests.around.metrics, &self.state.job, &plan);
         span.record("plan_size", plan.size());
         let wake_at = plan.wake_at;
+        let status_follows = plan.status.is_some() || plan.status_waits;
         self.carry_out(plan);
         self.set_timer(wake_at, now, ctx);
-        if self.state.job.status.finished().is_some() && !self.state.pods.has_flights() {
-            // No status is written any more that these could go with.
+        if !status_follows && !self.state.pods.has_flights() {
+            // Nothing is coming that these could be told with.
             self.tell_pod_events();
         }
         if self.state.is_over() {
-            self.tell_pod_events();
             self.notice.orderly.set(true);
             ctx.stop();
         }
