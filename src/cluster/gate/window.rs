@@ -39,8 +39,8 @@ pub(crate) struct Ticket {
 /// A congestion window: additive increase, multiplicative decrease.
 ///
 /// It grows by one request per window of good answers, and only while it is used up; it halves when the API server is
-/// overloaded, and shrinks by a tenth when answers take much longer than they did lately. Either happens at most once
-/// for the requests that were in flight together.
+/// overloaded, and shrinks by a tenth, but not below where it began, when answers take much longer than they did lately.
+/// Either happens at most once for the requests that were in flight together.
 #[derive(Debug)]
 pub(crate) struct Window {
     limits: WindowLimits,
@@ -61,7 +61,7 @@ const ON_LATENCY: f64 = 0.9;
 /// Latency is high from this many times the shortest of late ...
 const HIGH_LATENCY_FACTOR: f64 = 5.0;
 /// ... but not below this many seconds.
-const HIGH_LATENCY_FLOOR: f64 = 0.1;
+const HIGH_LATENCY_FLOOR: f64 = 0.01;
 /// Weight of a new latency in the moving average.
 const AVERAGE_WEIGHT: f64 = 0.05;
 /// By which part the shortest latency is let rise with each answer, so that it follows lasting changes.
@@ -104,7 +104,10 @@ impl Window {
         match signal {
             Some(Signal::Overloaded) => self.decrease(ticket, ON_OVERLOAD),
             Some(Signal::Answered(latency)) if self.is_high(latency.as_secs_f64()) => {
-                self.decrease(ticket, ON_LATENCY);
+                // What is slow even with so few in flight is slow for other reasons.
+                if self.size > self.limits.initial as f64 {
+                    self.decrease(ticket, ON_LATENCY);
+                }
             }
             Some(Signal::Answered(_)) if ticket.full => self.resize(self.size + 1.0 / self.size),
             Some(Signal::Answered(_)) | None => {}
@@ -125,9 +128,11 @@ impl Window {
     fn is_high(&mut self, latency: f64) -> bool {
         let (shortest, average) = self.latency.unwrap_or((latency, latency));
         let shortest = latency.min(shortest * (1.0 + SHORTEST_DRIFT));
-        let average = average + AVERAGE_WEIGHT * (latency - average);
+        let high = (shortest * HIGH_LATENCY_FACTOR).max(HIGH_LATENCY_FLOOR);
+        // However slow, a single answer says little.
+        let average = average + AVERAGE_WEIGHT * (latency.min(2.0 * high) - average);
         self.latency = Some((shortest, average));
-        average > (shortest * HIGH_LATENCY_FACTOR).max(HIGH_LATENCY_FLOOR)
+        average > high
     }
 }
 
@@ -198,6 +203,10 @@ mod tests {
             round(&mut window, SLOW);
         }
         assert!(window.size() < before);
+        for _ in 0..1000 {
+            round(&mut window, SLOW);
+        }
+        assert!(window.size() >= LIMITS.initial - 1, "so few in flight are not why it is slow");
     }
 
     proptest! {
