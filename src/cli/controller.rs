@@ -68,7 +68,7 @@ pub(super) struct ControllerArgs {
     /// Most finished pods that one status write counts.
     #[arg(long, value_name = "N", default_value_t = 500)]
     max_uncounted_pods: usize,
-    /// Most pods that one round of creations may reach.
+    /// Most creations of one Job under way at once, and as many other requests about its pods.
     #[arg(long, value_name = "N", default_value_t = 500)]
     max_pods_per_sync: usize,
     /// Whether to delete Jobs after ttlSecondsAfterFinished; auto is off outside of the embedded cluster.

@@ -113,7 +113,7 @@ const WRITES_AHEAD: usize = 2;
 /// Writes that each Job may have under way, however many Jobs there are.
 const FEWEST_WRITES: usize = 8;
 /// Of so many writes that the rate lets through, one may tell the progress of a Job.
-const WRITES_PER_STATUS: u32 = 100;
+const WRITES_PER_STATUS: u64 = 100;
 
 /// The gate. Clones are the same gate; it works until the last one is dropped, and then lets what is in flight end.
 #[derive(Clone)]
@@ -237,10 +237,9 @@ impl WriteGate {
         let state = self.shared.lock();
         let jobs = Priority::ALL.map(|priority| state.queue.flows(priority)).into_iter().max().unwrap_or(0);
         let enough = WRITES_AHEAD * state.window.limits().max;
-        let statuses_per_second = f64::from(self.shared.qps) / f64::from(WRITES_PER_STATUS);
         let status_period = match self.shared.qps {
             0 => Duration::ZERO,
-            _ => Duration::from_secs_f64(jobs as f64 / statuses_per_second),
+            qps => Duration::from_secs(WRITES_PER_STATUS * jobs as u64) / qps,
         };
         Pace { at_once: (enough / jobs.max(1)).max(FEWEST_WRITES), status_period }
     }

@@ -26,7 +26,7 @@ pub struct Limits {
     pub api_backoff: RetryPolicy,
     /// Most UIDs that one status write adds to `uncountedTerminatedPods`.
     pub max_uncounted_pods: usize,
-    /// Most creations of one Job under way at once, and most pods removed at once when scaling down.
+    /// Most creations of one Job under way at once, and as many other requests about its pods.
     pub max_pods_per_sync: usize,
     /// Longest time a status change may wait for others to join it.
     pub batch_period: Duration,

@@ -249,13 +249,12 @@ const COMBINED: &str = "(combined from similar events): ";
 
 /// What an event tells about each pod, and about how many: outside replacement mode one stands for a batch.
 fn batch(message: &str) -> (String, u64) {
-    let words: Vec<&str> = message.split(' ').collect();
-    match words[..] {
-        [verb @ ("Created" | "Deleted"), pods, "pods"] if pods.parse::<u64>().is_ok() => {
-            (format!("{verb} pod: <pod>"), pods.parse().unwrap_or(1))
-        }
-        _ => (message.to_owned(), 1),
-    }
+    let of_many = || {
+        let (verb, pods) = message.strip_suffix(" pods")?.split_once(' ')?;
+        let pods = pods.parse().ok().filter(|_| ["Created", "Deleted"].contains(&verb))?;
+        Some((format!("{verb} pod: <pod>"), pods))
+    };
+    of_many().unwrap_or_else(|| (message.to_owned(), 1))
 }
 
 /// The controller's events, equal ones summed up.
