@@ -22,7 +22,7 @@ use http::{HeaderValue, Response, StatusCode, header};
 use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep, timeout};
 
-use self::framing::{Framing, JSON, PROTOBUF_FIRST, Read, is_protobuf};
+use self::framing::{Framing, JSON, PROTOBUF_FIRST, Read};
 use super::transport::{ByteStream, Transport, TransportError, retry_after};
 use super::wire::{Decoder, Refusal};
 use crate::telemetry::metrics::Metrics;
@@ -367,14 +367,13 @@ impl<D: Decoder> Watcher<D> {
         if response.status() == StatusCode::OK {
             return Ok(response);
         }
-        let (code, retry_after) = (response.status().as_u16(), retry_after(&response));
-        let read = if is_protobuf(response.headers()) { Refusal::read_protobuf } else { Refusal::read };
+        let retry_after = retry_after(&response);
+        let (answer, mut pieces) = response.into_parts();
         let mut body = BytesMut::new();
-        let mut pieces = response.into_body();
         while let Some(piece) = pieces.next().await {
             body.extend_from_slice(&piece?);
         }
-        Err(broken(read(code, &body), retry_after))
+        Err(broken(Refusal::of(answer.status, &answer.headers, &body), retry_after))
     }
 
     async fn restart(&self) -> Result<(), Broken> {

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use bytes::{Bytes, BytesMut};
+use serde::de::IgnoredAny;
 use serde_json::{Map, Value};
 
 use super::labels::Labels;
@@ -101,13 +102,29 @@ impl Object {
         if let Some(resource) = kind {
             out.extend_from_slice(resource.type_meta().as_bytes());
         }
-        out.extend_from_slice(b"\"metadata\":{");
+        out.extend_from_slice(b"\"metadata\":");
+        self.write_from_metadata(out, revision);
+    }
+
+    /// Appends the metadata and all that follows in the object's JSON.
+    fn write_from_metadata(&self, out: &mut BytesMut, revision: u64) {
+        out.extend_from_slice(b"{");
         if revision != 0 {
             out.extend_from_slice(b"\"resourceVersion\":\"");
             out.extend_from_slice(revision.to_string().as_bytes());
             out.extend_from_slice(b"\",");
         }
         out.extend_from_slice(&self.tail);
+    }
+
+    /// Appends the JSON of the metadata alone. They stand first: what follows is not read.
+    pub(crate) fn write_metadata(&self, out: &mut BytesMut, revision: u64) {
+        let start = out.len();
+        self.write_from_metadata(out, revision);
+        let mut values = serde_json::Deserializer::from_slice(&out[start..]).into_iter::<IgnoredAny>();
+        values.next();
+        let metadata = values.byte_offset();
+        out.truncate(start + metadata);
     }
 
     /// The object's JSON with its kind.

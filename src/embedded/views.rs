@@ -7,6 +7,7 @@ use bytes::{Bytes, BytesMut};
 use serde_json::{Map, Value};
 
 use super::object::Object;
+use super::protobuf;
 use super::resources::Resource;
 use super::rules;
 
@@ -106,9 +107,32 @@ pub(crate) fn write_item(out: &mut BytesMut, resource: &Resource, object: &Objec
     }
 }
 
+/// Appends the JSON of an object's `PartialObjectMetadata`, under the given resourceVersion.
+pub(crate) fn write_partial(out: &mut BytesMut, object: &Object, revision: u64) {
+    out.extend_from_slice(br#"{"kind":"PartialObjectMetadata","apiVersion":"meta.k8s.io/v1","metadata":"#);
+    object.write_metadata(out, revision);
+    out.extend_from_slice(b"}");
+}
+
 /// The JSON of an object's `PartialObjectMetadata`.
-pub(crate) fn partial(resource: &Resource, object: &Object) -> Bytes {
-    Bytes::from(partial_value(&object.decode(resource)).to_string())
+pub(crate) fn partial(object: &Object) -> Bytes {
+    let mut out = BytesMut::with_capacity(object.tail.len() + 128);
+    write_partial(&mut out, object, object.revision);
+    out.freeze()
+}
+
+/// An object's `PartialObjectMetadata` in protobuf.
+///
+/// # Errors
+/// When the metadata hold something that has no number there.
+pub(crate) fn partial_in_protobuf(object: &Object) -> Result<Bytes, serde_json::Error> {
+    let mut json = BytesMut::with_capacity(object.tail.len() + 128);
+    json.extend_from_slice(br#"{"metadata":"#);
+    object.write_metadata(&mut json, object.revision);
+    json.extend_from_slice(b"}");
+    let mut out = BytesMut::with_capacity(json.len());
+    protobuf::write_object(&mut out, "meta.k8s.io/v1", "PartialObjectMetadata", &json)?;
+    Ok(out.freeze())
 }
 
 /// The `PartialObjectMetadata` of a decoded object.

@@ -5,7 +5,7 @@ use std::fmt::Display;
 use std::sync::{Arc, OnceLock};
 
 use bytes::Bytes;
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use serde_json::{Map, Value, json};
 
@@ -13,6 +13,7 @@ use super::names;
 use super::plan::NewPod;
 use super::pod_name::{generate_prefix, pod_name};
 use super::spec::Job;
+use super::uid::Uid;
 
 /// `spec.template` of a Job. It is read when the first pod is made, and its parts are written for all pods once.
 #[derive(Clone, Debug)]
@@ -120,21 +121,26 @@ impl PodTemplate {
             if index.is_some() { &parts.indexed } else { &parts.plain };
         let name = pod_name(&job.name, &job.uid.to_string(), index, new.place);
         // Names consist of what DNS allows, so JSON has nothing to escape in them.
-        let body = format!(
-            concat!(
-                r#"{{"apiVersion":"v1","kind":"Pod","metadata":{{"name":"{}","generateName":"{}","namespace":"{}","#,
-                r#""labels":{{{}}},"annotations":{{{}}},"finalizers":{},"ownerReferences":[{}]}},"spec":{{{}}}}}"#,
-            ),
-            name,
-            generate_prefix(&job.name, index),
-            job.namespace,
-            join([&own_labels(maker, index), labels]),
-            join([&own_annotations(new, index), annotations]),
-            finalizers(&parts.finalizers, maker.finalizer),
-            owner_reference(job),
-            join([&own_spec(maker, index), spec]),
-        );
-        Ok(PodManifest { name, body: body.into() })
+        let body = [
+            r#"{"apiVersion":"v1","kind":"Pod","metadata":{"name":""#,
+            &name,
+            r#"","generateName":""#,
+            &generate_prefix(&job.name, index),
+            r#"","namespace":""#,
+            &job.namespace,
+            r#"","labels":{"#,
+            &join([&own_labels(maker, index), labels]),
+            r#"},"annotations":{"#,
+            &join([&own_annotations(new, index), annotations]),
+            r#"},"finalizers":"#,
+            &finalizers(&parts.finalizers, maker.finalizer),
+            r#","ownerReferences":["#,
+            &json_text(&OwnerReference::of(job)),
+            r#"]},"spec":{"#,
+            &join([&own_spec(maker, index), spec]),
+            "}}",
+        ];
+        Ok(PodManifest { name, body: body.concat().into() })
     }
 }
 
@@ -228,17 +234,41 @@ fn own_annotations(new: &NewPod, index: Option<u32>) -> String {
     own
 }
 
-fn finalizers(given: &[String], tracking: &str) -> Value {
+fn finalizers(given: &[String], tracking: &str) -> String {
     let tracking = Some(tracking).filter(|tracking| !given.iter().any(|finalizer| finalizer == tracking));
-    given.iter().map(String::as_str).chain(tracking).collect()
+    let all: Vec<&str> = given.iter().map(String::as_str).chain(tracking).collect();
+    json_text(&all)
 }
 
-/// The reference that makes a Job the controller of a pod.
-pub fn owner_reference(job: &Job) -> Value {
-    json!({
-        "apiVersion": "batch/v1", "kind": "Job", "name": &*job.name, "uid": job.uid,
-        "controller": true, "blockOwnerDeletion": true,
-    })
+/// The reference that makes a Job the controller of an object.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct OwnerReference<'a> {
+    api_version: &'static str,
+    kind: &'static str,
+    name: &'a str,
+    uid: &'a Uid,
+    controller: bool,
+    block_owner_deletion: bool,
+}
+
+impl<'a> OwnerReference<'a> {
+    /// The reference to this Job.
+    pub fn of(job: &'a Job) -> Self {
+        Self {
+            api_version: "batch/v1",
+            kind: "Job",
+            name: &job.name,
+            uid: &job.uid,
+            controller: true,
+            block_owner_deletion: true,
+        }
+    }
+}
+
+/// The JSON of something that has text keys only and so always has one.
+fn json_text(value: &impl Serialize) -> String {
+    serde_json::to_string(value).unwrap_or_default()
 }
 
 #[cfg(test)]

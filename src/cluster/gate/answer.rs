@@ -8,6 +8,7 @@ use serde::Deserialize;
 
 use super::write::Expected;
 use crate::cluster::transport::retry_after;
+use crate::cluster::wire::protobuf::is_in_protobuf;
 use crate::cluster::wire::{Decoder, JobDecoder, ObservedJob, ObservedPod, PodDecoder, Refusal, Text};
 
 /// A write that was carried out, or had nothing left to do.
@@ -92,7 +93,7 @@ impl Decoders {
         if response.status().is_success() {
             return self.read_success(response, expected);
         }
-        let refusal = Refusal::read(response.status().as_u16(), response.body());
+        let refusal = Refusal::of(response.status(), response.headers(), response.body());
         let gone = refusal.code == StatusCode::NOT_FOUND.as_u16() || refusal.is_of_another_uid();
         if of_existing && gone { Ok(Answer::Gone) } else { Err(error(refusal, retry_after(response))) }
     }
@@ -106,6 +107,9 @@ impl Decoders {
             Expected::Object => Ok(Answer::Object(body.clone())),
             // Objects that a deletion removes at once are answered with a Status, but pods with the pod.
             Expected::Deleted if is_status(body) => Ok(Answer::Gone),
+            Expected::NewPod if is_in_protobuf(response.headers()) => {
+                self.pod.decode_protobuf(body).map(Answer::Pod).map_err(unreadable)
+            }
             Expected::Pod | Expected::NewPod | Expected::Deleted => {
                 self.pod.decode(body).map(Answer::Pod).map_err(unreadable)
             }

@@ -15,7 +15,7 @@ pub struct WindowLimits {
 
 impl Default for WindowLimits {
     fn default() -> Self {
-        Self { min: 2, initial: 32, max: 256 }
+        Self { min: 2, initial: 16, max: 256 }
     }
 }
 

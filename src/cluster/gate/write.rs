@@ -147,6 +147,9 @@ pub(super) struct Call {
 const JSON: &str = "application/json";
 /// The answer without spec and status, which nobody would read.
 const METADATA: &str = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1,application/json";
+/// The same in protobuf, out of which it is read without a look at `managedFields`, the larger part of it.
+const METADATA_IN_PROTOBUF: &str = "application/vnd.kubernetes.protobuf;as=PartialObjectMetadata;g=meta.k8s.io;v=v1,\
+                                    application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1,application/json";
 const MERGE_PATCH: &str = "application/merge-patch+json";
 const STRATEGIC_MERGE_PATCH: &str = "application/strategic-merge-patch+json";
 
@@ -266,7 +269,8 @@ impl Call {
     /// When a namespace or name cannot stand in a path: no object is called so.
     pub(super) fn into_request(self) -> Result<Request<Bytes>, http::Error> {
         let accept = match self.expected {
-            Expected::NewPod | Expected::Nothing => METADATA,
+            Expected::NewPod => METADATA_IN_PROTOBUF,
+            Expected::Nothing => METADATA,
             Expected::Pod | Expected::Deleted | Expected::Job | Expected::Object => JSON,
         };
         Request::builder()

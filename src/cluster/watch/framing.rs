@@ -1,23 +1,18 @@
 //! In which format a watch is answered, and how its events stand in the stream.
 
 use bytes::Bytes;
-use http::{HeaderMap, header};
+use http::HeaderMap;
 
 use super::event::{Event, read_event, read_frame};
 use super::frames::{Frames, TooLong};
 use super::lines::Lines;
+use crate::cluster::wire::protobuf::is_in_protobuf;
 use crate::cluster::wire::{DecodeError, Decoder, FromProtobuf};
 
 /// What is asked for.
 pub(super) const JSON: &str = "application/json";
 /// As Kubernetes' own clients ask: API servers that have no protobuf for a resource answer in JSON.
 pub(super) const PROTOBUF_FIRST: &str = "application/vnd.kubernetes.protobuf, application/json";
-
-/// Whether an answer is in protobuf. JSON need not be said.
-pub(super) fn is_protobuf(headers: &HeaderMap) -> bool {
-    let content_type = headers.get(header::CONTENT_TYPE).map(|value| value.as_bytes());
-    content_type.is_some_and(|name| name.starts_with(b"application/vnd.kubernetes.protobuf"))
-}
 
 /// The events of a watch, out of the pieces in which they arrive.
 pub(super) enum Framing<D: Decoder> {
@@ -33,7 +28,7 @@ pub(super) type Read<D> = Result<Event<<D as Decoder>::Object>, DecodeError>;
 impl<D: Decoder> Framing<D> {
     /// As the answer with these headers says; `None` for a format in which the decoder reads nothing.
     pub(super) fn of(headers: &HeaderMap) -> Option<Self> {
-        if is_protobuf(headers) {
+        if is_in_protobuf(headers) {
             D::FROM_PROTOBUF.map(|object| Self::Protobuf(Frames::default(), object))
         } else {
             Some(Self::Json(Lines::default()))

@@ -8,7 +8,7 @@ use self::body::WirePod;
 use super::intern::Interner;
 use super::labels::Labels;
 use super::meta::ControllerRef;
-use super::protobuf::Message as _;
+use super::protobuf::{self, Message as _};
 use super::{DecodeError, Decoder, FromProtobuf};
 use crate::job::names::{
     BACKOFF_ANNOTATION, COMPLETION_INDEX, INDEX_FAILURE_COUNT, INDEX_IGNORED_FAILURE_COUNT, PLACE_ANNOTATION,
@@ -65,6 +65,14 @@ impl Decoder for PodDecoder {
 }
 
 impl PodDecoder {
+    /// Decodes a pod, or its metadata alone, out of the envelope of an answer.
+    ///
+    /// # Errors
+    /// When the bytes are no such object.
+    pub(crate) fn decode_protobuf(&self, body: &[u8]) -> Result<Box<ObservedPod>, DecodeError> {
+        self.observe(WirePod::read(protobuf::object(body)?)?)
+    }
+
     fn pod(&self, WirePod { metadata: meta, spec, status }: &WirePod<'_>) -> Result<Pod, DecodeError> {
         let created = meta.created()?;
         let annotation = |key| meta.annotation(key);

@@ -4,6 +4,7 @@
 
 use std::str::Utf8Error;
 
+use http::{HeaderMap, HeaderValue, header};
 use jiff::Timestamp;
 
 use super::text::Text;
@@ -32,6 +33,12 @@ pub enum Malformed {
     /// A watch has no events of this type.
     #[error("unknown type {0:?} of a watch event")]
     EventType(Box<str>),
+}
+
+/// Whether an answer is in protobuf. JSON need not be said.
+pub(crate) fn is_in_protobuf(headers: &HeaderMap) -> bool {
+    let content_type = headers.get(header::CONTENT_TYPE).map(HeaderValue::as_bytes);
+    content_type.is_some_and(|name| name.starts_with(b"application/vnd.kubernetes.protobuf"))
 }
 
 /// The message of an object, out of its envelope: `runtime.Unknown` behind magic bytes.

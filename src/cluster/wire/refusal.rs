@@ -1,5 +1,6 @@
 //! Refusals of the API server (`metav1.Status`).
 
+use http::{HeaderMap, StatusCode};
 use serde::Deserialize;
 
 use super::protobuf::{self, Malformed, Message, Value};
@@ -83,14 +84,19 @@ impl<'a> Message<'a> for WireCause<'a> {
 const MESSAGE_BYTES: usize = 500;
 
 impl Refusal {
-    /// Reads the body of an answer with this HTTP status.
+    /// Reads the body of an answer in JSON with this HTTP status.
     pub fn read(code: u16, body: &[u8]) -> Self {
         Self::from_body(code, body, serde_json::from_slice(body).ok())
     }
 
-    /// Reads the body of an answer in protobuf with this HTTP status.
-    pub(crate) fn read_protobuf(code: u16, body: &[u8]) -> Self {
-        Self::from_body(code, body, protobuf::object(body).and_then(WireRefusal::read).ok())
+    /// Reads the body of an answer in the format that its headers tell.
+    pub(crate) fn of(status: StatusCode, headers: &HeaderMap, body: &[u8]) -> Self {
+        let code = status.as_u16();
+        if protobuf::is_in_protobuf(headers) {
+            Self::from_body(code, body, protobuf::object(body).and_then(WireRefusal::read).ok())
+        } else {
+            Self::read(code, body)
+        }
     }
 
     fn from_body(code: u16, body: &[u8], status: Option<WireRefusal<'_>>) -> Self {

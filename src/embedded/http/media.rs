@@ -18,7 +18,7 @@ pub(crate) enum Format {
     Json,
     /// `application/yaml`
     Yaml,
-    /// `application/vnd.kubernetes.protobuf`, of the events of a watch only.
+    /// `application/vnd.kubernetes.protobuf`, where an [`Offer`] has it.
     Protobuf,
 }
 
@@ -27,8 +27,10 @@ pub(crate) enum Format {
 pub(crate) enum Offer {
     /// Tables and partial objects.
     Forms,
-    /// Tables and partial objects; the objects themselves in protobuf, too.
-    FormsAndProtobuf,
+    /// The same, and the objects themselves in protobuf: the events of a watch.
+    ObjectsInProtobuf,
+    /// Tables and partial objects, these in protobuf, too: what is told of a new object.
+    PartialInProtobuf,
     /// Aggregated discovery.
     Discovery,
 }
@@ -60,7 +62,8 @@ impl Accept {
             }
             (_, Form::Discovery(_)) => "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList",
             (Format::Json, _) => "application/json",
-            (Format::Protobuf, _) => "application/vnd.kubernetes.protobuf;stream=watch",
+            (Format::Protobuf, Form::Object) => "application/vnd.kubernetes.protobuf;stream=watch",
+            (Format::Protobuf, _) => "application/vnd.kubernetes.protobuf",
             (Format::Yaml, _) => "application/yaml",
         }
     }
@@ -69,6 +72,11 @@ impl Accept {
 /// Chooses the form of the answer: the first acceptable type of the header wins.
 pub(crate) fn negotiate(header: Option<&str>, offer: Offer) -> Result<Accept, ApiError> {
     let discovery = offer == Offer::Discovery;
+    let in_protobuf = match offer {
+        Offer::ObjectsInProtobuf => Some(Form::Object),
+        Offer::PartialInProtobuf => Some(Form::Partial),
+        Offer::Forms | Offer::Discovery => None,
+    };
     let Some(header) = header.filter(|header| !header.trim().is_empty()) else { return Ok(Accept::JSON) };
     let mut unknown_form = false;
     for clause in header.split(',') {
@@ -76,7 +84,7 @@ pub(crate) fn negotiate(header: Option<&str>, offer: Offer) -> Result<Accept, Ap
         let format = match parts.next().unwrap_or_default() {
             "application/json" | "*/*" => Format::Json,
             "application/yaml" => Format::Yaml,
-            "application/vnd.kubernetes.protobuf" if offer == Offer::FormsAndProtobuf => Format::Protobuf,
+            "application/vnd.kubernetes.protobuf" if in_protobuf.is_some() => Format::Protobuf,
             _ => continue,
         };
         let (mut form, mut group, mut version) = ("", "", "");
@@ -103,7 +111,7 @@ pub(crate) fn negotiate(header: Option<&str>, offer: Offer) -> Result<Accept, Ap
                 continue;
             }
         };
-        if format == Format::Protobuf && form != Form::Object {
+        if format == Format::Protobuf && Some(form) != in_protobuf {
             continue;
         }
         return Ok(Accept { format, form });

@@ -42,7 +42,7 @@ impl Reply {
         match accept.format {
             Format::Json => Self::full(code, accept.content_type(), json),
             Format::Yaml => Self::full(code, accept.content_type(), to_yaml(&json)),
-            // A watch that was refused.
+            // A refusal, or what protobuf cannot show.
             Format::Protobuf => Self::full(code, Accept::JSON.content_type(), json),
         }
     }
@@ -69,7 +69,13 @@ impl Reply {
                 &[object],
                 &table::ListMeta::of_one(object.revision),
             ),
-            Form::Partial => views::partial(resource, object),
+            Form::Partial if accept.format == Format::Protobuf => {
+                if let Ok(message) = views::partial_in_protobuf(object) {
+                    return Ok(Self::full(code, accept.content_type(), message));
+                }
+                views::partial(object)
+            }
+            Form::Partial => views::partial(object),
             Form::PartialList => {
                 let what = go_type(resource);
                 return Err(ApiError::not_acceptable_because(format!(
@@ -98,7 +104,7 @@ impl Reply {
             ),
             Form::PartialList => {
                 list_json("PartialObjectMetadataList", "meta.k8s.io/v1", meta, page, |out, object| {
-                    out.extend_from_slice(&views::partial(resource, object));
+                    views::write_partial(out, object, object.revision);
                 })
             }
             Form::Table(version) => {

@@ -1,4 +1,5 @@
-//! The format `application/vnd.kubernetes.protobuf`: bodies, as kubectl's typed commands send them, and events of watches.
+//! The format `application/vnd.kubernetes.protobuf`: bodies, as kubectl's typed commands send them, events of
+//! watches, and what is told of new objects.
 //!
 //! What stands in protobuf is told by a [`table`] of messages. What the table does not know is refused, never half read
 //! and never half written.
@@ -58,23 +59,8 @@ pub(crate) fn write_event(
 ) -> Result<(), serde_json::Error> {
     let start = out.len();
     out.put_u32(0);
-    let object = |out: &mut BytesMut| {
-        out.extend_from_slice(MAGIC);
-        write::nested(out, 1, |out| {
-            write::bytes(out, 1, api_version.as_bytes());
-            write::bytes(out, 2, kind.as_bytes());
-            Ok(())
-        })?;
-        write::nested(out, 2, |out| match message(api_version, kind) {
-            Some(message) => write::fields(out, message, json),
-            None => Err(serde::de::Error::custom(format_args!("no message of kind {kind:?} is known"))),
-        })?;
-        // The encoding and the type of the content: those that the message has anyway.
-        write::bytes(out, 3, b"");
-        write::bytes(out, 4, b"");
-        Ok(())
-    };
     write::bytes(out, 1, event.as_bytes());
+    let object = |out: &mut BytesMut| write_object(out, api_version, kind, json);
     let written = write::nested(out, 2, |out| write::nested(out, 1, object));
     let frame = out.len() - start - size_of::<u32>();
     match (written, u32::try_from(frame)) {
@@ -87,6 +73,32 @@ pub(crate) fn write_event(
             written.and(Err(serde::de::Error::custom("too long for a frame")))
         }
     }
+}
+
+/// Appends the message of an object with this JSON, which stands there without its kind, in the envelope of all objects.
+///
+/// # Errors
+/// When the object holds something that the table does not know. What is appended then is of no use.
+pub(crate) fn write_object(
+    out: &mut BytesMut,
+    api_version: &str,
+    kind: &str,
+    json: &[u8],
+) -> Result<(), serde_json::Error> {
+    out.extend_from_slice(MAGIC);
+    write::nested(out, 1, |out| {
+        write::bytes(out, 1, api_version.as_bytes());
+        write::bytes(out, 2, kind.as_bytes());
+        Ok(())
+    })?;
+    write::nested(out, 2, |out| match message(api_version, kind) {
+        Some(message) => write::fields(out, message, json),
+        None => Err(serde::de::Error::custom(format_args!("no message of kind {kind:?} is known"))),
+    })?;
+    // The encoding and the type of the content: those that the message has anyway.
+    write::bytes(out, 3, b"");
+    write::bytes(out, 4, b"");
+    Ok(())
 }
 
 fn message(api_version: &str, kind: &str) -> Option<MessageId> {

@@ -10,7 +10,7 @@ use super::GangRequest;
 use crate::job::plan::JobEvent;
 use crate::job::pod_name::suffix;
 use crate::job::spec::Job;
-use crate::job::template::owner_reference;
+use crate::job::template::OwnerReference;
 use crate::job::uid::Uid;
 
 const API_VERSION: &str = "scheduling.k8s.io/v1alpha2";
@@ -123,7 +123,7 @@ fn new_workload(job: &Job) -> Value {
         "metadata": {
             "name": join(&job.name, &suffix(&[job.uid.to_string().as_bytes()], SUFFIX)),
             "namespace": &*job.namespace,
-            "ownerReferences": [owner_reference(job)],
+            "ownerReferences": [OwnerReference::of(job)],
         },
         "spec": {
             "controllerRef": {"apiGroup": "batch", "kind": "Job", "name": &*job.name},
@@ -148,7 +148,7 @@ fn new_pod_group(job: &Job, workload: &Workload, template: &GroupTemplate) -> Va
         "metadata": {
             "name": join(&format!("{workload_name}-{template_name}"), &suffix),
             "namespace": &*job.namespace,
-            "ownerReferences": [owner_reference(job), of_workload],
+            "ownerReferences": [OwnerReference::of(job), of_workload],
         },
         "spec": {
             "podGroupTemplateRef": {"workload": {

@@ -134,6 +134,28 @@ impl Tags {
             created: pod.created,
         }
     }
+
+    /// The key of queues by place.
+    pub(super) fn key(self) -> u32 {
+        self.place.unwrap_or(u32::MAX)
+    }
+
+    /// Which turn the pod has when there are too many; `None` unless it is active.
+    pub(super) fn rank(self) -> Option<Rank> {
+        match self.standing {
+            Standing::Active { rank, .. } => Some(rank),
+            Standing::Terminating | Standing::Ended => None,
+        }
+    }
+
+    pub(super) fn is_ready(self) -> bool {
+        matches!(self.standing, Standing::Active { ready: true, .. })
+    }
+
+    /// How the pod failed, unless it is done with or never was to be counted.
+    pub(super) fn counted_failure(self) -> Option<Failure> {
+        self.failure.filter(|_| self.tracking != Tracking::None)
+    }
 }
 
 fn policy_action(pod: &Pod, spec: &JobSpec) -> Option<PodFailureAction> {

@@ -1,14 +1,15 @@
 //! The pods of one Job, sorted into the queues that the rules ask for.
 //!
 //! Invariant: cost follows change. A pod event moves one pod between ordered sets, in O(log n); no question walks over
-//! all pods. Every change goes through [`PodSet::relink`], which takes the pod out of all queues, reads it afresh
-//! ([`classify::Tags`]), puts it back, and settles what depends on its place ([`places`]).
+//! all pods. Every change goes through [`PodSet::relink`], which reads the pod afresh ([`classify::Tags`]), moves it
+//! between the queues ([`step`]), and settles what depends on its place ([`places`]).
 
 mod classify;
 mod counted;
 mod ledger;
 mod places;
 mod queries;
+mod step;
 #[cfg(test)]
 mod tests;
 
@@ -23,14 +24,12 @@ use super::index_set::IndexSet;
 use super::pod::{Phase, Place, Pod};
 use super::spec::{Completion, Job, JobSpec};
 use super::uid::{Uid, UidMap, UidSet};
-use classify::{Failure, Rank, Standing, Tags, Tracking};
+use classify::{Rank, Standing, Tags, Tracking};
 pub use counted::CountedPod;
 use counted::CountedPods;
 use ledger::Ledger;
 pub use places::Held;
-
-/// A pod in a queue: by place (`u32::MAX` without one), so that indexes are handled in ascending order.
-type Key = (u32, Uid);
+use step::{Queue, Step};
 
 /// A request about a pod that has been sent and not answered, as far as it changes what the pod is to the Job.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -88,7 +87,7 @@ pub struct PodSet {
     ledger: Ledger,
     pods: UidMap<Entry>,
 
-    active: BTreeSet<(Rank, Uid)>,
+    active: Queue<Rank>,
     ready: usize,
     restarts: u64,
     /// Pods with the tracking finalizer, and those of them that the status lists as uncounted.
@@ -98,24 +97,25 @@ pub struct PodSet {
     flights: usize,
     removals: usize,
     /// Active pods by place (Indexed).
-    occupants: BTreeSet<Key>,
+    occupants: Queue<u32>,
     /// Places with more than one active pod (Indexed).
     crowded: BTreeSet<u32>,
     /// Active pods of an Indexed Job without an index in range.
-    misplaced: BTreeSet<(Rank, Uid)>,
-    terminating: BTreeSet<Key>,
+    misplaced: Queue<Rank>,
+    terminating: Queue<u32>,
 
-    unfinished: BTreeSet<Key>,
-    to_record_success: BTreeSet<Key>,
-    to_record_failure: BTreeSet<Key>,
-    to_release: BTreeSet<Key>,
+    /// By place (`u32::MAX` without one), so that indexes are handled in ascending order.
+    unfinished: Queue<u32>,
+    to_record_success: Queue<u32>,
+    to_record_failure: Queue<u32>,
+    to_release: Queue<u32>,
     /// Failures to be recorded, held ones included.
     fresh_failures: usize,
 
-    condemned: BTreeSet<Key>,
-    job_condemned: BTreeSet<(Timestamp, Uid)>,
+    condemned: Queue<u32>,
+    job_condemned: Queue<Timestamp>,
     /// Tracked failed pods by place, how many failures they stand for, and finish time.
-    failures_at: BTreeSet<(u32, (u32, Timestamp), Uid)>,
+    failures_at: Queue<(u32, (u32, Timestamp))>,
     held: BTreeMap<u32, Held>,
 
     /// Recorded or to be recorded as succeeded.
@@ -314,11 +314,11 @@ impl PodSet {
     }
 
     fn forget(&mut self, uid: &Uid) {
-        let place = self.unlink(uid);
         if let Some(entry) = self.pods.remove(uid) {
             self.count_flight(entry.flight, Flight::None);
+            self.shift(uid, entry.tags, None);
+            self.settle_places([entry.tags.and_then(|tags| tags.place), None]);
         }
-        self.settle_places([place, None]);
     }
 
     /// Drops the pods that a complete list of `version` did not name.
@@ -440,66 +440,56 @@ impl PodSet {
     fn ended_at(&self, index: u32) -> Vec<Uid> {
         let queues = [&self.to_record_success, &self.to_record_failure, &self.to_release];
         let held = self.held.get(&index).map(|held| &held.uid);
-        queues.into_iter().flat_map(|queue| at_place(queue, index)).chain(held).cloned().collect()
+        queues.into_iter().flat_map(|queue| step::at_place(queue, index)).chain(held).cloned().collect()
     }
 
     fn relink(&mut self, uid: &Uid) {
         let Some(entry) = self.pods.get_mut(uid) else { return };
         let tags = Tags::of(entry, &self.spec, &self.ledger);
         entry.settled |= tags.tracking == Tracking::Release || entry.flight == Flight::Release;
-        if entry.tags == Some(tags) {
+        let before = entry.tags.replace(tags);
+        if before == Some(tags) {
             return self.settle_places([tags.place, None]);
         }
-        let before = self.unlink(uid);
-        self.link(uid, tags);
-        self.settle_places([before, tags.place]);
-    }
-
-    fn link(&mut self, uid: &Uid, tags: Tags) {
-        let Some(entry) = self.pods.get_mut(uid) else { return };
-        entry.tags = Some(tags);
         if let Some(place) = entry.pod.place {
             self.note_place(place);
         }
-        let indexed = self.spec.completion.indexes().is_some();
-        let key = (tags.place.unwrap_or(u32::MAX), uid.clone());
-        match tags.standing {
-            Standing::Active { rank, ready } => {
-                self.active.insert((rank, uid.clone()));
-                self.ready += usize::from(ready);
-                match tags.place {
-                    _ if !indexed => {}
-                    Some(_) => _ = self.occupants.insert(key.clone()),
-                    None => _ = self.misplaced.insert((rank, uid.clone())),
-                }
-            }
-            Standing::Terminating => _ = self.terminating.insert(key.clone()),
-            Standing::Ended => {}
-        }
-        self.restarts += u64::from(tags.restarts);
-        self.tracked += usize::from(tags.tracked);
-        self.listed_and_tracked += usize::from(tags.tracked && tags.listed);
-        self.fresh_failures += usize::from(tags.tracking == Tracking::RecordFailure);
-        if let Some(queue) = self.queue(tags.tracking) {
-            queue.insert(key.clone());
-        }
-        if let Some(failure) = tags.failure {
-            self.link_failure(key, tags, failure);
-        }
+        self.shift(uid, before, Some(tags));
         self.judge(uid, tags);
+        self.settle_places([before.and_then(|tags| tags.place), tags.place]);
     }
 
-    fn link_failure(&mut self, key: Key, tags: Tags, failure: Failure) {
-        let counts = tags.tracking != Tracking::None;
-        if failure.condemns_index && counts {
-            self.condemned.insert(key.clone());
+    /// Brings the queues and sums up to date with a change of what a pod is; `None` is a pod that they leave out.
+    fn shift(&mut self, uid: &Uid, before: Option<Tags>, after: Option<Tags>) {
+        let indexed = self.spec.completion.indexes().is_some();
+        let per_index = self.spec.per_index.is_some();
+        let step = Step { uid, before, after };
+        step.shift(&mut self.active, Tags::rank);
+        step.shift(&mut self.occupants, |tags| tags.rank().filter(|_| indexed).and(tags.place));
+        step.shift(&mut self.misplaced, |tags| tags.rank().filter(|_| indexed && tags.place.is_none()));
+        step.shift(&mut self.terminating, |tags| {
+            (tags.standing == Standing::Terminating).then_some(tags.key())
+        });
+        for (queue, tracking) in [
+            (&mut self.unfinished, Tracking::Unfinished),
+            (&mut self.to_record_success, Tracking::RecordSuccess),
+            (&mut self.to_record_failure, Tracking::RecordFailure),
+            (&mut self.to_release, Tracking::Release),
+        ] {
+            step.shift(queue, |tags| (tags.tracking == tracking).then_some(tags.key()));
         }
-        if failure.condemns_job {
-            self.job_condemned.insert((tags.created, key.1.clone()));
-        }
-        if counts && self.spec.per_index.is_some() && tags.place.is_some() {
-            self.failures_at.insert((key.0, failure.rank_in_index, key.1));
-        }
+        step.shift(&mut self.condemned, |tags| tags.counted_failure()?.condemns_index.then_some(tags.key()));
+        step.shift(&mut self.job_condemned, |tags| tags.failure?.condemns_job.then_some(tags.created));
+        step.shift(&mut self.failures_at, |tags| {
+            let failure = tags.counted_failure().filter(|_| per_index)?;
+            Some((tags.place?, failure.rank_in_index))
+        });
+        step.count(&mut self.ready, Tags::is_ready);
+        step.count(&mut self.tracked, |tags| tags.tracked);
+        step.count(&mut self.listed_and_tracked, |tags| tags.tracked && tags.listed);
+        step.count(&mut self.fresh_failures, |tags| tags.tracking == Tracking::RecordFailure);
+        let restarts = |tags: Option<Tags>| tags.map_or(0, |tags| u64::from(tags.restarts));
+        self.restarts = self.restarts + restarts(after) - restarts(before);
     }
 
     /// Tells back-off of a pod that has ended, once: as news, or as history when its end was recorded before we saw it.
@@ -518,39 +508,7 @@ impl PodSet {
         }
     }
 
-    fn unlink(&mut self, uid: &Uid) -> Option<u32> {
-        let tags = self.pods.get_mut(uid)?.tags.take()?;
-        let indexed = self.spec.completion.indexes().is_some();
-        let key = (tags.place.unwrap_or(u32::MAX), uid.clone());
-        match tags.standing {
-            Standing::Active { rank, ready } => {
-                self.active.remove(&(rank, uid.clone()));
-                self.ready -= usize::from(ready);
-                match tags.place {
-                    _ if !indexed => {}
-                    Some(_) => _ = self.occupants.remove(&key),
-                    None => _ = self.misplaced.remove(&(rank, uid.clone())),
-                }
-            }
-            Standing::Terminating => _ = self.terminating.remove(&key),
-            Standing::Ended => {}
-        }
-        self.restarts -= u64::from(tags.restarts);
-        self.tracked -= usize::from(tags.tracked);
-        self.listed_and_tracked -= usize::from(tags.tracked && tags.listed);
-        self.fresh_failures -= usize::from(tags.tracking == Tracking::RecordFailure);
-        if let Some(queue) = self.queue(tags.tracking) {
-            queue.remove(&key);
-        }
-        if let Some(failure) = tags.failure {
-            self.condemned.remove(&key);
-            self.job_condemned.remove(&(tags.created, uid.clone()));
-            self.failures_at.remove(&(key.0, failure.rank_in_index, key.1));
-        }
-        tags.place
-    }
-
-    fn queue(&mut self, tracking: Tracking) -> Option<&mut BTreeSet<Key>> {
+    fn queue(&mut self, tracking: Tracking) -> Option<&mut Queue<u32>> {
         match tracking {
             Tracking::None => None,
             Tracking::Unfinished => Some(&mut self.unfinished),
@@ -559,9 +517,4 @@ impl PodSet {
             Tracking::Release => Some(&mut self.to_release),
         }
     }
-}
-
-/// The pods of a queue that stand at a place.
-fn at_place(queue: &BTreeSet<Key>, place: u32) -> impl Iterator<Item = &Uid> {
-    queue.range((place, Uid::LOWEST)..).take_while(move |(p, _)| *p == place).map(|(_, uid)| uid)
 }

@@ -3,9 +3,10 @@
 
 use jiff::Timestamp;
 
+use super::PodSet;
 use super::classify::Tracking;
 use super::ledger::Winding;
-use super::{PodSet, at_place};
+use super::step::at_place;
 use crate::job::index_set::IndexSet;
 use crate::job::pod::{IndexFailures, Place, Streak};
 use crate::job::spec::Completion;
@@ -72,8 +73,8 @@ impl PodSet {
 
     fn settle_held(&mut self, index: u32, no_successor_needed: bool) {
         let last_failure = || {
-            let at_index = self.failures_at.range((index, (0, Timestamp::MIN), Uid::LOWEST)..);
-            at_index.take_while(|(i, ..)| *i == index).last().map(|(.., uid)| uid.clone())
+            let at_index = self.failures_at.range(((index, (0, Timestamp::MIN)), Uid::LOWEST)..);
+            at_index.take_while(|((i, _), _)| *i == index).last().map(|(_, uid)| uid.clone())
         };
         let uid = if no_successor_needed { None } else { last_failure() };
         let held = uid.and_then(|uid| self.as_held(&uid));

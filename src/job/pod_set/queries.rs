@@ -2,9 +2,8 @@
 
 use std::collections::BTreeSet;
 
-use super::at_place;
-use super::classify::Standing;
-use super::{CountedPod, Entry, Flight, Held, Key, PodSet};
+use super::step::{Queue, at_place};
+use super::{CountedPod, Entry, Flight, Held, PodSet};
 use crate::job::backoff::{Ended, History};
 use crate::job::index_set::IndexSet;
 use crate::job::pod::Pod;
@@ -156,10 +155,7 @@ impl PodSet {
 
     /// The active pods at a place, in removal order.
     fn occupants_of(&self, place: u32) -> Vec<&Uid> {
-        let rank = |uid: &Uid| match self.pods.get(uid)?.tags?.standing {
-            Standing::Active { rank, .. } => Some(rank),
-            Standing::Terminating | Standing::Ended => None,
-        };
+        let rank = |uid: &Uid| self.pods.get(uid)?.tags?.rank();
         let mut here: Vec<&Uid> = at_place(&self.occupants, place).collect();
         here.sort_by_key(|uid| (rank(uid), *uid));
         here
@@ -211,7 +207,7 @@ impl PodSet {
     }
 }
 
-fn merge<'a>(left: &'a BTreeSet<Key>, right: &'a BTreeSet<Key>) -> impl Iterator<Item = &'a Uid> {
+fn merge<'a>(left: &'a Queue<u32>, right: &'a Queue<u32>) -> impl Iterator<Item = &'a Uid> {
     let (mut left, mut right) = (left.iter().peekable(), right.iter().peekable());
     std::iter::from_fn(move || {
         let take_left = match (left.peek(), right.peek()) {

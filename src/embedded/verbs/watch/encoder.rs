@@ -58,11 +58,7 @@ impl Encoder {
             Form::Object | Form::PartialList | Form::Discovery(_) => {
                 views::write_with_kind(out, self.resource, object, revision);
             }
-            Form::Partial => {
-                let mut partial = views::partial_value(&object.decode(self.resource));
-                partial["metadata"]["resourceVersion"] = revision.to_string().into();
-                out.extend_from_slice(partial.to_string().as_bytes());
-            }
+            Form::Partial => views::write_partial(out, object, revision),
             Form::Table(version) => {
                 let meta = ListMeta::of_one(revision);
                 let table = table::value(self.resource, version, self.include, &[object], &meta, self.first);
