@@ -139,8 +139,9 @@ impl PodTemplate {
             r#"]},"spec":{"#,
             &join([&own_spec(maker, index), spec]),
             "}}",
-        ];
-        Ok(PodManifest { name, body: body.concat().into() })
+        ]
+        .concat();
+        Ok(PodManifest { name, body: body.into() })
     }
 }
 
