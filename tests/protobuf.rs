@@ -1,4 +1,4 @@
-//! Watches in protobuf, over the embedded API server: they tell what watches in JSON tell.
+//! Watches and answers in protobuf, over the embedded API server: they tell what those in JSON tell.
 #![cfg(feature = "embedded")]
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
@@ -15,6 +15,7 @@ use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
 use kube::config::KubeConfigOptions;
 use serde_json::{Value, json};
 use tokio::time::timeout;
+use yardmaster::cluster::gate::{Answer, Fence, GateConfig, Order, Priority, Write, WriteError, WriteGate};
 use yardmaster::cluster::resource::Resource;
 use yardmaster::cluster::transport::{ByteStream, Transport, TransportError, connect};
 use yardmaster::cluster::watch::{Change, Selection, watch};
@@ -25,7 +26,7 @@ use yardmaster::telemetry::metrics::Metrics;
 
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// Notes in which format each watch is answered, and may ask for JSON only.
+/// Notes in which format each request is answered, and may ask for JSON only.
 struct Noting {
     inner: Arc<dyn Transport>,
     json_only: bool,
@@ -65,14 +66,19 @@ async fn stage() -> (ApiServer, kube::Config, Api<Pod>) {
 
 type Formats = Arc<Mutex<Vec<String>>>;
 
+/// A way to the API server, and the formats of what comes by it.
+fn noting(config: &kube::Config, json_only: bool) -> (Arc<Noting>, Formats) {
+    let formats = Formats::default();
+    let inner = connect(config.clone(), "test").unwrap().transport;
+    (Arc::new(Noting { inner, json_only, formats: Arc::clone(&formats) }), formats)
+}
+
 /// What a watch of all pods tells, and the formats of its answers.
 fn changes(
     config: &kube::Config,
     json_only: bool,
 ) -> (impl Stream<Item = Change<Box<ObservedPod>>> + Unpin, Formats) {
-    let formats = Formats::default();
-    let inner = connect(config.clone(), "test").unwrap().transport;
-    let transport = Arc::new(Noting { inner, json_only, formats: Arc::clone(&formats) });
+    let (transport, formats) = noting(config, json_only);
     let decoder = PodDecoder::new(EXTERNAL_FINALIZER);
     let metrics = Arc::new(Metrics::new());
     (watch(transport, Selection::all(Resource::PODS), decoder, metrics, 7), formats)
@@ -182,5 +188,32 @@ async fn what_protobuf_cannot_show_is_shown_in_json() {
         }
     }
     assert_eq!(*formats.lock().unwrap(), [PROTOBUF, JSON]);
+    server.shutdown().await;
+}
+
+#[tokio::test]
+async fn a_new_pod_is_the_same_in_both_formats() {
+    let (server, config, pods) = stage().await;
+    for (name, json_only, format) in
+        [("binary", false, "application/vnd.kubernetes.protobuf"), ("text", true, JSON)]
+    {
+        let (transport, formats) = noting(&config, json_only);
+        let metrics = Arc::new(Metrics::new());
+        let gate = WriteGate::open(transport, GateConfig::default(), EXTERNAL_FINALIZER, metrics);
+        let create = || {
+            let order = Order { priority: Priority::Create, flow: "job".into(), fence: Fence::unlimited() };
+            let body = serde_json::to_vec(&pod(name, json!({}))).unwrap().into();
+            gate.submit(order, Write::CreatePod { namespace: "default".into(), body })
+        };
+        let Answer::Pod(told) = create().await.unwrap() else { panic!("no pod") };
+        let stored = pods.get(name).await.unwrap().metadata;
+        assert_eq!((&*told.namespace, &*told.pod.name), ("default", name));
+        assert_eq!(told.pod.uid.to_string(), stored.uid.unwrap());
+        assert_eq!(told.pod.version.to_string(), stored.resource_version.unwrap());
+        assert_eq!(told.labels.iter().collect::<Vec<_>>(), [("a", "b")]);
+        assert!(told.pod.tracked);
+        assert!(matches!(create().await, Err(WriteError::AlreadyExists { .. })));
+        assert_eq!(formats.lock().unwrap().first().unwrap(), format);
+    }
     server.shutdown().await;
 }

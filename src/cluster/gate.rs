@@ -1,7 +1,7 @@
 //! The one gate through which all writes leave (invariant 6).
 //!
-//! It sends status and finalizers before deletions before creations before Events; within each of these it serves the
-//! Jobs in turn; it keeps to a rate, and to a window that follows the API server's answers. Right before a write
+//! It sends status and finalizers before deletions before creations before Events, but lets none but Events starve; within
+//! each of these it serves the Jobs in turn; it keeps to a rate, and to a window that follows the API server's answers. Right before a write
 //! leaves it asks whether the shard is still ours.
 //!
 //! It never repeats a write of which anything may have come. One that the API server turned away unread (429) has not been
@@ -189,7 +189,7 @@ impl WriteGate {
             timeout: config.timeout,
             qps: config.qps,
             state: Mutex::new(State {
-                queue: FairQueue::new(),
+                queue: FairQueue::new(|priority| priority == Priority::Event),
                 window: Window::new(config.window),
                 paused_until: None,
             }),

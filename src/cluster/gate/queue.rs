@@ -1,15 +1,22 @@
-//! The queue in the gate: strict priorities, and within one priority turn by turn over flows.
+//! The queue in the gate: the highest priority first, and within one priority turn by turn over flows.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::hash::Hash;
 
-/// A queue that always gives out the highest priority (the smallest `P`) and, within it, one item of each flow in turn:
-/// a flow with 100,000 items delays the single item of another flow by at most one item per flow that waits.
+/// A queue that gives out the highest priority (the smallest `P`) and, within it, one item of each flow in turn: a flow
+/// with 100,000 items delays the single item of another flow by at most one item per flow that waits.
 /// Items of one flow and priority keep their order.
+///
+/// A priority that may not starve gets a turn after [`PATIENCE`] items that went before it. So one flow's many items of a high
+/// priority do not hold up for long what other flows have of a lower one.
 #[derive(Debug)]
 pub(crate) struct FairQueue<P, F, T> {
     levels: BTreeMap<P, Level<F, T>>,
+    may_starve: fn(P) -> bool,
 }
+
+/// Items that may go before one of a lower priority.
+const PATIENCE: usize = 4;
 
 /// All items of one priority.
 #[derive(Debug)]
@@ -19,11 +26,14 @@ struct Level<F, T> {
     /// Items by flow; never an empty list.
     flows: HashMap<F, VecDeque<T>>,
     len: usize,
+    /// Items of higher priorities that went since the last of this one, while some waited.
+    passed_over: usize,
 }
 
 impl<P: Ord + Copy, F: Hash + Eq + Clone, T> FairQueue<P, F, T> {
-    pub(crate) fn new() -> Self {
-        Self { levels: BTreeMap::new() }
+    /// An empty queue. Priorities of which `may_starve` is true wait for as long as there is anything of a higher one.
+    pub(crate) fn new(may_starve: fn(P) -> bool) -> Self {
+        Self { levels: BTreeMap::new(), may_starve }
     }
 
     pub(crate) fn push(&mut self, priority: P, flow: F, item: T) {
@@ -48,7 +58,23 @@ impl<P: Ord + Copy, F: Hash + Eq + Clone, T> FairQueue<P, F, T> {
     }
 
     pub(crate) fn pop(&mut self) -> Option<(P, T)> {
-        self.levels.iter_mut().find_map(|(priority, level)| Some((*priority, level.pop()?)))
+        let next = self.next()?;
+        for (priority, level) in &mut self.levels {
+            level.passed_over += usize::from(*priority > next && level.len > 0);
+        }
+        let level = self.levels.get_mut(&next)?;
+        level.passed_over = 0;
+        Some((next, level.pop()?))
+    }
+
+    /// The priority whose turn it is.
+    fn next(&self) -> Option<P> {
+        let mut waiting = self.levels.iter().filter(|(_, level)| level.len > 0);
+        let (first, _) = waiting.next()?;
+        let starves =
+            |priority, level: &Level<F, T>| level.passed_over >= PATIENCE && !(self.may_starve)(priority);
+        let starving = waiting.find(|(priority, level)| starves(**priority, level));
+        Some(*starving.map_or(first, |(priority, _)| priority))
     }
 
     /// Number of items of one priority.
@@ -83,7 +109,7 @@ impl<F: Hash + Eq + Clone, T> Level<F, T> {
 
 impl<F, T> Default for Level<F, T> {
     fn default() -> Self {
-        Self { turns: VecDeque::new(), flows: HashMap::new(), len: 0 }
+        Self { turns: VecDeque::new(), flows: HashMap::new(), len: 0, passed_over: 0 }
     }
 }
 
@@ -96,7 +122,7 @@ mod tests {
 
     #[test]
     fn priorities_come_first_and_flows_take_turns() {
-        let mut queue = FairQueue::new();
+        let mut queue = FairQueue::new(|_| true);
         for n in 0..4 {
             queue.push(1, "huge", n);
         }
@@ -111,7 +137,7 @@ mod tests {
 
     #[test]
     fn what_is_put_back_is_next_and_takes_one_turn() {
-        let mut queue = FairQueue::new();
+        let mut queue = FairQueue::new(|_| true);
         for (flow, item) in [("a", 1), ("b", 10), ("a", 2)] {
             queue.push(0, flow, item);
         }
@@ -123,11 +149,24 @@ mod tests {
         assert_eq!(order, [20, 1, 10, 2]);
     }
 
+    #[test]
+    fn a_priority_that_may_not_starve_gets_one_turn_in_five() {
+        let mut queue = FairQueue::new(|priority| priority == 3);
+        for n in 0..11 {
+            queue.push(0, "huge", n);
+        }
+        for (priority, item) in [(1, 100), (2, 200), (2, 201), (3, 300)] {
+            queue.push(priority, "tiny", item);
+        }
+        let order: Vec<i32> = std::iter::from_fn(|| queue.pop().map(|(_, item)| item)).collect();
+        assert_eq!(order, [0, 1, 2, 3, 100, 200, 4, 5, 6, 7, 201, 8, 9, 10, 300]);
+    }
+
     proptest! {
         /// Between two items of one flow, no other flow of that priority that waited all along gets two.
         #[test]
         fn turns_are_fair_and_nothing_is_lost(pushes in prop::collection::vec((0..3u8, 0..5u8), 0..200)) {
-            let mut queue = FairQueue::new();
+            let mut queue = FairQueue::new(|_| true);
             for (number, (priority, flow)) in pushes.iter().enumerate() {
                 queue.push(*priority, *flow, (*flow, number));
             }
