@@ -1,8 +1,8 @@
 //! The one gate through which all writes leave (invariant 6).
 //!
 //! It sends status and finalizers before deletions before creations before Events, but lets none but Events starve; within
-//! each of these it serves the Jobs in turn; it keeps to a rate, and to a window that follows the API server's answers. Right before a write
-//! leaves it asks whether the shard is still ours.
+//! each of these it serves the Jobs in turn; it keeps to a rate, and to a window that follows the API server's answers.
+//! Right before a write leaves it asks whether the shard is still ours.
 //!
 //! It never repeats a write of which anything may have come. One that the API server turned away unread (429) has not been
 //! made: it goes back to the head of its queue, and the gate pauses for as long as the API server asks. Only Events are left to whoever
