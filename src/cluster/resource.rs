@@ -29,17 +29,17 @@ impl Resource {
     /// Path of all its objects in one namespace, or in the whole cluster.
     pub fn path(&self, namespace: Option<&str>) -> String {
         let Self { group, version, plural } = self;
-        let root: &[&str] = if group.is_empty() { &["/api/"] } else { &["/apis/", group, "/"] };
-        let within: &[&str] = match &namespace {
-            Some(namespace) => &["/namespaces/", namespace],
-            None => &[],
-        };
-        [root, &[version], within, &["/", plural]].concat().concat()
+        let root =
+            if group.is_empty() { format!("/api/{version}") } else { format!("/apis/{group}/{version}") };
+        match namespace {
+            Some(namespace) => format!("{root}/namespaces/{namespace}/{plural}"),
+            None => format!("{root}/{plural}"),
+        }
     }
 
     /// Path of one object.
     pub fn object_path(&self, namespace: &str, name: &str) -> String {
-        [&self.path(Some(namespace)), "/", name].concat()
+        format!("{}/{name}", self.path(Some(namespace)))
     }
 }
 

@@ -122,9 +122,10 @@ impl Object {
         let start = out.len();
         self.write_from_metadata(out, revision);
         let mut values = serde_json::Deserializer::from_slice(&out[start..]).into_iter::<IgnoredAny>();
-        values.next();
-        let metadata = values.byte_offset();
-        out.truncate(start + metadata);
+        // The text was made by `encode` from a value, so it parses as far as it is read.
+        let _ = values.next();
+        let length = values.byte_offset();
+        out.truncate(start + length);
     }
 
     /// The object's JSON with its kind.

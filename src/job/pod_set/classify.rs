@@ -66,6 +66,12 @@ pub(super) enum Tracking {
     Release,
 }
 
+impl Tracking {
+    /// Those in which something is to be done or waited for.
+    pub(super) const QUEUED: [Self; 4] =
+        [Self::Unfinished, Self::RecordSuccess, Self::RecordFailure, Self::Release];
+}
+
 /// All that the set derives from one pod.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Tags {

@@ -470,13 +470,10 @@ impl PodSet {
         step.shift(&mut self.terminating, |tags| {
             (tags.standing == Standing::Terminating).then_some(tags.key())
         });
-        for (queue, tracking) in [
-            (&mut self.unfinished, Tracking::Unfinished),
-            (&mut self.to_record_success, Tracking::RecordSuccess),
-            (&mut self.to_record_failure, Tracking::RecordFailure),
-            (&mut self.to_release, Tracking::Release),
-        ] {
-            step.shift(queue, |tags| (tags.tracking == tracking).then_some(tags.key()));
+        for tracking in Tracking::QUEUED {
+            if let Some(queue) = self.queue(tracking) {
+                step.shift(queue, |tags| (tags.tracking == tracking).then_some(tags.key()));
+            }
         }
         step.shift(&mut self.condemned, |tags| tags.counted_failure()?.condemns_index.then_some(tags.key()));
         step.shift(&mut self.job_condemned, |tags| tags.failure?.condemns_job.then_some(tags.created));
