@@ -24,7 +24,6 @@ use self::feed::Feed;
 pub use self::layout::LayoutError;
 pub use self::view::{Standing, View};
 use super::config::Ownership;
-use super::loads::LoadBoard;
 use super::replica_actor::{DrainShard, DropShard, ReplicaActor, StartShard};
 use super::requests::Surroundings;
 use crate::cluster::gate::Fence;
@@ -57,7 +56,6 @@ pub enum Report {
 pub struct KeeperHandle {
     reports: mpsc::UnboundedSender<Report>,
     view: watch::Receiver<View>,
-    loads: LoadBoard,
 }
 
 impl KeeperHandle {
@@ -70,11 +68,6 @@ impl KeeperHandle {
     pub fn view(&self) -> watch::Receiver<View> {
         self.view.clone()
     }
-
-    /// How much work is left for each shard: the heartbeat tells it.
-    pub fn loads(&self) -> &LoadBoard {
-        &self.loads
-    }
 }
 
 /// A keeper that has not begun.
@@ -85,7 +78,6 @@ pub struct Keeper {
     reports: mpsc::UnboundedReceiver<Report>,
     view: watch::Sender<View>,
     coordinator: Coordinator,
-    loads: LoadBoard,
     /// What [`Moment`]s count from.
     origin: Instant,
     answers: FuturesUnordered<BoxFuture<'static, Answer>>,
@@ -131,7 +123,6 @@ impl Keeper {
         );
         let (send, reports) = mpsc::unbounded_channel();
         let (view, watched) = watch::channel(View::default());
-        let loads = LoadBoard::new(config.shards);
         let keeper = Self {
             leases,
             writer: LeaseWriter::new(&config.controller_name, names::EXTERNAL_CONTROLLER),
@@ -139,14 +130,13 @@ impl Keeper {
             reports,
             view,
             coordinator: Coordinator::new(me, times),
-            loads: loads.clone(),
             origin: Instant::now(),
             answers: FuturesUnordered::new(),
             fences: HashMap::new(),
             claimed: HashMap::new(),
             renewed: None,
         };
-        (keeper, KeeperHandle { reports: send, view: watched, loads })
+        (keeper, KeeperHandle { reports: send, view: watched })
     }
 
     /// Begins, for the shards of `replica`.
@@ -186,7 +176,7 @@ impl Keeper {
         let mut refused = None;
         loop {
             let now = self.now();
-            let (actions, wake_at) = self.coordinator.decide(now, |shard| self.loads.read(shard));
+            let (actions, wake_at) = self.coordinator.decide(now, |shard| self.around.loads.read(shard));
             let left = actions.contains(&Action::Left);
             actions.into_iter().for_each(|action| self.act(action, &replica));
             if left {

@@ -116,7 +116,7 @@ impl ReplicaActor {
         let arbiters = (0..around.config.arbiter_count()).map(|_| Ok(threads::arbiter()?.handle()));
         let arbiters = arbiters.collect::<io::Result<_>>()?;
         Ok(Self {
-            book: JobBook::new(around.config.clone(), keeper.loads().clone()),
+            book: JobBook::new(around.config.clone(), around.loads.clone()),
             around,
             keeper,
             directory: Arc::default(),

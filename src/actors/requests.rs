@@ -14,6 +14,7 @@ use super::clock::Clock;
 use super::config::ControllerConfig;
 use super::inbox::Inbox;
 use super::job_input::{AdoptionAttempt, JobInput, Told};
+use super::loads::LoadBoard;
 use super::waits::Waits;
 use crate::cluster::events::Recorder;
 use crate::cluster::gate::{Answer, Fence, GateConfig, Order, Priority, Write, WriteError, WriteGate};
@@ -52,6 +53,8 @@ pub struct Surroundings {
     pub recorder: Recorder,
     /// Metrics.
     pub metrics: Arc<Metrics>,
+    /// The work that is left for each shard.
+    pub loads: LoadBoard,
     /// Next seed for what varies by chance.
     seeds: Arc<AtomicU64>,
 }
@@ -71,7 +74,19 @@ impl Surroundings {
         let recorder = Recorder::start(gate.clone(), config.event_source(), metrics.clone(), config.seed);
         let reads = Reader::new(transport.clone(), config.finalizer(), metrics.clone());
         let seeds = Arc::new(AtomicU64::new(config.seed));
-        Self { config: Arc::new(config), runtime, clock, transport, gate, reads, recorder, metrics, seeds }
+        let loads = LoadBoard::new(config.shards);
+        Self {
+            config: Arc::new(config),
+            runtime,
+            clock,
+            transport,
+            gate,
+            reads,
+            recorder,
+            metrics,
+            loads,
+            seeds,
+        }
     }
 
     /// A seed for something that varies by chance; another one at each call, and the same ones for the same settings.

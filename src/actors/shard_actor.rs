@@ -102,7 +102,8 @@ pub struct ShardReport {
     pub jobs: usize,
     /// Pods held.
     pub pods: usize,
-    /// The work that is left for unfinished Jobs: a pod each that has yet to succeed, and one for the Job.
+    /// The work that is left for unfinished Jobs, in pods: one for each that has yet to succeed, half of one once it is created,
+    /// and one for the Job.
     pub load: u32,
     /// Jobs of which no pod is created although they are not done.
     pub waiting: usize,
@@ -511,7 +512,7 @@ impl Handler<Describe> for ShardActor {
             state: state.as_str(),
             jobs: self.jobs.len(),
             pods: self.owners.len(),
-            load: self.keeper.loads().read(self.owned.id),
+            load: self.around.loads.read(self.owned.id),
             waiting,
             waits,
         })
