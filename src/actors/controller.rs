@@ -1,6 +1,7 @@
 //! One controller replica: its threads, its actors and what they stand on.
 //!
-//! Actors run on arbiters, threads of their own, one per core, with the shards spread over them. Watches, decoding and
+//! Actors run on arbiters, threads of their own, one per core, with the shards spread over them; the first has the replica's
+//! own actors, too. Watches, decoding and
 //! requests run on the tokio runtime that the controller is started on.
 
 use std::io;
@@ -26,6 +27,7 @@ use super::keeper::{Keeper, KeeperHandle, LayoutError, Report, Standing};
 use super::replica_actor::{DescribeAll, ReplicaActor};
 use super::requests::Surroundings;
 use super::shard_actor::ShardReport;
+use super::threads;
 use crate::cluster::events::Recorder;
 use crate::cluster::gate::WriteGate;
 use crate::cluster::transport::{ConnectError, Connection, connect};
@@ -89,8 +91,9 @@ impl Controller {
         let (keeper, handle) = Keeper::new(around.clone());
         let (started, actors) = oneshot::channel();
         let keeper_handle = handle.clone();
+        let runtime = threads::actors()?;
         let thread = std::thread::Builder::new().name("yardmaster-actors".into()).spawn(move || {
-            let runner = System::new();
+            let runner = System::with_tokio_rt(|| runtime);
             let actors = runner.block_on(async move {
                 let replica = ReplicaActor::new(around.clone(), keeper_handle)?.start();
                 Ok::<_, io::Error>((System::current(), replica, Housekeeper::new(around).start()))

@@ -112,9 +112,11 @@ impl ReplicaActor {
     ///
     /// # Errors
     /// When the operating system gives no threads for the shards.
+    ///
+    /// # Panics
+    /// Outside an actix system.
     pub fn new(around: Surroundings, keeper: KeeperHandle) -> io::Result<Self> {
-        let arbiters = (0..around.config.arbiter_count()).map(|_| Ok(threads::arbiter()?.handle()));
-        let arbiters = arbiters.collect::<io::Result<_>>()?;
+        let arbiters = threads::arbiters(around.config.arbiter_count())?;
         Ok(Self {
             book: JobBook::new(around.config.clone(), around.loads.clone()),
             around,

@@ -5,7 +5,7 @@
 
 use std::time::Duration;
 
-use actix::Arbiter;
+use actix::{Arbiter, ArbiterHandle, System};
 use tokio::runtime::{Builder, Runtime};
 
 /// How long a thread that has run out of work lets work gather. Everything that the controller does may be so much later, once
@@ -21,12 +21,24 @@ pub fn network() -> std::io::Result<Runtime> {
     gathering(&mut Builder::new_multi_thread()).worker_threads(cores().div_ceil(2)).build()
 }
 
-/// A thread for actors.
+/// What one thread of actors runs on.
+///
+/// # Errors
+/// When the operating system denies it.
+pub(super) fn actors() -> std::io::Result<Runtime> {
+    gathering(&mut Builder::new_current_thread()).build()
+}
+
+/// Threads for actors: that of the system itself, and more up to `count`.
 ///
 /// # Errors
 /// When the operating system gives none.
-pub(super) fn arbiter() -> std::io::Result<Arbiter> {
-    Arbiter::try_with_tokio_rt(|| gathering(&mut Builder::new_current_thread()).build())
+///
+/// # Panics
+/// Outside an actix system.
+pub(super) fn arbiters(count: usize) -> std::io::Result<Vec<ArbiterHandle>> {
+    let more = (1..count).map(|_| Ok(Arbiter::try_with_tokio_rt(actors)?.handle()));
+    std::iter::once(Ok(System::current().arbiter().clone())).chain(more).collect()
 }
 
 /// Threads that can work at the same time.

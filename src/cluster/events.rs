@@ -14,6 +14,7 @@ use futures::stream::{FuturesUnordered, StreamExt};
 use jiff::Timestamp;
 use rand::SeedableRng;
 use rand::rngs::SmallRng;
+use serde::Serialize;
 use tokio::sync::{mpsc, watch};
 use tokio::time::sleep;
 
@@ -24,7 +25,8 @@ use crate::telemetry::metrics::Metrics;
 use crate::telemetry::metrics::labels::{LostEvent, LostEventLabels};
 
 /// The object that an Event is about.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize)]
+#[serde(rename_all = "camelCase")]
 pub struct ObjectRef {
     /// `apiVersion`.
     pub api_version: &'static str,

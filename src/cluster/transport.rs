@@ -92,6 +92,9 @@ pub fn connect(mut config: kube::Config, identity: &str) -> Result<Connection, C
     let value = HeaderValue::try_from(user_agent).map_err(|_| ConnectError::Identity(identity.to_owned()))?;
     config.headers.retain(|(name, _): &(HeaderName, HeaderValue)| name != header::USER_AGENT);
     config.headers.push((header::USER_AGENT, value));
+    // Else it is written out anew for each request.
+    let host = config.cluster_url.authority().and_then(|at| at.as_str().rsplit('@').next());
+    config.headers.extend(host.and_then(|host| Some((header::HOST, HeaderValue::try_from(host).ok()?))));
     config.default_retry = false;
     let transport = Arc::new(HttpTransport::new(&config)?);
     Ok(Connection { client: kube::Client::try_from(config)?, transport })

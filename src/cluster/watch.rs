@@ -59,7 +59,7 @@ const SILENCE: Duration = Duration::from_secs(90);
 /// How long to wait for the answer to a page, or for a watch to open.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(60);
 /// Changes that may wait for the consumer before reading pauses.
-const BUFFER: usize = 1024;
+const BUFFER: usize = 256;
 /// First and longest pause after a failure, before jitter.
 const PAUSES: (Duration, Duration) = (Duration::from_millis(250), Duration::from_secs(30));
 

@@ -268,7 +268,7 @@ impl<'a> OwnerReference<'a> {
 }
 
 /// The JSON of something that has text keys only and so always has one.
-fn json_text(value: &impl Serialize) -> String {
+pub(crate) fn json_text(value: &impl Serialize) -> String {
     serde_json::to_string(value).unwrap_or_default()
 }
 

@@ -65,7 +65,12 @@ impl fmt::Debug for Uid {
 
 impl Serialize for Uid {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.collect_str(self)
+        match &self.0 {
+            Repr::Uuid(uuid) => {
+                serializer.serialize_str(uuid.as_hyphenated().encode_lower(&mut Uuid::encode_buffer()))
+            }
+            Repr::Other(text) => serializer.serialize_str(text),
+        }
     }
 }
 

@@ -11,11 +11,13 @@ use std::time::Duration;
 use jiff::{SignedDuration, Timestamp};
 use rand::Rng;
 use rand::rngs::SmallRng;
+use serde::Serialize;
 use serde_json::json;
 
 use super::{Event, EventType, ObjectRef};
 use crate::cluster::gate::Write;
 use crate::cluster::rate::Rate;
+use crate::job::template::json_text;
 use crate::job::uid::UidMap;
 
 /// Different messages of one object, type and reason from which on they are combined ...
@@ -233,7 +235,7 @@ impl Series {
                 // The time sets a process apart from the one before it, which may have had the same seed.
                 let mark = (self.last.as_nanosecond() as u64) ^ u64::from(random.random::<u16>());
                 let name: Box<str> = format!("{stem}.{mark:016x}").into();
-                let body = self.body(&name, component).to_string().into();
+                let body = json_text(&self.body(&name, component)).into();
                 self.name = Some(name);
                 Write::CreateEvent { namespace, body }
             }
@@ -242,30 +244,54 @@ impl Series {
         Letter { series: self.key.clone(), write, covered: std::mem::take(&mut self.unsent), must: self.must }
     }
 
-    fn body(&self, name: &str, component: &str) -> serde_json::Value {
+    fn body<'a>(&'a self, name: &'a str, component: &'a str) -> EventBody<'a> {
         let SeriesKey { about, kind, reason, .. } = &*self.key;
-        json!({
-            "apiVersion": "v1",
-            "kind": "Event",
-            "metadata": {"name": name, "namespace": &*about.namespace},
-            "involvedObject": {
-                "apiVersion": about.api_version,
-                "kind": about.kind,
-                "namespace": &*about.namespace,
-                "name": &*about.name,
-                "uid": about.uid,
-            },
-            "type": kind.as_str(),
-            "reason": reason,
-            "message": self.message,
-            "count": self.count,
-            "firstTimestamp": seconds(self.first),
-            "lastTimestamp": seconds(self.last),
-            "source": {"component": component},
-            "reportingComponent": component,
-            "reportingInstance": "",
-        })
+        EventBody {
+            api_version: "v1",
+            kind: "Event",
+            metadata: EventMeta { name, namespace: &about.namespace },
+            involved_object: about,
+            r#type: kind.as_str(),
+            reason,
+            message: &self.message,
+            count: self.count,
+            first_timestamp: seconds(self.first),
+            last_timestamp: seconds(self.last),
+            source: EventSource { component },
+            reporting_component: component,
+            reporting_instance: "",
+        }
     }
+}
+
+/// An Event as the API has it (`v1`).
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct EventBody<'a> {
+    api_version: &'a str,
+    kind: &'a str,
+    metadata: EventMeta<'a>,
+    involved_object: &'a ObjectRef,
+    r#type: &'a str,
+    reason: &'a str,
+    message: &'a str,
+    count: u32,
+    first_timestamp: String,
+    last_timestamp: String,
+    source: EventSource<'a>,
+    reporting_component: &'a str,
+    reporting_instance: &'a str,
+}
+
+#[derive(Serialize)]
+struct EventMeta<'a> {
+    name: &'a str,
+    namespace: &'a str,
+}
+
+#[derive(Serialize)]
+struct EventSource<'a> {
+    component: &'a str,
 }
 
 fn seconds(time: Timestamp) -> String {

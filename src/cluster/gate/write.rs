@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use http::{Method, Request, header};
+use http::{HeaderValue, Method, Request, header};
 use serde_json::json;
 
 use crate::cluster::resource::Resource;
@@ -276,8 +276,8 @@ impl Call {
         Request::builder()
             .method(self.method)
             .uri(self.path)
-            .header(header::CONTENT_TYPE, self.content_type)
-            .header(header::ACCEPT, accept)
+            .header(header::CONTENT_TYPE, HeaderValue::from_static(self.content_type))
+            .header(header::ACCEPT, HeaderValue::from_static(accept))
             .body(self.body)
     }
 }

@@ -40,12 +40,13 @@ impl<K: AsRef<str>, V: AsRef<str>> FromIterator<(K, V)> for Labels {
 impl From<Pairs<'_>> for Labels {
     fn from(mut pairs: Pairs<'_>) -> Self {
         pairs.0.sort_unstable();
+        // Exactly as much as it takes, so that the text stays where it is written.
         let size = pairs.0.iter().map(|(k, v)| k.len() + v.len() + 2).sum::<usize>();
-        let mut lines = String::with_capacity(size);
-        for (key, value) in &pairs.0 {
-            lines.extend([&**key, "=", &**value, "\n"]);
+        let mut lines = String::with_capacity(size.saturating_sub(1));
+        for (position, (key, value)) in pairs.0.iter().enumerate() {
+            let end = if position == 0 { "" } else { "\n" };
+            lines.extend([end, key, "=", value]);
         }
-        lines.pop();
         Self { lines: lines.into() }
     }
 }

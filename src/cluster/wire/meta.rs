@@ -27,8 +27,12 @@ impl ResourceVersion {
     /// The version as a number: of two readings of one resource type the larger is the later. 0 for text that is no
     /// number.
     pub fn order(&self) -> u64 {
-        self.text.parse().unwrap_or(0)
+        order(&self.text)
     }
+}
+
+fn order(version: &str) -> u64 {
+    version.parse().unwrap_or(0)
 }
 
 impl From<&str> for ResourceVersion {
@@ -152,7 +156,16 @@ impl Meta<'_> {
     }
 
     pub(crate) fn version(&self) -> ResourceVersion {
-        self.resource_version.as_deref().unwrap_or_default().into()
+        self.version_text().into()
+    }
+
+    /// [`ResourceVersion::order`] of the version.
+    pub(crate) fn version_order(&self) -> u64 {
+        order(self.version_text())
+    }
+
+    fn version_text(&self) -> &str {
+        self.resource_version.as_deref().unwrap_or_default()
     }
 
     pub(crate) fn annotation(&self, key: &str) -> Option<&str> {

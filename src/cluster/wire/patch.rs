@@ -3,9 +3,11 @@
 //! Each names the UID, so that the API server refuses it (422) for another pod of the same name.
 
 use bytes::Bytes;
+use serde::Serialize;
 use serde_json::{Value, json};
 
 use crate::job::names::SHARD_LABEL;
+use crate::job::template::json_text;
 use crate::job::uid::Uid;
 
 /// What makes a pod without controller one of a Job's.
@@ -21,18 +23,35 @@ pub struct Adoption<'a> {
     pub shard: Option<u32>,
 }
 
+/// Takes a finalizer off a pod. Every pod has one of these, so it is written without a [`Value`] in between.
+#[derive(Serialize)]
+struct Untrack<'a> {
+    metadata: Untracked<'a>,
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Untracked<'a> {
+    uid: &'a Uid,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    resource_version: Option<String>,
+    #[serde(rename = "$deleteFromPrimitiveList/finalizers")]
+    finalizers: [&'a str; 1],
+}
+
 /// Removes the tracking finalizer.
 pub fn untrack_patch(pod: &Uid, finalizer: &str) -> Bytes {
-    render(json!({"metadata": {"uid": pod, "$deleteFromPrimitiveList/finalizers": [finalizer]}}))
+    untrack(pod, None, finalizer)
 }
 
 /// Removes the tracking finalizer, unless the pod has changed since `version`.
 pub fn untrack_unchanged_patch(pod: &Uid, version: u64, finalizer: &str) -> Bytes {
-    render(json!({"metadata": {
-        "uid": pod,
-        "resourceVersion": version.to_string(),
-        "$deleteFromPrimitiveList/finalizers": [finalizer],
-    }}))
+    untrack(pod, Some(version.to_string()), finalizer)
+}
+
+fn untrack(uid: &Uid, resource_version: Option<String>, finalizer: &str) -> Bytes {
+    let metadata = Untracked { uid, resource_version, finalizers: [finalizer] };
+    json_text(&Untrack { metadata }).into()
 }
 
 /// Makes the Job the pod's controller, tracks it, and labels it with its shard.

@@ -88,7 +88,7 @@ impl PodDecoder {
         Ok(Pod {
             uid: meta.uid()?.into(),
             name: meta.name()?.into(),
-            version: meta.version().order(),
+            version: meta.version_order(),
             created,
             deleting,
             tracked: meta.has_finalizer(&self.finalizer),
