@@ -18,17 +18,18 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use bytes::Bytes;
+use futures::future::BoxFuture;
 use http::Response;
 use prometheus_client::metrics::gauge::Gauge;
 use tokio::sync::{Notify, oneshot};
-use tokio::time::{Instant, sleep_until, timeout};
+use tokio::time::{Instant, Timeout, sleep_until, timeout};
 use tokio_util::sync::{CancellationToken, DropGuard};
 use tracing::{Instrument, Span, field};
 
 use self::answer::Decoders;
 use self::queue::FairQueue;
 use self::window::{Signal, Ticket, Window};
-use self::write::Call;
+use self::write::{Call, Expected};
 use super::rate::Rate;
 use super::transport::{Transport, TransportError};
 use super::wire::{JobDecoder, PodDecoder};
@@ -155,6 +156,16 @@ struct Waiting {
 struct Turn {
     shared: Arc<Shared>,
     ticket: Option<Ticket>,
+}
+
+/// A request on its way. Thousands of writes may wait at once, each with room for all that it will need on the way: what is made
+/// and given on in one go is kept out of that.
+struct Sent {
+    of: ApiCallLabels,
+    expected: Expected,
+    of_existing: bool,
+    started: Instant,
+    answer: Timeout<BoxFuture<'static, Result<Response<Bytes>, TransportError>>>,
 }
 
 impl Drop for Turn {
@@ -334,7 +345,10 @@ impl Shared {
                 otel.kind = "client",
                 http.response.status_code = field::Empty,
             );
-            let (signal, result) = self.request(call, &order.fence).instrument(span).await;
+            let (signal, result) = match span.in_scope(|| self.send(call, &order.fence)) {
+                Ok(sent) => sent.answered(&self).instrument(span).await,
+                Err(refusal) => (None, Err(refusal)),
+            };
             let Some(ticket) = called.ticket.take() else { return result };
             match result {
                 Err(WriteError::Busy { retry_after }) if order.priority != Priority::Event => {
@@ -368,29 +382,16 @@ impl Shared {
         self.show(&state);
     }
 
-    async fn request(&self, call: Call, fence: &Fence) -> (Option<Signal>, WriteResult) {
+    /// Makes the request of a write whose turn has come.
+    fn send(&self, call: Call, fence: &Fence) -> Result<Sent, WriteError> {
         let Call { verb, resource, expected, of_existing, .. } = call;
-        let request = match call.into_request() {
-            Ok(request) => request,
-            Err(e) => return (None, Err(WriteError::Invalid(e.to_string().into()))),
-        };
+        let request = call.into_request().map_err(|e| WriteError::Invalid(e.to_string().into()))?;
         let started = Instant::now();
         if !fence.is_open(started) {
-            return (None, self.fenced());
+            return self.fenced();
         }
-        let sent = timeout(self.timeout, self.transport.send(request)).await;
-        let duration = started.elapsed();
-        let answered =
-            sent.unwrap_or_else(|_| Err(TransportError(format!("none within {:?}", self.timeout))));
-        let code = answered.as_ref().map_or(0, |response| response.status().as_u16());
-        Span::current().record("http.response.status_code", code);
-        self.metrics.count_request(ApiCallLabels { verb, resource }, code, duration);
-        match answered {
-            Ok(response) => {
-                (Some(signal(&response, duration)), self.decoders.read(&response, expected, of_existing))
-            }
-            Err(e) => (Some(Signal::Overloaded), Err(WriteError::Unknown(e.0.into()))),
-        }
+        let answer = timeout(self.timeout, self.transport.send(request));
+        Ok(Sent { of: ApiCallLabels { verb, resource }, expected, of_existing, started, answer })
     }
 
     fn fenced<T>(&self) -> Result<T, WriteError> {
@@ -405,6 +406,26 @@ impl Shared {
         }
         self.metrics.write_window.set(state.window.size() as i64);
         self.metrics.writes_in_flight.set(state.window.in_flight() as i64);
+    }
+}
+
+impl Sent {
+    /// Waits for the answer; the request leaves as this is polled.
+    async fn answered(self, shared: &Shared) -> (Option<Signal>, WriteResult) {
+        let answered = self.answer.await;
+        let duration = self.started.elapsed();
+        let answered =
+            answered.unwrap_or_else(|_| Err(TransportError(format!("none within {:?}", shared.timeout))));
+        let code = answered.as_ref().map_or(0, |response| response.status().as_u16());
+        Span::current().record("http.response.status_code", code);
+        shared.metrics.count_request(self.of, code, duration);
+        match answered {
+            Ok(response) => (
+                Some(signal(&response, duration)),
+                shared.decoders.read(&response, self.expected, self.of_existing),
+            ),
+            Err(e) => (Some(Signal::Overloaded), Err(WriteError::Unknown(e.0.into()))),
+        }
     }
 }
 
