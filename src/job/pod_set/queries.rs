@@ -2,7 +2,8 @@
 
 use std::collections::BTreeSet;
 
-use super::step::{Queue, at_place};
+use super::slots::Slot;
+use super::step::Queue;
 use super::{CountedPod, Entry, Flight, Held, PodSet};
 use crate::job::backoff::{Ended, History};
 use crate::job::index_set::IndexSet;
@@ -64,12 +65,16 @@ impl PodSet {
 
     /// The oldest pod that matched a `FailJob` rule.
     pub fn condemns_job(&self) -> Option<&Pod> {
-        self.job_condemned.first().and_then(|(_, uid)| self.get(uid))
+        self.job_condemned.first().and_then(|(_, slot)| self.pod_in(*slot))
     }
 
     /// A pod of the set.
     pub fn get(&self, uid: &Uid) -> Option<&Pod> {
-        self.pods.get(uid).map(|e| &e.pod)
+        self.pods.of(uid).map(|e| &e.pod)
+    }
+
+    fn pod_in(&self, slot: Slot) -> Option<&Pod> {
+        self.pods.get(slot).map(|e| &e.pod)
     }
 
     /// Number of pods held.
@@ -84,7 +89,7 @@ impl PodSet {
 
     /// Whether the pod may still carry our finalizer: what is recorded of it may not be counted yet.
     pub fn is_tracked(&self, uid: &Uid) -> bool {
-        self.pods.get(uid).is_some_and(|e| e.pod.tracked && !e.gone)
+        self.pods.of(uid).is_some_and(|e| e.pod.tracked && !e.gone)
     }
 
     /// How many pods that the status lists as uncounted may still carry our finalizer.
@@ -104,7 +109,7 @@ impl PodSet {
 
     /// Ended pods in the order in which they are recorded: successes and failures, indexes ascending; held ones left out.
     pub fn to_record(&self) -> impl Iterator<Item = &Pod> {
-        merge(&self.to_record_success, &self.to_record_failure).filter_map(|uid| self.get(uid))
+        merge(&self.to_record_success, &self.to_record_failure).filter_map(|slot| self.pod_in(slot))
     }
 
     /// How many pods [`Self::to_record`] has.
@@ -117,47 +122,50 @@ impl PodSet {
         self.held.values()
     }
 
-    /// Tracked pods that have not ended.
+    /// Tracked pods that have not ended, in no particular order.
     pub fn unfinished(&self) -> impl Iterator<Item = &Pod> {
-        self.unfinished.iter().filter_map(|(_, uid)| self.get(uid))
+        self.unfinished.iter().filter_map(|slot| self.pod_in(slot))
     }
 
     /// Pods whose finalizer may go.
     pub fn to_release(&self) -> impl Iterator<Item = &Pod> {
-        self.to_release.iter().filter_map(|(_, uid)| self.get(uid))
+        self.to_release.iter().filter_map(|(_, slot)| self.pod_in(*slot))
     }
 
     /// All active pods, in removal order.
     pub fn active_in_removal_order(&self) -> impl Iterator<Item = &Pod> {
-        self.active.iter().filter_map(|(_, uid)| self.get(uid))
+        self.active.iter().filter_map(|(_, slot)| self.pod_in(*slot))
     }
 
     /// The active pods to remove, at least `surplus` if there are so many: for Indexed Jobs first those without an index
     /// in range and all but the last in removal order of each index, whatever the surplus; then in removal order.
     pub fn to_remove(&self, surplus: usize) -> Vec<&Pod> {
-        let mut chosen: Vec<&Uid> = Vec::new();
+        let mut chosen: Vec<Slot> = Vec::new();
         if let Completion::Indexed(_) = self.spec.completion {
-            chosen.extend(self.misplaced.iter().map(|(_, uid)| uid));
-            for place in &self.crowded {
-                let mut here = self.occupants_of(*place);
+            chosen.extend(self.misplaced.iter().map(|(_, slot)| slot));
+            for place in self.occupants.crowded() {
+                let mut here = self.occupants_of(place);
                 here.pop();
                 chosen.extend(here);
             }
         }
         if chosen.len() < surplus {
-            let already: BTreeSet<&Uid> = chosen.iter().copied().collect();
-            let rest = self.active.iter().map(|(_, uid)| uid).filter(|uid| !already.contains(uid));
+            let already: BTreeSet<Slot> = chosen.iter().copied().collect();
+            let rest = self.active.iter().map(|(_, slot)| *slot).filter(|slot| !already.contains(slot));
             let missing = surplus - chosen.len();
             chosen.extend(rest.take(missing));
         }
-        chosen.into_iter().filter_map(|uid| self.get(uid)).collect()
+        chosen.into_iter().filter_map(|slot| self.pod_in(slot)).collect()
     }
 
-    /// The active pods at a place, in removal order.
-    fn occupants_of(&self, place: u32) -> Vec<&Uid> {
-        let rank = |uid: &Uid| self.pods.get(uid)?.tags?.rank();
-        let mut here: Vec<&Uid> = at_place(&self.occupants, place).collect();
-        here.sort_by_key(|uid| (rank(uid), *uid));
+    /// The active pods at a place, in removal order. Which one stays must not depend on who looks after the Job.
+    fn occupants_of(&self, place: u32) -> Vec<Slot> {
+        let turn = |slot: &Slot| {
+            let entry = self.pods.get(*slot)?;
+            Some((entry.tags.as_ref()?.rank()?, &entry.pod.uid))
+        };
+        let mut here: Vec<Slot> = self.occupants.at(place).collect();
+        here.sort_by_key(turn);
         here
     }
 
@@ -203,17 +211,17 @@ impl PodSet {
 
     /// The request about a pod that is not answered.
     pub fn flight(&self, uid: &Uid) -> Flight {
-        self.pods.get(uid).map_or(Flight::None, |Entry { flight, .. }| *flight)
+        self.pods.of(uid).map_or(Flight::None, |Entry { flight, .. }| *flight)
     }
 }
 
-fn merge<'a>(left: &'a Queue<u32>, right: &'a Queue<u32>) -> impl Iterator<Item = &'a Uid> {
+fn merge(left: &Queue<u32>, right: &Queue<u32>) -> impl Iterator<Item = Slot> {
     let (mut left, mut right) = (left.iter().peekable(), right.iter().peekable());
     std::iter::from_fn(move || {
         let take_left = match (left.peek(), right.peek()) {
             (Some(l), Some(r)) => l <= r,
             (l, _) => l.is_some(),
         };
-        if take_left { left.next() } else { right.next() }.map(|(_, uid)| uid)
+        if take_left { left.next() } else { right.next() }.map(|(_, slot)| *slot)
     })
 }

@@ -49,7 +49,7 @@ impl Answers {
                 list(set.unfinished()),
                 list(set.to_release()),
                 list(set.active_in_removal_order()),
-                list(set.pods.values().map(|e| &e.pod).filter(|p| set.is_tracked(&p.uid)))
+                list(set.pods.iter().map(|(_, e)| &e.pod).filter(|p| set.is_tracked(&p.uid)))
                     .into_iter()
                     .collect::<BTreeSet<_>>()
                     .into_iter()
@@ -66,14 +66,16 @@ impl Answers {
 /// The same pods, requests and Job in a set built anew.
 fn rebuilt(set: &PodSet, job: &Job) -> PodSet {
     let mut anew = PodSet::new(job, set.default_backoff);
-    for entry in set.pods.values() {
-        let uid = &entry.pod.uid;
-        anew.pods
-            .insert(uid.clone(), Entry { flight: Flight::None, gone: false, tags: None, ..entry.clone() });
-        anew.relink(uid);
-        anew.set_flight(uid, entry.flight);
+    // In the same slots, which decide among equals.
+    anew.pods = set.pods.clone();
+    for entry in anew.pods.values_mut() {
+        (entry.flight, entry.gone, entry.tags) = (Flight::None, false, None);
+    }
+    anew.relink_all();
+    for (_, entry) in set.pods.iter() {
+        anew.set_flight(&entry.pod.uid, entry.flight);
         if entry.gone {
-            anew.answered_gone(uid);
+            anew.answered_gone(&entry.pod.uid);
         }
     }
     for (number, attempt) in &set.pending {
@@ -432,4 +434,9 @@ fn a_new_list_drops_what_it_does_not_name() {
     let mut set = set_of(&job(Completion::Count(3), 3), [running("listed"), running("missing"), newer]);
     set.retain_listed(&UidSet::from_iter(["listed".into()]), 5);
     assert_eq!(uids(set.active_in_removal_order().map(|pod| &pod.uid)), ["listed", "newer"]);
+}
+
+#[test]
+fn sizes() {
+    eprintln!("Pod {} Tags {} Entry {}", size_of::<Pod>(), size_of::<Tags>(), size_of::<Entry>());
 }
