@@ -8,6 +8,7 @@ use super::ledger::{Ledger, Winding};
 use super::{Entry, Flight};
 use crate::job::pod::{IndexFailures, Phase, Pod};
 use crate::job::pod_failure_policy::judge;
+use crate::job::second::Second;
 use crate::job::spec::{Completion, JobSpec, PodFailureAction};
 use crate::job::uid::Uid;
 
@@ -25,9 +26,9 @@ const TIME_BITS: u32 = 36;
 
 impl Rank {
     fn of(pod: &Pod) -> Self {
-        let later_first = |time: Timestamp| {
+        let later_first = |second: Second| {
             let latest = (1 << TIME_BITS) - 1;
-            latest - u128::try_from(time.as_second()).unwrap_or(0).min(latest)
+            latest - u128::try_from(Timestamp::from(second).as_second()).unwrap_or(0).min(latest)
         };
         let parts = [
             (1, pod.scheduled.into()),
@@ -105,13 +106,13 @@ pub(super) struct Failure {
     pub(super) condemns_job: bool,
     /// Failures of the index before this pod.
     pub(super) before: IndexFailures,
-    pub(super) created: Timestamp,
-    pub(super) finished: Timestamp,
+    pub(super) created: Second,
+    pub(super) finished: Second,
 }
 
 /// Failures of an index before a pod, when the pod ended, and which one it is where that is the same, so that every owner of
 /// a Job decides alike.
-pub(super) type Lateness = (u32, Timestamp, Uid);
+pub(super) type Lateness = (u32, Second, Uid);
 
 impl Failure {
     /// The latest pod stands for all failures of its index.

@@ -22,11 +22,10 @@ mod tests;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use jiff::Timestamp;
-
 use super::backoff::{BackoffPolicy, Ended, History};
 use super::index_set::IndexSet;
 use super::pod::{Place, Pod};
+use super::second::Second;
 use super::spec::{Completion, Job, JobSpec};
 use super::uid::{Uid, UidSet};
 use attempts::Attempts;
@@ -135,7 +134,7 @@ pub struct PodSet {
 
     condemned: Queue<u32>,
     /// By creation, and by UID where that is the same.
-    job_condemned: Queue<(Timestamp, Uid)>,
+    job_condemned: Queue<(Second, Uid)>,
     /// Tracked failed pods by place.
     failures_at: Queue<(u32, Lateness)>,
     held: BTreeMap<u32, Held>,
@@ -251,7 +250,7 @@ impl PodSet {
 
     fn admit(&mut self, pod: Pod, gone_for_good: bool) -> bool {
         if let Some(history) = &mut self.history {
-            history.carry(pod.backoff);
+            history.carry(pod.backoff.as_deref().copied());
         }
         if let Some(place) = pod.place {
             self.note_place(place);
@@ -259,7 +258,9 @@ impl PodSet {
         if gone_for_good {
             self.released_by_others |= !self.ledger.counts(&pod);
             let failed = pod.is_failed(self.spec.replace_only_failed);
-            self.history.iter_mut().for_each(|history| history.counted(Ended { at: pod.finished, failed }));
+            self.history
+                .iter_mut()
+                .for_each(|history| history.counted(Ended { at: pod.finished.into(), failed }));
             self.counted.take_in(&pod);
             return false;
         }
@@ -521,7 +522,7 @@ impl PodSet {
             matches!(tags.tracking, Tracking::RecordSuccess | Tracking::RecordFailure | Tracking::Release);
         let Some(entry) = self.pods.get_mut(slot).filter(|e| ended && has_place && !e.judged) else { return };
         entry.judged = true;
-        let ended = Ended { at: entry.pod.finished, failed: tags.failure.is_some() };
+        let ended = Ended { at: entry.pod.finished.into(), failed: tags.failure.is_some() };
         if tags.listed {
             self.history.iter_mut().for_each(|history| history.counted(ended));
         } else {

@@ -88,7 +88,7 @@ impl PodSet {
 
     /// The latest failure of an index.
     fn last_failure(&self, index: u32) -> Option<Held> {
-        let lowest = (index, (0, Timestamp::MIN, Uid::LOWEST));
+        let lowest = (index, (0, Timestamp::MIN.into(), Uid::LOWEST));
         let at_index = self.failures_at.range((lowest, Slot::LOWEST)..).take_while(|((i, _), _)| *i == index);
         let (_, slot) = at_index.last()?;
         let failure = self.pods.get(*slot)?.tags.as_ref()?.failure.as_deref()?;
@@ -98,7 +98,7 @@ impl PodSet {
         } else {
             IndexFailures { ignored: before.ignored.saturating_add(1), ..before }
         };
-        let streak = Streak { failures: successor.total(), last: failure.finished };
+        let streak = Streak { failures: successor.total(), last: failure.finished.into() };
         Some(Held { uid: failure.uid.clone(), ready_at: self.backoff.ready_at(streak), successor })
     }
 

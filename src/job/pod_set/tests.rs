@@ -131,11 +131,11 @@ impl Reading {
             pod.place = self.index.map(|number| Place { number, attempt: self.attempt });
             pod.index_failures = IndexFailures { counted: self.failures.0, ignored: self.failures.1 };
             (pod.deleting, pod.tracked, pod.scheduled) = (deleting, tracked, scheduled);
-            pod.ready_since = (ready && self.phase == Phase::Running).then(|| at(self.second));
+            pod.ready_since = (ready && self.phase == Phase::Running).then(|| at(self.second).into());
             pod.restarts = self.restarts;
             pod.max_restarts = self.restarts;
-            pod.created = at(i64::from(self.uid));
-            pod.finished = at(self.second);
+            pod.created = at(i64::from(self.uid)).into();
+            pod.finished = at(self.second).into();
             pod.outcome = self.exit_code.filter(|_| self.phase == Phase::Failed).map(|exit_code| {
                 let exit = ContainerExit { name: "main".into(), exit_code };
                 Box::new(Outcome { containers: vec![exit], ..Outcome::default() })
@@ -321,9 +321,9 @@ fn removal_order() {
     };
     let ready = |uid: &str, since, restarts, created| {
         but(made(uid, true, Phase::Running), |pod| {
-            pod.ready_since = Some(at(since));
+            pod.ready_since = Some(at(since).into());
             pod.max_restarts = restarts;
-            pod.created = at(created);
+            pod.created = at(created).into();
         })
     };
     let order = [
@@ -349,7 +349,7 @@ fn pods_without_a_place_of_their_own_go_first() {
     let set = set_of(
         &job(Completion::Indexed(3), 3),
         [
-            but(at_index("ready at 0", 0, 0), |pod| pod.ready_since = Some(at(5))),
+            but(at_index("ready at 0", 0, 0), |pod| pod.ready_since = Some(at(5).into())),
             at_index("not ready at 0", 0, 1),
             at_index("at 1", 1, 0),
             at_index("out of range", 3, 0),

@@ -1,5 +1,6 @@
 //! Tables: how many pods a Job has, which are made, and when.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use super::fixture::{at, at_index, but, ended, job, running, state, with};
@@ -266,16 +267,20 @@ fn back_off_survives_whoever_kept_it() {
             vec![recorded("a", Phase::Failed, 140), recorded("b", Phase::Failed, 150)],
             carried(2, 150),
         ),
-        ("what a pod carries", vec![but(running("a"), |pod| pod.backoff = carried(3, 130))], carried(3, 130)),
+        (
+            "what a pod carries",
+            vec![but(running("a"), |pod| pod.backoff = carried(3, 130).map(Box::new))],
+            carried(3, 130),
+        ),
         (
             "and one failure more",
-            vec![but(recorded("a", Phase::Failed, 150), |pod| pod.backoff = carried(3, 130))],
+            vec![but(recorded("a", Phase::Failed, 150), |pod| pod.backoff = carried(3, 130).map(Box::new))],
             carried(4, 150),
         ),
         (
             "a success since",
             vec![
-                but(running("a"), |pod| pod.backoff = carried(3, 130)),
+                but(running("a"), |pod| pod.backoff = carried(3, 130).map(Box::new)),
                 recorded("b", Phase::Succeeded, 140),
             ],
             None,
