@@ -9,6 +9,16 @@ use jiff::Timestamp;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Second(NonZeroU64);
 
+impl Second {
+    /// The bits that [`number`](Self::number) takes: the API knows years of four digits.
+    pub const BITS: u32 = 40;
+
+    /// A number that grows with the time.
+    pub fn number(self) -> u64 {
+        self.0.get()
+    }
+}
+
 impl From<Timestamp> for Second {
     fn from(time: Timestamp) -> Self {
         let since_first = time.as_second().abs_diff(Timestamp::MIN.as_second());
@@ -35,6 +45,7 @@ mod tests {
             let time = Timestamp::from_second(second).unwrap();
             assert_eq!(Timestamp::from(Second::from(time)), time);
         }
+        assert!(Second::from(Timestamp::MAX).number() < 1 << Second::BITS);
         assert_eq!(size_of::<Option<Second>>(), 8);
     }
 

@@ -34,3 +34,17 @@ impl Attempts {
         self.next.get(&number).copied().unwrap_or_else(after_first)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_next_attempt_follows_the_latest_used() {
+        let mut attempts = Attempts::default();
+        for (number, attempt) in [(3, 0), (4, 2), (4, 0), (4, 1), (5, u32::MAX)] {
+            attempts.note(Place { number, attempt });
+        }
+        assert_eq!([2, 3, 4, 5].map(|number| attempts.next_at(number)), [0, 1, 3, u32::MAX]);
+    }
+}

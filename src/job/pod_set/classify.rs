@@ -1,8 +1,7 @@
 //! What one pod is to its Job at this moment: which of the set's queues it stands in.
 
+use std::cmp::Ordering;
 use std::mem::discriminant;
-
-use jiff::Timestamp;
 
 use super::ledger::{Ledger, Winding};
 use super::{Entry, Flight};
@@ -17,30 +16,40 @@ use crate::job::uid::Uid;
 /// made.
 ///
 /// There is one for each active pod, in ordered sets, so it is packed: the parts one after the other, the first in the highest
-/// bits, with times in seconds, as the API has them. Words of half the size need no padding next to a slot.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+/// bits. It is one number, in words that need no padding next to a slot.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Rank([u32; 4]);
-
-/// Bits of a time: enough for the next two thousand years.
-const TIME_BITS: u32 = 36;
 
 impl Rank {
     fn of(pod: &Pod) -> Self {
-        let later_first = |second: Second| {
-            let latest = (1 << TIME_BITS) - 1;
-            latest - u128::try_from(Timestamp::from(second).as_second()).unwrap_or(0).min(latest)
-        };
+        let later_first = |second: Second| (1_u128 << Second::BITS) - u128::from(second.number());
         let parts = [
             (1, pod.scheduled.into()),
             (3, pod.phase as u128),
             (1, pod.ready_since.is_some().into()),
-            (TIME_BITS, pod.ready_since.map_or(0, later_first)),
+            (Second::BITS, pod.ready_since.map_or(0, later_first)),
             (u32::BITS, (u32::MAX - pod.max_restarts).into()),
-            (TIME_BITS, later_first(pod.created)),
+            (Second::BITS, later_first(pod.created)),
             (1, pod.place.is_some().into()),
         ];
-        let packed = parts.into_iter().fold(0_u128, |packed, (bits, part)| packed << bits | part);
-        Self([96, 64, 32, 0].map(|shift| (packed >> shift) as u32))
+        let number = parts.into_iter().fold(0_u128, |number, (bits, part)| number << bits | part);
+        Self([96, 64, 32, 0].map(|shift| (number >> shift) as u32))
+    }
+
+    fn number(self) -> u128 {
+        self.0.into_iter().fold(0, |number, word| number << u32::BITS | u128::from(word))
+    }
+}
+
+impl Ord for Rank {
+    fn cmp(&self, other: &Self) -> Ordering {
+        self.number().cmp(&other.number())
+    }
+}
+
+impl PartialOrd for Rank {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
     }
 }
 

@@ -58,3 +58,37 @@ impl Occupants {
         self.others.iter().map(|(index, _)| *index).filter(move |index| last.replace(*index) != Some(*index))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::job::tests::fixture::cases;
+
+    proptest! {
+        #![proptest_config(cases(11))]
+
+        #[test]
+        fn behave_as_a_set(changes in prop::collection::vec((any::<bool>(), 0u32..4, 0usize..4), 0..60)) {
+            let (mut occupants, mut model) = (Occupants::default(), BTreeSet::new());
+            for (enters, index, slot) in changes {
+                let slot = Slot::numbered(slot);
+                if enters {
+                    occupants.insert(index, slot);
+                    model.insert((index, slot));
+                } else {
+                    occupants.remove(index, slot);
+                    model.remove(&(index, slot));
+                }
+                let at = |index| -> BTreeSet<Slot> { at_place(&model, index).collect() };
+                for index in 0..4 {
+                    prop_assert_eq!(occupants.any(index), !at(index).is_empty());
+                    prop_assert_eq!(occupants.at(index).collect::<BTreeSet<_>>(), at(index));
+                }
+                let crowded: Vec<u32> = (0..4).filter(|index| at(*index).len() > 1).collect();
+                prop_assert_eq!(occupants.crowded().collect::<Vec<_>>(), crowded);
+            }
+        }
+    }
+}

@@ -17,6 +17,11 @@ impl Slot {
     /// The lowest of all.
     pub(super) const LOWEST: Self = Self(0);
 
+    /// Positions are fewer than pods that a cluster can hold, which are fewer than 2^32.
+    pub(super) fn numbered(position: usize) -> Self {
+        Self(position as u32)
+    }
+
     fn position(self) -> usize {
         self.0 as usize
     }
@@ -65,7 +70,7 @@ impl Slots {
 
     /// All pods with their slots.
     pub(super) fn iter(&self) -> impl Iterator<Item = (Slot, &Entry)> {
-        self.entries.iter().map(|(position, entry)| (Slot(position as u32), entry))
+        self.entries.iter().map(|(position, entry)| (Slot::numbered(position), entry))
     }
 
     /// All pods.
@@ -81,7 +86,7 @@ impl Slots {
             // Most Jobs have one pod at a time.
             entries.reserve_exact(1);
         }
-        let slot = Slot(entries.insert(entry) as u32);
+        let slot = Slot::numbered(entries.insert(entry));
         let hash_of =
             |slot: &Slot| entries.get(slot.position()).map_or(0, |entry| hasher.hash_one(&entry.pod.uid));
         by_uid.insert_unique(hash, slot, hash_of);
@@ -132,5 +137,58 @@ impl SlotSet {
                 .filter(move |bit| word >> bit & 1 == 1)
                 .map(move |bit| Slot(number * WORD_BITS + bit))
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, clippy::expect_used)]
+
+    use super::*;
+    use crate::job::tests::fixture::pod;
+
+    #[test]
+    fn pods_are_found_until_they_go() {
+        let mut slots = Slots::default();
+        let names: Vec<String> = (0..100).map(|number| format!("pod-{number}")).collect();
+        let uid = |name: &String| Uid::from(name.as_str());
+        let inserted: Vec<Slot> = names.iter().map(|name| slots.insert(Entry::of(pod(name)))).collect();
+        for (name, slot) in names.iter().zip(&inserted) {
+            assert_eq!(slots.find(&uid(name)), Some(*slot));
+        }
+        for (name, slot) in names.iter().zip(&inserted).step_by(2) {
+            assert_eq!(slots.remove(*slot).unwrap().pod.uid, uid(name));
+            assert!(slots.of(&uid(name)).is_none() && slots.remove(*slot).is_none());
+        }
+        assert_eq!(slots.len(), 50);
+        assert!(names.iter().skip(1).step_by(2).all(|name| slots.of(&uid(name)).is_some()));
+    }
+
+    #[test]
+    fn no_pods_take_no_memory() {
+        let mut slots = Slots::default();
+        let first = slots.insert(Entry::of(pod("a")));
+        assert_eq!(slots.entries.capacity(), 1, "most Jobs have one pod");
+        let second = slots.insert(Entry::of(pod("b")));
+        for slot in [first, second] {
+            slots.remove(slot);
+        }
+        assert_eq!((slots.entries.capacity(), slots.by_uid.capacity()), (0, 0));
+    }
+
+    /// Three lines of a cache.
+    #[test]
+    fn a_pod_is_small() {
+        assert!(size_of::<Entry>() <= 192, "{}", size_of::<Entry>());
+    }
+
+    #[test]
+    fn a_set_of_slots() {
+        let (mut set, slots) = (SlotSet::default(), [0, 63, 64, 200].map(Slot));
+        slots.iter().for_each(|slot| set.set(*slot, true));
+        assert_eq!(set.iter().collect::<Vec<_>>(), slots);
+        set.set(Slot(63), false);
+        set.set(Slot(1_000), false);
+        assert_eq!(set.iter().collect::<Vec<_>>(), [0, 64, 200].map(Slot));
     }
 }

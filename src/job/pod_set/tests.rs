@@ -435,8 +435,3 @@ fn a_new_list_drops_what_it_does_not_name() {
     set.retain_listed(&UidSet::from_iter(["listed".into()]), 5);
     assert_eq!(uids(set.active_in_removal_order().map(|pod| &pod.uid)), ["listed", "newer"]);
 }
-
-#[test]
-fn sizes() {
-    eprintln!("Pod {} Tags {} Entry {}", size_of::<Pod>(), size_of::<Tags>(), size_of::<Entry>());
-}
