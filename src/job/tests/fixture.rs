@@ -49,7 +49,7 @@ pub(crate) fn job(completion: Completion, parallelism: u32) -> Job {
         namespace: "default".into(),
         name: "work".into(),
         uid: "job-uid".into(),
-        created: at(0).into(),
+        created: at(0),
         deleting: false,
         options: Options::default(),
         spec: Arc::new(spec),
