@@ -88,6 +88,9 @@ impl CountedPods {
         if let Some(pod) = self.pods.remove(uid) {
             self.unlink(&pod);
         }
+        if self.pods.is_empty() {
+            self.pods.shrink_to_fit();
+        }
     }
 
     /// Drops the pods that a complete list of `version` did not name.

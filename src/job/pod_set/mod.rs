@@ -2,7 +2,7 @@
 //!
 //! Invariant: cost follows change. A pod event moves one pod between ordered sets, in O(log n); no question walks over
 //! all pods. Every change goes through [`PodSet::relink`], which reads the pod afresh ([`classify::Tags`]), moves it
-//! between the queues ([`step`]), and settles what depends on its place ([`places`]).
+//! between the [`queues`], and settles what depends on its place ([`places`]).
 //!
 //! What an event costs in a large Job is memory that no cache holds. So pods are found by UID once and go by number then
 //! ([`slots`]), and an event reads and writes of the set only what it changes.
@@ -14,29 +14,29 @@ mod ledger;
 mod occupants;
 mod places;
 mod queries;
+mod queues;
 mod slots;
 mod step;
 #[cfg(test)]
 mod tests;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::backoff::{BackoffPolicy, Ended, History};
 use super::index_set::IndexSet;
 use super::pod::{Place, Pod};
-use super::second::Second;
 use super::spec::{Completion, Job, JobSpec};
 use super::uid::{Uid, UidSet};
 use attempts::Attempts;
-use classify::{Lateness, Rank, Tags, Tracking};
+use classify::{Tags, Tracking};
 pub use counted::CountedPod;
 use counted::CountedPods;
 use ledger::Ledger;
-use occupants::Occupants;
 pub use places::Held;
-use slots::{Slot, SlotSet, Slots};
-use step::{Queue, Step};
+use queues::Queues;
+use slots::{Slot, Slots};
+use step::Step;
 
 /// A request about a pod that has been sent and not answered, as far as it changes what the pod is to the Job.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -109,34 +109,10 @@ pub struct PodSet {
     ledger: Ledger,
     pods: Slots,
 
-    active: Queue<Rank>,
-    ready: usize,
-    restarts: u64,
-    /// Pods with the tracking finalizer, and those of them that the status lists as uncounted.
-    tracked: usize,
-    listed_and_tracked: usize,
+    queues: Queues,
     /// Pods with an unanswered request, and those of them whose removal is asked for.
     flights: usize,
     removals: usize,
-    /// Active pods by place (Indexed).
-    occupants: Occupants,
-    /// Active pods of an Indexed Job without an index in range.
-    misplaced: Queue<Rank>,
-    terminating: Queue<u32>,
-
-    unfinished: SlotSet,
-    /// By place (`u32::MAX` without one), so that indexes are handled in ascending order.
-    to_record_success: Queue<u32>,
-    to_record_failure: Queue<u32>,
-    to_release: Queue<u32>,
-    /// Failures to be recorded, held ones included.
-    fresh_failures: usize,
-
-    condemned: Queue<u32>,
-    /// By creation, and by UID where that is the same.
-    job_condemned: Queue<(Second, Uid)>,
-    /// Tracked failed pods by place.
-    failures_at: Queue<(u32, Lateness)>,
     held: BTreeMap<u32, Held>,
 
     /// Recorded or to be recorded as succeeded.
@@ -172,24 +148,9 @@ impl PodSet {
             backoff: job.options.backoff(default),
             default_backoff: default,
             pods: Slots::default(),
-            active: BTreeSet::new(),
-            ready: 0,
-            restarts: 0,
-            tracked: 0,
-            listed_and_tracked: 0,
+            queues: Queues::default(),
             flights: 0,
             removals: 0,
-            occupants: Occupants::default(),
-            misplaced: BTreeSet::new(),
-            terminating: BTreeSet::new(),
-            unfinished: SlotSet::default(),
-            to_record_success: BTreeSet::new(),
-            to_record_failure: BTreeSet::new(),
-            to_release: BTreeSet::new(),
-            fresh_failures: 0,
-            condemned: BTreeSet::new(),
-            job_condemned: BTreeSet::new(),
-            failures_at: BTreeSet::new(),
             held: BTreeMap::new(),
             succeeded: IndexSet::new(),
             failed: IndexSet::new(),
@@ -333,12 +294,12 @@ impl PodSet {
         if let Some(Entry { flight, tags, .. }) = self.pods.remove(slot) {
             self.count_flight(flight, Flight::None);
             let step = Step { slot, before: tags.as_ref(), after: None };
-            self.shift(step);
+            self.queues.shift(step, &self.spec);
             self.settle_places(step);
         }
         if self.pods.is_empty() {
             // Jobs that wait for nothing but their TTL are many, and keep no memory for pods.
-            self.unfinished = SlotSet::default();
+            self.queues = Queues::default();
             self.newly_ended.shrink_to_fit();
         }
     }
@@ -450,9 +411,13 @@ impl PodSet {
     }
 
     fn ended_at(&self, index: u32) -> Vec<Slot> {
-        let queues = [&self.to_record_success, &self.to_record_failure, &self.to_release];
+        let Queues { to_record_success, to_record_failure, to_release, .. } = &self.queues;
         let held = self.held.get(&index).and_then(|held| self.pods.find(&held.uid));
-        queues.into_iter().flat_map(|queue| step::at_place(queue, index)).chain(held).collect()
+        [to_record_success, to_record_failure, to_release]
+            .into_iter()
+            .flat_map(|queue| step::at_place(queue, index))
+            .chain(held)
+            .collect()
     }
 
     fn relink_all(&mut self) {
@@ -469,50 +434,9 @@ impl PodSet {
         }
         let before = entry.tags.replace(tags.clone());
         let step = Step { slot, before: before.as_ref(), after: Some(&tags) };
-        self.shift(step);
+        self.queues.shift(step, &self.spec);
         self.judge(slot, &tags);
         self.settle_places(step);
-    }
-
-    /// Brings the queues and sums up to date with a change of what a pod is; `None` is a pod that they leave out.
-    fn shift(&mut self, step: Step<'_>) {
-        let indexed = self.spec.completion.indexes().is_some();
-        let per_index = self.spec.per_index.is_some();
-        step.shift(&mut self.active, Tags::rank);
-        step.shift(&mut self.misplaced, |tags| tags.rank().filter(|_| indexed && tags.place.is_none()));
-        if indexed {
-            self.shift_occupant(step);
-        }
-        step.shift(&mut self.terminating, |tags| tags.is_terminating().then_some(tags.key()));
-        step.keep(&mut self.unfinished, |tags| tags.tracking == Tracking::Unfinished);
-        for tracking in Tracking::QUEUED {
-            if let Some(queue) = self.queue(tracking) {
-                step.shift(queue, |tags| (tags.tracking == tracking).then_some(tags.key()));
-            }
-        }
-        step.shift(&mut self.condemned, |tags| tags.counted_failure()?.condemns_index.then_some(tags.key()));
-        step.shift(&mut self.job_condemned, |tags| {
-            let failure = tags.failure.as_deref().filter(|failure| failure.condemns_job)?;
-            Some((failure.created, failure.uid.clone()))
-        });
-        step.shift(&mut self.failures_at, |tags| {
-            let failure = tags.counted_failure().filter(|_| per_index)?;
-            Some((tags.place?, failure.lateness()))
-        });
-        step.count(&mut self.ready, Tags::is_ready);
-        step.count(&mut self.tracked, |tags| tags.tracked);
-        step.count(&mut self.listed_and_tracked, |tags| tags.tracked && tags.listed);
-        step.count(&mut self.fresh_failures, |tags| tags.tracking == Tracking::RecordFailure);
-        let [before, after] = step.both(|tags| Some(u64::from(tags.restarts))).map(Option::unwrap_or_default);
-        self.restarts = self.restarts + after - before;
-    }
-
-    fn shift_occupant(&mut self, step: Step<'_>) {
-        let [before, after] = step.both(|tags| tags.rank().and(tags.place));
-        if before != after {
-            before.into_iter().for_each(|place| self.occupants.remove(place, step.slot));
-            after.into_iter().for_each(|place| self.occupants.insert(place, step.slot));
-        }
     }
 
     /// Tells back-off of a pod that has ended, once: as news, or as history when its end was recorded before we saw it.
@@ -527,15 +451,6 @@ impl PodSet {
             self.history.iter_mut().for_each(|history| history.counted(ended));
         } else {
             self.newly_ended.push(ended);
-        }
-    }
-
-    fn queue(&mut self, tracking: Tracking) -> Option<&mut Queue<u32>> {
-        match tracking {
-            Tracking::None | Tracking::Unfinished => None,
-            Tracking::RecordSuccess => Some(&mut self.to_record_success),
-            Tracking::RecordFailure => Some(&mut self.to_record_failure),
-            Tracking::Release => Some(&mut self.to_release),
         }
     }
 }

@@ -50,11 +50,12 @@ impl PodSet {
         if self.spec.completion.indexes().is_none_or(|end| place >= end) {
             return;
         }
-        let active = self.occupants.any(place);
+        let active = self.queues.occupants.any(place);
         let recorded_failed = self.ledger.failed.contains(place);
-        let succeeds = || at_place(&self.to_record_success, place).next().is_some();
+        let succeeds = || at_place(&self.queues.to_record_success, place).next().is_some();
         let succeeded = !recorded_failed && (succeeds() || self.ledger.completed.contains(place));
-        let failed = recorded_failed || (!succeeded && at_place(&self.condemned, place).next().is_some());
+        let failed =
+            recorded_failed || (!succeeded && at_place(&self.queues.condemned, place).next().is_some());
         let settled = succeeded || failed;
         let wanted = || !active && !self.pending.contains_key(&place) && !self.awaits_leaver(place);
         let free = !settled && wanted();
@@ -68,7 +69,7 @@ impl PodSet {
 
     fn awaits_leaver(&self, place: u32) -> bool {
         let standing = |slot| Some(self.pods.get(slot)?.tags.as_ref()?.standing);
-        at_place(&self.terminating, place).any(|slot| standing(slot) == Some(Standing::Leaving))
+        at_place(&self.queues.terminating, place).any(|slot| standing(slot) == Some(Standing::Leaving))
     }
 
     fn settle_held(&mut self, index: u32, no_successor_needed: bool) {
@@ -89,7 +90,8 @@ impl PodSet {
     /// The latest failure of an index.
     fn last_failure(&self, index: u32) -> Option<Held> {
         let lowest = (index, (0, Timestamp::MIN.into(), Uid::LOWEST));
-        let at_index = self.failures_at.range((lowest, Slot::LOWEST)..).take_while(|((i, _), _)| *i == index);
+        let at_index =
+            self.queues.failures_at.range((lowest, Slot::LOWEST)..).take_while(|((i, _), _)| *i == index);
         let (_, slot) = at_index.last()?;
         let failure = self.pods.get(*slot)?.tags.as_ref()?.failure.as_deref()?;
         let before = failure.before;
@@ -107,7 +109,7 @@ impl PodSet {
         let Some(slot) = self.pods.find(uid) else { return };
         let tags = self.pods.get(slot).and_then(|e| e.tags.as_ref()).filter(|tags| tags.place == Some(index));
         let tracking = tags.map_or(Tracking::None, |tags| tags.tracking);
-        if let Some(queue) = self.queue(tracking) {
+        if let Some(queue) = self.queues.of(tracking) {
             let key = (index, slot);
             if queued {
                 queue.insert(key);

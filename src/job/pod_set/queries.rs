@@ -14,23 +14,23 @@ use crate::job::uid::Uid;
 impl PodSet {
     /// Pods that are pending or running and were not asked to go.
     pub fn active(&self) -> usize {
-        self.active.len()
+        self.queues.active.len()
     }
 
     /// Active pods whose Ready condition is True.
     pub fn ready(&self) -> usize {
-        self.ready
+        self.queues.ready
     }
 
     /// Pods that were asked to go and have not ended.
     pub fn terminating(&self) -> usize {
-        self.terminating.len()
+        self.queues.terminating.len()
     }
 
     /// Pods whose place is not free yet although they are not active: those that have not ended, where only failed pods
     /// are replaced; else those whose removal is asked for and not answered.
     pub fn leaving(&self) -> usize {
-        if self.spec.replace_only_failed { self.terminating.len() } else { self.removals }
+        if self.spec.replace_only_failed { self.queues.terminating.len() } else { self.removals }
     }
 
     /// Creations that have been sent and not answered.
@@ -40,17 +40,17 @@ impl PodSet {
 
     /// Container restarts of running and pending pods.
     pub fn restarts(&self) -> u64 {
-        self.restarts
+        self.queues.restarts
     }
 
     /// Successes that the status does not record yet (for Indexed Jobs the indexes are what counts).
     pub fn fresh_successes(&self) -> usize {
-        self.to_record_success.len()
+        self.queues.to_record_success.len()
     }
 
     /// Failures that count and that the status does not record yet.
     pub fn fresh_failures(&self) -> usize {
-        self.fresh_failures
+        self.queues.fresh_failures
     }
 
     /// Indexes that have succeeded, recorded or not.
@@ -65,7 +65,7 @@ impl PodSet {
 
     /// The oldest pod that matched a `FailJob` rule.
     pub fn condemns_job(&self) -> Option<&Pod> {
-        self.job_condemned.first().and_then(|(_, slot)| self.pod_in(*slot))
+        self.queues.job_condemned.first().and_then(|(_, slot)| self.pod_in(*slot))
     }
 
     /// A pod of the set.
@@ -94,7 +94,7 @@ impl PodSet {
 
     /// How many pods that the status lists as uncounted may still carry our finalizer.
     pub fn listed_and_tracked(&self) -> usize {
-        self.listed_and_tracked
+        self.queues.listed_and_tracked
     }
 
     /// Whether some request about pods is not answered: their number is about to change.
@@ -109,12 +109,13 @@ impl PodSet {
 
     /// Ended pods in the order in which they are recorded: successes and failures, indexes ascending; held ones left out.
     pub fn to_record(&self) -> impl Iterator<Item = &Pod> {
-        merge(&self.to_record_success, &self.to_record_failure).filter_map(|slot| self.pod_in(slot))
+        merge(&self.queues.to_record_success, &self.queues.to_record_failure)
+            .filter_map(|slot| self.pod_in(slot))
     }
 
     /// How many pods [`Self::to_record`] has.
     pub fn unrecorded(&self) -> usize {
-        self.to_record_success.len() + self.to_record_failure.len()
+        self.queues.to_record_success.len() + self.queues.to_record_failure.len()
     }
 
     /// Failed pods that are held back for their index.
@@ -124,17 +125,17 @@ impl PodSet {
 
     /// Tracked pods that have not ended, in no particular order.
     pub fn unfinished(&self) -> impl Iterator<Item = &Pod> {
-        self.unfinished.iter().filter_map(|slot| self.pod_in(slot))
+        self.queues.unfinished.iter().filter_map(|slot| self.pod_in(slot))
     }
 
     /// Pods whose finalizer may go.
     pub fn to_release(&self) -> impl Iterator<Item = &Pod> {
-        self.to_release.iter().filter_map(|(_, slot)| self.pod_in(*slot))
+        self.queues.to_release.iter().filter_map(|(_, slot)| self.pod_in(*slot))
     }
 
     /// All active pods, in removal order.
     pub fn active_in_removal_order(&self) -> impl Iterator<Item = &Pod> {
-        self.active.iter().filter_map(|(_, slot)| self.pod_in(*slot))
+        self.queues.active.iter().filter_map(|(_, slot)| self.pod_in(*slot))
     }
 
     /// The active pods to remove, at least `surplus` if there are so many: for Indexed Jobs first those without an index
@@ -142,8 +143,8 @@ impl PodSet {
     pub fn to_remove(&self, surplus: usize) -> Vec<&Pod> {
         let mut chosen: Vec<Slot> = Vec::new();
         if let Completion::Indexed(_) = self.spec.completion {
-            chosen.extend(self.misplaced.iter().map(|(_, slot)| slot));
-            for place in self.occupants.crowded() {
+            chosen.extend(self.queues.misplaced.iter().map(|(_, slot)| slot));
+            for place in self.queues.occupants.crowded() {
                 let mut here = self.occupants_of(place);
                 here.pop();
                 chosen.extend(here);
@@ -151,7 +152,8 @@ impl PodSet {
         }
         if chosen.len() < surplus {
             let already: BTreeSet<Slot> = chosen.iter().copied().collect();
-            let rest = self.active.iter().map(|(_, slot)| *slot).filter(|slot| !already.contains(slot));
+            let rest =
+                self.queues.active.iter().map(|(_, slot)| *slot).filter(|slot| !already.contains(slot));
             let missing = surplus - chosen.len();
             chosen.extend(rest.take(missing));
         }
@@ -164,14 +166,14 @@ impl PodSet {
             let entry = self.pods.get(*slot)?;
             Some((entry.tags.as_ref()?.rank()?, &entry.pod.uid))
         };
-        let mut here: Vec<Slot> = self.occupants.at(place).collect();
+        let mut here: Vec<Slot> = self.queues.occupants.at(place).collect();
         here.sort_by_key(turn);
         here
     }
 
     /// Pods with the tracking finalizer on.
     pub fn tracked(&self) -> usize {
-        self.tracked
+        self.queues.tracked
     }
 
     /// Pods that have ended and that back-off does not know of.

@@ -1,6 +1,8 @@
 //! The set that was kept up to date through any sequence of changes answers as one that is built anew.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
+use std::collections::BTreeSet;
+
 use proptest::prelude::*;
 
 use super::*;
