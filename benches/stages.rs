@@ -198,7 +198,7 @@ impl Fleet {
             uid: Uuid::from_u128(self.chance.random()).to_string().into(),
             name: format!("training-{}-x7k2p", place.number).into(),
             version: self.version,
-            created: self.now,
+            created: self.now.into(),
             deleting: false,
             tracked: true,
             index: self.indexed.then_some(place.number),
@@ -210,7 +210,7 @@ impl Fleet {
             ready_since: None,
             restarts: 0,
             max_restarts: 0,
-            finished: self.now,
+            finished: self.now.into(),
             outcome: None,
         }
     }
@@ -218,9 +218,9 @@ impl Fleet {
     /// The pod in its next phase.
     fn later(&mut self, pod: &Pod, phase: Phase) -> Pod {
         self.version += 1;
-        let ready_since = (phase == Phase::Running).then_some(self.now);
+        let ready_since = (phase == Phase::Running).then(|| self.now.into());
         let version = self.version;
-        Pod { version, scheduled: true, phase, ready_since, finished: self.now, ..pod.clone() }
+        Pod { version, scheduled: true, phase, ready_since, finished: self.now.into(), ..pod.clone() }
     }
 
     /// The pod without its finalizer.

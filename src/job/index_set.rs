@@ -84,10 +84,11 @@ impl IndexSet {
 
     /// Adds an index; true if it was not there.
     pub fn insert(&mut self, index: u32) -> bool {
-        if self.contains(index) {
+        let below = self.intervals.range(..=index).next_back().map(|(first, last)| (*first, *last));
+        if below.is_some_and(|(_, last)| last >= index) {
             return false;
         }
-        let joins_below = index.checked_sub(1).and_then(|i| self.interval_of(i)).map(|(s, _)| s);
+        let joins_below = below.filter(|(_, last)| last + 1 == index).map(|(first, _)| first);
         let joins_above = index.checked_add(1).and_then(|i| self.intervals.remove(&i));
         self.intervals.insert(joins_below.unwrap_or(index), joins_above.unwrap_or(index));
         self.len += 1;
@@ -97,9 +98,10 @@ impl IndexSet {
     /// Removes an index; true if it was there.
     pub fn remove(&mut self, index: u32) -> bool {
         let Some((first, last)) = self.interval_of(index) else { return false };
-        self.intervals.remove(&first);
         if first < index {
             self.intervals.insert(first, index - 1);
+        } else {
+            self.intervals.remove(&first);
         }
         if index < last {
             self.intervals.insert(index + 1, last);

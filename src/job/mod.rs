@@ -17,6 +17,7 @@ pub mod pod_set;
 pub mod reconcile;
 pub mod retention;
 pub mod retry;
+pub mod second;
 pub mod selector;
 pub mod slow_start;
 pub mod spec;

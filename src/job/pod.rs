@@ -2,6 +2,7 @@
 
 use jiff::{SignedDuration, Timestamp};
 
+use super::second::Second;
 use super::uid::Uid;
 
 /// A pod of a Job.
@@ -14,7 +15,7 @@ pub struct Pod {
     /// `metadata.resourceVersion` as a number: of two readings of one pod the larger is the later.
     pub version: u64,
     /// `metadata.creationTimestamp`.
-    pub created: Timestamp,
+    pub created: Second,
     /// `metadata.deletionTimestamp` is set.
     pub deleting: bool,
     /// The tracking finalizer is on the pod.
@@ -26,19 +27,19 @@ pub struct Pod {
     /// Failures of the pod's index before it (annotations; malformed values read as 0).
     pub index_failures: IndexFailures,
     /// The back-off that was in force when the pod was created.
-    pub backoff: Option<Streak>,
+    pub backoff: Option<Box<Streak>>,
     /// `spec.nodeName` is set.
     pub scheduled: bool,
     /// `status.phase`.
     pub phase: Phase,
     /// Since when the Ready condition is True; `None` when it is not.
-    pub ready_since: Option<Timestamp>,
+    pub ready_since: Option<Second>,
     /// Sum of the restart counts of all containers and init containers.
     pub restarts: u32,
     /// The largest restart count of a container that is no init container.
     pub max_restarts: u32,
     /// When the pod ended, as [`finish_time`] tells; meaningless while it runs.
-    pub finished: Timestamp,
+    pub finished: Second,
     /// Exit codes and conditions, for pod failure policies. `None` where no rule could match.
     pub outcome: Option<Box<Outcome>>,
 }

@@ -89,7 +89,7 @@ impl PodDecoder {
             uid: meta.uid()?.into(),
             name: meta.name()?.into(),
             version: meta.version_order(),
-            created,
+            created: created.into(),
             deleting,
             tracked: meta.has_finalizer(&self.finalizer),
             index: annotation(COMPLETION_INDEX).and_then(parse_index),
@@ -98,15 +98,15 @@ impl PodDecoder {
                 counted: annotation(INDEX_FAILURE_COUNT).map_or(0, parse_failure_count),
                 ignored: annotation(INDEX_IGNORED_FAILURE_COUNT).map_or(0, parse_failure_count),
             },
-            backoff: annotation(BACKOFF_ANNOTATION).and_then(parse_backoff),
+            backoff: annotation(BACKOFF_ANNOTATION).and_then(parse_backoff).map(Box::new),
             scheduled: spec.node_name.as_deref().is_some_and(|node| !node.is_empty()),
             phase,
             ready_since: ready
                 .filter(|c| *c.status == *"True")
-                .map(|c| c.last_transition_time.unwrap_or(created)),
+                .map(|c| c.last_transition_time.unwrap_or(created).into()),
             restarts: status.restarts(),
             max_restarts: status.containers().map(|c| c.restart_count).max().unwrap_or(0),
-            finished: finish_time(clues, created),
+            finished: finish_time(clues, created).into(),
             outcome: (phase == Phase::Failed || deleting || status.has_unusual_condition())
                 .then(|| Box::new(status.outcome())),
         })

@@ -1,42 +1,55 @@
 //! What one pod is to its Job at this moment: which of the set's queues it stands in.
 
-use jiff::Timestamp;
+use std::cmp::Ordering;
+use std::mem::discriminant;
 
 use super::ledger::{Ledger, Winding};
 use super::{Entry, Flight};
-use crate::job::pod::{Phase, Pod};
+use crate::job::pod::{IndexFailures, Phase, Pod};
 use crate::job::pod_failure_policy::judge;
+use crate::job::second::Second;
 use crate::job::spec::{Completion, JobSpec, PodFailureAction};
+use crate::job::uid::Uid;
 
 /// The order in which active pods are removed when there are too many, first to last: unscheduled, pending, not ready,
 /// ready for a shorter time, restarted more often, newer (Kubernetes' `ActivePods`); among equals, those that somebody else
 /// made.
 ///
 /// There is one for each active pod, in ordered sets, so it is packed: the parts one after the other, the first in the highest
-/// bits, with times in seconds, as the API has them.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct Rank([u64; 2]);
-
-/// Bits of a time: enough for the next two thousand years.
-const TIME_BITS: u32 = 36;
+/// bits. It is one number, in words that need no padding next to a slot.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Rank([u32; 4]);
 
 impl Rank {
     fn of(pod: &Pod) -> Self {
-        let later_first = |time: Timestamp| {
-            let latest = (1 << TIME_BITS) - 1;
-            latest - u128::try_from(time.as_second()).unwrap_or(0).min(latest)
-        };
+        let later_first = |second: Second| (1_u128 << Second::BITS) - u128::from(second.number());
         let parts = [
             (1, pod.scheduled.into()),
             (3, pod.phase as u128),
             (1, pod.ready_since.is_some().into()),
-            (TIME_BITS, pod.ready_since.map_or(0, later_first)),
+            (Second::BITS, pod.ready_since.map_or(0, later_first)),
             (u32::BITS, (u32::MAX - pod.max_restarts).into()),
-            (TIME_BITS, later_first(pod.created)),
+            (Second::BITS, later_first(pod.created)),
             (1, pod.place.is_some().into()),
         ];
-        let packed = parts.into_iter().fold(0_u128, |packed, (bits, part)| packed << bits | part);
-        Self([(packed >> 64) as u64, packed as u64])
+        let number = parts.into_iter().fold(0_u128, |number, (bits, part)| number << bits | part);
+        Self([96, 64, 32, 0].map(|shift| (number >> shift) as u32))
+    }
+
+    fn number(self) -> u128 {
+        self.0.into_iter().fold(0, |number, word| number << u32::BITS | u128::from(word))
+    }
+}
+
+impl Ord for Rank {
+    fn cmp(&self, other: &Self) -> Ordering {
+        self.number().cmp(&other.number())
+    }
+}
+
+impl PartialOrd for Rank {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
     }
 }
 
@@ -45,8 +58,10 @@ impl Rank {
 pub(super) enum Standing {
     /// Pending or running, and not asked to go.
     Active { rank: Rank, ready: bool },
-    /// Asked to go, and not ended.
+    /// Asked to go, and not ended; its place is another's meanwhile.
     Terminating,
+    /// The same, but its place waits for it to be gone.
+    Leaving,
     /// Succeeded or failed.
     Ended,
 }
@@ -67,68 +82,80 @@ pub(super) enum Tracking {
 }
 
 impl Tracking {
-    /// Those in which something is to be done or waited for.
-    pub(super) const QUEUED: [Self; 4] =
-        [Self::Unfinished, Self::RecordSuccess, Self::RecordFailure, Self::Release];
+    /// Those in which something is to be done.
+    pub(super) const QUEUED: [Self; 3] = [Self::RecordSuccess, Self::RecordFailure, Self::Release];
 }
 
 /// All that the set derives from one pod.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Tags {
     /// Completion index (Indexed; only if in range) or ordinal.
     pub(super) place: Option<u32>,
     pub(super) standing: Standing,
     pub(super) tracking: Tracking,
-    /// How the pod failed, if it counts as failed.
-    pub(super) failure: Option<Failure>,
+    /// How the pod failed, if it counts as failed, as few do.
+    pub(super) failure: Option<Box<Failure>>,
     /// Container restarts that count against `backoffLimit` with `restartPolicy: OnFailure`.
     pub(super) restarts: u32,
     /// The tracking finalizer is on the pod, as far as is known.
     pub(super) tracked: bool,
     /// `status.uncountedTerminatedPods` lists the pod.
     pub(super) listed: bool,
-    pub(super) created: Timestamp,
 }
 
 /// How a pod failed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Failure {
+    pub(super) uid: Uid,
     /// It counts against the limits: no `Ignore` rule matched.
     pub(super) counts: bool,
     /// It fails its index: the retries are used up, or a `FailIndex` rule matched.
     pub(super) condemns_index: bool,
     /// It fails the Job: a `FailJob` rule matched.
     pub(super) condemns_job: bool,
-    /// Failures of the index before this pod, and when the pod ended: the latest pod stands for all.
-    pub(super) rank_in_index: (u32, Timestamp),
+    /// Failures of the index before this pod.
+    pub(super) before: IndexFailures,
+    pub(super) created: Second,
+    pub(super) finished: Second,
+}
+
+/// Failures of an index before a pod, when the pod ended, and which one it is where that is the same, so that every owner of
+/// a Job decides alike.
+pub(super) type Lateness = (u32, Second, Uid);
+
+impl Failure {
+    /// The latest pod stands for all failures of its index.
+    pub(super) fn lateness(&self) -> Lateness {
+        (self.before.total(), self.finished, self.uid.clone())
+    }
 }
 
 impl Tags {
     pub(super) fn of(entry: &Entry, spec: &JobSpec, ledger: &Ledger) -> Self {
         let pod = &entry.pod;
         if entry.gone {
-            return Self::gone(pod);
+            return Self::gone();
         }
         let place = match spec.completion {
             Completion::Indexed(end) => pod.index.filter(|i| *i < end),
             _ => pod.place.map(|p| p.number),
         };
-        let failure = pod.is_failed(spec.replace_only_failed).then(|| failure(pod, spec, ledger, place));
+        let failure =
+            pod.is_failed(spec.replace_only_failed).then(|| Box::new(failure(pod, spec, ledger, place)));
         Self {
             place,
-            standing: standing(entry),
-            tracking: tracking(entry, spec, ledger, place, failure),
+            standing: standing(entry, spec),
+            tracking: tracking(entry, spec, ledger, place, failure.as_deref()),
             failure,
             restarts: if matches!(pod.phase, Phase::Running | Phase::Pending) { pod.restarts } else { 0 },
             tracked: pod.tracked,
             listed: ledger.records(&pod.uid),
-            created: pod.created,
         }
     }
 }
 
 impl Tags {
-    fn gone(pod: &Pod) -> Self {
+    fn gone() -> Self {
         Self {
             place: None,
             standing: Standing::Ended,
@@ -137,30 +164,38 @@ impl Tags {
             restarts: 0,
             tracked: false,
             listed: false,
-            created: pod.created,
         }
     }
 
     /// The key of queues by place.
-    pub(super) fn key(self) -> u32 {
+    pub(super) fn key(&self) -> u32 {
         self.place.unwrap_or(u32::MAX)
     }
 
     /// Which turn the pod has when there are too many; `None` unless it is active.
-    pub(super) fn rank(self) -> Option<Rank> {
+    pub(super) fn rank(&self) -> Option<Rank> {
         match self.standing {
             Standing::Active { rank, .. } => Some(rank),
-            Standing::Terminating | Standing::Ended => None,
+            Standing::Terminating | Standing::Leaving | Standing::Ended => None,
         }
     }
 
-    pub(super) fn is_ready(self) -> bool {
+    pub(super) fn is_ready(&self) -> bool {
         matches!(self.standing, Standing::Active { ready: true, .. })
     }
 
+    pub(super) fn is_terminating(&self) -> bool {
+        matches!(self.standing, Standing::Terminating | Standing::Leaving)
+    }
+
     /// How the pod failed, unless it is done with or never was to be counted.
-    pub(super) fn counted_failure(self) -> Option<Failure> {
-        self.failure.filter(|_| self.tracking != Tracking::None)
+    pub(super) fn counted_failure(&self) -> Option<&Failure> {
+        self.failure.as_deref().filter(|_| self.tracking != Tracking::None)
+    }
+
+    /// All that other pods and the future of the pod's place depend on. A pod that becomes ready, say, changes nothing of it.
+    pub(super) fn stake(&self) -> impl PartialEq {
+        (self.place, discriminant(&self.standing), self.tracking, self.failure.as_deref())
     }
 }
 
@@ -179,6 +214,7 @@ fn failure(pod: &Pod, spec: &JobSpec, ledger: &Ledger, place: Option<u32>) -> Fa
         _ => retries_used_up,
     };
     Failure {
+        uid: pod.uid.clone(),
         counts: action != Some(PodFailureAction::Ignore),
         // Pods that go because the Job ends do not fail their index.
         condemns_index: condemns
@@ -186,18 +222,22 @@ fn failure(pod: &Pod, spec: &JobSpec, ledger: &Ledger, place: Option<u32>) -> Fa
             && place.is_some()
             && matches!(ledger.winding, Winding::No | Winding::Deleting),
         condemns_job: action == Some(PodFailureAction::FailJob),
-        rank_in_index: (pod.index_failures.total(), pod.finished),
+        before: pod.index_failures,
+        created: pod.created,
+        finished: pod.finished,
     }
 }
 
-fn standing(entry: &Entry) -> Standing {
-    let leaving = entry.pod.deleting || entry.flight.removes();
+fn standing(entry: &Entry, spec: &JobSpec) -> Standing {
+    let removes = entry.flight.removes();
     if entry.pod.phase.is_final() {
         Standing::Ended
-    } else if leaving {
-        Standing::Terminating
-    } else {
+    } else if !entry.pod.deleting && !removes {
         Standing::Active { rank: Rank::of(&entry.pod), ready: entry.pod.ready_since.is_some() }
+    } else if spec.replace_only_failed || removes {
+        Standing::Leaving
+    } else {
+        Standing::Terminating
     }
 }
 
@@ -206,7 +246,7 @@ fn tracking(
     spec: &JobSpec,
     ledger: &Ledger,
     place: Option<u32>,
-    failure: Option<Failure>,
+    failure: Option<&Failure>,
 ) -> Tracking {
     let pod = &entry.pod;
     if !pod.tracked || matches!(entry.flight, Flight::Forget | Flight::Release) {
@@ -235,7 +275,9 @@ fn unfinished(entry: &Entry, spec: &JobSpec, ledger: &Ledger, place: Option<u32>
         Winding::Failing if ledger.records(&entry.pod.uid) || out_of_range || ignored() => Tracking::Release,
         Winding::Failing => Tracking::RecordFailure,
         // Active pods lose the finalizer together with their life.
-        Winding::Succeeding if matches!(standing(entry), Standing::Active { .. }) => Tracking::Unfinished,
+        Winding::Succeeding if matches!(standing(entry, spec), Standing::Active { .. }) => {
+            Tracking::Unfinished
+        }
         Winding::Succeeding | Winding::Deleting => Tracking::Release,
     }
 }

@@ -3,10 +3,9 @@
 
 use std::collections::BTreeSet;
 
-use jiff::Timestamp;
-
 use super::ledger::Ledger;
 use crate::job::pod::{Phase, Pod};
+use crate::job::second::Second;
 use crate::job::spec::Job;
 use crate::job::uid::{Uid, UidMap, UidSet};
 
@@ -18,7 +17,7 @@ pub struct CountedPod {
     /// `metadata.name`.
     pub name: Box<str>,
     version: u64,
-    finished: Timestamp,
+    finished: Second,
     index: Option<u32>,
     failed: bool,
     /// Its deletion has been sent and not been answered.
@@ -33,7 +32,7 @@ pub(super) struct CountedPods {
     pods: UidMap<CountedPod>,
     leaving: usize,
     /// Failed pods that are not leaving, oldest first.
-    failed: BTreeSet<(Timestamp, Uid)>,
+    failed: BTreeSet<(Second, Uid)>,
     /// Succeeded pods at an index that are not leaving.
     succeeded: BTreeSet<(u32, Uid)>,
 }
@@ -88,6 +87,9 @@ impl CountedPods {
     pub(super) fn forget(&mut self, uid: &Uid) {
         if let Some(pod) = self.pods.remove(uid) {
             self.unlink(&pod);
+        }
+        if self.pods.is_empty() {
+            self.pods.shrink_to_fit();
         }
     }
 

@@ -1,6 +1,7 @@
 //! What the Job's status on the API server already says about pods.
 
 use crate::job::index_set::IndexSet;
+use crate::job::pod::{Phase, Pod};
 use crate::job::spec::Job;
 use crate::job::status::{ConditionKind, Uncounted};
 use crate::job::uid::{Uid, UidSet};
@@ -64,6 +65,11 @@ impl Ledger {
     /// Whether `status.uncountedTerminatedPods` lists the pod.
     pub(super) fn records(&self, uid: &Uid) -> bool {
         self.uncounted.contains(uid)
+    }
+
+    /// Whether the status says that a pod is counted, whoever has set it free.
+    pub(super) fn counts(&self, pod: &Pod) -> bool {
+        pod.phase == Phase::Succeeded && pod.index.is_some_and(|index| self.completed.contains(index))
     }
 
     /// The pods and the indexes about which the two ledgers differ.

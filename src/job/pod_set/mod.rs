@@ -2,34 +2,41 @@
 //!
 //! Invariant: cost follows change. A pod event moves one pod between ordered sets, in O(log n); no question walks over
 //! all pods. Every change goes through [`PodSet::relink`], which reads the pod afresh ([`classify::Tags`]), moves it
-//! between the queues ([`step`]), and settles what depends on its place ([`places`]).
+//! between the [`queues`], and settles what depends on its place ([`places`]).
+//!
+//! What an event costs in a large Job is memory that no cache holds. So pods are found by UID once and go by number then
+//! ([`slots`]), and an event reads and writes of the set only what it changes.
 
+mod attempts;
 mod classify;
 mod counted;
 mod ledger;
+mod occupants;
 mod places;
 mod queries;
+mod queues;
+mod slots;
 mod step;
 #[cfg(test)]
 mod tests;
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::BTreeMap;
 use std::sync::Arc;
-
-use foldhash::fast::RandomState;
-use jiff::Timestamp;
 
 use super::backoff::{BackoffPolicy, Ended, History};
 use super::index_set::IndexSet;
-use super::pod::{Phase, Place, Pod};
+use super::pod::{Place, Pod};
 use super::spec::{Completion, Job, JobSpec};
-use super::uid::{Uid, UidMap, UidSet};
-use classify::{Rank, Standing, Tags, Tracking};
+use super::uid::{Uid, UidSet};
+use attempts::Attempts;
+use classify::{Tags, Tracking};
 pub use counted::CountedPod;
 use counted::CountedPods;
 use ledger::Ledger;
 pub use places::Held;
-use step::{Queue, Step};
+use queues::Queues;
+use slots::{Slot, Slots};
+use step::Step;
 
 /// A request about a pod that has been sent and not answered, as far as it changes what the pod is to the Job.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -75,7 +82,22 @@ struct Entry {
     released: bool,
     /// An answer told that the pod no longer exists; the watch has yet to say so, and may tell old news before.
     gone: bool,
+    /// What the queues know the pod as.
     tags: Option<Tags>,
+}
+
+impl Entry {
+    fn of(pod: Pod) -> Self {
+        Self {
+            pod,
+            flight: Flight::None,
+            judged: false,
+            settled: false,
+            released: false,
+            gone: false,
+            tags: None,
+        }
+    }
 }
 
 /// The pods of one Job.
@@ -85,37 +107,12 @@ pub struct PodSet {
     backoff: BackoffPolicy,
     default_backoff: BackoffPolicy,
     ledger: Ledger,
-    pods: UidMap<Entry>,
+    pods: Slots,
 
-    active: Queue<Rank>,
-    ready: usize,
-    restarts: u64,
-    /// Pods with the tracking finalizer, and those of them that the status lists as uncounted.
-    tracked: usize,
-    listed_and_tracked: usize,
+    queues: Queues,
     /// Pods with an unanswered request, and those of them whose removal is asked for.
     flights: usize,
     removals: usize,
-    /// Active pods by place (Indexed).
-    occupants: Queue<u32>,
-    /// Places with more than one active pod (Indexed).
-    crowded: BTreeSet<u32>,
-    /// Active pods of an Indexed Job without an index in range.
-    misplaced: Queue<Rank>,
-    terminating: Queue<u32>,
-
-    /// By place (`u32::MAX` without one), so that indexes are handled in ascending order.
-    unfinished: Queue<u32>,
-    to_record_success: Queue<u32>,
-    to_record_failure: Queue<u32>,
-    to_release: Queue<u32>,
-    /// Failures to be recorded, held ones included.
-    fresh_failures: usize,
-
-    condemned: Queue<u32>,
-    job_condemned: Queue<Timestamp>,
-    /// Tracked failed pods by place, how many failures they stand for, and finish time.
-    failures_at: Queue<(u32, (u32, Timestamp))>,
     held: BTreeMap<u32, Held>,
 
     /// Recorded or to be recorded as succeeded.
@@ -129,8 +126,7 @@ pub struct PodSet {
 
     /// Creations that have been sent and not answered: place -> attempt.
     pending: BTreeMap<u32, u32>,
-    /// Next attempt at a place where a name has been used.
-    attempts: HashMap<u32, u32, RandomState>,
+    attempts: Attempts,
 
     /// Pods with nothing left to be counted, which all other fields leave out.
     counted: CountedPods,
@@ -151,33 +147,17 @@ impl PodSet {
             spec: job.spec.clone(),
             backoff: job.options.backoff(default),
             default_backoff: default,
-            pods: UidMap::default(),
-            active: BTreeSet::new(),
-            ready: 0,
-            restarts: 0,
-            tracked: 0,
-            listed_and_tracked: 0,
+            pods: Slots::default(),
+            queues: Queues::default(),
             flights: 0,
             removals: 0,
-            occupants: BTreeSet::new(),
-            crowded: BTreeSet::new(),
-            misplaced: BTreeSet::new(),
-            terminating: BTreeSet::new(),
-            unfinished: BTreeSet::new(),
-            to_record_success: BTreeSet::new(),
-            to_record_failure: BTreeSet::new(),
-            to_release: BTreeSet::new(),
-            fresh_failures: 0,
-            condemned: BTreeSet::new(),
-            job_condemned: BTreeSet::new(),
-            failures_at: BTreeSet::new(),
             held: BTreeMap::new(),
             succeeded: IndexSet::new(),
             failed: IndexSet::new(),
             free: IndexSet::new(),
             taken: IndexSet::new(),
             pending: BTreeMap::new(),
-            attempts: HashMap::default(),
+            attempts: Attempts::default(),
             counted: CountedPods::of(job),
             released_by_others: false,
             newly_ended: Vec::new(),
@@ -189,68 +169,65 @@ impl PodSet {
 
     /// Takes in a reading of a pod; true if it told something new.
     pub fn observe(&mut self, mut pod: Pod, source: Source) -> bool {
-        let uid = pod.uid.clone();
         let gone_for_good = pod.phase.is_final() && !pod.tracked;
-        let counted = self.is_known_to_count(&pod);
-        pod.tracked &= !self.pods.get(&uid).is_some_and(|entry| entry.released);
-        match self.pods.get_mut(&uid) {
-            Some(entry) if entry.gone || entry.pod.version > pod.version => false,
-            Some(entry) => {
-                // A watch event that brings what an answer told before still ends the wait for it.
-                let news = entry.pod != pod;
-                let ours = matches!(entry.flight, Flight::Release | Flight::Forget);
-                self.released_by_others |= gone_for_good && entry.pod.tracked && !ours && !counted;
-                if gone_for_good && source == Source::Watch && entry.settled {
-                    self.counted.take_in(&pod);
-                }
-                if news {
-                    entry.pod = pod;
-                    self.relink(&uid);
-                }
-                if gone_for_good && source == Source::Watch {
-                    self.forget(&uid);
-                }
-                news
-            }
-            None if source == Source::Answer => false,
-            None => self.admit(pod, gone_for_good),
+        let Some(slot) = self.pods.find(&pod.uid) else {
+            return source != Source::Answer && self.admit(pod, gone_for_good);
+        };
+        let Some(entry) = self.pods.get_mut(slot).filter(|e| !e.gone && e.pod.version <= pod.version) else {
+            return false;
+        };
+        pod.tracked &= !entry.released;
+        // A watch event that brings what an answer told before still ends the wait for it.
+        let ends_here = gone_for_good && source == Source::Watch;
+        let news = entry.pod.version != pod.version || entry.pod != pod;
+        let ours = matches!(entry.flight, Flight::Release | Flight::Forget);
+        let freed = gone_for_good && entry.pod.tracked && !ours;
+        let counted = ends_here && entry.settled;
+        let moved = pod.place.filter(|_| entry.pod.place != pod.place);
+        self.released_by_others |= freed && !self.ledger.counts(&pod);
+        if counted {
+            self.counted.take_in(&pod);
         }
+        if let Some(place) = moved {
+            self.note_place(place);
+        }
+        if ends_here {
+            self.forget(slot);
+        } else if news {
+            self.replace(slot, pod);
+        }
+        news
     }
 
-    /// Whether the status as it is known says that a pod is counted, whoever has set it free.
-    fn is_known_to_count(&self, pod: &Pod) -> bool {
-        pod.phase == Phase::Succeeded && pod.index.is_some_and(|index| self.ledger.completed.contains(index))
+    /// Puts the newer reading of a pod in place of the older. A name never changes; the one that is here stays, since freeing
+    /// it would cost a read of memory that nothing else needs.
+    fn replace(&mut self, slot: Slot, mut pod: Pod) {
+        if let Some(entry) = self.pods.get_mut(slot) {
+            std::mem::swap(&mut pod.name, &mut entry.pod.name);
+            entry.pod = pod;
+            self.relink(slot);
+        }
     }
 
     fn admit(&mut self, pod: Pod, gone_for_good: bool) -> bool {
         if let Some(history) = &mut self.history {
-            history.carry(pod.backoff);
+            history.carry(pod.backoff.as_deref().copied());
         }
         if let Some(place) = pod.place {
             self.note_place(place);
         }
         if gone_for_good {
-            self.released_by_others |= !self.is_known_to_count(&pod);
+            self.released_by_others |= !self.ledger.counts(&pod);
             let failed = pod.is_failed(self.spec.replace_only_failed);
-            self.history.iter_mut().for_each(|history| history.counted(Ended { at: pod.finished, failed }));
+            self.history
+                .iter_mut()
+                .for_each(|history| history.counted(Ended { at: pod.finished.into(), failed }));
             self.counted.take_in(&pod);
             return false;
         }
-        let uid = pod.uid.clone();
-        self.counted.forget(&uid);
-        self.pods.insert(
-            uid.clone(),
-            Entry {
-                pod,
-                flight: Flight::None,
-                judged: false,
-                settled: false,
-                released: false,
-                gone: false,
-                tags: None,
-            },
-        );
-        self.relink(&uid);
+        self.counted.forget(&pod.uid);
+        let slot = self.pods.insert(Entry::of(pod));
+        self.relink(slot);
         true
     }
 
@@ -266,7 +243,7 @@ impl PodSet {
 
     fn note_place(&mut self, place: Place) {
         match self.spec.completion {
-            Completion::Indexed(_) => self.note_attempt(place),
+            Completion::Indexed(_) => self.attempts.note(place),
             _ => _ = self.taken.insert(place.number),
         }
         if self.pending.get(&place.number).is_some_and(|attempt| *attempt == place.attempt) {
@@ -275,72 +252,73 @@ impl PodSet {
         }
     }
 
-    fn note_attempt(&mut self, place: Place) {
-        let next = self.attempts.entry(place.number).or_insert(0);
-        *next = (*next).max(place.attempt.saturating_add(1));
-    }
-
     /// Takes in an answer that tells that a pod has lost its tracking finalizer.
     pub fn answered_released(&mut self, uid: &Uid) {
-        if let Some(entry) = self.pods.get_mut(uid) {
+        self.change(uid, |entry| {
             entry.released = true;
             entry.pod.tracked = false;
-            self.relink(uid);
-        }
+        });
     }
 
     /// Takes in an answer that tells that a pod no longer exists. What the watch still says of it is old.
     pub fn answered_gone(&mut self, uid: &Uid) {
         self.counted.forget(uid);
-        if let Some(entry) = self.pods.get_mut(uid) {
-            entry.gone = true;
-            self.relink(uid);
+        self.change(uid, |entry| entry.gone = true);
+    }
+
+    /// Changes what is known of a pod, if it is in the set.
+    fn change(&mut self, uid: &Uid, change: impl FnOnce(&mut Entry)) {
+        let Some(slot) = self.pods.find(uid) else { return };
+        if let Some(entry) = self.pods.get_mut(slot) {
+            change(entry);
+            self.relink(slot);
         }
     }
 
     /// Takes in from the watch that a pod is gone; true if it was known.
     pub fn vanished(&mut self, uid: &Uid) -> bool {
-        let known = self.pods.contains_key(uid);
         self.counted.forget(uid);
-        self.lose(uid);
-        known
+        let known = self.pods.find(uid);
+        known.into_iter().for_each(|slot| self.lose(slot));
+        known.is_some()
     }
 
     /// Forgets a pod that is gone. Somebody else must have taken its finalizer off if we have not.
-    fn lose(&mut self, uid: &Uid) {
+    fn lose(&mut self, slot: Slot) {
         let ours = |entry: &Entry| entry.gone || !entry.pod.tracked || entry.flight != Flight::None;
-        self.released_by_others |= self.pods.get(uid).is_some_and(|entry| !ours(entry));
-        self.forget(uid);
+        self.released_by_others |= self.pods.get(slot).is_some_and(|entry| !ours(entry));
+        self.forget(slot);
     }
 
-    fn forget(&mut self, uid: &Uid) {
-        if let Some(entry) = self.pods.remove(uid) {
-            self.count_flight(entry.flight, Flight::None);
-            self.shift(uid, entry.tags, None);
-            self.settle_places([entry.tags.and_then(|tags| tags.place), None]);
+    fn forget(&mut self, slot: Slot) {
+        if let Some(Entry { flight, tags, .. }) = self.pods.remove(slot) {
+            self.count_flight(flight, Flight::None);
+            let step = Step { slot, before: tags.as_ref(), after: None };
+            self.queues.shift(step, &self.spec);
+            self.settle_places(step);
+        }
+        if self.pods.is_empty() {
+            // Jobs that wait for nothing but their TTL are many, and keep no memory for pods.
+            self.queues = Queues::default();
+            self.newly_ended.shrink_to_fit();
         }
     }
 
     /// Drops the pods that a complete list of `version` did not name.
     pub fn retain_listed(&mut self, listed: &UidSet, version: u64) {
-        let missing: Vec<Uid> = self
-            .pods
-            .values()
-            .filter(|e| (e.gone || e.pod.version <= version) && !listed.contains(&e.pod.uid))
-            .map(|e| e.pod.uid.clone())
-            .collect();
-        missing.iter().for_each(|uid| self.lose(uid));
+        let is_missing = |e: &Entry| (e.gone || e.pod.version <= version) && !listed.contains(&e.pod.uid);
+        let missing: Vec<Slot> =
+            self.pods.iter().filter(|(_, entry)| is_missing(entry)).map(|(slot, _)| slot).collect();
+        missing.into_iter().for_each(|slot| self.lose(slot));
         self.counted.retain_listed(listed, version);
     }
 
     /// Marks a request about a pod as sent, or (`Flight::None`) as answered.
     pub fn set_flight(&mut self, uid: &Uid, flight: Flight) {
         self.counted.set_leaving(uid, flight.removes());
-        if let Some(entry) = self.pods.get_mut(uid) {
-            let before = std::mem::replace(&mut entry.flight, flight);
-            self.count_flight(before, flight);
-            self.relink(uid);
-        }
+        let mut before = flight;
+        self.change(uid, |entry| before = std::mem::replace(&mut entry.flight, flight));
+        self.count_flight(before, flight);
     }
 
     fn count_flight(&mut self, before: Flight, after: Flight) {
@@ -379,7 +357,7 @@ impl PodSet {
     /// Takes note that a name is taken by something else: the place's next pod gets another one.
     pub fn skip_attempt(&mut self, place: Place) {
         self.create_answered(place, None);
-        self.note_attempt(place);
+        self.attempts.note(place);
     }
 
     /// Follows a new reading of the Job. Costs O(changes), unless what pods mean has changed altogether (completions,
@@ -411,13 +389,8 @@ impl PodSet {
         rebuilt.history = self.history.take();
         rebuilt.newly_ended = std::mem::take(&mut self.newly_ended);
         rebuilt.pods = std::mem::take(&mut self.pods);
-        let uids: Vec<Uid> = rebuilt.pods.keys().cloned().collect();
-        for uid in &uids {
-            if let Some(entry) = rebuilt.pods.get_mut(uid) {
-                entry.tags = None;
-            }
-            rebuilt.relink(uid);
-        }
+        rebuilt.pods.values_mut().for_each(|entry| entry.tags = None);
+        rebuilt.relink_all();
         let pending: Vec<u32> = rebuilt.pending.keys().copied().collect();
         pending.into_iter().for_each(|place| rebuilt.settle_place(place));
         *self = rebuilt;
@@ -426,92 +399,58 @@ impl PodSet {
     fn follow_ledger(&mut self, ledger: Ledger) {
         let (uids, indexes) = self.ledger.difference(&ledger);
         self.ledger = ledger;
-        for uid in &uids {
-            self.relink(uid);
+        for slot in uids.iter().filter_map(|uid| self.pods.find(uid)).collect::<Vec<_>>() {
+            self.relink(slot);
         }
         for index in indexes.iter() {
-            for uid in self.ended_at(index) {
-                self.relink(&uid);
+            for slot in self.ended_at(index) {
+                self.relink(slot);
             }
             self.settle_place(index);
         }
     }
 
-    fn ended_at(&self, index: u32) -> Vec<Uid> {
-        let queues = [&self.to_record_success, &self.to_record_failure, &self.to_release];
-        let held = self.held.get(&index).map(|held| &held.uid);
-        queues.into_iter().flat_map(|queue| step::at_place(queue, index)).chain(held).cloned().collect()
+    fn ended_at(&self, index: u32) -> Vec<Slot> {
+        let Queues { to_record_success, to_record_failure, to_release, .. } = &self.queues;
+        let held = self.held.get(&index).and_then(|held| self.pods.find(&held.uid));
+        [to_record_success, to_record_failure, to_release]
+            .into_iter()
+            .flat_map(|queue| step::at_place(queue, index))
+            .chain(held)
+            .collect()
     }
 
-    fn relink(&mut self, uid: &Uid) {
-        let Some(entry) = self.pods.get_mut(uid) else { return };
+    fn relink_all(&mut self) {
+        let slots: Vec<Slot> = self.pods.iter().map(|(slot, _)| slot).collect();
+        slots.into_iter().for_each(|slot| self.relink(slot));
+    }
+
+    fn relink(&mut self, slot: Slot) {
+        let Some(entry) = self.pods.get_mut(slot) else { return };
         let tags = Tags::of(entry, &self.spec, &self.ledger);
         entry.settled |= tags.tracking == Tracking::Release || entry.flight == Flight::Release;
-        let before = entry.tags.replace(tags);
-        if before == Some(tags) {
-            return self.settle_places([tags.place, None]);
+        if entry.tags.as_ref() == Some(&tags) {
+            return;
         }
-        if let Some(place) = entry.pod.place {
-            self.note_place(place);
-        }
-        self.shift(uid, before, Some(tags));
-        self.judge(uid, tags);
-        self.settle_places([before.and_then(|tags| tags.place), tags.place]);
-    }
-
-    /// Brings the queues and sums up to date with a change of what a pod is; `None` is a pod that they leave out.
-    fn shift(&mut self, uid: &Uid, before: Option<Tags>, after: Option<Tags>) {
-        let indexed = self.spec.completion.indexes().is_some();
-        let per_index = self.spec.per_index.is_some();
-        let step = Step { uid, before, after };
-        step.shift(&mut self.active, Tags::rank);
-        step.shift(&mut self.occupants, |tags| tags.rank().filter(|_| indexed).and(tags.place));
-        step.shift(&mut self.misplaced, |tags| tags.rank().filter(|_| indexed && tags.place.is_none()));
-        step.shift(&mut self.terminating, |tags| {
-            (tags.standing == Standing::Terminating).then_some(tags.key())
-        });
-        for tracking in Tracking::QUEUED {
-            if let Some(queue) = self.queue(tracking) {
-                step.shift(queue, |tags| (tags.tracking == tracking).then_some(tags.key()));
-            }
-        }
-        step.shift(&mut self.condemned, |tags| tags.counted_failure()?.condemns_index.then_some(tags.key()));
-        step.shift(&mut self.job_condemned, |tags| tags.failure?.condemns_job.then_some(tags.created));
-        step.shift(&mut self.failures_at, |tags| {
-            let failure = tags.counted_failure().filter(|_| per_index)?;
-            Some((tags.place?, failure.rank_in_index))
-        });
-        step.count(&mut self.ready, Tags::is_ready);
-        step.count(&mut self.tracked, |tags| tags.tracked);
-        step.count(&mut self.listed_and_tracked, |tags| tags.tracked && tags.listed);
-        step.count(&mut self.fresh_failures, |tags| tags.tracking == Tracking::RecordFailure);
-        let restarts = |tags: Option<Tags>| tags.map_or(0, |tags| u64::from(tags.restarts));
-        self.restarts = self.restarts + restarts(after) - restarts(before);
+        let before = entry.tags.replace(tags.clone());
+        let step = Step { slot, before: before.as_ref(), after: Some(&tags) };
+        self.queues.shift(step, &self.spec);
+        self.judge(slot, &tags);
+        self.settle_places(step);
     }
 
     /// Tells back-off of a pod that has ended, once: as news, or as history when its end was recorded before we saw it.
-    fn judge(&mut self, uid: &Uid, tags: Tags) {
+    fn judge(&mut self, slot: Slot, tags: &Tags) {
         let has_place = self.spec.completion.indexes().is_none() || tags.place.is_some();
         let ended =
             matches!(tags.tracking, Tracking::RecordSuccess | Tracking::RecordFailure | Tracking::Release);
-        let known = self.ledger.records(uid);
-        let Some(entry) = self.pods.get_mut(uid).filter(|e| ended && has_place && !e.judged) else { return };
+        let Some(entry) = self.pods.get_mut(slot).filter(|e| ended && has_place && !e.judged) else { return };
         entry.judged = true;
-        let ended = Ended { at: entry.pod.finished, failed: tags.failure.is_some() };
-        if known {
+        let ended = Ended { at: entry.pod.finished.into(), failed: tags.failure.is_some() };
+        if tags.listed {
             self.history.iter_mut().for_each(|history| history.counted(ended));
         } else {
             self.newly_ended.push(ended);
-        }
-    }
-
-    fn queue(&mut self, tracking: Tracking) -> Option<&mut Queue<u32>> {
-        match tracking {
-            Tracking::None => None,
-            Tracking::Unfinished => Some(&mut self.unfinished),
-            Tracking::RecordSuccess => Some(&mut self.to_record_success),
-            Tracking::RecordFailure => Some(&mut self.to_record_failure),
-            Tracking::Release => Some(&mut self.to_release),
         }
     }
 }

@@ -4,9 +4,10 @@
 use jiff::Timestamp;
 
 use super::PodSet;
-use super::classify::Tracking;
+use super::classify::{Standing, Tracking};
 use super::ledger::Winding;
-use super::step::at_place;
+use super::slots::Slot;
+use super::step::{Step, at_place};
 use crate::job::index_set::IndexSet;
 use crate::job::pod::{IndexFailures, Place, Streak};
 use crate::job::spec::Completion;
@@ -34,55 +35,50 @@ impl PodSet {
         }
     }
 
-    pub(super) fn settle_places(&mut self, places: [Option<u32>; 2]) {
-        let [before, after] = places;
-        after
-            .into_iter()
-            .chain(before.filter(|_| before != after))
-            .for_each(|place| self.settle_place(place));
+    /// Settles the places of a pod that has changed, unless nothing of it concerns them.
+    pub(super) fn settle_places(&mut self, step: Step<'_>) {
+        let [was, is] = step.both(|tags| Some(tags.stake()));
+        if was == is {
+            return;
+        }
+        let [before, after] = step.both(|tags| tags.place);
+        let left = before.filter(|_| before != after);
+        after.into_iter().chain(left).for_each(|place| self.settle_place(place));
     }
 
     pub(super) fn settle_place(&mut self, place: u32) {
         if self.spec.completion.indexes().is_none_or(|end| place >= end) {
             return;
         }
-        let (first, second) = {
-            let mut occupants = at_place(&self.occupants, place);
-            (occupants.next().is_some(), occupants.next().is_some())
-        };
-        let holds =
-            |uid| self.spec.replace_only_failed || self.pods.get(uid).is_some_and(|e| e.flight.removes());
-        let held_by_leaver = at_place(&self.terminating, place).any(holds);
-        let occupied = first || held_by_leaver || self.pending.contains_key(&place);
-        if second {
-            self.crowded.insert(place);
-        } else {
-            self.crowded.remove(&place);
-        }
+        let active = self.queues.occupants.any(place);
         let recorded_failed = self.ledger.failed.contains(place);
-        let succeeds = || at_place(&self.to_record_success, place).next().is_some();
-        let succeeded = !recorded_failed && (self.ledger.completed.contains(place) || succeeds());
-        let failed = recorded_failed || (!succeeded && at_place(&self.condemned, place).next().is_some());
+        let succeeds = || at_place(&self.queues.to_record_success, place).next().is_some();
+        let succeeded = !recorded_failed && (succeeds() || self.ledger.completed.contains(place));
+        let failed =
+            recorded_failed || (!succeeded && at_place(&self.queues.condemned, place).next().is_some());
+        let settled = succeeded || failed;
+        let wanted = || !active && !self.pending.contains_key(&place) && !self.awaits_leaver(place);
+        let free = !settled && wanted();
         toggle(&mut self.succeeded, place, succeeded);
         toggle(&mut self.failed, place, failed);
-        toggle(&mut self.free, place, !(succeeded || failed || occupied));
+        toggle(&mut self.free, place, free);
         if self.spec.per_index.is_some() {
-            self.settle_held(place, succeeded || failed || first || self.ledger.winding != Winding::No);
+            self.settle_held(place, settled || active || self.ledger.winding != Winding::No);
         }
     }
 
+    fn awaits_leaver(&self, place: u32) -> bool {
+        let standing = |slot| Some(self.pods.get(slot)?.tags.as_ref()?.standing);
+        at_place(&self.queues.terminating, place).any(|slot| standing(slot) == Some(Standing::Leaving))
+    }
+
     fn settle_held(&mut self, index: u32, no_successor_needed: bool) {
-        let last_failure = || {
-            let at_index = self.failures_at.range(((index, (0, Timestamp::MIN)), Uid::LOWEST)..);
-            at_index.take_while(|((i, _), _)| *i == index).last().map(|(_, uid)| uid.clone())
-        };
-        let uid = if no_successor_needed { None } else { last_failure() };
-        let held = uid.and_then(|uid| self.as_held(&uid));
+        let held = if no_successor_needed { None } else { self.last_failure(index) };
+        let after = held.as_ref().map(|held| held.uid.clone());
         let before = match held {
             Some(held) => self.held.insert(index, held),
             None => self.held.remove(&index),
         };
-        let after = self.held.get(&index).map(|held| held.uid.clone());
         if let Some(before) = before.filter(|b| Some(&b.uid) != after.as_ref()) {
             self.requeue(index, &before.uid, true);
         }
@@ -91,25 +87,30 @@ impl PodSet {
         }
     }
 
-    fn as_held(&self, uid: &Uid) -> Option<Held> {
-        let entry = self.pods.get(uid)?;
-        let failure = entry.tags?.failure?;
-        let before = entry.pod.index_failures;
+    /// The latest failure of an index.
+    fn last_failure(&self, index: u32) -> Option<Held> {
+        let lowest = (index, (0, Timestamp::MIN.into(), Uid::LOWEST));
+        let at_index =
+            self.queues.failures_at.range((lowest, Slot::LOWEST)..).take_while(|((i, _), _)| *i == index);
+        let (_, slot) = at_index.last()?;
+        let failure = self.pods.get(*slot)?.tags.as_ref()?.failure.as_deref()?;
+        let before = failure.before;
         let successor = if failure.counts {
             IndexFailures { counted: before.counted.saturating_add(1), ..before }
         } else {
             IndexFailures { ignored: before.ignored.saturating_add(1), ..before }
         };
-        let streak = Streak { failures: successor.total(), last: entry.pod.finished };
-        Some(Held { uid: uid.clone(), ready_at: self.backoff.ready_at(streak), successor })
+        let streak = Streak { failures: successor.total(), last: failure.finished.into() };
+        Some(Held { uid: failure.uid.clone(), ready_at: self.backoff.ready_at(streak), successor })
     }
 
     /// Puts a pod back into its queue, or takes it out while it is held. One that has lost its index is where it belongs.
     fn requeue(&mut self, index: u32, uid: &Uid, queued: bool) {
-        let tags = self.pods.get(uid).and_then(|e| e.tags).filter(|tags| tags.place == Some(index));
+        let Some(slot) = self.pods.find(uid) else { return };
+        let tags = self.pods.get(slot).and_then(|e| e.tags.as_ref()).filter(|tags| tags.place == Some(index));
         let tracking = tags.map_or(Tracking::None, |tags| tags.tracking);
-        if let Some(queue) = self.queue(tracking) {
-            let key = (index, uid.clone());
+        if let Some(queue) = self.queues.of(tracking) {
+            let key = (index, slot);
             if queued {
                 queue.insert(key);
             } else {
@@ -131,7 +132,7 @@ impl PodSet {
 
     /// The next pod at a place.
     pub fn next_at(&self, number: u32) -> Place {
-        Place { number, attempt: self.attempts.get(&number).copied().unwrap_or(0) }
+        Place { number, attempt: self.attempts.next_at(number) }
     }
 
     /// The failed pod that a new pod at this index takes over from.

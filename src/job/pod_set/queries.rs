@@ -2,7 +2,8 @@
 
 use std::collections::BTreeSet;
 
-use super::step::{Queue, at_place};
+use super::slots::Slot;
+use super::step::Queue;
 use super::{CountedPod, Entry, Flight, Held, PodSet};
 use crate::job::backoff::{Ended, History};
 use crate::job::index_set::IndexSet;
@@ -13,23 +14,23 @@ use crate::job::uid::Uid;
 impl PodSet {
     /// Pods that are pending or running and were not asked to go.
     pub fn active(&self) -> usize {
-        self.active.len()
+        self.queues.active.len()
     }
 
     /// Active pods whose Ready condition is True.
     pub fn ready(&self) -> usize {
-        self.ready
+        self.queues.ready
     }
 
     /// Pods that were asked to go and have not ended.
     pub fn terminating(&self) -> usize {
-        self.terminating.len()
+        self.queues.terminating.len()
     }
 
     /// Pods whose place is not free yet although they are not active: those that have not ended, where only failed pods
     /// are replaced; else those whose removal is asked for and not answered.
     pub fn leaving(&self) -> usize {
-        if self.spec.replace_only_failed { self.terminating.len() } else { self.removals }
+        if self.spec.replace_only_failed { self.queues.terminating.len() } else { self.removals }
     }
 
     /// Creations that have been sent and not answered.
@@ -39,17 +40,17 @@ impl PodSet {
 
     /// Container restarts of running and pending pods.
     pub fn restarts(&self) -> u64 {
-        self.restarts
+        self.queues.restarts
     }
 
     /// Successes that the status does not record yet (for Indexed Jobs the indexes are what counts).
     pub fn fresh_successes(&self) -> usize {
-        self.to_record_success.len()
+        self.queues.to_record_success.len()
     }
 
     /// Failures that count and that the status does not record yet.
     pub fn fresh_failures(&self) -> usize {
-        self.fresh_failures
+        self.queues.fresh_failures
     }
 
     /// Indexes that have succeeded, recorded or not.
@@ -64,12 +65,16 @@ impl PodSet {
 
     /// The oldest pod that matched a `FailJob` rule.
     pub fn condemns_job(&self) -> Option<&Pod> {
-        self.job_condemned.first().and_then(|(_, uid)| self.get(uid))
+        self.queues.job_condemned.first().and_then(|(_, slot)| self.pod_in(*slot))
     }
 
     /// A pod of the set.
     pub fn get(&self, uid: &Uid) -> Option<&Pod> {
-        self.pods.get(uid).map(|e| &e.pod)
+        self.pods.of(uid).map(|e| &e.pod)
+    }
+
+    fn pod_in(&self, slot: Slot) -> Option<&Pod> {
+        self.pods.get(slot).map(|e| &e.pod)
     }
 
     /// Number of pods held.
@@ -84,12 +89,12 @@ impl PodSet {
 
     /// Whether the pod may still carry our finalizer: what is recorded of it may not be counted yet.
     pub fn is_tracked(&self, uid: &Uid) -> bool {
-        self.pods.get(uid).is_some_and(|e| e.pod.tracked && !e.gone)
+        self.pods.of(uid).is_some_and(|e| e.pod.tracked && !e.gone)
     }
 
     /// How many pods that the status lists as uncounted may still carry our finalizer.
     pub fn listed_and_tracked(&self) -> usize {
-        self.listed_and_tracked
+        self.queues.listed_and_tracked
     }
 
     /// Whether some request about pods is not answered: their number is about to change.
@@ -104,12 +109,13 @@ impl PodSet {
 
     /// Ended pods in the order in which they are recorded: successes and failures, indexes ascending; held ones left out.
     pub fn to_record(&self) -> impl Iterator<Item = &Pod> {
-        merge(&self.to_record_success, &self.to_record_failure).filter_map(|uid| self.get(uid))
+        merge(&self.queues.to_record_success, &self.queues.to_record_failure)
+            .filter_map(|slot| self.pod_in(slot))
     }
 
     /// How many pods [`Self::to_record`] has.
     pub fn unrecorded(&self) -> usize {
-        self.to_record_success.len() + self.to_record_failure.len()
+        self.queues.to_record_success.len() + self.queues.to_record_failure.len()
     }
 
     /// Failed pods that are held back for their index.
@@ -117,53 +123,57 @@ impl PodSet {
         self.held.values()
     }
 
-    /// Tracked pods that have not ended.
+    /// Tracked pods that have not ended, in no particular order.
     pub fn unfinished(&self) -> impl Iterator<Item = &Pod> {
-        self.unfinished.iter().filter_map(|(_, uid)| self.get(uid))
+        self.queues.unfinished.iter().filter_map(|slot| self.pod_in(slot))
     }
 
     /// Pods whose finalizer may go.
     pub fn to_release(&self) -> impl Iterator<Item = &Pod> {
-        self.to_release.iter().filter_map(|(_, uid)| self.get(uid))
+        self.queues.to_release.iter().filter_map(|(_, slot)| self.pod_in(*slot))
     }
 
     /// All active pods, in removal order.
     pub fn active_in_removal_order(&self) -> impl Iterator<Item = &Pod> {
-        self.active.iter().filter_map(|(_, uid)| self.get(uid))
+        self.queues.active.iter().filter_map(|(_, slot)| self.pod_in(*slot))
     }
 
     /// The active pods to remove, at least `surplus` if there are so many: for Indexed Jobs first those without an index
     /// in range and all but the last in removal order of each index, whatever the surplus; then in removal order.
     pub fn to_remove(&self, surplus: usize) -> Vec<&Pod> {
-        let mut chosen: Vec<&Uid> = Vec::new();
+        let mut chosen: Vec<Slot> = Vec::new();
         if let Completion::Indexed(_) = self.spec.completion {
-            chosen.extend(self.misplaced.iter().map(|(_, uid)| uid));
-            for place in &self.crowded {
-                let mut here = self.occupants_of(*place);
+            chosen.extend(self.queues.misplaced.iter().map(|(_, slot)| slot));
+            for place in self.queues.occupants.crowded() {
+                let mut here = self.occupants_of(place);
                 here.pop();
                 chosen.extend(here);
             }
         }
         if chosen.len() < surplus {
-            let already: BTreeSet<&Uid> = chosen.iter().copied().collect();
-            let rest = self.active.iter().map(|(_, uid)| uid).filter(|uid| !already.contains(uid));
+            let already: BTreeSet<Slot> = chosen.iter().copied().collect();
+            let rest =
+                self.queues.active.iter().map(|(_, slot)| *slot).filter(|slot| !already.contains(slot));
             let missing = surplus - chosen.len();
             chosen.extend(rest.take(missing));
         }
-        chosen.into_iter().filter_map(|uid| self.get(uid)).collect()
+        chosen.into_iter().filter_map(|slot| self.pod_in(slot)).collect()
     }
 
-    /// The active pods at a place, in removal order.
-    fn occupants_of(&self, place: u32) -> Vec<&Uid> {
-        let rank = |uid: &Uid| self.pods.get(uid)?.tags?.rank();
-        let mut here: Vec<&Uid> = at_place(&self.occupants, place).collect();
-        here.sort_by_key(|uid| (rank(uid), *uid));
+    /// The active pods at a place, in removal order. Which one stays must not depend on who looks after the Job.
+    fn occupants_of(&self, place: u32) -> Vec<Slot> {
+        let turn = |slot: &Slot| {
+            let entry = self.pods.get(*slot)?;
+            Some((entry.tags.as_ref()?.rank()?, &entry.pod.uid))
+        };
+        let mut here: Vec<Slot> = self.queues.occupants.at(place).collect();
+        here.sort_by_key(turn);
         here
     }
 
     /// Pods with the tracking finalizer on.
     pub fn tracked(&self) -> usize {
-        self.tracked
+        self.queues.tracked
     }
 
     /// Pods that have ended and that back-off does not know of.
@@ -203,17 +213,17 @@ impl PodSet {
 
     /// The request about a pod that is not answered.
     pub fn flight(&self, uid: &Uid) -> Flight {
-        self.pods.get(uid).map_or(Flight::None, |Entry { flight, .. }| *flight)
+        self.pods.of(uid).map_or(Flight::None, |Entry { flight, .. }| *flight)
     }
 }
 
-fn merge<'a>(left: &'a Queue<u32>, right: &'a Queue<u32>) -> impl Iterator<Item = &'a Uid> {
+fn merge(left: &Queue<u32>, right: &Queue<u32>) -> impl Iterator<Item = Slot> {
     let (mut left, mut right) = (left.iter().peekable(), right.iter().peekable());
     std::iter::from_fn(move || {
         let take_left = match (left.peek(), right.peek()) {
             (Some(l), Some(r)) => l <= r,
             (l, _) => l.is_some(),
         };
-        if take_left { left.next() } else { right.next() }.map(|(_, uid)| uid)
+        if take_left { left.next() } else { right.next() }.map(|(_, slot)| *slot)
     })
 }

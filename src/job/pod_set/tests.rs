@@ -1,6 +1,8 @@
 //! The set that was kept up to date through any sequence of changes answers as one that is built anew.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
+use std::collections::BTreeSet;
+
 use proptest::prelude::*;
 
 use super::*;
@@ -49,7 +51,7 @@ impl Answers {
                 list(set.unfinished()),
                 list(set.to_release()),
                 list(set.active_in_removal_order()),
-                list(set.pods.values().map(|e| &e.pod).filter(|p| set.is_tracked(&p.uid)))
+                list(set.pods.iter().map(|(_, e)| &e.pod).filter(|p| set.is_tracked(&p.uid)))
                     .into_iter()
                     .collect::<BTreeSet<_>>()
                     .into_iter()
@@ -66,14 +68,16 @@ impl Answers {
 /// The same pods, requests and Job in a set built anew.
 fn rebuilt(set: &PodSet, job: &Job) -> PodSet {
     let mut anew = PodSet::new(job, set.default_backoff);
-    for entry in set.pods.values() {
-        let uid = &entry.pod.uid;
-        anew.pods
-            .insert(uid.clone(), Entry { flight: Flight::None, gone: false, tags: None, ..entry.clone() });
-        anew.relink(uid);
-        anew.set_flight(uid, entry.flight);
+    // In the same slots, which decide among equals.
+    anew.pods = set.pods.clone();
+    for entry in anew.pods.values_mut() {
+        (entry.flight, entry.gone, entry.tags) = (Flight::None, false, None);
+    }
+    anew.relink_all();
+    for (_, entry) in set.pods.iter() {
+        anew.set_flight(&entry.pod.uid, entry.flight);
         if entry.gone {
-            anew.answered_gone(uid);
+            anew.answered_gone(&entry.pod.uid);
         }
     }
     for (number, attempt) in &set.pending {
@@ -129,11 +133,11 @@ impl Reading {
             pod.place = self.index.map(|number| Place { number, attempt: self.attempt });
             pod.index_failures = IndexFailures { counted: self.failures.0, ignored: self.failures.1 };
             (pod.deleting, pod.tracked, pod.scheduled) = (deleting, tracked, scheduled);
-            pod.ready_since = (ready && self.phase == Phase::Running).then(|| at(self.second));
+            pod.ready_since = (ready && self.phase == Phase::Running).then(|| at(self.second).into());
             pod.restarts = self.restarts;
             pod.max_restarts = self.restarts;
-            pod.created = at(i64::from(self.uid));
-            pod.finished = at(self.second);
+            pod.created = at(i64::from(self.uid)).into();
+            pod.finished = at(self.second).into();
             pod.outcome = self.exit_code.filter(|_| self.phase == Phase::Failed).map(|exit_code| {
                 let exit = ContainerExit { name: "main".into(), exit_code };
                 Box::new(Outcome { containers: vec![exit], ..Outcome::default() })
@@ -319,9 +323,9 @@ fn removal_order() {
     };
     let ready = |uid: &str, since, restarts, created| {
         but(made(uid, true, Phase::Running), |pod| {
-            pod.ready_since = Some(at(since));
+            pod.ready_since = Some(at(since).into());
             pod.max_restarts = restarts;
-            pod.created = at(created);
+            pod.created = at(created).into();
         })
     };
     let order = [
@@ -347,7 +351,7 @@ fn pods_without_a_place_of_their_own_go_first() {
     let set = set_of(
         &job(Completion::Indexed(3), 3),
         [
-            but(at_index("ready at 0", 0, 0), |pod| pod.ready_since = Some(at(5))),
+            but(at_index("ready at 0", 0, 0), |pod| pod.ready_since = Some(at(5).into())),
             at_index("not ready at 0", 0, 1),
             at_index("at 1", 1, 0),
             at_index("out of range", 3, 0),

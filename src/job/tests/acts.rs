@@ -174,7 +174,7 @@ impl World {
         self.change_pod(uid, |pod| {
             pod.phase = Phase::Failed;
             pod.ready_since = None;
-            pod.finished = now;
+            pod.finished = now.into();
             pod.outcome = Some(outcome);
         });
     }
@@ -199,7 +199,7 @@ impl World {
                     pod.scheduled = true;
                 },
             ),
-            Act::Ready(which) => self.change(which, runs, |pod| pod.ready_since = Some(now)),
+            Act::Ready(which) => self.change(which, runs, |pod| pod.ready_since = Some(now.into())),
             Act::Restart(which) => self.change(which, runs, |pod| {
                 pod.restarts += 1;
                 pod.max_restarts += 1;

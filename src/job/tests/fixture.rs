@@ -69,7 +69,7 @@ pub(crate) fn pod(uid: &str) -> Pod {
         uid: uid.into(),
         name: uid.into(),
         version: 1,
-        created: at(0),
+        created: at(0).into(),
         deleting: false,
         tracked: true,
         index: None,
@@ -81,7 +81,7 @@ pub(crate) fn pod(uid: &str) -> Pod {
         ready_since: None,
         restarts: 0,
         max_restarts: 0,
-        finished: at(0),
+        finished: at(0).into(),
         outcome: None,
     }
 }
@@ -114,7 +114,7 @@ pub(crate) fn ended(pod: Pod, phase: Phase, second: i64) -> Pod {
         p.scheduled = true;
         p.phase = phase;
         p.ready_since = None;
-        p.finished = at(second);
+        p.finished = at(second).into();
         p.version += 1;
     })
 }

@@ -1,5 +1,6 @@
 //! Tables: how many pods a Job has, which are made, and when.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use super::fixture::{at, at_index, but, ended, job, running, state, with};
@@ -266,16 +267,20 @@ fn back_off_survives_whoever_kept_it() {
             vec![recorded("a", Phase::Failed, 140), recorded("b", Phase::Failed, 150)],
             carried(2, 150),
         ),
-        ("what a pod carries", vec![but(running("a"), |pod| pod.backoff = carried(3, 130))], carried(3, 130)),
+        (
+            "what a pod carries",
+            vec![but(running("a"), |pod| pod.backoff = carried(3, 130).map(Box::new))],
+            carried(3, 130),
+        ),
         (
             "and one failure more",
-            vec![but(recorded("a", Phase::Failed, 150), |pod| pod.backoff = carried(3, 130))],
+            vec![but(recorded("a", Phase::Failed, 150), |pod| pod.backoff = carried(3, 130).map(Box::new))],
             carried(4, 150),
         ),
         (
             "a success since",
             vec![
-                but(running("a"), |pod| pod.backoff = carried(3, 130)),
+                but(running("a"), |pod| pod.backoff = carried(3, 130).map(Box::new)),
                 recorded("b", Phase::Succeeded, 140),
             ],
             None,
@@ -325,7 +330,7 @@ fn an_index_hands_its_failures_on() {
     state.begin(&plan, at(170));
     assert_eq!(recorded(&state), ["old"], "its successor may not exist");
     state.created(plan.creates[0].place, Created::Pod(Box::new(at_index("next", 0, 2))), at(171));
-    assert_eq!(recorded(&state), ["new", "old"]);
+    assert_eq!(BTreeSet::from_iter(recorded(&state)), BTreeSet::from(["new", "old"].map(String::from)));
 }
 
 #[test]

@@ -113,7 +113,7 @@ fn a_pod_is_deleted_once_and_again_only_when_that_was_refused() {
 #[test]
 fn the_newest_failed_pod_stays_while_its_replacement_waits() {
     let carries = but(counted("b", Phase::Failed, 1000), |pod| {
-        pod.backoff = Some(Streak { failures: 3, last: at(900) });
+        pod.backoff = Some(Box::new(Streak { failures: 3, last: at(900) }));
     });
     let pods = failed(&[("a", 900)]).into_iter().chain([carries]);
     let mut state = state(limited(Completion::Count(5), 0), pods);

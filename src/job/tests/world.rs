@@ -139,7 +139,7 @@ impl World {
         self.change_pod(uid, |pod| {
             pod.phase = phase;
             pod.ready_since = None;
-            pod.finished = now;
+            pod.finished = now.into();
         });
     }
 
@@ -167,7 +167,7 @@ impl World {
         self.names += 1;
         let (created, uid) = (self.now, format!("foreign-{}", self.names));
         self.pod_changed(but(pod(&uid), |pod| {
-            pod.created = created;
+            pod.created = created.into();
             pod.index = index;
             pod.scheduled = true;
             pod.phase = Phase::Running;
@@ -186,12 +186,12 @@ impl World {
         let (created, uid) = (self.now, format!("{}/{}-{}", new.place.number, new.place.attempt, self.names));
         let made = self.pod_changed(but(pod(&uid), |pod| {
             pod.name = name.into();
-            pod.created = created;
-            pod.finished = created;
+            pod.created = created.into();
+            pod.finished = created.into();
             pod.index = index;
             pod.place = Some(new.place);
             pod.index_failures = new.index_failures.unwrap_or_default();
-            pod.backoff = new.backoff;
+            pod.backoff = new.backoff.map(Box::new);
         }));
         self.check_crowd(new.place, indexed);
         Created::Pod(Box::new(made))
@@ -229,7 +229,7 @@ impl World {
         let now = self.now;
         let asked = but(pod, |pod| {
             if !pod.deleting && !pod.phase.is_final() {
-                pod.finished = now;
+                pod.finished = now.into();
             }
             pod.deleting = true;
         });

@@ -61,19 +61,19 @@ fn keeps_what_the_rules_look_at() {
             uid: "u".into(),
             name: "j-3-abcde".into(),
             version: 42,
-            created: at("2026-01-01T00:00:00Z"),
+            created: at("2026-01-01T00:00:00Z").into(),
             deleting: false,
             tracked: true,
             index: Some(3),
             place: Some(Place { number: 3, attempt: 1 }),
             index_failures: IndexFailures::default(),
-            backoff: Some(Streak { failures: 2, last: at("2026-01-01T00:00:00Z") }),
+            backoff: Some(Box::new(Streak { failures: 2, last: at("2026-01-01T00:00:00Z") })),
             scheduled: true,
             phase: Phase::Running,
-            ready_since: Some(at("2026-01-01T00:00:07Z")),
+            ready_since: Some(at("2026-01-01T00:00:07Z").into()),
             restarts: 3,
             max_restarts: 2,
-            finished: at("2026-01-01T00:00:00Z"),
+            finished: at("2026-01-01T00:00:00Z").into(),
             outcome: None,
         }
     );
@@ -116,14 +116,14 @@ fn finish_time_needs_every_container() {
         |time: Value| json!({"name": "c", "state": {"terminated": {"exitCode": 1, "finishedAt": time}}});
     let status = |containers: Value| json!({"status": {"phase": "Failed", "containerStatuses": containers}});
     let both = status(json!([ended(json!("2026-01-01T00:00:20Z")), ended(json!("2026-01-01T00:00:10Z"))]));
-    assert_eq!(observe(both).pod.finished, at("2026-01-01T00:00:20Z"));
+    assert_eq!(observe(both).pod.finished, at("2026-01-01T00:00:20Z").into());
 
     let unready = json!([{"type": "Ready", "status": "False", "lastTransitionTime": "2026-01-01T00:00:15Z"}]);
     for second in [ended(Value::Null), json!({"name": "d", "state": {"running": {}}}), json!({"name": "d"})] {
         let mut patch = status(json!([ended(json!("2026-01-01T00:00:20Z")), second]));
         patch["status"]["conditions"] = unready.clone();
         let pod = observe(patch).pod;
-        assert_eq!(pod.finished, at("2026-01-01T00:00:15Z"), "{second}");
+        assert_eq!(pod.finished, at("2026-01-01T00:00:15Z").into(), "{second}");
         assert_eq!(pod.ready_since, None);
     }
 
@@ -131,7 +131,7 @@ fn finish_time_needs_every_container() {
         "metadata": {"deletionTimestamp": "2026-01-01T00:01:00Z", "deletionGracePeriodSeconds": 30},
         "status": {"containerStatuses": null, "conditions": null},
     });
-    assert_eq!(observe(deleted).pod.finished, at("2026-01-01T00:00:30Z"));
+    assert_eq!(observe(deleted).pod.finished, at("2026-01-01T00:00:30Z").into());
 }
 
 #[test]

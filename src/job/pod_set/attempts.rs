@@ -1,0 +1,50 @@
+//! How many names of each place have been used.
+
+use std::collections::HashMap;
+
+use foldhash::fast::RandomState;
+
+use crate::job::index_set::IndexSet;
+use crate::job::pod::Place;
+
+/// The names that have been used, pods that are gone included. Nearly all places use their first name alone, one place after
+/// the other, so a Job of any size costs next to nothing.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Attempts {
+    /// Places of which the first name has been used.
+    first: IndexSet,
+    /// The next attempt at places of which a later name has been used.
+    next: HashMap<u32, u32, RandomState>,
+}
+
+impl Attempts {
+    /// Takes note that a name has been used.
+    pub(super) fn note(&mut self, place: Place) {
+        if place.attempt == 0 {
+            self.first.insert(place.number);
+        } else {
+            let next = self.next.entry(place.number).or_insert(0);
+            *next = (*next).max(place.attempt.saturating_add(1));
+        }
+    }
+
+    /// The next attempt at a place.
+    pub(super) fn next_at(&self, number: u32) -> u32 {
+        let after_first = || u32::from(self.first.contains(number));
+        self.next.get(&number).copied().unwrap_or_else(after_first)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_next_attempt_follows_the_latest_used() {
+        let mut attempts = Attempts::default();
+        for (number, attempt) in [(3, 0), (4, 2), (4, 0), (4, 1), (5, u32::MAX)] {
+            attempts.note(Place { number, attempt });
+        }
+        assert_eq!([2, 3, 4, 5].map(|number| attempts.next_at(number)), [0, 1, 3, u32::MAX]);
+    }
+}

@@ -1,0 +1,95 @@
+//! The queues and sums of a set: what follows from each of its pods by itself.
+
+use super::classify::{Lateness, Rank, Tags, Tracking};
+use super::occupants::Occupants;
+use super::slots::SlotSet;
+use super::step::{Queue, Step};
+use crate::job::second::Second;
+use crate::job::spec::JobSpec;
+use crate::job::uid::Uid;
+
+/// The pods of a set in all orders that are asked for, and how many they are.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Queues {
+    pub(super) active: Queue<Rank>,
+    pub(super) ready: usize,
+    pub(super) restarts: u64,
+    /// Pods with the tracking finalizer, and those of them that the status lists as uncounted.
+    pub(super) tracked: usize,
+    pub(super) listed_and_tracked: usize,
+    /// Active pods by place (Indexed).
+    pub(super) occupants: Occupants,
+    /// Active pods of an Indexed Job without an index in range.
+    pub(super) misplaced: Queue<Rank>,
+    pub(super) terminating: Queue<u32>,
+
+    pub(super) unfinished: SlotSet,
+    /// By place (`u32::MAX` without one), so that indexes are handled in ascending order.
+    pub(super) to_record_success: Queue<u32>,
+    pub(super) to_record_failure: Queue<u32>,
+    pub(super) to_release: Queue<u32>,
+    /// Failures to be recorded, held ones included.
+    pub(super) fresh_failures: usize,
+
+    pub(super) condemned: Queue<u32>,
+    /// By creation, and by UID where that is the same.
+    pub(super) job_condemned: Queue<(Second, Uid)>,
+    /// Tracked failed pods by place.
+    pub(super) failures_at: Queue<(u32, Lateness)>,
+}
+
+impl Queues {
+    /// Brings queues and sums up to date with a change of what a pod is.
+    pub(super) fn shift(&mut self, step: Step<'_>, spec: &JobSpec) {
+        let indexed = spec.completion.indexes().is_some();
+        step.shift(&mut self.active, Tags::rank);
+        step.shift(&mut self.misplaced, |tags| tags.rank().filter(|_| indexed && tags.place.is_none()));
+        if indexed {
+            self.shift_occupant(step);
+        }
+        step.shift(&mut self.terminating, |tags| tags.is_terminating().then_some(tags.key()));
+        step.keep(&mut self.unfinished, |tags| tags.tracking == Tracking::Unfinished);
+        for tracking in Tracking::QUEUED {
+            if let Some(queue) = self.of(tracking) {
+                step.shift(queue, |tags| (tags.tracking == tracking).then_some(tags.key()));
+            }
+        }
+        self.shift_failure(step, spec);
+        step.count(&mut self.ready, Tags::is_ready);
+        step.count(&mut self.tracked, |tags| tags.tracked);
+        step.count(&mut self.listed_and_tracked, |tags| tags.tracked && tags.listed);
+        step.count(&mut self.fresh_failures, |tags| tags.tracking == Tracking::RecordFailure);
+        let [before, after] = step.both(|tags| Some(u64::from(tags.restarts))).map(Option::unwrap_or_default);
+        self.restarts = self.restarts + after - before;
+    }
+
+    fn shift_occupant(&mut self, step: Step<'_>) {
+        let [before, after] = step.both(|tags| tags.rank().and(tags.place));
+        if before != after {
+            before.into_iter().for_each(|place| self.occupants.remove(place, step.slot));
+            after.into_iter().for_each(|place| self.occupants.insert(place, step.slot));
+        }
+    }
+
+    fn shift_failure(&mut self, step: Step<'_>, spec: &JobSpec) {
+        step.shift(&mut self.condemned, |tags| tags.counted_failure()?.condemns_index.then_some(tags.key()));
+        step.shift(&mut self.job_condemned, |tags| {
+            let failure = tags.failure.as_deref().filter(|failure| failure.condemns_job)?;
+            Some((failure.created, failure.uid.clone()))
+        });
+        step.shift(&mut self.failures_at, |tags| {
+            let failure = tags.counted_failure().filter(|_| spec.per_index.is_some())?;
+            Some((tags.place?, failure.lateness()))
+        });
+    }
+
+    /// The queue of the pods with which the same is to be done.
+    pub(super) fn of(&mut self, tracking: Tracking) -> Option<&mut Queue<u32>> {
+        match tracking {
+            Tracking::None | Tracking::Unfinished => None,
+            Tracking::RecordSuccess => Some(&mut self.to_record_success),
+            Tracking::RecordFailure => Some(&mut self.to_record_failure),
+            Tracking::Release => Some(&mut self.to_release),
+        }
+    }
+}
