@@ -27,8 +27,11 @@ struct Entry {
 impl Directory {
     /// Takes in a Job.
     pub fn insert(&self, job: &Job) {
-        let adopts = !job.deleting && job.status.finished().is_none();
-        let entry = Entry { namespace: (*job.namespace).into(), selector: job.spec.selector.clone(), adopts };
+        let entry = Entry {
+            namespace: (*job.namespace).into(),
+            selector: job.spec.selector.clone(),
+            adopts: adopts(job),
+        };
         if self.jobs.insert(job.uid.clone(), entry).is_none() && chooses_pods(job) {
             self.manual.entry((*job.namespace).into()).or_default().push(job.uid.clone());
         }
@@ -67,8 +70,17 @@ fn selects(selector: &Selector, labels: &Labels) -> bool {
     selector.matches(|key| labels.get(key))
 }
 
+fn adopts(job: &Job) -> bool {
+    !job.deleting && job.status.finished().is_none()
+}
+
+/// Whether there may be pods to adopt that are older than the Job, and that its shard does not see before.
+pub fn seeks_pods(job: &Job) -> bool {
+    adopts(job) && chooses_pods(job)
+}
+
 /// Whether the selector does not ask for the Job's own UID: then pods that are older than the Job may match it.
-pub fn chooses_pods(job: &Job) -> bool {
+fn chooses_pods(job: &Job) -> bool {
     !job.spec.selector.requirements.iter().any(|requirement| {
         *requirement.key == *CONTROLLER_UID_LABEL
             && matches!(&requirement.operator, Operator::In(values) if values.iter().any(|value| job.uid == (**value).into()))

@@ -2,9 +2,11 @@
 //!
 //! A Job of 100,000 pods gets 100,000 pod events, answers in between, and must not get as many messages: inputs gather
 //! here, and only the first one after the actor has looked sends it a message.
+//!
+//! An answer that is due is promised. So an actor that finds its inbox idle knows that nothing is under way to it.
 
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 /// Inputs of type `T` for one actor.
 #[derive(Debug)]
@@ -19,10 +21,16 @@ impl<T> Clone for Inbox<T> {
 }
 
 struct Shared<T> {
-    items: Mutex<Vec<T>>,
+    contents: Mutex<Contents<T>>,
     /// A wake-up has been sent and not been followed by [`Inbox::take`].
     woken: AtomicBool,
     wake: OnceLock<Box<dyn Fn() + Send + Sync>>,
+}
+
+struct Contents<T> {
+    items: Vec<T>,
+    /// Promises that are neither kept nor given up.
+    due: usize,
 }
 
 impl<T> std::fmt::Debug for Shared<T> {
@@ -33,7 +41,8 @@ impl<T> std::fmt::Debug for Shared<T> {
 
 impl<T> Default for Inbox<T> {
     fn default() -> Self {
-        let shared = Shared { items: Mutex::default(), woken: AtomicBool::new(false), wake: OnceLock::new() };
+        let contents = Mutex::new(Contents { items: Vec::new(), due: 0 });
+        let shared = Shared { contents, woken: AtomicBool::new(false), wake: OnceLock::new() };
         Self { shared: Arc::new(shared) }
     }
 }
@@ -52,6 +61,19 @@ impl<T> Inbox<T> {
         }
     }
 
+    fn contents(&self) -> MutexGuard<'_, Contents<T>> {
+        // A panic while pushing leaves the list whole.
+        self.shared.contents.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Changes what is in it, and wakes the actor unless that has been done since it looked.
+    fn change(&self, change: impl FnOnce(&mut Contents<T>)) {
+        change(&mut self.contents());
+        if !self.shared.woken.swap(true, Ordering::AcqRel) {
+            self.wake();
+        }
+    }
+
     /// Puts an input in.
     pub fn push(&self, item: T) {
         self.extend([item]);
@@ -59,17 +81,55 @@ impl<T> Inbox<T> {
 
     /// Puts several inputs in.
     pub fn extend(&self, items: impl IntoIterator<Item = T>) {
-        // A panic while pushing leaves the list whole.
-        self.shared.items.lock().unwrap_or_else(PoisonError::into_inner).extend(items);
-        if !self.shared.woken.swap(true, Ordering::AcqRel) {
-            self.wake();
-        }
+        self.change(|contents| contents.items.extend(items));
+    }
+
+    /// Promises an input.
+    pub fn promise(&self) -> Promise<T> {
+        self.contents().due += 1;
+        Promise { inbox: Some(self.clone()) }
+    }
+
+    /// Whether there is nothing in it, and nothing promised.
+    pub fn is_idle(&self) -> bool {
+        let contents = self.contents();
+        contents.items.is_empty() && contents.due == 0
     }
 
     /// Takes all inputs, in order; the next one sends a wake-up again.
     pub fn take(&self) -> Vec<T> {
         self.shared.woken.store(false, Ordering::Release);
-        std::mem::take(&mut *self.shared.items.lock().unwrap_or_else(PoisonError::into_inner))
+        std::mem::take(&mut self.contents().items)
+    }
+}
+
+/// An input that is due. Dropped, it is given up.
+#[derive(Debug)]
+pub struct Promise<T> {
+    /// `None` once it is kept.
+    inbox: Option<Inbox<T>>,
+}
+
+impl<T> Promise<T> {
+    /// Puts the input in.
+    pub fn keep(mut self, item: T) {
+        self.settle(Some(item));
+    }
+
+    /// At no time is the inbox idle with the input on its way.
+    fn settle(&mut self, item: Option<T>) {
+        if let Some(inbox) = self.inbox.take() {
+            inbox.change(|contents| {
+                contents.items.extend(item);
+                contents.due -= 1;
+            });
+        }
+    }
+}
+
+impl<T> Drop for Promise<T> {
+    fn drop(&mut self) {
+        self.settle(None);
     }
 }
 
@@ -93,6 +153,44 @@ mod tests {
         assert_eq!(inbox.take(), [1, 2, 3, 4]);
         inbox.push(5);
         assert_eq!(woken.load(Ordering::SeqCst), 2);
+    }
+
+    #[test]
+    fn an_inbox_is_idle_when_nothing_is_in_it_or_on_its_way() {
+        let inbox = Inbox::default();
+        let woken = Arc::new(AtomicUsize::new(0));
+        let counter = woken.clone();
+        inbox.connect(move || _ = counter.fetch_add(1, Ordering::SeqCst));
+        let wakes = || woken.swap(0, Ordering::SeqCst);
+        let [kept, given_up] = [inbox.promise(), inbox.promise()];
+        assert_eq!((inbox.is_idle(), wakes()), (false, 0));
+        kept.keep(1);
+        assert_eq!((inbox.take(), inbox.is_idle(), wakes()), (vec![1], false, 1));
+        drop(given_up);
+        assert_eq!((inbox.is_idle(), wakes()), (true, 1), "whoever waits for it may stop");
+        assert!(inbox.take().is_empty());
+        inbox.push(2);
+        assert_eq!((inbox.is_idle(), wakes()), (false, 1));
+    }
+
+    #[test]
+    fn what_finds_its_inbox_idle_has_missed_no_promise() {
+        let inbox = Inbox::default();
+        let (sender, wakes) = std::sync::mpsc::channel();
+        inbox.connect(move || sender.send(()).unwrap());
+        let promises: Vec<_> = (0..4_000).map(|number| (number, inbox.promise())).collect();
+        let writer = std::thread::spawn(move || {
+            for (number, promise) in promises {
+                if number % 2 == 0 { promise.keep(number) } else { drop(promise) }
+            }
+        });
+        let mut received = 0;
+        while !inbox.is_idle() {
+            wakes.recv_timeout(std::time::Duration::from_secs(10)).unwrap();
+            received += inbox.take().len();
+        }
+        assert_eq!(received, 2_000);
+        writer.join().unwrap();
     }
 
     #[test]

@@ -1,7 +1,5 @@
 //! The actor of one Job: it owns the Job's state and does nothing but feed it and carry out its plans.
 
-use std::cell::Cell;
-use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -10,6 +8,7 @@ use jiff::Timestamp;
 use tokio::time::Instant;
 use tracing::{Span, field};
 
+use super::clock;
 use super::inbox::Inbox;
 use super::job_input::{AdoptionAttempt, JobInput, Told};
 use super::loads::Unsaid;
@@ -24,6 +23,7 @@ use crate::job::options::Rejected;
 use crate::job::plan::{JobEvent, Plan, PodRef, Wait};
 use crate::job::pod::Pod;
 use crate::job::reconcile::reconcile;
+use crate::job::rest::may_rest;
 use crate::job::spec::Job;
 use crate::job::state::JobState;
 use crate::job::status::{ConditionKind, JobStatus};
@@ -49,14 +49,26 @@ pub struct Settle;
 #[rtype(result = "()")]
 pub struct Halt;
 
-/// A Job actor has ended: its work is done, or it has panicked.
+/// A Job actor has ended.
 #[derive(Message)]
 #[rtype(result = "()")]
 pub struct Ended {
     /// The Job.
     pub job: Uid,
-    /// Nothing was left to do.
-    pub orderly: bool,
+    /// Why.
+    pub why: Why,
+}
+
+/// Why a Job actor has ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Why {
+    /// The Job is gone, or the shard.
+    Over,
+    /// The Job has finished, and nothing is left to be done until something comes of it. The shard has seen the Job as it
+    /// was known here, or later.
+    AtRest,
+    /// A panic.
+    Panic,
 }
 
 /// The actor of one Job.
@@ -65,6 +77,8 @@ pub struct JobActor {
     inbox: Inbox<JobInput>,
     state: JobState,
     version: ResourceVersion,
+    /// Version of the Job that the shard has seen at least: the watch may be behind the answers to our writes.
+    seen_by_shard: u64,
     /// All pods of the Job have been seen as they were at one time: plans may be made.
     synced: bool,
     /// Lists of pods that have been asked for, and not yet promised.
@@ -96,20 +110,20 @@ pub struct JobActor {
 /// Tells the shard when the actor is dropped, whatever the reason.
 struct EndNotice {
     job: Uid,
-    orderly: Rc<Cell<bool>>,
+    why: Why,
     shard: Addr<ShardActor>,
 }
 
 impl Drop for EndNotice {
     fn drop(&mut self) {
-        self.shard.do_send(Ended { job: self.job.clone(), orderly: self.orderly.get() });
+        self.shard.do_send(Ended { job: self.job.clone(), why: self.why });
     }
 }
 
 impl JobActor {
     /// An actor for this Job, which answers to `shard`.
     pub fn new(job: Job, version: ResourceVersion, requests: Arc<Requests>, shard: Addr<ShardActor>) -> Self {
-        let notice = EndNotice { job: job.uid.clone(), orderly: Rc::default(), shard };
+        let notice = EndNotice { job: job.uid.clone(), why: Why::Panic, shard };
         Self {
             unsaid: requests.around.loads.unsaid(requests.shard),
             inbox: requests.inbox.clone(),
@@ -117,6 +131,7 @@ impl JobActor {
             told: job.status.clone(),
             state: JobState::new(job, requests.around.config.limits()),
             requests,
+            seen_by_shard: version.order(),
             version,
             synced: false,
             lists_asked: 0,
@@ -186,27 +201,39 @@ impl JobActor {
             self.tell_pod_events();
         }
         if self.state.is_over() {
-            self.notice.orderly.set(true);
-            ctx.stop();
+            self.end(Why::Over, ctx);
+        } else if self.may_rest(now) {
+            self.end(Why::AtRest, ctx);
         }
+    }
+
+    /// Whether nothing is left to be done, nothing is under way, and the shard knows of the Job what we know.
+    fn may_rest(&self, now: Timestamp) -> bool {
+        may_rest(&self.state, now)
+            && self.events_to_tell.is_empty()
+            && self.seen_by_shard >= self.version.order()
+            && self.inbox.is_idle()
+    }
+
+    fn end(&mut self, why: Why, ctx: &mut Context<Self>) {
+        self.notice.why = why;
+        ctx.stop();
     }
 
     fn set_timer(&mut self, wake_at: Option<Timestamp>, now: Timestamp, ctx: &mut Context<Self>) {
         if let Some(timer) = self.timer.take() {
             ctx.cancel_future(timer);
         }
-        self.timer = wake_at.map(|at| {
-            // Timers count whole milliseconds, and may fire early by less than one.
-            let delay =
-                Duration::try_from(at.duration_since(now)).unwrap_or_default() + Duration::from_millis(1);
-            ctx.run_later(delay, |actor, ctx| actor.work(ctx))
-        });
+        self.timer = wake_at.map(|at| ctx.run_later(clock::until(at, now), |actor, ctx| actor.work(ctx)));
     }
 
     fn take_in(&mut self, input: JobInput) {
         let now = self.now();
         match input {
-            JobInput::Job(job) => self.observe_job(Arc::unwrap_or_clone(job)),
+            JobInput::Job(job) => {
+                self.seen_by_shard = self.seen_by_shard.max(job.version.order());
+                self.observe_job(Arc::unwrap_or_clone(job));
+            }
             JobInput::JobGone => self.state.job_vanished(),
             // An adoption may follow, which would be a new decision.
             JobInput::Pod(_) if self.settling => {}
@@ -497,7 +524,6 @@ impl Handler<Halt> for JobActor {
         self.settling = true;
         self.work(ctx);
         self.tell_pod_events();
-        self.notice.orderly.set(true);
-        ctx.stop();
+        self.end(Why::Over, ctx);
     }
 }

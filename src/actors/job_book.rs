@@ -6,6 +6,7 @@ use std::sync::Arc;
 use super::config::ControllerConfig;
 use super::loads::{LoadBoard, work_left};
 use crate::cluster::wire::ObservedJob;
+use crate::job::template::PodTemplate;
 use crate::job::uid::{Uid, UidMap, UidSet};
 use crate::sharding::ShardId;
 
@@ -30,6 +31,13 @@ struct Shelf {
     work: u64,
 }
 
+impl Shelf {
+    fn template_of(&self, job: &Uid) -> Option<&PodTemplate> {
+        let known = self.jobs.get(job)?.job.as_ref().ok()?;
+        Some(&known.spec.template)
+    }
+}
+
 impl JobBook {
     /// No Jobs; what work there is for them is written on `loads`.
     pub fn new(config: Arc<ControllerConfig>, loads: LoadBoard) -> Self {
@@ -41,8 +49,9 @@ impl JobBook {
         self.listings.insert(source, UidSet::default());
     }
 
-    /// Takes in a Job. Its shard, unless the source should not have told of it: not every API server narrows what it tells.
-    pub fn insert(&mut self, source: Source, job: Arc<ObservedJob>) -> Option<ShardId> {
+    /// Takes in a Job. It, and its shard, unless the source should not have told of it: not every API server narrows what it
+    /// tells.
+    pub fn insert(&mut self, source: Source, mut job: ObservedJob) -> Option<(ShardId, Arc<ObservedJob>)> {
         let id = self.config.shards.shard_of(&job.uid.to_string());
         if source.is_some_and(|source| source != id) {
             return None;
@@ -51,9 +60,14 @@ impl JobBook {
             listing.insert(job.uid.clone());
         }
         let more = self.work(&job);
-        let before = self.shards.entry(id).or_default().jobs.insert(job.uid.clone(), job);
+        let shelf = self.shards.entry(id).or_default();
+        if let (Some(known), Ok(job)) = (shelf.template_of(&job.uid), &mut job.job) {
+            job.share_template(known);
+        }
+        let job = Arc::new(job);
+        let before = shelf.jobs.insert(job.uid.clone(), job.clone());
         self.count(id, more, before);
-        Some(id)
+        Some((id, job))
     }
 
     /// Takes in that a Job is gone. Its shard, if it was known.
@@ -111,7 +125,7 @@ mod tests {
     use super::*;
     use crate::cluster::wire::{Decoder as _, JobDecoder};
 
-    fn seen(uid: &str, manager: Option<&str>, succeeded: u32) -> Arc<ObservedJob> {
+    fn seen(uid: &str, manager: Option<&str>, succeeded: u32) -> ObservedJob {
         let job = json!({
             "metadata": {"name": uid, "namespace": "n", "uid": uid, "creationTimestamp": "2026-01-01T00:00:00Z"},
             "spec": {
@@ -120,7 +134,7 @@ mod tests {
             },
             "status": {"succeeded": succeeded},
         });
-        Arc::new(JobDecoder::new().decode(job.to_string().as_bytes()).unwrap())
+        JobDecoder::new().decode(job.to_string().as_bytes()).unwrap()
     }
 
     #[test]

@@ -203,8 +203,7 @@ impl ReplicaActor {
     }
 
     fn job_seen(&mut self, source: Source, job: ObservedJob) {
-        let job = Arc::new(job);
-        if let Some(shard) = self.book.insert(source, job.clone()) {
+        if let Some((shard, job)) = self.book.insert(source, job) {
             self.deliver(shard, job);
         }
     }

@@ -126,8 +126,8 @@ impl Requests {
 
     /// Runs a request on the tokio pool and puts its answer into the inbox.
     pub(super) fn run(&self, request: impl Future<Output = JobInput> + Send + 'static) {
-        let inbox = self.inbox.clone();
-        self.spawn(async move { inbox.push(request.await) });
+        let answer = self.inbox.promise();
+        self.spawn(async move { answer.keep(request.await) });
     }
 
     fn spawn(&self, request: impl Future<Output = ()> + Send + 'static) {
@@ -338,11 +338,11 @@ impl Requests {
             foreground: true,
         };
         let deleted = self.around.gate.submit(self.order(Priority::Delete), write);
-        let inbox = self.inbox.clone();
+        let answer = self.inbox.promise();
         self.spawn(async move {
             if let Err(refusal) = deleted.await {
                 tracing::warn!(%refusal, "a Job that has outlived its TTL was not deleted");
-                inbox.push(JobInput::DeletionRefused);
+                answer.keep(JobInput::DeletionRefused);
             }
         });
     }

@@ -3,31 +3,29 @@
 //! It keeps no pods, only whose they are; the Jobs keep what they need. A Job that has panicked is rebuilt from the
 //! cluster alone: the shard lists its pods anew, as it does when it takes over.
 
+mod jobs;
+
 use std::sync::Arc;
 use std::time::Duration;
 
-use actix::{
-    Actor, ActorContext, Addr, AsyncContext, Context, Handler, Message, ResponseActFuture, WrapFuture,
-};
+use actix::{Actor, ActorContext, AsyncContext, Context, Handler, Message, ResponseActFuture, WrapFuture};
 use futures::future::join_all;
 use tokio::task::AbortHandle;
 use tokio_util::task::TaskTracker;
 
-use super::directory::{Directory, chooses_pods};
-use super::inbox::Inbox;
-use super::job_actor::{Ended, Halt, JobActor, Settle};
+use self::jobs::JobEntry;
+use super::directory::Directory;
+use super::job_actor::{Ended, Halt, Settle};
 use super::job_input::JobInput;
 use super::keeper::{KeeperHandle, Report};
 use super::owners::Owners;
-use super::pump::{Pods, feed_shard, list_selected};
-use super::requests::{Requests, Surroundings};
+use super::pump::{Pods, feed_shard};
+use super::requests::Surroundings;
 use super::strays::Strays;
 use super::waits::{WaitingJob, Waits};
 use crate::cluster::gate::Fence;
 use crate::cluster::watch::Change;
 use crate::cluster::wire::{ObservedJob, ObservedPod};
-use crate::job::retry::Retry;
-use crate::job::spec::Job;
 use crate::job::uid::{Uid, UidMap, UidSet};
 use crate::sharding::{ShardId, ShardState};
 
@@ -100,6 +98,8 @@ pub struct ShardReport {
     pub state: &'static str,
     /// Jobs held.
     pub jobs: usize,
+    /// Those of them that have finished and need nothing, so that they have no actor.
+    pub resting: usize,
     /// Pods held.
     pub pods: usize,
     /// The work that is left for unfinished Jobs, in pods: one for each that has yet to succeed, half of one once it is created,
@@ -148,19 +148,6 @@ pub struct ShardActor {
     shown: (i64, i64),
 }
 
-struct JobEntry {
-    inbox: Inbox<JobInput>,
-    actor: Addr<JobActor>,
-    /// The Job as last seen: what its actor starts from, should it have to start again.
-    seen: Arc<ObservedJob>,
-    /// The Job no longer exists; its actor sets its pods free.
-    leaving: bool,
-    /// The pods that the Job may adopt are being looked for.
-    awaits_candidates: bool,
-    /// Panics in a row.
-    panics: Retry,
-}
-
 impl ShardActor {
     /// An actor for a shard, which acts while its fence is open.
     pub fn new(owned: Owned, around: Surroundings, directory: Arc<Directory>, keeper: KeeperHandle) -> Self {
@@ -203,90 +190,6 @@ impl ShardActor {
         self.watch = Some(feed_shard(&self.around, self.owned.id, self.feed, ctx.address().recipient()));
     }
 
-    fn start_job(
-        &self,
-        job: Job,
-        seen: &ObservedJob,
-        inbox: Inbox<JobInput>,
-        shard: &Addr<Self>,
-    ) -> Addr<JobActor> {
-        let requests = Requests {
-            around: self.around.clone(),
-            shard: self.owned.id,
-            epoch: self.owned.epoch,
-            fence: self.owned.fence.clone(),
-            under_way: self.under_way.clone(),
-            inbox,
-            namespace: job.namespace.clone(),
-            job: job.name.clone(),
-            job_uid: job.uid.clone(),
-            waits: self.waits.clone(),
-        };
-        JobActor::new(job, seen.version.clone(), Arc::new(requests), shard.clone()).start()
-    }
-
-    fn job_seen(&mut self, seen: Arc<ObservedJob>, shard: &Addr<Self>) {
-        let Ok(job) = seen.job.clone() else { return };
-        if let Some(entry) = self.jobs.get_mut(&seen.uid) {
-            entry.inbox.push(JobInput::Job(seen.clone()));
-            entry.seen = seen;
-            return;
-        }
-        let uid = seen.uid.clone();
-        let inbox = Inbox::default();
-        let awaits_candidates = chooses_pods(&job);
-        if awaits_candidates {
-            self.look_for_candidates(&job, shard);
-        }
-        let actor = self.start_job(job, &seen, inbox.clone(), shard);
-        let entry =
-            JobEntry { inbox, actor, seen, leaving: false, awaits_candidates, panics: Retry::default() };
-        self.jobs.insert(uid.clone(), entry);
-        self.show_held();
-        for pod in self.strays.waiting_for(&uid) {
-            self.bring(pod);
-        }
-        self.tell_listed(&uid);
-    }
-
-    fn look_for_candidates(&self, job: &Job, shard: &Addr<Self>) {
-        let (around, shard) = (self.around.clone(), shard.clone());
-        let (uid, namespace, spec) = (job.uid.clone(), job.namespace.clone(), job.spec.clone());
-        self.around.runtime.spawn(async move {
-            let pods = list_selected(&around, &namespace, &spec.selector).await;
-            shard.do_send(Candidates { job: uid, pods });
-        });
-    }
-
-    /// Tells a Job that was not there when the shard's pods were listed which of them are its own: they have come by watch
-    /// since, or are about to.
-    fn tell_listed(&self, job: &Uid) {
-        let Some(version) = self.listed.filter(|_| self.listing.is_none()) else { return };
-        if self.jobs.get(job).is_some_and(|entry| !entry.awaits_candidates) {
-            self.tell(job, JobInput::PodsListed { listed: self.owners.pods_of(job), version });
-        }
-    }
-
-    /// Whether the Job wants pods deleted now that have been dropped before as having nothing left to do for.
-    fn wants_dropped_pods(&self, seen: &ObservedJob) -> bool {
-        let options = |seen: &ObservedJob| seen.job.as_ref().ok().map(|job| job.options.clone());
-        let known = self.jobs.get(&seen.uid).and_then(|entry| options(&entry.seen));
-        known.zip(options(seen)).is_some_and(|(before, now)| now.wants_more_pods_than(&before))
-    }
-
-    fn job_vanished(&mut self, uid: &Uid) {
-        if let Some(entry) = self.jobs.get_mut(uid) {
-            entry.leaving = true;
-            entry.inbox.push(JobInput::JobGone);
-        }
-    }
-
-    fn tell(&self, job: &Uid, input: JobInput) {
-        if let Some(entry) = self.jobs.get(job) {
-            entry.inbox.push(input);
-        }
-    }
-
     /// The Job of the shard that a pod belongs to, or may.
     fn job_of(&self, pod: &ObservedPod) -> Option<Uid> {
         match &pod.controller {
@@ -296,11 +199,12 @@ impl ShardActor {
     }
 
     /// Brings a pod to its Job, and tells the Job that had it before.
-    fn bring(&mut self, pod: Box<ObservedPod>) {
+    fn bring(&mut self, pod: Box<ObservedPod>, ctx: &mut Context<Self>) {
         let uid = pod.pod.uid.clone();
         let job = self.job_of(&pod);
-        if let Some(before) = self.owners.job_of(&uid).filter(|before| Some(*before) != job.as_ref()) {
-            self.tell(before, JobInput::PodGone(uid.clone()));
+        let before = self.owners.job_of(&uid).filter(|before| Some(*before) != job.as_ref()).cloned();
+        if let Some(before) = before {
+            self.tell(&before, JobInput::PodGone(uid.clone()));
         }
         let Some(job) = job else {
             self.owners.remove(&uid);
@@ -314,7 +218,7 @@ impl ShardActor {
         } else {
             self.owners.insert(uid, &job);
         }
-        self.tell(&job, JobInput::Pod(pod));
+        self.tell_of_pod(&job, pod, ctx);
     }
 
     fn pod_vanished(&mut self, pod: &ObservedPod) {
@@ -330,58 +234,19 @@ impl ShardActor {
     /// A list shows pods in the order of their names: until it is complete, what a Job knows was never true at any time.
     fn pods_listing(&mut self) {
         self.listing = Some(UidMap::default());
-        self.jobs.values().for_each(|entry| entry.inbox.push(JobInput::PodsListing));
+        self.jobs.values_mut().for_each(|entry| entry.tell(JobInput::PodsListing));
     }
 
     fn pods_listed(&mut self, version: u64) {
         let mut listing = self.listing.take().unwrap_or_default();
         self.owners.retain_listed(&listing);
-        for (uid, entry) in self.jobs.iter().filter(|(_, entry)| !entry.awaits_candidates) {
+        for (uid, entry) in self.jobs.iter_mut().filter(|(_, entry)| !entry.awaits_candidates()) {
             let listed = listing.remove(uid).unwrap_or_default();
-            entry.inbox.push(JobInput::PodsListed { listed, version });
+            entry.tell(JobInput::PodsListed { listed, version });
         }
         if self.listed.replace(version).is_none() {
             self.keeper.report(Report::Synced(self.owned.id, self.owned.epoch));
         }
-    }
-
-    fn job_ended(&mut self, ended: &Ended, ctx: &mut Context<Self>) {
-        let Some(entry) = self.jobs.get_mut(&ended.job) else { return };
-        if let Ok(job) = &entry.seen.job {
-            self.waits.write(job, None, None);
-        }
-        if ended.orderly {
-            self.jobs.remove(&ended.job);
-            self.owners.remove_job(&ended.job);
-            self.show_held();
-            return;
-        }
-        let now = self.around.clock.now();
-        entry.panics.refused(self.around.config.limits().api_backoff, now);
-        let delay =
-            entry.panics.waits(now).and_then(|at| std::time::Duration::try_from(at.duration_since(now)).ok());
-        tracing::error!(
-            namespace = %entry.seen.namespace, job = %entry.seen.name,
-            "the actor of a Job has panicked; the Job is rebuilt from the cluster"
-        );
-        let uid = ended.job.clone();
-        ctx.run_later(delay.unwrap_or_default(), move |shard, ctx| shard.rebuild(&uid, ctx));
-    }
-
-    /// Starts a Job's actor again, with nothing but what the cluster tells.
-    fn rebuild(&mut self, uid: &Uid, ctx: &Context<Self>) {
-        let Some(entry) = self.jobs.get(uid).filter(|_| !self.draining) else { return };
-        let (seen, inbox) = (entry.seen.clone(), Inbox::default());
-        let Ok(job) = seen.job.clone() else { return };
-        if entry.leaving {
-            inbox.push(JobInput::JobGone);
-        }
-        let actor = self.start_job(job, &seen, inbox.clone(), &ctx.address());
-        if let Some(entry) = self.jobs.get_mut(uid) {
-            entry.inbox = inbox;
-            entry.actor = actor;
-        }
-        self.watch_pods(ctx);
     }
 }
 
@@ -415,29 +280,29 @@ impl Handler<JobSeen> for ShardActor {
         if self.wants_dropped_pods(&job) {
             self.watch_pods(ctx);
         }
-        self.job_seen(job, &ctx.address());
+        self.job_seen(job, ctx);
     }
 }
 
 impl Handler<JobVanished> for ShardActor {
     type Result = ();
 
-    fn handle(&mut self, JobVanished(uid): JobVanished, _: &mut Self::Context) {
-        self.job_vanished(&uid);
+    fn handle(&mut self, JobVanished(uid): JobVanished, ctx: &mut Self::Context) {
+        self.job_vanished(&uid, ctx);
     }
 }
 
 impl Handler<Pods> for ShardActor {
     type Result = ();
 
-    fn handle(&mut self, Pods { feed, changes }: Pods, _: &mut Self::Context) {
+    fn handle(&mut self, Pods { feed, changes }: Pods, ctx: &mut Self::Context) {
         if feed != self.feed {
             return;
         }
         for change in changes {
             match change {
                 Change::Restarted => self.pods_listing(),
-                Change::Listed(pod) | Change::Applied(pod) => self.bring(pod),
+                Change::Listed(pod) | Change::Applied(pod) => self.bring(pod, ctx),
                 Change::Deleted(pod) => self.pod_vanished(&pod),
                 Change::Synced { version } => self.pods_listed(version.parse().unwrap_or(u64::MAX)),
             }
@@ -449,12 +314,12 @@ impl Handler<Pods> for ShardActor {
 impl Handler<Candidates> for ShardActor {
     type Result = ();
 
-    fn handle(&mut self, Candidates { job, pods }: Candidates, _: &mut Self::Context) {
+    fn handle(&mut self, Candidates { job, pods }: Candidates, ctx: &mut Self::Context) {
         for pod in pods.into_iter().filter(|pod| pod.controller.is_none()) {
-            self.bring(pod);
+            self.bring(pod, ctx);
         }
         if let Some(entry) = self.jobs.get_mut(&job) {
-            entry.awaits_candidates = false;
+            entry.has_candidates();
         }
         self.tell_listed(&job);
     }
@@ -492,7 +357,7 @@ impl Handler<Ended> for ShardActor {
     type Result = ();
 
     fn handle(&mut self, ended: Ended, ctx: &mut Self::Context) {
-        self.job_ended(&ended, ctx);
+        self.job_ended(ended, ctx);
     }
 }
 
@@ -511,6 +376,7 @@ impl Handler<Describe> for ShardActor {
             epoch: self.owned.epoch,
             state: state.as_str(),
             jobs: self.jobs.len(),
+            resting: self.jobs.values().filter(|entry| entry.rests()).count(),
             pods: self.owners.len(),
             load: self.around.loads.read(self.owned.id),
             waiting,
@@ -527,7 +393,7 @@ impl Handler<Drain> for ShardActor {
         if let Some(watch) = self.watch.take() {
             watch.abort();
         }
-        let jobs: Vec<_> = self.jobs.values().map(|entry| entry.actor.clone()).collect();
+        let jobs: Vec<_> = self.jobs.values().filter_map(JobEntry::actor).cloned().collect();
         let under_way = self.under_way.clone();
         // An actor that is gone has nothing to settle.
         let drained = async move {
@@ -544,8 +410,8 @@ impl Handler<End> for ShardActor {
     type Result = ();
 
     fn handle(&mut self, _: End, ctx: &mut Self::Context) {
-        for entry in self.jobs.values() {
-            entry.actor.do_send(Halt);
+        for actor in self.jobs.values().filter_map(JobEntry::actor) {
+            actor.do_send(Halt);
         }
         ctx.stop();
     }

@@ -15,6 +15,7 @@ pub mod pod_failure_policy;
 pub mod pod_name;
 pub mod pod_set;
 pub mod reconcile;
+pub mod rest;
 pub mod retention;
 pub mod retry;
 pub mod second;

@@ -6,7 +6,19 @@
 use jiff::Timestamp;
 
 use super::plan::{Plan, PodDeletion, PodRef, Wait};
+use super::spec::Job;
 use super::state::JobState;
+
+/// Whether the Job may want counted pods deleted that have failed, or that have not.
+pub fn applies(job: &Job, failed: bool) -> bool {
+    if failed {
+        job.options.failed_pods_limit.is_some()
+    } else {
+        job.options.prune_succeeded
+            && job.spec.completion.indexes().is_some()
+            && job.status.finished().is_none()
+    }
+}
 
 /// Adds the deletion of counted pods that the Job does not keep.
 pub fn prune(state: &JobState, now: Timestamp, plan: &mut Plan) {
@@ -16,9 +28,7 @@ pub fn prune(state: &JobState, now: Timestamp, plan: &mut Plan) {
     }
     let room = state.pace.at_once.saturating_sub(state.pods.counted_leaving());
     let failed = failed_pods_kept(state, plan).into_iter().flat_map(|kept| state.pods.surplus_failed(kept));
-    let running = state.job.status.finished().is_none();
-    let succeeded =
-        (options.prune_succeeded && running).then(|| state.pods.counted_successes()).into_iter().flatten();
+    let succeeded = applies(&state.job, false).then(|| state.pods.counted_successes()).into_iter().flatten();
     let mut unwanted = failed.chain(succeeded).take(room).peekable();
     if unwanted.peek().is_none() {
         return;

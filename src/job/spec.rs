@@ -33,6 +33,18 @@ pub struct Job {
     pub status: JobStatus,
 }
 
+impl Job {
+    /// Takes the pod template over from another reading of the Job where its text is the same, so that there is one copy
+    /// of it: with what was written out for pods, as long as more of them may be made.
+    pub fn share_template(&mut self, known: &PodTemplate) {
+        let makes_pods = self.status.finished().is_none();
+        let spec = Arc::get_mut(&mut self.spec).filter(|spec| spec.template.same_text(known));
+        if let Some(spec) = spec {
+            spec.template = if makes_pods { known.clone() } else { known.unwritten() };
+        }
+    }
+}
+
 /// `spec` of a Job after the API server's defaulting.
 #[derive(Clone, Debug)]
 pub struct JobSpec {

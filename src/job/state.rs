@@ -167,13 +167,7 @@ impl JobState {
 
     /// Takes in a new reading of the Job.
     pub fn observe_job(&mut self, mut job: Job) {
-        let template = &self.job.spec.template;
-        if let Some(spec) =
-            std::sync::Arc::get_mut(&mut job.spec).filter(|spec| spec.template.same_text(template))
-        {
-            // Keeps what was written out for the pods made so far.
-            spec.template = template.clone();
-        }
+        job.share_template(&self.job.spec.template);
         // What has once been said to go never stays; a reading that says otherwise is late.
         job.deleting |= self.job.deleting;
         self.pods.follow(&job);

@@ -15,11 +15,19 @@ use super::pod_name::{generate_prefix, pod_name};
 use super::spec::Job;
 use super::uid::Uid;
 
-/// `spec.template` of a Job. It is read when the first pod is made, and its parts are written for all pods once.
+/// `spec.template` of a Job. It is read when the first pod is made, and its parts are written for all pods once. Clones
+/// share the text and the parts.
 #[derive(Clone, Debug)]
 pub struct PodTemplate {
     json: Arc<RawValue>,
-    parts: Arc<OnceLock<Result<Parts, TemplateError>>>,
+    written: Arc<Written>,
+}
+
+/// The parts for each kind of pods, once there was one of it. In practice that is one kind: Jobs do not change theirs.
+#[derive(Debug, Default)]
+struct Written {
+    plain: OnceLock<Box<Result<Parts, TemplateError>>>,
+    indexed: OnceLock<Box<Result<Parts, TemplateError>>>,
 }
 
 /// A pod template that no pod can be made from.
@@ -42,23 +50,16 @@ struct TemplateMeta {
     finalizers: Option<Vec<String>>,
 }
 
-/// The template, with what all pods share written out.
-#[derive(Debug)]
-struct Parts {
-    plain: Shared,
-    indexed: Shared,
-    finalizers: Vec<String>,
-    /// Whether `spec.schedulingGroup` is set.
-    names_scheduling_group: bool,
-}
-
 /// What all pods of a Job share: the members of JSON objects, as text.
 #[derive(Debug)]
-struct Shared {
+struct Parts {
     labels: String,
     annotations: String,
     /// For Indexed Jobs with the index in every container's environment, and without `hostname`.
     spec: String,
+    finalizers: Vec<String>,
+    /// Whether `spec.schedulingGroup` is set.
+    names_scheduling_group: bool,
 }
 
 /// Labels and annotations that every pod has of its own, whatever the template says.
@@ -92,21 +93,28 @@ pub struct PodManifest {
 impl PodTemplate {
     /// Keeps the text of `spec.template` as it stands.
     pub fn new(json: &RawValue) -> Self {
-        Self { json: Arc::from(json.to_owned()), parts: Arc::default() }
+        Self { json: Arc::from(json.to_owned()), written: Arc::default() }
     }
 
     /// Whether both have the same text.
     pub fn same_text(&self, other: &PodTemplate) -> bool {
-        self.json.get() == other.json.get()
+        Arc::ptr_eq(&self.json, &other.json) || self.json.get() == other.json.get()
     }
 
-    /// Whether `spec.schedulingGroup` is set: the user has chosen a group for the pods.
+    /// The template without what was written out for pods.
+    pub fn unwritten(&self) -> Self {
+        Self { json: self.json.clone(), written: Arc::default() }
+    }
+
+    /// Whether `spec.schedulingGroup` is set: the user has chosen a group for the pods. Asked of Indexed Jobs only.
     pub fn names_scheduling_group(&self) -> bool {
-        self.parts().is_ok_and(|parts| parts.names_scheduling_group)
+        self.parts(true).is_ok_and(|parts| parts.names_scheduling_group)
     }
 
-    fn parts(&self) -> Result<&Parts, TemplateError> {
-        self.parts.get_or_init(|| Parts::read(&self.json)).as_ref().map_err(Clone::clone)
+    fn parts(&self, indexed: bool) -> Result<&Parts, TemplateError> {
+        let kind = if indexed { &self.written.indexed } else { &self.written.plain };
+        let parts = kind.get_or_init(|| Box::new(Parts::read(&self.json, indexed)));
+        (**parts).as_ref().map_err(Clone::clone)
     }
 
     /// Writes the pod that a plan asks for.
@@ -114,11 +122,9 @@ impl PodTemplate {
     /// # Errors
     /// When the template is not of the form that the API server lets through.
     pub fn pod(&self, maker: Maker<'_>, new: &NewPod) -> Result<PodManifest, TemplateError> {
-        let parts = self.parts()?;
         let job = maker.job;
         let index = job.spec.completion.indexes().map(|_| new.place.number);
-        let Shared { labels, annotations, spec } =
-            if index.is_some() { &parts.indexed } else { &parts.plain };
+        let Parts { labels, annotations, spec, finalizers: given, .. } = self.parts(index.is_some())?;
         let name = pod_name(&job.name, &job.uid.to_string(), index, new.place);
         // Names consist of what DNS allows, so JSON has nothing to escape in them.
         let body = [
@@ -133,7 +139,7 @@ impl PodTemplate {
             r#"},"annotations":{"#,
             &join([&own_annotations(new, index), annotations]),
             r#"},"finalizers":"#,
-            &finalizers(&parts.finalizers, maker.finalizer),
+            &finalizers(given, maker.finalizer),
             r#","ownerReferences":["#,
             &json_text(&OwnerReference::of(job)),
             r#"]},"spec":{"#,
@@ -146,33 +152,28 @@ impl PodTemplate {
 }
 
 impl Parts {
-    fn read(json: &RawValue) -> Result<Self, TemplateError> {
+    fn read(json: &RawValue, indexed: bool) -> Result<Self, TemplateError> {
         let Template { metadata, mut spec } =
             serde_json::from_str(json.get()).map_err(|e| TemplateError(e.to_string().into()))?;
         spec.retain(|_, value| !value.is_null());
-        let names_scheduling_group = spec.contains_key("schedulingGroup");
-        let mut indexed = spec.clone();
-        indexed.remove("hostname");
-        for kind in ["initContainers", "containers"] {
-            let containers = indexed.get_mut(kind).and_then(Value::as_array_mut);
-            containers.into_iter().flatten().filter_map(Value::as_object_mut).for_each(add_index_env);
+        if indexed {
+            spec.remove("hostname");
+            for kind in ["initContainers", "containers"] {
+                let containers = spec.get_mut(kind).and_then(Value::as_array_mut);
+                containers.into_iter().flatten().filter_map(Value::as_object_mut).for_each(add_index_env);
+            }
         }
-        Ok(Self {
-            plain: Shared::of(&metadata, &spec, &OWN),
-            indexed: Shared::of(&metadata, &indexed, &[OWN, OWN_AT_INDEX].concat()),
-            finalizers: metadata.finalizers.unwrap_or_default(),
-            names_scheduling_group,
-        })
-    }
-}
-
-impl Shared {
-    /// `own`: labels and annotations that each pod has of its own.
-    fn of(meta: &TemplateMeta, spec: &Map<String, Value>, own: &[&str]) -> Self {
+        let own = |key: &str| OWN.contains(&key) || (indexed && OWN_AT_INDEX.contains(&key));
         let shared = |given: &Option<BTreeMap<String, String>>| {
-            members(given.iter().flatten().filter(|(key, _)| !own.contains(&key.as_str())))
+            members(given.iter().flatten().filter(|(key, _)| !own(key)))
         };
-        Self { labels: shared(&meta.labels), annotations: shared(&meta.annotations), spec: members(spec) }
+        Ok(Self {
+            labels: shared(&metadata.labels),
+            annotations: shared(&metadata.annotations),
+            spec: members(&spec),
+            finalizers: metadata.finalizers.unwrap_or_default(),
+            names_scheduling_group: spec.contains_key("schedulingGroup"),
+        })
     }
 }
 
@@ -277,8 +278,10 @@ mod tests {
     #![allow(clippy::unwrap_used, clippy::expect_used)]
 
     use super::*;
+    use crate::job::end::condition;
     use crate::job::pod::{IndexFailures, Place, Streak};
     use crate::job::spec::Completion;
+    use crate::job::status::{ConditionKind, ConditionStatus};
     use crate::job::tests::fixture::{at, job, with};
 
     const FINALIZER: &str = "batch.kubernetes.io/job-tracking";
@@ -369,6 +372,47 @@ mod tests {
         );
         let streak = Streak { failures: 3, last: at(150) };
         assert_eq!(of(None, Some(streak))["yardmaster.dev/backoff"], "3@1970-01-01T00:02:30Z");
+    }
+
+    #[test]
+    fn only_what_is_needed_is_written_out_and_clones_share_it() {
+        let template = RawValue::from_string(json!({"spec": {}}).to_string()).unwrap();
+        let template = PodTemplate::new(&template);
+        let written = |template: &PodTemplate| {
+            (template.written.plain.get().is_some(), template.written.indexed.get().is_some())
+        };
+        let job = with(job(Completion::Count(1), 1), |spec| spec.template = template.clone());
+        assert_eq!(written(&template), (false, false));
+        let maker = Maker { job: &job, finalizer: FINALIZER, shard: 7, pod_group: None };
+        job.spec.template.pod(maker, &first(0)).unwrap();
+        assert_eq!(written(&template), (true, false));
+        assert!(!template.names_scheduling_group());
+        assert_eq!((written(&template), written(&template.unwritten())), ((true, true), (false, false)));
+    }
+
+    #[test]
+    fn readings_of_a_job_share_the_template_until_it_is_finished() {
+        let reading = |template: &str| {
+            let template = RawValue::from_string(template.into()).unwrap();
+            with(job(Completion::Count(1), 1), |spec| spec.template = PodTemplate::new(&template))
+        };
+        let shared = |a: &PodTemplate, b: &PodTemplate| {
+            (Arc::ptr_eq(&a.json, &b.json), Arc::ptr_eq(&a.written, &b.written))
+        };
+        let known = reading("{}").spec.template.clone();
+        let finished = |mut job: Job| {
+            let complete = ConditionKind::Complete;
+            job.status.ensure(condition(complete, ConditionStatus::True, "", "", at(1)));
+            job
+        };
+        for (mut job, expected) in [
+            (reading("{}"), (true, true)),
+            (finished(reading("{}")), (true, false)),
+            (reading(r#"{"spec":{}}"#), (false, false)),
+        ] {
+            job.share_template(&known);
+            assert_eq!(shared(&job.spec.template, &known), expected);
+        }
     }
 
     #[test]

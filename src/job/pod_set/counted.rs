@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 
 use super::ledger::Ledger;
 use crate::job::pod::{Phase, Pod};
+use crate::job::retention;
 use crate::job::second::Second;
 use crate::job::spec::Job;
 use crate::job::uid::{Uid, UidMap, UidSet};
@@ -47,8 +48,7 @@ impl CountedPods {
 
     /// Follows what the Job wants.
     pub(super) fn follow(&mut self, job: &Job) {
-        let failed = job.options.failed_pods_limit.is_some();
-        let succeeded = job.options.prune_succeeded && job.spec.completion.indexes().is_some();
+        let [failed, succeeded] = [true, false].map(|failed| retention::applies(job, failed));
         if (failed, succeeded) == (self.keeps_failed, self.keeps_succeeded) {
             return;
         }
@@ -81,6 +81,11 @@ impl CountedPods {
         };
         self.link(&counted);
         self.pods.insert(pod.uid.clone(), counted);
+    }
+
+    /// Whether there are none.
+    pub(super) fn is_empty(&self) -> bool {
+        self.pods.is_empty()
     }
 
     /// Drops a pod.

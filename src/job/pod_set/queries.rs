@@ -87,6 +87,11 @@ impl PodSet {
         self.pods.is_empty()
     }
 
+    /// Whether nothing is known of any pod that is, or that is still to be deleted.
+    pub fn holds_nothing(&self) -> bool {
+        self.is_empty() && self.counted.is_empty()
+    }
+
     /// Whether the pod may still carry our finalizer: what is recorded of it may not be counted yet.
     pub fn is_tracked(&self, uid: &Uid) -> bool {
         self.pods.of(uid).is_some_and(|e| e.pod.tracked && !e.gone)

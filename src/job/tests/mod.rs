@@ -7,6 +7,7 @@ pub(crate) mod fixture;
 mod owner;
 mod pods_wanted;
 mod properties;
+mod rest;
 mod retention;
 mod status_rules;
 mod timing;

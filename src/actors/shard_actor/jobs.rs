@@ -1,0 +1,325 @@
+//! The Jobs of a shard: which of them have an actor, and when it starts and ends.
+//!
+//! A Job that has finished and needs nothing has no actor: it rests, and costs no more than the Job as it was last seen.
+//! What comes of it is looked at first ([`crate::job::rest`]); what may give it something to do wakes it: its actor starts
+//! as it does when the Job is first seen.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use actix::{Actor, Addr, AsyncContext, Context, SpawnHandle};
+
+use super::{Candidates, ShardActor};
+use crate::actors::clock;
+use crate::actors::directory::seeks_pods;
+use crate::actors::inbox::Inbox;
+use crate::actors::job_actor::{Ended, JobActor, Why};
+use crate::actors::job_input::JobInput;
+use crate::actors::pump::list_selected;
+use crate::actors::requests::Requests;
+use crate::cluster::wire::{ObservedJob, ObservedPod};
+use crate::job::rest::{NextLook, concerns, next_look};
+use crate::job::retry::Retry;
+use crate::job::spec::Job;
+use crate::job::uid::Uid;
+
+/// A Job of the shard.
+pub(super) struct JobEntry {
+    /// The Job as last seen: what its actor starts from.
+    seen: Arc<ObservedJob>,
+    stage: Stage,
+    /// Panics in a row.
+    panics: Retry,
+}
+
+enum Stage {
+    /// An actor looks after it.
+    Awake(Awake),
+    /// Its actor has panicked, and is to start again. `leaving`: the Job no longer exists.
+    Broken { leaving: bool },
+    /// It has finished and needs nothing, unless the timer ends.
+    Resting { timer: Option<SpawnHandle> },
+}
+
+struct Awake {
+    inbox: Inbox<JobInput>,
+    actor: Addr<JobActor>,
+    /// The Job no longer exists; its actor sets its pods free.
+    leaving: bool,
+    /// The pods that the Job may adopt are being looked for.
+    awaits_candidates: bool,
+}
+
+impl Stage {
+    fn leave(self, ctx: &mut Context<ShardActor>) {
+        if let Self::Resting { timer: Some(timer) } = self {
+            ctx.cancel_future(timer);
+        }
+    }
+}
+
+impl JobEntry {
+    /// Whether it has no actor, and needs none.
+    pub(super) fn rests(&self) -> bool {
+        matches!(self.stage, Stage::Resting { .. })
+    }
+
+    fn enter(&mut self, stage: Stage, ctx: &mut Context<ShardActor>) {
+        std::mem::replace(&mut self.stage, stage).leave(ctx);
+    }
+
+    /// Its actor, if it has one.
+    pub(super) fn actor(&self) -> Option<&Addr<JobActor>> {
+        match &self.stage {
+            Stage::Awake(awake) => Some(&awake.actor),
+            Stage::Broken { .. } | Stage::Resting { .. } => None,
+        }
+    }
+
+    /// Tells its actor something. A Job without one learns what it needs to know when it gets one.
+    pub(super) fn tell(&mut self, input: JobInput) {
+        let gone = matches!(input, JobInput::JobGone);
+        match &mut self.stage {
+            Stage::Awake(awake) => {
+                awake.leaving |= gone;
+                awake.inbox.push(input);
+            }
+            Stage::Broken { leaving } => *leaving |= gone,
+            Stage::Resting { .. } => {}
+        }
+    }
+
+    /// Whether the pods that it may adopt are being looked for: until then, it is not told that its pods are complete.
+    pub(super) fn awaits_candidates(&self) -> bool {
+        matches!(&self.stage, Stage::Awake(awake) if awake.awaits_candidates)
+    }
+
+    /// Takes note that the pods that it may adopt have been found.
+    pub(super) fn has_candidates(&mut self) {
+        if let Stage::Awake(awake) = &mut self.stage {
+            awake.awaits_candidates = false;
+        }
+    }
+
+    /// Whether a pod has to be looked at although the Job rests.
+    fn is_concerned(&self, pod: &ObservedPod) -> bool {
+        self.seen
+            .job
+            .as_ref()
+            .is_ok_and(|job| concerns(job, &pod.pod, job.spec.selector.matches(|key| pod.labels.get(key))))
+    }
+
+    fn is_finished(&self) -> bool {
+        self.seen.job.as_ref().is_ok_and(|job| job.status.finished().is_some())
+    }
+}
+
+impl ShardActor {
+    /// Takes in a Job as it is now.
+    pub(super) fn job_seen(&mut self, seen: Arc<ObservedJob>, ctx: &mut Context<Self>) {
+        if seen.job.is_err() {
+            return;
+        }
+        let uid = seen.uid.clone();
+        let Some(entry) = self.jobs.get_mut(&uid) else { return self.take_on(seen, ctx) };
+        if seen.version.order() < entry.seen.version.order() {
+            return;
+        }
+        entry.seen = seen.clone();
+        entry.tell(JobInput::Job(seen));
+        if entry.rests() && !self.stays_at_rest(&uid, ctx) {
+            self.wake(&uid, [], ctx);
+        }
+    }
+
+    /// Takes in a Job that has not been here before.
+    fn take_on(&mut self, seen: Arc<ObservedJob>, ctx: &mut Context<Self>) {
+        let uid = seen.uid.clone();
+        let stage = Stage::Resting { timer: None };
+        self.jobs.insert(uid.clone(), JobEntry { seen, stage, panics: Retry::default() });
+        self.show_held();
+        if !self.stays_at_rest(&uid, ctx) {
+            self.start(&uid, ctx);
+        }
+        for pod in self.strays.waiting_for(&uid) {
+            self.bring(pod, ctx);
+        }
+        self.tell_listed(&uid);
+    }
+
+    /// Takes in that a Job no longer exists.
+    pub(super) fn job_vanished(&mut self, uid: &Uid, ctx: &mut Context<Self>) {
+        match self.jobs.get_mut(uid) {
+            // It holds no pods that would have to be set free.
+            Some(entry) if entry.rests() => self.remove_job(uid, ctx),
+            Some(entry) => entry.tell(JobInput::JobGone),
+            None => {}
+        }
+    }
+
+    /// Tells a Job something, if its actor is there to hear it.
+    pub(super) fn tell(&mut self, job: &Uid, input: JobInput) {
+        if let Some(entry) = self.jobs.get_mut(job) {
+            entry.tell(input);
+        }
+    }
+
+    /// Tells a Job of a pod that is its own, or that it may adopt.
+    pub(super) fn tell_of_pod(&mut self, job: &Uid, pod: Box<ObservedPod>, ctx: &mut Context<Self>) {
+        match self.jobs.get_mut(job) {
+            Some(entry) if !entry.rests() => entry.tell(JobInput::Pod(pod)),
+            Some(entry) if entry.is_concerned(&pod) => self.wake(job, [JobInput::Pod(pod)], ctx),
+            Some(_) | None => {}
+        }
+    }
+
+    /// Tells a Job that was not there when the shard's pods were listed which of them are its own: they have come by watch
+    /// since, or are about to.
+    pub(super) fn tell_listed(&mut self, job: &Uid) {
+        let Some(version) = self.listed.filter(|_| self.listing.is_none()) else { return };
+        if let Some(entry) = self.jobs.get_mut(job).filter(|entry| !entry.awaits_candidates()) {
+            entry.tell(JobInput::PodsListed { listed: self.owners.pods_of(job), version });
+        }
+    }
+
+    /// Whether the Job wants pods deleted now that have been dropped before as having nothing left to do for.
+    pub(super) fn wants_dropped_pods(&self, seen: &ObservedJob) -> bool {
+        let options = |seen: &ObservedJob| seen.job.as_ref().ok().map(|job| job.options.clone());
+        let known = self.jobs.get(&seen.uid).and_then(|entry| options(&entry.seen));
+        known.zip(options(seen)).is_some_and(|(before, now)| now.wants_more_pods_than(&before))
+    }
+
+    /// Whether a Job without an actor needs none for now. It is woken when its time comes.
+    fn stays_at_rest(&mut self, uid: &Uid, ctx: &mut Context<Self>) -> bool {
+        let Some(entry) = self.jobs.get_mut(uid) else { return true };
+        let Ok(job) = &entry.seen.job else { return true };
+        let now = self.around.clock.now();
+        let timer = match next_look(job, self.around.config.limits(), now) {
+            NextLook::Now => return false,
+            NextLook::At(at) => {
+                let uid = uid.clone();
+                Some(ctx.run_later(clock::until(at, now), move |shard, ctx| shard.wake(&uid, [], ctx)))
+            }
+            NextLook::Never => None,
+        };
+        entry.enter(Stage::Resting { timer }, ctx);
+        true
+    }
+
+    /// Starts the actor of a Job that rests, and tells it what has come.
+    fn wake(&mut self, uid: &Uid, inputs: impl IntoIterator<Item = JobInput>, ctx: &mut Context<Self>) {
+        self.start(uid, ctx);
+        let Some(entry) = self.jobs.get_mut(uid) else { return };
+        inputs.into_iter().for_each(|input| entry.tell(input));
+        if entry.is_finished() {
+            self.tell_listed(uid);
+        } else {
+            // Somebody has taken its end back, and its counted pods were none of its concern meanwhile.
+            self.watch_pods(ctx);
+        }
+    }
+
+    /// Starts the actor of a Job that has none, from the Job as it was last seen.
+    fn start(&mut self, uid: &Uid, ctx: &mut Context<Self>) {
+        let Some(entry) = self.jobs.get(uid).filter(|_| !self.draining) else { return };
+        let Ok(job) = &entry.seen.job else { return };
+        let leaving = match entry.stage {
+            Stage::Awake(_) => return,
+            Stage::Broken { leaving } => leaving,
+            Stage::Resting { .. } => false,
+        };
+        let awaits_candidates = seeks_pods(job);
+        if awaits_candidates {
+            self.look_for_candidates(job, &ctx.address());
+        }
+        let inbox = Inbox::default();
+        let actor = self.start_actor(job.clone(), &entry.seen, inbox.clone(), &ctx.address());
+        if let Some(entry) = self.jobs.get_mut(uid) {
+            entry.enter(Stage::Awake(Awake { inbox, actor, leaving: false, awaits_candidates }), ctx);
+            if leaving {
+                entry.tell(JobInput::JobGone);
+            }
+        }
+    }
+
+    fn start_actor(
+        &self,
+        job: Job,
+        seen: &ObservedJob,
+        inbox: Inbox<JobInput>,
+        shard: &Addr<Self>,
+    ) -> Addr<JobActor> {
+        let requests = Requests {
+            around: self.around.clone(),
+            shard: self.owned.id,
+            epoch: self.owned.epoch,
+            fence: self.owned.fence.clone(),
+            under_way: self.under_way.clone(),
+            inbox,
+            namespace: job.namespace.clone(),
+            job: job.name.clone(),
+            job_uid: job.uid.clone(),
+            waits: self.waits.clone(),
+        };
+        JobActor::new(job, seen.version.clone(), Arc::new(requests), shard.clone()).start()
+    }
+
+    fn look_for_candidates(&self, job: &Job, shard: &Addr<Self>) {
+        let (around, shard) = (self.around.clone(), shard.clone());
+        let (uid, namespace, spec) = (job.uid.clone(), job.namespace.clone(), job.spec.clone());
+        self.around.runtime.spawn(async move {
+            let pods = list_selected(&around, &namespace, &spec.selector).await;
+            shard.do_send(Candidates { job: uid, pods });
+        });
+    }
+
+    /// Takes in that the actor of a Job has ended.
+    pub(super) fn job_ended(&mut self, Ended { job, why }: Ended, ctx: &mut Context<Self>) {
+        if let Some(Ok(job)) = self.jobs.get(&job).map(|entry| &entry.seen.job) {
+            self.waits.write(job, None, None);
+        }
+        match why {
+            Why::Over => self.remove_job(&job, ctx),
+            Why::AtRest => self.job_rests(&job, ctx),
+            Why::Panic => self.job_broken(job, ctx),
+        }
+    }
+
+    fn remove_job(&mut self, uid: &Uid, ctx: &mut Context<Self>) {
+        if let Some(entry) = self.jobs.remove(uid) {
+            entry.stage.leave(ctx);
+            self.owners.remove_job(uid);
+            self.show_held();
+        }
+    }
+
+    /// What was put into the inbox after the actor had looked for the last time goes to another one.
+    fn job_rests(&mut self, uid: &Uid, ctx: &mut Context<Self>) {
+        let Some(entry) = self.jobs.get_mut(uid) else { return };
+        let Stage::Awake(Awake { inbox, .. }) = &entry.stage else { return };
+        let missed = inbox.take();
+        entry.enter(Stage::Resting { timer: None }, ctx);
+        if !missed.is_empty() || !self.stays_at_rest(uid, ctx) {
+            self.wake(uid, missed, ctx);
+        }
+    }
+
+    /// A Job whose actor has panicked is left alone for a while, the longer the more often that has happened.
+    fn job_broken(&mut self, uid: Uid, ctx: &mut Context<Self>) {
+        let now = self.around.clock.now();
+        let Some(entry) = self.jobs.get_mut(&uid) else { return };
+        let leaving = matches!(&entry.stage, Stage::Awake(awake) if awake.leaving);
+        entry.enter(Stage::Broken { leaving }, ctx);
+        entry.panics.refused(self.around.config.limits().api_backoff, now);
+        let delay = entry.panics.waits(now).and_then(|at| Duration::try_from(at.duration_since(now)).ok());
+        tracing::error!(
+            namespace = %entry.seen.namespace, job = %entry.seen.name,
+            "the actor of a Job has panicked; the Job is rebuilt from the cluster"
+        );
+        ctx.run_later(delay.unwrap_or_default(), move |shard, ctx| {
+            // With nothing but what the cluster tells.
+            shard.start(&uid, ctx);
+            shard.watch_pods(ctx);
+        });
+    }
+}
