@@ -51,7 +51,11 @@ impl JobBook {
 
     /// Takes in a Job. It, and its shard, unless the source should not have told of it: not every API server narrows what it
     /// tells.
-    pub fn insert(&mut self, source: Source, mut job: ObservedJob) -> Option<(ShardId, Arc<ObservedJob>)> {
+    pub fn insert(
+        &mut self,
+        source: Source,
+        mut job: Box<ObservedJob>,
+    ) -> Option<(ShardId, Arc<ObservedJob>)> {
         let id = self.config.shards.shard_of(&job.uid.to_string());
         if source.is_some_and(|source| source != id) {
             return None;
@@ -64,7 +68,7 @@ impl JobBook {
         if let (Some(known), Ok(job)) = (shelf.template_of(&job.uid), &mut job.job) {
             job.share_template(known);
         }
-        let job = Arc::new(job);
+        let job: Arc<ObservedJob> = job.into();
         let before = shelf.jobs.insert(job.uid.clone(), job.clone());
         self.count(id, more, before);
         Some((id, job))
@@ -125,7 +129,7 @@ mod tests {
     use super::*;
     use crate::cluster::wire::{Decoder as _, JobDecoder};
 
-    fn seen(uid: &str, manager: Option<&str>, succeeded: u32) -> ObservedJob {
+    fn seen(uid: &str, manager: Option<&str>, succeeded: u32) -> Box<ObservedJob> {
         let job = json!({
             "metadata": {"name": uid, "namespace": "n", "uid": uid, "creationTimestamp": "2026-01-01T00:00:00Z"},
             "spec": {

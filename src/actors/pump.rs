@@ -45,7 +45,7 @@ pub struct Jobs {
     /// Number of the feed that they come from: what an earlier feed has left behind is to be ignored.
     pub feed: u32,
     /// The changes.
-    pub changes: Vec<Change<ObservedJob>>,
+    pub changes: Vec<Change<Box<ObservedJob>>>,
 }
 
 /// Feeds the Jobs of the cluster, or of one shard of it, to an actor until aborted or the actor is gone. Only an API server that

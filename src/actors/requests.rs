@@ -147,7 +147,8 @@ impl Requests {
                 Ok(Answer::Pod(pod)) => (Created::Pod(Box::new(pod.pod)), Told::Done(name.into())),
                 Ok(_) => (Created::Refused, Told::Nothing),
                 Err(WriteError::AlreadyExists { being_deleted: false, .. }) => {
-                    (this.look_up(place, &name).await, Told::Nothing)
+                    // Boxed, since all creations that wait would have room for it.
+                    (Box::pin(this.look_up(place, &name)).await, Told::Nothing)
                 }
                 Err(WriteError::AlreadyExists { being_deleted: true, .. }) => {
                     (Created::NameTaken, Told::Nothing)
@@ -255,7 +256,7 @@ impl Requests {
     async fn try_adopt(&self, pod: &PodRef) -> Result<AdoptionAttempt, WriteError> {
         let unread = |e: ReadError| WriteError::Unknown(e.to_string().into());
         let job = self.around.reads.get_job(&self.namespace, &self.job).await.map_err(unread)?;
-        let stays = |job: ObservedJob| job.uid == self.job_uid && job.job.is_ok_and(|job| !job.deleting);
+        let stays = |job: Box<ObservedJob>| job.uid == self.job_uid && job.job.is_ok_and(|job| !job.deleting);
         if !job.is_some_and(stays) {
             let left = self.around.reads.get_pod(&self.namespace, &pod.name).await.map_err(unread)?;
             return Ok(AdoptionAttempt::JobLeaves(left.filter(|left| left.pod.uid == pod.uid)));
@@ -307,7 +308,7 @@ impl Requests {
 
     async fn read_job(&self) -> Option<Box<ObservedJob>> {
         let read = self.around.reads.get_job(&self.namespace, &self.job).await;
-        read.ok().flatten().filter(|job| job.uid == self.job_uid).map(Box::new)
+        read.ok().flatten().filter(|job| job.uid == self.job_uid)
     }
 
     /// Reads the Job live; tried again until there is an answer, or nothing may be done for the shard any more.
@@ -317,9 +318,7 @@ impl Requests {
             let mut delay = this.around.config.api_backoff;
             loop {
                 match this.around.reads.get_job(&this.namespace, &this.job).await {
-                    Ok(job) => {
-                        return JobInput::Read(job.filter(|job| job.uid == this.job_uid).map(Box::new));
-                    }
+                    Ok(job) => return JobInput::Read(job.filter(|job| job.uid == this.job_uid)),
                     Err(_) if !this.fence.is_open(Instant::now()) => return JobInput::Read(None),
                     Err(error) => tracing::warn!(job = %this.job, %error, "a Job was not read"),
                 }

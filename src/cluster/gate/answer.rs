@@ -113,7 +113,7 @@ impl Decoders {
             Expected::Pod | Expected::NewPod | Expected::Deleted => {
                 self.pod.decode(body).map(Answer::Pod).map_err(unreadable)
             }
-            Expected::Job => self.job.decode(body).map(|job| Answer::Job(Box::new(job))).map_err(unreadable),
+            Expected::Job => self.job.decode(body).map(Answer::Job).map_err(unreadable),
         }
     }
 }

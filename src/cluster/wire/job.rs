@@ -62,16 +62,16 @@ impl JobDecoder {
 
 impl Decoder for JobDecoder {
     type Wire<'a> = WireJob<'a>;
-    type Object = ObservedJob;
+    type Object = Box<ObservedJob>;
 
-    fn version(seen: &ObservedJob) -> u64 {
+    fn version(seen: &Box<ObservedJob>) -> u64 {
         seen.version.order()
     }
 
     fn observe(
         &self,
         WireJob { metadata: meta, spec, status }: WireJob<'_>,
-    ) -> Result<ObservedJob, DecodeError> {
+    ) -> Result<Box<ObservedJob>, DecodeError> {
         let namespace = self.interner.get(meta.namespace.as_deref().unwrap_or_default());
         let name = self.interner.get(meta.name()?);
         let uid = Uid::from(meta.uid()?);
@@ -88,7 +88,7 @@ impl Decoder for JobDecoder {
             status: status.read(),
             spec: Arc::new(spec),
         });
-        Ok(ObservedJob {
+        Ok(Box::new(ObservedJob {
             namespace,
             name,
             uid,
@@ -100,7 +100,7 @@ impl Decoder for JobDecoder {
             labels: meta.labels.map(Labels::from).unwrap_or_default(),
             job,
             skipped,
-        })
+        }))
     }
 }
 

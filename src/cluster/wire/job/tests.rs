@@ -9,7 +9,7 @@ use crate::job::spec::{Completion, PerIndexLimit, PodFailureAction, PodFailurePa
 use crate::job::status::ConditionKind;
 
 /// A defaulted NonIndexed Job, changed by a JSON merge patch.
-fn observe(patch: Value) -> ObservedJob {
+fn observe(patch: Value) -> Box<ObservedJob> {
     let mut job = json!({
         "kind": "Job", "apiVersion": "batch/v1",
         "metadata": {
