@@ -114,6 +114,7 @@ impl Keeper {
             identity: config.identity.as_str().into(),
             process: uuid::Uuid::new_v4().simple().to_string().into(),
             shards: config.shards,
+            qps: config.kube_api_qps,
         };
         let leases = LeaseClient::new(
             around.transport.clone(),

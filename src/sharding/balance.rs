@@ -13,6 +13,10 @@ use super::hash::ShardId;
 const TOLERANCE: u64 = 25;
 /// How far at least, in pods: whoever has so little too much is soon done with it.
 const LEAST: u64 = 200;
+/// Under a limited rate that takes longer, and so many seconds of it are enough.
+const LEAST_SECONDS: u64 = 1;
+/// Requests that a pod takes: its creation, and the removal of its finalizer.
+const REQUESTS_PER_POD: u64 = 2;
 /// Swapping ends once the most loaded replica is no further above the mean, in thousandths of it.
 const EVEN: u64 = 10;
 /// Every swap brings the replica with most, and the one that it swaps with, below that by at least this part of what is
@@ -24,10 +28,11 @@ const AT_ONCE: usize = 4;
 /// A replica's shards and their loads.
 pub(super) type Share = Vec<(ShardId, u32)>;
 
-/// Where shards are to go, as positions in `shares`. Shards that stay are not in it.
+/// Where shards are to go, as positions in `shares`. Shards that stay are not in it. `qps`: requests a second that each replica
+/// is held to; 0 is no limit.
 ///
 /// As many come to a replica as leave it, and no swap leaves a replica with as much work as the one that had most.
-pub(super) fn swaps(shares: &[Share]) -> BTreeMap<ShardId, usize> {
+pub(super) fn swaps(shares: &[Share], qps: u32) -> BTreeMap<ShardId, usize> {
     let mut sides: Vec<Side> = shares.iter().map(Side::of).collect();
     let mut moves = BTreeMap::new();
     let Some(mean) = sides.iter().map(|side| side.load).sum::<u64>().checked_div(sides.len() as u64) else {
@@ -35,7 +40,7 @@ pub(super) fn swaps(shares: &[Share]) -> BTreeMap<ShardId, usize> {
     };
     let most = sides.iter().map(|side| side.load).max().unwrap_or_default();
     let excess = most.saturating_sub(mean);
-    if excess < LEAST || excess * 1000 <= mean * TOLERANCE {
+    if excess < least(qps) || excess * 1000 <= mean * TOLERANCE {
         return moves;
     }
     while let Some((from, to, swap)) = best(&sides, mean) {
@@ -44,6 +49,13 @@ pub(super) fn swaps(shares: &[Share]) -> BTreeMap<ShardId, usize> {
         sides[to].give(swap.light, swap.heavy);
     }
     moves
+}
+
+fn least(qps: u32) -> u64 {
+    match u64::from(qps) * LEAST_SECONDS / REQUESTS_PER_POD {
+        _ if qps == 0 => LEAST,
+        pods => pods.min(LEAST),
+    }
 }
 
 /// A shard with its load.
@@ -184,9 +196,24 @@ mod tests {
             ("whoever has least gets most", &[&[600, 600], &[300, 300], &[0, 300]], &[(0, 2), (4, 0)]),
         ];
         for (why, loads, expected) in cases {
-            let moves = swaps(&shares(loads));
+            let moves = swaps(&shares(loads), 0);
             let expected = expected.iter().map(|(shard, to)| (ShardId(*shard), *to)).collect();
             assert_eq!(moves, expected, "{why}");
+        }
+    }
+
+    #[test]
+    fn under_a_limited_rate_a_second_of_it_is_worth_a_swap() {
+        for (excess, qps, swapped) in [
+            (199, 0, false),
+            (200, 0, true),
+            (49, 100, false),
+            (50, 100, true),
+            (199, 10_000, false),
+            (1, 1, true),
+        ] {
+            let shares = shares(&[&[excess, excess], &[0, 0]]);
+            assert_eq!(!swaps(&shares, qps).is_empty(), swapped, "{excess} too many at {qps} a second");
         }
     }
 
@@ -198,7 +225,7 @@ mod tests {
             let mut before = vec![Share::new(); 4];
             (0..64).for_each(|shard| before[shard as usize % 4].push((ShardId(shard), 0)));
             (0..200).for_each(|_| before[random.random_range(0..4)][random.random_range(0..16)].1 += JOB);
-            let moves = swaps(&before);
+            let moves = swaps(&before, 0);
             let above = most(&moved(&before, &moves)) - mean(&before);
             assert!(above <= JOB.into() || most(&before) - mean(&before) < LEAST, "{above} above the mean");
             assert!(moves.len() <= 16, "{} shards move", moves.len());
@@ -219,7 +246,7 @@ mod tests {
             let mut before = shares(&loads);
             let mut rounds = 0;
             loop {
-                let moves = swaps(&before);
+                let moves = swaps(&before, 0);
                 if moves.is_empty() {
                     break;
                 }

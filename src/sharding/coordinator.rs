@@ -26,6 +26,8 @@ pub struct Me {
     pub process: Arc<str>,
     /// Number of shards.
     pub shards: ShardCount,
+    /// Requests a second that this replica, like all others, is held to; 0 is no limit.
+    pub qps: u32,
 }
 
 /// What came of writing a Lease.

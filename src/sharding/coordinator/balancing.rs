@@ -96,7 +96,7 @@ impl Coordinator {
             let epoch = self.shards.get(&id)?.claim.as_ref()?.epoch;
             Some((id, Move { to: self.replicas.get(to)?.clone(), epoch }))
         };
-        let moves: BTreeMap<_, _> = swaps(&shares).into_iter().filter_map(to).collect();
+        let moves: BTreeMap<_, _> = swaps(&shares, self.me.qps).into_iter().filter_map(to).collect();
         if moves.is_empty() {
             return None;
         }

@@ -67,7 +67,7 @@ impl Story {
     /// A replica that has not listed the Leases yet. Its process is told apart by the number of replicas before.
     pub(super) fn starts(&mut self, name: &'static str) -> Who {
         let process = format!("process{}", self.replicas.len()).into();
-        let me = Me { identity: name.into(), process, shards: self.shards };
+        let me = Me { identity: name.into(), process, shards: self.shards, qps: 0 };
         self.replicas.push(Replica {
             name,
             coordinator: Coordinator::new(me, TIMES),

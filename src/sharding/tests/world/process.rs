@@ -73,7 +73,7 @@ impl Process {
         times: LeaseTimes,
         clock: Duration,
     ) -> Self {
-        let me = Me { identity: identity.clone(), process: process.into(), shards };
+        let me = Me { identity: identity.clone(), process: process.into(), shards, qps: 0 };
         Self {
             identity,
             coordinator: Coordinator::new(me, times),
