@@ -366,16 +366,15 @@ impl JobActor {
             Some(_) => Controller::Other,
         };
         let selected = job.spec.selector.matches(|key| observed.labels.get(key));
-        let pod = PodRef { uid: observed.pod.uid.clone(), name: observed.pod.name.clone() };
         match claim(controller, selected, observed.pod.deleting, job.deleting || self.state.is_gone()) {
             Claim::Keep => _ = self.state.observe_pod(observed.pod, now),
-            Claim::Adopt if job.status.finished().is_none() => self.adopt(pod),
+            Claim::Adopt if job.status.finished().is_none() => self.adopt(reference(*observed)),
             Claim::Release => {
-                self.state.pod_vanished(&pod.uid);
-                self.requests.give_up(pod);
+                self.state.pod_vanished(&observed.pod.uid);
+                self.requests.give_up(reference(*observed));
             }
             Claim::Adopt | Claim::Leave => {
-                self.state.pod_vanished(&pod.uid);
+                self.state.pod_vanished(&observed.pod.uid);
                 if controller == Controller::None {
                     self.notice.shard.do_send(Declined(observed));
                 }
@@ -484,6 +483,10 @@ impl JobActor {
             must,
         });
     }
+}
+
+fn reference(ObservedPod { pod, .. }: ObservedPod) -> PodRef {
+    PodRef { uid: pod.uid, name: pod.name }
 }
 
 impl Actor for JobActor {

@@ -182,7 +182,7 @@ impl Requests {
         self.run(async move {
             let PodDeletion { pod, forget } = deletion;
             if forget {
-                match this.untrack(&pod).await {
+                match this.untrack(&pod.uid, pod.name.clone()).await {
                     Ok(Answer::Done) => {}
                     Ok(_) => return JobInput::Deleted { pod, answer: Changed::Gone, told: Told::Nothing },
                     Err(refusal) => {
@@ -207,10 +207,10 @@ impl Requests {
     }
 
     /// Takes the tracking finalizer off a pod.
-    pub fn release(self: &Arc<Self>, pod: PodRef) {
-        let this = self.clone();
+    pub fn release(&self, pod: PodRef) {
+        let released = self.untrack(&pod.uid, pod.name);
         self.run(async move {
-            let answer = this.untrack(&pod).await.map_or(Changed::Refused, changed);
+            let answer = released.await.map_or(Changed::Refused, changed);
             JobInput::Released { pod: pod.uid, answer }
         });
     }
@@ -227,9 +227,13 @@ impl Requests {
         });
     }
 
-    fn untrack(&self, pod: &PodRef) -> impl Future<Output = Result<Answer, WriteError>> + Send + use<> {
-        let body = untrack_patch(&pod.uid, self.around.config.finalizer());
-        let write = Write::PatchPod { namespace: self.namespace.clone(), name: pod.name.clone(), body };
+    fn untrack(
+        &self,
+        pod: &Uid,
+        name: Box<str>,
+    ) -> impl Future<Output = Result<Answer, WriteError>> + Send + use<> {
+        let body = untrack_patch(pod, self.around.config.finalizer());
+        let write = Write::PatchPod { namespace: self.namespace.clone(), name, body };
         self.around.gate.submit(self.order(Priority::Finalizer), write)
     }
 

@@ -337,7 +337,7 @@ impl Shared {
         loop {
             let closed = |_| Err(WriteError::Unknown("the gate was closed".into()));
             let mut called = turn.await.unwrap_or_else(closed)?;
-            let call = write.clone().into_call();
+            let call = write.call();
             let span = tracing::debug_span!(
                 parent: &cause,
                 "api",

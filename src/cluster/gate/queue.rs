@@ -3,6 +3,8 @@
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::hash::Hash;
 
+use foldhash::fast::RandomState;
+
 /// A queue that gives out the highest priority (the smallest `P`) and, within it, one item of each flow in turn: a flow
 /// with 100,000 items delays the single item of another flow by at most one item per flow that waits.
 /// Items of one flow and priority keep their order.
@@ -24,7 +26,7 @@ struct Level<F, T> {
     /// Flows with items, in the order of their turns.
     turns: VecDeque<F>,
     /// Items by flow; never an empty list.
-    flows: HashMap<F, VecDeque<T>>,
+    flows: HashMap<F, VecDeque<T>, RandomState>,
     len: usize,
     /// Items of higher priorities that went since the last of this one, while some waited.
     passed_over: usize,
@@ -109,7 +111,7 @@ impl<F: Hash + Eq + Clone, T> Level<F, T> {
 
 impl<F, T> Default for Level<F, T> {
     fn default() -> Self {
-        Self { turns: VecDeque::new(), flows: HashMap::new(), len: 0, passed_over: 0 }
+        Self { turns: VecDeque::new(), flows: HashMap::default(), len: 0, passed_over: 0 }
     }
 }
 

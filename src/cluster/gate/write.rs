@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
+use http::uri::InvalidUri;
 use http::{HeaderValue, Method, Request, header};
 use serde_json::json;
 
@@ -154,48 +155,50 @@ const MERGE_PATCH: &str = "application/merge-patch+json";
 const STRATEGIC_MERGE_PATCH: &str = "application/strategic-merge-patch+json";
 
 impl Write {
-    pub(super) fn into_call(self) -> Call {
+    /// How it is said in HTTP.
+    pub(super) fn call(&self) -> Call {
         let (pods, jobs, events) = (Resource::PODS, Resource::JOBS, Resource::EVENTS);
         match self {
             Self::CreatePod { namespace, body } => {
-                Call::create("api.create_pod", pods, Expected::NewPod, &namespace, body)
+                Call::create("api.create_pod", pods, Expected::NewPod, namespace, body.clone())
             }
             Self::PatchPod { namespace, name, body } => {
-                Call::patch_pod(Expected::Nothing, &namespace, &name, body)
+                Call::patch_pod(Expected::Nothing, namespace, name, body.clone())
             }
             Self::AdoptPod { namespace, name, body } => {
-                Call::patch_pod(Expected::Pod, &namespace, &name, body)
+                Call::patch_pod(Expected::Pod, namespace, name, body.clone())
             }
             Self::DeletePod { namespace, name, uid, grace } => {
-                let mut options = delete_options(&uid);
+                let mut options = delete_options(uid);
                 if let Some(seconds) = grace {
-                    options["gracePeriodSeconds"] = seconds.into();
+                    options["gracePeriodSeconds"] = (*seconds).into();
                 }
-                Call::delete("api.delete_pod", pods, Expected::Deleted, &namespace, &name, &options)
+                Call::delete("api.delete_pod", pods, Expected::Deleted, namespace, name, &options)
             }
             Self::PatchJobStatus { namespace, name, body } => {
-                let patch = Call::patch("api.patch_status", jobs, Expected::Job, &namespace, &name, body);
+                let patch =
+                    Call::patch("api.patch_status", jobs, Expected::Job, namespace, name, body.clone());
                 Call { path: format!("{}/status", patch.path), resource: "jobs/status", ..patch }
             }
             Self::PatchJob { namespace, name, body } => {
-                Call::patch("api.patch_job", jobs, Expected::Job, &namespace, &name, body)
+                Call::patch("api.patch_job", jobs, Expected::Job, namespace, name, body.clone())
             }
             Self::DeleteJob { namespace, name, uid, foreground } => {
-                let mut options = delete_options(&uid);
-                options["propagationPolicy"] = if foreground { "Foreground" } else { "Background" }.into();
-                Call::delete("api.delete_job", jobs, Expected::Nothing, &namespace, &name, &options)
+                let mut options = delete_options(uid);
+                options["propagationPolicy"] = if *foreground { "Foreground" } else { "Background" }.into();
+                Call::delete("api.delete_job", jobs, Expected::Nothing, namespace, name, &options)
             }
             Self::CreateEvent { namespace, body } => {
-                Call::create("api.create_event", events, Expected::Nothing, &namespace, body)
+                Call::create("api.create_event", events, Expected::Nothing, namespace, body.clone())
             }
             Self::PatchEvent { namespace, name, body } => {
-                Call::patch("api.patch_event", events, Expected::Nothing, &namespace, &name, body)
+                Call::patch("api.patch_event", events, Expected::Nothing, namespace, name, body.clone())
             }
             Self::Create { resource, namespace, body } => {
-                Call::create("api.create", resource, Expected::Object, &namespace, body)
+                Call::create("api.create", *resource, Expected::Object, namespace, body.clone())
             }
             Self::Patch { resource, namespace, name, body } => {
-                Call::patch("api.patch", resource, Expected::Object, &namespace, &name, body)
+                Call::patch("api.patch", *resource, Expected::Object, namespace, name, body.clone())
             }
         }
     }
@@ -267,17 +270,18 @@ impl Call {
 
     /// # Errors
     /// When a namespace or name cannot stand in a path: no object is called so.
-    pub(super) fn into_request(self) -> Result<Request<Bytes>, http::Error> {
+    pub(super) fn into_request(self) -> Result<Request<Bytes>, InvalidUri> {
         let accept = match self.expected {
             Expected::NewPod => METADATA_IN_PROTOBUF,
             Expected::Nothing => METADATA,
             Expected::Pod | Expected::Deleted | Expected::Job | Expected::Object => JSON,
         };
-        Request::builder()
-            .method(self.method)
-            .uri(self.path)
-            .header(header::CONTENT_TYPE, HeaderValue::from_static(self.content_type))
-            .header(header::ACCEPT, HeaderValue::from_static(accept))
-            .body(self.body)
+        let mut request = Request::new(self.body);
+        *request.method_mut() = self.method;
+        *request.uri_mut() = self.path.try_into()?;
+        let headers = request.headers_mut();
+        headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(self.content_type));
+        headers.insert(header::ACCEPT, HeaderValue::from_static(accept));
+        Ok(request)
     }
 }

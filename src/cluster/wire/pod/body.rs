@@ -185,8 +185,8 @@ impl<'a> WireStatus<'a> {
 
     /// The newest finish time, if every container has one.
     pub(super) fn containers_finished(&self) -> Option<Timestamp> {
-        let times = self.containers().map(|c| c.terminated().and_then(|end| end.finished_at));
-        times.collect::<Option<Vec<_>>>()?.into_iter().max()
+        let mut times = self.containers().map(|c| c.terminated().and_then(|end| end.finished_at));
+        times.try_fold(None, |newest, time| Some(newest.max(Some(time?)))).flatten()
     }
 
     pub(super) fn outcome(&self) -> Outcome {
