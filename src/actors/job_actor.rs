@@ -11,7 +11,7 @@ use tracing::{Span, field};
 use super::clock;
 use super::inbox::Inbox;
 use super::job_input::{AdoptionAttempt, JobInput, Told};
-use super::loads::Unsaid;
+use super::loads::Correction;
 use super::pod_events::{Deed, PodEvents};
 use super::requests::Requests;
 use super::shard_actor::{Declined, Relist, ShardActor};
@@ -103,7 +103,7 @@ pub struct JobActor {
     /// Why no pod is created, as last written down, and why the API server last refused one.
     waiting: Option<Wait>,
     refusal: Option<Box<str>>,
-    unsaid: Unsaid,
+    load: Correction,
     notice: EndNotice,
 }
 
@@ -125,7 +125,7 @@ impl JobActor {
     pub fn new(job: Job, version: ResourceVersion, requests: Arc<Requests>, shard: Addr<ShardActor>) -> Self {
         let notice = EndNotice { job: job.uid.clone(), why: Why::Panic, shard };
         Self {
-            unsaid: requests.around.loads.unsaid(requests.shard),
+            load: requests.around.loads.correction(requests.shard),
             inbox: requests.inbox.clone(),
             pod_events: PodEvents::new(requests.around.config.replaces_built_in()),
             told: job.status.clone(),
@@ -189,7 +189,7 @@ impl JobActor {
         self.state.keep_pace(self.requests.around.gate.pace());
         let plan = reconcile(&self.state, now);
         self.state.begin(&plan, now);
-        self.unsaid.follow(&self.state);
+        self.load.follow(&self.state);
         meter.finish(&self.requests.around.metrics, &self.state.job, &plan);
         span.record("plan_size", plan.size());
         let wake_at = plan.wake_at;

@@ -1,10 +1,11 @@
 //! How much work is left for each shard: the book of Jobs writes it, heartbeats and pages tell it.
 //!
-//! The book knows what statuses say, of all Jobs and from the first moment. Under a limited rate of requests statuses are
-//! written seldom, and shards would change places by old news; so the actors of Jobs tell what is done beyond that.
+//! The book knows what statuses say, of all Jobs and from the first moment. But a status does not say how many pods have yet
+//! to lose their finalizers, and under a limited rate of requests it is written seldom. So the actors of Jobs tell how much
+//! it is off, lest shards change places by that.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 
 use crate::job::end::Tally;
 use crate::job::spec::Job;
@@ -19,8 +20,8 @@ pub struct LoadBoard(Arc<[Load]>);
 struct Load {
     /// What is left as statuses say.
     told: AtomicU64,
-    /// What is done of it that they do not say.
-    done: AtomicU64,
+    /// How much more it is in truth.
+    off: AtomicI64,
 }
 
 impl LoadBoard {
@@ -36,43 +37,44 @@ impl LoadBoard {
         }
     }
 
-    /// Nothing done yet beyond what the status of a Job of the shard says.
-    pub fn unsaid(&self, shard: ShardId) -> Unsaid {
-        Unsaid { board: self.clone(), shard, done: 0 }
+    /// A Job of the shard whose status says all.
+    pub fn correction(&self, shard: ShardId) -> Correction {
+        Correction { board: self.clone(), shard, off: 0 }
     }
 
     /// How much work is left for a shard.
     pub fn read(&self, shard: ShardId) -> u32 {
         self.0.get(shard.0 as usize).map_or(0, |load| {
-            let [told, done] = [&load.told, &load.done].map(|work| work.load(Ordering::Relaxed));
-            u32::try_from(told.saturating_sub(done)).unwrap_or(u32::MAX)
+            let told = load.told.load(Ordering::Relaxed);
+            let work = told.saturating_add_signed(load.off.load(Ordering::Relaxed));
+            u32::try_from(work).unwrap_or(u32::MAX)
         })
     }
 }
 
-/// What is done for a Job beyond what its status says; forgotten with its owner.
+/// How much more work there is for a Job than its status says; forgotten with the Job's actor.
 #[derive(Debug)]
-pub struct Unsaid {
+pub struct Correction {
     board: LoadBoard,
     shard: ShardId,
-    done: u64,
+    off: i64,
 }
 
-impl Unsaid {
+impl Correction {
     /// Takes in what is known of a Job.
     pub fn follow(&mut self, state: &JobState) {
-        self.set(work_left(&state.job).saturating_sub(work_ahead(state)));
+        self.set(work_ahead(state).cast_signed() - work_left(&state.job).cast_signed());
     }
 
-    fn set(&mut self, done: u64) {
-        let before = std::mem::replace(&mut self.done, done);
-        if let Some(load) = self.board.0.get(self.shard.0 as usize).filter(|_| done != before) {
-            load.done.fetch_add(done.wrapping_sub(before), Ordering::Relaxed);
+    fn set(&mut self, off: i64) {
+        let change = off - std::mem::replace(&mut self.off, off);
+        if let Some(load) = self.board.0.get(self.shard.0 as usize).filter(|_| change != 0) {
+            load.off.fetch_add(change, Ordering::Relaxed);
         }
     }
 }
 
-impl Drop for Unsaid {
+impl Drop for Correction {
     fn drop(&mut self) {
         self.set(0);
     }
@@ -89,9 +91,12 @@ pub fn work_left(job: &Job) -> u64 {
     1 + u64::from(wanted.saturating_sub(job.status.succeeded))
 }
 
-/// The same as the actor of a Job knows it: a pod that there is has cost one of its two requests, its creation.
+/// The same as the actor of a Job knows it: a pod that has its finalizer is half done, whatever the status says of it.
 fn work_ahead(state: &JobState) -> u64 {
     let pods = &state.pods;
+    if work_left(&state.job) == 0 {
+        return (pods.tracked() as u64).div_ceil(2);
+    }
     let begun = (pods.tracked() + pods.pending_creates()) as u64;
     let running = (pods.active() + pods.pending_creates()) as u64;
     let wanted = state.job.spec.completion.wanted().unwrap_or(state.job.spec.parallelism);
@@ -139,22 +144,27 @@ mod tests {
     }
 
     #[test]
-    fn what_a_job_knows_beyond_its_status_counts_until_its_actor_ends() {
+    fn what_the_actor_of_a_job_knows_counts_until_it_ends() {
         let job = job(Completion::Count(10), 4);
         let board = LoadBoard::new(ShardCount::default());
         board.write(ShardId(3), work_left(&job) + 5);
-        let mut unsaid = board.unsaid(ShardId(3));
+        let mut correction = board.correction(ShardId(3));
         let ended = |uid| ended(running(uid), Phase::Succeeded, 1);
         for (pods, left, why) in [
             (vec![], 11, "nothing is done"),
             (vec![running("a"), running("b")], 10, "two are created"),
             (vec![running("a"), ended("b"), ended("c"), ended("d")], 9, "four have to be set free"),
         ] {
-            unsaid.follow(&state(job.clone(), pods));
+            correction.follow(&state(job.clone(), pods));
             assert_eq!(board.read(ShardId(3)), left + 5, "{why}");
         }
-        drop(unsaid);
-        assert_eq!(board.read(ShardId(3)), 16);
+        let mut recorded = job.clone();
+        recorded.status.succeeded = 10;
+        board.write(ShardId(3), work_left(&recorded) + 5);
+        correction.follow(&state(recorded, [ended("a"), ended("b"), ended("c"), ended("d")]));
+        assert_eq!(board.read(ShardId(3)), 3 + 5, "four have to be set free");
+        drop(correction);
+        assert_eq!(board.read(ShardId(3)), 6);
     }
 
     #[test]

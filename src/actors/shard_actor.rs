@@ -102,8 +102,8 @@ pub struct ShardReport {
     pub resting: usize,
     /// Pods held.
     pub pods: usize,
-    /// The work that is left for unfinished Jobs, in pods: one for each that has yet to succeed, half of one once it is created,
-    /// and one for the Job.
+    /// The work that is left, in pods: one for each that has yet to be created, half of one for each that has its finalizer,
+    /// and one for each unfinished Job.
     pub load: u32,
     /// Jobs of which no pod is created although they are not done.
     pub waiting: usize,
