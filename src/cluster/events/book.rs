@@ -28,8 +28,8 @@ const SIMILAR_WINDOW: SignedDuration = SignedDuration::from_mins(10);
 const BURST: NonZeroU32 = NonZeroU32::new(25).unwrap();
 /// ... and the time in which one more becomes free.
 const REFILL: Duration = Duration::from_secs(300);
-/// Objects of which nothing was heard for so long are forgotten.
-const FORGET: SignedDuration = SignedDuration::from_mins(30);
+/// Objects that are remembered. When there are more, the half of which nothing was heard for longest is forgotten.
+const OBJECTS: usize = 4096;
 /// Length of the dot and random digits at the end of an Event name.
 const SUFFIX: usize = 17;
 /// Longest name of an object.
@@ -116,18 +116,18 @@ pub(super) struct Book {
     component: Box<str>,
     random: SmallRng,
     pages: UidMap<Page>,
-    /// Number of pages from which on old ones are looked for.
+    /// Number of pages from which on half of them are forgotten.
     sweep_at: usize,
 }
 
 impl Book {
     pub(super) fn new(component: &str, random: SmallRng) -> Self {
-        Self { component: component.into(), random, pages: UidMap::default(), sweep_at: 1024 }
+        Self { component: component.into(), random, pages: UidMap::default(), sweep_at: OBJECTS }
     }
 
     /// Takes in an Event.
     pub(super) fn note(&mut self, event: Event) -> Noted {
-        self.sweep(event.at);
+        self.sweep();
         let page = self.pages.entry(event.about.uid.clone()).or_insert_with(|| Page {
             writes: Rate::per_period(REFILL, BURST),
             similar: HashMap::new(),
@@ -191,14 +191,16 @@ impl Book {
         (series.unsent > 0).then(|| series.letter(&self.component, &mut self.random))
     }
 
-    /// Forgets objects of which nothing was heard for long, each time their number has doubled.
-    fn sweep(&mut self, now: Timestamp) {
-        if self.pages.len() >= self.sweep_at {
-            self.pages.retain(|_, page| {
-                now.duration_since(page.last) < FORGET || page.series.values().any(|series| series.sending)
-            });
-            self.sweep_at = (2 * self.pages.len()).max(1024);
+    /// Forgets the older half of the objects when there are too many; not those of which something is being sent.
+    fn sweep(&mut self) {
+        if self.pages.len() < self.sweep_at {
+            return;
         }
+        let mut heard: Vec<Timestamp> = self.pages.values().map(|page| page.last).collect();
+        let middle = heard.len() / 2;
+        let (_, middle, _) = heard.select_nth_unstable(middle);
+        self.pages.retain(|_, page| page.last > *middle || page.series.values().any(|series| series.sending));
+        self.sweep_at = (2 * self.pages.len()).max(OBJECTS);
     }
 }
 
@@ -296,4 +298,46 @@ struct EventSource<'a> {
 
 fn seconds(time: Timestamp) -> String {
     format!("{time:.0}")
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use rand::SeedableRng as _;
+
+    use super::*;
+
+    /// Some object's event at a second.
+    fn event(object: usize, second: i64) -> Event {
+        Event {
+            about: ObjectRef::job(&"n".into(), &"j".into(), &format!("uid-{object}").into()),
+            kind: EventType::Normal,
+            reason: "Completed".into(),
+            message: "Job completed".into(),
+            at: Timestamp::from_second(second).unwrap(),
+            must: false,
+        }
+    }
+
+    fn noted(book: &mut Book, object: usize, second: i64) -> Letter {
+        match book.note(event(object, second)) {
+            Noted::Write(letter) => letter,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn so_many_objects_are_remembered_and_those_of_which_something_is_being_sent() {
+        let mut book = Book::new("test", SmallRng::seed_from_u64(1));
+        let slow = noted(&mut book, 0, 0);
+        for object in 1..3 * OBJECTS {
+            let letter = noted(&mut book, object, object as i64);
+            assert!(book.delivered(letter, Delivery::Sent).is_none());
+            assert!(book.pages.len() <= OBJECTS);
+        }
+        assert!(book.pages.len() >= OBJECTS / 2);
+        assert!(matches!(book.note(event(0, 1)), Noted::Merged));
+        assert_eq!(book.delivered(slow, Delivery::Sent).unwrap().covered, 1);
+    }
 }
