@@ -368,10 +368,10 @@ impl JobActor {
         let selected = job.spec.selector.matches(|key| observed.labels.get(key));
         match claim(controller, selected, observed.pod.deleting, job.deleting || self.state.is_gone()) {
             Claim::Keep => _ = self.state.observe_pod(observed.pod, now),
-            Claim::Adopt if job.status.finished().is_none() => self.adopt(reference(*observed)),
+            Claim::Adopt if job.status.finished().is_none() => self.adopt(observed.pod.into()),
             Claim::Release => {
                 self.state.pod_vanished(&observed.pod.uid);
-                self.requests.give_up(reference(*observed));
+                self.requests.give_up(observed.pod.into());
             }
             Claim::Adopt | Claim::Leave => {
                 self.state.pod_vanished(&observed.pod.uid);
@@ -483,10 +483,6 @@ impl JobActor {
             must,
         });
     }
-}
-
-fn reference(ObservedPod { pod, .. }: ObservedPod) -> PodRef {
-    PodRef { uid: pod.uid, name: pod.name }
 }
 
 impl Actor for JobActor {

@@ -4,7 +4,7 @@ use jiff::Timestamp;
 
 use super::end::Tally;
 use super::gang;
-use super::plan::{NewPod, Plan, PodDeletion, PodRef, Wait};
+use super::plan::{NewPod, Plan, PodDeletion, Wait};
 use super::pod::Pod;
 use super::state::JobState;
 
@@ -95,10 +95,5 @@ fn create(state: &JobState, missing: usize, now: Timestamp, plan: &mut Plan) {
 
 /// A pod to be removed without being counted.
 pub(super) fn forget(pod: &Pod) -> PodDeletion {
-    PodDeletion { pod: reference(pod), forget: true }
-}
-
-/// Name and UID of a pod.
-pub(super) fn reference(pod: &Pod) -> PodRef {
-    PodRef { uid: pod.uid.clone(), name: pod.name.clone() }
+    PodDeletion { pod: pod.into(), forget: true }
 }

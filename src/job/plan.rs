@@ -3,7 +3,7 @@
 use jiff::Timestamp;
 
 use super::gang::GangRequest;
-use super::pod::{IndexFailures, Place, Streak};
+use super::pod::{IndexFailures, Place, Pod, Streak};
 use super::status::JobStatus;
 use super::uid::Uid;
 
@@ -50,6 +50,18 @@ pub struct PodRef {
     pub uid: Uid,
     /// `metadata.name`.
     pub name: Box<str>,
+}
+
+impl From<Pod> for PodRef {
+    fn from(Pod { uid, name, .. }: Pod) -> Self {
+        Self { uid, name }
+    }
+}
+
+impl From<&Pod> for PodRef {
+    fn from(Pod { uid, name, .. }: &Pod) -> Self {
+        Self { uid: uid.clone(), name: name.clone() }
+    }
 }
 
 /// A pod to delete.

@@ -5,8 +5,8 @@ use jiff::Timestamp;
 use super::counting::{self, Due, Next};
 use super::end::{self, End, Tally};
 use super::gang;
-use super::manage::{forget, manage, reference};
-use super::plan::{Judged, Plan, PodDeletion, Wait};
+use super::manage::{forget, manage};
+use super::plan::{Judged, Plan, PodDeletion, PodRef, Wait};
 use super::retention;
 use super::state::{JobState, after};
 use super::ttl;
@@ -93,7 +93,7 @@ fn release(state: &JobState, now: Timestamp, plan: &mut Plan) {
         plan.deletes.clear();
         return plan.wake(at);
     }
-    plan.releases.extend(state.pods.to_release().take(state.room()).map(reference));
+    plan.releases.extend(state.pods.to_release().take(state.room()).map(PodRef::from));
 }
 
 /// A Job that has finished or is gone counts nothing any more; its pods are set free.
@@ -104,7 +104,7 @@ fn release_all(state: &JobState, now: Timestamp, plan: &mut Plan) {
     let held = state.pods.held().filter_map(|held| state.pods.get(&held.uid));
     let pods =
         state.pods.to_release().chain(state.pods.to_record()).chain(state.pods.unfinished()).chain(held);
-    plan.releases.extend(pods.take(state.room()).map(reference));
+    plan.releases.extend(pods.take(state.room()).map(PodRef::from));
 }
 
 fn write_status(state: &JobState, next: &Next, now: Timestamp, plan: &mut Plan) {

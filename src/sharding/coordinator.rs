@@ -17,7 +17,7 @@ use super::right::Right;
 use super::shard::Shard;
 use super::{LeaseTimes, Moment};
 
-/// Who this replica is, and how many shards there are.
+/// Who this replica is, and what all replicas have in common.
 #[derive(Clone, Debug)]
 pub struct Me {
     /// Name of this replica, unique among the replicas.

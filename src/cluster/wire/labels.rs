@@ -44,8 +44,8 @@ impl From<Pairs<'_>> for Labels {
         let size = pairs.0.iter().map(|(k, v)| k.len() + v.len() + 2).sum::<usize>();
         let mut lines = String::with_capacity(size.saturating_sub(1));
         for (position, (key, value)) in pairs.0.iter().enumerate() {
-            let end = if position == 0 { "" } else { "\n" };
-            lines.extend([end, key, "=", value]);
+            let separator = if position == 0 { "" } else { "\n" };
+            lines.extend([separator, key, "=", value]);
         }
         Self { lines: lines.into() }
     }

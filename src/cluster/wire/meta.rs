@@ -156,16 +156,12 @@ impl Meta<'_> {
     }
 
     pub(crate) fn version(&self) -> ResourceVersion {
-        self.version_text().into()
+        self.resource_version.as_deref().unwrap_or_default().into()
     }
 
     /// [`ResourceVersion::order`] of the version.
     pub(crate) fn version_order(&self) -> u64 {
-        order(self.version_text())
-    }
-
-    fn version_text(&self) -> &str {
-        self.resource_version.as_deref().unwrap_or_default()
+        self.resource_version.as_deref().map_or(0, order)
     }
 
     pub(crate) fn annotation(&self, key: &str) -> Option<&str> {

@@ -51,7 +51,7 @@ pub fn untrack_unchanged_patch(pod: &Uid, version: u64, finalizer: &str) -> Byte
 
 fn untrack(uid: &Uid, resource_version: Option<String>, finalizer: &str) -> Bytes {
     let metadata = Untracked { uid, resource_version, finalizers: [finalizer] };
-    json_text(&Untrack { metadata }).into()
+    render(&Untrack { metadata })
 }
 
 /// Makes the Job the pod's controller, tracks it, and labels it with its shard.
@@ -71,12 +71,12 @@ pub fn adopt_patch(pod: &Uid, adoption: &Adoption<'_>) -> Bytes {
     if let Some(shard) = adoption.shard {
         metadata["labels"] = shard_label(shard);
     }
-    render(json!({"metadata": metadata}))
+    render(&json!({"metadata": metadata}))
 }
 
 /// Takes the Job out of the pod's owners, and the tracking finalizer with it.
 pub fn release_patch(pod: &Uid, job: &Uid, finalizer: &str) -> Bytes {
-    render(json!({"metadata": {
+    render(&json!({"metadata": {
         "uid": pod,
         "ownerReferences": [{"$patch": "delete", "uid": job}],
         "$deleteFromPrimitiveList/finalizers": [finalizer],
@@ -86,7 +86,7 @@ pub fn release_patch(pod: &Uid, job: &Uid, finalizer: &str) -> Bytes {
 /// Takes the tracking finalizer and the shard's label off a pod without Job, unless the pod has changed since `version`:
 /// another Job may have adopted it.
 pub fn stray_patch(pod: &Uid, version: u64, finalizer: &str) -> Bytes {
-    render(json!({"metadata": {
+    render(&json!({"metadata": {
         "uid": pod,
         "resourceVersion": version.to_string(),
         "labels": { SHARD_LABEL: null },
@@ -96,15 +96,15 @@ pub fn stray_patch(pod: &Uid, version: u64, finalizer: &str) -> Bytes {
 
 /// Labels the pod with the shard of its Job.
 pub fn label_patch(pod: &Uid, shard: u32) -> Bytes {
-    render(json!({"metadata": {"uid": pod, "labels": shard_label(shard)}}))
+    render(&json!({"metadata": {"uid": pod, "labels": shard_label(shard)}}))
 }
 
 fn shard_label(shard: u32) -> Value {
     json!({ SHARD_LABEL: shard.to_string() })
 }
 
-fn render(patch: Value) -> Bytes {
-    patch.to_string().into()
+fn render(patch: &impl Serialize) -> Bytes {
+    json_text(patch).into()
 }
 
 #[cfg(test)]

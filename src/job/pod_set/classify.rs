@@ -1,7 +1,10 @@
 //! What one pod is to its Job at this moment: which of the set's queues it stands in.
 
 use std::cmp::Ordering;
+use std::hash::BuildHasher as _;
 use std::mem::discriminant;
+
+use foldhash::fast::FixedState;
 
 use super::ledger::{Ledger, Winding};
 use super::{Entry, Flight};
@@ -13,12 +16,16 @@ use crate::job::uid::Uid;
 
 /// The order in which active pods are removed when there are too many, first to last: unscheduled, pending, not ready,
 /// ready for a shorter time, restarted more often, newer (Kubernetes' `ActivePods`); among equals, those that somebody else
-/// made.
+/// made; and then by UID in some way, which is the same for all who look after the Job: two of them choose the same pods.
 ///
 /// There is one for each active pod, in ordered sets, so it is packed: the parts one after the other, the first in the highest
 /// bits. It is one number, in words that need no padding next to a slot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Rank([u32; 4]);
+pub(super) struct Rank {
+    words: [u32; 4],
+    /// Of the UID.
+    hash: u32,
+}
 
 impl Rank {
     fn of(pod: &Pod) -> Self {
@@ -33,17 +40,20 @@ impl Rank {
             (1, pod.place.is_some().into()),
         ];
         let number = parts.into_iter().fold(0_u128, |number, (bits, part)| number << bits | part);
-        Self([96, 64, 32, 0].map(|shift| (number >> shift) as u32))
+        Self {
+            words: [96, 64, 32, 0].map(|shift| (number >> shift) as u32),
+            hash: FixedState::default().hash_one(&pod.uid) as u32,
+        }
     }
 
     fn number(self) -> u128 {
-        self.0.into_iter().fold(0, |number, word| number << u32::BITS | u128::from(word))
+        self.words.into_iter().fold(0, |number, word| number << u32::BITS | u128::from(word))
     }
 }
 
 impl Ord for Rank {
     fn cmp(&self, other: &Self) -> Ordering {
-        self.number().cmp(&other.number())
+        (self.number(), self.hash).cmp(&(other.number(), other.hash))
     }
 }
 

@@ -347,6 +347,15 @@ fn removal_order() {
 }
 
 #[test]
+fn equal_pods_are_removed_in_the_same_order_whoever_looks_after_them() {
+    let pods: Vec<Pod> = (0..50).map(|number| running(&format!("pod-{number}"))).collect();
+    let job = job(Completion::Count(50), 50);
+    let [one, other] = [set_of(&job, pods.iter().cloned()), set_of(&job, pods.iter().rev().cloned())];
+    let order = |set: &PodSet| uids(set.active_in_removal_order().map(|pod| &pod.uid));
+    assert_eq!(order(&one), order(&other));
+}
+
+#[test]
 fn pods_without_a_place_of_their_own_go_first() {
     let set = set_of(
         &job(Completion::Indexed(3), 3),
