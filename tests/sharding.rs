@@ -74,9 +74,13 @@ impl Yard {
     }
 
     /// Waits until these replicas own all shards in shares that differ by one at most.
-    async fn shared_by(&self, numbers: &[usize]) {
+    async fn shared_by(&mut self, numbers: &[usize]) {
         let deadline = Instant::now() + PATIENCE;
         loop {
+            for (number, replica) in &mut self.replicas {
+                let ended = replica.0.try_wait().unwrap();
+                assert!(ended.is_none(), "replica {number} has ended: {ended:?}");
+            }
             let claims = self.claims().await;
             let share = |number: &usize| {
                 let identity = Some(format!("replica-{number}"));

@@ -14,7 +14,7 @@ use kube::api::{Api, ListParams, PostParams};
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::runtime::{WatchStreamExt, watcher};
 use serde_json::{Value, json};
-use tempfile::TempDir;
+use tempfile::{NamedTempFile, TempDir};
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 use tokio::task::JoinHandle;
 use yardmaster::actors::{Controller, ControllerConfig};
@@ -85,7 +85,10 @@ impl Cluster {
     /// Writes a kubeconfig of the cluster into a directory, and tells where.
     pub(crate) fn write_kubeconfig(&self, directory: &Path) -> std::path::PathBuf {
         let kubeconfig = directory.join("kubeconfig");
-        std::fs::write(&kubeconfig, serde_json::to_string(&self.server.kubeconfig()).unwrap()).unwrap();
+        // Replicas that start read it while it is written for the next one: they must never see a part of it.
+        let mut whole = NamedTempFile::new_in(directory).unwrap();
+        serde_json::to_writer(&mut whole, &self.server.kubeconfig()).unwrap();
+        whole.persist(&kubeconfig).unwrap();
         kubeconfig
     }
 
