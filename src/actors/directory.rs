@@ -2,7 +2,7 @@
 
 use dashmap::DashMap;
 
-use crate::cluster::wire::{Labels, ObservedPod};
+use crate::cluster::wire::{JobOutline, Labels, ObservedPod};
 use crate::job::names::CONTROLLER_UID_LABEL;
 use crate::job::selector::{Operator, Selector};
 use crate::job::spec::Job;
@@ -24,16 +24,62 @@ struct Entry {
     adopts: bool,
 }
 
+/// What is to be known of a Job.
+pub struct Owner<'a> {
+    uid: &'a Uid,
+    namespace: &'a str,
+    selector: &'a Selector,
+    /// Unfinished and not being deleted: may adopt pods.
+    adopts: bool,
+}
+
+impl<'a> From<&'a Job> for Owner<'a> {
+    fn from(job: &'a Job) -> Self {
+        Self {
+            uid: &job.uid,
+            namespace: &job.namespace,
+            selector: &job.spec.selector,
+            adopts: !job.deleting && job.status.finished().is_none(),
+        }
+    }
+}
+
+impl<'a> From<&'a JobOutline> for Owner<'a> {
+    fn from(job: &'a JobOutline) -> Self {
+        Self { uid: &job.uid, namespace: &job.namespace, selector: &job.selector, adopts: job.adopts }
+    }
+}
+
+impl Owner<'_> {
+    /// Whether there may be pods to adopt that are older than the Job, and that its shard does not see before.
+    pub fn seeks_pods(&self) -> bool {
+        self.adopts && self.chooses_pods()
+    }
+
+    /// Whether the selector does not ask for the Job's own UID: then pods that are older than the Job may match it.
+    fn chooses_pods(&self) -> bool {
+        let asks_for = |values: &[Box<str>]| values.iter().any(|value| *self.uid == (**value).into());
+        !self.selector.requirements.iter().any(|requirement| {
+            *requirement.key == *CONTROLLER_UID_LABEL
+                && matches!(&requirement.operator, Operator::In(values) if asks_for(values))
+        })
+    }
+}
+
 impl Directory {
     /// Takes in a Job.
-    pub fn insert(&self, job: &Job) {
-        let entry = Entry {
-            namespace: (*job.namespace).into(),
-            selector: job.spec.selector.clone(),
-            adopts: adopts(job),
-        };
-        if self.jobs.insert(job.uid.clone(), entry).is_none() && chooses_pods(job) {
-            self.manual.entry((*job.namespace).into()).or_default().push(job.uid.clone());
+    pub fn insert<'a>(&self, owner: impl Into<Owner<'a>>) {
+        let owner = owner.into();
+        if let Some(mut known) =
+            self.jobs.get_mut(owner.uid).filter(|known| known.selector == *owner.selector)
+        {
+            known.adopts = owner.adopts;
+            return;
+        }
+        let Owner { uid, namespace, selector, adopts } = owner;
+        let entry = Entry { namespace: namespace.into(), selector: selector.clone(), adopts };
+        if self.jobs.insert(uid.clone(), entry).is_none() && owner.chooses_pods() {
+            self.manual.entry(namespace.into()).or_default().push(uid.clone());
         }
     }
 
@@ -68,21 +114,4 @@ impl Directory {
 
 fn selects(selector: &Selector, labels: &Labels) -> bool {
     selector.matches(|key| labels.get(key))
-}
-
-fn adopts(job: &Job) -> bool {
-    !job.deleting && job.status.finished().is_none()
-}
-
-/// Whether there may be pods to adopt that are older than the Job, and that its shard does not see before.
-pub fn seeks_pods(job: &Job) -> bool {
-    adopts(job) && chooses_pods(job)
-}
-
-/// Whether the selector does not ask for the Job's own UID: then pods that are older than the Job may match it.
-fn chooses_pods(job: &Job) -> bool {
-    !job.spec.selector.requirements.iter().any(|requirement| {
-        *requirement.key == *CONTROLLER_UID_LABEL
-            && matches!(&requirement.operator, Operator::In(values) if values.iter().any(|value| job.uid == (**value).into()))
-    })
 }

@@ -12,12 +12,12 @@ use actix::{Actor, AsyncContext, Context, Handler, Message};
 use tokio::task::AbortHandle;
 
 use super::directory::Directory;
-use super::pump::{Jobs, Pods, feed_jobs, feed_unlabelled};
+use super::pump::{Outlines, Pods, feed_outlines, feed_unlabelled};
 use super::requests::Surroundings;
 use super::strays::Strays;
 use crate::cluster::gate::{Fence, Order, Priority, Write};
 use crate::cluster::watch::Change;
-use crate::cluster::wire::{ObservedJob, ObservedPod, label_patch};
+use crate::cluster::wire::{JobOutline, ObservedPod, label_patch};
 use crate::job::uid::{Uid, UidMap, UidSet};
 
 /// Whether this replica is to keep house.
@@ -72,13 +72,14 @@ impl Drop for Duty {
 }
 
 impl Duty {
-    fn job_seen(&mut self, job: &ObservedJob) {
-        let ours = self.around.config.manages(job.managed_by.as_deref());
-        let Some(read) = job.job.as_ref().ok().filter(|_| ours) else { return };
+    fn job_seen(&mut self, job: &JobOutline) {
+        if !job.is_understood || !self.around.config.manages(job.managed_by.as_deref()) {
+            return;
+        }
         if let Some(listing) = &mut self.listing {
             listing.insert(job.uid.clone());
         }
-        self.directory.insert(read);
+        self.directory.insert(job);
         if self.known.insert(job.uid.clone(), job.namespace.clone()).is_none() {
             self.job_known(&job.uid, &job.namespace);
         }
@@ -180,17 +181,17 @@ impl Handler<Elected> for Housekeeper {
                 fence,
                 orphans: HashMap::new(),
                 feed: self.feeds,
-                jobs: feed_jobs(&self.around, None, self.feeds, ctx.address().recipient()),
+                jobs: feed_outlines(&self.around, self.feeds, ctx.address().recipient()),
                 pods: None,
             }
         });
     }
 }
 
-impl Handler<Jobs> for Housekeeper {
+impl Handler<Outlines> for Housekeeper {
     type Result = ();
 
-    fn handle(&mut self, Jobs { feed, changes, .. }: Jobs, ctx: &mut Self::Context) {
+    fn handle(&mut self, Outlines { feed, changes }: Outlines, ctx: &mut Self::Context) {
         let address = ctx.address();
         let Some(duty) = self.duty(feed) else { return };
         for change in changes {

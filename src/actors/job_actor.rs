@@ -232,7 +232,7 @@ impl JobActor {
         match input {
             JobInput::Job(job) => {
                 self.seen_by_shard = self.seen_by_shard.max(job.version.order());
-                self.observe_job(Arc::unwrap_or_clone(job));
+                self.observe(Arc::unwrap_or_clone(job));
             }
             JobInput::JobGone => self.state.job_vanished(),
             // An adoption may follow, which would be a new decision.
@@ -277,25 +277,30 @@ impl JobActor {
                 self.state.gang_answered(answer, now);
                 events.iter().for_each(|event| self.tell(event));
             }
-            JobInput::StatusWritten(Some(job)) => self.status_written(*job, now),
+            JobInput::StatusWritten(Some(version)) => self.status_written(version, now),
             JobInput::StatusWritten(None) => self.state.status_refused(false, now),
             JobInput::StatusConflict(job) => {
                 self.state.status_refused(job.is_some(), now);
                 if let Some(job) = job {
-                    self.observe_job(*job);
+                    self.observe(*job);
                 }
             }
             JobInput::Read(job) => {
                 self.reading = false;
-                job.into_iter().for_each(|job| self.observe_job(*job));
+                job.into_iter().for_each(|job| self.observe(*job));
             }
             JobInput::DeletionRefused => self.state.deletion_refused(now),
         }
     }
 
-    fn observe_job(&mut self, observed: ObservedJob) {
-        let Ok(job) = observed.job else { return };
-        if observed.version.order() <= self.version.order() {
+    fn observe(&mut self, observed: ObservedJob) {
+        if let Ok(job) = observed.job {
+            self.observe_job(job, observed.version);
+        }
+    }
+
+    fn observe_job(&mut self, job: Job, version: ResourceVersion) {
+        if version.order() <= self.version.order() {
             return;
         }
         let known = [Some(&self.state.job.status), self.sent.as_ref()];
@@ -305,7 +310,7 @@ impl JobActor {
             self.lists_asked += 1;
             self.notice.shard.do_send(Relist { job: self.state.job.uid.clone() });
         }
-        self.version = observed.version;
+        self.version = version;
         self.state.observe_job(job);
         if self.state.job.status.finished().is_some() {
             // Should the answer to our last write be lost, the end must be told all the same.
@@ -326,14 +331,16 @@ impl JobActor {
         }
     }
 
-    /// The answer to a status write may arrive after the watch has shown a later Job.
-    fn status_written(&mut self, written: ObservedJob, now: Timestamp) {
+    /// The write named the version that it changed: the Job is as it was, but for the status. Unless the watch has shown a later
+    /// one before the answer arrived.
+    fn status_written(&mut self, version: ResourceVersion, now: Timestamp) {
         let unfinished = self.told.finished().is_none();
-        if let Ok(job) = &written.job {
-            watch_over::count_progress(&self.requests.around.metrics, job, &self.told);
+        if let Some(status) = self.sent.clone() {
+            let job = Job { status: status.stored(), ..self.state.job.clone() };
+            watch_over::count_progress(&self.requests.around.metrics, &job, &self.told);
             self.told = job.status.clone();
+            self.observe_job(job, version);
         }
-        self.observe_job(written);
         self.state.status_written(now);
         self.tell_pod_events();
         if unfinished {

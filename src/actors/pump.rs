@@ -13,7 +13,9 @@ use tokio::time::{Instant, sleep};
 use super::requests::Surroundings;
 use crate::cluster::resource::Resource;
 use crate::cluster::watch::{Change, Selection, watch};
-use crate::cluster::wire::{Decoder, JobDecoder, ObservedJob, ObservedPod, PodDecoder};
+use crate::cluster::wire::{
+    Decoder, JobDecoder, JobOutline, ObservedJob, ObservedPod, OutlineDecoder, PodDecoder,
+};
 use crate::job::names::SHARD_LABEL;
 use crate::job::selector::Selector;
 use crate::sharding::ShardId;
@@ -48,6 +50,16 @@ pub struct Jobs {
     pub changes: Vec<Change<Box<ObservedJob>>>,
 }
 
+/// Changes of outlines of Jobs.
+#[derive(Message)]
+#[rtype(result = "()")]
+pub struct Outlines {
+    /// Number of the feed that they come from: what an earlier feed has left behind is to be ignored.
+    pub feed: u32,
+    /// The changes.
+    pub changes: Vec<Change<JobOutline>>,
+}
+
 /// Feeds the Jobs of the cluster, or of one shard of it, to an actor until aborted or the actor is gone. Only an API server that
 /// serves `shardSelector` tells no other Jobs than those of the shard.
 pub fn feed_jobs(
@@ -61,6 +73,15 @@ pub fn feed_jobs(
         ..Selection::all(Resource::JOBS)
     };
     feed(around, selection, JobDecoder::new(), to, move |changes| Jobs { of, feed: number, changes })
+}
+
+/// Feeds outlines of all Jobs of the cluster to an actor.
+pub fn feed_outlines(around: &Surroundings, number: u32, to: Recipient<Outlines>) -> AbortHandle {
+    let decoder = OutlineDecoder::default();
+    feed(around, Selection::all(Resource::JOBS), decoder, to, move |changes| Outlines {
+        feed: number,
+        changes,
+    })
 }
 
 /// Feeds the pods of one shard to an actor.

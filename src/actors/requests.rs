@@ -299,7 +299,7 @@ impl Requests {
         let this = self.clone();
         self.run(async move {
             match written.await {
-                Ok(Answer::Job(job)) => JobInput::StatusWritten(Some(job)),
+                Ok(Answer::Version(version)) => JobInput::StatusWritten(Some(version)),
                 Ok(_) => JobInput::StatusWritten(None),
                 Err(WriteError::Conflict(_)) => JobInput::StatusConflict(this.read_job().await),
                 Err(refusal) => {

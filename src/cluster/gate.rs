@@ -26,13 +26,13 @@ use tokio::time::{Instant, Timeout, sleep_until, timeout};
 use tokio_util::sync::{CancellationToken, DropGuard};
 use tracing::{Instrument, Span, field};
 
-use self::answer::Decoders;
+use self::answer::AnswerReader;
 use self::queue::FairQueue;
 use self::window::{Signal, Ticket, Window};
 use self::write::{Call, Expected};
 use super::rate::Rate;
 use super::transport::{Transport, TransportError};
-use super::wire::{JobDecoder, PodDecoder};
+use super::wire::PodDecoder;
 use crate::job::state::Pace;
 use crate::job::uid::Uid;
 use crate::telemetry::metrics::Metrics;
@@ -126,7 +126,7 @@ pub struct WriteGate {
 /// What the gate, its dispatcher and the writes share.
 struct Shared {
     transport: Arc<dyn Transport>,
-    decoders: Decoders,
+    answers: AnswerReader,
     timeout: Duration,
     /// Writes per second; 0 for no limit.
     qps: u32,
@@ -196,7 +196,7 @@ impl WriteGate {
         });
         let shared = Arc::new(Shared {
             transport,
-            decoders: Decoders { pod: PodDecoder::new(finalizer), job: JobDecoder::new() },
+            answers: AnswerReader { pods: PodDecoder::new(finalizer) },
             timeout: config.timeout,
             qps: config.qps,
             state: Mutex::new(State {
@@ -422,7 +422,7 @@ impl Sent {
         match answered {
             Ok(response) => (
                 Some(signal(&response, duration)),
-                shared.decoders.read(&response, self.expected, self.of_existing),
+                shared.answers.read(&response, self.expected, self.of_existing),
             ),
             Err(e) => (Some(Signal::Overloaded), Err(WriteError::Unknown(e.0.into()))),
         }

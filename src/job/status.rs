@@ -89,6 +89,11 @@ pub enum ConditionKind {
 }
 
 impl ConditionKind {
+    /// Whether a Job of which this holds has ended.
+    pub fn is_end(&self) -> bool {
+        matches!(self, Self::Complete | Self::Failed)
+    }
+
     /// The name in the API.
     pub fn as_str(&self) -> &str {
         match self {
@@ -163,11 +168,25 @@ impl JobStatus {
         self.holding(&ConditionKind::Complete).or_else(|| self.holding(&ConditionKind::Failed))
     }
 
+    /// The status as the API server keeps it: times have whole seconds there.
+    pub fn stored(mut self) -> Self {
+        let times = [&mut self.start_time, &mut self.completion_time].into_iter();
+        let conditions = self.conditions.iter_mut();
+        let times =
+            times.chain(conditions.flat_map(|c| [&mut c.last_probe_time, &mut c.last_transition_time]));
+        // What stands in a timestamp without its fraction is one.
+        times.flatten().for_each(|time| *time = Timestamp::from_second(time.as_second()).unwrap_or(*time));
+        self
+    }
+
+    fn still_uncounted(&self) -> Option<&Uncounted> {
+        self.uncounted.as_ref().filter(|pods| !pods.is_empty())
+    }
+
     /// Whether both count the same pods.
     pub fn counts_as(&self, other: &JobStatus) -> bool {
-        let uncounted = |status: &JobStatus| status.uncounted.clone().unwrap_or_default();
         (self.succeeded, self.failed) == (other.succeeded, other.failed)
-            && uncounted(self) == uncounted(other)
+            && self.still_uncounted() == other.still_uncounted()
             && self.completed_indexes == other.completed_indexes
             && self.failed_indexes == other.failed_indexes
     }

@@ -11,7 +11,7 @@ use actix::{Actor, Addr, AsyncContext, Context, SpawnHandle};
 
 use super::{Candidates, ShardActor};
 use crate::actors::clock;
-use crate::actors::directory::seeks_pods;
+use crate::actors::directory::Owner;
 use crate::actors::inbox::Inbox;
 use crate::actors::job_actor::{Ended, JobActor, Why};
 use crate::actors::job_input::JobInput;
@@ -228,7 +228,7 @@ impl ShardActor {
             Stage::Broken { leaving } => leaving,
             Stage::Resting { .. } => false,
         };
-        let awaits_candidates = seeks_pods(job);
+        let awaits_candidates = Owner::from(job).seeks_pods();
         if awaits_candidates {
             self.look_for_candidates(job, &ctx.address());
         }

@@ -8,16 +8,18 @@ use serde::Deserialize;
 
 use super::write::Expected;
 use crate::cluster::transport::retry_after;
-use crate::cluster::wire::protobuf::is_in_protobuf;
-use crate::cluster::wire::{Decoder, JobDecoder, ObservedJob, ObservedPod, PodDecoder, Refusal, Text};
+use crate::cluster::wire::protobuf::{self, Message as _, is_in_protobuf};
+use crate::cluster::wire::{
+    Bare, DecodeError, Decoder, ObservedPod, PodDecoder, Refusal, ResourceVersion, Text,
+};
 
 /// A write that was carried out, or had nothing left to do.
 #[derive(Clone, Debug)]
 pub enum Answer {
     /// The pod as it stands now; after a deletion that removed it at once, as it stood last.
     Pod(Box<ObservedPod>),
-    /// The Job as it stands now.
-    Job(Box<ObservedJob>),
+    /// The version of the Job with what was written.
+    Version(ResourceVersion),
     /// The object of another resource, as JSON.
     Object(Bytes),
     /// What was to be changed or deleted is not there: it is gone at once by this deletion, went before, or its name
@@ -75,14 +77,13 @@ pub enum WriteError {
     },
 }
 
-/// The decoders that answers are read by.
+/// Reads the answers to writes.
 #[derive(Clone, Debug)]
-pub(super) struct Decoders {
-    pub(super) pod: PodDecoder,
-    pub(super) job: JobDecoder,
+pub(super) struct AnswerReader {
+    pub(super) pods: PodDecoder,
 }
 
-impl Decoders {
+impl AnswerReader {
     /// Reads the answer to a write; `of_existing` if it was about an object that was there.
     pub(super) fn read(
         &self,
@@ -108,14 +109,24 @@ impl Decoders {
             // Objects that a deletion removes at once are answered with a Status, but pods with the pod.
             Expected::Deleted if is_status(body) => Ok(Answer::Gone),
             Expected::NewPod if is_in_protobuf(response.headers()) => {
-                self.pod.decode_protobuf(body).map(Answer::Pod).map_err(unreadable)
+                self.pods.decode_protobuf(body).map(Answer::Pod).map_err(unreadable)
             }
             Expected::Pod | Expected::NewPod | Expected::Deleted => {
-                self.pod.decode(body).map(Answer::Pod).map_err(unreadable)
+                self.pods.decode(body).map(Answer::Pod).map_err(unreadable)
             }
-            Expected::Job => self.job.decode(body).map(Answer::Job).map_err(unreadable),
+            Expected::Version => version(response).map(Answer::Version).map_err(unreadable),
         }
     }
+}
+
+/// The version of the object in an answer.
+fn version(response: &Response<Bytes>) -> Result<ResourceVersion, DecodeError> {
+    let Bare { metadata } = if is_in_protobuf(response.headers()) {
+        Bare::read(protobuf::object(response.body())?)?
+    } else {
+        serde_json::from_slice(response.body())?
+    };
+    Ok(metadata.version())
 }
 
 fn is_status(body: &[u8]) -> bool {

@@ -49,17 +49,8 @@ pub enum Write {
         /// Seconds for its containers to end; the pod's own if absent.
         grace: Option<u32>,
     },
-    /// Patches a Job's status by a JSON merge patch.
+    /// Patches a Job's status by a JSON merge patch that names the version. Answered with the next version: the rest is as it was.
     PatchJobStatus {
-        /// Namespace.
-        namespace: Arc<str>,
-        /// Name.
-        name: Arc<str>,
-        /// The patch.
-        body: Bytes,
-    },
-    /// Patches a Job by a JSON merge patch.
-    PatchJob {
         /// Namespace.
         namespace: Arc<str>,
         /// Name.
@@ -124,7 +115,8 @@ pub(super) enum Expected {
     NewPod,
     /// What was deleted, or a Status in its place.
     Deleted,
-    Job,
+    /// How the object is versioned now.
+    Version,
     Object,
     /// Nothing that anybody reads.
     Nothing,
@@ -177,11 +169,8 @@ impl Write {
             }
             Self::PatchJobStatus { namespace, name, body } => {
                 let patch =
-                    Call::patch("api.patch_status", jobs, Expected::Job, namespace, name, body.clone());
+                    Call::patch("api.patch_status", jobs, Expected::Version, namespace, name, body.clone());
                 Call { path: format!("{}/status", patch.path), resource: "jobs/status", ..patch }
-            }
-            Self::PatchJob { namespace, name, body } => {
-                Call::patch("api.patch_job", jobs, Expected::Job, namespace, name, body.clone())
             }
             Self::DeleteJob { namespace, name, uid, foreground } => {
                 let mut options = delete_options(uid);
@@ -272,9 +261,9 @@ impl Call {
     /// When a namespace or name cannot stand in a path: no object is called so.
     pub(super) fn into_request(self) -> Result<Request<Bytes>, InvalidUri> {
         let accept = match self.expected {
-            Expected::NewPod => METADATA_IN_PROTOBUF,
+            Expected::NewPod | Expected::Version => METADATA_IN_PROTOBUF,
             Expected::Nothing => METADATA,
-            Expected::Pod | Expected::Deleted | Expected::Job | Expected::Object => JSON,
+            Expected::Pod | Expected::Deleted | Expected::Object => JSON,
         };
         let mut request = Request::new(self.body);
         *request.method_mut() = self.method;

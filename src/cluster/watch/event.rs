@@ -9,7 +9,7 @@ use serde::de::{DeserializeSeed, Deserializer, Error as _, IgnoredAny, MapAccess
 use serde_json::value::RawValue;
 
 pub use self::protobuf::read_frame;
-use crate::cluster::wire::{DecodeError, Decoder, ListMeta, Meta, Refusal, Text, WireRefusal};
+use crate::cluster::wire::{Bare, DecodeError, Decoder, ListMeta, Refusal, Text, WireRefusal};
 
 /// Annotation of the bookmark that ends the initial events of a streaming list.
 const INITIAL_EVENTS_END: &str = "k8s.io/initial-events-end";
@@ -99,7 +99,7 @@ impl<'de, D: Decoder> DeserializeSeed<'de> for ObjectSeed<'_, D> {
             "ADDED" => self.object(json)?.map(|object| Event::Applied { kind: "ADDED", object }),
             "MODIFIED" => self.object(json)?.map(|object| Event::Applied { kind: "MODIFIED", object }),
             "DELETED" => self.object(json)?.map(Event::Deleted),
-            "BOOKMARK" => Ok(Bookmark::deserialize(json)?.into()),
+            "BOOKMARK" => Ok(Bare::deserialize(json)?.into()),
             "ERROR" => Ok(Event::Error(Refusal::from_status(0, WireRefusal::deserialize(json)?))),
             other => return Err(J::Error::custom(format_args!("unknown type {other:?} of a watch event"))),
         })
@@ -112,15 +112,9 @@ impl<D: Decoder> ObjectSeed<'_, D> {
     }
 }
 
-/// An object of which nothing matters but how far it tells.
-#[derive(Default, Deserialize)]
-struct Bookmark<'a> {
-    #[serde(borrow)]
-    metadata: Meta<'a>,
-}
-
-impl<T> From<Bookmark<'_>> for Event<T> {
-    fn from(Bookmark { metadata }: Bookmark<'_>) -> Self {
+/// Of a bookmark nothing matters but how far it tells.
+impl<T> From<Bare<'_>> for Event<T> {
+    fn from(Bare { metadata }: Bare<'_>) -> Self {
         Self::Bookmark {
             version: metadata.resource_version.as_deref().unwrap_or_default().into(),
             ends_list: metadata.annotation(INITIAL_EVENTS_END) == Some("true"),

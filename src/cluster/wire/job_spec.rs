@@ -10,9 +10,9 @@ use serde_json::value::RawValue;
 
 use super::DecodeError;
 use super::job::UnknownCompletionMode;
-use super::text::{Pairs, Text};
+use super::selector::{WireSelector, read_selector};
+use super::text::Text;
 use crate::job::index_set::IndexSet;
-use crate::job::selector::{Operator, Requirement, Selector};
 use crate::job::spec::{
     Completion, JobSpec, PerIndexLimit, PodFailureAction, PodFailurePattern, PodFailureRule, SuccessRule,
 };
@@ -90,25 +90,6 @@ struct WireSuccessRule<'a> {
     succeeded_count: Option<i64>,
 }
 
-#[derive(Debug, Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct WireSelector<'a> {
-    #[serde(borrow)]
-    match_labels: Option<Pairs<'a>>,
-    #[serde(borrow)]
-    match_expressions: Option<Vec<WireRequirement<'a>>>,
-}
-
-#[derive(Debug, Deserialize)]
-struct WireRequirement<'a> {
-    #[serde(borrow)]
-    key: Text<'a>,
-    #[serde(borrow)]
-    operator: Text<'a>,
-    #[serde(borrow)]
-    values: Option<Vec<Text<'a>>>,
-}
-
 /// The one field of the pod template that the rules look at.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
@@ -165,9 +146,7 @@ impl WireJobSpec<'_> {
             pod_failure_policy,
             success_policy: self.success_policy.map(success_rules).unwrap_or_default(),
             restart_on_failure: template.spec.restart_policy.as_deref() == Some("OnFailure"),
-            selector: self
-                .selector
-                .map_or_else(match_nothing, |selector| read_selector(selector, &mut skipped)),
+            selector: read_selector(self.selector, &mut skipped),
             template: PodTemplate::new(self.template),
         };
         Ok(SpecReading { spec: Ok(spec), skipped })
@@ -176,15 +155,25 @@ impl WireJobSpec<'_> {
     /// Both fields absent have been defaulted to 1; completions absent beside parallelism is a work queue.
     fn completion(&self) -> Result<Completion, UnknownCompletionMode> {
         let completions = self.completions.map(count);
-        match self.completion_mode.as_deref() {
-            None | Some("NonIndexed") => Ok(match (completions, self.parallelism) {
-                (Some(wanted), _) => Completion::Count(wanted),
-                (None, Some(_)) => Completion::WorkQueue,
-                (None, None) => Completion::Count(1),
-            }),
-            Some("Indexed") => Ok(Completion::Indexed(completions.unwrap_or(1))),
-            Some(other) => Err(UnknownCompletionMode(other.into())),
-        }
+        Ok(match (completion_mode(self.completion_mode.as_deref())?, completions) {
+            (CompletionMode::Indexed, wanted) => Completion::Indexed(wanted.unwrap_or(1)),
+            (CompletionMode::NonIndexed, Some(wanted)) => Completion::Count(wanted),
+            (CompletionMode::NonIndexed, None) if self.parallelism.is_some() => Completion::WorkQueue,
+            (CompletionMode::NonIndexed, None) => Completion::Count(1),
+        })
+    }
+}
+
+pub(super) enum CompletionMode {
+    NonIndexed,
+    Indexed,
+}
+
+pub(super) fn completion_mode(name: Option<&str>) -> Result<CompletionMode, UnknownCompletionMode> {
+    match name {
+        None | Some("NonIndexed") => Ok(CompletionMode::NonIndexed),
+        Some("Indexed") => Ok(CompletionMode::Indexed),
+        Some(other) => Err(UnknownCompletionMode(other.into())),
     }
 }
 
@@ -253,36 +242,4 @@ fn success_rules(policy: Rules<WireSuccessRule<'_>>) -> Vec<SuccessRule> {
             count: rule.succeeded_count.map(count),
         })
         .collect()
-}
-
-/// An absent selector selects nothing, unlike an empty one, which selects everything.
-fn match_nothing() -> Selector {
-    Selector { requirements: vec![Requirement { key: "".into(), operator: Operator::In(Vec::new()) }] }
-}
-
-fn read_selector(selector: WireSelector<'_>, skipped: &mut Vec<String>) -> Selector {
-    let labels = selector.match_labels.unwrap_or_default();
-    let mut requirements: Vec<Requirement> = labels
-        .0
-        .iter()
-        .map(|(key, value)| Requirement {
-            key: (**key).into(),
-            operator: Operator::In(vec![(**value).into()]),
-        })
-        .collect();
-    for (index, expression) in selector.match_expressions.unwrap_or_default().into_iter().enumerate() {
-        let values = || expression.values.iter().flatten().map(|value| (**value).into()).collect();
-        let operator = match &*expression.operator {
-            "In" => Operator::In(values()),
-            "NotIn" => Operator::NotIn(values()),
-            "Exists" => Operator::Exists,
-            "DoesNotExist" => Operator::DoesNotExist,
-            other => {
-                skipped.push(format!("spec.selector.matchExpressions[{index}].operator: {other}"));
-                Operator::In(Vec::new())
-            }
-        };
-        requirements.push(Requirement { key: (*expression.key).into(), operator });
-    }
-    Selector { requirements }
 }

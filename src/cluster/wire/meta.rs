@@ -142,6 +142,22 @@ impl<'a> Message<'a> for OwnerReference<'a> {
     }
 }
 
+/// An object of which nothing matters but its metadata.
+#[derive(Debug, Default, Deserialize)]
+pub(crate) struct Bare<'a> {
+    #[serde(borrow)]
+    pub(crate) metadata: Meta<'a>,
+}
+
+impl<'a> Message<'a> for Bare<'a> {
+    fn take(&mut self, number: u32, value: Value<'a>) -> Result<(), Malformed> {
+        if number == 1 {
+            self.metadata = value.message()?;
+        }
+        Ok(())
+    }
+}
+
 impl Meta<'_> {
     pub(crate) fn name(&self) -> Result<&str, DecodeError> {
         self.name.as_deref().ok_or(DecodeError::Missing("metadata.name"))

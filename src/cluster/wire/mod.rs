@@ -11,18 +11,21 @@ mod job_spec;
 mod job_status;
 mod labels;
 mod meta;
+mod outline;
 mod patch;
 mod pod;
 pub(crate) mod protobuf;
 mod refusal;
+mod selector;
+mod status_patch;
 mod text;
 
 pub use gang::{PodGroupDecoder, WorkloadDecoder};
 pub use job::{JobDecoder, ObservedJob, UnknownCompletionMode};
-pub use job_status::status_patch;
 pub use labels::Labels;
+pub(crate) use meta::{Bare, ListMeta};
 pub use meta::{ControllerRef, ResourceVersion};
-pub(crate) use meta::{ListMeta, Meta};
+pub use outline::{JobOutline, OutlineDecoder};
 pub use patch::{
     Adoption, adopt_patch, label_patch, release_patch, stray_patch, untrack_patch, untrack_unchanged_patch,
 };
@@ -30,6 +33,7 @@ pub use pod::{ObservedPod, PodDecoder};
 pub use protobuf::Malformed;
 pub use refusal::Refusal;
 pub(crate) use refusal::WireRefusal;
+pub use status_patch::status_patch;
 pub(crate) use text::Text;
 
 /// Why a body could not be decoded.

@@ -103,7 +103,7 @@ fn shard_label(shard: u32) -> Value {
     json!({ SHARD_LABEL: shard.to_string() })
 }
 
-fn render(patch: &impl Serialize) -> Bytes {
+pub(super) fn render(patch: &impl Serialize) -> Bytes {
     json_text(patch).into()
 }
 

@@ -1,9 +1,11 @@
 #![allow(clippy::unwrap_used)]
+use std::fmt::Debug;
+
 use serde_json::json;
 
 use super::*;
 use crate::cluster::watch::{Event, read_frame};
-use crate::cluster::wire::{Decoder as _, PodDecoder};
+use crate::cluster::wire::{Decoder, OutlineDecoder, PodDecoder};
 use crate::job::names::EXTERNAL_FINALIZER;
 
 /// A length-delimited field of fewer than 128 bytes.
@@ -149,19 +151,25 @@ fn what_the_table_does_not_know_is_refused_and_nothing_is_written() {
     }
 }
 
-/// The pods in a recording, wherever they stand, with their kind.
-fn pods(recording: Value, found: &mut Vec<Map<String, Value>>) {
+/// The stored objects of a kind in a recording, wherever they stand.
+fn of_kind((version, kind): (&str, &str), recording: Value, found: &mut Vec<Map<String, Value>>) {
     match recording {
-        Value::Object(object) if object.get("kind") == Some(&"Pod".into()) => found.push(object),
-        Value::Object(mut list) if list.get("kind") == Some(&"PodList".into()) => {
-            for pod in list["items"].as_array_mut().into_iter().flatten() {
-                pod["kind"] = "Pod".into();
-                pod["apiVersion"] = "v1".into();
-                pods(pod.take(), found);
+        Value::Object(object) if object.get("kind") == Some(&kind.into()) => {
+            // Others are requests, or only refer to an object.
+            let is_stored = object.get("metadata").is_some_and(|metadata| metadata["uid"].is_string());
+            found.extend(is_stored.then_some(object));
+        }
+        Value::Object(mut list) if list.get("kind") == Some(&format!("{kind}List").into()) => {
+            for object in list["items"].as_array_mut().into_iter().flatten() {
+                object["kind"] = kind.into();
+                object["apiVersion"] = version.into();
+                of_kind((version, kind), object.take(), found);
             }
         }
-        Value::Object(object) => object.into_iter().for_each(|(_, value)| pods(value, found)),
-        Value::Array(list) => list.into_iter().for_each(|value| pods(value, found)),
+        Value::Object(object) => {
+            object.into_iter().for_each(|(_, value)| of_kind((version, kind), value, found));
+        }
+        Value::Array(list) => list.into_iter().for_each(|value| of_kind((version, kind), value, found)),
         _ => {}
     }
 }
@@ -185,8 +193,8 @@ fn without_empty(value: &Value) -> Option<Value> {
     }
 }
 
-#[test]
-fn recorded_pods_read_the_same_in_both_formats() {
+/// Reads all objects of a kind that were recorded, from JSON and from protobuf. How many could be read.
+fn read_recorded<D: Decoder<Object: PartialEq + Debug>>(decoder: &D, of: (&str, &str)) -> usize {
     // Recordings name times, which differ from one to the next.
     let times = regex::Regex::new(r#""<time[^"]*>""#).unwrap();
     let mut found = Vec::new();
@@ -196,36 +204,66 @@ fn recorded_pods_read_the_same_in_both_formats() {
             let text = std::fs::read_to_string(file.unwrap().path()).unwrap();
             let text = times.replace_all(&text, "\"2026-01-01T00:00:00Z\"");
             // Not all files are JSON.
-            serde_json::from_str(&text).into_iter().for_each(|recording| pods(recording, &mut found));
+            serde_json::from_str(&text).into_iter().for_each(|recording| of_kind(of, recording, &mut found));
         }
     }
-    let decoder = PodDecoder::new(EXTERNAL_FINALIZER);
-    let from_protobuf = PodDecoder::FROM_PROTOBUF.unwrap();
-    let (mut written, mut observed) = (0, 0);
-    for mut pod in found {
-        let json = Value::Object(pod.clone());
-        pod.remove("kind");
-        pod.remove("apiVersion");
+    let from_protobuf = D::FROM_PROTOBUF.unwrap();
+    let mut observed = 0;
+    for mut object in found {
+        let json = Value::Object(object.clone());
+        object.remove("kind");
+        object.remove("apiVersion");
         let mut out = BytesMut::new();
-        let text = Value::Object(pod).to_string();
-        // Some are requests that are refused.
-        if write_event(&mut out, "ADDED", "v1", "Pod", text.as_bytes()).is_err() {
+        let text = Value::Object(object).to_string();
+        if write_event(&mut out, "ADDED", of.0, of.1, text.as_bytes()).is_err() {
             continue;
         }
-        written += 1;
         let (_, body) = frame(&out);
         assert_eq!(without_empty(&decode(&body).unwrap()), without_empty(&json));
-        let read = read_frame(&out[size_of::<u32>()..], |message| from_protobuf(&decoder, message));
+        let read = read_frame(&out[size_of::<u32>()..], |message| from_protobuf(decoder, message));
         match (decoder.decode(json.to_string().as_bytes()), read) {
-            (Ok(pod), Ok(Event::Applied { kind: "ADDED", object })) => {
-                assert_eq!(pod, object);
+            (Ok(from_json), Ok(Event::Applied { kind: "ADDED", object })) => {
+                assert_eq!(from_json, object);
                 observed += 1;
             }
             (Err(_), Err(_)) => {}
             (json, protobuf) => panic!("{json:?}, but {protobuf:?}"),
         }
     }
-    assert!(observed > 300, "{written} written, {observed} observed");
+    observed
+}
+
+#[test]
+fn recorded_objects_read_the_same_in_both_formats() {
+    let pods = read_recorded(&PodDecoder::new(EXTERNAL_FINALIZER), ("v1", "Pod"));
+    let jobs = read_recorded(&OutlineDecoder::default(), ("batch/v1", "Job"));
+    assert!(pods > 300 && jobs > 300, "{pods} pods and {jobs} Jobs");
+}
+
+#[test]
+fn what_matters_of_a_job_to_pods_of_no_shard() {
+    let condition = |kind: &str, status: &str| json!({"type": kind, "status": status});
+    let job = |metadata: Value, spec: Value, conditions: Value| {
+        let mut job = json!({
+            "apiVersion": "batch/v1", "kind": "Job",
+            "metadata": {"name": "j", "namespace": "n", "uid": "u", "resourceVersion": "7"},
+            "spec": {"selector": {"matchLabels": {"a": "b"}}}, "status": {"conditions": conditions},
+        });
+        json_patch::merge(&mut job, &json!({"metadata": metadata, "spec": spec}));
+        OutlineDecoder::default().decode(job.to_string().as_bytes()).unwrap()
+    };
+    let plain =
+        job(json!({}), json!({}), json!([condition("Complete", "False"), condition("Suspended", "True")]));
+    assert_eq!((&*plain.namespace, plain.version, plain.managed_by.as_deref()), ("n", 7, None));
+    assert!(plain.adopts && plain.is_understood && plain.selector.matches(|_| Some("b")));
+    for end in ["Complete", "Failed"] {
+        assert!(!job(json!({}), json!({}), json!([condition(end, "True")])).adopts, "{end}");
+    }
+    assert!(!job(json!({"deletionTimestamp": "2026-01-01T00:00:00Z"}), json!({}), json!([])).adopts);
+    let other = job(json!({}), json!({"completionMode": "Woven", "managedBy": "x/y"}), json!(null));
+    assert_eq!((other.is_understood, other.managed_by.as_deref()), (false, Some("x/y")));
+    let absent = job(json!({}), json!({"selector": null}), json!([]));
+    assert!(!absent.selector.matches(|_| Some("b")));
 }
 
 #[test]

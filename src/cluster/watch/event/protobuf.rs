@@ -1,8 +1,8 @@
 //! Events in protobuf.
 
-use super::{Bookmark, Event};
+use super::Event;
 use crate::cluster::wire::protobuf::{self, Malformed, Message, Value};
-use crate::cluster::wire::{DecodeError, Meta, Refusal, WireRefusal};
+use crate::cluster::wire::{Bare, DecodeError, Refusal, WireRefusal};
 
 /// Reads a frame of a watch, and the message of its object with `object`.
 ///
@@ -18,7 +18,7 @@ pub fn read_frame<T>(
         b"ADDED" => Event::Applied { kind: "ADDED", object: object(message)? },
         b"MODIFIED" => Event::Applied { kind: "MODIFIED", object: object(message)? },
         b"DELETED" => Event::Deleted(object(message)?),
-        b"BOOKMARK" => Bookmark::read(message)?.into(),
+        b"BOOKMARK" => Bare::read(message)?.into(),
         b"ERROR" => Event::Error(Refusal::from_status(0, WireRefusal::read(message)?)),
         other => return Err(Malformed::EventType(String::from_utf8_lossy(other).into()).into()),
     })
@@ -50,15 +50,6 @@ impl<'a> Message<'a> for RawExtension<'a> {
     fn take(&mut self, number: u32, value: Value<'a>) -> Result<(), Malformed> {
         if number == 1 {
             self.raw = value.bytes()?;
-        }
-        Ok(())
-    }
-}
-
-impl<'a> Message<'a> for Bookmark<'a> {
-    fn take(&mut self, number: u32, value: Value<'a>) -> Result<(), Malformed> {
-        if number == 1 {
-            self.metadata = value.message::<Meta<'a>>()?;
         }
         Ok(())
     }

@@ -1,0 +1,84 @@
+//! Label selectors (`metav1.LabelSelector`).
+
+use serde::Deserialize;
+
+use super::protobuf::{Malformed, Message, Value};
+use super::text::{Pairs, Text};
+use crate::job::selector::{Operator, Requirement, Selector};
+
+/// A selector in JSON or protobuf.
+#[derive(Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct WireSelector<'a> {
+    #[serde(borrow)]
+    match_labels: Option<Pairs<'a>>,
+    #[serde(borrow)]
+    match_expressions: Option<Vec<WireRequirement<'a>>>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+struct WireRequirement<'a> {
+    #[serde(borrow)]
+    key: Text<'a>,
+    #[serde(borrow)]
+    operator: Text<'a>,
+    #[serde(borrow)]
+    values: Option<Vec<Text<'a>>>,
+}
+
+impl<'a> Message<'a> for WireSelector<'a> {
+    fn take(&mut self, number: u32, value: Value<'a>) -> Result<(), Malformed> {
+        match number {
+            1 => self.match_labels.get_or_insert_default().push(value.pair()?),
+            2 => self.match_expressions.get_or_insert_default().push(value.message()?),
+            _ => {}
+        }
+        Ok(())
+    }
+}
+
+impl<'a> Message<'a> for WireRequirement<'a> {
+    fn take(&mut self, number: u32, value: Value<'a>) -> Result<(), Malformed> {
+        match number {
+            1 => self.key = value.text()?,
+            2 => self.operator = value.text()?,
+            3 => self.values.get_or_insert_default().push(value.text()?),
+            _ => {}
+        }
+        Ok(())
+    }
+}
+
+/// What a selector selects. What is not understood of it goes to `skipped`, and selects nothing.
+pub(super) fn read_selector(selector: Option<WireSelector<'_>>, skipped: &mut Vec<String>) -> Selector {
+    let Some(selector) = selector else { return match_nothing() };
+    let labels = selector.match_labels.unwrap_or_default();
+    let mut requirements: Vec<Requirement> = labels
+        .0
+        .iter()
+        .map(|(key, value)| Requirement {
+            key: (**key).into(),
+            operator: Operator::In(vec![(**value).into()]),
+        })
+        .collect();
+    for (index, expression) in selector.match_expressions.unwrap_or_default().into_iter().enumerate() {
+        let values = || expression.values.iter().flatten().map(|value| (**value).into()).collect();
+        let operator = match &*expression.operator {
+            "In" => Operator::In(values()),
+            "NotIn" => Operator::NotIn(values()),
+            "Exists" => Operator::Exists,
+            "DoesNotExist" => Operator::DoesNotExist,
+            other => {
+                skipped.push(format!("spec.selector.matchExpressions[{index}].operator: {other}"));
+                Operator::In(Vec::new())
+            }
+        };
+        requirements.push(Requirement { key: (*expression.key).into(), operator });
+    }
+    Selector { requirements }
+}
+
+/// An absent selector selects nothing, unlike an empty one, which selects everything.
+fn match_nothing() -> Selector {
+    Selector { requirements: vec![Requirement { key: "".into(), operator: Operator::In(Vec::new()) }] }
+}

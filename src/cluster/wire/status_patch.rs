@@ -1,0 +1,186 @@
+//! `status` of a Job, written as the difference to what it was.
+
+use bytes::Bytes;
+use jiff::Timestamp;
+use serde::ser::{Serialize, SerializeMap, Serializer};
+
+use super::meta::ResourceVersion;
+use super::patch::render;
+use crate::job::index_set::IndexSet;
+use crate::job::status::{Condition, JobStatus, Uncounted};
+
+/// A JSON merge patch (RFC 7396) of a Job's `/status` that turns `old` into `new`: what changed, null for what went
+/// away, and the resourceVersion that must still hold.
+///
+/// As in Kubernetes, zero `active`, `succeeded` and `failed` are absent, while `ready`, `terminating` and an empty
+/// `uncountedTerminatedPods` are written; an empty `completedIndexes` is absent, an empty `failedIndexes` is not.
+/// Times have whole seconds.
+pub fn status_patch(old: &JobStatus, new: &JobStatus, version: &ResourceVersion) -> Bytes {
+    render(&Patch {
+        metadata: Precondition { resource_version: version.as_str() },
+        status: Difference { old, new },
+    })
+}
+
+#[derive(serde::Serialize)]
+struct Patch<'a> {
+    metadata: Precondition<'a>,
+    status: Difference<'a, JobStatus>,
+}
+
+#[derive(serde::Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Precondition<'a> {
+    resource_version: &'a str,
+}
+
+/// What turns an object into another.
+struct Difference<'a, T> {
+    old: &'a T,
+    new: &'a T,
+}
+
+impl Serialize for Difference<'_, JobStatus> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let mut members = Members::of(self, serializer)?;
+        members.change("conditions", |status| {
+            filled(status.conditions.iter().map(WireCondition::of).collect())
+        })?;
+        members.change("startTime", |status| status.start_time.map(Second::of))?;
+        members.change("completionTime", |status| status.completion_time.map(Second::of))?;
+        members.change("active", |status| positive(status.active))?;
+        members.change("ready", |status| status.ready)?;
+        members.change("terminating", |status| status.terminating)?;
+        members.change("succeeded", |status| positive(status.succeeded))?;
+        members.change("failed", |status| positive(status.failed))?;
+        members.change("completedIndexes", |status| {
+            Some(&status.completed_indexes).filter(|indexes| !indexes.is_empty()).map(Indexes)
+        })?;
+        members.change("failedIndexes", |status| status.failed_indexes.as_ref().map(Indexes))?;
+        members.merge("uncountedTerminatedPods", |status| status.uncounted.as_ref(), &NONE_UNCOUNTED)?;
+        members.map.end()
+    }
+}
+
+/// The list that nothing is left of is absent, while the object stays.
+impl Serialize for Difference<'_, Uncounted> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let mut members = Members::of(self, serializer)?;
+        members.change("succeeded", |pods| Some(&pods.succeeded).filter(|uids| !uids.is_empty()))?;
+        members.change("failed", |pods| Some(&pods.failed).filter(|uids| !uids.is_empty()))?;
+        members.map.end()
+    }
+}
+
+static NONE_UNCOUNTED: Uncounted = Uncounted { succeeded: Vec::new(), failed: Vec::new() };
+
+/// Writes the members of a merge patch.
+struct Members<'a, M, T> {
+    map: M,
+    old: &'a T,
+    new: &'a T,
+}
+
+impl<'a, M: SerializeMap, T> Members<'a, M, T> {
+    fn of<S: Serializer<SerializeMap = M, Error = M::Error>>(
+        Difference { old, new }: &Difference<'a, T>,
+        serializer: S,
+    ) -> Result<Self, M::Error> {
+        Ok(Self { map: serializer.serialize_map(None)?, old, new })
+    }
+
+    /// Writes a member if it has changed: null where it went away.
+    fn change<V: PartialEq + Serialize>(
+        &mut self,
+        name: &'static str,
+        read: impl Fn(&'a T) -> Option<V>,
+    ) -> Result<(), M::Error> {
+        let new = read(self.new);
+        if read(self.old) == new { Ok(()) } else { self.map.serialize_entry(name, &new) }
+    }
+
+    /// The same for an object of which only what has changed is written. One that was absent counts as `empty`.
+    fn merge<V: PartialEq>(
+        &mut self,
+        name: &'static str,
+        read: impl Fn(&'a T) -> Option<&'a V>,
+        empty: &'a V,
+    ) -> Result<(), M::Error>
+    where
+        Difference<'a, V>: Serialize,
+    {
+        let (old, new) = (read(self.old), read(self.new));
+        if old == new {
+            return Ok(());
+        }
+        let difference = new.map(|new| Difference { old: old.unwrap_or(empty), new });
+        self.map.serialize_entry(name, &difference)
+    }
+}
+
+fn positive(count: u32) -> Option<u32> {
+    Some(count).filter(|count| *count > 0)
+}
+
+fn filled<V>(list: Vec<V>) -> Option<Vec<V>> {
+    Some(list).filter(|list| !list.is_empty())
+}
+
+/// A time as the API server stores it, in seconds since 1970.
+#[derive(PartialEq)]
+struct Second(i64);
+
+impl Second {
+    fn of(time: Timestamp) -> Self {
+        Self(time.as_second())
+    }
+}
+
+impl Serialize for Second {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let time = Timestamp::from_second(self.0).map_err(serde::ser::Error::custom)?;
+        serializer.collect_str(&time)
+    }
+}
+
+/// Indexes as text.
+#[derive(PartialEq)]
+struct Indexes<'a>(&'a IndexSet);
+
+impl Serialize for Indexes<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self.0)
+    }
+}
+
+#[derive(PartialEq, serde::Serialize)]
+#[serde(rename_all = "camelCase")]
+struct WireCondition<'a> {
+    #[serde(rename = "type")]
+    kind: &'a str,
+    status: &'static str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    last_probe_time: Option<Second>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    last_transition_time: Option<Second>,
+    #[serde(skip_serializing_if = "str::is_empty")]
+    reason: &'a str,
+    #[serde(skip_serializing_if = "str::is_empty")]
+    message: &'a str,
+}
+
+impl<'a> WireCondition<'a> {
+    fn of(condition: &'a Condition) -> Self {
+        Self {
+            kind: condition.kind.as_str(),
+            status: condition.status.as_str(),
+            last_probe_time: condition.last_probe_time.map(Second::of),
+            last_transition_time: condition.last_transition_time.map(Second::of),
+            reason: &condition.reason,
+            message: &condition.message,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;
