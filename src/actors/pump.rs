@@ -1,10 +1,11 @@
-//! From a watch to an actor: what is ready arrives as one message, and the watch waits while the actor is busy.
+//! From a watch to an actor: what is ready arrives as one message, and the watch waits while the actor has much to do.
 //!
 //! Nothing waits for nothing: what comes alone is told at once. Only what comes in a stream is gathered for a moment, for
 //! each message wakes a shard and its Jobs.
 
 use std::time::Duration;
 
+use actix::prelude::SendError;
 use actix::{Message, Recipient};
 use futures::{StreamExt, future};
 use tokio::task::AbortHandle;
@@ -22,6 +23,9 @@ use crate::sharding::ShardId;
 
 /// Most changes in one message.
 const CHUNK: usize = 256;
+
+/// Changes in one message that need not have been handled before the next one is sent.
+const FEW: usize = 16;
 
 /// How long a stream of changes is gathered.
 const REST: Duration = Duration::from_millis(2);
@@ -141,7 +145,8 @@ where
         let mut told = Instant::now();
         while let Some(chunk) = changes.next().await {
             let gather = chunk.len() < CHUNK && told.elapsed() < ALONE;
-            if to.send(message(chunk)).await.is_err() {
+            let few = chunk.len() <= FEW;
+            if give(&to, message(chunk), few).await.is_err() {
                 return;
             }
             told = Instant::now();
@@ -151,4 +156,21 @@ where
         }
     });
     task.abort_handle()
+}
+
+/// The actor has ended.
+struct Gone;
+
+/// Gives a message to an actor, and waits until it has been handled, lest what is read meanwhile piles up. Unless it is of `few`
+/// changes: then it is enough that there is room for it.
+async fn give<M>(to: &Recipient<M>, message: M, few: bool) -> Result<(), Gone>
+where
+    M: Message<Result = ()> + Send + 'static,
+{
+    let sent = if few { to.try_send(message) } else { Err(SendError::Full(message)) };
+    match sent {
+        Ok(()) => Ok(()),
+        Err(SendError::Full(message)) => to.send(message).await.map_err(|_| Gone),
+        Err(SendError::Closed(_)) => Err(Gone),
+    }
 }

@@ -29,17 +29,14 @@ impl Resource {
     /// Path of all its objects in one namespace, or in the whole cluster.
     pub fn path(&self, namespace: Option<&str>) -> String {
         let Self { group, version, plural } = self;
-        let root =
-            if group.is_empty() { format!("/api/{version}") } else { format!("/apis/{group}/{version}") };
-        match namespace {
-            Some(namespace) => format!("{root}/namespaces/{namespace}/{plural}"),
-            None => format!("{root}/{plural}"),
-        }
+        let root = if group.is_empty() { ["/api", ""] } else { ["/apis/", group] };
+        let within = namespace.map_or(["", ""], |namespace| ["/namespaces/", namespace]);
+        [root.as_slice(), &["/", version], &within, &["/", plural]].concat().concat()
     }
 
     /// Path of one object.
     pub fn object_path(&self, namespace: &str, name: &str) -> String {
-        format!("{}/{name}", self.path(Some(namespace)))
+        [&self.path(Some(namespace)), "/", name].concat()
     }
 }
 

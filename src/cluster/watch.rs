@@ -9,10 +9,12 @@ mod event;
 mod frames;
 mod framing;
 mod lines;
+mod meter;
 mod query;
 
 use std::pin::pin;
 use std::sync::Arc;
+use std::task::Poll;
 use std::time::Duration;
 
 use backon::{BackoffBuilder, ExponentialBackoff, ExponentialBuilder};
@@ -23,10 +25,10 @@ use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep, timeout};
 
 use self::framing::{Framing, JSON, PROTOBUF_FIRST, Read};
+use self::meter::Meter;
 use super::transport::{ByteStream, Transport, TransportError, retry_after};
 use super::wire::{Decoder, Refusal};
 use crate::telemetry::metrics::Metrics;
-use crate::telemetry::metrics::labels::{WatchEventLabels, WatchLabels};
 
 pub(super) use self::event::Page;
 pub use self::event::{Event, read_event, read_frame};
@@ -58,16 +60,12 @@ const WATCH_SECONDS: u64 = 240;
 const SILENCE: Duration = Duration::from_secs(90);
 /// How long to wait for the answer to a page, or for a watch to open.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(60);
-/// Changes that may wait for the consumer before reading pauses.
+/// Changes that are read at once before the consumer sees the first of them.
 const BUFFER: usize = 256;
 /// First and longest pause after a failure, before jitter.
 const PAUSES: (Duration, Duration) = (Duration::from_millis(250), Duration::from_secs(30));
 
-/// Watches the selected objects on the current tokio runtime until the stream is dropped. Failures are logged and
-/// overcome; `seed` varies the pauses.
-///
-/// # Panics
-/// Outside a tokio runtime.
+/// Watches the selected objects while the stream is polled. Failures are logged and overcome; `seed` varies the pauses.
 pub fn watch<D: Decoder>(
     transport: Arc<dyn Transport>,
     selection: Selection,
@@ -75,15 +73,20 @@ pub fn watch<D: Decoder>(
     metrics: Arc<Metrics>,
     seed: u64,
 ) -> impl Stream<Item = Change<D::Object>> + Send + Unpin + use<D> {
-    let (out, changes) = mpsc::channel(BUFFER);
-    let watcher = Watcher { transport, selection, decoder, metrics, seed, out: out.clone(), streams: true };
-    tokio::spawn(async move {
-        tokio::select! {
-            () = out.closed() => {}
-            Stopped = watcher.run() => {}
+    let (out, mut changes) = mpsc::channel(BUFFER);
+    let meter = Meter::new(&metrics, selection.resource.plural);
+    let watcher = Watcher { transport, selection, decoder, meter, seed, out, streams: true };
+    let mut run = Box::pin(watcher.run());
+    // What is read and who asks for it are one task: nobody has to be woken for a change.
+    stream::poll_fn(move |context| {
+        if let Ok(change) = changes.try_recv() {
+            return Poll::Ready(Some(change));
         }
-    });
-    stream::unfold(changes, |mut changes| async { Some((changes.recv().await?, changes)) }).boxed()
+        match run.as_mut().poll(context) {
+            Poll::Ready(Stopped) => Poll::Ready(None),
+            Poll::Pending => changes.try_recv().map_or(Poll::Pending, |change| Poll::Ready(Some(change))),
+        }
+    })
 }
 
 /// Nobody listens any more.
@@ -125,7 +128,7 @@ struct Watcher<D: Decoder> {
     transport: Arc<dyn Transport>,
     selection: Selection,
     decoder: D,
-    metrics: Arc<Metrics>,
+    meter: Meter,
     seed: u64,
     out: mpsc::Sender<Change<D::Object>>,
     /// Whether streaming lists are worth a try.
@@ -247,7 +250,7 @@ impl<D: Decoder> Watcher<D> {
             let mut whole = BytesMut::new();
             while let Some(piece) = body.next().await {
                 let piece = piece?;
-                self.count_bytes(piece.len());
+                self.meter.bytes.inc_by(piece.len() as u64);
                 whole.extend_from_slice(&piece);
             }
             Ok(whole.freeze())
@@ -296,7 +299,7 @@ impl<D: Decoder> Watcher<D> {
         let mut body = pin!(answer.into_body());
         while let Ok(Some(piece)) = timeout(SILENCE, body.next()).await {
             let piece = piece?;
-            self.count_bytes(piece.len());
+            self.meter.bytes.inc_by(piece.len() as u64);
             events.push(piece);
             while let Some(event) = events.next(&self.decoder)? {
                 self.take(event, position, &mut lists).await?;
@@ -327,7 +330,7 @@ impl<D: Decoder> Watcher<D> {
                 ("DELETED", Change::Deleted(object))
             }
             Event::Bookmark { version, ends_list } => {
-                self.count_event("BOOKMARK");
+                self.meter.count("BOOKMARK");
                 position.progress = true;
                 if !*lists || ends_list {
                     position.version = version.to_string();
@@ -339,11 +342,11 @@ impl<D: Decoder> Watcher<D> {
                 return Ok(());
             }
             Event::Error(refusal) => {
-                self.count_event("ERROR");
+                self.meter.count("ERROR");
                 return Err(broken(refusal, None));
             }
         };
-        self.count_event(kind);
+        self.meter.count(kind);
         self.tell(change).await
     }
 
@@ -377,7 +380,7 @@ impl<D: Decoder> Watcher<D> {
     }
 
     async fn restart(&self) -> Result<(), Broken> {
-        self.metrics.watch_lists.get_or_create(&self.labels()).inc();
+        self.meter.lists.inc();
         self.tell(Change::Restarted).await
     }
 
@@ -387,20 +390,7 @@ impl<D: Decoder> Watcher<D> {
 
     fn skip(&self, error: &super::wire::DecodeError) {
         tracing::warn!(resource = self.selection.resource.plural, %error, "an object was skipped");
-        self.count_event("UNREADABLE");
-    }
-
-    fn labels(&self) -> WatchLabels {
-        WatchLabels { resource: self.selection.resource.plural }
-    }
-
-    fn count_bytes(&self, bytes: usize) {
-        self.metrics.watch_bytes.get_or_create(&self.labels()).inc_by(bytes as u64);
-    }
-
-    fn count_event(&self, kind: &'static str) {
-        let labels = WatchEventLabels { resource: self.selection.resource.plural, r#type: kind };
-        self.metrics.watch_events.get_or_create(&labels).inc();
+        self.meter.count("UNREADABLE");
     }
 }
 

@@ -165,7 +165,7 @@ impl Parts {
         }
         let own = |key: &str| OWN.contains(&key) || (indexed && OWN_AT_INDEX.contains(&key));
         let shared = |given: &Option<BTreeMap<String, String>>| {
-            members(given.iter().flatten().filter(|(key, _)| !own(key)))
+            members(&given.iter().flatten().filter(|(key, _)| !own(key)).collect::<BTreeMap<_, _>>())
         };
         Ok(Self {
             labels: shared(&metadata.labels),
@@ -178,12 +178,9 @@ impl Parts {
 }
 
 /// The members of a JSON object as text, without the braces.
-fn members<'a, V: Clone + Into<Value> + 'a>(object: impl IntoIterator<Item = (&'a String, &'a V)>) -> String {
-    let members = object.into_iter().map(|(key, value)| {
-        let value: Value = value.clone().into();
-        format!("{}:{value}", Value::from(key.as_str()))
-    });
-    members.collect::<Vec<_>>().join(",")
+fn members(object: &impl Serialize) -> String {
+    let text = json_text(object);
+    text.strip_prefix('{').and_then(|text| text.strip_suffix('}')).unwrap_or_default().into()
 }
 
 /// The members of two objects as those of one.

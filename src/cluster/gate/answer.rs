@@ -10,7 +10,7 @@ use super::write::Expected;
 use crate::cluster::transport::retry_after;
 use crate::cluster::wire::protobuf::{self, Message as _, is_in_protobuf};
 use crate::cluster::wire::{
-    Bare, DecodeError, Decoder, ObservedPod, PodDecoder, Refusal, ResourceVersion, Text,
+    DecodeError, Decoder, ObservedPod, PodDecoder, Refusal, ResourceVersion, Text, Versioned,
 };
 
 /// A write that was carried out, or had nothing left to do.
@@ -121,12 +121,12 @@ impl AnswerReader {
 
 /// The version of the object in an answer.
 fn version(response: &Response<Bytes>) -> Result<ResourceVersion, DecodeError> {
-    let Bare { metadata } = if is_in_protobuf(response.headers()) {
-        Bare::read(protobuf::object(response.body())?)?
+    let object = if is_in_protobuf(response.headers()) {
+        Versioned::read(protobuf::object(response.body())?)?
     } else {
         serde_json::from_slice(response.body())?
     };
-    Ok(metadata.version())
+    Ok(object.version())
 }
 
 fn is_status(body: &[u8]) -> bool {

@@ -158,6 +158,44 @@ impl<'a> Message<'a> for Bare<'a> {
     }
 }
 
+/// An object of which nothing matters but its version.
+#[derive(Debug, Default, Deserialize)]
+pub(crate) struct Versioned<'a> {
+    #[serde(borrow)]
+    metadata: Version<'a>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct Version<'a> {
+    #[serde(borrow)]
+    resource_version: Text<'a>,
+}
+
+impl Versioned<'_> {
+    pub(crate) fn version(&self) -> ResourceVersion {
+        (&*self.metadata.resource_version).into()
+    }
+}
+
+impl<'a> Message<'a> for Versioned<'a> {
+    fn take(&mut self, number: u32, value: Value<'a>) -> Result<(), Malformed> {
+        if number == 1 {
+            self.metadata = value.message()?;
+        }
+        Ok(())
+    }
+}
+
+impl<'a> Message<'a> for Version<'a> {
+    fn take(&mut self, number: u32, value: Value<'a>) -> Result<(), Malformed> {
+        if number == 6 {
+            self.resource_version = value.text()?;
+        }
+        Ok(())
+    }
+}
+
 impl Meta<'_> {
     pub(crate) fn name(&self) -> Result<&str, DecodeError> {
         self.name.as_deref().ok_or(DecodeError::Missing("metadata.name"))

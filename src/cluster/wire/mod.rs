@@ -23,7 +23,7 @@ mod text;
 pub use gang::{PodGroupDecoder, WorkloadDecoder};
 pub use job::{JobDecoder, ObservedJob, UnknownCompletionMode};
 pub use labels::Labels;
-pub(crate) use meta::{Bare, ListMeta};
+pub(crate) use meta::{Bare, ListMeta, Versioned};
 pub use meta::{ControllerRef, ResourceVersion};
 pub use outline::{JobOutline, OutlineDecoder};
 pub use patch::{
