@@ -118,9 +118,8 @@ fn backoff_limit(state: &JobState, tally: Tally) -> Option<End> {
     let spec = &state.job.spec;
     let limit = u64::from(spec.backoff_limit);
     let restarts = state.pods.restarts();
-    let restarted_too_often =
-        spec.restart_on_failure && if limit == 0 { restarts > 0 } else { restarts >= limit };
-    (tally.failed > limit || restarted_too_often)
+    let restarted_too_often = || restarts >= limit.max(1) && spec.template.restarts_on_failure();
+    (tally.failed > limit || restarted_too_often())
         .then(|| End::failure("BackoffLimitExceeded", "Job has reached the specified backoff limit"))
 }
 

@@ -69,8 +69,6 @@ pub struct JobSpec {
     /// Whether a pod that is being deleted is replaced only once it has failed: `spec.podReplacementPolicy` is `Failed`,
     /// or a pod failure policy is set.
     pub replace_only_failed: bool,
-    /// Whether `spec.template.spec.restartPolicy` is `OnFailure`: restarts of containers then count as failures.
-    pub restart_on_failure: bool,
     /// `spec.selector`.
     pub selector: Selector,
     /// `spec.template`.

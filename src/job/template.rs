@@ -1,5 +1,6 @@
 //! The pod template of a Job, and the pods made from it.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::fmt::Display;
 use std::sync::{Arc, OnceLock};
@@ -23,11 +24,13 @@ pub struct PodTemplate {
     written: Arc<Written>,
 }
 
-/// The parts for each kind of pods, once there was one of it. In practice that is one kind: Jobs do not change theirs.
+/// The parts for each kind of pods, once there was one of it. In practice that is one kind: Jobs do not change theirs. And
+/// what else was asked.
 #[derive(Debug, Default)]
 struct Written {
     plain: OnceLock<Box<Result<Parts, TemplateError>>>,
     indexed: OnceLock<Box<Result<Parts, TemplateError>>>,
+    restarts_on_failure: OnceLock<bool>,
 }
 
 /// A pod template that no pod can be made from.
@@ -40,6 +43,20 @@ pub struct TemplateError(Box<str>);
 struct Template {
     metadata: TemplateMeta,
     spec: Map<String, Value>,
+}
+
+/// A template as to what happens to containers that have failed.
+#[derive(Debug, Deserialize)]
+struct Restarting<'a> {
+    #[serde(borrow)]
+    spec: RestartPolicy<'a>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct RestartPolicy<'a> {
+    #[serde(borrow)]
+    restart_policy: Option<Cow<'a, str>>,
 }
 
 #[derive(Clone, Debug, Default, Deserialize)]
@@ -104,6 +121,14 @@ impl PodTemplate {
     /// The template without what was written out for pods.
     pub fn unwritten(&self) -> Self {
         Self { json: self.json.clone(), written: Arc::default() }
+    }
+
+    /// Whether `spec.restartPolicy` is `OnFailure`: restarts of containers then count as failures.
+    pub fn restarts_on_failure(&self) -> bool {
+        *self.written.restarts_on_failure.get_or_init(|| {
+            let template: Result<Restarting<'_>, _> = serde_json::from_str(self.json.get());
+            template.is_ok_and(|template| template.spec.restart_policy.as_deref() == Some("OnFailure"))
+        })
     }
 
     /// Whether `spec.schedulingGroup` is set: the user has chosen a group for the pods. Asked of Indexed Jobs only.

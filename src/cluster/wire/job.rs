@@ -76,7 +76,7 @@ impl Decoder for JobDecoder {
         let name = self.interner.get(meta.name()?);
         let uid = Uid::from(meta.uid()?);
         let managed_by = spec.managed_by.as_deref().map(Box::from);
-        let SpecReading { spec, skipped } = spec.read()?;
+        let SpecReading { spec, skipped } = spec.read();
         let created = meta.created()?;
         let job = spec.map(|spec| Job {
             namespace: namespace.clone(),

@@ -8,7 +8,6 @@ use std::time::Duration;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
-use super::DecodeError;
 use super::job::UnknownCompletionMode;
 use super::selector::{WireSelector, read_selector};
 use super::text::Text;
@@ -90,21 +89,6 @@ struct WireSuccessRule<'a> {
     succeeded_count: Option<i64>,
 }
 
-/// The one field of the pod template that the rules look at.
-#[derive(Debug, Default, Deserialize)]
-#[serde(default)]
-struct WireTemplate<'a> {
-    #[serde(borrow)]
-    spec: WireTemplateSpec<'a>,
-}
-
-#[derive(Debug, Default, Deserialize)]
-#[serde(rename_all = "camelCase", default)]
-struct WireTemplateSpec<'a> {
-    #[serde(borrow)]
-    restart_policy: Option<Text<'a>>,
-}
-
 /// A spec as far as it could be read.
 pub(super) struct SpecReading {
     pub(super) spec: Result<JobSpec, UnknownCompletionMode>,
@@ -113,13 +97,12 @@ pub(super) struct SpecReading {
 }
 
 impl WireJobSpec<'_> {
-    pub(super) fn read(self) -> Result<SpecReading, DecodeError> {
+    pub(super) fn read(self) -> SpecReading {
         let mut skipped = Vec::new();
         let completion = match self.completion() {
             Ok(completion) => completion,
-            Err(unknown) => return Ok(SpecReading { spec: Err(unknown), skipped }),
+            Err(unknown) => return SpecReading { spec: Err(unknown), skipped },
         };
-        let template: WireTemplate<'_> = serde_json::from_str(self.template.get())?;
         let pod_failure_policy = self.pod_failure_policy.map(|policy| failure_rules(policy, &mut skipped));
         let spec = JobSpec {
             parallelism: self.parallelism.map_or(1, count),
@@ -145,11 +128,10 @@ impl WireJobSpec<'_> {
                 || self.pod_replacement_policy.as_deref() == Some("Failed"),
             pod_failure_policy,
             success_policy: self.success_policy.map(success_rules).unwrap_or_default(),
-            restart_on_failure: template.spec.restart_policy.as_deref() == Some("OnFailure"),
             selector: read_selector(self.selector, &mut skipped),
             template: PodTemplate::new(self.template),
         };
-        Ok(SpecReading { spec: Ok(spec), skipped })
+        SpecReading { spec: Ok(spec), skipped }
     }
 
     /// Both fields absent have been defaulted to 1; completions absent beside parallelism is a work queue.

@@ -29,7 +29,7 @@ pub(crate) enum Offer {
     Forms,
     /// The same, and the objects themselves in protobuf: the events of a watch.
     ObjectsInProtobuf,
-    /// Tables and partial objects, these in protobuf, too: what is told of a new object.
+    /// Tables and partial objects, these in protobuf, too: what is told of an object that was written.
     PartialInProtobuf,
     /// Aggregated discovery.
     Discovery,

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use proptest::prelude::*;
 
-use super::fixture::{job, with};
+use super::fixture::{job, template, with};
 use super::owner::{Fortune, Owner};
 use super::world::World;
 use crate::job::index_set::IndexSet;
@@ -121,7 +121,7 @@ pub(super) fn jobs() -> impl Strategy<Value = Job> {
                     spec.active_deadline = deadline.map(Duration::from_secs);
                     spec.suspend = suspend && starts_suspended;
                     spec.replace_only_failed = policy || only_failed;
-                    spec.restart_on_failure = on_failure && !policy;
+                    spec.template = template(if on_failure && !policy { "OnFailure" } else { "Never" });
                     if completion.indexes().is_some() {
                         spec.per_index = per_index.map(|(backoff_limit, max_failed_indexes)| PerIndexLimit {
                             backoff_limit,

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::fixture::{at, at_index, but, ended, job, pod, running, state, uids, with};
+use super::fixture::{at, at_index, but, ended, job, pod, running, state, template, uids, with};
 use crate::job::index_set::IndexSet;
 use crate::job::pod::{ContainerExit, Outcome, Phase, Pod};
 use crate::job::reconcile::reconcile;
@@ -194,7 +194,7 @@ fn restarts_count_while_a_pod_is_pending_or_running() {
         for on_failure in [true, false] {
             let job = with(count(10), |spec| {
                 spec.backoff_limit = limit;
-                spec.restart_on_failure = on_failure;
+                spec.template = template(if on_failure { "OnFailure" } else { "Never" });
             });
             let end = end_at(job, restarted(phase, restarts), 160);
             assert_eq!(end.is_some(), fails && on_failure, "{limit} {phase:?} {restarts} {on_failure}");

@@ -29,7 +29,6 @@ pub(crate) fn at_ms(milliseconds: i64) -> Timestamp {
 
 /// A Job without anything but completions and parallelism, created at second 0.
 pub(crate) fn job(completion: Completion, parallelism: u32) -> Job {
-    let template = RawValue::from_string(r#"{"spec":{"containers":[{"name":"main"}]}}"#.into()).unwrap();
     let spec = JobSpec {
         parallelism,
         completion,
@@ -41,9 +40,8 @@ pub(crate) fn job(completion: Completion, parallelism: u32) -> Job {
         pod_failure_policy: None,
         success_policy: Vec::new(),
         replace_only_failed: false,
-        restart_on_failure: false,
         selector: Selector::default(),
-        template: PodTemplate::new(&template),
+        template: template("Never"),
     };
     Job {
         namespace: "default".into(),
@@ -55,6 +53,13 @@ pub(crate) fn job(completion: Completion, parallelism: u32) -> Job {
         spec: Arc::new(spec),
         status: JobStatus::default(),
     }
+}
+
+/// A template of pods with this `restartPolicy`.
+pub(crate) fn template(restart_policy: &str) -> PodTemplate {
+    let json =
+        format!(r#"{{"spec":{{"containers":[{{"name":"main"}}],"restartPolicy":"{restart_policy}"}}}}"#);
+    PodTemplate::new(&RawValue::from_string(json).unwrap())
 }
 
 /// The Job with a changed `spec`.

@@ -54,7 +54,7 @@ impl World {
     fn backoff_limit_exceeded(&self) -> bool {
         let spec = &self.job.spec;
         let restarts: u32 = self.last_seen().values().map(|pod| pod.restarts).sum();
-        let restarted = spec.restart_on_failure && restarts >= spec.backoff_limit.max(1);
+        let restarted = spec.template.restarts_on_failure() && restarts >= spec.backoff_limit.max(1);
         restarted || self.counted_failures() > spec.backoff_limit as usize
     }
 

@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-use memchr::memmem;
+use memchr::{memchr2, memmem};
 
 /// How the member begins as API servers write it. In a string of JSON these bytes cannot stand: its quotes are escaped.
 const MEMBER: &[u8] = br#""managedFields":["#;
@@ -38,13 +38,13 @@ fn end(fields: &[u8]) -> Option<usize> {
 
 /// Length of a string with its closing quote.
 fn string(text: &[u8]) -> Option<usize> {
-    let mut bytes = text.iter().enumerate();
+    let mut at = 0;
     loop {
-        match bytes.next()? {
-            (at, b'"') => return Some(at + 1),
-            (_, b'\\') => _ = bytes.next(),
-            _ => {}
+        at += memchr2(b'"', b'\\', text.get(at..)?)?;
+        if text.get(at) == Some(&b'"') {
+            return Some(at + 1);
         }
+        at += 2;
     }
 }
 

@@ -49,7 +49,7 @@ fn keeps_identity_spec_and_status() {
     assert_eq!(job.options.failed_pods_limit, Some(1));
     assert_eq!((job.spec.parallelism, job.spec.completion), (3, Completion::Count(5)));
     assert_eq!(
-        (job.spec.backoff_limit, job.spec.replace_only_failed, job.spec.restart_on_failure),
+        (job.spec.backoff_limit, job.spec.replace_only_failed, job.spec.template.restarts_on_failure()),
         (6, false, false)
     );
     let labels = |key: &str| (key == "batch.kubernetes.io/controller-uid").then_some("u");
@@ -89,7 +89,7 @@ fn limits_and_deadlines() {
     assert_eq!(spec.per_index, Some(PerIndexLimit { backoff_limit: 2, max_failed_indexes: Some(0) }));
     assert_eq!(spec.active_deadline, Some(Duration::from_secs(90)));
     assert_eq!(spec.ttl_after_finished, Some(Duration::ZERO));
-    assert!(spec.suspend && spec.replace_only_failed && spec.restart_on_failure);
+    assert!(spec.suspend && spec.replace_only_failed && spec.template.restarts_on_failure());
 }
 
 #[test]
