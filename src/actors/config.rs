@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::threads::cores;
+use super::threads::half_the_cores;
 use crate::job::backoff::BackoffPolicy;
 use crate::job::names;
 use crate::job::retry::RetryPolicy;
@@ -154,7 +154,7 @@ impl ControllerConfig {
     /// Threads that Job actors run on.
     pub fn arbiter_count(&self) -> usize {
         match self.arbiters {
-            0 => cores(),
+            0 => half_the_cores(),
             count => count,
         }
     }

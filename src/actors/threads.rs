@@ -1,4 +1,5 @@
-//! The threads of a controller: those of the actors, one a core, and fewer for the network beside them.
+//! The threads of a controller: as many as there are cores, half of them for the network and half for the actors. More would take
+//! each other's work, and wake each other for it.
 //!
 //! At thousands of pods a second a thread that waits is woken for each of many small things, and to wake costs more than
 //! what is then done. So before a thread waits it pauses for a moment, and finds together what has come meanwhile.
@@ -12,13 +13,12 @@ use tokio::runtime::{Builder, Runtime};
 /// for each thread that has a part in it.
 const GATHER: Duration = Duration::from_millis(2);
 
-/// The threads for the network, half as many as there are cores, rounded up: more would take each other's work, and wake each other
-/// for it.
+/// The threads for the network.
 ///
 /// # Errors
 /// When the operating system gives none.
 pub fn network() -> std::io::Result<Runtime> {
-    gathering(&mut Builder::new_multi_thread()).worker_threads(cores().div_ceil(2)).build()
+    gathering(&mut Builder::new_multi_thread()).worker_threads(half_the_cores()).build()
 }
 
 /// What one thread of actors runs on.
@@ -41,9 +41,9 @@ pub(super) fn arbiters(count: usize) -> std::io::Result<Vec<ArbiterHandle>> {
     std::iter::once(Ok(System::current().arbiter().clone())).chain(more).collect()
 }
 
-/// Threads that can work at the same time.
-pub(super) fn cores() -> usize {
-    std::thread::available_parallelism().map_or(1, usize::from)
+/// Half as many threads as can work at the same time, rounded up.
+pub(super) fn half_the_cores() -> usize {
+    std::thread::available_parallelism().map_or(1, |cores| cores.get().div_ceil(2))
 }
 
 fn gathering(builder: &mut Builder) -> &mut Builder {

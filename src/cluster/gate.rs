@@ -234,11 +234,7 @@ impl WriteGate {
     ) -> impl Future<Output = Result<Answer, WriteError>> + Send + use<> {
         let (waiting, turn) = waiting(&order);
         let shared = self.shared.clone();
-        let mut state = shared.lock();
-        state.queue.push(order.priority, order.flow.clone(), waiting);
-        shared.show(&state);
-        drop(state);
-        shared.work.notify_one();
+        shared.queue(&order, waiting);
         shared.carry_out(order, write, turn, Span::current())
     }
 
@@ -290,13 +286,31 @@ impl Shared {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Queues a write. One that has nothing to wait for is called without the dispatcher.
+    fn queue(self: &Arc<Self>, order: &Order, waiting: Waiting) {
+        let mut state = self.lock();
+        let at_once =
+            self.qps == 0 && state.queue.is_empty() && state.window.has_room() && state.pause().is_none();
+        if at_once {
+            let ticket = state.window.start();
+            self.show(&state);
+            drop(state);
+            call(waiting.turn, Ok(Turn { shared: self.clone(), ticket: Some(ticket) }));
+        } else {
+            state.queue.push(order.priority, order.flow.clone(), waiting);
+            self.show(&state);
+            drop(state);
+            self.work.notify_one();
+        }
+    }
+
     /// Waits until there is a write to send and room to send it.
     async fn sendable(&self) {
         loop {
             let work = self.work.notified();
             let (sendable, pause) = {
                 let state = self.lock();
-                (state.is_sendable(), state.paused_until.filter(|end| *end > Instant::now()))
+                (state.is_sendable(), state.pause())
             };
             match pause {
                 Some(end) => sleep_until(end).await,
@@ -435,6 +449,11 @@ impl State {
         let pause = Instant::now() + retry_after.unwrap_or(PAUSE).min(LONGEST_PAUSE);
         self.paused_until = self.paused_until.max(Some(pause));
         self.queue.put_back(order.priority, order.flow.clone(), waiting);
+    }
+
+    /// Until when the API server wants to be left alone from now on.
+    fn pause(&self) -> Option<Instant> {
+        self.paused_until.filter(|end| *end > Instant::now())
     }
 
     fn is_sendable(&self) -> bool {
