@@ -1,6 +1,5 @@
 //! Events in the stream of a watch, and pages of a list.
 
-mod managed_fields;
 mod protobuf;
 
 use std::fmt;
@@ -9,7 +8,6 @@ use serde::Deserialize;
 use serde::de::{DeserializeSeed, Deserializer, Error as _, IgnoredAny, MapAccess, Visitor};
 use serde_json::value::RawValue;
 
-use self::managed_fields::without_managed_fields;
 pub use self::protobuf::read_frame;
 use crate::cluster::wire::{Bare, DecodeError, Decoder, ListMeta, Refusal, Text, WireRefusal};
 
@@ -44,8 +42,7 @@ pub enum Event<T> {
 /// # Errors
 /// When the line is no event, or its object none that the decoder reads.
 pub fn read_event<D: Decoder>(decoder: &D, line: &[u8]) -> Result<Event<D::Object>, DecodeError> {
-    let line = without_managed_fields(line);
-    let mut json = serde_json::Deserializer::from_slice(&line);
+    let mut json = serde_json::Deserializer::from_slice(line);
     let event = json.deserialize_map(EventVisitor(decoder))?;
     json.end()?;
     event
