@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
-use std::fmt::Display;
+use std::fmt::{Display, Write as _};
 use std::sync::{Arc, OnceLock};
 
 use bytes::Bytes;
@@ -85,6 +85,11 @@ const OWN: [&str; 3] = [names::SHARD_LABEL, names::PLACE_ANNOTATION, names::BACK
 const OWN_AT_INDEX: [&str; 3] =
     [names::COMPLETION_INDEX, names::INDEX_FAILURE_COUNT, names::INDEX_IGNORED_FAILURE_COUNT];
 
+/// Room for what a pod has of its own, beside names.
+const OWN_LENGTH: usize = 560;
+/// How often the Job's name stands in a pod.
+const NAMES: usize = 4;
+
 /// Who makes pods, and for whom.
 #[derive(Clone, Copy, Debug)]
 pub struct Maker<'a> {
@@ -151,8 +156,10 @@ impl PodTemplate {
         let index = job.spec.completion.indexes().map(|_| new.place.number);
         let Parts { labels, annotations, spec, finalizers: given, .. } = self.parts(index.is_some())?;
         let name = pod_name(&job.name, &job.uid.to_string(), index, new.place);
+        let own = OWN_LENGTH + NAMES * job.name.len() + job.namespace.len();
+        let mut body = String::with_capacity(own + labels.len() + annotations.len() + spec.len());
         // Names consist of what DNS allows, so JSON has nothing to escape in them.
-        let body = [
+        body.extend([
             r#"{"apiVersion":"v1","kind":"Pod","metadata":{"name":""#,
             &name,
             r#"","generateName":""#,
@@ -160,18 +167,14 @@ impl PodTemplate {
             r#"","namespace":""#,
             &job.namespace,
             r#"","labels":{"#,
-            &join([&own_labels(maker, index), labels]),
-            r#"},"annotations":{"#,
-            &join([&own_annotations(new, index), annotations]),
-            r#"},"finalizers":"#,
-            &finalizers(given, maker.finalizer),
-            r#","ownerReferences":["#,
-            &json_text(&OwnerReference::of(job)),
-            r#"]},"spec":{"#,
-            &join([&own_spec(maker, index), spec]),
-            "}}",
-        ]
-        .concat();
+        ]);
+        Members(&mut body).own_labels(maker, index).all(labels);
+        body.push_str(r#"},"annotations":{"#);
+        Members(&mut body).own_annotations(new, index).all(annotations);
+        body.extend([r#"},"finalizers":"#, &finalizers(given, maker.finalizer), r#","ownerReferences":["#]);
+        body.extend([&json_text(&OwnerReference::of(job)), r#"]},"spec":{"#]);
+        Members(&mut body).own_spec(maker, index).all(spec);
+        body.push_str("}}");
         Ok(PodManifest { name, body: body.into() })
     }
 }
@@ -208,13 +211,6 @@ fn members(object: &impl Serialize) -> String {
     text.strip_prefix('{').and_then(|text| text.strip_suffix('}')).unwrap_or_default().into()
 }
 
-/// The members of two objects as those of one.
-fn join(members: [&str; 2]) -> String {
-    let [own, shared] = members;
-    let comma = if own.is_empty() || shared.is_empty() { "" } else { "," };
-    [own, comma, shared].concat()
-}
-
 fn add_index_env(container: &mut Map<String, Value>) {
     let env = container.entry("env").or_insert_with(|| json!([]));
     if env.is_null() {
@@ -228,34 +224,65 @@ fn add_index_env(container: &mut Map<String, Value>) {
     env.push(json!({"name": names::COMPLETION_INDEX_ENV, "valueFrom": {"fieldRef": {"fieldPath": path}}}));
 }
 
-fn own_spec(maker: Maker<'_>, index: Option<u32>) -> String {
-    let hostname = index.map(|index| format!(r#""hostname":"{}-{index}""#, maker.job.name));
-    let group = maker.pod_group.map(|group| format!(r#""schedulingGroup":{{"podGroupName":"{group}"}}"#));
-    join([&hostname.unwrap_or_default(), &group.unwrap_or_default()])
-}
+/// Writes the members of a JSON object.
+struct Members<'a>(&'a mut String);
 
-fn own_labels(maker: Maker<'_>, index: Option<u32>) -> String {
-    let shard = format!(r#""{}":"{}""#, names::SHARD_LABEL, maker.shard);
-    let index = index.map(|index| format!(r#""{}":"{index}""#, names::COMPLETION_INDEX));
-    join([&shard, &index.unwrap_or_default()])
-}
+impl Members<'_> {
+    /// A member with a text in which there is nothing to escape.
+    fn text(&mut self, key: &str, value: impl Display) {
+        self.separate();
+        // A string takes whatever is written into it.
+        let _ = write!(self.0, r#""{key}":"{value}""#);
+    }
 
-fn own_annotations(new: &NewPod, index: Option<u32>) -> String {
-    let mut own = format!(r#""{}":"{}/{}""#, names::PLACE_ANNOTATION, new.place.number, new.place.attempt);
-    let mut add = |key: &str, value: &dyn Display| own += &format!(r#","{key}":"{value}""#);
-    if let Some(streak) = new.backoff {
-        add(names::BACKOFF_ANNOTATION, &format_args!("{}@{}", streak.failures, streak.last));
-    }
-    if let Some(index) = index {
-        add(names::COMPLETION_INDEX, &index);
-    }
-    if let Some(failures) = new.index_failures {
-        add(names::INDEX_FAILURE_COUNT, &failures.counted);
-        if failures.ignored > 0 {
-            add(names::INDEX_IGNORED_FAILURE_COUNT, &failures.ignored);
+    /// Members that are written already.
+    fn all(&mut self, members: &str) {
+        if !members.is_empty() {
+            self.separate();
+            self.0.push_str(members);
         }
     }
-    own
+
+    fn separate(&mut self) {
+        if !self.0.ends_with('{') {
+            self.0.push(',');
+        }
+    }
+
+    fn own_spec(mut self, maker: Maker<'_>, index: Option<u32>) -> Self {
+        if let Some(index) = index {
+            self.text("hostname", format_args!("{}-{index}", maker.job.name));
+        }
+        if let Some(group) = maker.pod_group {
+            self.all(&format!(r#""schedulingGroup":{{"podGroupName":"{group}"}}"#));
+        }
+        self
+    }
+
+    fn own_labels(mut self, maker: Maker<'_>, index: Option<u32>) -> Self {
+        self.text(names::SHARD_LABEL, maker.shard);
+        if let Some(index) = index {
+            self.text(names::COMPLETION_INDEX, index);
+        }
+        self
+    }
+
+    fn own_annotations(mut self, new: &NewPod, index: Option<u32>) -> Self {
+        self.text(names::PLACE_ANNOTATION, format_args!("{}/{}", new.place.number, new.place.attempt));
+        if let Some(streak) = new.backoff {
+            self.text(names::BACKOFF_ANNOTATION, format_args!("{}@{}", streak.failures, streak.last));
+        }
+        if let Some(index) = index {
+            self.text(names::COMPLETION_INDEX, index);
+        }
+        if let Some(failures) = new.index_failures {
+            self.text(names::INDEX_FAILURE_COUNT, failures.counted);
+            if failures.ignored > 0 {
+                self.text(names::INDEX_IGNORED_FAILURE_COUNT, failures.ignored);
+            }
+        }
+        self
+    }
 }
 
 fn finalizers(given: &[String], tracking: &str) -> String {

@@ -9,7 +9,7 @@ use super::job_spec::{SpecReading, WireJobSpec};
 use super::job_status::WireJobStatus;
 use super::labels::Labels;
 use super::meta::{ControllerRef, Meta, ResourceVersion};
-use super::text::Text;
+use super::text::{Pairs, Text};
 use super::{DecodeError, Decoder};
 use crate::job::options::Options;
 use crate::job::spec::Job;
@@ -105,8 +105,7 @@ impl Decoder for JobDecoder {
 }
 
 fn options(meta: &Meta<'_>) -> Options {
-    let annotations = meta.annotations.iter().flat_map(|pairs| &pairs.0);
-    Options::read(annotations.map(|(key, value)| (&**key, &**value)))
+    Options::read(meta.annotations.iter().flat_map(Pairs::iter))
 }
 
 /// JSON of a Job.

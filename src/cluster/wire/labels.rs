@@ -38,16 +38,17 @@ impl<K: AsRef<str>, V: AsRef<str>> FromIterator<(K, V)> for Labels {
 }
 
 impl From<Pairs<'_>> for Labels {
-    fn from(mut pairs: Pairs<'_>) -> Self {
-        pairs.0.sort_unstable();
+    fn from(pairs: Pairs<'_>) -> Self {
+        let pairs = pairs.sorted();
         // Exactly as much as it takes, so that the text stays where it is written.
-        let size = pairs.0.iter().map(|(k, v)| k.len() + v.len() + 2).sum::<usize>();
-        let mut lines = String::with_capacity(size.saturating_sub(1));
-        for (position, (key, value)) in pairs.0.iter().enumerate() {
-            let separator = if position == 0 { "" } else { "\n" };
-            lines.extend([separator, key, "=", value]);
+        let size = pairs.iter().map(|(key, value)| key.len() + value.len() + 2).sum::<usize>();
+        let mut lines = Vec::with_capacity(size.saturating_sub(1));
+        for (position, (key, value)) in pairs.iter().enumerate() {
+            let separator: &[u8] = if position == 0 { b"" } else { b"\n" };
+            [separator, key, b"=", value].into_iter().for_each(|part| lines.extend_from_slice(part));
         }
-        Self { lines: lines.into() }
+        // An API server has no others.
+        Self { lines: String::from_utf8(lines).unwrap_or_default().into() }
     }
 }
 

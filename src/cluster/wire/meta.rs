@@ -118,8 +118,14 @@ impl<'a> Message<'a> for Meta<'a> {
             8 => self.creation_timestamp = value.time()?,
             9 => self.deletion_timestamp = value.time()?,
             10 => self.deletion_grace_period_seconds = Some(value.integer()?),
-            11 => self.labels.get_or_insert_default().push(value.pair()?),
-            12 => self.annotations.get_or_insert_default().push(value.pair()?),
+            11 => {
+                let (key, value) = value.pair()?;
+                self.labels.get_or_insert_default().push(key, value);
+            }
+            12 => {
+                let (key, value) = value.pair()?;
+                self.annotations.get_or_insert_default().push(key, value);
+            }
             13 => self.owner_references.get_or_insert_default().push(value.message()?),
             14 => self.finalizers.get_or_insert_default().push(value.text()?),
             _ => {}

@@ -79,13 +79,26 @@ pub(crate) trait Message<'a>: Default {
     }
 }
 
+#[inline]
 fn split<'a>(bytes: &mut &'a [u8], length: usize) -> Result<&'a [u8], Malformed> {
     let (taken, rest) = bytes.split_at_checked(length).ok_or(Malformed::Cut)?;
     *bytes = rest;
     Ok(taken)
 }
 
+/// Most are tags and lengths of one byte.
+#[inline]
 fn varint(bytes: &mut &[u8]) -> Result<u64, Malformed> {
+    match bytes.split_first() {
+        Some((byte, rest)) if *byte < 0x80 => {
+            *bytes = rest;
+            Ok(u64::from(*byte))
+        }
+        _ => long_varint(bytes),
+    }
+}
+
+fn long_varint(bytes: &mut &[u8]) -> Result<u64, Malformed> {
     let mut number = 0;
     for shift in (0..64).step_by(7) {
         let (byte, rest) = bytes.split_first().ok_or(Malformed::Cut)?;
@@ -155,8 +168,8 @@ impl<'a> Value<'a> {
         M::read(self.bytes()?)
     }
 
-    /// An entry of a map of texts.
-    pub(crate) fn pair(self) -> Result<(Text<'a>, Text<'a>), Malformed> {
+    /// An entry of a map of texts, which are not looked at.
+    pub(crate) fn pair(self) -> Result<(&'a [u8], &'a [u8]), Malformed> {
         let Pair(key, value) = self.message()?;
         Ok((key, value))
     }
@@ -190,13 +203,13 @@ impl<'a> Message<'a> for Seconds {
 }
 
 #[derive(Default)]
-struct Pair<'a>(Text<'a>, Text<'a>);
+struct Pair<'a>(&'a [u8], &'a [u8]);
 
 impl<'a> Message<'a> for Pair<'a> {
     fn take(&mut self, number: u32, value: Value<'a>) -> Result<(), Malformed> {
         match number {
-            1 => self.0 = value.text()?,
-            2 => self.1 = value.text()?,
+            1 => self.0 = value.bytes()?,
+            2 => self.1 = value.bytes()?,
             _ => {}
         }
         Ok(())

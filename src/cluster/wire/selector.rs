@@ -29,7 +29,10 @@ struct WireRequirement<'a> {
 impl<'a> Message<'a> for WireSelector<'a> {
     fn take(&mut self, number: u32, value: Value<'a>) -> Result<(), Malformed> {
         match number {
-            1 => self.match_labels.get_or_insert_default().push(value.pair()?),
+            1 => {
+                let (key, value) = value.pair()?;
+                self.match_labels.get_or_insert_default().push(key, value);
+            }
             2 => self.match_expressions.get_or_insert_default().push(value.message()?),
             _ => {}
         }
@@ -54,12 +57,8 @@ pub(super) fn read_selector(selector: Option<WireSelector<'_>>, skipped: &mut Ve
     let Some(selector) = selector else { return match_nothing() };
     let labels = selector.match_labels.unwrap_or_default();
     let mut requirements: Vec<Requirement> = labels
-        .0
         .iter()
-        .map(|(key, value)| Requirement {
-            key: (**key).into(),
-            operator: Operator::In(vec![(**value).into()]),
-        })
+        .map(|(key, value)| Requirement { key: key.into(), operator: Operator::In(vec![value.into()]) })
         .collect();
     for (index, expression) in selector.match_expressions.unwrap_or_default().into_iter().enumerate() {
         let values = || expression.values.iter().flatten().map(|value| (**value).into()).collect();

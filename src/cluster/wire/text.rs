@@ -26,22 +26,49 @@ impl Deref for Text<'_> {
     }
 }
 
-/// A map of strings (labels, annotations), in the order of the body.
+/// A map of strings (labels, annotations), in the order of the body. Most of them nobody looks at: whether they are text is asked
+/// of those that somebody does.
 #[derive(Debug, Default)]
-pub(crate) struct Pairs<'a>(pub(crate) Vec<(Text<'a>, Text<'a>)>);
+pub(crate) struct Pairs<'a>(Vec<Pair<'a>>);
+
+/// A key and its value.
+type Pair<'a> = (Cow<'a, [u8]>, Cow<'a, [u8]>);
 
 impl<'a> Pairs<'a> {
     /// Adds an entry. Pods have five to eight labels, and as many annotations: they are made room for at once.
-    pub(crate) fn push(&mut self, entry: (Text<'a>, Text<'a>)) {
+    pub(crate) fn push(&mut self, key: impl Into<Cow<'a, [u8]>>, value: impl Into<Cow<'a, [u8]>>) {
         if self.0.is_empty() {
             self.0.reserve(8);
         }
-        self.0.push(entry);
+        self.0.push((key.into(), value.into()));
     }
 
     /// The value of a key.
     pub(crate) fn get(&self, key: &str) -> Option<&str> {
-        self.0.iter().find(|(k, _)| **k == *key).map(|(_, v)| &**v)
+        let (_, value) = self.0.iter().find(|(known, _)| **known == *key.as_bytes())?;
+        str::from_utf8(value).ok()
+    }
+
+    /// All entries that are text.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (&str, &str)> {
+        self.0
+            .iter()
+            .filter_map(|(key, value)| Some((str::from_utf8(key).ok()?, str::from_utf8(value).ok()?)))
+    }
+
+    /// The entries, sorted by key.
+    pub(crate) fn sorted(mut self) -> Vec<Pair<'a>> {
+        self.0.sort_unstable();
+        self.0
+    }
+}
+
+impl<'a> From<Text<'a>> for Cow<'a, [u8]> {
+    fn from(Text(text): Text<'a>) -> Self {
+        match text {
+            Cow::Borrowed(text) => Cow::Borrowed(text.as_bytes()),
+            Cow::Owned(text) => Cow::Owned(text.into_bytes()),
+        }
     }
 }
 
@@ -59,7 +86,7 @@ impl<'de: 'a, 'a> Deserialize<'de> for Pairs<'a> {
             fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Pairs<'de>, A::Error> {
                 let mut pairs = Pairs::default();
                 while let Some((key, value)) = map.next_entry::<Text<'de>, Option<Text<'de>>>()? {
-                    pairs.push((key, value.unwrap_or_default()));
+                    pairs.push(key, value.unwrap_or_default());
                 }
                 Ok(pairs)
             }
