@@ -7,7 +7,7 @@ use std::time::Duration;
 use bytes::{Bytes, BytesMut};
 use futures::future::BoxFuture;
 use futures::stream::{BoxStream, StreamExt, TryStreamExt};
-use http::{HeaderName, HeaderValue, Request, Response, header};
+use http::{HeaderName, HeaderValue, Request, Response, Uri, header};
 use http_body_util::{BodyExt, Full};
 use hyper::body::Incoming;
 use hyper_util::client::legacy::connect::HttpConnector;
@@ -114,14 +114,28 @@ impl HttpTransport {
         connector.set_connect_timeout(config.connect_timeout);
         let connector = config.rustls_https_connector_with_connector(connector)?;
         let client = hyper_util::client::legacy::Client::builder(TokioExecutor::new()).build(connector);
+        let url = config.cluster_url.clone();
+        let below_root = !matches!(url.path(), "" | "/");
         let service = ServiceBuilder::new()
-            .layer(config.base_uri_layer())
+            .option_layer(below_root.then(|| config.base_uri_layer()))
+            .map_request(move |request| if below_root { request } else { at(&url, request) })
             .option_layer(config.auth_layer()?)
             .layer(config.extra_headers_layer()?)
             .map_err(BoxError::from)
             .service(client);
         Ok(Self { service: BoxCloneSyncService::new(service) })
     }
+}
+
+/// The request with the address of an API server that has no path of its own. kube's layer would put each address together as
+/// text, and parse it.
+fn at<B>(server: &Uri, mut request: Request<B>) -> Request<B> {
+    let mut parts = std::mem::take(request.uri_mut()).into_parts();
+    parts.scheme = server.scheme().cloned();
+    parts.authority = server.authority().cloned();
+    // A path with the scheme and authority of an address is one.
+    *request.uri_mut() = Uri::from_parts(parts).unwrap_or_default();
+    request
 }
 
 impl Transport for HttpTransport {
