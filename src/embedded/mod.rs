@@ -59,6 +59,7 @@ use tokio_util::task::TaskTracker;
 pub use audit::{AuditRecord, AuditSink};
 pub use error::EmbeddedError;
 pub use faults::{Fault, FaultId, FaultScope, Faults};
+pub use protobuf::decode as decode_protobuf;
 pub use store::DataDirError;
 
 use server::Server;

@@ -2,12 +2,12 @@
 
 use std::time::Duration;
 
-use http::{HeaderMap, Method, Request, header};
+use http::{HeaderMap, HeaderValue, Method, Request, header};
 use http_body_util::BodyExt as _;
 use kube::client::Body;
 use kube::config::KubeConfigOptions;
 use serde_json::{Value, json};
-use yardmaster::embedded::{ApiServer, ApiServerConfig};
+use yardmaster::embedded::{ApiServer, ApiServerConfig, decode_protobuf};
 
 /// What typed clients accept.
 pub(crate) const TYPED: &str = "application/json, */*";
@@ -75,7 +75,12 @@ impl Stage {
         let (parts, body) = response.into_parts();
         let bytes = body.collect().await.unwrap().to_bytes();
         let text = || Value::String(String::from_utf8_lossy(&bytes).into_owned());
-        let body = serde_json::from_slice(&bytes).unwrap_or_else(|_| text());
+        let protobuf = HeaderValue::from_static("application/vnd.kubernetes.protobuf");
+        let body = if parts.headers.get(header::CONTENT_TYPE) == Some(&protobuf) {
+            decode_protobuf(&bytes).unwrap()
+        } else {
+            serde_json::from_slice(&bytes).unwrap_or_else(|_| text())
+        };
         Answer { code: parts.status.as_u16(), headers: parts.headers, body }
     }
 

@@ -17,8 +17,11 @@ use self::table::MessageId;
 /// What precedes every message that is an object.
 const MAGIC: &[u8] = b"k8s\0";
 
-/// Decodes a body into the JSON object that says the same.
-pub(crate) fn decode(body: &[u8]) -> Result<Value, String> {
+/// Decodes a body in Kubernetes' protobuf into the JSON object that says the same.
+///
+/// # Errors
+/// When it is none, or holds a kind or a field that is not known here: what to tell whoever has sent it.
+pub fn decode(body: &[u8]) -> Result<Value, String> {
     let body = body.strip_prefix(MAGIC).ok_or("provided data does not appear to be a protobuf message")?;
     let type_meta = read::numbered(body, 1)?;
     let [api_version, kind] = [1, 2].map(|number| match &type_meta {
