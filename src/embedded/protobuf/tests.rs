@@ -241,32 +241,6 @@ fn recorded_objects_read_the_same_in_both_formats() {
 }
 
 #[test]
-fn what_matters_of_a_job_to_pods_of_no_shard() {
-    let condition = |kind: &str, status: &str| json!({"type": kind, "status": status});
-    let job = |metadata: Value, spec: Value, conditions: Value| {
-        let mut job = json!({
-            "apiVersion": "batch/v1", "kind": "Job",
-            "metadata": {"name": "j", "namespace": "n", "uid": "u", "resourceVersion": "7"},
-            "spec": {"selector": {"matchLabels": {"a": "b"}}}, "status": {"conditions": conditions},
-        });
-        json_patch::merge(&mut job, &json!({"metadata": metadata, "spec": spec}));
-        OutlineDecoder::default().decode(job.to_string().as_bytes()).unwrap()
-    };
-    let plain =
-        job(json!({}), json!({}), json!([condition("Complete", "False"), condition("Suspended", "True")]));
-    assert_eq!((&*plain.namespace, plain.version, plain.managed_by.as_deref()), ("n", 7, None));
-    assert!(plain.adopts && plain.is_understood && plain.selector.matches(|_| Some("b")));
-    for end in ["Complete", "Failed"] {
-        assert!(!job(json!({}), json!({}), json!([condition(end, "True")])).adopts, "{end}");
-    }
-    assert!(!job(json!({"deletionTimestamp": "2026-01-01T00:00:00Z"}), json!({}), json!([])).adopts);
-    let other = job(json!({}), json!({"completionMode": "Woven", "managedBy": "x/y"}), json!(null));
-    assert_eq!((other.is_understood, other.managed_by.as_deref()), (false, Some("x/y")));
-    let absent = job(json!({}), json!({"selector": null}), json!([]));
-    assert!(!absent.selector.matches(|_| Some("b")));
-}
-
-#[test]
 fn the_benchmark_reads_the_same_pod_in_both_formats() {
     let line = include_str!("../../../benches/stages/pod_event.json").replace('\n', "");
     let mut event: Value = serde_json::from_str(&line).unwrap();
