@@ -14,7 +14,6 @@ mod query;
 
 use std::pin::pin;
 use std::sync::Arc;
-use std::task::Poll;
 use std::time::Duration;
 
 use backon::{BackoffBuilder, ExponentialBackoff, ExponentialBuilder};
@@ -60,12 +59,16 @@ const WATCH_SECONDS: u64 = 240;
 const SILENCE: Duration = Duration::from_secs(90);
 /// How long to wait for the answer to a page, or for a watch to open.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(60);
-/// Changes that are read at once before the consumer sees the first of them.
+/// Changes that may wait for the consumer before reading pauses.
 const BUFFER: usize = 256;
 /// First and longest pause after a failure, before jitter.
 const PAUSES: (Duration, Duration) = (Duration::from_millis(250), Duration::from_secs(30));
 
-/// Watches the selected objects while the stream is polled. Failures are logged and overcome; `seed` varies the pauses.
+/// Watches the selected objects on the current tokio runtime until the stream is dropped. Failures are logged and
+/// overcome; `seed` varies the pauses.
+///
+/// # Panics
+/// Outside a tokio runtime.
 pub fn watch<D: Decoder>(
     transport: Arc<dyn Transport>,
     selection: Selection,
@@ -73,20 +76,17 @@ pub fn watch<D: Decoder>(
     metrics: Arc<Metrics>,
     seed: u64,
 ) -> impl Stream<Item = Change<D::Object>> + Send + Unpin + use<D> {
-    let (out, mut changes) = mpsc::channel(BUFFER);
+    let (out, changes) = mpsc::channel(BUFFER);
     let meter = Meter::new(&metrics, selection.resource.plural);
-    let watcher = Watcher { transport, selection, decoder, meter, seed, out, streams: true };
-    let mut run = Box::pin(watcher.run());
-    // What is read and who asks for it are one task: nobody has to be woken for a change.
-    stream::poll_fn(move |context| {
-        if let Ok(change) = changes.try_recv() {
-            return Poll::Ready(Some(change));
+    let watcher = Watcher { transport, selection, decoder, meter, seed, out: out.clone(), streams: true };
+    // Events come one by one out of the connection: they are read on while the consumer lets them gather.
+    tokio::spawn(async move {
+        tokio::select! {
+            () = out.closed() => {}
+            Stopped = watcher.run() => {}
         }
-        match run.as_mut().poll(context) {
-            Poll::Ready(Stopped) => Poll::Ready(None),
-            Poll::Pending => changes.try_recv().map_or(Poll::Pending, |change| Poll::Ready(Some(change))),
-        }
-    })
+    });
+    stream::unfold(changes, |mut changes| async { Some((changes.recv().await?, changes)) }).boxed()
 }
 
 /// Nobody listens any more.
