@@ -1,5 +1,5 @@
-//! The threads of a controller: as many as there are cores, half of them for the network and half for the actors. More would take
-//! each other's work, and wake each other for it.
+//! The threads of a controller: half as many as there are cores for the network, and half for the actors, each rounded up. More
+//! would take each other's work, and wake each other for it.
 //!
 //! At thousands of pods a second a thread that waits is woken for each of many small things, and to wake costs more than
 //! what is then done. So before a thread waits it pauses for a moment, and finds together what has come meanwhile.

@@ -126,7 +126,7 @@ fn version(response: &Response<Bytes>) -> Result<ResourceVersion, DecodeError> {
     } else {
         serde_json::from_slice(response.body())?
     };
-    Ok(object.version())
+    object.version()
 }
 
 fn is_status(body: &[u8]) -> bool {

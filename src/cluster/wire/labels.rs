@@ -1,6 +1,7 @@
 //! Labels of an object in one allocation.
 
 use std::fmt;
+use std::string::FromUtf8Error;
 
 use super::text::Pairs;
 
@@ -47,8 +48,8 @@ impl From<Pairs<'_>> for Labels {
             let separator: &[u8] = if position == 0 { b"" } else { b"\n" };
             [separator, key, b"=", value].into_iter().for_each(|part| lines.extend_from_slice(part));
         }
-        // An API server has no others.
-        Self { lines: String::from_utf8(lines).unwrap_or_default().into() }
+        let lossy = |e: FromUtf8Error| String::from_utf8_lossy(e.as_bytes()).into_owned();
+        Self { lines: String::from_utf8(lines).unwrap_or_else(lossy).into() }
     }
 }
 

@@ -175,12 +175,13 @@ pub(crate) struct Versioned<'a> {
 #[serde(rename_all = "camelCase", default)]
 struct Version<'a> {
     #[serde(borrow)]
-    resource_version: Text<'a>,
+    resource_version: Option<Text<'a>>,
 }
 
 impl Versioned<'_> {
-    pub(crate) fn version(&self) -> ResourceVersion {
-        (&*self.metadata.resource_version).into()
+    pub(crate) fn version(&self) -> Result<ResourceVersion, DecodeError> {
+        let version = self.metadata.resource_version.as_deref();
+        version.map(ResourceVersion::from).ok_or(DecodeError::Missing("metadata.resourceVersion"))
     }
 }
 
@@ -196,7 +197,7 @@ impl<'a> Message<'a> for Versioned<'a> {
 impl<'a> Message<'a> for Version<'a> {
     fn take(&mut self, number: u32, value: Value<'a>) -> Result<(), Malformed> {
         if number == 6 {
-            self.resource_version = value.text()?;
+            self.resource_version = value.set_text()?;
         }
         Ok(())
     }

@@ -4,6 +4,7 @@
 //! are skipped without being built, so `managedFields`, volumes, images and the like cost their scanning only, and in
 //! protobuf not even that (invariant 8: small objects).
 
+mod condition;
 mod gang;
 mod intern;
 mod job;

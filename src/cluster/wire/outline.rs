@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use serde::Deserialize;
 
+use super::condition::WireCondition;
 use super::intern::Interner;
 use super::job_spec::completion_mode;
 use super::meta::Meta;
@@ -97,15 +98,6 @@ struct WireStatus<'a> {
     conditions: Option<Vec<WireCondition<'a>>>,
 }
 
-#[derive(Debug, Default, Deserialize)]
-#[serde(default)]
-struct WireCondition<'a> {
-    #[serde(borrow, rename = "type")]
-    kind: Text<'a>,
-    #[serde(borrow)]
-    status: Text<'a>,
-}
-
 impl WireStatus<'_> {
     fn is_finished(&self) -> bool {
         self.conditions.iter().flatten().any(|condition| {
@@ -143,17 +135,6 @@ impl<'a> Message<'a> for WireStatus<'a> {
     fn take(&mut self, number: u32, value: Value<'a>) -> Result<(), Malformed> {
         if number == 1 {
             self.conditions.get_or_insert_default().push(value.message()?);
-        }
-        Ok(())
-    }
-}
-
-impl<'a> Message<'a> for WireCondition<'a> {
-    fn take(&mut self, number: u32, value: Value<'a>) -> Result<(), Malformed> {
-        match number {
-            1 => self.kind = value.text()?,
-            2 => self.status = value.text()?,
-            _ => {}
         }
         Ok(())
     }

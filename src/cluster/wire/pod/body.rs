@@ -3,6 +3,7 @@
 use jiff::Timestamp;
 use serde::Deserialize;
 
+use super::super::condition::WireCondition;
 use super::super::meta::Meta;
 use super::super::protobuf::{Malformed, Message, Value};
 use super::super::text::Text;
@@ -41,16 +42,6 @@ pub(super) struct WireStatus<'a> {
     container_statuses: Option<Vec<WireContainer<'a>>>,
     #[serde(borrow)]
     init_container_statuses: Option<Vec<WireContainer<'a>>>,
-}
-
-#[derive(Debug, Default, Deserialize)]
-#[serde(rename_all = "camelCase", default)]
-pub(super) struct WireCondition<'a> {
-    #[serde(borrow, rename = "type")]
-    pub(super) kind: Text<'a>,
-    #[serde(borrow)]
-    pub(super) status: Text<'a>,
-    pub(super) last_transition_time: Option<Timestamp>,
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -102,18 +93,6 @@ impl<'a> Message<'a> for WireStatus<'a> {
             2 => self.conditions.get_or_insert_default().push(value.message()?),
             8 => self.container_statuses.get_or_insert_default().push(value.message()?),
             10 => self.init_container_statuses.get_or_insert_default().push(value.message()?),
-            _ => {}
-        }
-        Ok(())
-    }
-}
-
-impl<'a> Message<'a> for WireCondition<'a> {
-    fn take(&mut self, number: u32, value: Value<'a>) -> Result<(), Malformed> {
-        match number {
-            1 => self.kind = value.text()?,
-            2 => self.status = value.text()?,
-            4 => self.last_transition_time = value.time()?,
             _ => {}
         }
         Ok(())

@@ -1,0 +1,30 @@
+//! Conditions of pods and Jobs, as far as they are alike.
+
+use jiff::Timestamp;
+use serde::Deserialize;
+
+use super::protobuf::{Malformed, Message, Value};
+use super::text::Text;
+
+/// An element of `status.conditions` in JSON or protobuf.
+#[derive(Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub(super) struct WireCondition<'a> {
+    #[serde(borrow, rename = "type")]
+    pub(super) kind: Text<'a>,
+    #[serde(borrow)]
+    pub(super) status: Text<'a>,
+    pub(super) last_transition_time: Option<Timestamp>,
+}
+
+impl<'a> Message<'a> for WireCondition<'a> {
+    fn take(&mut self, number: u32, value: Value<'a>) -> Result<(), Malformed> {
+        match number {
+            1 => self.kind = value.text()?,
+            2 => self.status = value.text()?,
+            4 => self.last_transition_time = value.time()?,
+            _ => {}
+        }
+        Ok(())
+    }
+}
