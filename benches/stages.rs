@@ -337,7 +337,7 @@ fn object<D: Decoder>(decoder: &D, line: &str) -> D::Object {
 }
 
 fn job(line: &str) -> Job {
-    object(&JobDecoder::new(), line).job.unwrap()
+    object(&JobDecoder::new(), line).job.clone().unwrap()
 }
 
 /// A line of a watch: a Job of which every other index is completed.

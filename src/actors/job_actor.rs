@@ -17,7 +17,7 @@ use super::requests::Requests;
 use super::shard_actor::{Declined, Relist, ShardActor};
 use super::watch_over::{self, SyncMeter};
 use crate::cluster::events::{Event, EventType, ObjectRef};
-use crate::cluster::wire::{ObservedJob, ObservedPod, ResourceVersion};
+use crate::cluster::wire::{ObservedJob, ObservedPod};
 use crate::job::claim::{Claim, Controller, claim};
 use crate::job::options::Rejected;
 use crate::job::plan::{JobEvent, Plan, PodRef, Wait};
@@ -76,7 +76,8 @@ pub struct JobActor {
     requests: Arc<Requests>,
     inbox: Inbox<JobInput>,
     state: JobState,
-    version: ResourceVersion,
+    /// The Job as last observed: the version that the next write changes.
+    seen: Arc<ObservedJob>,
     /// Version of the Job that the shard has seen at least: the watch may be behind the answers to our writes.
     seen_by_shard: u64,
     /// All pods of the Job have been seen as they were at one time: plans may be made.
@@ -121,8 +122,8 @@ impl Drop for EndNotice {
 }
 
 impl JobActor {
-    /// An actor for this Job, which answers to `shard`.
-    pub fn new(job: Job, version: ResourceVersion, requests: Arc<Requests>, shard: Addr<ShardActor>) -> Self {
+    /// An actor for this Job, which was `seen` so, and answers to `shard`.
+    pub fn new(job: Job, seen: Arc<ObservedJob>, requests: Arc<Requests>, shard: Addr<ShardActor>) -> Self {
         let notice = EndNotice { job: job.uid.clone(), why: Why::Panic, shard };
         Self {
             load: requests.around.loads.correction(requests.shard),
@@ -131,8 +132,8 @@ impl JobActor {
             told: job.status.clone(),
             state: JobState::new(job, requests.around.config.limits()),
             requests,
-            seen_by_shard: version.order(),
-            version,
+            seen_by_shard: seen.version.order(),
+            seen,
             synced: false,
             lists_asked: 0,
             reading: false,
@@ -211,7 +212,7 @@ impl JobActor {
     fn may_rest(&self, now: Timestamp) -> bool {
         may_rest(&self.state, now)
             && self.events_to_tell.is_empty()
-            && self.seen_by_shard >= self.version.order()
+            && self.seen_by_shard >= self.seen.version.order()
             && self.inbox.is_idle()
     }
 
@@ -232,7 +233,7 @@ impl JobActor {
         match input {
             JobInput::Job(job) => {
                 self.seen_by_shard = self.seen_by_shard.max(job.version.order());
-                self.observe(Arc::unwrap_or_clone(job));
+                self.observe(job);
             }
             JobInput::JobGone => self.state.job_vanished(),
             // An adoption may follow, which would be a new decision.
@@ -277,30 +278,23 @@ impl JobActor {
                 self.state.gang_answered(answer, now);
                 events.iter().for_each(|event| self.tell(event));
             }
-            JobInput::StatusWritten(Some(version)) => self.status_written(version, now),
+            JobInput::StatusWritten(Some(job)) => self.status_written(job, now),
             JobInput::StatusWritten(None) => self.state.status_refused(false, now),
             JobInput::StatusConflict(job) => {
                 self.state.status_refused(job.is_some(), now);
-                if let Some(job) = job {
-                    self.observe(*job);
-                }
+                job.into_iter().for_each(|job| self.observe(job));
             }
             JobInput::Read(job) => {
                 self.reading = false;
-                job.into_iter().for_each(|job| self.observe(*job));
+                job.into_iter().for_each(|job| self.observe(job));
             }
             JobInput::DeletionRefused => self.state.deletion_refused(now),
         }
     }
 
-    fn observe(&mut self, observed: ObservedJob) {
-        if let Ok(job) = observed.job {
-            self.observe_job(job, observed.version);
-        }
-    }
-
-    fn observe_job(&mut self, job: Job, version: ResourceVersion) {
-        if version.order() <= self.version.order() {
+    fn observe(&mut self, seen: Arc<ObservedJob>) {
+        let Ok(job) = &seen.job else { return };
+        if seen.version.order() <= self.seen.version.order() {
             return;
         }
         let known = [Some(&self.state.job.status), self.sent.as_ref()];
@@ -310,8 +304,8 @@ impl JobActor {
             self.lists_asked += 1;
             self.notice.shard.do_send(Relist { job: self.state.job.uid.clone() });
         }
-        self.version = version;
-        self.state.observe_job(job);
+        self.state.observe_job(job.clone());
+        self.seen = seen;
         if self.state.job.status.finished().is_some() {
             // Should the answer to our last write be lost, the end must be told all the same.
             self.tell_events();
@@ -333,14 +327,13 @@ impl JobActor {
 
     /// The write named the version that it changed: the Job is as it was, but for the status. Unless the watch has shown a later
     /// one before the answer arrived.
-    fn status_written(&mut self, version: ResourceVersion, now: Timestamp) {
+    fn status_written(&mut self, written: Arc<ObservedJob>, now: Timestamp) {
         let unfinished = self.told.finished().is_none();
-        if let Some(status) = self.sent.clone() {
-            let job = Job { status: status.stored(), ..self.state.job.clone() };
-            watch_over::count_progress(&self.requests.around.metrics, &job, &self.told);
+        if let Ok(job) = &written.job {
+            watch_over::count_progress(&self.requests.around.metrics, job, &self.told);
             self.told = job.status.clone();
-            self.observe_job(job, version);
         }
+        self.observe(written);
         self.state.status_written(now);
         self.tell_pod_events();
         if unfinished {
@@ -423,8 +416,8 @@ impl JobActor {
         self.tell_rejected();
         if let Some(write) = plan.status {
             self.events_to_tell = write.events;
-            self.requests.write_status(&self.state.job, &self.version, &write.status);
-            self.sent = Some(write.status);
+            self.sent = Some(write.status.clone());
+            self.requests.write_status(self.seen.clone(), &self.state.job.status, write.status);
         }
         for pod in plan.releases {
             match self.state.pods.get(&pod.uid).filter(|_| self.state.is_gone()) {

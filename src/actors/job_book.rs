@@ -54,7 +54,7 @@ impl JobBook {
     pub fn insert(
         &mut self,
         source: Source,
-        mut job: Box<ObservedJob>,
+        mut job: Arc<ObservedJob>,
     ) -> Option<(ShardId, Arc<ObservedJob>)> {
         let id = self.config.shards.shard_of(&job.uid.to_string());
         if source.is_some_and(|source| source != id) {
@@ -65,10 +65,13 @@ impl JobBook {
         }
         let more = self.work(&job);
         let shelf = self.shards.entry(id).or_default();
-        if let (Some(known), Ok(job)) = (shelf.template_of(&job.uid), &mut job.job) {
+        // What an actor has made of a Job that it knows shares the template already.
+        let read = Arc::get_mut(&mut job);
+        if let Some(ObservedJob { uid, job: Ok(job), .. }) = read
+            && let Some(known) = shelf.template_of(uid)
+        {
             job.share_template(known);
         }
-        let job: Arc<ObservedJob> = job.into();
         let before = shelf.jobs.insert(job.uid.clone(), job.clone());
         self.count(id, more, before);
         Some((id, job))
@@ -129,7 +132,7 @@ mod tests {
     use super::*;
     use crate::cluster::wire::{Decoder as _, JobDecoder};
 
-    fn seen(uid: &str, manager: Option<&str>, succeeded: u32) -> Box<ObservedJob> {
+    fn seen(uid: &str, manager: Option<&str>, succeeded: u32) -> Arc<ObservedJob> {
         let job = json!({
             "metadata": {"name": uid, "namespace": "n", "uid": uid, "creationTimestamp": "2026-01-01T00:00:00Z"},
             "spec": {

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::cluster::wire::{ObservedJob, ObservedPod, ResourceVersion};
+use crate::cluster::wire::{ObservedJob, ObservedPod};
 use crate::job::gang::GangAnswer;
 use crate::job::plan::{JobEvent, PodRef};
 use crate::job::pod::Place;
@@ -70,12 +70,12 @@ pub enum JobInput {
         /// What to tell the user.
         events: Vec<JobEvent>,
     },
-    /// The status was written: the Job has this version now. `None` if it was refused.
-    StatusWritten(Option<ResourceVersion>),
+    /// The status was written: the Job as it is now. `None` if it was refused.
+    StatusWritten(Option<Arc<ObservedJob>>),
     /// The status was not written because the Job has changed meanwhile: the Job as it is now.
-    StatusConflict(Option<Box<ObservedJob>>),
+    StatusConflict(Option<Arc<ObservedJob>>),
     /// The Job as a live reading shows it; `None` if it no longer exists.
-    Read(Option<Box<ObservedJob>>),
+    Read(Option<Arc<ObservedJob>>),
     /// The Job's deletion was refused.
     DeletionRefused,
 }

@@ -3,6 +3,7 @@
 //! Nothing waits for nothing: what comes alone is told at once. Only what comes in a stream is gathered for a moment, for
 //! each message wakes a shard and its Jobs.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use actix::prelude::SendError;
@@ -51,7 +52,7 @@ pub struct Jobs {
     /// Number of the feed that they come from: what an earlier feed has left behind is to be ignored.
     pub feed: u32,
     /// The changes.
-    pub changes: Vec<Change<Box<ObservedJob>>>,
+    pub changes: Vec<Change<Arc<ObservedJob>>>,
 }
 
 /// Changes of outlines of Jobs.
@@ -76,7 +77,8 @@ pub fn feed_jobs(
         shards: of.map(|shard| around.config.shards.selector(shard).into()),
         ..Selection::all(Resource::JOBS)
     };
-    feed(around, selection, JobDecoder::new(), to, move |changes| Jobs { of, feed: number, changes })
+    let decoder = JobDecoder::knowing(around.own_writes.clone());
+    feed(around, selection, decoder, to, move |changes| Jobs { of, feed: number, changes })
 }
 
 /// Feeds outlines of all Jobs of the cluster to an actor.

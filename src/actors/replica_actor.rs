@@ -202,7 +202,7 @@ impl ReplicaActor {
         }
     }
 
-    fn job_seen(&mut self, source: Source, job: Box<ObservedJob>) {
+    fn job_seen(&mut self, source: Source, job: Arc<ObservedJob>) {
         if let Some((shard, job)) = self.book.insert(source, job) {
             self.deliver(shard, job);
         }

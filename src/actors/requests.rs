@@ -21,12 +21,11 @@ use crate::cluster::gate::{Answer, Fence, GateConfig, Order, Priority, Write, Wr
 use crate::cluster::reads::{ReadError, Reader};
 use crate::cluster::transport::Transport;
 use crate::cluster::wire::{
-    Adoption, ObservedJob, ObservedPod, ResourceVersion, adopt_patch, release_patch, status_patch,
+    Adoption, ObservedJob, ObservedPod, OwnWrites, adopt_patch, release_patch, status_patch,
     untrack_patch, untrack_unchanged_patch,
 };
 use crate::job::plan::{PodDeletion, PodRef};
 use crate::job::pod::Place;
-use crate::job::spec::Job;
 use crate::job::state::{Changed, Created};
 use crate::job::status::JobStatus;
 use crate::job::template::PodManifest;
@@ -55,6 +54,8 @@ pub struct Surroundings {
     pub metrics: Arc<Metrics>,
     /// The work that is left for each shard.
     pub loads: LoadBoard,
+    /// How our writes have left Jobs of which the watch has not told yet.
+    pub own_writes: OwnWrites,
     /// Next seed for what varies by chance.
     seeds: Arc<AtomicU64>,
 }
@@ -85,6 +86,7 @@ impl Surroundings {
             recorder,
             metrics,
             loads,
+            own_writes: OwnWrites::default(),
             seeds,
         }
     }
@@ -260,7 +262,9 @@ impl Requests {
     async fn try_adopt(&self, pod: &PodRef) -> Result<AdoptionAttempt, WriteError> {
         let unread = |e: ReadError| WriteError::Unknown(e.to_string().into());
         let job = self.around.reads.get_job(&self.namespace, &self.job).await.map_err(unread)?;
-        let stays = |job: Box<ObservedJob>| job.uid == self.job_uid && job.job.is_ok_and(|job| !job.deleting);
+        let stays = |job: Arc<ObservedJob>| {
+            job.uid == self.job_uid && job.job.as_ref().is_ok_and(|job| !job.deleting)
+        };
         if !job.is_some_and(stays) {
             let left = self.around.reads.get_pod(&self.namespace, &pod.name).await.map_err(unread)?;
             return Ok(AdoptionAttempt::JobLeaves(left.filter(|left| left.pod.uid == pod.uid)));
@@ -291,15 +295,19 @@ impl Requests {
         });
     }
 
-    /// Writes the status.
-    pub fn write_status(self: &Arc<Self>, old: &Job, version: &ResourceVersion, status: &JobStatus) {
-        let body = status_patch(&old.status, status, version);
+    /// Writes the status of the Job, unless the Job is no longer as it was `seen`.
+    pub fn write_status(self: &Arc<Self>, seen: Arc<ObservedJob>, old: &JobStatus, status: JobStatus) {
+        let body = status_patch(old, &status, &seen.version);
         let write = Write::PatchJobStatus { namespace: self.namespace.clone(), name: self.job.clone(), body };
         let written = self.around.gate.submit(self.order(Priority::Status), write);
         let this = self.clone();
         self.run(async move {
             match written.await {
-                Ok(Answer::Version(version)) => JobInput::StatusWritten(Some(version)),
+                Ok(Answer::Version(version)) => {
+                    let job = Arc::new(seen.with_status(version, status));
+                    this.around.own_writes.note(job.clone());
+                    JobInput::StatusWritten(Some(job))
+                }
                 Ok(_) => JobInput::StatusWritten(None),
                 Err(WriteError::Conflict(_)) => JobInput::StatusConflict(this.read_job().await),
                 Err(refusal) => {
@@ -310,7 +318,7 @@ impl Requests {
         });
     }
 
-    async fn read_job(&self) -> Option<Box<ObservedJob>> {
+    async fn read_job(&self) -> Option<Arc<ObservedJob>> {
         let read = self.around.reads.get_job(&self.namespace, &self.job).await;
         read.ok().flatten().filter(|job| job.uid == self.job_uid)
     }

@@ -56,7 +56,7 @@ impl Reader {
     ///
     /// # Errors
     /// See [`ReadError`].
-    pub async fn get_job(&self, namespace: &str, name: &str) -> Result<Option<Box<ObservedJob>>, ReadError> {
+    pub async fn get_job(&self, namespace: &str, name: &str) -> Result<Option<Arc<ObservedJob>>, ReadError> {
         let json = self.get(Resource::JOBS, namespace, name).await?;
         Ok(json.map(|json| self.jobs.decode(&json)).transpose()?)
     }

@@ -34,6 +34,15 @@ pub struct Job {
 }
 
 impl Job {
+    /// Takes in the status that the Job has now. Of one that has finished no pods are made, so it keeps none written out.
+    pub fn take_status(&mut self, status: JobStatus) {
+        self.status = status;
+        if self.status.finished().is_some() {
+            let spec = Arc::make_mut(&mut self.spec);
+            spec.template = spec.template.unwritten();
+        }
+    }
+
     /// Takes the pod template over from another reading of the Job where its text is the same, so that there is one copy
     /// of it: with what was written out for pods, as long as more of them may be made.
     pub fn share_template(&mut self, known: &PodTemplate) {

@@ -233,7 +233,7 @@ impl ShardActor {
             self.look_for_candidates(job, &ctx.address());
         }
         let inbox = Inbox::default();
-        let actor = self.start_actor(job.clone(), &entry.seen, inbox.clone(), &ctx.address());
+        let actor = self.start_actor(job.clone(), entry.seen.clone(), inbox.clone(), &ctx.address());
         if let Some(entry) = self.jobs.get_mut(uid) {
             entry.enter(Stage::Awake(Awake { inbox, actor, leaving: false, awaits_candidates }), ctx);
             if leaving {
@@ -245,7 +245,7 @@ impl ShardActor {
     fn start_actor(
         &self,
         job: Job,
-        seen: &ObservedJob,
+        seen: Arc<ObservedJob>,
         inbox: Inbox<JobInput>,
         shard: &Addr<Self>,
     ) -> Addr<JobActor> {
@@ -261,7 +261,7 @@ impl ShardActor {
             job_uid: job.uid.clone(),
             waits: self.waits.clone(),
         };
-        JobActor::new(job, seen.version.clone(), Arc::new(requests), shard.clone()).start()
+        JobActor::new(job, seen, Arc::new(requests), shard.clone()).start()
     }
 
     fn look_for_candidates(&self, job: &Job, shard: &Addr<Self>) {

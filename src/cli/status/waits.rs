@@ -63,12 +63,12 @@ impl Inquiry {
     /// Why no pod of the Job is created, if that is so and can be told.
     pub(super) async fn why(&self, job: &batch::Job) -> anyhow::Result<Option<Waiting>> {
         let observed = JobDecoder::new().decode(&serde_json::to_vec(job)?)?;
-        let Ok(read) = observed.job else { return Ok(None) };
+        let Ok(read) = &observed.job else { return Ok(None) };
         if read.status.finished().is_some() {
             return Ok(None);
         }
         let limits = Limits { settle_period: Duration::ZERO, ..Limits::default() };
-        let mut state = JobState::new(read, limits);
+        let mut state = JobState::new(read.clone(), limits);
         // Some reasons hold whatever pods there are; they need not be read then.
         if let Some(wait) = reconcile(&state, self.now).waiting {
             return Ok(Some(Waiting::from(&wait)));

@@ -42,6 +42,9 @@ pub enum Event<T> {
 /// # Errors
 /// When the line is no event, or its object none that the decoder reads.
 pub fn read_event<D: Decoder>(decoder: &D, line: &[u8]) -> Result<Event<D::Object>, DecodeError> {
+    if let Some(object) = decoder.recall(line) {
+        return Ok(Event::Applied { kind: "MODIFIED", object });
+    }
     let mut json = serde_json::Deserializer::from_slice(line);
     let event = json.deserialize_map(EventVisitor(decoder))?;
     json.end()?;

@@ -9,10 +9,12 @@ use super::job_spec::{SpecReading, WireJobSpec};
 use super::job_status::WireJobStatus;
 use super::labels::Labels;
 use super::meta::{ControllerRef, Meta, ResourceVersion};
+use super::own_writes::OwnWrites;
 use super::text::{Pairs, Text};
 use super::{DecodeError, Decoder};
 use crate::job::options::Options;
 use crate::job::spec::Job;
+use crate::job::status::JobStatus;
 use crate::job::uid::Uid;
 
 /// A Job as the API server shows it.
@@ -42,6 +44,17 @@ pub struct ObservedJob {
     pub skipped: Vec<String>,
 }
 
+impl ObservedJob {
+    /// The Job as the API server shows it once this status, and nothing else, has been written.
+    pub fn with_status(&self, version: ResourceVersion, status: JobStatus) -> Self {
+        let mut written = Self { version, ..self.clone() };
+        if let Ok(job) = &mut written.job {
+            job.take_status(status.stored());
+        }
+        written
+    }
+}
+
 /// `spec.completionMode` is neither `NonIndexed` nor `Indexed`: the Job has to be left alone.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("unknown completion mode {0:?}")]
@@ -51,6 +64,7 @@ pub struct UnknownCompletionMode(pub Box<str>);
 #[derive(Clone, Debug, Default)]
 pub struct JobDecoder {
     interner: Interner,
+    own: OwnWrites,
 }
 
 impl JobDecoder {
@@ -58,20 +72,29 @@ impl JobDecoder {
     pub fn new() -> Self {
         Self::default()
     }
+
+    /// A decoder that does not read what a watch tells of these writes.
+    pub fn knowing(own: OwnWrites) -> Self {
+        Self { own, ..Self::default() }
+    }
 }
 
 impl Decoder for JobDecoder {
     type Wire<'a> = WireJob<'a>;
-    type Object = Box<ObservedJob>;
+    type Object = Arc<ObservedJob>;
 
-    fn version(seen: &Box<ObservedJob>) -> u64 {
+    fn version(seen: &Arc<ObservedJob>) -> u64 {
         seen.version.order()
+    }
+
+    fn recall(&self, event: &[u8]) -> Option<Arc<ObservedJob>> {
+        self.own.recall(event)
     }
 
     fn observe(
         &self,
         WireJob { metadata: meta, spec, status }: WireJob<'_>,
-    ) -> Result<Box<ObservedJob>, DecodeError> {
+    ) -> Result<Arc<ObservedJob>, DecodeError> {
         let namespace = self.interner.get(meta.namespace.as_deref().unwrap_or_default());
         let name = self.interner.get(meta.name()?);
         let uid = Uid::from(meta.uid()?);
@@ -88,7 +111,7 @@ impl Decoder for JobDecoder {
             status: status.read(),
             spec: Arc::new(spec),
         });
-        Ok(Box::new(ObservedJob {
+        Ok(Arc::new(ObservedJob {
             namespace,
             name,
             uid,

@@ -13,6 +13,7 @@ mod job_status;
 mod labels;
 mod meta;
 mod outline;
+mod own_writes;
 mod patch;
 mod pod;
 pub(crate) mod protobuf;
@@ -27,6 +28,7 @@ pub use labels::Labels;
 pub(crate) use meta::{Bare, ListMeta, Versioned};
 pub use meta::{ControllerRef, ResourceVersion};
 pub use outline::{JobOutline, OutlineDecoder};
+pub use own_writes::OwnWrites;
 pub use patch::{
     Adoption, adopt_patch, label_patch, release_patch, stray_patch, untrack_patch, untrack_unchanged_patch,
 };
@@ -72,6 +74,11 @@ pub trait Decoder: Clone + Send + Sync + 'static {
 
     /// `metadata.resourceVersion` as a number: the later of two readings has the larger.
     fn version(object: &Self::Object) -> u64;
+
+    /// The object of this event of a watch (JSON), if the event tells of a change that is known without it.
+    fn recall(&self, _event: &[u8]) -> Option<Self::Object> {
+        None
+    }
 
     /// Decodes one object.
     ///

@@ -9,7 +9,7 @@ use crate::job::spec::{Completion, PerIndexLimit, PodFailureAction, PodFailurePa
 use crate::job::status::ConditionKind;
 
 /// A defaulted NonIndexed Job, changed by a JSON merge patch.
-fn observe(patch: Value) -> Box<ObservedJob> {
+fn observe(patch: Value) -> ObservedJob {
     let mut job = json!({
         "kind": "Job", "apiVersion": "batch/v1",
         "metadata": {
@@ -28,7 +28,7 @@ fn observe(patch: Value) -> Box<ObservedJob> {
         "status": {},
     });
     json_patch::merge(&mut job, &patch);
-    JobDecoder::new().decode(job.to_string().as_bytes()).unwrap()
+    Arc::into_inner(JobDecoder::new().decode(job.to_string().as_bytes()).unwrap()).unwrap()
 }
 
 fn spec(patch: Value) -> Arc<crate::job::spec::JobSpec> {
@@ -182,4 +182,20 @@ fn status_is_read_as_the_job_controller_reads_it() {
     assert_eq!((uncounted.succeeded.len(), &*uncounted.failed[0].to_string()), (0, "p"));
     assert_eq!(status.conditions[0].kind, ConditionKind::Suspended);
     assert_eq!(status.conditions[0].last_probe_time, None);
+}
+
+#[test]
+fn a_written_status_makes_the_job_that_the_api_server_shows_then() {
+    let before = observe(json!({"metadata": {"resourceVersion": "7"}}));
+    for status in [
+        json!({"active": 1, "ready": 0, "startTime": "2026-01-01T00:00:01Z", "uncountedTerminatedPods": {}}),
+        json!({"succeeded": 1, "completionTime": "2026-01-01T00:00:02Z", "conditions": [{
+            "type": "Complete", "status": "True", "reason": "CompletionsReached", "message": "Done.",
+            "lastTransitionTime": "2026-01-01T00:00:02Z", "lastProbeTime": "2026-01-01T00:00:02Z",
+        }]}),
+    ] {
+        let after = observe(json!({"metadata": {"resourceVersion": "8"}, "status": status}));
+        let written = before.with_status("8".into(), after.job.as_ref().unwrap().status.clone());
+        assert_eq!(format!("{written:?}"), format!("{after:?}"));
+    }
 }
