@@ -7,7 +7,7 @@ use std::sync::{Arc, OnceLock};
 
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
-use serde_json::value::RawValue;
+use serde_json::value::{RawValue, to_raw_value};
 use serde_json::{Map, Value, json};
 
 use super::names;
@@ -38,11 +38,19 @@ struct Written {
 #[error("spec.template cannot be read: {0}")]
 pub struct TemplateError(Box<str>);
 
+impl From<serde_json::Error> for TemplateError {
+    fn from(error: serde_json::Error) -> Self {
+        Self(error.to_string().into())
+    }
+}
+
+/// What the fields of the spec hold stays text as far as that is possible.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
-struct Template {
+struct Template<'a> {
     metadata: TemplateMeta,
-    spec: Map<String, Value>,
+    #[serde(borrow)]
+    spec: BTreeMap<Cow<'a, str>, &'a RawValue>,
 }
 
 /// A template as to what happens to containers that have failed.
@@ -181,14 +189,15 @@ impl PodTemplate {
 
 impl Parts {
     fn read(json: &RawValue, indexed: bool) -> Result<Self, TemplateError> {
-        let Template { metadata, mut spec } =
-            serde_json::from_str(json.get()).map_err(|e| TemplateError(e.to_string().into()))?;
-        spec.retain(|_, value| !value.is_null());
+        let Template { metadata, spec } = serde_json::from_str(json.get())?;
+        let given = spec.into_iter().filter(|(_, value)| value.get() != "null");
+        let mut spec: BTreeMap<_, _> = given.map(|(field, value)| (field, Cow::Borrowed(value))).collect();
         if indexed {
             spec.remove("hostname");
             for kind in ["initContainers", "containers"] {
-                let containers = spec.get_mut(kind).and_then(Value::as_array_mut);
-                containers.into_iter().flatten().filter_map(Value::as_object_mut).for_each(add_index_env);
+                if let Some(containers) = spec.get_mut(kind) {
+                    *containers = Cow::Owned(with_index_env(containers)?);
+                }
             }
         }
         let own = |key: &str| OWN.contains(&key) || (indexed && OWN_AT_INDEX.contains(&key));
@@ -209,6 +218,12 @@ impl Parts {
 fn members(object: &impl Serialize) -> String {
     let text = json_text(object);
     text.strip_prefix('{').and_then(|text| text.strip_suffix('}')).unwrap_or_default().into()
+}
+
+fn with_index_env(containers: &RawValue) -> Result<Box<RawValue>, serde_json::Error> {
+    let mut containers: Vec<Map<String, Value>> = serde_json::from_str(containers.get())?;
+    containers.iter_mut().for_each(add_index_env);
+    to_raw_value(&containers)
 }
 
 fn add_index_env(container: &mut Map<String, Value>) {
