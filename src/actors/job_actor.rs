@@ -75,7 +75,8 @@ pub enum Why {
 pub struct JobActor {
     requests: Arc<Requests>,
     inbox: Inbox<JobInput>,
-    state: JobState,
+    /// Boxed, for actors are moved about before they start.
+    state: Box<JobState>,
     /// The Job as last observed: the version that the next write changes.
     seen: Arc<ObservedJob>,
     /// Version of the Job that the shard has seen at least: the watch may be behind the answers to our writes.
@@ -130,7 +131,7 @@ impl JobActor {
             inbox: requests.inbox.clone(),
             pod_events: PodEvents::new(requests.around.config.replaces_built_in()),
             told: job.status.clone(),
-            state: JobState::new(job, requests.around.config.limits()),
+            state: JobState::new(job, requests.around.config.limits()).into(),
             requests,
             seen_by_shard: seen.version.order(),
             seen,

@@ -6,6 +6,8 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use futures::FutureExt;
+use futures::future::BoxFuture;
 use tokio::runtime::Handle;
 use tokio::time::Instant;
 use tokio_util::task::TaskTracker;
@@ -21,8 +23,8 @@ use crate::cluster::gate::{Answer, Fence, GateConfig, Order, Priority, Write, Wr
 use crate::cluster::reads::{ReadError, Reader};
 use crate::cluster::transport::Transport;
 use crate::cluster::wire::{
-    Adoption, ObservedJob, ObservedPod, OwnWrites, adopt_patch, release_patch, status_patch,
-    untrack_patch, untrack_unchanged_patch,
+    Adoption, ObservedJob, ObservedPod, OwnWrites, adopt_patch, release_patch, status_patch, untrack_patch,
+    untrack_unchanged_patch,
 };
 use crate::job::plan::{PodDeletion, PodRef};
 use crate::job::pod::Place;
@@ -129,7 +131,7 @@ impl Requests {
     /// Runs a request on the tokio pool and puts its answer into the inbox.
     pub(super) fn run(&self, request: impl Future<Output = JobInput> + Send + 'static) {
         let answer = self.inbox.promise();
-        self.spawn(async move { answer.keep(request.await) });
+        self.spawn(request.map(|input| answer.keep(input)));
     }
 
     fn spawn(&self, request: impl Future<Output = ()> + Send + 'static) {
@@ -229,11 +231,7 @@ impl Requests {
         });
     }
 
-    fn untrack(
-        &self,
-        pod: &Uid,
-        name: Box<str>,
-    ) -> impl Future<Output = Result<Answer, WriteError>> + Send + use<> {
+    fn untrack(&self, pod: &Uid, name: Box<str>) -> BoxFuture<'static, Result<Answer, WriteError>> {
         let body = untrack_patch(pod, self.around.config.finalizer());
         let write = Write::PatchPod { namespace: self.namespace.clone(), name, body };
         self.around.gate.submit(self.order(Priority::Finalizer), write)

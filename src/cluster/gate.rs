@@ -227,15 +227,12 @@ impl WriteGate {
     ///
     /// # Errors
     /// See [`WriteError`].
-    pub fn submit(
-        &self,
-        order: Order,
-        write: Write,
-    ) -> impl Future<Output = Result<Answer, WriteError>> + Send + use<> {
+    pub fn submit(&self, order: Order, write: Write) -> BoxFuture<'static, Result<Answer, WriteError>> {
         let (waiting, turn) = waiting(&order);
         let shared = self.shared.clone();
         shared.queue(&order, waiting);
-        shared.carry_out(order, write, turn, Span::current())
+        // Boxed, since whoever awaits it would have room for it twice.
+        Box::pin(shared.carry_out(order, write, turn, Span::current()))
     }
 
     /// How much each of the Jobs that wait here may ask for: enough in all to keep the widest window full, and not so much

@@ -3,11 +3,11 @@
 //! The rules are client-go's: equal Events are counted in one; from the tenth different message on, Events of one
 //! object, type and reason are combined into one; and an object has 25 writes at once, then one each five minutes.
 
-use std::collections::{HashMap, HashSet};
 use std::num::NonZeroU32;
 use std::sync::Arc;
 use std::time::Duration;
 
+use foldhash::{HashMap, HashMapExt, HashSet, HashSetExt};
 use jiff::{SignedDuration, Timestamp};
 use rand::Rng;
 use rand::rngs::SmallRng;

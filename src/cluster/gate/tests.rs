@@ -106,7 +106,7 @@ impl Bench {
 #[tokio::test(start_paused = true)]
 async fn status_goes_before_finalizers_deletions_creations_and_events() {
     let mut bench = bench(one_at_a_time(), []);
-    let submit = |priority, tag| bench.gate.submit(order(priority, "j"), create(tag)).boxed();
+    let submit = |priority, tag| bench.gate.submit(order(priority, "j"), create(tag));
     // Whoever finds room need not wait.
     let mut writes = vec![submit(Priority::Event, "first")];
     writes.extend(Priority::ALL.into_iter().rev().map(|priority| submit(priority, priority.as_str())));

@@ -133,18 +133,23 @@ pub(super) struct Call {
     pub(super) of_existing: bool,
     method: Method,
     path: String,
-    content_type: &'static str,
+    content_type: &'static HeaderValue,
     body: Bytes,
 }
 
-const JSON: &str = "application/json";
+// Made once: each header value that is made is looked through byte by byte.
+static JSON: HeaderValue = HeaderValue::from_static("application/json");
 /// The answer without spec and status, which nobody would read.
-const METADATA: &str = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1,application/json";
+static METADATA: HeaderValue =
+    HeaderValue::from_static("application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1,application/json");
 /// The same in protobuf, out of which it is read without a look at `managedFields`, the larger part of it.
-const METADATA_IN_PROTOBUF: &str = "application/vnd.kubernetes.protobuf;as=PartialObjectMetadata;g=meta.k8s.io;v=v1,\
-                                    application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1,application/json";
-const MERGE_PATCH: &str = "application/merge-patch+json";
-const STRATEGIC_MERGE_PATCH: &str = "application/strategic-merge-patch+json";
+static METADATA_IN_PROTOBUF: HeaderValue = HeaderValue::from_static(
+    "application/vnd.kubernetes.protobuf;as=PartialObjectMetadata;g=meta.k8s.io;v=v1,\
+     application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1,application/json",
+);
+static MERGE_PATCH: HeaderValue = HeaderValue::from_static("application/merge-patch+json");
+static STRATEGIC_MERGE_PATCH: HeaderValue =
+    HeaderValue::from_static("application/strategic-merge-patch+json");
 
 impl Write {
     /// How it is said in HTTP.
@@ -213,7 +218,7 @@ impl Call {
             of_existing: false,
             method: Method::POST,
             path: resource.path(Some(namespace)),
-            content_type: JSON,
+            content_type: &JSON,
             body,
         }
     }
@@ -231,14 +236,14 @@ impl Call {
             of_existing: true,
             method: Method::PATCH,
             path: resource.object_path(namespace, name),
-            content_type: MERGE_PATCH,
+            content_type: &MERGE_PATCH,
             ..Self::create(span, resource, expected, namespace, body)
         }
     }
 
     fn patch_pod(expected: Expected, namespace: &str, name: &str, body: Bytes) -> Self {
         let patch = Self::patch("api.patch_pod", Resource::PODS, expected, namespace, name, body);
-        Self { content_type: STRATEGIC_MERGE_PATCH, ..patch }
+        Self { content_type: &STRATEGIC_MERGE_PATCH, ..patch }
     }
 
     fn delete(
@@ -252,7 +257,7 @@ impl Call {
         Self {
             verb: "delete",
             method: Method::DELETE,
-            content_type: JSON,
+            content_type: &JSON,
             ..Self::patch(span, resource, expected, namespace, name, options.to_string().into())
         }
     }
@@ -261,16 +266,16 @@ impl Call {
     /// When a namespace or name cannot stand in a path: no object is called so.
     pub(super) fn into_request(self) -> Result<Request<Bytes>, InvalidUri> {
         let accept = match self.expected {
-            Expected::NewPod | Expected::Version => METADATA_IN_PROTOBUF,
-            Expected::Nothing => METADATA,
-            Expected::Pod | Expected::Deleted | Expected::Object => JSON,
+            Expected::NewPod | Expected::Version => &METADATA_IN_PROTOBUF,
+            Expected::Nothing => &METADATA,
+            Expected::Pod | Expected::Deleted | Expected::Object => &JSON,
         };
         let mut request = Request::new(self.body);
         *request.method_mut() = self.method;
         *request.uri_mut() = self.path.try_into()?;
         let headers = request.headers_mut();
-        headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(self.content_type));
-        headers.insert(header::ACCEPT, HeaderValue::from_static(accept));
+        headers.insert(header::CONTENT_TYPE, self.content_type.clone());
+        headers.insert(header::ACCEPT, accept.clone());
         Ok(request)
     }
 }
