@@ -1,14 +1,15 @@
 //! The housekeeper: pods that are of no shard. Those of our Jobs, or that our Jobs would adopt, get the label of the Job's
 //! shard, so that the shard sees them; those whose Job is gone are set free.
 //!
-//! One replica is elected to do it ([`election`]). All of it is idempotent: two housekeepers at a time do no harm.
+//! One replica is elected to do it ([`election`]). All of it is idempotent: two housekeepers at a time do no harm. Jobs are
+//! watched from the first pod on that may be some Job's: where all Jobs are ours from the start, there is none.
 
 pub mod election;
 
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use actix::{Actor, AsyncContext, Context, Handler, Message};
+use actix::{Actor, AsyncContext, Context, Handler, Message, Recipient};
 use tokio::task::AbortHandle;
 
 use super::directory::Directory;
@@ -46,8 +47,16 @@ struct Duty {
     orphans: HashMap<Arc<str>, UidMap<Box<ObservedPod>>>,
     /// Number of its feeds.
     feed: u32,
-    jobs: AbortHandle,
-    pods: Option<AbortHandle>,
+    /// `None` until a pod is seen that may be some Job's.
+    jobs: Option<JobsWatch>,
+    pods: AbortHandle,
+}
+
+/// The watch of Jobs.
+struct JobsWatch {
+    feed: AbortHandle,
+    /// Pods that may be some Job's, until the first list of Jobs is complete.
+    waiting: Option<UidMap<Box<ObservedPod>>>,
 }
 
 impl Housekeeper {
@@ -64,9 +73,9 @@ impl Housekeeper {
 impl Drop for Duty {
     fn drop(&mut self) {
         self.fence.close();
-        self.jobs.abort();
-        if let Some(pods) = &self.pods {
-            pods.abort();
+        self.pods.abort();
+        if let Some(jobs) = &self.jobs {
+            jobs.feed.abort();
         }
     }
 }
@@ -94,6 +103,42 @@ impl Duty {
         let listed = self.listing.take().unwrap_or_default();
         let gone: Vec<Uid> = self.known.keys().filter(|uid| !listed.contains(*uid)).cloned().collect();
         gone.iter().for_each(|uid| self.job_gone(uid));
+        let waiting = self.jobs.as_mut().and_then(|jobs| jobs.waiting.take());
+        waiting.into_iter().flat_map(HashMap::into_values).for_each(|pod| self.consider(pod));
+    }
+
+    /// Takes in a pod that is of no shard, once it is known what Jobs there are, should that matter.
+    fn pod_seen(&mut self, pod: Box<ObservedPod>, to: Recipient<Outlines>) {
+        if !may_be_of_a_job(&pod) {
+            return self.consider(pod);
+        }
+        let jobs = self.jobs.get_or_insert_with(|| JobsWatch {
+            feed: feed_outlines(&self.around, self.feed, to),
+            waiting: Some(UidMap::default()),
+        });
+        match &mut jobs.waiting {
+            Some(waiting) => _ = waiting.insert(pod.pod.uid.clone(), pod),
+            None => self.consider(pod),
+        }
+    }
+
+    /// The pods that wait for the first list of Jobs, while it is under way.
+    fn waiting(&mut self) -> Option<&mut UidMap<Box<ObservedPod>>> {
+        self.jobs.as_mut()?.waiting.as_mut()
+    }
+
+    fn pod_gone(&mut self, pod: &ObservedPod) {
+        if let Some(waiting) = self.waiting() {
+            waiting.remove(&pod.pod.uid);
+        }
+        self.forget(pod);
+    }
+
+    fn pods_listing(&mut self) {
+        if let Some(waiting) = self.waiting() {
+            waiting.clear();
+        }
+        self.orphans.clear();
     }
 
     /// Labels the pods that have waited for a Job.
@@ -154,6 +199,14 @@ impl Duty {
     }
 }
 
+/// Whether a Job may be the pod's controller, or adopt it.
+fn may_be_of_a_job(pod: &ObservedPod) -> bool {
+    match &pod.controller {
+        Some(owner) => owner.is_job(),
+        None => pod.pod.tracked || !pod.labels.is_empty(),
+    }
+}
+
 impl Actor for Housekeeper {
     type Context = Context<Self>;
 
@@ -181,8 +234,8 @@ impl Handler<Elected> for Housekeeper {
                 fence,
                 orphans: HashMap::new(),
                 feed: self.feeds,
-                jobs: feed_outlines(&self.around, self.feeds, ctx.address().recipient()),
-                pods: None,
+                jobs: None,
+                pods: feed_unlabelled(&self.around, self.feeds, ctx.address().recipient()),
             }
         });
     }
@@ -191,20 +244,14 @@ impl Handler<Elected> for Housekeeper {
 impl Handler<Outlines> for Housekeeper {
     type Result = ();
 
-    fn handle(&mut self, Outlines { feed, changes }: Outlines, ctx: &mut Self::Context) {
-        let address = ctx.address();
+    fn handle(&mut self, Outlines { feed, changes }: Outlines, _: &mut Self::Context) {
         let Some(duty) = self.duty(feed) else { return };
         for change in changes {
             match change {
                 Change::Restarted => duty.listing = Some(UidSet::default()),
                 Change::Listed(job) | Change::Applied(job) => duty.job_seen(&job),
                 Change::Deleted(job) => duty.job_gone(&job.uid),
-                Change::Synced { .. } => {
-                    duty.jobs_listed();
-                    let around = &duty.around;
-                    duty.pods
-                        .get_or_insert_with(|| feed_unlabelled(around, feed, address.clone().recipient()));
-                }
+                Change::Synced { .. } => duty.jobs_listed(),
             }
         }
     }
@@ -213,13 +260,13 @@ impl Handler<Outlines> for Housekeeper {
 impl Handler<Pods> for Housekeeper {
     type Result = ();
 
-    fn handle(&mut self, Pods { feed, changes }: Pods, _: &mut Self::Context) {
+    fn handle(&mut self, Pods { feed, changes }: Pods, ctx: &mut Self::Context) {
         let Some(duty) = self.duty(feed) else { return };
         for change in changes {
             match change {
-                Change::Restarted => duty.orphans.clear(),
-                Change::Listed(pod) | Change::Applied(pod) => duty.consider(pod),
-                Change::Deleted(pod) => duty.forget(&pod),
+                Change::Restarted => duty.pods_listing(),
+                Change::Listed(pod) | Change::Applied(pod) => duty.pod_seen(pod, ctx.address().recipient()),
+                Change::Deleted(pod) => duty.pod_gone(&pod),
                 Change::Synced { .. } => {}
             }
         }
