@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use actix::prelude::SendError;
 use actix::{Message, Recipient};
-use futures::{StreamExt, future};
-use tokio::task::AbortHandle;
+use futures::{Stream, StreamExt, future};
+use tokio::task::{AbortHandle, unconstrained};
 use tokio::time::{Instant, sleep};
 
 use super::requests::Surroundings;
@@ -143,21 +143,36 @@ where
 {
     let (transport, metrics, seed) = (around.transport.clone(), around.metrics.clone(), around.seed());
     let task = around.runtime.spawn(async move {
-        let mut changes = watch(transport, selection, decoder, metrics, seed).ready_chunks(CHUNK);
-        let mut told = Instant::now();
-        while let Some(chunk) = changes.next().await {
-            let gather = chunk.len() < CHUNK && told.elapsed() < ALONE;
+        let changes = watch(transport, selection, decoder, metrics, seed);
+        let to = &to;
+        tell(changes, move |chunk| {
             let few = chunk.len() <= FEW;
-            if give(&to, message(chunk), few).await.is_err() {
-                return;
-            }
-            told = Instant::now();
-            if gather {
-                sleep(REST).await;
-            }
-        }
+            give(to, message(chunk), few)
+        })
+        .await
     });
     task.abort_handle()
+}
+
+/// Tells all changes, in order, until there are no more or the actor has ended. `give` brings what is told together to the
+/// actor.
+async fn tell<T, G: Future<Output = Result<(), Gone>>>(
+    changes: impl Stream<Item = T> + Unpin,
+    mut give: impl FnMut(Vec<T>) -> G,
+) {
+    let mut changes = changes.ready_chunks(CHUNK);
+    let mut told = Instant::now();
+    // A chunk has an end. If it ended with tokio's budget of a task, what is left would seem not to have come yet.
+    while let Some(chunk) = unconstrained(changes.next()).await {
+        let gather = chunk.len() < CHUNK && told.elapsed() < ALONE;
+        if give(chunk).await.is_err() {
+            return;
+        }
+        told = Instant::now();
+        if gather {
+            sleep(REST).await;
+        }
+    }
 }
 
 /// The actor has ended.
@@ -174,5 +189,63 @@ where
         Ok(()) => Ok(()),
         Err(SendError::Full(message)) => to.send(message).await.map_err(|_| Gone),
         Err(SendError::Closed(_)) => Err(Gone),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use futures::stream;
+    use tokio::sync::mpsc;
+    use tokio_util::task::AbortOnDropHandle;
+
+    use super::*;
+
+    /// Tells what came after so many milliseconds, in milliseconds: what was told together, with the time at which it was told.
+    async fn told(coming: impl IntoIterator<Item = u64> + Send + 'static) -> Vec<(u64, Vec<u64>)> {
+        let began = Instant::now();
+        let at = move |ms| began + Duration::from_millis(ms);
+        let (come, mut changes) = mpsc::unbounded_channel();
+        let coming: Vec<u64> = coming.into_iter().collect();
+        let comes = async move {
+            for ms in coming {
+                tokio::time::sleep_until(at(ms)).await;
+                // The other side lasts until everything is told.
+                let _ = come.send(ms);
+            }
+        };
+        // Whatever comes at the same time comes at once, too.
+        let _source = AbortOnDropHandle::new(tokio::spawn(unconstrained(comes)));
+        let mut told = Vec::new();
+        let give = |chunk| {
+            told.push((began.elapsed().as_millis() as u64, chunk));
+            future::ready(Ok(()))
+        };
+        tell(stream::poll_fn(move |task| changes.poll_recv(task)), give).await;
+        told
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_comes_alone_is_told_at_once() {
+        let alone = [20, 40, 60];
+        assert_eq!(told(alone).await, alone.map(|ms| (ms, vec![ms])));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_comes_in_a_stream_is_told_together_and_soon() {
+        let told = told(100..1_100).await;
+        assert!(told.len() <= 510, "{} messages", told.len());
+        let longest = REST + Duration::from_millis(1);
+        for (at, chunk) in &told {
+            let waited = chunk.first().map(|first| Duration::from_millis(at - first));
+            assert!(waited <= Some(longest), "{waited:?}");
+        }
+        assert!(told.into_iter().flat_map(|(_, chunk)| chunk).eq(100..1_100), "in order, each once");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_is_there_is_told_without_rest() {
+        let told = told(std::iter::repeat_n(50, 10 * CHUNK)).await;
+        assert!(told.iter().all(|(at, chunk)| *at == 50 && chunk.len() == CHUNK));
+        assert_eq!(told.len(), 10);
     }
 }

@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 
 use super::*;
 use crate::cluster::resource::Resource;
-use crate::cluster::wire::PodDecoder;
+use crate::cluster::wire::{ObservedPod, PodDecoder};
 use crate::job::names::EXTERNAL_FINALIZER;
 
 /// What the API server answers to one request.
@@ -51,7 +51,11 @@ impl Transport for Arc<Script> {
         if scene.code == 0 {
             return futures::future::ready(Err(TransportError("refused".into()))).boxed();
         }
-        let pieces = stream::iter(scene.pieces);
+        // A piece comes out of a connection only once another task has read it.
+        let pieces = stream::iter(scene.pieces).then(|piece| async {
+            tokio::task::yield_now().await;
+            piece
+        });
         let rest = if scene.open { stream::pending().boxed() } else { stream::empty().boxed() };
         let body = pieces.chain(rest).boxed();
         let answer = Response::builder().status(scene.code).header("content-type", scene.content_type);
@@ -96,12 +100,16 @@ fn open<const N: usize>(pieces: [String; N]) -> Scene {
     Scene { open: true, ..closed(200, pieces) }
 }
 
+fn watched(script: &Arc<Script>) -> impl Stream<Item = Change<Box<ObservedPod>>> + Unpin {
+    let selection = Selection::all(Resource::PODS).labelled("a in (b,c)");
+    let decoder = PodDecoder::new(EXTERNAL_FINALIZER);
+    watch(Arc::new(script.clone()), selection, decoder, Arc::new(Metrics::new()), 7)
+}
+
 /// What the watch tells, as short texts, until it falls silent; and the queries that it made.
 async fn play(scenes: impl IntoIterator<Item = Scene>) -> (Vec<String>, Vec<String>) {
     let script = Script::of(scenes);
-    let selection = Selection::all(Resource::PODS).labelled("a in (b,c)");
-    let decoder = PodDecoder::new(EXTERNAL_FINALIZER);
-    let mut changes = watch(Arc::new(script.clone()), selection, decoder, Arc::new(Metrics::new()), 7);
+    let mut changes = watched(&script);
     let mut told = Vec::new();
     while let Ok(Some(change)) = timeout(Duration::from_secs(120), changes.next()).await {
         told.push(match change {
@@ -131,6 +139,17 @@ async fn a_streaming_list_goes_over_into_the_watch() {
     assert!(requests[0].starts_with("labelSelector=a+in+%28b%2Cc%29&watch=true"), "{requests:?}");
     assert!(requests[0].contains("sendInitialEvents=true&resourceVersionMatch=NotOlderThan"), "{requests:?}");
     assert!(!requests[0].contains("resourceVersion="), "{requests:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_comes_while_the_consumer_rests_is_told_together() {
+    let events: [String; 100] = std::array::from_fn(|number| event("ADDED", &pod("a", number as u64 + 1)));
+    let script = Script::of([open(events)]);
+    let mut changes = watched(&script).ready_chunks(BUFFER);
+    let first = changes.next().await.unwrap();
+    sleep(Duration::from_millis(1)).await;
+    let rest = changes.next().await.unwrap();
+    assert_eq!(first.len() + rest.len(), 101, "that a list begins, and its objects");
 }
 
 #[tokio::test(start_paused = true)]
