@@ -20,6 +20,7 @@ use yardmaster::actors::{Controller, ControllerConfig, ReconcileHook};
 use yardmaster::embedded::AuditRecord;
 use yardmaster::job::names::BUILT_IN_FINALIZER;
 use yardmaster::sharding::ShardCount;
+use yardmaster::telemetry::metrics::labels::WatchLabels;
 
 use crate::binary::PATIENCE;
 use crate::cluster::{Cluster, REPLACEMENT};
@@ -52,6 +53,20 @@ async fn until_at_rest(controller: &Controller, jobs: usize) {
     let deadline = Instant::now() + PATIENCE;
     while held(controller).await != (jobs, jobs) {
         assert!(Instant::now() < deadline, "not {jobs} at rest: {:?}", held(controller).await);
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+}
+
+/// Lists of a resource that the controller has begun.
+fn lists_of(controller: &Controller, resource: &'static str) -> u64 {
+    controller.metrics().watch_lists.get_or_create(&WatchLabels { resource }).get()
+}
+
+/// Waits until the controller has begun so many lists of a resource.
+async fn until_lists_of(controller: &Controller, resource: &'static str, count: u64) {
+    let deadline = Instant::now() + PATIENCE;
+    while lists_of(controller, resource) < count {
+        assert!(Instant::now() < deadline, "{} lists of {resource}", lists_of(controller, resource));
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
 }
@@ -192,6 +207,8 @@ async fn late_pods_of_a_finished_job_are_set_free() {
     let controller = cluster.controller(settings()).await;
     let jobs = complete_jobs(&cluster, 2).await;
     until_at_rest(&controller, 2).await;
+    until_lists_of(&controller, "pods", u64::from(SHARDS) + 1).await;
+    assert_eq!(lists_of(&controller, "jobs"), u64::from(SHARDS), "one of each shard");
     let before = cluster.jobs.get("job-0").await.unwrap();
     for (pod, labelled, owned) in
         [("owned", true, true), ("unlabelled", false, true), ("orphan", true, false), ("lost", false, false)]
@@ -205,6 +222,7 @@ async fn late_pods_of_a_finished_job_are_set_free() {
         );
         until_at_rest(&controller, 2).await;
     }
+    assert_eq!(lists_of(&controller, "jobs"), u64::from(SHARDS) + 1, "one for the pods of no shard");
     // Several at once, of which the first ones wake the Job.
     let many: Vec<String> = (0..20).map(|number| format!("late-{number}")).collect();
     join_all(many.iter().map(|pod| add_late_pod(&cluster, "job-1", pod, true, true))).await;

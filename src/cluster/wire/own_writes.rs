@@ -9,7 +9,7 @@ use memchr::memmem;
 use super::job::ObservedJob;
 
 /// Most Jobs that are kept. Those of which the watch has told before the answer to the write came are never asked for.
-const MOST: usize = 256;
+const MOST: usize = 64;
 /// How an event of a Job begins that was changed.
 const MODIFIED: &[u8] = br#"{"type":"MODIFIED","#;
 /// What stands before the version of an object. In API objects `metadata` stands before whatever users may write.
