@@ -1,19 +1,39 @@
 //! Jobs as our own writes have left them: a watch that tells of such a write tells nothing new.
 
 use std::collections::BTreeMap;
-use std::str;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use memchr::memmem;
+use serde::Deserialize;
 
 use super::job::ObservedJob;
+use super::text::Text;
 
 /// Most Jobs that are kept. Those of which the watch has told before the answer to the write came are never asked for.
 const MOST: usize = 64;
 /// How an event of a Job begins that was changed.
 const MODIFIED: &[u8] = br#"{"type":"MODIFIED","#;
-/// What stands before the version of an object. In API objects `metadata` stands before whatever users may write.
-const VERSION: &[u8] = br#""resourceVersion":""#;
+
+/// Which state of which object an event is about: all that is read of an event that may be of an own write.
+#[derive(Deserialize)]
+struct About<'a> {
+    #[serde(borrow)]
+    object: Object<'a>,
+}
+
+#[derive(Deserialize)]
+struct Object<'a> {
+    #[serde(borrow)]
+    metadata: Identity<'a>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Identity<'a> {
+    #[serde(borrow)]
+    uid: Text<'a>,
+    #[serde(borrow)]
+    resource_version: Text<'a>,
+}
 
 /// Jobs as answered writes of ours have left them, until the watch tells of them. Clones share the Jobs.
 #[derive(Clone, Debug, Default)]
@@ -38,19 +58,13 @@ impl OwnWrites {
 
     /// The Job of this event of a watch, if the event tells of a write that is known.
     pub(super) fn recall(&self, event: &[u8]) -> Option<Arc<ObservedJob>> {
-        if !event.starts_with(MODIFIED) {
+        if !event.starts_with(MODIFIED) || self.lock().is_empty() {
             return None;
         }
-        let job = self.lock().remove(&version_in(event)?)?;
-        memmem::find(event, job.uid.to_string().as_bytes()).map(|_| job)
+        let About { object: Object { metadata } } = serde_json::from_slice(event).ok()?;
+        let job = self.lock().remove(&metadata.resource_version.parse().ok()?)?;
+        (job.uid == (*metadata.uid).into()).then_some(job)
     }
-}
-
-/// The first version that the event names.
-fn version_in(event: &[u8]) -> Option<u64> {
-    let (_, rest) = event.split_at_checked(memmem::find(event, VERSION)? + VERSION.len())?;
-    let digits = rest.split(|byte| *byte == b'"').next()?;
-    str::from_utf8(digits).ok()?.parse().ok()
 }
 
 #[cfg(test)]
@@ -62,9 +76,11 @@ mod tests {
     use crate::cluster::watch::{Event, read_event};
     use crate::cluster::wire::{Decoder, JobDecoder};
 
+    /// With what looks like a version, and stands before it.
     fn job(uid: &str, version: u64) -> Value {
         json!({
             "metadata": {
+                "annotations": {"resourceVersion": "7", "uid": "uid-1"},
                 "name": "j", "namespace": "n", "uid": uid, "resourceVersion": version.to_string(),
                 "creationTimestamp": "2026-01-01T00:00:00Z",
             },
