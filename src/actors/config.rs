@@ -56,7 +56,7 @@ pub struct ControllerConfig {
     pub ttl_controller: bool,
     /// Features that are off unless asked for.
     pub feature_gates: FeatureGates,
-    /// Threads that Job actors run on; 0: one per core.
+    /// Threads that Job actors run on; 0: half as many as there are cores, rounded up.
     pub arbiters: usize,
     /// What everything that varies by chance follows from.
     pub seed: u64,

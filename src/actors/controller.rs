@@ -1,7 +1,7 @@
 //! One controller replica: its threads, its actors and what they stand on.
 //!
-//! Actors run on arbiters, threads of their own, one per core, with the shards spread over them; the first has the replica's
-//! own actors, too. Watches, decoding and requests run on the tokio runtime that the controller is started on.
+//! Actors run on arbiters, threads of their own ([`super::threads`]), with the shards spread over them; the first has the
+//! replica's own actors, too. Watches, decoding and requests run on the tokio runtime that the controller is started on.
 
 use std::io;
 use std::net::SocketAddr;

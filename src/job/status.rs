@@ -174,7 +174,7 @@ impl JobStatus {
         let conditions = self.conditions.iter_mut();
         let times =
             times.chain(conditions.flat_map(|c| [&mut c.last_probe_time, &mut c.last_transition_time]));
-        // A timestamp is one without its fraction, too.
+        // Every time has a whole second: this cannot fail.
         times.flatten().for_each(|time| *time = Timestamp::from_second(time.as_second()).unwrap_or(*time));
         self
     }

@@ -8,7 +8,7 @@ use serde::Deserialize;
 use super::job::ObservedJob;
 use super::text::Text;
 
-/// Most Jobs that are kept. Those of which the watch has told before the answer to the write came are never asked for.
+/// Most Jobs that are kept: some are never asked for, since the watch has told of them before the write was answered.
 const MOST: usize = 64;
 /// How an event of a Job begins that was changed.
 const MODIFIED: &[u8] = br#"{"type":"MODIFIED","#;
