@@ -24,7 +24,7 @@ use serde_json::{Value, json};
 use tokio::net::TcpStream;
 use tokio::runtime::Runtime;
 use tokio::task::{JoinHandle, JoinSet};
-use yardmaster::embedded::{ApiServer, ApiServerConfig};
+use yardmaster_embedded::{ApiServer, ApiServerConfig};
 
 /// As the `yardmaster` command has it.
 #[global_allocator]

@@ -9,16 +9,15 @@
 //! | [`cluster`] | how to talk to an API server: small types, watches, the one write gate, events | actors, ownership rules |
 //! | [`actors`] | who does the work: replica, shard and Job actors, thin shells round [`job`] | HTTP, the embedded cluster |
 //! | [`telemetry`] | metrics, traces, health endpoints | what a Job means |
-//! | `embedded` | a Kubernetes API server in memory and a local kubelet | the controller: both meet only through the Kubernetes API |
 //! | [`cli`] | the command line; the only room that puts the others together | |
 //!
-//! Knowledge flows one way: `cli` → `actors` → {`sharding`, `cluster`} → `job`.
+//! Knowledge flows one way: `cli` → `actors` → {`sharding`, `cluster`} → `job`; a test (`tests/rooms.rs`) reads the imports and fails when an
+//! arrow points back. The embedded cluster is a crate of its own, `yardmaster-embedded`, which only `cli` uses (feature `embedded`): it and
+//! the controller meet through the Kubernetes API.
 
 pub mod actors;
 pub mod cli;
 pub mod cluster;
-#[cfg(feature = "embedded")]
-pub mod embedded;
 pub mod job;
 pub mod sharding;
 pub mod telemetry;

@@ -1,5 +1,4 @@
 //! A controller replica as a whole: its HTTP pages, its end, and what bugs and crashes must not change.
-#![cfg(feature = "embedded")]
 #![allow(clippy::unwrap_used, clippy::expect_used, missing_docs)]
 
 mod binary;
@@ -17,7 +16,8 @@ use nix::sys::signal::Signal;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use yardmaster::actors::{Controller, ControllerConfig, ControllerError, ReconcileHook};
+use yardmaster::actors::test_hooks::{ReconcileHook, TestHooks};
+use yardmaster::actors::{Controller, ControllerConfig, ControllerError};
 use yardmaster::sharding::ShardCount;
 
 use crate::binary::{Background, PATIENCE, until};
@@ -42,7 +42,13 @@ fn panicking_for(name: &'static str, panics: impl Fn() -> bool + Send + Sync + '
     let hook = move |job: &yardmaster::job::spec::Job| {
         assert!(&*job.name != name || !panics(), "a bug that {name} meets");
     };
-    ControllerConfig { before_reconcile: Some(ReconcileHook(Arc::new(hook))), ..settings() }
+    ControllerConfig {
+        test_hooks: TestHooks {
+            before_reconcile: Some(ReconcileHook(Arc::new(hook))),
+            ..TestHooks::default()
+        },
+        ..settings()
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]

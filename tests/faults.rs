@@ -1,6 +1,5 @@
 //! Faults that can be switched on in the embedded API server do what they say, to whom they say.
 
-#![cfg(feature = "embedded")]
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 use std::time::Duration;
@@ -10,7 +9,7 @@ use k8s_openapi::api::core::v1::ConfigMap;
 use kube::api::{ListParams, ObjectMeta, PostParams, WatchEvent, WatchParams};
 use kube::config::KubeConfigOptions;
 use kube::{Api, Client};
-use yardmaster::embedded::{ApiServer, ApiServerConfig, Fault, FaultScope};
+use yardmaster_embedded::{ApiServer, ApiServerConfig, Fault, FaultScope};
 
 const DEADLINE: Duration = Duration::from_secs(20);
 

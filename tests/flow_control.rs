@@ -1,5 +1,4 @@
 //! `yardmaster cluster --max-inflight N`: more requests at a time than that are refused, and watches do not count.
-#![cfg(feature = "embedded")]
 #![allow(clippy::unwrap_used, clippy::expect_used, missing_docs)]
 
 mod binary;

@@ -1,7 +1,6 @@
 //! A Job whose pods are a gang starts with all of them in one group, or, if there can be no group, without any; whatever
 //! befalls the requests on the way.
 
-#![cfg(feature = "embedded")]
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 use std::collections::BTreeMap;
@@ -12,8 +11,8 @@ use kube::Client;
 use kube::config::KubeConfigOptions;
 use serde_json::{Value, json};
 use yardmaster::actors::{Controller, ControllerConfig, FeatureGates};
-use yardmaster::embedded::{ApiServer, ApiServerConfig, Fault, FaultScope};
 use yardmaster::sharding::ShardCount;
+use yardmaster_embedded::{ApiServer, ApiServerConfig, Fault, FaultScope};
 
 const DEADLINE: Duration = Duration::from_secs(30);
 const NAMESPACE: &str = "default";

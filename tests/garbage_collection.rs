@@ -1,6 +1,5 @@
 //! Owners, dependents and namespaces go as Kubernetes' garbage collector and namespace controller make them go.
 
-#![cfg(feature = "embedded")]
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 use std::time::Duration;
@@ -12,7 +11,7 @@ use kube::config::KubeConfigOptions;
 use kube::runtime::wait::{await_condition, conditions};
 use kube::{Api, Client, Resource, ResourceExt as _};
 use serde_json::json;
-use yardmaster::embedded::{ApiServer, ApiServerConfig};
+use yardmaster_embedded::{ApiServer, ApiServerConfig};
 
 const DEADLINE: Duration = Duration::from_secs(20);
 

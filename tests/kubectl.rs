@@ -1,5 +1,4 @@
 //! kubectl works with the embedded cluster as with any other. Runs where kubectl is found.
-#![cfg(feature = "embedded")]
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 use std::path::{Path, PathBuf};
@@ -12,9 +11,9 @@ use tempfile::TempDir;
 use tokio::io::{AsyncBufReadExt as _, BufReader};
 use tokio::process::Command;
 use yardmaster::actors::{Controller, ControllerConfig};
-use yardmaster::embedded::kubelet::{Kubelet, KubeletConfig};
-use yardmaster::embedded::{ApiServer, ApiServerConfig};
 use yardmaster::sharding::ShardCount;
+use yardmaster_embedded::kubelet::{Kubelet, KubeletConfig};
+use yardmaster_embedded::{ApiServer, ApiServerConfig};
 
 /// How long a command may take.
 const PATIENCE: Duration = Duration::from_secs(60);

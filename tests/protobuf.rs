@@ -1,5 +1,4 @@
 //! Watches and answers in protobuf, over the embedded API server: they tell what those in JSON tell.
-#![cfg(feature = "embedded")]
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 use std::sync::{Arc, Mutex};
@@ -20,9 +19,9 @@ use yardmaster::cluster::resource::Resource;
 use yardmaster::cluster::transport::{ByteStream, Transport, TransportError, connect};
 use yardmaster::cluster::watch::{Change, Selection, watch};
 use yardmaster::cluster::wire::{ObservedPod, PodDecoder};
-use yardmaster::embedded::{ApiServer, ApiServerConfig, Fault, FaultScope};
 use yardmaster::job::names::EXTERNAL_FINALIZER;
 use yardmaster::telemetry::metrics::Metrics;
+use yardmaster_embedded::{ApiServer, ApiServerConfig, Fault, FaultScope};
 
 const PATIENCE: Duration = Duration::from_secs(20);
 

@@ -1,7 +1,6 @@
 //! Reflectors of kube-rs end with what the store holds, whatever was written meanwhile.
 //!
 //! `YARDMASTER_REFLECTOR_SECONDS` sets for how long there are writes (default: 2).
-#![cfg(feature = "embedded")]
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 use std::collections::BTreeMap;
@@ -18,7 +17,7 @@ use kube::runtime::{WatchStreamExt as _, watcher};
 use kube::{Api, Client, ResourceExt as _};
 use serde_json::json;
 use tokio::task::{JoinHandle, JoinSet};
-use yardmaster::embedded::{ApiServer, ApiServerConfig, Fault, FaultScope};
+use yardmaster_embedded::{ApiServer, ApiServerConfig, Fault, FaultScope};
 
 /// As in the `yardmaster` program.
 #[global_allocator]

@@ -1,5 +1,4 @@
 //! Replicas share the work: every shard has one owner at a time, through joins, leaves, crashes and worse.
-#![cfg(feature = "embedded")]
 #![allow(clippy::unwrap_used, clippy::expect_used, missing_docs)]
 
 mod binary;
@@ -15,10 +14,11 @@ use rand::rngs::SmallRng;
 use rand::{Rng as _, SeedableRng as _};
 use serde_json::json;
 use tempfile::TempDir;
-use yardmaster::actors::{ControllerConfig, Ownership};
-use yardmaster::embedded::{ApiServerConfig, AuditRecord, Fault, FaultScope};
+use yardmaster::actors::ControllerConfig;
+use yardmaster::actors::test_hooks::TestHooks;
 use yardmaster::sharding::lease::LeaseRecord;
 use yardmaster::sharding::{ShardCount, ShardId};
+use yardmaster_embedded::{ApiServerConfig, AuditRecord, Fault, FaultScope};
 
 use crate::binary::{Background, PATIENCE, yardmaster};
 use crate::cluster::{Cluster, REPLACEMENT};
@@ -319,7 +319,7 @@ async fn two_owners_of_everything_make_no_pod_too_many_and_count_none_twice() {
             shards: ShardCount::new(2).unwrap(),
             api_backoff: Duration::from_millis(50),
             api_backoff_max: Duration::from_millis(200),
-            ownership: Ownership::Everything,
+            test_hooks: TestHooks { without_leases: true, ..TestHooks::default() },
             seed,
             ..ControllerConfig::default()
         };

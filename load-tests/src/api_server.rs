@@ -9,7 +9,7 @@ use anyhow::{Context, Result};
 use clap::Args;
 use tokio::io::{AsyncBufReadExt, BufReader};
 use tokio::sync::mpsc;
-use yardmaster::embedded::{ApiServer, ApiServerConfig, AuditRecord};
+use yardmaster_embedded::{ApiServer, ApiServerConfig, AuditRecord};
 
 use crate::audit::Line;
 use crate::faults::TimedFault;

@@ -7,7 +7,7 @@ use std::path::Path;
 
 use anyhow::{Context, Result};
 use serde::{Deserialize, Serialize};
-use yardmaster::embedded::AuditRecord;
+use yardmaster_embedded::AuditRecord;
 
 /// One write, as it stands in the file.
 #[derive(Clone, Debug, Deserialize, Serialize)]

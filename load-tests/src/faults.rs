@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use jiff::SignedDuration;
 use serde::{Deserialize, Serialize};
-use yardmaster::embedded::{Fault, FaultScope, Faults};
+use yardmaster_embedded::{Fault, FaultScope, Faults};
 
 /// A fault with its time.
 #[derive(Clone, Debug, Deserialize, Serialize)]

@@ -1,15 +1,12 @@
 //! Settings of one controller replica.
 
-use std::fmt;
 use std::net::SocketAddr;
-use std::sync::Arc;
 use std::time::Duration;
 
 use super::threads::half_the_cores;
 use crate::job::backoff::BackoffPolicy;
 use crate::job::names;
 use crate::job::retry::RetryPolicy;
-use crate::job::spec::Job;
 use crate::job::state::Limits;
 use crate::sharding::ShardCount;
 use crate::telemetry::traces::JobTraces;
@@ -62,10 +59,9 @@ pub struct ControllerConfig {
     pub seed: u64,
     /// Where traces of Jobs go.
     pub traces: JobTraces,
-    /// Who decides which shards this replica acts for. Tests switch the Leases off.
-    pub ownership: Ownership,
-    /// Called before a Job is reconciled. Tests use it to put a bug into one Job.
-    pub before_reconcile: Option<ReconcileHook>,
+    /// Bugs that tests put into the replica.
+    #[cfg(feature = "test-hooks")]
+    pub test_hooks: super::test_hooks::TestHooks,
 }
 
 /// Features that are off unless asked for, by their Kubernetes names.
@@ -73,26 +69,6 @@ pub struct ControllerConfig {
 pub struct FeatureGates {
     /// `WorkloadWithJob`: Indexed Jobs whose pods all run at once are scheduled as a gang.
     pub workload_with_job: bool,
-}
-
-/// Who decides which shards a replica acts for.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Ownership {
-    /// The Leases: one owner for each shard.
-    #[default]
-    Leases,
-    /// Nobody: the replica acts for all shards, whoever else does. Costs double work; only for tests.
-    Everything,
-}
-
-/// Something to call with a Job.
-#[derive(Clone)]
-pub struct ReconcileHook(pub Arc<dyn Fn(&Job) + Send + Sync>);
-
-impl fmt::Debug for ReconcileHook {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("ReconcileHook")
-    }
 }
 
 impl Default for ControllerConfig {
@@ -121,8 +97,8 @@ impl Default for ControllerConfig {
             arbiters: 0,
             seed: 0,
             traces: JobTraces::default(),
-            ownership: Ownership::Leases,
-            before_reconcile: None,
+            #[cfg(feature = "test-hooks")]
+            test_hooks: super::test_hooks::TestHooks::default(),
         }
     }
 }

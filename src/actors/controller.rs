@@ -20,11 +20,11 @@ use tokio::time::Instant;
 
 use super::clock::SystemClock;
 use super::config::ControllerConfig;
-use super::housekeeper::Housekeeper;
-use super::housekeeper::election::Election;
-use super::keeper::{Keeper, KeeperHandle, LayoutError, Report, Standing};
+use super::lease_manager::{LayoutError, LeaseManager, LeaseManagerHandle, ReplicaPhase, Report};
+use super::orphan_controller::OrphanController;
+use super::orphan_controller::election::Election;
 use super::replica_actor::{DescribeAll, ReplicaActor};
-use super::requests::Surroundings;
+use super::requests::ReplicaContext;
 use super::shard_actor::ShardReport;
 use super::threads;
 use crate::cluster::events::Recorder;
@@ -50,7 +50,7 @@ pub struct Controller {
     _pages: Option<oneshot::Sender<()>>,
 }
 
-/// Why a controller could not start.
+/// ExitReason a controller could not start.
 #[derive(Debug, thiserror::Error)]
 pub enum ControllerError {
     /// The API server cannot be addressed.
@@ -83,19 +83,19 @@ impl Controller {
         };
         let Connection { client, transport } = connect(kube, &config.identity)?;
         let metrics = Arc::new(Metrics::new());
-        let around =
-            Surroundings::new(config, transport, metrics.clone(), Handle::current(), Arc::new(SystemClock));
-        let (gate, recorder) = (around.gate.clone(), around.recorder.clone());
-        let config = around.config.clone();
-        let (keeper, handle) = Keeper::new(around.clone());
+        let cx =
+            ReplicaContext::new(config, transport, metrics.clone(), Handle::current(), Arc::new(SystemClock));
+        let (gate, recorder) = (cx.gate.clone(), cx.recorder.clone());
+        let config = cx.config.clone();
+        let (lease_manager, handle) = LeaseManager::new(cx.clone());
         let (started, actors) = oneshot::channel();
         let keeper_handle = handle.clone();
         let runtime = threads::actors()?;
         let thread = std::thread::Builder::new().name("yardmaster-actors".into()).spawn(move || {
             let runner = System::with_tokio_rt(|| runtime);
             let actors = runner.block_on(async move {
-                let replica = ReplicaActor::new(around.clone(), keeper_handle)?.start();
-                Ok::<_, io::Error>((System::current(), replica, Housekeeper::new(around).start()))
+                let replica = ReplicaActor::new(cx.clone(), keeper_handle)?.start();
+                Ok::<_, io::Error>((System::current(), replica, OrphanController::new(cx).start()))
             });
             let runs = actors.is_ok();
             // Nobody is there to stop the actors if this fails.
@@ -104,19 +104,19 @@ impl Controller {
                 let _ = runner.run();
             }
         })?;
-        let (system, replica, housekeeper) = actors.await.map_err(|_| ControllerError::Actors)??;
-        let keeping = keeper.start(replica.clone());
-        let election = Election::start(client, &config, housekeeper.recipient());
-        let actors = Actors { replica, keeper: handle };
+        let (system, replica, orphan_controller) = actors.await.map_err(|_| ControllerError::Actors)??;
+        let keeping = lease_manager.start(replica.clone());
+        let election = Election::start(client, &config, orphan_controller.recipient());
+        let actors = Actors { replica, lease_manager: handle };
         let _pages = listener.map(|listener| actors.clone().serve(listener, metrics.clone()));
         Ok(Self { system, thread, actors, keeping, election, gate, recorder, metrics, _pages })
     }
 
     /// Waits until the heartbeat is valid and the caches of all owned shards are synced, or the replica has ended.
     pub async fn ready(&self) {
-        let mut view = self.actors.keeper.view();
+        let mut view = self.actors.lease_manager.view();
         // It fails only when the keeper is gone, which ends the replica.
-        let _ = view.wait_for(|view| view.standing != Standing::Starting).await;
+        let _ = view.wait_for(|view| view.phase != ReplicaPhase::Starting).await;
     }
 
     /// Whether the heartbeat is valid and the caches of all owned shards are synced.
@@ -126,10 +126,10 @@ impl Controller {
 
     /// Waits until the replica ends by itself, and tells why.
     pub async fn ended(&self) -> ControllerError {
-        let mut view = self.actors.keeper.view();
-        let ended = view.wait_for(|view| matches!(view.standing, Standing::Ended(_))).await;
-        match ended.map(|view| view.standing) {
-            Ok(Standing::Ended(Some(error))) => error.into(),
+        let mut view = self.actors.lease_manager.view();
+        let ended = view.wait_for(|view| matches!(view.phase, ReplicaPhase::Ended(_))).await;
+        match ended.map(|view| view.phase) {
+            Ok(ReplicaPhase::Ended(Some(error))) => error.into(),
             _ => ControllerError::Actors,
         }
     }
@@ -146,11 +146,11 @@ impl Controller {
 
     /// Stops: gives all shards away once the writes that are decided have left, and ends.
     pub async fn shutdown(self) {
-        let mut view = self.actors.keeper.view();
-        self.actors.keeper.report(Report::Leave);
+        let mut view = self.actors.lease_manager.view();
+        self.actors.lease_manager.report(Report::Leave);
         let flushed = async {
             // It fails only when the keeper is gone.
-            let _ = view.wait_for(|view| matches!(view.standing, Standing::Ended(_))).await;
+            let _ = view.wait_for(|view| matches!(view.phase, ReplicaPhase::Ended(_))).await;
             self.gate.idle().await;
             self.recorder.flush().await;
             self.election.step_down().await;
@@ -179,7 +179,7 @@ async fn end(keeping: AbortHandle, system: System, thread: JoinHandle<()>) {
 #[derive(Clone)]
 struct Actors {
     replica: Addr<ReplicaActor>,
-    keeper: KeeperHandle,
+    lease_manager: LeaseManagerHandle,
 }
 
 impl Actors {
@@ -205,11 +205,11 @@ impl Probe for Actors {
 
     fn ready(&self) -> Result<(), String> {
         self.healthy()?;
-        let view = self.keeper.view();
+        let view = self.lease_manager.view();
         let view = view.borrow();
-        match view.standing {
-            Standing::Settled if view.is_alive(Instant::now()) => Ok(()),
-            Standing::Ended(_) => Err("the replica has given its shards away".into()),
+        match view.phase {
+            ReplicaPhase::Ready if view.is_alive(Instant::now()) => Ok(()),
+            ReplicaPhase::Ended(_) => Err("the replica has given its shards away".into()),
             _ if view.is_alive(Instant::now()) => Err("the caches of some shards are not synced".into()),
             _ => Err("the heartbeat is not valid".into()),
         }
@@ -223,7 +223,7 @@ impl Probe for Actors {
     }
 
     fn measure(&self, metrics: &Metrics) {
-        let renewed = self.keeper.view().borrow().renewed();
+        let renewed = self.lease_manager.view().borrow().renewed();
         metrics.heartbeat_age.set(renewed.map_or(0.0, |renewed| renewed.elapsed().as_secs_f64()));
     }
 }

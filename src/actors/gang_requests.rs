@@ -14,7 +14,7 @@ use crate::job::gang::{Choice, GangAnswer, GangRequest, choose_pod_group, choose
 use crate::job::plan::JobEvent;
 use crate::job::spec::Job;
 
-/// Why it is not known which PodGroup pods are to name.
+/// ExitReason it is not known which PodGroup pods are to name.
 enum Trouble {
     /// It may be otherwise later; tell why, if anything.
     Passing(Option<String>),
@@ -111,7 +111,7 @@ impl Requests {
     ) -> Result<Found<D::Object>, Trouble> {
         let mut request = request;
         loop {
-            let found = self.around.reads.list(decoder, resource, &self.namespace).await?;
+            let found = self.cx.reads.list(decoder, resource, &self.namespace).await?;
             let not_served =
                 || Trouble::Lasting(format!("the API server does not serve {}", resource.plural));
             match choose(found.ok_or_else(not_served)?, request) {
@@ -127,7 +127,7 @@ impl Requests {
 
     async fn make(&self, resource: Resource, body: Bytes) -> Result<Bytes, WriteError> {
         let write = Write::Create { resource, namespace: self.namespace.clone(), body };
-        match self.around.gate.submit(self.order(Priority::Create), write).await? {
+        match self.cx.gate.submit(self.order(Priority::Create), write).await? {
             Answer::Object(made) => Ok(made),
             _ => Err(WriteError::Unknown("the answer holds no object".into())),
         }

@@ -113,11 +113,11 @@ pub struct Promise<T> {
 impl<T> Promise<T> {
     /// Puts the input in.
     pub fn keep(mut self, item: T) {
-        self.settle(Some(item));
+        self.resolve(Some(item));
     }
 
     /// At no time is the inbox idle with the input on its way.
-    fn settle(&mut self, item: Option<T>) {
+    fn resolve(&mut self, item: Option<T>) {
         if let Some(inbox) = self.inbox.take() {
             inbox.change(|contents| {
                 contents.items.extend(item);
@@ -129,7 +129,7 @@ impl<T> Promise<T> {
 
 impl<T> Drop for Promise<T> {
     fn drop(&mut self) {
-        self.settle(None);
+        self.resolve(None);
     }
 }
 

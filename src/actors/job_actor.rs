@@ -10,20 +10,20 @@ use tracing::{Span, field};
 
 use super::clock;
 use super::inbox::Inbox;
-use super::job_input::{AdoptionAttempt, JobInput, Told};
+use super::job_input::{AdoptionAttempt, JobInput, RequestEvent};
+use super::job_metrics::{self, SyncMeter};
 use super::loads::Correction;
-use super::pod_events::{Deed, PodEvents};
+use super::pod_events::{PodAction, PodEvents};
 use super::requests::Requests;
 use super::shard_actor::{Declined, Relist, ShardActor};
-use super::watch_over::{self, SyncMeter};
 use crate::cluster::events::{Event, EventType, ObjectRef};
 use crate::cluster::wire::{ObservedJob, ObservedPod};
-use crate::job::claim::{Claim, Controller, claim};
+use crate::job::adoption::{AdoptionDecision, ControllerRefMatch, claim};
 use crate::job::options::Rejected;
+use crate::job::passivation::can_passivate;
 use crate::job::plan::{JobEvent, Plan, PodRef, Wait};
 use crate::job::pod::Pod;
 use crate::job::reconcile::reconcile;
-use crate::job::rest::may_rest;
 use crate::job::spec::Job;
 use crate::job::state::JobState;
 use crate::job::status::{ConditionKind, JobStatus};
@@ -32,7 +32,7 @@ use crate::job::uid::{Uid, UidSet};
 use crate::telemetry::traces::JobLife;
 
 /// How long a Job that has just been looked after is left alone.
-const REST: Duration = Duration::from_millis(2);
+const DEBOUNCE: Duration = Duration::from_millis(2);
 
 /// There is something in the inbox.
 #[derive(Message)]
@@ -42,7 +42,7 @@ pub struct Wake;
 /// Decide nothing more. Answers to what is under way are still taken in.
 #[derive(Message)]
 #[rtype(result = "()")]
-pub struct Settle;
+pub struct DrainJob;
 
 /// Take in what has come, and end.
 #[derive(Message)]
@@ -55,18 +55,18 @@ pub struct Halt;
 pub struct Ended {
     /// The Job.
     pub job: Uid,
-    /// Why.
-    pub why: Why,
+    /// ExitReason.
+    pub why: ExitReason,
 }
 
-/// Why a Job actor has ended.
+/// ExitReason a Job actor has ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Why {
+pub enum ExitReason {
     /// The Job is gone, or the shard.
     Over,
     /// The Job has finished, and nothing is left to be done until something comes of it. The shard has seen the Job as it
     /// was known here, or later.
-    AtRest,
+    Passivated,
     /// A panic.
     Panic,
 }
@@ -95,14 +95,14 @@ pub struct JobActor {
     /// The last status that metrics and traces know. The watch may show ours before its write is answered.
     told: JobStatus,
     /// What is to be told once the status in flight is written.
-    events_to_tell: Vec<JobEvent>,
+    pending_events: Vec<JobEvent>,
     pod_events: PodEvents,
     timer: Option<SpawnHandle>,
     /// When the inbox was last emptied.
     worked: Option<Instant>,
     /// Wrong annotations that the user has been told of.
-    told_rejected: Vec<Rejected>,
-    /// Why no pod is created, as last written down, and why the API server last refused one.
+    reported_rejections: Vec<Rejected>,
+    /// ExitReason no pod is created, as last written down, and why the API server last refused one.
     waiting: Option<Wait>,
     refusal: Option<Box<str>>,
     load: Correction,
@@ -112,7 +112,7 @@ pub struct JobActor {
 /// Tells the shard when the actor is dropped, whatever the reason.
 struct EndNotice {
     job: Uid,
-    why: Why,
+    why: ExitReason,
     shard: Addr<ShardActor>,
 }
 
@@ -125,13 +125,13 @@ impl Drop for EndNotice {
 impl JobActor {
     /// An actor for this Job, which was `seen` so, and answers to `shard`.
     pub fn new(job: Job, seen: Arc<ObservedJob>, requests: Arc<Requests>, shard: Addr<ShardActor>) -> Self {
-        let notice = EndNotice { job: job.uid.clone(), why: Why::Panic, shard };
+        let notice = EndNotice { job: job.uid.clone(), why: ExitReason::Panic, shard };
         Self {
-            load: requests.around.loads.correction(requests.shard),
+            load: requests.cx.loads.correction(requests.shard),
             inbox: requests.inbox.clone(),
-            pod_events: PodEvents::new(requests.around.config.replaces_built_in()),
+            pod_events: PodEvents::new(requests.cx.config.replaces_built_in()),
             told: job.status.clone(),
-            state: JobState::new(job, requests.around.config.limits()).into(),
+            state: JobState::new(job, requests.cx.config.limits()).into(),
             requests,
             seen_by_shard: seen.version.order(),
             seen,
@@ -141,10 +141,10 @@ impl JobActor {
             settling: false,
             adopting: UidSet::default(),
             sent: None,
-            events_to_tell: Vec::new(),
+            pending_events: Vec::new(),
             timer: None,
             worked: None,
-            told_rejected: Vec::new(),
+            reported_rejections: Vec::new(),
             waiting: None,
             refusal: None,
             notice,
@@ -152,7 +152,7 @@ impl JobActor {
     }
 
     fn now(&self) -> Timestamp {
-        self.requests.around.clock.now()
+        self.requests.cx.clock.now()
     }
 
     fn work(&mut self, ctx: &mut Context<Self>) {
@@ -165,7 +165,7 @@ impl JobActor {
             pods_changed = inputs.iter().filter(|input| input.is_about_a_pod()).count(),
             plan_size = field::Empty,
         );
-        self.requests.around.config.traces.adopt(&span, &self.state.job.uid);
+        self.requests.cx.config.traces.adopt(&span, &self.state.job.uid);
         let _entered = span.enter();
         for input in inputs {
             self.take_in(input);
@@ -183,16 +183,17 @@ impl JobActor {
     }
 
     fn reconcile(&mut self, span: &Span, ctx: &mut Context<Self>) {
-        if let Some(hook) = &self.requests.around.config.before_reconcile {
+        #[cfg(feature = "test-hooks")]
+        if let Some(hook) = &self.requests.cx.config.test_hooks.before_reconcile {
             hook.0(&self.state.job);
         }
         let now = self.now();
         let meter = SyncMeter::start();
-        self.state.keep_pace(self.requests.around.gate.pace());
+        self.state.keep_pace(self.requests.cx.gate.pace());
         let plan = reconcile(&self.state, now);
         self.state.begin(&plan, now);
         self.load.follow(&self.state);
-        meter.finish(&self.requests.around.metrics, &self.state.job, &plan);
+        meter.finish(&self.requests.cx.metrics, &self.state.job, &plan);
         span.record("plan_size", plan.size());
         let wake_at = plan.wake_at;
         let status_follows = plan.status.is_some() || plan.status_waits;
@@ -200,24 +201,24 @@ impl JobActor {
         self.set_timer(wake_at, now, ctx);
         if !status_follows && !self.state.pods.has_flights() {
             // Nothing is coming that these could be told with.
-            self.tell_pod_events();
+            self.report_pod_events();
         }
         if self.state.is_over() {
-            self.end(Why::Over, ctx);
-        } else if self.may_rest(now) {
-            self.end(Why::AtRest, ctx);
+            self.end(ExitReason::Over, ctx);
+        } else if self.can_passivate(now) {
+            self.end(ExitReason::Passivated, ctx);
         }
     }
 
     /// Whether nothing is left to be done, nothing is under way, and the shard knows of the Job what we know.
-    fn may_rest(&self, now: Timestamp) -> bool {
-        may_rest(&self.state, now)
-            && self.events_to_tell.is_empty()
+    fn can_passivate(&self, now: Timestamp) -> bool {
+        can_passivate(&self.state, now)
+            && self.pending_events.is_empty()
             && self.seen_by_shard >= self.seen.version.order()
             && self.inbox.is_idle()
     }
 
-    fn end(&mut self, why: Why, ctx: &mut Context<Self>) {
+    fn end(&mut self, why: ExitReason, ctx: &mut Context<Self>) {
         self.notice.why = why;
         ctx.stop();
     }
@@ -248,24 +249,24 @@ impl JobActor {
                 self.synced = self.lists_asked == 0;
             }
             JobInput::Created { place, answer, told } => {
-                watch_over::count_creation(&self.requests.around.metrics, &self.state.job, place, &answer);
+                job_metrics::count_creation(&self.requests.cx.metrics, &self.state.job, place, &answer);
                 self.state.created(place, answer, now);
-                if let Told::Refused(why) = &told {
+                if let RequestEvent::Refused(why) = &told {
                     self.refusal = Some(why.clone());
                 }
-                self.tell_of_pod(told, Deed::Created, ("FailedCreate", "Error creating"));
+                self.report_pod(told, PodAction::Created, ("FailedCreate", "Error creating"));
             }
             JobInput::Deleted { pod, answer, told } => {
                 self.state.changed(&pod.uid, answer, now);
-                self.tell_of_pod(told, Deed::Deleted, ("FailedDelete", "Error deleting"));
+                self.report_pod(told, PodAction::Deleted, ("FailedDelete", "Error deleting"));
             }
             JobInput::Released { pod, answer } => {
-                watch_over::count_release(&self.requests.around.metrics, &answer);
+                job_metrics::count_release(&self.requests.cx.metrics, &answer);
                 self.state.changed(&pod, answer, now);
             }
             JobInput::Adopted { pod, attempt } => {
                 self.adopting.remove(&pod);
-                self.state.claim_ended();
+                self.state.adoption_ended();
                 match attempt {
                     AdoptionAttempt::Adopted(pod) => self.observe_pod(pod, now),
                     AdoptionAttempt::PodGone => {}
@@ -309,19 +310,19 @@ impl JobActor {
         self.seen = seen;
         if self.state.job.status.finished().is_some() {
             // Should the answer to our last write be lost, the end must be told all the same.
-            self.tell_events();
+            self.report_events();
         }
     }
 
     /// Tells what was done to pods since this was last told.
-    fn tell_pod_events(&mut self) {
+    fn report_pod_events(&mut self) {
         for (deed, message) in self.pod_events.take() {
             self.record(EventType::Normal, deed.reason(), &message, false);
         }
     }
 
-    fn tell_events(&mut self) {
-        for event in std::mem::take(&mut self.events_to_tell) {
+    fn report_events(&mut self) {
+        for event in std::mem::take(&mut self.pending_events) {
             self.tell(&event);
         }
     }
@@ -331,23 +332,23 @@ impl JobActor {
     fn status_written(&mut self, written: Arc<ObservedJob>, now: Timestamp) {
         let unfinished = self.told.finished().is_none();
         if let Ok(job) = &written.job {
-            watch_over::count_progress(&self.requests.around.metrics, job, &self.told);
+            job_metrics::count_progress(&self.requests.cx.metrics, job, &self.told);
             self.told = job.status.clone();
         }
         self.observe(written);
         self.state.status_written(now);
-        self.tell_pod_events();
+        self.report_pod_events();
         if unfinished {
-            self.tell_life();
+            self.report_life();
         }
-        self.tell_events();
+        self.report_events();
     }
 
     /// Tells the trace of a Job that has ended.
-    fn tell_life(&self) {
+    fn report_life(&self) {
         let job = &self.state.job;
         let Some(end) = job.status.finished() else { return };
-        self.requests.around.config.traces.tell(&JobLife {
+        self.requests.cx.config.traces.tell(&JobLife {
             namespace: &job.namespace,
             name: &job.name,
             uid: &job.uid.to_string(),
@@ -362,21 +363,21 @@ impl JobActor {
     fn observe_pod(&mut self, observed: Box<ObservedPod>, now: Timestamp) {
         let job = &self.state.job;
         let controller = match &observed.controller {
-            None => Controller::None,
-            Some(owner) if owner.uid == job.uid => Controller::This,
-            Some(_) => Controller::Other,
+            None => ControllerRefMatch::None,
+            Some(owner) if owner.uid == job.uid => ControllerRefMatch::This,
+            Some(_) => ControllerRefMatch::Other,
         };
         let selected = job.spec.selector.matches(|key| observed.labels.get(key));
         match claim(controller, selected, observed.pod.deleting, job.deleting || self.state.is_gone()) {
-            Claim::Keep => _ = self.state.observe_pod(observed.pod, now),
-            Claim::Adopt if job.status.finished().is_none() => self.adopt(observed.pod.into()),
-            Claim::Release => {
+            AdoptionDecision::Keep => _ = self.state.observe_pod(observed.pod, now),
+            AdoptionDecision::Adopt if job.status.finished().is_none() => self.adopt(observed.pod.into()),
+            AdoptionDecision::Release => {
                 self.state.pod_vanished(&observed.pod.uid);
                 self.requests.give_up(observed.pod.into());
             }
-            Claim::Adopt | Claim::Leave => {
+            AdoptionDecision::Adopt | AdoptionDecision::Leave => {
                 self.state.pod_vanished(&observed.pod.uid);
-                if controller == Controller::None {
+                if controller == ControllerRefMatch::None {
                     self.notice.shard.do_send(Declined(observed));
                 }
             }
@@ -386,13 +387,13 @@ impl JobActor {
     fn adopt(&mut self, pod: PodRef) {
         self.state.pod_vanished(&pod.uid);
         if self.adopting.insert(pod.uid.clone()) {
-            self.state.claim_begun();
+            self.state.adoption_begun();
             self.requests.adopt(pod);
         }
     }
 
     /// Writes down why no pod is created, where that has changed.
-    fn tell_wait(&mut self, wait: Option<&Wait>) {
+    fn report_wait(&mut self, wait: Option<&Wait>) {
         if self.waiting.as_ref() != wait {
             self.requests.waits.write(&self.state.job, wait, self.refusal.as_deref());
             self.waiting = wait.cloned();
@@ -400,23 +401,24 @@ impl JobActor {
     }
 
     /// Tells of annotations with wrong values, of each once while it stands.
-    fn tell_rejected(&mut self) {
+    fn report_rejections(&mut self) {
         let job = &self.state.job;
-        if job.options.rejected == self.told_rejected || job.status.finished().is_some() {
+        if job.options.rejected == self.reported_rejections || job.status.finished().is_some() {
             return;
         }
         let rejected = job.options.rejected.clone();
-        for annotation in rejected.iter().filter(|annotation| !self.told_rejected.contains(annotation)) {
+        for annotation in rejected.iter().filter(|annotation| !self.reported_rejections.contains(annotation))
+        {
             self.record(EventType::Warning, "InvalidAnnotation", &annotation.to_string(), false);
         }
-        self.told_rejected = rejected;
+        self.reported_rejections = rejected;
     }
 
     fn carry_out(&mut self, plan: Plan) {
-        self.tell_wait(plan.waiting.as_ref());
-        self.tell_rejected();
+        self.report_wait(plan.waiting.as_ref());
+        self.report_rejections();
         if let Some(write) = plan.status {
-            self.events_to_tell = write.events;
+            self.pending_events = write.events;
             self.sent = Some(write.status.clone());
             self.requests.write_status(self.seen.clone(), &self.state.job.status, write.status);
         }
@@ -432,7 +434,7 @@ impl JobActor {
         let job = &self.state.job;
         let maker = Maker {
             job,
-            finalizer: self.requests.around.config.finalizer(),
+            finalizer: self.requests.cx.config.finalizer(),
             shard: self.requests.shard.0,
             pod_group: self.state.gang.group(),
         };
@@ -442,7 +444,7 @@ impl JobActor {
                 Err(error) => self.inbox.push(JobInput::Created {
                     place: new.place,
                     answer: crate::job::state::Created::Refused,
-                    told: Told::Refused(error.to_string().into()),
+                    told: RequestEvent::Refused(error.to_string().into()),
                 }),
             }
         }
@@ -459,15 +461,15 @@ impl JobActor {
         self.record(kind, &event.reason, &event.message, event.terminal);
     }
 
-    fn tell_of_pod(&mut self, told: Told, done: Deed, refused: (&str, &str)) {
+    fn report_pod(&mut self, told: RequestEvent, done: PodAction, refused: (&str, &str)) {
         match told {
-            Told::Nothing => {}
-            Told::Done(pod) => {
+            RequestEvent::Nothing => {}
+            RequestEvent::Done(pod) => {
                 if let Some(message) = self.pod_events.note(done, pod) {
                     self.record(EventType::Normal, done.reason(), &message, false);
                 }
             }
-            Told::Refused(why) => {
+            RequestEvent::Refused(why) => {
                 self.record(EventType::Warning, refused.0, &format!("{}: {why}", refused.1), false);
             }
         }
@@ -475,7 +477,7 @@ impl JobActor {
 
     fn record(&self, kind: EventType, reason: &str, message: &str, must: bool) {
         let job = &self.state.job;
-        self.requests.around.recorder.record(Event {
+        self.requests.cx.recorder.record(Event {
             about: ObjectRef::job(&job.namespace, &job.name, &job.uid),
             kind,
             reason: reason.into(),
@@ -500,19 +502,19 @@ impl Handler<Wake> for JobActor {
 
     /// The first thing that happens is looked at at once, what follows in a stream together.
     fn handle(&mut self, _: Wake, ctx: &mut Self::Context) {
-        let rested = self.worked.is_none_or(|worked| worked.elapsed() >= REST);
+        let rested = self.worked.is_none_or(|worked| worked.elapsed() >= DEBOUNCE);
         if rested {
             self.work(ctx);
         } else {
-            ctx.run_later(REST, |actor, ctx| actor.work(ctx));
+            ctx.run_later(DEBOUNCE, |actor, ctx| actor.work(ctx));
         }
     }
 }
 
-impl Handler<Settle> for JobActor {
+impl Handler<DrainJob> for JobActor {
     type Result = ();
 
-    fn handle(&mut self, _: Settle, _: &mut Self::Context) {
+    fn handle(&mut self, _: DrainJob, _: &mut Self::Context) {
         self.settling = true;
     }
 }
@@ -523,7 +525,7 @@ impl Handler<Halt> for JobActor {
     fn handle(&mut self, _: Halt, ctx: &mut Self::Context) {
         self.settling = true;
         self.work(ctx);
-        self.tell_pod_events();
-        self.end(Why::Over, ctx);
+        self.report_pod_events();
+        self.end(ExitReason::Over, ctx);
     }
 }

@@ -38,7 +38,7 @@ pub enum JobInput {
         /// The answer.
         answer: Created,
         /// What to tell the user.
-        told: Told,
+        told: RequestEvent,
     },
     /// A pod's deletion was answered.
     Deleted {
@@ -47,7 +47,7 @@ pub enum JobInput {
         /// The answer.
         answer: Changed,
         /// What to tell the user.
-        told: Told,
+        told: RequestEvent,
     },
     /// The removal of a pod's finalizer was answered.
     Released {
@@ -122,7 +122,7 @@ pub enum AdoptionAttempt {
 
 /// What is told about a request in an event.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Told {
+pub enum RequestEvent {
     /// Nothing: it is not ours to tell, or has been told.
     Nothing,
     /// It was done, for the pod of this name.

@@ -1,33 +1,35 @@
 //! Who does it: actix actors, thin shells round [`crate::job`].
 //!
 //! One [`replica_actor`] brings Jobs to [`shard_actor`]s, which bring pods to [`job_actor`]s, which own the state of their
-//! Job and carry out its plans. The [`housekeeper`] sees to pods that are of no shard.
+//! Job and carry out its plans. The [`orphan_controller`] sees to pods that are of no shard.
 
 pub mod clock;
 mod config;
 mod controller;
-mod directory;
 mod gang_requests;
-mod housekeeper;
 mod inbox;
 mod job_actor;
-mod job_book;
+mod job_cache;
+mod job_index;
 mod job_input;
-mod keeper;
+mod job_metrics;
+mod lease_manager;
 mod loads;
-mod owners;
+mod orphan_controller;
+mod orphan_pods;
 mod pod_events;
-mod pump;
+mod pod_owners;
 mod replica_actor;
 mod requests;
 mod shard_actor;
-mod strays;
+#[cfg(feature = "test-hooks")]
+pub mod test_hooks;
 pub mod threads;
 mod waits;
-mod watch_over;
+mod watch_feed;
 
-pub use config::{ControllerConfig, FeatureGates, Ownership, ReconcileHook};
+pub use config::{ControllerConfig, FeatureGates};
 pub use controller::{Controller, ControllerError};
-pub use keeper::LayoutError;
+pub use lease_manager::LayoutError;
 pub use shard_actor::ShardReport;
 pub use waits::WaitingJob;

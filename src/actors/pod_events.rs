@@ -3,14 +3,14 @@
 
 /// What was done to pods.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Deed {
+pub enum PodAction {
     /// They were created.
     Created,
     /// They were deleted.
     Deleted,
 }
 
-impl Deed {
+impl PodAction {
     /// `reason` of the Event.
     pub fn reason(self) -> &'static str {
         match self {
@@ -48,13 +48,13 @@ impl PodEvents {
     }
 
     /// Takes in that something was done to a pod: the message to tell at once, if there is one.
-    pub fn note(&mut self, deed: Deed, pod: Box<str>) -> Option<String> {
+    pub fn note(&mut self, deed: PodAction, pod: Box<str>) -> Option<String> {
         if self.one_by_one {
             return Some(format!("{} pod: {pod}", deed.verb()));
         }
         let batch = match deed {
-            Deed::Created => &mut self.created,
-            Deed::Deleted => &mut self.deleted,
+            PodAction::Created => &mut self.created,
+            PodAction::Deleted => &mut self.deleted,
         };
         batch.pods += 1;
         batch.last = pod;
@@ -62,15 +62,15 @@ impl PodEvents {
     }
 
     /// The messages about all that has been noted since they were last asked for.
-    pub fn take(&mut self) -> impl Iterator<Item = (Deed, String)> + use<> {
-        let created = std::mem::take(&mut self.created).message(Deed::Created);
-        let deleted = std::mem::take(&mut self.deleted).message(Deed::Deleted);
+    pub fn take(&mut self) -> impl Iterator<Item = (PodAction, String)> + use<> {
+        let created = std::mem::take(&mut self.created).message(PodAction::Created);
+        let deleted = std::mem::take(&mut self.deleted).message(PodAction::Deleted);
         created.into_iter().chain(deleted)
     }
 }
 
 impl Batch {
-    fn message(self, deed: Deed) -> Option<(Deed, String)> {
+    fn message(self, deed: PodAction) -> Option<(PodAction, String)> {
         let verb = deed.verb();
         let message = match self.pods {
             0 => return None,
@@ -88,8 +88,8 @@ mod tests {
     #[test]
     fn the_built_ins_events_are_about_one_pod_each() {
         let mut events = PodEvents::new(true);
-        assert_eq!(events.note(Deed::Created, "a".into()).as_deref(), Some("Created pod: a"));
-        assert_eq!(events.note(Deed::Deleted, "a".into()).as_deref(), Some("Deleted pod: a"));
+        assert_eq!(events.note(PodAction::Created, "a".into()).as_deref(), Some("Created pod: a"));
+        assert_eq!(events.note(PodAction::Deleted, "a".into()).as_deref(), Some("Deleted pod: a"));
         assert_eq!(events.take().count(), 0);
     }
 
@@ -97,11 +97,11 @@ mod tests {
     fn a_batch_has_one_event() {
         let mut events = PodEvents::new(false);
         for pod in ["a", "b", "c"] {
-            assert_eq!(events.note(Deed::Created, pod.into()), None);
+            assert_eq!(events.note(PodAction::Created, pod.into()), None);
         }
-        assert_eq!(events.note(Deed::Deleted, "d".into()), None);
+        assert_eq!(events.note(PodAction::Deleted, "d".into()), None);
         let told: Vec<_> = events.take().collect();
-        let expected = [(Deed::Created, "Created 3 pods"), (Deed::Deleted, "Deleted pod: d")];
+        let expected = [(PodAction::Created, "Created 3 pods"), (PodAction::Deleted, "Deleted pod: d")];
         assert_eq!(told, expected.map(|(deed, message)| (deed, message.to_owned())));
         assert_eq!(events.take().count(), 0);
     }

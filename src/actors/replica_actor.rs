@@ -16,15 +16,15 @@ use actix::{
 use futures::future::join_all;
 use tokio::task::AbortHandle;
 
-use super::directory::Directory;
-use super::job_book::{JobBook, Source};
-use super::keeper::{KeeperHandle, Report};
-use super::pump::{Jobs, feed_jobs};
-use super::requests::Surroundings;
+use super::job_cache::{JobCache, Source};
+use super::job_index::JobIndex;
+use super::lease_manager::{LeaseManagerHandle, Report};
+use super::requests::ReplicaContext;
 use super::shard_actor::{
     Describe, Drain, End, JobSeen, JobVanished, JobsListed, Owned, ShardActor, ShardReport,
 };
 use super::threads;
+use super::watch_feed::{Jobs, feed_jobs};
 use crate::cluster::events::{Event, EventType, ObjectRef};
 use crate::cluster::gate::Fence;
 use crate::cluster::resource::Resource;
@@ -95,13 +95,13 @@ struct Shard {
 
 /// The actor of this replica.
 pub struct ReplicaActor {
-    around: Surroundings,
-    keeper: KeeperHandle,
-    directory: Arc<Directory>,
+    cx: ReplicaContext,
+    lease_manager: LeaseManagerHandle,
+    job_index: Arc<JobIndex>,
     arbiters: Vec<ArbiterHandle>,
     shards: HashMap<ShardId, Shard>,
     watching: Watching,
-    book: JobBook,
+    book: JobCache,
     /// Jobs of others, and Jobs that cannot be understood: told about once.
     left_alone: UidSet,
     feeds: u32,
@@ -115,13 +115,13 @@ impl ReplicaActor {
     ///
     /// # Panics
     /// Outside an actix system.
-    pub fn new(around: Surroundings, keeper: KeeperHandle) -> io::Result<Self> {
-        let arbiters = threads::arbiters(around.config.arbiter_count())?;
+    pub fn new(cx: ReplicaContext, lease_manager: LeaseManagerHandle) -> io::Result<Self> {
+        let arbiters = threads::arbiters(cx.config.arbiter_count())?;
         Ok(Self {
-            book: JobBook::new(around.config.clone(), around.loads.clone()),
-            around,
-            keeper,
-            directory: Arc::default(),
+            book: JobCache::new(cx.config.clone(), cx.loads.clone()),
+            cx,
+            lease_manager,
+            job_index: Arc::default(),
             arbiters,
             shards: HashMap::new(),
             watching: Watching::Unknown,
@@ -132,11 +132,11 @@ impl ReplicaActor {
 
     /// Asks the API server whether it serves `shardSelector`, until it answers.
     fn ask_what_is_served(&self, ctx: &Context<Self>) {
-        let (around, this) = (self.around.clone(), ctx.address());
-        let selector = self.around.config.shards.selector(ShardId(0));
-        self.around.runtime.spawn(async move {
+        let (cx, this) = (self.cx.clone(), ctx.address());
+        let selector = self.cx.config.shards.selector(ShardId(0));
+        self.cx.runtime.spawn(async move {
             loop {
-                match around.reads.narrows(Resource::JOBS, &selector).await {
+                match cx.reads.narrows(Resource::JOBS, &selector).await {
                     Ok(narrows) => return this.do_send(Narrows(narrows)),
                     Err(error) => tracing::warn!(%error, "cannot list Jobs"),
                 }
@@ -147,14 +147,15 @@ impl ReplicaActor {
 
     fn watch_jobs(&mut self, of: Source, ctx: &Context<Self>) -> (AbortHandle, u32) {
         self.feeds += 1;
-        (feed_jobs(&self.around, of, self.feeds, ctx.address().recipient()), self.feeds)
+        (feed_jobs(&self.cx, of, self.feeds, ctx.address().recipient()), self.feeds)
     }
 
     fn start_shard(&mut self, id: ShardId, epoch: u64, fence: Fence, ctx: &Context<Self>) {
         let Some(arbiter) = self.arbiters.get(id.0 as usize % self.arbiters.len().max(1)) else { return };
-        let (around, directory, keeper) = (self.around.clone(), self.directory.clone(), self.keeper.clone());
+        let (cx, job_index, lease_manager) =
+            (self.cx.clone(), self.job_index.clone(), self.lease_manager.clone());
         let actor = ShardActor::start_in_arbiter(arbiter, move |_| {
-            ShardActor::new(Owned { id, epoch, fence }, around, directory, keeper)
+            ShardActor::new(Owned { id, epoch, fence }, cx, job_index, lease_manager)
         });
         self.shards.insert(id, Shard { actor, watch: None, draining: false });
         match self.watching {
@@ -181,7 +182,7 @@ impl ReplicaActor {
     fn remove_shard(&mut self, id: ShardId) -> Option<Addr<ShardActor>> {
         let shard = self.shards.remove(&id)?;
         for job in self.book.of(id) {
-            self.directory.remove(&job.uid);
+            self.job_index.remove(&job.uid);
         }
         if let Some((watch, _)) = shard.watch {
             watch.abort();
@@ -211,11 +212,11 @@ impl ReplicaActor {
     /// Brings a Job to its shard, if that is ours.
     fn deliver(&mut self, id: ShardId, job: Arc<ObservedJob>) {
         let Some(shard) = self.shards.get(&id).filter(|shard| !shard.draining) else { return };
-        if !self.around.config.manages(job.managed_by.as_deref()) {
+        if !self.cx.config.manages(job.managed_by.as_deref()) {
             return self.leave_to_others(&job);
         }
         let Ok(read) = &job.job else { return self.refuse_to_guess(&job) };
-        self.directory.insert(read);
+        self.job_index.insert(read);
         shard.actor.do_send(JobSeen(job));
     }
 
@@ -224,18 +225,18 @@ impl ReplicaActor {
             && self.left_alone.insert(job.uid.clone())
         {
             let labels = ExternalJobLabels { controller_name: name.to_string().into() };
-            self.around.metrics.jobs_by_external_controller.get_or_create(&labels).inc();
+            self.cx.metrics.jobs_by_external_controller.get_or_create(&labels).inc();
         }
     }
 
     fn refuse_to_guess(&mut self, job: &ObservedJob) {
         if self.left_alone.insert(job.uid.clone()) {
-            self.around.recorder.record(Event {
+            self.cx.recorder.record(Event {
                 about: ObjectRef::job(&job.namespace, &job.name, &job.uid),
                 kind: EventType::Warning,
                 reason: "UnknownCompletionMode".into(),
                 message: "Skipped Job sync because completion mode is unknown".into(),
-                at: self.around.clock.now(),
+                at: self.cx.clock.now(),
                 must: false,
             });
         }
@@ -243,7 +244,7 @@ impl ReplicaActor {
 
     fn job_gone(&mut self, uid: &Uid) {
         self.left_alone.remove(uid);
-        self.directory.remove(uid);
+        self.job_index.remove(uid);
         let shard = self.book.remove(uid).and_then(|shard| self.shards.get(&shard));
         if let Some(shard) = shard {
             shard.actor.do_send(JobVanished(uid.clone()));
@@ -323,7 +324,9 @@ impl Handler<DrainShard> for ReplicaActor {
     type Result = ();
 
     fn handle(&mut self, DrainShard(id): DrainShard, ctx: &mut Self::Context) {
-        let Some(shard) = self.shards.get_mut(&id) else { return self.keeper.report(Report::Drained(id)) };
+        let Some(shard) = self.shards.get_mut(&id) else {
+            return self.lease_manager.report(Report::Drained(id));
+        };
         shard.draining = true;
         let actor = shard.actor.clone();
         let drained = async move {
@@ -338,7 +341,7 @@ impl Handler<DrainShard> for ReplicaActor {
             {
                 actor.do_send(End);
             }
-            this.keeper.report(Report::Drained(id));
+            this.lease_manager.report(Report::Drained(id));
         }));
     }
 }
@@ -350,7 +353,7 @@ impl Handler<DropShard> for ReplicaActor {
         if let Some(actor) = self.remove_shard(id) {
             actor.do_send(End);
         }
-        self.keeper.report(Report::Dropped(id));
+        self.lease_manager.report(Report::Dropped(id));
     }
 }
 

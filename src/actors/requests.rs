@@ -15,7 +15,7 @@ use tokio_util::task::TaskTracker;
 use super::clock::Clock;
 use super::config::ControllerConfig;
 use super::inbox::Inbox;
-use super::job_input::{AdoptionAttempt, JobInput, Told};
+use super::job_input::{AdoptionAttempt, JobInput, RequestEvent};
 use super::loads::LoadBoard;
 use super::waits::Waits;
 use crate::cluster::events::Recorder;
@@ -23,8 +23,8 @@ use crate::cluster::gate::{Answer, Fence, GateConfig, Order, Priority, Write, Wr
 use crate::cluster::reads::{ReadError, Reader};
 use crate::cluster::transport::Transport;
 use crate::cluster::wire::{
-    Adoption, ObservedJob, ObservedPod, OwnWrites, adopt_patch, release_patch, status_patch, untrack_patch,
-    untrack_unchanged_patch,
+    Adoption, ObservedJob, ObservedPod, SelfWriteCache, adopt_patch, release_patch, status_patch,
+    untrack_patch, untrack_unchanged_patch,
 };
 use crate::job::plan::{PodDeletion, PodRef};
 use crate::job::pod::Place;
@@ -37,7 +37,7 @@ use crate::telemetry::metrics::Metrics;
 
 /// What a replica provides to its actors.
 #[derive(Clone)]
-pub struct Surroundings {
+pub struct ReplicaContext {
     /// Settings.
     pub config: Arc<ControllerConfig>,
     /// The tokio pool, for everything that waits for the network.
@@ -57,12 +57,12 @@ pub struct Surroundings {
     /// The work that is left for each shard.
     pub loads: LoadBoard,
     /// How our writes have left Jobs of which the watch has not told yet.
-    pub own_writes: OwnWrites,
+    pub self_writes: SelfWriteCache,
     /// Next seed for what varies by chance.
     seeds: Arc<AtomicU64>,
 }
 
-impl Surroundings {
+impl ReplicaContext {
     /// What a replica with these settings provides, over this network.
     pub fn new(
         config: ControllerConfig,
@@ -88,7 +88,7 @@ impl Surroundings {
             recorder,
             metrics,
             loads,
-            own_writes: OwnWrites::default(),
+            self_writes: SelfWriteCache::default(),
             seeds,
         }
     }
@@ -102,7 +102,7 @@ impl Surroundings {
 /// Sends the requests of one Job. Shared by those under way.
 pub struct Requests {
     /// What the replica provides.
-    pub around: Surroundings,
+    pub cx: ReplicaContext,
     /// The Job's shard.
     pub shard: ShardId,
     /// How often the shard has been claimed.
@@ -135,31 +135,33 @@ impl Requests {
     }
 
     fn spawn(&self, request: impl Future<Output = ()> + Send + 'static) {
-        self.under_way.spawn_on(request, &self.around.runtime);
+        self.under_way.spawn_on(request, &self.cx.runtime);
     }
 
     /// Creates a pod.
     pub fn create(self: &Arc<Self>, place: Place, manifest: PodManifest) {
         let PodManifest { name, body } = manifest;
-        let created = self.around.gate.submit(
+        let created = self.cx.gate.submit(
             self.order(Priority::Create),
             Write::CreatePod { namespace: self.namespace.clone(), body },
         );
         let this = self.clone();
         self.run(async move {
             let (answer, told) = match created.await {
-                Ok(Answer::Pod(pod)) => (Created::Pod(Box::new(pod.pod)), Told::Done(name.into())),
-                Ok(_) => (Created::Refused, Told::Nothing),
+                Ok(Answer::Pod(pod)) => (Created::Pod(Box::new(pod.pod)), RequestEvent::Done(name.into())),
+                Ok(_) => (Created::Refused, RequestEvent::Nothing),
                 Err(WriteError::AlreadyExists { being_deleted: false, .. }) => {
                     // Boxed, since all creations that wait would have room for it.
-                    (Box::pin(this.look_up(place, &name)).await, Told::Nothing)
+                    (Box::pin(this.look_up(place, &name)).await, RequestEvent::Nothing)
                 }
                 Err(WriteError::AlreadyExists { being_deleted: true, .. }) => {
-                    (Created::NameTaken, Told::Nothing)
+                    (Created::NameTaken, RequestEvent::Nothing)
                 }
-                Err(WriteError::NamespaceTerminating(_)) => (Created::NamespaceTerminating, Told::Nothing),
-                Err(WriteError::Fenced) => (Created::Refused, Told::Nothing),
-                Err(refusal) => (Created::Refused, Told::Refused(refusal.to_string().into())),
+                Err(WriteError::NamespaceTerminating(_)) => {
+                    (Created::NamespaceTerminating, RequestEvent::Nothing)
+                }
+                Err(WriteError::Fenced) => (Created::Refused, RequestEvent::Nothing),
+                Err(refusal) => (Created::Refused, RequestEvent::Refused(refusal.to_string().into())),
             };
             JobInput::Created { place, answer, told }
         });
@@ -167,7 +169,7 @@ impl Requests {
 
     /// A name is taken: by the very pod we wanted to create, as after a lost answer, or by something else.
     async fn look_up(&self, place: Place, name: &str) -> Created {
-        match self.around.reads.get_pod(&self.namespace, name).await {
+        match self.cx.reads.get_pod(&self.namespace, name).await {
             Ok(Some(found)) if self.is_ours(&found) && found.pod.place == Some(place) => {
                 Created::Pod(Box::new(found.pod))
             }
@@ -188,7 +190,9 @@ impl Requests {
             if forget {
                 match this.untrack(&pod.uid, pod.name.clone()).await {
                     Ok(Answer::Done) => {}
-                    Ok(_) => return JobInput::Deleted { pod, answer: Changed::Gone, told: Told::Nothing },
+                    Ok(_) => {
+                        return JobInput::Deleted { pod, answer: Changed::Gone, told: RequestEvent::Nothing };
+                    }
                     Err(refusal) => {
                         return JobInput::Deleted { pod, answer: Changed::Refused, told: refused(&refusal) };
                     }
@@ -200,9 +204,9 @@ impl Requests {
                 uid: pod.uid.clone(),
                 grace: None,
             };
-            match this.around.gate.submit(this.order(Priority::Delete), write).await {
+            match this.cx.gate.submit(this.order(Priority::Delete), write).await {
                 Ok(answer) => {
-                    let told = Told::Done(pod.name.clone());
+                    let told = RequestEvent::Done(pod.name.clone());
                     JobInput::Deleted { pod, answer: changed(answer), told }
                 }
                 Err(refusal) => JobInput::Deleted { pod, answer: Changed::Refused, told: refused(&refusal) },
@@ -222,9 +226,9 @@ impl Requests {
     /// Takes the tracking finalizer off a pod of a Job that no longer exists, as long as the pod is what it was: another Job
     /// may adopt it.
     pub fn release_unchanged(&self, pod: PodRef, version: u64) {
-        let body = untrack_unchanged_patch(&pod.uid, version, self.around.config.finalizer());
+        let body = untrack_unchanged_patch(&pod.uid, version, self.cx.config.finalizer());
         let write = Write::PatchPod { namespace: self.namespace.clone(), name: pod.name, body };
-        let released = self.around.gate.submit(self.order(Priority::Finalizer), write);
+        let released = self.cx.gate.submit(self.order(Priority::Finalizer), write);
         self.run(async move {
             let answer = released.await.map_or(Changed::Refused, changed);
             JobInput::Released { pod: pod.uid, answer }
@@ -232,9 +236,9 @@ impl Requests {
     }
 
     fn untrack(&self, pod: &Uid, name: Box<str>) -> BoxFuture<'static, Result<Answer, WriteError>> {
-        let body = untrack_patch(pod, self.around.config.finalizer());
+        let body = untrack_patch(pod, self.cx.config.finalizer());
         let write = Write::PatchPod { namespace: self.namespace.clone(), name, body };
-        self.around.gate.submit(self.order(Priority::Finalizer), write)
+        self.cx.gate.submit(self.order(Priority::Finalizer), write)
     }
 
     /// Makes a pod the Job's, once a live reading says that the Job still exists and stays. Tried again while the API server
@@ -242,7 +246,7 @@ impl Requests {
     pub fn adopt(self: &Arc<Self>, pod: PodRef) {
         let this = self.clone();
         self.run(async move {
-            let mut delay = this.around.config.api_backoff;
+            let mut delay = this.cx.config.api_backoff;
             loop {
                 match this.try_adopt(&pod).await {
                     Ok(attempt) => return JobInput::Adopted { pod: pod.uid, attempt },
@@ -252,30 +256,30 @@ impl Requests {
                     Err(refusal) => tracing::warn!(pod = %pod.uid, %refusal, "a pod was not adopted"),
                 }
                 tokio::time::sleep(delay).await;
-                delay = (delay * 2).min(this.around.config.api_backoff_max);
+                delay = (delay * 2).min(this.cx.config.api_backoff_max);
             }
         });
     }
 
     async fn try_adopt(&self, pod: &PodRef) -> Result<AdoptionAttempt, WriteError> {
         let unread = |e: ReadError| WriteError::Unknown(e.to_string().into());
-        let job = self.around.reads.get_job(&self.namespace, &self.job).await.map_err(unread)?;
+        let job = self.cx.reads.get_job(&self.namespace, &self.job).await.map_err(unread)?;
         let stays = |job: Arc<ObservedJob>| {
             job.uid == self.job_uid && job.job.as_ref().is_ok_and(|job| !job.deleting)
         };
         if !job.is_some_and(stays) {
-            let left = self.around.reads.get_pod(&self.namespace, &pod.name).await.map_err(unread)?;
+            let left = self.cx.reads.get_pod(&self.namespace, &pod.name).await.map_err(unread)?;
             return Ok(AdoptionAttempt::JobLeaves(left.filter(|left| left.pod.uid == pod.uid)));
         }
         let adoption = Adoption {
             job_name: &self.job,
             job_uid: &self.job_uid,
-            finalizer: self.around.config.finalizer(),
+            finalizer: self.cx.config.finalizer(),
             shard: Some(self.shard.0),
         };
         let body = adopt_patch(&pod.uid, &adoption);
         let write = Write::AdoptPod { namespace: self.namespace.clone(), name: pod.name.clone(), body };
-        match self.around.gate.submit(self.order(Priority::Finalizer), write).await? {
+        match self.cx.gate.submit(self.order(Priority::Finalizer), write).await? {
             Answer::Pod(adopted) => Ok(AdoptionAttempt::Adopted(adopted)),
             _ => Ok(AdoptionAttempt::PodGone),
         }
@@ -283,9 +287,9 @@ impl Requests {
 
     /// Gives a pod up that the Job's selector does not select any more.
     pub fn give_up(&self, pod: PodRef) {
-        let body = release_patch(&pod.uid, &self.job_uid, self.around.config.finalizer());
+        let body = release_patch(&pod.uid, &self.job_uid, self.cx.config.finalizer());
         let write = Write::PatchPod { namespace: self.namespace.clone(), name: pod.name, body };
-        let given_up = self.around.gate.submit(self.order(Priority::Finalizer), write);
+        let given_up = self.cx.gate.submit(self.order(Priority::Finalizer), write);
         self.spawn(async move {
             if let Err(refusal) = given_up.await {
                 tracing::warn!(pod = %pod.uid, %refusal, "a pod that the selector no longer selects was not released");
@@ -297,13 +301,13 @@ impl Requests {
     pub fn write_status(self: &Arc<Self>, seen: Arc<ObservedJob>, old: &JobStatus, status: JobStatus) {
         let body = status_patch(old, &status, &seen.version);
         let write = Write::PatchJobStatus { namespace: self.namespace.clone(), name: self.job.clone(), body };
-        let written = self.around.gate.submit(self.order(Priority::Status), write);
+        let written = self.cx.gate.submit(self.order(Priority::Status), write);
         let this = self.clone();
         self.run(async move {
             match written.await {
                 Ok(Answer::Version(version)) => {
                     let job = Arc::new(seen.with_status(version, status));
-                    this.around.own_writes.note(job.clone());
+                    this.cx.self_writes.note(job.clone());
                     JobInput::StatusWritten(Some(job))
                 }
                 Ok(_) => JobInput::StatusWritten(None),
@@ -317,7 +321,7 @@ impl Requests {
     }
 
     async fn read_job(&self) -> Option<Arc<ObservedJob>> {
-        let read = self.around.reads.get_job(&self.namespace, &self.job).await;
+        let read = self.cx.reads.get_job(&self.namespace, &self.job).await;
         read.ok().flatten().filter(|job| job.uid == self.job_uid)
     }
 
@@ -325,15 +329,15 @@ impl Requests {
     pub fn read(self: &Arc<Self>) {
         let this = self.clone();
         self.run(async move {
-            let mut delay = this.around.config.api_backoff;
+            let mut delay = this.cx.config.api_backoff;
             loop {
-                match this.around.reads.get_job(&this.namespace, &this.job).await {
+                match this.cx.reads.get_job(&this.namespace, &this.job).await {
                     Ok(job) => return JobInput::Read(job.filter(|job| job.uid == this.job_uid)),
                     Err(_) if !this.fence.is_open(Instant::now()) => return JobInput::Read(None),
                     Err(error) => tracing::warn!(job = %this.job, %error, "a Job was not read"),
                 }
                 tokio::time::sleep(delay).await;
-                delay = (delay * 2).min(this.around.config.api_backoff_max);
+                delay = (delay * 2).min(this.cx.config.api_backoff_max);
             }
         });
     }
@@ -346,7 +350,7 @@ impl Requests {
             uid: self.job_uid.clone(),
             foreground: true,
         };
-        let deleted = self.around.gate.submit(self.order(Priority::Delete), write);
+        let deleted = self.cx.gate.submit(self.order(Priority::Delete), write);
         let answer = self.inbox.promise();
         self.spawn(async move {
             if let Err(refusal) = deleted.await {
@@ -365,9 +369,9 @@ fn changed(answer: Answer) -> Changed {
     }
 }
 
-fn refused(refusal: &WriteError) -> Told {
+fn refused(refusal: &WriteError) -> RequestEvent {
     match refusal {
-        WriteError::Fenced => Told::Nothing,
-        refusal => Told::Refused(refusal.to_string().into()),
+        WriteError::Fenced => RequestEvent::Nothing,
+        refusal => RequestEvent::Refused(refusal.to_string().into()),
     }
 }

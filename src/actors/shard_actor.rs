@@ -14,15 +14,15 @@ use tokio::task::AbortHandle;
 use tokio_util::task::TaskTracker;
 
 use self::jobs::JobEntry;
-use super::directory::Directory;
-use super::job_actor::{Ended, Halt, Settle};
+use super::job_actor::{DrainJob, Ended, Halt};
+use super::job_index::JobIndex;
 use super::job_input::JobInput;
-use super::keeper::{KeeperHandle, Report};
-use super::owners::Owners;
-use super::pump::{Pods, feed_shard};
-use super::requests::Surroundings;
-use super::strays::Strays;
+use super::lease_manager::{LeaseManagerHandle, Report};
+use super::orphan_pods::OrphanPods;
+use super::pod_owners::PodOwnerIndex;
+use super::requests::ReplicaContext;
 use super::waits::{WaitingJob, Waits};
+use super::watch_feed::{Pods, feed_shard};
 use crate::cluster::gate::Fence;
 use crate::cluster::watch::Change;
 use crate::cluster::wire::{ObservedJob, ObservedPod};
@@ -99,7 +99,7 @@ pub struct ShardReport {
     /// Jobs held.
     pub jobs: usize,
     /// Those of them that have finished and need nothing, so that they have no actor.
-    pub resting: usize,
+    pub passivated: usize,
     /// Pods held.
     pub pods: usize,
     /// The work that is left, in pods: one for each that has yet to be created, half of one for each that has its finalizer,
@@ -124,15 +124,15 @@ pub struct Owned {
 /// The actor of one shard.
 pub struct ShardActor {
     owned: Owned,
-    around: Surroundings,
-    directory: Arc<Directory>,
-    keeper: KeeperHandle,
+    cx: ReplicaContext,
+    job_index: Arc<JobIndex>,
+    lease_manager: LeaseManagerHandle,
     /// Requests of the shard's Jobs.
     under_way: TaskTracker,
-    strays: Strays,
+    orphan_pods: OrphanPods,
     waits: Waits,
     jobs: UidMap<JobEntry>,
-    owners: Owners,
+    pod_owners: PodOwnerIndex,
     /// Pods in the list under way, by Job.
     listing: Option<UidMap<UidSet>>,
     /// Version of the last complete list of pods.
@@ -150,17 +150,22 @@ pub struct ShardActor {
 
 impl ShardActor {
     /// An actor for a shard, which acts while its fence is open.
-    pub fn new(owned: Owned, around: Surroundings, directory: Arc<Directory>, keeper: KeeperHandle) -> Self {
+    pub fn new(
+        owned: Owned,
+        cx: ReplicaContext,
+        job_index: Arc<JobIndex>,
+        lease_manager: LeaseManagerHandle,
+    ) -> Self {
         Self {
-            strays: Strays::new(around.clone(), owned.fence.clone()),
+            orphan_pods: OrphanPods::new(cx.clone(), owned.fence.clone()),
             owned,
-            around,
-            directory,
-            keeper,
+            cx,
+            job_index,
+            lease_manager,
             under_way: TaskTracker::new(),
             waits: Waits::default(),
             jobs: UidMap::default(),
-            owners: Owners::default(),
+            pod_owners: PodOwnerIndex::default(),
             listing: None,
             listed: None,
             watch: None,
@@ -173,9 +178,9 @@ impl ShardActor {
 
     /// Brings the gauges up to date.
     fn show_held(&mut self) {
-        let held = (self.jobs.len() as i64, self.owners.len() as i64);
-        self.around.metrics.held_jobs.inc_by(held.0 - self.shown.0);
-        self.around.metrics.held_pods.inc_by(held.1 - self.shown.1);
+        let held = (self.jobs.len() as i64, self.pod_owners.len() as i64);
+        self.cx.metrics.held_jobs.inc_by(held.0 - self.shown.0);
+        self.cx.metrics.held_pods.inc_by(held.1 - self.shown.1);
         self.shown = held;
     }
 
@@ -187,14 +192,14 @@ impl ShardActor {
             return;
         }
         self.feed += 1;
-        self.watch = Some(feed_shard(&self.around, self.owned.id, self.feed, ctx.address().recipient()));
+        self.watch = Some(feed_shard(&self.cx, self.owned.id, self.feed, ctx.address().recipient()));
     }
 
     /// The Job of the shard that a pod belongs to, or may.
     fn job_of(&self, pod: &ObservedPod) -> Option<Uid> {
         match &pod.controller {
             Some(owner) => self.jobs.contains_key(&owner.uid).then(|| owner.uid.clone()),
-            None => self.directory.adopter(pod).filter(|uid| self.jobs.contains_key(uid)),
+            None => self.job_index.adopter(pod).filter(|uid| self.jobs.contains_key(uid)),
         }
     }
 
@@ -202,30 +207,30 @@ impl ShardActor {
     fn bring(&mut self, pod: Box<ObservedPod>, ctx: &mut Context<Self>) {
         let uid = pod.pod.uid.clone();
         let job = self.job_of(&pod);
-        let before = self.owners.job_of(&uid).filter(|before| Some(*before) != job.as_ref()).cloned();
+        let before = self.pod_owners.job_of(&uid).filter(|before| Some(*before) != job.as_ref()).cloned();
         if let Some(before) = before {
             self.tell(&before, JobInput::PodGone(uid.clone()));
         }
         let Some(job) = job else {
-            self.owners.remove(&uid);
-            return self.strays.consider(pod);
+            self.pod_owners.remove(&uid);
+            return self.orphan_pods.consider(pod);
         };
         if let Some(listing) = &mut self.listing {
             listing.entry(job.clone()).or_default().insert(uid.clone());
         }
         if pod.pod.phase.is_final() && !pod.pod.tracked {
-            self.owners.remove(&uid);
+            self.pod_owners.remove(&uid);
         } else {
-            self.owners.insert(uid, &job);
+            self.pod_owners.insert(uid, &job);
         }
-        self.tell_of_pod(&job, pod, ctx);
+        self.deliver_pod(&job, pod, ctx);
     }
 
     fn pod_vanished(&mut self, pod: &ObservedPod) {
         let uid = &pod.pod.uid;
-        self.strays.forget(pod);
+        self.orphan_pods.forget(pod);
         let owner =
-            self.owners.remove(uid).or_else(|| pod.controller.as_ref().map(|owner| owner.uid.clone()));
+            self.pod_owners.remove(uid).or_else(|| pod.controller.as_ref().map(|owner| owner.uid.clone()));
         if let Some(job) = owner {
             self.tell(&job, JobInput::PodGone(uid.clone()));
         }
@@ -239,13 +244,13 @@ impl ShardActor {
 
     fn pods_listed(&mut self, version: u64) {
         let mut listing = self.listing.take().unwrap_or_default();
-        self.owners.retain_listed(&listing);
+        self.pod_owners.retain_listed(&listing);
         for (uid, entry) in self.jobs.iter_mut().filter(|(_, entry)| !entry.awaits_candidates()) {
             let listed = listing.remove(uid).unwrap_or_default();
             entry.tell(JobInput::PodsListed { listed, version });
         }
         if self.listed.replace(version).is_none() {
-            self.keeper.report(Report::Synced(self.owned.id, self.owned.epoch));
+            self.lease_manager.report(Report::Synced(self.owned.id, self.owned.epoch));
         }
     }
 }
@@ -258,7 +263,7 @@ impl Actor for ShardActor {
             watch.abort();
         }
         self.jobs.clear();
-        self.owners.clear();
+        self.pod_owners.clear();
         self.show_held();
     }
 }
@@ -321,7 +326,7 @@ impl Handler<Candidates> for ShardActor {
         if let Some(entry) = self.jobs.get_mut(&job) {
             entry.has_candidates();
         }
-        self.tell_listed(&job);
+        self.deliver_listed(&job);
     }
 }
 
@@ -330,8 +335,8 @@ impl Handler<Declined> for ShardActor {
 
     fn handle(&mut self, Declined(pod): Declined, _: &mut Self::Context) {
         if pod.controller.is_none() {
-            self.owners.remove(&pod.pod.uid);
-            self.strays.consider(pod);
+            self.pod_owners.remove(&pod.pod.uid);
+            self.orphan_pods.consider(pod);
         }
     }
 }
@@ -376,9 +381,9 @@ impl Handler<Describe> for ShardActor {
             epoch: self.owned.epoch,
             state: state.as_str(),
             jobs: self.jobs.len(),
-            resting: self.jobs.values().filter(|entry| entry.rests()).count(),
-            pods: self.owners.len(),
-            load: self.around.loads.read(self.owned.id),
+            passivated: self.jobs.values().filter(|entry| entry.is_passivated()).count(),
+            pods: self.pod_owners.len(),
+            load: self.cx.loads.read(self.owned.id),
             waiting,
             waits,
         })
@@ -397,7 +402,7 @@ impl Handler<Drain> for ShardActor {
         let under_way = self.under_way.clone();
         // An actor that is gone has nothing to settle.
         let drained = async move {
-            join_all(jobs.iter().map(|job| job.send(Settle))).await;
+            join_all(jobs.iter().map(|job| job.send(DrainJob))).await;
             under_way.close();
             under_way.wait().await;
             join_all(jobs.iter().map(|job| job.send(Halt))).await;

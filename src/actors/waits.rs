@@ -20,7 +20,7 @@ pub struct WaitingJob {
     pub namespace: Arc<str>,
     /// Its name.
     pub name: Arc<str>,
-    /// Why, in one word: see [`Wait::reason`].
+    /// ExitReason, in one word: see [`Wait::reason`].
     pub reason: &'static str,
     /// Until when, where that is known.
     #[serde(skip_serializing_if = "Option::is_none")]

@@ -9,10 +9,10 @@ use kube::config::{KubeConfigOptions, Kubeconfig};
 use tempfile::TempDir;
 
 use crate::actors::{Controller, ControllerConfig};
-use crate::embedded::kubelet::{Kubelet, KubeletConfig};
-use crate::embedded::{ApiServer, ApiServerConfig};
 use crate::sharding::ShardCount;
 use crate::telemetry::traces::JobTraces;
+use yardmaster_embedded::kubelet::{Kubelet, KubeletConfig};
+use yardmaster_embedded::{ApiServer, ApiServerConfig};
 
 /// API server, controllers and kubelet, started together.
 pub(super) struct EmbeddedCluster {

@@ -4,7 +4,7 @@
 //! Event with a count, many similar ones a combined one, and one object cannot flood the API server. Only Events that
 //! must come through (how a Job ended) are exempt from all of this.
 
-mod book;
+mod correlator;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,7 +18,7 @@ use serde::Serialize;
 use tokio::sync::{mpsc, watch};
 use tokio::time::sleep;
 
-use self::book::{Book, Delivery, Letter, Noted};
+use self::correlator::{Delivery, EventCorrelator, EventWrite, Noted};
 use super::gate::{Answer, Fence, Order, Priority, WriteError, WriteGate};
 use crate::job::uid::Uid;
 use crate::telemetry::metrics::Metrics;
@@ -115,8 +115,8 @@ impl Recorder {
         let (inbox, events) = mpsc::unbounded_channel();
         let recorder = Self { inbox, pending: watch::Sender::new(0), metrics: metrics.clone() };
         let pending = recorder.pending.clone();
-        let book = Book::new(component, SmallRng::seed_from_u64(seed));
-        tokio::spawn(Sender { gate, book, pending, metrics }.run(events));
+        let correlator = EventCorrelator::new(component, SmallRng::seed_from_u64(seed));
+        tokio::spawn(Sender { gate, correlator, pending, metrics }.run(events));
         recorder
     }
 
@@ -143,7 +143,7 @@ impl Recorder {
 /// Takes Events from the recorders to the gate, one write of each series at a time.
 struct Sender {
     gate: WriteGate,
-    book: Book,
+    correlator: EventCorrelator,
     pending: watch::Sender<usize>,
     metrics: Arc<Metrics>,
 }
@@ -154,19 +154,19 @@ impl Sender {
         let mut open = true;
         while open || !sending.is_empty() {
             tokio::select! {
-                event = events.recv(), if open => match event.map(|event| self.book.note(event)) {
-                    Some(Noted::Write(letter)) => sending.push(send(self.gate.clone(), letter)),
+                event = events.recv(), if open => match event.map(|event| self.correlator.note(event)) {
+                    Some(Noted::Write(write)) => sending.push(send(self.gate.clone(), write)),
                     Some(Noted::Merged) => {}
                     Some(Noted::Spam) => self.lost(LostEvent::Spam, 1),
                     None => open = false,
                 },
-                Some((letter, delivery)) = sending.next() => {
+                Some((write, delivery)) = sending.next() => {
                     match delivery {
-                        Delivery::Sent => self.settle(letter.covered),
-                        Delivery::Failed => self.lost(LostEvent::Refused, letter.covered),
+                        Delivery::Sent => self.acknowledge(write.covered),
+                        Delivery::Failed => self.lost(LostEvent::Refused, write.covered),
                         Delivery::Expired => {}
                     }
-                    sending.extend(self.book.delivered(letter, delivery).map(|next| send(self.gate.clone(), next)));
+                    sending.extend(self.correlator.delivered(write, delivery).map(|next| send(self.gate.clone(), next)));
                 }
             }
         }
@@ -174,10 +174,10 @@ impl Sender {
 
     fn lost(&self, reason: LostEvent, events: usize) {
         count_lost(&self.metrics, reason, events);
-        self.settle(events);
+        self.acknowledge(events);
     }
 
-    fn settle(&self, events: usize) {
+    fn acknowledge(&self, events: usize) {
         self.pending.send_modify(|pending| *pending -= events);
     }
 }
@@ -187,28 +187,28 @@ fn count_lost(metrics: &Metrics, reason: LostEvent, events: usize) {
 }
 
 /// Sends a letter; one that must come through again and again while the failure may pass.
-async fn send(gate: WriteGate, letter: Letter) -> (Letter, Delivery) {
+async fn send(gate: WriteGate, write: EventWrite) -> (EventWrite, Delivery) {
     let mut pauses = ExponentialBuilder::new()
         .with_min_delay(MUST_PAUSE)
-        .with_max_times(if letter.must { MUST_RETRIES } else { 0 })
+        .with_max_times(if write.must { MUST_RETRIES } else { 0 })
         .build();
     loop {
         // An Event tells what was done, which stays true whoever owns the shard by now: no fence.
         let order = Order {
             priority: Priority::Event,
-            flow: letter.series.about.uid.clone(),
+            flow: write.series.about.uid.clone(),
             fence: Fence::unlimited(),
         };
-        let failure = match gate.submit(order, letter.write.clone()).await {
-            Ok(Answer::Gone) => return (letter, Delivery::Expired),
+        let failure = match gate.submit(order, write.write.clone()).await {
+            Ok(Answer::Gone) => return (write, Delivery::Expired),
             // A name that exists is an earlier try whose answer was lost.
-            Ok(_) | Err(WriteError::AlreadyExists { .. }) => return (letter, Delivery::Sent),
+            Ok(_) | Err(WriteError::AlreadyExists { .. }) => return (write, Delivery::Sent),
             Err(failure) => failure,
         };
         let pause = if may_pass(&failure) { pauses.next() } else { None };
         let Some(pause) = pause else {
             tracing::debug!(%failure, "an Event was not sent");
-            return (letter, Delivery::Failed);
+            return (write, Delivery::Failed);
         };
         sleep(pause).await;
     }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
 
-use super::pod::Streak;
+use super::pod::BackoffRecord;
 
 /// How long replacements of failed pods wait.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -23,7 +23,7 @@ impl Default for BackoffPolicy {
 
 impl BackoffPolicy {
     /// When a pod may follow after these failures in a row.
-    pub fn ready_at(&self, streak: Streak) -> Timestamp {
+    pub fn ready_at(&self, streak: BackoffRecord) -> Timestamp {
         let factor = 1u32.checked_shl(streak.failures.saturating_sub(1)).unwrap_or(u32::MAX);
         let delay = self.initial.checked_mul(factor).unwrap_or(self.max).min(self.max);
         let delay = SignedDuration::try_from(delay).unwrap_or(SignedDuration::MAX);
@@ -42,15 +42,17 @@ pub struct Ended {
 
 /// The streak after more pods have ended, judged together as one batch: failures alone lengthen it, successes alone end
 /// it; with both, only failures after the newest success count.
-pub fn extend(streak: Option<Streak>, batch: &[Ended]) -> Option<Streak> {
+pub fn extend(streak: Option<BackoffRecord>, batch: &[Ended]) -> Option<BackoffRecord> {
     let newest_success = batch.iter().filter(|e| !e.failed).map(|e| e.at).max();
     let base = if newest_success.is_some() { None } else { streak };
     batch.iter().filter(|e| e.failed && newest_success.is_none_or(|success| e.at > success)).fold(
         base,
         |streak, failure| {
             Some(match streak {
-                None => Streak { failures: 1, last: failure.at },
-                Some(s) => Streak { failures: s.failures.saturating_add(1), last: s.last.max(failure.at) },
+                None => BackoffRecord { failures: 1, last: failure.at },
+                Some(s) => {
+                    BackoffRecord { failures: s.failures.saturating_add(1), last: s.last.max(failure.at) }
+                }
             })
         },
     )
@@ -60,13 +62,13 @@ pub fn extend(streak: Option<Streak>, batch: &[Ended]) -> Option<Streak> {
 /// finds the back-off of the one before it.
 #[derive(Clone, Debug, Default)]
 pub struct History {
-    carried: Option<Streak>,
+    carried: Option<BackoffRecord>,
     counted: Vec<Ended>,
 }
 
 impl History {
     /// Takes in a pod that was seen for the first time: the streak it carries from its creation.
-    pub fn carry(&mut self, streak: Option<Streak>) {
+    pub fn carry(&mut self, streak: Option<BackoffRecord>) {
         self.carried = self.carried.max_by_last(streak);
     }
 
@@ -76,7 +78,7 @@ impl History {
     }
 
     /// The streak: the latest one carried by a pod, as far as no success came after it, and the failures after both.
-    pub fn streak(&self) -> Option<Streak> {
+    pub fn streak(&self) -> Option<BackoffRecord> {
         let newest_success = self.counted.iter().filter(|e| !e.failed).map(|e| e.at).max();
         let carried = self.carried.filter(|c| newest_success.is_none_or(|success| c.last > success));
         let known_until = [newest_success, carried.map(|c| c.last)].into_iter().flatten().max();
@@ -91,11 +93,11 @@ impl History {
 }
 
 trait MaxByLast {
-    fn max_by_last(self, other: Option<Streak>) -> Option<Streak>;
+    fn max_by_last(self, other: Option<BackoffRecord>) -> Option<BackoffRecord>;
 }
 
-impl MaxByLast for Option<Streak> {
-    fn max_by_last(self, other: Option<Streak>) -> Option<Streak> {
+impl MaxByLast for Option<BackoffRecord> {
+    fn max_by_last(self, other: Option<BackoffRecord>) -> Option<BackoffRecord> {
         [self, other].into_iter().flatten().max_by_key(|s| (s.last, s.failures))
     }
 }
@@ -118,8 +120,8 @@ mod tests {
         Ended { at: at(s), failed: false }
     }
 
-    fn streak(failures: u32, last: i64) -> Option<Streak> {
-        Some(Streak { failures, last: at(last) })
+    fn streak(failures: u32, last: i64) -> Option<BackoffRecord> {
+        Some(BackoffRecord { failures, last: at(last) })
     }
 
     #[test]
@@ -128,7 +130,7 @@ mod tests {
         for (failures, seconds) in [(1, 10), (2, 20), (3, 40), (6, 320), (7, 600), (40, 600), (u32::MAX, 600)]
         {
             assert_eq!(
-                policy.ready_at(Streak { failures, last: at(1000) }),
+                policy.ready_at(BackoffRecord { failures, last: at(1000) }),
                 at(1000 + seconds),
                 "{failures}"
             );

@@ -147,13 +147,13 @@ pub fn compose(state: &JobState, next: &Next, now: Timestamp) -> StatusWrite {
 fn record(state: &JobState, status: &mut JobStatus) {
     let pods = &state.pods;
     let mut uncounted = status.uncounted.take().unwrap_or_default();
-    let settle = |uids: &mut Vec<Uid>| {
+    let count_released = |uids: &mut Vec<Uid>| {
         let before = uids.len();
         uids.retain(|uid| pods.is_tracked(uid));
         count(before - uids.len())
     };
-    status.succeeded = status.succeeded.saturating_add(settle(&mut uncounted.succeeded));
-    status.failed = status.failed.saturating_add(settle(&mut uncounted.failed));
+    status.succeeded = status.succeeded.saturating_add(count_released(&mut uncounted.succeeded));
+    status.failed = status.failed.saturating_add(count_released(&mut uncounted.failed));
     let room = state.limits.max_uncounted_pods.saturating_sub(uncounted.len());
     if let Completion::Indexed(completions) = state.job.spec.completion {
         // The index is enough to avoid counting a success twice.

@@ -109,7 +109,7 @@ pub fn failed(state: &JobState, tally: Tally, now: Timestamp) -> Option<End> {
 }
 
 fn fail_job(state: &JobState) -> Option<End> {
-    let pod = state.pods.condemns_job()?;
+    let pod = state.pods.fails_job()?;
     let found = judge(state.job.spec.pod_failure_policy.as_ref()?, pod.outcome.as_ref()?)?;
     Some(End::failure("PodFailurePolicy", found.fail_job_message(&state.job.namespace, &pod.name)))
 }

@@ -18,7 +18,7 @@ pub fn manage(state: &JobState, tally: Tally, now: Timestamp, plan: &mut Plan) {
         return;
     }
     if state.claims_in_flight > 0 {
-        plan.waiting = Some(Wait::Claiming);
+        plan.waiting = Some(Wait::Adopting);
         return;
     }
     let active = state.pods.active() + state.pods.pending_creates();

@@ -3,7 +3,7 @@
 use jiff::Timestamp;
 
 use super::gang::GangRequest;
-use super::pod::{IndexFailures, Place, Pod, Streak};
+use super::pod::{BackoffRecord, IndexFailures, Place, Pod};
 use super::status::JobStatus;
 use super::uid::Uid;
 
@@ -23,7 +23,7 @@ pub struct Plan {
     /// The Job has outlived its TTL: delete it.
     pub delete_job: bool,
     /// The back-off with the pods that have ended since.
-    pub judged: Option<Judged>,
+    pub judged: Option<BackoffUpdate>,
     /// A status write is due but waits for others to join it.
     pub status_waits: bool,
     /// Look again at this time at the latest.
@@ -40,7 +40,7 @@ pub struct NewPod {
     /// Failures handed on from its predecessor, for Jobs with `backoffLimitPerIndex`.
     pub index_failures: Option<IndexFailures>,
     /// The failures in a row so far, to be found again by whoever takes over.
-    pub backoff: Option<Streak>,
+    pub backoff: Option<BackoffRecord>,
 }
 
 /// A pod by name and UID.
@@ -97,9 +97,9 @@ pub struct JobEvent {
 
 /// The back-off after a batch of ended pods.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Judged {
+pub struct BackoffUpdate {
     /// Failures in a row, if the last pods failed.
-    pub streak: Option<Streak>,
+    pub streak: Option<BackoffRecord>,
 }
 
 /// Why no pod is created.
@@ -118,13 +118,13 @@ pub enum Wait {
     /// The Job's Workload and PodGroup are being looked for, or made.
     Gang,
     /// Pods are being adopted: how many there are is not known yet.
-    Claiming,
+    Adopting,
     /// Pods that were asked to go have not ended.
     Terminating,
     /// Pods have just ended; others that end with them are judged with them, at this time.
-    Settling(Timestamp),
+    FailureDebounce(Timestamp),
     /// The Job has ended but for its pods.
-    Ending,
+    Finishing,
 }
 
 impl Wait {
@@ -137,17 +137,17 @@ impl Wait {
             Self::IndexBackoff(_) => "IndexBackoff",
             Self::Refused(_) => "Refused",
             Self::Gang => "GangScheduling",
-            Self::Claiming => "Claiming",
+            Self::Adopting => "Adopting",
             Self::Terminating => "PodsTerminating",
-            Self::Settling(_) => "Settling",
-            Self::Ending => "Ending",
+            Self::FailureDebounce(_) => "FailureDebounce",
+            Self::Finishing => "Finishing",
         }
     }
 
     /// Until when, where that is known.
     pub fn until(&self) -> Option<Timestamp> {
         match self {
-            Self::PodBackoff(at) | Self::IndexBackoff(at) | Self::Refused(at) | Self::Settling(at) => {
+            Self::PodBackoff(at) | Self::IndexBackoff(at) | Self::Refused(at) | Self::FailureDebounce(at) => {
                 Some(*at)
             }
             _ => None,

@@ -27,7 +27,7 @@ pub struct Pod {
     /// Failures of the pod's index before it (annotations; malformed values read as 0).
     pub index_failures: IndexFailures,
     /// The back-off that was in force when the pod was created.
-    pub backoff: Option<Box<Streak>>,
+    pub backoff: Option<Box<BackoffRecord>>,
     /// `spec.nodeName` is set.
     pub scheduled: bool,
     /// `status.phase`.
@@ -72,7 +72,7 @@ impl IndexFailures {
 
 /// Failures in a row: what a back-off is computed from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Streak {
+pub struct BackoffRecord {
     /// Failures since the last success; at least 1.
     pub failures: u32,
     /// When the last of them ended.

@@ -6,7 +6,7 @@ use super::counting::{self, Due, Next};
 use super::end::{self, End, Tally};
 use super::gang;
 use super::manage::{forget, manage};
-use super::plan::{Judged, Plan, PodDeletion, PodRef, Wait};
+use super::plan::{BackoffUpdate, Plan, PodDeletion, PodRef, Wait};
 use super::retention;
 use super::state::{JobState, after};
 use super::ttl;
@@ -33,17 +33,17 @@ pub fn reconcile(state: &JobState, now: Timestamp) -> Plan {
     }
     let tally = Tally::of(state);
     let mut next = Next { end: end::announced(&state.job.status), managed: false };
-    match (&next.end, state.settles_at(now)) {
+    match (&next.end, state.debounce_until(now)) {
         (Some(end), _) => {
             wind_down(state, end.failure, &mut plan);
             release(state, now, &mut plan);
         }
         (None, Some(at)) => {
             plan.wake(at);
-            plan.waiting = Some(Wait::Settling(at));
+            plan.waiting = Some(Wait::FailureDebounce(at));
         }
         (None, None) => {
-            plan.judged = Some(Judged { streak: state.streak_now() });
+            plan.judged = Some(BackoffUpdate { streak: state.streak_now() });
             next = decide(state, tally, now, &mut plan);
             // What tells that the Job ends must stay until the end is announced.
             if next.end.is_none() {
@@ -60,7 +60,7 @@ pub fn reconcile(state: &JobState, now: Timestamp) -> Plan {
 fn decide(state: &JobState, tally: Tally, now: Timestamp, plan: &mut Plan) -> Next {
     let end = end::failed(state, tally, now).or_else(|| end::success_policy_met(state));
     if end.is_some() {
-        plan.waiting = Some(Wait::Ending);
+        plan.waiting = Some(Wait::Finishing);
         return Next { end, managed: false };
     }
     if let Some(at) = end::deadline(state) {
@@ -82,7 +82,7 @@ fn decide(state: &JobState, tally: Tally, now: Timestamp, plan: &mut Plan) -> Ne
 /// Removes the active pods of a Job whose end is announced. If it fails they are counted, and so keep their finalizer
 /// until they are recorded.
 fn wind_down(state: &JobState, failure: bool, plan: &mut Plan) {
-    plan.waiting = Some(Wait::Ending);
+    plan.waiting = Some(Wait::Finishing);
     let active = state.pods.active_in_removal_order().take(state.room());
     plan.deletes.extend(active.map(|pod| PodDeletion { forget: !failure, ..forget(pod) }));
 }

@@ -46,7 +46,7 @@ pub fn prune(state: &JobState, now: Timestamp, plan: &mut Plan) {
 /// over how long to wait.
 fn failed_pods_kept(state: &JobState, plan: &Plan) -> Option<usize> {
     let limit = usize::try_from(state.job.options.failed_pods_limit?).unwrap_or(usize::MAX);
-    let awaited = plan.waiting.as_ref().is_some_and(|wait| *wait != Wait::Ending)
+    let awaited = plan.waiting.as_ref().is_some_and(|wait| *wait != Wait::Finishing)
         || !plan.creates.is_empty()
         || state.pods.pending_creates() > 0;
     let least = usize::from(awaited && state.job.status.finished().is_none());

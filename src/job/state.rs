@@ -7,15 +7,15 @@ use jiff::{SignedDuration, Timestamp};
 use super::backoff::{BackoffPolicy, extend};
 use super::gang::{Gang, GangAnswer, comes_first};
 use super::plan::Plan;
-use super::pod::{Place, Pod, Streak};
-use super::pod_set::{Flight, PodSet, Source};
+use super::pod::{BackoffRecord, Place, Pod};
+use super::pod_set::{PendingRequest, PodSet, Source};
 use super::retry::{Retry, RetryPolicy};
 use super::slow_start::SlowStart;
 use super::spec::Job;
 use super::uid::{Uid, UidSet};
 
 /// How many settle periods the first of several failures waits at most.
-const SETTLE_PERIODS: u32 = 3;
+const DEBOUNCE_PERIODS: u32 = 3;
 
 /// Settings that hold for all Jobs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -32,7 +32,7 @@ pub struct Limits {
     pub batch_period: Duration,
     /// How long after a pod has failed others may still be judged together with it, while some are active. Deciding that a
     /// Job has failed, or starting a replacement, cannot be taken back.
-    pub settle_period: Duration,
+    pub debounce_period: Duration,
     /// Whether finished Jobs are deleted after their TTL.
     pub ttl_controller: bool,
     /// Whether Jobs whose pods all run at once are scheduled as a gang.
@@ -47,7 +47,7 @@ impl Default for Limits {
             max_uncounted_pods: 500,
             max_pods_per_sync: 500,
             batch_period: Duration::from_secs(1),
-            settle_period: Duration::from_millis(100),
+            debounce_period: Duration::from_millis(100),
             ttl_controller: false,
             gang_scheduling: false,
         }
@@ -82,11 +82,11 @@ pub struct JobState {
     /// Its gang.
     pub gang: Gang,
     /// Failures in a row.
-    pub(super) streak: Option<Streak>,
+    pub(super) streak: Option<BackoffRecord>,
     /// Since when we look after the Job while it is not suspended: its start time until that is written.
     pub(super) started: Option<Timestamp>,
     /// Pods that have ended and have not been judged.
-    pub(super) unjudged: Option<Unjudged>,
+    pub(super) unevaluated: Option<UnevaluatedFailures>,
     /// When the status was last written, and since when a change waits.
     pub(super) status_written: Option<Timestamp>,
     pub(super) status_waits_since: Option<Timestamp>,
@@ -107,7 +107,7 @@ pub struct JobState {
 
 /// Pods that have ended and have not been judged.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Unjudged {
+pub(super) struct UnevaluatedFailures {
     /// When we learnt of the first of them, and of the last.
     first: Timestamp,
     last: Timestamp,
@@ -150,7 +150,7 @@ impl JobState {
             gang: Gang::default(),
             streak: None,
             started: None,
-            unjudged: None,
+            unevaluated: None,
             status_written: None,
             status_waits_since: None,
             status_in_flight: false,
@@ -227,12 +227,12 @@ impl JobState {
     }
 
     /// Takes note that the adoption of a pod has begun.
-    pub fn claim_begun(&mut self) {
+    pub fn adoption_begun(&mut self) {
         self.claims_in_flight += 1;
     }
 
     /// Takes note that the adoption of a pod has ended, one way or the other.
-    pub fn claim_ended(&mut self) {
+    pub fn adoption_ended(&mut self) {
         self.claims_in_flight = self.claims_in_flight.saturating_sub(1);
     }
 
@@ -250,11 +250,11 @@ impl JobState {
 
     fn note_ended(&mut self, now: Timestamp) {
         let pods = self.pods.newly_ended().len();
-        self.unjudged = match self.unjudged {
+        self.unevaluated = match self.unevaluated {
             _ if pods == 0 => None,
-            None => Some(Unjudged { first: now, last: now, pods }),
+            None => Some(UnevaluatedFailures { first: now, last: now, pods }),
             Some(known) if known.pods == pods => Some(known),
-            Some(known) => Some(Unjudged { last: now, pods, ..known }),
+            Some(known) => Some(UnevaluatedFailures { last: now, pods, ..known }),
         };
     }
 
@@ -262,15 +262,15 @@ impl JobState {
     ///
     /// Only failures and success policies need this: a lone success decides nothing that a later event would decide
     /// otherwise. With no pod active there is nothing to wait for.
-    pub(super) fn settles_at(&self, now: Timestamp) -> Option<Timestamp> {
-        let Unjudged { first, last, .. } = self.unjudged?;
+    pub(super) fn debounce_until(&self, now: Timestamp) -> Option<Timestamp> {
+        let UnevaluatedFailures { first, last, .. } = self.unevaluated?;
         let matters =
             !self.job.spec.success_policy.is_empty() || self.pods.newly_ended().iter().any(|e| e.failed);
         if !matters || self.pods.active() + self.pods.pending_creates() == 0 {
             return None;
         }
-        let quiet = after(last, self.limits.settle_period);
-        let at_latest = after(first, self.limits.settle_period * SETTLE_PERIODS);
+        let quiet = after(last, self.limits.debounce_period);
+        let at_latest = after(first, self.limits.debounce_period * DEBOUNCE_PERIODS);
         Some(quiet.min(at_latest)).filter(|at| *at > now)
     }
 
@@ -280,7 +280,7 @@ impl JobState {
     }
 
     /// The failures in a row, with the pods that have just ended.
-    pub(super) fn streak_now(&self) -> Option<Streak> {
+    pub(super) fn streak_now(&self) -> Option<BackoffRecord> {
         extend(self.streak, self.pods.newly_ended())
     }
 
@@ -289,7 +289,7 @@ impl JobState {
         if let Some(judged) = plan.judged {
             self.streak = judged.streak;
             self.pods.clear_newly_ended();
-            self.unjudged = None;
+            self.unevaluated = None;
         }
         if self.job.spec.suspend || comes_first(self) {
             self.started = None;
@@ -300,11 +300,11 @@ impl JobState {
             self.pods.create_sent(new.place);
         }
         for deletion in &plan.deletes {
-            let flight = if deletion.forget { Flight::Forget } else { Flight::Delete };
+            let flight = if deletion.forget { PendingRequest::Forget } else { PendingRequest::Delete };
             self.pods.set_flight(&deletion.pod.uid, flight);
         }
         for pod in &plan.releases {
-            self.pods.set_flight(&pod.uid, Flight::Release);
+            self.pods.set_flight(&pod.uid, PendingRequest::Release);
         }
         if plan.gang.is_some() {
             self.gang.ask();
@@ -349,7 +349,7 @@ impl JobState {
     /// Takes in the answer to the deletion of a pod or to the removal of its finalizer.
     pub fn changed(&mut self, uid: &Uid, answer: Changed, now: Timestamp) {
         let pruned = self.pods.is_counted_leaving(uid);
-        self.pods.set_flight(uid, Flight::None);
+        self.pods.set_flight(uid, PendingRequest::None);
         match answer {
             Changed::Pod(_) | Changed::Gone if pruned => {
                 self.prune_retry.accepted();

@@ -343,7 +343,7 @@ mod tests {
 
     use super::*;
     use crate::job::end::condition;
-    use crate::job::pod::{IndexFailures, Place, Streak};
+    use crate::job::pod::{BackoffRecord, IndexFailures, Place};
     use crate::job::spec::Completion;
     use crate::job::status::{ConditionKind, ConditionStatus};
     use crate::job::tests::fixture::{at, job, with};
@@ -434,7 +434,7 @@ mod tests {
             (&of(failures(2, 1), None)[counted], &of(failures(2, 1), None)[ignored]),
             (&json!("2"), &json!("1"))
         );
-        let streak = Streak { failures: 3, last: at(150) };
+        let streak = BackoffRecord { failures: 3, last: at(150) };
         assert_eq!(of(None, Some(streak))["yardmaster.dev/backoff"], "3@1970-01-01T00:02:30Z");
     }
 

@@ -11,15 +11,15 @@ use std::time::Duration;
 use self::balancing::Balancing;
 use super::hash::{ShardCount, ShardId};
 use super::lease::{Balance, Claim, Heartbeat, Holder};
+use super::lease_validity::LeaseValidity;
 use super::lifecycle::{ShardEvent, ShardState};
 use super::members::Members;
-use super::right::Right;
 use super::shard::Shard;
 use super::{LeaseTimes, Moment};
 
 /// Who this replica is, and what all replicas have in common.
 #[derive(Clone, Debug)]
-pub struct Me {
+pub struct ReplicaIdentity {
     /// Name of this replica, unique among the replicas.
     pub identity: Arc<str>,
     /// What no other process has: it tells this process from an earlier one of the same name.
@@ -67,7 +67,7 @@ pub enum Action {
 
 /// A heartbeat that has no answer yet.
 #[derive(Clone, Copy, Debug)]
-struct Beating {
+struct PendingHeartbeat {
     sent: Moment,
     /// Which life it is a sign of.
     life: u32,
@@ -79,19 +79,19 @@ const RETRY: Duration = Duration::from_millis(500);
 /// What one replica knows and does about Leases.
 #[derive(Debug)]
 pub struct Coordinator {
-    me: Me,
+    me: ReplicaIdentity,
     /// This replica in its present life.
     holder: Holder,
     times: LeaseTimes,
     members: Members,
     shards: BTreeMap<ShardId, Shard>,
-    right: Right,
+    lease_validity: LeaseValidity,
     /// Which life of this process: it ends when everything is lost.
     life: u32,
     /// When the next heartbeat is due.
     beat_at: Moment,
     /// The heartbeat under way.
-    beating: Option<Beating>,
+    beating: Option<PendingHeartbeat>,
     /// Our heartbeat's version as last written or seen.
     version: u64,
     /// The Leases have been listed.
@@ -115,7 +115,7 @@ pub struct Coordinator {
 
 impl Coordinator {
     /// A replica that knows nothing yet.
-    pub fn new(me: Me, times: LeaseTimes) -> Self {
+    pub fn new(me: ReplicaIdentity, times: LeaseTimes) -> Self {
         let shards = me.shards.shards().map(|shard| (shard, Shard::default())).collect();
         Self {
             holder: life(&me, 0),
@@ -123,7 +123,7 @@ impl Coordinator {
             times,
             members: Members::default(),
             shards,
-            right: Right::None,
+            lease_validity: LeaseValidity::None,
             life: 0,
             beat_at: Moment::ZERO,
             beating: None,
@@ -153,9 +153,9 @@ impl Coordinator {
 
     /// Until when writes may leave; `None` if they may not.
     pub fn acts_until(&self) -> Option<Moment> {
-        match self.right {
-            Right::None => None,
-            Right::Until { silent, .. } => Some(silent),
+        match self.lease_validity {
+            LeaseValidity::None => None,
+            LeaseValidity::Until { silent, .. } => Some(silent),
         }
     }
 
@@ -165,9 +165,9 @@ impl Coordinator {
     }
 
     /// Whether the Leases are known, this replica lives, and it is not about to take any shard over.
-    pub fn is_settled(&self, now: Moment) -> bool {
+    pub fn is_ready(&self, now: Moment) -> bool {
         let pending = |shard: &Shard| matches!(shard.state, ShardState::Claiming | ShardState::Syncing);
-        self.listed && self.right.acts(now) && !self.shards.values().any(pending)
+        self.listed && self.lease_validity.acts(now) && !self.shards.values().any(pending)
     }
 
     /// All Leases have been shown.
@@ -223,7 +223,7 @@ impl Coordinator {
 
     /// The answer to [`Action::WriteHeartbeat`].
     pub fn heartbeat_written(&mut self, written: Written, leaving: bool, now: Moment) {
-        let Some(Beating { sent, life }) = self.beating.take() else { return };
+        let Some(PendingHeartbeat { sent, life }) = self.beating.take() else { return };
         match written {
             Written::As(version) => {
                 self.version = self.version.max(version);
@@ -234,9 +234,9 @@ impl Coordinator {
                     // A sign of an earlier life gives this one no right: others see that it is not of this one.
                     return;
                 }
-                match self.right.renewed(&self.times, sent, now) {
-                    Some(right) => self.right = right,
-                    None if self.right.is_lost(now) => self.lose_all(),
+                match self.lease_validity.renewed(&self.times, sent, now) {
+                    Some(lease_validity) => self.lease_validity = lease_validity,
+                    None if self.lease_validity.is_lost(now) => self.lose_all(),
                     None => {}
                 }
             }
@@ -247,7 +247,8 @@ impl Coordinator {
 
     /// The answer to [`Action::WriteClaim`].
     pub fn claim_written(&mut self, claim: &Claim, written: Written, now: Moment) {
-        let valid = self.right.acts(now) && claim.holder.as_ref().is_none_or(|holder| *holder == self.holder);
+        let valid = self.lease_validity.acts(now)
+            && claim.holder.as_ref().is_none_or(|holder| *holder == self.holder);
         let retry_at = now + self.pause();
         if let Some(shard) = self.shards.get_mut(&claim.shard) {
             shard.claim_written(claim, written, valid, retry_at);
@@ -284,7 +285,7 @@ impl Coordinator {
 
     /// Everything that this replica owned is no longer its own; it goes on as a new one.
     fn lose_all(&mut self) {
-        self.right = Right::None;
+        self.lease_validity = LeaseValidity::None;
         self.life += 1;
         self.holder = life(&self.me, self.life);
         for shard in self.shards.values_mut() {
@@ -298,6 +299,6 @@ impl Coordinator {
 }
 
 /// A replica in one of its lives.
-fn life(me: &Me, life: u32) -> Holder {
+fn life(me: &ReplicaIdentity, life: u32) -> Holder {
     Holder { identity: me.identity.clone(), session: format!("{}-{life}", me.process).into() }
 }

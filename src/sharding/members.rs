@@ -46,7 +46,7 @@ enum Proof {
 
 /// What is known of the holder of a claim.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Standing {
+pub(super) enum Liveness {
     /// It may act, at least until this moment.
     Alive(Moment),
     /// It has been silent for long enough; a live read is to confirm that the watch is not behind.
@@ -60,12 +60,12 @@ impl Silence {
         Self { since, proof: Proof::None }
     }
 
-    fn standing(self, patience: Duration, now: Moment) -> Standing {
+    fn standing(self, patience: Duration, now: Moment) -> Liveness {
         let end = self.since + patience;
         match self.proof {
-            _ if now < end => Standing::Alive(end),
-            Proof::Given => Standing::Dead,
-            Proof::None | Proof::Asked => Standing::Silent,
+            _ if now < end => Liveness::Alive(end),
+            Proof::Given => Liveness::Dead,
+            Proof::None | Proof::Asked => Liveness::Silent,
         }
     }
 
@@ -162,11 +162,11 @@ impl Members {
         version: u64,
         least: Duration,
         now: Moment,
-    ) -> Standing {
+    ) -> Liveness {
         match self.seen.get(&holder.identity) {
             // Another life has begun since: it does so only after this one has ended.
             Some(member) if member.beat.holder.session != holder.session && member.beat.version > version => {
-                Standing::Dead
+                Liveness::Dead
             }
             Some(member) => member.silence.standing(member.patience(least), now),
             None => self.absent.entry(holder.clone()).or_insert(Silence::from(now)).standing(least, now),

@@ -12,17 +12,17 @@ mod balance;
 mod coordinator;
 mod hash;
 pub mod lease;
+mod lease_validity;
 mod lifecycle;
 mod loads;
 mod members;
-mod right;
 mod shard;
 #[cfg(test)]
 mod tests;
 
 use std::time::Duration;
 
-pub use coordinator::{Action, Coordinator, Me, Written};
+pub use coordinator::{Action, Coordinator, ReplicaIdentity, Written};
 pub use hash::{ShardCount, ShardCountError, ShardId};
 pub use lifecycle::ShardState;
 pub use loads::{Loads, LoadsError};

@@ -7,7 +7,7 @@ use http_body_util::BodyExt as _;
 use kube::client::Body;
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use serde_json::Value;
-use yardmaster::embedded::{ApiServer, ApiServerConfig};
+use yardmaster_embedded::{ApiServer, ApiServerConfig};
 
 use crate::compare;
 

@@ -18,8 +18,8 @@ use tempfile::{NamedTempFile, TempDir};
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 use tokio::task::JoinHandle;
 use yardmaster::actors::{Controller, ControllerConfig};
-use yardmaster::embedded::kubelet::{Kubelet, KubeletConfig, KubeletMode};
-use yardmaster::embedded::{ApiServer, ApiServerConfig, AuditRecord};
+use yardmaster_embedded::kubelet::{Kubelet, KubeletConfig, KubeletMode};
+use yardmaster_embedded::{ApiServer, ApiServerConfig, AuditRecord};
 
 use crate::binary::{PATIENCE, yardmaster};
 

@@ -7,7 +7,7 @@ use http_body_util::BodyExt as _;
 use kube::client::Body;
 use kube::config::KubeConfigOptions;
 use serde_json::{Value, json};
-use yardmaster::embedded::{ApiServer, ApiServerConfig, decode_protobuf};
+use yardmaster_embedded::{ApiServer, ApiServerConfig, decode_protobuf};
 
 /// What typed clients accept.
 pub(crate) const TYPED: &str = "application/json, */*";

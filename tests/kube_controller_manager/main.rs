@@ -2,7 +2,6 @@
 //! garbagecollector, namespace, ttl-after-finished and job) meets no answer that it does not expect.
 //!
 //! The requests are those that client-go makes: their paths, queries, headers and bodies.
-#![cfg(feature = "embedded")]
 #![allow(clippy::unwrap_used, clippy::expect_used, missing_docs)]
 
 mod client;

@@ -1,5 +1,4 @@
 //! The local kubelet keeps its promises: pods are processes of this host, and none of them outlives its pod.
-#![cfg(feature = "embedded")]
 #![allow(clippy::unwrap_used, clippy::expect_used, missing_docs)]
 
 mod ends;
@@ -16,8 +15,8 @@ use kube::api::{Api, DeleteParams, LogParams, PostParams};
 use kube::config::KubeConfigOptions;
 use serde_json::{Value, json};
 use tempfile::TempDir;
-use yardmaster::embedded::kubelet::{Kubelet, KubeletConfig, KubeletMode};
-use yardmaster::embedded::{ApiServer, ApiServerConfig};
+use yardmaster_embedded::kubelet::{Kubelet, KubeletConfig, KubeletMode};
+use yardmaster_embedded::{ApiServer, ApiServerConfig};
 
 /// How long anything may take that is not a matter of time by itself.
 const PATIENCE: Duration = Duration::from_secs(20);

@@ -10,9 +10,9 @@ use kube::config::KubeConfigOptions;
 use serde_json::{Value, json};
 use tokio::time::{Instant, sleep};
 use yardmaster::actors::{Controller, ControllerConfig, WaitingJob};
-use yardmaster::embedded::{ApiServer, ApiServerConfig};
 use yardmaster::job::names::BUILT_IN_CONTROLLER;
 use yardmaster::sharding::ShardCount;
+use yardmaster_embedded::{ApiServer, ApiServerConfig};
 
 /// How long anything may take that is to happen at once.
 const LIMIT: Duration = Duration::from_secs(30);

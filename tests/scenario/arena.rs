@@ -8,9 +8,9 @@ use kube::config::{KubeConfigOptions, Kubeconfig};
 use tokio::{sync::Mutex, time::timeout};
 use yardmaster::{
     actors::{Controller, ControllerConfig, FeatureGates},
-    embedded::{ApiServer, ApiServerConfig, Fault, FaultScope},
     sharding::ShardCount,
 };
+use yardmaster_embedded::{ApiServer, ApiServerConfig, Fault, FaultScope};
 
 use crate::scenario::{mode::Mode, play::RECORDED_QUIET};
 

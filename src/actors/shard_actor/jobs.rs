@@ -1,7 +1,7 @@
 //! The Jobs of a shard: which of them have an actor, and when it starts and ends.
 //!
 //! A Job that has finished and needs nothing has no actor: it rests, and costs no more than the Job as it was last seen.
-//! What comes of it is looked at first ([`crate::job::rest`]); what may give it something to do wakes it: its actor starts
+//! What comes of it is looked at first ([`crate::job::passivation`]); what may give it something to do wakes it: its actor starts
 //! as it does when the Job is first seen.
 
 use std::sync::Arc;
@@ -11,14 +11,14 @@ use actix::{Actor, Addr, AsyncContext, Context, SpawnHandle};
 
 use super::{Candidates, ShardActor};
 use crate::actors::clock;
-use crate::actors::directory::Owner;
 use crate::actors::inbox::Inbox;
-use crate::actors::job_actor::{Ended, JobActor, Why};
+use crate::actors::job_actor::{Ended, ExitReason, JobActor};
+use crate::actors::job_index::Owner;
 use crate::actors::job_input::JobInput;
-use crate::actors::pump::list_selected;
 use crate::actors::requests::Requests;
+use crate::actors::watch_feed::list_selected;
 use crate::cluster::wire::{ObservedJob, ObservedPod};
-use crate::job::rest::{NextLook, concerns, next_look};
+use crate::job::passivation::{NextLook, concerns, next_look};
 use crate::job::retry::Retry;
 use crate::job::spec::Job;
 use crate::job::uid::Uid;
@@ -34,14 +34,14 @@ pub(super) struct JobEntry {
 
 enum Stage {
     /// An actor looks after it.
-    Awake(Awake),
+    Active(Active),
     /// Its actor has panicked, and is to start again. `leaving`: the Job no longer exists.
     Broken { leaving: bool },
     /// It has finished and needs nothing, unless the timer ends.
-    Resting { timer: Option<SpawnHandle> },
+    Passivated { timer: Option<SpawnHandle> },
 }
 
-struct Awake {
+struct Active {
     inbox: Inbox<JobInput>,
     actor: Addr<JobActor>,
     /// The Job no longer exists; its actor sets its pods free.
@@ -52,7 +52,7 @@ struct Awake {
 
 impl Stage {
     fn leave(self, ctx: &mut Context<ShardActor>) {
-        if let Self::Resting { timer: Some(timer) } = self {
+        if let Self::Passivated { timer: Some(timer) } = self {
             ctx.cancel_future(timer);
         }
     }
@@ -60,8 +60,8 @@ impl Stage {
 
 impl JobEntry {
     /// Whether it has no actor, and needs none.
-    pub(super) fn rests(&self) -> bool {
-        matches!(self.stage, Stage::Resting { .. })
+    pub(super) fn is_passivated(&self) -> bool {
+        matches!(self.stage, Stage::Passivated { .. })
     }
 
     fn enter(&mut self, stage: Stage, ctx: &mut Context<ShardActor>) {
@@ -71,8 +71,8 @@ impl JobEntry {
     /// Its actor, if it has one.
     pub(super) fn actor(&self) -> Option<&Addr<JobActor>> {
         match &self.stage {
-            Stage::Awake(awake) => Some(&awake.actor),
-            Stage::Broken { .. } | Stage::Resting { .. } => None,
+            Stage::Active(awake) => Some(&awake.actor),
+            Stage::Broken { .. } | Stage::Passivated { .. } => None,
         }
     }
 
@@ -80,29 +80,29 @@ impl JobEntry {
     pub(super) fn tell(&mut self, input: JobInput) {
         let gone = matches!(input, JobInput::JobGone);
         match &mut self.stage {
-            Stage::Awake(awake) => {
+            Stage::Active(awake) => {
                 awake.leaving |= gone;
                 awake.inbox.push(input);
             }
             Stage::Broken { leaving } => *leaving |= gone,
-            Stage::Resting { .. } => {}
+            Stage::Passivated { .. } => {}
         }
     }
 
     /// Whether the pods that it may adopt are being looked for: until then, it is not told that its pods are complete.
     pub(super) fn awaits_candidates(&self) -> bool {
-        matches!(&self.stage, Stage::Awake(awake) if awake.awaits_candidates)
+        matches!(&self.stage, Stage::Active(awake) if awake.awaits_candidates)
     }
 
     /// Takes note that the pods that it may adopt have been found.
     pub(super) fn has_candidates(&mut self) {
-        if let Stage::Awake(awake) = &mut self.stage {
+        if let Stage::Active(awake) = &mut self.stage {
             awake.awaits_candidates = false;
         }
     }
 
     /// Whether a pod has to be looked at although the Job rests.
-    fn is_concerned(&self, pod: &ObservedPod) -> bool {
+    fn concerns_job(&self, pod: &ObservedPod) -> bool {
         self.seen
             .job
             .as_ref()
@@ -127,31 +127,31 @@ impl ShardActor {
         }
         entry.seen = seen.clone();
         entry.tell(JobInput::Job(seen));
-        if entry.rests() && !self.stays_at_rest(&uid, ctx) {
-            self.wake(&uid, [], ctx);
+        if entry.is_passivated() && !self.remains_passivated(&uid, ctx) {
+            self.activate(&uid, [], ctx);
         }
     }
 
     /// Takes in a Job that has not been here before.
     fn take_on(&mut self, seen: Arc<ObservedJob>, ctx: &mut Context<Self>) {
         let uid = seen.uid.clone();
-        let stage = Stage::Resting { timer: None };
+        let stage = Stage::Passivated { timer: None };
         self.jobs.insert(uid.clone(), JobEntry { seen, stage, panics: Retry::default() });
         self.show_held();
-        if !self.stays_at_rest(&uid, ctx) {
+        if !self.remains_passivated(&uid, ctx) {
             self.start(&uid, ctx);
         }
-        for pod in self.strays.waiting_for(&uid) {
+        for pod in self.orphan_pods.waiting_for(&uid) {
             self.bring(pod, ctx);
         }
-        self.tell_listed(&uid);
+        self.deliver_listed(&uid);
     }
 
     /// Takes in that a Job no longer exists.
     pub(super) fn job_vanished(&mut self, uid: &Uid, ctx: &mut Context<Self>) {
         match self.jobs.get_mut(uid) {
             // It holds no pods that would have to be set free.
-            Some(entry) if entry.rests() => self.remove_job(uid, ctx),
+            Some(entry) if entry.is_passivated() => self.remove_job(uid, ctx),
             Some(entry) => entry.tell(JobInput::JobGone),
             None => {}
         }
@@ -165,20 +165,20 @@ impl ShardActor {
     }
 
     /// Tells a Job of a pod that is its own, or that it may adopt.
-    pub(super) fn tell_of_pod(&mut self, job: &Uid, pod: Box<ObservedPod>, ctx: &mut Context<Self>) {
+    pub(super) fn deliver_pod(&mut self, job: &Uid, pod: Box<ObservedPod>, ctx: &mut Context<Self>) {
         match self.jobs.get_mut(job) {
-            Some(entry) if !entry.rests() => entry.tell(JobInput::Pod(pod)),
-            Some(entry) if entry.is_concerned(&pod) => self.wake(job, [JobInput::Pod(pod)], ctx),
+            Some(entry) if !entry.is_passivated() => entry.tell(JobInput::Pod(pod)),
+            Some(entry) if entry.concerns_job(&pod) => self.activate(job, [JobInput::Pod(pod)], ctx),
             Some(_) | None => {}
         }
     }
 
     /// Tells a Job that was not there when the shard's pods were listed which of them are its own: they have come by watch
     /// since, or are about to.
-    pub(super) fn tell_listed(&mut self, job: &Uid) {
+    pub(super) fn deliver_listed(&mut self, job: &Uid) {
         let Some(version) = self.listed.filter(|_| self.listing.is_none()) else { return };
         if let Some(entry) = self.jobs.get_mut(job).filter(|entry| !entry.awaits_candidates()) {
-            entry.tell(JobInput::PodsListed { listed: self.owners.pods_of(job), version });
+            entry.tell(JobInput::PodsListed { listed: self.pod_owners.pods_of(job), version });
         }
     }
 
@@ -190,29 +190,29 @@ impl ShardActor {
     }
 
     /// Whether a Job without an actor needs none for now. It is woken when its time comes.
-    fn stays_at_rest(&mut self, uid: &Uid, ctx: &mut Context<Self>) -> bool {
+    fn remains_passivated(&mut self, uid: &Uid, ctx: &mut Context<Self>) -> bool {
         let Some(entry) = self.jobs.get_mut(uid) else { return true };
         let Ok(job) = &entry.seen.job else { return true };
-        let now = self.around.clock.now();
-        let timer = match next_look(job, self.around.config.limits(), now) {
+        let now = self.cx.clock.now();
+        let timer = match next_look(job, self.cx.config.limits(), now) {
             NextLook::Now => return false,
             NextLook::At(at) => {
                 let uid = uid.clone();
-                Some(ctx.run_later(clock::until(at, now), move |shard, ctx| shard.wake(&uid, [], ctx)))
+                Some(ctx.run_later(clock::until(at, now), move |shard, ctx| shard.activate(&uid, [], ctx)))
             }
             NextLook::Never => None,
         };
-        entry.enter(Stage::Resting { timer }, ctx);
+        entry.enter(Stage::Passivated { timer }, ctx);
         true
     }
 
     /// Starts the actor of a Job that rests, and tells it what has come.
-    fn wake(&mut self, uid: &Uid, inputs: impl IntoIterator<Item = JobInput>, ctx: &mut Context<Self>) {
+    fn activate(&mut self, uid: &Uid, inputs: impl IntoIterator<Item = JobInput>, ctx: &mut Context<Self>) {
         self.start(uid, ctx);
         let Some(entry) = self.jobs.get_mut(uid) else { return };
         inputs.into_iter().for_each(|input| entry.tell(input));
         if entry.is_finished() {
-            self.tell_listed(uid);
+            self.deliver_listed(uid);
         } else {
             // Somebody has taken its end back, and its counted pods were none of its concern meanwhile.
             self.watch_pods(ctx);
@@ -224,9 +224,9 @@ impl ShardActor {
         let Some(entry) = self.jobs.get(uid).filter(|_| !self.draining) else { return };
         let Ok(job) = &entry.seen.job else { return };
         let leaving = match entry.stage {
-            Stage::Awake(_) => return,
+            Stage::Active(_) => return,
             Stage::Broken { leaving } => leaving,
-            Stage::Resting { .. } => false,
+            Stage::Passivated { .. } => false,
         };
         let awaits_candidates = Owner::from(job).seeks_pods();
         if awaits_candidates {
@@ -235,7 +235,7 @@ impl ShardActor {
         let inbox = Inbox::default();
         let actor = self.start_actor(job.clone(), entry.seen.clone(), inbox.clone(), &ctx.address());
         if let Some(entry) = self.jobs.get_mut(uid) {
-            entry.enter(Stage::Awake(Awake { inbox, actor, leaving: false, awaits_candidates }), ctx);
+            entry.enter(Stage::Active(Active { inbox, actor, leaving: false, awaits_candidates }), ctx);
             if leaving {
                 entry.tell(JobInput::JobGone);
             }
@@ -250,7 +250,7 @@ impl ShardActor {
         shard: &Addr<Self>,
     ) -> Addr<JobActor> {
         let requests = Requests {
-            around: self.around.clone(),
+            cx: self.cx.clone(),
             shard: self.owned.id,
             epoch: self.owned.epoch,
             fence: self.owned.fence.clone(),
@@ -265,10 +265,10 @@ impl ShardActor {
     }
 
     fn look_for_candidates(&self, job: &Job, shard: &Addr<Self>) {
-        let (around, shard) = (self.around.clone(), shard.clone());
+        let (cx, shard) = (self.cx.clone(), shard.clone());
         let (uid, namespace, spec) = (job.uid.clone(), job.namespace.clone(), job.spec.clone());
-        self.around.runtime.spawn(async move {
-            let pods = list_selected(&around, &namespace, &spec.selector).await;
+        self.cx.runtime.spawn(async move {
+            let pods = list_selected(&cx, &namespace, &spec.selector).await;
             shard.do_send(Candidates { job: uid, pods });
         });
     }
@@ -279,38 +279,38 @@ impl ShardActor {
             self.waits.write(job, None, None);
         }
         match why {
-            Why::Over => self.remove_job(&job, ctx),
-            Why::AtRest => self.job_rests(&job, ctx),
-            Why::Panic => self.job_broken(job, ctx),
+            ExitReason::Over => self.remove_job(&job, ctx),
+            ExitReason::Passivated => self.job_passivated(&job, ctx),
+            ExitReason::Panic => self.job_broken(job, ctx),
         }
     }
 
     fn remove_job(&mut self, uid: &Uid, ctx: &mut Context<Self>) {
         if let Some(entry) = self.jobs.remove(uid) {
             entry.stage.leave(ctx);
-            self.owners.remove_job(uid);
+            self.pod_owners.remove_job(uid);
             self.show_held();
         }
     }
 
     /// What was put into the inbox after the actor had looked for the last time goes to another one.
-    fn job_rests(&mut self, uid: &Uid, ctx: &mut Context<Self>) {
+    fn job_passivated(&mut self, uid: &Uid, ctx: &mut Context<Self>) {
         let Some(entry) = self.jobs.get_mut(uid) else { return };
-        let Stage::Awake(Awake { inbox, .. }) = &entry.stage else { return };
+        let Stage::Active(Active { inbox, .. }) = &entry.stage else { return };
         let missed = inbox.take();
-        entry.enter(Stage::Resting { timer: None }, ctx);
-        if !missed.is_empty() || !self.stays_at_rest(uid, ctx) {
-            self.wake(uid, missed, ctx);
+        entry.enter(Stage::Passivated { timer: None }, ctx);
+        if !missed.is_empty() || !self.remains_passivated(uid, ctx) {
+            self.activate(uid, missed, ctx);
         }
     }
 
     /// A Job whose actor has panicked is left alone for a while, the longer the more often that has happened.
     fn job_broken(&mut self, uid: Uid, ctx: &mut Context<Self>) {
-        let now = self.around.clock.now();
+        let now = self.cx.clock.now();
         let Some(entry) = self.jobs.get_mut(&uid) else { return };
-        let leaving = matches!(&entry.stage, Stage::Awake(awake) if awake.leaving);
+        let leaving = matches!(&entry.stage, Stage::Active(awake) if awake.leaving);
         entry.enter(Stage::Broken { leaving }, ctx);
-        entry.panics.refused(self.around.config.limits().api_backoff, now);
+        entry.panics.refused(self.cx.config.limits().api_backoff, now);
         let delay = entry.panics.waits(now).and_then(|at| Duration::try_from(at.duration_since(now)).ok());
         tracing::error!(
             namespace = %entry.seen.namespace, job = %entry.seen.name,

@@ -16,8 +16,8 @@ use self::replicas::Replicas;
 use super::embedded::{config, write_kubeconfig};
 use super::signals::Interrupts;
 use super::{Failure, embedded};
-use crate::embedded::kubelet::{Kubelet, KubeletConfig, KubeletMode};
-use crate::embedded::{ApiServer, ApiServerConfig, DataDirError, EmbeddedError};
+use yardmaster_embedded::kubelet::{Kubelet, KubeletConfig, KubeletMode};
+use yardmaster_embedded::{ApiServer, ApiServerConfig, DataDirError, EmbeddedError};
 
 /// Flags of `cluster`.
 #[derive(Debug, Args)]

@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use super::located::Document;
-use crate::embedded::rules::{JobStrategy, Strategy, decode};
+use yardmaster_embedded::rules::{JobStrategy, Strategy, decode};
 
 /// Stands for the uid that a server would give; it becomes part of generated labels.
 const UID: &str = "00000000-0000-0000-0000-000000000000";

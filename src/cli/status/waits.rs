@@ -67,7 +67,7 @@ impl Inquiry {
         if read.status.finished().is_some() {
             return Ok(None);
         }
-        let limits = Limits { settle_period: Duration::ZERO, ..Limits::default() };
+        let limits = Limits { debounce_period: Duration::ZERO, ..Limits::default() };
         let mut state = JobState::new(read.clone(), limits);
         // Some reasons hold whatever pods there are; they need not be read then.
         if let Some(wait) = reconcile(&state, self.now).waiting {

@@ -49,7 +49,7 @@ pub(crate) struct Window {
     /// Number of the next request.
     next: u64,
     /// Requests with smaller numbers left before the last decrease and cause no further one.
-    settled: u64,
+    counted_to: u64,
     /// The shortest latency of late, and a moving average, in seconds.
     latency: Option<(f64, f64)>,
 }
@@ -70,7 +70,7 @@ const SHORTEST_DRIFT: f64 = 1.0 / 2048.0;
 impl Window {
     pub(crate) fn new(limits: WindowLimits) -> Self {
         let size = limits.initial.clamp(limits.min.max(1), limits.max.max(1)) as f64;
-        Self { limits, size, in_flight: 0, next: 0, settled: 0, latency: None }
+        Self { limits, size, in_flight: 0, next: 0, counted_to: 0, latency: None }
     }
 
     /// Requests that may be in flight at once.
@@ -114,8 +114,8 @@ impl Window {
     }
 
     fn decrease(&mut self, ticket: Ticket, size: f64) {
-        if ticket.number >= self.settled {
-            self.settled = self.next;
+        if ticket.number >= self.counted_to {
+            self.counted_to = self.next;
             self.resize(size);
         }
     }

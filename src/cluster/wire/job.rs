@@ -9,7 +9,7 @@ use super::job_spec::{SpecReading, WireJobSpec};
 use super::job_status::WireJobStatus;
 use super::labels::Labels;
 use super::meta::{ControllerRef, Meta, ResourceVersion};
-use super::own_writes::OwnWrites;
+use super::self_writes::SelfWriteCache;
 use super::text::{Pairs, Text};
 use super::{DecodeError, Decoder};
 use crate::job::options::Options;
@@ -64,7 +64,7 @@ pub struct UnknownCompletionMode(pub Box<str>);
 #[derive(Clone, Debug, Default)]
 pub struct JobDecoder {
     interner: Interner,
-    own: OwnWrites,
+    own: SelfWriteCache,
 }
 
 impl JobDecoder {
@@ -74,7 +74,7 @@ impl JobDecoder {
     }
 
     /// A decoder that does not read what a watch tells of these writes.
-    pub fn knowing(own: OwnWrites) -> Self {
+    pub fn knowing(own: SelfWriteCache) -> Self {
         Self { own, ..Self::default() }
     }
 }

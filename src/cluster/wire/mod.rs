@@ -13,12 +13,12 @@ mod job_status;
 mod labels;
 mod meta;
 mod outline;
-mod own_writes;
 mod patch;
 mod pod;
 pub(crate) mod protobuf;
 mod refusal;
 mod selector;
+mod self_writes;
 mod status_patch;
 mod text;
 
@@ -28,14 +28,14 @@ pub use labels::Labels;
 pub(crate) use meta::{Bare, ListMeta, Versioned};
 pub use meta::{ControllerRef, ResourceVersion};
 pub use outline::{JobOutline, OutlineDecoder};
-pub use own_writes::OwnWrites;
 pub use patch::{
-    Adoption, adopt_patch, label_patch, release_patch, stray_patch, untrack_patch, untrack_unchanged_patch,
+    Adoption, adopt_patch, label_patch, orphan_patch, release_patch, untrack_patch, untrack_unchanged_patch,
 };
 pub use pod::{ObservedPod, PodDecoder};
 pub use protobuf::Malformed;
 pub use refusal::Refusal;
 pub(crate) use refusal::WireRefusal;
+pub use self_writes::SelfWriteCache;
 pub use status_patch::status_patch;
 pub(crate) use text::Text;
 

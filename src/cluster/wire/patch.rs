@@ -85,7 +85,7 @@ pub fn release_patch(pod: &Uid, job: &Uid, finalizer: &str) -> Bytes {
 
 /// Takes the tracking finalizer and the shard's label off a pod without Job, unless the pod has changed since `version`:
 /// another Job may have adopted it.
-pub fn stray_patch(pod: &Uid, version: u64, finalizer: &str) -> Bytes {
+pub fn orphan_patch(pod: &Uid, version: u64, finalizer: &str) -> Bytes {
     render(&json!({"metadata": {
         "uid": pod,
         "resourceVersion": version.to_string(),

@@ -13,7 +13,7 @@ use super::{DecodeError, Decoder, FromProtobuf};
 use crate::job::names::{
     BACKOFF_ANNOTATION, COMPLETION_INDEX, INDEX_FAILURE_COUNT, INDEX_IGNORED_FAILURE_COUNT, PLACE_ANNOTATION,
 };
-use crate::job::pod::{FinishClues, IndexFailures, Phase, Place, Pod, Streak, finish_time};
+use crate::job::pod::{BackoffRecord, FinishClues, IndexFailures, Phase, Place, Pod, finish_time};
 
 /// A pod as the API server shows it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -128,9 +128,9 @@ fn parse_place(text: &str) -> Option<Place> {
     Some(Place { number: number.parse().ok()?, attempt: attempt.parse().ok()? })
 }
 
-fn parse_backoff(text: &str) -> Option<Streak> {
+fn parse_backoff(text: &str) -> Option<BackoffRecord> {
     let (failures, last) = text.split_once('@')?;
-    Some(Streak { failures: failures.parse().ok().filter(|n| *n > 0)?, last: last.parse().ok()? })
+    Some(BackoffRecord { failures: failures.parse().ok().filter(|n| *n > 0)?, last: last.parse().ok()? })
 }
 
 #[cfg(test)]

@@ -6,8 +6,8 @@ use std::mem::discriminant;
 
 use foldhash::fast::FixedState;
 
-use super::ledger::{Ledger, Winding};
-use super::{Entry, Flight};
+use super::ledger::{Ledger, Termination};
+use super::{Entry, PendingRequest};
 use crate::job::pod::{IndexFailures, Phase, Pod};
 use crate::job::pod_failure_policy::judge;
 use crate::job::second::Second;
@@ -65,7 +65,7 @@ impl PartialOrd for Rank {
 
 /// Where a pod is in its life.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Standing {
+pub(super) enum PodStage {
     /// Pending or running, and not asked to go.
     Active { rank: Rank, ready: bool },
     /// Asked to go, and not ended; its place is another's meanwhile.
@@ -101,7 +101,7 @@ impl Tracking {
 pub(super) struct Tags {
     /// Completion index (Indexed; only if in range) or ordinal.
     pub(super) place: Option<u32>,
-    pub(super) standing: Standing,
+    pub(super) stage: PodStage,
     pub(super) tracking: Tracking,
     /// How the pod failed, if it counts as failed, as few do.
     pub(super) failure: Option<Box<Failure>>,
@@ -122,7 +122,7 @@ pub(super) struct Failure {
     /// It fails its index: the retries are used up, or a `FailIndex` rule matched.
     pub(super) condemns_index: bool,
     /// It fails the Job: a `FailJob` rule matched.
-    pub(super) condemns_job: bool,
+    pub(super) fails_job: bool,
     /// Failures of the index before this pod.
     pub(super) before: IndexFailures,
     pub(super) created: Second,
@@ -154,7 +154,7 @@ impl Tags {
             pod.is_failed(spec.replace_only_failed).then(|| Box::new(failure(pod, spec, ledger, place)));
         Self {
             place,
-            standing: standing(entry, spec),
+            stage: stage(entry, spec),
             tracking: tracking(entry, spec, ledger, place, failure.as_deref()),
             failure,
             restarts: if matches!(pod.phase, Phase::Running | Phase::Pending) { pod.restarts } else { 0 },
@@ -168,7 +168,7 @@ impl Tags {
     fn gone() -> Self {
         Self {
             place: None,
-            standing: Standing::Ended,
+            stage: PodStage::Ended,
             tracking: Tracking::None,
             failure: None,
             restarts: 0,
@@ -184,18 +184,18 @@ impl Tags {
 
     /// Which turn the pod has when there are too many; `None` unless it is active.
     pub(super) fn rank(&self) -> Option<Rank> {
-        match self.standing {
-            Standing::Active { rank, .. } => Some(rank),
-            Standing::Terminating | Standing::Leaving | Standing::Ended => None,
+        match self.stage {
+            PodStage::Active { rank, .. } => Some(rank),
+            PodStage::Terminating | PodStage::Leaving | PodStage::Ended => None,
         }
     }
 
     pub(super) fn is_ready(&self) -> bool {
-        matches!(self.standing, Standing::Active { ready: true, .. })
+        matches!(self.stage, PodStage::Active { ready: true, .. })
     }
 
     pub(super) fn is_terminating(&self) -> bool {
-        matches!(self.standing, Standing::Terminating | Standing::Leaving)
+        matches!(self.stage, PodStage::Terminating | PodStage::Leaving)
     }
 
     /// How the pod failed, unless it is done with or never was to be counted.
@@ -205,7 +205,7 @@ impl Tags {
 
     /// All that other pods and the future of the pod's place depend on. A pod that becomes ready, say, changes nothing of it.
     pub(super) fn stake(&self) -> impl PartialEq {
-        (self.place, discriminant(&self.standing), self.tracking, self.failure.as_deref())
+        (self.place, discriminant(&self.stage), self.tracking, self.failure.as_deref())
     }
 }
 
@@ -230,24 +230,24 @@ fn failure(pod: &Pod, spec: &JobSpec, ledger: &Ledger, place: Option<u32>) -> Fa
         condemns_index: condemns
             && spec.per_index.is_some()
             && place.is_some()
-            && matches!(ledger.winding, Winding::No | Winding::Deleting),
-        condemns_job: action == Some(PodFailureAction::FailJob),
+            && matches!(ledger.termination, Termination::No | Termination::Deleting),
+        fails_job: action == Some(PodFailureAction::FailJob),
         before: pod.index_failures,
         created: pod.created,
         finished: pod.finished,
     }
 }
 
-fn standing(entry: &Entry, spec: &JobSpec) -> Standing {
+fn stage(entry: &Entry, spec: &JobSpec) -> PodStage {
     let removes = entry.flight.removes();
     if entry.pod.phase.is_final() {
-        Standing::Ended
+        PodStage::Ended
     } else if !entry.pod.deleting && !removes {
-        Standing::Active { rank: Rank::of(&entry.pod), ready: entry.pod.ready_since.is_some() }
+        PodStage::Active { rank: Rank::of(&entry.pod), ready: entry.pod.ready_since.is_some() }
     } else if spec.replace_only_failed || removes {
-        Standing::Leaving
+        PodStage::Leaving
     } else {
-        Standing::Terminating
+        PodStage::Terminating
     }
 }
 
@@ -259,7 +259,7 @@ fn tracking(
     failure: Option<&Failure>,
 ) -> Tracking {
     let pod = &entry.pod;
-    if !pod.tracked || matches!(entry.flight, Flight::Forget | Flight::Release) {
+    if !pod.tracked || matches!(entry.flight, PendingRequest::Forget | PendingRequest::Release) {
         return Tracking::None;
     }
     if pod.phase != Phase::Succeeded && failure.is_none() {
@@ -280,14 +280,16 @@ fn tracking(
 fn unfinished(entry: &Entry, spec: &JobSpec, ledger: &Ledger, place: Option<u32>) -> Tracking {
     let out_of_range = spec.completion.indexes().is_some() && place.is_none();
     let ignored = || policy_action(&entry.pod, spec) == Some(PodFailureAction::Ignore);
-    match ledger.winding {
-        Winding::No => Tracking::Unfinished,
-        Winding::Failing if ledger.records(&entry.pod.uid) || out_of_range || ignored() => Tracking::Release,
-        Winding::Failing => Tracking::RecordFailure,
+    match ledger.termination {
+        Termination::No => Tracking::Unfinished,
+        Termination::Failing if ledger.records(&entry.pod.uid) || out_of_range || ignored() => {
+            Tracking::Release
+        }
+        Termination::Failing => Tracking::RecordFailure,
         // Active pods lose the finalizer together with their life.
-        Winding::Succeeding if matches!(standing(entry, spec), Standing::Active { .. }) => {
+        Termination::Succeeding if matches!(stage(entry, spec), PodStage::Active { .. }) => {
             Tracking::Unfinished
         }
-        Winding::Succeeding | Winding::Deleting => Tracking::Release,
+        Termination::Succeeding | Termination::Deleting => Tracking::Release,
     }
 }

@@ -8,7 +8,7 @@ use crate::job::uid::{Uid, UidSet};
 
 /// Whether the Job is on its way out, which decides about pods that have not ended.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) enum Winding {
+pub(super) enum Termination {
     /// It is not.
     #[default]
     No,
@@ -29,7 +29,7 @@ pub(super) struct Ledger {
     /// `status.failedIndexes`.
     pub(super) failed: IndexSet,
     /// How the Job ends, as far as its conditions say.
-    pub(super) winding: Winding,
+    pub(super) termination: Termination,
 }
 
 impl Ledger {
@@ -50,14 +50,14 @@ impl Ledger {
             uncounted: uncounted.cloned().collect(),
             completed: clip(&status.completed_indexes),
             failed: status.failed_indexes.as_ref().map(clip).unwrap_or_default(),
-            winding: if status.holding(&ConditionKind::FailureTarget).is_some() {
-                Winding::Failing
+            termination: if status.holding(&ConditionKind::FailureTarget).is_some() {
+                Termination::Failing
             } else if status.holding(&ConditionKind::SuccessCriteriaMet).is_some() {
-                Winding::Succeeding
+                Termination::Succeeding
             } else if job.deleting {
-                Winding::Deleting
+                Termination::Deleting
             } else {
-                Winding::No
+                Termination::No
             },
         }
     }

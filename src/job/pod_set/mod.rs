@@ -33,14 +33,14 @@ use classify::{Tags, Tracking};
 pub use counted::CountedPod;
 use counted::CountedPods;
 use ledger::Ledger;
-pub use places::Held;
+pub use places::DelayedDeletion;
 use queues::Queues;
 use slots::{Slot, Slots};
 use step::Step;
 
 /// A request about a pod that has been sent and not answered, as far as it changes what the pod is to the Job.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Flight {
+pub enum PendingRequest {
     /// None.
     #[default]
     None,
@@ -52,7 +52,7 @@ pub enum Flight {
     Release,
 }
 
-impl Flight {
+impl PendingRequest {
     /// Whether the pod may still be active on the API server although it is not to be.
     fn removes(self) -> bool {
         matches!(self, Self::Delete | Self::Forget)
@@ -73,11 +73,11 @@ pub enum Source {
 #[derive(Clone, Debug)]
 struct Entry {
     pod: Pod,
-    flight: Flight,
+    flight: PendingRequest,
     /// The pod's end has been told to back-off.
     judged: bool,
     /// All that was to be recorded of the pod is, as far as is known: without its finalizer, it is counted.
-    settled: bool,
+    recorded: bool,
     /// An answer told that the pod has no finalizer any more; the watch may tell otherwise before.
     released: bool,
     /// An answer told that the pod no longer exists; the watch has yet to say so, and may tell old news before.
@@ -90,9 +90,9 @@ impl Entry {
     fn of(pod: Pod) -> Self {
         Self {
             pod,
-            flight: Flight::None,
+            flight: PendingRequest::None,
             judged: false,
-            settled: false,
+            recorded: false,
             released: false,
             gone: false,
             tags: None,
@@ -113,7 +113,7 @@ pub struct PodSet {
     /// Pods with an unanswered request, and those of them whose removal is asked for.
     flights: usize,
     removals: usize,
-    held: BTreeMap<u32, Held>,
+    held: BTreeMap<u32, DelayedDeletion>,
 
     /// Recorded or to be recorded as succeeded.
     succeeded: IndexSet,
@@ -180,9 +180,9 @@ impl PodSet {
         // A watch event that brings what an answer told before still ends the wait for it.
         let ends_here = gone_for_good && source == Source::Watch;
         let news = entry.pod.version != pod.version || entry.pod != pod;
-        let ours = matches!(entry.flight, Flight::Release | Flight::Forget);
+        let ours = matches!(entry.flight, PendingRequest::Release | PendingRequest::Forget);
         let freed = gone_for_good && entry.pod.tracked && !ours;
-        let counted = ends_here && entry.settled;
+        let counted = ends_here && entry.recorded;
         let moved = pod.place.filter(|_| entry.pod.place != pod.place);
         self.released_by_others |= freed && !self.ledger.counts(&pod);
         if counted {
@@ -248,7 +248,7 @@ impl PodSet {
         }
         if self.pending.get(&place.number).is_some_and(|attempt| *attempt == place.attempt) {
             self.pending.remove(&place.number);
-            self.settle_place(place.number);
+            self.refresh_place(place.number);
         }
     }
 
@@ -285,17 +285,17 @@ impl PodSet {
 
     /// Forgets a pod that is gone. Somebody else must have taken its finalizer off if we have not.
     fn lose(&mut self, slot: Slot) {
-        let ours = |entry: &Entry| entry.gone || !entry.pod.tracked || entry.flight != Flight::None;
+        let ours = |entry: &Entry| entry.gone || !entry.pod.tracked || entry.flight != PendingRequest::None;
         self.released_by_others |= self.pods.get(slot).is_some_and(|entry| !ours(entry));
         self.forget(slot);
     }
 
     fn forget(&mut self, slot: Slot) {
         if let Some(Entry { flight, tags, .. }) = self.pods.remove(slot) {
-            self.count_flight(flight, Flight::None);
+            self.count_flight(flight, PendingRequest::None);
             let step = Step { slot, before: tags.as_ref(), after: None };
             self.queues.shift(step, &self.spec);
-            self.settle_places(step);
+            self.refresh_places(step);
         }
         if self.pods.is_empty() {
             // Jobs that wait for nothing but their TTL are many, and keep no memory for pods.
@@ -313,17 +313,17 @@ impl PodSet {
         self.counted.retain_listed(listed, version);
     }
 
-    /// Marks a request about a pod as sent, or (`Flight::None`) as answered.
-    pub fn set_flight(&mut self, uid: &Uid, flight: Flight) {
+    /// Marks a request about a pod as sent, or (`PendingRequest::None`) as answered.
+    pub fn set_flight(&mut self, uid: &Uid, flight: PendingRequest) {
         self.counted.set_leaving(uid, flight.removes());
         let mut before = flight;
         self.change(uid, |entry| before = std::mem::replace(&mut entry.flight, flight));
         self.count_flight(before, flight);
     }
 
-    fn count_flight(&mut self, before: Flight, after: Flight) {
-        self.flights += usize::from(after != Flight::None);
-        self.flights -= usize::from(before != Flight::None);
+    fn count_flight(&mut self, before: PendingRequest, after: PendingRequest) {
+        self.flights += usize::from(after != PendingRequest::None);
+        self.flights -= usize::from(before != PendingRequest::None);
         self.removals += usize::from(after.removes());
         self.removals -= usize::from(before.removes());
     }
@@ -334,7 +334,7 @@ impl PodSet {
         if self.spec.completion.indexes().is_none() {
             self.taken.insert(place.number);
         }
-        self.settle_place(place.number);
+        self.refresh_place(place.number);
     }
 
     /// Takes in the answer to a creation. Without a pod, the place is free again; a pod is taken in unless the watch has
@@ -344,7 +344,7 @@ impl PodSet {
             return;
         }
         self.pending.remove(&place.number);
-        self.settle_place(place.number);
+        self.refresh_place(place.number);
         match pod {
             Some(pod) => {
                 self.note_place(place);
@@ -371,7 +371,7 @@ impl PodSet {
             && old.pod_failure_policy == new.pod_failure_policy;
         let ledger = Ledger::of(job);
         self.counted.follow(job);
-        if pods_mean_the_same && self.ledger.winding == ledger.winding {
+        if pods_mean_the_same && self.ledger.termination == ledger.termination {
             self.spec = job.spec.clone();
             self.follow_ledger(ledger);
         } else {
@@ -392,7 +392,7 @@ impl PodSet {
         rebuilt.pods.values_mut().for_each(|entry| entry.tags = None);
         rebuilt.relink_all();
         let pending: Vec<u32> = rebuilt.pending.keys().copied().collect();
-        pending.into_iter().for_each(|place| rebuilt.settle_place(place));
+        pending.into_iter().for_each(|place| rebuilt.refresh_place(place));
         *self = rebuilt;
     }
 
@@ -406,7 +406,7 @@ impl PodSet {
             for slot in self.ended_at(index) {
                 self.relink(slot);
             }
-            self.settle_place(index);
+            self.refresh_place(index);
         }
     }
 
@@ -428,7 +428,7 @@ impl PodSet {
     fn relink(&mut self, slot: Slot) {
         let Some(entry) = self.pods.get_mut(slot) else { return };
         let tags = Tags::of(entry, &self.spec, &self.ledger);
-        entry.settled |= tags.tracking == Tracking::Release || entry.flight == Flight::Release;
+        entry.recorded |= tags.tracking == Tracking::Release || entry.flight == PendingRequest::Release;
         if entry.tags.as_ref() == Some(&tags) {
             return;
         }
@@ -436,7 +436,7 @@ impl PodSet {
         let step = Step { slot, before: before.as_ref(), after: Some(&tags) };
         self.queues.shift(step, &self.spec);
         self.judge(slot, &tags);
-        self.settle_places(step);
+        self.refresh_places(step);
     }
 
     /// Tells back-off of a pod that has ended, once: as news, or as history when its end was recorded before we saw it.

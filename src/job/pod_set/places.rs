@@ -4,19 +4,19 @@
 use jiff::Timestamp;
 
 use super::PodSet;
-use super::classify::{Standing, Tracking};
-use super::ledger::Winding;
+use super::classify::{PodStage, Tracking};
+use super::ledger::Termination;
 use super::slots::Slot;
 use super::step::{Step, at_place};
 use crate::job::index_set::IndexSet;
-use crate::job::pod::{IndexFailures, Place, Streak};
+use crate::job::pod::{BackoffRecord, IndexFailures, Place};
 use crate::job::spec::Completion;
 use crate::job::uid::Uid;
 
 /// The failed pod that stands for all failures of an index (`backoffLimitPerIndex`). It keeps its tracking finalizer
 /// until its successor, which carries the failure counts in its annotations, exists.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Held {
+pub struct DelayedDeletion {
     /// The pod.
     pub uid: Uid,
     /// When the index's back-off is over.
@@ -36,17 +36,17 @@ impl PodSet {
     }
 
     /// Settles the places of a pod that has changed, unless nothing of it concerns them.
-    pub(super) fn settle_places(&mut self, step: Step<'_>) {
+    pub(super) fn refresh_places(&mut self, step: Step<'_>) {
         let [was, is] = step.both(|tags| Some(tags.stake()));
         if was == is {
             return;
         }
         let [before, after] = step.both(|tags| tags.place);
         let left = before.filter(|_| before != after);
-        after.into_iter().chain(left).for_each(|place| self.settle_place(place));
+        after.into_iter().chain(left).for_each(|place| self.refresh_place(place));
     }
 
-    pub(super) fn settle_place(&mut self, place: u32) {
+    pub(super) fn refresh_place(&mut self, place: u32) {
         if self.spec.completion.indexes().is_none_or(|end| place >= end) {
             return;
         }
@@ -56,23 +56,26 @@ impl PodSet {
         let succeeded = !recorded_failed && (succeeds() || self.ledger.completed.contains(place));
         let failed =
             recorded_failed || (!succeeded && at_place(&self.queues.condemned, place).next().is_some());
-        let settled = succeeded || failed;
+        let recorded = succeeded || failed;
         let wanted = || !active && !self.pending.contains_key(&place) && !self.awaits_leaver(place);
-        let free = !settled && wanted();
+        let free = !recorded && wanted();
         toggle(&mut self.succeeded, place, succeeded);
         toggle(&mut self.failed, place, failed);
         toggle(&mut self.free, place, free);
         if self.spec.per_index.is_some() {
-            self.settle_held(place, settled || active || self.ledger.winding != Winding::No);
+            self.refresh_delayed_deletion(
+                place,
+                recorded || active || self.ledger.termination != Termination::No,
+            );
         }
     }
 
     fn awaits_leaver(&self, place: u32) -> bool {
-        let standing = |slot| Some(self.pods.get(slot)?.tags.as_ref()?.standing);
-        at_place(&self.queues.terminating, place).any(|slot| standing(slot) == Some(Standing::Leaving))
+        let stage = |slot| Some(self.pods.get(slot)?.tags.as_ref()?.stage);
+        at_place(&self.queues.terminating, place).any(|slot| stage(slot) == Some(PodStage::Leaving))
     }
 
-    fn settle_held(&mut self, index: u32, no_successor_needed: bool) {
+    fn refresh_delayed_deletion(&mut self, index: u32, no_successor_needed: bool) {
         let held = if no_successor_needed { None } else { self.last_failure(index) };
         let after = held.as_ref().map(|held| held.uid.clone());
         let before = match held {
@@ -88,7 +91,7 @@ impl PodSet {
     }
 
     /// The latest failure of an index.
-    fn last_failure(&self, index: u32) -> Option<Held> {
+    fn last_failure(&self, index: u32) -> Option<DelayedDeletion> {
         let lowest = (index, (0, Timestamp::MIN.into(), Uid::LOWEST));
         let at_index =
             self.queues.failures_at.range((lowest, Slot::LOWEST)..).take_while(|((i, _), _)| *i == index);
@@ -100,8 +103,8 @@ impl PodSet {
         } else {
             IndexFailures { ignored: before.ignored.saturating_add(1), ..before }
         };
-        let streak = Streak { failures: successor.total(), last: failure.finished.into() };
-        Some(Held { uid: failure.uid.clone(), ready_at: self.backoff.ready_at(streak), successor })
+        let streak = BackoffRecord { failures: successor.total(), last: failure.finished.into() };
+        Some(DelayedDeletion { uid: failure.uid.clone(), ready_at: self.backoff.ready_at(streak), successor })
     }
 
     /// Puts a pod back into its queue, or takes it out while it is held. One that has lost its index is where it belongs.
@@ -136,7 +139,7 @@ impl PodSet {
     }
 
     /// The failed pod that a new pod at this index takes over from.
-    pub fn held_at(&self, index: u32) -> Option<&Held> {
+    pub fn held_at(&self, index: u32) -> Option<&DelayedDeletion> {
         self.held.get(&index)
     }
 }

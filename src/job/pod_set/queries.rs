@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use super::slots::Slot;
 use super::step::Queue;
-use super::{CountedPod, Entry, Flight, Held, PodSet};
+use super::{CountedPod, DelayedDeletion, Entry, PendingRequest, PodSet};
 use crate::job::backoff::{Ended, History};
 use crate::job::index_set::IndexSet;
 use crate::job::pod::Pod;
@@ -64,7 +64,7 @@ impl PodSet {
     }
 
     /// The oldest pod that matched a `FailJob` rule.
-    pub fn condemns_job(&self) -> Option<&Pod> {
+    pub fn fails_job(&self) -> Option<&Pod> {
         self.queues.job_condemned.first().and_then(|(_, slot)| self.pod_in(*slot))
     }
 
@@ -124,7 +124,7 @@ impl PodSet {
     }
 
     /// Failed pods that are held back for their index.
-    pub fn held(&self) -> impl Iterator<Item = &Held> {
+    pub fn held(&self) -> impl Iterator<Item = &DelayedDeletion> {
         self.held.values()
     }
 
@@ -217,8 +217,8 @@ impl PodSet {
     }
 
     /// The request about a pod that is not answered.
-    pub fn flight(&self, uid: &Uid) -> Flight {
-        self.pods.of(uid).map_or(Flight::None, |Entry { flight, .. }| *flight)
+    pub fn flight(&self, uid: &Uid) -> PendingRequest {
+        self.pods.of(uid).map_or(PendingRequest::None, |Entry { flight, .. }| *flight)
     }
 }
 

@@ -74,7 +74,7 @@ impl Queues {
     fn shift_failure(&mut self, step: Step<'_>, spec: &JobSpec) {
         step.shift(&mut self.condemned, |tags| tags.counted_failure()?.condemns_index.then_some(tags.key()));
         step.shift(&mut self.job_condemned, |tags| {
-            let failure = tags.failure.as_deref().filter(|failure| failure.condemns_job)?;
+            let failure = tags.failure.as_deref().filter(|failure| failure.fails_job)?;
             Some((failure.created, failure.uid.clone()))
         });
         step.shift(&mut self.failures_at, |tags| {

@@ -17,12 +17,12 @@ struct Answers {
     numbers: [usize; 10],
     restarts: u64,
     indexes: [String; 2],
-    condemns_job: Option<Uid>,
+    fails_job: Option<Uid>,
     queues: [Vec<Uid>; 5],
-    held: Vec<Held>,
+    held: Vec<DelayedDeletion>,
     to_remove: Vec<Vec<Uid>>,
     free: Vec<u32>,
-    held_at: Vec<Option<Held>>,
+    held_at: Vec<Option<DelayedDeletion>>,
 }
 
 impl Answers {
@@ -45,7 +45,7 @@ impl Answers {
             ],
             restarts: set.restarts(),
             indexes: [set.succeeded_indexes(), set.failed_indexes()].map(ToString::to_string),
-            condemns_job: set.condemns_job().map(|pod| pod.uid.clone()),
+            fails_job: set.fails_job().map(|pod| pod.uid.clone()),
             queues: [
                 list(set.to_record()),
                 list(set.unfinished()),
@@ -71,7 +71,7 @@ fn rebuilt(set: &PodSet, job: &Job) -> PodSet {
     // In the same slots, which decide among equals.
     anew.pods = set.pods.clone();
     for entry in anew.pods.values_mut() {
-        (entry.flight, entry.gone, entry.tags) = (Flight::None, false, None);
+        (entry.flight, entry.gone, entry.tags) = (PendingRequest::None, false, None);
     }
     anew.relink_all();
     for (_, entry) in set.pods.iter() {
@@ -82,7 +82,7 @@ fn rebuilt(set: &PodSet, job: &Job) -> PodSet {
     }
     for (number, attempt) in &set.pending {
         anew.pending.insert(*number, *attempt);
-        anew.settle_place(*number);
+        anew.refresh_place(*number);
     }
     // Pods that are gone tell nobody which ordinals they had.
     anew.taken = set.taken.clone();
@@ -96,7 +96,7 @@ enum Change {
     Vanish(u8),
     Gone(u8),
     Released(u8),
-    Fly(u8, Flight),
+    Fly(u8, PendingRequest),
     Create(u32),
     Created(u32),
     Refused(u32),
@@ -174,7 +174,7 @@ fn reading() -> impl Strategy<Value = Reading> {
 
 fn change() -> impl Strategy<Value = Change> {
     let flight = prop_oneof![
-        2 => Just(Flight::None), 1 => Just(Flight::Delete), 1 => Just(Flight::Forget), 1 => Just(Flight::Release)
+        2 => Just(PendingRequest::None), 1 => Just(PendingRequest::Delete), 1 => Just(PendingRequest::Forget), 1 => Just(PendingRequest::Release)
     ];
     prop_oneof![
         20 => (reading(), any::<bool>()).prop_map(|(reading, answer)| Change::Observe(reading, answer)),
@@ -384,12 +384,12 @@ fn a_removed_pod_fails_no_index() {
     let per_index = PerIndexLimit { backoff_limit: 0, max_failed_indexes: None };
     let job = with(job(Completion::Indexed(2), 2), |spec| spec.per_index = Some(per_index));
     let mut set = set_of(&job, [at_index("a", 0, 0)]);
-    set.set_flight(&"a".into(), Flight::Forget);
+    set.set_flight(&"a".into(), PendingRequest::Forget);
     let leaving = but(at_index("a", 0, 0), |pod| {
         (pod.deleting, pod.tracked, pod.version) = (true, false, 2);
     });
     set.observe(leaving.clone(), Source::Answer);
-    set.set_flight(&"a".into(), Flight::None);
+    set.set_flight(&"a".into(), PendingRequest::None);
     assert!(set.failed_indexes().is_empty());
     set.observe(but(ended(leaving, Phase::Failed, 9), |pod| pod.version = 3), Source::Watch);
     assert!(set.failed_indexes().is_empty());

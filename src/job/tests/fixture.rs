@@ -126,7 +126,7 @@ pub(crate) fn ended(pod: Pod, phase: Phase, second: i64) -> Pod {
 
 /// A Job looked after, with these pods, all observed long ago.
 pub(crate) fn state(job: Job, pods: impl IntoIterator<Item = Pod>) -> JobState {
-    let mut state = JobState::new(job, Limits { settle_period: Duration::ZERO, ..Limits::default() });
+    let mut state = JobState::new(job, Limits { debounce_period: Duration::ZERO, ..Limits::default() });
     for pod in pods {
         state.observe_pod(pod, at(0));
     }

@@ -6,7 +6,7 @@ use std::time::Duration;
 use super::fixture::{at, at_index, but, ended, job, running, state, with};
 use crate::job::index_set::IndexSet;
 use crate::job::plan::{NewPod, Plan, Wait};
-use crate::job::pod::{IndexFailures, Phase, Place, Pod, Streak};
+use crate::job::pod::{BackoffRecord, IndexFailures, Phase, Place, Pod};
 use crate::job::reconcile::reconcile;
 use crate::job::slow_start::SlowStart;
 use crate::job::spec::{Completion, Job, PerIndexLimit};
@@ -257,7 +257,7 @@ fn failed_pods_are_replaced_after_a_while() {
 /// What pods carry, and what was counted, brings the back-off to whoever takes over.
 #[test]
 fn back_off_survives_whoever_kept_it() {
-    let carried = |failures, last| Some(Streak { failures, last: at(last) });
+    let carried = |failures, last| Some(BackoffRecord { failures, last: at(last) });
     let recorded =
         |uid: &str, phase, second| but(ended(running(uid), phase, second), |pod| pod.tracked = false);
     for (name, pods, expected) in [

@@ -7,7 +7,7 @@ use super::fixture::{at, at_index, but, ended, job, pod, running, state, uids};
 use crate::job::backoff::BackoffPolicy;
 use crate::job::end::condition;
 use crate::job::plan::Wait;
-use crate::job::pod::{Phase, Pod, Streak};
+use crate::job::pod::{BackoffRecord, Phase, Pod};
 use crate::job::reconcile::reconcile;
 use crate::job::spec::{Completion, Job};
 use crate::job::state::{Changed, JobState, Pace};
@@ -113,7 +113,7 @@ fn a_pod_is_deleted_once_and_again_only_when_that_was_refused() {
 #[test]
 fn the_newest_failed_pod_stays_while_its_replacement_waits() {
     let carries = but(counted("b", Phase::Failed, 1000), |pod| {
-        pod.backoff = Some(Box::new(Streak { failures: 3, last: at(900) }));
+        pod.backoff = Some(Box::new(BackoffRecord { failures: 3, last: at(900) }));
     });
     let pods = failed(&[("a", 900)]).into_iter().chain([carries]);
     let mut state = state(limited(Completion::Count(5), 0), pods);
@@ -190,7 +190,10 @@ fn back_off_is_the_jobs_own() {
         assert_eq!(waits(&state), Some(own_delay(milliseconds)), "{count}");
     }
     let mut state = state(job(Completion::Count(5), 1), failed(&failures[..1]));
-    assert_eq!(waits(&state), Some(BackoffPolicy::default().ready_at(Streak { failures: 1, last: at(100) })));
+    assert_eq!(
+        waits(&state),
+        Some(BackoffPolicy::default().ready_at(BackoffRecord { failures: 1, last: at(100) }))
+    );
     state.observe_job(own);
     assert_eq!(waits(&state), Some(own_delay(100)), "an annotation counts from when it is set");
 }

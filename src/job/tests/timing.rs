@@ -9,7 +9,7 @@ use crate::job::counting::{Due, Next, due};
 use crate::job::end::condition;
 use crate::job::plan::Wait;
 use crate::job::pod::{Phase, Pod};
-use crate::job::pod_set::Flight;
+use crate::job::pod_set::PendingRequest;
 use crate::job::reconcile::reconcile;
 use crate::job::spec::{Completion, Job};
 use crate::job::state::{Changed, JobState, Limits, Pace};
@@ -152,7 +152,7 @@ fn nothing_is_written_while_a_write_is_under_way_or_refused() {
 /// While others are active a failure waits a little for those that fail, or succeed, with it.
 #[test]
 fn failures_that_come_together_are_judged_together() {
-    let limits = Limits { settle_period: Duration::from_millis(100), ..Limits::default() };
+    let limits = Limits { debounce_period: Duration::from_millis(100), ..Limits::default() };
     let job = with(quiet(job(Completion::Count(9), 3)), |spec| spec.backoff_limit = 0);
     let failed = || ended(at_index("a", 0, 0), Phase::Failed, 200);
     let state_with = |others: Vec<Pod>| {
@@ -167,7 +167,7 @@ fn failures_that_come_together_are_judged_together() {
         status.is_some_and(|status| status.holding(&ConditionKind::FailureTarget).is_some())
     };
     let mut settling = state_with(vec![running("b")]);
-    assert_eq!(reconcile(&settling, at(200)).waiting, Some(Wait::Settling(at_ms(200_100))));
+    assert_eq!(reconcile(&settling, at(200)).waiting, Some(Wait::FailureDebounce(at_ms(200_100))));
     assert!(!announces(&settling, 200_099));
     assert!(announces(&settling, 200_100));
     assert!(announces(&state_with(vec![]), 200_000), "with no pod left there is nothing to wait for");
@@ -256,7 +256,7 @@ fn pods_that_somebody_else_has_set_free_raise_doubts_about_the_status() {
     assert!(indexed(1).doubts_status());
 
     let mut ours = of(vec![done("a", true)]);
-    ours.pods.set_flight(&"a".into(), Flight::Release);
+    ours.pods.set_flight(&"a".into(), PendingRequest::Release);
     ours.observe_pod(newer("a"), at(160));
     assert!(!ours.doubts_status(), "the watch shows what we have asked for");
 

@@ -369,13 +369,13 @@ impl World {
         let old = &self.job.status;
         let (before, after) =
             (old.uncounted.clone().unwrap_or_default(), new.uncounted.clone().unwrap_or_default());
-        let winding = [old, new].iter().any(|s| s.holding(&ConditionKind::FailureTarget).is_some());
+        let termination = [old, new].iter().any(|s| s.holding(&ConditionKind::FailureTarget).is_some());
         for (before, after, ended, which) in [
             (&before.succeeded, &after.succeeded, &self.audit.succeeded, "succeeded"),
             (&before.failed, &after.failed, &self.audit.failed, "failed"),
         ] {
             for uid in after.iter().filter(|uid| !before.contains(uid)) {
-                let really = ended.contains(uid) || (which == "failed" && winding);
+                let really = ended.contains(uid) || (which == "failed" && termination);
                 assert!(really, "{uid} recorded as {which}, which it is not");
                 assert!(self.audit.recorded.insert(uid.clone()), "{uid} recorded twice");
             }

@@ -3,14 +3,14 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use super::{Action, Beating, Coordinator};
+use super::{Action, Coordinator, PendingHeartbeat};
 use crate::sharding::Moment;
 use crate::sharding::assignment::assign;
 use crate::sharding::hash::ShardId;
 use crate::sharding::lease::{Heartbeat, Holder};
+use crate::sharding::lease_validity::LeaseValidity;
 use crate::sharding::lifecycle::ShardState;
-use crate::sharding::members::Standing;
-use crate::sharding::right::Right;
+use crate::sharding::members::Liveness;
 use crate::sharding::shard::Shard;
 
 /// What is to be done, and when to look again.
@@ -32,11 +32,11 @@ impl Coordinator {
     pub fn decide(&mut self, now: Moment, load: impl Fn(ShardId) -> u32) -> (Vec<Action>, Option<Moment>) {
         let mut todo = Todo::default();
         if !self.left && self.listed {
-            if self.right.is_lost(now) {
+            if self.lease_validity.is_lost(now) {
                 self.lose_all();
             }
             self.beat(&mut todo, now, load);
-            if self.right.acts(now) {
+            if self.lease_validity.acts(now) {
                 self.look(&mut todo, now);
                 self.distribute(&mut todo, now);
                 self.tidy(&mut todo, now);
@@ -52,7 +52,7 @@ impl Coordinator {
 
     /// Writes the heartbeat when it is due.
     fn beat(&mut self, todo: &mut Todo, now: Moment, load: impl Fn(ShardId) -> u32) {
-        if let Right::Until { lost, .. } = self.right {
+        if let LeaseValidity::Until { lost, .. } = self.lease_validity {
             todo.wake(lost);
         }
         if self.beating.is_some() {
@@ -67,13 +67,13 @@ impl Coordinator {
             if !self.is_this_process(&owner) {
                 // Another process has our name. It may be the one before us, which has died.
                 match self.members.standing(&owner, version, self.times.lease_duration, now) {
-                    Standing::Alive(end) => return todo.wake(end),
-                    Standing::Silent => return self.read(todo, owner.identity, now),
-                    Standing::Dead => {}
+                    Liveness::Alive(end) => return todo.wake(end),
+                    Liveness::Silent => return self.read(todo, owner.identity, now),
+                    Liveness::Dead => {}
                 }
             }
         }
-        self.beating = Some(Beating { sent: now, life: self.life });
+        self.beating = Some(PendingHeartbeat { sent: now, life: self.life });
         self.beat_at = now + self.times.retry_period;
         todo.actions.push(Action::WriteHeartbeat(Heartbeat {
             holder: self.holder.clone(),
@@ -146,9 +146,9 @@ impl Coordinator {
             let version = shard.claim.as_ref().map_or(0, |claim| claim.version);
             let owner = shard.owner().filter(|owner| **owner != self.holder);
             match owner.map(|owner| self.members.standing(owner, version, self.times.lease_duration, now)) {
-                Some(Standing::Alive(end)) => todo.wake(end),
-                Some(Standing::Silent) => silent = owner.map(|owner| owner.identity.clone()),
-                Some(Standing::Dead) | None => shard.claim_for(&self.holder),
+                Some(Liveness::Alive(end)) => todo.wake(end),
+                Some(Liveness::Silent) => silent = owner.map(|owner| owner.identity.clone()),
+                Some(Liveness::Dead) | None => shard.claim_for(&self.holder),
             }
         }
         if let Some(identity) = silent {
@@ -179,13 +179,14 @@ impl Coordinator {
     /// Ends when everything is given away.
     fn finish(&mut self, todo: &mut Todo) {
         let busy = |shard: &Shard| {
-            shard.is_busy() || (self.right != Right::None && shard.owner() == Some(&self.holder))
+            shard.is_busy()
+                || (self.lease_validity != LeaseValidity::None && shard.owner() == Some(&self.holder))
         };
         if !self.leaving || self.left || self.beating.is_some() || self.shards.values().any(busy) {
             return;
         }
         self.left = true;
-        if self.right != Right::None && self.version > 0 {
+        if self.lease_validity != LeaseValidity::None && self.version > 0 {
             todo.actions.push(Action::DeleteHeartbeat(self.me.identity.clone(), self.version));
         }
         todo.actions.push(Action::Left);

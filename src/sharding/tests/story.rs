@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::store::{Change, Store, see};
-use crate::sharding::coordinator::{Action, Coordinator, Me, Written};
+use crate::sharding::coordinator::{Action, Coordinator, ReplicaIdentity, Written};
 use crate::sharding::hash::{ShardCount, ShardId};
 use crate::sharding::lease::{Claim, Heartbeat};
 use crate::sharding::{LeaseTimes, Moment};
@@ -67,7 +67,7 @@ impl Story {
     /// A replica that has not listed the Leases yet. Its process is told apart by the number of replicas before.
     pub(super) fn starts(&mut self, name: &'static str) -> Who {
         let process = format!("process{}", self.replicas.len()).into();
-        let me = Me { identity: name.into(), process, shards: self.shards, qps: 0 };
+        let me = ReplicaIdentity { identity: name.into(), process, shards: self.shards, qps: 0 };
         self.replicas.push(Replica {
             name,
             coordinator: Coordinator::new(me, TIMES),

@@ -67,7 +67,7 @@ fn keeps_what_the_rules_look_at() {
             index: Some(3),
             place: Some(Place { number: 3, attempt: 1 }),
             index_failures: IndexFailures::default(),
-            backoff: Some(Box::new(Streak { failures: 2, last: at("2026-01-01T00:00:00Z") })),
+            backoff: Some(Box::new(BackoffRecord { failures: 2, last: at("2026-01-01T00:00:00Z") })),
             scheduled: true,
             phase: Phase::Running,
             ready_since: Some(at("2026-01-01T00:00:07Z").into()),

@@ -10,9 +10,12 @@ impl World {
     /// No two act for one shard, nobody acts longer than its last acknowledged renewal allows, and epochs rise.
     pub(super) fn check(&self, id: Id) -> Checked {
         let process = &self.processes[id];
-        let right = process.renewed.map_or(Duration::ZERO, |sent| sent + TIMES.renew_deadline);
-        if process.acts_until() > right {
-            return Err(format!("process {id} acts until {:?}, not {right:?}", process.acts_until()));
+        let lease_validity = process.renewed.map_or(Duration::ZERO, |sent| sent + TIMES.renew_deadline);
+        if process.acts_until() > lease_validity {
+            return Err(format!(
+                "process {id} acts until {:?}, not {lease_validity:?}",
+                process.acts_until()
+            ));
         }
         if let Some(claim) = self.store.stale_epoch() {
             return Err(format!("the epoch does not rise: {claim:?}"));

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::network::{Answer, Request};
-use crate::sharding::coordinator::{Coordinator, Me, Written};
+use crate::sharding::coordinator::{Coordinator, ReplicaIdentity, Written};
 use crate::sharding::hash::{ShardCount, ShardId};
 use crate::sharding::tests::store::{Change, see};
 use crate::sharding::{LeaseTimes, Moment};
@@ -73,7 +73,7 @@ impl Process {
         times: LeaseTimes,
         clock: Duration,
     ) -> Self {
-        let me = Me { identity: identity.clone(), process: process.into(), shards, qps: 0 };
+        let me = ReplicaIdentity { identity: identity.clone(), process: process.into(), shards, qps: 0 };
         Self {
             identity,
             coordinator: Coordinator::new(me, times),

@@ -1,0 +1,121 @@
+//! Namespaces: a service account for each new one; the contents of a deleted one go, pods first, then the namespace.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use serde_json::json;
+use tokio::sync::watch;
+use tokio_util::task::TaskTracker;
+
+use crate::delete_options::{DeleteOptions, Propagation};
+use crate::namespaces;
+use crate::object::{self, Object};
+use crate::resources::{self, RESOURCES, Resource};
+use crate::server::Server;
+use crate::store::Page;
+use crate::verbs::{Writer, create, delete};
+
+/// The finalizer in `spec.finalizers` that stands for the contents.
+const CONTENTS: &str = "kubernetes";
+
+/// The field manager of these writes.
+const MANAGER: &str = "kube-controller-manager";
+
+/// Looks after namespaces until the server stops.
+pub(super) async fn run(server: Arc<Server>, tasks: TaskTracker) {
+    let Some(resource) = resources::stored("namespaces") else { return };
+    let mut newest = server.table(resource).subscribe();
+    let mut terminating = BTreeSet::new();
+    loop {
+        newest.borrow_and_update();
+        for namespace in all(&server, resource, "").items {
+            let (name, uid) = (&namespace.header.name, &namespace.header.uid);
+            if !namespace.header.deleting {
+                ensure_service_account(&server, name);
+            } else if terminating.insert(uid.clone()) {
+                tasks.spawn(terminate(Arc::clone(&server), resource, name.to_string()));
+            }
+        }
+        tokio::select! {
+            changed = newest.changed() => if changed.is_err() { return },
+            () = server.stop.cancelled() => return,
+        }
+    }
+}
+
+/// Objects of a kind whose key begins with a prefix.
+fn all(server: &Server, resource: &Resource, prefix: &str) -> Page {
+    let nothing = |_| Page { revision: 0, items: Vec::new(), next: None, remaining: 0 };
+    server.table(resource).page(prefix, None, None, None, |_| true).unwrap_or_else(nothing)
+}
+
+fn ensure_service_account(server: &Server, namespace: &str) {
+    let Some(accounts) = resources::stored("serviceaccounts") else { return };
+    if server.table(accounts).get(&object::key(Some(namespace), "default")).is_some() {
+        return;
+    }
+    let account = json!({"kind": "ServiceAccount", "apiVersion": "v1", "metadata": {"name": "default"}});
+    if let Err(error) =
+        create::insert(server, accounts, Some(namespace), account, Writer::internal(server, MANAGER))
+    {
+        tracing::debug!(error = %error.message, namespace, "no default service account");
+    }
+}
+
+/// Empties a namespace and lets it go.
+async fn terminate(server: Arc<Server>, resource: &'static Resource, name: String) {
+    let pods_first = |pods: bool| RESOURCES.iter().filter(move |one| (one.plural == "pods") == pods);
+    for pods in [true, false] {
+        let kinds: Vec<&'static Resource> =
+            pods_first(pods).filter(|one| one.namespaced && one.has_verb("list")).collect();
+        if !empty(&server, &kinds, &name).await {
+            return;
+        }
+    }
+    let others = |namespace: &Object| {
+        let mut finalizers = namespace.decode(resource)["spec"]["finalizers"].take();
+        if let Some(finalizers) = finalizers.as_array_mut() {
+            finalizers.retain(|finalizer| finalizer != CONTENTS);
+        }
+        Ok(finalizers)
+    };
+    if let Err(error) = namespaces::set_finalizers(&server, resource, &name, others) {
+        tracing::debug!(error = %error.message, namespace = name, "namespace stays");
+    }
+}
+
+/// Deletes everything of some kinds in a namespace and waits until it is gone; false if the server stops first.
+async fn empty(server: &Arc<Server>, kinds: &[&'static Resource], namespace: &str) -> bool {
+    let prefix = format!("{namespace}/");
+    let mut newest: Vec<watch::Receiver<u64>> =
+        kinds.iter().map(|resource| server.table(resource).subscribe()).collect();
+    loop {
+        for receiver in &mut newest {
+            receiver.borrow_and_update();
+        }
+        let mut left = 0;
+        for resource in kinds {
+            for object in all(server, resource, &prefix).items {
+                if !object.header.deleting {
+                    let key = object::key(Some(namespace), &object.header.name);
+                    let options = DeleteOptions {
+                        propagation: Some(Propagation::Background),
+                        uid: Some(object.header.uid.to_string()),
+                        ..DeleteOptions::default()
+                    };
+                    // Refused only if the object is gone or another one, which the next round shows.
+                    let _ = delete::remove(server, resource, &key, &options);
+                }
+            }
+            left += all(server, resource, &prefix).items.len();
+        }
+        if left == 0 {
+            return true;
+        }
+        let changes = newest.iter_mut().map(|receiver| Box::pin(receiver.changed()));
+        tokio::select! {
+            _ = futures::future::select_all(changes) => {}
+            () = server.stop.cancelled() => return false,
+        }
+    }
+}

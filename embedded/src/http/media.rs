@@ -1,0 +1,125 @@
+//! Media types: what a client accepts, and what it sent.
+
+use crate::error::ApiError;
+
+/// The form of an answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Accept {
+    /// Text format.
+    pub(crate) format: Format,
+    /// What of the objects is shown.
+    pub(crate) form: Form,
+}
+
+/// The format of an answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Format {
+    /// `application/json`
+    Json,
+    /// `application/yaml`
+    Yaml,
+    /// `application/vnd.kubernetes.protobuf`, where an [`Offer`] has it.
+    Protobuf,
+}
+
+/// What can be asked for beside plain objects in a text format.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Offer {
+    /// Tables and partial objects.
+    Forms,
+    /// The same, and the objects themselves in protobuf: the events of a watch.
+    ObjectsInProtobuf,
+    /// Tables and partial objects, these in protobuf, too: what is told of an object that was written.
+    PartialInProtobuf,
+    /// Aggregated discovery.
+    Discovery,
+}
+
+/// What of the objects is shown (`as=` of the Accept header).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Form {
+    /// The objects themselves.
+    Object,
+    /// Printed columns, under this version of `meta.k8s.io`.
+    Table(&'static str),
+    /// `PartialObjectMetadata`.
+    Partial,
+    /// `PartialObjectMetadataList`.
+    PartialList,
+    /// Aggregated discovery.
+    Discovery(&'static str),
+}
+
+impl Accept {
+    /// Plain JSON, as errors and statuses are answered.
+    pub(crate) const JSON: Self = Self { format: Format::Json, form: Form::Object };
+
+    /// The Content-Type of an answer in this form.
+    pub(crate) fn content_type(self) -> &'static str {
+        match (self.format, self.form) {
+            (_, Form::Discovery("v2beta1")) => {
+                "application/json;g=apidiscovery.k8s.io;v=v2beta1;as=APIGroupDiscoveryList"
+            }
+            (_, Form::Discovery(_)) => "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList",
+            (Format::Json, _) => "application/json",
+            (Format::Protobuf, Form::Object) => "application/vnd.kubernetes.protobuf;stream=watch",
+            (Format::Protobuf, _) => "application/vnd.kubernetes.protobuf",
+            (Format::Yaml, _) => "application/yaml",
+        }
+    }
+}
+
+/// Chooses the form of the answer: the first acceptable type of the header wins.
+pub(crate) fn negotiate(header: Option<&str>, offer: Offer) -> Result<Accept, ApiError> {
+    let discovery = offer == Offer::Discovery;
+    let in_protobuf = match offer {
+        Offer::ObjectsInProtobuf => Some(Form::Object),
+        Offer::PartialInProtobuf => Some(Form::Partial),
+        Offer::Forms | Offer::Discovery => None,
+    };
+    let Some(header) = header.filter(|header| !header.trim().is_empty()) else { return Ok(Accept::JSON) };
+    let mut unknown_form = false;
+    for clause in header.split(',') {
+        let mut parts = clause.split(';').map(str::trim);
+        let format = match parts.next().unwrap_or_default() {
+            "application/json" | "*/*" => Format::Json,
+            "application/yaml" => Format::Yaml,
+            "application/vnd.kubernetes.protobuf" if in_protobuf.is_some() => Format::Protobuf,
+            _ => continue,
+        };
+        let (mut form, mut group, mut version) = ("", "", "");
+        for (key, value) in parts.filter_map(|part| part.split_once('=')) {
+            match key.trim() {
+                "as" => form = value.trim(),
+                "g" => group = value.trim(),
+                "v" => version = value.trim(),
+                _ => {}
+            }
+        }
+        let form = match (form, group, version) {
+            ("", ..) => Form::Object,
+            ("Table", "meta.k8s.io", "v1") if !discovery => Form::Table("v1"),
+            ("Table", "meta.k8s.io", "v1beta1") if !discovery => Form::Table("v1beta1"),
+            ("PartialObjectMetadata", "meta.k8s.io", "v1") if !discovery => Form::Partial,
+            ("PartialObjectMetadataList", "meta.k8s.io", "v1") if !discovery => Form::PartialList,
+            ("APIGroupDiscoveryList", "apidiscovery.k8s.io", "v2") if discovery => Form::Discovery("v2"),
+            ("APIGroupDiscoveryList", "apidiscovery.k8s.io", "v2beta1") if discovery => {
+                Form::Discovery("v2beta1")
+            }
+            _ => {
+                unknown_form = true;
+                continue;
+            }
+        };
+        if format == Format::Protobuf && Some(form) != in_protobuf {
+            continue;
+        }
+        return Ok(Accept { format, form });
+    }
+    Err(if unknown_form { ApiError::form_not_acceptable() } else { ApiError::not_acceptable() })
+}
+
+/// The media type of a Content-Type header, without parameters.
+pub(crate) fn essence(header: &str) -> &str {
+    header.split(';').next().unwrap_or_default().trim()
+}

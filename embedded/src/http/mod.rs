@@ -1,0 +1,289 @@
+//! HTTP: from a request on a connection to an answer.
+
+pub(crate) mod media;
+pub(crate) mod openapi;
+pub(crate) mod options;
+mod other;
+pub(crate) mod path;
+pub(crate) mod query;
+pub(crate) mod reply;
+pub(crate) mod request;
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use http::{HeaderMap, Method, Response, header, request::Parts};
+use http_body_util::{BodyExt as _, Limited};
+use hyper::body::Incoming;
+
+use self::media::{Accept, Offer};
+use self::options::OptionsKind;
+use self::path::{ObjectPath, Target};
+use self::query::Query;
+use self::reply::{Body, Reply};
+use self::request::Request;
+use super::audit::Entry;
+use super::error::ApiError;
+use super::faults::Fault;
+use super::resources::Subresource;
+use super::server::Server;
+use super::verbs::{self, binding, create, delete, list, log, patch, review, update, watch};
+
+/// The longest body, in bytes.
+const BODY_LIMIT: usize = 3 << 20;
+
+/// The connection ends without an answer.
+#[derive(Debug, thiserror::Error)]
+#[error("connection dropped by an injected fault")]
+pub(crate) struct Dropped;
+
+/// Answers one request.
+pub(crate) async fn handle(
+    server: Arc<Server>,
+    request: http::Request<Incoming>,
+) -> Result<Response<Body>, Dropped> {
+    let (parts, body) = request.into_parts();
+    let mut audit = Entry::begin(server.audit.as_ref(), &parts);
+    let response = respond(&server, &parts, body, &mut audit).await;
+    if let Some(entry) = audit {
+        entry.finish(response.as_ref().map_or(0, |response| response.status().as_u16()));
+    }
+    response
+}
+
+async fn respond(
+    server: &Arc<Server>,
+    parts: &Parts,
+    body: Incoming,
+    audit: &mut Option<Entry<'_>>,
+) -> Result<Response<Body>, Dropped> {
+    let user_agent = text(&parts.headers, header::USER_AGENT);
+    let faults = server.faults.hitting(&user_agent, &parts.method, parts.uri.path());
+    let mut lose_reply = false;
+    for fault in faults {
+        match fault {
+            Fault::Delay(time) => tokio::time::sleep(time).await,
+            Fault::Refuse(code) => return Ok(Reply::error(Accept::JSON, &ApiError::injected(code))),
+            Fault::Partition => return Err(Dropped),
+            Fault::LoseReplies => lose_reply = true,
+            Fault::ExpireWatches | Fault::HoldWatches => {}
+        }
+    }
+    let response = answer(server, parts, body, audit).await;
+    if lose_reply { Err(Dropped) } else { Ok(response) }
+}
+
+async fn answer(
+    server: &Arc<Server>,
+    parts: &Parts,
+    body: Incoming,
+    audit: &mut Option<Entry<'_>>,
+) -> Response<Body> {
+    if !authorized(server, &parts.headers) {
+        return Reply::error(Accept::JSON, &ApiError::unauthorized());
+    }
+    let target = path::parse(parts.uri.path());
+    let path = match target {
+        Target::Other => return other::answer(server, parts),
+        Target::Objects(path) if server.serves(path.resource) => path,
+        Target::Objects(_) | Target::Unknown => {
+            return Reply::error(Accept::JSON, &ApiError::no_resource());
+        }
+    };
+    let head = parts.method == Method::HEAD;
+    let (accept, result) = objects(server, parts, path, body, audit).await;
+    match result {
+        Ok(reply) => reply.into_response(),
+        Err(error) => {
+            let mut response = Reply::error(accept, &error);
+            if head {
+                *response.body_mut() = Body::default();
+            }
+            response
+        }
+    }
+}
+
+async fn objects(
+    server: &Arc<Server>,
+    parts: &Parts,
+    path: ObjectPath,
+    body: Incoming,
+    audit: &mut Option<Entry<'_>>,
+) -> (Accept, Result<Reply, ApiError>) {
+    let verb = match Verb::of(&parts.method, &path, &parts.uri) {
+        Ok(verb) => verb,
+        Err(error) => return (Accept::JSON, Err(error)),
+    };
+    let header = parts.headers.get(header::ACCEPT).and_then(|value| value.to_str().ok());
+    let offer = match verb {
+        Verb::Watch if server.streams_protobuf(path.resource) => Offer::ObjectsInProtobuf,
+        Verb::Create | Verb::Update | Verb::Patch => Offer::PartialInProtobuf,
+        _ => Offer::Forms,
+    };
+    let accept = match media::negotiate(header, offer) {
+        Ok(accept) => accept,
+        Err(error) => return (Accept::JSON, Err(error)),
+    };
+    // Held while the request is worked on; a watch lives on without it.
+    let _permit = match &server.inflight {
+        Some(limit) if verb != Verb::Watch => match limit.try_acquire() {
+            Ok(permit) => Some(permit),
+            Err(_) => return (accept, Err(ApiError::too_many_requests())),
+        },
+        _ => None,
+    };
+    let body = match read(body).await {
+        Ok(body) => body,
+        Err(error) => return (accept, Err(error)),
+    };
+    if let Some(entry) = audit.as_mut().filter(|_| verb == Verb::Create) {
+        entry.read_name(&body);
+    }
+    let request = Request {
+        path,
+        query: Query::parse(parts.uri.query()),
+        accept,
+        content_type: text(&parts.headers, header::CONTENT_TYPE),
+        user_agent: text(&parts.headers, header::USER_AGENT),
+        body,
+    };
+    let checked = match verb.options(&request.content_type) {
+        Some(kind) => options::validate(kind, &request.query),
+        None => Ok(()),
+    };
+    if let Err(error) = checked {
+        return (Accept { form: media::Form::Object, ..accept }, Err(error));
+    }
+    let result = match verb {
+        Verb::Get => verbs::get(server, &request),
+        Verb::List => list::list(server, &request),
+        Verb::Watch => watch::watch(server, &request),
+        Verb::Create => create::create(server, &request),
+        Verb::Update => update::update(server, &request),
+        Verb::Patch => patch::patch(server, &request),
+        Verb::Delete => delete::delete(server, &request),
+        Verb::DeleteCollection => delete::delete_collection(server, &request),
+        Verb::Bind => binding::bind(server, &request),
+        Verb::Evict => delete::evict(server, &request),
+        Verb::Log => log::log(server, &request).await,
+        Verb::Finalize => super::namespaces::finalize(server, &request),
+        Verb::ReviewAccess => review::access(&request),
+        Verb::ReviewToken => review::token(server, &request),
+    };
+    // What the answer tells of must not be lost in a crash.
+    let durable = server.store.wait_durable(server.store.revision()).await;
+    let result = durable.map_err(|broken| ApiError::internal(&broken.to_string())).and(result);
+    // Statuses are not shown as tables.
+    (Accept { form: media::Form::Object, ..accept }, result)
+}
+
+/// What a request does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Verb {
+    Get,
+    List,
+    Watch,
+    Create,
+    Update,
+    Patch,
+    Delete,
+    DeleteCollection,
+    Bind,
+    Evict,
+    Log,
+    Finalize,
+    ReviewAccess,
+    ReviewToken,
+}
+
+impl Verb {
+    fn of(method: &Method, path: &ObjectPath, uri: &http::Uri) -> Result<Self, ApiError> {
+        let resource = path.resource;
+        let (verb, name) = match (method, &path.name, path.subresource) {
+            (_, _, Some(subresource)) => {
+                return Self::of_subresource(method, subresource);
+            }
+            (&Method::GET, Some(_), None) if path.watch_prefix => (Self::Watch, "watch"),
+            (&Method::GET, Some(_), None) => (Self::Get, "get"),
+            (&Method::PUT, Some(_), None) => (Self::Update, "update"),
+            (&Method::PATCH, Some(_), None) => (Self::Patch, "patch"),
+            (&Method::DELETE, Some(_), None) => (Self::Delete, "delete"),
+            (&Method::GET, None, None) => {
+                let watch = path.watch_prefix || Query::parse(uri.query()).flag("watch");
+                if watch { (Self::Watch, "watch") } else { (Self::List, "list") }
+            }
+            // Of all namespaces there is no collection to write to.
+            (_, None, None) if resource.namespaced && path.namespace.is_none() => {
+                return Err(ApiError::method_not_allowed());
+            }
+            (&Method::POST, None, None) => match resource.kind {
+                "Binding" => (Self::Bind, "create"),
+                "TokenReview" => (Self::ReviewToken, "create"),
+                "LocalSubjectAccessReview" | "SelfSubjectAccessReview" | "SubjectAccessReview" => {
+                    (Self::ReviewAccess, "create")
+                }
+                _ => (Self::Create, "create"),
+            },
+            (&Method::DELETE, None, None) => (Self::DeleteCollection, "deletecollection"),
+            _ => return Err(ApiError::method_not_allowed()),
+        };
+        if resource.has_verb(name) { Ok(verb) } else { Err(ApiError::method_not_allowed()) }
+    }
+
+    /// The kind of the verb's options, if they are to be checked.
+    fn options(self, content_type: &str) -> Option<OptionsKind> {
+        match self {
+            Self::Create | Self::Bind | Self::Evict => Some(OptionsKind::Create),
+            Self::Update | Self::Finalize => Some(OptionsKind::Update),
+            Self::Patch if options::APPLY_TYPES.contains(&media::essence(content_type)) => {
+                Some(OptionsKind::Apply)
+            }
+            Self::Patch => Some(OptionsKind::Patch),
+            _ => None,
+        }
+    }
+
+    fn of_subresource(method: &Method, subresource: &Subresource) -> Result<Self, ApiError> {
+        let (verb, generic) = match *method {
+            Method::GET => ("get", Self::Get),
+            Method::PUT => ("update", Self::Update),
+            Method::PATCH => ("patch", Self::Patch),
+            Method::POST => ("create", Self::Create),
+            Method::DELETE => ("delete", Self::Delete),
+            _ => return Err(ApiError::method_not_allowed()),
+        };
+        if !subresource.verbs.contains(&verb) {
+            return Err(ApiError::method_not_allowed());
+        }
+        if subresource.refused.contains(&verb) {
+            return Err(ApiError::not_implemented(verb, subresource.name));
+        }
+        Ok(match subresource.name {
+            "binding" => Self::Bind,
+            "eviction" => Self::Evict,
+            "log" => Self::Log,
+            "finalize" => Self::Finalize,
+            _ => generic,
+        })
+    }
+}
+
+async fn read(body: Incoming) -> Result<Bytes, ApiError> {
+    match Limited::new(body, BODY_LIMIT).collect().await {
+        Ok(body) => Ok(body.to_bytes()),
+        Err(error) if error.is::<http_body_util::LengthLimitError>() => {
+            Err(ApiError::body_too_large(BODY_LIMIT))
+        }
+        Err(error) => Err(ApiError::bad_request(error.to_string())),
+    }
+}
+
+fn authorized(server: &Server, headers: &HeaderMap) -> bool {
+    let Some(token) = &server.token else { return true };
+    text(headers, header::AUTHORIZATION).strip_prefix("Bearer ") == Some(token.as_str())
+}
+
+fn text(headers: &HeaderMap, name: header::HeaderName) -> String {
+    headers.get(name).and_then(|value| value.to_str().ok()).unwrap_or_default().to_owned()
+}

@@ -1,0 +1,117 @@
+//! Paths that are no objects: discovery, health, version, OpenAPI.
+
+use bytes::Bytes;
+use http::{HeaderValue, Method, Response, StatusCode, header, request::Parts};
+use serde_json::{Value, json};
+
+use super::media::{self, Accept, Form, Offer};
+use super::openapi::Documents;
+use super::reply::{Body, Reply};
+use crate::discovery;
+use crate::error::ApiError;
+use crate::rules::openapi;
+use crate::server::Server;
+
+const PLAIN: &str = "text/plain; charset=utf-8";
+
+/// The paths that `GET /` lists.
+const PATHS: &[&str] = &[
+    "/api",
+    "/api/v1",
+    "/apis",
+    "/healthz",
+    "/healthz/ping",
+    "/livez",
+    "/livez/ping",
+    "/openapi/v3",
+    "/readyz",
+    "/readyz/ping",
+    "/version",
+];
+
+/// Answers everything that is no object.
+pub(super) fn answer(server: &Server, parts: &Parts) -> Response<Body> {
+    let path = parts.uri.path();
+    let path = path.strip_suffix('/').unwrap_or(path);
+    let parts_of_path: Vec<&str> = path.split('/').skip(1).collect();
+    let accept_header = parts.headers.get(header::ACCEPT).and_then(|value| value.to_str().ok());
+    let accept = match media::negotiate(accept_header, Offer::Discovery) {
+        Ok(accept) => accept,
+        // Health checks and the like take anything.
+        Err(_) => Accept::JSON,
+    };
+    let document = match parts_of_path.as_slice() {
+        [] | [""] => Some(json!({"paths": PATHS})),
+        ["version"] => Some(version()),
+        ["healthz" | "livez" | "readyz"] | ["healthz" | "livez" | "readyz", "ping"] => {
+            return Reply::full(StatusCode::OK, PLAIN, "ok").into_response();
+        }
+        ["api"] | ["apis"] => {
+            let core = path == "/api";
+            if let Form::Discovery(version) = accept.form {
+                let list = discovery::aggregated(server, core, version);
+                return cached(parts, accept.content_type(), list.to_string().into());
+            }
+            Some(if core { discovery::legacy_versions(&host(parts)) } else { discovery::groups(server) })
+        }
+        ["api", version] => discovery::resources(server, "", version),
+        ["apis", group] => match discovery::group(server, group) {
+            Some(group) => Some(group),
+            None => return not_found(),
+        },
+        ["openapi", "v3"] => Some(documents(server).index.clone()),
+        ["openapi", "v3", rest @ ..] => {
+            return match documents(server).by_path.get(&rest.join("/")) {
+                Some(document) => cached(parts, "application/json", document.clone()),
+                None => not_found(),
+            };
+        }
+        ["apis", group, version] => discovery::resources(server, group, version),
+        _ => return not_found(),
+    };
+    let accept = Accept { form: Form::Object, ..accept };
+    match document {
+        None => Reply::error(accept, &ApiError::no_resource()),
+        Some(_) if parts.method != Method::GET => Reply::error(accept, &ApiError::method_not_allowed()),
+        Some(document) => Reply::value(StatusCode::OK, accept, &document).into_response(),
+    }
+}
+
+/// A document that clients keep: one that has it already is answered with 304 and nothing.
+fn cached(parts: &Parts, content_type: &'static str, document: Bytes) -> Response<Body> {
+    let tag = format!("\"{:016X}\"", openapi::hash(&document));
+    let known = parts.headers.get(header::IF_NONE_MATCH).is_some_and(|known| known == tag.as_str());
+    let reply = if known {
+        Reply::full(StatusCode::NOT_MODIFIED, "", "")
+    } else {
+        Reply::full(StatusCode::OK, content_type, document)
+    };
+    let mut response = reply.into_response();
+    if let Ok(tag) = HeaderValue::from_str(&tag) {
+        response.headers_mut().insert(header::ETAG, tag);
+    }
+    response.headers_mut().insert(header::VARY, HeaderValue::from_static("Accept"));
+    response
+}
+
+fn documents(server: &Server) -> &Documents {
+    server.openapi.get_or_init(|| Documents::new(server))
+}
+
+fn not_found() -> Response<Body> {
+    Reply::full(StatusCode::NOT_FOUND, PLAIN, "404 page not found\n").into_response()
+}
+
+fn host(parts: &Parts) -> String {
+    parts.headers.get(header::HOST).and_then(|host| host.to_str().ok()).unwrap_or_default().to_owned()
+}
+
+/// `GET /version`: the Kubernetes release whose API this server speaks.
+fn version() -> Value {
+    json!({
+        "major": "1", "minor": "36", "emulationMajor": "1", "emulationMinor": "36", "minCompatibilityMajor": "1",
+        "minCompatibilityMinor": "35", "gitVersion": concat!("v1.36.2+yardmaster-", env!("CARGO_PKG_VERSION")),
+        "gitCommit": "", "gitTreeState": "clean", "buildDate": "1970-01-01T00:00:00Z", "goVersion": "",
+        "compiler": "rustc", "platform": concat!("linux/", "amd64"),
+    })
+}

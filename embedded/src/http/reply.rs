@@ -1,0 +1,205 @@
+//! Answers, from objects to bytes.
+
+use std::convert::Infallible;
+
+use bytes::{Bytes, BytesMut};
+use http::{HeaderValue, Response, StatusCode, header};
+use http_body_util::combinators::UnsyncBoxBody;
+use http_body_util::{BodyExt as _, Full};
+use serde_json::{Value, json};
+
+use super::media::{Accept, Form, Format};
+use crate::error::ApiError;
+use crate::object::Object;
+use crate::resources::Resource;
+use crate::store::Page;
+use crate::table;
+use crate::views;
+
+/// The body of an answer.
+pub(crate) type Body = UnsyncBoxBody<Bytes, Infallible>;
+
+/// An answer.
+pub(crate) struct Reply {
+    /// HTTP status.
+    pub(crate) code: StatusCode,
+    /// `Content-Type`; empty sends none.
+    pub(crate) content_type: &'static str,
+    /// The body.
+    pub(crate) body: Body,
+    /// Texts for `Warning` headers.
+    pub(crate) warnings: Vec<String>,
+}
+
+impl Reply {
+    /// An answer with a body that is complete.
+    pub(crate) fn full(code: StatusCode, content_type: &'static str, body: impl Into<Bytes>) -> Self {
+        Self { code, content_type, body: Full::new(body.into()).boxed_unsync(), warnings: Vec::new() }
+    }
+
+    /// An answer in JSON, or in YAML where the client wants that.
+    pub(crate) fn text(code: StatusCode, accept: Accept, json: Bytes) -> Self {
+        match accept.format {
+            Format::Json => Self::full(code, accept.content_type(), json),
+            Format::Yaml => Self::full(code, accept.content_type(), to_yaml(&json)),
+            // A refusal, or what protobuf cannot show.
+            Format::Protobuf => Self::full(code, Accept::JSON.content_type(), json),
+        }
+    }
+
+    /// A value as it is.
+    pub(crate) fn value(code: StatusCode, accept: Accept, value: &Value) -> Self {
+        Self::text(code, Accept { form: Form::Object, ..accept }, Bytes::from(value.to_string()))
+    }
+
+    /// One object, in the form that the client wants.
+    pub(crate) fn object(
+        code: StatusCode,
+        accept: Accept,
+        resource: &Resource,
+        object: &Object,
+        include: table::Include,
+    ) -> Result<Self, ApiError> {
+        let json = match accept.form {
+            Form::Object | Form::Discovery(_) => views::to_bytes(resource, object),
+            Form::Table(version) => table::render(
+                resource,
+                version,
+                include,
+                &[object],
+                &table::ListMeta::of_one(object.revision),
+            ),
+            Form::Partial if accept.format == Format::Protobuf => {
+                if let Ok(message) = views::partial_in_protobuf(object) {
+                    return Ok(Self::full(code, accept.content_type(), message));
+                }
+                views::partial(object)
+            }
+            Form::Partial => views::partial(object),
+            Form::PartialList => {
+                let what = go_type(resource);
+                return Err(ApiError::not_acceptable_because(format!(
+                    "you requested PartialObjectMetadataList, but the requested object is not a list ({what})"
+                )));
+            }
+        };
+        Ok(Self::text(code, accept, json))
+    }
+
+    /// A page of a list, in the form that the client wants.
+    pub(crate) fn list(
+        accept: Accept,
+        resource: &Resource,
+        page: &Page,
+        meta: &table::ListMeta,
+        include: table::Include,
+    ) -> Result<Self, ApiError> {
+        let json = match accept.form {
+            Form::Object | Form::Discovery(_) => list_json(
+                &format!("{}List", resource.kind),
+                &resource.api_version(),
+                meta,
+                page,
+                |out, object| views::write_item(out, resource, object),
+            ),
+            Form::PartialList => {
+                list_json("PartialObjectMetadataList", "meta.k8s.io/v1", meta, page, |out, object| {
+                    views::write_partial(out, object, object.revision);
+                })
+            }
+            Form::Table(version) => {
+                let items: Vec<&Object> = page.items.iter().map(AsRef::as_ref).collect();
+                table::render(resource, version, include, &items, meta)
+            }
+            Form::Partial => {
+                return Err(ApiError::not_acceptable_because(format!(
+                    "you requested PartialObjectMetadata, but the requested object is a list ({}List)",
+                    go_type(resource)
+                )));
+            }
+        };
+        Ok(Self::text(StatusCode::OK, accept, json))
+    }
+
+    /// A `Status` of success about an object.
+    pub(crate) fn success(accept: Accept, resource: &Resource, object: &Object) -> Self {
+        let mut details = resource.details(&object.header.name);
+        details["uid"] = object.header.uid.as_ref().into();
+        Self::value(
+            StatusCode::OK,
+            accept,
+            &json!({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "details": details}),
+        )
+    }
+
+    /// A refusal.
+    pub(crate) fn error(accept: Accept, error: &ApiError) -> Response<Body> {
+        let reply = Self::value(error.code, accept, &error.to_status());
+        let mut response = reply.with_warnings(error.warnings.clone()).into_response();
+        if let Some(seconds) = error.retry_after {
+            response.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from(seconds));
+        }
+        response
+    }
+
+    /// Adds `Warning` headers.
+    pub(crate) fn with_warnings(mut self, warnings: Vec<String>) -> Self {
+        self.warnings.extend(warnings);
+        self
+    }
+
+    /// The HTTP answer.
+    pub(crate) fn into_response(self) -> Response<Body> {
+        let mut response = Response::new(self.body);
+        *response.status_mut() = self.code;
+        let headers = response.headers_mut();
+        if !self.content_type.is_empty() {
+            headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(self.content_type));
+        }
+        headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-cache, private"));
+        for warning in &self.warnings {
+            let quoted = warning.replace('\\', "\\\\").replace('"', "\\\"");
+            if let Ok(value) = HeaderValue::from_str(&format!("299 - \"{quoted}\"")) {
+                headers.append(header::WARNING, value);
+            }
+        }
+        response
+    }
+}
+
+fn list_json(
+    kind: &str,
+    version: &str,
+    meta: &table::ListMeta,
+    page: &Page,
+    mut write: impl FnMut(&mut BytesMut, &Object),
+) -> Bytes {
+    let size: usize = page.items.iter().map(|object| object.tail.len() + 64).sum();
+    let mut out = BytesMut::with_capacity(size + 512);
+    let meta = meta.to_json();
+    out.extend_from_slice(
+        format!(r#"{{"kind":"{kind}","apiVersion":"{version}","metadata":{meta},"items":["#).as_bytes(),
+    );
+    for (at, object) in page.items.iter().enumerate() {
+        if at > 0 {
+            out.extend_from_slice(b",");
+        }
+        write(&mut out, object);
+    }
+    out.extend_from_slice(b"]}");
+    out.freeze()
+}
+
+/// How messages of negotiation name a type.
+fn go_type(resource: &Resource) -> String {
+    let package = match resource.group {
+        "" => "core",
+        group => group.split('.').next().unwrap_or(group),
+    };
+    format!("*{package}.{}", resource.kind)
+}
+
+fn to_yaml(json: &[u8]) -> Bytes {
+    let value: Value = serde_json::from_slice(json).unwrap_or(Value::Null);
+    serde_saphyr::to_string(&value).unwrap_or_default().into()
+}

@@ -1,0 +1,90 @@
+//! A request for objects, parsed.
+
+use bytes::Bytes;
+
+use super::media::{Accept, Form};
+use super::options;
+use super::path::ObjectPath;
+use super::query::Query;
+use crate::decode;
+use crate::error::ApiError;
+use crate::object::{self, Key};
+use crate::resources::Resource;
+use crate::rules::{FieldValidation, Subresource};
+use crate::table::Include;
+
+/// A request for objects.
+pub(crate) struct Request {
+    /// What it is about.
+    pub(crate) path: ObjectPath,
+    /// Query parameters.
+    pub(crate) query: Query,
+    /// The form of the answer.
+    pub(crate) accept: Accept,
+    /// `Content-Type`, empty if absent.
+    pub(crate) content_type: String,
+    /// `User-Agent`, empty if absent.
+    pub(crate) user_agent: String,
+    /// The body.
+    pub(crate) body: Bytes,
+}
+
+impl Request {
+    /// The kind.
+    pub(crate) fn resource(&self) -> &'static Resource {
+        self.path.resource
+    }
+
+    /// The name in the path, empty for a collection.
+    pub(crate) fn name(&self) -> &str {
+        self.path.name.as_deref().unwrap_or_default()
+    }
+
+    /// The store's key of the object in the path.
+    pub(crate) fn key(&self) -> Key {
+        object::key(self.path.namespace.as_deref(), self.name())
+    }
+
+    /// The store's prefix of the collection in the path.
+    pub(crate) fn prefix(&self) -> String {
+        self.path.namespace.as_ref().map(|namespace| format!("{namespace}/")).unwrap_or_default()
+    }
+
+    /// The part of the object that the path names, for the strategy.
+    pub(crate) fn subresource(&self) -> Subresource {
+        match self.path.subresource.map(|subresource| subresource.name) {
+            Some("status") => Subresource::Status,
+            Some("scale") => Subresource::Scale,
+            Some("binding") => Subresource::Binding,
+            _ => Subresource::Main,
+        }
+    }
+
+    /// What a Table carries beside its cells.
+    pub(crate) fn include(&self) -> Result<Include, ApiError> {
+        match self.accept.form {
+            Form::Table(_) => Include::parse(self.query.text("includeObject")),
+            _ => Ok(Include::default()),
+        }
+    }
+
+    /// How unknown and repeated fields of the body are taken.
+    pub(crate) fn field_validation(&self) -> FieldValidation {
+        options::field_validation(&self.query).unwrap_or(FieldValidation::Warn)
+    }
+
+    /// Decodes the body as an object of the resource.
+    pub(crate) fn decode(&self) -> Result<decode::Body, ApiError> {
+        decode::of(self.resource(), &self.content_type, &self.body, self.field_validation())
+    }
+
+    /// The manager of the fields that this request writes: `fieldManager`, else the client's name.
+    pub(crate) fn manager(&self) -> &str {
+        const LONGEST: usize = 128;
+        let name = match self.query.get("fieldManager") {
+            Some(manager) => manager,
+            None => self.user_agent.split('/').next().unwrap_or_default(),
+        };
+        name.get(..LONGEST.min(name.len())).unwrap_or(name)
+    }
+}

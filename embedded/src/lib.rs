@@ -1,0 +1,286 @@
+//! A Kubernetes API server in memory and a local kubelet.
+//!
+//! Nothing here knows the controller: both meet only through the Kubernetes API.
+//!
+//! # The map
+//!
+//! A request comes in through `http`, which finds out what it is about and hands it to one of the `verbs`. The verbs
+//! are the same for every kind; what differs between kinds stands in the table of `resources` and in the strategies of
+//! [`rules`]. Objects live in the `store` as compact text and are decoded only where a verb needs it. A write decodes
+//! the old object, makes the new one without holding any lock, and stores it if nobody else was faster. `controllers`
+//! are the garbage collector and the namespace controller of a cluster.
+
+mod admission;
+mod audit;
+mod controllers;
+mod decode;
+mod delete_options;
+mod discovery;
+mod error;
+mod faults;
+mod gang_admission;
+mod http;
+pub mod kubelet;
+mod labels;
+mod namespaces;
+mod object;
+mod patch;
+mod protobuf;
+mod quota;
+mod resources;
+mod restore;
+pub mod rules;
+mod selectors;
+mod server;
+mod store;
+mod table;
+mod verbs;
+mod views;
+
+use std::collections::BTreeMap;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::path::PathBuf;
+use std::sync::atomic::AtomicBool;
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioIo, TokioTimer};
+use kube::config::{AuthInfo, Cluster, Context, Kubeconfig, NamedAuthInfo, NamedCluster, NamedContext};
+use parking_lot::Mutex;
+use rand::SeedableRng as _;
+use rand::rngs::SmallRng;
+use tokio::net::TcpListener;
+use tokio::sync::Semaphore;
+use tokio::task::JoinHandle;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+
+pub use audit::{AuditRecord, AuditSink};
+pub use error::EmbeddedError;
+pub use faults::{Fault, FaultId, FaultScope, Faults};
+pub use protobuf::{decode as decode_protobuf, write_event as encode_watch_event};
+pub use store::DataDirError;
+
+use server::Server;
+use store::{HistoryLimits, Store};
+
+/// How long requests in flight may take when the server ends.
+const SHUTDOWN_GRACE: Duration = Duration::from_secs(2);
+
+/// How the API server runs.
+#[derive(Clone, Debug)]
+pub struct ApiServerConfig {
+    /// Where it listens; port 0 picks a free one. An address other than loopback needs a `token`.
+    pub listen: SocketAddr,
+    /// The bearer token that every request must carry.
+    pub token: Option<String>,
+    /// Where objects are kept, also through a crash; in memory only if absent. Writes are then acknowledged, and shown
+    /// to others, when the disk has them.
+    pub data_dir: Option<PathBuf>,
+    /// Whether it runs without garbage collector and namespace controller.
+    pub api_only: bool,
+    /// How many requests it works on at a time, watches not counted; more are answered with 429 and `Retry-After`.
+    pub max_inflight: Option<usize>,
+    /// Feature gates that differ from their default, such as `GenericWorkload`.
+    pub feature_gates: BTreeMap<String, bool>,
+    /// Whether `metadata.managedFields` tells who set which field, as server-side apply needs it; without it writes
+    /// are faster.
+    pub track_managed_fields: bool,
+    /// Seed of uids and generated names; random if absent.
+    pub seed: Option<u64>,
+    /// Who is told of every write that was asked for.
+    pub audit: Option<AuditSink>,
+}
+
+impl Default for ApiServerConfig {
+    fn default() -> Self {
+        Self {
+            listen: (Ipv4Addr::LOCALHOST, 0).into(),
+            token: None,
+            data_dir: None,
+            api_only: false,
+            max_inflight: None,
+            feature_gates: BTreeMap::new(),
+            track_managed_fields: true,
+            seed: None,
+            audit: None,
+        }
+    }
+}
+
+/// A running API server. Dropping it ends it at once; [`shutdown`](Self::shutdown) ends it in order.
+pub struct ApiServer {
+    address: SocketAddr,
+    server: Arc<Server>,
+    tasks: TaskTracker,
+    listener: JoinHandle<()>,
+}
+
+impl ApiServer {
+    /// Starts a server with what its data directory holds, or with the namespaces of a new cluster and nothing else.
+    ///
+    /// # Errors
+    ///
+    /// If the address cannot be bound, or is reachable from outside and there is no token; if the data directory cannot
+    /// be used.
+    pub async fn start(config: ApiServerConfig) -> Result<Self, EmbeddedError> {
+        if !config.listen.ip().is_loopback() && config.token.is_none() {
+            return Err(EmbeddedError::TokenRequired(config.listen));
+        }
+        let failed = |source| EmbeddedError::Listen { address: config.listen, source };
+        let listener = TcpListener::bind(config.listen).await.map_err(failed)?;
+        let address = listener.local_addr().map_err(failed)?;
+        let random = config.seed.map_or_else(SmallRng::from_os_rng, SmallRng::seed_from_u64);
+        let store = open_store(config.data_dir).await?;
+        let server = Arc::new(Server {
+            store,
+            gates: config.feature_gates,
+            track_managed_fields: config.track_managed_fields,
+            token: config.token,
+            inflight: config.max_inflight.map(Semaphore::new),
+            faults: Faults::default(),
+            audit: config.audit,
+            openapi: OnceLock::new(),
+            json_only: AtomicBool::new(false),
+            stop: CancellationToken::new(),
+            random: Mutex::new(random),
+        });
+        let bootstrap = |server| {
+            namespaces::bootstrap(server).map_err(|error| EmbeddedError::Bootstrap(error.message.clone()))
+        };
+        if server.store.is_new() {
+            bootstrap(&server)?;
+            // Nobody watched yet: clients begin behind what every cluster has.
+            server.store.forget();
+        } else {
+            restore::finish_deletions(&server);
+            bootstrap(&server)?;
+        }
+        let tasks = TaskTracker::new();
+        if !config.api_only {
+            controllers::start(&server, &tasks);
+        }
+        let listener = tokio::spawn(accept(listener, Arc::clone(&server), tasks.clone()));
+        Ok(Self { address, server, tasks, listener })
+    }
+
+    /// The address, such as `http://127.0.0.1:34567`.
+    pub fn url(&self) -> String {
+        format!("http://{}", self.address)
+    }
+
+    /// A kubeconfig that reaches this server.
+    pub fn kubeconfig(&self) -> Kubeconfig {
+        const NAME: &str = "yardmaster";
+        let cluster = Cluster { server: Some(self.url()), ..Cluster::default() };
+        let user = AuthInfo { token: self.server.token.clone().map(Into::into), ..AuthInfo::default() };
+        let context = Context { cluster: NAME.into(), user: Some(NAME.into()), ..Context::default() };
+        Kubeconfig {
+            api_version: Some("v1".into()),
+            kind: Some("Config".into()),
+            clusters: vec![NamedCluster {
+                name: NAME.into(),
+                cluster: Some(cluster),
+                ..NamedCluster::default()
+            }],
+            auth_infos: vec![NamedAuthInfo {
+                name: NAME.into(),
+                auth_info: Some(user),
+                ..NamedAuthInfo::default()
+            }],
+            contexts: vec![NamedContext {
+                name: NAME.into(),
+                context: Some(context),
+                ..NamedContext::default()
+            }],
+            current_context: Some(NAME.into()),
+            ..Kubeconfig::default()
+        }
+    }
+
+    /// The switches of injected faults.
+    pub fn faults(&self) -> &Faults {
+        &self.server.faults
+    }
+
+    /// Drops old versions, as a compaction of etcd does: lists and continue tokens of the past answer 410 from now on.
+    /// Watches go on from memory; [`Fault::ExpireWatches`] ends those.
+    pub fn compact(&self) {
+        self.server.store.compact();
+    }
+
+    /// Resolves with the reason if the data directory takes no more writes, and not before. Every request is answered
+    /// with an error from then on.
+    pub async fn broken(&self) -> String {
+        self.server.store.broken().await.to_string()
+    }
+
+    /// Ends the server: no new connections, watches end, requests in flight are answered.
+    pub async fn shutdown(self) {
+        self.server.stop.cancel();
+        self.tasks.close();
+        self.tasks.wait().await;
+        let server = Arc::clone(&self.server);
+        if tokio::task::spawn_blocking(move || server.store.close()).await.is_err() {
+            tracing::error!("closing the data directory broke off");
+        }
+    }
+}
+
+impl Drop for ApiServer {
+    fn drop(&mut self) {
+        self.server.stop.cancel();
+        self.listener.abort();
+    }
+}
+
+async fn open_store(data_dir: Option<PathBuf>) -> Result<Store, EmbeddedError> {
+    let limits = HistoryLimits::default();
+    let Some(directory) = data_dir else { return Ok(Store::new(limits)) };
+    let failed = |source| EmbeddedError::DataDir { directory: directory.clone(), source };
+    let path = directory.clone();
+    let opened = tokio::task::spawn_blocking(move || restore::open(&path, limits)).await;
+    opened.unwrap_or_else(|broken| Err(DataDirError::Damaged(broken.to_string()))).map_err(failed)
+}
+
+async fn accept(listener: TcpListener, server: Arc<Server>, connections: TaskTracker) {
+    loop {
+        let accepted = tokio::select! {
+            accepted = listener.accept() => accepted,
+            () = server.stop.cancelled() => return,
+        };
+        match accepted {
+            Ok((stream, _)) => {
+                // Small answers must not wait for more to come; without this they only come later.
+                let _ = stream.set_nodelay(true);
+                connections.spawn(serve(stream, Arc::clone(&server)));
+            }
+            Err(error) => {
+                // Out of file descriptors, most likely: others will be closed.
+                tracing::warn!(%error, "cannot accept a connection");
+                tokio::time::sleep(Duration::from_millis(50)).await;
+            }
+        }
+    }
+}
+
+async fn serve(stream: tokio::net::TcpStream, server: Arc<Server>) {
+    let stop = server.stop.clone();
+    let service = service_fn(move |request| self::http::handle(Arc::clone(&server), request));
+    let connection = hyper::server::conn::http1::Builder::new()
+        .timer(TokioTimer::new())
+        .serve_connection(TokioIo::new(stream), service);
+    tokio::pin!(connection);
+    let result = tokio::select! {
+        result = connection.as_mut() => result,
+        () = stop.cancelled() => {
+            connection.as_mut().graceful_shutdown();
+            // A client that never finishes its request must not hold the server.
+            tokio::time::timeout(SHUTDOWN_GRACE, connection).await.unwrap_or(Ok(()))
+        }
+    };
+    if let Err(error) = result {
+        tracing::debug!(%error, "connection ended");
+    }
+}

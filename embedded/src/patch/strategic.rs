@@ -1,0 +1,285 @@
+//! Strategic merge patch: a merge patch that knows how lists merge, with directives in the patch.
+
+use serde_json::{Map, Value};
+
+use crate::rules::schema::{self, PatchStrategy, TypeId};
+
+const DIRECTIVE: &str = "$patch";
+const RETAIN_KEYS: &str = "$retainKeys";
+const DELETE_PREFIX: &str = "$deleteFromPrimitiveList/";
+const ORDER_PREFIX: &str = "$setElementOrder/";
+
+/// Applies a patch to an object of this type; the error is Kubernetes' text.
+pub(super) fn apply(object: &mut Value, patch: &Value, ty: Option<TypeId>) -> Result<(), String> {
+    let empty = Map::new();
+    let patch = patch.as_object().unwrap_or(&empty);
+    let merged = merge_map(std::mem::take(object), patch, ty)?;
+    *object = merged;
+    Ok(())
+}
+
+fn merge_map(original: Value, patch: &Map<String, Value>, ty: Option<TypeId>) -> Result<Value, String> {
+    match patch.get(DIRECTIVE).map(|directive| directive.as_str().unwrap_or_default()) {
+        None | Some("merge") => {}
+        Some("replace") => return Ok(Value::Object(without_directives(patch))),
+        Some("delete") => return Ok(Value::Object(Map::new())),
+        Some(other) => return Err(format!("unknown patch type: {other} in map: {}", go_map(patch))),
+    }
+    let mut merged = match original {
+        Value::Object(original) => original,
+        _ => Map::new(),
+    };
+    if let Some(kept) = patch.get(RETAIN_KEYS).and_then(Value::as_array) {
+        merged.retain(|key, _| kept.iter().any(|one| one == key));
+    }
+    let ordered = patch.keys().filter_map(|key| key.strip_prefix(ORDER_PREFIX));
+    let ordered: Vec<&str> = ordered.collect();
+    for field in &ordered {
+        merge_ordered(&mut merged, patch, ty, field)?;
+    }
+    for (key, value) in patch {
+        if let Some(field) = key.strip_prefix(DELETE_PREFIX) {
+            delete_from(&mut merged, field, value);
+        } else if !key.starts_with('$') && !ordered.contains(&key.as_str()) {
+            merge_field(&mut merged, key, value, ty)?;
+        }
+    }
+    Ok(Value::Object(merged))
+}
+
+fn merge_field(
+    merged: &mut Map<String, Value>,
+    key: &str,
+    value: &Value,
+    ty: Option<TypeId>,
+) -> Result<(), String> {
+    let inner = inner(ty, key);
+    let new = match (merged.remove(key), value) {
+        (_, Value::Null) => return Ok(()),
+        (Some(old @ Value::Object(_)), Value::Object(patch)) => merge_map(old, patch, inner)?,
+        (_, Value::Object(patch)) => merge_map(Value::Null, patch, inner)?,
+        (Some(Value::Array(old)), Value::Array(patch)) => {
+            Value::Array(merge_list(old, patch, strategy(ty, key), inner)?)
+        }
+        (None, Value::Array(patch)) => Value::Array(merge_list(Vec::new(), patch, strategy(ty, key), inner)?),
+        (_, value) => value.clone(),
+    };
+    merged.insert(key.to_owned(), new);
+    Ok(())
+}
+
+/// What becomes of the list at a field; lists that no type is known of are replaced.
+fn strategy(ty: Option<TypeId>, field: &str) -> PatchStrategy {
+    ty.map_or(PatchStrategy::Replace, |ty| schema::list_type(ty, field).patch_strategy())
+}
+
+/// The type of what is at a field, or of its elements.
+fn inner(ty: Option<TypeId>, field: &str) -> Option<TypeId> {
+    schema::struct_at(ty?, field)
+}
+
+fn without_directives(patch: &Map<String, Value>) -> Map<String, Value> {
+    let fields = patch.iter().filter(|(key, value)| !key.starts_with('$') && !value.is_null());
+    fields.map(|(key, value)| (key.clone(), value.clone())).collect()
+}
+
+fn delete_from(merged: &mut Map<String, Value>, field: &str, values: &Value) {
+    let gone = values.as_array().map_or(&[][..], Vec::as_slice);
+    if let Some(list) = merged.get_mut(field).and_then(Value::as_array_mut) {
+        list.retain(|value| !gone.contains(value));
+    }
+}
+
+/// Merges a list whose order the patch gives.
+fn merge_ordered(
+    merged: &mut Map<String, Value>,
+    patch: &Map<String, Value>,
+    ty: Option<TypeId>,
+    field: &str,
+) -> Result<(), String> {
+    let how = strategy(ty, field);
+    let key = format!("{ORDER_PREFIX}{field}");
+    let order = patch.get(&key).and_then(Value::as_array).cloned().unwrap_or_default();
+    let old = merged.get(field).and_then(Value::as_array).cloned();
+    let sent = patch.get(field).and_then(Value::as_array);
+    let list = match (&old, sent) {
+        (None, None) => return Ok(()),
+        (Some(old), None) => old.clone(),
+        (old, Some(sent)) => merge_list(old.clone().unwrap_or_default(), sent, how, inner(ty, field))?,
+    };
+    merged.insert(field.to_owned(), Value::Array(sort(list, &order, &old.unwrap_or_default(), how)));
+    Ok(())
+}
+
+fn merge_list(
+    old: Vec<Value>,
+    patch: &[Value],
+    how: PatchStrategy,
+    item: Option<TypeId>,
+) -> Result<Vec<Value>, String> {
+    match how {
+        PatchStrategy::Replace => Ok(patch.to_vec()),
+        PatchStrategy::Add => {
+            let mut merged = old.clone();
+            for value in patch {
+                if !merged.contains(value) {
+                    merged.push(value.clone());
+                }
+            }
+            Ok(sort(merged, patch, &old, how))
+        }
+        PatchStrategy::Key(key) => merge_keyed(old, patch, key, item),
+    }
+}
+
+fn merge_keyed(
+    old: Vec<Value>,
+    patch: &[Value],
+    key: &'static str,
+    ty: Option<TypeId>,
+) -> Result<Vec<Value>, String> {
+    let directive = |item: &Value| item[DIRECTIVE].as_str().map(str::to_owned);
+    let plain: Vec<Value> = patch.iter().filter(|item| directive(item).is_none()).cloned().collect();
+    if patch.iter().any(|item| directive(item).as_deref() == Some("replace")) {
+        return Ok(plain);
+    }
+    let mut merged = old.clone();
+    for item in patch {
+        let Some(id) = item.get(key) else {
+            let text = item.as_object().map(go_map).unwrap_or_default();
+            return Err(format!("map: {text} does not contain declared merge key: {key}"));
+        };
+        let place = merged.iter().position(|one| one.get(key) == Some(id));
+        match (directive(item).as_deref(), place) {
+            (Some("delete"), Some(place)) => {
+                merged.remove(place);
+            }
+            (Some("delete"), None) => {}
+            (_, place) => {
+                let fields = item.as_object().cloned().unwrap_or_default();
+                match place.and_then(|place| merged.get_mut(place)) {
+                    Some(slot) => *slot = merge_map(std::mem::take(slot), &fields, ty)?,
+                    None => merged.push(merge_map(Value::Null, &fields, ty)?),
+                }
+            }
+        }
+    }
+    Ok(sort(merged, &plain, &old, PatchStrategy::Key(key)))
+}
+
+/// Brings a merged list into order: items of the patch as `order` has them, others as they stood in `server`, and
+/// where nothing decides between the two the patch's first.
+fn sort(list: Vec<Value>, order: &[Value], server: &[Value], how: PatchStrategy) -> Vec<Value> {
+    let place = |among: &[Value], item: &Value| {
+        let id = identity(item, how);
+        among.iter().position(|one| identity(one, how) == id)
+    };
+    let (mut sent, mut others): (Vec<Value>, Vec<Value>) =
+        list.into_iter().partition(|item| place(order, item).is_some());
+    sent.sort_by_key(|item| place(order, item));
+    others.sort_by_key(|item| place(server, item));
+    let mut sorted = Vec::with_capacity(sent.len() + others.len());
+    let (mut sent, mut others) = (sent.into_iter().peekable(), others.into_iter().peekable());
+    loop {
+        let other_first = match (others.peek(), sent.peek()) {
+            (None, None) => return sorted,
+            (Some(_), None) => true,
+            (None, Some(_)) => false,
+            (Some(other), Some(sent)) => match (place(server, other), place(server, sent)) {
+                (Some(other), Some(sent)) => other < sent,
+                _ => false,
+            },
+        };
+        sorted.extend(if other_first { others.next() } else { sent.next() });
+    }
+}
+
+fn identity(item: &Value, how: PatchStrategy) -> &Value {
+    match how {
+        PatchStrategy::Key(key) => &item[key],
+        PatchStrategy::Add | PatchStrategy::Replace => item,
+    }
+}
+
+/// A map as Go prints it.
+fn go_map(map: &Map<String, Value>) -> String {
+    fn show(value: &Value) -> String {
+        match value {
+            Value::String(text) => text.clone(),
+            Value::Object(map) => go_map(map),
+            Value::Array(items) => {
+                let items: Vec<String> = items.iter().map(show).collect();
+                format!("[{}]", items.join(" "))
+            }
+            Value::Null => "<nil>".into(),
+            other => other.to_string(),
+        }
+    }
+    let fields: Vec<String> = map.iter().map(|(key, value)| format!("{key}:{}", show(value))).collect();
+    format!("map[{}]", fields.join(" "))
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use serde_json::json;
+
+    use super::*;
+
+    fn pod() -> Option<TypeId> {
+        schema::Types::get().of_kind("v1", "Pod")
+    }
+
+    fn patched(mut object: Value, patch: &Value) -> Value {
+        apply(&mut object, patch, pod()).unwrap();
+        object
+    }
+
+    #[test]
+    fn lists_with_a_key_merge_and_others_are_replaced() {
+        let pod =
+            json!({"spec": {"containers": [{"name": "a", "image": "1", "args": ["x"]}, {"name": "b"}]}});
+        let patch = json!({"spec": {"containers": [{"name": "a", "image": "2", "args": ["y"]}]}});
+        let wanted =
+            json!({"spec": {"containers": [{"name": "a", "image": "2", "args": ["y"]}, {"name": "b"}]}});
+        assert_eq!(patched(pod, &patch), wanted);
+    }
+
+    #[test]
+    fn directives_delete_replace_and_order() {
+        let object = || json!({"metadata": {"finalizers": ["a", "b", "c"], "labels": {"x": "1", "y": "2"}}});
+        let cases = [
+            (
+                json!({"$deleteFromPrimitiveList/finalizers": ["b"]}),
+                json!(["a", "c"]),
+                json!({"x": "1", "y": "2"}),
+            ),
+            (
+                json!({"$setElementOrder/finalizers": ["c", "a"]}),
+                json!(["b", "c", "a"]),
+                json!({"x": "1", "y": "2"}),
+            ),
+            (json!({"labels": {"$patch": "replace", "z": "3"}}), json!(["a", "b", "c"]), json!({"z": "3"})),
+            (json!({"labels": {"x": null}}), json!(["a", "b", "c"]), json!({"y": "2"})),
+            (json!({"labels": {"$retainKeys": ["y"]}}), json!(["a", "b", "c"]), json!({"y": "2"})),
+        ];
+        for (patch, finalizers, labels) in cases {
+            let wanted = json!({"metadata": {"finalizers": finalizers, "labels": labels}});
+            assert_eq!(patched(object(), &json!({"metadata": patch})), wanted, "{patch}");
+        }
+    }
+
+    #[test]
+    fn elements_are_deleted_by_key_and_absent_ones_are_no_error() {
+        let pod = json!({"spec": {"volumes": [{"name": "a"}, {"name": "b"}]}});
+        let patch = json!({"spec": {"volumes": [{"name": "a", "$patch": "delete"}, {"name": "c", "$patch": "delete"}]}});
+        assert_eq!(patched(pod, &patch), json!({"spec": {"volumes": [{"name": "b"}]}}));
+    }
+
+    #[test]
+    fn elements_without_their_key_are_refused() {
+        let error =
+            apply(&mut json!({}), &json!({"spec": {"containers": [{"image": "i"}]}}), pod()).unwrap_err();
+        assert_eq!(error, "map: map[image:i] does not contain declared merge key: name");
+    }
+}

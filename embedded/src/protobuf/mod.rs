@@ -1,0 +1,120 @@
+//! The format `application/vnd.kubernetes.protobuf`: bodies, as kubectl's typed commands send them, events of
+//! watches, and what is told of new objects.
+//!
+//! What stands in protobuf is told by a [`table`] of messages. What the table does not know is refused, never half read
+//! and never half written.
+
+mod read;
+mod table;
+mod write;
+
+use bytes::{BufMut as _, BytesMut};
+use serde_json::{Map, Value};
+
+use self::read::Wire;
+use self::table::MessageId;
+
+/// What precedes every message that is an object.
+const MAGIC: &[u8] = b"k8s\0";
+
+/// Decodes a body in Kubernetes' protobuf into the JSON object that says the same.
+///
+/// # Errors
+/// When it is none, or holds a kind or a field that is not known here: what to tell whoever has sent it.
+pub fn decode(body: &[u8]) -> Result<Value, String> {
+    let body = body.strip_prefix(MAGIC).ok_or("provided data does not appear to be a protobuf message")?;
+    let type_meta = read::numbered(body, 1)?;
+    let [api_version, kind] = [1, 2].map(|number| match &type_meta {
+        Some(Wire::Bytes(bytes)) => {
+            read::numbered(bytes, number)?.map_or(Ok(String::new()), |wire| wire.text())
+        }
+        _ => Ok(String::new()),
+    });
+    let (api_version, kind) = (api_version?, kind?);
+    let Some(message) = message(&api_version, &kind) else {
+        return Err(format!("kind {kind:?} is not supported in protobuf; send it as application/json"));
+    };
+    let mut object = Map::new();
+    if let Some(Wire::Bytes(raw)) = read::numbered(body, 2)? {
+        read::fields(&mut object, message, raw)?;
+    }
+    object.insert("apiVersion".into(), api_version.into());
+    object.insert("kind".into(), kind.into());
+    Ok(Value::Object(object))
+}
+
+/// Whether objects of this kind can be written, as far as they hold nothing that the table does not know.
+pub(crate) fn knows(api_version: &str, kind: &str) -> bool {
+    message(api_version, kind).is_some()
+}
+
+/// Appends an event of a watch: its length in four bytes, and a `WatchEvent` about the object with this JSON, which stands
+/// there without its kind.
+///
+/// # Errors
+/// When the object holds something that the table does not know. Then nothing is appended.
+pub fn write_event(
+    out: &mut BytesMut,
+    event: &str,
+    api_version: &str,
+    kind: &str,
+    json: &[u8],
+) -> Result<(), serde_json::Error> {
+    let start = out.len();
+    out.put_u32(0);
+    write::bytes(out, 1, event.as_bytes());
+    let object = |out: &mut BytesMut| write_object(out, api_version, kind, json);
+    let written = write::nested(out, 2, |out| write::nested(out, 1, object));
+    let frame = out.len() - start - size_of::<u32>();
+    match (written, u32::try_from(frame)) {
+        (Ok(()), Ok(length)) => {
+            out[start..start + size_of::<u32>()].copy_from_slice(&length.to_be_bytes());
+            Ok(())
+        }
+        (written, _) => {
+            out.truncate(start);
+            written.and(Err(serde::de::Error::custom("too long for a frame")))
+        }
+    }
+}
+
+/// Appends the message of an object with this JSON, which stands there without its kind, in the envelope of all objects.
+///
+/// # Errors
+/// When the object holds something that the table does not know. What is appended then is of no use.
+pub(crate) fn write_object(
+    out: &mut BytesMut,
+    api_version: &str,
+    kind: &str,
+    json: &[u8],
+) -> Result<(), serde_json::Error> {
+    out.extend_from_slice(MAGIC);
+    write::nested(out, 1, |out| {
+        write::bytes(out, 1, api_version.as_bytes());
+        write::bytes(out, 2, kind.as_bytes());
+        Ok(())
+    })?;
+    write::nested(out, 2, |out| match message(api_version, kind) {
+        Some(message) => write::fields(out, message, json),
+        None => Err(serde::de::Error::custom(format_args!("no message of kind {kind:?} is known"))),
+    })?;
+    // The encoding and the type of the content: those that the message has anyway.
+    write::bytes(out, 3, b"");
+    write::bytes(out, 4, b"");
+    Ok(())
+}
+
+fn message(api_version: &str, kind: &str) -> Option<MessageId> {
+    let (group, version) = api_version.split_once('/').unwrap_or(("core", api_version));
+    let package = match (group.split('.').next(), kind) {
+        // Belongs to every group.
+        (_, "DeleteOptions") | (Some("core"), "Status") => {
+            return MessageId::named(&format!("meta.v1.{kind}"));
+        }
+        (package, _) => package.unwrap_or_default(),
+    };
+    MessageId::named(&format!("{package}.{version}.{kind}"))
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,251 @@
+//! The messages of the Kubernetes API: numbers and types of their fields.
+
+use std::sync::LazyLock;
+
+use fnv::FnvHashMap;
+
+/// The messages that the server reads and writes, with all that they hold: the name of one, then a line for each of its
+/// fields: number, name in JSON, type. The numbers are those of the `generated.proto` files of Kubernetes; `-` in
+/// place of a name tells that the fields of the inner message stand among those of the outer in JSON.
+static MESSAGES: &str = include_str!("messages.txt");
+
+static TABLE: LazyLock<Table> = LazyLock::new(|| Table::parse(MESSAGES));
+
+/// What a field holds.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Kind {
+    Text,
+    /// Base64 in JSON.
+    Bytes,
+    Bool,
+    Integer,
+    /// RFC 3339 in JSON.
+    Time,
+    Quantity,
+    IntOrString,
+    /// JSON, as it is.
+    Json,
+    Message(MessageId),
+    List(Box<Kind>),
+    /// By text.
+    Map(Box<Kind>),
+}
+
+/// One of the messages of the table.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct MessageId(usize);
+
+/// A field.
+#[derive(Debug)]
+pub(super) struct Field {
+    /// Its number.
+    pub(super) number: u32,
+    /// The number of the inner message that holds it, where JSON shows it as a field of the outer.
+    pub(super) within: Option<u32>,
+    /// What it holds.
+    pub(super) kind: Kind,
+}
+
+/// A message.
+#[derive(Debug, Default)]
+pub(super) struct Message {
+    /// By name in JSON, those of inlined messages among them.
+    pub(super) fields: FnvHashMap<&'static str, Field>,
+    /// Names in JSON by number.
+    by_number: FnvHashMap<u32, &'static str>,
+    /// Messages whose fields stand among those of this one in JSON, by their number.
+    pub(super) inlined: FnvHashMap<u32, MessageId>,
+}
+
+impl Message {
+    /// The field with this number, by its name in JSON.
+    pub(super) fn numbered(&self, number: u32) -> Option<(&'static str, &Field)> {
+        let name = *self.by_number.get(&number)?;
+        Some((name, self.fields.get(name)?))
+    }
+}
+
+#[derive(Debug)]
+struct Table {
+    messages: Vec<Message>,
+    by_name: FnvHashMap<&'static str, MessageId>,
+}
+
+impl MessageId {
+    /// The message with this name, such as `core.v1.Pod`.
+    pub(super) fn named(name: &str) -> Option<Self> {
+        TABLE.by_name.get(name).copied()
+    }
+
+    /// The message.
+    pub(super) fn get(self) -> &'static Message {
+        &TABLE.messages[self.0]
+    }
+}
+
+impl Table {
+    /// Reads a text that a test reads, too: in lines that are not as they should be, fields are left out.
+    fn parse(text: &'static str) -> Self {
+        let words: Vec<Vec<&'static str>> = text.lines().map(|line| line.split(' ').collect()).collect();
+        let names = words.iter().filter_map(|line| match line.as_slice() {
+            [name] => Some(*name),
+            _ => None,
+        });
+        let by_name: FnvHashMap<_, _> = names.enumerate().map(|(at, name)| (name, MessageId(at))).collect();
+        let mut messages: Vec<Message> = Vec::new();
+        for line in &words {
+            match (line.as_slice(), messages.last_mut()) {
+                ([number, name, kind], Some(message)) => {
+                    if let (Ok(number), Some(kind)) = (number.parse(), Kind::parse(&by_name, kind)) {
+                        message.add(number, name, kind);
+                    }
+                }
+                _ => messages.push(Message::default()),
+            }
+        }
+        Self::with_inlined_fields(Self { messages, by_name })
+    }
+
+    fn with_inlined_fields(mut self) -> Self {
+        for at in 0..self.messages.len() {
+            for (number, MessageId(inner)) in self.messages[at].inlined.clone() {
+                let inlined: Vec<_> = self.messages[inner]
+                    .fields
+                    .iter()
+                    .map(|(name, field)| {
+                        (*name, Field { within: Some(number), kind: field.kind.clone(), ..*field })
+                    })
+                    .collect();
+                self.messages[at].fields.extend(inlined);
+            }
+        }
+        self
+    }
+}
+
+impl Message {
+    fn add(&mut self, number: u32, name: &'static str, kind: Kind) {
+        match (name, kind) {
+            ("-", Kind::Message(inner)) => drop(self.inlined.insert(number, inner)),
+            (_, kind) => {
+                self.fields.insert(name, Field { number, within: None, kind });
+                self.by_number.insert(number, name);
+            }
+        }
+    }
+}
+
+impl Kind {
+    fn parse(by_name: &FnvHashMap<&'static str, MessageId>, text: &str) -> Option<Self> {
+        if let Some(item) = text.strip_prefix("[]") {
+            return Some(Self::List(Box::new(Self::parse(by_name, item)?)));
+        }
+        if let Some(value) = text.strip_prefix("{}") {
+            return Some(Self::Map(Box::new(Self::parse(by_name, value)?)));
+        }
+        Some(match text {
+            "string" => Self::Text,
+            "bytes" => Self::Bytes,
+            "bool" => Self::Bool,
+            "int32" | "int64" => Self::Integer,
+            "time" => Self::Time,
+            "quantity" => Self::Quantity,
+            "int-or-string" => Self::IntOrString,
+            "json" => Self::Json,
+            name => Self::Message(*by_name.get(name)?),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use std::collections::BTreeSet;
+
+    use super::*;
+    use crate::rules::schema::definitions;
+
+    /// Fields of Kubernetes 1.36 whose numbers are not known here: what has one of them is shown as JSON only.
+    const UNNUMBERED: [&str; 4] = [
+        "core.v1.PodSpec schedulingGroup",
+        "core.v1.PodStatus nodeAllocatableResourceClaimStatuses",
+        "core.v1.ResourceHealth message",
+        "core.v1.VolumeMountStatus volumeStatus",
+    ];
+
+    #[test]
+    fn every_line_is_a_message_or_a_field() {
+        let fields = MESSAGES.lines().filter(|line| line.contains(' ')).count();
+        let known = TABLE.messages.iter().map(|message| message.by_number.len() + message.inlined.len());
+        assert_eq!(known.sum::<usize>(), fields);
+        let mut names: Vec<&str> = MESSAGES.lines().filter(|line| !line.contains(' ')).collect();
+        assert!(names.is_sorted());
+        names.dedup();
+        assert_eq!(names.len(), TABLE.messages.len());
+        let inlined = TABLE.messages.iter().flat_map(|message| message.inlined.values());
+        assert!(
+            inlined.into_iter().all(|id| id.get().inlined.is_empty()),
+            "one within another is not looked for"
+        );
+    }
+
+    /// No field of the API can be lost on the way.
+    #[test]
+    fn every_property_of_the_api_has_a_number_and_its_type() {
+        let definitions = definitions();
+        let mut unnumbered = BTreeSet::new();
+        let mut compared = 0;
+        for (definition, schema) in &definitions {
+            let name = definition.rsplitn(4, '.').take(3).collect::<Vec<_>>();
+            let name = name.into_iter().rev().collect::<Vec<_>>().join(".");
+            let Some(message) = MessageId::named(&name).map(MessageId::get) else { continue };
+            for (property, schema) in schema["properties"].as_object().unwrap() {
+                let of_type =
+                    schema["description"].as_str().unwrap_or_default().starts_with("APIVersion defines")
+                        || schema["description"]
+                            .as_str()
+                            .unwrap_or_default()
+                            .starts_with("Kind is a string value rep");
+                match message.fields.get(property.as_str()) {
+                    Some(field) => {
+                        assert!(matches(schema, &field.kind), "{name} {property}: {:?}", field.kind)
+                    }
+                    None if of_type => {}
+                    None => drop(unnumbered.insert(format!("{name} {property}"))),
+                }
+                compared += 1;
+            }
+        }
+        assert!(compared > 500, "{compared}");
+        assert_eq!(unnumbered.iter().map(String::as_str).collect::<Vec<_>>(), UNNUMBERED);
+    }
+
+    /// Whether a JSON Schema and a kind say the same.
+    fn matches(schema: &serde_json::Value, kind: &Kind) -> bool {
+        let reference = schema["$ref"].as_str().map(|path| path.rsplit('.').next().unwrap());
+        match (reference, schema["type"].as_str(), schema["format"].as_str()) {
+            (Some("Time" | "MicroTime"), ..) => *kind == Kind::Time,
+            (Some("Quantity"), ..) => *kind == Kind::Quantity,
+            (Some("IntOrString"), ..) => *kind == Kind::IntOrString,
+            (Some("FieldsV1"), ..) => *kind == Kind::Json,
+            (Some(name), ..) => {
+                let Kind::Message(id) = kind else { return false };
+                TABLE
+                    .by_name
+                    .iter()
+                    .any(|(known, other)| other == id && known.rsplit('.').next() == Some(name))
+            }
+            (None, Some("string"), Some("byte")) => *kind == Kind::Bytes,
+            (None, Some("string"), _) => *kind == Kind::Text,
+            (None, Some("boolean"), _) => *kind == Kind::Bool,
+            (None, Some("integer"), _) => *kind == Kind::Integer,
+            (None, Some("array"), _) => {
+                matches!(kind, Kind::List(item) if matches(&schema["items"], item))
+            }
+            (None, Some("object"), _) => {
+                matches!(kind, Kind::Map(value) if matches(&schema["additionalProperties"], value))
+            }
+            _ => false,
+        }
+    }
+}

@@ -1,0 +1,148 @@
+//! The store: one table per kind, every version of an object under a global revision, a bounded history.
+//!
+//! Writers never wait for watchers: a watcher reads a table's history at its own pace, and one that falls out of the
+//! history is told that its version is too old. A watcher of one label value, as every shard of a controller has one,
+//! is woken and served by the changes that concern it alone: what many such watchers cost follows what they get.
+//!
+//! A store may have a [`journal`] to a [`disk`]. Then writes still take place in memory, and whoever tells a client about
+//! them waits until they are [settled](Store::settled).
+
+mod disk;
+mod journal;
+mod table;
+mod topics;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+pub use disk::DataDirError;
+pub(crate) use disk::{Contents, Disk};
+use journal::Journal;
+pub(crate) use journal::{Broken, Content, Record};
+pub(crate) use table::{Change, Expect, NewVersion, Page, Table, WriteError};
+pub(crate) use topics::Label;
+
+use super::resources::RESOURCES;
+
+/// How much history a table keeps for watches, paging and reads of the past.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct HistoryLimits {
+    /// Changes kept.
+    pub(crate) changes: usize,
+    /// Bytes of objects that the kept changes may refer to.
+    pub(crate) bytes: usize,
+}
+
+impl Default for HistoryLimits {
+    fn default() -> Self {
+        Self { changes: 65_536, bytes: 128 << 20 }
+    }
+}
+
+/// The clock of the store: the revision of the newest write in any table.
+pub(crate) struct Revisions {
+    newest: AtomicU64,
+    /// Where writes go on to, if they are kept.
+    journal: Option<Journal>,
+}
+
+impl Revisions {
+    /// The newest revision. Called under a table's lock, it covers every write of that table.
+    pub(crate) fn current(&self) -> u64 {
+        self.newest.load(Ordering::SeqCst)
+    }
+
+    /// The revision of a new write; `record` is what is kept of it.
+    fn next(&self, record: impl FnOnce(u64) -> Record) -> u64 {
+        match &self.journal {
+            None => self.newest.fetch_add(1, Ordering::SeqCst) + 1,
+            Some(journal) => journal.append(&self.newest, record),
+        }
+    }
+}
+
+/// The revision of an empty store: 0 means any version to clients.
+const FIRST_REVISION: u64 = 1;
+
+/// All objects.
+pub(crate) struct Store {
+    revisions: Arc<Revisions>,
+    tables: BTreeMap<&'static str, Arc<Table>>,
+}
+
+impl Store {
+    /// An empty store with a table for every kind, in memory only.
+    pub(crate) fn new(limits: HistoryLimits) -> Self {
+        Self::with(limits, Revisions { newest: AtomicU64::new(FIRST_REVISION), journal: None })
+    }
+
+    /// An empty store that begins behind a revision and keeps what is written on this disk.
+    pub(crate) fn durable(limits: HistoryLimits, disk: Disk, revision: u64) -> std::io::Result<Self> {
+        let revision = revision.max(FIRST_REVISION);
+        let journal = Some(Journal::start(disk, revision)?);
+        Ok(Self::with(limits, Revisions { newest: AtomicU64::new(revision), journal }))
+    }
+
+    fn with(limits: HistoryLimits, revisions: Revisions) -> Self {
+        let revisions = Arc::new(revisions);
+        let table = |plural| Arc::new(Table::new(plural, Arc::clone(&revisions), limits));
+        let tables = RESOURCES.iter().map(|resource| (resource.plural, table(resource.plural))).collect();
+        Self { revisions, tables }
+    }
+
+    /// Resolves once everything up to `revision` is as durable as this store makes it. Whatever a client hears of must
+    /// be, or a crash would take back what it relies on.
+    pub(crate) async fn wait_durable(&self, revision: u64) -> Result<(), Broken> {
+        match &self.revisions.journal {
+            None => Ok(()),
+            Some(journal) => journal.wait_durable(revision).await,
+        }
+    }
+
+    /// Resolves if the disk refuses a write, and not before.
+    pub(crate) async fn broken(&self) -> Broken {
+        match &self.revisions.journal {
+            None => std::future::pending().await,
+            Some(journal) => journal.broken().await,
+        }
+    }
+
+    /// Ends the way to disk, after what waits on it; blocks until then.
+    pub(crate) fn close(&self) {
+        if let Some(journal) = &self.revisions.journal {
+            journal.close();
+        }
+    }
+
+    /// The table of a plural; resources of the same plural share it. `None` for a plural that is not in the table of
+    /// resources.
+    pub(crate) fn table(&self, plural: &str) -> Option<&Arc<Table>> {
+        self.tables.get(plural)
+    }
+
+    /// The newest revision of all.
+    pub(crate) fn revision(&self) -> u64 {
+        self.revisions.current()
+    }
+
+    /// Whether nothing was ever written.
+    pub(crate) fn is_new(&self) -> bool {
+        self.revision() == FIRST_REVISION
+    }
+
+    /// Every table with its plural.
+    pub(crate) fn tables(&self) -> impl Iterator<Item = (&'static str, &Arc<Table>)> {
+        self.tables.iter().map(|(plural, table)| (*plural, table))
+    }
+
+    /// Drops old versions in all tables; see [`Table::compact`].
+    pub(crate) fn compact(&self) {
+        self.tables.values().for_each(|table| table.compact());
+    }
+
+    /// Drops the history of all tables; see [`Table::forget`].
+    pub(crate) fn forget(&self) {
+        self.tables.values().for_each(|table| table.forget());
+    }
+}

@@ -1,0 +1,449 @@
+//! The versions of all objects of one kind.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::ops::Bound;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use parking_lot::RwLock;
+use tokio::sync::watch;
+
+use super::topics::{Label, Topics};
+use super::{Content, HistoryLimits, Record, Revisions};
+use crate::object::{Header, Key, Object};
+
+/// One write, as watchers see it.
+#[derive(Clone, Debug)]
+pub(crate) struct Change {
+    /// The revision of the write.
+    pub(crate) revision: u64,
+    /// The version before; `None` for a creation.
+    pub(crate) old: Option<Arc<Object>>,
+    /// The version after; for a deletion the last state, under the deletion's revision.
+    pub(crate) new: Arc<Object>,
+    /// Whether the object is gone after this.
+    pub(crate) deleted: bool,
+}
+
+/// An encoded object that has no revision yet.
+pub(crate) struct NewVersion {
+    /// What selectors see.
+    pub(crate) header: Header,
+    /// See [`Object::tail`].
+    pub(crate) tail: Bytes,
+}
+
+/// What a write relies on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Expect {
+    /// No object is stored under the key.
+    Absent,
+    /// The object's version is this one.
+    Version(u64),
+}
+
+/// Why a write did not happen.
+#[derive(Debug)]
+pub(crate) enum WriteError {
+    /// What was expected of the key does not hold; this is stored there now.
+    Changed(Option<Arc<Object>>),
+}
+
+/// One page of a list.
+pub(crate) struct Page {
+    /// The revision that the page shows.
+    pub(crate) revision: u64,
+    /// The objects, in the order of their keys.
+    pub(crate) items: Vec<Arc<Object>>,
+    /// The key after which the next page begins, if there is more.
+    pub(crate) next: Option<Key>,
+    /// How many keys of the range follow the page, matching or not.
+    pub(crate) remaining: usize,
+}
+
+/// Versions of one key, oldest first; `None` is a deletion. Never empty.
+type Versions = Vec<(u64, Option<Arc<Object>>)>;
+
+struct Contents {
+    objects: BTreeMap<Key, Versions>,
+    history: VecDeque<(Key, Change)>,
+    /// Bytes of the objects that the history refers to.
+    history_bytes: usize,
+    /// Changes up to this revision are no longer in the history.
+    compacted: u64,
+    /// Versions before this revision can no longer be read. At least `compacted`.
+    readable: u64,
+    /// Who watches single labels.
+    topics: Topics,
+}
+
+/// All objects of one kind.
+pub(crate) struct Table {
+    plural: &'static str,
+    revisions: Arc<Revisions>,
+    limits: HistoryLimits,
+    contents: RwLock<Contents>,
+    /// The revision of the newest write of this table; watchers wait on it.
+    newest: watch::Sender<u64>,
+}
+
+impl Table {
+    pub(super) fn new(plural: &'static str, revisions: Arc<Revisions>, limits: HistoryLimits) -> Self {
+        let contents = Contents {
+            objects: BTreeMap::new(),
+            history: VecDeque::new(),
+            history_bytes: 0,
+            compacted: 0,
+            readable: 0,
+            topics: Topics::default(),
+        };
+        Self { plural, revisions, limits, contents: RwLock::new(contents), newest: watch::Sender::new(0) }
+    }
+
+    /// Fills a new table with what a former process left; `newest` is the revision of its last write. Watches go on from
+    /// there, and not from before.
+    pub(crate) fn restore(&self, objects: impl Iterator<Item = (Key, Arc<Object>)>, newest: u64) {
+        let mut contents = self.contents.write();
+        contents.objects =
+            objects.map(|(key, object)| (key, vec![(object.revision, Some(object))])).collect();
+        (contents.compacted, contents.readable) = (newest, newest);
+        self.newest.send_replace(newest);
+    }
+
+    /// The newest version of an object.
+    pub(crate) fn get(&self, key: &str) -> Option<Arc<Object>> {
+        self.contents.read().current(key)
+    }
+
+    /// Stores a version, if `expect` holds.
+    pub(crate) fn put(
+        &self,
+        key: &Key,
+        expect: Expect,
+        version: NewVersion,
+    ) -> Result<Arc<Object>, WriteError> {
+        self.write(key, expect, version, false)
+    }
+
+    /// Removes an object, if `expect` holds. `last` is the state that watchers and the caller see.
+    pub(crate) fn delete(
+        &self,
+        key: &Key,
+        expect: Expect,
+        last: NewVersion,
+    ) -> Result<Arc<Object>, WriteError> {
+        self.write(key, expect, last, true)
+    }
+
+    fn write(
+        &self,
+        key: &Key,
+        expect: Expect,
+        version: NewVersion,
+        deleted: bool,
+    ) -> Result<Arc<Object>, WriteError> {
+        let mut contents = self.contents.write();
+        let old = contents.current(key);
+        let holds = match (expect, &old) {
+            (Expect::Absent, None) => true,
+            (Expect::Version(wanted), Some(old)) => old.revision == wanted,
+            _ => false,
+        };
+        if !holds {
+            return Err(WriteError::Changed(old));
+        }
+        let revision = self.revisions.next(|revision| Record {
+            plural: self.plural,
+            key: Arc::clone(key),
+            revision,
+            content: (!deleted).then(|| Content {
+                tail: version.tail.clone(),
+                lacks_defaults: version.header.lacks_defaults,
+            }),
+        });
+        let new = Arc::new(Object { revision, header: version.header, tail: version.tail });
+        let stored = (!deleted).then(|| Arc::clone(&new));
+        contents
+            .objects
+            .entry(Arc::clone(key))
+            .or_insert_with(|| Vec::with_capacity(1))
+            .push((revision, stored));
+        contents.history_bytes += new.tail.len();
+        let change = Change { revision, old, new: Arc::clone(&new), deleted };
+        let compacted = contents.compacted;
+        contents.topics.record(&change, compacted);
+        contents.history.push_back((Arc::clone(key), change));
+        while contents.history.len() > self.limits.changes || contents.history_bytes > self.limits.bytes {
+            contents.forget_oldest();
+        }
+        // Under the lock, so that the revisions that watchers hear of never go back.
+        self.newest.send_replace(revision);
+        Ok(new)
+    }
+
+    /// Objects whose key begins with `prefix` and lies behind `after`, as they are now or were at `revision`, at most
+    /// `limit` that `matches` likes. `Err` is the oldest revision that can be read.
+    pub(crate) fn page(
+        &self,
+        prefix: &str,
+        after: Option<&str>,
+        revision: Option<u64>,
+        limit: Option<usize>,
+        matches: impl Fn(&Object) -> bool,
+    ) -> Result<Page, u64> {
+        let contents = self.contents.read();
+        let shown = revision.unwrap_or_else(|| self.revisions.current());
+        if revision.is_some_and(|revision| revision < contents.readable) {
+            return Err(contents.readable);
+        }
+        let start = match after {
+            Some(after) => Bound::Excluded(after),
+            None => Bound::Included(prefix),
+        };
+        let mut range = contents
+            .objects
+            .range::<str, _>((start, Bound::Unbounded))
+            .take_while(|(key, _)| key.starts_with(prefix))
+            .filter_map(|(key, versions)| Some((key, at(versions, shown)?)));
+        let mut page = Page { revision: shown, items: Vec::new(), next: None, remaining: 0 };
+        let mut last: Option<&Key> = None;
+        for (key, object) in range.by_ref() {
+            if !matches(object) {
+                continue;
+            }
+            if limit.is_some_and(|limit| page.items.len() == limit) {
+                page.next = last.cloned();
+                page.remaining = 1 + range.count();
+                break;
+            }
+            page.items.push(Arc::clone(object));
+            last = Some(key);
+        }
+        Ok(page)
+    }
+
+    /// Up to `limit` changes behind `revision`, and the revision up to which the table has been read. `Err` is the
+    /// oldest revision from which changes can be read.
+    pub(crate) fn changes(&self, revision: u64, limit: usize) -> Result<(Vec<Change>, u64), u64> {
+        let contents = self.contents.read();
+        if revision < contents.compacted {
+            return Err(contents.compacted);
+        }
+        let first = contents.history.partition_point(|(_, change)| change.revision <= revision);
+        let changes = contents.history.range(first..).map(|(_, change)| change);
+        Ok(self.read(changes, revision, limit))
+    }
+
+    /// As [`changes`](Self::changes), of objects that have a label or had it before. To be used while
+    /// [subscribed](Self::subscribe_to) to the label.
+    pub(crate) fn changes_of(
+        &self,
+        label: &Label,
+        revision: u64,
+        limit: usize,
+    ) -> Result<(Vec<Change>, u64), u64> {
+        let contents = self.contents.read();
+        let revisions = contents.topics.behind(label, revision, contents.compacted)?;
+        Ok(self.read(revisions.filter_map(|revision| contents.change(revision)), revision, limit))
+    }
+
+    /// Called under the lock, so that the newest revision covers all changes.
+    fn read<'a>(
+        &self,
+        changes: impl Iterator<Item = &'a Change>,
+        revision: u64,
+        limit: usize,
+    ) -> (Vec<Change>, u64) {
+        let changes: Vec<Change> = changes.take(limit).cloned().collect();
+        let read_to = match changes.last() {
+            Some(last) if changes.len() == limit => last.revision,
+            _ => self.revisions.current(),
+        };
+        (changes, read_to.max(revision))
+    }
+
+    /// Wakes up when the table is written.
+    pub(crate) fn subscribe(&self) -> watch::Receiver<u64> {
+        self.newest.subscribe()
+    }
+
+    /// Wakes up when an object is written that has this label or had it before.
+    pub(crate) fn subscribe_to(&self, label: &Label) -> watch::Receiver<u64> {
+        let contents = &mut *self.contents.write();
+        let history = contents.history.iter().map(|(_, change)| change);
+        contents.topics.subscribe(label, history, contents.compacted)
+    }
+
+    /// Drops old versions, as a compaction of etcd does: the past cannot be read, but watches go on from memory.
+    pub(crate) fn compact(&self) {
+        let mut contents = self.contents.write();
+        contents.readable = self.revisions.current();
+        contents.objects.retain(|_, versions| {
+            let newest = versions.pop();
+            versions.clear();
+            versions.extend(newest.filter(|(_, object)| object.is_some()));
+            !versions.is_empty()
+        });
+    }
+
+    /// Drops the history: watches cannot begin before now.
+    pub(crate) fn forget(&self) {
+        let mut contents = self.contents.write();
+        while !contents.history.is_empty() {
+            contents.forget_oldest();
+        }
+        contents.compacted = self.revisions.current();
+        contents.readable = contents.compacted;
+    }
+}
+
+impl Contents {
+    fn current(&self, key: &str) -> Option<Arc<Object>> {
+        self.objects.get(key)?.last()?.1.clone()
+    }
+
+    fn change(&self, revision: u64) -> Option<&Change> {
+        let found = self.history.binary_search_by_key(&revision, |(_, change)| change.revision).ok()?;
+        self.history.get(found).map(|(_, change)| change)
+    }
+
+    /// Drops the oldest change, and the versions that only it kept readable.
+    fn forget_oldest(&mut self) {
+        let Some((key, change)) = self.history.pop_front() else { return };
+        self.compacted = change.revision;
+        self.readable = self.readable.max(change.revision);
+        self.history_bytes = self.history_bytes.saturating_sub(change.new.tail.len());
+        let Some(versions) = self.objects.get_mut(&key) else { return };
+        let kept = versions.partition_point(|(revision, _)| *revision < change.revision);
+        versions.drain(..kept);
+        if let [(_, None)] = versions.as_slice() {
+            self.objects.remove(&key);
+        } else if matches!(versions.first(), Some((_, None))) {
+            versions.remove(0);
+        }
+    }
+}
+
+/// The version that was the newest at `revision`.
+fn at(versions: &Versions, revision: u64) -> Option<&Arc<Object>> {
+    let end = versions.partition_point(|(made, _)| *made <= revision);
+    versions.get(end.checked_sub(1)?)?.1.as_ref()
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use std::sync::atomic::AtomicU64;
+
+    use super::*;
+    use crate::object;
+
+    fn table(changes: usize) -> Table {
+        let limits = HistoryLimits { changes, bytes: usize::MAX };
+        let revisions = Revisions { newest: AtomicU64::new(1), journal: None };
+        Table::new("maps", Arc::new(revisions), limits)
+    }
+
+    fn version(name: &str, tail: &str) -> NewVersion {
+        let header = Header { namespace: "n".into(), name: name.into(), ..Header::default() };
+        NewVersion { header, tail: Bytes::copy_from_slice(tail.as_bytes()) }
+    }
+
+    fn create(table: &Table, name: &str) -> u64 {
+        let key = object::key(Some("n"), name);
+        table.put(&key, Expect::Absent, version(name, "created")).unwrap().revision
+    }
+
+    fn names(page: &Page) -> Vec<String> {
+        page.items.iter().map(|object| object.header.name.to_string()).collect()
+    }
+
+    #[test]
+    fn a_write_is_refused_when_somebody_was_faster() {
+        let table = table(100);
+        let first = create(&table, "a");
+        let key = object::key(Some("n"), "a");
+        let second = table.put(&key, Expect::Version(first), version("a", "x")).unwrap().revision;
+        assert!(second > first);
+        let Err(WriteError::Changed(now)) = table.put(&key, Expect::Version(first), version("a", "y")) else {
+            panic!("overwrote version {second}")
+        };
+        assert_eq!(now.unwrap().revision, second);
+        assert!(table.put(&key, Expect::Absent, version("a", "z")).is_err());
+    }
+
+    #[test]
+    fn a_restored_table_goes_on_behind_its_last_write() {
+        let old = table(100);
+        let first = create(&old, "a");
+        let last = create(&old, "b");
+        let page = old.page("", None, None, None, |_| true).unwrap();
+        let revisions = Revisions { newest: AtomicU64::new(last), journal: None };
+        let restored = Table::new("maps", Arc::new(revisions), HistoryLimits::default());
+        let key = |object: &Arc<Object>| (object::key(Some("n"), &object.header.name), Arc::clone(object));
+        restored.restore(page.items.iter().map(key), last);
+        let page = restored.page("n/", None, None, None, |_| true).unwrap();
+        assert_eq!(names(&page), ["a", "b"]);
+        assert!(restored.changes(first, 10).is_err(), "the change to b is not known any more");
+        assert!(restored.changes(last, 10).unwrap().0.is_empty());
+        let key = object::key(Some("n"), "a");
+        assert!(restored.put(&key, Expect::Absent, version("a", "x")).is_err());
+        restored.put(&key, Expect::Version(first), version("a", "x")).unwrap();
+    }
+
+    #[test]
+    fn pages_show_one_moment_whatever_is_written_meanwhile() {
+        let table = table(100);
+        for name in ["a", "b", "c", "d"] {
+            create(&table, name);
+        }
+        let first = table.page("n/", None, None, Some(2), |_| true).unwrap();
+        assert_eq!((names(&first), first.remaining), (vec!["a".to_owned(), "b".to_owned()], 2));
+        let key = object::key(Some("n"), "c");
+        let doomed = table.get(&key).unwrap();
+        table.delete(&key, Expect::Version(doomed.revision), version("c", "gone")).unwrap();
+        create(&table, "bb");
+        let after = first.next.as_deref();
+        let second = table.page("n/", after, Some(first.revision), None, |_| true).unwrap();
+        assert_eq!(names(&second), ["c", "d"]);
+        let now = table.page("n/", after, None, None, |_| true).unwrap();
+        assert_eq!(names(&now), ["bb", "d"]);
+    }
+
+    #[test]
+    fn the_history_is_bounded_and_says_where_it_begins() {
+        let table = table(3);
+        let first = create(&table, "a");
+        for name in ["b", "c", "d", "e"] {
+            create(&table, name);
+        }
+        let Err(oldest) = table.changes(first, 10) else { panic!("the history is longer than its limit") };
+        let (changes, read_to) = table.changes(oldest, 10).unwrap();
+        assert_eq!(changes.len(), 3);
+        assert_eq!(changes.last().unwrap().revision, read_to);
+        assert!(table.page("n/", None, Some(first), None, |_| true).is_err(), "the past is forgotten, too");
+        assert_eq!(table.page("n/", None, None, None, |_| true).unwrap().items.len(), 5);
+    }
+
+    #[test]
+    fn deleted_objects_leave_nothing_behind_in_the_end() {
+        let table = table(2);
+        for round in 0..10 {
+            let revision = create(&table, &format!("a{round}"));
+            let key = object::key(Some("n"), &format!("a{round}"));
+            table.delete(&key, Expect::Version(revision), version("a", "gone")).unwrap();
+        }
+        assert!(table.contents.read().objects.len() <= 2, "only keys in the history are kept");
+    }
+
+    #[test]
+    fn a_compaction_forgets_the_past_but_not_what_watches_read() {
+        let table = table(100);
+        let first = create(&table, "a");
+        let second = create(&table, "b");
+        table.compact();
+        assert!(table.page("n/", None, Some(first), None, |_| true).is_err());
+        assert_eq!(table.changes(first, 10).unwrap().0.len(), 1);
+        assert_eq!(table.page("n/", None, Some(second), None, |_| true).unwrap().items.len(), 2);
+    }
+}

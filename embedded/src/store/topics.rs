@@ -1,0 +1,199 @@
+//! Watches of one label value: which changes concern them, so that all others cost them nothing.
+
+use std::collections::VecDeque;
+
+use fnv::FnvHashMap;
+use tokio::sync::watch;
+
+use super::table::Change;
+use crate::object::Header;
+
+/// A label with its value, such as `yardmaster.dev/shard=7`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Label {
+    /// Its name.
+    pub(crate) key: Box<str>,
+    /// Its value.
+    pub(crate) value: Box<str>,
+}
+
+/// The changes that concern the watches of one label value.
+struct Topic {
+    /// The revision of the newest; watches wait on it.
+    newest: watch::Sender<u64>,
+    /// The revisions of those that may still be in the history, oldest first.
+    revisions: VecDeque<u64>,
+    /// Changes up to this revision may have been dropped from `revisions`.
+    forgotten: u64,
+}
+
+/// What is watched by label, by key and value.
+#[derive(Default)]
+pub(super) struct Topics(FnvHashMap<Box<str>, FnvHashMap<Box<str>, Topic>>);
+
+impl Topics {
+    /// Wakes up at changes of objects that have the label, or had it before. `history` are the changes behind
+    /// `compacted`.
+    pub(super) fn subscribe<'a>(
+        &mut self,
+        label: &Label,
+        history: impl Iterator<Item = &'a Change>,
+        compacted: u64,
+    ) -> watch::Receiver<u64> {
+        self.0.retain(|_, topics| {
+            topics.retain(|_, topic| topic.newest.receiver_count() > 0);
+            !topics.is_empty()
+        });
+        let topics = self.0.entry(label.key.clone()).or_default();
+        let topic = topics.entry(label.value.clone()).or_insert_with(|| {
+            let revisions = history.filter(|change| concerns(change, label)).map(|change| change.revision);
+            Topic { newest: watch::Sender::new(0), revisions: revisions.collect(), forgotten: compacted }
+        });
+        topic.newest.subscribe()
+    }
+
+    /// Takes in a change and wakes those whom it concerns. The history goes back to `compacted`.
+    pub(super) fn record(&mut self, change: &Change, compacted: u64) {
+        for (key, topics) in &mut self.0 {
+            let now = change.new.header.label(key);
+            let before = change.old.as_ref().and_then(|old| old.header.label(key));
+            for value in now.into_iter().chain(before.filter(|_| before != now)) {
+                if let Some(topic) = topics.get_mut(value) {
+                    topic.record(change.revision, compacted);
+                }
+            }
+        }
+    }
+
+    /// The revisions of the changes behind `revision` that concern a label, oldest first. `Err` if some of them may
+    /// have left the history, which goes back to `compacted`.
+    pub(super) fn behind(
+        &self,
+        label: &Label,
+        revision: u64,
+        compacted: u64,
+    ) -> Result<impl Iterator<Item = u64>, u64> {
+        let topic = self.0.get(&label.key).and_then(|topics| topics.get(&label.value)).ok_or(compacted)?;
+        let first = topic.revisions.partition_point(|have| *have <= revision);
+        let oldest = topic.revisions.get(first).copied();
+        if revision < topic.forgotten || oldest.is_some_and(|oldest| oldest <= compacted) {
+            return Err(compacted);
+        }
+        Ok(topic.revisions.range(first..).copied())
+    }
+}
+
+impl Topic {
+    fn record(&mut self, revision: u64, compacted: u64) {
+        while let Some(oldest) = self.revisions.front().filter(|oldest| **oldest <= compacted) {
+            self.forgotten = *oldest;
+            self.revisions.pop_front();
+        }
+        self.revisions.push_back(revision);
+        self.newest.send_replace(revision);
+    }
+}
+
+fn concerns(change: &Change, label: &Label) -> bool {
+    let has = |header: &Header| header.label(&label.key) == Some(&label.value);
+    has(&change.new.header) || change.old.as_ref().is_some_and(|old| has(&old.header))
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use std::sync::Arc;
+    use std::sync::atomic::AtomicU64;
+
+    use bytes::Bytes;
+    use proptest::prelude::*;
+
+    use super::super::{Expect, HistoryLimits, NewVersion, Revisions, Table};
+    use super::*;
+    use crate::object;
+
+    fn watched() -> Label {
+        Label { key: "shard".into(), value: "0".into() }
+    }
+
+    fn version(name: &str, shard: Option<&str>) -> NewVersion {
+        let labels = [("app", "x")].into_iter().chain(shard.map(|shard| ("shard", shard))).collect();
+        NewVersion { header: Header { name: name.into(), labels, ..Header::default() }, tail: Bytes::new() }
+    }
+
+    /// Writes an object with this label, or removes it; returns the revision, and whether it has the label now or had
+    /// it before. `None` where there was nothing to remove.
+    fn write(table: &Table, name: &str, write: Option<Option<&str>>) -> Option<(u64, bool)> {
+        let key = object::key(None, name);
+        let old = table.get(&key);
+        let had = old.as_ref().is_some_and(|old| old.header.label("shard") == Some("0"));
+        let expect = old.as_ref().map_or(Expect::Absent, |old| Expect::Version(old.revision));
+        let written = match write {
+            Some(shard) => table.put(&key, expect, version(name, shard)).unwrap(),
+            None => {
+                let old = old?;
+                let last = NewVersion { header: old.header.clone(), tail: Bytes::new() };
+                table.delete(&key, expect, last).unwrap()
+            }
+        };
+        Some((written.revision, had || written.header.label("shard") == Some("0")))
+    }
+
+    proptest! {
+        /// Whenever a watch begins, it gets all changes of its label or is told that it missed some; and it is told so
+        /// only if a watch of everything would be, too.
+        #[test]
+        fn a_watch_of_a_label_misses_nothing(
+            writes in proptest::collection::vec(
+                (0..3_usize, proptest::option::of(proptest::option::of(0..3_usize))), 1..24),
+            changes in 1..8_usize,
+            begin in 0..24_usize,
+        ) {
+            const NAMES: [&str; 3] = ["0", "1", "2"];
+            let limits = HistoryLimits { changes, bytes: usize::MAX };
+            let table = Table::new("pods", Arc::new(Revisions { newest: AtomicU64::new(1), journal: None }), limits);
+            let (mut receiver, mut concerning) = (None, Vec::new());
+            for (step, (name, shard)) in writes.into_iter().enumerate() {
+                if step == begin.min(8) {
+                    receiver = Some(table.subscribe_to(&watched()));
+                }
+                let Some((revision, concerns)) = write(&table, NAMES[name], shard.map(|shard| shard.map(|at| NAMES[at])))
+                else { continue };
+                if concerns {
+                    concerning.push(revision);
+                }
+                let Some(receiver) = &mut receiver else { continue };
+                prop_assert_eq!(receiver.has_changed().unwrap(), concerns);
+                receiver.borrow_and_update();
+                for start in 1..=revision {
+                    match table.changes_of(&watched(), start, usize::MAX) {
+                        Ok((changes, read_to)) => {
+                            let wanted = concerning.iter().copied().filter(|have| *have > start);
+                            let got = changes.iter().map(|change| change.revision);
+                            prop_assert_eq!(got.collect::<Vec<_>>(), wanted.collect::<Vec<_>>());
+                            prop_assert_eq!(read_to, revision);
+                        }
+                        Err(_) => prop_assert!(table.changes(start, 1).is_err()),
+                    }
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_quiet_label_outlives_the_history() {
+        let limits = HistoryLimits { changes: 4, bytes: usize::MAX };
+        let table =
+            Table::new("pods", Arc::new(Revisions { newest: AtomicU64::new(1), journal: None }), limits);
+        let receiver = table.subscribe_to(&watched());
+        let (start, _) = write(&table, "mine", Some(Some("0"))).unwrap();
+        for _ in 0..10 {
+            write(&table, "other", Some(Some("1"))).unwrap();
+        }
+        assert!(table.changes(start, 10).is_err());
+        let (changes, read_to) = table.changes_of(&watched(), start, 10).unwrap();
+        assert!(changes.is_empty());
+        assert_eq!(read_to, start + 10);
+        drop(receiver);
+    }
+}

@@ -1,0 +1,111 @@
+//! PATCH by server-side apply: an object or a part of one, owned field by field.
+
+use http::StatusCode;
+use jiff::Timestamp;
+use serde_json::{Value, json};
+
+use super::update::check_name;
+use super::{ManagedFields, Writer, create, update};
+use crate::decode;
+use crate::error::ApiError;
+use crate::http::media;
+use crate::http::reply::Reply;
+use crate::http::request::Request;
+use crate::object::{meta, metadata_mut};
+use crate::rules;
+use crate::rules::Subresource;
+use crate::rules::apply::{self, ApplyError, ObjectType, Write};
+use crate::server::Server;
+
+/// PATCH with `application/apply-patch+yaml`.
+pub(crate) fn apply(server: &Server, request: &Request) -> Result<Reply, ApiError> {
+    if media::essence(&request.content_type) != "application/apply-patch+yaml" {
+        return Err(ApiError::unsupported_patch_type());
+    }
+    let resource = request.resource();
+    let include = request.include()?;
+    let namespace = request.path.namespace.as_deref();
+    let applied = parse(&request.body)?;
+    check_kind(request, &applied)?;
+    check_name(&applied, request.name())?;
+    create::set_namespace(&mut applied.clone(), namespace)?;
+    // Who owns what is settled here, so the write itself does not track it.
+    let writer = Writer { fields: ManagedFields::Settled, ..Writer::of(server, request) };
+    let subresource = request.subresource();
+    let changed = update::modify(server, resource, &request.key(), subresource, writer, |live| {
+        merge(request, Some(live), &applied)
+    });
+    let (code, (stored, warnings)) = match changed {
+        Err(missing) if missing.code == StatusCode::NOT_FOUND && subresource == Subresource::Main => {
+            let uid = meta(&applied, "uid");
+            if !uid.is_empty() {
+                let why = format!(
+                    "uid mismatch: the provided object specified uid {uid}, and no existing object was found"
+                );
+                return Err(ApiError::conflict(resource, request.name(), &why));
+            }
+            let mut new = merge(request, None, &applied)?;
+            if let Some(metadata) = metadata_mut(&mut new) {
+                metadata.remove("resourceVersion");
+            }
+            (StatusCode::CREATED, create::insert(server, resource, namespace, new, writer)?)
+        }
+        changed => (StatusCode::OK, changed?),
+    };
+    Ok(Reply::object(code, request.accept, resource, &stored, include)?.with_warnings(warnings))
+}
+
+fn parse(body: &[u8]) -> Result<Value, ApiError> {
+    let text = std::str::from_utf8(body).map_err(|error| ApiError::bad_request(error.to_string()))?;
+    let parsed = match decode::json(body) {
+        Ok(value) => Ok(value),
+        Err(_) => serde_saphyr::from_str(text),
+    };
+    parsed.map_err(|error| ApiError::bad_request(format!("error decoding YAML: {error}")))
+}
+
+fn check_kind(request: &Request, applied: &Value) -> Result<(), ApiError> {
+    let resource = request.resource();
+    let (version, kind) = (applied["apiVersion"].as_str(), applied["kind"].as_str());
+    if (version, kind) == (Some(resource.api_version().as_str()), Some(resource.kind)) {
+        return Ok(());
+    }
+    let (group, version) = match version.unwrap_or_default().split_once('/') {
+        Some((group, version)) => (group, version),
+        None => ("", version.unwrap_or_default()),
+    };
+    let kind = kind.unwrap_or_default();
+    Err(ApiError::bad_request(format!("invalid object type: {group}/{version}, Kind={kind}")))
+}
+
+/// The object that the applied one makes of the live one.
+fn merge(request: &Request, live: Option<&Value>, applied: &Value) -> Result<Value, ApiError> {
+    let resource = request.resource();
+    let api_version = resource.api_version();
+    let kind = ObjectType { api_version: &api_version, kind: resource.kind };
+    let write =
+        Write { manager: request.manager(), subresource: request.subresource(), now: Timestamp::now() };
+    let merged = apply::apply(kind, live, applied, write, request.query.flag("force")).map_err(refuse)?;
+    let decoded = rules::decode::from_value(&api_version, resource.kind, merged)
+        .map_err(|problem| ApiError::unclassified(problem.to_string()))?;
+    let mut object = decoded.object;
+    create::set_namespace(&mut object, request.path.namespace.as_deref())?;
+    resource.strategy.default_object(&mut object);
+    Ok(object)
+}
+
+fn refuse(error: ApplyError) -> ApiError {
+    let message = error.to_string();
+    match error {
+        ApplyError::BadRequest(_) => ApiError::bad_request(message),
+        ApplyError::Untyped(_) => ApiError::unclassified(message),
+        ApplyError::Conflicts(conflicts) => {
+            let causes = conflicts.iter().map(|conflict| {
+                json!({
+                    "reason": "FieldManagerConflict", "message": conflict.message(), "field": conflict.field,
+                })
+            });
+            ApiError::apply_conflict(message).with_causes(causes.collect())
+        }
+    }
+}

@@ -1,0 +1,127 @@
+//! GET of a pod's log: passed on to the kubelet of the pod's node.
+
+use futures::StreamExt as _;
+use http::{HeaderValue, StatusCode, header};
+use http_body_util::{BodyExt as _, Empty, Limited};
+use hyper::body::Incoming;
+use hyper::client::conn::http1;
+use hyper_util::rt::TokioIo;
+use serde_json::Value;
+use tokio::net::TcpStream;
+
+use crate::error::ApiError;
+use crate::http::reply::Reply;
+use crate::http::request::Request;
+use crate::server::Server;
+
+/// How much of a kubelet's refusal is shown, in bytes.
+const LONGEST_REFUSAL: usize = 10_000;
+
+/// GET of `pods/NAME/log`.
+pub(crate) async fn log(server: &Server, request: &Request) -> Result<Reply, ApiError> {
+    let resource = request.resource();
+    let found = server.table(resource).get(&request.key());
+    let pod = found.ok_or_else(|| ApiError::not_found(resource, request.name()))?.decode(resource);
+    let container = container(request, &pod)?;
+    let Some(node) = pod["spec"]["nodeName"].as_str().filter(|node| !node.is_empty()) else {
+        // The pod is nowhere yet, so there is nothing to show.
+        return Ok(Reply::full(StatusCode::NO_CONTENT, "", ""));
+    };
+    let address = kubelet_address(server, node)?;
+    let namespace = request.path.namespace.as_deref().unwrap_or_default();
+    let path =
+        format!("/containerLogs/{namespace}/{}/{container}?{}", request.name(), request.query.encode());
+    let answer = fetch(&address, &path)
+        .await
+        .map_err(|problem| ApiError::unclassified(format!("Get \"http://{address}{path}\": {problem}")))?;
+    let code = answer.status();
+    if !matches!(code.as_u16(), 200..=206) {
+        return Err(refusal(request, answer).await);
+    }
+    // A stream that breaks off ends the answer: its length was not promised.
+    let frames = http_body_util::BodyStream::new(answer.into_body());
+    let frames = frames.filter_map(|frame| async move { frame.ok().map(Ok) });
+    let frames = frames.take_until(server.stop.clone().cancelled_owned());
+    let body = http_body_util::StreamBody::new(frames).boxed_unsync();
+    Ok(Reply { code, content_type: "text/plain", body, warnings: Vec::new() })
+}
+
+/// The plain text with which a kubelet refuses, as a `Status`.
+async fn refusal(request: &Request, answer: http::Response<Incoming>) -> ApiError {
+    let code = answer.status();
+    let text = match Limited::new(answer.into_body(), LONGEST_REFUSAL).collect().await {
+        Ok(body) => String::from_utf8_lossy(&body.to_bytes()).into_owned(),
+        Err(problem) => return ApiError::internal(&problem.to_string()),
+    };
+    match code {
+        StatusCode::BAD_REQUEST => ApiError::bad_request(text),
+        StatusCode::INTERNAL_SERVER_ERROR => ApiError::internal(&text),
+        code => ApiError::of_node(request.resource(), request.name(), code),
+    }
+}
+
+/// The container that is asked for, or the only one.
+fn container(request: &Request, pod: &Value) -> Result<String, ApiError> {
+    let spec = &pod["spec"];
+    let names = |field: &str| -> Vec<String> {
+        let list = spec[field].as_array().into_iter().flatten();
+        list.filter_map(|one| one["name"].as_str().map(str::to_owned)).collect()
+    };
+    let (containers, init) = (names("containers"), names("initContainers"));
+    let name = request.name();
+    if let Some(asked) = request.query.get("container") {
+        let known =
+            containers.iter().chain(&init).chain(&names("ephemeralContainers")).any(|one| one == asked);
+        return if known {
+            Ok(asked.to_owned())
+        } else {
+            Err(ApiError::bad_request(format!("container {asked} is not valid for pod {name}")))
+        };
+    }
+    let default = pod["metadata"]["annotations"]["kubectl.kubernetes.io/default-container"].as_str();
+    if let Some(default) = default.filter(|default| containers.iter().any(|one| one == default)) {
+        return Ok(default.to_owned());
+    }
+    if let [only] = containers.as_slice() {
+        return Ok(only.clone());
+    }
+    let init = if init.is_empty() {
+        String::new()
+    } else {
+        format!(" or one of the init containers: [{}]", init.join(" "))
+    };
+    Err(ApiError::bad_request(format!(
+        "a container name must be specified for pod {name}, choose one of: [{}]{init}",
+        containers.join(" ")
+    )))
+}
+
+/// Host and port of a node's kubelet, from the node's status.
+fn kubelet_address(server: &Server, name: &str) -> Result<String, ApiError> {
+    let nodes = super::super::resources::stored("nodes").ok_or_else(ApiError::no_resource)?;
+    let node = server.table(nodes).get(name).ok_or_else(|| ApiError::not_found(nodes, name))?.decode(nodes);
+    let status = &node["status"];
+    let addresses = status["addresses"].as_array().into_iter().flatten();
+    let address = addresses
+        .filter(|address| address["type"] == "InternalIP")
+        .find_map(|address| address["address"].as_str());
+    let port = status["daemonEndpoints"]["kubeletEndpoint"]["Port"].as_i64();
+    match (address, port) {
+        (Some(address), Some(port)) => Ok(format!("{address}:{port}")),
+        _ => Err(ApiError::unclassified(format!(
+            "no preferred addresses found; known addresses: [] (node {name})"
+        ))),
+    }
+}
+
+async fn fetch(address: &str, path: &str) -> Result<http::Response<Incoming>, String> {
+    let stream = TcpStream::connect(address).await.map_err(|error| error.to_string())?;
+    let (mut sender, connection) =
+        http1::handshake(TokioIo::new(stream)).await.map_err(|error| error.to_string())?;
+    tokio::spawn(connection);
+    let mut request = http::Request::new(Empty::<bytes::Bytes>::new());
+    *request.uri_mut() = path.parse().map_err(|error: http::uri::InvalidUri| error.to_string())?;
+    let host = HeaderValue::from_str(address).map_err(|error| error.to_string())?;
+    request.headers_mut().insert(header::HOST, host);
+    sender.send_request(request).await.map_err(|error| error.to_string())
+}

@@ -1,0 +1,33 @@
+//! POST of a review: a question about access or about a token, answered in its status and not stored.
+
+use http::StatusCode;
+use serde_json::{Value, json};
+
+use crate::error::ApiError;
+use crate::http::reply::Reply;
+use crate::http::request::Request;
+use crate::server::Server;
+
+/// May somebody do something? Everything is allowed.
+pub(crate) fn access(request: &Request) -> Result<Reply, ApiError> {
+    answer(request, |_| json!({"allowed": true}))
+}
+
+/// Whose is a token? There is one user at most: whoever has the server's token.
+pub(crate) fn token(server: &Server, request: &Request) -> Result<Reply, ApiError> {
+    answer(request, |review| match &server.token {
+        Some(token) if review["spec"]["token"] == token.as_str() => json!({
+            "authenticated": true, "user": {"username": "admin", "groups": ["system:masters", "system:authenticated"]},
+        }),
+        _ => json!({"user": {}, "error": "unknown token"}),
+    })
+}
+
+fn answer(request: &Request, status: impl FnOnce(&Value) -> Value) -> Result<Reply, ApiError> {
+    let resource = request.resource();
+    let mut review = request.decode()?.object;
+    review["kind"] = resource.kind.into();
+    review["apiVersion"] = resource.api_version().into();
+    review["status"] = status(&review);
+    Ok(Reply::value(StatusCode::CREATED, request.accept, &review))
+}

@@ -1,0 +1,231 @@
+//! PUT, and the part of PATCH that is the same: from an old and a new object to a stored one.
+
+use std::sync::Arc;
+
+use http::StatusCode;
+use serde_json::{Value, json};
+
+use super::create;
+use crate::error::ApiError;
+use crate::gang_admission;
+use crate::http::reply::Reply;
+use crate::http::request::Request;
+use crate::object::{self, Key, Object, meta, metadata_mut};
+use crate::resources::{Deletion, Resource};
+use crate::rules::{Cause, CauseReason, Subresource};
+use crate::server::Server;
+use crate::store::{Expect, NewVersion, WriteError};
+use crate::verbs::Writer;
+use crate::views;
+
+/// PUT of an object or of its status.
+pub(crate) fn update(server: &Server, request: &Request) -> Result<Reply, ApiError> {
+    let resource = request.resource();
+    let include = request.include()?;
+    let body = request.decode()?;
+    let mut sent = body.object;
+    check_name(&sent, request.name())?;
+    let namespace = request.path.namespace.as_deref();
+    create::set_namespace(&mut sent, namespace)?;
+    resource.strategy.default_object(&mut sent);
+    let writer = Writer::of(server, request);
+    let result = modify(server, resource, &request.key(), request.subresource(), writer, |old| {
+        check_uid(resource, &sent, old)?;
+        check_version_given(resource, &sent)?;
+        Ok(sent.clone())
+    });
+    match result {
+        Err(missing) if missing.code == StatusCode::NOT_FOUND && creates(request) => {
+            let uid = meta(&sent, "uid");
+            if !uid.is_empty() {
+                let nothing = json!({"metadata": {"namespace": namespace, "name": request.name()}});
+                return Err(uid_mismatch(resource, uid, &nothing));
+            }
+            if let Some(metadata) = metadata_mut(&mut sent) {
+                metadata.remove("resourceVersion");
+            }
+            let (stored, warnings) = create::insert(server, resource, namespace, sent, writer)?;
+            let reply = Reply::object(StatusCode::CREATED, request.accept, resource, &stored, include)?;
+            Ok(reply.with_warnings(body.warnings).with_warnings(warnings))
+        }
+        result => {
+            let (stored, warnings) = result?;
+            let reply = Reply::object(StatusCode::OK, request.accept, resource, &stored, include)?;
+            Ok(reply.with_warnings(body.warnings).with_warnings(warnings))
+        }
+    }
+}
+
+fn creates(request: &Request) -> bool {
+    request.resource().create_on_update && request.path.subresource.is_none()
+}
+
+/// A uid in the object that was sent must be that of the stored one.
+pub(crate) fn check_uid(resource: &Resource, sent: &Value, old: &Value) -> Result<(), ApiError> {
+    let wanted = meta(sent, "uid");
+    if wanted.is_empty() || wanted == meta(old, "uid") {
+        return Ok(());
+    }
+    Err(uid_mismatch(resource, wanted, old))
+}
+
+pub(crate) fn check_name(sent: &Value, name: &str) -> Result<(), ApiError> {
+    match meta(sent, "name") {
+        "" => Err(ApiError::bad_request(format!(
+            "the name of the object ({name} based on URL) was undeterminable: name must be provided"
+        ))),
+        sent if sent != name => Err(ApiError::bad_request(format!(
+            "the name of the object ({sent}) does not match the name on the URL ({name})"
+        ))),
+        _ => Ok(()),
+    }
+}
+
+/// A PUT without resourceVersion is refused where the kind does not overwrite.
+fn check_version_given(resource: &Resource, sent: &Value) -> Result<(), ApiError> {
+    if resource.unconditional_update || !matches!(meta(sent, "resourceVersion"), "" | "0") {
+        return Ok(());
+    }
+    let cause = Cause {
+        reason: CauseReason::Invalid,
+        field: "metadata.resourceVersion".into(),
+        message: "Invalid value: 0: must be specified for an update".into(),
+    };
+    // Named by its plural, unlike other refusals of this sort.
+    Err(ApiError::invalid(resource.group, resource.plural, meta(sent, "name"), &[cause]))
+}
+
+/// Changes an object: `change` makes the new one from the old, as often as it takes to meet no other writer.
+pub(crate) fn modify(
+    server: &Server,
+    resource: &'static Resource,
+    key: &Key,
+    subresource: Subresource,
+    writer: Writer<'_>,
+    mut change: impl FnMut(&Value) -> Result<Value, ApiError>,
+) -> Result<(Arc<Object>, Vec<String>), ApiError> {
+    let name = key.rsplit('/').next().unwrap_or(key);
+    let table = server.table(resource);
+    loop {
+        let current = table.get(key).ok_or_else(|| ApiError::not_found(resource, name))?;
+        let old = views::decode(resource, &current);
+        let mut new = change(&old)?;
+        check_version(resource, name, &new, current.revision)?;
+        carry_over(&old, &mut new);
+        writer.track(resource, Some(&old), &mut new, subresource);
+        resource.strategy.prepare_update(subresource, &old, &mut new);
+        let causes = resource.strategy.validate_update(subresource, &old, &new);
+        if !causes.is_empty() {
+            return Err(ApiError::invalid_object(resource, name, &causes));
+        }
+        let warnings = resource.strategy.warnings(subresource, Some(&old), &new);
+        gang_admission::admit_update(server, resource, &old, &new)?;
+        let ends_deletion = ends_deletion(resource, &new);
+        if same(&old, &new) && !ends_deletion && !current.header.lacks_defaults {
+            return Ok((current, warnings));
+        }
+        let (header, tail) = Object::encode(resource, views::to_stored(resource, new));
+        if writer.dry_run {
+            return Ok((Arc::new(Object { revision: current.revision, header, tail }), warnings));
+        }
+        let expect = Expect::Version(current.revision);
+        let written = if ends_deletion {
+            // Watchers see the object go as it stood; only the writer sees its last change.
+            let last = NewVersion { header: current.header.clone(), tail: current.tail.clone() };
+            let gone = table.delete(key, expect, last);
+            gone.map(|gone| Arc::new(Object { revision: gone.revision, header, tail }))
+        } else {
+            table.put(key, expect, NewVersion { header, tail })
+        };
+        match written {
+            Ok(stored) => return Ok((stored, warnings)),
+            // Somebody else wrote in between: begin again with what is there now.
+            Err(WriteError::Changed(_)) => {}
+        }
+    }
+}
+
+/// A resourceVersion in the new object must be the current one; none and `0` match any.
+pub(crate) fn check_version(
+    resource: &Resource,
+    name: &str,
+    new: &Value,
+    current: u64,
+) -> Result<(), ApiError> {
+    let wanted = meta(new, "resourceVersion");
+    if wanted.is_empty() {
+        return Ok(());
+    }
+    match wanted.parse::<u64>() {
+        Ok(wanted) if wanted == 0 || wanted == current => Ok(()),
+        Ok(_) => Err(ApiError::modified(resource, name)),
+        Err(_) => {
+            Err(ApiError::unclassified(format!("strconv.ParseUint: parsing \"{wanted}\": invalid syntax")))
+        }
+    }
+}
+
+/// The refusal of a write to an object of another uid than the client thinks.
+pub(super) fn uid_mismatch(resource: &Resource, wanted: &str, object: &Value) -> ApiError {
+    let (namespace, name) = (meta(object, "namespace"), meta(object, "name"));
+    let key = object::key((!namespace.is_empty()).then_some(namespace), name);
+    ApiError::conflict(
+        resource,
+        name,
+        &format!(
+            "StorageError: invalid object, Code: 4, Key: /registry/{}/{key}, ResourceVersion: 0, AdditionalErrorMsg: \
+             Precondition failed: UID in precondition: {wanted}, UID in object meta: {}",
+            resource.plural,
+            meta(object, "uid")
+        ),
+    )
+}
+
+/// What every kind keeps through an update; the strategies know the rest.
+fn carry_over(old: &Value, new: &mut Value) {
+    let Some(metadata) = metadata_mut(new) else { return };
+    match old["metadata"].get("namespace") {
+        Some(namespace) => metadata.insert("namespace".into(), namespace.clone()),
+        None => metadata.remove("namespace"),
+    };
+}
+
+/// Whether an update changes nothing. The resourceVersion and the type do not count.
+fn same(old: &Value, new: &Value) -> bool {
+    let (Some(old), Some(new)) = (old.as_object(), new.as_object()) else { return false };
+    let rest = |object: &serde_json::Map<String, Value>| {
+        object.iter().filter(|(key, _)| !matches!(key.as_str(), "kind" | "apiVersion" | "metadata")).count()
+    };
+    rest(old) == rest(new)
+        && old.iter().all(|(key, value)| match key.as_str() {
+            "kind" | "apiVersion" => true,
+            "metadata" => same_metadata(value, new.get(key).unwrap_or(&Value::Null)),
+            _ => new.get(key) == Some(value),
+        })
+}
+
+fn same_metadata(old: &Value, new: &Value) -> bool {
+    let (Some(old), Some(new)) = (old.as_object(), new.as_object()) else { return old == new };
+    let counted = |key: &str| key != "resourceVersion";
+    let count = |map: &serde_json::Map<String, Value>| map.keys().filter(|key| counted(key)).count();
+    count(old) == count(new) && old.iter().all(|(key, value)| !counted(key) || new.get(key) == Some(value))
+}
+
+/// Whether an object that is being deleted has nothing left that holds it.
+pub(crate) fn ends_deletion(resource: &Resource, object: &Value) -> bool {
+    let metadata = &object["metadata"];
+    if metadata["deletionTimestamp"].is_null() || !object::finalizers(object).is_empty() {
+        return false;
+    }
+    match resource.deletion {
+        Deletion::Graceful => metadata["deletionGracePeriodSeconds"].as_i64().unwrap_or(0) == 0,
+        Deletion::Namespace => ends_namespace(object),
+        Deletion::Plain | Deletion::OrphanByDefault => true,
+    }
+}
+
+/// Whether neither kind of finalizer holds a namespace.
+pub(super) fn ends_namespace(namespace: &Value) -> bool {
+    object::finalizers(namespace).is_empty()
+        && namespace["spec"]["finalizers"].as_array().is_none_or(Vec::is_empty)
+}

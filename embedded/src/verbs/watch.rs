@@ -1,0 +1,302 @@
+//! Watches: the changes of a collection as a stream.
+//!
+//! A watch reads its table's history at its own pace. Writers do not know of it; if it falls out of the history it
+//! ends with an error event of code 410, and the client lists again.
+
+mod encoder;
+
+use std::convert::Infallible;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use bytes::{Bytes, BytesMut};
+use futures::stream;
+use http::StatusCode;
+use http_body_util::{BodyExt as _, StreamBody};
+use hyper::body::Frame;
+use tokio::sync::watch::Receiver;
+use tokio::time::Instant;
+
+use self::encoder::Encoder;
+use super::list;
+use crate::error::ApiError;
+use crate::http::media::{Accept, Format};
+use crate::http::reply::Reply;
+use crate::http::request::Request;
+use crate::object::Object;
+use crate::selectors::Selector;
+use crate::server::Server;
+use crate::store::{Change, Label};
+
+/// How many changes are read from the history at once.
+const BATCH: usize = 512;
+/// The size at which an answer's chunk is sent, in bytes.
+const CHUNK: usize = 64 << 10;
+/// Time between bookmarks.
+const BOOKMARK_PERIOD: Duration = Duration::from_secs(60);
+/// How long before its end a watch sends a last bookmark.
+const LAST_BOOKMARK: Duration = Duration::from_secs(2);
+
+/// GET of a collection with `watch=true`.
+pub(crate) fn watch(server: &Arc<Server>, request: &Request) -> Result<Reply, ApiError> {
+    let query = &request.query;
+    if request.accept.format == Format::Yaml {
+        return Err(ApiError::not_acceptable());
+    }
+    let seconds = query.integer("timeoutSeconds")?;
+    let include = request.include()?;
+    let selector = list::selector(server, request)?;
+    list::validate_versions(query, true)?;
+    let start = Start::of(request)?;
+    let timeout = match seconds.and_then(|seconds| u64::try_from(seconds).ok()).filter(|seconds| *seconds > 0)
+    {
+        Some(seconds) => Duration::from_secs(seconds),
+        None => server.watch_timeout(),
+    };
+    let bookmarks = query.flag("allowWatchBookmarks");
+    let deadline = Instant::now() + timeout;
+    let (table, label) = (server.table(request.resource()), selector.label());
+    let mut watch = Watch {
+        newest: label.as_ref().map_or_else(|| table.subscribe(), |label| table.subscribe_to(label)),
+        label,
+        broken: server.faults.breaks(),
+        server: Arc::clone(server),
+        encoder: Encoder::new(request.resource(), request.accept, include),
+        prefix: request.prefix(),
+        name: request.path.name.clone(),
+        user_agent: request.user_agent.clone(),
+        selector,
+        revision: 0,
+        initial: Vec::new().into_iter(),
+        initial_end: false,
+        next_bookmark: bookmarks.then(|| next_bookmark(Instant::now(), deadline)),
+        deadline,
+        done: false,
+    };
+    watch.begin(start, bookmarks && query.flag("sendInitialEvents"))?;
+    let body = StreamBody::new(stream::unfold(watch, |mut watch| async move {
+        let chunk = watch.next().await?;
+        Some((Ok::<_, Infallible>(Frame::data(chunk)), watch))
+    }));
+    Ok(Reply {
+        code: StatusCode::OK,
+        content_type: match request.accept.format {
+            Format::Protobuf => request.accept.content_type(),
+            Format::Json | Format::Yaml => Accept::JSON.content_type(),
+        },
+        body: body.boxed_unsync(),
+        warnings: Vec::new(),
+    })
+}
+
+/// Where a watch begins.
+#[derive(Clone, Copy)]
+enum Start {
+    /// With everything that exists, then its changes.
+    Existing,
+    /// With the changes from now on.
+    Now,
+    /// With the changes behind a revision.
+    Behind(u64),
+}
+
+impl Start {
+    fn of(request: &Request) -> Result<Self, ApiError> {
+        let query = &request.query;
+        let revision = match query.get("resourceVersion") {
+            None => 0,
+            Some(text) => text.parse().map_err(|_| ApiError::unclassified(list::invalid_version(text)))?,
+        };
+        Ok(match (query.option("sendInitialEvents"), revision) {
+            (Some(true), _) | (None, 0) => Self::Existing,
+            (Some(false), 0) => Self::Now,
+            (_, revision) => Self::Behind(revision),
+        })
+    }
+}
+
+struct Watch {
+    server: Arc<Server>,
+    encoder: Encoder,
+    /// The label to whose changes `newest` is narrowed: most watches of many are of one shard each, and must not be
+    /// woken by the others.
+    label: Option<Label>,
+    newest: Receiver<u64>,
+    broken: Receiver<()>,
+    prefix: String,
+    name: Option<String>,
+    user_agent: String,
+    selector: Selector,
+    /// The table has been read up to here.
+    revision: u64,
+    /// Objects that existed when the watch began and have not been sent.
+    initial: std::vec::IntoIter<Arc<Object>>,
+    /// Whether a bookmark marks the end of the initial events.
+    initial_end: bool,
+    /// When the next bookmark is due; `None` if the client wants none.
+    next_bookmark: Option<Instant>,
+    deadline: Instant,
+    done: bool,
+}
+
+impl Watch {
+    fn begin(&mut self, start: Start, initial_end: bool) -> Result<(), ApiError> {
+        let table = self.server.table(self.encoder.resource);
+        match start {
+            Start::Behind(revision) => self.revision = revision,
+            Start::Now => self.revision = self.server.store.revision(),
+            Start::Existing => {
+                let selector = &self.selector;
+                let page = table
+                    .page(&self.prefix, None, None, None, |object| selector.matches(object))
+                    .map_err(|_| ApiError::expired("too old resource version"))?;
+                self.revision = page.revision;
+                self.initial = page.items.into_iter();
+                self.initial_end = initial_end;
+            }
+        }
+        Ok(())
+    }
+
+    /// The next piece of the answer; `None` at its end.
+    async fn next(&mut self) -> Option<Bytes> {
+        loop {
+            if self.done {
+                return None;
+            }
+            let mut out = BytesMut::new();
+            self.write_initial(&mut out);
+            let mut more = false;
+            if out.is_empty() {
+                tokio::select! {
+                    () = self.server.faults.watch_gate(&self.user_agent) => {}
+                    () = self.server.stop.cancelled() => return None,
+                }
+                more = self.write_changes(&mut out);
+            }
+            if out.is_empty() && !more {
+                self.write_due_bookmark(&mut out);
+            }
+            if out.is_empty() && self.done {
+                return None;
+            }
+            if !out.is_empty() {
+                self.server.store.wait_durable(self.revision).await.ok()?;
+                return Some(out.freeze());
+            }
+            if !more {
+                self.wait().await;
+            }
+        }
+    }
+
+    /// Waits until there is something to do.
+    async fn wait(&mut self) {
+        let wake = self.next_bookmark.map_or(self.deadline, |bookmark| bookmark.min(self.deadline));
+        let server = Arc::clone(&self.server);
+        tokio::select! {
+            changed = self.newest.changed() => self.done = changed.is_err(),
+            () = tokio::time::sleep_until(wake) => self.done = Instant::now() >= self.deadline,
+            () = server.stop.cancelled() => self.done = true,
+            _ = self.broken.changed() => self.done = true,
+        }
+    }
+
+    fn write_initial(&mut self, out: &mut BytesMut) {
+        while out.len() < CHUNK && !self.done {
+            let Some(object) = self.initial.next() else { break };
+            self.write_event(out, "ADDED", &object, object.revision);
+        }
+        if self.initial_end && self.initial.len() == 0 && !self.done {
+            self.initial_end = false;
+            let written = self.encoder.bookmark(out, self.revision, true);
+            self.go_on(written);
+        }
+    }
+
+    fn write_event(&mut self, out: &mut BytesMut, kind: &str, object: &Object, revision: u64) {
+        let written = self.encoder.event(out, kind, object, revision);
+        self.go_on(written);
+    }
+
+    /// What protobuf cannot show ends the watch. The client goes on from the last event that it has, in JSON.
+    fn go_on(&mut self, written: Result<(), serde_json::Error>) {
+        if let Err(error) = written {
+            tracing::warn!(kind = self.encoder.resource.kind, %error, "watches are served in JSON only from now on");
+            self.server.json_only.store(true, Ordering::Relaxed);
+            self.done = true;
+        }
+    }
+
+    /// Whether there may be more changes to read at once.
+    fn write_changes(&mut self, out: &mut BytesMut) -> bool {
+        // Seen before reading: a write in between wakes the watch again.
+        self.newest.borrow_and_update();
+        let expired = self.server.faults.expires(&self.user_agent);
+        let table = self.server.table(self.encoder.resource);
+        let read = match &self.label {
+            Some(label) => table.changes_of(label, self.revision, BATCH),
+            None => table.changes(self.revision, BATCH),
+        };
+        match read {
+            Ok((changes, read_to)) if !expired => {
+                for change in &changes {
+                    self.write_change(out, change);
+                    if self.done {
+                        return false;
+                    }
+                }
+                self.revision = read_to;
+                changes.len() == BATCH
+            }
+            read => {
+                let oldest = read.err().unwrap_or(self.revision);
+                let message = format!("too old resource version: {} ({oldest})", self.revision);
+                let written = self.encoder.error(out, &ApiError::expired(message));
+                self.go_on(written);
+                self.done = true;
+                false
+            }
+        }
+    }
+
+    /// An object that comes to match is added, one that ceases to match is deleted, in its last matching state.
+    fn write_change(&mut self, out: &mut BytesMut, change: &Change) {
+        let (before, after) = (change.old.as_ref(), &change.new);
+        if !self.in_scope(after) {
+            return;
+        }
+        let matched = before.filter(|old| self.selector.matches(old));
+        let matches = !change.deleted && self.selector.matches(after);
+        match (matched, matches) {
+            (None, true) => self.write_event(out, "ADDED", after, change.revision),
+            (Some(_), true) => self.write_event(out, "MODIFIED", after, change.revision),
+            (Some(_), false) if change.deleted => self.write_event(out, "DELETED", after, change.revision),
+            (Some(old), false) => self.write_event(out, "DELETED", old, change.revision),
+            (None, false) => {}
+        }
+    }
+
+    fn in_scope(&self, object: &Object) -> bool {
+        let namespace = self.prefix.strip_suffix('/');
+        namespace.is_none_or(|namespace| namespace == &*object.header.namespace)
+            && self.name.as_ref().is_none_or(|name| name == &*object.header.name)
+    }
+
+    fn write_due_bookmark(&mut self, out: &mut BytesMut) {
+        let now = Instant::now();
+        if self.done || self.next_bookmark.is_none_or(|due| now < due) {
+            return;
+        }
+        let written = self.encoder.bookmark(out, self.revision, false);
+        self.go_on(written);
+        self.next_bookmark = Some(next_bookmark(now, self.deadline));
+    }
+}
+
+/// Every period, and a last one shortly before the end.
+fn next_bookmark(now: Instant, deadline: Instant) -> Instant {
+    let last = deadline.checked_sub(LAST_BOOKMARK).unwrap_or(deadline);
+    if last > now { (now + BOOKMARK_PERIOD).min(last) } else { now + BOOKMARK_PERIOD }
+}

@@ -1,0 +1,126 @@
+//! The events of a watch, from objects to bytes: lines of JSON, or frames of protobuf.
+
+use bytes::BytesMut;
+use serde_json::{Error, Value, json};
+
+use crate::error::ApiError;
+use crate::http::media::{Accept, Form, Format};
+use crate::object::Object;
+use crate::protobuf;
+use crate::resources::Resource;
+use crate::table::{self, Include, ListMeta};
+use crate::views;
+
+/// The annotation of the bookmark behind the initial events.
+const INITIAL_END: &str = "k8s.io/initial-events-end";
+
+/// Writes events as the client wants them. Each of its functions fails where protobuf cannot show an object, and has then
+/// written nothing.
+pub(super) struct Encoder {
+    /// What the objects are.
+    pub(super) resource: &'static Resource,
+    accept: Accept,
+    include: Include,
+    /// No Table has been sent: the first one carries the column definitions.
+    first: bool,
+    /// Room for the JSON of an object that is written in protobuf.
+    json: BytesMut,
+}
+
+impl Encoder {
+    pub(super) fn new(resource: &'static Resource, accept: Accept, include: Include) -> Self {
+        Self { resource, accept, include, first: true, json: BytesMut::new() }
+    }
+
+    /// Appends an event about an object, which is shown under this revision.
+    pub(super) fn event(
+        &mut self,
+        out: &mut BytesMut,
+        kind: &str,
+        object: &Object,
+        revision: u64,
+    ) -> Result<(), Error> {
+        if self.accept.format == Format::Protobuf {
+            self.json.clear();
+            object.write(&mut self.json, None, revision);
+            return protobuf::write_event(
+                out,
+                kind,
+                &self.resource.api_version(),
+                self.resource.kind,
+                &self.json,
+            );
+        }
+        out.extend_from_slice(br#"{"type":""#);
+        out.extend_from_slice(kind.as_bytes());
+        out.extend_from_slice(br#"","object":"#);
+        match self.accept.form {
+            Form::Object | Form::PartialList | Form::Discovery(_) => {
+                views::write_with_kind(out, self.resource, object, revision);
+            }
+            Form::Partial => views::write_partial(out, object, revision),
+            Form::Table(version) => {
+                let meta = ListMeta::of_one(revision);
+                let table = table::value(self.resource, version, self.include, &[object], &meta, self.first);
+                self.first = false;
+                out.extend_from_slice(table.to_string().as_bytes());
+            }
+        }
+        out.extend_from_slice(b"}\n");
+        Ok(())
+    }
+
+    /// Appends a bookmark at this revision, which may be the one behind the initial events.
+    pub(super) fn bookmark(&self, out: &mut BytesMut, revision: u64, initial_end: bool) -> Result<(), Error> {
+        let mut metadata = json!({"resourceVersion": revision.to_string()});
+        if initial_end {
+            metadata["annotations"] = json!({INITIAL_END: "true"});
+        }
+        if self.accept.format == Format::Protobuf {
+            let object = format!(r#"{{"metadata":{metadata}{}}}"#, self.resource.empty);
+            let api_version = self.resource.api_version();
+            return protobuf::write_event(
+                out,
+                "BOOKMARK",
+                &api_version,
+                self.resource.kind,
+                object.as_bytes(),
+            );
+        }
+        let object = match self.accept.form {
+            Form::Partial => format!(
+                r#"{{"kind":"PartialObjectMetadata","apiVersion":"meta.k8s.io/v1","metadata":{metadata}}}"#
+            ),
+            Form::Table(version) => {
+                let row: Value = json!({"cells": [], "object": {
+                    "kind": "PartialObjectMetadata", "apiVersion": "meta.k8s.io/v1", "metadata": metadata,
+                }});
+                json!({
+                    "kind": "Table", "apiVersion": format!("meta.k8s.io/{version}"),
+                    "metadata": {"resourceVersion": revision.to_string()}, "columnDefinitions": null, "rows": [row],
+                })
+                .to_string()
+            }
+            Form::Object | Form::PartialList | Form::Discovery(_) => {
+                format!(r#"{{{}"metadata":{metadata}{}}}"#, self.resource.type_meta(), self.resource.empty)
+            }
+        };
+        out.extend_from_slice(format!("{{\"type\":\"BOOKMARK\",\"object\":{object}}}\n").as_bytes());
+        Ok(())
+    }
+
+    /// Appends an event of the refusal that ends the watch.
+    pub(super) fn error(&self, out: &mut BytesMut, error: &ApiError) -> Result<(), Error> {
+        let mut status = error.to_status();
+        if self.accept.format == Format::Protobuf {
+            if let Some(fields) = status.as_object_mut() {
+                fields.remove("kind");
+                fields.remove("apiVersion");
+            }
+            return protobuf::write_event(out, "ERROR", "v1", "Status", status.to_string().as_bytes());
+        }
+        out.extend_from_slice(json!({"type": "ERROR", "object": status}).to_string().as_bytes());
+        out.extend_from_slice(b"\n");
+        Ok(())
+    }
+}

@@ -1,0 +1,174 @@
+//! The Jobs that a replica sees, by shard: what a shard that it takes over begins with, and how much work is left for each.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use super::config::ControllerConfig;
+use super::loads::{LoadBoard, work_left};
+use crate::cluster::wire::ObservedJob;
+use crate::job::template::PodTemplate;
+use crate::job::uid::{Uid, UidMap, UidSet};
+use crate::sharding::ShardId;
+
+/// Where Jobs come from: the list and watch of one shard, or of all.
+pub type Source = Option<ShardId>;
+
+/// The Jobs that a replica sees.
+#[derive(Debug)]
+pub struct JobCache {
+    config: Arc<ControllerConfig>,
+    loads: LoadBoard,
+    shards: HashMap<ShardId, ShardJobs>,
+    /// Jobs in the lists under way.
+    listings: HashMap<Source, UidSet>,
+}
+
+/// The Jobs of a shard.
+#[derive(Debug, Default)]
+struct ShardJobs {
+    jobs: UidMap<Arc<ObservedJob>>,
+    /// The work that is left for those that are ours.
+    work: u64,
+}
+
+impl ShardJobs {
+    fn template_of(&self, job: &Uid) -> Option<&PodTemplate> {
+        let known = self.jobs.get(job)?.job.as_ref().ok()?;
+        Some(&known.spec.template)
+    }
+}
+
+impl JobCache {
+    /// No Jobs; what work there is for them is written on `loads`.
+    pub fn new(config: Arc<ControllerConfig>, loads: LoadBoard) -> Self {
+        Self { config, loads, shards: HashMap::new(), listings: HashMap::new() }
+    }
+
+    /// A list begins.
+    pub fn restart(&mut self, source: Source) {
+        self.listings.insert(source, UidSet::default());
+    }
+
+    /// Takes in a Job. It, and its shard, unless the source should not have told of it: not every API server narrows what it
+    /// tells.
+    pub fn insert(
+        &mut self,
+        source: Source,
+        mut job: Arc<ObservedJob>,
+    ) -> Option<(ShardId, Arc<ObservedJob>)> {
+        let id = self.config.shards.shard_of(&job.uid.to_string());
+        if source.is_some_and(|source| source != id) {
+            return None;
+        }
+        if let Some(listing) = self.listings.get_mut(&source) {
+            listing.insert(job.uid.clone());
+        }
+        let more = self.work(&job);
+        let shelf = self.shards.entry(id).or_default();
+        // What an actor has made of a Job that it knows shares the template already.
+        let read = Arc::get_mut(&mut job);
+        if let Some(ObservedJob { uid, job: Ok(job), .. }) = read
+            && let Some(known) = shelf.template_of(uid)
+        {
+            job.share_template(known);
+        }
+        let before = shelf.jobs.insert(job.uid.clone(), job.clone());
+        self.count(id, more, before);
+        Some((id, job))
+    }
+
+    /// Takes in that a Job is gone. Its shard, if it was known.
+    pub fn remove(&mut self, uid: &Uid) -> Option<ShardId> {
+        let id = self.config.shards.shard_of(&uid.to_string());
+        let job = self.shards.get_mut(&id)?.jobs.remove(uid)?;
+        self.count(id, 0, Some(job));
+        Some(id)
+    }
+
+    /// A list is complete: the Jobs that were known and are not in it.
+    pub fn missing(&mut self, source: Source) -> Vec<Uid> {
+        let listed = self.listings.remove(&source).unwrap_or_default();
+        let covered = self.shards.iter().filter(|(shard, _)| source.is_none_or(|source| source == **shard));
+        covered
+            .flat_map(|(_, shelf)| shelf.jobs.keys())
+            .filter(|uid| !listed.contains(*uid))
+            .cloned()
+            .collect()
+    }
+
+    /// The Jobs of a shard.
+    pub fn of(&self, shard: ShardId) -> impl Iterator<Item = &Arc<ObservedJob>> {
+        self.shards.get(&shard).into_iter().flat_map(|shelf| shelf.jobs.values())
+    }
+
+    /// Forgets a shard, and what a source of its own was telling.
+    pub fn forget(&mut self, shard: ShardId) {
+        self.shards.remove(&shard);
+        self.listings.remove(&Some(shard));
+        self.loads.write(shard, 0);
+    }
+
+    /// The work that is left for a Job, if it is one of ours.
+    fn work(&self, job: &ObservedJob) -> u64 {
+        let ours = self.config.manages(job.managed_by.as_deref());
+        job.job.as_ref().ok().filter(|_| ours).map_or(0, work_left)
+    }
+
+    /// Writes down the work of a shard: so much more, less that of a Job that is no longer there, or not as it was.
+    fn count(&mut self, id: ShardId, more: u64, gone: Option<Arc<ObservedJob>>) {
+        let less = gone.map_or(0, |job| self.work(&job));
+        if let Some(shelf) = self.shards.get_mut(&id) {
+            shelf.work = (shelf.work + more).saturating_sub(less);
+            self.loads.write(id, shelf.work);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use serde_json::json;
+
+    use super::*;
+    use crate::cluster::wire::{Decoder as _, JobDecoder};
+
+    fn seen(uid: &str, manager: Option<&str>, succeeded: u32) -> Arc<ObservedJob> {
+        let job = json!({
+            "metadata": {"name": uid, "namespace": "n", "uid": uid, "creationTimestamp": "2026-01-01T00:00:00Z"},
+            "spec": {
+                "parallelism": 2, "completions": 9, "completionMode": "NonIndexed", "managedBy": manager,
+                "selector": {}, "template": {"spec": {}},
+            },
+            "status": {"succeeded": succeeded},
+        });
+        JobDecoder::new().decode(job.to_string().as_bytes()).unwrap()
+    }
+
+    #[test]
+    fn the_work_of_a_shard_follows_its_jobs() {
+        let config = Arc::new(ControllerConfig::default());
+        let (ours, others) = (Some(config.controller_name.as_str()), None);
+        let loads = LoadBoard::new(config.shards);
+        let mut book = JobCache::new(config.clone(), loads.clone());
+        let total = || config.shards.shards().map(|shard| loads.read(shard)).sum::<u32>();
+        for (uid, manager, succeeded, work) in [
+            ("a", ours, 0, 10),
+            ("b", others, 0, 10),
+            ("c", ours, 4, 16),
+            ("a", ours, 7, 9),
+            ("c", ours, 4, 9),
+        ] {
+            book.insert(None, seen(uid, manager, succeeded));
+            assert_eq!(total(), work, "{uid} {succeeded}");
+        }
+        for removed in [true, false] {
+            assert_eq!((book.remove(&"c".into()).is_some(), total()), (removed, 3));
+        }
+        book.restart(None);
+        book.insert(None, seen("b", others, 0));
+        let missing = book.missing(None);
+        assert_eq!(missing, ["a".into()]);
+        book.forget(config.shards.shard_of("a"));
+        assert_eq!(total(), 0);
+    }
+}

@@ -1,0 +1,455 @@
+//! Keeps the Leases of this replica: carries out what [`crate::sharding`] decides, and tells it what comes of it.
+//!
+//! It runs on the tokio runtime and not as an actor: a heartbeat must not wait behind Jobs.
+
+mod feed;
+mod layout;
+mod view;
+#[cfg(feature = "test-hooks")]
+mod without_leases;
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use actix::Addr;
+use futures::StreamExt;
+use futures::future::BoxFuture;
+use futures::stream::FuturesUnordered;
+use jiff::Timestamp;
+use k8s_openapi::api::coordination::v1::Lease;
+use tokio::sync::{mpsc, watch};
+use tokio::task::AbortHandle;
+use tokio::time::{Instant, sleep_until};
+
+use self::feed::Feed;
+pub use self::layout::LayoutError;
+pub use self::view::{ReplicaPhase, View};
+use super::replica_actor::{DrainShard, DropShard, ReplicaActor, StartShard};
+use super::requests::ReplicaContext;
+use crate::cluster::gate::Fence;
+use crate::cluster::leases::{LeaseClient, LeaseDecoder, LeaseError};
+use crate::cluster::resource::Resource;
+use crate::cluster::watch::{Change, Selection, watch};
+use crate::job::names;
+use crate::sharding::lease::{Balance, Claim, Heartbeat, LeaseRecord, LeaseWriter};
+use crate::sharding::{Action, Coordinator, LeaseTimes, Moment, ReplicaIdentity, ShardId, Written};
+use crate::telemetry::metrics::labels::{Handover, HandoverLabels};
+
+/// Changes of Leases that are taken in at once.
+const CHUNK: usize = 256;
+
+/// What the actors tell the keeper.
+#[derive(Clone, Copy, Debug)]
+pub enum Report {
+    /// A shard's Jobs and pods are listed.
+    Synced(ShardId, u64),
+    /// Nothing is under way for a shard any more.
+    Drained(ShardId),
+    /// A shard's actors have ended.
+    Dropped(ShardId),
+    /// Give everything away, and end.
+    Leave,
+}
+
+/// Reaches the keeper. Clones reach the same one.
+#[derive(Clone, Debug)]
+pub struct LeaseManagerHandle {
+    reports: mpsc::UnboundedSender<Report>,
+    view: watch::Receiver<View>,
+}
+
+impl LeaseManagerHandle {
+    /// Tells the keeper something. Once it has ended there is nothing to tell.
+    pub fn report(&self, report: Report) {
+        let _ = self.reports.send(report);
+    }
+
+    /// What the replica owns, as it changes.
+    pub fn view(&self) -> watch::Receiver<View> {
+        self.view.clone()
+    }
+}
+
+/// A keeper that has not begun.
+pub struct LeaseManager {
+    cx: ReplicaContext,
+    leases: LeaseClient,
+    writer: LeaseWriter,
+    reports: mpsc::UnboundedReceiver<Report>,
+    view: watch::Sender<View>,
+    coordinator: Coordinator,
+    /// What [`Moment`]s count from.
+    origin: Instant,
+    answers: FuturesUnordered<BoxFuture<'static, Answer>>,
+    /// The right to act for each shard that is owned.
+    fences: HashMap<ShardId, Fence>,
+    /// When the claim of each shard that is not synced yet was decided on.
+    claimed: HashMap<ShardId, Instant>,
+    /// When the last acknowledged heartbeat was sent.
+    renewed: Option<Instant>,
+}
+
+/// An answer of the API server.
+enum Answer {
+    Heartbeat { sent: Instant, leaving: bool, found: Option<Found>, written: Written },
+    Read(Arc<str>, Option<Found>),
+    Claim { claim: Claim, found: Option<Found>, written: Written },
+    Balance { balance: Balance, found: Option<Found>, written: Written },
+    Nothing,
+}
+
+/// What a live reading has found: a Lease, or none.
+type Found = Option<LeaseRecord>;
+
+impl LeaseManager {
+    /// A keeper for a replica with these settings, and the way to reach it.
+    pub fn new(cx: ReplicaContext) -> (Self, LeaseManagerHandle) {
+        let config = cx.config.clone();
+        let times = LeaseTimes {
+            lease_duration: config.lease_duration,
+            renew_deadline: config.renew_deadline,
+            retry_period: config.retry_period,
+        };
+        let me = ReplicaIdentity {
+            identity: config.identity.as_str().into(),
+            process: uuid::Uuid::new_v4().simple().to_string().into(),
+            shards: config.shards,
+            qps: config.kube_api_qps,
+        };
+        let leases = LeaseClient::new(
+            cx.transport.clone(),
+            &config.lease_namespace,
+            config.renew_deadline,
+            cx.metrics.clone(),
+        );
+        let (send, reports) = mpsc::unbounded_channel();
+        let (view, watched) = watch::channel(View::default());
+        let lease_manager = Self {
+            leases,
+            writer: LeaseWriter::new(&config.controller_name, names::EXTERNAL_CONTROLLER),
+            cx,
+            reports,
+            view,
+            coordinator: Coordinator::new(me, times),
+            origin: Instant::now(),
+            answers: FuturesUnordered::new(),
+            fences: HashMap::new(),
+            claimed: HashMap::new(),
+            renewed: None,
+        };
+        (lease_manager, LeaseManagerHandle { reports: send, view: watched })
+    }
+
+    /// Begins, for the shards of `replica`.
+    pub fn start(self, replica: Addr<ReplicaActor>) -> AbortHandle {
+        let runtime = self.cx.runtime.clone();
+        #[cfg(feature = "test-hooks")]
+        if self.cx.config.test_hooks.without_leases {
+            return runtime.spawn(self.run_without_leases(replica)).abort_handle();
+        }
+        runtime.spawn(self.run(replica)).abort_handle()
+    }
+
+    async fn run(mut self, replica: Addr<ReplicaActor>) {
+        let shards = self.cx.config.shards;
+        tokio::select! {
+            agreed = layout::agree(&self.leases, &self.writer, shards) => {
+                if let Err(error) = agreed {
+                    return self.end(Some(error));
+                }
+            }
+            // There are no shards yet that could report anything but the end.
+            _ = self.reports.recv() => return self.end(None),
+        }
+        let selection = Selection {
+            namespace: Some(self.cx.config.lease_namespace.as_str().into()),
+            ..Selection::all(Resource::LEASES)
+        }
+        .labelled(self.writer.selector());
+        let changes = watch(
+            self.cx.transport.clone(),
+            selection,
+            LeaseDecoder,
+            self.cx.metrics.clone(),
+            self.cx.seed(),
+        );
+        let mut changes = changes.ready_chunks(CHUNK);
+        let mut feed = Feed::default();
+        let mut refused = None;
+        loop {
+            let now = self.now();
+            let (actions, wake_at) = self.coordinator.decide(now, |shard| self.cx.loads.read(shard));
+            let left = actions.contains(&Action::Left);
+            actions.into_iter().for_each(|action| self.act(action, &replica));
+            if left {
+                while self.answers.next().await.is_some() {}
+                return self.end(refused);
+            }
+            self.show();
+            let wake_at = wake_at.map(|at| self.origin + at);
+            tokio::select! {
+                chunk = changes.next() => {
+                    for change in chunk.into_iter().flatten() {
+                        self.take_in(&mut feed, change, &mut refused);
+                    }
+                }
+                Some(answer) = self.answers.next() => self.answered(answer),
+                report = self.reports.recv() => self.reported(report.unwrap_or(Report::Leave)),
+                () = sleep_until(wake_at.unwrap_or_else(Instant::now)), if wake_at.is_some() => {}
+            }
+        }
+    }
+
+    fn now(&self) -> Moment {
+        self.origin.elapsed()
+    }
+
+    fn end(&mut self, refused: Option<LayoutError>) {
+        self.view.send_modify(|view| *view = View::ended(refused));
+    }
+
+    /// Shows what the replica owns.
+    fn show(&self) {
+        let until = self.coordinator.acts_until().map(|until| self.origin + until);
+        let ready = self.coordinator.is_ready(self.now());
+        let next = View::of(ready, until, self.renewed, self.coordinator.states());
+        self.cx.metrics.owned_shards.set(i64::try_from(next.owned()).unwrap_or(i64::MAX));
+        self.view.send_if_modified(|view| {
+            let changed = *view != next;
+            *view = next;
+            changed
+        });
+    }
+
+    fn take_in(&mut self, feed: &mut Feed, change: Change<Lease>, refused: &mut Option<LayoutError>) {
+        let now = self.now();
+        for record in feed.gone(&change) {
+            self.gone(&record, now);
+        }
+        match change {
+            Change::Listed(lease) | Change::Applied(lease) => {
+                if let Some(record) = LeaseRecord::read(&lease) {
+                    if let Some(error) = layout::objection(self.cx.config.shards, &record) {
+                        tracing::error!(%error, "stopping");
+                        *refused = Some(error);
+                        self.coordinator.leave();
+                    }
+                    self.found(record, now);
+                }
+            }
+            Change::Synced { .. } => self.coordinator.listed(),
+            Change::Restarted | Change::Deleted(_) => {}
+        }
+    }
+
+    fn found(&mut self, record: LeaseRecord, now: Moment) {
+        match record {
+            LeaseRecord::Heartbeat(heartbeat) => self.coordinator.heartbeat_seen(heartbeat, now),
+            LeaseRecord::Claim(claim) => self.coordinator.claim_seen(claim),
+            LeaseRecord::Balance(balance) => self.coordinator.balance_seen(balance),
+            LeaseRecord::Layout(_) => {}
+        }
+    }
+
+    fn gone(&mut self, record: &LeaseRecord, now: Moment) {
+        match record {
+            LeaseRecord::Heartbeat(heartbeat) => {
+                self.coordinator.heartbeat_gone(&heartbeat.holder.identity, heartbeat.version, now);
+            }
+            LeaseRecord::Claim(claim) => self.coordinator.claim_gone(claim.shard, claim.version, now),
+            LeaseRecord::Balance(balance) => self.coordinator.balance_gone(balance.version),
+            LeaseRecord::Layout(_) => {}
+        }
+    }
+
+    fn reported(&mut self, report: Report) {
+        match report {
+            Report::Synced(shard, epoch) => {
+                if let Some(claimed) = self.claimed.remove(&shard) {
+                    self.cx.metrics.handover_duration.observe(claimed.elapsed().as_secs_f64());
+                }
+                self.coordinator.synced(shard, epoch);
+            }
+            Report::Drained(shard) => self.coordinator.drained(shard),
+            Report::Dropped(shard) => self.coordinator.dropped(shard),
+            Report::Leave => self.coordinator.leave(),
+        }
+    }
+
+    fn answered(&mut self, answer: Answer) {
+        let now = self.now();
+        match answer {
+            Answer::Heartbeat { sent, leaving, found, written } => {
+                let identity = self.cx.config.identity.clone();
+                self.take_reading(found, now, |lease_manager| {
+                    lease_manager.coordinator.heartbeat_gone(&identity, u64::MAX, now);
+                });
+                self.coordinator.heartbeat_written(written, leaving, now);
+                if matches!(written, Written::As(_)) {
+                    self.renewed = Some(sent);
+                }
+                if let Some(until) = self.coordinator.acts_until() {
+                    let until = self.origin + until;
+                    self.fences.values().for_each(|fence| fence.extend(until));
+                }
+            }
+            Answer::Read(identity, None) => {
+                tracing::warn!(%identity, "cannot tell whether a silent replica lives");
+                self.coordinator.heartbeat_unread(now);
+            }
+            Answer::Read(identity, Some(found)) => {
+                let heartbeat = match found {
+                    Some(LeaseRecord::Heartbeat(heartbeat)) => Some(heartbeat),
+                    _ => None,
+                };
+                self.coordinator.heartbeat_read(&identity, heartbeat, now);
+            }
+            Answer::Claim { claim, found, written } => {
+                let shard = claim.shard;
+                self.take_reading(found, now, |lease_manager| {
+                    lease_manager.coordinator.claim_gone(shard, u64::MAX, now);
+                });
+                if claim.holder.is_none() && matches!(written, Written::As(_)) {
+                    self.count(Handover::Released);
+                }
+                self.coordinator.claim_written(&claim, written, now);
+            }
+            Answer::Balance { balance, found, written } => {
+                self.take_reading(found, now, |lease_manager| {
+                    lease_manager.coordinator.balance_gone(u64::MAX)
+                });
+                self.coordinator.balance_written(balance, written);
+            }
+            Answer::Nothing => {}
+        }
+    }
+
+    /// Takes in a live reading, if there was one.
+    fn take_reading(&mut self, found: Option<Found>, now: Moment, gone: impl FnOnce(&mut Self)) {
+        match found {
+            Some(Some(record)) => self.found(record, now),
+            Some(None) => gone(self),
+            None => {}
+        }
+    }
+
+    fn count(&self, direction: Handover) {
+        self.cx.metrics.handovers.get_or_create(&HandoverLabels { direction }).inc();
+    }
+
+    fn act(&mut self, action: Action, replica: &Addr<ReplicaActor>) {
+        match action {
+            Action::WriteHeartbeat(heartbeat) => self.write_heartbeat(heartbeat),
+            Action::ReadHeartbeat(identity) => {
+                let (leases, name) = (self.leases.clone(), self.writer.heartbeat_name(&identity));
+                self.answers
+                    .push(Box::pin(async move { Answer::Read(identity, read(&leases, &name).await) }));
+            }
+            Action::DeleteHeartbeat(identity, version) => {
+                let (leases, name) = (self.leases.clone(), self.writer.heartbeat_name(&identity));
+                self.answers.push(Box::pin(async move {
+                    if let Err(error) = leases.delete(&name, version).await {
+                        tracing::debug!(%error, name, "a heartbeat was not deleted");
+                    }
+                    Answer::Nothing
+                }));
+            }
+            Action::WriteClaim(claim) => self.write_claim(claim),
+            Action::WriteBalance(balance) => self.write_balance(balance),
+            Action::Start(shard, epoch) => {
+                let until = self.coordinator.acts_until().map_or(self.origin, |until| self.origin + until);
+                let fence = Fence::until(until);
+                self.fences.insert(shard, fence.clone());
+                self.count(Handover::Acquired);
+                replica.do_send(StartShard { shard, epoch, fence });
+            }
+            Action::Drain(shard) => replica.do_send(DrainShard(shard)),
+            Action::Drop(shard) => {
+                self.close(shard);
+                self.count(Handover::Lost);
+                tracing::warn!(%shard, "a shard was lost");
+                replica.do_send(DropShard(shard));
+            }
+            Action::Left => {}
+        }
+    }
+
+    fn close(&mut self, shard: ShardId) {
+        self.claimed.remove(&shard);
+        if let Some(fence) = self.fences.remove(&shard) {
+            fence.close();
+        }
+    }
+
+    fn write_heartbeat(&mut self, heartbeat: Heartbeat) {
+        let (leases, writer, sent) = (self.leases.clone(), self.writer.clone(), Instant::now());
+        let leaving = heartbeat.leaving;
+        self.answers.push(Box::pin(async move {
+            let lease = writer.heartbeat(&heartbeat, Timestamp::now());
+            let name = writer.heartbeat_name(&heartbeat.holder.identity);
+            let (written, found) = write(&leases, &lease, &name).await;
+            Answer::Heartbeat { sent, leaving, found, written }
+        }));
+    }
+
+    fn write_claim(&mut self, claim: Claim) {
+        if claim.holder.is_none() {
+            self.close(claim.shard);
+        } else {
+            self.claimed.insert(claim.shard, Instant::now());
+        }
+        let (leases, writer) = (self.leases.clone(), self.writer.clone());
+        let duration = self.cx.config.lease_duration;
+        self.answers.push(Box::pin(async move {
+            let lease = writer.claim(&claim, duration, Timestamp::now());
+            let (written, found) = write(&leases, &lease, &writer.claim_name(claim.shard)).await;
+            Answer::Claim { claim, found, written }
+        }));
+    }
+
+    fn write_balance(&self, balance: Balance) {
+        tracing::info!(shards = balance.moves.len(), "shards change places: work is spread unevenly");
+        let (leases, lease, name) =
+            (self.leases.clone(), self.writer.balance(&balance), self.writer.balance_name());
+        self.answers.push(Box::pin(async move {
+            let (written, found) = write(&leases, &lease, &name).await;
+            Answer::Balance { balance, found, written }
+        }));
+    }
+}
+
+/// Nobody renews the right to act any more.
+impl Drop for LeaseManager {
+    fn drop(&mut self) {
+        self.fences.values().for_each(Fence::close);
+    }
+}
+
+/// Writes a Lease. After a conflict it is read: what there is decides what is tried next.
+async fn write(leases: &LeaseClient, lease: &Lease, name: &str) -> (Written, Option<Found>) {
+    match leases.write(lease).await {
+        Ok(stored) => {
+            let version = stored.metadata.resource_version.and_then(|version| version.parse().ok());
+            (version.map_or(Written::Failed, Written::As), None)
+        }
+        Err(LeaseError::Conflict(_)) => match read(leases, name).await {
+            Some(found) => (Written::Conflict, Some(found)),
+            None => (Written::Failed, None),
+        },
+        Err(error) => {
+            tracing::warn!(%error, name, "a Lease was not written");
+            (Written::Failed, None)
+        }
+    }
+}
+
+/// Reads a Lease live. `None` if that failed.
+async fn read(leases: &LeaseClient, name: &str) -> Option<Found> {
+    match leases.get(name).await {
+        Ok(found) => Some(found.as_ref().and_then(LeaseRecord::read)),
+        Err(error) => {
+            tracing::warn!(%error, name, "a Lease was not read");
+            None
+        }
+    }
+}

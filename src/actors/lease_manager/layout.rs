@@ -1,0 +1,84 @@
+//! All replicas must spread Jobs over shards alike: the number of shards is written down where all of them see it.
+
+use std::time::Duration;
+
+use crate::cluster::leases::{LeaseClient, LeaseError};
+use crate::sharding::ShardCount;
+use crate::sharding::lease::{Layout, LeaseRecord, LeaseWriter};
+
+/// Pause after a failure to read or write the layout.
+const PAUSE: Duration = Duration::from_secs(1);
+
+/// ExitReason this replica must not run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum LayoutError {
+    /// The cluster has another number of shards.
+    #[error(
+        "--shards {}: this cluster has {} shards; give --shards {}, or change the cluster while no replica runs \
+         by `yardmaster reshard --to {}` with the replicas' --controller-name and --lease-namespace", .ours.get(), .theirs.get(), .theirs.get(), .ours.get()
+    )]
+    OtherCount {
+        /// What this replica was told.
+        ours: ShardCount,
+        /// What the cluster has.
+        theirs: ShardCount,
+    },
+    /// The number of shards is being changed.
+    #[error(
+        "the number of shards is being changed to {}; once `yardmaster reshard --to {}` has ended, start with --shards {}",
+        .to.get(), .to.get(), .to.get()
+    )]
+    Resharding {
+        /// The coming number.
+        to: ShardCount,
+    },
+}
+
+/// What stands against a replica's running with so many shards, by a record.
+pub(super) fn objection(ours: ShardCount, record: &LeaseRecord) -> Option<LayoutError> {
+    match record {
+        LeaseRecord::Layout(Layout { resharding_to: Some(to), .. }) => {
+            Some(LayoutError::Resharding { to: *to })
+        }
+        LeaseRecord::Layout(Layout { shards, .. }) if *shards != ours => {
+            Some(LayoutError::OtherCount { ours, theirs: *shards })
+        }
+        _ => None,
+    }
+}
+
+/// Reads the number of shards, or writes it down where there is none yet. Waits while the API server does not answer.
+pub(super) async fn agree(
+    leases: &LeaseClient,
+    writer: &LeaseWriter,
+    ours: ShardCount,
+) -> Result<(), LayoutError> {
+    loop {
+        match read_or_write(leases, writer, ours).await {
+            Ok(Some(record)) => return objection(ours, &record).map_or(Ok(()), Err),
+            Ok(None) => {}
+            Err(error) => {
+                tracing::warn!(%error, "cannot tell the number of shards of this cluster");
+                tokio::time::sleep(PAUSE).await;
+            }
+        }
+    }
+}
+
+/// The layout; `None` if another replica has just written one.
+async fn read_or_write(
+    leases: &LeaseClient,
+    writer: &LeaseWriter,
+    ours: ShardCount,
+) -> Result<Option<LeaseRecord>, LeaseError> {
+    if let Some(lease) = leases.get(&writer.layout_name()).await? {
+        let unreadable = || LeaseError::Unknown(format!("{} says nothing", writer.layout_name()));
+        return LeaseRecord::read(&lease).map(Some).ok_or_else(unreadable);
+    }
+    let layout = Layout { version: 0, shards: ours, resharding_to: None };
+    match leases.write(&writer.layout(&layout)).await {
+        Ok(lease) => Ok(LeaseRecord::read(&lease)),
+        Err(LeaseError::Conflict(_)) => Ok(None),
+        Err(error) => Err(error),
+    }
+}

@@ -1,0 +1,69 @@
+//! What a replica owns, for those who ask.
+
+use std::collections::BTreeMap;
+
+use tokio::time::Instant;
+
+use super::LayoutError;
+use crate::sharding::{ShardId, ShardState};
+
+/// How a replica stands.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum ReplicaPhase {
+    /// It has no valid heartbeat, or is about to take shards over.
+    #[default]
+    Starting,
+    /// Its heartbeat is valid, and all shards that it owns are synced.
+    Ready,
+    /// It has ended.
+    Ended(Option<LayoutError>),
+}
+
+/// What a replica owns.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct View {
+    /// How it stands.
+    pub phase: ReplicaPhase,
+    /// Until when its heartbeat is valid.
+    acts_until: Option<Instant>,
+    /// When the last acknowledged heartbeat was sent.
+    renewed: Option<Instant>,
+    /// The shards that it has to do with.
+    shards: BTreeMap<ShardId, (ShardState, u64)>,
+}
+
+impl View {
+    pub(super) fn of(
+        ready: bool,
+        acts_until: Option<Instant>,
+        renewed: Option<Instant>,
+        shards: impl Iterator<Item = (ShardId, ShardState, u64)>,
+    ) -> Self {
+        let shards = shards.filter(|(_, state, _)| *state != ShardState::Free);
+        Self {
+            phase: if ready { ReplicaPhase::Ready } else { ReplicaPhase::Starting },
+            acts_until,
+            renewed,
+            shards: shards.map(|(id, state, epoch)| (id, (state, epoch))).collect(),
+        }
+    }
+
+    pub(super) fn ended(refused: Option<LayoutError>) -> Self {
+        Self { phase: ReplicaPhase::Ended(refused), ..Self::default() }
+    }
+
+    /// How many shards it owns.
+    pub fn owned(&self) -> usize {
+        self.shards.values().filter(|(state, _)| state.is_owned()).count()
+    }
+
+    /// Whether the heartbeat is valid.
+    pub fn is_alive(&self, now: Instant) -> bool {
+        self.acts_until.is_some_and(|until| now < until)
+    }
+
+    /// When the last acknowledged heartbeat was sent.
+    pub fn renewed(&self) -> Option<Instant> {
+        self.renewed
+    }
+}

@@ -1,0 +1,274 @@
+//! The housekeeper: pods that are of no shard. Those of our Jobs, or that our Jobs would adopt, get the label of the Job's
+//! shard, so that the shard sees them; those whose Job is gone are set free.
+//!
+//! One replica is elected to do it ([`election`]). All of it is idempotent: two housekeepers at a time do no harm. Jobs are
+//! watched from the first pod on that may be some Job's: where all Jobs are ours from the start, there is none.
+
+pub mod election;
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use actix::{Actor, AsyncContext, Context, Handler, Message, Recipient};
+use tokio::task::AbortHandle;
+
+use super::job_index::JobIndex;
+use super::orphan_pods::OrphanPods;
+use super::requests::ReplicaContext;
+use super::watch_feed::{Outlines, Pods, feed_outlines, feed_unlabelled};
+use crate::cluster::gate::{Fence, Order, Priority, Write};
+use crate::cluster::watch::Change;
+use crate::cluster::wire::{JobOutline, ObservedPod, label_patch};
+use crate::job::uid::{Uid, UidMap, UidSet};
+
+/// Whether this replica is to keep house.
+#[derive(Message)]
+#[rtype(result = "()")]
+pub struct LeadershipChanged(pub bool);
+
+/// The housekeeper.
+pub struct OrphanController {
+    cx: ReplicaContext,
+    leader: Option<LeaderState>,
+    feeds: u32,
+}
+
+/// What the housekeeper knows while it keeps house.
+struct LeaderState {
+    cx: ReplicaContext,
+    /// Open until another is elected.
+    fence: Fence,
+    job_index: JobIndex,
+    known: UidMap<Arc<str>>,
+    /// Jobs in the list under way.
+    listing: Option<UidSet>,
+    orphan_pods: OrphanPods,
+    /// Pods without a controller, by namespace: a Job that comes later may adopt them.
+    orphans: HashMap<Arc<str>, UidMap<Box<ObservedPod>>>,
+    /// Number of its feeds.
+    feed: u32,
+    /// `None` until a pod is seen that may be some Job's.
+    jobs: Option<JobsWatch>,
+    pods: AbortHandle,
+}
+
+/// The watch of Jobs.
+struct JobsWatch {
+    feed: AbortHandle,
+    /// Pods that may be some Job's, until the first list of Jobs is complete.
+    waiting: Option<UidMap<Box<ObservedPod>>>,
+}
+
+impl OrphanController {
+    /// A housekeeper that has not been elected.
+    pub fn new(cx: ReplicaContext) -> Self {
+        Self { cx, leader: None, feeds: 0 }
+    }
+
+    fn leader(&mut self, feed: u32) -> Option<&mut LeaderState> {
+        self.leader.as_mut().filter(|leader| leader.feed == feed)
+    }
+}
+
+impl Drop for LeaderState {
+    fn drop(&mut self) {
+        self.fence.close();
+        self.pods.abort();
+        if let Some(jobs) = &self.jobs {
+            jobs.feed.abort();
+        }
+    }
+}
+
+impl LeaderState {
+    fn job_seen(&mut self, job: &JobOutline) {
+        if !job.is_understood || !self.cx.config.manages(job.managed_by.as_deref()) {
+            return;
+        }
+        if let Some(listing) = &mut self.listing {
+            listing.insert(job.uid.clone());
+        }
+        self.job_index.insert(job);
+        if self.known.insert(job.uid.clone(), job.namespace.clone()).is_none() {
+            self.job_known(&job.uid, &job.namespace);
+        }
+    }
+
+    fn job_gone(&mut self, uid: &Uid) {
+        self.known.remove(uid);
+        self.job_index.remove(uid);
+    }
+
+    fn jobs_listed(&mut self) {
+        let listed = self.listing.take().unwrap_or_default();
+        let gone: Vec<Uid> = self.known.keys().filter(|uid| !listed.contains(*uid)).cloned().collect();
+        gone.iter().for_each(|uid| self.job_gone(uid));
+        let waiting = self.jobs.as_mut().and_then(|jobs| jobs.waiting.take());
+        waiting.into_iter().flat_map(HashMap::into_values).for_each(|pod| self.consider(pod));
+    }
+
+    /// Takes in a pod that is of no shard, once it is known what Jobs there are, should that matter.
+    fn pod_seen(&mut self, pod: Box<ObservedPod>, to: Recipient<Outlines>) {
+        if !may_be_of_a_job(&pod) {
+            return self.consider(pod);
+        }
+        let jobs = self.jobs.get_or_insert_with(|| JobsWatch {
+            feed: feed_outlines(&self.cx, self.feed, to),
+            waiting: Some(UidMap::default()),
+        });
+        match &mut jobs.waiting {
+            Some(waiting) => _ = waiting.insert(pod.pod.uid.clone(), pod),
+            None => self.consider(pod),
+        }
+    }
+
+    /// The pods that wait for the first list of Jobs, while it is under way.
+    fn waiting(&mut self) -> Option<&mut UidMap<Box<ObservedPod>>> {
+        self.jobs.as_mut()?.waiting.as_mut()
+    }
+
+    fn pod_gone(&mut self, pod: &ObservedPod) {
+        if let Some(waiting) = self.waiting() {
+            waiting.remove(&pod.pod.uid);
+        }
+        self.forget(pod);
+    }
+
+    fn pods_listing(&mut self) {
+        if let Some(waiting) = self.waiting() {
+            waiting.clear();
+        }
+        self.orphans.clear();
+    }
+
+    /// Labels the pods that have waited for a Job.
+    fn job_known(&mut self, uid: &Uid, namespace: &str) {
+        for pod in self.orphan_pods.waiting_for(uid) {
+            self.label(&pod, uid);
+        }
+        let orphans = self.orphans.get(namespace).into_iter().flat_map(HashMap::values);
+        let adopted: Vec<Box<ObservedPod>> =
+            orphans.filter(|pod| self.job_index.adopter(pod).as_ref() == Some(uid)).cloned().collect();
+        for pod in adopted {
+            self.forget(&pod);
+            self.label(&pod, uid);
+        }
+    }
+
+    fn consider(&mut self, pod: Box<ObservedPod>) {
+        let job = match &pod.controller {
+            Some(owner) => self.job_index.contains(&owner.uid).then(|| owner.uid.clone()),
+            None => self.job_index.adopter(&pod),
+        };
+        match job {
+            Some(job) => {
+                self.forget(&pod);
+                self.label(&pod, &job);
+            }
+            None if pod.controller.is_none() && !pod.pod.tracked => {
+                if !pod.labels.is_empty() {
+                    self.orphans.entry(pod.namespace.clone()).or_default().insert(pod.pod.uid.clone(), pod);
+                }
+            }
+            None => self.orphan_pods.consider(pod),
+        }
+    }
+
+    fn forget(&mut self, pod: &ObservedPod) {
+        self.orphan_pods.forget(pod);
+        if let Some(pods) = self.orphans.get_mut(&pod.namespace) {
+            pods.remove(&pod.pod.uid);
+            if pods.is_empty() {
+                self.orphans.remove(&pod.namespace);
+            }
+        }
+    }
+
+    fn label(&self, pod: &ObservedPod, job: &Uid) {
+        let body = label_patch(&pod.pod.uid, self.cx.config.shards.shard_of(&job.to_string()).0);
+        let write = Write::PatchPod { namespace: pod.namespace.clone(), name: pod.pod.name.clone(), body };
+        let order = Order { priority: Priority::Finalizer, flow: job.clone(), fence: self.fence.clone() };
+        let labelled = self.cx.gate.submit(order, write);
+        let uid = pod.pod.uid.clone();
+        self.cx.runtime.spawn(async move {
+            if let Err(refusal) = labelled.await {
+                // The pod stays without label, and its next event brings it here again.
+                tracing::warn!(pod = %uid, %refusal, "a pod was not labelled with its shard");
+            }
+        });
+    }
+}
+
+/// Whether a Job may be the pod's controller, or adopt it.
+fn may_be_of_a_job(pod: &ObservedPod) -> bool {
+    match &pod.controller {
+        Some(owner) => owner.is_job(),
+        None => pod.pod.tracked || !pod.labels.is_empty(),
+    }
+}
+
+impl Actor for OrphanController {
+    type Context = Context<Self>;
+
+    fn stopped(&mut self, _: &mut Self::Context) {
+        self.leader = None;
+    }
+}
+
+impl Handler<LeadershipChanged> for OrphanController {
+    type Result = ();
+
+    fn handle(&mut self, LeadershipChanged(elected): LeadershipChanged, ctx: &mut Self::Context) {
+        if elected == self.leader.is_some() {
+            return;
+        }
+        self.feeds += 1;
+        self.leader = elected.then(|| {
+            let fence = Fence::unlimited();
+            LeaderState {
+                cx: self.cx.clone(),
+                job_index: JobIndex::default(),
+                known: UidMap::default(),
+                listing: None,
+                orphan_pods: OrphanPods::new(self.cx.clone(), fence.clone()),
+                fence,
+                orphans: HashMap::new(),
+                feed: self.feeds,
+                jobs: None,
+                pods: feed_unlabelled(&self.cx, self.feeds, ctx.address().recipient()),
+            }
+        });
+    }
+}
+
+impl Handler<Outlines> for OrphanController {
+    type Result = ();
+
+    fn handle(&mut self, Outlines { feed, changes }: Outlines, _: &mut Self::Context) {
+        let Some(leader) = self.leader(feed) else { return };
+        for change in changes {
+            match change {
+                Change::Restarted => leader.listing = Some(UidSet::default()),
+                Change::Listed(job) | Change::Applied(job) => leader.job_seen(&job),
+                Change::Deleted(job) => leader.job_gone(&job.uid),
+                Change::Synced { .. } => leader.jobs_listed(),
+            }
+        }
+    }
+}
+
+impl Handler<Pods> for OrphanController {
+    type Result = ();
+
+    fn handle(&mut self, Pods { feed, changes }: Pods, ctx: &mut Self::Context) {
+        let Some(leader) = self.leader(feed) else { return };
+        for change in changes {
+            match change {
+                Change::Restarted => leader.pods_listing(),
+                Change::Listed(pod) | Change::Applied(pod) => leader.pod_seen(pod, ctx.address().recipient()),
+                Change::Deleted(pod) => leader.pod_gone(&pod),
+                Change::Synced { .. } => {}
+            }
+        }
+    }
+}

@@ -1,0 +1,169 @@
+//! Pods without a Job: those whose Job is gone lose what we put on them, those whose Job is not known yet wait for it.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use super::requests::ReplicaContext;
+use crate::cluster::gate::{Fence, Order, Priority, Write, WriteError};
+use crate::cluster::wire::{ControllerRef, ObservedPod, orphan_patch};
+use crate::job::names::SHARD_LABEL;
+use crate::job::uid::{Uid, UidMap, UidSet};
+
+/// Pods without a Job.
+pub struct OrphanPods {
+    cx: ReplicaContext,
+    fence: Fence,
+    /// By the Job that they name as their controller.
+    waiting: UidMap<UidMap<Box<ObservedPod>>>,
+    /// Pods whose Job is being looked for.
+    checking: UidSet,
+    /// Pods that are being set free.
+    freeing: UidSet,
+}
+
+impl OrphanPods {
+    /// No pods yet. What is done about them is done while `fence` is open.
+    pub fn new(cx: ReplicaContext, fence: Fence) -> Self {
+        Self {
+            cx,
+            fence,
+            waiting: UidMap::default(),
+            checking: UidSet::default(),
+            freeing: UidSet::default(),
+        }
+    }
+
+    /// Takes in a pod that no Job here claims.
+    pub fn consider(&mut self, pod: Box<ObservedPod>) {
+        match &pod.controller {
+            Some(owner) if owner.is_job() => {
+                if pod.pod.tracked {
+                    self.wait(owner.clone(), pod);
+                } else {
+                    self.forget(&pod);
+                }
+            }
+            _ if pod.pod.tracked || pod.labels.get(SHARD_LABEL).is_some() => {
+                self.free(&pod);
+            }
+            _ => {}
+        }
+    }
+
+    /// Takes our marks off a pod, unless that is under way.
+    fn free(&mut self, pod: &ObservedPod) {
+        if self.freeing.insert(pod.pod.uid.clone()) {
+            self.cx.runtime.spawn(OrphanRelease::of(self, pod).free());
+        }
+    }
+
+    /// Keeps a pod for its Job, and finds out whether that still exists.
+    fn wait(&mut self, owner: ControllerRef, pod: Box<ObservedPod>) {
+        let uid = pod.pod.uid.clone();
+        if self.checking.insert(uid.clone()) {
+            self.cx.runtime.spawn(OrphanRelease::of(self, &pod).free_if_gone(owner.clone()));
+        }
+        self.waiting.entry(owner.uid).or_default().insert(uid, pod);
+    }
+
+    /// The pods that have waited for a Job that is known now.
+    #[expect(clippy::vec_box, reason = "they go on one by one, as they are")]
+    pub fn waiting_for(&mut self, job: &Uid) -> Vec<Box<ObservedPod>> {
+        let pods: Vec<Box<ObservedPod>> =
+            self.waiting.remove(job).into_iter().flat_map(HashMap::into_values).collect();
+        for pod in &pods {
+            self.checking.remove(&pod.pod.uid);
+        }
+        pods
+    }
+
+    /// Takes in that a pod is gone, or needs nothing any more.
+    pub fn forget(&mut self, pod: &ObservedPod) {
+        self.checking.remove(&pod.pod.uid);
+        self.freeing.remove(&pod.pod.uid);
+        let owner = pod.controller.as_ref().map(|owner| &owner.uid);
+        if let Some(pods) = owner.and_then(|owner| self.waiting.get_mut(owner)) {
+            pods.remove(&pod.pod.uid);
+        }
+        self.waiting.retain(|_, pods| !pods.is_empty());
+    }
+}
+
+/// The way of one pod out of our hands. It is tried until it succeeds: a pod that keeps the tracking finalizer cannot be
+/// deleted by anybody.
+struct OrphanRelease {
+    cx: ReplicaContext,
+    fence: Fence,
+    namespace: Arc<str>,
+    name: Box<str>,
+    uid: Uid,
+    /// The pod's version when it was a stray.
+    version: u64,
+    /// The Job that the pod named as its controller then, if any.
+    owner: Option<Uid>,
+}
+
+impl OrphanRelease {
+    fn of(orphan_pods: &OrphanPods, pod: &ObservedPod) -> Self {
+        Self {
+            cx: orphan_pods.cx.clone(),
+            fence: orphan_pods.fence.clone(),
+            namespace: pod.namespace.clone(),
+            name: pod.pod.name.clone(),
+            uid: pod.pod.uid.clone(),
+            version: pod.pod.version,
+            owner: pod.controller.as_ref().map(|owner| owner.uid.clone()),
+        }
+    }
+
+    async fn free_if_gone(self, owner: ControllerRef) {
+        let mut delay = self.cx.config.api_backoff;
+        loop {
+            match self.cx.reads.get_job(&self.namespace, &owner.name).await {
+                Ok(Some(job)) if job.uid == owner.uid => return,
+                Ok(_) => return self.free().await,
+                Err(error) => {
+                    tracing::warn!(pod = %self.uid, %error, "cannot tell whether a pod's Job exists")
+                }
+            }
+            tokio::time::sleep(delay).await;
+            delay = (delay * 2).min(self.cx.config.api_backoff_max);
+        }
+    }
+
+    async fn free(mut self) {
+        let mut delay = self.cx.config.api_backoff;
+        loop {
+            let order =
+                Order { priority: Priority::Finalizer, flow: self.uid.clone(), fence: self.fence.clone() };
+            let write = Write::PatchPod {
+                namespace: self.namespace.clone(),
+                name: self.name.clone(),
+                body: orphan_patch(&self.uid, self.version, self.cx.config.finalizer()),
+            };
+            match self.cx.gate.submit(order, write).await {
+                Ok(_) | Err(WriteError::Fenced) => return,
+                Err(WriteError::Conflict(_)) if !self.is_still_stray().await => return,
+                Err(WriteError::Conflict(_)) => continue,
+                Err(refusal) => {
+                    tracing::warn!(pod = %self.uid, %refusal, "a pod without Job was not set free")
+                }
+            }
+            tokio::time::sleep(delay).await;
+            delay = (delay * 2).min(self.cx.config.api_backoff_max);
+        }
+    }
+
+    /// Reads the pod anew after it has changed: it may have been adopted meanwhile. An answer that is lost counts as a
+    /// stray; the next attempt meets the same conflict.
+    async fn is_still_stray(&mut self) -> bool {
+        match self.cx.reads.get_pod(&self.namespace, &self.name).await {
+            Ok(Some(pod)) if pod.pod.uid == self.uid => {
+                self.version = pod.pod.version;
+                pod.controller.map(|owner| owner.uid) == self.owner
+            }
+            Ok(_) => false,
+            Err(_) => true,
+        }
+    }
+}

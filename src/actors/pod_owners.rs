@@ -1,0 +1,102 @@
+//! Whose pods are whose, in one shard: found from either side without a walk over all of them.
+
+use crate::job::uid::{Uid, UidMap, UidSet};
+
+/// The pods that the Jobs of a shard still hold.
+#[derive(Debug, Default)]
+pub struct PodOwnerIndex {
+    /// Pod -> Job.
+    jobs: UidMap<Uid>,
+    /// Job -> its pods; only Jobs that have some.
+    pods: UidMap<UidSet>,
+}
+
+impl PodOwnerIndex {
+    /// Number of pods.
+    pub fn len(&self) -> usize {
+        self.jobs.len()
+    }
+
+    /// The Job that holds a pod.
+    pub fn job_of(&self, pod: &Uid) -> Option<&Uid> {
+        self.jobs.get(pod)
+    }
+
+    /// The pods of a Job.
+    pub fn pods_of(&self, job: &Uid) -> UidSet {
+        self.pods.get(job).cloned().unwrap_or_default()
+    }
+
+    /// Makes a pod a Job's, whoever had it before.
+    pub fn insert(&mut self, pod: Uid, job: &Uid) {
+        if self.jobs.get(&pod) == Some(job) {
+            return;
+        }
+        self.remove(&pod);
+        self.pods.entry(job.clone()).or_default().insert(pod.clone());
+        self.jobs.insert(pod, job.clone());
+    }
+
+    /// Takes a pod off the books; the Job that had it.
+    pub fn remove(&mut self, pod: &Uid) -> Option<Uid> {
+        let job = self.jobs.remove(pod)?;
+        if let Some(pods) = self.pods.get_mut(&job) {
+            pods.remove(pod);
+            if pods.is_empty() {
+                self.pods.remove(&job);
+            }
+        }
+        Some(job)
+    }
+
+    /// Takes all pods of a Job off the books.
+    pub fn remove_job(&mut self, job: &Uid) {
+        for pod in self.pods.remove(job).unwrap_or_default() {
+            self.jobs.remove(&pod);
+        }
+    }
+
+    /// Takes the pods off the books that a complete list does not name as the Job's.
+    pub fn retain_listed(&mut self, listed: &UidMap<UidSet>) {
+        self.jobs.retain(|pod, job| listed.get(job).is_some_and(|pods| pods.contains(pod)));
+        let jobs = &self.jobs;
+        self.pods.retain(|job, pods| {
+            pods.retain(|pod| jobs.get(pod) == Some(job));
+            !pods.is_empty()
+        });
+    }
+
+    /// Forgets everything.
+    pub fn clear(&mut self) {
+        self.jobs.clear();
+        self.pods.clear();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn set<const N: usize>(uids: [&str; N]) -> UidSet {
+        uids.map(Uid::from).into_iter().collect()
+    }
+
+    #[test]
+    fn both_sides_tell_the_same() {
+        let [a, b] = ["job-a", "job-b"].map(Uid::from);
+        let mut pod_owners = PodOwnerIndex::default();
+        for (pod, job) in [("1", &a), ("2", &a), ("3", &b), ("2", &b), ("1", &a)] {
+            pod_owners.insert(pod.into(), job);
+        }
+        assert_eq!((pod_owners.pods_of(&a), pod_owners.pods_of(&b)), (set(["1"]), set(["2", "3"])));
+        assert_eq!(pod_owners.job_of(&"2".into()), Some(&b));
+
+        assert_eq!(pod_owners.remove(&"3".into()), Some(b.clone()));
+        assert_eq!(pod_owners.remove(&"3".into()), None);
+        pod_owners.retain_listed(&UidMap::from_iter([(a.clone(), set(["2"])), (b.clone(), set(["2", "3"]))]));
+        assert_eq!((pod_owners.pods_of(&a), pod_owners.pods_of(&b)), (set([]), set(["2"])));
+
+        pod_owners.remove_job(&b);
+        assert_eq!((pod_owners.len(), pod_owners.job_of(&"2".into())), (0, None));
+    }
+}

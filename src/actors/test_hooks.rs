@@ -1,0 +1,27 @@
+//! Ways for tests to put bugs into a controller. They exist only with the cargo feature `test-hooks`, which no program that is built to
+//! be used has.
+
+use std::fmt;
+use std::sync::Arc;
+
+use crate::job::spec::Job;
+
+/// The bugs of one replica; by default none.
+#[derive(Clone, Debug, Default)]
+pub struct TestHooks {
+    /// The replica acts for all shards without asking the Leases, as after a bug in them. Tests show by it that two owners at once
+    /// create no pod twice and count none twice.
+    pub without_leases: bool,
+    /// Called before a Job is reconciled; it may panic.
+    pub before_reconcile: Option<ReconcileHook>,
+}
+
+/// A function that is called with a Job.
+#[derive(Clone)]
+pub struct ReconcileHook(pub Arc<dyn Fn(&Job) + Send + Sync>);
+
+impl fmt::Debug for ReconcileHook {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("ReconcileHook")
+    }
+}

@@ -1,0 +1,66 @@
+//! Which pods belong to a Job: the selector decides, not the owner alone and not the name.
+
+/// Whom a pod's controller reference names.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ControllerRefMatch {
+    /// This Job, by UID.
+    This,
+    /// Something else.
+    Other,
+    /// Nobody.
+    None,
+}
+
+/// What is to be done about a pod.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum AdoptionDecision {
+    /// It is the Job's.
+    Keep,
+    /// Make it the Job's: owner reference and tracking finalizer.
+    Adopt,
+    /// Give it up: owner reference and tracking finalizer go.
+    Release,
+    /// It is not the Job's, and stays so.
+    Leave,
+}
+
+/// Decides about a pod. A Job that is being deleted neither adopts nor releases; a pod that is being deleted is not adopted.
+pub fn claim(
+    controller: ControllerRefMatch,
+    selected: bool,
+    pod_deleting: bool,
+    job_deleting: bool,
+) -> AdoptionDecision {
+    match (controller, selected) {
+        (ControllerRefMatch::This, true) => AdoptionDecision::Keep,
+        (ControllerRefMatch::This, false) if job_deleting => AdoptionDecision::Leave,
+        (ControllerRefMatch::This, false) => AdoptionDecision::Release,
+        (ControllerRefMatch::None, true) if !pod_deleting && !job_deleting => AdoptionDecision::Adopt,
+        (ControllerRefMatch::None, _) | (ControllerRefMatch::Other, _) => AdoptionDecision::Leave,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, clippy::expect_used)]
+
+    use super::*;
+
+    #[test]
+    fn table() {
+        use AdoptionDecision::*;
+        for (controller, selected, pod_deleting, job_deleting, expected) in [
+            (ControllerRefMatch::This, true, false, false, Keep),
+            (ControllerRefMatch::This, true, true, true, Keep),
+            (ControllerRefMatch::This, false, false, false, Release),
+            (ControllerRefMatch::This, false, false, true, Leave),
+            (ControllerRefMatch::None, true, false, false, Adopt),
+            (ControllerRefMatch::None, true, true, false, Leave),
+            (ControllerRefMatch::None, true, false, true, Leave),
+            (ControllerRefMatch::None, false, false, false, Leave),
+            (ControllerRefMatch::Other, true, false, false, Leave),
+        ] {
+            assert_eq!(claim(controller, selected, pod_deleting, job_deleting), expected);
+        }
+    }
+}

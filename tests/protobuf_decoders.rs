@@ -1,0 +1,58 @@
+//! Objects read the same in JSON and in protobuf, as the embedded API server writes them.
+#![allow(clippy::unwrap_used, missing_docs)]
+
+mod recorded;
+
+use std::fmt::Debug;
+
+use bytes::BytesMut;
+use serde_json::Value;
+use yardmaster::cluster::watch::{Event, read_frame};
+use yardmaster::cluster::wire::{Decoder, OutlineDecoder, PodDecoder};
+use yardmaster::job::names::EXTERNAL_FINALIZER;
+use yardmaster_embedded::encode_watch_event;
+
+/// Reads all objects of a kind that were recorded, from JSON and from protobuf. How many could be read.
+fn read_recorded<D: Decoder<Object: PartialEq + Debug>>(decoder: &D, of: (&str, &str)) -> usize {
+    let from_protobuf = D::FROM_PROTOBUF.unwrap();
+    let mut observed = 0;
+    for mut object in recorded::objects(of) {
+        let json = Value::Object(object.clone());
+        object.remove("kind");
+        object.remove("apiVersion");
+        let mut out = BytesMut::new();
+        let text = Value::Object(object).to_string();
+        if encode_watch_event(&mut out, "ADDED", of.0, of.1, text.as_bytes()).is_err() {
+            continue;
+        }
+        let read = read_frame(&out[size_of::<u32>()..], |message| from_protobuf(decoder, message));
+        match (decoder.decode(json.to_string().as_bytes()), read) {
+            (Ok(from_json), Ok(Event::Applied { kind: "ADDED", object })) => {
+                assert_eq!(from_json, object);
+                observed += 1;
+            }
+            (Err(_), Err(_)) => {}
+            (json, protobuf) => panic!("{json:?}, but {protobuf:?}"),
+        }
+    }
+    observed
+}
+
+#[test]
+fn recorded_objects_read_the_same_in_both_formats() {
+    let pods = read_recorded(&PodDecoder::new(EXTERNAL_FINALIZER), ("v1", "Pod"));
+    let jobs = read_recorded(&OutlineDecoder::default(), ("batch/v1", "Job"));
+    assert!(pods > 300 && jobs > 300, "{pods} pods and {jobs} Jobs");
+}
+
+#[test]
+fn the_benchmark_reads_the_same_pod_in_both_formats() {
+    let line = include_str!("../benches/stages/pod_event.json").replace('\n', "");
+    let mut event: Value = serde_json::from_str(&line).unwrap();
+    let pod = event["object"].as_object_mut().unwrap();
+    pod.remove("kind");
+    pod.remove("apiVersion");
+    let mut out = BytesMut::new();
+    encode_watch_event(&mut out, "MODIFIED", "v1", "Pod", event["object"].to_string().as_bytes()).unwrap();
+    assert!(out[size_of::<u32>()..] == include_bytes!("../benches/stages/pod_event.pb")[..]);
+}
