@@ -20,11 +20,12 @@ use tokio::time::Instant;
 
 use super::clock::SystemClock;
 use super::config::ControllerConfig;
-use super::lease_manager::{LayoutError, LeaseManager, LeaseManagerHandle, ReplicaPhase, Report};
+use super::context::ReplicaContext;
+use super::lease_manager::{LayoutError, LeaseManager, LeaseManagerHandle, ReplicaPhase};
 use super::orphan_controller::OrphanController;
 use super::orphan_controller::election::Election;
+use super::protocol::ShardProgress;
 use super::replica_actor::{DescribeAll, ReplicaActor};
-use super::requests::ReplicaContext;
 use super::shard_actor::ShardReport;
 use super::threads;
 use crate::cluster::events::Recorder;
@@ -50,7 +51,7 @@ pub struct Controller {
     _pages: Option<oneshot::Sender<()>>,
 }
 
-/// ExitReason a controller could not start.
+/// Why a controller could not start.
 #[derive(Debug, thiserror::Error)]
 pub enum ControllerError {
     /// The API server cannot be addressed.
@@ -89,12 +90,12 @@ impl Controller {
         let config = cx.config.clone();
         let (lease_manager, handle) = LeaseManager::new(cx.clone());
         let (started, actors) = oneshot::channel();
-        let keeper_handle = handle.clone();
+        let progress = handle.progress().clone();
         let runtime = threads::actors()?;
         let thread = std::thread::Builder::new().name("yardmaster-actors".into()).spawn(move || {
             let runner = System::with_tokio_rt(|| runtime);
             let actors = runner.block_on(async move {
-                let replica = ReplicaActor::new(cx.clone(), keeper_handle)?.start();
+                let replica = ReplicaActor::new(cx.clone(), progress)?.start();
                 Ok::<_, io::Error>((System::current(), replica, OrphanController::new(cx).start()))
             });
             let runs = actors.is_ok();
@@ -105,7 +106,7 @@ impl Controller {
             }
         })?;
         let (system, replica, orphan_controller) = actors.await.map_err(|_| ControllerError::Actors)??;
-        let keeping = lease_manager.start(replica.clone());
+        let keeping = lease_manager.start(replica.clone().recipient());
         let election = Election::start(client, &config, orphan_controller.recipient());
         let actors = Actors { replica, lease_manager: handle };
         let _pages = listener.map(|listener| actors.clone().serve(listener, metrics.clone()));
@@ -147,7 +148,7 @@ impl Controller {
     /// Stops: gives all shards away once the writes that are decided have left, and ends.
     pub async fn shutdown(self) {
         let mut view = self.actors.lease_manager.view();
-        self.actors.lease_manager.report(Report::Leave);
+        self.actors.lease_manager.progress().report(ShardProgress::Leave);
         let flushed = async {
             // It fails only when the keeper is gone.
             let _ = view.wait_for(|view| matches!(view.phase, ReplicaPhase::Ended(_))).await;

@@ -14,7 +14,7 @@ use crate::job::gang::{Choice, GangAnswer, GangRequest, choose_pod_group, choose
 use crate::job::plan::JobEvent;
 use crate::job::spec::Job;
 
-/// ExitReason it is not known which PodGroup pods are to name.
+/// Why it is not known which PodGroup pods are to name.
 enum Trouble {
     /// It may be otherwise later; tell why, if anything.
     Passing(Option<String>),

@@ -1,21 +1,24 @@
 //! The actor of one Job: it owns the Job's state and does nothing but feed it and carry out its plans.
 
+mod lifecycle;
+
 use std::sync::Arc;
 use std::time::Duration;
 
-use actix::{Actor, ActorContext, Addr, AsyncContext, Context, Handler, Message, SpawnHandle};
+use actix::{Actor, ActorContext, AsyncContext, Context, Handler, Message, Recipient, SpawnHandle};
 use jiff::Timestamp;
 use tokio::time::Instant;
 use tracing::{Span, field};
 
+use self::lifecycle::Lifecycle;
 use super::clock;
 use super::inbox::Inbox;
 use super::job_input::{AdoptionAttempt, JobInput, RequestEvent};
 use super::job_metrics::{self, SyncMeter};
 use super::loads::Correction;
 use super::pod_events::{PodAction, PodEvents};
+use super::protocol::{ExitReason, JobReport};
 use super::requests::Requests;
-use super::shard_actor::{Declined, Relist, ShardActor};
 use crate::cluster::events::{Event, EventType, ObjectRef};
 use crate::cluster::wire::{ObservedJob, ObservedPod};
 use crate::job::adoption::{AdoptionDecision, ControllerRefMatch, claim};
@@ -49,46 +52,17 @@ pub struct DrainJob;
 #[rtype(result = "()")]
 pub struct Halt;
 
-/// A Job actor has ended.
-#[derive(Message)]
-#[rtype(result = "()")]
-pub struct Ended {
-    /// The Job.
-    pub job: Uid,
-    /// ExitReason.
-    pub why: ExitReason,
-}
-
-/// ExitReason a Job actor has ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ExitReason {
-    /// The Job is gone, or the shard.
-    Over,
-    /// The Job has finished, and nothing is left to be done until something comes of it. The shard has seen the Job as it
-    /// was known here, or later.
-    Passivated,
-    /// A panic.
-    Panic,
-}
-
 /// The actor of one Job.
 pub struct JobActor {
     requests: Arc<Requests>,
     inbox: Inbox<JobInput>,
-    /// Boxed, for actors are moved about before they start.
+    /// Boxed: actors are moved several times before they start.
     state: Box<JobState>,
     /// The Job as last observed: the version that the next write changes.
     seen: Arc<ObservedJob>,
     /// Version of the Job that the shard has seen at least: the watch may be behind the answers to our writes.
     seen_by_shard: u64,
-    /// All pods of the Job have been seen as they were at one time: plans may be made.
-    synced: bool,
-    /// Lists of pods that have been asked for, and not yet promised.
-    lists_asked: u32,
-    /// The Job is being read: no plan is made before.
-    reading: bool,
-    /// No plans are made any more.
-    settling: bool,
+    lifecycle: Lifecycle,
     adopting: UidSet,
     /// The last status that we sent.
     sent: Option<JobStatus>,
@@ -102,7 +76,7 @@ pub struct JobActor {
     worked: Option<Instant>,
     /// Wrong annotations that the user has been told of.
     reported_rejections: Vec<Rejected>,
-    /// ExitReason no pod is created, as last written down, and why the API server last refused one.
+    /// Why no pod is created, as last written down, and why the API server last refused one.
     waiting: Option<Wait>,
     refusal: Option<Box<str>>,
     load: Correction,
@@ -112,20 +86,25 @@ pub struct JobActor {
 /// Tells the shard when the actor is dropped, whatever the reason.
 struct EndNotice {
     job: Uid,
-    why: ExitReason,
-    shard: Addr<ShardActor>,
+    reason: ExitReason,
+    shard: Recipient<JobReport>,
 }
 
 impl Drop for EndNotice {
     fn drop(&mut self) {
-        self.shard.do_send(Ended { job: self.job.clone(), why: self.why });
+        self.shard.do_send(JobReport::Ended { job: self.job.clone(), reason: self.reason });
     }
 }
 
 impl JobActor {
     /// An actor for this Job, which was `seen` so, and answers to `shard`.
-    pub fn new(job: Job, seen: Arc<ObservedJob>, requests: Arc<Requests>, shard: Addr<ShardActor>) -> Self {
-        let notice = EndNotice { job: job.uid.clone(), why: ExitReason::Panic, shard };
+    pub fn new(
+        job: Job,
+        seen: Arc<ObservedJob>,
+        requests: Arc<Requests>,
+        shard: Recipient<JobReport>,
+    ) -> Self {
+        let notice = EndNotice { job: job.uid.clone(), reason: ExitReason::Panic, shard };
         Self {
             load: requests.cx.loads.correction(requests.shard),
             inbox: requests.inbox.clone(),
@@ -135,10 +114,7 @@ impl JobActor {
             requests,
             seen_by_shard: seen.version.order(),
             seen,
-            synced: false,
-            lists_asked: 0,
-            reading: false,
-            settling: false,
+            lifecycle: Lifecycle::NEW,
             adopting: UidSet::default(),
             sent: None,
             pending_events: Vec::new(),
@@ -170,11 +146,11 @@ impl JobActor {
         for input in inputs {
             self.take_in(input);
         }
-        if !self.synced || self.settling || self.reading {
+        if self.lifecycle != Lifecycle::Ready {
             return;
         }
         if self.state.doubts_status() {
-            self.reading = true;
+            self.lifecycle.read_job();
             self.state.reading_job();
             self.requests.read();
         } else {
@@ -218,8 +194,8 @@ impl JobActor {
             && self.inbox.is_idle()
     }
 
-    fn end(&mut self, why: ExitReason, ctx: &mut Context<Self>) {
-        self.notice.why = why;
+    fn end(&mut self, reason: ExitReason, ctx: &mut Context<Self>) {
+        self.notice.reason = reason;
         ctx.stop();
     }
 
@@ -239,14 +215,14 @@ impl JobActor {
             }
             JobInput::JobGone => self.state.job_vanished(),
             // An adoption may follow, which would be a new decision.
-            JobInput::Pod(_) if self.settling => {}
+            JobInput::Pod(_) if self.lifecycle == Lifecycle::Draining => {}
             JobInput::Pod(pod) => self.observe_pod(pod, now),
             JobInput::PodGone(uid) => _ = self.state.pod_vanished(&uid),
-            JobInput::PodsAsked => self.lists_asked = self.lists_asked.saturating_sub(1),
-            JobInput::PodsListing => self.synced = false,
+            JobInput::RelistAccepted => self.lifecycle.relist_accepted(),
+            JobInput::PodsListing => self.lifecycle.list_begins(),
             JobInput::PodsListed { listed, version } => {
                 self.state.pods_listed(&listed, version);
-                self.synced = self.lists_asked == 0;
+                self.lifecycle.pods_listed();
             }
             JobInput::Created { place, answer, told } => {
                 job_metrics::count_creation(&self.requests.cx.metrics, &self.state.job, place, &answer);
@@ -272,13 +248,13 @@ impl JobActor {
                     AdoptionAttempt::PodGone => {}
                     AdoptionAttempt::JobLeaves(pod) => {
                         self.state.job_leaves();
-                        pod.into_iter().for_each(|pod| self.notice.shard.do_send(Declined(pod)));
+                        pod.into_iter().for_each(|pod| self.notice.shard.do_send(JobReport::Declined(pod)));
                     }
                 }
             }
             JobInput::Gang { answer, events } => {
                 self.state.gang_answered(answer, now);
-                events.iter().for_each(|event| self.tell(event));
+                events.iter().for_each(|event| self.report(event));
             }
             JobInput::StatusWritten(Some(job)) => self.status_written(job, now),
             JobInput::StatusWritten(None) => self.state.status_refused(false, now),
@@ -287,7 +263,7 @@ impl JobActor {
                 job.into_iter().for_each(|job| self.observe(job));
             }
             JobInput::Read(job) => {
-                self.reading = false;
+                self.lifecycle.job_read();
                 job.into_iter().for_each(|job| self.observe(job));
             }
             JobInput::DeletionRefused => self.state.deletion_refused(now),
@@ -302,9 +278,8 @@ impl JobActor {
         let known = [Some(&self.state.job.status), self.sent.as_ref()];
         if !known.into_iter().flatten().any(|status| status.counts_as(&job.status)) {
             // Pods that somebody else has counted must not be counted again from what we saw of them before.
-            self.synced = false;
-            self.lists_asked += 1;
-            self.notice.shard.do_send(Relist { job: self.state.job.uid.clone() });
+            self.lifecycle.relist_requested();
+            self.notice.shard.do_send(JobReport::Relist(self.state.job.uid.clone()));
         }
         self.state.observe_job(job.clone());
         self.seen = seen;
@@ -323,7 +298,7 @@ impl JobActor {
 
     fn report_events(&mut self) {
         for event in std::mem::take(&mut self.pending_events) {
-            self.tell(&event);
+            self.report(&event);
         }
     }
 
@@ -378,7 +353,7 @@ impl JobActor {
             AdoptionDecision::Adopt | AdoptionDecision::Leave => {
                 self.state.pod_vanished(&observed.pod.uid);
                 if controller == ControllerRefMatch::None {
-                    self.notice.shard.do_send(Declined(observed));
+                    self.notice.shard.do_send(JobReport::Declined(observed));
                 }
             }
         }
@@ -456,7 +431,7 @@ impl JobActor {
         }
     }
 
-    fn tell(&self, event: &JobEvent) {
+    fn report(&self, event: &JobEvent) {
         let kind = if event.warning { EventType::Warning } else { EventType::Normal };
         self.record(kind, &event.reason, &event.message, event.terminal);
     }
@@ -515,7 +490,7 @@ impl Handler<DrainJob> for JobActor {
     type Result = ();
 
     fn handle(&mut self, _: DrainJob, _: &mut Self::Context) {
-        self.settling = true;
+        self.lifecycle.drain();
     }
 }
 
@@ -523,7 +498,7 @@ impl Handler<Halt> for JobActor {
     type Result = ();
 
     fn handle(&mut self, _: Halt, ctx: &mut Self::Context) {
-        self.settling = true;
+        self.lifecycle.drain();
         self.work(ctx);
         self.report_pod_events();
         self.end(ExitReason::Over, ctx);

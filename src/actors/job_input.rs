@@ -20,8 +20,8 @@ pub enum JobInput {
     Pod(Box<ObservedPod>),
     /// A pod no longer exists, or is no longer the Job's.
     PodGone(Uid),
-    /// The pods that we have asked for anew will be listed: lists that were told before this do not count.
-    PodsAsked,
+    /// The shard has accepted the request for a new list of pods: lists that completed before this do not count.
+    RelistAccepted,
     /// A list of the pods begins.
     PodsListing,
     /// The list of pods is complete.
@@ -88,7 +88,7 @@ impl JobInput {
             Self::JobGone => "job_gone",
             Self::Pod(_) => "pod",
             Self::PodGone(_) => "pod_gone",
-            Self::PodsAsked => "pods_asked",
+            Self::RelistAccepted => "relist_accepted",
             Self::PodsListing => "pods_listing",
             Self::PodsListed { .. } => "pods_listed",
             Self::Created { .. } => "created",

@@ -11,7 +11,7 @@ mod without_leases;
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use actix::Addr;
+use actix::Recipient;
 use futures::StreamExt;
 use futures::future::BoxFuture;
 use futures::stream::FuturesUnordered;
@@ -24,8 +24,8 @@ use tokio::time::{Instant, sleep_until};
 use self::feed::Feed;
 pub use self::layout::LayoutError;
 pub use self::view::{ReplicaPhase, View};
-use super::replica_actor::{DrainShard, DropShard, ReplicaActor, StartShard};
-use super::requests::ReplicaContext;
+use super::context::ReplicaContext;
+use super::protocol::{ProgressSender, ShardCommand, ShardProgress};
 use crate::cluster::gate::Fence;
 use crate::cluster::leases::{LeaseClient, LeaseDecoder, LeaseError};
 use crate::cluster::resource::Resource;
@@ -38,33 +38,20 @@ use crate::telemetry::metrics::labels::{Handover, HandoverLabels};
 /// Changes of Leases that are taken in at once.
 const CHUNK: usize = 256;
 
-/// What the actors tell the keeper.
-#[derive(Clone, Copy, Debug)]
-pub enum Report {
-    /// A shard's Jobs and pods are listed.
-    Synced(ShardId, u64),
-    /// Nothing is under way for a shard any more.
-    Drained(ShardId),
-    /// A shard's actors have ended.
-    Dropped(ShardId),
-    /// Give everything away, and end.
-    Leave,
-}
-
-/// Reaches the keeper. Clones reach the same one.
+/// The way to the lease manager, and what it shows. Clones reach the same one.
 #[derive(Clone, Debug)]
 pub struct LeaseManagerHandle {
-    reports: mpsc::UnboundedSender<Report>,
+    progress: ProgressSender,
     view: watch::Receiver<View>,
 }
 
 impl LeaseManagerHandle {
-    /// Tells the keeper something. Once it has ended there is nothing to tell.
-    pub fn report(&self, report: Report) {
-        let _ = self.reports.send(report);
+    /// Where the replica's actors report.
+    pub fn progress(&self) -> &ProgressSender {
+        &self.progress
     }
 
-    /// What the replica owns, as it changes.
+    /// The shards that the replica owns, as they change.
     pub fn view(&self) -> watch::Receiver<View> {
         self.view.clone()
     }
@@ -75,7 +62,7 @@ pub struct LeaseManager {
     cx: ReplicaContext,
     leases: LeaseClient,
     writer: LeaseWriter,
-    reports: mpsc::UnboundedReceiver<Report>,
+    reports: mpsc::UnboundedReceiver<ShardProgress>,
     view: watch::Sender<View>,
     coordinator: Coordinator,
     /// What [`Moment`]s count from.
@@ -122,7 +109,7 @@ impl LeaseManager {
             config.renew_deadline,
             cx.metrics.clone(),
         );
-        let (send, reports) = mpsc::unbounded_channel();
+        let (progress, reports) = ProgressSender::channel();
         let (view, watched) = watch::channel(View::default());
         let lease_manager = Self {
             leases,
@@ -137,11 +124,11 @@ impl LeaseManager {
             claimed: HashMap::new(),
             renewed: None,
         };
-        (lease_manager, LeaseManagerHandle { reports: send, view: watched })
+        (lease_manager, LeaseManagerHandle { progress, view: watched })
     }
 
     /// Begins, for the shards of `replica`.
-    pub fn start(self, replica: Addr<ReplicaActor>) -> AbortHandle {
+    pub fn start(self, replica: Recipient<ShardCommand>) -> AbortHandle {
         let runtime = self.cx.runtime.clone();
         #[cfg(feature = "test-hooks")]
         if self.cx.config.test_hooks.without_leases {
@@ -150,7 +137,7 @@ impl LeaseManager {
         runtime.spawn(self.run(replica)).abort_handle()
     }
 
-    async fn run(mut self, replica: Addr<ReplicaActor>) {
+    async fn run(mut self, replica: Recipient<ShardCommand>) {
         let shards = self.cx.config.shards;
         tokio::select! {
             agreed = layout::agree(&self.leases, &self.writer, shards) => {
@@ -194,7 +181,7 @@ impl LeaseManager {
                     }
                 }
                 Some(answer) = self.answers.next() => self.answered(answer),
-                report = self.reports.recv() => self.reported(report.unwrap_or(Report::Leave)),
+                report = self.reports.recv() => self.reported(report.unwrap_or(ShardProgress::Leave)),
                 () = sleep_until(wake_at.unwrap_or_else(Instant::now)), if wake_at.is_some() => {}
             }
         }
@@ -262,17 +249,17 @@ impl LeaseManager {
         }
     }
 
-    fn reported(&mut self, report: Report) {
+    fn reported(&mut self, report: ShardProgress) {
         match report {
-            Report::Synced(shard, epoch) => {
+            ShardProgress::Synced(shard, epoch) => {
                 if let Some(claimed) = self.claimed.remove(&shard) {
                     self.cx.metrics.handover_duration.observe(claimed.elapsed().as_secs_f64());
                 }
                 self.coordinator.synced(shard, epoch);
             }
-            Report::Drained(shard) => self.coordinator.drained(shard),
-            Report::Dropped(shard) => self.coordinator.dropped(shard),
-            Report::Leave => self.coordinator.leave(),
+            ShardProgress::Drained(shard) => self.coordinator.drained(shard),
+            ShardProgress::Dropped(shard) => self.coordinator.dropped(shard),
+            ShardProgress::Leave => self.coordinator.leave(),
         }
     }
 
@@ -337,7 +324,7 @@ impl LeaseManager {
         self.cx.metrics.handovers.get_or_create(&HandoverLabels { direction }).inc();
     }
 
-    fn act(&mut self, action: Action, replica: &Addr<ReplicaActor>) {
+    fn act(&mut self, action: Action, replica: &Recipient<ShardCommand>) {
         match action {
             Action::WriteHeartbeat(heartbeat) => self.write_heartbeat(heartbeat),
             Action::ReadHeartbeat(identity) => {
@@ -361,14 +348,14 @@ impl LeaseManager {
                 let fence = Fence::until(until);
                 self.fences.insert(shard, fence.clone());
                 self.count(Handover::Acquired);
-                replica.do_send(StartShard { shard, epoch, fence });
+                replica.do_send(ShardCommand::Start { shard, epoch, fence });
             }
-            Action::Drain(shard) => replica.do_send(DrainShard(shard)),
+            Action::Drain(shard) => replica.do_send(ShardCommand::Drain(shard)),
             Action::Drop(shard) => {
                 self.close(shard);
                 self.count(Handover::Lost);
                 tracing::warn!(%shard, "a shard was lost");
-                replica.do_send(DropShard(shard));
+                replica.do_send(ShardCommand::Drop(shard));
             }
             Action::Left => {}
         }

@@ -9,28 +9,24 @@ pub mod election;
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use actix::{Actor, AsyncContext, Context, Handler, Message, Recipient};
-use tokio::task::AbortHandle;
+use actix::{Actor, AsyncContext, Context, Handler, Recipient};
 
+use super::context::ReplicaContext;
 use super::job_index::JobIndex;
 use super::orphan_pods::OrphanPods;
-use super::requests::ReplicaContext;
+use super::protocol::LeadershipChanged;
+use super::relist::Relist;
+use super::subscription::Subscription;
 use super::watch_feed::{Outlines, Pods, feed_outlines, feed_unlabelled};
 use crate::cluster::gate::{Fence, Order, Priority, Write};
 use crate::cluster::watch::Change;
 use crate::cluster::wire::{JobOutline, ObservedPod, label_patch};
 use crate::job::uid::{Uid, UidMap, UidSet};
 
-/// Whether this replica is to keep house.
-#[derive(Message)]
-#[rtype(result = "()")]
-pub struct LeadershipChanged(pub bool);
-
 /// The housekeeper.
 pub struct OrphanController {
     cx: ReplicaContext,
     leader: Option<LeaderState>,
-    feeds: u32,
 }
 
 /// What the housekeeper knows while it keeps house.
@@ -40,21 +36,18 @@ struct LeaderState {
     fence: Fence,
     job_index: JobIndex,
     known: UidMap<Arc<str>>,
-    /// Jobs in the list under way.
-    listing: Option<UidSet>,
+    relist: Relist<UidSet>,
     orphan_pods: OrphanPods,
     /// Pods without a controller, by namespace: a Job that comes later may adopt them.
     orphans: HashMap<Arc<str>, UidMap<Box<ObservedPod>>>,
-    /// Number of its feeds.
-    feed: u32,
     /// `None` until a pod is seen that may be some Job's.
     jobs: Option<JobsWatch>,
-    pods: AbortHandle,
+    pods: Subscription,
 }
 
 /// The watch of Jobs.
 struct JobsWatch {
-    feed: AbortHandle,
+    feed: Subscription,
     /// Pods that may be some Job's, until the first list of Jobs is complete.
     waiting: Option<UidMap<Box<ObservedPod>>>,
 }
@@ -62,21 +55,13 @@ struct JobsWatch {
 impl OrphanController {
     /// A housekeeper that has not been elected.
     pub fn new(cx: ReplicaContext) -> Self {
-        Self { cx, leader: None, feeds: 0 }
-    }
-
-    fn leader(&mut self, feed: u32) -> Option<&mut LeaderState> {
-        self.leader.as_mut().filter(|leader| leader.feed == feed)
+        Self { cx, leader: None }
     }
 }
 
 impl Drop for LeaderState {
     fn drop(&mut self) {
         self.fence.close();
-        self.pods.abort();
-        if let Some(jobs) = &self.jobs {
-            jobs.feed.abort();
-        }
     }
 }
 
@@ -85,9 +70,7 @@ impl LeaderState {
         if !job.is_understood || !self.cx.config.manages(job.managed_by.as_deref()) {
             return;
         }
-        if let Some(listing) = &mut self.listing {
-            listing.insert(job.uid.clone());
-        }
+        self.relist.mark(&job.uid);
         self.job_index.insert(job);
         if self.known.insert(job.uid.clone(), job.namespace.clone()).is_none() {
             self.job_known(&job.uid, &job.namespace);
@@ -100,8 +83,7 @@ impl LeaderState {
     }
 
     fn jobs_listed(&mut self) {
-        let listed = self.listing.take().unwrap_or_default();
-        let gone: Vec<Uid> = self.known.keys().filter(|uid| !listed.contains(*uid)).cloned().collect();
+        let gone = self.relist.sweep(self.known.keys());
         gone.iter().for_each(|uid| self.job_gone(uid));
         let waiting = self.jobs.as_mut().and_then(|jobs| jobs.waiting.take());
         waiting.into_iter().flat_map(HashMap::into_values).for_each(|pod| self.consider(pod));
@@ -113,7 +95,7 @@ impl LeaderState {
             return self.consider(pod);
         }
         let jobs = self.jobs.get_or_insert_with(|| JobsWatch {
-            feed: feed_outlines(&self.cx, self.feed, to),
+            feed: feed_outlines(&self.cx, to),
             waiting: Some(UidMap::default()),
         });
         match &mut jobs.waiting {
@@ -222,20 +204,18 @@ impl Handler<LeadershipChanged> for OrphanController {
         if elected == self.leader.is_some() {
             return;
         }
-        self.feeds += 1;
         self.leader = elected.then(|| {
             let fence = Fence::unlimited();
             LeaderState {
                 cx: self.cx.clone(),
                 job_index: JobIndex::default(),
                 known: UidMap::default(),
-                listing: None,
+                relist: Relist::default(),
                 orphan_pods: OrphanPods::new(self.cx.clone(), fence.clone()),
                 fence,
                 orphans: HashMap::new(),
-                feed: self.feeds,
                 jobs: None,
-                pods: feed_unlabelled(&self.cx, self.feeds, ctx.address().recipient()),
+                pods: feed_unlabelled(&self.cx, ctx.address().recipient()),
             }
         });
     }
@@ -244,11 +224,13 @@ impl Handler<LeadershipChanged> for OrphanController {
 impl Handler<Outlines> for OrphanController {
     type Result = ();
 
-    fn handle(&mut self, Outlines { feed, changes }: Outlines, _: &mut Self::Context) {
-        let Some(leader) = self.leader(feed) else { return };
+    fn handle(&mut self, Outlines { from, changes }: Outlines, _: &mut Self::Context) {
+        let receives =
+            |leader: &&mut LeaderState| leader.jobs.as_ref().is_some_and(|jobs| jobs.feed.is(from));
+        let Some(leader) = self.leader.as_mut().filter(receives) else { return };
         for change in changes {
             match change {
-                Change::Restarted => leader.listing = Some(UidSet::default()),
+                Change::Restarted => leader.relist.begin(),
                 Change::Listed(job) | Change::Applied(job) => leader.job_seen(&job),
                 Change::Deleted(job) => leader.job_gone(&job.uid),
                 Change::Synced { .. } => leader.jobs_listed(),
@@ -260,8 +242,8 @@ impl Handler<Outlines> for OrphanController {
 impl Handler<Pods> for OrphanController {
     type Result = ();
 
-    fn handle(&mut self, Pods { feed, changes }: Pods, ctx: &mut Self::Context) {
-        let Some(leader) = self.leader(feed) else { return };
+    fn handle(&mut self, Pods { from, changes }: Pods, ctx: &mut Self::Context) {
+        let Some(leader) = self.leader.as_mut().filter(|leader| leader.pods.is(from)) else { return };
         for change in changes {
             match change {
                 Change::Restarted => leader.pods_listing(),

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use super::requests::ReplicaContext;
+use super::context::ReplicaContext;
 use crate::cluster::gate::{Fence, Order, Priority, Write, WriteError};
 use crate::cluster::wire::{ControllerRef, ObservedPod, orphan_patch};
 use crate::job::names::SHARD_LABEL;
@@ -117,7 +117,7 @@ impl OrphanRelease {
     }
 
     async fn free_if_gone(self, owner: ControllerRef) {
-        let mut delay = self.cx.config.api_backoff;
+        let mut backoff = self.cx.api_backoff();
         loop {
             match self.cx.reads.get_job(&self.namespace, &owner.name).await {
                 Ok(Some(job)) if job.uid == owner.uid => return,
@@ -126,13 +126,12 @@ impl OrphanRelease {
                     tracing::warn!(pod = %self.uid, %error, "cannot tell whether a pod's Job exists")
                 }
             }
-            tokio::time::sleep(delay).await;
-            delay = (delay * 2).min(self.cx.config.api_backoff_max);
+            backoff.pause().await;
         }
     }
 
     async fn free(mut self) {
-        let mut delay = self.cx.config.api_backoff;
+        let mut backoff = self.cx.api_backoff();
         loop {
             let order =
                 Order { priority: Priority::Finalizer, flow: self.uid.clone(), fence: self.fence.clone() };
@@ -149,8 +148,7 @@ impl OrphanRelease {
                     tracing::warn!(pod = %self.uid, %refusal, "a pod without Job was not set free")
                 }
             }
-            tokio::time::sleep(delay).await;
-            delay = (delay * 2).min(self.cx.config.api_backoff_max);
+            backoff.pause().await;
         }
     }
 

@@ -14,15 +14,15 @@ use actix::{
     WrapFuture,
 };
 use futures::future::join_all;
-use tokio::task::AbortHandle;
 
+use super::context::ReplicaContext;
 use super::job_cache::{JobCache, Source};
 use super::job_index::JobIndex;
-use super::lease_manager::{LeaseManagerHandle, Report};
-use super::requests::ReplicaContext;
+use super::protocol::{ProgressSender, ShardCommand, ShardProgress};
 use super::shard_actor::{
     Describe, Drain, End, JobSeen, JobVanished, JobsListed, Owned, ShardActor, ShardReport,
 };
+use super::subscription::{Subscription, SubscriptionId};
 use super::threads;
 use super::watch_feed::{Jobs, feed_jobs};
 use crate::cluster::events::{Event, EventType, ObjectRef};
@@ -39,28 +39,6 @@ const DRAIN: Duration = Duration::from_secs(5);
 /// Pause after the API server could not be asked what it serves.
 const PAUSE: Duration = Duration::from_secs(1);
 
-/// A shard is ours.
-#[derive(Message)]
-#[rtype(result = "()")]
-pub struct StartShard {
-    /// The shard.
-    pub shard: ShardId,
-    /// How often it has been claimed.
-    pub epoch: u64,
-    /// The right to act for it.
-    pub fence: Fence,
-}
-
-/// A shard is to be somebody else's: finish what is under way.
-#[derive(Message)]
-#[rtype(result = "()")]
-pub struct DrainShard(pub ShardId);
-
-/// A shard is no longer ours.
-#[derive(Message)]
-#[rtype(result = "()")]
-pub struct DropShard(pub ShardId);
-
 /// What all shards are doing.
 #[derive(Message)]
 #[rtype(result = "Vec<ShardReport>")]
@@ -72,39 +50,56 @@ pub struct DescribeAll;
 struct Narrows(bool);
 
 /// How Jobs are watched.
-enum Watching {
-    /// The API server has not said yet what it serves.
-    Unknown,
-    /// All in one.
-    Whole {
-        feed: AbortHandle,
-        /// The first list is complete.
-        listed: bool,
-    },
-    /// Shard by shard.
-    Narrowed,
+///
+/// ```text
+///             the API server serves shardSelector
+///  Undecided ─────────────────────────────────────> PerShard
+///      │
+///      └──> Listing ────────> Listed
+///      else          synced
+/// ```
+enum JobFeed {
+    /// The API server has not said yet whether it serves `shardSelector`.
+    Undecided,
+    /// All Jobs in one watch; the first list is under way.
+    Listing(Subscription),
+    /// All Jobs in one watch, and all are known.
+    Listed(Subscription),
+    /// Each shard has a watch of its own.
+    PerShard,
 }
 
 /// A shard that is ours.
-struct Shard {
+///
+/// ```text
+///          Drain            drained
+///  Active ───────> Draining ────────> (removed)
+///     └──────────────────────────────────^
+///                     Drop
+/// ```
+struct OwnedShard {
     actor: Addr<ShardActor>,
-    /// The watch of its Jobs, where it has one of its own, with the number of the feed.
-    watch: Option<(AbortHandle, u32)>,
-    draining: bool,
+    phase: ShardPhase,
+}
+
+enum ShardPhase {
+    /// Jobs are delivered to it, from a watch of its own in [`JobFeed::PerShard`].
+    Active { jobs: Option<Subscription> },
+    /// It finishes the requests in flight, and gets no Jobs any more.
+    Draining,
 }
 
 /// The actor of this replica.
 pub struct ReplicaActor {
     cx: ReplicaContext,
-    lease_manager: LeaseManagerHandle,
+    progress: ProgressSender,
     job_index: Arc<JobIndex>,
     arbiters: Vec<ArbiterHandle>,
-    shards: HashMap<ShardId, Shard>,
-    watching: Watching,
-    book: JobCache,
+    shards: HashMap<ShardId, OwnedShard>,
+    job_feed: JobFeed,
+    job_cache: JobCache,
     /// Jobs of others, and Jobs that cannot be understood: told about once.
     left_alone: UidSet,
-    feeds: u32,
 }
 
 impl ReplicaActor {
@@ -115,18 +110,17 @@ impl ReplicaActor {
     ///
     /// # Panics
     /// Outside an actix system.
-    pub fn new(cx: ReplicaContext, lease_manager: LeaseManagerHandle) -> io::Result<Self> {
+    pub fn new(cx: ReplicaContext, progress: ProgressSender) -> io::Result<Self> {
         let arbiters = threads::arbiters(cx.config.arbiter_count())?;
         Ok(Self {
-            book: JobCache::new(cx.config.clone(), cx.loads.clone()),
+            job_cache: JobCache::new(cx.config.clone(), cx.loads.clone()),
             cx,
-            lease_manager,
+            progress,
             job_index: Arc::default(),
             arbiters,
             shards: HashMap::new(),
-            watching: Watching::Unknown,
+            job_feed: JobFeed::Undecided,
             left_alone: UidSet::default(),
-            feeds: 0,
         })
     }
 
@@ -145,79 +139,95 @@ impl ReplicaActor {
         });
     }
 
-    fn watch_jobs(&mut self, of: Source, ctx: &Context<Self>) -> (AbortHandle, u32) {
-        self.feeds += 1;
-        (feed_jobs(&self.cx, of, self.feeds, ctx.address().recipient()), self.feeds)
+    fn watch_jobs(&self, of: Source, ctx: &Context<Self>) -> Subscription {
+        feed_jobs(&self.cx, of, ctx.address().recipient())
     }
 
     fn start_shard(&mut self, id: ShardId, epoch: u64, fence: Fence, ctx: &Context<Self>) {
         let Some(arbiter) = self.arbiters.get(id.0 as usize % self.arbiters.len().max(1)) else { return };
-        let (cx, job_index, lease_manager) =
-            (self.cx.clone(), self.job_index.clone(), self.lease_manager.clone());
+        let (cx, job_index, progress) = (self.cx.clone(), self.job_index.clone(), self.progress.clone());
         let actor = ShardActor::start_in_arbiter(arbiter, move |_| {
-            ShardActor::new(Owned { id, epoch, fence }, cx, job_index, lease_manager)
+            ShardActor::new(Owned { id, epoch, fence }, cx, job_index, progress)
         });
-        self.shards.insert(id, Shard { actor, watch: None, draining: false });
-        match self.watching {
-            Watching::Unknown => {}
-            Watching::Narrowed => self.watch_shard(id, ctx),
-            Watching::Whole { listed, .. } => {
-                let jobs: Vec<_> = self.book.of(id).cloned().collect();
-                jobs.into_iter().for_each(|job| self.deliver(id, job));
-                if listed && let Some(shard) = self.shards.get(&id) {
-                    shard.actor.do_send(JobsListed);
-                }
-            }
+        let per_shard = matches!(self.job_feed, JobFeed::PerShard);
+        let jobs = per_shard.then(|| self.watch_jobs(Some(id), ctx));
+        self.shards.insert(id, OwnedShard { actor, phase: ShardPhase::Active { jobs } });
+        if let JobFeed::Listing(_) | JobFeed::Listed(_) = self.job_feed {
+            let jobs: Vec<_> = self.job_cache.of(id).cloned().collect();
+            jobs.into_iter().for_each(|job| self.deliver(id, job));
+        }
+        if let (JobFeed::Listed(_), Some(shard)) = (&self.job_feed, self.shards.get(&id)) {
+            shard.actor.do_send(JobsListed);
         }
     }
 
-    fn watch_shard(&mut self, id: ShardId, ctx: &Context<Self>) {
-        let watch = self.watch_jobs(Some(id), ctx);
-        if let Some(shard) = self.shards.get_mut(&id) {
-            shard.watch = Some(watch);
-        }
-    }
-
-    /// Takes a shard off the books, and its actors' address.
+    /// Removes a shard. Its actor, which is to be ended.
     fn remove_shard(&mut self, id: ShardId) -> Option<Addr<ShardActor>> {
         let shard = self.shards.remove(&id)?;
-        for job in self.book.of(id) {
+        for job in self.job_cache.of(id) {
             self.job_index.remove(&job.uid);
         }
-        if let Some((watch, _)) = shard.watch {
-            watch.abort();
-            self.book.forget(id);
+        if matches!(self.job_feed, JobFeed::PerShard) {
+            self.job_cache.forget(id);
         }
         Some(shard.actor)
     }
 
-    /// Whether what a feed tells still matters.
-    fn is_current(&self, of: Source, feed: u32) -> bool {
-        match of {
-            None => matches!(self.watching, Watching::Whole { .. }),
-            Some(id) => self
-                .shards
-                .get(&id)
-                .and_then(|shard| shard.watch.as_ref())
-                .is_some_and(|(_, own)| *own == feed),
+    /// Whether messages of this subscription still count.
+    fn receives(&self, of: Source, from: SubscriptionId) -> bool {
+        match (of, &self.job_feed) {
+            (None, JobFeed::Listing(all) | JobFeed::Listed(all)) => all.is(from),
+            (Some(id), JobFeed::PerShard) => self.shards.get(&id).is_some_and(
+                |shard| matches!(&shard.phase, ShardPhase::Active { jobs: Some(jobs) } if jobs.is(from)),
+            ),
+            _ => false,
+        }
+    }
+
+    /// Lets a shard finish its requests in flight, for so long at most, and ends it.
+    fn drain_shard(&mut self, id: ShardId, ctx: &mut Context<Self>) {
+        let Some(shard) = self.shards.get_mut(&id) else {
+            return self.progress.report(ShardProgress::Drained(id));
+        };
+        shard.phase = ShardPhase::Draining;
+        let actor = shard.actor.clone();
+        let drained = async move {
+            if tokio::time::timeout(DRAIN, actor.send(Drain)).await.is_err() {
+                tracing::warn!(shard = %id, "a shard is handed over with requests unanswered");
+            }
+        };
+        ctx.spawn(drained.into_actor(self).map(move |(), this, _| {
+            // Unless it was lost meanwhile, and perhaps acquired again.
+            if matches!(this.shards.get(&id), Some(OwnedShard { phase: ShardPhase::Draining, .. })) {
+                this.end_shard(id);
+            }
+            this.progress.report(ShardProgress::Drained(id));
+        }));
+    }
+
+    fn end_shard(&mut self, id: ShardId) {
+        if let Some(actor) = self.remove_shard(id) {
+            actor.do_send(End);
         }
     }
 
     fn job_seen(&mut self, source: Source, job: Arc<ObservedJob>) {
-        if let Some((shard, job)) = self.book.insert(source, job) {
+        if let Some((shard, job)) = self.job_cache.insert(source, job) {
             self.deliver(shard, job);
         }
     }
 
     /// Brings a Job to its shard, if that is ours.
     fn deliver(&mut self, id: ShardId, job: Arc<ObservedJob>) {
-        let Some(shard) = self.shards.get(&id).filter(|shard| !shard.draining) else { return };
+        let Some(OwnedShard { actor, phase: ShardPhase::Active { .. } }) = self.shards.get(&id) else {
+            return;
+        };
         if !self.cx.config.manages(job.managed_by.as_deref()) {
             return self.leave_to_others(&job);
         }
         let Ok(read) = &job.job else { return self.refuse_to_guess(&job) };
         self.job_index.insert(read);
-        shard.actor.do_send(JobSeen(job));
+        actor.do_send(JobSeen(job));
     }
 
     fn leave_to_others(&mut self, job: &ObservedJob) {
@@ -245,19 +255,20 @@ impl ReplicaActor {
     fn job_gone(&mut self, uid: &Uid) {
         self.left_alone.remove(uid);
         self.job_index.remove(uid);
-        let shard = self.book.remove(uid).and_then(|shard| self.shards.get(&shard));
+        let shard = self.job_cache.remove(uid).and_then(|shard| self.shards.get(&shard));
         if let Some(shard) = shard {
             shard.actor.do_send(JobVanished(uid.clone()));
         }
     }
 
     fn jobs_listed(&mut self, source: Source) {
-        for uid in self.book.missing(source) {
+        for uid in self.job_cache.sweep(source) {
             self.job_gone(&uid);
         }
-        if let Watching::Whole { listed, .. } = &mut self.watching {
-            *listed = true;
-        }
+        self.job_feed = match std::mem::replace(&mut self.job_feed, JobFeed::Undecided) {
+            JobFeed::Listing(all) => JobFeed::Listed(all),
+            other => other,
+        };
         for (_, shard) in self.shards.iter().filter(|(id, _)| source.is_none_or(|source| source == **id)) {
             shard.actor.do_send(JobsListed);
         }
@@ -270,26 +281,22 @@ impl Actor for ReplicaActor {
     fn started(&mut self, ctx: &mut Self::Context) {
         self.ask_what_is_served(ctx);
     }
-
-    fn stopped(&mut self, _: &mut Self::Context) {
-        if let Watching::Whole { feed, .. } = &self.watching {
-            feed.abort();
-        }
-        self.shards.values().filter_map(|shard| shard.watch.as_ref()).for_each(|(watch, _)| watch.abort());
-    }
 }
 
 impl Handler<Narrows> for ReplicaActor {
     type Result = ();
 
     fn handle(&mut self, Narrows(narrows): Narrows, ctx: &mut Self::Context) {
-        if narrows {
-            self.watching = Watching::Narrowed;
-            let ids: Vec<_> = self.shards.keys().copied().collect();
-            ids.into_iter().for_each(|id| self.watch_shard(id, ctx));
-        } else {
-            let (feed, _) = self.watch_jobs(None, ctx);
-            self.watching = Watching::Whole { feed, listed: false };
+        if !narrows {
+            self.job_feed = JobFeed::Listing(self.watch_jobs(None, ctx));
+            return;
+        }
+        self.job_feed = JobFeed::PerShard;
+        let cx = &self.cx;
+        for (id, shard) in &mut self.shards {
+            if let ShardPhase::Active { jobs } = &mut shard.phase {
+                *jobs = Some(feed_jobs(cx, Some(*id), ctx.address().recipient()));
+            }
         }
     }
 }
@@ -297,13 +304,13 @@ impl Handler<Narrows> for ReplicaActor {
 impl Handler<Jobs> for ReplicaActor {
     type Result = ();
 
-    fn handle(&mut self, Jobs { of, feed, changes }: Jobs, _: &mut Self::Context) {
-        if !self.is_current(of, feed) {
+    fn handle(&mut self, Jobs { of, from, changes }: Jobs, _: &mut Self::Context) {
+        if !self.receives(of, from) {
             return;
         }
         for change in changes {
             match change {
-                Change::Restarted => self.book.restart(of),
+                Change::Restarted => self.job_cache.restart(of),
                 Change::Listed(job) | Change::Applied(job) => self.job_seen(of, job),
                 Change::Deleted(job) => self.job_gone(&job.uid),
                 Change::Synced { .. } => self.jobs_listed(of),
@@ -312,48 +319,18 @@ impl Handler<Jobs> for ReplicaActor {
     }
 }
 
-impl Handler<StartShard> for ReplicaActor {
+impl Handler<ShardCommand> for ReplicaActor {
     type Result = ();
 
-    fn handle(&mut self, StartShard { shard, epoch, fence }: StartShard, ctx: &mut Self::Context) {
-        self.start_shard(shard, epoch, fence, ctx);
-    }
-}
-
-impl Handler<DrainShard> for ReplicaActor {
-    type Result = ();
-
-    fn handle(&mut self, DrainShard(id): DrainShard, ctx: &mut Self::Context) {
-        let Some(shard) = self.shards.get_mut(&id) else {
-            return self.lease_manager.report(Report::Drained(id));
-        };
-        shard.draining = true;
-        let actor = shard.actor.clone();
-        let drained = async move {
-            if tokio::time::timeout(DRAIN, actor.send(Drain)).await.is_err() {
-                tracing::warn!(shard = %id, "requests of a shard that is given away are not answered");
+    fn handle(&mut self, command: ShardCommand, ctx: &mut Self::Context) {
+        match command {
+            ShardCommand::Start { shard, epoch, fence } => self.start_shard(shard, epoch, fence, ctx),
+            ShardCommand::Drain(shard) => self.drain_shard(shard, ctx),
+            ShardCommand::Drop(shard) => {
+                self.end_shard(shard);
+                self.progress.report(ShardProgress::Dropped(shard));
             }
-        };
-        ctx.spawn(drained.into_actor(self).map(move |(), this, _| {
-            // Unless it was lost meanwhile, and perhaps taken over again.
-            if this.shards.get(&id).is_some_and(|shard| shard.draining)
-                && let Some(actor) = this.remove_shard(id)
-            {
-                actor.do_send(End);
-            }
-            this.lease_manager.report(Report::Drained(id));
-        }));
-    }
-}
-
-impl Handler<DropShard> for ReplicaActor {
-    type Result = ();
-
-    fn handle(&mut self, DropShard(id): DropShard, _: &mut Self::Context) {
-        if let Some(actor) = self.remove_shard(id) {
-            actor.do_send(End);
         }
-        self.lease_manager.report(Report::Dropped(id));
     }
 }
 

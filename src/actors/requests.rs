@@ -4,27 +4,21 @@
 //! when to try again, and names, UIDs and versions in the requests make a repetition harmless.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 
 use futures::FutureExt;
 use futures::future::BoxFuture;
-use tokio::runtime::Handle;
 use tokio::time::Instant;
 use tokio_util::task::TaskTracker;
 
-use super::clock::Clock;
-use super::config::ControllerConfig;
+use super::context::ReplicaContext;
 use super::inbox::Inbox;
 use super::job_input::{AdoptionAttempt, JobInput, RequestEvent};
-use super::loads::LoadBoard;
 use super::waits::Waits;
-use crate::cluster::events::Recorder;
-use crate::cluster::gate::{Answer, Fence, GateConfig, Order, Priority, Write, WriteError, WriteGate};
-use crate::cluster::reads::{ReadError, Reader};
-use crate::cluster::transport::Transport;
+use crate::cluster::gate::{Answer, Fence, Order, Priority, Write, WriteError};
+use crate::cluster::reads::ReadError;
 use crate::cluster::wire::{
-    Adoption, ObservedJob, ObservedPod, SelfWriteCache, adopt_patch, release_patch, status_patch,
-    untrack_patch, untrack_unchanged_patch,
+    Adoption, ObservedJob, ObservedPod, adopt_patch, release_patch, status_patch, untrack_patch,
+    untrack_unchanged_patch,
 };
 use crate::job::plan::{PodDeletion, PodRef};
 use crate::job::pod::Place;
@@ -33,71 +27,6 @@ use crate::job::status::JobStatus;
 use crate::job::template::PodManifest;
 use crate::job::uid::Uid;
 use crate::sharding::ShardId;
-use crate::telemetry::metrics::Metrics;
-
-/// What a replica provides to its actors.
-#[derive(Clone)]
-pub struct ReplicaContext {
-    /// Settings.
-    pub config: Arc<ControllerConfig>,
-    /// The tokio pool, for everything that waits for the network.
-    pub runtime: Handle,
-    /// What time it is.
-    pub clock: Arc<dyn Clock>,
-    /// The network.
-    pub transport: Arc<dyn Transport>,
-    /// Where all writes leave.
-    pub gate: WriteGate,
-    /// Live reads.
-    pub reads: Reader,
-    /// Kubernetes events.
-    pub recorder: Recorder,
-    /// Metrics.
-    pub metrics: Arc<Metrics>,
-    /// The work that is left for each shard.
-    pub loads: LoadBoard,
-    /// How our writes have left Jobs of which the watch has not told yet.
-    pub self_writes: SelfWriteCache,
-    /// Next seed for what varies by chance.
-    seeds: Arc<AtomicU64>,
-}
-
-impl ReplicaContext {
-    /// What a replica with these settings provides, over this network.
-    pub fn new(
-        config: ControllerConfig,
-        transport: Arc<dyn Transport>,
-        metrics: Arc<Metrics>,
-        runtime: Handle,
-        clock: Arc<dyn Clock>,
-    ) -> Self {
-        let limits =
-            GateConfig { qps: config.kube_api_qps, burst: config.kube_api_burst, ..GateConfig::default() };
-        let gate = WriteGate::open(transport.clone(), limits, config.finalizer(), metrics.clone());
-        let recorder = Recorder::start(gate.clone(), config.event_source(), metrics.clone(), config.seed);
-        let reads = Reader::new(transport.clone(), config.finalizer(), metrics.clone());
-        let seeds = Arc::new(AtomicU64::new(config.seed));
-        let loads = LoadBoard::new(config.shards);
-        Self {
-            config: Arc::new(config),
-            runtime,
-            clock,
-            transport,
-            gate,
-            reads,
-            recorder,
-            metrics,
-            loads,
-            self_writes: SelfWriteCache::default(),
-            seeds,
-        }
-    }
-
-    /// A seed for something that varies by chance; another one at each call, and the same ones for the same settings.
-    pub fn seed(&self) -> u64 {
-        self.seeds.fetch_add(1, Ordering::Relaxed)
-    }
-}
 
 /// Sends the requests of one Job. Shared by those under way.
 pub struct Requests {
@@ -246,7 +175,7 @@ impl Requests {
     pub fn adopt(self: &Arc<Self>, pod: PodRef) {
         let this = self.clone();
         self.run(async move {
-            let mut delay = this.cx.config.api_backoff;
+            let mut backoff = this.cx.api_backoff();
             loop {
                 match this.try_adopt(&pod).await {
                     Ok(attempt) => return JobInput::Adopted { pod: pod.uid, attempt },
@@ -255,8 +184,7 @@ impl Requests {
                     }
                     Err(refusal) => tracing::warn!(pod = %pod.uid, %refusal, "a pod was not adopted"),
                 }
-                tokio::time::sleep(delay).await;
-                delay = (delay * 2).min(this.cx.config.api_backoff_max);
+                backoff.pause().await;
             }
         });
     }
@@ -329,15 +257,14 @@ impl Requests {
     pub fn read(self: &Arc<Self>) {
         let this = self.clone();
         self.run(async move {
-            let mut delay = this.cx.config.api_backoff;
+            let mut backoff = this.cx.api_backoff();
             loop {
                 match this.cx.reads.get_job(&this.namespace, &this.job).await {
                     Ok(job) => return JobInput::Read(job.filter(|job| job.uid == this.job_uid)),
                     Err(_) if !this.fence.is_open(Instant::now()) => return JobInput::Read(None),
                     Err(error) => tracing::warn!(job = %this.job, %error, "a Job was not read"),
                 }
-                tokio::time::sleep(delay).await;
-                delay = (delay * 2).min(this.cx.config.api_backoff_max);
+                backoff.pause().await;
             }
         });
     }

@@ -9,10 +9,12 @@ use std::time::Duration;
 use actix::prelude::SendError;
 use actix::{Message, Recipient};
 use futures::{Stream, StreamExt, future};
-use tokio::task::{AbortHandle, unconstrained};
+use tokio::task::unconstrained;
 use tokio::time::{Instant, sleep};
+use tokio_util::task::AbortOnDropHandle;
 
-use super::requests::ReplicaContext;
+use super::context::ReplicaContext;
+use super::subscription::{Subscription, SubscriptionId};
 use crate::cluster::resource::Resource;
 use crate::cluster::watch::{Change, Selection, watch};
 use crate::cluster::wire::{
@@ -37,8 +39,8 @@ const IDLE_GAP: Duration = Duration::from_millis(10);
 #[derive(Message)]
 #[rtype(result = "()")]
 pub struct Pods {
-    /// The feed that they come from: what an earlier feed has left behind is to be ignored.
-    pub feed: u32,
+    /// The subscription that sends them.
+    pub from: SubscriptionId,
     /// The changes.
     pub changes: Vec<Change<Box<ObservedPod>>>,
 }
@@ -49,8 +51,8 @@ pub struct Pods {
 pub struct Jobs {
     /// The shard that was asked for; `None` for all.
     pub of: Option<ShardId>,
-    /// Number of the feed that they come from: what an earlier feed has left behind is to be ignored.
-    pub feed: u32,
+    /// The subscription that sends them.
+    pub from: SubscriptionId,
     /// The changes.
     pub changes: Vec<Change<Arc<ObservedJob>>>,
 }
@@ -59,32 +61,32 @@ pub struct Jobs {
 #[derive(Message)]
 #[rtype(result = "()")]
 pub struct Outlines {
-    /// Number of the feed that they come from: what an earlier feed has left behind is to be ignored.
-    pub feed: u32,
+    /// The subscription that sends them.
+    pub from: SubscriptionId,
     /// The changes.
     pub changes: Vec<Change<JobOutline>>,
 }
 
 /// Feeds the Jobs of the cluster, or of one shard of it, to an actor until aborted or the actor is gone. Only an API server that
 /// serves `shardSelector` tells no other Jobs than those of the shard.
-pub fn feed_jobs(cx: &ReplicaContext, of: Option<ShardId>, number: u32, to: Recipient<Jobs>) -> AbortHandle {
+pub fn feed_jobs(cx: &ReplicaContext, of: Option<ShardId>, to: Recipient<Jobs>) -> Subscription {
     let selection = Selection {
         shards: of.map(|shard| cx.config.shards.selector(shard).into()),
         ..Selection::all(Resource::JOBS)
     };
     let decoder = JobDecoder::knowing(cx.self_writes.clone());
-    feed(cx, selection, decoder, to, move |changes| Jobs { of, feed: number, changes })
+    feed(cx, selection, decoder, to, move |from, changes| Jobs { of, from, changes })
 }
 
 /// Feeds outlines of all Jobs of the cluster to an actor.
-pub fn feed_outlines(cx: &ReplicaContext, number: u32, to: Recipient<Outlines>) -> AbortHandle {
+pub fn feed_outlines(cx: &ReplicaContext, to: Recipient<Outlines>) -> Subscription {
     let decoder = OutlineDecoder::default();
-    feed(cx, Selection::all(Resource::JOBS), decoder, to, move |changes| Outlines { feed: number, changes })
+    feed(cx, Selection::all(Resource::JOBS), decoder, to, |from, changes| Outlines { from, changes })
 }
 
 /// Feeds the pods of one shard to an actor.
-pub fn feed_shard(cx: &ReplicaContext, shard: ShardId, number: u32, to: Recipient<Pods>) -> AbortHandle {
-    feed_pods(cx, format!("{SHARD_LABEL}={shard}"), number, to)
+pub fn feed_shard(cx: &ReplicaContext, shard: ShardId, to: Recipient<Pods>) -> Subscription {
+    feed_pods(cx, format!("{SHARD_LABEL}={shard}"), to)
 }
 
 /// All pods of a namespace that a Job's selector selects, whatever shard they are of.
@@ -110,14 +112,14 @@ pub async fn list_selected(
 }
 
 /// Feeds the pods that are of no shard to an actor.
-pub fn feed_unlabelled(cx: &ReplicaContext, number: u32, to: Recipient<Pods>) -> AbortHandle {
-    feed_pods(cx, format!("!{SHARD_LABEL}"), number, to)
+pub fn feed_unlabelled(cx: &ReplicaContext, to: Recipient<Pods>) -> Subscription {
+    feed_pods(cx, format!("!{SHARD_LABEL}"), to)
 }
 
-fn feed_pods(cx: &ReplicaContext, labels: String, number: u32, to: Recipient<Pods>) -> AbortHandle {
+fn feed_pods(cx: &ReplicaContext, labels: String, to: Recipient<Pods>) -> Subscription {
     let decoder = PodDecoder::new(cx.config.finalizer());
-    feed(cx, Selection::all(Resource::PODS).labelled(labels), decoder, to, move |changes| Pods {
-        feed: number,
+    feed(cx, Selection::all(Resource::PODS).labelled(labels), decoder, to, |from, changes| Pods {
+        from,
         changes,
     })
 }
@@ -127,23 +129,24 @@ fn feed<D: Decoder, M>(
     selection: Selection,
     decoder: D,
     to: Recipient<M>,
-    message: impl Fn(Vec<Change<D::Object>>) -> M + Send + 'static,
-) -> AbortHandle
+    message: impl Fn(SubscriptionId, Vec<Change<D::Object>>) -> M + Send + 'static,
+) -> Subscription
 where
     D::Object: Send,
     M: Message<Result = ()> + Send + 'static,
 {
+    let id = cx.next_subscription();
     let (transport, metrics, seed) = (cx.transport.clone(), cx.metrics.clone(), cx.seed());
     let task = cx.runtime.spawn(async move {
         let changes = watch(transport, selection, decoder, metrics, seed);
         let to = &to;
         forward(changes, move |chunk| {
             let few = chunk.len() <= BACKPRESSURE_THRESHOLD;
-            deliver(to, message(chunk), few)
+            deliver(to, message(id, chunk), few)
         })
         .await
     });
-    task.abort_handle()
+    Subscription::new(id, AbortOnDropHandle::new(task))
 }
 
 /// Tells all changes, in order, until there are no more or the actor has ended. `give` brings what is told together to the
@@ -186,11 +189,9 @@ where
 
 #[cfg(test)]
 mod tests {
+    use super::*;
     use futures::stream;
     use tokio::sync::mpsc;
-    use tokio_util::task::AbortOnDropHandle;
-
-    use super::*;
 
     /// Tells what came after so many milliseconds, in milliseconds: what was told together, with the time at which it was told.
     async fn told(coming: impl IntoIterator<Item = u64> + Send + 'static) -> Vec<(u64, Vec<u64>)> {

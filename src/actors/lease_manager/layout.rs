@@ -9,7 +9,7 @@ use crate::sharding::lease::{Layout, LeaseRecord, LeaseWriter};
 /// Pause after a failure to read or write the layout.
 const PAUSE: Duration = Duration::from_secs(1);
 
-/// ExitReason this replica must not run.
+/// Why this replica must not run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum LayoutError {
     /// The cluster has another number of shards.

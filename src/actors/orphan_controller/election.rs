@@ -9,8 +9,8 @@ use actix::Recipient;
 use kube_leader_election::{LeaseLock, LeaseLockParams, LeaseLockResult};
 use tokio::task::AbortHandle;
 
-use super::LeadershipChanged;
 use crate::actors::config::ControllerConfig;
+use crate::actors::protocol::LeadershipChanged;
 use crate::job::names;
 use crate::sharding::lease::LeaseWriter;
 

@@ -12,9 +12,10 @@ use actix::{Actor, Addr, AsyncContext, Context, SpawnHandle};
 use super::{Candidates, ShardActor};
 use crate::actors::clock;
 use crate::actors::inbox::Inbox;
-use crate::actors::job_actor::{Ended, ExitReason, JobActor};
+use crate::actors::job_actor::JobActor;
 use crate::actors::job_index::Owner;
 use crate::actors::job_input::JobInput;
+use crate::actors::protocol::ExitReason;
 use crate::actors::requests::Requests;
 use crate::actors::watch_feed::list_selected;
 use crate::cluster::wire::{ObservedJob, ObservedPod};
@@ -77,7 +78,7 @@ impl JobEntry {
     }
 
     /// Tells its actor something. A Job without one learns what it needs to know when it gets one.
-    pub(super) fn tell(&mut self, input: JobInput) {
+    pub(super) fn send(&mut self, input: JobInput) {
         let gone = matches!(input, JobInput::JobGone);
         match &mut self.stage {
             Stage::Active(awake) => {
@@ -126,7 +127,7 @@ impl ShardActor {
             return;
         }
         entry.seen = seen.clone();
-        entry.tell(JobInput::Job(seen));
+        entry.send(JobInput::Job(seen));
         if entry.is_passivated() && !self.remains_passivated(&uid, ctx) {
             self.activate(&uid, [], ctx);
         }
@@ -152,22 +153,22 @@ impl ShardActor {
         match self.jobs.get_mut(uid) {
             // It holds no pods that would have to be set free.
             Some(entry) if entry.is_passivated() => self.remove_job(uid, ctx),
-            Some(entry) => entry.tell(JobInput::JobGone),
+            Some(entry) => entry.send(JobInput::JobGone),
             None => {}
         }
     }
 
     /// Tells a Job something, if its actor is there to hear it.
-    pub(super) fn tell(&mut self, job: &Uid, input: JobInput) {
+    pub(super) fn send(&mut self, job: &Uid, input: JobInput) {
         if let Some(entry) = self.jobs.get_mut(job) {
-            entry.tell(input);
+            entry.send(input);
         }
     }
 
     /// Tells a Job of a pod that is its own, or that it may adopt.
     pub(super) fn deliver_pod(&mut self, job: &Uid, pod: Box<ObservedPod>, ctx: &mut Context<Self>) {
         match self.jobs.get_mut(job) {
-            Some(entry) if !entry.is_passivated() => entry.tell(JobInput::Pod(pod)),
+            Some(entry) if !entry.is_passivated() => entry.send(JobInput::Pod(pod)),
             Some(entry) if entry.concerns_job(&pod) => self.activate(job, [JobInput::Pod(pod)], ctx),
             Some(_) | None => {}
         }
@@ -176,9 +177,9 @@ impl ShardActor {
     /// Tells a Job that was not there when the shard's pods were listed which of them are its own: they have come by watch
     /// since, or are about to.
     pub(super) fn deliver_listed(&mut self, job: &Uid) {
-        let Some(version) = self.listed.filter(|_| self.listing.is_none()) else { return };
+        let Some(version) = self.pod_feed.version() else { return };
         if let Some(entry) = self.jobs.get_mut(job).filter(|entry| !entry.awaits_candidates()) {
-            entry.tell(JobInput::PodsListed { listed: self.pod_owners.pods_of(job), version });
+            entry.send(JobInput::PodsListed { listed: self.pod_owners.pods_of(job), version });
         }
     }
 
@@ -210,18 +211,18 @@ impl ShardActor {
     fn activate(&mut self, uid: &Uid, inputs: impl IntoIterator<Item = JobInput>, ctx: &mut Context<Self>) {
         self.start(uid, ctx);
         let Some(entry) = self.jobs.get_mut(uid) else { return };
-        inputs.into_iter().for_each(|input| entry.tell(input));
+        inputs.into_iter().for_each(|input| entry.send(input));
         if entry.is_finished() {
             self.deliver_listed(uid);
         } else {
             // Somebody has taken its end back, and its counted pods were none of its concern meanwhile.
-            self.watch_pods(ctx);
+            self.relist_pods(ctx);
         }
     }
 
     /// Starts the actor of a Job that has none, from the Job as it was last seen.
     fn start(&mut self, uid: &Uid, ctx: &mut Context<Self>) {
-        let Some(entry) = self.jobs.get(uid).filter(|_| !self.draining) else { return };
+        let Some(entry) = self.jobs.get(uid).filter(|_| !self.pod_feed.is_draining()) else { return };
         let Ok(job) = &entry.seen.job else { return };
         let leaving = match entry.stage {
             Stage::Active(_) => return,
@@ -237,7 +238,7 @@ impl ShardActor {
         if let Some(entry) = self.jobs.get_mut(uid) {
             entry.enter(Stage::Active(Active { inbox, actor, leaving: false, awaits_candidates }), ctx);
             if leaving {
-                entry.tell(JobInput::JobGone);
+                entry.send(JobInput::JobGone);
             }
         }
     }
@@ -261,7 +262,7 @@ impl ShardActor {
             job_uid: job.uid.clone(),
             waits: self.waits.clone(),
         };
-        JobActor::new(job, seen, Arc::new(requests), shard.clone()).start()
+        JobActor::new(job, seen, Arc::new(requests), shard.clone().recipient()).start()
     }
 
     fn look_for_candidates(&self, job: &Job, shard: &Addr<Self>) {
@@ -274,11 +275,11 @@ impl ShardActor {
     }
 
     /// Takes in that the actor of a Job has ended.
-    pub(super) fn job_ended(&mut self, Ended { job, why }: Ended, ctx: &mut Context<Self>) {
+    pub(super) fn job_ended(&mut self, job: Uid, reason: ExitReason, ctx: &mut Context<Self>) {
         if let Some(Ok(job)) = self.jobs.get(&job).map(|entry| &entry.seen.job) {
             self.waits.write(job, None, None);
         }
-        match why {
+        match reason {
             ExitReason::Over => self.remove_job(&job, ctx),
             ExitReason::Passivated => self.job_passivated(&job, ctx),
             ExitReason::Panic => self.job_broken(job, ctx),
@@ -319,7 +320,7 @@ impl ShardActor {
         ctx.run_later(delay.unwrap_or_default(), move |shard, ctx| {
             // With nothing but what the cluster tells.
             shard.start(&uid, ctx);
-            shard.watch_pods(ctx);
+            shard.relist_pods(ctx);
         });
     }
 }
