@@ -8,8 +8,8 @@ use super::plan::{NewPod, Plan, PodDeletion, Wait};
 use super::pod::Pod;
 use super::state::JobState;
 
-/// Adds to the plan what brings the number of active pods to what the Job wants. Pods are either removed or created, not
-/// both at once: a surplus goes first.
+/// Adds to the plan what brings the number of active pods to what the Job wants. Pods are either removed or
+/// created, not both at once: a surplus goes first.
 pub fn manage(state: &JobState, tally: Tally, now: Timestamp, plan: &mut Plan) {
     let spec = &state.job.spec;
     if spec.suspend {
@@ -17,7 +17,7 @@ pub fn manage(state: &JobState, tally: Tally, now: Timestamp, plan: &mut Plan) {
         plan.waiting = Some(Wait::Suspended);
         return;
     }
-    if state.claims_in_flight > 0 {
+    if state.adoptions_in_flight > 0 {
         plan.waiting = Some(Wait::Adopting);
         return;
     }

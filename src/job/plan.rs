@@ -1,4 +1,4 @@
-//! What is to be done about a Job: the outcome of [`reconcile`](super::reconcile::reconcile).
+//! The plan for a Job: the outcome of [`reconcile`](super::reconcile::reconcile).
 
 use jiff::Timestamp;
 
@@ -7,23 +7,23 @@ use super::pod::{BackoffRecord, IndexFailures, Place, Pod};
 use super::status::JobStatus;
 use super::uid::Uid;
 
-/// What is to be done now, and when to look again if nothing happens before.
+/// The actions due now, and the time of the next look if nothing happens before.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Plan {
     /// Pods to create, in order.
     pub creates: Vec<NewPod>,
     /// Pods to delete, in order.
     pub deletes: Vec<PodDeletion>,
-    /// Pods whose tracking finalizer is to be taken off.
+    /// Pods to release: their tracking finalizer is removed.
     pub releases: Vec<PodRef>,
-    /// What is to be found out about the Job's gang before pods are created.
+    /// The request about the Job's gang that must be answered before pods are created.
     pub gang: Option<GangRequest>,
     /// The status to write.
     pub status: Option<StatusWrite>,
-    /// The Job has outlived its TTL: delete it.
+    /// Delete the Job: its TTL has expired.
     pub delete_job: bool,
-    /// The back-off with the pods that have ended since.
-    pub judged: Option<BackoffUpdate>,
+    /// The back-off, updated with the pods that have ended since.
+    pub backoff_update: Option<BackoffUpdate>,
     /// A status write is due but waits for others to join it.
     pub status_waits: bool,
     /// Look again at this time at the latest.
@@ -35,11 +35,11 @@ pub struct Plan {
 /// A pod to create.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NewPod {
-    /// Where it stands; its name derives from this.
+    /// Its place in the Job; its name derives from this.
     pub place: Place,
-    /// Failures handed on from its predecessor, for Jobs with `backoffLimitPerIndex`.
+    /// Failures carried over from its predecessor, for Jobs with `backoffLimitPerIndex`.
     pub index_failures: Option<IndexFailures>,
-    /// The failures in a row so far, to be found again by whoever takes over.
+    /// The failures in a row so far. The next owner of the Job reads them from the pod.
     pub backoff: Option<BackoffRecord>,
 }
 
@@ -69,11 +69,11 @@ impl From<&Pod> for PodRef {
 pub struct PodDeletion {
     /// The pod.
     pub pod: PodRef,
-    /// Take the tracking finalizer off first: the pod will not count, whatever becomes of it.
+    /// Remove the tracking finalizer first: the pod will not count, whatever phase it reaches.
     pub forget: bool,
 }
 
-/// A status to write, and what to tell once it is written.
+/// A status to write, and the events to emit once it is written.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StatusWrite {
     /// The whole new status.
@@ -91,7 +91,7 @@ pub struct JobEvent {
     pub reason: Box<str>,
     /// `message`.
     pub message: Box<str>,
-    /// Tells how the Job ended: must not be dropped however many events there are.
+    /// The event reports how the Job ended: it must not be dropped, however many events there are.
     pub terminal: bool,
 }
 
@@ -115,20 +115,20 @@ pub enum Wait {
     IndexBackoff(Timestamp),
     /// The API server refused a request; tried again at this time.
     Refused(Timestamp),
-    /// The Job's Workload and PodGroup are being looked for, or made.
+    /// The Job's Workload and PodGroup are being looked up or created.
     Gang,
-    /// Pods are being adopted: how many there are is not known yet.
+    /// Pods are being adopted: their number is not known yet.
     Adopting,
-    /// Pods that were asked to go have not ended.
+    /// Pods being deleted have not ended.
     Terminating,
-    /// Pods have just ended; others that end with them are judged with them, at this time.
+    /// Pods have just ended; they are evaluated at this time, together with others that end until then.
     FailureDebounce(Timestamp),
-    /// The Job has ended but for its pods.
+    /// The end of the Job is decided; its remaining pods have yet to go.
     Finishing,
 }
 
 impl Wait {
-    /// A word for people.
+    /// One word, for display.
     pub fn reason(&self) -> &'static str {
         match self {
             Self::Suspended => "Suspended",
@@ -144,7 +144,7 @@ impl Wait {
         }
     }
 
-    /// Until when, where that is known.
+    /// The end of the wait, if it is known.
     pub fn until(&self) -> Option<Timestamp> {
         match self {
             Self::PodBackoff(at) | Self::IndexBackoff(at) | Self::Refused(at) | Self::FailureDebounce(at) => {
@@ -156,19 +156,19 @@ impl Wait {
 }
 
 impl Plan {
-    /// Whether nothing is to be done now.
+    /// Whether the plan has no actions.
     pub fn is_idle(&self) -> bool {
         self.size() == 0
     }
 
-    /// Number of requests that it leads to.
+    /// Number of requests in the plan.
     pub fn size(&self) -> usize {
         let single = [self.status.is_some(), self.gang.is_some(), self.delete_job];
         let single: usize = single.into_iter().map(usize::from).sum();
         self.creates.len() + self.deletes.len() + self.releases.len() + single
     }
 
-    /// Asks to look again at `at` at the latest.
+    /// Schedules the next look for `at` at the latest.
     pub fn wake(&mut self, at: Timestamp) {
         self.wake_at = Some(self.wake_at.map_or(at, |earlier| earlier.min(at)));
     }

@@ -13,8 +13,8 @@ use super::ttl;
 
 /// What is to be done about a Job now. Pure: the same state and time give the same plan.
 ///
-/// A plan applied to the state that it was made for ([`JobState::begin`], then the answers) leads to the next state;
-/// when nothing happens meanwhile, a few plans lead to one that is idle.
+/// A plan applied to the state that it was made for ([`JobState::begin`], then the answers) leads to the next
+/// state; when nothing happens meanwhile, a few plans lead to one that is idle.
 pub fn reconcile(state: &JobState, now: Timestamp) -> Plan {
     let mut plan = Plan::default();
     if state.gone {
@@ -43,7 +43,7 @@ pub fn reconcile(state: &JobState, now: Timestamp) -> Plan {
             plan.waiting = Some(Wait::FailureDebounce(at));
         }
         (None, None) => {
-            plan.judged = Some(BackoffUpdate { streak: state.streak_now() });
+            plan.backoff_update = Some(BackoffUpdate { streak: state.streak_now() });
             next = decide(state, tally, now, &mut plan);
             // What tells that the Job ends must stay until the end is announced.
             if next.end.is_none() {
@@ -79,8 +79,8 @@ fn decide(state: &JobState, tally: Tally, now: Timestamp, plan: &mut Plan) -> Ne
     Next { end, managed }
 }
 
-/// Removes the active pods of a Job whose end is announced. If it fails they are counted, and so keep their finalizer
-/// until they are recorded.
+/// Removes the active pods of a Job whose end is announced. If it fails they are counted, and so keep their
+/// finalizer until they are recorded.
 fn wind_down(state: &JobState, failure: bool, plan: &mut Plan) {
     plan.waiting = Some(Wait::Finishing);
     let active = state.pods.active_in_removal_order().take(state.room());

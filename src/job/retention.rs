@@ -1,7 +1,7 @@
-//! Which counted pods are deleted, where the Job asks for it by annotation.
+//! Deletion of counted pods, for Jobs that request it by annotation.
 //!
-//! Only pods that have ended, lost their finalizer and are in the counts of the status: whatever happens to them changes
-//! nothing any more.
+//! Only pods are deleted that have ended, have no finalizer and are counted in the status: nothing that
+//! happens to them has an effect any more.
 
 use jiff::Timestamp;
 
@@ -9,7 +9,7 @@ use super::plan::{Plan, PodDeletion, PodRef, Wait};
 use super::spec::Job;
 use super::state::JobState;
 
-/// Whether the Job may want counted pods deleted that have failed, or that have not.
+/// Whether the Job may want counted pods deleted: the failed ones, or else the succeeded ones.
 pub fn applies(job: &Job, failed: bool) -> bool {
     if failed {
         job.options.failed_pods_limit.is_some()
@@ -20,7 +20,7 @@ pub fn applies(job: &Job, failed: bool) -> bool {
     }
 }
 
-/// Adds the deletion of counted pods that the Job does not keep.
+/// Adds deletions of the counted pods that the Job does not keep.
 pub fn prune(state: &JobState, now: Timestamp, plan: &mut Plan) {
     let options = &state.job.options;
     if !options.deletes_counted_pods() || state.job.deleting {
@@ -42,8 +42,8 @@ pub fn prune(state: &JobState, now: Timestamp, plan: &mut Plan) {
     }));
 }
 
-/// How many failed pods stay. While a replacement is waited for, the newest one does in any case: it tells whoever takes
-/// over how long to wait.
+/// How many failed pods stay. While a replacement is pending, the newest one always stays: a new owner
+/// computes the back-off from it.
 fn failed_pods_kept(state: &JobState, plan: &Plan) -> Option<usize> {
     let limit = usize::try_from(state.job.options.failed_pods_limit?).unwrap_or(usize::MAX);
     let awaited = plan.waiting.as_ref().is_some_and(|wait| *wait != Wait::Finishing)

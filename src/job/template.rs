@@ -16,16 +16,16 @@ use super::pod_name::{generate_prefix, pod_name};
 use super::spec::Job;
 use super::uid::Uid;
 
-/// `spec.template` of a Job. It is read when the first pod is made, and its parts are written for all pods once. Clones
-/// share the text and the parts.
+/// `spec.template` of a Job. It is parsed when the first pod is made, and the parts that all pods share are
+/// serialized once. Clones share the text and the parts.
 #[derive(Clone, Debug)]
 pub struct PodTemplate {
     json: Arc<RawValue>,
     written: Arc<Written>,
 }
 
-/// The parts for each kind of pods, once there was one of it. In practice that is one kind: Jobs do not change theirs. And
-/// what else was asked.
+/// The parts for each kind of pod, serialized on first use, and answers to other questions. In practice a Job
+/// uses one kind of parts only, since its completion mode does not change.
 #[derive(Debug, Default)]
 struct Written {
     plain: OnceLock<Box<Result<Parts, TemplateError>>>,
@@ -44,7 +44,7 @@ impl From<serde_json::Error> for TemplateError {
     }
 }
 
-/// What the fields of the spec hold stays text as far as that is possible.
+/// A template whose spec fields stay text: most of them are copied to pods unread.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 struct Template<'a> {
@@ -53,7 +53,7 @@ struct Template<'a> {
     spec: BTreeMap<Cow<'a, str>, &'a RawValue>,
 }
 
-/// A template as to what happens to containers that have failed.
+/// A template of which only the restart policy is read.
 #[derive(Debug, Deserialize)]
 struct Restarting<'a> {
     #[serde(borrow)]
@@ -75,7 +75,7 @@ struct TemplateMeta {
     finalizers: Option<Vec<String>>,
 }
 
-/// What all pods of a Job share: the members of JSON objects, as text.
+/// The parts that all pods of a Job share: the members of JSON objects, as text.
 #[derive(Debug)]
 struct Parts {
     labels: String,
@@ -87,18 +87,18 @@ struct Parts {
     names_scheduling_group: bool,
 }
 
-/// Labels and annotations that every pod has of its own, whatever the template says.
+/// Labels and annotations that we set on each pod. Those of the template with these keys are ignored.
 const OWN: [&str; 3] = [names::SHARD_LABEL, names::PLACE_ANNOTATION, names::BACKOFF_ANNOTATION];
-/// More of them, in Indexed Jobs.
+/// The additional ones in Indexed Jobs.
 const OWN_AT_INDEX: [&str; 3] =
     [names::COMPLETION_INDEX, names::INDEX_FAILURE_COUNT, names::INDEX_IGNORED_FAILURE_COUNT];
 
-/// Room for what a pod has of its own, beside names.
+/// Capacity for the parts of a pod that are not shared, names excluded.
 const OWN_LENGTH: usize = 560;
-/// How often the Job's name stands in a pod.
+/// How often the Job's name occurs in a pod.
 const NAMES: usize = 4;
 
-/// Who makes pods, and for whom.
+/// The Job that pods are made for, and the settings of its controller.
 #[derive(Clone, Copy, Debug)]
 pub struct Maker<'a> {
     /// The Job.
@@ -121,7 +121,7 @@ pub struct PodManifest {
 }
 
 impl PodTemplate {
-    /// Keeps the text of `spec.template` as it stands.
+    /// Keeps the text of `spec.template` unparsed.
     pub fn new(json: &RawValue) -> Self {
         Self { json: Arc::from(json.to_owned()), written: Arc::default() }
     }
@@ -131,12 +131,12 @@ impl PodTemplate {
         Arc::ptr_eq(&self.json, &other.json) || self.json.get() == other.json.get()
     }
 
-    /// The template without what was written out for pods.
+    /// The template without the parts serialized for pods.
     pub fn unwritten(&self) -> Self {
         Self { json: self.json.clone(), written: Arc::default() }
     }
 
-    /// Whether `spec.restartPolicy` is `OnFailure`: restarts of containers then count as failures.
+    /// Whether `spec.restartPolicy` is `OnFailure`: container restarts then count as failures.
     pub fn restarts_on_failure(&self) -> bool {
         *self.written.restarts_on_failure.get_or_init(|| {
             let template: Result<Restarting<'_>, _> = serde_json::from_str(self.json.get());
@@ -144,7 +144,8 @@ impl PodTemplate {
         })
     }
 
-    /// Whether `spec.schedulingGroup` is set: the user has chosen a group for the pods. Asked of Indexed Jobs only.
+    /// Whether `spec.schedulingGroup` is set: the user has chosen a group for the pods. Called for Indexed
+    /// Jobs only.
     pub fn names_scheduling_group(&self) -> bool {
         self.parts(true).is_ok_and(|parts| parts.names_scheduling_group)
     }
@@ -155,10 +156,10 @@ impl PodTemplate {
         (**parts).as_ref().map_err(Clone::clone)
     }
 
-    /// Writes the pod that a plan asks for.
+    /// Serializes a pod of a plan.
     ///
     /// # Errors
-    /// When the template is not of the form that the API server lets through.
+    /// When the template has a form that the API server would not accept.
     pub fn pod(&self, maker: Maker<'_>, new: &NewPod) -> Result<PodManifest, TemplateError> {
         let job = maker.job;
         let index = job.spec.completion.indexes().map(|_| new.place.number);
@@ -166,7 +167,7 @@ impl PodTemplate {
         let name = pod_name(&job.name, &job.uid.to_string(), index, new.place);
         let own = OWN_LENGTH + NAMES * job.name.len() + job.namespace.len();
         let mut body = String::with_capacity(own + labels.len() + annotations.len() + spec.len());
-        // Names consist of what DNS allows, so JSON has nothing to escape in them.
+        // Names hold only characters that DNS allows, so nothing in them needs escaping.
         body.extend([
             r#"{"apiVersion":"v1","kind":"Pod","metadata":{"name":""#,
             &name,
@@ -243,14 +244,14 @@ fn add_index_env(container: &mut Map<String, Value>) {
 struct Members<'a>(&'a mut String);
 
 impl Members<'_> {
-    /// A member with a text in which there is nothing to escape.
+    /// A member with a text in which nothing needs escaping.
     fn text(&mut self, key: &str, value: impl Display) {
         self.separate();
-        // A string takes whatever is written into it.
+        // Writing to a string never fails.
         let _ = write!(self.0, r#""{key}":"{value}""#);
     }
 
-    /// Members that are written already.
+    /// Members that are text already.
     fn all(&mut self, members: &str) {
         if !members.is_empty() {
             self.separate();
@@ -332,7 +333,7 @@ impl<'a> OwnerReference<'a> {
     }
 }
 
-/// The JSON of something that has text keys only and so always has one.
+/// The JSON of a value whose maps have text keys only, so that serializing it never fails.
 pub(crate) fn json_text(value: &impl Serialize) -> String {
     serde_json::to_string(value).unwrap_or_default()
 }
@@ -387,7 +388,7 @@ mod tests {
     }
 
     #[test]
-    fn an_indexed_pod_knows_its_index() {
+    fn an_indexed_pod_carries_its_index() {
         let given = json!({"name": "JOB_COMPLETION_INDEX", "value": "mine"});
         let index = json!({"name": "JOB_COMPLETION_INDEX", "valueFrom": {"fieldRef": {
             "fieldPath": "metadata.labels['batch.kubernetes.io/job-completion-index']",
@@ -415,7 +416,7 @@ mod tests {
     }
 
     #[test]
-    fn annotations_hand_failures_on() {
+    fn annotations_carry_earlier_failures() {
         let of = |index_failures, backoff| {
             let new = NewPod { index_failures, backoff, ..first(1) };
             made(Completion::Indexed(3), &json!({"spec": {}}), &new, None)["metadata"]["annotations"].clone()
@@ -439,7 +440,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_is_needed_is_written_out_and_clones_share_it() {
+    fn parts_are_serialized_on_first_use_and_shared_by_clones() {
         let template = RawValue::from_string(json!({"spec": {}}).to_string()).unwrap();
         let template = PodTemplate::new(&template);
         let written = |template: &PodTemplate| {
@@ -480,7 +481,7 @@ mod tests {
     }
 
     #[test]
-    fn a_gang_names_its_group() {
+    fn pods_of_a_gang_name_their_group() {
         for (completion, spec, expected) in [
             (Completion::Count(1), json!({}), json!({"schedulingGroup": {"podGroupName": "gang"}})),
             (
@@ -495,14 +496,14 @@ mod tests {
     }
 
     #[test]
-    fn the_tracking_finalizer_is_put_on_once() {
+    fn the_tracking_finalizer_is_added_once() {
         let template = json!({"metadata": {"finalizers": [FINALIZER]}, "spec": {}});
         let pod = made(Completion::Count(1), &template, &first(0), None);
         assert_eq!(pod["metadata"]["finalizers"], json!([FINALIZER]));
     }
 
     #[test]
-    fn what_is_no_template_is_an_error() {
+    fn a_malformed_template_is_an_error() {
         let template = RawValue::from_string(r#"{"metadata": {"labels": [1]}}"#.into()).unwrap();
         let job = with(job(Completion::Count(1), 1), |spec| spec.template = PodTemplate::new(&template));
         let maker = Maker { job: &job, finalizer: FINALIZER, shard: 0, pod_group: None };
