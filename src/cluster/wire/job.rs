@@ -38,9 +38,10 @@ pub struct ObservedJob {
     pub labels: Labels,
     /// The controller in `metadata.ownerReferences`, such as a CronJob.
     pub controller: Option<ControllerRef>,
-    /// What the rules look at.
+    /// The part that the rules look at.
     pub job: Result<Job, UnknownCompletionMode>,
-    /// Values in the spec that this version does not know, as `FIELD: VALUE`. They are read as if they matched nothing.
+    /// Values in the spec that this release does not know, as `FIELD: VALUE`. They are read as if they
+    /// matched nothing.
     pub skipped: Vec<String>,
 }
 
@@ -55,7 +56,7 @@ impl ObservedJob {
     }
 }
 
-/// `spec.completionMode` is neither `NonIndexed` nor `Indexed`: the Job has to be left alone.
+/// `spec.completionMode` is neither `NonIndexed` nor `Indexed`: the Job must be left alone.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("unknown completion mode {0:?}")]
 pub struct UnknownCompletionMode(pub Box<str>);
@@ -68,12 +69,12 @@ pub struct JobDecoder {
 }
 
 impl JobDecoder {
-    /// A decoder.
+    /// A decoder that decodes every object it is given.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// A decoder that does not read what a watch tells of these writes.
+    /// A decoder that skips watch events for these own writes, and returns the cached Job instead.
     pub fn knowing(own: SelfWriteCache) -> Self {
         Self { own, ..Self::default() }
     }

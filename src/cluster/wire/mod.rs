@@ -1,8 +1,8 @@
-//! What the API server says and hears: bytes to the types of [`crate::job`], and those back to patches.
+//! The wire format: decodes answers of the API server into the types of [`crate::job`], and encodes patches.
 //!
-//! Objects are decoded in one pass into borrowed, trimmed structs and from there into the owned types. Unknown fields
-//! are skipped without being built, so `managedFields`, volumes, images and the like cost their scanning only, and in
-//! protobuf not even that (invariant 8: small objects).
+//! Objects are decoded in one pass into borrowed, trimmed structs and from there into the owned types.
+//! Unknown fields are skipped without being built, so `managedFields`, volumes, images and the like only cost
+//! their scanning, and in protobuf not even that (invariant 8: small objects).
 
 mod condition;
 mod gang;
@@ -42,40 +42,40 @@ pub(crate) use text::Text;
 /// Why a body could not be decoded.
 #[derive(Debug, thiserror::Error)]
 pub enum DecodeError {
-    /// It is not JSON, or a field has a type that Kubernetes does not give it.
+    /// The body is not JSON, or a field has a type that Kubernetes does not give it.
     #[error("malformed object: {0}")]
     Json(#[from] serde_json::Error),
-    /// It is no message, or a field has a type that Kubernetes does not give it.
+    /// The body is not a protobuf message, or a field has a type that Kubernetes does not give it.
     #[error("malformed object: {0}")]
     Protobuf(#[from] Malformed),
-    /// A field is missing that every stored object has.
+    /// A field that every stored object has is missing.
     #[error("{0} is missing")]
     Missing(&'static str),
 }
 
-/// Reads an object out of its message, without the envelope.
+/// Reads an object from its protobuf message, without the envelope.
 pub type FromProtobuf<D> = fn(&D, &[u8]) -> Result<<D as Decoder>::Object, DecodeError>;
 
-/// One kind of API object and how to read it.
+/// Decodes one kind of API object.
 pub trait Decoder: Clone + Send + Sync + 'static {
     /// The JSON, borrowed from the body.
     type Wire<'a>: serde::Deserialize<'a>;
-    /// What is kept of an object.
+    /// The part of an object that is kept.
     type Object: Send + 'static;
 
-    /// Keeps what matters of an object.
+    /// Keeps the fields of an object that matter.
     ///
     /// # Errors
     /// When the object lacks a field that every stored object has.
     fn observe(&self, wire: Self::Wire<'_>) -> Result<Self::Object, DecodeError>;
 
-    /// How to read an object in protobuf, where that is worth it.
+    /// The reader for protobuf, for kinds where it is worth having one.
     const FROM_PROTOBUF: Option<FromProtobuf<Self>> = None;
 
-    /// `metadata.resourceVersion` as a number: the later of two readings has the larger.
+    /// `metadata.resourceVersion` as a number: the later of two readings has the larger one.
     fn version(object: &Self::Object) -> u64;
 
-    /// The object of this event of a watch (JSON), if the event tells of a change that is known without it.
+    /// The object of this watch event (JSON), if its version is already known and need not be decoded.
     fn recall(&self, _event: &[u8]) -> Option<Self::Object> {
         None
     }
@@ -83,7 +83,7 @@ pub trait Decoder: Clone + Send + Sync + 'static {
     /// Decodes one object.
     ///
     /// # Errors
-    /// When the bytes are no such object.
+    /// When the bytes are not an object of this kind.
     fn decode(&self, json: &[u8]) -> Result<Self::Object, DecodeError> {
         self.observe(serde_json::from_slice(json)?)
     }
