@@ -1,4 +1,5 @@
-//! How replicas come to change shards because of work, step by step. Times are in seconds since the story began.
+//! How replicas come to change shards because of work, step by step. Times are in seconds since the story
+//! began.
 
 use super::story::{Net, Story, Who};
 use crate::sharding::hash::ShardId;
@@ -17,7 +18,8 @@ fn two_by_two() -> (Story, Who, Who) {
     (story, a, b)
 }
 
-/// What is said at 18.0 once "b" has got much more to do than "a": two seconds before there was still more coming.
+/// What is said at 18.0 once "b" has got much more to do than "a": two seconds before there was still more
+/// coming.
 const SAID: &str = "18.0 a balances 0@2 to a 1@1 to b";
 const UNEVEN: [u32; 4] = [900, 0, 100, 900];
 

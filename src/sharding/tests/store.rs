@@ -1,4 +1,5 @@
-//! The Leases as an API server keeps them: one revision for all of them, optimistic locking, and a log for watches.
+//! The Leases as an API server keeps them: one revision for all of them, optimistic locking, and a log for
+//! watches.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -80,8 +81,8 @@ impl Store {
         Some(self.revision)
     }
 
-    /// Writes which shards are to change places over the version it carries, 0 for none. The new version, or `None` for a
-    /// conflict.
+    /// Writes which shards are to change places over the version it carries, 0 for none. The new version, or
+    /// `None` for a conflict.
     pub(super) fn write_balance(&mut self, balance: &Balance) -> Option<u64> {
         if self.balance.version != balance.version {
             return None;

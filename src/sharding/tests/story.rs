@@ -1,5 +1,5 @@
-//! A few replicas and their Leases, told as a story: the test says who runs and how the network is, and reads what
-//! they did and when.
+//! A few replicas and their Leases, told as a story: the test says who runs and how the network is, and reads
+//! what they did and when.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -64,7 +64,8 @@ impl Story {
         Self { store, now, shards, loads, replicas: Vec::new(), told: Vec::new() }
     }
 
-    /// A replica that has not listed the Leases yet. Its process is told apart by the number of replicas before.
+    /// A replica that has not listed the Leases yet. Its process is told apart by the number of replicas
+    /// before.
     pub(super) fn starts(&mut self, name: &'static str) -> Who {
         let process = format!("process{}", self.replicas.len()).into();
         let me = ReplicaIdentity { identity: name.into(), process, shards: self.shards, qps: 0 };
@@ -90,7 +91,8 @@ impl Story {
         who
     }
 
-    /// Two replicas that have one of two shards each; the last heartbeats were two seconds ago, and the next are due.
+    /// Two replicas that have one of two shards each; the last heartbeats were two seconds ago, and the next
+    /// are due.
     pub(super) fn pair() -> (Self, Who, Who) {
         let mut story = Self::new(2);
         let (a, b) = (story.joins("a"), story.joins("b"));

@@ -168,7 +168,8 @@ fn a_renewal_after_everything_was_lost_gives_nothing_back() {
     let (mut story, a, _) = Story::pair();
     story.net(a, Net::Down);
     story.run(&[a], 7.9);
-    // This heartbeat is sent soon after 9.9, and arrives 12.5 seconds after the last one that was acknowledged.
+    // This heartbeat is sent soon after 9.9, and arrives 12.5 seconds after the last one that was
+    // acknowledged.
     story.net(a, Net::Holds);
     assert_eq!(story.run(&[a], 2.5), NOTHING);
     assert_eq!(story.run(&[a], 0.1), ["12.5 a drops 1"]);

@@ -1,5 +1,5 @@
-//! A whole world of replicas in virtual time: no two act for one shard, whatever goes wrong; and once nothing does,
-//! every shard soon has an owner and nothing moves any more.
+//! A whole world of replicas in virtual time: no two act for one shard, whatever goes wrong; and once nothing
+//! does, every shard soon has an owner and nothing moves any more.
 //!
 //! `YARDMASTER_SEEDS=FIRST..LAST` runs other seeds than the usual ones.
 #![allow(clippy::unwrap_used)]
@@ -112,12 +112,12 @@ fn nobody_acts_for_anothers_shard_whatever_goes_wrong() {
     for_seeds(0..200, |seed, logging| troubled(seed, chaos::ANYTHING, logging));
 }
 
-/// Whoever deletes a claim by hand takes the owner's only proof away. What holds then: the owner stops as soon as its
-/// watch shows it, and those who saw the deletion of an owned claim wait for `lease_duration`. It does not hold for an
-/// owner whose watch is behind by more, nor against those who never saw the claim: a replica that starts in between,
-/// or a first claim that was already on its way when the deletion came. A heartbeat that is deleted is written again;
-/// only one that is deleted twice within `lease_duration`, while a rival's watch is behind, makes a living replica
-/// look dead.
+/// Whoever deletes a claim by hand takes the owner's only proof away. What holds then: the owner stops as
+/// soon as its watch shows it, and those who saw the deletion of an owned claim wait for `lease_duration`. It
+/// does not hold for an owner whose watch is behind by more, nor against those who never saw the claim: a
+/// replica that starts in between, or a first claim that was already on its way when the deletion came. A
+/// heartbeat that is deleted is written again; only one that is deleted twice within `lease_duration`, while
+/// a rival's watch is behind, makes a living replica look dead.
 #[test]
 fn leases_deleted_by_hand_are_written_again_and_nobody_acts_twice() {
     for_seeds(0..50, |seed, logging| troubled(seed, chaos::DELETIONS, logging));

@@ -210,7 +210,8 @@ impl World {
         self.decide(id)
     }
 
-    /// Everything is well again, there is no work to move shards for, and somebody lives. Two processes of one name stay so: the operator sees to it.
+    /// Everything is well again, there is no work to move shards for, and somebody lives. Two processes of
+    /// one name stay so: the operator sees to it.
     fn calm(&mut self) -> Checked {
         self.network = Network::WELL;
         self.loads.clear();

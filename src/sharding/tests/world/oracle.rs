@@ -7,7 +7,8 @@ use super::sim::{Checked, Id, TIMES, World};
 use crate::sharding::hash::ShardId;
 
 impl World {
-    /// No two act for one shard, nobody acts longer than its last acknowledged renewal allows, and epochs rise.
+    /// No two act for one shard, nobody acts longer than its last acknowledged renewal allows, and epochs
+    /// rise.
     pub(super) fn check(&self, id: Id) -> Checked {
         let process = &self.processes[id];
         let lease_validity = process.renewed.map_or(Duration::ZERO, |sent| sent + TIMES.renew_deadline);
