@@ -72,19 +72,19 @@ impl Object {
     /// the table determines the first two, and the third is `revision`.
     pub(crate) fn encode(resource: &Resource, mut value: Value) -> (Header, Bytes) {
         let header = Header::of(resource, &value);
-        let (mut metadata, mut rest) = (Value::Null, Map::new());
+        let (mut metadata, mut others) = (Value::Null, Map::new());
         if let Some(object) = value.as_object_mut() {
             metadata = object.remove("metadata").unwrap_or_default();
             object.remove("kind");
             object.remove("apiVersion");
-            rest = std::mem::take(object);
+            others = std::mem::take(object);
         }
         if let Some(metadata) = metadata.as_object_mut() {
             metadata.remove("resourceVersion");
         }
         let mut text = Vec::with_capacity(USUAL_SIZE);
         write_json(&mut text, &metadata);
-        for (field, value) in rest {
+        for (field, value) in others {
             text.push(b',');
             write_json(&mut text, &Value::String(field));
             text.push(b':');
