@@ -1,4 +1,4 @@
-//! Namespaces: the ones that exist from the start, and what may be created in them.
+//! Namespaces: those that exist from the start, whether objects may be created in them, and their finalizers.
 
 use std::sync::Arc;
 
@@ -17,7 +17,7 @@ use super::verbs::{Writer, create, update};
 /// The namespaces of a new cluster.
 pub(crate) const INITIAL: &[&str] = &["default", "kube-node-lease", "kube-public", "kube-system"];
 
-/// Creates those of the initial namespaces that do not exist.
+/// Creates the initial namespaces that do not exist yet.
 pub(crate) fn bootstrap(server: &Server) -> Result<(), ApiError> {
     let namespaces = resources::stored("namespaces").ok_or_else(ApiError::no_resource)?;
     for name in INITIAL.iter().filter(|name| get(server, name).is_none()) {
@@ -32,7 +32,7 @@ pub(crate) fn get(server: &Server, name: &str) -> Option<Arc<Object>> {
     server.store.table("namespaces")?.get(name)
 }
 
-/// Whether an object may be created in a namespace: it must exist and not be on its way out.
+/// Whether an object may be created in a namespace: the namespace must exist and not be terminating.
 pub(crate) fn admit_creation(
     server: &Server,
     resource: &Resource,
@@ -68,7 +68,7 @@ pub(crate) fn finalize(server: &Server, request: &Request) -> Result<Reply, ApiE
     Reply::object(StatusCode::OK, request.accept, resource, &stored, request.include()?)
 }
 
-/// Replaces `spec.finalizers` of a namespace; one that is being deleted and has none left goes.
+/// Replaces `spec.finalizers` of a namespace. A terminating namespace without finalizers is removed.
 pub(crate) fn set_finalizers(
     server: &Server,
     resource: &'static Resource,

@@ -1,4 +1,4 @@
-//! `/openapi/v3`: made once, since clients ask for megabytes of it.
+//! `/openapi/v3`, generated once because clients fetch megabytes of it.
 
 use std::collections::BTreeMap;
 
@@ -12,14 +12,14 @@ use crate::server::Server;
 /// The documents of a server.
 #[derive(Default)]
 pub(crate) struct Documents {
-    /// The answer to `/openapi/v3`.
+    /// The response to `/openapi/v3`.
     pub(crate) index: Value,
-    /// Documents by the path behind it, such as `apis/batch/v1`.
+    /// Documents by the path below it, such as `apis/batch/v1`.
     pub(crate) by_path: BTreeMap<String, Bytes>,
 }
 
 impl Documents {
-    /// Makes the documents of all kinds that a server serves.
+    /// Generates the documents of all kinds that the server serves.
     pub(crate) fn new(server: &Server) -> Self {
         let served: Vec<Served<'static>> = RESOURCES
             .iter()

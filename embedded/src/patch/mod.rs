@@ -1,4 +1,4 @@
-//! The three patch formats that need no schema of ownership: JSON patch, merge patch, strategic merge patch.
+//! The three patch formats without field ownership: JSON patch, merge patch, strategic merge patch.
 
 mod strategic;
 

@@ -1,4 +1,4 @@
-//! POST of a binding: a scheduler puts a pod on a node.
+//! POST of a binding: a scheduler assigns a pod to a node.
 
 use http::StatusCode;
 use jiff::Timestamp;

@@ -1,4 +1,4 @@
-//! POST: a new object.
+//! POST: creation of objects.
 
 use std::sync::Arc;
 
@@ -19,7 +19,7 @@ use crate::store::{Expect, NewVersion, WriteError};
 use crate::verbs::{ManagedFields, Writer};
 use crate::views;
 
-/// How often a generated name that is taken is drawn again.
+/// Number of attempts to find a free generated name.
 const NAME_ATTEMPTS: usize = 8;
 
 /// POST on a collection.
@@ -34,7 +34,7 @@ pub(crate) fn create(server: &Server, request: &Request) -> Result<Reply, ApiErr
     Ok(reply.with_warnings(body.warnings).with_warnings(warnings))
 }
 
-/// Makes an object: defaults, preparation, admission, validation, storage. Warnings accompany refusals, too.
+/// Creates an object: defaults, preparation, admission, validation, storage. Refusals also carry warnings.
 pub(crate) fn insert(
     server: &Server,
     resource: &'static Resource,
@@ -88,7 +88,7 @@ fn validate(resource: &Resource, object: &Value) -> Result<(), ApiError> {
     Err(ApiError::invalid_object(resource, name, &causes))
 }
 
-/// The object's namespace is that of the path.
+/// Sets the object's namespace from the path, or refuses a different one.
 pub(super) fn set_namespace(object: &mut Value, namespace: Option<&str>) -> Result<(), ApiError> {
     let Some(metadata) = metadata_mut(object) else { return Ok(()) };
     let have = metadata.get("namespace").and_then(Value::as_str).unwrap_or_default();
@@ -110,7 +110,7 @@ pub(super) fn set_namespace(object: &mut Value, namespace: Option<&str>) -> Resu
     Ok(())
 }
 
-/// What the server sets on every new object.
+/// Sets the metadata that the server assigns to every new object.
 fn fill_metadata(server: &Server, object: &mut Value) {
     let uid = server.new_uid();
     let Some(metadata) = metadata_mut(object) else { return };
