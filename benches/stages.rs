@@ -28,14 +28,14 @@ use uuid::Uuid;
 use yardmaster::cluster::watch::{Event, read_event, read_frame};
 use yardmaster::cluster::wire::{Decoder, JobDecoder, PodDecoder, status_patch, untrack_patch};
 use yardmaster::job::counting::{Next, compose};
+use yardmaster::job::manifest::{Maker, PodManifest};
 use yardmaster::job::names::EXTERNAL_FINALIZER;
-use yardmaster::job::plan::{NewPod, Plan};
-use yardmaster::job::pod::{IndexFailures, Phase, Place, Pod};
+use yardmaster::job::plan::Plan;
+use yardmaster::job::pod::{IndexFailures, NewPod, Phase, Place, Pod};
 use yardmaster::job::reconcile::reconcile;
 use yardmaster::job::spec::Job;
 use yardmaster::job::state::{Changed, Created, JobState, Limits};
 use yardmaster::job::status::{JobStatus, Uncounted};
-use yardmaster::job::template::Maker;
 use yardmaster::job::uid::{Uid, UidSet};
 
 /// As the `yardmaster` command has it.
@@ -126,7 +126,7 @@ fn pod_manifest(bencher: Bencher<'_, '_>) {
     let job = job(&job_line(Held::Indexed(1), ENDLESS, ""));
     let maker = Maker { job: &job, finalizer: EXTERNAL_FINALIZER, shard: 7, pod_group: None };
     let at = |number| NewPod { place: Place { number, attempt: 0 }, index_failures: None, backoff: None };
-    let manifest = |number| job.spec.template.pod(maker, &at(number)).unwrap();
+    let manifest = |number| PodManifest::new(maker, &at(number)).unwrap();
     let mut numbers = INDEXES..;
     bencher
         .counter(BytesCount::new(manifest(INDEXES).body.len()))

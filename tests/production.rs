@@ -31,11 +31,14 @@ async fn a_controller_runs_a_job_status_shows_it_and_reshard_follows() {
     let directory = TempDir::new().unwrap();
     let kubeconfig = cluster.write_kubeconfig(directory.path());
     let mut replica = Background::start(cluster.replica(&directory).args(["--shards", "4"]));
-    cluster.create("work", json!({"completions": 5, "parallelism": 2, "completionMode": "Indexed"}), "10ms").await;
+    cluster
+        .create("work", json!({"completions": 5, "parallelism": 2, "completionMode": "Indexed"}), "10ms")
+        .await;
     cluster.assert_exact("work", 5).await;
 
     let status = |kubeconfig: &std::path::Path| {
-        let output = yardmaster().args(["status", "-o", "json", "--kubeconfig"]).arg(kubeconfig).output().unwrap();
+        let output =
+            yardmaster().args(["status", "-o", "json", "--kubeconfig"]).arg(kubeconfig).output().unwrap();
         assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
         serde_json::from_slice::<Value>(&output.stdout).unwrap()
     };

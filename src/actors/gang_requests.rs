@@ -10,8 +10,9 @@ use crate::cluster::gate::{Answer, Priority, Write, WriteError};
 use crate::cluster::reads::ReadError;
 use crate::cluster::resource::Resource;
 use crate::cluster::wire::{DecodeError, Decoder, PodGroupDecoder, WorkloadDecoder};
-use crate::job::gang::{Choice, GangAnswer, GangRequest, choose_pod_group, choose_workload, workload_made};
-use crate::job::plan::JobEvent;
+use crate::job::gang::{Choice, choose_pod_group, choose_workload, workload_made};
+use crate::job::gang_state::GangAnswer;
+use crate::job::plan::{GangRequest, JobEvent};
 use crate::job::spec::Job;
 
 /// Why it is not known which PodGroup pods are to name.

@@ -22,15 +22,15 @@ use super::requests::Requests;
 use crate::cluster::events::{Event, EventType, ObjectRef};
 use crate::cluster::wire::{ObservedJob, ObservedPod};
 use crate::job::adoption::{AdoptionDecision, ControllerRefMatch, claim};
+use crate::job::manifest::{Maker, PodManifest};
 use crate::job::options::Rejected;
 use crate::job::passivation::can_passivate;
-use crate::job::plan::{JobEvent, Plan, PodRef, Wait};
-use crate::job::pod::Pod;
+use crate::job::plan::{JobEvent, Plan, Wait};
+use crate::job::pod::{Pod, PodRef};
 use crate::job::reconcile::reconcile;
 use crate::job::spec::Job;
 use crate::job::state::JobState;
 use crate::job::status::{ConditionKind, JobStatus};
-use crate::job::template::Maker;
 use crate::job::uid::{Uid, UidSet};
 use crate::telemetry::traces::JobLife;
 
@@ -414,7 +414,7 @@ impl JobActor {
             pod_group: self.state.gang.group(),
         };
         for new in plan.creates {
-            match job.spec.template.pod(maker, &new) {
+            match PodManifest::new(maker, &new) {
                 Ok(manifest) => self.requests.create(new.place, manifest),
                 Err(error) => self.inbox.push(JobInput::Created {
                     place: new.place,

@@ -3,9 +3,9 @@
 use std::sync::Arc;
 
 use crate::cluster::wire::{ObservedJob, ObservedPod};
-use crate::job::gang::GangAnswer;
-use crate::job::plan::{JobEvent, PodRef};
-use crate::job::pod::Place;
+use crate::job::gang_state::GangAnswer;
+use crate::job::plan::JobEvent;
+use crate::job::pod::{Place, PodRef};
 use crate::job::state::{Changed, Created};
 use crate::job::uid::{Uid, UidSet};
 

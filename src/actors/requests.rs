@@ -20,11 +20,11 @@ use crate::cluster::wire::{
     Adoption, ObservedJob, ObservedPod, adopt_patch, release_patch, status_patch, untrack_patch,
     untrack_unchanged_patch,
 };
-use crate::job::plan::{PodDeletion, PodRef};
-use crate::job::pod::Place;
+use crate::job::manifest::PodManifest;
+use crate::job::plan::PodDeletion;
+use crate::job::pod::{Place, PodRef};
 use crate::job::state::{Changed, Created};
 use crate::job::status::JobStatus;
-use crate::job::template::PodManifest;
 use crate::job::uid::Uid;
 use crate::sharding::ShardId;
 

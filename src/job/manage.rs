@@ -4,7 +4,8 @@ use jiff::Timestamp;
 
 use super::end::Tally;
 use super::gang;
-use super::plan::{NewPod, Plan, PodDeletion, Wait};
+use super::plan::{Plan, PodDeletion, Wait};
+use super::pod::NewPod;
 use super::pod::Pod;
 use super::state::JobState;
 

@@ -4,7 +4,6 @@
 use jiff::Timestamp;
 
 use super::pod::{Phase, Pod};
-use super::retention;
 use super::spec::Job;
 use super::state::{JobState, Limits};
 use super::ttl;
@@ -34,7 +33,7 @@ pub fn next_look(job: &Job, limits: Limits, now: Timestamp) -> NextLook {
 /// `selected`: the Job's selector selects it.
 pub fn concerns(job: &Job, pod: &Pod, selected: bool) -> bool {
     let settled = pod.phase.is_final() && !pod.tracked && selected;
-    !settled || retention::applies(job, pod.phase == Phase::Failed)
+    !settled || job.prunes_counted(pod.phase == Phase::Failed)
 }
 
 /// Whether nothing is left to be done but what [`next_look`] tells, and nothing is held that would be missed. Whether

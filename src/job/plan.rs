@@ -2,7 +2,6 @@
 
 use jiff::Timestamp;
 
-use super::gang::GangRequest;
 use super::pod::{BackoffRecord, IndexFailures, Place, Pod};
 use super::status::JobStatus;
 use super::uid::Uid;
@@ -32,30 +31,13 @@ pub struct Plan {
     pub waiting: Option<Wait>,
 }
 
-/// A pod to create.
+/// A request about a Job's gang.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct NewPod {
-    /// Its place in the Job; its name derives from this.
-    pub place: Place,
-    /// Failures carried over from its predecessor, for Jobs with `backoffLimitPerIndex`.
-    pub index_failures: Option<IndexFailures>,
-    /// The failures in a row so far. The next owner of the Job reads them from the pod.
-    pub backoff: Option<BackoffRecord>,
-}
-
-/// A pod by name and UID.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct PodRef {
-    /// `metadata.uid`.
-    pub uid: Uid,
-    /// `metadata.name`.
-    pub name: Box<str>,
-}
-
-impl From<Pod> for PodRef {
-    fn from(Pod { uid, name, .. }: Pod) -> Self {
-        Self { uid, name }
-    }
+pub enum GangRequest {
+    /// Look up its Workload and its PodGroup, and create the missing ones.
+    Ensure,
+    /// Look them up.
+    Find,
 }
 
 impl From<&Pod> for PodRef {

@@ -133,6 +133,32 @@ pub struct ContainerExit {
     pub exit_code: i32,
 }
 
+/// A pod to create.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct NewPod {
+    /// Its place in the Job; its name derives from this.
+    pub place: Place,
+    /// Failures carried over from its predecessor, for Jobs with `backoffLimitPerIndex`.
+    pub index_failures: Option<IndexFailures>,
+    /// The failures in a row so far. The next owner of the Job reads them from the pod.
+    pub backoff: Option<BackoffRecord>,
+}
+
+/// A pod by name and UID.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct PodRef {
+    /// `metadata.uid`.
+    pub uid: Uid,
+    /// `metadata.name`.
+    pub name: Box<str>,
+}
+
+impl From<Pod> for PodRef {
+    fn from(Pod { uid, name, .. }: Pod) -> Self {
+        Self { uid, name }
+    }
+}
+
 impl Pod {
     /// Whether the pod counts as failed. A pod that is being deleted counts before it ends, unless only
     /// failed pods are replaced.

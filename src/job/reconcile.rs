@@ -6,7 +6,8 @@ use super::counting::{self, Due, Next};
 use super::end::{self, End, Tally};
 use super::gang;
 use super::manage::{forget, manage};
-use super::plan::{BackoffUpdate, Plan, PodDeletion, PodRef, Wait};
+use super::plan::{BackoffUpdate, Plan, PodDeletion, Wait};
+use super::pod::PodRef;
 use super::retention;
 use super::state::{JobState, after};
 use super::ttl;
@@ -27,7 +28,7 @@ pub fn reconcile(state: &JobState, now: Timestamp) -> Plan {
         ttl::plan(state, now, &mut plan);
         return plan;
     }
-    if gang::comes_first(state) {
+    if state.gang_comes_first() {
         gang::ask(state, now, &mut plan);
         return plan;
     }

@@ -5,20 +5,9 @@
 
 use jiff::Timestamp;
 
-use super::plan::{Plan, PodDeletion, PodRef, Wait};
-use super::spec::Job;
+use super::plan::{Plan, PodDeletion, Wait};
+use super::pod::PodRef;
 use super::state::JobState;
-
-/// Whether the Job may want counted pods deleted: the failed ones, or else the succeeded ones.
-pub fn applies(job: &Job, failed: bool) -> bool {
-    if failed {
-        job.options.failed_pods_limit.is_some()
-    } else {
-        job.options.prune_succeeded
-            && job.spec.completion.indexes().is_some()
-            && job.status.finished().is_none()
-    }
-}
 
 /// Adds deletions of the counted pods that the Job does not keep.
 pub fn prune(state: &JobState, now: Timestamp, plan: &mut Plan) {
@@ -28,7 +17,8 @@ pub fn prune(state: &JobState, now: Timestamp, plan: &mut Plan) {
     }
     let room = state.pace.at_once.saturating_sub(state.pods.counted_leaving());
     let failed = failed_pods_kept(state, plan).into_iter().flat_map(|kept| state.pods.surplus_failed(kept));
-    let succeeded = applies(&state.job, false).then(|| state.pods.counted_successes()).into_iter().flatten();
+    let succeeded =
+        state.job.prunes_counted(false).then(|| state.pods.counted_successes()).into_iter().flatten();
     let mut unwanted = failed.chain(succeeded).take(room).peekable();
     if unwanted.peek().is_none() {
         return;

@@ -34,6 +34,17 @@ pub struct Job {
 }
 
 impl Job {
+    /// Whether counted pods that have failed, or that have succeeded, may have to be deleted ([`retention`](super::retention)).
+    pub fn prunes_counted(&self, failed: bool) -> bool {
+        if failed {
+            self.options.failed_pods_limit.is_some()
+        } else {
+            self.options.prune_succeeded
+                && self.spec.completion.indexes().is_some()
+                && self.status.finished().is_none()
+        }
+    }
+
     /// Takes in the status that the Job has now. Of one that has finished no pods are made, so it keeps none written out.
     pub fn take_status(&mut self, status: JobStatus) {
         self.status = status;
@@ -82,6 +93,15 @@ pub struct JobSpec {
     pub selector: Selector,
     /// `spec.template`.
     pub template: PodTemplate,
+}
+
+impl JobSpec {
+    /// Whether a Job's pods are a gang: there are several, all run at once, and the template names no group
+    /// itself.
+    pub fn is_gang(&self) -> bool {
+        let all_at_once = self.completion == Completion::Indexed(self.parallelism);
+        self.parallelism > 1 && all_at_once && !self.template.names_scheduling_group()
+    }
 }
 
 /// `spec.completionMode` and `spec.completions`.

@@ -5,13 +5,14 @@ use std::time::Duration;
 use jiff::{SignedDuration, Timestamp};
 
 use super::backoff::{BackoffPolicy, extend};
-use super::gang::{Gang, GangAnswer, comes_first};
+use super::gang_state::{Gang, GangAnswer};
 use super::plan::Plan;
 use super::pod::{BackoffRecord, Place, Pod};
 use super::pod_set::{PendingRequest, PodSet, Source};
 use super::retry::{Retry, RetryPolicy};
 use super::slow_start::SlowStart;
 use super::spec::Job;
+use super::status::ConditionKind;
 use super::uid::{Uid, UidSet};
 
 /// Longest wait of the first of several failures, in debounce periods.
@@ -287,6 +288,27 @@ impl JobState {
         extend(self.streak, self.pods.newly_ended())
     }
 
+    /// Whether the Job's pods are scheduled as a gang.
+    pub(super) fn schedules_gang(&self) -> bool {
+        self.limits.gang_scheduling && self.job.spec.is_gang()
+    }
+
+    /// Whether nothing has ever been done for the Job. No sign suffices alone: pods may be deleted, suspending
+    /// clears the start time, and only the condition shows that a Job was suspended early.
+    fn is_new(&self) -> bool {
+        let status = &self.job.status;
+        self.pods.is_empty()
+            && self.pods.pending_creates() + self.adoptions_in_flight == 0
+            && status.start_time.is_none()
+            && (status.succeeded, status.failed) == (0, 0)
+            && status.condition(&ConditionKind::Suspended).is_none()
+    }
+
+    /// Whether the gang must be ensured before anything else: after its first status a Job is no longer new.
+    pub(super) fn gang_comes_first(&self) -> bool {
+        self.schedules_gang() && !self.gang.is_ensured() && !self.job.deleting && self.is_new()
+    }
+
     /// Begins a plan: everything in it counts as under way from now on.
     pub fn begin(&mut self, plan: &Plan, now: Timestamp) {
         if let Some(update) = plan.backoff_update {
@@ -294,7 +316,7 @@ impl JobState {
             self.pods.clear_newly_ended();
             self.unevaluated = None;
         }
-        if self.job.spec.suspend || comes_first(self) {
+        if self.job.spec.suspend || self.gang_comes_first() {
             self.started = None;
         } else {
             self.started.get_or_insert(now);

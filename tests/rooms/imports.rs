@@ -123,7 +123,8 @@ impl Names {
 
 fn is_test(attributes: &[Attribute]) -> bool {
     attributes.iter().any(|attribute| {
-        attribute.path().is_ident("cfg") && attribute.parse_args::<syn::Ident>().is_ok_and(|name| name == "test")
+        attribute.path().is_ident("cfg")
+            && attribute.parse_args::<syn::Ident>().is_ok_and(|name| name == "test")
     })
 }
 
@@ -142,7 +143,9 @@ impl<'ast> Visit<'ast> for Names {
     fn visit_path(&mut self, path: &'ast syn::Path) {
         let segments: Vec<String> = path.segments.iter().map(|segment| segment.ident.to_string()).collect();
         let first = segments.first().map(String::as_str);
-        if segments.len() > 1 && matches!(first, Some("crate" | "self" | "super" | "std" | "tokio" | "kube" | "actix")) {
+        if segments.len() > 1
+            && matches!(first, Some("crate" | "self" | "super" | "std" | "tokio" | "kube" | "actix"))
+        {
             self.note(&segments);
         }
         visit::visit_path(self, path);

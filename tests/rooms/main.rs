@@ -24,41 +24,104 @@ const ROOMS: [Room; 5] = [
         name: "job",
         rooms: &[],
         crates: &[
-            "bytes", "fnv", "foldhash", "hashbrown", "humantime", "jiff", "serde", "serde_json", "slab", "thiserror",
+            "bytes",
+            "fnv",
+            "foldhash",
+            "hashbrown",
+            "humantime",
+            "jiff",
+            "serde",
+            "serde_json",
+            "slab",
+            "thiserror",
             "uuid",
         ],
     },
-    Room { name: "sharding", rooms: &[], crates: &["fnv", "jiff", "k8s_openapi", "serde", "serde_json", "thiserror"] },
+    Room {
+        name: "sharding",
+        rooms: &[],
+        crates: &["fnv", "jiff", "k8s_openapi", "serde", "serde_json", "thiserror"],
+    },
     Room {
         name: "cluster",
         rooms: &["job", "telemetry"],
         crates: &[
-            "axum", "backon", "bytes", "foldhash", "form_urlencoded", "futures", "governor", "http", "http_body_util",
-            "hyper", "hyper_util", "jiff", "k8s_openapi", "kube", "memchr", "prometheus_client", "rand", "serde",
-            "serde_json", "thiserror", "tokio", "tokio_util", "tower", "tracing",
+            "axum",
+            "backon",
+            "bytes",
+            "foldhash",
+            "form_urlencoded",
+            "futures",
+            "governor",
+            "http",
+            "http_body_util",
+            "hyper",
+            "hyper_util",
+            "jiff",
+            "k8s_openapi",
+            "kube",
+            "memchr",
+            "prometheus_client",
+            "rand",
+            "serde",
+            "serde_json",
+            "thiserror",
+            "tokio",
+            "tokio_util",
+            "tower",
+            "tracing",
         ],
     },
     Room {
         name: "actors",
         rooms: &["job", "sharding", "cluster", "telemetry"],
         crates: &[
-            "actix", "backon", "bytes", "dashmap", "futures", "jiff", "k8s_openapi", "kube", "kube_leader_election",
-            "serde", "serde_json", "thiserror", "tokio", "tokio_util", "tracing", "uuid",
+            "actix",
+            "backon",
+            "bytes",
+            "dashmap",
+            "futures",
+            "jiff",
+            "k8s_openapi",
+            "kube",
+            "kube_leader_election",
+            "serde",
+            "serde_json",
+            "thiserror",
+            "tokio",
+            "tokio_util",
+            "tracing",
+            "uuid",
         ],
     },
     Room {
         name: "telemetry",
         rooms: &[],
         crates: &[
-            "axum", "fnv", "futures", "http", "jiff", "opentelemetry", "opentelemetry_otlp", "opentelemetry_sdk",
-            "prometheus_client", "serde", "serde_json", "thiserror", "tokio", "tracing", "tracing_opentelemetry",
-            "tracing_subscriber", "uuid",
+            "axum",
+            "fnv",
+            "futures",
+            "http",
+            "jiff",
+            "opentelemetry",
+            "opentelemetry_otlp",
+            "opentelemetry_sdk",
+            "prometheus_client",
+            "serde",
+            "serde_json",
+            "thiserror",
+            "tokio",
+            "tracing",
+            "tracing_opentelemetry",
+            "tracing_subscriber",
+            "uuid",
         ],
     },
 ];
 
 /// Parts of `std` that the pure rooms must not touch: clocks, I/O, threads.
-const IMPURE: [&str; 8] = ["env", "fs", "io", "net", "process", "thread", "time::Instant", "time::SystemTime"];
+const IMPURE: [&str; 8] =
+    ["env", "fs", "io", "net", "process", "thread", "time::Instant", "time::SystemTime"];
 /// The rooms that get time as a parameter and do no I/O.
 const PURE: [&str; 2] = ["job", "sharding"];
 
@@ -73,12 +136,15 @@ fn source(of: &str) -> Vec<Module> {
 fn no_room_imports_what_it_must_not_know() {
     let mut violations = BTreeSet::new();
     for module in source("src") {
-        let Some(room) = ROOMS.iter().find(|room| module.path.first().is_some_and(|name| name == room.name)) else {
+        let Some(room) = ROOMS.iter().find(|room| module.path.first().is_some_and(|name| name == room.name))
+        else {
             continue;
         };
         for import in &module.imports {
             let allowed = match import {
-                Import::Own(path) => path.first().is_none_or(|to| to == room.name || room.rooms.contains(&&**to)),
+                Import::Own(path) => {
+                    path.first().is_none_or(|to| to == room.name || room.rooms.contains(&&**to))
+                }
                 Import::Std(path) => {
                     !PURE.contains(&room.name) || !IMPURE.iter().any(|part| path.join("::").starts_with(part))
                 }
@@ -112,8 +178,10 @@ fn the_modules_of_a_room_import_each_other_in_one_direction() {
     }
     cycles.extend(cycles_in(&source("embedded/src"), ""));
     println!("{} cycles", cycles.len());
-    let known: Vec<Vec<String>> =
-        CYCLES.iter().map(|(_, modules, _)| modules.iter().map(|name| (*name).to_owned()).collect()).collect();
+    let known: Vec<Vec<String>> = CYCLES
+        .iter()
+        .map(|(_, modules, _)| modules.iter().map(|name| (*name).to_owned()).collect())
+        .collect();
     cycles.retain(|cycle| !known.contains(cycle));
     assert!(cycles.is_empty(), "{cycles:#?}");
 }

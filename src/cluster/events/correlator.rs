@@ -17,7 +17,7 @@ use serde_json::json;
 use super::{Event, EventType, ObjectRef};
 use crate::cluster::gate::Write;
 use crate::cluster::rate::Rate;
-use crate::job::template::json_text;
+use crate::job::json::json_text;
 use crate::job::uid::UidMap;
 
 /// Different messages of one object, type and reason from which on they are combined ...

@@ -3,10 +3,10 @@
 use serde::Deserialize;
 use serde_json::Value;
 
+use super::decode::{DecodeError, Decoder};
 use super::intern::Interner;
 use super::meta::Meta;
 use super::text::Text;
-use super::{DecodeError, Decoder};
 use crate::job::gang::{GroupTemplate, PodGroup, Workload};
 
 /// Reads Workloads.

@@ -8,7 +8,7 @@ use std::time::Duration;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
-use super::job::UnknownCompletionMode;
+use super::observed_job::UnknownCompletionMode;
 use super::selector::{WireSelector, read_selector};
 use super::text::Text;
 use crate::job::index_set::IndexSet;

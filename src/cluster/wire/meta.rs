@@ -6,7 +6,7 @@ use std::sync::Arc;
 use jiff::Timestamp;
 use serde::Deserialize;
 
-use super::DecodeError;
+use super::decode::DecodeError;
 use super::intern::Interner;
 use super::protobuf::{Malformed, Message, Value};
 use super::text::{Pairs, Text};

@@ -5,13 +5,13 @@ use std::sync::Arc;
 use serde::Deserialize;
 
 use super::condition::WireCondition;
+use super::decode::{DecodeError, Decoder, FromProtobuf};
 use super::intern::Interner;
 use super::job_spec::completion_mode;
 use super::meta::Meta;
 use super::protobuf::{Malformed, Message, Value};
 use super::selector::{WireSelector, read_selector};
 use super::text::Text;
-use super::{DecodeError, Decoder, FromProtobuf};
 use crate::job::selector::Selector;
 use crate::job::status::{ConditionKind, ConditionStatus};
 use crate::job::uid::Uid;

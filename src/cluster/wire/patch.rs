@@ -6,8 +6,8 @@ use bytes::Bytes;
 use serde::Serialize;
 use serde_json::{Value, json};
 
+use crate::job::json::json_text;
 use crate::job::names::SHARD_LABEL;
-use crate::job::template::json_text;
 use crate::job::uid::Uid;
 
 /// What makes a pod without controller one of a Job's.

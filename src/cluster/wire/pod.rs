@@ -5,11 +5,11 @@ mod body;
 use std::sync::Arc;
 
 use self::body::WirePod;
+use super::decode::{DecodeError, Decoder, FromProtobuf};
 use super::intern::Interner;
 use super::labels::Labels;
 use super::meta::ControllerRef;
 use super::protobuf::{self, Message as _};
-use super::{DecodeError, Decoder, FromProtobuf};
 use crate::job::names::{
     BACKOFF_ANNOTATION, COMPLETION_INDEX, INDEX_FAILURE_COUNT, INDEX_IGNORED_FAILURE_COUNT, PLACE_ANNOTATION,
 };

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use serde::Deserialize;
 
-use super::job::ObservedJob;
+use super::observed_job::ObservedJob;
 use super::text::Text;
 
 /// Most Jobs that are kept: some are never asked for, since the watch has told of them before the write was answered.

@@ -6,11 +6,10 @@ use std::sync::Arc;
 use bytes::Bytes;
 use serde_json::{Value, json};
 
-use super::GangRequest;
-use crate::job::plan::JobEvent;
+use crate::job::manifest::OwnerReference;
+use crate::job::plan::{GangRequest, JobEvent};
 use crate::job::pod_name::suffix;
 use crate::job::spec::Job;
-use crate::job::template::OwnerReference;
 use crate::job::uid::Uid;
 
 const API_VERSION: &str = "scheduling.k8s.io/v1alpha2";

@@ -53,7 +53,7 @@ fn a_gang_is_several_pods_that_all_run_at_once() {
         ("the template names a group", group(json!({"podGroupName": "mine"})), false),
         ("the template names no group", group(json!(null)), true),
     ] {
-        assert_eq!(is_eligible(&job.spec), eligible, "{why}");
+        assert_eq!(job.spec.is_gang(), eligible, "{why}");
     }
 }
 

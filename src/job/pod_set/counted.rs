@@ -5,7 +5,6 @@ use std::collections::BTreeSet;
 
 use super::ledger::Ledger;
 use crate::job::pod::{Phase, Pod};
-use crate::job::retention;
 use crate::job::second::Second;
 use crate::job::spec::Job;
 use crate::job::uid::{Uid, UidMap, UidSet};
@@ -48,7 +47,7 @@ impl CountedPods {
 
     /// Follows the Job's options; drops the pods that it no longer wants deleted.
     pub(super) fn follow(&mut self, job: &Job) {
-        let [failed, succeeded] = [true, false].map(|failed| retention::applies(job, failed));
+        let [failed, succeeded] = [true, false].map(|failed| job.prunes_counted(failed));
         if (failed, succeeded) == (self.keeps_failed, self.keeps_succeeded) {
             return;
         }

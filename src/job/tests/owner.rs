@@ -1,8 +1,9 @@
 //! Whoever carries out the plans: a view of the world that lags, requests that take their time, answers that get lost.
 
 use super::world::{PodEvent, World};
-use crate::job::plan::{NewPod, Plan, PodDeletion, PodRef};
+use crate::job::plan::{Plan, PodDeletion};
 use crate::job::pod::Place;
+use crate::job::pod::{NewPod, PodRef};
 use crate::job::reconcile::reconcile;
 use crate::job::spec::Job;
 use crate::job::state::{Changed, Created, JobState, Limits};

@@ -5,7 +5,8 @@ use std::time::Duration;
 
 use super::fixture::{at, at_index, but, ended, job, running, state, with};
 use crate::job::index_set::IndexSet;
-use crate::job::plan::{NewPod, Plan, Wait};
+use crate::job::plan::{Plan, Wait};
+use crate::job::pod::NewPod;
 use crate::job::pod::{BackoffRecord, IndexFailures, Phase, Place, Pod};
 use crate::job::reconcile::reconcile;
 use crate::job::slow_start::SlowStart;

@@ -9,7 +9,7 @@ use jiff::{SignedDuration, Timestamp};
 
 use super::fixture::{at, but, pod};
 use super::status_rules;
-use crate::job::plan::{NewPod, PodRef};
+use crate::job::pod::{NewPod, PodRef};
 use crate::job::pod::{Phase, Place, Pod};
 use crate::job::pod_failure_policy::judge;
 use crate::job::pod_name::pod_name;
