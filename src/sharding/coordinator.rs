@@ -264,7 +264,7 @@ impl Coordinator {
         }
     }
 
-    /// Nothing is under way for a shard any more.
+    /// Nothing is under way for a shard any longer.
     pub fn drained(&mut self, shard: ShardId) {
         if let Some(shard) = self.shards.get_mut(&shard) {
             shard.step(ShardEvent::Drained);

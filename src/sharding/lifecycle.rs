@@ -61,7 +61,7 @@ pub(super) enum ShardEvent {
     ClaimRefused,
     /// Its Jobs and pods have been listed.
     Synced,
-    /// Nothing is under way for it any more.
+    /// Nothing is under way for it any longer.
     Drained,
     /// The claim was released.
     ReleaseWritten,

@@ -162,7 +162,7 @@ fn a_replica_that_leaves_or_joins_moves_one_share_within_two_seconds() {
         changed(&mut world, join, seconds(2), 64_u32.div_ceil(replicas as u32) + 1)?;
         let longest = world.gaps.iter().max().copied().unwrap_or_default();
         let short = longest < Duration::from_millis(500);
-        world.checked(if short { Ok(()) } else { Err(format!("nobody had a shard for {longest:?}")) })
+        world.checked(if short { Ok(()) } else { Err(format!("a shard had no owner for {longest:?}")) })
     });
 }
 
