@@ -1,6 +1,6 @@
 //! Kubernetes quantities (`250m`, `1.5Gi`, `3e6`) as numbers.
 
-/// Suffixes and what they multiply by.
+/// Suffixes and their factors.
 const SUFFIXES: &[(&str, f64)] = &[
     ("Ki", 1024.0),
     ("Mi", 1_048_576.0),
@@ -19,7 +19,7 @@ const SUFFIXES: &[(&str, f64)] = &[
     ("E", 1e18),
 ];
 
-/// The number that a quantity stands for; `None` if it is none.
+/// The value of a quantity; `None` if the text is no quantity.
 pub(super) fn parse(quantity: &str) -> Option<f64> {
     let scaled = SUFFIXES
         .iter()
