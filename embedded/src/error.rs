@@ -8,33 +8,6 @@ use serde_json::{Map, Value, json};
 use super::resources::Resource;
 use super::rules::{Cause, CauseReason};
 
-/// Why the server could not start or work.
-#[derive(Debug, thiserror::Error)]
-pub enum EmbeddedError {
-    /// The address could not be bound.
-    #[error("cannot listen on {address}: {source}")]
-    Listen {
-        /// The requested address.
-        address: std::net::SocketAddr,
-        /// The error of the operating system.
-        source: std::io::Error,
-    },
-    /// An address that others can reach needs a token.
-    #[error("refusing to listen on {0}, which is not a loopback address, without a token")]
-    TokenRequired(std::net::SocketAddr),
-    /// The data directory cannot be used.
-    #[error("data directory {}: {source}", directory.display())]
-    DataDir {
-        /// The requested directory.
-        directory: std::path::PathBuf,
-        /// Why it cannot be used.
-        source: super::store::DataDirError,
-    },
-    /// The objects of a new cluster could not be created.
-    #[error("cannot create the initial namespaces: {0}")]
-    Bootstrap(String),
-}
-
 /// A refused request. Boxed, since refusals are rare and results are everywhere.
 #[derive(Clone, Debug)]
 pub(crate) struct ApiError(Box<Refusal>);

@@ -19,22 +19,21 @@ mod delete_options;
 mod discovery;
 mod error;
 mod faults;
-mod gang_admission;
 mod http;
 pub mod kubelet;
 mod labels;
-mod namespaces;
 mod object;
 mod patch;
 mod protobuf;
-mod quota;
 mod resources;
 mod restore;
 pub mod rules;
 mod selectors;
 mod server;
+mod start_error;
 mod store;
 mod table;
+mod time;
 mod verbs;
 mod views;
 
@@ -58,9 +57,9 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 pub use audit::{AuditRecord, AuditSink};
-pub use error::EmbeddedError;
 pub use faults::{Fault, FaultId, FaultScope, Faults};
 pub use protobuf::{decode as decode_protobuf, write_event as encode_watch_event};
+pub use start_error::EmbeddedError;
 pub use store::DataDirError;
 
 use server::Server;
@@ -149,7 +148,8 @@ impl ApiServer {
             random: Mutex::new(random),
         });
         let bootstrap = |server| {
-            namespaces::bootstrap(server).map_err(|error| EmbeddedError::Bootstrap(error.message.clone()))
+            admission::namespaces::bootstrap(server)
+                .map_err(|error| EmbeddedError::Bootstrap(error.message.clone()))
         };
         if server.store.is_new() {
             bootstrap(&server)?;
@@ -239,7 +239,7 @@ impl Drop for ApiServer {
 
 async fn open_store(data_dir: Option<PathBuf>) -> Result<Store, EmbeddedError> {
     let limits = HistoryLimits::default();
-    let Some(directory) = data_dir else { return Ok(Store::new(limits)) };
+    let Some(directory) = data_dir else { return Ok(Store::new(&resources::plurals(), limits)) };
     let failed = |source| EmbeddedError::DataDir { directory: directory.clone(), source };
     let path = directory.clone();
     let opened = tokio::task::spawn_blocking(move || restore::open(&path, limits)).await;

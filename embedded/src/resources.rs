@@ -7,7 +7,21 @@ use super::rules::{
     MetadataStrategy, NamespaceStrategy, PodGroupStrategy, PodStrategy, ServiceStrategy, Strategy,
     WorkloadStrategy,
 };
-use super::table::Columns;
+
+/// The columns of a kind; their definitions are in `columns.json` under this name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Columns {
+    ConfigMap,
+    Event,
+    Job,
+    Lease,
+    NameAge,
+    Namespace,
+    Node,
+    Pod,
+    PodGroup,
+    Secret,
+}
 
 /// A kind of object and how the generic verbs handle it.
 pub(crate) struct Resource {
@@ -547,6 +561,11 @@ pub(crate) fn find(group: &str, version: &str, plural: &str) -> Option<&'static 
     RESOURCES
         .iter()
         .find(|resource| resource.group == group && resource.version == version && resource.plural == plural)
+}
+
+/// The plurals of all kinds; some kinds share one.
+pub(crate) fn plurals() -> Vec<&'static str> {
+    RESOURCES.iter().map(|resource| resource.plural).collect()
 }
 
 /// The resource whose table stores a plural: the first with that name.

@@ -16,7 +16,8 @@ use super::verbs::update;
 pub(crate) fn open(directory: &Path, limits: HistoryLimits) -> Result<Store, DataDirError> {
     let disk = Disk::open(directory)?;
     let contents = disk.read()?;
-    let store = Store::durable(limits, disk, contents.revision).map_err(DataDirError::Unusable)?;
+    let store = Store::durable(&resources::plurals(), limits, disk, contents.revision)
+        .map_err(DataDirError::Unusable)?;
     fill(&store, contents)?;
     Ok(store)
 }
@@ -78,7 +79,7 @@ mod tests {
     fn directory(objects: &[(&'static str, Value)]) -> tempfile::TempDir {
         let directory = tempfile::tempdir().unwrap();
         let disk = Disk::open(directory.path()).unwrap();
-        let store = Store::durable(limits(), disk, 9).unwrap();
+        let store = Store::durable(&resources::plurals(), limits(), disk, 9).unwrap();
         for (plural, object) in objects {
             let resource = resources::stored(plural).unwrap();
             let (header, tail) = Object::encode(resource, object.clone());
@@ -150,7 +151,7 @@ mod tests {
     async fn an_object_that_cannot_be_read_is_named() {
         let directory = tempfile::tempdir().unwrap();
         let disk = Disk::open(directory.path()).unwrap();
-        let store = Store::durable(limits(), disk, 1).unwrap();
+        let store = Store::durable(&resources::plurals(), limits(), disk, 1).unwrap();
         let namespaces = resources::stored("namespaces").unwrap();
         let (header, _) = Object::encode(namespaces, json!({"metadata": {"name": "n"}}));
         let tail = "no JSON".into();

@@ -5,7 +5,6 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use jiff::Timestamp;
 use parking_lot::Mutex;
 use rand::rngs::SmallRng;
 use rand::{Rng as _, RngCore as _};
@@ -96,9 +95,4 @@ impl Server {
     pub(crate) fn watch_timeout(&self) -> Duration {
         Duration::from_secs(self.random.lock().random_range(1800..3600))
     }
-}
-
-/// A time as `metav1.Time` shows it: whole seconds, UTC.
-pub(crate) fn format_time(time: Timestamp) -> String {
-    time.strftime("%Y-%m-%dT%H:%M:%SZ").to_string()
 }

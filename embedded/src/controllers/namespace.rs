@@ -8,8 +8,8 @@ use serde_json::json;
 use tokio::sync::watch;
 use tokio_util::task::TaskTracker;
 
+use crate::admission::namespaces;
 use crate::delete_options::{DeleteOptions, Propagation};
-use crate::namespaces;
 use crate::object::{self, Object};
 use crate::resources::{self, RESOURCES, Resource};
 use crate::server::Server;

@@ -167,7 +167,7 @@ async fn objects(
         Verb::Bind => binding::bind(server, &request),
         Verb::Evict => delete::evict(server, &request),
         Verb::Log => log::log(server, &request).await,
-        Verb::Finalize => super::namespaces::finalize(server, &request),
+        Verb::Finalize => crate::admission::namespaces::finalize(server, &request),
         Verb::ReviewAccess => review::access(&request),
         Verb::ReviewToken => review::token(server, &request),
     };

@@ -5,7 +5,7 @@ use base64::engine::general_purpose::STANDARD;
 use serde_json::{Map, Value};
 
 use super::table::{Kind, MessageId};
-use crate::server::format_time;
+use crate::time::format_time;
 
 /// Adds the fields of a message to the equivalent JSON object.
 pub(super) fn fields(object: &mut Map<String, Value>, id: MessageId, bytes: &[u8]) -> Result<(), String> {

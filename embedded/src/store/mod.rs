@@ -24,8 +24,6 @@ pub(crate) use journal::{Broken, Content, Record};
 pub(crate) use table::{Change, Expect, NewVersion, Page, Table, WriteError};
 pub(crate) use topics::Label;
 
-use super::resources::RESOURCES;
-
 /// Limits of the history that a table keeps for watches, paging and reads at past revisions.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct HistoryLimits {
@@ -66,6 +64,9 @@ impl Revisions {
 /// The revision of an empty store. It is not 0, which means any version to clients.
 const FIRST_REVISION: u64 = 1;
 
+/// The plurals that a store has a table for.
+pub(crate) type Kinds<'a> = &'a [&'static str];
+
 /// All objects.
 pub(crate) struct Store {
     revisions: Arc<Revisions>,
@@ -74,21 +75,26 @@ pub(crate) struct Store {
 
 impl Store {
     /// An empty store with a table for every kind, in memory only.
-    pub(crate) fn new(limits: HistoryLimits) -> Self {
-        Self::with(limits, Revisions { newest: AtomicU64::new(FIRST_REVISION), journal: None })
+    pub(crate) fn new(kinds: Kinds<'_>, limits: HistoryLimits) -> Self {
+        Self::with(kinds, limits, Revisions { newest: AtomicU64::new(FIRST_REVISION), journal: None })
     }
 
     /// An empty store that begins after `revision` and keeps writes on this disk.
-    pub(crate) fn durable(limits: HistoryLimits, disk: Disk, revision: u64) -> std::io::Result<Self> {
+    pub(crate) fn durable(
+        kinds: Kinds<'_>,
+        limits: HistoryLimits,
+        disk: Disk,
+        revision: u64,
+    ) -> std::io::Result<Self> {
         let revision = revision.max(FIRST_REVISION);
         let journal = Some(Journal::start(disk, revision)?);
-        Ok(Self::with(limits, Revisions { newest: AtomicU64::new(revision), journal }))
+        Ok(Self::with(kinds, limits, Revisions { newest: AtomicU64::new(revision), journal }))
     }
 
-    fn with(limits: HistoryLimits, revisions: Revisions) -> Self {
+    fn with(kinds: Kinds<'_>, limits: HistoryLimits, revisions: Revisions) -> Self {
         let revisions = Arc::new(revisions);
         let table = |plural| Arc::new(Table::new(plural, Arc::clone(&revisions), limits));
-        let tables = RESOURCES.iter().map(|resource| (resource.plural, table(resource.plural))).collect();
+        let tables = kinds.iter().map(|plural| (*plural, table(plural))).collect();
         Self { revisions, tables }
     }
 

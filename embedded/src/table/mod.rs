@@ -12,23 +12,8 @@ use serde_json::{Map, Value, json};
 
 use super::error::ApiError;
 use super::object::Object;
-use super::resources::Resource;
+use super::resources::{Columns, Resource};
 use super::views;
-
-/// The columns of a kind; their definitions are in `columns.json` under this name.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Columns {
-    ConfigMap,
-    Event,
-    Job,
-    Lease,
-    NameAge,
-    Namespace,
-    Node,
-    Pod,
-    PodGroup,
-    Secret,
-}
 
 /// Column definitions by the names of [`Columns`].
 static DEFINITIONS: LazyLock<BTreeMap<String, Value>> =

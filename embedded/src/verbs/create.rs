@@ -7,15 +7,16 @@ use jiff::Timestamp;
 use serde_json::Value;
 
 use crate::admission;
+use crate::admission::namespaces;
 use crate::error::ApiError;
 use crate::http::reply::Reply;
 use crate::http::request::Request;
-use crate::namespaces;
 use crate::object::{self, Header, Object, meta, metadata_mut};
 use crate::resources::Resource;
 use crate::rules::{Cause, CauseReason, Subresource};
-use crate::server::{Server, format_time};
+use crate::server::Server;
 use crate::store::{Expect, NewVersion, WriteError};
+use crate::time::format_time;
 use crate::verbs::{ManagedFields, Writer};
 use crate::views;
 

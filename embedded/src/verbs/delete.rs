@@ -15,9 +15,10 @@ use crate::http::request::Request;
 use crate::object::{self, Key, Object, meta, metadata_mut};
 use crate::resources::{Deletion, Resource};
 use crate::rules::Subresource;
-use crate::server::{Server, format_time};
+use crate::server::Server;
 use crate::store::{Expect, NewVersion, Page, WriteError};
 use crate::table::ListMeta;
+use crate::time::format_time;
 use crate::views;
 
 /// The finalizer with which the garbage collector orphans dependents first.

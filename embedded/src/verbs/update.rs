@@ -6,8 +6,8 @@ use http::StatusCode;
 use serde_json::{Value, json};
 
 use super::create;
+use crate::admission::gang;
 use crate::error::ApiError;
-use crate::gang_admission;
 use crate::http::reply::Reply;
 use crate::http::request::Request;
 use crate::object::{self, Key, Object, meta, metadata_mut};
@@ -120,7 +120,7 @@ pub(crate) fn modify(
             return Err(ApiError::invalid_object(resource, name, &causes));
         }
         let warnings = resource.strategy.warnings(subresource, Some(&old), &new);
-        gang_admission::admit_update(server, resource, &old, &new)?;
+        gang::admit_update(server, resource, &old, &new)?;
         let ends_deletion = ends_deletion(resource, &new);
         if same(&old, &new) && !ends_deletion && !current.header.lacks_defaults {
             return Ok((current, warnings));

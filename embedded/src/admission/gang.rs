@@ -2,10 +2,10 @@
 
 use serde_json::Value;
 
-use super::error::ApiError;
-use super::object::{self, Object, meta};
-use super::resources::{self, Resource};
-use super::server::Server;
+use crate::error::ApiError;
+use crate::object::{self, Object, meta};
+use crate::resources::{self, Resource};
+use crate::server::Server;
 
 /// Refuses to change the parallelism of a Job whose PodGroup is a gang. That PodGroup is the one named in the
 /// pod template, or else any that the Job controls.

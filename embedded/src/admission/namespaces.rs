@@ -5,14 +5,14 @@ use std::sync::Arc;
 use http::StatusCode;
 use serde_json::{Value, json};
 
-use super::error::ApiError;
-use super::http::reply::Reply;
-use super::http::request::Request;
-use super::object::{self, Object, meta};
-use super::resources::{self, Resource};
-use super::server::Server;
-use super::store::{Expect, NewVersion};
-use super::verbs::{Writer, create, update};
+use crate::error::ApiError;
+use crate::http::reply::Reply;
+use crate::http::request::Request;
+use crate::object::{self, Object, meta};
+use crate::resources::{self, Resource};
+use crate::server::Server;
+use crate::store::{Expect, NewVersion};
+use crate::verbs::{Writer, create, update};
 
 /// The namespaces of a new cluster.
 pub(crate) const INITIAL: &[&str] = &["default", "kube-node-lease", "kube-public", "kube-system"];

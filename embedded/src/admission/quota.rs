@@ -6,12 +6,12 @@
 use http::StatusCode;
 use serde_json::Value;
 
-use super::error::ApiError;
-use super::object::{self, meta};
-use super::resources::{self, Resource};
-use super::rules::Subresource;
-use super::server::Server;
-use super::verbs::{Writer, update};
+use crate::error::ApiError;
+use crate::object::{self, meta};
+use crate::resources::{self, Resource};
+use crate::rules::Subresource;
+use crate::server::Server;
+use crate::verbs::{Writer, update};
 
 /// Names under which a quota limits pods.
 const POD_COUNTS: &[&str] = &["pods", "count/pods"];

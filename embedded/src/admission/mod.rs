@@ -1,11 +1,14 @@
 //! Validating admission: checks a new, valid object against other objects of the cluster.
 
-use super::error::ApiError;
-use super::object::{self, meta};
-use super::quota;
-use super::resources::{self, Resource};
-use super::rules;
-use super::server::Server;
+pub(crate) mod gang;
+pub(crate) mod namespaces;
+mod quota;
+
+use crate::error::ApiError;
+use crate::object::{self, meta};
+use crate::resources::{self, Resource};
+use crate::rules;
+use crate::server::Server;
 use serde_json::Value;
 
 /// Admits or refuses a new object. Quotas are charged, but not in a dry run.
