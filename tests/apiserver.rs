@@ -2,8 +2,8 @@
 //!
 //! `YARDMASTER_TRANSCRIPTS` names another folder of recordings, `YARDMASTER_KUBECONFIG` another server. An
 //! argument that is not a flag selects the cases whose `group/name` contains it. Cases listed in
-//! `known-differences.txt` beside the recordings may fail. Every other case must pass. A listed case that passes
-//! is an error too, so the list can only shrink.
+//! `known-differences.txt` beside the recordings may fail. Every other case must pass. A listed case that
+//! passes is an error too, so the list can only shrink.
 
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 

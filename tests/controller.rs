@@ -1,4 +1,5 @@
-//! A controller replica as a whole: its HTTP pages, its shutdown, and exact counts despite panics and crashes.
+//! A controller replica as a whole: its HTTP pages, its shutdown, and exact counts despite panics and
+//! crashes.
 #![allow(clippy::unwrap_used, clippy::expect_used, missing_docs)]
 
 mod binary;

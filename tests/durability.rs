@@ -232,7 +232,8 @@ fn an_unusable_directory_is_reported_in_one_line() {
     assert_eq!((code, line.starts_with("--data-dir ")), (2, true), "{line}");
 }
 
-/// A Job whose pods record their process ids, wait for the file `go`, and record their names when they are done.
+/// A Job whose pods record their process ids, wait for the file `go`, and record their names when they are
+/// done.
 fn job(policy: &str, completions: u32, directory: &DataDir) -> Job {
     let [pids, go, done] = ["pids", "go", "done"].map(|name| directory.file(name));
     let script = format!(

@@ -1,5 +1,5 @@
-//! All pods of a gang Job start in one PodGroup. If no group is possible, all start without one. Failing requests
-//! do not change that.
+//! All pods of a gang Job start in one PodGroup. If no group is possible, all start without one. Failing
+//! requests do not change that.
 
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 

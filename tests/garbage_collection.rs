@@ -1,4 +1,5 @@
-//! Owners, dependents and namespaces are deleted as Kubernetes' garbage collector and namespace controller do it.
+//! Owners, dependents and namespaces are deleted as Kubernetes' garbage collector and namespace controller do
+//! it.
 
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 

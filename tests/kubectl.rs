@@ -15,7 +15,7 @@ use yardmaster::sharding::ShardCount;
 use yardmaster_embedded::kubelet::{Kubelet, KubeletConfig};
 use yardmaster_embedded::{ApiServer, ApiServerConfig};
 
-/// How long a command may take.
+/// Limit for a command.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// A cluster with the controller in replacement mode, and a home directory for kubectl.

@@ -92,7 +92,8 @@ async fn change(cluster: &Cluster, name: &str, change: Value) -> Job {
     cluster.jobs.patch(name, &PatchParams::default(), &Patch::Merge(change)).await.unwrap()
 }
 
-/// Creates a pod that looks as if the Job had created it after its end. `labelled`: with the label of its shard.
+/// Creates a pod that looks as if the Job had created it after its end. `labelled`: with the label of its
+/// shard.
 async fn add_late_pod(cluster: &Cluster, job: &str, name: &str, labelled: bool, owned: bool) {
     let job = cluster.jobs.get(job).await.unwrap();
     let mut labels = job.spec.clone().unwrap().template.metadata.unwrap().labels.unwrap();
@@ -331,7 +332,8 @@ async fn a_handover_of_passivated_jobs_costs_no_writes_about_them() {
     cluster.end().await;
 }
 
-/// All kinds of change while Jobs are being passivated: none is lost between an actor's last reconcile and its end.
+/// All kinds of change while Jobs are being passivated: none is lost between an actor's last reconcile and
+/// its end.
 #[tokio::test(flavor = "multi_thread")]
 async fn changes_during_passivation_are_acted_upon() {
     const JOBS: usize = 24;

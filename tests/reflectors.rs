@@ -29,7 +29,7 @@ const WRITERS: u64 = 64;
 const WRITES_PER_SECOND: f64 = 2_000.0;
 /// Number of objects that are created, changed and deleted repeatedly.
 const NAMES: u64 = 500;
-/// How long reflectors may take to catch up.
+/// Limit for reflectors to catch up.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 async fn maps(server: &ApiServer) -> Api<ConfigMap> {

@@ -140,8 +140,8 @@ async fn play_embedded(case: Case) -> Outcome {
     outcome(case, begin, mismatches)
 }
 
-/// Plays cases on a shared cluster. Cases with the same mode and gates share a controller. A case that stops it
-/// runs alone.
+/// Plays cases on a shared cluster. Cases with the same mode and gates share a controller. A case that stops
+/// it runs alone.
 async fn play_on_cluster(cases: Vec<Case>, kubeconfig: &Kubeconfig, threads: usize) -> Result<Vec<Outcome>> {
     let mut together: BTreeMap<_, Vec<Case>> = BTreeMap::new();
     for case in cases {

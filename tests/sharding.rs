@@ -191,7 +191,8 @@ async fn replicas_join_and_leave_under_load() {
     yard.assert_exact().await;
     assert_one_at_a_time(&yard).await;
     let moves: u64 = yard.claims().await.values().map(|(_, epoch)| epoch - 1).sum();
-    // At most a share and one for each replica that joins or leaves: 8, 6, 4 for the joins, 4, 6 for the leaves.
+    // At most a share and one for each replica that joins or leaves: 8, 6, 4 for the joins, 4, 6 for the
+    // leaves.
     assert!(moves <= 8 + 6 + 4 + 4 + 6 + 5, "{moves} shards were moved");
     yard.end().await;
 }
@@ -349,7 +350,8 @@ async fn shards_are_balanced_by_work() {
     let mut yard = Yard::start(ApiServerConfig::default()).await;
     yard.join([0, 1]);
     yard.shared_by(&[0, 1]).await;
-    // The long Jobs are suspended until their shards are known. Those in shards of replica 0 are then resumed.
+    // The long Jobs are suspended until their shards are known. Those in shards of replica 0 are then
+    // resumed.
     let much = json!({"completions": 1000, "parallelism": 1, "suspend": true});
     for job in 0..24 {
         yard.cluster.create(&format!("long-{job}"), much.clone(), "5s").await;

@@ -1,4 +1,5 @@
-//! Compares an answer with a recorded one. Tokens in the recording stand for values that differ from run to run.
+//! Compares an answer with a recorded one. Tokens in the recording stand for values that differ from run to
+//! run.
 
 use regex::Regex;
 use serde_json::Value;
@@ -198,8 +199,8 @@ pub(crate) fn without_managed_fields(value: &mut Value) {
     });
 }
 
-/// Sorts `metadata.managedFields`. The server's order depends on the second in which each manager wrote; this one
-/// does not.
+/// Sorts `metadata.managedFields`. The server's order depends on the second in which each manager wrote; this
+/// one does not.
 pub(crate) fn sort_managed_fields(value: &mut Value) {
     for_managed_fields(value, |metadata| {
         if let Some(managers) = metadata.get_mut("managedFields").and_then(Value::as_array_mut) {

@@ -107,8 +107,8 @@ impl Player<'_> {
         }
     }
 
-    /// Opens a stream and plays the steps that happen during it. Reads the stream until the expected number of
-    /// events has arrived, or to its end if no event is expected.
+    /// Opens a stream and plays the steps that happen during it. Reads the stream until the expected number
+    /// of events has arrived, or to its end if no event is expected.
     async fn stream(
         &mut self,
         request: http::Request<String>,
@@ -278,8 +278,9 @@ async fn read(response: http::Response<Body>) -> Result<Answer, String> {
 /// Time in which a surplus event may still arrive after the expected ones.
 const SURPLUS: Duration = Duration::from_millis(200);
 
-/// Extends the timeout of streams with expected events. The recorded timeout can be too short on a busy machine.
-/// Such streams are read only until all expected events have arrived, so a longer timeout costs no time.
+/// Extends the timeout of streams with expected events. The recorded timeout can be too short on a busy
+/// machine. Such streams are read only until all expected events have arrived, so a longer timeout costs no
+/// time.
 fn with_longer_timeout(request: http::Request<String>, expected: usize) -> http::Request<String> {
     if expected == 0 {
         return request;

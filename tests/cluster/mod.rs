@@ -127,8 +127,8 @@ impl Cluster {
         self.pods.list(&params).await.unwrap().items
     }
 
-    /// Asserts that a Job completed with one pod for each completion, and that all pods are counted and without
-    /// finalizer.
+    /// Asserts that a Job completed with one pod for each completion, and that all pods are counted and
+    /// without finalizer.
     pub(crate) async fn assert_exact(&self, name: &str, completions: i32) {
         let job = self.completes(name).await;
         let status = job.status.clone().unwrap();

@@ -17,7 +17,7 @@ use crate::scenario::{mode::Mode, play::RECORDED_QUIET};
 /// Quiet time before the first comparison on an embedded API server, unless `YARDMASTER_SCENARIO_QUIET_MS`
 /// overrides it.
 const EMBEDDED_QUIET: Duration = Duration::from_millis(400);
-/// How long a controller may take to be ready.
+/// Limit until a controller is ready.
 const START_LIMIT: Duration = Duration::from_secs(60);
 /// Few shards, since every start of the controller claims all of them.
 const SHARDS: u32 = 4;
@@ -85,8 +85,8 @@ impl Arena {
         self.quiet
     }
 
-    /// Holds all watches until [`release_watches`](Self::release_watches), if the API server is embedded. All writes
-    /// in between reach the controller at one moment.
+    /// Holds all watches until [`release_watches`](Self::release_watches), if the API server is embedded. All
+    /// writes in between reach the controller at one moment.
     pub(crate) fn hold_watches(&self) {
         if let Some(server) = &self.server {
             server.faults().inject(Fault::HoldWatches, FaultScope::default(), None);

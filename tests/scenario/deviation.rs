@@ -38,8 +38,8 @@ pub(crate) fn right(scenario: &str, step: usize, recorded: &Value) -> Value {
     right
 }
 
-/// The expectation with `active` and `ready` counted from its own pods. The reference reports active 0 while a
-/// replacement waits for its back-off, although other pods are active.
+/// The expectation with `active` and `ready` counted from its own pods. The reference reports active 0 while
+/// a replacement waits for its back-off, although other pods are active.
 fn with_true_counts(recorded: &Value) -> Value {
     let count = |holds: fn(&Value) -> bool| -> u64 {
         let active = |pod: &&Value| {

@@ -252,7 +252,7 @@ pub(crate) enum RejectStep {
     Patch(Value),
 }
 
-/// How the API server refuses a request.
+/// The expected refusal of a request by the API server.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Refusal {

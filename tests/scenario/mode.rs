@@ -1,5 +1,5 @@
-//! The two modes of the controller. Scenarios were recorded with the built-in controller. Beside it, Yardmaster
-//! differs in a few names.
+//! The two modes of the controller. Scenarios were recorded with the built-in controller. Beside it,
+//! Yardmaster differs in a few names.
 
 use serde_json::{Map, Value};
 

@@ -1,5 +1,5 @@
-//! Converts the state of the API server into the form of an expectation. Generated names, uids and times become
-//! placeholders. Equal pods and events are grouped.
+//! Converts the state of the API server into the form of an expectation. Generated names, uids and times
+//! become placeholders. Equal pods and events are grouped.
 
 use std::collections::BTreeMap;
 

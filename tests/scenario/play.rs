@@ -141,8 +141,8 @@ impl Player<'_> {
         Ok(None)
     }
 
-    /// Waits until the namespace is quiet, and compares. A quiet time shorter than the recorded one is enough only
-    /// if the state is already right.
+    /// Waits until the namespace is quiet, and compares. A quiet time shorter than the recorded one is enough
+    /// only if the state is already right.
     async fn settle(
         &mut self,
         number: usize,
@@ -201,8 +201,8 @@ impl Player<'_> {
         Ok(actual)
     }
 
-    /// Applies a `pods` step to the selected pods. The status writes of all of them are sent at once, since a step
-    /// stands for one moment.
+    /// Applies a `pods` step to the selected pods. The status writes of all of them are sent at once, since a
+    /// step stands for one moment.
     async fn pods(&mut self, step: &PodsStep) -> Result<()> {
         let pods = step.select.choose(self.api.list(&self.core("pods")).await?, &self.names)?;
         let now = Timestamp::now();
@@ -289,8 +289,8 @@ impl Player<'_> {
         Ok(())
     }
 
-    /// Waits until the clock shows another second than at the last `settle` step. API times are whole seconds, and
-    /// a new start time must differ from the old one.
+    /// Waits until the clock shows another second than at the last `settle` step. API times are whole
+    /// seconds, and a new start time must differ from the old one.
     async fn next_second(&self) {
         let next = Timestamp::from_second(self.last_settle.as_second() + 1).unwrap_or(self.last_settle);
         sleep(Timestamp::now().duration_until(next).try_into().unwrap_or_default()).await;

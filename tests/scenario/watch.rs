@@ -92,8 +92,8 @@ impl NamespaceWatch {
         true
     }
 
-    /// Waits until nothing has changed for `quiet`, counted from `begin` or the last change. Returns after `limit`
-    /// at the latest.
+    /// Waits until nothing has changed for `quiet`, counted from `begin` or the last change. Returns after
+    /// `limit` at the latest.
     pub(crate) async fn wait_quiet(&self, begin: Instant, quiet: Duration, limit: Duration) {
         let deadline = Instant::now() + limit;
         loop {
