@@ -171,11 +171,17 @@ impl<'a> OwnerReference<'a> {
 mod tests {
     #![allow(clippy::unwrap_used, clippy::expect_used)]
 
+    use std::sync::Arc;
+
+    use serde_json::value::RawValue;
+    use serde_json::{Value, json};
+
     use super::*;
     use crate::job::end::condition;
     use crate::job::pod::{BackoffRecord, IndexFailures, Place};
     use crate::job::spec::Completion;
     use crate::job::status::{ConditionKind, ConditionStatus};
+    use crate::job::template::PodTemplate;
     use crate::job::tests::fixture::{at, job, with};
 
     const FINALIZER: &str = "batch.kubernetes.io/job-tracking";

@@ -2,9 +2,8 @@
 
 use jiff::Timestamp;
 
-use super::pod::{BackoffRecord, IndexFailures, Place, Pod};
+use super::pod::{BackoffRecord, NewPod, PodRef};
 use super::status::JobStatus;
-use super::uid::Uid;
 
 /// The actions due now, and the time of the next look if nothing happens before.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -38,12 +37,6 @@ pub enum GangRequest {
     Ensure,
     /// Look them up.
     Find,
-}
-
-impl From<&Pod> for PodRef {
-    fn from(Pod { uid, name, .. }: &Pod) -> Self {
-        Self { uid: uid.clone(), name: name.clone() }
-    }
 }
 
 /// A pod to delete.

@@ -153,6 +153,12 @@ pub struct PodRef {
     pub name: Box<str>,
 }
 
+impl From<&Pod> for PodRef {
+    fn from(Pod { uid, name, .. }: &Pod) -> Self {
+        Self { uid: uid.clone(), name: name.clone() }
+    }
+}
+
 impl From<Pod> for PodRef {
     fn from(Pod { uid, name, .. }: Pod) -> Self {
         Self { uid, name }

@@ -8,7 +8,7 @@ use serde::Deserialize;
 use serde_json::value::{RawValue, to_raw_value};
 use serde_json::{Map, Value, json};
 
-use super::json::{json_text, members};
+use super::json::members;
 use super::names;
 
 /// `spec.template` of a Job. It is parsed when the first pod is made, and the parts that all pods share are

@@ -1,14 +1,17 @@
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
+use std::sync::Arc;
+
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
 use super::*;
+use crate::job::gang_state::GangAnswer;
 use crate::job::pod::Phase;
 use crate::job::reconcile::reconcile;
-use crate::job::spec::Job;
+use crate::job::spec::{Completion, Job};
 use crate::job::state::Created;
-use crate::job::status::{Condition, ConditionStatus};
+use crate::job::status::{Condition, ConditionKind, ConditionStatus};
 use crate::job::template::PodTemplate;
 use crate::job::tests::fixture::{at, at_index, ended, job, state, with};
 

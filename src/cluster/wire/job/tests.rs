@@ -5,6 +5,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 
 use super::*;
+use crate::cluster::wire::observed_job::UnknownCompletionMode;
 use crate::job::spec::{Completion, PerIndexLimit, PodFailureAction, PodFailurePattern};
 use crate::job::status::ConditionKind;
 
