@@ -225,7 +225,7 @@ impl ApiServer {
         self.tasks.wait().await;
         let server = Arc::clone(&self.server);
         if tokio::task::spawn_blocking(move || server.store.close()).await.is_err() {
-            tracing::error!("closing the data directory broke off");
+            tracing::error!("closing the data directory panicked");
         }
     }
 }

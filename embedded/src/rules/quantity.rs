@@ -154,7 +154,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn canonical_forms() {
+    fn quantities_have_a_canonical_form() {
         let cases = [
             ("0.5", "500m"),
             ("1024Mi", "1Gi"),
