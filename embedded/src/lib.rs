@@ -2,7 +2,7 @@
 //!
 //! This crate knows nothing of the controller: both meet only through the Kubernetes API.
 //!
-//! # The map
+//! # Map
 //!
 //! `http` receives a request, determines its resource and verb, and passes it to one of the `verbs`. The
 //! verbs are the same for every kind; differences between kinds are in the table of `resources` and in the

@@ -1,6 +1,6 @@
 //! Generates `definitions.json` from the schemas of `k8s-openapi`:
 //!
-//! `YARDMASTER_UPDATE=1 cargo test --features api-schema schema_is_current`
+//! `YARDMASTER_UPDATE=1 cargo test -p yardmaster-embedded --features api-schema schema_is_current`
 
 #![allow(clippy::unwrap_used)]
 
