@@ -7,7 +7,7 @@ use super::error::ApiError;
 use super::http::query::Query;
 use super::rules::{Cause, CauseReason};
 
-/// What happens to dependents (`propagationPolicy`).
+/// Handling of dependents (`propagationPolicy`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Propagation {
     /// They stay, without their owner reference.
@@ -23,7 +23,7 @@ pub(crate) enum Propagation {
 pub(crate) struct DeleteOptions {
     /// Grace period in seconds.
     pub(crate) grace: Option<i64>,
-    /// What happens to dependents.
+    /// Handling of dependents.
     pub(crate) propagation: Option<Propagation>,
     /// The older form of `propagation`.
     pub(crate) orphan_dependents: Option<bool>,

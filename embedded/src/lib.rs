@@ -2,7 +2,7 @@
 //!
 //! This crate knows nothing of the controller: both meet only through the Kubernetes API.
 //!
-//! # The map
+//! # Map
 //!
 //! `http` receives a request, determines its resource and verb, and passes it to one of the `verbs`. The
 //! verbs are the same for every kind; differences between kinds are in the table of `resources` and in the
@@ -225,7 +225,7 @@ impl ApiServer {
         self.tasks.wait().await;
         let server = Arc::clone(&self.server);
         if tokio::task::spawn_blocking(move || server.store.close()).await.is_err() {
-            tracing::error!("closing the data directory broke off");
+            tracing::error!("closing the data directory panicked");
         }
     }
 }

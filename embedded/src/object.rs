@@ -1,4 +1,4 @@
-//! A stored object: compact JSON text beside the few fields that selectors and deletion look at.
+//! A stored object: compact JSON text and the few fields that selectors and deletion use.
 
 use std::sync::Arc;
 

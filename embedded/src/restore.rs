@@ -112,7 +112,7 @@ mod tests {
             let read = store.table(table).unwrap().changes(revision, 10);
             read.map(|(changes, _)| changes.iter().map(|change: &Change| change.revision).collect::<Vec<_>>())
         };
-        assert_eq!(changes("configmaps", 10), Ok(vec![]), "nothing was written behind 10");
+        assert_eq!(changes("configmaps", 10), Ok(vec![]), "nothing was written after 10");
         assert_eq!(changes("configmaps", 9), Err(10));
         assert_eq!(changes("namespaces", 10), Err(11));
         assert_eq!(changes("jobs", 1), Ok(vec![]), "no Job was ever written");

@@ -96,7 +96,7 @@ impl PodClient {
         let outcome = request
             .retry(backoff())
             .when(|error| !is_final(error))
-            .notify(|error, delay| tracing::debug!(pod = %self.key, %error, ?delay, "trying again to {what}"))
+            .notify(|error, delay| tracing::debug!(pod = %self.key, %error, ?delay, "retrying to {what}"))
             .await;
         if let Err(error) = outcome {
             tracing::debug!(pod = %self.key, %error, "the server refuses to {what} the pod");

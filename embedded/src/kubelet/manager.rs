@@ -74,7 +74,7 @@ impl Manager {
                 }
                 Some(ended) = self.tasks.join_next() => {
                     if let Err(error) = ended {
-                        tracing::error!(%error, "a pod's worker broke off");
+                        tracing::error!(%error, "a pod's worker panicked");
                     }
                 }
             }

@@ -140,7 +140,7 @@ impl Process {
         match status {
             Ok(status) => status.into(),
             Err(error) => {
-                tracing::warn!(%error, "cannot learn how a process ended");
+                tracing::warn!(%error, "cannot determine how a process ended");
                 Exit { code: 255, signal: None }
             }
         }

@@ -35,7 +35,7 @@ mod tests {
     use super::parse;
 
     #[test]
-    fn quantities() {
+    fn quantities_are_parsed_with_their_suffix() {
         for (text, expected) in [
             ("0", Some(0.0)),
             ("2", Some(2.0)),

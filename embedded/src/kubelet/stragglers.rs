@@ -33,7 +33,7 @@ impl Stragglers {
                 let (pods, callers): (HashSet<_>, Vec<_>) = batch.drain(..).unzip();
                 let scan = tokio::task::spawn_blocking(move || kill_processes_of(&pods));
                 if let Err(error) = scan.await {
-                    tracing::error!(%error, "the search for left processes broke off");
+                    tracing::error!(%error, "the search for leftover processes panicked");
                 }
                 for caller in callers {
                     // A caller that is gone needs no reply.

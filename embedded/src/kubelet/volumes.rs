@@ -147,7 +147,7 @@ mod tests {
     }
 
     #[test]
-    fn names_of_variables() {
+    fn variables_are_named_after_their_volumes() {
         assert_eq!(variable("work-queue"), "YARDMASTER_VOLUME_WORK_QUEUE");
     }
 }

@@ -129,7 +129,7 @@ impl Journal {
         self.shared.wake.notify_one();
         let writer = self.writer.lock().take();
         if writer.is_some_and(|writer| writer.join().is_err()) {
-            tracing::error!("the thread that writes to disk broke off");
+            tracing::error!("the thread that writes to disk panicked");
         }
     }
 }
@@ -214,7 +214,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn waiting_writes_share_a_commit() {
+    async fn a_hundred_waiting_writes_take_at_most_three_commits() {
         let (journal, (open, committed)) = journal();
         let newest = AtomicU64::new(0);
         append(&journal, &newest);
