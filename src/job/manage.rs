@@ -1,4 +1,4 @@
-//! How many pods a Job should have: which to create, which to remove.
+//! The number of pods of a Job: which ones to create, which ones to remove.
 
 use jiff::Timestamp;
 
@@ -9,8 +9,8 @@ use super::pod::NewPod;
 use super::pod::Pod;
 use super::state::JobState;
 
-/// Adds to the plan what brings the number of active pods to what the Job wants. Pods are either removed or
-/// created, not both at once: a surplus goes first.
+/// Adds the creations or removals that bring the number of active pods to the number that the Job wants. A
+/// plan never has both: a surplus is removed first.
 pub fn manage(state: &JobState, tally: Tally, now: Timestamp, plan: &mut Plan) {
     let spec = &state.job.spec;
     if spec.suspend {
@@ -39,7 +39,7 @@ pub fn manage(state: &JobState, tally: Tally, now: Timestamp, plan: &mut Plan) {
     }
 }
 
-/// Pods that should be active. Without completions, none is added or removed once one has succeeded.
+/// How many pods should be active. Without completions, none is added or removed once one has succeeded.
 fn wanted(state: &JobState, tally: Tally, active: usize) -> usize {
     let parallelism = state.job.spec.parallelism as usize;
     match state.job.spec.completion.wanted() {
@@ -66,7 +66,7 @@ fn create(state: &JobState, missing: usize, now: Timestamp, plan: &mut Plan) {
         return plan.wake(at);
     }
     let room = state.slow_start.room(state.pods.pending_creates(), state.pace.at_once);
-    // An index that waits for its back-off keeps its turn: places are chosen first, and then looked at.
+    // Places are chosen before their back-off is checked, so an index in back-off keeps its turn.
     let mut next_index_ready: Option<Timestamp> = None;
     for number in state.pods.free_places().take(missing) {
         let held = state.pods.held_at(number);
@@ -94,7 +94,7 @@ fn create(state: &JobState, missing: usize, now: Timestamp, plan: &mut Plan) {
     }
 }
 
-/// A pod to be removed without being counted.
+/// The removal of a pod that will not be counted.
 pub(super) fn forget(pod: &Pod) -> PodDeletion {
     PodDeletion { pod: pod.into(), forget: true }
 }

@@ -1,4 +1,4 @@
-//! When to try again what the API server refused: 1 s after the first refusal, doubled with each further one, at most 1 min.
+//! Back-off of refused requests: 1 s after the first refusal, doubled with each further one, at most 1 min.
 
 use std::time::Duration;
 
@@ -27,7 +27,7 @@ pub struct Retry {
 }
 
 impl Retry {
-    /// A request was refused. Refusals of requests that were under way together count once.
+    /// Takes in a refusal. Refusals during the wait count once with the one that began it.
     pub fn refused(&mut self, policy: RetryPolicy, now: Timestamp) {
         if self.waits(now).is_some() {
             return;
@@ -38,12 +38,12 @@ impl Retry {
         self.until = now.saturating_add(SignedDuration::try_from(delay).unwrap_or(SignedDuration::MAX)).ok();
     }
 
-    /// A request went well.
+    /// Takes in a success.
     pub fn accepted(&mut self) {
         *self = Self::default();
     }
 
-    /// Until when to wait, if not over.
+    /// The end of the wait, if there is one and it is not over.
     pub fn waits(&self, now: Timestamp) -> Option<Timestamp> {
         self.until.filter(|until| *until > now)
     }
@@ -56,7 +56,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn delays_double_until_something_goes_well() {
+    fn delays_double_until_a_request_is_accepted() {
         let policy = RetryPolicy { initial: Duration::from_secs(1), max: Duration::from_secs(5) };
         let (mut retry, mut now) = (Retry::default(), Timestamp::UNIX_EPOCH);
         for seconds in [1, 2, 4, 5, 5] {
