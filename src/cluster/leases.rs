@@ -22,7 +22,7 @@ use crate::telemetry::metrics::labels::ApiCallLabels;
 #[derive(Debug, thiserror::Error)]
 pub enum LeaseError {
     /// The Lease has changed since it was read, already exists, or does not exist.
-    #[error("the Lease is not what it was: {0}")]
+    #[error("the Lease has changed: {0}")]
     Conflict(Box<str>),
     /// The API server refused.
     #[error("the API server refused ({code}): {message}")]

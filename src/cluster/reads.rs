@@ -30,7 +30,7 @@ pub enum ReadError {
     #[error(transparent)]
     Unreadable(#[from] DecodeError),
     /// No object can have this name.
-    #[error("no path can hold this name: {0}")]
+    #[error("the name is not valid in a path: {0}")]
     Name(#[from] http::Error),
 }
 
