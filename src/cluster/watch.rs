@@ -294,7 +294,7 @@ impl<D: Decoder> Watcher<D> {
         mut lists: bool,
     ) -> Result<(), Broken> {
         let Some(mut events) = Framing::of(answer.headers()) else {
-            return Err(Broken::Failed("the answer is in a format that was not asked for".into()));
+            return Err(Broken::Failed("the answer is in a format that was not requested".into()));
         };
         let mut body = pin!(answer.into_body());
         while let Ok(Some(piece)) = timeout(SILENCE, body.next()).await {

@@ -9,7 +9,7 @@ const LONGEST: usize = 16 << 20;
 
 /// A length prefix, in bytes, above the limit.
 #[derive(Debug, thiserror::Error)]
-#[error("a frame of {0} bytes is none")]
+#[error("a frame of {0} bytes is too long")]
 pub(super) struct TooLong(usize);
 
 /// Splits a stream of pieces into frames. A frame that arrives in one piece is not copied.
