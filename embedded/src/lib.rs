@@ -14,10 +14,9 @@
 mod admission;
 mod audit;
 mod controllers;
-mod decode;
-mod delete_options;
 mod discovery;
 mod error;
+mod exchange;
 mod faults;
 mod http;
 pub mod kubelet;
@@ -148,7 +147,7 @@ impl ApiServer {
             random: Mutex::new(random),
         });
         let bootstrap = |server| {
-            admission::namespaces::bootstrap(server)
+            verbs::namespaces::bootstrap(server)
                 .map_err(|error| EmbeddedError::Bootstrap(error.message.clone()))
         };
         if server.store.is_new() {

@@ -12,8 +12,8 @@ use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 
 use super::audit::AuditSink;
+use super::exchange::openapi::Documents;
 use super::faults::Faults;
-use super::http::openapi::Documents;
 use super::protobuf;
 use super::resources::Resource;
 use super::store::{Store, Table};

@@ -171,16 +171,12 @@ impl<'a> OwnerReference<'a> {
 mod tests {
     #![allow(clippy::unwrap_used, clippy::expect_used)]
 
-    use std::sync::Arc;
-
     use serde_json::value::RawValue;
     use serde_json::{Value, json};
 
     use super::*;
-    use crate::job::end::condition;
     use crate::job::pod::{BackoffRecord, IndexFailures, Place};
     use crate::job::spec::Completion;
-    use crate::job::status::{ConditionKind, ConditionStatus};
     use crate::job::template::PodTemplate;
     use crate::job::tests::fixture::{at, job, with};
 
@@ -272,47 +268,6 @@ mod tests {
         );
         let streak = BackoffRecord { failures: 3, last: at(150) };
         assert_eq!(of(None, Some(streak))["yardmaster.dev/backoff"], "3@1970-01-01T00:02:30Z");
-    }
-
-    #[test]
-    fn parts_are_serialized_on_first_use_and_shared_by_clones() {
-        let template = RawValue::from_string(json!({"spec": {}}).to_string()).unwrap();
-        let template = PodTemplate::new(&template);
-        let written = |template: &PodTemplate| {
-            (template.written.plain.get().is_some(), template.written.indexed.get().is_some())
-        };
-        let job = with(job(Completion::Count(1), 1), |spec| spec.template = template.clone());
-        assert_eq!(written(&template), (false, false));
-        let maker = Maker { job: &job, finalizer: FINALIZER, shard: 7, pod_group: None };
-        PodManifest::new(maker, &first(0)).unwrap();
-        assert_eq!(written(&template), (true, false));
-        assert!(!template.names_scheduling_group());
-        assert_eq!((written(&template), written(&template.unwritten())), ((true, true), (false, false)));
-    }
-
-    #[test]
-    fn readings_of_a_job_share_the_template_until_it_is_finished() {
-        let reading = |template: &str| {
-            let template = RawValue::from_string(template.into()).unwrap();
-            with(job(Completion::Count(1), 1), |spec| spec.template = PodTemplate::new(&template))
-        };
-        let shared = |a: &PodTemplate, b: &PodTemplate| {
-            (Arc::ptr_eq(&a.json, &b.json), Arc::ptr_eq(&a.written, &b.written))
-        };
-        let known = reading("{}").spec.template.clone();
-        let finished = |mut job: Job| {
-            let complete = ConditionKind::Complete;
-            job.status.ensure(condition(complete, ConditionStatus::True, "", "", at(1)));
-            job
-        };
-        for (mut job, expected) in [
-            (reading("{}"), (true, true)),
-            (finished(reading("{}")), (true, false)),
-            (reading(r#"{"spec":{}}"#), (false, false)),
-        ] {
-            job.share_template(&known);
-            assert_eq!(shared(&job.spec.template, &known), expected);
-        }
     }
 
     #[test]

@@ -170,3 +170,54 @@ fn add_index_env(container: &mut Map<String, Value>) {
     let path = format!("metadata.labels['{}']", names::COMPLETION_INDEX);
     env.push(json!({"name": names::COMPLETION_INDEX_ENV, "valueFrom": {"fieldRef": {"fieldPath": path}}}));
 }
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use super::*;
+    use crate::job::end::condition;
+    use crate::job::spec::{Completion, Job};
+    use crate::job::status::{ConditionKind, ConditionStatus};
+    use crate::job::tests::fixture::{at, job, with};
+
+    #[test]
+    fn parts_are_serialized_on_first_use_and_shared_by_clones() {
+        let template = RawValue::from_string(json!({"spec": {}}).to_string()).unwrap();
+        let template = PodTemplate::new(&template);
+        let written = |template: &PodTemplate| {
+            (template.written.plain.get().is_some(), template.written.indexed.get().is_some())
+        };
+        let job = with(job(Completion::Count(1), 1), |spec| spec.template = template.clone());
+        assert_eq!(written(&template), (false, false));
+        job.spec.template.parts(false).unwrap();
+        assert_eq!(written(&template), (true, false));
+        assert!(!template.names_scheduling_group());
+        assert_eq!((written(&template), written(&template.unwritten())), ((true, true), (false, false)));
+    }
+
+    #[test]
+    fn readings_of_a_job_share_the_template_until_it_is_finished() {
+        let reading = |template: &str| {
+            let template = RawValue::from_string(template.into()).unwrap();
+            with(job(Completion::Count(1), 1), |spec| spec.template = PodTemplate::new(&template))
+        };
+        let shared = |a: &PodTemplate, b: &PodTemplate| {
+            (Arc::ptr_eq(&a.json, &b.json), Arc::ptr_eq(&a.written, &b.written))
+        };
+        let known = reading("{}").spec.template.clone();
+        let finished = |mut job: Job| {
+            let complete = ConditionKind::Complete;
+            job.status.ensure(condition(complete, ConditionStatus::True, "", "", at(1)));
+            job
+        };
+        for (mut job, expected) in [
+            (reading("{}"), (true, true)),
+            (finished(reading("{}")), (true, false)),
+            (reading(r#"{"spec":{}}"#), (false, false)),
+        ] {
+            job.share_template(&known);
+            assert_eq!(shared(&job.spec.template, &known), expected);
+        }
+    }
+}

@@ -9,8 +9,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use self::balancing::Balancing;
+use super::action::{Action, Written};
 use super::hash::{ShardCount, ShardId};
-use super::lease::{Balance, Claim, Heartbeat, Holder};
+use super::lease::{Claim, Heartbeat, Holder};
 use super::lease_validity::LeaseValidity;
 use super::lifecycle::{ShardEvent, ShardState};
 use super::members::Members;
@@ -28,42 +29,6 @@ pub struct ReplicaIdentity {
     pub shards: ShardCount,
     /// Rate limit of each replica in requests per second; 0 is no limit.
     pub qps: u32,
-}
-
-/// The result of writing a Lease.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Written {
-    /// It was written, and has this version.
-    As(u64),
-    /// It has changed since it was read, or already exists, or does not exist. Its present state is reported
-    /// separately, directly before or after this answer; a Lease that does not exist is reported as gone in
-    /// the version that the write was to replace.
-    Conflict,
-    /// Refused, or the result is unknown; also a conflict after which the Lease could not be read.
-    Failed,
-}
-
-/// An action that the coordinator asks for.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Action {
-    /// Write our heartbeat; answer by [`Coordinator::heartbeat_written`].
-    WriteHeartbeat(Heartbeat),
-    /// Read a heartbeat live; answer by [`Coordinator::heartbeat_read`].
-    ReadHeartbeat(Arc<str>),
-    /// Delete a heartbeat, if it still has this version. No answer.
-    DeleteHeartbeat(Arc<str>, u64),
-    /// Write a claim, or its release; answer by [`Coordinator::claim_written`].
-    WriteClaim(Claim),
-    /// Write which shards change places; answer by [`Coordinator::balance_written`].
-    WriteBalance(Balance),
-    /// Start the actors of a shard, with the epoch of its claim; answer by [`Coordinator::synced`].
-    Start(ShardId, u64),
-    /// Finish what is under way for a shard; answer by [`Coordinator::drained`].
-    Drain(ShardId),
-    /// Stop a shard's actors at once; answer by [`Coordinator::dropped`].
-    Drop(ShardId),
-    /// All shards are handed over. This is the last action.
-    Left,
 }
 
 /// A heartbeat that has not been answered yet.

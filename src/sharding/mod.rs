@@ -9,6 +9,7 @@
 //! Nothing here waits or sends: the coordinator takes events with their times, and returns the actions to
 //! take.
 
+mod action;
 mod assignment;
 mod balance;
 mod coordinator;
@@ -24,7 +25,8 @@ mod tests;
 
 use std::time::Duration;
 
-pub use coordinator::{Action, Coordinator, ReplicaIdentity, Written};
+pub use action::{Action, Written};
+pub use coordinator::{Coordinator, ReplicaIdentity};
 pub use hash::{ShardCount, ShardCountError, ShardId};
 pub use lifecycle::ShardState;
 pub use loads::{Loads, LoadsError};

@@ -1,7 +1,7 @@
 //! One shard as one replica sees it: its lifecycle, its claim, and the pending write of the claim.
 
 use super::Moment;
-use super::coordinator::{Action, Written};
+use super::action::{Action, Written};
 use super::hash::ShardId;
 use super::lease::{Claim, Holder};
 use super::lifecycle::{ShardCommand, ShardEvent, ShardState};

@@ -10,7 +10,7 @@ use tokio::sync::mpsc;
 
 use super::feed::{Message, TableEvent};
 use super::graph::{Graph, Node, Uid};
-use crate::delete_options::{DeleteOptions, Propagation};
+use crate::exchange::delete_options::{DeleteOptions, Propagation};
 use crate::object::{self, Object};
 use crate::resources::{self, RESOURCES, Resource};
 use crate::rules::Subresource;

@@ -8,13 +8,12 @@ use serde_json::json;
 use tokio::sync::watch;
 use tokio_util::task::TaskTracker;
 
-use crate::admission::namespaces;
-use crate::delete_options::{DeleteOptions, Propagation};
+use crate::exchange::delete_options::{DeleteOptions, Propagation};
 use crate::object::{self, Object};
 use crate::resources::{self, RESOURCES, Resource};
 use crate::server::Server;
 use crate::store::Page;
-use crate::verbs::{Writer, create, delete};
+use crate::verbs::{Writer, create, delete, namespaces};
 
 /// The finalizer in `spec.finalizers` that protects the contents.
 const CONTENTS: &str = "kubernetes";

@@ -1,13 +1,6 @@
 //! HTTP: from a request on a connection to a response.
 
-pub(crate) mod media;
-pub(crate) mod openapi;
-pub(crate) mod options;
 mod other;
-pub(crate) mod path;
-pub(crate) mod query;
-pub(crate) mod reply;
-pub(crate) mod request;
 
 use std::sync::Arc;
 
@@ -16,18 +9,18 @@ use http::{HeaderMap, Method, Response, header, request::Parts};
 use http_body_util::{BodyExt as _, Limited};
 use hyper::body::Incoming;
 
-use self::media::{Accept, Offer};
-use self::options::OptionsKind;
-use self::path::{ObjectPath, Target};
-use self::query::Query;
-use self::reply::{Body, Reply};
-use self::request::Request;
 use super::audit::Entry;
 use super::error::ApiError;
 use super::faults::Fault;
 use super::resources::Subresource;
 use super::server::Server;
-use super::verbs::{self, binding, create, delete, list, log, patch, review, update, watch};
+use super::verbs::{self, binding, create, delete, list, log, namespaces, patch, review, update, watch};
+use crate::exchange::media::{self, Accept, Offer};
+use crate::exchange::options::{self, OptionsKind};
+use crate::exchange::path::{self, ObjectPath, Target};
+use crate::exchange::query::Query;
+use crate::exchange::reply::{Body, Reply};
+use crate::exchange::request::Request;
 
 /// Maximum size of a request body, in bytes.
 const BODY_LIMIT: usize = 3 << 20;
@@ -167,7 +160,7 @@ async fn objects(
         Verb::Bind => binding::bind(server, &request),
         Verb::Evict => delete::evict(server, &request),
         Verb::Log => log::log(server, &request).await,
-        Verb::Finalize => crate::admission::namespaces::finalize(server, &request),
+        Verb::Finalize => namespaces::finalize(server, &request),
         Verb::ReviewAccess => review::access(&request),
         Verb::ReviewToken => review::token(server, &request),
     };

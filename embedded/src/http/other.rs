@@ -4,11 +4,11 @@ use bytes::Bytes;
 use http::{HeaderValue, Method, Response, StatusCode, header, request::Parts};
 use serde_json::{Value, json};
 
-use super::media::{self, Accept, Form, Offer};
-use super::openapi::Documents;
-use super::reply::{Body, Reply};
 use crate::discovery;
 use crate::error::ApiError;
+use crate::exchange::media::{self, Accept, Form, Offer};
+use crate::exchange::openapi::Documents;
+use crate::exchange::reply::{Body, Reply};
 use crate::rules::openapi;
 use crate::server::Server;
 

@@ -6,8 +6,8 @@ use json_patch::PatchOperation;
 use json_patch::jsonptr::Pointer;
 use serde_json::Value;
 
-use super::decode;
 use super::error::ApiError;
+use super::exchange::decode;
 use super::resources::Resource;
 use super::rules::schema::Types;
 

@@ -6,11 +6,11 @@ use serde_json::{Value, json};
 
 use super::update::check_name;
 use super::{ManagedFields, Writer, create, update};
-use crate::decode;
 use crate::error::ApiError;
-use crate::http::media;
-use crate::http::reply::Reply;
-use crate::http::request::Request;
+use crate::exchange::decode;
+use crate::exchange::media;
+use crate::exchange::reply::Reply;
+use crate::exchange::request::Request;
 use crate::object::{meta, metadata_mut};
 use crate::rules;
 use crate::rules::Subresource;

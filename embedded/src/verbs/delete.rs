@@ -7,11 +7,11 @@ use jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};
 
 use super::{Writer, list, update};
-use crate::decode;
-use crate::delete_options::{DeleteOptions, Propagation};
 use crate::error::ApiError;
-use crate::http::reply::Reply;
-use crate::http::request::Request;
+use crate::exchange::decode;
+use crate::exchange::delete_options::{DeleteOptions, Propagation};
+use crate::exchange::reply::Reply;
+use crate::exchange::request::Request;
 use crate::object::{self, Key, Object, meta, metadata_mut};
 use crate::resources::{Deletion, Resource};
 use crate::rules::Subresource;

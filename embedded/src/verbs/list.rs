@@ -5,9 +5,9 @@ use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use serde::{Deserialize, Serialize};
 
 use crate::error::ApiError;
-use crate::http::query::Query;
-use crate::http::reply::Reply;
-use crate::http::request::Request;
+use crate::exchange::query::Query;
+use crate::exchange::reply::Reply;
+use crate::exchange::request::Request;
 use crate::rules::{Cause, CauseReason};
 use crate::selectors::Selector;
 use crate::server::Server;
@@ -108,7 +108,7 @@ fn encode_token(token: &Token) -> String {
 
 fn decode_token(text: &str) -> Result<Token, String> {
     let json = URL_SAFE_NO_PAD.decode(text.trim_end_matches('=')).map_err(|error| error.to_string())?;
-    let value = crate::decode::json(&json)?;
+    let value = crate::exchange::decode::json(&json)?;
     let token: Token = serde_json::from_value(value).map_err(|error| error.to_string())?;
     if token.v != TOKEN_VERSION {
         return Err(format!("server does not recognize this encoded version {}", token.v));

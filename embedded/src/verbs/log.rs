@@ -10,8 +10,8 @@ use serde_json::Value;
 use tokio::net::TcpStream;
 
 use crate::error::ApiError;
-use crate::http::reply::Reply;
-use crate::http::request::Request;
+use crate::exchange::reply::Reply;
+use crate::exchange::request::Request;
 use crate::server::Server;
 
 /// Maximum length of a kubelet's error in the response, in bytes.

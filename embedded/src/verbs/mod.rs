@@ -6,6 +6,7 @@ pub(crate) mod create;
 pub(crate) mod delete;
 pub(crate) mod list;
 pub(crate) mod log;
+pub(crate) mod namespaces;
 pub(crate) mod patch;
 pub(crate) mod review;
 pub(crate) mod update;
@@ -16,8 +17,8 @@ use jiff::Timestamp;
 use serde_json::Value;
 
 use super::error::ApiError;
-use super::http::reply::Reply;
-use super::http::request::Request;
+use super::exchange::reply::Reply;
+use super::exchange::request::Request;
 use super::object;
 use super::resources::Resource;
 use super::rules::Subresource;

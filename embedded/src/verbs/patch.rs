@@ -4,11 +4,11 @@ use http::StatusCode;
 use serde_json::{Map, Value};
 
 use super::{Writer, apply_patch, update};
-use crate::decode;
 use crate::error::ApiError;
-use crate::http::reply::Reply;
-use crate::http::request::Request;
-use crate::http::{media, options};
+use crate::exchange::decode;
+use crate::exchange::reply::Reply;
+use crate::exchange::request::Request;
+use crate::exchange::{media, options};
 use crate::object::meta;
 use crate::patch::Patch;
 use crate::resources::Resource;

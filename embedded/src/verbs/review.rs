@@ -4,8 +4,8 @@ use http::StatusCode;
 use serde_json::{Value, json};
 
 use crate::error::ApiError;
-use crate::http::reply::Reply;
-use crate::http::request::Request;
+use crate::exchange::reply::Reply;
+use crate::exchange::request::Request;
 use crate::server::Server;
 
 /// An access review. Everything is allowed.

@@ -5,9 +5,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::store::{Change, Store, see};
-use crate::sharding::coordinator::{Action, Coordinator, ReplicaIdentity, Written};
 use crate::sharding::hash::{ShardCount, ShardId};
 use crate::sharding::lease::{Claim, Heartbeat};
+use crate::sharding::{Action, Coordinator, ReplicaIdentity, Written};
 use crate::sharding::{LeaseTimes, Moment};
 use std::collections::BTreeMap;
 

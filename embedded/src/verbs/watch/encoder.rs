@@ -4,7 +4,7 @@ use bytes::BytesMut;
 use serde_json::{Error, Value, json};
 
 use crate::error::ApiError;
-use crate::http::media::{Accept, Form, Format};
+use crate::exchange::media::{Accept, Form, Format};
 use crate::object::Object;
 use crate::protobuf;
 use crate::resources::Resource;

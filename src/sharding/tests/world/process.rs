@@ -6,9 +6,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::network::{Answer, Request};
-use crate::sharding::coordinator::{Coordinator, ReplicaIdentity, Written};
 use crate::sharding::hash::{ShardCount, ShardId};
 use crate::sharding::tests::store::{Change, see};
+use crate::sharding::{Coordinator, ReplicaIdentity, Written};
 use crate::sharding::{LeaseTimes, Moment};
 
 /// An input of a process.

@@ -12,8 +12,8 @@ use rand::{Rng as _, SeedableRng as _};
 use super::chaos::Fault;
 use super::network::{Answer, Network, Request};
 use super::process::{Input, Process};
+use crate::sharding::Action;
 use crate::sharding::LeaseTimes;
-use crate::sharding::coordinator::Action;
 use crate::sharding::hash::{ShardCount, ShardId};
 use crate::sharding::tests::store::{Change, Store};
 

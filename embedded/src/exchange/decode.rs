@@ -2,11 +2,11 @@
 
 use serde_json::{Map, Value};
 
-use super::error::ApiError;
-use super::http::media;
-use super::protobuf;
-use super::resources::{RESOURCES, Resource};
-use super::rules::{self, FieldValidation};
+use super::media;
+use crate::error::ApiError;
+use crate::protobuf;
+use crate::resources::{RESOURCES, Resource};
+use crate::rules::{self, FieldValidation};
 
 /// The text format of a body.
 #[derive(Clone, Copy)]
@@ -186,7 +186,7 @@ fn check_kind(kind: &str, group: &str, version: &str, value: &Value, body: &[u8]
     } else {
         format!(
             "no kind \"{have_kind}\" is registered for version \"{}\" in scheme \"pkg/api/legacyscheme/scheme.go:30\"",
-            super::resources::api_version(have_group, have_version)
+            crate::resources::api_version(have_group, have_version)
         )
     };
     Err(ApiError::bad_request(format!(

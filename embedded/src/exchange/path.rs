@@ -1,6 +1,6 @@
 //! Parsing of request paths.
 
-use super::super::resources::{self, Resource, Subresource};
+use crate::resources::{self, Resource, Subresource};
 
 /// A parsed path.
 pub(crate) enum Target {

@@ -2,11 +2,11 @@
 
 use bytes::Bytes;
 
+use super::decode;
 use super::media::{Accept, Form};
 use super::options;
 use super::path::ObjectPath;
 use super::query::Query;
-use crate::decode;
 use crate::error::ApiError;
 use crate::object::{self, Key};
 use crate::resources::Resource;

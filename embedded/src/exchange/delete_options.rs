@@ -3,9 +3,9 @@
 use serde_json::Value;
 
 use super::decode;
-use super::error::ApiError;
-use super::http::query::Query;
-use super::rules::{Cause, CauseReason};
+use super::query::Query;
+use crate::error::ApiError;
+use crate::rules::{Cause, CauseReason};
 
 /// Handling of dependents (`propagationPolicy`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
