@@ -4,9 +4,8 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use super::threads::half_the_cores;
-use crate::job::backoff::BackoffPolicy;
+use crate::job::exponential::Exponential;
 use crate::job::names;
-use crate::job::retry::RetryPolicy;
 use crate::job::state::Limits;
 use crate::sharding::ShardCount;
 use crate::telemetry::traces::JobTraces;
@@ -138,11 +137,11 @@ impl ControllerConfig {
     /// What the rules need to know of these settings.
     pub fn limits(&self) -> Limits {
         Limits {
-            pod_failure_backoff: BackoffPolicy {
+            pod_failure_backoff: Exponential {
                 initial: self.pod_failure_backoff,
                 max: self.pod_failure_backoff_max,
             },
-            api_backoff: RetryPolicy { initial: self.api_backoff, max: self.api_backoff_max },
+            api_backoff: Exponential { initial: self.api_backoff, max: self.api_backoff_max },
             max_uncounted_pods: self.max_uncounted_pods,
             max_pods_per_sync: self.max_pods_per_sync,
             batch_period: self.batch_period,

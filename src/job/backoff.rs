@@ -1,36 +1,9 @@
 //! Back-off between failed pods: 10 s after the first failure in a row, doubled with each further one, at
 //! most 10 min.
 
-use std::time::Duration;
-
-use jiff::{SignedDuration, Timestamp};
+use jiff::Timestamp;
 
 use super::pod::BackoffRecord;
-
-/// How long replacements of failed pods wait.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct BackoffPolicy {
-    /// Delay after the first failure.
-    pub initial: Duration,
-    /// Longest delay.
-    pub max: Duration,
-}
-
-impl Default for BackoffPolicy {
-    fn default() -> Self {
-        Self { initial: Duration::from_secs(10), max: Duration::from_secs(600) }
-    }
-}
-
-impl BackoffPolicy {
-    /// When the next pod may be created after these failures in a row.
-    pub fn ready_at(&self, streak: BackoffRecord) -> Timestamp {
-        let factor = 1u32.checked_shl(streak.failures.saturating_sub(1)).unwrap_or(u32::MAX);
-        let delay = self.initial.checked_mul(factor).unwrap_or(self.max).min(self.max);
-        let delay = SignedDuration::try_from(delay).unwrap_or(SignedDuration::MAX);
-        streak.last.saturating_add(delay).unwrap_or(Timestamp::MAX)
-    }
-}
 
 /// A pod that has ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -124,19 +97,6 @@ mod tests {
 
     fn streak(failures: u32, last: i64) -> Option<BackoffRecord> {
         Some(BackoffRecord { failures, last: at(last) })
-    }
-
-    #[test]
-    fn delay_doubles_up_to_the_limit() {
-        let policy = BackoffPolicy::default();
-        for (failures, seconds) in [(1, 10), (2, 20), (3, 40), (6, 320), (7, 600), (40, 600), (u32::MAX, 600)]
-        {
-            assert_eq!(
-                policy.ready_at(BackoffRecord { failures, last: at(1000) }),
-                at(1000 + seconds),
-                "{failures}"
-            );
-        }
     }
 
     #[test]

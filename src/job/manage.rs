@@ -59,7 +59,7 @@ fn create(state: &JobState, missing: usize, now: Timestamp, plan: &mut Plan) {
     }
     let streak = state.streak_now();
     let per_index = state.job.spec.per_index.is_some();
-    if let Some(at) = streak.filter(|_| !per_index).map(|s| state.backoff().ready_at(s))
+    if let Some(at) = streak.filter(|_| !per_index).map(|s| state.backoff().after(s.last, s.failures))
         && at > now
     {
         plan.waiting = Some(Wait::PodBackoff(at));

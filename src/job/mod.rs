@@ -24,7 +24,7 @@
 //! | all pods are scheduled together | [`gang`], [`gang_state`] | `scheduling.k8s.io` Workload and PodGroup |
 //! | ours: which counted pods are deleted | [`retention`], [`options`] | annotations `yardmaster.dev/*` |
 //! | ours: a finished Job needs no actor | [`passivation`] | |
-//! | ours: how fast, and when to try again | [`slow_start`], [`retry`] | |
+//! | ours: how fast, and when to try again | [`slow_start`], [`retry`], [`exponential`] | |
 //!
 //! [`plan`] is what the rules decide, [`state`] what they know. [`uid`], [`names`], [`index_set`] and [`second`] are the types they share.
 
@@ -32,6 +32,7 @@ pub mod adoption;
 pub mod backoff;
 pub mod counting;
 pub mod end;
+pub mod exponential;
 pub mod gang;
 pub mod gang_state;
 pub mod index_set;

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::backoff::BackoffPolicy;
+use super::exponential::Exponential;
 
 /// Prefix of Yardmaster's annotations on Jobs.
 pub const PREFIX: &str = "yardmaster.dev/";
@@ -85,8 +85,8 @@ impl Options {
 
     /// Back-off between failed pods; `default` is the controller's. The longest delay also caps the initial
     /// one.
-    pub fn backoff(&self, default: BackoffPolicy) -> BackoffPolicy {
-        BackoffPolicy {
+    pub fn backoff(&self, default: Exponential) -> Exponential {
+        Exponential {
             initial: self.backoff_initial.unwrap_or(default.initial),
             max: self.backoff_max.unwrap_or(default.max),
         }
@@ -178,9 +178,9 @@ mod tests {
 
     #[test]
     fn the_back_off_of_the_job_replaces_the_default() {
-        let default = BackoffPolicy::default();
+        let default = Exponential::POD_FAILURE;
         let own = Options { backoff_initial: Some(Duration::from_secs(1)), ..Options::default() };
         assert_eq!(Options::default().backoff(default), default);
-        assert_eq!(own.backoff(default), BackoffPolicy { initial: Duration::from_secs(1), max: default.max });
+        assert_eq!(own.backoff(default), Exponential { initial: Duration::from_secs(1), max: default.max });
     }
 }

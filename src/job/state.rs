@@ -4,12 +4,13 @@ use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
 
-use super::backoff::{BackoffPolicy, extend};
+use super::backoff::extend;
+use super::exponential::Exponential;
 use super::gang_state::{Gang, GangAnswer};
 use super::plan::Plan;
 use super::pod::{BackoffRecord, Place, Pod};
 use super::pod_set::{PendingRequest, PodSet, Source};
-use super::retry::{Retry, RetryPolicy};
+use super::retry::Retry;
 use super::slow_start::SlowStart;
 use super::spec::Job;
 use super::status::ConditionKind;
@@ -22,9 +23,9 @@ const DEBOUNCE_PERIODS: u32 = 3;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
     /// Back-off between failed pods.
-    pub pod_failure_backoff: BackoffPolicy,
+    pub pod_failure_backoff: Exponential,
     /// Back-off after refused requests.
-    pub api_backoff: RetryPolicy,
+    pub api_backoff: Exponential,
     /// Most UIDs that a status may list in `uncountedTerminatedPods`.
     pub max_uncounted_pods: usize,
     /// Most creations of one Job under way at once, and as many other requests about its pods.
@@ -43,8 +44,8 @@ pub struct Limits {
 impl Default for Limits {
     fn default() -> Self {
         Self {
-            pod_failure_backoff: BackoffPolicy::default(),
-            api_backoff: RetryPolicy::default(),
+            pod_failure_backoff: Exponential::POD_FAILURE,
+            api_backoff: Exponential::API_REQUEST,
             max_uncounted_pods: 500,
             max_pods_per_sync: 500,
             batch_period: Duration::from_secs(1),
@@ -279,7 +280,7 @@ impl JobState {
     }
 
     /// Back-off between failed pods: the Job's, or else the controller's.
-    pub fn backoff(&self) -> BackoffPolicy {
+    pub fn backoff(&self) -> Exponential {
         self.job.options.backoff(self.limits.pod_failure_backoff)
     }
 

@@ -24,7 +24,8 @@ mod tests;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use super::backoff::{BackoffPolicy, Ended, History};
+use super::backoff::{Ended, History};
+use super::exponential::Exponential;
 use super::index_set::IndexSet;
 use super::pod::{Place, Pod};
 use super::spec::{Completion, Job, JobSpec};
@@ -107,8 +108,8 @@ impl Entry {
 #[derive(Clone, Debug)]
 pub struct PodSet {
     spec: Arc<JobSpec>,
-    backoff: BackoffPolicy,
-    default_backoff: BackoffPolicy,
+    backoff: Exponential,
+    default_backoff: Exponential,
     ledger: Ledger,
     pods: Slots,
 
@@ -146,7 +147,7 @@ pub struct PodSet {
 
 impl PodSet {
     /// An empty set for a Job. The back-off is `default` unless the Job sets it.
-    pub fn new(job: &Job, default: BackoffPolicy) -> Self {
+    pub fn new(job: &Job, default: Exponential) -> Self {
         let mut set = Self {
             ledger: Ledger::of(job),
             spec: job.spec.clone(),

@@ -105,7 +105,11 @@ impl PodSet {
             IndexFailures { ignored: before.ignored.saturating_add(1), ..before }
         };
         let streak = BackoffRecord { failures: successor.total(), last: failure.finished.into() };
-        Some(DelayedDeletion { uid: failure.uid.clone(), ready_at: self.backoff.ready_at(streak), successor })
+        Some(DelayedDeletion {
+            uid: failure.uid.clone(),
+            ready_at: self.backoff.after(streak.last, streak.failures),
+            successor,
+        })
     }
 
     /// Puts a pod back into its queue, or removes it from the queue while it is held. A pod that has lost its

@@ -296,7 +296,7 @@ proptest! {
     #[test]
     fn answers_match_a_rebuilt_set(job in jobs(), changes in prop::collection::vec(change(), 0..120)) {
         let mut job = job;
-        let mut set = PodSet::new(&job, BackoffPolicy::default());
+        let mut set = PodSet::new(&job, Exponential::POD_FAILURE);
         for (step, change) in changes.iter().enumerate() {
             apply(change, &mut set, &mut job, step as u64 + 1);
             prop_assert_eq!(Answers::of(&set), Answers::of(&rebuilt(&set, &job)), "after {} {:?}", step, change);
@@ -305,7 +305,7 @@ proptest! {
 }
 
 fn set_of(job: &Job, pods: impl IntoIterator<Item = Pod>) -> PodSet {
-    let mut set = PodSet::new(job, BackoffPolicy::default());
+    let mut set = PodSet::new(job, Exponential::POD_FAILURE);
     for pod in pods {
         set.observe(pod, Source::Watch);
     }

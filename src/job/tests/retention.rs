@@ -4,8 +4,8 @@
 use std::time::Duration;
 
 use super::fixture::{at, at_index, but, ended, job, pod, running, state, uids};
-use crate::job::backoff::BackoffPolicy;
 use crate::job::end::condition;
+use crate::job::exponential::Exponential;
 use crate::job::plan::Wait;
 use crate::job::pod::{BackoffRecord, Phase, Pod};
 use crate::job::reconcile::reconcile;
@@ -190,10 +190,7 @@ fn back_off_is_the_jobs_own() {
         assert_eq!(waits(&state), Some(own_delay(milliseconds)), "{count}");
     }
     let mut state = state(job(Completion::Count(5), 1), failed(&failures[..1]));
-    assert_eq!(
-        waits(&state),
-        Some(BackoffPolicy::default().ready_at(BackoffRecord { failures: 1, last: at(100) }))
-    );
+    assert_eq!(waits(&state), Some(Exponential::POD_FAILURE.after(at(100), 1)));
     state.observe_job(own);
     assert_eq!(waits(&state), Some(own_delay(100)), "an annotation counts from when it is set");
 }
