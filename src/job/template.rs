@@ -48,7 +48,7 @@ struct Template<'a> {
     spec: BTreeMap<Cow<'a, str>, &'a RawValue>,
 }
 
-/// A template of which only the restart policy is read.
+/// A template reduced to its restart policy.
 #[derive(Debug, Deserialize)]
 struct Restarting<'a> {
     #[serde(borrow)]
