@@ -14,10 +14,12 @@ use std::fs::File;
 use std::path::{Component, Path, PathBuf};
 use std::process::{Command, Stdio};
 
+use jiff::Timestamp;
 use nix::sys::signal::Signal;
 use regex::Regex;
 use serde_json::{Value, json};
 use tempfile::TempDir;
+use yardmaster::job::plan::Wait;
 
 use crate::binary::{Background, until, yardmaster};
 use crate::markdown::{Block, Page};
@@ -229,6 +231,29 @@ fn every_flag_behind_a_command_is_in_its_help() {
     for command in ["run", "cluster", "controller", "status", "reshard"] {
         assert!(seen.contains(command), "yardmaster {command} is nowhere in the documentation");
     }
+}
+
+#[test]
+fn every_reason_to_wait_is_explained() {
+    let now = Timestamp::UNIX_EPOCH;
+    let waits = [
+        Wait::Suspended,
+        Wait::Deleting,
+        Wait::PodBackoff(now),
+        Wait::IndexBackoff(now),
+        Wait::Refused(now),
+        Wait::Gang,
+        Wait::Adopting,
+        Wait::Terminating,
+        Wait::FailureDebounce(now),
+        Wait::Finishing,
+    ];
+    let reasons: BTreeSet<_> = waits.iter().map(|wait| wait.reason().to_owned()).collect();
+    let text = std::fs::read_to_string(root().join("docs/troubleshooting.md")).unwrap();
+    let section = text.split("\n## ").find(|section| section.starts_with("A Job does not go on")).unwrap();
+    let row = Regex::new(r"(?m)^\| `([A-Za-z]+)` \|").unwrap();
+    let explained: BTreeSet<_> = row.captures_iter(section).map(|row| row[1].to_owned()).collect();
+    assert_eq!(explained, reasons);
 }
 
 /// The Jobs in a manifest: itself, or those that it is a template of.
