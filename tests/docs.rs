@@ -28,6 +28,9 @@ use crate::markdown::{Block, Page};
 const CONTROLLERS: [&str; 3] =
     ["yardmaster.dev/job-controller", "kubernetes.io/job-controller", "kueue.x-k8s.io/multikueue"];
 
+/// Flags that the documentation mentions of other programs.
+const FLAGS_OF_OTHERS: [&str; 2] = ["--controllers", "--concurrent-job-syncs"];
+
 fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
 }
@@ -226,6 +229,13 @@ fn every_flag_behind_a_command_is_in_its_help() {
                 seen.insert(command);
             }
         }
+    }
+    let all: BTreeSet<_> = known.values().flatten().map(String::as_str).collect();
+    let alone = Regex::new("^--[a-z][a-z-]*").unwrap();
+    for (path, page) in pages().iter().filter(|(path, _)| path.starts_with("docs")) {
+        let flags = page.inline.iter().filter_map(|code| Some(alone.find(code)?.as_str()));
+        let unknown = flags.filter(|flag| !all.contains(flag) && !FLAGS_OF_OTHERS.contains(flag));
+        wrong.extend(unknown.map(|flag| format!("{}: no command has {flag}", path.display())));
     }
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
     for command in ["run", "cluster", "controller", "status", "reshard"] {
