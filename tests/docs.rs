@@ -1,8 +1,8 @@
 //! The documentation: links, commands, flags and manifests in it are as they are written.
 //!
-//! A code block with the info string `sh run` is run; one with `sh background` is started, and stays up until the end of its
-//! page. Both run in the root of the repository, with an empty home directory for each page. `yaml values` marks values for
-//! the Helm chart.
+//! A code block with the info string `sh run` is run; one with `sh background` is started, and stays up until
+//! the end of its page. Both run in the root of the repository, with an empty home directory for each page.
+//! `yaml values` marks values for the Helm chart.
 #![cfg(feature = "embedded")]
 #![allow(clippy::unwrap_used, clippy::expect_used, missing_docs)]
 
@@ -307,7 +307,8 @@ fn every_job_in_a_manifest_is_valid() {
                     assert!(CONTROLLERS.contains(&name), "{at}: managedBy: {name}");
                 }
                 std::fs::write(&file, job.to_string()).unwrap();
-                // All files are checked before anything starts, so the second one keeps the Job from being run.
+                // All files are checked before anything starts, so the second one keeps the Job from being
+                // run.
                 let output = yardmaster().arg("run").args([&file, &missing]).output().unwrap();
                 let said = String::from_utf8(output.stderr).unwrap();
                 let others: Vec<_> =

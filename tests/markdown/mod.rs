@@ -79,7 +79,8 @@ impl Page {
     }
 }
 
-/// The anchor that GitHub gives to a heading: lower case, without punctuation, and numbered if there are several of it.
+/// The anchor that GitHub gives to a heading: lower case, without punctuation, and numbered if there are
+/// several of it.
 fn anchor(heading: &str, used: &mut BTreeMap<String, usize>) -> String {
     let kept = heading.trim().to_lowercase();
     let kept = kept.chars().filter(|letter| letter.is_alphanumeric() || "-_ ".contains(*letter));
