@@ -1,5 +1,5 @@
-//! The program as the image holds it, without the embedded cluster: `cargo test --no-default-features --test production`. The API server
-//! runs in another process than the program: in the one of this test.
+//! The program as the image holds it, without the embedded cluster: `cargo test --no-default-features --test
+//! production`. The API server runs in another process than the program: in the one of this test.
 #![cfg(not(feature = "embedded"))]
 #![allow(clippy::unwrap_used, missing_docs)]
 

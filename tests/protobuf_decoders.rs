@@ -16,12 +16,8 @@ use yardmaster_embedded::encode_watch_event;
 fn read_recorded<D: Decoder<Object: PartialEq + Debug>>(decoder: &D, of: (&str, &str)) -> usize {
     let from_protobuf = D::FROM_PROTOBUF.unwrap();
     let mut observed = 0;
-    for mut object in recorded::objects(of) {
-        let json = Value::Object(object.clone());
-        object.remove("kind");
-        object.remove("apiVersion");
+    for (json, text) in recorded::objects(of) {
         let mut out = BytesMut::new();
-        let text = Value::Object(object).to_string();
         if encode_watch_event(&mut out, "ADDED", of.0, of.1, text.as_bytes()).is_err() {
             continue;
         }

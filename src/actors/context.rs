@@ -1,4 +1,4 @@
-//! What a replica provides to its actors.
+//! The services that a replica provides to its actors.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -17,7 +17,7 @@ use crate::cluster::transport::Transport;
 use crate::cluster::wire::SelfWriteCache;
 use crate::telemetry::metrics::Metrics;
 
-/// What a replica provides to its actors. Clones share everything.
+/// The services that a replica provides to its actors. Clones share everything.
 #[derive(Clone)]
 pub struct ReplicaContext {
     /// Settings.
@@ -78,7 +78,8 @@ impl ReplicaContext {
         }
     }
 
-    /// A seed for something that varies by chance: another one at each call, and the same sequence for the same settings.
+    /// A seed for something that varies by chance: another one at each call, and the same sequence for the
+    /// same settings.
     pub fn seed(&self) -> u64 {
         self.seeds.fetch_add(1, Ordering::Relaxed)
     }

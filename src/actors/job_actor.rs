@@ -1,4 +1,4 @@
-//! The actor of one Job: it owns the Job's state and does nothing but feed it and carry out its plans.
+//! The actor of one Job: it owns the Job's state, feeds it with inputs, and carries out its plans.
 
 mod lifecycle;
 
@@ -34,20 +34,20 @@ use crate::job::status::{ConditionKind, JobStatus};
 use crate::job::uid::{Uid, UidSet};
 use crate::telemetry::traces::JobLife;
 
-/// How long a Job that has just been looked after is left alone.
+/// Pause after a reconciliation, so that inputs that come in a stream are taken in together.
 const DEBOUNCE: Duration = Duration::from_millis(2);
 
-/// There is something in the inbox.
+/// The inbox is no longer empty.
 #[derive(Message)]
 #[rtype(result = "()")]
 pub struct Wake;
 
-/// Decide nothing more. Answers to what is under way are still taken in.
+/// Decide nothing more. Answers to requests in flight are still taken in.
 #[derive(Message)]
 #[rtype(result = "()")]
 pub struct DrainJob;
 
-/// Take in what has come, and end.
+/// Take in the inputs that have come, and end.
 #[derive(Message)]
 #[rtype(result = "()")]
 pub struct Halt;
@@ -60,30 +60,32 @@ pub struct JobActor {
     state: Box<JobState>,
     /// The Job as last observed: the version that the next write changes.
     seen: Arc<ObservedJob>,
-    /// Version of the Job that the shard has seen at least: the watch may be behind the answers to our writes.
+    /// The newest version of the Job that the shard is known to have seen: the watch may be behind the
+    /// answers to our writes.
     seen_by_shard: u64,
     lifecycle: Lifecycle,
     adopting: UidSet,
     /// The last status that we sent.
     sent: Option<JobStatus>,
-    /// The last status that metrics and traces know. The watch may show ours before its write is answered.
-    told: JobStatus,
-    /// What is to be told once the status in flight is written.
+    /// The last status that metrics and traces know. The watch may show our status before its write is
+    /// answered.
+    reported_status: JobStatus,
+    /// Events to record once the status in flight is written.
     pending_events: Vec<JobEvent>,
     pod_events: PodEvents,
     timer: Option<SpawnHandle>,
     /// When the inbox was last emptied.
     worked: Option<Instant>,
-    /// Wrong annotations that the user has been told of.
+    /// Annotations with wrong values that already have an Event.
     reported_rejections: Vec<Rejected>,
-    /// Why no pod is created, as last written down, and why the API server last refused one.
+    /// Why no pod is created, as last recorded, and why the API server last refused one.
     waiting: Option<Wait>,
     refusal: Option<Box<str>>,
     load: Correction,
     notice: EndNotice,
 }
 
-/// Tells the shard when the actor is dropped, whatever the reason.
+/// Notifies the shard when the actor is dropped, for whatever reason.
 struct EndNotice {
     job: Uid,
     reason: ExitReason,
@@ -97,7 +99,7 @@ impl Drop for EndNotice {
 }
 
 impl JobActor {
-    /// An actor for this Job, which was `seen` so, and answers to `shard`.
+    /// An actor for this Job, last observed as `seen`, which reports to `shard`.
     pub fn new(
         job: Job,
         seen: Arc<ObservedJob>,
@@ -109,7 +111,7 @@ impl JobActor {
             load: requests.cx.loads.correction(requests.shard),
             inbox: requests.inbox.clone(),
             pod_events: PodEvents::new(requests.cx.config.replaces_built_in()),
-            told: job.status.clone(),
+            reported_status: job.status.clone(),
             state: JobState::new(job, requests.cx.config.limits()).into(),
             requests,
             seen_by_shard: seen.version.order(),
@@ -176,7 +178,7 @@ impl JobActor {
         self.carry_out(plan);
         self.set_timer(wake_at, now, ctx);
         if !status_follows && !self.state.pods.has_flights() {
-            // Nothing is coming that these could be told with.
+            // No status write follows that these Events could join.
             self.report_pod_events();
         }
         if self.state.is_over() {
@@ -186,7 +188,8 @@ impl JobActor {
         }
     }
 
-    /// Whether nothing is left to be done, nothing is under way, and the shard knows of the Job what we know.
+    /// Whether nothing remains to be done, nothing is in flight, and the shard has seen the Job as we know
+    /// it.
     fn can_passivate(&self, now: Timestamp) -> bool {
         can_passivate(&self.state, now)
             && self.pending_events.is_empty()
@@ -224,17 +227,17 @@ impl JobActor {
                 self.state.pods_listed(&listed, version);
                 self.lifecycle.pods_listed();
             }
-            JobInput::Created { place, answer, told } => {
+            JobInput::Created { place, answer, event } => {
                 job_metrics::count_creation(&self.requests.cx.metrics, &self.state.job, place, &answer);
                 self.state.created(place, answer, now);
-                if let RequestEvent::Refused(why) = &told {
+                if let RequestEvent::Refused(why) = &event {
                     self.refusal = Some(why.clone());
                 }
-                self.report_pod(told, PodAction::Created, ("FailedCreate", "Error creating"));
+                self.report_pod(event, PodAction::Created, ("FailedCreate", "Error creating"));
             }
-            JobInput::Deleted { pod, answer, told } => {
+            JobInput::Deleted { pod, answer, event } => {
                 self.state.changed(&pod.uid, answer, now);
-                self.report_pod(told, PodAction::Deleted, ("FailedDelete", "Error deleting"));
+                self.report_pod(event, PodAction::Deleted, ("FailedDelete", "Error deleting"));
             }
             JobInput::Released { pod, answer } => {
                 job_metrics::count_release(&self.requests.cx.metrics, &answer);
@@ -277,22 +280,22 @@ impl JobActor {
         }
         let known = [Some(&self.state.job.status), self.sent.as_ref()];
         if !known.into_iter().flatten().any(|status| status.counts_as(&job.status)) {
-            // Pods that somebody else has counted must not be counted again from what we saw of them before.
+            // Pods that somebody else has counted must not be counted again from our older view of them.
             self.lifecycle.relist_requested();
             self.notice.shard.do_send(JobReport::Relist(self.state.job.uid.clone()));
         }
         self.state.observe_job(job.clone());
         self.seen = seen;
         if self.state.job.status.finished().is_some() {
-            // Should the answer to our last write be lost, the end must be told all the same.
+            // The end of the Job must be reported even if the answer to our last write is lost.
             self.report_events();
         }
     }
 
-    /// Tells what was done to pods since this was last told.
+    /// Records Events about what was done to pods since the last call.
     fn report_pod_events(&mut self) {
-        for (deed, message) in self.pod_events.take() {
-            self.record(EventType::Normal, deed.reason(), &message, false);
+        for (action, message) in self.pod_events.take() {
+            self.record(EventType::Normal, action.reason(), &message, false);
         }
     }
 
@@ -302,13 +305,13 @@ impl JobActor {
         }
     }
 
-    /// The write named the version that it changed: the Job is as it was, but for the status. Unless the watch has shown a later
-    /// one before the answer arrived.
+    /// The write named the version that it changed, so the Job differs from that version only in its status.
+    /// The watch may have shown a later version before the answer arrived.
     fn status_written(&mut self, written: Arc<ObservedJob>, now: Timestamp) {
-        let unfinished = self.told.finished().is_none();
+        let unfinished = self.reported_status.finished().is_none();
         if let Ok(job) = &written.job {
-            job_metrics::count_progress(&self.requests.cx.metrics, job, &self.told);
-            self.told = job.status.clone();
+            job_metrics::count_progress(&self.requests.cx.metrics, job, &self.reported_status);
+            self.reported_status = job.status.clone();
         }
         self.observe(written);
         self.state.status_written(now);
@@ -319,11 +322,11 @@ impl JobActor {
         self.report_events();
     }
 
-    /// Tells the trace of a Job that has ended.
+    /// Exports the root span of a Job that has ended.
     fn report_life(&self) {
         let job = &self.state.job;
         let Some(end) = job.status.finished() else { return };
-        self.requests.cx.config.traces.tell(&JobLife {
+        self.requests.cx.config.traces.report(&JobLife {
             namespace: &job.namespace,
             name: &job.name,
             uid: &job.uid.to_string(),
@@ -348,7 +351,7 @@ impl JobActor {
             AdoptionDecision::Adopt if job.status.finished().is_none() => self.adopt(observed.pod.into()),
             AdoptionDecision::Release => {
                 self.state.pod_vanished(&observed.pod.uid);
-                self.requests.give_up(observed.pod.into());
+                self.requests.release_unselected(observed.pod.into());
             }
             AdoptionDecision::Adopt | AdoptionDecision::Leave => {
                 self.state.pod_vanished(&observed.pod.uid);
@@ -367,7 +370,7 @@ impl JobActor {
         }
     }
 
-    /// Writes down why no pod is created, where that has changed.
+    /// Records why no pod is created, where that has changed.
     fn report_wait(&mut self, wait: Option<&Wait>) {
         if self.waiting.as_ref() != wait {
             self.requests.waits.write(&self.state.job, wait, self.refusal.as_deref());
@@ -375,7 +378,7 @@ impl JobActor {
         }
     }
 
-    /// Tells of annotations with wrong values, of each once while it stands.
+    /// Records an Event about each annotation with a wrong value, once while the value stays.
     fn report_rejections(&mut self) {
         let job = &self.state.job;
         if job.options.rejected == self.reported_rejections || job.status.finished().is_some() {
@@ -419,12 +422,12 @@ impl JobActor {
                 Err(error) => self.inbox.push(JobInput::Created {
                     place: new.place,
                     answer: crate::job::state::Created::Refused,
-                    told: RequestEvent::Refused(error.to_string().into()),
+                    event: RequestEvent::Refused(error.to_string().into()),
                 }),
             }
         }
         if let Some(request) = plan.gang {
-            self.requests.see_to_gang(job, request);
+            self.requests.ensure_gang(job, request);
         }
         if plan.delete_job {
             self.requests.delete_job();
@@ -436,8 +439,8 @@ impl JobActor {
         self.record(kind, &event.reason, &event.message, event.terminal);
     }
 
-    fn report_pod(&mut self, told: RequestEvent, done: PodAction, refused: (&str, &str)) {
-        match told {
+    fn report_pod(&mut self, event: RequestEvent, done: PodAction, refused: (&str, &str)) {
+        match event {
             RequestEvent::Nothing => {}
             RequestEvent::Done(pod) => {
                 if let Some(message) = self.pod_events.note(done, pod) {
@@ -475,10 +478,10 @@ impl Actor for JobActor {
 impl Handler<Wake> for JobActor {
     type Result = ();
 
-    /// The first thing that happens is looked at at once, what follows in a stream together.
+    /// The first input is handled at once; inputs that follow in a stream are handled together.
     fn handle(&mut self, _: Wake, ctx: &mut Self::Context) {
-        let rested = self.worked.is_none_or(|worked| worked.elapsed() >= DEBOUNCE);
-        if rested {
+        let is_due = self.worked.is_none_or(|worked| worked.elapsed() >= DEBOUNCE);
+        if is_due {
             self.work(ctx);
         } else {
             ctx.run_later(DEBOUNCE, |actor, ctx| actor.work(ctx));

@@ -1,4 +1,5 @@
-//! The Jobs that a replica sees, by shard: what a shard that it takes over begins with, and how much work is left for each.
+//! The Jobs that a replica sees, by shard: a shard that is taken over starts from them. The cache also sums
+//! the work that remains for each shard.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -20,7 +21,7 @@ pub struct JobCache {
     config: Arc<ControllerConfig>,
     loads: LoadBoard,
     shards: HashMap<ShardId, ShardJobs>,
-    /// The lists under way.
+    /// The lists in progress.
     relists: HashMap<Source, Relist<UidSet>>,
 }
 
@@ -28,7 +29,7 @@ pub struct JobCache {
 #[derive(Debug, Default)]
 struct ShardJobs {
     jobs: UidMap<Arc<ObservedJob>>,
-    /// The work that is left for those that are ours.
+    /// The work that remains for those that are ours.
     work: u64,
 }
 
@@ -40,7 +41,7 @@ impl ShardJobs {
 }
 
 impl JobCache {
-    /// No Jobs; what work there is for them is written on `loads`.
+    /// An empty cache, which records the work of each shard in `loads`.
     pub fn new(config: Arc<ControllerConfig>, loads: LoadBoard) -> Self {
         Self { config, loads, shards: HashMap::new(), relists: HashMap::new() }
     }
@@ -50,8 +51,8 @@ impl JobCache {
         self.relists.entry(source).or_default().begin();
     }
 
-    /// Takes in a Job. It, and its shard, unless the source should not have told of it: not every API server narrows what it
-    /// tells.
+    /// Takes in a Job. Returns it with its shard, or `None` if it belongs to a shard other than the source's:
+    /// not every API server honours `shardSelector`.
     pub fn insert(
         &mut self,
         source: Source,
@@ -66,7 +67,7 @@ impl JobCache {
         }
         let more = self.work(&job);
         let known = self.shards.entry(id).or_default();
-        // What an actor has made of a Job that it knows shares the template already.
+        // A Job that comes from our own status write is shared, and has the known template already.
         let read = Arc::get_mut(&mut job);
         if let Some(ObservedJob { uid, job: Ok(job), .. }) = read
             && let Some(known) = known.template_of(uid)
@@ -78,7 +79,7 @@ impl JobCache {
         Some((id, job))
     }
 
-    /// Takes in that a Job is gone. Its shard, if it was known.
+    /// Removes a Job that is gone. Returns its shard, if the Job was known.
     pub fn remove(&mut self, uid: &Uid) -> Option<ShardId> {
         let id = self.config.shards.shard_of(&uid.to_string());
         let job = self.shards.get_mut(&id)?.jobs.remove(uid)?;
@@ -86,7 +87,7 @@ impl JobCache {
         Some(id)
     }
 
-    /// A list is complete: the Jobs that were known and are not in it.
+    /// A list is complete. Returns the known Jobs that are not in it.
     pub fn sweep(&mut self, source: Source) -> Vec<Uid> {
         let Some(relist) = self.relists.get_mut(&source) else { return Vec::new() };
         let covered = self.shards.iter().filter(|(shard, _)| source.is_none_or(|source| source == **shard));
@@ -98,20 +99,20 @@ impl JobCache {
         self.shards.get(&shard).into_iter().flat_map(|known| known.jobs.values())
     }
 
-    /// Forgets a shard, and what a source of its own was telling.
+    /// Forgets a shard, and the list in progress of its own source.
     pub fn forget(&mut self, shard: ShardId) {
         self.shards.remove(&shard);
         self.relists.remove(&Some(shard));
         self.loads.write(shard, 0);
     }
 
-    /// The work that is left for a Job, if it is one of ours.
+    /// The work that remains for a Job, if it is ours.
     fn work(&self, job: &ObservedJob) -> u64 {
         let ours = self.config.manages(job.managed_by.as_deref());
         job.job.as_ref().ok().filter(|_| ours).map_or(0, work_left)
     }
 
-    /// Writes down the work of a shard: so much more, less that of a Job that is no longer there, or not as it was.
+    /// Records the work of a shard: `more`, less the work of a Job that is gone or replaced.
     fn count(&mut self, id: ShardId, more: u64, gone: Option<Arc<ObservedJob>>) {
         let less = gone.map_or(0, |job| self.work(&job));
         if let Some(known) = self.shards.get_mut(&id) {

@@ -1,4 +1,5 @@
-//! Keeps the Leases of this replica: carries out what [`crate::sharding`] decides, and tells it what comes of it.
+//! The Leases of this replica: carries out the decisions of [`crate::sharding`], and reports their outcome to
+//! it.
 //!
 //! It runs on the tokio runtime and not as an actor: a heartbeat must not wait behind Jobs.
 
@@ -35,10 +36,10 @@ use crate::sharding::lease::{Balance, Claim, Heartbeat, LeaseRecord, LeaseWriter
 use crate::sharding::{Action, Coordinator, LeaseTimes, Moment, ReplicaIdentity, ShardId, Written};
 use crate::telemetry::metrics::labels::{Handover, HandoverLabels};
 
-/// Changes of Leases that are taken in at once.
+/// Most changes of Leases that are taken in together.
 const CHUNK: usize = 256;
 
-/// The way to the lease manager, and what it shows. Clones reach the same one.
+/// Handle of the lease manager: the way to it, and its view. Clones reach the same one.
 #[derive(Clone, Debug)]
 pub struct LeaseManagerHandle {
     progress: ProgressSender,
@@ -57,7 +58,7 @@ impl LeaseManagerHandle {
     }
 }
 
-/// A keeper that has not begun.
+/// The lease manager of a replica.
 pub struct LeaseManager {
     cx: ReplicaContext,
     leases: LeaseClient,
@@ -65,7 +66,7 @@ pub struct LeaseManager {
     reports: mpsc::UnboundedReceiver<ShardProgress>,
     view: watch::Sender<View>,
     coordinator: Coordinator,
-    /// What [`Moment`]s count from.
+    /// The instant that [`Moment`]s count from.
     origin: Instant,
     answers: FuturesUnordered<BoxFuture<'static, Answer>>,
     /// The right to act for each shard that is owned.
@@ -85,11 +86,11 @@ enum Answer {
     Nothing,
 }
 
-/// What a live reading has found: a Lease, or none.
+/// The result of a live read: a Lease, or none.
 type Found = Option<LeaseRecord>;
 
 impl LeaseManager {
-    /// A keeper for a replica with these settings, and the way to reach it.
+    /// A lease manager for a replica with these settings, and its handle.
     pub fn new(cx: ReplicaContext) -> (Self, LeaseManagerHandle) {
         let config = cx.config.clone();
         let times = LeaseTimes {
@@ -127,7 +128,7 @@ impl LeaseManager {
         (lease_manager, LeaseManagerHandle { progress, view: watched })
     }
 
-    /// Begins, for the shards of `replica`.
+    /// Starts it; it sends its commands to `replica`.
     pub fn start(self, replica: Recipient<ShardCommand>) -> AbortHandle {
         let runtime = self.cx.runtime.clone();
         #[cfg(feature = "test-hooks")]
@@ -145,7 +146,7 @@ impl LeaseManager {
                     return self.end(Some(error));
                 }
             }
-            // There are no shards yet that could report anything but the end.
+            // No shards exist yet, so the only report can be `Leave`.
             _ = self.reports.recv() => return self.end(None),
         }
         let selection = Selection {
@@ -281,7 +282,7 @@ impl LeaseManager {
                 }
             }
             Answer::Read(identity, None) => {
-                tracing::warn!(%identity, "cannot tell whether a silent replica lives");
+                tracing::warn!(%identity, "cannot read the heartbeat of a silent replica");
                 self.coordinator.heartbeat_unread(now);
             }
             Answer::Read(identity, Some(found)) => {
@@ -311,7 +312,7 @@ impl LeaseManager {
         }
     }
 
-    /// Takes in a live reading, if there was one.
+    /// Takes in a live read, if there was one.
     fn take_reading(&mut self, found: Option<Found>, now: Moment, gone: impl FnOnce(&mut Self)) {
         match found {
             Some(Some(record)) => self.found(record, now),
@@ -405,14 +406,14 @@ impl LeaseManager {
     }
 }
 
-/// Nobody renews the right to act any more.
+/// Without a lease manager nobody renews the right to act.
 impl Drop for LeaseManager {
     fn drop(&mut self) {
         self.fences.values().for_each(Fence::close);
     }
 }
 
-/// Writes a Lease. After a conflict it is read: what there is decides what is tried next.
+/// Writes a Lease. After a conflict it is read, since the next attempt depends on the stored Lease.
 async fn write(leases: &LeaseClient, lease: &Lease, name: &str) -> (Written, Option<Found>) {
     match leases.write(lease).await {
         Ok(stored) => {

@@ -1,8 +1,9 @@
-//! The housekeeper: pods that are of no shard. Those of our Jobs, or that our Jobs would adopt, get the label of the Job's
-//! shard, so that the shard sees them; those whose Job is gone are set free.
+//! The orphan controller handles pods that belong to no shard. Pods that our Jobs own or would adopt get the
+//! label of the Job's shard, so that the shard sees them. Pods whose Job is gone are released.
 //!
-//! One replica is elected to do it ([`election`]). All of it is idempotent: two housekeepers at a time do no harm. Jobs are
-//! watched from the first pod on that may be some Job's: where all Jobs are ours from the start, there is none.
+//! One replica is elected leader ([`election`]). All its work is idempotent: two leaders at a time do no
+//! harm. Jobs are watched only once a pod is seen that may belong to a Job: where all Jobs are ours from the
+//! start, there is no such pod.
 
 pub mod election;
 
@@ -23,13 +24,13 @@ use crate::cluster::watch::Change;
 use crate::cluster::wire::{JobOutline, ObservedPod, label_patch};
 use crate::job::uid::{Uid, UidMap, UidSet};
 
-/// The housekeeper.
+/// The actor of the orphan controller.
 pub struct OrphanController {
     cx: ReplicaContext,
     leader: Option<LeaderState>,
 }
 
-/// What the housekeeper knows while it keeps house.
+/// The state of the elected leader.
 struct LeaderState {
     cx: ReplicaContext,
     /// Open until another is elected.
@@ -40,7 +41,7 @@ struct LeaderState {
     orphan_pods: OrphanPods,
     /// Pods without a controller, by namespace: a Job that comes later may adopt them.
     orphans: HashMap<Arc<str>, UidMap<Box<ObservedPod>>>,
-    /// `None` until a pod is seen that may be some Job's.
+    /// `None` until a pod is seen that may belong to a Job.
     jobs: Option<JobsWatch>,
     pods: Subscription,
 }
@@ -48,12 +49,12 @@ struct LeaderState {
 /// The watch of Jobs.
 struct JobsWatch {
     feed: Subscription,
-    /// Pods that may be some Job's, until the first list of Jobs is complete.
+    /// Pods that may belong to a Job, until the first list of Jobs is complete.
     waiting: Option<UidMap<Box<ObservedPod>>>,
 }
 
 impl OrphanController {
-    /// A housekeeper that has not been elected.
+    /// An orphan controller that has not been elected.
     pub fn new(cx: ReplicaContext) -> Self {
         Self { cx, leader: None }
     }
@@ -89,7 +90,7 @@ impl LeaderState {
         waiting.into_iter().flat_map(HashMap::into_values).for_each(|pod| self.consider(pod));
     }
 
-    /// Takes in a pod that is of no shard, once it is known what Jobs there are, should that matter.
+    /// Takes in a pod of no shard. If it may belong to a Job, it waits for the first list of Jobs.
     fn pod_seen(&mut self, pod: Box<ObservedPod>, to: Recipient<Outlines>) {
         if !may_be_of_a_job(&pod) {
             return self.consider(pod);
@@ -104,7 +105,7 @@ impl LeaderState {
         }
     }
 
-    /// The pods that wait for the first list of Jobs, while it is under way.
+    /// The pods that wait for the first list of Jobs, until that is complete.
     fn waiting(&mut self) -> Option<&mut UidMap<Box<ObservedPod>>> {
         self.jobs.as_mut()?.waiting.as_mut()
     }
@@ -174,7 +175,7 @@ impl LeaderState {
         let uid = pod.pod.uid.clone();
         self.cx.runtime.spawn(async move {
             if let Err(refusal) = labelled.await {
-                // The pod stays without label, and its next event brings it here again.
+                // The pod stays without label, and its next event is another attempt.
                 tracing::warn!(pod = %uid, %refusal, "a pod was not labelled with its shard");
             }
         });

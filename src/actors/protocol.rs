@@ -1,7 +1,8 @@
 //! The messages that cross between actors against the direction of knowledge: replica → shard → Job.
 //!
-//! A shard knows the actors of its Jobs, and the replica those of its shards. A Job actor answers its shard, and the lease
-//! manager commands the replica, through a [`Recipient`](actix::Recipient) of these messages alone.
+//! A shard knows the actors of its Jobs, and the replica those of its shards. A Job actor answers its shard,
+//! and the lease manager commands the replica, through a [`Recipient`](actix::Recipient) of these messages
+//! alone.
 
 use actix::Message;
 use tokio::sync::mpsc;
@@ -11,7 +12,7 @@ use crate::cluster::wire::ObservedPod;
 use crate::job::uid::Uid;
 use crate::sharding::ShardId;
 
-/// What the lease manager commands the replica.
+/// A command of the lease manager to the replica.
 #[derive(Message)]
 #[rtype(result = "()")]
 pub enum ShardCommand {
@@ -30,7 +31,7 @@ pub enum ShardCommand {
     Drop(ShardId),
 }
 
-/// What the replica's actors report to the lease manager.
+/// A report of the replica's actors to the lease manager.
 #[derive(Clone, Copy, Debug)]
 pub enum ShardProgress {
     /// The Jobs and pods of a shard are listed, in this epoch.
@@ -60,12 +61,13 @@ impl ProgressSender {
     }
 }
 
-/// What a Job actor reports to its shard.
+/// A report of a Job actor to its shard.
 #[derive(Message)]
 #[rtype(result = "()")]
 pub enum JobReport {
-    /// Somebody else has written the Job's status: what the actor knows of the pods may be older than that status. It asks for
-    /// a new list, which the shard acknowledges with [`RelistAccepted`](super::job_input::JobInput::RelistAccepted).
+    /// Somebody else has written the Job's status: what the actor knows of the pods may be older than that
+    /// status. It asks for a new list, which the shard acknowledges with
+    /// [`RelistAccepted`](super::job_input::JobInput::RelistAccepted).
     Relist(Uid),
     /// A pod without controller that the Job did not adopt after all, since it is being deleted.
     Declined(Box<ObservedPod>),

@@ -1,14 +1,14 @@
-//! Mark and sweep: a list shows what exists, never what is gone. An object that was known and that a complete list does not
-//! show has been deleted while nobody watched.
+//! Mark and sweep: a list shows what exists, never what is gone. An object that was known and that a complete
+//! list does not show has been deleted while nobody watched.
 
 use std::collections::HashSet;
 use std::hash::{BuildHasher, Hash};
 
-/// The marks of the list under way, if there is one. `M` is a set of keys, or sets of keys by owner.
+/// The marks of the list in progress, if there is one. `M` is a set of keys, or sets of keys by owner.
 ///
 /// ```text
-///            begin                    finish
-///  no list ────────> list under way ────────> no list
+///            begin                      finish
+///  no list ────────> list in progress ────────> no list
 ///                      │      ^
 ///                      └begin─┘  (a list that broke off counts for nothing)
 /// ```
@@ -23,26 +23,26 @@ impl<M: Default> Relist<M> {
         self.marks = Some(M::default());
     }
 
-    /// The marks, while a list is under way.
+    /// The marks, while a list is in progress.
     pub fn marks(&mut self) -> Option<&mut M> {
         self.marks.as_mut()
     }
 
-    /// The list is complete. Its marks, unless none was under way.
+    /// The list is complete. Its marks, unless none was in progress.
     pub fn finish(&mut self) -> Option<M> {
         self.marks.take()
     }
 }
 
 impl<K: Hash + Eq + Clone, S: BuildHasher + Default> Relist<HashSet<K, S>> {
-    /// Marks an object as shown by the list under way. Without one there is nothing to mark.
+    /// Marks an object as shown by the list in progress. Without one there is nothing to mark.
     pub fn mark(&mut self, key: &K) {
         if let Some(marks) = self.marks() {
             marks.insert(key.clone());
         }
     }
 
-    /// The list is complete: the known objects that it did not show. None if no list was under way.
+    /// The list is complete: the known objects that it did not show. None if no list was in progress.
     pub fn sweep<'a>(&mut self, known: impl IntoIterator<Item = &'a K>) -> Vec<K>
     where
         K: 'a,
@@ -61,7 +61,7 @@ mod tests {
         let mut relist = Relist::<HashSet<u32>>::default();
         let known = [1, 2, 3];
         relist.mark(&9);
-        assert!(relist.sweep(&known).is_empty(), "no list was under way");
+        assert!(relist.sweep(&known).is_empty(), "no list was in progress");
         relist.begin();
         relist.mark(&1);
         relist.begin();

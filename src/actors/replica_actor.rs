@@ -1,8 +1,8 @@
-//! The actor of this replica: it starts and ends the actors of shards as the keeper of the Leases says, and brings every Job to
-//! its shard.
+//! The actor of this replica: it starts and ends shard actors on the commands of the lease manager, and
+//! delivers every Job to its shard.
 //!
-//! Where the API server serves `shardSelector`, Jobs are watched shard by shard; otherwise all Jobs are watched, and
-//! those of other replicas are kept for the moment when their shard is taken over.
+//! Where the API server serves `shardSelector`, Jobs are watched shard by shard; otherwise all Jobs are
+//! watched, and those of other replicas are cached until their shard is taken over.
 
 use std::collections::HashMap;
 use std::io;
@@ -34,12 +34,13 @@ use crate::job::uid::{Uid, UidSet};
 use crate::sharding::ShardId;
 use crate::telemetry::metrics::labels::ExternalJobLabels;
 
-/// Longest time that requests of a shard that is given away are waited for. What is left then can do no harm.
-const DRAIN: Duration = Duration::from_secs(5);
-/// Pause after the API server could not be asked what it serves.
-const PAUSE: Duration = Duration::from_secs(1);
+/// How long the release of a shard waits for its requests in flight. Later ones do no harm: the fence refuses
+/// them, and those that were sent are idempotent.
+const DRAIN_TIMEOUT: Duration = Duration::from_secs(5);
+/// Pause after a failed attempt to detect `shardSelector`.
+const RETRY_PAUSE: Duration = Duration::from_secs(1);
 
-/// What all shards are doing.
+/// Reports on all shards.
 #[derive(Message)]
 #[rtype(result = "Vec<ShardReport>")]
 pub struct DescribeAll;
@@ -47,7 +48,7 @@ pub struct DescribeAll;
 /// Whether the API server serves `shardSelector`.
 #[derive(Message)]
 #[rtype(result = "()")]
-struct Narrows(bool);
+struct ShardSelectorServed(bool);
 
 /// How Jobs are watched.
 ///
@@ -59,9 +60,9 @@ struct Narrows(bool);
 ///      else          synced
 /// ```
 enum JobFeed {
-    /// The API server has not said yet whether it serves `shardSelector`.
+    /// It is not known yet whether the API server serves `shardSelector`.
     Undecided,
-    /// All Jobs in one watch; the first list is under way.
+    /// All Jobs in one watch; the first list is in progress.
     Listing(Subscription),
     /// All Jobs in one watch, and all are known.
     Listed(Subscription),
@@ -85,7 +86,7 @@ struct OwnedShard {
 enum ShardPhase {
     /// Jobs are delivered to it, from a watch of its own in [`JobFeed::PerShard`].
     Active { jobs: Option<Subscription> },
-    /// It finishes the requests in flight, and gets no Jobs any more.
+    /// It finishes the requests in flight, and gets no more Jobs.
     Draining,
 }
 
@@ -98,8 +99,8 @@ pub struct ReplicaActor {
     shards: HashMap<ShardId, OwnedShard>,
     job_feed: JobFeed,
     job_cache: JobCache,
-    /// Jobs of others, and Jobs that cannot be understood: told about once.
-    left_alone: UidSet,
+    /// Jobs of other controllers, and Jobs with an unknown completion mode: each is counted or reported once.
+    skipped: UidSet,
 }
 
 impl ReplicaActor {
@@ -120,21 +121,21 @@ impl ReplicaActor {
             arbiters,
             shards: HashMap::new(),
             job_feed: JobFeed::Undecided,
-            left_alone: UidSet::default(),
+            skipped: UidSet::default(),
         })
     }
 
     /// Asks the API server whether it serves `shardSelector`, until it answers.
-    fn ask_what_is_served(&self, ctx: &Context<Self>) {
+    fn detect_shard_selector(&self, ctx: &Context<Self>) {
         let (cx, this) = (self.cx.clone(), ctx.address());
         let selector = self.cx.config.shards.selector(ShardId(0));
         self.cx.runtime.spawn(async move {
             loop {
                 match cx.reads.narrows(Resource::JOBS, &selector).await {
-                    Ok(narrows) => return this.do_send(Narrows(narrows)),
+                    Ok(served) => return this.do_send(ShardSelectorServed(served)),
                     Err(error) => tracing::warn!(%error, "cannot list Jobs"),
                 }
-                tokio::time::sleep(PAUSE).await;
+                tokio::time::sleep(RETRY_PAUSE).await;
             }
         });
     }
@@ -161,7 +162,7 @@ impl ReplicaActor {
         }
     }
 
-    /// Removes a shard. Its actor, which is to be ended.
+    /// Removes a shard. Returns its actor, which the caller must end.
     fn remove_shard(&mut self, id: ShardId) -> Option<Addr<ShardActor>> {
         let shard = self.shards.remove(&id)?;
         for job in self.job_cache.of(id) {
@@ -184,7 +185,7 @@ impl ReplicaActor {
         }
     }
 
-    /// Lets a shard finish its requests in flight, for so long at most, and ends it.
+    /// Lets a shard finish its requests in flight, within [`DRAIN_TIMEOUT`], and ends it.
     fn drain_shard(&mut self, id: ShardId, ctx: &mut Context<Self>) {
         let Some(shard) = self.shards.get_mut(&id) else {
             return self.progress.report(ShardProgress::Drained(id));
@@ -192,12 +193,12 @@ impl ReplicaActor {
         shard.phase = ShardPhase::Draining;
         let actor = shard.actor.clone();
         let drained = async move {
-            if tokio::time::timeout(DRAIN, actor.send(Drain)).await.is_err() {
+            if tokio::time::timeout(DRAIN_TIMEOUT, actor.send(Drain)).await.is_err() {
                 tracing::warn!(shard = %id, "a shard is handed over with requests unanswered");
             }
         };
         ctx.spawn(drained.into_actor(self).map(move |(), this, _| {
-            // Unless it was lost meanwhile, and perhaps acquired again.
+            // The shard may have been lost meanwhile, and even acquired again.
             if matches!(this.shards.get(&id), Some(OwnedShard { phase: ShardPhase::Draining, .. })) {
                 this.end_shard(id);
             }
@@ -217,30 +218,30 @@ impl ReplicaActor {
         }
     }
 
-    /// Brings a Job to its shard, if that is ours.
+    /// Delivers a Job to its shard, if that is ours.
     fn deliver(&mut self, id: ShardId, job: Arc<ObservedJob>) {
         let Some(OwnedShard { actor, phase: ShardPhase::Active { .. } }) = self.shards.get(&id) else {
             return;
         };
         if !self.cx.config.manages(job.managed_by.as_deref()) {
-            return self.leave_to_others(&job);
+            return self.count_external_job(&job);
         }
-        let Ok(read) = &job.job else { return self.refuse_to_guess(&job) };
+        let Ok(read) = &job.job else { return self.report_unknown_mode(&job) };
         self.job_index.insert(read);
         actor.do_send(JobSeen(job));
     }
 
-    fn leave_to_others(&mut self, job: &ObservedJob) {
+    fn count_external_job(&mut self, job: &ObservedJob) {
         if let Some(name) = &job.managed_by
-            && self.left_alone.insert(job.uid.clone())
+            && self.skipped.insert(job.uid.clone())
         {
             let labels = ExternalJobLabels { controller_name: name.to_string().into() };
             self.cx.metrics.jobs_by_external_controller.get_or_create(&labels).inc();
         }
     }
 
-    fn refuse_to_guess(&mut self, job: &ObservedJob) {
-        if self.left_alone.insert(job.uid.clone()) {
+    fn report_unknown_mode(&mut self, job: &ObservedJob) {
+        if self.skipped.insert(job.uid.clone()) {
             self.cx.recorder.record(Event {
                 about: ObjectRef::job(&job.namespace, &job.name, &job.uid),
                 kind: EventType::Warning,
@@ -253,7 +254,7 @@ impl ReplicaActor {
     }
 
     fn job_gone(&mut self, uid: &Uid) {
-        self.left_alone.remove(uid);
+        self.skipped.remove(uid);
         self.job_index.remove(uid);
         let shard = self.job_cache.remove(uid).and_then(|shard| self.shards.get(&shard));
         if let Some(shard) = shard {
@@ -279,15 +280,15 @@ impl Actor for ReplicaActor {
     type Context = Context<Self>;
 
     fn started(&mut self, ctx: &mut Self::Context) {
-        self.ask_what_is_served(ctx);
+        self.detect_shard_selector(ctx);
     }
 }
 
-impl Handler<Narrows> for ReplicaActor {
+impl Handler<ShardSelectorServed> for ReplicaActor {
     type Result = ();
 
-    fn handle(&mut self, Narrows(narrows): Narrows, ctx: &mut Self::Context) {
-        if !narrows {
+    fn handle(&mut self, ShardSelectorServed(served): ShardSelectorServed, ctx: &mut Self::Context) {
+        if !served {
             self.job_feed = JobFeed::Listing(self.watch_jobs(None, ctx));
             return;
         }

@@ -1,7 +1,8 @@
-//! Carrying out what a plan asks for: each request runs on the tokio pool, and its answer comes back as an input.
+//! The requests of a plan: each runs on the tokio pool, and its answer comes back as an input.
 //!
-//! Nothing is repeated here. A request that was refused, or whose answer was lost, is told as such; the rules decide
-//! when to try again, and names, UIDs and versions in the requests make a repetition harmless.
+//! Requests are not retried here, except adoptions and live reads. A request that was refused, or whose
+//! answer was lost, is reported as such. The rules decide when to retry, and names, UIDs and versions in the
+//! requests make a retry harmless.
 
 use std::sync::Arc;
 
@@ -28,9 +29,9 @@ use crate::job::status::JobStatus;
 use crate::job::uid::Uid;
 use crate::sharding::ShardId;
 
-/// Sends the requests of one Job. Shared by those under way.
+/// Sends the requests of one Job. Shared by the requests in flight.
 pub struct Requests {
-    /// What the replica provides.
+    /// The services of the replica.
     pub cx: ReplicaContext,
     /// The Job's shard.
     pub shard: ShardId,
@@ -38,8 +39,8 @@ pub struct Requests {
     pub epoch: u64,
     /// The right to act for the shard.
     pub fence: Fence,
-    /// The shard's requests under way.
-    pub under_way: TaskTracker,
+    /// The shard's requests in flight.
+    pub in_flight: TaskTracker,
     /// Where answers go.
     pub inbox: Inbox<JobInput>,
     /// The Job's namespace.
@@ -48,7 +49,7 @@ pub struct Requests {
     pub job: Arc<str>,
     /// The Job's UID.
     pub job_uid: Uid,
-    /// Where the Job says why it waits.
+    /// Where the Job records why it waits.
     pub waits: Waits,
 }
 
@@ -64,7 +65,7 @@ impl Requests {
     }
 
     fn spawn(&self, request: impl Future<Output = ()> + Send + 'static) {
-        self.under_way.spawn_on(request, &self.cx.runtime);
+        self.in_flight.spawn_on(request, &self.cx.runtime);
     }
 
     /// Creates a pod.
@@ -76,11 +77,11 @@ impl Requests {
         );
         let this = self.clone();
         self.run(async move {
-            let (answer, told) = match created.await {
+            let (answer, event) = match created.await {
                 Ok(Answer::Pod(pod)) => (Created::Pod(Box::new(pod.pod)), RequestEvent::Done(name.into())),
                 Ok(_) => (Created::Refused, RequestEvent::Nothing),
                 Err(WriteError::AlreadyExists { being_deleted: false, .. }) => {
-                    // Boxed, since all creations that wait would have room for it.
+                    // Boxed, since the future of every pending creation would have room for it.
                     (Box::pin(this.look_up(place, &name)).await, RequestEvent::Nothing)
                 }
                 Err(WriteError::AlreadyExists { being_deleted: true, .. }) => {
@@ -92,11 +93,12 @@ impl Requests {
                 Err(WriteError::Fenced) => (Created::Refused, RequestEvent::Nothing),
                 Err(refusal) => (Created::Refused, RequestEvent::Refused(refusal.to_string().into())),
             };
-            JobInput::Created { place, answer, told }
+            JobInput::Created { place, answer, event }
         });
     }
 
-    /// A name is taken: by the very pod we wanted to create, as after a lost answer, or by something else.
+    /// The name is taken: by the very pod that we wanted to create, as after a lost answer, or by something
+    /// else.
     async fn look_up(&self, place: Place, name: &str) -> Created {
         match self.cx.reads.get_pod(&self.namespace, name).await {
             Ok(Some(found)) if self.is_ours(&found) && found.pod.place == Some(place) => {
@@ -111,7 +113,7 @@ impl Requests {
         pod.controller.as_ref().is_some_and(|controller| controller.uid == self.job_uid)
     }
 
-    /// Deletes a pod; one that is not to count loses its finalizer first.
+    /// Deletes a pod. A pod that must not be counted loses its finalizer first.
     pub fn delete(self: &Arc<Self>, deletion: PodDeletion) {
         let this = self.clone();
         self.run(async move {
@@ -120,10 +122,14 @@ impl Requests {
                 match this.untrack(&pod.uid, pod.name.clone()).await {
                     Ok(Answer::Done) => {}
                     Ok(_) => {
-                        return JobInput::Deleted { pod, answer: Changed::Gone, told: RequestEvent::Nothing };
+                        return JobInput::Deleted {
+                            pod,
+                            answer: Changed::Gone,
+                            event: RequestEvent::Nothing,
+                        };
                     }
                     Err(refusal) => {
-                        return JobInput::Deleted { pod, answer: Changed::Refused, told: refused(&refusal) };
+                        return JobInput::Deleted { pod, answer: Changed::Refused, event: refused(&refusal) };
                     }
                 }
             }
@@ -135,15 +141,15 @@ impl Requests {
             };
             match this.cx.gate.submit(this.order(Priority::Delete), write).await {
                 Ok(answer) => {
-                    let told = RequestEvent::Done(pod.name.clone());
-                    JobInput::Deleted { pod, answer: changed(answer), told }
+                    let event = RequestEvent::Done(pod.name.clone());
+                    JobInput::Deleted { pod, answer: changed(answer), event }
                 }
-                Err(refusal) => JobInput::Deleted { pod, answer: Changed::Refused, told: refused(&refusal) },
+                Err(refusal) => JobInput::Deleted { pod, answer: Changed::Refused, event: refused(&refusal) },
             }
         });
     }
 
-    /// Takes the tracking finalizer off a pod.
+    /// Removes the tracking finalizer of a pod.
     pub fn release(&self, pod: PodRef) {
         let released = self.untrack(&pod.uid, pod.name);
         self.run(async move {
@@ -152,8 +158,8 @@ impl Requests {
         });
     }
 
-    /// Takes the tracking finalizer off a pod of a Job that no longer exists, as long as the pod is what it was: another Job
-    /// may adopt it.
+    /// Removes the tracking finalizer of a pod whose Job no longer exists, if the pod has not changed:
+    /// another Job may adopt it.
     pub fn release_unchanged(&self, pod: PodRef, version: u64) {
         let body = untrack_unchanged_patch(&pod.uid, version, self.cx.config.finalizer());
         let write = Write::PatchPod { namespace: self.namespace.clone(), name: pod.name, body };
@@ -170,8 +176,8 @@ impl Requests {
         self.cx.gate.submit(self.order(Priority::Finalizer), write)
     }
 
-    /// Makes a pod the Job's, once a live reading says that the Job still exists and stays. Tried again while the API server
-    /// refuses: until it is known, the Job cannot know how many pods it has.
+    /// Adopts a pod, once a live read shows that the Job exists and is not being deleted. Retries while the
+    /// API server refuses: without the outcome, the Job cannot know how many pods it has.
     pub fn adopt(self: &Arc<Self>, pod: PodRef) {
         let this = self.clone();
         self.run(async move {
@@ -213,19 +219,19 @@ impl Requests {
         }
     }
 
-    /// Gives a pod up that the Job's selector does not select any more.
-    pub fn give_up(&self, pod: PodRef) {
+    /// Releases a pod that the Job's selector no longer selects.
+    pub fn release_unselected(&self, pod: PodRef) {
         let body = release_patch(&pod.uid, &self.job_uid, self.cx.config.finalizer());
         let write = Write::PatchPod { namespace: self.namespace.clone(), name: pod.name, body };
-        let given_up = self.cx.gate.submit(self.order(Priority::Finalizer), write);
+        let released = self.cx.gate.submit(self.order(Priority::Finalizer), write);
         self.spawn(async move {
-            if let Err(refusal) = given_up.await {
+            if let Err(refusal) = released.await {
                 tracing::warn!(pod = %pod.uid, %refusal, "a pod that the selector no longer selects was not released");
             }
         });
     }
 
-    /// Writes the status of the Job, unless the Job is no longer as it was `seen`.
+    /// Writes the status of the Job, unless the Job has changed since it was `seen`.
     pub fn write_status(self: &Arc<Self>, seen: Arc<ObservedJob>, old: &JobStatus, status: JobStatus) {
         let body = status_patch(old, &status, &seen.version);
         let write = Write::PatchJobStatus { namespace: self.namespace.clone(), name: self.job.clone(), body };
@@ -253,7 +259,7 @@ impl Requests {
         read.ok().flatten().filter(|job| job.uid == self.job_uid)
     }
 
-    /// Reads the Job live; tried again until there is an answer, or nothing may be done for the shard any more.
+    /// Reads the Job live. Retries until there is an answer or the fence of the shard is closed.
     pub fn read(self: &Arc<Self>) {
         let this = self.clone();
         self.run(async move {

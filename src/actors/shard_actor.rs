@@ -1,7 +1,7 @@
-//! The actor of one shard: it owns the shard's Jobs and brings every pod event to the right one.
+//! The actor of one shard: it owns the shard's Jobs and delivers every pod event to the right Job.
 //!
-//! It keeps no pods, only whose they are; the Jobs keep what they need. A Job that has panicked is rebuilt from the
-//! cluster alone: the shard lists its pods anew, as it does when it takes over.
+//! It keeps no pods, only which Job holds each; Jobs keep the pods that they need. A Job that has panicked is
+//! rebuilt from the cluster alone: the shard lists its pods again, as it does when it is taken over.
 
 mod jobs;
 mod pod_feed;
@@ -33,7 +33,7 @@ use crate::sharding::ShardId;
 /// Pause before pods are listed again for a Job: Jobs that need a list at the same time share it.
 const RELIST_DELAY: Duration = Duration::from_millis(10);
 
-/// The Jobs of the replica have been listed: the shard may look at its pods.
+/// The Jobs of the replica have been listed: the shard may list its pods.
 #[derive(Message)]
 #[rtype(result = "()")]
 pub struct JobsListed;
@@ -48,7 +48,7 @@ pub struct JobSeen(pub Arc<ObservedJob>);
 #[rtype(result = "()")]
 pub struct JobVanished(pub Uid);
 
-/// The pods that a Job selects which chooses its pods itself: what it may adopt is among them.
+/// The pods selected by a Job with a selector of its own (`manualSelector`), some of which it may adopt.
 #[derive(Message)]
 #[rtype(result = "()")]
 pub struct Candidates {
@@ -64,17 +64,17 @@ pub struct Candidates {
 #[rtype(result = "()")]
 pub struct End;
 
-/// What the shard is doing, for `/debug/shards`.
+/// Report on the shard, for `/debug/shards`.
 #[derive(Message)]
 #[rtype(result = "ShardReport")]
 pub struct Describe;
 
-/// Decide nothing more for the shard; answered when everything that was decided is done and told.
+/// Decide nothing more for the shard. Answered when all requests in flight are answered and reported.
 #[derive(Message)]
 #[rtype(result = "()")]
 pub struct Drain;
 
-/// What a shard is doing.
+/// The state of a shard and its work.
 #[derive(Clone, Debug, serde::Serialize)]
 pub struct ShardReport {
     /// Number of the shard.
@@ -85,14 +85,14 @@ pub struct ShardReport {
     pub state: &'static str,
     /// Jobs held.
     pub jobs: usize,
-    /// Those of them that have finished and need nothing, so that they have no actor.
+    /// Jobs held that have finished and need nothing, and so have no actor.
     pub passivated: usize,
     /// Pods held.
     pub pods: usize,
-    /// The work that is left, in pods: one for each that has yet to be created, half of one for each that has its finalizer,
-    /// and one for each unfinished Job.
+    /// The work that remains, in pods: one for each pod that has yet to be created, half for each pod that
+    /// has its finalizer, and one for each unfinished Job.
     pub load: u32,
-    /// Jobs of which no pod is created although they are not done.
+    /// Jobs that are not done although no pod of theirs is created.
     pub waiting: usize,
     /// The first 100 of them by name.
     pub waits: Vec<WaitingJob>,
@@ -114,14 +114,14 @@ pub struct ShardActor {
     cx: ReplicaContext,
     job_index: Arc<JobIndex>,
     progress: ProgressSender,
-    /// Requests of the shard's Jobs.
-    under_way: TaskTracker,
+    /// Requests of the shard's Jobs in flight.
+    in_flight: TaskTracker,
     orphan_pods: OrphanPods,
     waits: Waits,
     jobs: UidMap<JobEntry>,
     pod_owners: PodOwnerIndex,
     pod_feed: PodFeed,
-    /// Jobs and pods that the gauges show.
+    /// Jobs and pods last shown by the gauges.
     shown: (i64, i64),
 }
 
@@ -134,7 +134,7 @@ impl ShardActor {
             cx,
             job_index,
             progress,
-            under_way: TaskTracker::new(),
+            in_flight: TaskTracker::new(),
             waits: Waits::default(),
             jobs: UidMap::default(),
             pod_owners: PodOwnerIndex::default(),
@@ -151,20 +151,20 @@ impl ShardActor {
         self.shown = held;
     }
 
-    /// Lists the pods, for the first time or again, and watches them from there.
+    /// Lists the pods, for the first time or again, then watches them.
     fn list_pods(&mut self, ctx: &Context<Self>) {
         let (cx, shard) = (&self.cx, self.owned.id);
         self.pod_feed.start(|| feed_shard(cx, shard, ctx.address().recipient()));
     }
 
-    /// Lists the pods again, unless their first list is still to come.
+    /// Lists the pods again, unless the first list has not begun.
     fn relist_pods(&mut self, ctx: &Context<Self>) {
         if !self.pod_feed.awaits_jobs() {
             self.list_pods(ctx);
         }
     }
 
-    /// The Job of the shard that a pod belongs to, or may.
+    /// The Job of the shard that controls a pod or would adopt it.
     fn job_of(&self, pod: &ObservedPod) -> Option<Uid> {
         match &pod.controller {
             Some(owner) => self.jobs.contains_key(&owner.uid).then(|| owner.uid.clone()),
@@ -172,8 +172,8 @@ impl ShardActor {
         }
     }
 
-    /// Brings a pod to its Job, and tells the Job that had it before.
-    fn bring(&mut self, pod: Box<ObservedPod>, ctx: &mut Context<Self>) {
+    /// Delivers a pod to its Job, and notifies the Job that held it before.
+    fn route_pod(&mut self, pod: Box<ObservedPod>, ctx: &mut Context<Self>) {
         let uid = pod.pod.uid.clone();
         let job = self.job_of(&pod);
         let before = self.pod_owners.job_of(&uid).filter(|before| Some(*before) != job.as_ref()).cloned();
@@ -203,7 +203,8 @@ impl ShardActor {
         }
     }
 
-    /// A list shows pods in the order of their names: until it is complete, what a Job knows was never true at any time.
+    /// A list shows pods in the order of their names: until it is complete, a Job's view of its pods is no
+    /// state that ever existed.
     fn pods_listing(&mut self) {
         self.pod_feed.list_begins();
         self.jobs.values_mut().for_each(|entry| entry.send(JobInput::PodsListing));
@@ -235,7 +236,7 @@ impl ShardActor {
         self.send(job, JobInput::RelistAccepted);
     }
 
-    /// The Job would not adopt this pod.
+    /// The Job did not adopt this pod.
     fn pod_declined(&mut self, pod: Box<ObservedPod>) {
         if pod.controller.is_none() {
             self.pod_owners.remove(&pod.pod.uid);
@@ -294,7 +295,7 @@ impl Handler<Pods> for ShardActor {
         for change in changes {
             match change {
                 Change::Restarted => self.pods_listing(),
-                Change::Listed(pod) | Change::Applied(pod) => self.bring(pod, ctx),
+                Change::Listed(pod) | Change::Applied(pod) => self.route_pod(pod, ctx),
                 Change::Deleted(pod) => self.pod_vanished(&pod),
                 Change::Synced { version } => self.pods_listed(version.parse().unwrap_or(u64::MAX)),
             }
@@ -308,10 +309,10 @@ impl Handler<Candidates> for ShardActor {
 
     fn handle(&mut self, Candidates { job, pods }: Candidates, ctx: &mut Self::Context) {
         for pod in pods.into_iter().filter(|pod| pod.controller.is_none()) {
-            self.bring(pod, ctx);
+            self.route_pod(pod, ctx);
         }
         if let Some(entry) = self.jobs.get_mut(&job) {
-            entry.has_candidates();
+            entry.candidates_found();
         }
         self.deliver_listed(&job);
     }
@@ -354,12 +355,12 @@ impl Handler<Drain> for ShardActor {
     fn handle(&mut self, _: Drain, _: &mut Self::Context) -> Self::Result {
         self.pod_feed.drain();
         let jobs: Vec<_> = self.jobs.values().filter_map(JobEntry::actor).cloned().collect();
-        let under_way = self.under_way.clone();
+        let in_flight = self.in_flight.clone();
         // An actor that is gone has nothing in flight.
         let drained = async move {
             join_all(jobs.iter().map(|job| job.send(DrainJob))).await;
-            under_way.close();
-            under_way.wait().await;
+            in_flight.close();
+            in_flight.wait().await;
             join_all(jobs.iter().map(|job| job.send(Halt))).await;
         };
         Box::pin(drained.into_actor(self))

@@ -2,8 +2,8 @@
 
 use tokio_util::task::AbortOnDropHandle;
 
-/// Which subscription of a replica sent a message. Messages of one that has ended may still be in an actor's mailbox, and must
-/// not be taken for those of the one that follows.
+/// Which subscription of a replica sent a message. Messages of one that has ended may still be in an actor's
+/// mailbox, and must not be taken for those of the one that follows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SubscriptionId(pub u64);
 

@@ -1,8 +1,10 @@
-//! What a Job means: the rules of `batch/v1` as pure functions. No async, no clock, no I/O: time is a parameter.
+//! What a Job means: the rules of `batch/v1` as pure functions. No async, no clock, no I/O: time is a
+//! parameter.
 //!
 //! # Where each rule is
 //!
-//! Read `spec` and `pod` first, then `state`, then [`reconcile`], which asks all other rules for their part of the plan.
+//! Read `spec` and `pod` first, then `state`, then [`reconcile`], which asks all other rules for their part
+//! of the plan.
 //!
 //! | rule | file | Kubernetes field |
 //! |---|---|---|
@@ -26,7 +28,8 @@
 //! | ours: a finished Job needs no actor | [`passivation`] | |
 //! | ours: how fast, and when to try again | [`slow_start`], [`retry`], [`exponential`] | |
 //!
-//! [`plan`] is what the rules decide, [`state`] what they know. [`uid`], [`names`], [`index_set`] and [`second`] are the types they share.
+//! [`plan`] is what the rules decide, [`state`] what they know. [`uid`], [`names`], [`index_set`] and
+//! [`second`] are the types they share.
 
 pub mod adoption;
 pub mod backoff;

@@ -34,7 +34,8 @@ pub struct Job {
 }
 
 impl Job {
-    /// Whether counted pods that have failed, or that have succeeded, may have to be deleted ([`retention`](super::retention)).
+    /// Whether counted pods that have failed, or that have succeeded, may have to be deleted
+    /// ([`retention`](super::retention)).
     pub fn prunes_counted(&self, failed: bool) -> bool {
         if failed {
             self.options.failed_pods_limit.is_some()

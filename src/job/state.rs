@@ -294,8 +294,8 @@ impl JobState {
         self.limits.gang_scheduling && self.job.spec.is_gang()
     }
 
-    /// Whether nothing has ever been done for the Job. No sign suffices alone: pods may be deleted, suspending
-    /// clears the start time, and only the condition shows that a Job was suspended early.
+    /// Whether nothing has ever been done for the Job. No sign suffices alone: pods may be deleted,
+    /// suspending clears the start time, and only the condition shows that a Job was suspended early.
     fn is_new(&self) -> bool {
         let status = &self.job.status;
         self.pods.is_empty()

@@ -18,7 +18,8 @@ pub enum Action {
     WriteClaim(Claim),
     /// Write which shards change places; answer by [`balance_written`](super::Coordinator::balance_written).
     WriteBalance(Balance),
-    /// Start the actors of a shard, with the epoch of its claim; answer by [`synced`](super::Coordinator::synced).
+    /// Start the actors of a shard, with the epoch of its claim; answer by
+    /// [`synced`](super::Coordinator::synced).
     Start(ShardId, u64),
     /// Finish what is under way for a shard; answer by [`drained`](super::Coordinator::drained).
     Drain(ShardId),

@@ -135,7 +135,7 @@ impl JobTraces {
     }
 
     /// Exports the root span of a Job's trace, once the Job has ended.
-    pub fn tell(&self, life: &JobLife<'_>) {
+    pub fn report(&self, life: &JobLife<'_>) {
         let Some(exporting) = &self.exporting else { return };
         let attributes = vec![
             KeyValue::new("k8s.namespace.name", life.namespace.to_owned()),

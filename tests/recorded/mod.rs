@@ -19,7 +19,13 @@ pub(crate) fn objects(of: (&str, &str)) -> Vec<Map<String, Value>> {
             serde_json::from_str(&text).into_iter().for_each(|recording| of_kind(of, recording, &mut found));
         }
     }
-    found
+    found.into_iter().map(|object| (Value::Object(object.clone()), stored(object))).collect()
+}
+
+fn stored(mut object: Map<String, Value>) -> String {
+    object.remove("kind");
+    object.remove("apiVersion");
+    Value::Object(object).to_string()
 }
 
 /// The stored objects of a kind in a recording, at any depth.

@@ -1,4 +1,5 @@
-//! The rooms of the source tree and what each must not know, read from the imports: see `src/lib.rs` and `ARCHITECTURE.md`.
+//! The rooms of the source tree and what each must not know, read from the imports: see `src/lib.rs` and
+//! `ARCHITECTURE.md`.
 #![allow(clippy::unwrap_used, missing_docs)]
 
 mod imports;

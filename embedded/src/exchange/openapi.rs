@@ -5,9 +5,8 @@ use std::collections::BTreeMap;
 use bytes::Bytes;
 use serde_json::Value;
 
-use crate::resources::RESOURCES;
+use crate::resources::{RESOURCES, Resource};
 use crate::rules::openapi::{self, Served};
-use crate::server::Server;
 
 /// The documents of a server.
 #[derive(Default)]
@@ -19,11 +18,11 @@ pub(crate) struct Documents {
 }
 
 impl Documents {
-    /// Generates the documents of all kinds that the server serves.
-    pub(crate) fn new(server: &Server) -> Self {
+    /// Generates the documents of all kinds that are served.
+    pub(crate) fn new(serves: impl Fn(&Resource) -> bool) -> Self {
         let served: Vec<Served<'static>> = RESOURCES
             .iter()
-            .filter(|resource| server.serves(resource))
+            .filter(|resource| serves(resource))
             .map(|resource| Served {
                 group: resource.group,
                 version: resource.version,

@@ -95,7 +95,7 @@ fn cached(parts: &Parts, content_type: &'static str, document: Bytes) -> Respons
 }
 
 fn documents(server: &Server) -> &Documents {
-    server.openapi.get_or_init(|| Documents::new(server))
+    server.openapi.get_or_init(|| Documents::new(|resource| server.serves(resource)))
 }
 
 fn not_found() -> Response<Body> {

@@ -16,7 +16,7 @@ use crate::server::Server;
 use crate::store::{Expect, NewVersion};
 
 /// The namespaces of a new cluster.
-pub(crate) const INITIAL: &[&str] = &["default", "kube-node-lease", "kube-public", "kube-system"];
+const INITIAL: &[&str] = &["default", "kube-node-lease", "kube-public", "kube-system"];
 
 /// Creates the initial namespaces that do not exist yet.
 pub(crate) fn bootstrap(server: &Server) -> Result<(), ApiError> {

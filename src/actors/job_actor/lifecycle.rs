@@ -1,4 +1,4 @@
-//! What a Job actor knows, and so may do.
+//! The lifecycle of a Job actor: what it knows decides what it may do.
 
 /// The life of a Job actor. Plans are made in [`Ready`](Self::Ready) only.
 ///
@@ -17,8 +17,8 @@
 pub(super) enum Lifecycle {
     /// The pods are not all known as they were at one time.
     ListingPods {
-        /// Lists that the actor has requested and that the shard has not accepted yet. A list that completes before that
-        /// began before the request.
+        /// Lists that the actor has requested and that the shard has not accepted yet. A list that completes
+        /// before that began before the request.
         requested: u32,
         /// A live read of the Job is in flight, too.
         reading_job: bool,

@@ -1,4 +1,4 @@
-//! Which Leases have gone, from a watch that may have to begin anew.
+//! Detects deleted Leases, across restarts of the watch.
 
 use std::collections::{HashMap, HashSet};
 
@@ -8,7 +8,7 @@ use crate::actors::relist::Relist;
 use crate::cluster::watch::Change;
 use crate::sharding::lease::LeaseRecord;
 
-/// The Leases that were there at last.
+/// The Leases known to exist.
 #[derive(Debug, Default)]
 pub(super) struct Feed {
     known: HashMap<String, LeaseRecord>,
@@ -16,7 +16,7 @@ pub(super) struct Feed {
 }
 
 impl Feed {
-    /// Takes in a change, and tells what is gone with it, in the versions last seen.
+    /// Takes in a change. Returns the Leases that it shows to be gone, in the versions last seen.
     pub(super) fn gone(&mut self, change: &Change<Lease>) -> Vec<LeaseRecord> {
         match change {
             Change::Restarted => self.relist.begin(),

@@ -1,5 +1,5 @@
-//! A replica that acts for all shards without asking anybody: what a bug in the keeping of Leases would come to. Tests show by it that
-//! two owners at once create no pod twice and count none twice.
+//! A replica that acts for all shards without Leases, as after a bug in the lease manager. With it, tests
+//! show that two owners at once create no pod twice and count none twice.
 
 use std::collections::BTreeMap;
 
@@ -11,7 +11,7 @@ use crate::cluster::gate::Fence;
 use crate::sharding::ShardState;
 
 impl LeaseManager {
-    /// Starts all shards, and ends when told to.
+    /// Starts all shards, and ends once all are drained after [`ShardProgress::Leave`].
     pub(super) async fn run_without_leases(mut self, replica: Recipient<ShardCommand>) {
         let shards: Vec<_> = self.cx.config.shards.shards().collect();
         let mut states: BTreeMap<_, _> = shards.iter().map(|shard| (*shard, ShardState::Syncing)).collect();

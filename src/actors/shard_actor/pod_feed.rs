@@ -1,4 +1,4 @@
-//! What a shard knows of its pods: the life of the watch that feeds it.
+//! The lifecycle of the watch of a shard's pods.
 
 use crate::actors::relist::Relist;
 use crate::actors::subscription::{Subscription, SubscriptionId};
@@ -47,8 +47,8 @@ pub(super) enum PodFeed {
 }
 
 impl PodFeed {
-    /// The Jobs are listed, or the pods must be listed again: `subscribe` begins a new watch. The watch before ends, and what it
-    /// left in the mailbox is of another subscription.
+    /// The Jobs are listed, or the pods must be listed again: `subscribe` begins a new watch. The watch
+    /// before ends, and what it left in the mailbox is of another subscription.
     pub(super) fn start(&mut self, subscribe: impl FnOnce() -> Subscription) {
         if self.is_draining() {
             return;
@@ -57,7 +57,8 @@ impl PodFeed {
         *self = Self::Listing { subscription: subscribe(), relist: Relist::default(), synced };
     }
 
-    /// The pods must be listed again, and a moment is left for others that need it, too. Whether a start has to be scheduled.
+    /// The pods must be listed again, and a moment is left for others that need it, too. Whether a start has
+    /// to be scheduled.
     pub(super) fn delay_relist(&mut self) -> bool {
         let relists = matches!(self, Self::Listing { .. } | Self::Watching { .. });
         if relists {

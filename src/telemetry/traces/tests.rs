@@ -50,7 +50,7 @@ fn spans_of_all_replicas_belong_to_the_jobs_trace() {
     let first = replica("a", |traces| reconcile(traces, 1));
     let second = replica("b", |traces| {
         reconcile(traces, 1);
-        traces.tell(&JobLife {
+        traces.report(&JobLife {
             namespace: "n",
             name: "j",
             uid: UID,
