@@ -98,7 +98,8 @@ impl Case {
 
     /// `spec.managedBy` of the Jobs that the controller runs.
     pub(crate) fn managed_by(&self) -> Option<String> {
-        let name = self.arguments().iter().find_map(|one| Some(one.strip_prefix("--controller-name=")?.to_owned()));
+        let name =
+            self.arguments().iter().find_map(|one| Some(one.strip_prefix("--controller-name=")?.to_owned()));
         name.filter(|_| !self.in_place)
     }
 

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use futures::future::join_all;
 use http::Method;
 use kube::Client;
 use serde_json::{Value, json};
@@ -59,7 +60,7 @@ impl Work {
     /// An Indexed Job loses one pod to a deletion, and one because it needs less.
     async fn indexed(&self, client: &Client) {
         let spec = json!({"completionMode": "Indexed", "completions": 3, "parallelism": 3});
-        self.create(client, "rights", INDEXED, "4s", spec).await;
+        self.create(client, "rights", INDEXED, "3s", spec).await;
         until(client, &job_path("rights", INDEXED), |job| job["status"]["ready"] == 3).await;
         let fewer = json!({"spec": {"completions": 2, "parallelism": 2}});
         send(client, Method::PATCH, &job_path("rights", INDEXED), Some(&fewer)).await.unwrap();
@@ -101,7 +102,10 @@ pub(crate) async fn work(client: &Client, work: &Work) {
     let with_faults = async {
         if work.faults {
             // Creations that fail alike are counted in one Event; one whose answer is lost is looked up.
-            tokio::join!(work.run(client, REFUSED, "refused", json!({})), work.run(client, LOST, "lost", json!({})));
+            tokio::join!(
+                work.run(client, REFUSED, "refused", json!({})),
+                work.run(client, LOST, "lost", json!({}))
+            );
         }
     };
     let gang = async {
@@ -125,13 +129,15 @@ pub(crate) async fn work(client: &Client, work: &Work) {
     tokio::join!(plain, work.indexed(client), work.adopting(client), with_faults, gang, deleted);
 }
 
-/// Ends one of two replicas while pods run. The other then runs a Job, too.
-pub(crate) async fn hand_over(yard: &Yard) {
+/// Ends one of two replicas while pods run. The other then runs Jobs of all shards.
+pub(crate) async fn hand_over(yard: &Yard, work: &Work) {
     while !exists(&yard.client, &job_path("rights", INDEXED)).await {
         tokio::time::sleep(PAUSE).await;
     }
     until(&yard.client, &job_path("rights", INDEXED), |job| job["status"]["active"].as_u64() > Some(0)).await;
     yard.leave_one().await;
+    let after = ["after-1", "after-2", "after-3", "after-4", "after-5"];
+    join_all(after.map(|name| work.run(&yard.client, "rights", name, json!({})))).await;
 }
 
 const PAUSE: Duration = Duration::from_millis(30);

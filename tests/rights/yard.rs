@@ -17,9 +17,7 @@ use serde_json::{Value, json};
 use tempfile::TempDir;
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 use yardmaster_embedded::kubelet::{Kubelet, KubeletConfig, KubeletMode};
-use yardmaster_embedded::{
-    ApiServer, ApiServerConfig, Denial, Fault, FaultScope, Rbac, User,
-};
+use yardmaster_embedded::{ApiServer, ApiServerConfig, Denial, Fault, FaultScope, Rbac, User};
 
 use crate::binary::{Background, yardmaster};
 use crate::case::Case;
@@ -216,7 +214,8 @@ impl Yard {
 }
 
 async fn client(kubeconfig: Kubeconfig) -> Client {
-    let config = kube::Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await.unwrap();
+    let config =
+        kube::Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await.unwrap();
     Client::try_from(config).unwrap()
 }
 

@@ -26,7 +26,7 @@ mod rule;
 mod user;
 
 pub(crate) use attributes::{Attributes, Target};
-pub use authorizer::{Denial, DenialSink, Rbac};
 pub(crate) use authorizer::{Access, Authorizer};
+pub use authorizer::{Denial, DenialSink, Rbac};
 pub(crate) use defaults::objects as default_objects;
 pub use user::User;

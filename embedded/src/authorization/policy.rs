@@ -250,7 +250,8 @@ mod tests {
 
     fn objects() -> Objects {
         let subject = |kind: &str, namespace: &str, name: &str| json!({"kind": kind, "namespace": namespace, "name": name});
-        let reads = |resource: &str| json!([{"apiGroups": [""], "resources": [resource], "verbs": ["get", "list"]}]);
+        let reads =
+            |resource: &str| json!([{"apiGroups": [""], "resources": [resource], "verbs": ["get", "list"]}]);
         let binding = |namespace: &str, name: &str, kind: &str, role: &str, subject: Value| {
             json!({"metadata": {"namespace": namespace, "name": name}, "roleRef": {"kind": kind, "name": role},
                 "subjects": [subject]})
@@ -264,7 +265,9 @@ mod tests {
                 json!({"metadata": {"name": "all", "labels": {"to-all": "y"}}, "rules": null,
                     "aggregationRule": {"clusterRoleSelectors": [{"matchLabels": {"to-all": "y"}}]}}),
             ],
-            roles: vec![json!({"metadata": {"namespace": "a", "name": "secrets"}, "rules": reads("secrets")})],
+            roles: vec![
+                json!({"metadata": {"namespace": "a", "name": "secrets"}, "rules": reads("secrets")}),
+            ],
             cluster_role_bindings: vec![
                 binding("", "1", "ClusterRole", "all", subject("User", "", "jane")),
                 binding("", "2", "ClusterRole", "view", subject("Group", "", "viewers")),
@@ -309,7 +312,11 @@ mod tests {
             (&viewer, secrets, Err(String::new())),
             (&joe, pods, Err(gone.to_owned())),
             (&joe, "/api/v1/namespaces/b/pods", Err(both)),
-            (&robot_b, secrets, Ok(r#"RoleBinding "5/a" of Role "secrets" to ServiceAccount "robot/b""#.to_owned())),
+            (
+                &robot_b,
+                secrets,
+                Ok(r#"RoleBinding "5/a" of Role "secrets" to ServiceAccount "robot/b""#.to_owned()),
+            ),
             (&robot_b, pods, Err(String::new())),
             (&robot_a, secrets, Err(String::new())),
             (

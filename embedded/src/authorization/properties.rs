@@ -54,8 +54,9 @@ fn binding() -> impl Strategy<Value = Value> {
     let subject = prop_oneof![
         name().prop_map(|name| json!({"kind": "User", "name": name})),
         name().prop_map(|name| json!({"kind": "Group", "name": name})),
-        (namespace(), name())
-            .prop_map(|(namespace, name)| json!({"kind": "ServiceAccount", "namespace": namespace, "name": name})),
+        (namespace(), name()).prop_map(
+            |(namespace, name)| json!({"kind": "ServiceAccount", "namespace": namespace, "name": name})
+        ),
     ];
     let role = (prop::sample::select(&["Role", "ClusterRole"][..]), name());
     (role, prop::collection::vec(subject, 0..3)).prop_map(|((kind, role), subjects)| {
@@ -72,7 +73,12 @@ fn placed(objects: impl Strategy<Value = Value>) -> impl Strategy<Value = Value>
 
 fn objects() -> impl Strategy<Value = Objects> {
     let several = |object| prop::collection::vec(object, 0..4);
-    (several(role().boxed()), several(placed(role()).boxed()), several(binding().boxed()), several(placed(binding()).boxed()))
+    (
+        several(role().boxed()),
+        several(placed(role()).boxed()),
+        several(binding().boxed()),
+        several(placed(binding()).boxed()),
+    )
         .prop_map(|(cluster_roles, roles, cluster_role_bindings, role_bindings)| Objects {
             cluster_roles,
             roles,
@@ -130,8 +136,11 @@ fn reduced(objects: &Objects) -> Vec<Objects> {
             let mut fewer = objects.clone();
             list(&mut fewer).remove(at);
             // An earlier role of the same name would come to light.
-            let names: Vec<_> = list(&mut objects.clone()).iter().map(|one| one["metadata"].clone()).collect();
-            if names.iter().filter(|name| name["name"] == names[at]["name"]).count() == 1 || names[at]["name"] == "b" {
+            let names: Vec<_> =
+                list(&mut objects.clone()).iter().map(|one| one["metadata"].clone()).collect();
+            if names.iter().filter(|name| name["name"] == names[at]["name"]).count() == 1
+                || names[at]["name"] == "b"
+            {
                 all.push(fewer);
             }
             let rules = list(&mut objects.clone())[at]["rules"].as_array().map_or(0, Vec::len);

@@ -98,7 +98,11 @@ mod tests {
             (pods("*", "pods"), &[list, get, "POST /api/v1/namespaces/n/pods"], &[log, version]),
             (pods("get", "pods/log"), &[log], &[get, list]),
             (pods("get", "*/log"), &[log], &[get, "GET /api/v1/namespaces/n/pods/p/status"]),
-            (pods("get", "*"), &[get, log, "GET /api/v1/nodes/n"], &["GET /apis/batch/v1/namespaces/n/jobs/j"]),
+            (
+                pods("get", "*"),
+                &[get, log, "GET /api/v1/nodes/n"],
+                &["GET /apis/batch/v1/namespaces/n/jobs/j"],
+            ),
             (
                 json!({"apiGroups": ["*"], "resources": ["jobs", "pods"], "verbs": ["get", "list"]}),
                 &[get, list, "GET /apis/batch/v1/jobs"],
@@ -106,7 +110,11 @@ mod tests {
             ),
             (
                 json!({"apiGroups": [""], "resources": ["pods"], "resourceNames": ["p"], "verbs": ["*"]}),
-                &[get, "DELETE /api/v1/namespaces/n/pods/p", "GET /api/v1/pods?fieldSelector=metadata.name=p"],
+                &[
+                    get,
+                    "DELETE /api/v1/namespaces/n/pods/p",
+                    "GET /api/v1/pods?fieldSelector=metadata.name=p",
+                ],
                 &[list, "POST /api/v1/namespaces/n/pods", "GET /api/v1/namespaces/n/pods/q"],
             ),
             (

@@ -174,8 +174,7 @@ impl Strategy for RoleBindingStrategy {
             let role = &new["roleRef"];
             if *role != old["roleRef"] {
                 // The message shows the fields under the names of the Go type.
-                let shown =
-                    json!({"APIGroup": role["apiGroup"], "Kind": role["kind"], "Name": role["name"]});
+                let shown = json!({"APIGroup": role["apiGroup"], "Kind": role["kind"], "Name": role["name"]});
                 causes.invalid(&Path::root("roleRef"), &shown, "cannot change roleRef");
             }
         };
@@ -253,11 +252,22 @@ mod tests {
         let valid = binding(role.clone(), account.clone());
         assert_eq!(valid["roleRef"]["apiGroup"], GROUP);
         assert_eq!(fields(&strategy.validate_create(&valid)), [""; 0]);
-        assert_eq!(fields(&strategy.validate_create(&binding(role.clone(), json!({"kind": "User", "name": "u"})))), [""; 0]);
+        assert_eq!(
+            fields(&strategy.validate_create(&binding(role.clone(), json!({"kind": "User", "name": "u"})))),
+            [""; 0]
+        );
         for (role, subject, wanted) in [
-            (json!({"kind": "Role", "name": "x"}), account.clone(), "roleRef.kind: Unsupported value: \"Role\": supported values: \"ClusterRole\""),
+            (
+                json!({"kind": "Role", "name": "x"}),
+                account.clone(),
+                "roleRef.kind: Unsupported value: \"Role\": supported values: \"ClusterRole\"",
+            ),
             (json!({"kind": "ClusterRole"}), account, "roleRef.name: Required value"),
-            (role.clone(), json!({"kind": "ServiceAccount", "name": "s"}), "subjects[0].namespace: Required value"),
+            (
+                role.clone(),
+                json!({"kind": "ServiceAccount", "name": "s"}),
+                "subjects[0].namespace: Required value",
+            ),
             (
                 role.clone(),
                 json!({"kind": "Robot", "name": "s"}),

@@ -34,9 +34,9 @@ pub(crate) fn token(server: &Server, request: &Request) -> Result<Reply, ApiErro
         let token = review["spec"]["token"].as_str().filter(|token| !token.is_empty());
         let user = token.and_then(|token| match &server.authorizer {
             Some(authorizer) => authorizer.user(Some(token)).map(|user| user_info(&user)),
-            None if server.token.as_deref() == Some(token) => Some(
-                json!({"username": "admin", "groups": ["system:masters", "system:authenticated"]}),
-            ),
+            None if server.token.as_deref() == Some(token) => {
+                Some(json!({"username": "admin", "groups": ["system:masters", "system:authenticated"]}))
+            }
             None => None,
         });
         Ok(match user {
