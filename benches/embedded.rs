@@ -1,9 +1,9 @@
-//! What the embedded API server bears: pods created and patched over HTTP while clients watch, pages out of many pods,
-//! and the memory that these need.
+//! Throughput and memory of the embedded API server: pods created and patched over HTTP while clients watch,
+//! pages read from many pods, and the memory of these pods.
 //!
-//! Clients and server share this process and its cores. The server is the default one, with garbage collector and
-//! `managedFields`, where nothing else is said. Besides rates there is CPU time, which depends less on what else runs
-//! on the machine.
+//! Clients and server share this process and its cores. Unless stated otherwise, the server has its default
+//! settings, with garbage collector and `managedFields`. CPU time is reported besides rates, because it
+//! depends less on the other load of the machine.
 #![allow(clippy::unwrap_used, clippy::expect_used, missing_docs)]
 
 use std::net::SocketAddr;
@@ -26,17 +26,17 @@ use tokio::runtime::Runtime;
 use tokio::task::{JoinHandle, JoinSet};
 use yardmaster_embedded::{ApiServer, ApiServerConfig};
 
-/// As the `yardmaster` command has it.
+/// The allocator of the `yardmaster` command.
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
-/// Pods that are written in one sample.
+/// Pods written in one sample.
 const WRITTEN: usize = 10_000;
-/// Pods of which pages are read.
+/// Pods in the list that is read in pages.
 const MANY: usize = 100_000;
-/// Clients that write at a time.
+/// Clients that write at the same time.
 const CLIENTS: usize = 16;
-/// Shards over which the pods are spread by their label.
+/// Shards of the pods, by label.
 const SHARDS: usize = 64;
 const PODS: &str = "/api/v1/namespaces/default/pods";
 const JOBS: &str = "/apis/batch/v1/namespaces/default/jobs";
@@ -87,19 +87,20 @@ fn resident() -> usize {
     kibibytes << 10
 }
 
-/// Who watches the pods.
+/// The watches of pods.
 #[derive(Clone, Copy, Debug)]
 enum Watches {
-    /// One client watches all of them.
+    /// One client watches all pods.
     One,
-    /// One client watches all of them, and one for each shard the pods with the label of that shard.
+    /// One client watches all pods, and one more client for each shard watches the pods with the label of the
+    /// shard.
     Sharded,
 }
 
-/// The write with this number, of a pod of the Job with this uid.
+/// The request for the pod with this number, of the Job with this UID.
 type Write = fn(usize, &str) -> Request<Full<Bytes>>;
 
-/// A server that is not shut down.
+/// A server that is never shut down.
 struct Cluster {
     address: SocketAddr,
     /// The Job that owns all pods.
@@ -126,7 +127,7 @@ impl Cluster {
         Self { address, job, _server: server }
     }
 
-    /// A server with clients that watch pods until they have seen all of a number of events.
+    /// A server with clients that watch pods until they have seen their share of `events`.
     async fn watched(
         track_managed_fields: bool,
         watches: Watches,
@@ -166,7 +167,7 @@ impl Cluster {
         })
     }
 
-    /// Sends the requests with these numbers, from several clients at a time.
+    /// Sends `count` requests from several clients at the same time.
     async fn write(&self, count: usize, write: Write) {
         let mut clients = JoinSet::new();
         for first in 0..CLIENTS {
@@ -207,7 +208,7 @@ impl Client {
         answer.into_body().collect().await.unwrap().to_bytes()
     }
 
-    /// Creates a Job without pods; returns its uid.
+    /// Creates a Job without pods; returns its UID.
     async fn create_job(&mut self) -> String {
         let job = json!({
             "apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": "training"},
@@ -250,7 +251,7 @@ fn name(number: usize) -> String {
     format!("training-{number:06}-x7k2p")
 }
 
-/// Creation of a pod as the Job controller makes it.
+/// The creation of a pod as the Job controller sends it.
 fn create(number: usize, job: &str) -> Request<Full<Bytes>> {
     let pod = json!({
         "apiVersion": "v1",
@@ -284,7 +285,7 @@ fn create(number: usize, job: &str) -> Request<Full<Bytes>> {
     request(Method::POST, PODS, "application/json", body(&pod))
 }
 
-/// What a kubelet reports of a pod that runs.
+/// The status that a kubelet reports for a running pod.
 fn report(number: usize, _job: &str) -> Request<Full<Bytes>> {
     let status = json!({"status": {
         "phase": "Running", "podIP": "10.0.0.1", "startTime": "2026-01-01T00:00:00Z",
@@ -293,7 +294,7 @@ fn report(number: usize, _job: &str) -> Request<Full<Bytes>> {
     patch_status(number, &status)
 }
 
-/// What a kubelet reports of a pod that is done.
+/// The status that a kubelet reports for a succeeded pod.
 fn finish(number: usize, _job: &str) -> Request<Full<Bytes>> {
     let status = json!({"status": {
         "phase": "Succeeded",
@@ -311,7 +312,7 @@ fn patch_status(number: usize, status: &Value) -> Request<Full<Bytes>> {
     request(Method::PATCH, &path, "application/strategic-merge-patch+json", body(status))
 }
 
-/// Pods created each second, over HTTP, with one client that watches; with and without `managedFields`.
+/// Pods created per second over HTTP while one client watches; with and without `managedFields`.
 #[divan::bench(args = [true, false], sample_count = 5, sample_size = 1)]
 fn creates(bencher: Bencher<'_, '_>, track_managed_fields: bool) {
     bencher
@@ -327,7 +328,7 @@ fn creates(bencher: Bencher<'_, '_>, track_managed_fields: bool) {
         });
 }
 
-/// Status patches each second, over HTTP, with one client that watches; with and without `managedFields`.
+/// Status patches per second over HTTP while one client watches; with and without `managedFields`.
 #[divan::bench(args = [true, false], sample_count = 5, sample_size = 1)]
 fn patches(bencher: Bencher<'_, '_>, track_managed_fields: bool) {
     bencher
@@ -345,7 +346,7 @@ fn patches(bencher: Bencher<'_, '_>, track_managed_fields: bool) {
         });
 }
 
-/// A page of 500 pods out of 100,000, somewhere in the middle.
+/// A page of 500 pods from the middle of 100,000.
 #[divan::bench(sample_count = 50, sample_size = 1)]
 fn page_of_500(bencher: Bencher<'_, '_>) {
     let (mut client, path) = RUNTIME.block_on(async {

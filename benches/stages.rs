@@ -1,19 +1,22 @@
-//! What each stage costs on the way from a pod event to the requests that follow from it, without network and actors:
+//! The cost of each stage between a pod event and the requests that follow from it, without network and
+//! actors:
 //!
-//! 1. `decode_*`: a line of a watch becomes an object of the rules. The pod is of the usual size, with `managedFields`, and
-//!    comes as a frame of protobuf, too; the Job has 100,000 indexes, of which every other one is completed.
-//! 2. `pod_set`: pod events are taken in by a Job that holds many pods. One iteration is the life of a pod, which is four
-//!    events: it succeeds, loses its finalizer, and another takes its place and runs.
-//! 3. `reconcile`: what is to be done after one pod event, and taking note that it is being done. Pods end at random
-//!    in a stream of 1,000 events a second, every request is answered before the next event, and status changes share a
-//!    write each second. So the median is what a pod event costs, and the mean includes those few that write a status, or
-//!    set all pods free that it has recorded.
-//! 4. `pod_manifest`, `untrack`: the plan becomes bytes: a pod to create, and a finalizer to take off.
-//! 5. `status_*`: a status of 100,000 indexes as in stage 1 and 500 uncounted pods is composed, becomes a patch, and is
-//!    taken in from the answer.
+//! 1. `decode_*`: a line of a watch becomes an object of the rules. The pod has the usual size, with
+//!    `managedFields`, and is also decoded from a protobuf frame. The Job has 100,000 indexes, half of them
+//!    completed.
+//! 2. `pod_set`: a Job that holds many pods takes in pod events. One iteration is the life of a pod in four
+//!    events: a pod succeeds, loses its finalizer, and another one takes its place and runs.
+//! 3. `reconcile`: a plan is made after one pod event, and begun. Pods end at random in a stream of 1,000
+//!    events a second, every request is answered before the next event, and status changes share a write each
+//!    second. So the median is the cost of a pod event. The mean includes the few events that write a status,
+//!    or release all pods that it has recorded.
+//! 4. `pod_manifest`, `untrack`: the plan becomes bytes: a pod to create, and a finalizer to remove.
+//! 5. `status_*`: a status with the 100,000 indexes of stage 1 and 500 uncounted pods is composed, becomes a
+//!    patch, and is taken in from the answer.
 //!
-//! The cost of a pod event must not depend on how many pods the Job holds: at 100,000 it is to be at most 1.3 times that at
-//! 1,000. Which pod an event is about is random, so that large Jobs do not profit from caches more than they would.
+//! The cost of a pod event must not depend on the number of pods of the Job: at 100,000 pods it must be at
+//! most 1.3 times the cost at 1,000. Events concern random pods, so that large Jobs do not benefit from
+//! caches more than in use.
 #![allow(clippy::unwrap_used, clippy::expect_used, missing_docs)]
 
 use std::cell::RefCell;
@@ -28,48 +31,50 @@ use uuid::Uuid;
 use yardmaster::cluster::watch::{Event, read_event, read_frame};
 use yardmaster::cluster::wire::{Decoder, JobDecoder, PodDecoder, status_patch, untrack_patch};
 use yardmaster::job::counting::{Next, compose};
+use yardmaster::job::manifest::{Maker, PodManifest};
 use yardmaster::job::names::EXTERNAL_FINALIZER;
-use yardmaster::job::plan::{NewPod, Plan};
-use yardmaster::job::pod::{IndexFailures, Phase, Place, Pod};
+use yardmaster::job::plan::Plan;
+use yardmaster::job::pod::{IndexFailures, NewPod, Phase, Place, Pod};
 use yardmaster::job::reconcile::reconcile;
 use yardmaster::job::spec::Job;
 use yardmaster::job::state::{Changed, Created, JobState, Limits};
 use yardmaster::job::status::{JobStatus, Uncounted};
-use yardmaster::job::template::Maker;
 use yardmaster::job::uid::{Uid, UidSet};
 
-/// As the `yardmaster` command has it.
+/// The allocator of the `yardmaster` command.
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
-/// A pod that has just become ready, and a Job with four `$` words: lines of a watch, cut into readable ones.
+/// A line of a watch, broken into readable lines: a pod that has just become ready.
 const POD_EVENT: &str = include_str!("stages/pod_event.json");
+/// A line of a watch, broken into readable lines: a Job with four `$` placeholders.
 const JOB_EVENT: &str = include_str!("stages/job_event.json");
-/// The event of the pod as a frame, without its length. A test of `embedded::protobuf` holds it equal to the line.
+/// The pod event as a frame, without its length. `tests/protobuf_decoders.rs` checks that it equals the line.
 const POD_FRAME: &[u8] = include_bytes!("stages/pod_event.pb");
 
-/// Indexes of a Job with a long status, and its uncounted pods.
+/// Indexes of a Job with a long status.
 const INDEXES: u32 = 100_000;
+/// Uncounted pods of a Job with a long status.
 const UNCOUNTED: usize = 500;
 /// Completions of Jobs that never end.
 const ENDLESS: u32 = 1_000_000_000;
 /// Time from one pod event to the next.
 const PACE: SignedDuration = SignedDuration::from_millis(1);
-/// Events before the first that is measured: two writes of the status.
+/// Events before the first measured one. They include two status writes.
 const WARM_UP: usize = 2_000;
 
 fn main() {
     divan::main();
 }
 
-/// A Job by its completion mode and the pods that it holds.
+/// A Job's completion mode and its number of pods.
 #[derive(Clone, Copy, Debug)]
 enum Held {
     Indexed(u32),
     NonIndexed(u32),
 }
 
-/// Small Jobs will do where nothing is measured.
+/// The sizes of Jobs: only small ones if nothing is measured.
 fn held() -> Vec<Held> {
     let measures = std::env::args().any(|argument| argument == "--bench");
     let sizes: &[u32] = if measures { &[1_000, 10_000, 100_000] } else { &[1_000] };
@@ -101,12 +106,12 @@ fn decode<D: Decoder<Object: Sync>>(bencher: Bencher<'_, '_>, decoder: &D, line:
 
 #[divan::bench(args = held(), sample_count = 1_000)]
 fn pod_set(bencher: Bencher<'_, '_>, held: Held) {
-    let (mut state, mut fleet) = looked_after(held);
+    let (mut state, mut fleet) = managed(held);
     bencher.counter(ItemsCount::new(4_usize)).with_inputs(|| fleet.life()).bench_local_values(|life| {
         for pod in life {
             state.observe_pod(pod, Timestamp::UNIX_EPOCH);
         }
-        // As the next plan would.
+        // The next plan would do so.
         state.pods.clear_newly_ended();
     });
 }
@@ -126,7 +131,7 @@ fn pod_manifest(bencher: Bencher<'_, '_>) {
     let job = job(&job_line(Held::Indexed(1), ENDLESS, ""));
     let maker = Maker { job: &job, finalizer: EXTERNAL_FINALIZER, shard: 7, pod_group: None };
     let at = |number| NewPod { place: Place { number, attempt: 0 }, index_failures: None, backoff: None };
-    let manifest = |number| job.spec.template.pod(maker, &at(number)).unwrap();
+    let manifest = |number| PodManifest::new(maker, &at(number)).unwrap();
     let mut numbers = INDEXES..;
     bencher
         .counter(BytesCount::new(manifest(INDEXES).body.len()))
@@ -173,7 +178,7 @@ fn successive(job: &Job) -> [Job; 2] {
     [with_uncounted(job, 0), later]
 }
 
-/// The Job with failed pods that are recorded and not counted.
+/// The Job with failed pods that are recorded and not yet counted.
 fn with_uncounted(job: &Job, first: usize) -> Job {
     let uid = |number: usize| Uuid::from_u128(number as u128).to_string().into();
     let uncounted =
@@ -181,7 +186,7 @@ fn with_uncounted(job: &Job, first: usize) -> Job {
     Job { status: JobStatus { uncounted: Some(uncounted), ..job.status.clone() }, ..job.clone() }
 }
 
-/// What nodes do with the pods of a Job: the readings that a watch brings.
+/// The pods of a Job on their nodes, as the watch shows them.
 struct Fleet {
     indexed: bool,
     chance: SmallRng,
@@ -229,14 +234,14 @@ impl Fleet {
         Pod { version: self.version, tracked: false, ..pod.clone() }
     }
 
-    /// Some pod succeeds.
+    /// A random pod succeeds.
     fn end(&mut self) -> Pod {
         let chosen = self.chance.random_range(..self.running.len());
         let pod = self.running.swap_remove(chosen);
         self.later(&pod, Phase::Succeeded)
     }
 
-    /// Some pod succeeds and loses its finalizer, and another takes its place and runs.
+    /// A random pod succeeds and loses its finalizer, and another one takes its place and runs.
     fn life(&mut self) -> [Pod; 4] {
         let ended = self.end();
         let free = self.untracked(&ended);
@@ -248,8 +253,8 @@ impl Fleet {
     }
 }
 
-/// A Job that holds so many running pods.
-fn looked_after(held: Held) -> (JobState, Fleet) {
+/// The state of a Job with this number of running pods.
+fn managed(held: Held) -> (JobState, Fleet) {
     let (Held::Indexed(pods) | Held::NonIndexed(pods)) = held;
     let mut fleet = Fleet {
         indexed: matches!(held, Held::Indexed(_)),
@@ -270,19 +275,19 @@ fn looked_after(held: Held) -> (JobState, Fleet) {
     (state, fleet)
 }
 
-/// A Job that is looked after, in a world that answers at once.
+/// A managed Job in a world that answers at once.
 struct World {
     state: JobState,
     fleet: Fleet,
-    /// What the watch is about to bring.
+    /// Readings that the watch will bring next.
     coming: VecDeque<Pod>,
-    /// What the Job is about to ask for.
+    /// The plan whose requests are not answered yet.
     plan: Plan,
 }
 
 impl World {
     fn of(held: Held) -> Self {
-        let (state, fleet) = looked_after(held);
+        let (state, fleet) = managed(held);
         let mut world = Self { state, fleet, coming: VecDeque::new(), plan: Plan::default() };
         for _ in 0..WARM_UP {
             let now = world.next_event();
@@ -296,7 +301,7 @@ impl World {
         self.state.begin(&self.plan, now);
     }
 
-    /// Answers the last plan, and lets one pod event happen.
+    /// Answers the last plan, and delivers one pod event.
     fn next_event(&mut self) -> Timestamp {
         self.answer();
         self.fleet.now += PACE;
@@ -328,7 +333,7 @@ impl World {
     }
 }
 
-/// What a line of a watch brings.
+/// The object in a line of a watch.
 fn object<D: Decoder>(decoder: &D, line: &str) -> D::Object {
     match read_event(decoder, line.as_bytes()) {
         Ok(Event::Applied { object, .. }) => object,
@@ -340,13 +345,13 @@ fn job(line: &str) -> Job {
     object(&JobDecoder::new(), line).job.clone().unwrap()
 }
 
-/// A line of a watch: a Job of which every other index is completed.
+/// A line of a watch: a Job with every other index completed.
 fn long_job() -> String {
     let completed: Vec<String> = (0..INDEXES).step_by(2).map(|index| index.to_string()).collect();
     job_line(Held::Indexed(INDEXES), INDEXES, &completed.join(","))
 }
 
-/// A line of a watch: a Job that runs.
+/// A line of a watch: a running Job.
 fn job_line(held: Held, completions: u32, completed_indexes: &str) -> String {
     let (mode, parallelism) = match held {
         Held::Indexed(pods) => ("Indexed", pods),

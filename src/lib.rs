@@ -11,9 +11,10 @@
 //! | [`telemetry`] | metrics, traces, health endpoints | what a Job means |
 //! | [`cli`] | the command line; the only room that puts the others together | |
 //!
-//! Knowledge flows one way: `cli` → `actors` → {`sharding`, `cluster`} → `job`; a test (`tests/rooms.rs`) reads the imports and fails when an
-//! arrow points back. The embedded cluster is a crate of its own, `yardmaster-embedded`, which only `cli` uses (feature `embedded`): it and
-//! the controller meet through the Kubernetes API.
+//! Knowledge flows one way: `cli` → `actors` → {`sharding`, `cluster`} → `job`; a test (`tests/rooms`)
+//! reads the imports and fails when an arrow points back. The embedded cluster is a crate of its own,
+//! `yardmaster-embedded`, which only `cli` uses (feature `embedded`): it and the controller meet through the
+//! Kubernetes API.
 
 pub mod actors;
 pub mod cli;

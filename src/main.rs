@@ -1,7 +1,7 @@
 //! The `yardmaster` command.
 
-/// Objects are trees of many small values, made and dropped with every request: with the C library's allocator that
-/// takes twice as long.
+/// Objects are trees of many small values, allocated and freed with every request. The C library's allocator
+/// takes twice as long for that.
 #[cfg(not(feature = "heap-profile"))]
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;

@@ -1,9 +1,9 @@
 //! Replays recorded requests and answers of kube-apiserver against the embedded API server.
 //!
-//! `YARDMASTER_TRANSCRIPTS` names another folder of recordings, `YARDMASTER_KUBECONFIG` another server. An argument
-//! that is no flag narrows the run to cases whose `group/name` contains it. Cases in `known-differences.txt` beside the
-//! recordings may fail; every other case must pass, and a listed case that passes is an error, too, so that the list
-//! can only shrink.
+//! `YARDMASTER_TRANSCRIPTS` names another folder of recordings, `YARDMASTER_KUBECONFIG` another server. An
+//! argument that is not a flag selects the cases whose `group/name` contains it. Cases listed in
+//! `known-differences.txt` beside the recordings may fail. Every other case must pass. A listed case that
+//! passes is an error too, so the list can only shrink.
 
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
@@ -19,7 +19,7 @@ use std::process::ExitCode;
 use futures::StreamExt as _;
 use serde_json::Value;
 
-/// How many cases run at a time: most of their time goes into waiting for watches to end.
+/// Number of cases that run at a time. They spend most of their time waiting for watches to end.
 const PARALLEL: usize = 16;
 
 struct Case {
@@ -72,7 +72,7 @@ async fn main() -> ExitCode {
     if wrong == 0 && !cases.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
-/// All cases of the folder, named `group/case`. Files without cases hold recordings of another form.
+/// All cases of the folder, named `group/case`. Files without cases hold recordings in another form.
 fn load(folder: &Path) -> Vec<Case> {
     let mut files: Vec<PathBuf> = std::fs::read_dir(folder)
         .unwrap_or_else(|error| panic!("{}: {error}", folder.display()))
@@ -93,7 +93,7 @@ fn load(folder: &Path) -> Vec<Case> {
     cases
 }
 
-/// Lines of `group/case: reason`.
+/// Reasons by `group/case`, from lines of `group/case: reason`.
 fn known_differences(folder: &Path) -> BTreeMap<String, String> {
     let text = std::fs::read_to_string(folder.join("known-differences.txt")).unwrap_or_default();
     text.lines()

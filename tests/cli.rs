@@ -1,4 +1,4 @@
-//! The command line: what it refuses, and how.
+//! Input that the command line refuses, and its errors.
 #![cfg(feature = "embedded")]
 #![allow(clippy::unwrap_used, clippy::expect_used, missing_docs)]
 
@@ -30,7 +30,7 @@ fn yardmaster() -> Command {
     command
 }
 
-/// What a run of these files reports: exit code and lines of standard error.
+/// Runs these files. Returns the exit code and the lines of standard error.
 fn run(files: &[PathBuf]) -> (i32, Vec<String>) {
     outcome(yardmaster().arg("run").args(files))
 }
@@ -117,13 +117,13 @@ fn files_that_cannot_be_read_are_named() {
 }
 
 #[test]
-fn all_problems_of_all_files_are_told_at_once() {
+fn all_problems_of_all_files_are_reported_at_once() {
     let files = Files::new();
     let good = files.write("good.yaml", JOB);
     let bad = files.write("bad.yaml", &format!("{JOB}---\n{}", JOB.replace("Never", "Always")));
     let (code, errors) = run(&[good.clone(), bad.clone(), files.path("missing.yaml")]);
     assert_eq!(code, 2);
-    // The name of the Job is used three times, which makes two problems.
+    // Three Jobs share one name: two duplicates.
     let defined = format!("{}: Job default/sample is already defined in {}", bad.display(), good.display());
     assert_eq!(errors[0], defined);
     assert_eq!(errors.len(), 4, "{errors:?}");
@@ -186,7 +186,7 @@ fn bad_variables_are_refused_like_flags() {
 #[test]
 fn a_cluster_that_does_not_answer_is_no_bad_input() {
     let files = Files::new();
-    // A port that was free a moment ago.
+    // A port that was free just now.
     let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
     let kubeconfig = files.write(
         "kubeconfig",

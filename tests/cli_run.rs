@@ -48,12 +48,12 @@ fn text(bytes: &[u8]) -> String {
 }
 
 fn is_alive(pid: i32) -> bool {
-    // A zombie has ended; its parent (init, for an orphan) has not looked yet.
+    // A zombie has ended; its parent (init, for an orphan) has not reaped it yet.
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
-    stat.rsplit_once(") ").is_some_and(|(_, rest)| !rest.starts_with('Z'))
+    stat.rsplit_once(") ").is_some_and(|(_, state)| !state.starts_with('Z'))
 }
 
-/// The process ids that pods wrote to a file, once there are so many.
+/// The process ids that pods wrote to a file, once there are `count`.
 fn pids(file: &Path, count: usize) -> Vec<i32> {
     let read = || -> Vec<i32> {
         let text = std::fs::read_to_string(file).unwrap_or_default();
@@ -70,7 +70,7 @@ fn complete_jobs_make_a_success() {
     let output = run(&[&one], &["--logs"]);
     let errors = text(&output.stderr);
     assert_eq!(output.status.code(), Some(0), "{errors}");
-    // A single pod's output stays as it is.
+    // The output of a single pod has no prefix.
     assert_eq!(text(&output.stdout), "only this\n");
     assert!(errors.contains("default/one: Complete, 1/1 succeeded"), "{errors}");
 
@@ -154,7 +154,7 @@ fn a_second_interrupt_does_not_wait() {
     let mut command = Background::start(yardmaster().arg("run").arg(&job));
     let pids = pids(&started, 1);
     command.signal(Signal::SIGINT);
-    // However often: signals that come too close together count as one.
+    // Signals that arrive too close together count as one, so it is sent repeatedly.
     until("the command has ended", || {
         command.signal(Signal::SIGINT);
         command.0.try_wait().unwrap().is_some()
@@ -198,7 +198,7 @@ fn a_cluster_runs_jobs_of_others() {
     let output = output.unwrap();
     assert_eq!((output.status.code(), text(&output.stdout).as_str()), (Some(0), "from the cluster\n"));
 
-    // On a cluster that goes on, an interrupt deletes what was started.
+    // On a cluster that keeps running, an interrupt deletes the Jobs that were started.
     let script = format!("echo $$ > {}; exec sleep 600", started.display());
     let job = files.job("long", "completions: 1", &script);
     let mut run = Background::start(yardmaster().arg("run").arg(&job).arg("--kubeconfig").arg(&kubeconfig));

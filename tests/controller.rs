@@ -1,4 +1,5 @@
-//! A controller replica as a whole: its HTTP pages, its end, and what bugs and crashes must not change.
+//! A controller replica as a whole: its HTTP pages, its shutdown, and exact counts despite panics and
+//! crashes.
 #![allow(clippy::unwrap_used, clippy::expect_used, missing_docs)]
 
 mod binary;
@@ -27,11 +28,11 @@ fn settings() -> ControllerConfig {
     ControllerConfig {
         controller_name: REPLACEMENT.into(),
         shards: ShardCount::new(4).unwrap(),
-        // After a crash, the next one waits for the leases to run out.
+        // After a crash, the next replica waits until the leases expire.
         lease_duration: Duration::from_secs(2),
         renew_deadline: Duration::from_millis(1500),
         retry_period: Duration::from_millis(300),
-        // After a panic, a Job is rebuilt after this time.
+        // A Job is rebuilt this long after a panic.
         api_backoff: Duration::from_millis(50),
         api_backoff_max: Duration::from_millis(200),
         ..ControllerConfig::default()
@@ -52,7 +53,7 @@ fn panicking_for(name: &'static str, panics: impl Fn() -> bool + Send + Sync + '
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_panic_in_a_job_is_its_own_matter() {
+async fn a_panic_in_one_job_does_not_affect_others() {
     let cluster = Cluster::start().await;
     let broken = Arc::new(AtomicBool::new(true));
     let panics = broken.clone();
@@ -65,7 +66,7 @@ async fn a_panic_in_a_job_is_its_own_matter() {
         cluster.assert_exact(&format!("sound-{number}"), 5).await;
     }
     assert!(cluster.pods_of("broken").await.is_empty());
-    // The bug is gone, and nobody has touched the Job: it is tried again by itself.
+    // The bug is gone and nobody has changed the Job: it is retried without a trigger.
     broken.store(false, Ordering::SeqCst);
     cluster.assert_exact("broken", 5).await;
     cluster.assert_pods_ever(9 * 5);
@@ -77,7 +78,7 @@ async fn a_panic_in_a_job_is_its_own_matter() {
 async fn panics_in_the_middle_of_a_job_change_no_count() {
     let cluster = Cluster::start().await;
     let looks = AtomicU32::new(0);
-    // Every third look at the Job ends in a panic, until there were ten.
+    // Every third reconcile of the Job panics, ten times.
     let panics = move || {
         let look = looks.fetch_add(1, Ordering::SeqCst);
         look < 30 && look % 3 == 2
@@ -93,10 +94,10 @@ async fn panics_in_the_middle_of_a_job_change_no_count() {
     cluster.end().await;
 }
 
-/// Runs 300 pods through a controller that crashes each time when so many of them are counted.
+/// Runs 300 pods through a controller that crashes whenever the count reaches one of `at`.
 async fn crash(mode: &str, at: &[i32]) {
     let cluster = Cluster::start().await;
-    // Counts are shown soon, so that the crash comes when it is meant to.
+    // A short batch period shows counts soon, so that the crash comes close to the wanted count.
     let settings = || ControllerConfig { batch_period: Duration::from_millis(50), ..settings() };
     let mut controller = cluster.controller(settings()).await;
     let spec = json!({"completions": 300, "parallelism": 20, "completionMode": mode});
@@ -119,12 +120,12 @@ async fn a_crash_changes_no_count() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn one_crash_after_the_other_changes_no_count() {
+async fn repeated_crashes_change_no_count() {
     crash("NonIndexed", &[0, 1, 40, 80, 120]).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn sigterm_lets_what_is_decided_happen() {
+async fn sigterm_finishes_what_was_decided() {
     let cluster = Cluster::start().await;
     let directory = TempDir::new().unwrap();
     let start = || cluster.replica(&directory);
@@ -134,7 +135,7 @@ async fn sigterm_lets_what_is_decided_happen() {
     controller.signal(Signal::SIGTERM);
     assert_eq!(controller.exit_code(), Some(0));
 
-    // Every pod that it created has its event.
+    // Every pod that it created has its Event.
     let events: Api<Event> = Api::default_namespaced(kube::Client::try_from(cluster.config.clone()).unwrap());
     let created = events.list(&ListParams::default().fields("reason=SuccessfulCreate")).await.unwrap();
     assert_eq!(created.items.len(), cluster.pods_of("interrupted").await.len());
@@ -159,15 +160,15 @@ async fn traces_go_to_the_collector_that_the_flag_names() {
     let directory = TempDir::new().unwrap();
     let mut command = cluster.replica(&directory);
     command.args(["--identity", "replica-of-the-test", "--otlp-endpoint", &endpoint]);
-    // Milliseconds; the collector never answers.
+    // In milliseconds. The collector never answers.
     command.env("OTEL_EXPORTER_OTLP_TIMEOUT", "500");
     let mut controller = Background::start(&mut command);
     cluster.create("traced", json!({"completions": 1}), "10ms").await;
     cluster.completes("traced").await;
-    // What is left is sent at the end.
+    // Spans not yet exported are sent at shutdown.
     controller.signal(Signal::SIGTERM);
     assert_eq!(controller.exit_code(), Some(0));
-    until("the spans have come", || {
+    until("the spans have arrived", || {
         let received = received.lock().unwrap();
         let holds = |text: &[u8]| received.windows(text.len()).any(|window| window == text);
         holds(b"replica-of-the-test") && holds(b"k8s.job.name") && holds(b"traced")
@@ -175,13 +176,13 @@ async fn traces_go_to_the_collector_that_the_flag_names() {
     cluster.end().await;
 }
 
-/// A collector that takes everything and answers nothing: spans cross the wire as plain protobuf.
+/// A collector that reads everything and answers nothing. Spans are plain protobuf on the wire.
 fn collect(listener: &TcpListener, received: &Mutex<Vec<u8>>) {
     std::thread::scope(|connections| {
         for stream in listener.incoming() {
             connections.spawn(|| {
                 let mut stream = stream.unwrap();
-                // An HTTP/2 server speaks, too: an empty frame of settings.
+                // The server's HTTP/2 preface: an empty SETTINGS frame.
                 stream.write_all(&[0, 0, 0, 4, 0, 0, 0, 0, 0]).unwrap();
                 let mut buffer = [0; 4096];
                 while let Ok(count @ 1..) = stream.read(&mut buffer) {
@@ -192,10 +193,10 @@ fn collect(listener: &TcpListener, received: &Mutex<Vec<u8>>) {
     });
 }
 
-/// A controller with HTTP pages, and where they are.
+/// A controller with HTTP pages, and their address.
 async fn with_pages(config: kube::Config) -> (Controller, SocketAddr) {
     loop {
-        // Free a moment ago; whoever is faster makes us try another.
+        // The port was free just now. If another process takes it first, another port is tried.
         let at = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
         let settings = ControllerConfig { listen: Some(at), ..settings() };
         match Controller::start(settings, config.clone()).await {
@@ -217,7 +218,7 @@ async fn get(at: SocketAddr, path: &str) -> (u16, String) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_pages_tell_what_the_replica_does() {
+async fn the_pages_show_what_the_replica_does() {
     let cluster = Cluster::start().await;
     let (controller, at) = with_pages(cluster.config.clone()).await;
     tokio::time::timeout(PATIENCE, controller.ready()).await.unwrap();
@@ -237,7 +238,7 @@ async fn the_pages_tell_what_the_replica_does() {
         assert!(shard["epoch"].is_u64());
     }
     let sum = |field: &str| shards.iter().map(|shard| shard[field].as_u64().unwrap()).sum::<u64>();
-    // A Job that has ended is let go of in a while.
+    // The bound is loose: a finished Job counts only while its shard holds it.
     assert!((1..=2).contains(&sum("jobs")) && sum("pods") >= 3, "{shards:?}");
 
     let (code, metrics) = get(at, "/metrics").await;

@@ -1,4 +1,4 @@
-//! `yardmaster cluster --data-dir`: what was acknowledged outlives a kill, and nothing is half there.
+//! `yardmaster cluster --data-dir`: acknowledged writes survive a kill, and no object is half written.
 #![cfg(feature = "embedded")]
 #![allow(clippy::unwrap_used, clippy::expect_used, missing_docs)]
 
@@ -23,29 +23,29 @@ use tokio::task::JoinSet;
 use crate::binary::{PATIENCE, until};
 use crate::durability_cluster::{DataDir, is_alive};
 
-/// Lives of the server that writers go through.
+/// Number of times the server is started.
 const LIVES: usize = 5;
 const WRITERS: usize = 8;
 /// Names that each writer creates, changes and deletes.
 const NAMES: usize = 20;
 
-/// A ConfigMap as a writer knows it.
+/// A ConfigMap from the point of view of a writer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Known {
     uid: String,
     version: u64,
-    /// The writer's number of the write.
+    /// The writer's number for the write.
     write: u64,
 }
 
-/// What a writer relies on.
+/// The state that a writer relies on.
 #[derive(Default)]
 struct Memory {
     acknowledged: BTreeMap<String, Option<Known>>,
-    /// The write that was not answered, by name: its number, or `None` for a deletion.
+    /// Name of the object whose write was not answered, and the number of the write (`None` for a deletion).
     in_doubt: Option<(String, Option<u64>)>,
     writes: u64,
-    /// The highest version that any answer named.
+    /// The highest resourceVersion of any answer.
     newest: u64,
 }
 
@@ -53,7 +53,7 @@ fn version(map: &ConfigMap) -> u64 {
     map.resource_version().unwrap().parse().unwrap()
 }
 
-/// A map is whole if its fields, which every write sets together, agree.
+/// Every write sets all fields together, so a map is whole if they agree.
 fn known(map: &ConfigMap) -> Known {
     let data = map.data.as_ref().unwrap();
     let write: u64 = data["write"].parse().unwrap();
@@ -62,12 +62,12 @@ fn known(map: &ConfigMap) -> Known {
     Known { uid: map.uid().unwrap(), version: version(map), write }
 }
 
-/// Long enough to lie on several pages of a disk.
+/// Long enough to span several disk pages.
 fn filler(write: u64) -> String {
     format!("{write} ").repeat(usize::try_from(write % 1_500).unwrap())
 }
 
-/// Creates, changes and deletes until the server is gone.
+/// Creates, changes and deletes objects until the server is gone.
 async fn write_on(client: Client, writer: usize, mut memory: Memory) -> Memory {
     let maps: Api<ConfigMap> = Api::default_namespaced(client);
     loop {
@@ -94,7 +94,7 @@ async fn write_on(client: Client, writer: usize, mut memory: Memory) -> Memory {
                 memory.acknowledged.insert(name, now);
             }
             Err(kube::Error::Api(status)) => panic!("write {write} of {name}: {status:?}"),
-            // The connection broke: nobody knows whether this one was applied.
+            // The connection broke: it is unknown whether this write was applied.
             Err(_) => {
                 memory.in_doubt = Some((name, (!deletes).then_some(write)));
                 return memory;
@@ -103,7 +103,7 @@ async fn write_on(client: Client, writer: usize, mut memory: Memory) -> Memory {
     }
 }
 
-/// Compares what is there with what a writer was promised, and settles what was in doubt.
+/// Compares the present objects with those that a writer was promised, and resolves the write in doubt.
 fn check(memory: &mut Memory, present: &BTreeMap<String, Known>) {
     for (name, promised) in &mut memory.acknowledged {
         let found = present.get(name);
@@ -121,7 +121,7 @@ fn check(memory: &mut Memory, present: &BTreeMap<String, Known>) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn whatever_was_acknowledged_is_there_after_a_kill() {
+async fn acknowledged_writes_survive_a_kill() {
     let seed = rand::random();
     println!("seed {seed}");
     let mut random = SmallRng::seed_from_u64(seed);
@@ -158,7 +158,7 @@ async fn whatever_was_acknowledged_is_there_after_a_kill() {
 }
 
 #[tokio::test]
-async fn a_disk_that_takes_no_more_ends_the_cluster() {
+async fn a_full_disk_ends_the_cluster() {
     let directory = DataDir::new();
     let cluster = directory.start_with_little_room(32_768);
     let maps: Api<ConfigMap> = Api::default_namespaced(cluster.client().await);
@@ -179,13 +179,13 @@ async fn a_disk_that_takes_no_more_ends_the_cluster() {
 
     let cluster = directory.start(&["--api-only"]);
     let list = maps.list(&ListParams::default()).await.unwrap().items;
-    assert_eq!(list, acknowledged, "what was refused is not there, and all the rest is");
+    assert_eq!(list, acknowledged, "all acknowledged objects are present, and the refused one is not");
     create(&maps, acknowledged.len()).await.unwrap();
     cluster.stop();
 }
 
 #[tokio::test]
-async fn a_watch_goes_on_where_it_was_or_is_told_to_list() {
+async fn a_watch_resumes_after_a_restart_or_expires_with_410() {
     let directory = DataDir::new();
     let cluster = directory.start(&["--api-only"]);
     let maps: Api<ConfigMap> = Api::default_namespaced(cluster.client().await);
@@ -215,7 +215,7 @@ async fn a_watch_goes_on_where_it_was_or_is_told_to_list() {
 }
 
 #[test]
-fn a_directory_that_cannot_be_used_is_told_in_a_line() {
+fn an_unusable_directory_is_reported_in_one_line() {
     let directory = DataDir::new();
     let cluster = directory.start(&["--api-only"]);
     let (code, line) = directory.refused();
@@ -232,7 +232,8 @@ fn a_directory_that_cannot_be_used_is_told_in_a_line() {
     assert_eq!((code, line.starts_with("--data-dir ")), (2, true), "{line}");
 }
 
-/// A Job whose pods note their process ids, wait for the file `go`, and note their names when they have done their work.
+/// A Job whose pods record their process ids, wait for the file `go`, and record their names when they are
+/// done.
 fn job(policy: &str, completions: u32, directory: &DataDir) -> Job {
     let [pids, go, done] = ["pids", "go", "done"].map(|name| directory.file(name));
     let script = format!(
@@ -241,7 +242,7 @@ fn job(policy: &str, completions: u32, directory: &DataDir) -> Job {
     serde_json::from_value(json!({
         "apiVersion": "batch/v1", "kind": "Job",
         "metadata": {"name": "work", "annotations": {
-            // Failures in a row, of which there are many, must not make it wait for minutes.
+            // The many consecutive failures must not add up to minutes of back-off.
             "yardmaster.dev/backoff-initial": "50ms", "yardmaster.dev/backoff-max": "200ms",
         }},
         "spec": {
@@ -254,7 +255,7 @@ fn job(policy: &str, completions: u32, directory: &DataDir) -> Job {
     .unwrap()
 }
 
-/// Runs a Job while the whole cluster is killed again and again; returns it with its pods.
+/// Runs a Job while the whole cluster is killed repeatedly. Returns it with its pods.
 async fn run_through_kills(policy: &str, completions: u32) -> (Job, Vec<Pod>, DataDir) {
     let seed = rand::random();
     println!("seed {seed}");
@@ -264,7 +265,7 @@ async fn run_through_kills(policy: &str, completions: u32) -> (Job, Vec<Pod>, Da
     let job = job(policy, completions, &directory);
     let jobs: Api<Job> = Api::default_namespaced(cluster.client().await);
     jobs.create(&PostParams::default(), &job).await.unwrap();
-    // The first kill certainly hits a container that runs, the others whatever there is.
+    // The first kill always hits a running container. The others come at random moments.
     until("a container runs", || !directory.lines("pids").is_empty());
     cluster.kill();
     std::fs::write(directory.file("go"), "").unwrap();
@@ -287,10 +288,10 @@ async fn run_through_kills(policy: &str, completions: u32) -> (Job, Vec<Pod>, Da
     let list = pods.list(&ListParams::default()).await.unwrap().items;
     for pod in list.iter().filter(|pod| phase(pod) == "Succeeded") {
         let log = pods.logs(&pod.name_any(), &LogParams::default()).await.unwrap();
-        assert_eq!(log, "done\n", "the log of {} in whichever life it ended", pod.name_any());
+        assert_eq!(log, "done\n", "the log of {}, whenever it ended", pod.name_any());
     }
     for pid in directory.lines("pids") {
-        assert!(!is_alive(&pid), "process {pid} of a former life still runs");
+        assert!(!is_alive(&pid), "process {pid} of an earlier run is still alive");
     }
     cluster.stop();
     (job, list, directory)
@@ -301,7 +302,7 @@ fn phase(pod: &Pod) -> &str {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_job_outlives_the_cluster_and_counts_exactly() {
+async fn a_job_survives_kills_of_the_cluster_and_counts_exactly() {
     let (job, pods, directory) = run_through_kills("Never", 20).await;
     let status = job.status.unwrap();
     let names = |wanted: &str| -> Vec<String> {
@@ -312,7 +313,7 @@ async fn a_job_outlives_the_cluster_and_counts_exactly() {
     assert_eq!(usize::try_from(status.failed.unwrap_or(0)).unwrap(), failed.len());
     assert_eq!(succeeded.len() + failed.len(), pods.len(), "no pod is left in between");
     let done = directory.lines("done");
-    // A pod may have done its work without anybody having taken note: it failed then.
+    // A pod may have finished its work without a report. Such a pod has failed.
     for pod in &succeeded {
         assert_eq!(done.iter().filter(|name| *name == pod).count(), 1, "{pod}");
     }
@@ -320,7 +321,7 @@ async fn a_job_outlives_the_cluster_and_counts_exactly() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn pods_that_may_be_restarted_go_on_after_the_cluster() {
+async fn pods_that_may_be_restarted_continue_after_kills_of_the_cluster() {
     let (job, pods, _directory) = run_through_kills("OnFailure", 20).await;
     let status = job.status.unwrap();
     assert_eq!((status.succeeded, status.failed.unwrap_or(0)), (Some(20), 0));

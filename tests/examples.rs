@@ -1,4 +1,4 @@
-//! Every example ends as its comment says.
+//! Every example ends in the state that its comment promises.
 #![cfg(feature = "embedded")]
 #![allow(clippy::unwrap_used, clippy::expect_used, missing_docs)]
 
@@ -17,17 +17,17 @@ use serde_json::{Value, json};
 
 use crate::binary::{Background, PATIENCE, until, yardmaster};
 
-/// How a run of an example ends.
+/// The expected end of an example.
 struct Example {
     name: &'static str,
-    /// Of `yardmaster run`.
+    /// Exit code of `yardmaster run`.
     exit_code: i32,
-    /// What holds at the end, and why.
+    /// The final condition and its reason.
     condition: &'static str,
     reason: &'static str,
-    /// Fields of the status. Those that depend on who is faster are left out.
+    /// Fields of the status. Fields that depend on timing are left out.
     status: Value,
-    /// How long the wait in it is, if there is one.
+    /// Duration of the wait in the example; zero if there is none.
     wait: Duration,
 }
 
@@ -95,13 +95,13 @@ fn main() {
     let names: BTreeSet<_> = examples().iter().map(|example| format!("{}.yaml", example.name)).collect();
     let mut trials: Vec<_> =
         examples().into_iter().map(|example| Trial::test(example.name, move || run(&example))).collect();
-    trials.push(Trial::test("every_example_is_run", move || every_example_is_in(&names)));
+    trials.push(Trial::test("every_example_is_run", move || every_example_file_is_listed(&names)));
     trials.push(Trial::test("ttl_deletes_the_job", ttl_deletes_the_job));
     trials.push(Trial::test("a_suspended_job_can_be_resumed", a_suspended_job_can_be_resumed));
     libtest_mimic::run(&arguments, trials).exit();
 }
 
-fn every_example_is_in(names: &BTreeSet<String>) -> Result<(), Failed> {
+fn every_example_file_is_listed(names: &BTreeSet<String>) -> Result<(), Failed> {
     let files: BTreeSet<_> = std::fs::read_dir(directory())?
         .map(|entry| entry.unwrap().file_name().into_string().unwrap())
         .collect();
@@ -116,7 +116,7 @@ fn run(example: &Example) -> Result<(), Failed> {
     let job = serde_json::from_reader(command.0.stdout.take().unwrap());
     assert_eq!(command.exit_code(), Some(example.exit_code));
     let (took, job): (_, Value) = (start.elapsed(), job?);
-    // Times of the API are cut to whole seconds, so a wait that is counted from one may seem to be shorter.
+    // API times are truncated to whole seconds, so a wait that starts at one may seem shorter.
     let shortest = example.wait.saturating_sub(Duration::from_secs(1));
     assert!(shortest <= took && took < PATIENCE, "took {took:?}");
 
@@ -134,7 +134,7 @@ fn run(example: &Example) -> Result<(), Failed> {
     Ok(())
 }
 
-/// Runs an example on a cluster that stays up afterwards; returns its kubeconfig.
+/// Runs an example on a cluster that stays up afterwards. Returns its kubeconfig.
 fn run_and_keep(name: &str) -> (Background, String) {
     let file = directory().join(name).with_extension("yaml");
     let mut run = Background::start(yardmaster().arg("run").arg(file).arg("--keep"));

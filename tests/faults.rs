@@ -1,4 +1,4 @@
-//! Faults that can be switched on in the embedded API server do what they say, to whom they say.
+//! Faults of the embedded API server have the promised effect on the selected clients and no others.
 
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
@@ -111,7 +111,7 @@ async fn broken_watches_end() {
 async fn too_many_requests_are_refused_with_429() {
     let config = ApiServerConfig { max_inflight: Some(1), ..ApiServerConfig::default() };
     let server = ApiServer::start(config).await.unwrap();
-    // Without a free place every request is refused; with none taken a single one gets through.
+    // With one slot, a single request succeeds. With none, every request is refused.
     let maps = Api::<ConfigMap>::default_namespaced(client(&server, "one").await);
     maps.list(&ListParams::default()).await.expect("one at a time is fine");
     server.shutdown().await;
@@ -140,7 +140,7 @@ async fn a_fault_can_hit_every_second_request() {
 }
 
 #[tokio::test]
-async fn every_write_is_told_with_its_client_and_its_end() {
+async fn every_write_is_audited_with_its_client_and_its_result() {
     let (audit, mut records) = tokio::sync::mpsc::unbounded_channel();
     let config = ApiServerConfig { audit: Some(audit), ..ApiServerConfig::default() };
     let server = ApiServer::start(config).await.unwrap();
@@ -150,12 +150,12 @@ async fn every_write_is_told_with_its_client_and_its_end() {
     maps.get("a").await.unwrap();
     maps.delete("a", &Default::default()).await.unwrap();
     server.shutdown().await;
-    let mut told = Vec::new();
+    let mut audited = Vec::new();
     while let Some(record) = records.recv().await {
         assert!(record.received <= record.answered && record.user_agent.contains("writer"), "{record:?}");
-        told.push((record.method.to_string(), record.path, record.created, record.code));
+        audited.push((record.method.to_string(), record.path, record.created, record.code));
     }
     let all = "/api/v1/namespaces/default/configmaps";
     let created = |code| ("POST".to_owned(), all.to_owned(), Some("a".to_owned()), code);
-    assert_eq!(told, [created(201), created(409), ("DELETE".to_owned(), format!("{all}/a"), None, 200)]);
+    assert_eq!(audited, [created(201), created(409), ("DELETE".to_owned(), format!("{all}/a"), None, 200)]);
 }

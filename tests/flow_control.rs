@@ -1,4 +1,4 @@
-//! `yardmaster cluster --max-inflight N`: more requests at a time than that are refused, and watches do not count.
+//! `yardmaster cluster --max-inflight N` refuses more than N concurrent requests. Watches do not count.
 #![allow(clippy::unwrap_used, clippy::expect_used, missing_docs)]
 
 mod binary;
@@ -12,7 +12,7 @@ use crate::binary::{Background, PATIENCE, until, yardmaster};
 
 const MAPS: &str = "/api/v1/namespaces/default/configmaps";
 
-/// A cluster's API server that works on so many requests at a time.
+/// The API server of a cluster with a limit of concurrent requests.
 struct Server {
     process: Background,
     address: String,
@@ -28,7 +28,7 @@ impl Server {
         Self { process, address }
     }
 
-    /// Sends the beginning of a request, or all of it.
+    /// Sends a request or its beginning.
     fn send(&self, text: &str) -> BufReader<TcpStream> {
         let mut stream = TcpStream::connect(&self.address).unwrap();
         stream.set_read_timeout(Some(PATIENCE)).unwrap();
@@ -36,14 +36,14 @@ impl Server {
         BufReader::new(stream)
     }
 
-    /// Begins to create something, and does not come to an end: the server works on it until the connection closes.
+    /// Sends an incomplete POST. It holds a slot until the connection closes.
     fn occupy(&self) -> BufReader<TcpStream> {
         self.send(&format!(
             "POST {MAPS} HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: 100\r\n\r\n{{"
         ))
     }
 
-    /// Status and headers of the answer to a GET; the connection stays open.
+    /// Status and headers of the answer to a GET. The connection stays open.
     fn get(&self, path: &str) -> (u16, String, BufReader<TcpStream>) {
         let mut stream = self.send(&format!("GET {path} HTTP/1.1\r\nHost: x\r\n\r\n"));
         let mut head = String::new();
@@ -65,12 +65,12 @@ impl Server {
 }
 
 #[test]
-fn more_requests_than_the_limit_are_told_to_come_again() {
+fn requests_beyond_the_limit_get_429_with_retry_after() {
     let server = Server::start("2");
     assert_eq!(server.code(MAPS), 200);
-    // The question itself may have had the place that another one wanted: then one more is needed.
+    // The probe may have held the slot that an occupying request wanted. Then one more is needed.
     let mut occupied = Vec::new();
-    until("all places are taken", || {
+    until("all slots are taken", || {
         occupied.push(server.occupy());
         server.code(MAPS) == 429
     });
@@ -85,14 +85,14 @@ fn more_requests_than_the_limit_are_told_to_come_again() {
     assert_eq!((&status["kind"], &status["code"]), (&"Status".into(), &429.into()));
     assert_eq!(status["reason"], "TooManyRequests");
 
-    // Neither watches nor what is no object need a place.
+    // Watches and paths without objects need no slot.
     let watches: Vec<_> = (0..5).map(|_| server.get(&format!("{MAPS}?watch=true"))).collect();
     assert!(watches.iter().all(|(code, ..)| *code == 200));
     assert_eq!((server.code("/healthz"), server.code("/version")), (200, 200));
 
-    // And open watches do not hold one.
+    // Open watches hold no slot.
     drop(occupied);
-    until("places are free", || server.code(MAPS) == 200);
+    until("slots are free", || server.code(MAPS) == 200);
     drop(watches);
     server.stop();
 }

@@ -1,5 +1,5 @@
-//! A Job whose pods are a gang starts with all of them in one group, or, if there can be no group, without any; whatever
-//! befalls the requests on the way.
+//! All pods of a gang Job start in one PodGroup. If no group is possible, all start without one. Failing
+//! requests do not change that.
 
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
@@ -25,7 +25,7 @@ struct Cluster {
     client: Client,
 }
 
-/// What a Job has brought about.
+/// The objects that exist because of a Job.
 #[derive(Debug)]
 struct Outcome {
     workloads: Vec<Value>,
@@ -55,8 +55,8 @@ impl Cluster {
         Self { server, controller, client: Client::try_from(kube).unwrap() }
     }
 
-    /// Makes the next requests of this method to these objects fail.
-    fn hit(&self, fault: Fault, method: Method, path: &str, times: usize) {
+    /// Injects a fault into the next `times` requests with this method and path.
+    fn inject(&self, fault: Fault, method: Method, path: &str, times: usize) {
         let scope = FaultScope { methods: vec![method], path: path.into(), ..FaultScope::default() };
         self.server.faults().inject(fault, scope, Some(times));
     }
@@ -78,7 +78,7 @@ impl Cluster {
         }
     }
 
-    /// Creates a gang Job and waits until all its pods are counted as active and an event of this reason is told.
+    /// Creates a gang Job and waits until all its pods count as active and an Event with this reason exists.
     async fn run(&self, name: &str, reason: &str) -> Outcome {
         let job = json!({
             "apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": name},
@@ -139,7 +139,7 @@ impl Outcome {
 }
 
 #[tokio::test]
-async fn what_is_refused_for_a_time_is_tried_until_the_gang_is_there() {
+async fn refused_requests_are_retried_until_the_gang_exists() {
     for (method, path) in [
         (Method::GET, "/workloads"),
         (Method::POST, "/workloads"),
@@ -147,7 +147,7 @@ async fn what_is_refused_for_a_time_is_tried_until_the_gang_is_there() {
         (Method::POST, "/podgroups"),
     ] {
         let cluster = Cluster::start(BTreeMap::new()).await;
-        cluster.hit(Fault::Refuse(StatusCode::SERVICE_UNAVAILABLE), method.clone(), path, 2);
+        cluster.inject(Fault::Refuse(StatusCode::SERVICE_UNAVAILABLE), method.clone(), path, 2);
         let outcome = cluster.run("work", "FailedWorkloadCreate").await;
         outcome.assert_one_gang();
         assert!(outcome.warning().starts_with("Error ensuring Workload and PodGroup: "), "{method} {path}");
@@ -156,10 +156,10 @@ async fn what_is_refused_for_a_time_is_tried_until_the_gang_is_there() {
 }
 
 #[tokio::test]
-async fn a_lost_answer_makes_no_second_object() {
+async fn a_lost_answer_creates_no_second_object() {
     for path in ["/workloads", "/podgroups"] {
         let cluster = Cluster::start(BTreeMap::new()).await;
-        cluster.hit(Fault::LoseReplies, Method::POST, path, 1);
+        cluster.inject(Fault::LoseReplies, Method::POST, path, 1);
         cluster.run("work", "FailedWorkloadCreate").await.assert_one_gang();
         cluster.stop().await;
     }

@@ -1,4 +1,5 @@
-//! Owners, dependents and namespaces go as Kubernetes' garbage collector and namespace controller make them go.
+//! Owners, dependents and namespaces are deleted as Kubernetes' garbage collector and namespace controller do
+//! it.
 
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
@@ -63,14 +64,14 @@ async fn drop_finalizers(pods: &Api<Pod>, name: &str) {
 }
 
 #[tokio::test]
-async fn background_deletion_takes_dependents_along() {
+async fn background_deletion_deletes_dependents() {
     let (server, client) = start().await;
     let (jobs, pods) =
         (Api::<Job>::default_namespaced(client.clone()), Api::<Pod>::default_namespaced(client));
     let owner = jobs.create(&PostParams::default(), &job("j")).await.unwrap();
     let pod = pods.create(&PostParams::default(), &pod_of(&owner, "p", &[])).await.unwrap();
     jobs.delete("j", &policy(PropagationPolicy::Background)).await.unwrap();
-    assert!(jobs.get_opt("j").await.unwrap().is_none(), "the owner goes at once");
+    assert!(jobs.get_opt("j").await.unwrap().is_none(), "the owner is deleted at once");
     gone(&pods, &pod).await;
     server.shutdown().await;
 }
@@ -96,7 +97,7 @@ async fn foreground_deletion_waits_for_dependents() {
 }
 
 #[tokio::test]
-async fn orphaning_lets_dependents_go() {
+async fn orphan_deletion_keeps_dependents_without_owner() {
     let (server, client) = start().await;
     let (jobs, pods) =
         (Api::<Job>::default_namespaced(client.clone()), Api::<Pod>::default_namespaced(client));
@@ -111,7 +112,7 @@ async fn orphaning_lets_dependents_go() {
 }
 
 #[tokio::test]
-async fn an_object_whose_owner_never_existed_goes() {
+async fn an_object_whose_owner_never_existed_is_deleted() {
     let (server, client) = start().await;
     let (jobs, pods) =
         (Api::<Job>::default_namespaced(client.clone()), Api::<Pod>::default_namespaced(client));
@@ -124,7 +125,7 @@ async fn an_object_whose_owner_never_existed_goes() {
 }
 
 #[tokio::test]
-async fn a_deleted_namespace_goes_after_its_contents_and_pods_go_first() {
+async fn a_namespace_is_deleted_after_its_contents_and_pods_first() {
     let (server, client) = start().await;
     let namespaces = Api::<Namespace>::all(client.clone());
     let new: Namespace = serde_json::from_value(json!({"metadata": {"name": "n"}})).unwrap();

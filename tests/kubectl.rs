@@ -1,4 +1,4 @@
-//! kubectl works with the embedded cluster as with any other. Runs where kubectl is found.
+//! kubectl works with the embedded cluster as with any other. Skipped where kubectl is not found.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 use std::path::{Path, PathBuf};
@@ -15,10 +15,10 @@ use yardmaster::sharding::ShardCount;
 use yardmaster_embedded::kubelet::{Kubelet, KubeletConfig};
 use yardmaster_embedded::{ApiServer, ApiServerConfig};
 
-/// How long a command may take.
+/// Limit for a command.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// A cluster in which the controller takes the place of the built-in one, and a home for kubectl.
+/// A cluster with the controller in replacement mode, and a home directory for kubectl.
 struct Cluster {
     kubectl: PathBuf,
     home: TempDir,
@@ -125,7 +125,7 @@ fn job(name: &str, mut spec: Value, script: &str) -> Value {
     json!({"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": name, "labels": {"app": name}}, "spec": spec})
 }
 
-/// The words of the line that begins with a word.
+/// The words of the line whose first word is `first`.
 fn row<'a>(table: &'a str, first: &str) -> Vec<&'a str> {
     let mut lines = table.lines().map(|line| line.split_whitespace().collect::<Vec<_>>());
     lines.find(|words| words.first() == Some(&first)).unwrap_or_else(|| panic!("{first} is not in:\n{table}"))
@@ -192,24 +192,24 @@ async fn a_watch_shows_changes_as_they_come() {
 #[tokio::test(flavor = "multi_thread")]
 async fn describe_shows_a_job_with_its_events() {
     let Some(cluster) = Cluster::start().await else { return };
-    cluster.run_job("told", json!({}), "exit 3").await;
-    let pods = "pods -l batch.kubernetes.io/job-name=told";
-    cluster.kubectl("wait --for=jsonpath={.status.failed}=1 job/told --timeout=30s").await;
-    // Events are written beside the status, not before it.
-    let told = async {
+    cluster.run_job("failing", json!({}), "exit 3").await;
+    let pods = "pods -l batch.kubernetes.io/job-name=failing";
+    cluster.kubectl("wait --for=jsonpath={.status.failed}=1 job/failing --timeout=30s").await;
+    // Events are written independently of the status and may come later.
+    let described = async {
         loop {
-            let job = cluster.kubectl("describe job told").await;
+            let job = cluster.kubectl("describe job failing").await;
             if job.contains("SuccessfulCreate") {
                 return job;
             }
         }
     };
-    let job = tokio::time::timeout(PATIENCE, told).await.expect("the event is shown");
+    let job = tokio::time::timeout(PATIENCE, described).await.expect("the event is shown");
     assert_eq!(row(&job, "Parallelism:")[1], "1");
     assert!(job.contains("1 Failed"), "{job}");
     let pod = cluster.kubectl(&format!("describe {pods}")).await;
     assert_eq!(row(&pod, "Exit")[2], "3");
-    assert_eq!(row(&pod, "Controlled")[2], "Job/told");
+    assert_eq!(row(&pod, "Controlled")[2], "Job/failing");
     let node = cluster.kubectl("describe node yardmaster-local").await;
     assert_eq!(row(&node, "Name:")[1], "yardmaster-local");
     cluster.stop().await;
@@ -272,7 +272,7 @@ async fn a_job_is_created_patched_and_scaled() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn deletion_takes_pods_along_or_leaves_them() {
+async fn deletion_deletes_or_orphans_pods_by_policy() {
     let Some(cluster) = Cluster::start().await else { return };
     for (name, policy) in [("back", "background"), ("fore", "foreground"), ("lone", "orphan")] {
         cluster.run_job(name, json!({}), "exec sleep 100").await;
@@ -323,7 +323,7 @@ async fn logs_are_followed_to_the_end() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_api_explains_itself() {
+async fn explain_discovery_and_validation_work() {
     let Some(cluster) = Cluster::start().await else { return };
     let spec = cluster.kubectl("explain jobs.spec").await;
     assert_eq!(row(&spec, "FIELD:")[1..], ["spec", "<JobSpec>"]);

@@ -1,4 +1,4 @@
-//! Finished Jobs rest: they are held without an actor, and what comes of them is still acted upon.
+//! Finished Jobs are passivated: their shard holds them without an actor and still acts on later changes.
 #![allow(clippy::unwrap_used, clippy::expect_used, missing_docs)]
 
 mod binary;
@@ -42,27 +42,27 @@ fn settings() -> ControllerConfig {
     }
 }
 
-/// Jobs held by the controller, and those of them that rest.
+/// Number of Jobs that the controller holds, and number of passivated ones.
 async fn held(controller: &Controller) -> (usize, usize) {
     let shards = controller.shards().await;
     (shards.iter().map(|shard| shard.jobs).sum(), shards.iter().map(|shard| shard.passivated).sum())
 }
 
-/// Waits until the controller holds so many Jobs, all of which rest.
-async fn until_at_rest(controller: &Controller, jobs: usize) {
+/// Waits until the controller holds `jobs` Jobs and all are passivated.
+async fn until_passivated(controller: &Controller, jobs: usize) {
     let deadline = Instant::now() + PATIENCE;
     while held(controller).await != (jobs, jobs) {
-        assert!(Instant::now() < deadline, "not {jobs} at rest: {:?}", held(controller).await);
+        assert!(Instant::now() < deadline, "not {jobs} passivated: {:?}", held(controller).await);
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
 }
 
-/// Lists of a resource that the controller has begun.
+/// Number of lists of a resource that the controller has begun.
 fn lists_of(controller: &Controller, resource: &'static str) -> u64 {
     controller.metrics().watch_lists.get_or_create(&WatchLabels { resource }).get()
 }
 
-/// Waits until the controller has begun so many lists of a resource.
+/// Waits until the controller has begun `count` lists of a resource.
 async fn until_lists_of(controller: &Controller, resource: &'static str, count: u64) {
     let deadline = Instant::now() + PATIENCE;
     while lists_of(controller, resource) < count {
@@ -79,7 +79,7 @@ async fn until_gone(cluster: &Cluster, name: &str) {
     }
 }
 
-/// Waits until a pod is as wanted.
+/// Waits until a condition holds for a pod.
 async fn until_pod(cluster: &Cluster, name: &str, holds: impl Fn(&Pod) -> bool) {
     let deadline = Instant::now() + PATIENCE;
     while !holds(&cluster.pods.get(name).await.unwrap()) {
@@ -92,7 +92,8 @@ async fn change(cluster: &Cluster, name: &str, change: Value) -> Job {
     cluster.jobs.patch(name, &PatchParams::default(), &Patch::Merge(change)).await.unwrap()
 }
 
-/// Creates a pod that looks as if the Job had made it after its end. `labelled`: with the label of its shard.
+/// Creates a pod that looks as if the Job had created it after its end. `labelled`: with the label of its
+/// shard.
 async fn add_late_pod(cluster: &Cluster, job: &str, name: &str, labelled: bool, owned: bool) {
     let job = cluster.jobs.get(job).await.unwrap();
     let mut labels = job.spec.clone().unwrap().template.metadata.unwrap().labels.unwrap();
@@ -112,37 +113,37 @@ async fn add_late_pod(cluster: &Cluster, job: &str, name: &str, labelled: bool, 
     cluster.pods.create(&PostParams::default(), &pod).await.unwrap();
 }
 
-fn is_free(pod: &Pod) -> bool {
+fn is_released(pod: &Pod) -> bool {
     pod.finalizers().is_empty()
 }
 
-/// Writes of the controller about Jobs, pods and Events, those of Leases left out.
-fn its_writes(cluster: &Cluster) -> Vec<AuditRecord> {
+/// The controller's writes since the last call, without those of Leases.
+fn controller_writes(cluster: &Cluster) -> Vec<AuditRecord> {
     let writes = cluster.writes().into_iter();
     writes
         .filter(|write| write.user_agent.starts_with("yardmaster/") && !write.path.contains("/leases"))
         .collect()
 }
 
-/// How often a Job was said to be complete.
-async fn completions_told(cluster: &Cluster) -> BTreeMap<String, i32> {
+/// Number of Completed Events by Job.
+async fn completed_events(cluster: &Cluster) -> BTreeMap<String, i32> {
     let events: Api<Event> = Api::default_namespaced(kube::Client::try_from(cluster.config.clone()).unwrap());
-    let told = events.list(&ListParams::default().fields("reason=Completed")).await.unwrap();
+    let completed = events.list(&ListParams::default().fields("reason=Completed")).await.unwrap();
     let mut times = BTreeMap::new();
-    for event in told {
+    for event in completed {
         *times.entry(event.involved_object.name.unwrap()).or_default() += event.count.unwrap_or(1);
     }
     times
 }
 
-async fn assert_told_once(cluster: &Cluster, jobs: &[String]) {
+async fn assert_one_completed_event_each(cluster: &Cluster, jobs: &[String]) {
     let expected: BTreeMap<String, i32> = jobs.iter().map(|job| (job.clone(), 1)).collect();
     let deadline = Instant::now() + PATIENCE;
-    while completions_told(cluster).await.len() < expected.len() {
-        assert!(Instant::now() < deadline, "some Jobs are still not said to be complete");
+    while completed_events(cluster).await.len() < expected.len() {
+        assert!(Instant::now() < deadline, "some Jobs still have no Completed Event");
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
-    assert_eq!(completions_told(cluster).await, expected);
+    assert_eq!(completed_events(cluster).await, expected);
 }
 
 /// Creates Jobs of both kinds, and waits until they are complete.
@@ -161,12 +162,12 @@ async fn complete_jobs(cluster: &Cluster, count: usize) -> Vec<String> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_finished_job_is_held_without_an_actor_and_nothing_is_said_twice() {
+async fn a_passivated_job_costs_no_reconciles_or_writes_and_completes_once() {
     let cluster = Cluster::start().await;
-    let looks = Arc::new(AtomicBool::new(false));
-    let looked = looks.clone();
+    let reconciled = Arc::new(AtomicBool::new(false));
+    let seen = reconciled.clone();
     let hook = ReconcileHook(Arc::new(move |job| {
-        looked.fetch_or(job.status.finished().is_some() && &*job.name != "another", Ordering::SeqCst);
+        seen.fetch_or(job.status.finished().is_some() && &*job.name != "another", Ordering::SeqCst);
     }));
     let settings = ControllerConfig {
         test_hooks: TestHooks { before_reconcile: Some(hook), ..TestHooks::default() },
@@ -174,14 +175,14 @@ async fn a_finished_job_is_held_without_an_actor_and_nothing_is_said_twice() {
     };
     let controller = cluster.controller(settings).await;
     let jobs = complete_jobs(&cluster, 6).await;
-    until_at_rest(&controller, 6).await;
+    until_passivated(&controller, 6).await;
     assert_eq!(controller.metrics().held_jobs.get(), 6);
-    assert_told_once(&cluster, &jobs).await;
+    assert_one_completed_event_each(&cluster, &jobs).await;
 
-    // What changes nothing for the Jobs is not looked at.
-    looks.store(false, Ordering::SeqCst);
+    // Changes without effect on the Jobs cause no reconcile.
+    reconciled.store(false, Ordering::SeqCst);
     let label = || Patch::Merge(json!({"metadata": {"labels": {"seen": "yes"}}}));
-    let _before = its_writes(&cluster);
+    let _before = controller_writes(&cluster);
     for name in &jobs {
         cluster.jobs.patch(name, &PatchParams::default(), &label()).await.unwrap();
         for pod in cluster.pods_of(name).await {
@@ -189,27 +190,27 @@ async fn a_finished_job_is_held_without_an_actor_and_nothing_is_said_twice() {
             cluster.pods.delete(&pod.name_any(), &DeleteParams::default()).await.unwrap();
         }
     }
-    // One more Job goes all its way: what was told of the others has come before.
+    // One more Job runs to its end: the controller has seen the changes above by then.
     cluster.create("another", json!({"completions": 1}), "10ms").await;
     cluster.assert_exact("another", 1).await;
-    until_at_rest(&controller, 7).await;
-    assert!(!looks.load(Ordering::SeqCst));
+    until_passivated(&controller, 7).await;
+    assert!(!reconciled.load(Ordering::SeqCst));
     let others: Vec<_> =
-        its_writes(&cluster).into_iter().filter(|write| write.path.contains("/job-")).collect();
+        controller_writes(&cluster).into_iter().filter(|write| write.path.contains("/job-")).collect();
     assert!(others.is_empty(), "{others:?}");
     let all = [jobs, vec!["another".into()]].concat();
-    assert_told_once(&cluster, &all).await;
+    assert_one_completed_event_each(&cluster, &all).await;
     cluster.assert_pods_ever(19);
     controller.shutdown().await;
     cluster.end().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn late_pods_of_a_finished_job_are_set_free() {
+async fn late_pods_of_a_finished_job_are_released() {
     let cluster = Cluster::start().await;
     let controller = cluster.controller(settings()).await;
     let jobs = complete_jobs(&cluster, 2).await;
-    until_at_rest(&controller, 2).await;
+    until_passivated(&controller, 2).await;
     until_lists_of(&controller, "pods", u64::from(SHARDS) + 1).await;
     assert_eq!(lists_of(&controller, "jobs"), u64::from(SHARDS), "one of each shard");
     let before = cluster.jobs.get("job-0").await.unwrap();
@@ -217,31 +218,31 @@ async fn late_pods_of_a_finished_job_are_set_free() {
         [("owned", true, true), ("unlabelled", false, true), ("orphan", true, false), ("lost", false, false)]
     {
         add_late_pod(&cluster, "job-0", pod, labelled, owned).await;
-        until_pod(&cluster, pod, is_free).await;
+        until_pod(&cluster, pod, is_released).await;
         assert_eq!(
             cluster.pods.get(pod).await.unwrap().owner_references().len(),
             usize::from(owned),
             "{pod}"
         );
-        until_at_rest(&controller, 2).await;
+        until_passivated(&controller, 2).await;
     }
     assert_eq!(lists_of(&controller, "jobs"), u64::from(SHARDS) + 1, "one for the pods of no shard");
-    // Several at once, of which the first ones wake the Job.
+    // Several at once. The first one activates the Job.
     let many: Vec<String> = (0..20).map(|number| format!("late-{number}")).collect();
     join_all(many.iter().map(|pod| add_late_pod(&cluster, "job-1", pod, true, true))).await;
     for pod in &many {
-        until_pod(&cluster, pod, is_free).await;
+        until_pod(&cluster, pod, is_released).await;
     }
-    until_at_rest(&controller, 2).await;
+    until_passivated(&controller, 2).await;
     let after = cluster.jobs.get("job-0").await.unwrap();
     assert_eq!(after.status, before.status, "they are not counted");
-    assert_told_once(&cluster, &jobs).await;
+    assert_one_completed_event_each(&cluster, &jobs).await;
     controller.shutdown().await;
     cluster.end().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_resting_job_is_deleted_when_its_ttl_ends() {
+async fn a_passivated_job_is_deleted_when_its_ttl_ends() {
     let cluster = Cluster::start().await;
     let controller = cluster.controller(settings()).await;
     complete_jobs(&cluster, 2).await;
@@ -250,20 +251,20 @@ async fn a_resting_job_is_deleted_when_its_ttl_ends() {
     cluster.completes("short").await;
     cluster.completes("long").await;
     until_gone(&cluster, "short").await;
-    until_at_rest(&controller, 3).await;
-    // Set, and set otherwise, while it rests.
+    until_passivated(&controller, 3).await;
+    // The TTL is set (job-0) or changed (long) while the Job is passivated.
     for name in ["job-0", "long"] {
         change(&cluster, name, json!({"spec": {"ttlSecondsAfterFinished": 0}})).await;
         until_gone(&cluster, name).await;
     }
-    until_at_rest(&controller, 1).await;
-    // Whoever takes over knows the time, too.
+    until_passivated(&controller, 1).await;
+    // The next owner knows the time too.
     let ttl = jiff::Timestamp::now().as_second() - ended(&cluster, "job-1").await + 2;
     change(&cluster, "job-1", json!({"spec": {"ttlSecondsAfterFinished": ttl}})).await;
     controller.shutdown().await;
     let controller = cluster.controller(settings()).await;
     until_gone(&cluster, "job-1").await;
-    until_at_rest(&controller, 0).await;
+    until_passivated(&controller, 0).await;
     assert!(cluster.pods_of("job-1").await.is_empty());
     controller.shutdown().await;
     cluster.end().await;
@@ -275,12 +276,12 @@ async fn ended(cluster: &Cluster, name: &str) -> i64 {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_resting_job_can_be_deleted_and_leave_its_pods() {
+async fn a_passivated_job_can_be_deleted_and_orphan_its_pods() {
     let cluster = Cluster::start().await;
     let controller = cluster.controller(settings()).await;
     complete_jobs(&cluster, 3).await;
-    until_at_rest(&controller, 3).await;
-    // A pod that the Job has to set free on its way out.
+    until_passivated(&controller, 3).await;
+    // The Job must release this pod during its deletion.
     add_late_pod(&cluster, "job-0", "late", true, true).await;
     for (name, policy) in [
         ("job-0", DeleteParams::orphan()),
@@ -290,12 +291,12 @@ async fn a_resting_job_can_be_deleted_and_leave_its_pods() {
         cluster.jobs.delete(name, &policy).await.unwrap();
         until_gone(&cluster, name).await;
     }
-    until_at_rest(&controller, 0).await;
-    until_pod(&cluster, "late", is_free).await;
+    until_passivated(&controller, 0).await;
+    until_pod(&cluster, "late", is_released).await;
     for (name, pods) in [("job-0", 4), ("job-1", 3)] {
         let left = cluster.pods_of(name).await;
         assert_eq!(left.len(), pods);
-        assert!(left.iter().all(|pod| is_free(pod) && pod.owner_references().is_empty()));
+        assert!(left.iter().all(|pod| is_released(pod) && pod.owner_references().is_empty()));
     }
     assert_eq!(controller.metrics().held_jobs.get(), 0);
     controller.shutdown().await;
@@ -303,37 +304,38 @@ async fn a_resting_job_can_be_deleted_and_leave_its_pods() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn resting_jobs_are_handed_over_at_rest() {
+async fn a_handover_of_passivated_jobs_costs_no_writes_about_them() {
     let cluster = Cluster::start().await;
     let mut controller = cluster.controller(settings()).await;
     let jobs = complete_jobs(&cluster, 4).await;
-    until_at_rest(&controller, 4).await;
-    assert_told_once(&cluster, &jobs).await;
+    until_passivated(&controller, 4).await;
+    assert_one_completed_event_each(&cluster, &jobs).await;
     for crash in [false, true] {
         if crash {
             controller.abort().await
         } else {
             controller.shutdown().await
         }
-        let _before = its_writes(&cluster);
+        let _before = controller_writes(&cluster);
         let late = format!("late-{crash}");
         add_late_pod(&cluster, "job-0", &late, true, true).await;
         controller = cluster.controller(settings()).await;
         tokio::time::timeout(PATIENCE, controller.ready()).await.unwrap();
-        until_pod(&cluster, &late, is_free).await;
-        until_at_rest(&controller, 4).await;
-        let writes: Vec<_> = its_writes(&cluster).into_iter().map(|write| write.path).collect();
+        until_pod(&cluster, &late, is_released).await;
+        until_passivated(&controller, 4).await;
+        let writes: Vec<_> = controller_writes(&cluster).into_iter().map(|write| write.path).collect();
         let about_jobs: Vec<_> = writes.iter().filter(|path| !path.ends_with(&late)).collect();
         assert!(about_jobs.is_empty(), "{about_jobs:?}");
     }
-    assert_told_once(&cluster, &jobs).await;
+    assert_one_completed_event_each(&cluster, &jobs).await;
     controller.shutdown().await;
     cluster.end().await;
 }
 
-/// Everything at once, and while Jobs come to rest: nothing is lost between an actor's last look and its end.
+/// All kinds of change while Jobs are being passivated: none is lost between an actor's last reconcile and
+/// its end.
 #[tokio::test(flavor = "multi_thread")]
-async fn whatever_comes_as_a_job_comes_to_rest_is_acted_upon() {
+async fn changes_during_passivation_are_acted_upon() {
     const JOBS: usize = 24;
     let cluster = Cluster::start().await;
     let panicked = Arc::new(AtomicBool::new(false));
@@ -363,14 +365,14 @@ async fn whatever_comes_as_a_job_comes_to_rest_is_acted_upon() {
     for (number, name) in names.iter().enumerate() {
         match number % 4 {
             0 | 2 => until_gone(&cluster, name).await,
-            1 => until_pod(&cluster, &format!("late-{number}"), is_free).await,
+            1 => until_pod(&cluster, &format!("late-{number}"), is_released).await,
             _ => {}
         }
     }
-    until_at_rest(&controller, JOBS / 2).await;
-    assert_told_once(&cluster, &names).await;
+    until_passivated(&controller, JOBS / 2).await;
+    assert_one_completed_event_each(&cluster, &names).await;
     let left = cluster.pods.list(&ListParams::default()).await.unwrap().items;
-    assert!(left.iter().all(is_free));
+    assert!(left.iter().all(is_released));
     controller.shutdown().await;
     cluster.end().await;
 }

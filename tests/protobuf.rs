@@ -1,4 +1,4 @@
-//! Watches and answers in protobuf, over the embedded API server: they tell what those in JSON tell.
+//! Watches and answers in protobuf carry the same content as those in JSON, over the embedded API server.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 use std::sync::{Arc, Mutex};
@@ -25,14 +25,14 @@ use yardmaster_embedded::{ApiServer, ApiServerConfig, Fault, FaultScope};
 
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// Notes in which format each request is answered, and may ask for JSON only.
-struct Noting {
+/// A transport that records the format of each answer. It can request JSON only.
+struct FormatRecorder {
     inner: Arc<dyn Transport>,
     json_only: bool,
     formats: Arc<Mutex<Vec<String>>>,
 }
 
-impl Transport for Noting {
+impl Transport for FormatRecorder {
     fn open(
         &self,
         mut request: Request<Bytes>,
@@ -54,7 +54,7 @@ impl Transport for Noting {
     }
 }
 
-/// An API server, and a way to the pods in it.
+/// An API server, its configuration, and a client for its pods.
 async fn stage() -> (ApiServer, kube::Config, Api<Pod>) {
     let server = ApiServer::start(ApiServerConfig::default()).await.unwrap();
     let options = KubeConfigOptions::default();
@@ -65,19 +65,19 @@ async fn stage() -> (ApiServer, kube::Config, Api<Pod>) {
 
 type Formats = Arc<Mutex<Vec<String>>>;
 
-/// A way to the API server, and the formats of what comes by it.
-fn noting(config: &kube::Config, json_only: bool) -> (Arc<Noting>, Formats) {
+/// A transport to the API server, and the formats of its answers.
+fn recorder(config: &kube::Config, json_only: bool) -> (Arc<FormatRecorder>, Formats) {
     let formats = Formats::default();
     let inner = connect(config.clone(), "test").unwrap().transport;
-    (Arc::new(Noting { inner, json_only, formats: Arc::clone(&formats) }), formats)
+    (Arc::new(FormatRecorder { inner, json_only, formats: Arc::clone(&formats) }), formats)
 }
 
-/// What a watch of all pods tells, and the formats of its answers.
+/// The changes that a watch of all pods reports, and the formats of its answers.
 fn changes(
     config: &kube::Config,
     json_only: bool,
 ) -> (impl Stream<Item = Change<Box<ObservedPod>>> + Unpin, Formats) {
-    let (transport, formats) = noting(config, json_only);
+    let (transport, formats) = recorder(config, json_only);
     let decoder = PodDecoder::new(EXTERNAL_FINALIZER);
     let metrics = Arc::new(Metrics::new());
     (watch(transport, Selection::all(Resource::PODS), decoder, metrics, 7), formats)
@@ -105,12 +105,12 @@ const PROTOBUF: &str = "application/vnd.kubernetes.protobuf;stream=watch";
 const JSON: &str = "application/json";
 
 #[tokio::test]
-async fn both_formats_tell_the_same() {
+async fn both_formats_report_the_same_changes() {
     let (server, config, pods) = stage().await;
     pods.create(&PostParams::default(), &pod("early", json!({"nodeName": "n"}))).await.unwrap();
     let (mut binary, binary_formats) = changes(&config, false);
     let (mut text, text_formats) = changes(&config, true);
-    let mut told = Vec::new();
+    let mut seen = Vec::new();
     for step in 0..8 {
         match step {
             3 => drop(pods.create(&PostParams::default(), &pod("late", json!({}))).await.unwrap()),
@@ -135,11 +135,11 @@ async fn both_formats_tell_the_same() {
         if step != 5 {
             let change = next(&mut binary).await;
             assert_eq!(change, next(&mut text).await, "step {step}");
-            told.push(change);
+            seen.push(change);
         }
     }
     assert!(matches!(
-        told.as_slice(),
+        seen.as_slice(),
         [
             Change::Restarted,
             Change::Listed(_),
@@ -171,7 +171,7 @@ async fn a_forgotten_version_leads_to_a_new_list() {
 }
 
 #[tokio::test]
-async fn what_protobuf_cannot_show_is_shown_in_json() {
+async fn a_field_unknown_to_protobuf_switches_the_watch_to_json() {
     let (server, config, pods) = stage().await;
     let (mut changes, formats) = changes(&config, false);
     assert_eq!(next(&mut changes).await, Change::Restarted);
@@ -196,7 +196,7 @@ async fn a_new_pod_is_the_same_in_both_formats() {
     for (name, json_only, format) in
         [("binary", false, "application/vnd.kubernetes.protobuf"), ("text", true, JSON)]
     {
-        let (transport, formats) = noting(&config, json_only);
+        let (transport, formats) = recorder(&config, json_only);
         let metrics = Arc::new(Metrics::new());
         let gate = WriteGate::open(transport, GateConfig::default(), EXTERNAL_FINALIZER, metrics);
         let create = || {
@@ -204,13 +204,13 @@ async fn a_new_pod_is_the_same_in_both_formats() {
             let body = serde_json::to_vec(&pod(name, json!({}))).unwrap().into();
             gate.submit(order, Write::CreatePod { namespace: "default".into(), body })
         };
-        let Answer::Pod(told) = create().await.unwrap() else { panic!("no pod") };
+        let Answer::Pod(created) = create().await.unwrap() else { panic!("no pod") };
         let stored = pods.get(name).await.unwrap().metadata;
-        assert_eq!((&*told.namespace, &*told.pod.name), ("default", name));
-        assert_eq!(told.pod.uid.to_string(), stored.uid.unwrap());
-        assert_eq!(told.pod.version.to_string(), stored.resource_version.unwrap());
-        assert_eq!(told.labels.iter().collect::<Vec<_>>(), [("a", "b")]);
-        assert!(told.pod.tracked);
+        assert_eq!((&*created.namespace, &*created.pod.name), ("default", name));
+        assert_eq!(created.pod.uid.to_string(), stored.uid.unwrap());
+        assert_eq!(created.pod.version.to_string(), stored.resource_version.unwrap());
+        assert_eq!(created.labels.iter().collect::<Vec<_>>(), [("a", "b")]);
+        assert!(created.pod.tracked);
         assert!(matches!(create().await, Err(WriteError::AlreadyExists { .. })));
         assert_eq!(formats.lock().unwrap().first().unwrap(), format);
     }

@@ -1,4 +1,4 @@
-//! Objects read the same in JSON and in protobuf, as the embedded API server writes them.
+//! Objects decode to the same value from JSON and from protobuf, as the embedded API server writes them.
 #![allow(clippy::unwrap_used, missing_docs)]
 
 mod recorded;
@@ -12,16 +12,12 @@ use yardmaster::cluster::wire::{Decoder, OutlineDecoder, PodDecoder};
 use yardmaster::job::names::EXTERNAL_FINALIZER;
 use yardmaster_embedded::encode_watch_event;
 
-/// Reads all objects of a kind that were recorded, from JSON and from protobuf. How many could be read.
+/// Decodes all recorded objects of a kind from JSON and from protobuf. Returns how many could be decoded.
 fn read_recorded<D: Decoder<Object: PartialEq + Debug>>(decoder: &D, of: (&str, &str)) -> usize {
     let from_protobuf = D::FROM_PROTOBUF.unwrap();
     let mut observed = 0;
-    for mut object in recorded::objects(of) {
-        let json = Value::Object(object.clone());
-        object.remove("kind");
-        object.remove("apiVersion");
+    for (json, text) in recorded::objects(of) {
         let mut out = BytesMut::new();
-        let text = Value::Object(object).to_string();
         if encode_watch_event(&mut out, "ADDED", of.0, of.1, text.as_bytes()).is_err() {
             continue;
         }

@@ -1,6 +1,6 @@
-//! Reflectors of kube-rs end with what the store holds, whatever was written meanwhile.
+//! Reflectors of kube-rs end with the content of the store, whatever was written meanwhile.
 //!
-//! `YARDMASTER_REFLECTOR_SECONDS` sets for how long there are writes (default: 2).
+//! `YARDMASTER_REFLECTOR_SECONDS` sets how long writes go on (default: 2).
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 use std::collections::BTreeMap;
@@ -19,17 +19,17 @@ use serde_json::json;
 use tokio::task::{JoinHandle, JoinSet};
 use yardmaster_embedded::{ApiServer, ApiServerConfig, Fault, FaultScope};
 
-/// As in the `yardmaster` program.
+/// The allocator of the `yardmaster` program.
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 const REFLECTORS: usize = 64;
-/// Enough that the rate is kept while answers take 30 ms.
+/// Enough to keep the rate while answers take 30 ms.
 const WRITERS: u64 = 64;
 const WRITES_PER_SECOND: f64 = 2_000.0;
-/// Objects that are created, changed and deleted again and again.
+/// Number of objects that are created, changed and deleted repeatedly.
 const NAMES: u64 = 500;
-/// How long reflectors may take to catch up.
+/// Limit for reflectors to catch up.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 async fn maps(server: &ApiServer) -> Api<ConfigMap> {
@@ -38,7 +38,7 @@ async fn maps(server: &ApiServer) -> Api<ConfigMap> {
     Api::default_namespaced(Client::try_from(config).unwrap())
 }
 
-/// How the reflector with this number gets its first state.
+/// The way in which the reflector with this number gets its initial state.
 fn config(number: usize) -> watcher::Config {
     match number % 4 {
         0 => watcher::Config::default(),
@@ -54,7 +54,7 @@ fn reflect(maps: Api<ConfigMap>, config: watcher::Config) -> (Store<ConfigMap>, 
     (store, tokio::spawn(events.for_each(|_| std::future::ready(()))))
 }
 
-/// The write with this number: creations, changes and deletions take turns over the names.
+/// The write with this number. Creations, changes and deletions alternate over the names.
 async fn write(maps: &Api<ConfigMap>, number: u64) {
     let name = format!("map-{}", number % NAMES);
     let result = match (number / NAMES) % 4 {
@@ -70,14 +70,14 @@ async fn write(maps: &Api<ConfigMap>, number: u64) {
         }
     };
     match result {
-        // Writers overtake each other: what is there to delete or to create depends on who was first.
+        // Writers overtake each other, so an object may already exist or be gone.
         Ok(()) => {}
         Err(kube::Error::Api(status)) if status.is_not_found() || status.is_already_exists() => {}
         Err(error) => panic!("write {number} of {name}: {error}"),
     }
 }
 
-/// Writes at a steady rate; returns how many writes there were.
+/// Writes at a steady rate. Returns the number of writes.
 async fn write_for(maps: &Api<ConfigMap>, time: Duration) -> u64 {
     let next = Arc::new(AtomicU64::new(0));
     let begin = tokio::time::Instant::now();
@@ -102,12 +102,12 @@ fn versions<'a>(maps: impl IntoIterator<Item = &'a ConfigMap>) -> BTreeMap<Strin
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn every_reflector_ends_with_what_the_store_holds() {
+async fn every_reflector_ends_with_the_content_of_the_store() {
     let seconds = std::env::var("YARDMASTER_REFLECTOR_SECONDS").map_or(2, |text| text.parse().unwrap());
     let time = Duration::from_secs(seconds);
     let server = ApiServer::start(ApiServerConfig::default()).await.unwrap();
     let api = maps(&server).await;
-    // Some reflectors begin with many objects, others meet them later, in the middle of the writes.
+    // Some reflectors start with many objects, others in the middle of the writes.
     for number in 0..NAMES / 2 {
         write(&api, number).await;
     }

@@ -1,4 +1,4 @@
-//! The scenario replayer itself: what it sends for a step, and what it takes for equal.
+//! Tests of the scenario replayer itself: the requests for a step, and the comparison of states.
 
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 #![allow(dead_code, reason = "only the parts without a cluster are tested here")]
@@ -180,7 +180,7 @@ fn a_snapshot_takes_the_form_of_an_expectation() {
 }
 
 #[test]
-fn every_kind_of_difference_is_told() {
+fn every_kind_of_difference_is_reported() {
     let actual = json!({
         "job": {"labels": {}, "status": {"active": 1}},
         "pods": [{"count": 2, "phase": "Running"}],
@@ -218,7 +218,7 @@ fn start_times_are_numbered_for_each_job() {
 }
 
 #[test]
-fn a_recreated_job_makes_the_old_one_the_previous() {
+fn a_recreated_job_turns_the_old_one_into_previous_job() {
     let mut names = names();
     names.job_created(Which::Job, "second");
     assert_eq!(names.job_of_uid(JOB), Some("previous-job"));
@@ -259,14 +259,14 @@ fn gang_objects_show_patterns_for_generated_names() {
     });
     assert_eq!(difference(&expected, &actual), None);
 
-    // Without Job and Workload the group still shows what it was made for.
+    // Without Job and Workload the PodGroup still shows its origin.
     let later = Snapshot { pod_groups: vec![group], ..Snapshot::default() };
     let actual = later.normalise(&mut names, Mode::Replacement);
     assert_eq!(difference(&json!({"workloads": [], "podGroups": expected_groups}), &actual), None);
 }
 
 #[test]
-fn pods_are_chosen_by_all_that_is_given() {
+fn pods_are_selected_by_all_given_criteria() {
     let mut names = names();
     names.mark("m", "pod-1");
     let mut terminating = indexed_pod(3, "Running");
@@ -341,7 +341,7 @@ fn external_mode_renames_the_finalizer_and_claims_the_jobs() {
 }
 
 #[test]
-fn active_and_ready_are_true_counts() {
+fn active_and_ready_are_counted_from_pods() {
     let pod = |phase, ready, count| json!({"phase": phase, "ready": ready, "terminating": false, "count": count, "owners": [{"of": "job"}]});
     let recorded = json!({
         "job": {"status": {"failed": 1, "ready": 0}},
@@ -386,7 +386,7 @@ fn every_recorded_state_is_equal_to_itself_only() {
 }
 
 #[test]
-fn every_deviation_is_about_a_settle() {
+fn every_deviation_names_a_settle_step() {
     let recordings = recordings();
     for (name, step) in named() {
         let scenario = recordings.iter().find(|scenario| scenario.name == name).expect(name);

@@ -1,8 +1,8 @@
-//! Replays recorded scenarios of the Job controller and compares every settled state.
+//! Replays recorded scenarios of the Job controller and compares the state at every `settle` step.
 //!
-//! `YARDMASTER_SCENARIOS` names another folder of recordings, `YARDMASTER_MODE` restricts to one way
-//! of running (`replacement` or `external`), and `YARDMASTER_KUBECONFIG` plays on that cluster instead
-//! of an API server in this process.
+//! `YARDMASTER_SCENARIOS` names another folder of recordings. `YARDMASTER_MODE` restricts the run to one mode
+//! (`replacement` or `external`). `YARDMASTER_KUBECONFIG` selects a cluster instead of an API server in this
+//! process.
 
 mod scenario;
 
@@ -24,18 +24,18 @@ use crate::scenario::{arena::Arena, deviation::named, file::Scenario, mode::Mode
 
 /// Longest time for one scenario.
 const LIMIT: Duration = Duration::from_secs(300);
-/// Scenarios at once. Most of their time is waiting.
+/// Number of concurrent scenarios. They spend most of their time waiting.
 const CONCURRENCY: usize = 16;
-/// Mismatches of one scenario that are shown; later ones mostly follow from the first.
+/// Number of mismatches shown for one scenario. Later ones mostly follow from the first.
 const SHOWN: usize = 3;
 
-/// A scenario to be played in one mode.
+/// A scenario in one mode.
 struct Case {
     scenario: Scenario,
     mode: Mode,
 }
 
-/// What came of a case.
+/// The result of a case.
 struct Outcome {
     case: Case,
     took: Duration,
@@ -72,7 +72,7 @@ fn run(arguments: &Arguments) -> Result<bool> {
     Ok(report(&outcomes, filtered, begin.elapsed()))
 }
 
-/// Every scenario of the folder in every wanted mode.
+/// All scenarios of the folder in all wanted modes.
 fn cases() -> Result<Vec<Case>> {
     let folder = std::env::var_os("YARDMASTER_SCENARIOS").map_or_else(
         || PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/data/scenarios"),
@@ -92,7 +92,7 @@ fn cases() -> Result<Vec<Case>> {
     if files.is_empty() {
         bail!("no scenarios in {}", folder.display());
     }
-    // The modes come one after the other, so that the same heavy scenario does not run twice at once.
+    // Grouped by mode, so that the two runs of a heavy scenario do not overlap.
     let cases = modes.iter().flat_map(|&mode| files.iter().map(move |file| read(file, mode)));
     cases.collect()
 }
@@ -127,7 +127,7 @@ async fn play_all(cases: Vec<Case>, threads: usize) -> Result<Vec<Outcome>> {
     }
 }
 
-/// Plays a case on an API server of its own, so that any number may run at once.
+/// Plays a case on its own API server, so any number may run at once.
 async fn play_embedded(case: Case) -> Outcome {
     let begin = Instant::now();
     let played = async {
@@ -140,8 +140,8 @@ async fn play_embedded(case: Case) -> Outcome {
     outcome(case, begin, mismatches)
 }
 
-/// Plays cases on a shared cluster. One controller serves all that go together; a case that stops it
-/// plays alone.
+/// Plays cases on a shared cluster. Cases with the same mode and gates share a controller. A case that stops
+/// it runs alone.
 async fn play_on_cluster(cases: Vec<Case>, kubeconfig: &Kubeconfig, threads: usize) -> Result<Vec<Outcome>> {
     let mut together: BTreeMap<_, Vec<Case>> = BTreeMap::new();
     for case in cases {
@@ -183,7 +183,7 @@ async fn limited(case: &Case, arena: &Arena) -> Result<Vec<String>> {
         .with_context(|| format!("not over after {LIMIT:?}"))?
 }
 
-/// Tells at once how a case ended.
+/// Prints the result of a case at once.
 fn outcome(case: Case, begin: Instant, mismatches: Result<Vec<String>>) -> Outcome {
     let mismatches = mismatches.unwrap_or_else(|error| vec![format!("{error:#}")]);
     let took = begin.elapsed();

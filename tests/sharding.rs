@@ -1,4 +1,5 @@
-//! Replicas share the work: every shard has one owner at a time, through joins, leaves, crashes and worse.
+//! Replicas share the work. Every shard has one owner at a time, through joins, leaves, crashes, freezes and
+//! partitions.
 #![allow(clippy::unwrap_used, clippy::expect_used, missing_docs)]
 
 mod binary;
@@ -25,7 +26,7 @@ use crate::cluster::{Cluster, REPLACEMENT};
 
 const SHARDS: u32 = 16;
 
-/// A cluster with replicas as processes of their own.
+/// A cluster with each replica in its own process.
 struct Yard {
     cluster: Cluster,
     leases: Api<Lease>,
@@ -49,7 +50,7 @@ impl Yard {
         }
     }
 
-    /// Ends replicas in order.
+    /// Ends a replica by SIGTERM.
     fn leave(&mut self, number: usize) {
         let mut replica = self.replicas.remove(&number).unwrap();
         replica.signal(Signal::SIGTERM);
@@ -60,7 +61,7 @@ impl Yard {
         self.replicas[&number].signal(signal);
     }
 
-    /// The owner of every shard, and how often it has been claimed.
+    /// Owner and epoch of every claimed shard.
     async fn claims(&self) -> BTreeMap<ShardId, (Option<String>, u64)> {
         let leases = self.leases.list(&ListParams::default()).await.unwrap().items;
         let claims = leases.iter().filter_map(LeaseRecord::read).filter_map(|record| match record {
@@ -73,7 +74,7 @@ impl Yard {
         claims.collect()
     }
 
-    /// Waits until these replicas own all shards in shares that differ by one at most.
+    /// Waits until these replicas own all shards, in shares that differ by at most one.
     async fn shared_by(&mut self, numbers: &[usize]) {
         let deadline = Instant::now() + PATIENCE;
         loop {
@@ -96,7 +97,7 @@ impl Yard {
         }
     }
 
-    /// Creates Jobs that take some seconds, all over the shards.
+    /// Creates Jobs that take some seconds, spread over the shards.
     async fn create_jobs(&self) {
         for job in 0..JOBS {
             let mode = if job % 2 == 0 { "Indexed" } else { "NonIndexed" };
@@ -130,7 +131,7 @@ struct Reign {
     last: jiff::Timestamp,
 }
 
-/// Who wrote for each shard, one after the other, as the API server saw it.
+/// The successive writers of each shard, from the API server's audit record.
 async fn reigns(cluster: &Cluster) -> BTreeMap<ShardId, Vec<Reign>> {
     let count = ShardCount::new(SHARDS).unwrap();
     let mut shards = HashMap::new();
@@ -138,7 +139,7 @@ async fn reigns(cluster: &Cluster) -> BTreeMap<ShardId, Vec<Reign>> {
         shards.insert(job.metadata.name.unwrap(), count.shard_of(&job.metadata.uid.unwrap()));
     }
     let job_of = |name: &str| shards.get(name).copied();
-    // The pods of a Job are called after it.
+    // Pod names start with the name of their Job.
     let pod_of = |name: &str| job_of(name.splitn(3, '-').take(2).collect::<Vec<_>>().join("-").as_str());
     let shard_of = |write: &AuditRecord| {
         let path: Vec<&str> = write.path.split('/').collect();
@@ -166,7 +167,7 @@ async fn reigns(cluster: &Cluster) -> BTreeMap<ShardId, Vec<Reign>> {
     reigns
 }
 
-/// Asserts that nobody began to write for a shard before its last owner had ended.
+/// Asserts that no owner's writes for a shard overlap with those of the next owner.
 async fn assert_one_at_a_time(yard: &Yard) {
     for (shard, reigns) in reigns(&yard.cluster).await {
         for pair in reigns.windows(2) {
@@ -190,7 +191,8 @@ async fn replicas_join_and_leave_under_load() {
     yard.assert_exact().await;
     assert_one_at_a_time(&yard).await;
     let moves: u64 = yard.claims().await.values().map(|(_, epoch)| epoch - 1).sum();
-    // At most a share and one for each that joins or leaves: 8, 6 and 4 for the joins, 4 and 6 for the leaves.
+    // At most a share and one for each replica that joins or leaves: 8, 6, 4 for the joins, 4, 6 for the
+    // leaves.
     assert!(moves <= 8 + 6 + 4 + 4 + 6 + 5, "{moves} shards were moved");
     yard.end().await;
 }
@@ -212,7 +214,7 @@ async fn a_killed_replica_is_replaced_without_shard_selectors() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_frozen_owner_wakes_up_and_does_no_harm() {
+async fn a_frozen_owner_does_no_harm_when_it_resumes() {
     let mut yard = Yard::start(ApiServerConfig::default()).await;
     yard.join([0, 1]);
     yard.shared_by(&[0, 1]).await;
@@ -227,7 +229,7 @@ async fn a_frozen_owner_wakes_up_and_does_no_harm() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_owner_that_is_cut_off_is_replaced_and_comes_back() {
+async fn a_partitioned_owner_is_replaced_and_comes_back() {
     let mut yard = Yard::start(ApiServerConfig::default()).await;
     yard.join([0, 1]);
     yard.shared_by(&[0, 1]).await;
@@ -247,7 +249,7 @@ async fn an_owner_that_is_cut_off_is_replaced_and_comes_back() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn lost_answers_and_a_slow_api_server_confuse_nobody() {
+async fn ownership_survives_lost_answers_and_a_slow_api_server() {
     let mut yard = Yard::start(ApiServerConfig::default()).await;
     let faults = yard.cluster.server.faults();
     let leases =
@@ -265,7 +267,7 @@ async fn lost_answers_and_a_slow_api_server_confuse_nobody() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn another_number_of_shards_is_refused_and_can_be_changed_to() {
+async fn a_different_shard_count_is_refused_until_reshard() {
     let mut yard = Yard::start(ApiServerConfig::default()).await;
     yard.join([0]);
     yard.shared_by(&[0]).await;
@@ -308,9 +310,9 @@ async fn another_number_of_shards_is_refused_and_can_be_changed_to() {
     yard.end().await;
 }
 
-/// Leases switched off: names, UIDs and versions alone must keep two owners from doing harm.
+/// Without Leases: names, UIDs and versions alone must keep two owners from doing harm.
 #[tokio::test(flavor = "multi_thread")]
-async fn two_owners_of_everything_make_no_pod_too_many_and_count_none_twice() {
+async fn two_owners_of_everything_create_no_extra_pod_and_count_none_twice() {
     for seed in 0..3 {
         let cluster = Cluster::start().await;
         let settings = |identity: &str| ControllerConfig {
@@ -342,13 +344,14 @@ async fn two_owners_of_everything_make_no_pod_too_many_and_count_none_twice() {
     }
 }
 
-/// Nearly all that there is to do falls on the shards of one replica: by number alone each has its share.
+/// Nearly all work is in the shards of one replica, although both own the same number of shards.
 #[tokio::test(flavor = "multi_thread")]
-async fn shards_with_much_work_change_places_with_others() {
+async fn shards_are_balanced_by_work() {
     let mut yard = Yard::start(ApiServerConfig::default()).await;
     yard.join([0, 1]);
     yard.shared_by(&[0, 1]).await;
-    // Much work, of which little is done meanwhile, waits until it is known which shards it has fallen on.
+    // The long Jobs are suspended until their shards are known. Those in shards of replica 0 are then
+    // resumed.
     let much = json!({"completions": 1000, "parallelism": 1, "suspend": true});
     for job in 0..24 {
         yard.cluster.create(&format!("long-{job}"), much.clone(), "5s").await;
@@ -385,9 +388,9 @@ async fn shards_with_much_work_change_places_with_others() {
     yard.end().await;
 }
 
-/// The Lease of a heartbeat or a claim can be deleted by anybody at any time.
+/// The Lease of a heartbeat or a claim may be deleted by hand at any time.
 #[tokio::test(flavor = "multi_thread")]
-async fn leases_that_are_deleted_by_hand_come_back() {
+async fn leases_deleted_by_hand_are_created_again() {
     let mut yard = Yard::start(ApiServerConfig::default()).await;
     yard.join([0, 1]);
     yard.shared_by(&[0, 1]).await;
@@ -396,7 +399,7 @@ async fn leases_that_are_deleted_by_hand_come_back() {
     for lease in yard.leases.list(&ListParams::default()).await.unwrap().items {
         let name = lease.metadata.name.unwrap();
         if !name.ends_with("layout") {
-            // It may be gone or written again meanwhile.
+            // It may be gone already, or deleted and created again.
             let _deleted = yard.leases.delete(&name, &Default::default()).await;
         }
     }

@@ -1,7 +1,7 @@
-//! A record of every write that was asked for: who, what, when, and how it ended.
+//! A record of every requested write: client, object, times and result.
 //!
-//! The server keeps none of it. Whoever starts the server gives it a channel, and does with the records what it likes:
-//! load tests count writes by client with it, and tell which replica acted when.
+//! The server does not keep the records; it sends them to a channel that its caller provides. Load tests use
+//! them to count writes by client and to see which replica acted when.
 
 use bytes::Bytes;
 use http::request::Parts;
@@ -10,7 +10,7 @@ use jiff::Timestamp;
 use serde::Deserialize;
 use tokio::sync::mpsc::UnboundedSender;
 
-/// Takes the records of one server.
+/// Receives the records of one server.
 pub type AuditSink = UnboundedSender<AuditRecord>;
 
 /// One request that was not a read.
@@ -22,9 +22,9 @@ pub struct AuditRecord {
     pub method: Method,
     /// The path, without the query.
     pub path: String,
-    /// `metadata.name` of a created object, where the body gives it.
+    /// `metadata.name` of a created object, if the body contains it.
     pub created: Option<String>,
-    /// HTTP status; 0 if the connection was broken on purpose, before or after the write.
+    /// HTTP status; 0 if a fault broke the connection, before or after the write.
     pub code: u16,
     /// When the request was read.
     pub received: Timestamp,
@@ -32,7 +32,7 @@ pub struct AuditRecord {
     pub answered: Timestamp,
 }
 
-/// A record in the making.
+/// The record of a request in progress.
 pub(crate) struct Entry<'a> {
     sink: &'a AuditSink,
     record: AuditRecord,
@@ -56,7 +56,7 @@ impl<'a> Entry<'a> {
         Some(Self { sink, record })
     }
 
-    /// Takes the name of an object that is to be created from the request's body.
+    /// Reads the name of the object to be created from the request body.
     pub(crate) fn read_name(&mut self, body: &Bytes) {
         #[derive(Deserialize)]
         struct Named {
@@ -66,7 +66,7 @@ impl<'a> Entry<'a> {
         struct Metadata {
             name: Option<String>,
         }
-        // Other encodings than JSON, and names that the server makes, leave it open.
+        // The name stays unknown for encodings other than JSON and for generated names.
         self.record.created =
             serde_json::from_slice::<Named>(body).ok().and_then(|named| named.metadata.name);
     }
@@ -75,7 +75,7 @@ impl<'a> Entry<'a> {
     pub(crate) fn finish(mut self, code: u16) {
         self.record.code = code;
         self.record.answered = Timestamp::now();
-        // Nobody listens any more when the server ends.
-        let _heard = self.sink.send(self.record);
+        // The receiver may be gone when the server stops.
+        let _sent = self.sink.send(self.record);
     }
 }

@@ -1,11 +1,11 @@
-//! Discovery: which groups, versions and resources are served, in the old and the aggregated form.
+//! Discovery: the served groups, versions and resources, in the legacy and the aggregated form.
 
 use serde_json::{Map, Value, json};
 
 use super::resources::{RESOURCES, Resource, api_version};
 use super::server::Server;
 
-/// The API groups but the core one, most preferred first.
+/// The API groups except core, most preferred first.
 const GROUPS: &[&str] = &[
     "apps",
     "events.k8s.io",
@@ -48,7 +48,7 @@ fn group_fields(server: &Server, name: &str) -> Option<Value> {
     Some(json!({"name": name, "versions": versions, "preferredVersion": preferred}))
 }
 
-/// The versions of a group, most preferred first: stable ones before alpha ones.
+/// The versions of a group, most preferred first: stable versions before alpha versions.
 fn versions(server: &Server, group: &str) -> Vec<&'static str> {
     let mut versions: Vec<&str> =
         served(server).filter(|one| one.group == group).map(|one| one.version).collect();
@@ -104,7 +104,7 @@ pub(crate) fn resources(server: &Server, group: &str, version: &str) -> Option<V
     Some(list)
 }
 
-/// A text that changes when the stored form of a kind does.
+/// A hash that changes with the storage version of a kind.
 fn storage_hash(resource: &Resource) -> String {
     use base64::Engine as _;
     use std::hash::Hasher as _;

@@ -1,4 +1,4 @@
-//! Refusals as clients see them: `metav1.Status` with its reason, details and causes.
+//! Errors as clients see them: `metav1.Status` with its reason, details and causes.
 
 use std::ops::{Deref, DerefMut};
 
@@ -8,38 +8,11 @@ use serde_json::{Map, Value, json};
 use super::resources::Resource;
 use super::rules::{Cause, CauseReason};
 
-/// Why the server could not start or work.
-#[derive(Debug, thiserror::Error)]
-pub enum EmbeddedError {
-    /// The address could not be bound.
-    #[error("cannot listen on {address}: {source}")]
-    Listen {
-        /// The address that was asked for.
-        address: std::net::SocketAddr,
-        /// What the operating system said.
-        source: std::io::Error,
-    },
-    /// An address that others can reach needs a token.
-    #[error("refusing to listen on {0}, which is not a loopback address, without a token")]
-    TokenRequired(std::net::SocketAddr),
-    /// The data directory cannot be used.
-    #[error("data directory {}: {source}", directory.display())]
-    DataDir {
-        /// The directory that was asked for.
-        directory: std::path::PathBuf,
-        /// What is wrong with it.
-        source: super::store::DataDirError,
-    },
-    /// The objects of a new cluster could not be made.
-    #[error("cannot create the initial namespaces: {0}")]
-    Bootstrap(String),
-}
-
 /// A refused request. Boxed, since refusals are rare and results are everywhere.
 #[derive(Clone, Debug)]
 pub(crate) struct ApiError(Box<Refusal>);
 
-/// What a refusal says.
+/// The contents of a refusal.
 #[derive(Clone, Debug)]
 pub(crate) struct Refusal {
     /// HTTP status.
@@ -52,7 +25,7 @@ pub(crate) struct Refusal {
     pub(crate) details: Option<Value>,
     /// Seconds for the `Retry-After` header.
     pub(crate) retry_after: Option<u32>,
-    /// A continue token to go on from after an expired one.
+    /// A continue token that replaces an expired one.
     pub(crate) continue_token: Option<String>,
     /// `Warning` headers that accompany the refusal.
     pub(crate) warnings: Vec<String>,
@@ -100,12 +73,12 @@ impl ApiError {
         Self::new(StatusCode::UNAUTHORIZED, "Unauthorized", "Unauthorized")
     }
 
-    /// 500 without a reason, as the server answers errors that it did not classify.
+    /// 500 without a reason: the API server's answer to an error that it has not classified.
     pub(crate) fn unclassified(message: impl Into<String>) -> Self {
         Self::new(StatusCode::INTERNAL_SERVER_ERROR, "", message)
     }
 
-    /// 500 with the text of what went wrong behind the server.
+    /// 500 with the text of an error behind the server.
     pub(crate) fn internal(why: &str) -> Self {
         Self::new(
             StatusCode::INTERNAL_SERVER_ERROR,
@@ -115,7 +88,7 @@ impl ApiError {
         .with_details(json!({"causes": [{"message": why}]}))
     }
 
-    /// What a node refused, where only its status is known; 404 has a reason of its own.
+    /// A request that a node refused, when only the HTTP status is known. 404 has its own reason.
     pub(crate) fn of_node(resource: &Resource, name: &str, code: StatusCode) -> Self {
         let (reason, why) = match code {
             StatusCode::NOT_FOUND => ("NotFound", "the server could not find the requested resource"),
@@ -141,7 +114,7 @@ impl ApiError {
         .with_details(json!({}))
     }
 
-    /// 501 for what discovery offers as Kubernetes does, but this server cannot do.
+    /// 501 for a verb that discovery lists, as in Kubernetes, but that this server cannot serve.
     pub(crate) fn not_implemented(verb: &str, subresource: &str) -> Self {
         Self::new(
             StatusCode::NOT_IMPLEMENTED,
@@ -167,7 +140,7 @@ impl ApiError {
         .with_details(resource.details(name))
     }
 
-    /// 409: the request named a resourceVersion that is not the current one.
+    /// 409: the resourceVersion in the request is not the current one.
     pub(crate) fn modified(resource: &Resource, name: &str) -> Self {
         Self::conflict(
             resource,
@@ -176,12 +149,12 @@ impl ApiError {
         )
     }
 
-    /// 409 with a text of its own, about a resource.
+    /// 409 about a resource, with the given text.
     pub(crate) fn conflict(resource: &Resource, name: &str, why: &str) -> Self {
         Self::conflict_on(resource.details(name), &resource.qualified(), name, why)
     }
 
-    /// 409 about something that is named by the caller, such as a subresource.
+    /// 409 about something that the caller names, such as a subresource.
     pub(crate) fn conflict_on(details: Value, what: &str, name: &str, why: &str) -> Self {
         Self::new(
             StatusCode::CONFLICT,
@@ -220,7 +193,7 @@ impl ApiError {
         self
     }
 
-    /// Adds the token from which a list whose token expired can go on, inconsistently.
+    /// Adds a token with which a list can continue, inconsistently, after its own token expired.
     pub(crate) fn with_continue(mut self, token: String) -> Self {
         self.continue_token = Some(token);
         self
@@ -259,7 +232,8 @@ impl ApiError {
         .with_details(Value::Object(details))
     }
 
-    /// 422 from the validation of an object. Both kinds of events are one kind inside, which has no group.
+    /// 422 from the validation of an object. Events of both groups share one internal kind, which has no
+    /// group.
     pub(crate) fn invalid_object(resource: &Resource, name: &str, causes: &[Cause]) -> Self {
         let group = if resource.group == "events.k8s.io" { "" } else { resource.group };
         Self::invalid(group, resource.kind, name, causes)
@@ -322,7 +296,7 @@ impl ApiError {
         error
     }
 
-    /// A status that a test asked for.
+    /// A status that a test injects.
     pub(crate) fn injected(code: StatusCode) -> Self {
         let (reason, message) = match code {
             StatusCode::TOO_MANY_REQUESTS => return Self::too_many_requests(),
@@ -372,7 +346,7 @@ impl ApiError {
         .with_details(json!({}))
     }
 
-    /// 406 for a form of the answer that the server does not know.
+    /// 406 for a form of the response (such as a Table) that the server does not know.
     pub(crate) fn form_not_acceptable() -> Self {
         Self::not_acceptable_because(
             "only the following media types are accepted: application/json, application/yaml, \
@@ -380,12 +354,12 @@ impl ApiError {
         )
     }
 
-    /// 406 with a text of its own.
+    /// 406 with the given text.
     pub(crate) fn not_acceptable_because(message: impl Into<String>) -> Self {
         Self::new(StatusCode::NOT_ACCEPTABLE, "NotAcceptable", message)
     }
 
-    /// The answer's body.
+    /// The body of the response.
     pub(crate) fn to_status(&self) -> Value {
         let mut metadata = Map::new();
         if let Some(token) = &self.continue_token {

@@ -1,7 +1,7 @@
-//! Faults that tests switch on: late, refused and lost answers, broken and held watches.
+//! Faults that tests inject: late, refused and lost responses, broken and held watches.
 //!
-//! Every fault names a part of the User-Agent of the clients that it hits, so that a test can part one replica from the
-//! server and leave the others alone.
+//! The scope of a fault can name a part of the User-Agent of the clients that it affects. A test can thus cut
+//! one replica off from the server and leave the others alone.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
@@ -10,16 +10,16 @@ use http::StatusCode;
 use parking_lot::RwLock;
 use tokio::sync::{Notify, watch};
 
-/// What happens to requests.
+/// The effect of a fault on requests.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Fault {
-    /// Answers come this much later.
+    /// Responses are delayed by this long.
     Delay(Duration),
     /// Requests are refused with this status (429, 500, 503) and change nothing.
     Refuse(StatusCode),
-    /// Writes are applied, but the connection breaks instead of an answer.
+    /// Writes are applied, but the connection breaks before the response.
     LoseReplies,
-    /// The connection breaks before anything happens, as if the network were parted.
+    /// The connection breaks before the request takes effect, as in a network partition.
     Partition,
     /// Watches end with an error event of code 410.
     ExpireWatches,
@@ -27,20 +27,20 @@ pub enum Fault {
     HoldWatches,
 }
 
-/// Which requests a fault hits.
+/// The requests that a fault affects.
 #[derive(Clone, Debug, Default)]
 pub struct FaultScope {
-    /// A part of the User-Agent; empty hits every client.
+    /// A part of the User-Agent; empty matches every client.
     pub user_agent: String,
-    /// HTTP methods; empty hits every method.
+    /// HTTP methods; empty matches every method.
     pub methods: Vec<http::Method>,
-    /// A part of the path; empty hits every path.
+    /// A part of the path; empty matches every path.
     pub path: String,
-    /// Hits only every so-manieth of these requests, beginning with the first; 0 and 1 hit all.
+    /// With N, affects only every Nth of these requests, beginning with the first; 0 and 1 affect all.
     pub every: usize,
 }
 
-/// Handle of a fault that is on.
+/// Handle of an injected fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FaultId(usize);
 
@@ -48,13 +48,13 @@ struct Active {
     id: FaultId,
     fault: Fault,
     scope: FaultScope,
-    /// How many more requests it hits; `None` until it is removed.
+    /// Number of further requests to affect; `None` for all until removed.
     left: Option<AtomicUsize>,
     /// Requests in scope so far.
     seen: AtomicUsize,
 }
 
-/// The faults of one server. None are on at first.
+/// The faults of one server; none at first.
 #[derive(Default)]
 pub struct Faults {
     active: RwLock<Vec<Active>>,
@@ -64,7 +64,7 @@ pub struct Faults {
 }
 
 impl Faults {
-    /// Switches a fault on, for the next `times` requests that it hits or until it is removed.
+    /// Injects a fault into the next `times` requests in scope, or into all until removed.
     pub fn inject(&self, fault: Fault, scope: FaultScope, times: Option<usize>) -> FaultId {
         let id = FaultId(self.next.fetch_add(1, Ordering::Relaxed));
         let left = times.map(AtomicUsize::new);
@@ -73,24 +73,24 @@ impl Faults {
         id
     }
 
-    /// Switches a fault off.
+    /// Removes a fault.
     pub fn remove(&self, id: FaultId) {
         self.active.write().retain(|active| active.id != id);
         self.changed.notify_waiters();
     }
 
-    /// Switches all faults off.
+    /// Removes all faults.
     pub fn clear(&self) {
         self.active.write().clear();
         self.changed.notify_waiters();
     }
 
-    /// Ends all watches that are open, without an error.
+    /// Ends all open watches without an error.
     pub fn break_watches(&self) {
         self.broken.send_replace(());
     }
 
-    /// The faults that hit a request; counted ones are used up.
+    /// The faults that affect a request; each use counts against `times`.
     pub(crate) fn hitting(&self, user_agent: &str, method: &http::Method, path: &str) -> Vec<Fault> {
         let active = self.active.read();
         active
@@ -107,7 +107,7 @@ impl Faults {
             .collect()
     }
 
-    /// Whether a watch of this client is to end as expired.
+    /// Whether a watch of this client must end as expired.
     pub(crate) fn expires(&self, user_agent: &str) -> bool {
         let active = self.active.read();
         active.iter().any(|active| {
@@ -117,7 +117,7 @@ impl Faults {
         })
     }
 
-    /// Waits while deliveries to this client are held.
+    /// Waits while watches of this client are held.
     pub(crate) async fn watch_gate(&self, user_agent: &str) {
         loop {
             let changed = self.changed.notified();
@@ -131,7 +131,7 @@ impl Faults {
         }
     }
 
-    /// Changes when watches that are open now are broken.
+    /// A receiver that changes when the currently open watches are broken.
     pub(crate) fn breaks(&self) -> watch::Receiver<()> {
         self.broken.subscribe()
     }

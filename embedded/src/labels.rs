@@ -2,13 +2,13 @@
 
 use std::ops::Range;
 
-/// Labels, ordered by key, in one piece of text: there are as many of these as versions of objects, and every label
-/// selector looks at them.
+/// Labels, ordered by key, in one allocation of text: every version of an object has labels, and every label
+/// selector reads them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Labels {
-    /// Keys and values, one behind the other.
+    /// Keys and values, concatenated.
     text: Box<str>,
-    /// Where each key and each value ends in `text`.
+    /// The end of each key and each value in `text`.
     ends: Box<[u32]>,
 }
 

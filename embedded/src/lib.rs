@@ -1,39 +1,38 @@
 //! A Kubernetes API server in memory and a local kubelet.
 //!
-//! Nothing here knows the controller: both meet only through the Kubernetes API.
+//! This crate knows nothing of the controller: both meet only through the Kubernetes API.
 //!
-//! # The map
+//! # Map
 //!
-//! A request comes in through `http`, which finds out what it is about and hands it to one of the `verbs`. The verbs
-//! are the same for every kind; what differs between kinds stands in the table of `resources` and in the strategies of
-//! [`rules`]. Objects live in the `store` as compact text and are decoded only where a verb needs it. A write decodes
-//! the old object, makes the new one without holding any lock, and stores it if nobody else was faster. `controllers`
-//! are the garbage collector and the namespace controller of a cluster.
+//! `http` receives a request, determines its resource and verb, and passes it to one of the `verbs`. The
+//! verbs are the same for every kind; differences between kinds are in the table of `resources` and in the
+//! strategies of [`rules`]. The `store` holds objects as compact text, and a verb decodes them only when it
+//! needs to. A write decodes the old object, builds the new one without holding a lock, and stores it unless
+//! another write came first. `controllers` are the garbage collector and the namespace controller of a
+//! cluster.
 
 mod admission;
 mod audit;
 mod controllers;
-mod decode;
-mod delete_options;
 mod discovery;
 mod error;
+mod exchange;
 mod faults;
-mod gang_admission;
 mod http;
 pub mod kubelet;
 mod labels;
-mod namespaces;
 mod object;
 mod patch;
 mod protobuf;
-mod quota;
 mod resources;
 mod restore;
 pub mod rules;
 mod selectors;
 mod server;
+mod start_error;
 mod store;
 mod table;
+mod time;
 mod verbs;
 mod views;
 
@@ -57,39 +56,40 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 pub use audit::{AuditRecord, AuditSink};
-pub use error::EmbeddedError;
 pub use faults::{Fault, FaultId, FaultScope, Faults};
 pub use protobuf::{decode as decode_protobuf, write_event as encode_watch_event};
+pub use start_error::EmbeddedError;
 pub use store::DataDirError;
 
 use server::Server;
 use store::{HistoryLimits, Store};
 
-/// How long requests in flight may take when the server ends.
+/// Time for requests in flight to finish when the server stops.
 const SHUTDOWN_GRACE: Duration = Duration::from_secs(2);
 
-/// How the API server runs.
+/// Configuration of the API server.
 #[derive(Clone, Debug)]
 pub struct ApiServerConfig {
-    /// Where it listens; port 0 picks a free one. An address other than loopback needs a `token`.
+    /// Listen address; port 0 picks a free one. An address other than loopback needs a `token`.
     pub listen: SocketAddr,
     /// The bearer token that every request must carry.
     pub token: Option<String>,
-    /// Where objects are kept, also through a crash; in memory only if absent. Writes are then acknowledged, and shown
-    /// to others, when the disk has them.
+    /// Directory that keeps objects across restarts and crashes; in memory only if absent. With a directory,
+    /// a write is acknowledged and becomes visible to clients once it is on disk.
     pub data_dir: Option<PathBuf>,
-    /// Whether it runs without garbage collector and namespace controller.
+    /// Whether to run without the garbage collector and the namespace controller.
     pub api_only: bool,
-    /// How many requests it works on at a time, watches not counted; more are answered with 429 and `Retry-After`.
+    /// Maximum number of requests in flight, not counting watches; further requests get a 429 with
+    /// `Retry-After`.
     pub max_inflight: Option<usize>,
     /// Feature gates that differ from their default, such as `GenericWorkload`.
     pub feature_gates: BTreeMap<String, bool>,
-    /// Whether `metadata.managedFields` tells who set which field, as server-side apply needs it; without it writes
-    /// are faster.
+    /// Whether to maintain `metadata.managedFields`, which server-side apply needs; writes are faster
+    /// without.
     pub track_managed_fields: bool,
-    /// Seed of uids and generated names; random if absent.
+    /// Seed for uids and generated names; random if absent.
     pub seed: Option<u64>,
-    /// Who is told of every write that was asked for.
+    /// Sink that receives a record of every requested write.
     pub audit: Option<AuditSink>,
 }
 
@@ -109,7 +109,7 @@ impl Default for ApiServerConfig {
     }
 }
 
-/// A running API server. Dropping it ends it at once; [`shutdown`](Self::shutdown) ends it in order.
+/// A running API server. Dropping it stops it at once; [`shutdown`](Self::shutdown) stops it gracefully.
 pub struct ApiServer {
     address: SocketAddr,
     server: Arc<Server>,
@@ -118,12 +118,12 @@ pub struct ApiServer {
 }
 
 impl ApiServer {
-    /// Starts a server with what its data directory holds, or with the namespaces of a new cluster and nothing else.
+    /// Starts a server with the contents of its data directory, or with only the namespaces of a new cluster.
     ///
     /// # Errors
     ///
-    /// If the address cannot be bound, or is reachable from outside and there is no token; if the data directory cannot
-    /// be used.
+    /// If the address cannot be bound, if it is reachable from outside and there is no token, or if the data
+    /// directory cannot be used.
     pub async fn start(config: ApiServerConfig) -> Result<Self, EmbeddedError> {
         if !config.listen.ip().is_loopback() && config.token.is_none() {
             return Err(EmbeddedError::TokenRequired(config.listen));
@@ -147,11 +147,12 @@ impl ApiServer {
             random: Mutex::new(random),
         });
         let bootstrap = |server| {
-            namespaces::bootstrap(server).map_err(|error| EmbeddedError::Bootstrap(error.message.clone()))
+            verbs::namespaces::bootstrap(server)
+                .map_err(|error| EmbeddedError::Bootstrap(error.message.clone()))
         };
         if server.store.is_new() {
             bootstrap(&server)?;
-            // Nobody watched yet: clients begin behind what every cluster has.
+            // There are no watchers yet, so watches begin after the objects of a new cluster.
             server.store.forget();
         } else {
             restore::finish_deletions(&server);
@@ -170,7 +171,7 @@ impl ApiServer {
         format!("http://{}", self.address)
     }
 
-    /// A kubeconfig that reaches this server.
+    /// A kubeconfig for this server.
     pub fn kubeconfig(&self) -> Kubeconfig {
         const NAME: &str = "yardmaster";
         let cluster = Cluster { server: Some(self.url()), ..Cluster::default() };
@@ -199,31 +200,31 @@ impl ApiServer {
         }
     }
 
-    /// The switches of injected faults.
+    /// The faults to inject.
     pub fn faults(&self) -> &Faults {
         &self.server.faults
     }
 
-    /// Drops old versions, as a compaction of etcd does: lists and continue tokens of the past answer 410 from now on.
-    /// Watches go on from memory; [`Fault::ExpireWatches`] ends those.
+    /// Drops old versions, as a compaction of etcd does: lists and continue tokens at past revisions get a
+    /// 410 from now on. Watches continue from memory; [`Fault::ExpireWatches`] ends them.
     pub fn compact(&self) {
         self.server.store.compact();
     }
 
-    /// Resolves with the reason if the data directory takes no more writes, and not before. Every request is answered
-    /// with an error from then on.
+    /// Resolves with the reason once the data directory refuses a write, and never before. From then on,
+    /// every request gets an error.
     pub async fn broken(&self) -> String {
         self.server.store.broken().await.to_string()
     }
 
-    /// Ends the server: no new connections, watches end, requests in flight are answered.
+    /// Stops the server: refuses new connections, ends watches, answers requests in flight.
     pub async fn shutdown(self) {
         self.server.stop.cancel();
         self.tasks.close();
         self.tasks.wait().await;
         let server = Arc::clone(&self.server);
         if tokio::task::spawn_blocking(move || server.store.close()).await.is_err() {
-            tracing::error!("closing the data directory broke off");
+            tracing::error!("closing the data directory panicked");
         }
     }
 }
@@ -237,7 +238,7 @@ impl Drop for ApiServer {
 
 async fn open_store(data_dir: Option<PathBuf>) -> Result<Store, EmbeddedError> {
     let limits = HistoryLimits::default();
-    let Some(directory) = data_dir else { return Ok(Store::new(limits)) };
+    let Some(directory) = data_dir else { return Ok(Store::new(&resources::plurals(), limits)) };
     let failed = |source| EmbeddedError::DataDir { directory: directory.clone(), source };
     let path = directory.clone();
     let opened = tokio::task::spawn_blocking(move || restore::open(&path, limits)).await;
@@ -252,12 +253,12 @@ async fn accept(listener: TcpListener, server: Arc<Server>, connections: TaskTra
         };
         match accepted {
             Ok((stream, _)) => {
-                // Small answers must not wait for more to come; without this they only come later.
+                // Small responses must not be delayed. A failure here costs only latency.
                 let _ = stream.set_nodelay(true);
                 connections.spawn(serve(stream, Arc::clone(&server)));
             }
             Err(error) => {
-                // Out of file descriptors, most likely: others will be closed.
+                // Most likely out of file descriptors: other connections will close.
                 tracing::warn!(%error, "cannot accept a connection");
                 tokio::time::sleep(Duration::from_millis(50)).await;
             }
@@ -276,7 +277,7 @@ async fn serve(stream: tokio::net::TcpStream, server: Arc<Server>) {
         result = connection.as_mut() => result,
         () = stop.cancelled() => {
             connection.as_mut().graceful_shutdown();
-            // A client that never finishes its request must not hold the server.
+            // A client that never finishes its request must not keep the server running.
             tokio::time::timeout(SHUTDOWN_GRACE, connection).await.unwrap_or(Ok(()))
         }
     };

@@ -1,4 +1,4 @@
-//! A stored object: compact JSON text beside the few fields that selectors and deletion look at.
+//! A stored object: compact JSON text and the few fields that selectors and deletion use.
 
 use std::sync::Arc;
 
@@ -22,17 +22,17 @@ pub(crate) fn key(namespace: Option<&str>, name: &str) -> Key {
     }
 }
 
-/// Room for the text of most objects, in bytes.
+/// Initial buffer size, in bytes, enough for the text of most objects.
 const USUAL_SIZE: usize = 4096;
 
-/// One version of an object. Never changed: a write makes a new one.
+/// One version of an object. Immutable: a write makes a new one.
 #[derive(Debug)]
 pub(crate) struct Object {
     /// The revision of the write that made this version; 0 for the result of a dry run.
     pub(crate) revision: u64,
-    /// What selectors see.
+    /// The fields that selectors and controllers use.
     pub(crate) header: Header,
-    /// Everything behind `"metadata":{"resourceVersion":"N",`, so that text is built without decoding.
+    /// The JSON after `"metadata":{"resourceVersion":"N",`, so that responses are built without decoding.
     pub(crate) tail: Bytes,
 }
 
@@ -53,12 +53,12 @@ pub(crate) struct Header {
     pub(crate) owners: Box<[OwnerReference]>,
     /// Whether `metadata.deletionTimestamp` is set.
     pub(crate) deleting: bool,
-    /// Whether a real store would hold the object without defaults that reading adds: then the next write makes a new
-    /// version even where it changes nothing.
+    /// Whether a real store would hold the object without defaults that reading adds. Then the next write
+    /// makes a new version even if it changes nothing.
     pub(crate) lacks_defaults: bool,
 }
 
-/// What garbage collection sees of an owner reference.
+/// The part of an owner reference that garbage collection uses.
 #[derive(Clone, Debug)]
 pub(crate) struct OwnerReference {
     /// The owner's uid.
@@ -68,35 +68,36 @@ pub(crate) struct OwnerReference {
 }
 
 impl Object {
-    /// Encodes an object. `kind`, `apiVersion` and `metadata.resourceVersion` of the value are not stored: the first
-    /// two are known from the table, the third is `revision`.
+    /// Encodes an object. `kind`, `apiVersion` and `metadata.resourceVersion` of the value are not stored:
+    /// the table determines the first two, and the third is `revision`.
     pub(crate) fn encode(resource: &Resource, mut value: Value) -> (Header, Bytes) {
         let header = Header::of(resource, &value);
-        let (mut metadata, mut rest) = (Value::Null, Map::new());
+        let (mut metadata, mut others) = (Value::Null, Map::new());
         if let Some(object) = value.as_object_mut() {
             metadata = object.remove("metadata").unwrap_or_default();
             object.remove("kind");
             object.remove("apiVersion");
-            rest = std::mem::take(object);
+            others = std::mem::take(object);
         }
         if let Some(metadata) = metadata.as_object_mut() {
             metadata.remove("resourceVersion");
         }
         let mut text = Vec::with_capacity(USUAL_SIZE);
         write_json(&mut text, &metadata);
-        for (field, value) in rest {
+        for (field, value) in others {
             text.push(b',');
             write_json(&mut text, &Value::String(field));
             text.push(b':');
             write_json(&mut text, &value);
         }
         text.push(b'}');
-        // Without the brace that opens the metadata, and without the room that the text did not need.
+        // Without the opening brace of the metadata, and without unused capacity.
         (header, Bytes::copy_from_slice(text.get(1..).unwrap_or_default()))
     }
 
-    /// Appends the object's JSON to `out`: with its kind, as it stands alone and in watch events, or without, as
-    /// items of a list have it. `revision` is the resourceVersion to show; 0, of a dry run, is not shown.
+    /// Appends the object's JSON to `out`: with its kind, as for a single object or a watch event, or
+    /// without, as in the items of a list. `revision` is the resourceVersion to show; 0, of a dry run, is not
+    /// shown.
     pub(crate) fn write(&self, out: &mut BytesMut, kind: Option<&Resource>, revision: u64) {
         out.extend_from_slice(b"{");
         if let Some(resource) = kind {
@@ -106,7 +107,7 @@ impl Object {
         self.write_from_metadata(out, revision);
     }
 
-    /// Appends the metadata and all that follows in the object's JSON.
+    /// Appends the object's JSON from the metadata on.
     fn write_from_metadata(&self, out: &mut BytesMut, revision: u64) {
         out.extend_from_slice(b"{");
         if revision != 0 {
@@ -117,12 +118,12 @@ impl Object {
         out.extend_from_slice(&self.tail);
     }
 
-    /// Appends the JSON of the metadata alone. They stand first: what follows is not read.
+    /// Appends the JSON of the metadata alone. The metadata come first, so the remaining text is not parsed.
     pub(crate) fn write_metadata(&self, out: &mut BytesMut, revision: u64) {
         let start = out.len();
         self.write_from_metadata(out, revision);
         let mut values = serde_json::Deserializer::from_slice(&out[start..]).into_iter::<IgnoredAny>();
-        // The text was made by `encode` from a value, so it parses as far as it is read.
+        // `encode` made the text from a value, so it parses.
         let _ = values.next();
         let length = values.byte_offset();
         out.truncate(start + length);
@@ -137,18 +138,18 @@ impl Object {
 
     /// Decodes the object, with kind, apiVersion and resourceVersion.
     pub(crate) fn decode(&self, resource: &Resource) -> Value {
-        // The text was made by `encode` from a value, so it parses.
+        // `encode` made the text from a value, so it parses.
         serde_json::from_slice(&self.to_bytes(resource)).unwrap_or(Value::Null)
     }
 }
 
-/// Appends the text of a value. Values have text keys only, so this cannot fail.
+/// Appends the JSON of a value. All keys are strings, so this cannot fail.
 fn write_json(text: &mut Vec<u8>, value: &Value) {
     let _ = serde_json::to_writer(text, value);
 }
 
 impl Header {
-    /// What selectors see of a decoded object.
+    /// The header of a decoded object.
     pub(crate) fn of(resource: &Resource, value: &Value) -> Self {
         let metadata = &value["metadata"];
         let text = |field: &str| metadata[field].as_str().unwrap_or_default().into();
@@ -184,7 +185,7 @@ pub(crate) fn finalizers(object: &Value) -> Vec<&str> {
     object["metadata"]["finalizers"].as_array().into_iter().flatten().filter_map(Value::as_str).collect()
 }
 
-/// Replaces `metadata.finalizers`; an empty list is left out.
+/// Replaces `metadata.finalizers`; an empty list is omitted.
 pub(crate) fn set_finalizers(object: &mut Value, finalizers: &[String]) {
     let Some(metadata) = metadata_mut(object) else { return };
     if finalizers.is_empty() {
@@ -194,7 +195,7 @@ pub(crate) fn set_finalizers(object: &mut Value, finalizers: &[String]) {
     }
 }
 
-/// `metadata` of a decoded object, made where it is absent; `None` if the object or its metadata is no map.
+/// `metadata` of a decoded object, created if absent; `None` if the object or its metadata is no map.
 pub(crate) fn metadata_mut(object: &mut Value) -> Option<&mut Map<String, Value>> {
     let metadata = object.as_object_mut()?.entry("metadata").or_insert_with(|| Value::Object(Map::new()));
     if metadata.is_null() {

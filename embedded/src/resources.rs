@@ -1,4 +1,4 @@
-//! Which kinds the server serves, as data: one more kind is one more entry of [`RESOURCES`].
+//! The kinds that the server serves, as data: a new kind is a new entry of [`RESOURCES`].
 
 use serde_json::{Value, json};
 
@@ -7,9 +7,23 @@ use super::rules::{
     MetadataStrategy, NamespaceStrategy, PodGroupStrategy, PodStrategy, ServiceStrategy, Strategy,
     WorkloadStrategy,
 };
-use super::table::Columns;
 
-/// A kind of object, and how the generic verbs treat it.
+/// The columns of a kind; their definitions are in `columns.json` under this name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Columns {
+    ConfigMap,
+    Event,
+    Job,
+    Lease,
+    NameAge,
+    Namespace,
+    Node,
+    Pod,
+    PodGroup,
+    Secret,
+}
+
+/// A kind of object and how the generic verbs handle it.
 pub(crate) struct Resource {
     /// API group, empty for the core group.
     pub(crate) group: &'static str,
@@ -17,7 +31,8 @@ pub(crate) struct Resource {
     pub(crate) version: &'static str,
     /// Kind, such as `Job`.
     pub(crate) kind: &'static str,
-    /// Name in paths, such as `jobs`. Kinds of the same plural share their storage: events of both groups do.
+    /// Name in paths, such as `jobs`. Kinds with the same plural share their storage, as events of both
+    /// groups do.
     pub(crate) plural: &'static str,
     /// Singular, such as `job`.
     pub(crate) singular: &'static str,
@@ -35,7 +50,8 @@ pub(crate) struct Resource {
     pub(crate) fields: &'static [Field],
     /// How an unknown field selector is refused.
     pub(crate) unknown_field: UnknownField,
-    /// JSON of an object of this kind with nothing in it, without metadata, as bookmarks carry it; empty or begins with a comma.
+    /// JSON of an empty object of this kind, without metadata, as bookmarks carry it. Either empty or begins
+    /// with a comma.
     pub(crate) empty: &'static str,
     /// Columns of the `Table` form.
     pub(crate) columns: Columns,
@@ -43,11 +59,11 @@ pub(crate) struct Resource {
     pub(crate) create_on_update: bool,
     /// Whether PUT without resourceVersion overwrites.
     pub(crate) unconditional_update: bool,
-    /// What a DELETE does.
+    /// How a DELETE proceeds.
     pub(crate) deletion: Deletion,
     /// The feature gate that must be on for the kind to be served.
     pub(crate) gate: Option<&'static str>,
-    /// What the kind adds to the verbs.
+    /// The behaviour that the kind adds to the verbs.
     pub(crate) strategy: &'static dyn Strategy,
 }
 
@@ -55,14 +71,14 @@ pub(crate) struct Resource {
 pub(crate) struct Subresource {
     /// Last part of the path.
     pub(crate) name: &'static str,
-    /// The kind that it speaks; empty means that of its resource.
+    /// The kind of its requests and responses; empty means the kind of its resource.
     pub(crate) kind: &'static str,
     /// Group and version of that kind where they differ from the resource's.
     pub(crate) group_version: Option<(&'static str, &'static str)>,
     /// Verbs, in the order of discovery.
     pub(crate) verbs: &'static [&'static str],
-    /// Those of the verbs that are answered with 501: discovery offers them as Kubernetes does, but nothing here could
-    /// carry them out.
+    /// The verbs answered with 501. Discovery lists them, as in Kubernetes, but this server cannot carry them
+    /// out.
     pub(crate) refused: &'static [&'static str],
 }
 
@@ -70,9 +86,9 @@ pub(crate) struct Subresource {
 pub(crate) struct Field {
     /// The name in selectors.
     pub(crate) label: &'static str,
-    /// Where its value stands in a stored object.
+    /// Path of its value in a stored object.
     pub(crate) path: &'static [&'static str],
-    /// Its value where it is absent.
+    /// Its value when absent.
     pub(crate) default: &'static str,
 }
 
@@ -87,14 +103,14 @@ pub(crate) enum UnknownField {
     Known,
 }
 
-/// How objects of a kind go.
+/// How objects of a kind are deleted.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Deletion {
     /// At once; the answer is a `Status`.
     Plain,
-    /// At once unless told otherwise, but dependents are orphaned by default (batch/v1 Jobs); the answer is a `Status`.
+    /// At once by default, but dependents are orphaned by default (batch/v1 Jobs); the answer is a `Status`.
     OrphanByDefault,
-    /// With the grace of `spec.terminationGracePeriodSeconds`; the answer is the object (pods).
+    /// After the grace period in `spec.terminationGracePeriodSeconds`; the answer is the object (pods).
     Graceful,
     /// In two phases, through the finalizer in `spec.finalizers` (namespaces).
     Namespace,
@@ -115,7 +131,7 @@ const fn connection(name: &'static str, kind: &'static str, verbs: &'static [&'s
     Subresource { name, kind, group_version: None, verbs, refused: verbs }
 }
 
-/// A part of a running pod that can be read but not changed here.
+/// A part of a running pod that this server can read but not change.
 const fn running_part(name: &'static str) -> Subresource {
     Subresource { name, kind: "", group_version: None, verbs: GET_AND_CHANGE, refused: &["patch", "update"] }
 }
@@ -157,11 +173,11 @@ macro_rules! event_fields {
 static CORE_EVENT_FIELDS: [Field; EVENT_FIELDS] = event_fields!("involvedObject", "reportingComponent");
 static EVENT_V1_FIELDS: [Field; EVENT_FIELDS] = event_fields!("regarding", "reportingController");
 
-/// Nothing beyond the generic verbs.
+/// A strategy that adds nothing to the generic verbs.
 pub(crate) struct Generic;
 impl Strategy for Generic {}
 
-/// An entry with what most kinds have; entries name what differs.
+/// The values that most kinds share; each entry names only what differs.
 const COMMON: Resource = Resource {
     group: "",
     version: "v1",
@@ -184,7 +200,7 @@ const COMMON: Resource = Resource {
     strategy: &Generic,
 };
 
-/// The kinds that only answer lists, so that `kubectl get all` works.
+/// A kind that is read-only and always empty, so that `kubectl get all` works.
 const fn listed(
     group: &'static str,
     version: &'static str,
@@ -206,7 +222,7 @@ const fn listed(
     }
 }
 
-/// The kinds that are questions: nothing of them is stored.
+/// A kind that is only a query, such as a SubjectAccessReview. It is not stored.
 const fn review(
     group: &'static str,
     kind: &'static str,
@@ -540,14 +556,19 @@ pub(crate) fn api_version(group: &str, version: &str) -> String {
     if group.is_empty() { version.to_owned() } else { format!("{group}/{version}") }
 }
 
-/// A resource by its place in paths.
+/// A resource by group, version and plural.
 pub(crate) fn find(group: &str, version: &str, plural: &str) -> Option<&'static Resource> {
     RESOURCES
         .iter()
         .find(|resource| resource.group == group && resource.version == version && resource.plural == plural)
 }
 
-/// The resource under whose table a plural is stored: the first of that name.
+/// The plurals of all kinds; some kinds share one.
+pub(crate) fn plurals() -> Vec<&'static str> {
+    RESOURCES.iter().map(|resource| resource.plural).collect()
+}
+
+/// The resource whose table stores a plural: the first with that name.
 pub(crate) fn stored(plural: &str) -> Option<&'static Resource> {
     RESOURCES.iter().find(|resource| resource.plural == plural)
 }

@@ -1,4 +1,4 @@
-//! From a data directory back to a store.
+//! Restoring a store from a data directory.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -12,11 +12,12 @@ use super::server::Server;
 use super::store::{Contents, DataDirError, Disk, Expect, HistoryLimits, NewVersion, Store};
 use super::verbs::update;
 
-/// A store that goes on from what the directory holds and keeps what is written there. Blocks while it reads.
+/// Opens a store with the contents of the directory, which also keeps its writes. Blocks while reading.
 pub(crate) fn open(directory: &Path, limits: HistoryLimits) -> Result<Store, DataDirError> {
     let disk = Disk::open(directory)?;
     let contents = disk.read()?;
-    let store = Store::durable(limits, disk, contents.revision).map_err(DataDirError::Unusable)?;
+    let store = Store::durable(&resources::plurals(), limits, disk, contents.revision)
+        .map_err(DataDirError::Unusable)?;
     fill(&store, contents)?;
     Ok(store)
 }
@@ -42,7 +43,8 @@ fn fill(store: &Store, contents: Contents) -> Result<(), DataDirError> {
     Ok(())
 }
 
-/// Ends the deletions that a crash stopped half-way: some take two writes, which mark the object and remove it.
+/// Finishes deletions that a crash interrupted: some take two writes, one to mark the object and one to
+/// remove it.
 pub(crate) fn finish_deletions(server: &Server) {
     for (plural, table) in server.store.tables() {
         let Some(resource) = resources::stored(plural) else { continue };
@@ -54,7 +56,7 @@ pub(crate) fn finish_deletions(server: &Server) {
             let namespace = (!object.header.namespace.is_empty()).then_some(&*object.header.namespace);
             let key = super::object::key(namespace, &object.header.name);
             let last = NewVersion { header: object.header.clone(), tail: object.tail.clone() };
-            // Nobody else writes yet.
+            // There are no other writers yet.
             let _gone = table.delete(&key, Expect::Version(object.revision), last);
         }
     }
@@ -77,7 +79,7 @@ mod tests {
     fn directory(objects: &[(&'static str, Value)]) -> tempfile::TempDir {
         let directory = tempfile::tempdir().unwrap();
         let disk = Disk::open(directory.path()).unwrap();
-        let store = Store::durable(limits(), disk, 9).unwrap();
+        let store = Store::durable(&resources::plurals(), limits(), disk, 9).unwrap();
         for (plural, object) in objects {
             let resource = resources::stored(plural).unwrap();
             let (header, tail) = Object::encode(resource, object.clone());
@@ -95,7 +97,7 @@ mod tests {
     }
 
     #[test]
-    fn objects_come_back_as_they_were() {
+    fn objects_are_restored_unchanged() {
         let map = json!({"metadata": {
             "namespace": "n", "name": "a", "uid": "u", "labels": {"x": "y"},
             "ownerReferences": [{"uid": "o", "blockOwnerDeletion": true}],
@@ -110,14 +112,14 @@ mod tests {
             let read = store.table(table).unwrap().changes(revision, 10);
             read.map(|(changes, _)| changes.iter().map(|change: &Change| change.revision).collect::<Vec<_>>())
         };
-        assert_eq!(changes("configmaps", 10), Ok(vec![]), "nothing was written behind 10");
+        assert_eq!(changes("configmaps", 10), Ok(vec![]), "nothing was written after 10");
         assert_eq!(changes("configmaps", 9), Err(10));
         assert_eq!(changes("namespaces", 10), Err(11));
         assert_eq!(changes("jobs", 1), Ok(vec![]), "no Job was ever written");
     }
 
     #[tokio::test]
-    async fn a_deletion_that_was_half_done_is_finished() {
+    async fn a_half_done_deletion_is_finished() {
         let pod = |name: &str, finalizers: &[&str]| {
             json!({"metadata": {
                 "namespace": "default", "name": name, "finalizers": finalizers,
@@ -134,7 +136,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_cluster_is_founded_once() {
+    async fn a_cluster_is_bootstrapped_once() {
         let directory = tempfile::tempdir().unwrap();
         let uid = async || {
             let server = start(&directory).await.unwrap();
@@ -146,10 +148,10 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_cannot_be_read_is_named() {
+    async fn an_object_that_cannot_be_read_is_named() {
         let directory = tempfile::tempdir().unwrap();
         let disk = Disk::open(directory.path()).unwrap();
-        let store = Store::durable(limits(), disk, 1).unwrap();
+        let store = Store::durable(&resources::plurals(), limits(), disk, 1).unwrap();
         let namespaces = resources::stored("namespaces").unwrap();
         let (header, _) = Object::encode(namespaces, json!({"metadata": {"name": "n"}}));
         let tail = "no JSON".into();

@@ -1,11 +1,10 @@
-//! What every request handler shares.
+//! The state that all request handlers share.
 
 use std::collections::BTreeMap;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use jiff::Timestamp;
 use parking_lot::Mutex;
 use rand::rngs::SmallRng;
 use rand::{Rng as _, RngCore as _};
@@ -13,8 +12,8 @@ use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 
 use super::audit::AuditSink;
+use super::exchange::openapi::Documents;
 use super::faults::Faults;
-use super::http::openapi::Documents;
 use super::protobuf;
 use super::resources::Resource;
 use super::store::{Store, Table};
@@ -29,26 +28,26 @@ pub(crate) struct Server {
     pub(crate) track_managed_fields: bool,
     /// The bearer token that every request must carry, if any.
     pub(crate) token: Option<String>,
-    /// Permits for requests in flight that are no watches.
+    /// Permits for requests in flight. Watches need none.
     pub(crate) inflight: Option<Semaphore>,
     /// Faults that tests switch on.
     pub(crate) faults: Faults,
-    /// Who is told of writes.
+    /// The sink that is notified of writes.
     pub(crate) audit: Option<AuditSink>,
-    /// OpenAPI documents, made when first asked for.
+    /// OpenAPI documents, generated on the first request.
     pub(crate) openapi: OnceLock<Documents>,
-    /// Whether an object has been met that only JSON can show.
+    /// Whether an object has been found that protobuf cannot represent.
     pub(crate) json_only: AtomicBool,
-    /// Ends everything.
+    /// Stops the server.
     pub(crate) stop: CancellationToken,
-    /// Uids and generated names.
+    /// Source of uids and generated names.
     pub(crate) random: Mutex<SmallRng>,
 }
 
-/// Feature gates that are on unless said otherwise.
+/// Feature gates that are on by default.
 const DEFAULT_ON: &[&str] = &["GenericWorkload", "WorkloadWithJob", "ShardedListAndWatch"];
 
-/// The letters of generated name suffixes: no vowels and no look-alikes.
+/// The characters of generated name suffixes: no vowels and no look-alikes.
 const SUFFIX_LETTERS: &[u8] = b"bcdfghjklmnpqrstvwxz2456789";
 
 impl Server {
@@ -80,7 +79,7 @@ impl Server {
         uuid::Builder::from_random_bytes(bytes).into_uuid().to_string()
     }
 
-    /// A name from `metadata.generateName`: cut to 58 characters, with 5 random ones behind.
+    /// A name from `metadata.generateName`: the prefix cut to 58 characters, then 5 random ones.
     pub(crate) fn generate_name(&self, prefix: &str) -> String {
         const LONGEST_PREFIX: usize = 58;
         let mut random = self.random.lock();
@@ -96,9 +95,4 @@ impl Server {
     pub(crate) fn watch_timeout(&self) -> Duration {
         Duration::from_secs(self.random.lock().random_range(1800..3600))
     }
-}
-
-/// A time as `metav1.Time` shows it: whole seconds, UTC.
-pub(crate) fn format_time(time: Timestamp) -> String {
-    time.strftime("%Y-%m-%dT%H:%M:%SZ").to_string()
 }

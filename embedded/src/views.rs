@@ -1,7 +1,7 @@
-//! An object as one of its API versions shows it.
+//! The form of an object in one of its API versions.
 //!
-//! All kinds but one are stored as they are shown. Events are served in two groups with different names for the same
-//! fields; they are stored as core/v1 events and renamed on the way in and out.
+//! Every kind except events is stored as it is served. Events are served in two groups with different names
+//! for the same fields; they are stored as core/v1 events and converted on the way in and out.
 
 use bytes::{Bytes, BytesMut};
 use serde_json::{Map, Value};
@@ -22,12 +22,12 @@ const EVENT_FIELDS: &[(&str, &str)] = &[
     ("reportingComponent", "reportingController"),
 ];
 
-/// Whether a resource is shown under other names than it is stored.
+/// Whether a resource's field names differ from the stored ones.
 fn renamed(resource: &Resource) -> bool {
     resource.group == "events.k8s.io"
 }
 
-/// An object as stored, from what the client sent.
+/// Converts an object from the client's form to the stored form.
 pub(crate) fn to_stored(resource: &Resource, object: Value) -> Value {
     if !renamed(resource) {
         return object;
@@ -35,7 +35,7 @@ pub(crate) fn to_stored(resource: &Resource, object: Value) -> Value {
     canonical("v1", rename(object, |(core, new)| (new, core)))
 }
 
-/// An object as the resource shows it, from what is stored.
+/// Converts an object from the stored form to the resource's form.
 fn from_stored(resource: &Resource, object: Value) -> Value {
     if !renamed(resource) {
         return object;
@@ -43,12 +43,12 @@ fn from_stored(resource: &Resource, object: Value) -> Value {
     canonical(&resource.api_version(), rename(object, |(core, new)| (core, new)))
 }
 
-/// An event with the empty fields that its version shows, and without those that it does not.
+/// An event with exactly the empty fields that its version shows.
 fn canonical(api_version: &str, mut event: Value) -> Value {
     event["apiVersion"] = api_version.into();
     match rules::decode::from_value(api_version, "Event", event.clone()) {
         Ok(decoded) => decoded.object,
-        // What was stored or validated decodes; if it did not, it would better be shown than lost.
+        // A stored or validated event decodes. If one did not, showing it would be better than losing it.
         Err(_) => event,
     }
 }
@@ -68,7 +68,7 @@ fn rename(
     Value::Object(renamed)
 }
 
-/// Decodes an object as the resource shows it, with kind, apiVersion and resourceVersion.
+/// Decodes an object to the resource's form, with kind, apiVersion and resourceVersion.
 pub(crate) fn decode(resource: &Resource, object: &Object) -> Value {
     from_stored(resource, object.decode(resource))
 }
@@ -93,7 +93,7 @@ pub(crate) fn write_with_kind(out: &mut BytesMut, resource: &Resource, object: &
     }
 }
 
-/// Appends the JSON of an object without its kind, as items of lists have it.
+/// Appends the JSON of an object without its kind, as in the items of a list.
 pub(crate) fn write_item(out: &mut BytesMut, resource: &Resource, object: &Object) {
     if renamed(resource) {
         let mut value = decode(resource, object);
@@ -124,7 +124,7 @@ pub(crate) fn partial(object: &Object) -> Bytes {
 /// An object's `PartialObjectMetadata` in protobuf.
 ///
 /// # Errors
-/// When the metadata hold something that has no number there.
+/// If the metadata contain a field that has no number in protobuf.
 pub(crate) fn partial_in_protobuf(object: &Object) -> Result<Bytes, serde_json::Error> {
     let mut json = BytesMut::with_capacity(object.tail.len() + 128);
     json.extend_from_slice(br#"{"metadata":"#);

@@ -1,5 +1,5 @@
-//! The embedded API server in a process of its own. It takes faults as lines of JSON on standard input, writes its record
-//! of writes to a file, and ends with its input.
+//! The embedded API server in its own process. It reads faults as lines of JSON from standard input and
+//! writes its audit record to a file. It ends when its input ends.
 
 use std::io::Write;
 use std::path::PathBuf;
@@ -17,10 +17,10 @@ use crate::faults::TimedFault;
 /// Flags of the API server's process.
 #[derive(Debug, Args)]
 pub(crate) struct ApiServerArgs {
-    /// Where to write a kubeconfig, once the server can be reached.
+    /// File for a kubeconfig, written once the server is reachable.
     #[arg(long)]
     pub(crate) kubeconfig: PathBuf,
-    /// Where to write the record of writes.
+    /// File for the record of writes.
     #[arg(long)]
     pub(crate) audit: PathBuf,
 }
@@ -35,7 +35,7 @@ pub(crate) async fn serve(args: ApiServerArgs) -> Result<()> {
     let text = serde_saphyr::to_string(&server.kubeconfig())?;
     let part = args.kubeconfig.with_extension("part");
     std::fs::write(&part, text)?;
-    // Whoever waits for the file finds it whole.
+    // Renamed when complete: a process that waits for the file never reads a part of it.
     std::fs::rename(&part, &args.kubeconfig)?;
     let mut lines = BufReader::new(tokio::io::stdin()).lines();
     let mut faults = tokio::task::JoinSet::new();
@@ -48,7 +48,7 @@ pub(crate) async fn serve(args: ApiServerArgs) -> Result<()> {
     if let Some(server) = Arc::into_inner(server) {
         server.shutdown().await;
     }
-    // The server has ended, and the channel with it.
+    // The server has ended, so the channel is closed and the writer ends.
     tokio::task::spawn_blocking(move || writer.join())
         .await?
         .map_err(|_| anyhow::anyhow!("record of writes"))?

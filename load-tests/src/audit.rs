@@ -1,4 +1,4 @@
-//! The API server's own record of writes: who did what when.
+//! The API server's record of writes: client, request, result and time.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -9,7 +9,7 @@ use anyhow::{Context, Result};
 use serde::{Deserialize, Serialize};
 use yardmaster_embedded::AuditRecord;
 
-/// One write, as it stands in the file.
+/// One write in the file.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 pub(crate) struct Line {
     /// User-Agent of the client.
@@ -21,11 +21,11 @@ pub(crate) struct Line {
     /// Name of a created object.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) created: Option<String>,
-    /// HTTP status; 0 where the connection was broken.
+    /// HTTP status. 0 if the connection broke.
     pub(crate) code: u16,
-    /// When it was read, in microseconds since 1970.
+    /// Time at which it was read, in microseconds since 1970.
     pub(crate) received: i64,
-    /// When it was answered, likewise.
+    /// Time at which it was answered, in microseconds since 1970.
     pub(crate) answered: i64,
 }
 
@@ -52,7 +52,7 @@ impl Line {
         }
     }
 
-    /// Name of the object, where one is known.
+    /// Name of the object, if known.
     pub(crate) fn name(&self) -> Option<&str> {
         self.parts().1.or(self.created.as_deref())
     }
@@ -62,22 +62,22 @@ impl Line {
         let mut parts = self.path.split('/').skip(1);
         // `api/v1` or `apis/GROUP/VERSION`.
         let before = if parts.next() == Some("apis") { 2 } else { 1 };
-        let mut rest = parts.skip(before).peekable();
-        let first = rest.next().unwrap_or_default();
-        let mut own = rest.clone();
+        let mut segments = parts.skip(before).peekable();
+        let first = segments.next().unwrap_or_default();
+        let mut own = segments.clone();
         let (name, second) = (own.next(), own.next());
         match (first, second) {
-            // The namespace is before the resource, unless it is the resource.
+            // The namespace precedes the resource, unless it is the resource.
             ("namespaces", Some(resource)) => (resource, own.next(), own.next()),
             _ => (first, name, second),
         }
     }
 }
 
-/// What one client wrote.
+/// The writes of one client.
 #[derive(Clone, Debug, Default, Serialize, Deserialize, PartialEq, Eq)]
 pub(crate) struct Writes {
-    /// Writes that were asked for, by resource and method.
+    /// Requested writes by resource and method.
     pub(crate) by_kind: BTreeMap<String, u64>,
     /// Writes by HTTP status.
     pub(crate) by_code: BTreeMap<u16, u64>,
@@ -125,7 +125,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn writes_by_what_they_are_about() {
+    fn paths_are_parsed_into_resource_and_name() {
         for (method, path, created, what, name) in [
             ("POST", "/api/v1/namespaces/n/pods", Some("p"), "pods POST", Some("p")),
             ("PATCH", "/api/v1/namespaces/n/pods/p/status", None, "pods/status PATCH", Some("p")),

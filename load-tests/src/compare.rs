@@ -1,4 +1,4 @@
-//! `compare`: the same load under Yardmaster and under another controller, in turns.
+//! `compare`: the same load under Yardmaster and another controller, alternately.
 
 use std::process::ExitCode;
 use std::time::Duration;
@@ -17,25 +17,25 @@ use crate::stage::{BUILT_IN, CommonArgs, Stage};
 pub(crate) struct CompareArgs {
     #[command(flatten)]
     pub(crate) common: CommonArgs,
-    /// The other controller: a command that finds the API server through KUBECONFIG and takes Jobs without managedBy.
+    /// Command that starts the other controller. It must read KUBECONFIG and manage Jobs without managedBy.
     #[arg(long, value_name = "CMD")]
     pub(crate) reference: String,
     /// The load: large, small, churn, or a file.
     #[arg(long, value_name = "NAME|FILE", default_value = "large")]
     pub(crate) load: String,
-    /// Completions of each Job [default: as the load says].
+    /// Completions of each Job [default: from the load].
     #[arg(long, value_name = "N")]
     pub(crate) pods: Option<u32>,
-    /// Parallelism of each Job [default: as the load says].
+    /// Parallelism of each Job [default: from the load].
     #[arg(long, value_name = "P")]
     pub(crate) parallelism: Option<u32>,
-    /// Number of Jobs [default: as the load says].
+    /// Number of Jobs [default: from the load].
     #[arg(long, value_name = "J")]
     pub(crate) jobs: Option<u32>,
-    /// How often each has its turn.
+    /// Number of runs of each controller.
     #[arg(long, value_name = "N", default_value_t = 2)]
     pub(crate) rounds: u32,
-    /// Time that the other controller gets to start.
+    /// Time for the other controller to start.
     #[arg(long, value_name = "TIME", default_value = "10s", value_parser = humantime::parse_duration)]
     pub(crate) start_time: Duration,
 }
@@ -56,7 +56,7 @@ impl CompareArgs {
         };
         let wave = load.waves.first_mut().context("waves: none")?;
         wave.pods_per_job = self.pods.unwrap_or(wave.pods_per_job);
-        // Another number of pods would otherwise leave places empty, or make a queue.
+        // Parallelism follows the number of pods. Else there would be idle places or a queue.
         let all = wave.parallelism == wave.pods_per_job || self.load == "large";
         let default = if all { wave.pods_per_job } else { wave.parallelism };
         wave.parallelism = self.parallelism.unwrap_or(default);
@@ -84,13 +84,13 @@ impl CompareArgs {
         Ok(if exact { ExitCode::SUCCESS } else { ExitCode::FAILURE })
     }
 
-    /// One load on a fresh API server, or in a fresh namespace of the given one.
+    /// Plays the load once, on a new API server or in a new namespace of the given one.
     async fn turn(&self, side: Side) -> Result<Report> {
         let name = self.common.controller_name.clone().or_else(|| Some(BUILT_IN.to_owned()));
         let common = CommonArgs { controller_name: name, ..self.common.clone() };
         let mut stage = Stage::prepare(&common, self.load()?).await?;
         match side {
-            Side::Yardmaster => stage.staff(common.replicas).await?,
+            Side::Yardmaster => stage.scale_up(common.replicas).await?,
             Side::Reference => {
                 let log = stage.ground.directory.path().join("reference.log");
                 let reference = Replica::foreign(&self.reference, &stage.ground.kubeconfig, &log)?;
@@ -104,7 +104,7 @@ impl CompareArgs {
     }
 }
 
-/// The figures that are compared; less is better in all but `pods_per_s` and `jobs_per_s`.
+/// The compared figures. Less is better, except for `pods_per_s` and `jobs_per_s`.
 fn figures(report: &Report) -> Vec<(String, f64)> {
     let peak: u64 = report.controller.iter().map(|replica| replica.peak_rss_bytes).sum();
     let own = [
@@ -144,7 +144,7 @@ fn findings(reports: &[(Side, Report)]) -> Value {
     };
     let rounds = |side| rounds(side).collect::<Vec<serde_json::Map<String, Value>>>();
     json!({
-        // Yardmaster's mean by the reference's.
+        // Yardmaster's mean divided by that of the reference.
         "ratios": ratios,
         "yardmaster": rounds(Side::Yardmaster),
         "reference": rounds(Side::Reference),
@@ -157,7 +157,7 @@ mod tests {
     use crate::report::tests::sample;
 
     #[test]
-    fn ratios_are_of_means() {
+    fn ratios_compare_means() {
         let with = |wall_s: f64| Report { wall_s, ..sample() };
         let reports = [
             (Side::Yardmaster, with(1.0)),

@@ -1,4 +1,4 @@
-//! Whether everything was counted exactly once: from what the API server holds in the end.
+//! Checks that everything was counted exactly once, from the final objects of the API server.
 
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
@@ -11,9 +11,9 @@ use crate::ledger::Totals;
 use crate::views::{Counts, Job, Phase, Pod};
 use crate::watch::Collection;
 
-/// The tracking finalizers of both ways to run a controller.
+/// The tracking finalizers of both controller modes.
 const FINALIZERS: [&str; 2] = ["batch.kubernetes.io/job-tracking", "yardmaster.dev/job-tracking"];
-/// How long the last finalizers may stay on after the last Job's end.
+/// Limit for the removal of the last finalizers after the last Job's end.
 const PATIENCE: Duration = Duration::from_secs(10);
 
 /// The verdict.
@@ -23,9 +23,9 @@ pub(crate) struct Exact {
     pub(crate) expected: u64,
     /// `status.succeeded` of all Jobs.
     pub(crate) counted: u64,
-    /// Pods beyond what each completion may have: one, and one more for each that failed.
+    /// Excess pods. Each completion may have one pod, and one more for each that failed.
     pub(crate) duplicates: u64,
-    /// Pods with our finalizer whose Job has ended or is gone.
+    /// Pods with a tracking finalizer whose Job has ended or is gone.
     pub(crate) orphans: u64,
     /// Most pods active at once.
     pub(crate) max_active: u64,
@@ -48,7 +48,7 @@ impl Exact {
     }
 }
 
-/// Asks the API server, until no finalizer is left or time is up.
+/// Reads the final state repeatedly, until no finalizer is left or [`PATIENCE`] is over.
 pub(crate) async fn check(ground: &Ground, client: &kube::Client, totals: Totals) -> Result<Exact> {
     let begun = Instant::now();
     loop {
@@ -60,10 +60,10 @@ pub(crate) async fn check(ground: &Ground, client: &kube::Client, totals: Totals
     }
 }
 
-/// What the pods of a Job come to.
+/// Counts of a Job's pods.
 #[derive(Debug, Default)]
 struct Pods {
-    /// Pods of each completion index; those of a NonIndexed Job have none.
+    /// Pods by completion index. Pods of NonIndexed Jobs have `None`.
     by_index: Counts<Option<String>>,
     failed_by_index: Counts<Option<String>>,
     tracked: u64,
@@ -88,7 +88,7 @@ async fn look(ground: &Ground, client: &kube::Client, totals: Totals) -> Result<
     let jobs = Collection::new(ground.path("/apis/batch/v1", "jobs"));
     jobs.list(client, |job: Job| verdict.add(&job, of_jobs.remove(&job.metadata.name).unwrap_or_default()))
         .await?;
-    // Of Jobs that are gone.
+    // The remaining pods belong to Jobs that are gone.
     verdict.orphans += of_jobs.values().map(|pods| pods.tracked).sum::<u64>();
     Ok(verdict)
 }
@@ -118,7 +118,7 @@ mod tests {
     use crate::views::{Condition, JobSpec, JobStatus};
 
     #[test]
-    fn what_is_too_many() {
+    fn pods_beyond_completions_and_failures_are_duplicates() {
         let complete = Condition { r#type: "Complete".into(), status: "True".into() };
         let job = Job {
             spec: JobSpec { completions: 2, parallelism: 2 },

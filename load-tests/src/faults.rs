@@ -1,4 +1,4 @@
-//! Faults of the embedded API server, as loads name them.
+//! Faults of the embedded API server in the notation of loads.
 
 use std::time::Duration;
 
@@ -6,44 +6,44 @@ use jiff::SignedDuration;
 use serde::{Deserialize, Serialize};
 use yardmaster_embedded::{Fault, FaultScope, Faults};
 
-/// A fault with its time.
+/// A fault with its time and scope.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub(crate) struct TimedFault {
-    /// When it begins, from the start of the load.
+    /// Begin, from the start of the load.
     #[serde(default)]
     pub(crate) at: SignedDuration,
-    /// How long it lasts. Broken watches are a matter of a moment.
+    /// Duration. 0: affects one request. Ignored for broken watches, which are momentary.
     #[serde(default)]
     pub(crate) r#for: SignedDuration,
-    /// A part of the User-Agent of the clients that it hits; empty hits all.
+    /// Part of the User-Agent of the affected clients. Empty: all clients.
     #[serde(default)]
     pub(crate) user_agent: String,
-    /// HTTP methods that it hits; none hits all.
+    /// Affected HTTP methods. Empty: all methods.
     #[serde(default)]
     pub(crate) methods: Vec<String>,
-    /// A part of the path; empty hits all.
+    /// Part of the affected paths. Empty: all paths.
     #[serde(default)]
     pub(crate) path: String,
-    /// Hits every so-manieth request; 0 and 1 hit all.
+    /// Affects only every n-th request. 0 and 1: all requests.
     #[serde(default)]
     pub(crate) every: usize,
-    /// What happens.
+    /// The kind of fault.
     #[serde(flatten)]
     pub(crate) kind: FaultKind,
 }
 
-/// What happens to requests.
+/// Kinds of faults.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) enum FaultKind {
-    /// Answers come later.
+    /// Answers are delayed.
     Delay(SignedDuration),
     /// Requests are refused with this HTTP status.
     Refuse(u16),
-    /// Writes are carried out and not answered.
+    /// Writes are carried out but not answered.
     LoseReplies(bool),
-    /// Connections break before anything happens.
+    /// Connections break before the request is handled.
     Partition(bool),
     /// Watches end with 410.
     ExpireWatches(bool),
@@ -54,7 +54,7 @@ pub(crate) enum FaultKind {
 }
 
 impl TimedFault {
-    /// Does it to this server, from now until its end.
+    /// Injects the fault into this server now, and removes it after its duration.
     pub(crate) async fn play(self, faults: &Faults) {
         let fault = match self.kind {
             FaultKind::Delay(time) => Fault::Delay(time.unsigned_abs()),
@@ -70,7 +70,7 @@ impl TimedFault {
         };
         let methods = self.methods.iter().filter_map(|name| name.parse().ok()).collect();
         let scope = FaultScope { user_agent: self.user_agent, methods, path: self.path, every: self.every };
-        // A fault of no length hits once.
+        // A fault without duration affects one request.
         let lasting: Duration = self.r#for.unsigned_abs();
         if lasting.is_zero() {
             faults.inject(fault, scope, Some(1));

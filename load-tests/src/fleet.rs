@@ -1,4 +1,4 @@
-//! The replicas of one load, those that run and those that have ended.
+//! The replicas of one load, running and ended.
 
 use anyhow::Result;
 use futures::future::join_all;
@@ -7,7 +7,7 @@ use nix::sys::signal::Signal;
 use crate::replicas::{Cost, Recipe, Replica};
 use crate::usage::Usage;
 
-/// Replicas that come and go.
+/// A changing set of replicas.
 pub(crate) struct Fleet {
     recipe: Recipe,
     running: Vec<Replica>,
@@ -21,23 +21,23 @@ impl Fleet {
         Self { recipe, running: Vec::new(), ended: Vec::new(), started: 0 }
     }
 
-    /// Number of replicas that run.
+    /// Number of running replicas.
     pub(crate) fn len(&self) -> usize {
         self.running.len()
     }
 
-    /// Names of the replicas that run, in the order of their start.
+    /// Names of the running replicas, in the order of their start.
     pub(crate) fn identities(&self) -> Vec<String> {
         self.running.iter().map(|replica| replica.identity.clone()).collect()
     }
 
-    /// Takes a controller that was started elsewhere.
+    /// Adds a controller that was started elsewhere.
     pub(crate) fn adopt(&mut self, mut replica: Replica) {
         replica.begin();
         self.running.push(replica);
     }
 
-    /// Starts replicas until so many run. They take up their work by themselves.
+    /// Starts replicas until `to` run. Does not wait until they are ready.
     pub(crate) fn grow(&mut self, to: usize) -> Result<()> {
         while self.running.len() < to {
             self.running.push(self.recipe.start(self.started)?);
@@ -51,13 +51,13 @@ impl Fleet {
         futures::future::try_join_all(self.running.iter_mut().map(Replica::ready)).await.map(drop)
     }
 
-    /// Lets the oldest replicas end in order until so many are left.
+    /// Ends the oldest replicas by SIGTERM until `to` are left.
     pub(crate) async fn shrink(&mut self, to: usize) {
         let leaving = self.running.drain(..self.running.len().saturating_sub(to));
         self.ended.extend(join_all(leaving.map(Replica::end)).await);
     }
 
-    /// Kills the oldest replica without a word, and answers with its name.
+    /// Ends the oldest replica by SIGKILL and returns its name.
     pub(crate) async fn kill_oldest(&mut self) -> Option<String> {
         if self.running.is_empty() {
             return None;
@@ -72,12 +72,12 @@ impl Fleet {
         Some(identity)
     }
 
-    /// Reads what each replica uses now.
+    /// Reads the current resource usage of each replica.
     pub(crate) fn measure(&mut self) -> Vec<(String, Usage)> {
         self.running.iter_mut().map(|replica| (replica.identity.clone(), replica.measure())).collect()
     }
 
-    /// The replicas that have ended by themselves.
+    /// Names of replicas that ended without being asked.
     pub(crate) fn lost(&mut self) -> Vec<String> {
         self.running
             .iter_mut()
@@ -85,7 +85,7 @@ impl Fleet {
             .collect()
     }
 
-    /// Ends all, and answers with what each has cost, in the order of their start.
+    /// Ends all replicas. Returns the cost of each, in the order of their start.
     pub(crate) async fn end(mut self) -> Vec<Cost> {
         self.shrink(0).await;
         self.ended

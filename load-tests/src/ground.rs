@@ -1,4 +1,4 @@
-//! What a load runs on: an API server, and a namespace of its own.
+//! The environment of a load: an API server and a namespace.
 
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
@@ -14,7 +14,7 @@ use tokio::process::{Child, ChildStdin, Command};
 
 use crate::faults::TimedFault;
 
-/// How long the embedded API server may take to start or to end.
+/// Limit for the start and the end of the embedded API server.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// An API server with a namespace for one load.
@@ -23,7 +23,7 @@ pub(crate) struct Ground {
     pub(crate) kubeconfig: PathBuf,
     /// The load's namespace.
     pub(crate) namespace: String,
-    /// Its files; removed at the end.
+    /// Directory of temporary files, removed at the end.
     pub(crate) directory: TempDir,
     server: Option<Server>,
 }
@@ -31,7 +31,7 @@ pub(crate) struct Ground {
 /// The embedded API server's process.
 struct Server {
     child: Child,
-    /// It ends with this pipe.
+    /// Faults are sent through this pipe. The server ends when it closes.
     faults: ChildStdin,
 }
 
@@ -39,7 +39,7 @@ impl Ground {
     /// The API server of this kubeconfig, or an embedded one.
     pub(crate) async fn prepare(kubeconfig: Option<&Path>) -> Result<Self> {
         let directory = tempfile::Builder::new().prefix("yardmaster-load-").tempdir()?;
-        // Another one each time: a namespace that was deleted takes its time to go.
+        // The name is new each time, since a deleted namespace may take a while to disappear.
         let name = format!("load-{}", jiff::Timestamp::now().as_millisecond());
         let (kubeconfig, server) = match kubeconfig {
             Some(file) => (file.to_owned(), None),
@@ -59,17 +59,17 @@ impl Ground {
         Ok(ground)
     }
 
-    /// A client of this name.
+    /// A client with this name as User-Agent.
     pub(crate) async fn client(&self, name: &str) -> Result<kube::Client> {
         client(Some(&self.kubeconfig), name).await
     }
 
-    /// Whether the API server is the embedded one, which keeps a record of writes and has faults.
+    /// Whether the API server is embedded. Only an embedded one has a record of writes and faults.
     pub(crate) fn is_embedded(&self) -> bool {
         self.server.is_some()
     }
 
-    /// Lets the API server have a fault, from now on.
+    /// Injects a fault into the API server now.
     pub(crate) async fn inject(&mut self, fault: &TimedFault) -> Result<()> {
         let Some(server) = &mut self.server else { bail!("only the embedded API server has faults") };
         let line = format!("{}\n", serde_json::to_string(fault)?);
@@ -86,8 +86,8 @@ impl Ground {
         crate::usage::Usage::of(i32::try_from(self.server.as_ref()?.child.id()?).ok()?)
     }
 
-    /// Ends the embedded API server, and answers with its record of writes. On another API server everything of the load
-    /// is deleted instead.
+    /// Ends the embedded API server and returns its record of writes. On another API server, deletes the
+    /// load's namespace and returns `None`.
     pub(crate) async fn end(self) -> Result<Option<Record>> {
         let client = self.client("load-tests").await?;
         let Some(Server { mut child, faults }) = self.server else {
@@ -140,7 +140,7 @@ impl Server {
     }
 }
 
-/// A client that calls itself by this name, and never tries again by itself.
+/// A client with this name as User-Agent, without automatic retries.
 pub(crate) async fn client(kubeconfig: Option<&Path>, name: &str) -> Result<kube::Client> {
     let mut config = match kubeconfig {
         Some(file) => {

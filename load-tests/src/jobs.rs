@@ -1,4 +1,4 @@
-//! Creates the Jobs of a load in their time, and watches them.
+//! Creates the Jobs of a load on schedule, and watches them.
 
 use std::time::{Duration, Instant};
 
@@ -13,12 +13,12 @@ use crate::load::{Load, Wave};
 use crate::views::Job;
 use crate::watch::{Collection, Event};
 
-/// Creations in flight.
+/// Limit of concurrent creations.
 const AT_ONCE: usize = 16;
-/// Time before a creation is tried again that was refused for now.
+/// Time before a failed creation is retried.
 const AGAIN: Duration = Duration::from_millis(200);
 
-/// Creates all Jobs below this path, each in its time from `start` on.
+/// Creates all Jobs under this path, each at its offset from `start`.
 pub(crate) async fn create(
     client: &kube::Client,
     path: &str,
@@ -39,11 +39,10 @@ pub(crate) async fn create(
             flying.next().await.transpose()?;
         }
         let name = wave.job_name(job);
-        // By whom it is managed does not change what it is.
         let manifest = wave.manifest(job, managed_by);
         ledger.job_created(&name, number, wave.pods_per_job, wave.parallelism, Instant::now());
         flying.push(async move { create_one(client, path, &manifest).await.with_context(|| name.clone()) });
-        // Those under way go on while the next is waited for.
+        // Takes finished creations, so that an error is returned early.
         while let Some(Some(done)) = futures::FutureExt::now_or_never(flying.next()) {
             done?;
         }
@@ -68,7 +67,7 @@ async fn create_one(client: &kube::Client, path: &str, manifest: &Value) -> Resu
     }
 }
 
-/// Writes what becomes of Jobs below this path into the book, until it is dropped.
+/// Records the states of Jobs under this path in the ledger, until dropped.
 pub(crate) async fn observe(client: kube::Client, path: String, ledger: Ledger) {
     let mut events = Collection::new(path).follow::<Job>(client);
     while let Some(event) = events.recv().await {

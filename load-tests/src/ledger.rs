@@ -1,4 +1,4 @@
-//! What the load tests see from outside: when Jobs and pods came and went, and how long things took.
+//! Observations from outside: times of Jobs and pods, and the latencies between them.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -41,19 +41,19 @@ impl Latencies {
     }
 }
 
-/// One Job from outside.
+/// One Job as seen from outside.
 #[derive(Debug)]
 struct Record {
     wave: usize,
     created: Instant,
     parallelism: u64,
-    /// Pods that have to be created for its completions; failures add to them.
+    /// Pods needed for its completions. Each failure adds one.
     wanted: u64,
     pods: u64,
     active: u64,
-    /// Ends of pods that no new pod has followed yet, oldest first.
+    /// Ends of pods without replacement so far, oldest first.
     unreplaced: VecDeque<Instant>,
-    /// Ends of pods that no status has counted yet, oldest first.
+    /// Ends of pods that no status counts yet, oldest first.
     uncounted: VecDeque<Instant>,
     counted: u64,
     finished: bool,
@@ -66,7 +66,7 @@ pub(crate) struct Totals {
     pub(crate) jobs: u64,
     /// Jobs that have ended.
     pub(crate) jobs_finished: u64,
-    /// Pods that came.
+    /// Pods created.
     pub(crate) pods: u64,
     /// Pods reported as ended.
     pub(crate) ended: u64,
@@ -87,12 +87,12 @@ struct Inner {
     last: Option<Instant>,
 }
 
-/// The book, shared by those who write into it.
+/// The ledger, shared by its writers.
 #[derive(Clone, Debug)]
 pub(crate) struct Ledger(Arc<Mutex<Inner>>);
 
 impl Ledger {
-    /// An empty book for a load of so many waves.
+    /// An empty ledger for a load of `waves` waves.
     pub(crate) fn new(waves: usize) -> Self {
         Self(Arc::new(Mutex::new(Inner {
             jobs: HashMap::new(),
@@ -104,11 +104,11 @@ impl Ledger {
     }
 
     fn lock(&self) -> MutexGuard<'_, Inner> {
-        // Nothing in here is left half done by a panic that would matter.
+        // A panic leaves no harmful partial update, so a poisoned lock is usable.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A Job is about to be created.
+    /// Records a Job that is about to be created.
     pub(crate) fn job_created(
         &self,
         name: &str,
@@ -117,9 +117,9 @@ impl Ledger {
         parallelism: u32,
         at: Instant,
     ) {
-        let mut book = self.lock();
-        book.first.get_or_insert(at);
-        book.totals.jobs += 1;
+        let mut inner = self.lock();
+        inner.first.get_or_insert(at);
+        inner.totals.jobs += 1;
         let record = Record {
             wave,
             created: at,
@@ -132,13 +132,13 @@ impl Ledger {
             counted: 0,
             finished: false,
         };
-        book.jobs.insert(name.to_owned(), record);
+        inner.jobs.insert(name.to_owned(), record);
     }
 
-    /// A Job was seen.
+    /// Records an observed state of a Job.
     pub(crate) fn job_seen(&self, job: &Job, at: Instant) {
-        let mut book = self.lock();
-        let Inner { jobs, totals, latencies, last, .. } = &mut *book;
+        let mut inner = self.lock();
+        let Inner { jobs, totals, latencies, last, .. } = &mut *inner;
         let Some(record) = jobs.get_mut(&job.metadata.name) else { return };
         let counted = job.status.succeeded + job.status.failed;
         while record.counted < counted {
@@ -165,14 +165,14 @@ impl Ledger {
 
     /// Seconds from the first Job's creation to the last Job's end.
     pub(crate) fn wall(&self) -> f64 {
-        let book = self.lock();
-        match (book.first, book.last) {
+        let inner = self.lock();
+        match (inner.first, inner.last) {
             (Some(first), Some(last)) => last.duration_since(first).as_secs_f64(),
             _ => 0.0,
         }
     }
 
-    /// Looks at the latencies.
+    /// Reads the latencies.
     pub(crate) fn latencies<T>(&self, look: impl FnOnce(&Latencies) -> T) -> T {
         look(&self.lock().latencies)
     }
@@ -180,8 +180,8 @@ impl Ledger {
 
 impl Observer for Ledger {
     fn added(&mut self, job: &str, at: Instant) {
-        let mut book = self.lock();
-        let Inner { jobs, totals, latencies, .. } = &mut *book;
+        let mut inner = self.lock();
+        let Inner { jobs, totals, latencies, .. } = &mut *inner;
         totals.pods += 1;
         totals.active += 1;
         totals.max_active = totals.max_active.max(totals.active);
@@ -199,29 +199,29 @@ impl Observer for Ledger {
     }
 
     fn ending(&mut self, job: &str, at: Instant) {
-        let mut book = self.lock();
-        book.totals.ended += 1;
-        let Some(record) = book.jobs.get_mut(job) else { return };
+        let mut inner = self.lock();
+        inner.totals.ended += 1;
+        let Some(record) = inner.jobs.get_mut(job) else { return };
         record.uncounted.push_back(at);
-        // The last ones are not followed by others. Until all first pods are there a new one follows nothing.
+        // The last pods have no replacement. Before `parallelism` pods exist, a new pod replaces none.
         if record.pods >= record.parallelism && record.pods < record.wanted {
             record.unreplaced.push_back(at);
         }
     }
 
     fn not_ended(&mut self, job: &str) {
-        let mut book = self.lock();
-        book.totals.ended = book.totals.ended.saturating_sub(1);
-        if let Some(record) = book.jobs.get_mut(job) {
+        let mut inner = self.lock();
+        inner.totals.ended = inner.totals.ended.saturating_sub(1);
+        if let Some(record) = inner.jobs.get_mut(job) {
             record.uncounted.pop_back();
             record.unreplaced.pop_back();
         }
     }
 
     fn gone(&mut self, job: &str, _: Instant) {
-        let mut book = self.lock();
-        book.totals.active = book.totals.active.saturating_sub(1);
-        if let Some(record) = book.jobs.get_mut(job) {
+        let mut inner = self.lock();
+        inner.totals.active = inner.totals.active.saturating_sub(1);
+        if let Some(record) = inner.jobs.get_mut(job) {
             record.active = record.active.saturating_sub(1);
         }
     }
@@ -229,7 +229,7 @@ impl Observer for Ledger {
 
 fn note(histogram: &mut Histogram<u64>, from: Instant, to: Instant) {
     let micros = u64::try_from(to.saturating_duration_since(from).as_micros()).unwrap_or(u64::MAX);
-    // It grows as needed.
+    // The histogram resizes itself, so this does not fail.
     let _recorded = histogram.record(micros.max(1));
 }
 
@@ -250,7 +250,7 @@ mod tests {
     }
 
     #[test]
-    fn a_job_of_three_pods_with_two_places() {
+    fn latencies_of_a_job_with_three_pods_and_parallelism_two() {
         let start = Instant::now();
         let at = |ms| start + Duration::from_millis(ms);
         let mut ledger = Ledger::new(1);

@@ -1,4 +1,4 @@
-//! Loads as files that one can read: which Jobs come when, how long their pods run, and what goes wrong meanwhile.
+//! Loads as readable files: the Jobs and their schedule, the run times of pods, and the faults meanwhile.
 
 use std::path::Path;
 use std::time::Duration;
@@ -14,14 +14,14 @@ use crate::faults::TimedFault;
 #[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub(crate) struct Load {
-    /// Groups of Jobs that are alike.
+    /// Groups of equal Jobs.
     pub(crate) waves: Vec<Wave>,
-    /// What goes wrong with the API server meanwhile; for the embedded one only.
+    /// Faults of the API server. Only the embedded one has them.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(crate) faults: Vec<TimedFault>,
 }
 
-/// Jobs that are alike.
+/// A group of equal Jobs.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub(crate) struct Wave {
@@ -29,36 +29,37 @@ pub(crate) struct Wave {
     pub(crate) name: String,
     /// Number of Jobs.
     pub(crate) jobs: u32,
-    /// When the first is created, from the start of the load.
+    /// Time of the first creation, from the start of the load.
     #[serde(default)]
     pub(crate) start: SignedDuration,
-    /// Jobs created a second; 0: as fast as the API server takes them.
+    /// Jobs created per second. 0: as fast as the API server accepts them.
     #[serde(default)]
     pub(crate) rate: f64,
     /// `spec.completions` of each.
     pub(crate) pods_per_job: u32,
     /// `spec.parallelism` of each.
     pub(crate) parallelism: u32,
-    /// How long a pod runs, such as `500ms`; `all`: until all places of all Jobs of the load are taken at once.
+    /// Run time of a pod, such as `500ms`. `all`: until the pods of all Jobs of the load run at once, up to
+    /// their parallelism.
     pub(crate) run_time: RunTime,
-    /// Part of the pods that fail, from 0 to below 1.
+    /// Share of pods that fail, from 0 to below 1.
     #[serde(default)]
     pub(crate) fail_ratio: f64,
-    /// The Job, without what the other fields say.
+    /// The Job, without the fields set above.
     pub(crate) job: Value,
 }
 
-/// How long a pod runs.
+/// Run time of a pod.
 #[derive(Clone, Copy, Debug, Deserialize, Serialize, PartialEq, Eq)]
 #[serde(untagged)]
 pub(crate) enum RunTime {
-    /// For so long.
+    /// This duration.
     For(SignedDuration),
     /// Until it is released.
     Hold(Hold),
 }
 
-/// The word for pods that run until they are released.
+/// The notation for pods that run until they are released.
 #[derive(Clone, Copy, Debug, Deserialize, Serialize, PartialEq, Eq)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum Hold {
@@ -67,7 +68,7 @@ pub(crate) enum Hold {
 }
 
 impl RunTime {
-    /// The value of the annotation that tells the simulator.
+    /// The value of the simulator's annotation.
     fn annotation(self) -> String {
         match self {
             Self::For(time) => humantime::format_duration(time.unsigned_abs()).to_string(),
@@ -116,12 +117,12 @@ impl Load {
         self.waves.iter().map(|wave| u64::from(wave.jobs)).sum()
     }
 
-    /// Pods that have to succeed.
+    /// Number of pods that must succeed.
     pub(crate) fn completions(&self) -> u64 {
         self.waves.iter().map(|wave| u64::from(wave.jobs) * u64::from(wave.pods_per_job)).sum()
     }
 
-    /// Most pods that may be active at once.
+    /// Maximum number of active pods.
     pub(crate) fn places(&self) -> u64 {
         let places = |wave: &Wave| u64::from(wave.jobs) * u64::from(wave.parallelism.min(wave.pods_per_job));
         self.waves.iter().map(places).sum()
@@ -129,7 +130,7 @@ impl Load {
 }
 
 impl Wave {
-    /// When a Job is created, from the start of the load.
+    /// Time of a Job's creation, from the start of the load.
     pub(crate) fn offset(&self, number: u32) -> Duration {
         let paced = if self.rate > 0.0 { f64::from(number) / self.rate } else { 0.0 };
         self.start.unsigned_abs() + Duration::from_secs_f64(paced)
@@ -140,7 +141,7 @@ impl Wave {
         format!("{}-{number}", self.name)
     }
 
-    /// A Job as it is created.
+    /// The manifest of a Job.
     pub(crate) fn manifest(&self, number: u32, managed_by: Option<&str>) -> Value {
         let mut job = self.job.clone();
         job["apiVersion"] = json!("batch/v1");
@@ -167,7 +168,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_loads_that_come_along_are_readable() {
+    fn all_provided_loads_can_be_read() {
         for entry in std::fs::read_dir(concat!(env!("CARGO_MANIFEST_DIR"), "/loads")).unwrap() {
             let load = Load::read(&entry.unwrap().path()).unwrap();
             assert!(load.places() <= load.completions());
@@ -175,7 +176,7 @@ mod tests {
     }
 
     #[test]
-    fn mistakes_are_told() {
+    fn invalid_loads_are_refused_by_reason() {
         for (wrong, part) in [
             ("waves: []", "none"),
             (
@@ -191,7 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn jobs_are_paced_and_say_what_their_pods_do() {
+    fn jobs_are_paced_and_carry_annotations_for_the_simulator() {
         let text = "waves: [{name: a, jobs: 4, start: 1s, rate: 2, podsPerJob: 3, parallelism: 2, runTime: all, \
                     failRatio: 0.2, job: {spec: {backoffLimit: 9}}}]";
         let load = Load::parse(text).unwrap();

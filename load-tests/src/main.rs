@@ -1,12 +1,13 @@
-//! Load on a Kubernetes Job controller. It knows the controller only through the Kubernetes API, `/metrics` and `/proc`.
+//! Load on a Kubernetes Job controller, observed only through the Kubernetes API, `/metrics` and `/proc`.
 //!
-//! # The map
+//! # Map
 //!
-//! A `load` says which Jobs come when. `stage` plays it: on a `ground` (an API server, embedded in a process of its own
-//! or any other), with a `fleet` of `replicas` (processes, too), it creates `jobs`, plays the kubelet of their `pods`, and
-//! writes into a `ledger` what it sees. In the end `exact` asks the API server whether everything was counted once,
-//! `audit` reads who wrote what, `usage` tells what each replica cost, and all of it becomes a `report`. `simple`,
-//! `failover`, `soak` and `compare` are the commands.
+//! A `load` defines the Jobs and their schedule. `stage` plays it on a `ground`: an API server, embedded in
+//! its own process or any other. It starts a `fleet` of `replicas`, each in its own process, creates the
+//! `jobs`, plays the kubelet for their `pods`, and records its observations in a `ledger`. At the end,
+//! `exact` checks on the API server that everything was counted once, `audit` reads the record of writes,
+//! `usage` measures the cost of each replica, and `report` writes all figures. `simple`, `failover`, `soak`
+//! and `compare` are the commands.
 
 mod api_server;
 mod audit;
@@ -39,15 +40,15 @@ use clap::{Parser, Subcommand};
 use self::pods::Simulator;
 use self::report::Report;
 
-/// The allocator of the `yardmaster` program, which replicas and API servers started here stand for.
+/// The allocator of the `yardmaster` program: replicas and API servers are started from this program.
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 /// Exit code after Ctrl-C, as shells report it.
 const INTERRUPTED: u8 = 130;
 
-/// Load on a Kubernetes Job controller. Exit code 0: all Jobs ended and everything was counted exactly once; 1: not so;
-/// 2: bad input; 3: could not run.
+/// Load on a Kubernetes Job controller. Exit codes: 0 if all Jobs ended and everything was counted exactly
+/// once, 1 if not, 2 for bad input, 3 if the load could not run.
 #[derive(Debug, Parser)]
 #[command(name = "load-tests", version, about)]
 struct Cli {
@@ -57,22 +58,23 @@ struct Cli {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Large Jobs: what a pod costs.
+    /// Large Jobs: the cost of a pod.
     Large(simple::LargeArgs),
-    /// Many small Jobs: how long one takes.
+    /// Many small Jobs: the duration of a Job.
     Small(simple::SmallArgs),
-    /// Far more work than places: how soon a pod that has ended is followed by the next.
+    /// Completions far above parallelism: the latency from the end of a pod to its replacement.
     Churn(simple::ChurnArgs),
     /// Replicas join, leave and are killed while pods run.
     Failover(Box<failover::FailoverArgs>),
-    /// A mixed load for a long time, while the API server misbehaves and replicas are killed.
+    /// A long mixed load with faults of the API server and killed replicas.
     Soak(soak::SoakArgs),
-    /// The same load under Yardmaster and under another controller, in turns.
+    /// The same load under Yardmaster and another controller, alternately.
     Compare(compare::CompareArgs),
     /// A load from a file.
     Run(simple::FileArgs),
-    /// Play the kubelet for all pods of a cluster, without running anything: pods become Running and then Succeeded or
-    /// Failed (annotations `yardmaster.dev/simulated-run-time` and `yardmaster.dev/simulated-exit-code`), until Ctrl-C.
+    /// Play the kubelet for all pods of a cluster until Ctrl-C. Nothing is run: pods become Running, then
+    /// Succeeded or Failed (annotations `yardmaster.dev/simulated-run-time` and
+    /// `yardmaster.dev/simulated-exit-code`).
     Kubelet {
         /// Kubeconfig of the cluster [default: the usual lookup].
         #[arg(long, value_name = "FILE")]
@@ -84,7 +86,7 @@ enum Command {
 }
 
 fn main() -> ExitCode {
-    // Replicas are this program under another name: so they are never older than the rest of it.
+    // Replicas are this program under another name, so they are always of the same build.
     if std::env::args_os().next().is_some_and(|name| name == replicas::CONTROLLER) {
         return yardmaster::cli::main();
     }
@@ -112,7 +114,7 @@ async fn run(command: Command) -> Result<ExitCode> {
             Command::ApiServer(args) => api_server::serve(args).await.map(|()| ExitCode::SUCCESS),
         }
     };
-    // Dropping what was under way ends the processes and removes the files.
+    // Dropping the work ends its processes and removes its files.
     tokio::select! {
         done = work => done,
         interrupted = tokio::signal::ctrl_c() => interrupted.map(|()| ExitCode::from(INTERRUPTED)).map_err(Into::into),
@@ -126,7 +128,7 @@ async fn simulate_pods(kubeconfig: Option<PathBuf>) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Tells people, writes the files, and judges.
+/// Prints the summary, writes the report, and chooses the exit code.
 fn conclude(report: &Report, file: Option<&PathBuf>) -> Result<ExitCode> {
     print!("{}", report.summary());
     if let Some(file) = file {

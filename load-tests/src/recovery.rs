@@ -1,19 +1,19 @@
-//! How soon after a fault pods are created as fast as before it.
+//! Time from the end of a fault until pods are created as fast as before it.
 
 use serde_json::{Value, json};
 
 use crate::faults::TimedFault;
 use crate::report::{Point, round};
 
-/// Seconds before a fault that its rate is compared with.
+/// Seconds before a fault over which the normal rate is measured.
 const BEFORE: f64 = 5.0;
-/// Seconds over which the rate after a fault is taken.
+/// Seconds over which the rate after a fault is measured.
 const OVER: f64 = 1.0;
-/// The part of the rate before that counts as recovered.
+/// Share of the normal rate that counts as recovered.
 const RECOVERED: f64 = 0.9;
 
-/// What each fault that lasted did to the rate of creations: pods a second before and during it, and seconds from its end until
-/// the rate was back (`null`: not before the load's end).
+/// The effect of each fault with a duration on the rate of creations: pods per second before and during it,
+/// and seconds from its end until the rate recovered (`null`: not before the end of the load).
 pub(crate) fn findings(faults: &[TimedFault], series: &[Point]) -> Value {
     let lasting = faults.iter().filter(|fault| fault.r#for.is_positive());
     let found: Vec<Value> = lasting
@@ -32,7 +32,7 @@ pub(crate) fn findings(faults: &[TimedFault], series: &[Point]) -> Value {
     if found.is_empty() { Value::Null } else { json!({"faults": found}) }
 }
 
-/// Pods created a second between two moments, by the looks nearest to them.
+/// Pods created per second between two times, from the nearest points around them.
 fn rate(series: &[Point], from: f64, to: f64) -> Option<f64> {
     let first = series.iter().rev().find(|point| point.t <= from).or(series.first())?;
     let last = series.iter().find(|point| point.t >= to)?;
@@ -54,7 +54,7 @@ mod tests {
     use super::*;
     use crate::faults::FaultKind;
 
-    /// A look every half a second; the rate is 100 but for five seconds and, after them, for as long as it takes.
+    /// A point every 0.5 s. The rate is 100 pods/s, but 10 pods/s from second 10 to `back_at`.
     fn series(back_at: f64) -> Vec<Point> {
         let mut pods = 0;
         let looks = (0..60).map(|look| f64::from(look) / 2.0);

@@ -1,4 +1,4 @@
-//! Controller replicas as child processes, and what each of them costs.
+//! Controller replicas as child processes, and the cost of each.
 
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
@@ -12,16 +12,16 @@ use tokio::process::{Child, Command};
 
 use crate::usage::{Counters, Usage, listening_port};
 
-/// How long a replica may take until it is ready, or until it has ended.
+/// Limit for the start and the end of a replica.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// The name that this program answers to as the controller.
+/// This program acts as the controller if called by this name.
 pub(crate) const CONTROLLER: &str = "yardmaster";
 
-/// How replicas are started.
+/// The command line of replicas.
 #[derive(Clone, Debug)]
 pub(crate) struct Recipe {
-    /// Another program than the one built with these load tests.
+    /// Another program than this one.
     pub(crate) program: Option<PathBuf>,
     pub(crate) kubeconfig: PathBuf,
     /// `--controller-name`.
@@ -38,17 +38,17 @@ pub(crate) struct Replica {
     pub(crate) identity: String,
     pid: i32,
     child: Child,
-    /// Whether it may have children of its own that count as well.
+    /// Whether its process group counts, since it may have children.
     group: bool,
     metrics: Option<kube::Client>,
     was_ready: bool,
-    /// What it had used when it became ready.
+    /// Its usage when it became ready.
     baseline: Usage,
     last: Usage,
     counters: Counters,
 }
 
-/// What a replica cost from its being ready to its end.
+/// The cost of a replica from ready to its end.
 #[derive(Clone, Debug)]
 pub(crate) struct Cost {
     pub(crate) identity: String,
@@ -57,7 +57,7 @@ pub(crate) struct Cost {
 }
 
 impl Recipe {
-    /// Starts the replica with this number, and does not wait for it.
+    /// Starts the replica with this number. Does not wait until it is ready.
     pub(crate) fn start(&self, number: usize) -> Result<Replica> {
         let identity = format!("replica-{number}");
         let program = match &self.program {
@@ -69,8 +69,7 @@ impl Recipe {
             command.env_remove(name);
         }
         command
-            // This program is the controller, too, where it is called so: one that was built at another time would be a
-            // trap.
+            // This program acts as the controller under this name, so a replica is always of the same build.
             .arg0(CONTROLLER)
             .args(["controller", "--exit-with-stdin", "--listen", "127.0.0.1:0", "--identity", &identity])
             .args(["--controller-name", &self.controller_name, "--lease-namespace", &self.lease_namespace])
@@ -84,7 +83,7 @@ impl Recipe {
     }
 }
 
-/// Starts a command in a process group of its own, with its output in a file.
+/// Starts a command in its own process group, with its output in a file.
 fn spawn(command: &mut Command, log: &Path) -> Result<Child> {
     let file = std::fs::File::options().create(true).append(true).open(log)?;
     command.stdin(Stdio::piped()).stdout(file.try_clone()?).stderr(file).process_group(0).kill_on_drop(true);
@@ -92,7 +91,7 @@ fn spawn(command: &mut Command, log: &Path) -> Result<Child> {
 }
 
 impl Replica {
-    /// A controller that is not ours, started by a shell.
+    /// Starts another controller by a shell.
     pub(crate) fn foreign(command: &str, kubeconfig: &Path, log: &Path) -> Result<Self> {
         let mut shell = Command::new("sh");
         shell.args(["-c", &format!("exec {command}")]).env("KUBECONFIG", kubeconfig);
@@ -115,7 +114,7 @@ impl Replica {
         })
     }
 
-    /// Waits until it says that it is ready. What it uses counts from then on.
+    /// Waits until `/readyz` succeeds. Its usage counts from then on.
     pub(crate) async fn ready(&mut self) -> Result<()> {
         if self.was_ready {
             return Ok(());
@@ -143,7 +142,7 @@ impl Replica {
         Ok(())
     }
 
-    /// What it uses counts from now on.
+    /// Counts its usage from now on.
     pub(crate) fn begin(&mut self) {
         self.was_ready = true;
         self.baseline = self.usage().unwrap_or_default();
@@ -162,7 +161,7 @@ impl Replica {
             .ok()
     }
 
-    /// Reads what it has used.
+    /// Reads its resource usage.
     pub(crate) fn measure(&mut self) -> Usage {
         if let Some(now) = self.usage().filter(|now| now.cpu_s >= self.last.cpu_s) {
             self.last = now;
@@ -170,7 +169,7 @@ impl Replica {
         self.last
     }
 
-    /// Reads what it has counted.
+    /// Reads its metrics.
     pub(crate) async fn count(&mut self) -> &Counters {
         if let Some(counters) = self.get("/metrics").await.and_then(|text| Counters::parse(&text).ok()) {
             self.counters = counters;
@@ -185,19 +184,20 @@ impl Replica {
 
     /// Sends it a signal.
     pub(crate) fn signal(&self, signal: Signal) {
-        // It may have ended.
+        // It may have ended already.
         let _gone = kill(Pid::from_raw(self.pid), signal);
     }
 
-    /// What it has cost, read last by [`measure`](Self::measure) and [`count`](Self::count).
+    /// Its cost, as last read by [`measure`](Self::measure) and [`count`](Self::count).
     pub(crate) fn cost(&self) -> Cost {
         let usage = Usage { cpu_s: self.last.cpu_s - self.baseline.cpu_s, ..self.last };
         Cost { identity: self.identity.clone(), usage, counters: self.counters.clone() }
     }
 
-    /// Waits for its end; kills it if that takes too long. Answers whether it ended well.
+    /// Waits for its end, and kills it after [`PATIENCE`]. Returns whether it ended successfully.
     pub(crate) async fn wait(&mut self) -> bool {
-        // Waiting for a child would close its input, and thereby end it in another way than the one to be seen.
+        // `Child::wait` closes the input, which would end the replica in another way than the signal under
+        // test.
         let _input = self.child.stdin.take();
         match tokio::time::timeout(PATIENCE, self.child.wait()).await {
             Ok(ended) => ended.is_ok_and(|status| status.success()),
@@ -208,7 +208,7 @@ impl Replica {
         }
     }
 
-    /// Reads its figures, and lets it end in order.
+    /// Reads its figures, ends it by SIGTERM and returns its cost.
     pub(crate) async fn end(mut self) -> Cost {
         self.measure();
         self.count().await;

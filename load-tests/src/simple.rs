@@ -1,4 +1,4 @@
-//! The loads that consist of nothing but Jobs: `large`, `small`, `churn`, and those from files.
+//! Loads that consist only of Jobs: `large`, `small`, `churn`, and those from files.
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -22,7 +22,7 @@ pub(crate) struct LargeArgs {
     /// Parallelism of all Jobs together [default: all pods].
     #[arg(long, value_name = "P")]
     pub(crate) parallelism: Option<u32>,
-    /// How long a pod runs, such as 500ms; all: until all places are taken at once [default: 1s].
+    /// Run time of a pod, such as 500ms; all: until all places are taken at once [default: 1s].
     #[arg(long, value_name = "all|DURATION")]
     pub(crate) hold: Option<RunTime>,
     /// Whether the Jobs are Indexed.
@@ -31,7 +31,7 @@ pub(crate) struct LargeArgs {
     /// Number of Jobs that share the pods.
     #[arg(long, value_name = "J", default_value_t = 1)]
     pub(crate) jobs: u32,
-    /// Part of the pods that fail, from 0 to below 1.
+    /// Share of pods that fail, from 0 to below 1.
     #[arg(long, value_name = "F", default_value_t = 0.0)]
     pub(crate) fail_ratio: f64,
     /// spec.backoffLimitPerIndex of the Jobs [default: none; spec.backoffLimit counts].
@@ -50,7 +50,7 @@ pub(crate) struct SmallArgs {
     /// Pods of each Job.
     #[arg(long, value_name = "K", default_value_t = 1)]
     pub(crate) pods_per_job: u32,
-    /// Jobs created a second; 0: as fast as the API server takes them.
+    /// Jobs created per second; 0: as fast as the API server accepts them.
     #[arg(long, value_name = "R", default_value_t = 300.0)]
     pub(crate) rate: f64,
 }
@@ -63,10 +63,10 @@ pub(crate) struct ChurnArgs {
     /// Completions of the Job.
     #[arg(long, value_name = "N", default_value_t = 5000)]
     pub(crate) pods: u32,
-    /// Pods at a time.
+    /// Parallelism of the Job.
     #[arg(long, value_name = "P", default_value_t = 100)]
     pub(crate) parallelism: u32,
-    /// How long a pod runs.
+    /// Run time of a pod.
     #[arg(long, value_name = "DURATION")]
     pub(crate) hold: Option<RunTime>,
 }
@@ -76,13 +76,13 @@ pub(crate) struct ChurnArgs {
 pub(crate) struct FileArgs {
     #[command(flatten)]
     pub(crate) common: CommonArgs,
-    /// The load; those in load-tests/loads show how one is written.
+    /// File with the load; see load-tests/loads for examples.
     #[arg(value_name = "FILE.yaml")]
     pub(crate) file: PathBuf,
 }
 
 impl LargeArgs {
-    /// The load that the flags ask for.
+    /// The load for these flags.
     pub(crate) fn load(&self) -> Result<Load> {
         let mut load = Load::parse(include_str!("../loads/large.yaml"))?;
         for wave in &mut load.waves {
@@ -107,7 +107,7 @@ impl LargeArgs {
 }
 
 impl SmallArgs {
-    /// The load that the flags ask for.
+    /// The load for these flags.
     pub(crate) fn load(&self) -> Result<Load> {
         let mut load = Load::parse(include_str!("../loads/small.yaml"))?;
         for wave in &mut load.waves {
@@ -124,7 +124,7 @@ impl SmallArgs {
 }
 
 impl ChurnArgs {
-    /// The load that the flags ask for.
+    /// The load for these flags.
     pub(crate) fn load(&self) -> Result<Load> {
         let mut load = Load::parse(include_str!("../loads/churn.yaml"))?;
         for wave in &mut load.waves {
@@ -150,7 +150,7 @@ impl FileArgs {
 /// Plays a load from start to end under Yardmaster.
 async fn play(command: &str, common: &CommonArgs, load: Load) -> Result<ExitCode> {
     let mut stage = Stage::prepare(common, load).await?;
-    stage.staff(common.replicas).await?;
+    stage.scale_up(common.replicas).await?;
     stage.begin();
     stage.play().await?;
     let outcome = stage.finish(command).await?;

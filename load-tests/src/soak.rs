@@ -1,4 +1,4 @@
-//! `soak`: a mixed load for a long time, while the API server misbehaves and replicas are killed.
+//! `soak`: a long mixed load with faults of the API server and killed replicas.
 
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
@@ -22,16 +22,16 @@ use crate::stage::{CommonArgs, Stage};
 pub(crate) struct SoakArgs {
     #[command(flatten)]
     pub(crate) common: CommonArgs,
-    /// How long Jobs keep coming, in minutes.
+    /// Minutes during which Jobs are created.
     #[arg(long, value_name = "M", default_value_t = 10)]
     pub(crate) minutes: u32,
-    /// Mean time between faults of the API server; 0s: none, as with --kubeconfig.
+    /// Mean time between faults of the API server; 0s: no faults. With --kubeconfig there are none.
     #[arg(long, value_name = "TIME", default_value = "10s", value_parser = humantime::parse_duration)]
     pub(crate) fault_period: Duration,
-    /// Time between kills of a replica, which is started again; 0s: none.
+    /// Time between kills of a replica, each of which is replaced; 0s: no kills.
     #[arg(long, value_name = "TIME", default_value = "60s", value_parser = humantime::parse_duration)]
     pub(crate) kill_period: Duration,
-    /// Seed of the faults [default: another one each time; the report tells which].
+    /// Seed of the faults [default: a new one for each run, shown in the report].
     #[arg(long, value_name = "N")]
     pub(crate) seed: Option<u64>,
 }
@@ -57,7 +57,7 @@ impl SoakArgs {
             ..self.common.clone()
         };
         let mut stage = Stage::prepare(&common, self.load(seed)?).await?;
-        stage.staff(common.replicas).await?;
+        stage.scale_up(common.replicas).await?;
         stage.begin();
         let mut kills = 0;
         if self.kill_period.is_zero() {
@@ -66,7 +66,7 @@ impl SoakArgs {
             let end = Instant::now() + common.timeout;
             while !stage.play_for(self.kill_period).await? && Instant::now() < end {
                 stage.fleet.kill_oldest().await;
-                stage.staff(common.replicas).await?;
+                stage.scale_up(common.replicas).await?;
                 kills += 1;
             }
         }
@@ -76,7 +76,7 @@ impl SoakArgs {
     }
 }
 
-/// What goes wrong in that time: something of everything.
+/// Random faults of all kinds in that time.
 fn faults(random: &mut SmallRng, time: Duration, period: Duration) -> Vec<TimedFault> {
     let seconds = SignedDuration::from_secs;
     let menu = [
@@ -109,7 +109,7 @@ fn faults(random: &mut SmallRng, time: Duration, period: Duration) -> Vec<TimedF
     }
 }
 
-/// Mean memory of all replicas together in the second and in the last quarter, in bytes: they tell whether it grows.
+/// Mean memory of all replicas together in the second and in the last quarter, in bytes, which shows growth.
 fn memory(report: &Report) -> serde_json::Value {
     let quarter = report.series.len() / 4;
     let mean = |from: usize| {

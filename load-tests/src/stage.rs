@@ -1,4 +1,4 @@
-//! One load from start to end: what every command that puts load on a controller does.
+//! Plays one load from start to end, for all commands that put load on a controller.
 
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
@@ -21,48 +21,49 @@ use crate::recovery;
 use crate::replicas::{Cost, Recipe};
 use crate::report::{self, ApiServerCost, Controller, Env, Point, Report};
 
-/// Time between two looks at everything.
+/// Time between two measurements.
 const TICK: Duration = Duration::from_millis(250);
-/// The name by which the simulator writes.
+/// User-Agent of the simulator.
 const KUBELET: &str = "load-tests-kubelet";
-/// What controllers answer to that take the place of the built-in one.
+/// Controller name in replacement mode.
 pub(crate) const BUILT_IN: &str = "kubernetes.io/job-controller";
 const EXTERNAL: &str = "yardmaster.dev/job-controller";
 
 /// Flags of all commands that put load on a controller.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct CommonArgs {
-    /// Kubeconfig of the cluster [default: an embedded one in a process of its own].
+    /// Kubeconfig of the cluster [default: an embedded one in its own process].
     #[arg(long, value_name = "FILE")]
     pub(crate) kubeconfig: Option<PathBuf>,
-    /// Where to write the report; a page with plots is written beside it.
+    /// File for the report; a page with plots is written beside it.
     #[arg(long, value_name = "FILE.json")]
     pub(crate) report: Option<PathBuf>,
     /// Number of controller replicas.
     #[arg(long, value_name = "R", default_value_t = 1)]
     pub(crate) replicas: usize,
-    /// Most requests a second of each replica; 0 is no limit.
+    /// Limit of requests per second of each replica; 0: no limit.
     #[arg(long, value_name = "Q", default_value_t = 0)]
     pub(crate) kube_api_qps: u32,
     /// Number of shards.
     #[arg(long, value_name = "N", default_value_t = 64)]
     pub(crate) shards: u32,
-    /// Which Jobs the controllers take [default: the built-in's on the embedded cluster, else Yardmaster's own].
+    /// Name of the controllers, which selects their Jobs [default: the built-in's on the embedded cluster,
+    /// else Yardmaster's own].
     #[arg(long, value_name = "NAME")]
     pub(crate) controller_name: Option<String>,
-    /// Another yardmaster program than the one built with this one.
+    /// Another yardmaster program [default: the one in this program].
     #[arg(long, value_name = "FILE")]
     pub(crate) controller: Option<PathBuf>,
-    /// One more flag for the controllers; can be given several times.
+    /// Additional flag for the controllers; may be repeated.
     #[arg(long, value_name = "FLAG", allow_hyphen_values = true)]
     pub(crate) controller_flag: Vec<String>,
-    /// Longest time for the load.
+    /// Time limit for the load.
     #[arg(long, value_name = "TIME", default_value = "30m", value_parser = humantime::parse_duration)]
     pub(crate) timeout: Duration,
 }
 
 impl CommonArgs {
-    /// What the controllers answer to.
+    /// Name of the controllers.
     pub(crate) fn controller_name(&self) -> &str {
         match &self.controller_name {
             Some(name) => name,
@@ -106,7 +107,7 @@ pub(crate) struct Stage {
     /// The simulator and the watch of Jobs.
     watching: JoinSet<()>,
     creating: JoinSet<Result<()>>,
-    /// Faults that are still to come, the next one last.
+    /// Pending faults, the next one last.
     faults: Vec<crate::faults::TimedFault>,
     series: Vec<Point>,
     next_look: Instant,
@@ -114,14 +115,14 @@ pub(crate) struct Stage {
     env: Env,
 }
 
-/// What a load came to, with the record of writes for those who want to know more.
+/// The result of a load, with the record of writes for further analysis.
 pub(crate) struct Outcome {
     pub(crate) report: Report,
     pub(crate) record: Option<Record>,
 }
 
 impl Stage {
-    /// Prepares everything but the controllers.
+    /// Prepares everything except the controllers.
     pub(crate) async fn prepare(args: &CommonArgs, load: Load) -> Result<Self> {
         let ground = Ground::prepare(args.kubeconfig.as_deref()).await?;
         if !load.faults.is_empty() && !ground.is_embedded() {
@@ -158,13 +159,13 @@ impl Stage {
         })
     }
 
-    /// Starts so many replicas, and waits for them.
-    pub(crate) async fn staff(&mut self, replicas: usize) -> Result<()> {
+    /// Starts replicas until `replicas` run, and waits until all are ready.
+    pub(crate) async fn scale_up(&mut self, replicas: usize) -> Result<()> {
         self.fleet.grow(replicas)?;
         self.fleet.ready().await
     }
 
-    /// Begins to create Jobs.
+    /// Starts the creation of Jobs.
     pub(crate) fn begin(&mut self) {
         self.started = Instant::now();
         let (client, ledger, load) = (self.client.clone(), self.ledger.clone(), self.load.clone());
@@ -175,7 +176,7 @@ impl Stage {
         });
     }
 
-    /// Goes on for a moment; `true` once all Jobs have ended.
+    /// Runs until the next measurement. Returns `true` once all Jobs have ended.
     pub(crate) async fn step(&mut self) -> Result<bool> {
         tokio::time::sleep_until(self.next_look.into()).await;
         self.next_look = Instant::now() + TICK;
@@ -204,11 +205,11 @@ impl Stage {
         Ok(totals.jobs_finished == self.load.jobs())
     }
 
-    /// Goes on until all Jobs have ended, or time is up.
+    /// Runs until all Jobs have ended or time is up.
     pub(crate) async fn play(&mut self) -> Result<()> {
         while !self.step().await? {
             if Instant::now() > self.deadline {
-                // The report tells how far it came.
+                // The report shows the progress so far.
                 eprintln!("time is up");
                 break;
             }
@@ -216,7 +217,7 @@ impl Stage {
         Ok(())
     }
 
-    /// Goes on for so long, or until all Jobs have ended.
+    /// Runs for `time` or until all Jobs have ended. Returns whether they have.
     pub(crate) async fn play_for(&mut self, time: Duration) -> Result<bool> {
         let end = Instant::now() + time;
         while Instant::now() < end {
@@ -227,7 +228,7 @@ impl Stage {
         Ok(false)
     }
 
-    /// Looks at what is there, ends everything, and reports.
+    /// Checks the final state, ends all processes, and reports.
     pub(crate) async fn finish(mut self, command: &str) -> Result<Outcome> {
         self.bar.finish_and_clear();
         let exact =
@@ -262,13 +263,13 @@ impl Stage {
     }
 }
 
-/// At most some hundred points: a plot has no more pixels.
+/// At most 500 points, since a plot has hardly more pixels.
 fn thinned(series: Vec<Point>) -> Vec<Point> {
     let step = series.len().div_ceil(500).max(1);
     series.into_iter().step_by(step).collect()
 }
 
-/// Figures of all replicas; their writes from the API server's record where there is one.
+/// Figures of all replicas, with their writes from the API server's record if there is one.
 fn controllers(costs: Vec<Cost>, record: Option<&Record>) -> Result<Vec<Controller>> {
     let Some(record) = record else {
         return Ok(costs.into_iter().map(|cost| Controller::new(cost, None)).collect());
@@ -277,7 +278,7 @@ fn controllers(costs: Vec<Cost>, record: Option<&Record>) -> Result<Vec<Controll
     let of = |identity: &str| {
         let mark = format!("({identity})");
         let own = |agent: &str| match identity {
-            // Whoever is none of ours.
+            // The reference's User-Agent is unknown: any client but the load tests.
             "reference" => !agent.starts_with("load-tests"),
             _ => agent.contains(&mark),
         };
@@ -302,7 +303,7 @@ fn controllers(costs: Vec<Cost>, record: Option<&Record>) -> Result<Vec<Controll
 
 fn bar(pods: u64) -> ProgressBar {
     let bar = ProgressBar::new(pods);
-    // The template is valid; a bar without it would do as well.
+    // The template is valid. If not, the default style is good enough.
     if let Ok(style) = ProgressStyle::with_template("{elapsed_precise} {wide_bar} {pos}/{len} pods {msg}") {
         bar.set_style(style);
     }

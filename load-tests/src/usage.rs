@@ -1,4 +1,4 @@
-//! What a process uses, from `/proc`, and what a controller says of itself in `/metrics`.
+//! Resource usage of processes from `/proc`, and a controller's own figures from `/metrics`.
 
 use std::collections::HashSet;
 
@@ -14,12 +14,12 @@ pub(crate) struct Usage {
     pub(crate) cpu_s: f64,
     /// Resident memory now, in bytes.
     pub(crate) rss_bytes: u64,
-    /// Most resident memory so far, in bytes.
+    /// Peak resident memory, in bytes.
     pub(crate) peak_rss_bytes: u64,
 }
 
 impl Usage {
-    /// Of this process; `None` once it has ended.
+    /// Usage of this process. `None` once it has ended.
     pub(crate) fn of(pid: i32) -> Option<Self> {
         let process = Process::new(pid).ok()?;
         let (stat, status) = (process.stat().ok()?, process.status().ok()?);
@@ -30,7 +30,7 @@ impl Usage {
         })
     }
 
-    /// Of all processes of a process group together.
+    /// Usage of all processes of a process group together.
     pub(crate) fn of_group(group: i32) -> Option<Self> {
         let members = procfs::process::all_processes().ok()?.filter_map(Result::ok);
         let members = members.filter(|process| process.stat().is_ok_and(|stat| stat.pgrp == group));
@@ -42,7 +42,7 @@ impl Usage {
     }
 }
 
-/// The port on which this process listens; `None` while there is none.
+/// The port on which this process listens, `None` if there is none.
 pub(crate) fn listening_port(pid: i32) -> Option<u16> {
     let process = Process::new(pid).ok()?;
     let sockets: HashSet<u64> = process
@@ -60,7 +60,7 @@ pub(crate) fn listening_port(pid: i32) -> Option<u16> {
     process.tcp().ok()?.into_iter().find(listens).map(|entry| entry.local_address.port())
 }
 
-/// What a controller counted.
+/// Figures from a controller's metrics.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Counters {
     /// Bytes of lists and watches that it received.
@@ -72,7 +72,7 @@ pub(crate) struct Counters {
 }
 
 impl Counters {
-    /// Reads Prometheus' text.
+    /// Parses the Prometheus text format.
     pub(crate) fn parse(text: &str) -> Result<Self> {
         let mut counters = Self::default();
         for line in text.lines().filter(|line| line.starts_with("yardmaster_")) {
@@ -101,7 +101,7 @@ fn label<'a>(labels: &'a str, name: &str) -> &'a str {
     pairs.find(|(key, _)| *key == name).map_or("", |(_, value)| value.trim_matches('"'))
 }
 
-/// The HTTP method of a verb that writes.
+/// The HTTP method of a writing verb. `None` for other verbs.
 fn method(verb: &str) -> Option<&'static str> {
     match verb {
         "create" => Some("POST"),
@@ -118,7 +118,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn metrics_are_read() {
+    fn metrics_are_parsed() {
         let text = "# HELP yardmaster_owned_shards Shards\nyardmaster_owned_shards 7\n\
                     yardmaster_watch_bytes_total{resource=\"pods\"} 100\n\
                     yardmaster_watch_bytes_total{resource=\"jobs\"} 20\n\
@@ -132,7 +132,7 @@ mod tests {
     }
 
     #[test]
-    fn this_process_uses_something_and_listens() {
+    fn usage_and_port_of_this_process_are_read() {
         let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         let pid = i32::try_from(std::process::id()).unwrap();
         let usage = Usage::of(pid).unwrap();

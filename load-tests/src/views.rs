@@ -1,4 +1,4 @@
-//! Objects as the load tests read them: a few fields, the rest is skipped while parsing.
+//! Partial objects: the fields that the load tests need. Other fields are skipped while parsing.
 
 use std::collections::BTreeMap;
 
@@ -25,7 +25,7 @@ pub(crate) struct Meta {
     pub(crate) finalizers: Vec<String>,
 }
 
-/// Labels that say whose a pod is, and what a Lease is for.
+/// Labels of pods (Job, index, shard) and of Leases.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
 pub(crate) struct Labels {
@@ -39,7 +39,7 @@ pub(crate) struct Labels {
     pub(crate) lease: Option<String>,
 }
 
-/// Annotations that tell the simulator what to do.
+/// Annotations for the simulator.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
 pub(crate) struct Annotations {
@@ -156,7 +156,7 @@ pub(crate) struct LeaseSpec {
 }
 
 impl Lease {
-    /// Who holds it.
+    /// The holder, if there is one.
     pub(crate) fn holder(&self) -> Option<&str> {
         self.spec.holder_identity.as_deref().filter(|holder| !holder.is_empty())
     }

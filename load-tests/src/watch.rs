@@ -1,4 +1,4 @@
-//! Lists and watches that read no more than they must.
+//! Lists and watches that decode only the fields they need.
 
 use std::time::Duration;
 
@@ -13,23 +13,23 @@ use crate::views::{Page, Viewed};
 
 /// Objects on a page of a list.
 const PAGE: u32 = 500;
-/// Time before a broken watch is tried again.
+/// Time before a broken watch is retried.
 const AGAIN: Duration = Duration::from_millis(200);
-/// Events that may wait to be taken.
+/// Capacity of the event channel.
 const WAITING: usize = 1024;
 
-/// What a watch tells.
+/// An event of a watch.
 #[derive(Debug)]
 pub(crate) enum Event<T> {
-    /// Everything there is: what is not in it is gone.
+    /// All existing objects. Others are gone.
     Listed(Vec<T>),
     /// A new or changed object.
     Applied(T),
-    /// An object that is gone, or is no longer among those selected.
+    /// An object that is deleted or no longer selected.
     Deleted(T),
 }
 
-/// A collection: its path, and a field selector or nothing.
+/// A collection: its path and an optional field selector.
 #[derive(Clone, Debug)]
 pub(crate) struct Collection {
     path: String,
@@ -37,7 +37,7 @@ pub(crate) struct Collection {
 }
 
 impl Collection {
-    /// Objects below this path.
+    /// All objects under this path.
     pub(crate) fn new(path: impl Into<String>) -> Self {
         Self { path: path.into(), selector: String::new() }
     }
@@ -50,7 +50,7 @@ impl Collection {
         }
     }
 
-    /// All objects, page by page, and the version of the last page's collection.
+    /// Lists all objects, page by page. Returns the resourceVersion of the last page.
     pub(crate) async fn list<T: Viewed>(
         &self,
         client: &kube::Client,
@@ -69,12 +69,12 @@ impl Collection {
         }
     }
 
-    /// Follows the collection until nobody listens any more. Decoding happens on a task of its own.
+    /// Watches the collection on its own task, until the receiver is dropped.
     pub(crate) fn follow<T: Viewed>(self, client: kube::Client) -> mpsc::Receiver<Event<T>> {
         let (out, events) = mpsc::channel(WAITING);
         tokio::spawn(async move {
             while !out.is_closed() {
-                // A watch that ends is begun again; what is worth knowing is whether the load comes to its end.
+                // Errors are only retried. A permanent one shows as a load that does not end.
                 if self.follow_from_list(&client, &out).await.is_err() {
                     tokio::time::sleep(AGAIN).await;
                 }
@@ -197,7 +197,7 @@ fn read_line<T: Viewed>(line: &[u8]) -> Result<Line<T>, Broken> {
     }
 }
 
-/// The type stands in front in all servers' events, so that the object need not be read twice.
+/// All servers write the type first, so usually the object is not parsed twice.
 fn kind_of(line: &[u8]) -> Result<Kind> {
     for (start, kind) in [
         (&br#"{"type":"ADDED""#[..], Kind::Added),
@@ -219,7 +219,7 @@ mod tests {
     use crate::views::{Phase, Pod};
 
     #[test]
-    fn events_in_any_order_of_fields() {
+    fn events_are_read_with_fields_in_any_order() {
         let object = r#"{"metadata":{"name":"p","resourceVersion":"7","managedFields":[{"x":[1]}]},
                          "status":{"phase":"Running"}}"#;
         for (line, deleted) in [

@@ -1,4 +1,4 @@
-//! Small loads from start to end, each on an embedded cluster of its own, and what their reports say.
+//! Small loads from start to end, each on its own embedded cluster, and their reports.
 #![allow(clippy::unwrap_used)]
 
 use std::path::Path;
@@ -18,7 +18,7 @@ fn load_tests(args: &[&str], report: Option<&Path>) -> Output {
     command.output().unwrap()
 }
 
-/// Runs a load, and answers with its report and whether it was exact.
+/// Runs a load. Returns its report and whether it was exact.
 fn report_of(args: &[&str]) -> (Value, bool) {
     let directory = tempfile::tempdir().unwrap();
     let file = directory.path().join("report.json");
@@ -30,7 +30,7 @@ fn report_of(args: &[&str]) -> (Value, bool) {
     (serde_json::from_slice(&std::fs::read(&file).unwrap()).unwrap(), output.status.success())
 }
 
-/// Runs a load that has to be exact, and reads its report.
+/// Runs a load that must be exact. Returns its report.
 fn reported(args: &[&str]) -> Value {
     let (report, exact) = report_of(args);
     assert!(exact, "{args:?}: {report:#}");
@@ -65,7 +65,7 @@ fn large_jobs_hold_all_pods_at_once() {
 }
 
 #[test]
-fn small_jobs_of_a_pod_each() {
+fn small_jobs_are_counted_and_measured() {
     let report = reported(&["small", "--jobs", "20", "--pods-per-job", "1", "--timeout", "2m"]);
     assert_eq!(number(&report, "/exact/counted"), 20.0);
     assert_eq!(number(&report, "/latency_ms/job_total/count"), 20.0);
@@ -85,15 +85,15 @@ fn churn_measures_replacements_and_failures_are_counted() {
 }
 
 #[test]
-fn what_is_not_exact_is_no_success() {
-    // Nobody works on the Jobs, and time runs out.
+fn an_inexact_load_fails() {
+    // No controller runs, so the load ends at its timeout.
     let output = load_tests(&["small", "--jobs", "2", "--replicas", "0", "--timeout", "1s"], None);
     assert_eq!(output.status.code(), Some(1), "{}", String::from_utf8_lossy(&output.stderr));
     assert!(String::from_utf8_lossy(&output.stdout).contains("NOT EXACT: 0 of 2 counted"));
 }
 
 #[test]
-fn bad_input_is_told() {
+fn bad_input_has_its_own_exit_codes() {
     assert_eq!(load_tests(&["large", "--hold", "forever"], None).status.code(), Some(2));
     assert_eq!(load_tests(&["small", "--kubeconfig", "/nowhere"], None).status.code(), Some(3));
 }
@@ -126,10 +126,10 @@ fn two_controllers_are_compared() {
     );
 }
 
-/// An API server that the load tests did not start; it ends with the test.
-struct Elsewhere(std::process::Child);
+/// An API server that the load tests did not start. It ends with the test.
+struct ExternalServer(std::process::Child);
 
-impl Elsewhere {
+impl ExternalServer {
     fn start(directory: &Path) -> (Self, String) {
         let file = directory.join("kubeconfig");
         let mut command = Command::new(env!("CARGO_BIN_EXE_load-tests"));
@@ -145,18 +145,18 @@ impl Elsewhere {
     }
 }
 
-impl Drop for Elsewhere {
+impl Drop for ExternalServer {
     fn drop(&mut self) {
-        // It ends with its input, and may have ended.
+        // It ends when its input closes. It may have ended already.
         drop(self.0.stdin.take());
         let _ended = self.0.wait();
     }
 }
 
 #[test]
-fn another_cluster_with_jobs_that_yardmaster_manages() {
+fn a_load_runs_on_another_cluster_with_managed_by() {
     let directory = tempfile::tempdir().unwrap();
-    let (server, kubeconfig) = Elsewhere::start(directory.path());
+    let (server, kubeconfig) = ExternalServer::start(directory.path());
     let report = reported(&["small", "--jobs", "5", "--kubeconfig", &kubeconfig, "--timeout", "1m"]);
     assert_eq!(number(&report, "/exact/counted"), 5.0);
     assert_eq!(number(&report, "/controller/0/writes/pods POST"), 5.0, "as the controller says: {report:#}");

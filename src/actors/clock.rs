@@ -1,18 +1,18 @@
-//! What time it is: the one place that asks.
+//! The time of day, read in this one place.
 
 use std::fmt::Debug;
 use std::time::Duration;
 
 use jiff::Timestamp;
 
-/// Tells the time. Rules get it as a parameter; actors ask this.
+/// A source of the time of day. Rules get the time as a parameter; actors read it here.
 pub trait Clock: Debug + Send + Sync + 'static {
     /// The time of day.
     fn now(&self) -> Timestamp;
 }
 
-/// How long a timer is to run that is to end at `at`, and not before: timers count whole milliseconds, and may end early by
-/// less than one.
+/// The duration of a timer that must not fire before `at`: timers count whole milliseconds, and may fire
+/// early by less than one.
 pub fn until(at: Timestamp, now: Timestamp) -> Duration {
     Duration::try_from(at.duration_since(now)).unwrap_or_default() + Duration::from_millis(1)
 }

@@ -4,9 +4,8 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use super::threads::half_the_cores;
-use crate::job::backoff::BackoffPolicy;
+use crate::job::exponential::Exponential;
 use crate::job::names;
-use crate::job::retry::RetryPolicy;
 use crate::job::state::Limits;
 use crate::sharding::ShardCount;
 use crate::telemetry::traces::JobTraces;
@@ -14,8 +13,8 @@ use crate::telemetry::traces::JobTraces;
 /// Settings of one controller replica.
 #[derive(Clone, Debug)]
 pub struct ControllerConfig {
-    /// Jobs whose `spec.managedBy` is this name are ours. [`names::BUILT_IN_CONTROLLER`] stands for replacement mode: then
-    /// Jobs without `managedBy` are.
+    /// Jobs whose `spec.managedBy` is this name are ours. [`names::BUILT_IN_CONTROLLER`] means replacement
+    /// mode: then Jobs without `managedBy` are ours, too.
     pub controller_name: String,
     /// Name of this replica, unique among the replicas.
     pub identity: String,
@@ -51,20 +50,20 @@ pub struct ControllerConfig {
     pub max_pods_per_sync: usize,
     /// Whether finished Jobs are deleted after their TTL.
     pub ttl_controller: bool,
-    /// Features that are off unless asked for.
+    /// Features that are off by default.
     pub feature_gates: FeatureGates,
     /// Threads that Job actors run on; 0: half as many as there are cores, rounded up.
     pub arbiters: usize,
-    /// What everything that varies by chance follows from.
+    /// The seed of everything that varies by chance.
     pub seed: u64,
     /// Where traces of Jobs go.
     pub traces: JobTraces,
-    /// Bugs that tests put into the replica.
+    /// Faults that tests inject into the replica.
     #[cfg(feature = "test-hooks")]
     pub test_hooks: super::test_hooks::TestHooks,
 }
 
-/// Features that are off unless asked for, by their Kubernetes names.
+/// Features that are off by default, by their Kubernetes names.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct FeatureGates {
     /// `WorkloadWithJob`: Indexed Jobs whose pods all run at once are scheduled as a gang.
@@ -104,7 +103,7 @@ impl Default for ControllerConfig {
 }
 
 impl ControllerConfig {
-    /// Whether this controller stands in for the one built into Kubernetes.
+    /// Whether this controller replaces the one built into Kubernetes.
     pub fn replaces_built_in(&self) -> bool {
         self.controller_name == names::BUILT_IN_CONTROLLER
     }
@@ -117,7 +116,8 @@ impl ControllerConfig {
         }
     }
 
-    /// The finalizer on pods that are not counted yet. The built-in one is reserved for whoever replaces the built-in.
+    /// The finalizer on pods that are not counted yet. The built-in finalizer is reserved for the built-in
+    /// controller and its replacements.
     pub fn finalizer(&self) -> &'static str {
         if self.replaces_built_in() { names::BUILT_IN_FINALIZER } else { names::EXTERNAL_FINALIZER }
     }
@@ -135,14 +135,14 @@ impl ControllerConfig {
         }
     }
 
-    /// What the rules need to know of these settings.
+    /// The settings that the rules need.
     pub fn limits(&self) -> Limits {
         Limits {
-            pod_failure_backoff: BackoffPolicy {
+            pod_failure_backoff: Exponential {
                 initial: self.pod_failure_backoff,
                 max: self.pod_failure_backoff_max,
             },
-            api_backoff: RetryPolicy { initial: self.api_backoff, max: self.api_backoff_max },
+            api_backoff: Exponential { initial: self.api_backoff, max: self.api_backoff_max },
             max_uncounted_pods: self.max_uncounted_pods,
             max_pods_per_sync: self.max_pods_per_sync,
             batch_period: self.batch_period,

@@ -1,7 +1,8 @@
-//! One controller replica: its threads, its actors and what they stand on.
+//! One controller replica: its threads, its actors and the services that they share.
 //!
-//! Actors run on arbiters, threads of their own ([`super::threads`]), with the shards spread over them; the first has the
-//! replica's own actors, too. Watches, decoding and requests run on the tokio runtime that the controller is started on.
+//! Actors run on arbiters, threads of their own ([`super::threads`]). Shards are spread over them; the first
+//! also runs the replica's own actors. Watches, decoding and requests run on the tokio runtime that the
+//! controller is started on.
 
 use std::io;
 use std::net::SocketAddr;
@@ -20,11 +21,12 @@ use tokio::time::Instant;
 
 use super::clock::SystemClock;
 use super::config::ControllerConfig;
-use super::lease_manager::{LayoutError, LeaseManager, LeaseManagerHandle, ReplicaPhase, Report};
+use super::context::ReplicaContext;
+use super::lease_manager::{LayoutError, LeaseManager, LeaseManagerHandle, ReplicaPhase};
 use super::orphan_controller::OrphanController;
 use super::orphan_controller::election::Election;
+use super::protocol::ShardProgress;
 use super::replica_actor::{DescribeAll, ReplicaActor};
-use super::requests::ReplicaContext;
 use super::shard_actor::ShardReport;
 use super::threads;
 use crate::cluster::events::Recorder;
@@ -33,15 +35,15 @@ use crate::cluster::transport::{ConnectError, Connection, connect};
 use crate::telemetry::http::{self, Probe};
 use crate::telemetry::metrics::Metrics;
 
-/// Longest time that writes under way are waited for when a controller stops.
-const FLUSH: Duration = Duration::from_secs(10);
+/// How long a controller that stops waits for its writes in flight.
+const FLUSH_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// One running controller replica.
 pub struct Controller {
     system: System,
     thread: JoinHandle<()>,
     actors: Actors,
-    keeping: AbortHandle,
+    lease_task: AbortHandle,
     election: Election,
     gate: WriteGate,
     recorder: Recorder,
@@ -50,7 +52,7 @@ pub struct Controller {
     _pages: Option<oneshot::Sender<()>>,
 }
 
-/// ExitReason a controller could not start.
+/// Why a controller could not start.
 #[derive(Debug, thiserror::Error)]
 pub enum ControllerError {
     /// The API server cannot be addressed.
@@ -74,8 +76,8 @@ impl Controller {
     /// Starts a replica on the current tokio runtime.
     ///
     /// # Errors
-    /// When the API server's configuration is unusable or no thread can be had. An API server that does not answer is no
-    /// error: it is waited for.
+    /// When the API server's configuration is unusable or no thread can be started. An API server that does
+    /// not answer is no error: the replica waits for it.
     pub async fn start(config: ControllerConfig, kube: kube::Config) -> Result<Self, ControllerError> {
         let listener = match config.listen {
             None => None,
@@ -89,33 +91,34 @@ impl Controller {
         let config = cx.config.clone();
         let (lease_manager, handle) = LeaseManager::new(cx.clone());
         let (started, actors) = oneshot::channel();
-        let keeper_handle = handle.clone();
+        let progress = handle.progress().clone();
         let runtime = threads::actors()?;
         let thread = std::thread::Builder::new().name("yardmaster-actors".into()).spawn(move || {
             let runner = System::with_tokio_rt(|| runtime);
             let actors = runner.block_on(async move {
-                let replica = ReplicaActor::new(cx.clone(), keeper_handle)?.start();
+                let replica = ReplicaActor::new(cx.clone(), progress)?.start();
                 Ok::<_, io::Error>((System::current(), replica, OrphanController::new(cx).start()))
             });
             let runs = actors.is_ok();
-            // Nobody is there to stop the actors if this fails.
+            // If this fails, nobody is left who could stop the actors.
             if started.send(actors).is_ok() && runs {
                 // The exit code of a system is for programs that consist of one.
                 let _ = runner.run();
             }
         })?;
         let (system, replica, orphan_controller) = actors.await.map_err(|_| ControllerError::Actors)??;
-        let keeping = lease_manager.start(replica.clone());
+        let lease_task = lease_manager.start(replica.clone().recipient());
         let election = Election::start(client, &config, orphan_controller.recipient());
         let actors = Actors { replica, lease_manager: handle };
         let _pages = listener.map(|listener| actors.clone().serve(listener, metrics.clone()));
-        Ok(Self { system, thread, actors, keeping, election, gate, recorder, metrics, _pages })
+        Ok(Self { system, thread, actors, lease_task, election, gate, recorder, metrics, _pages })
     }
 
-    /// Waits until the heartbeat is valid and the caches of all owned shards are synced, or the replica has ended.
+    /// Waits until the heartbeat is valid and the caches of all owned shards are synced, or the replica has
+    /// ended.
     pub async fn ready(&self) {
         let mut view = self.actors.lease_manager.view();
-        // It fails only when the keeper is gone, which ends the replica.
+        // It fails only when the lease manager is gone, which ends the replica.
         let _ = view.wait_for(|view| view.phase != ReplicaPhase::Starting).await;
     }
 
@@ -124,7 +127,7 @@ impl Controller {
         self.actors.ready().is_ok()
     }
 
-    /// Waits until the replica ends by itself, and tells why.
+    /// Waits until the replica ends by itself, and returns the reason.
     pub async fn ended(&self) -> ControllerError {
         let mut view = self.actors.lease_manager.view();
         let ended = view.wait_for(|view| matches!(view.phase, ReplicaPhase::Ended(_))).await;
@@ -139,43 +142,43 @@ impl Controller {
         &self.metrics
     }
 
-    /// What each owned shard is doing; empty once the actors are gone.
+    /// A report on each owned shard; empty once the actors are gone.
     pub async fn shards(&self) -> Vec<ShardReport> {
         self.actors.replica.send(DescribeAll).await.unwrap_or_default()
     }
 
-    /// Stops: gives all shards away once the writes that are decided have left, and ends.
+    /// Stops: finishes the writes that are decided, releases all shards, and ends.
     pub async fn shutdown(self) {
         let mut view = self.actors.lease_manager.view();
-        self.actors.lease_manager.report(Report::Leave);
+        self.actors.lease_manager.progress().report(ShardProgress::Leave);
         let flushed = async {
-            // It fails only when the keeper is gone.
+            // It fails only when the lease manager is gone.
             let _ = view.wait_for(|view| matches!(view.phase, ReplicaPhase::Ended(_))).await;
             self.gate.idle().await;
             self.recorder.flush().await;
             self.election.step_down().await;
         };
-        if tokio::time::timeout(FLUSH, flushed).await.is_err() {
+        if tokio::time::timeout(FLUSH_TIMEOUT, flushed).await.is_err() {
             tracing::warn!("stopped with writes unanswered");
         }
-        end(self.keeping, self.system, self.thread).await;
+        end(self.lease_task, self.system, self.thread).await;
     }
 
-    /// Ends at once, as a crash would: what is queued is dropped, what is under way is not waited for.
+    /// Ends at once, as a crash would: drops queued writes, and does not wait for those in flight.
     pub async fn abort(self) {
         self.election.abandon();
-        end(self.keeping, self.system, self.thread).await;
+        end(self.lease_task, self.system, self.thread).await;
     }
 }
 
-async fn end(keeping: AbortHandle, system: System, thread: JoinHandle<()>) {
-    keeping.abort();
+async fn end(lease_task: AbortHandle, system: System, thread: JoinHandle<()>) {
+    lease_task.abort();
     system.stop();
     // A thread that has panicked has ended, too.
     let _ = tokio::task::spawn_blocking(move || thread.join()).await;
 }
 
-/// The way to the actors, and what the HTTP pages show of them.
+/// Access to the actors, for the HTTP pages.
 #[derive(Clone)]
 struct Actors {
     replica: Addr<ReplicaActor>,
@@ -183,7 +186,7 @@ struct Actors {
 }
 
 impl Actors {
-    /// Serves the pages until what is returned is dropped.
+    /// Serves the pages until the returned sender is dropped.
     fn serve(self, listener: TcpListener, metrics: Arc<Metrics>) -> oneshot::Sender<()> {
         let (end, ended) = oneshot::channel::<()>();
         let pages = http::router(metrics, Arc::new(self));
@@ -209,7 +212,7 @@ impl Probe for Actors {
         let view = view.borrow();
         match view.phase {
             ReplicaPhase::Ready if view.is_alive(Instant::now()) => Ok(()),
-            ReplicaPhase::Ended(_) => Err("the replica has given its shards away".into()),
+            ReplicaPhase::Ended(_) => Err("the replica has released its shards".into()),
             _ if view.is_alive(Instant::now()) => Err("the caches of some shards are not synced".into()),
             _ => Err("the heartbeat is not valid".into()),
         }

@@ -1,4 +1,4 @@
-//! Finding, or making, the Workload and the PodGroup of a Job that is scheduled as a gang.
+//! The Workload and the PodGroup of a Job that is scheduled as a gang: found, or created.
 
 use std::sync::Arc;
 
@@ -10,65 +10,68 @@ use crate::cluster::gate::{Answer, Priority, Write, WriteError};
 use crate::cluster::reads::ReadError;
 use crate::cluster::resource::Resource;
 use crate::cluster::wire::{DecodeError, Decoder, PodGroupDecoder, WorkloadDecoder};
-use crate::job::gang::{Choice, GangAnswer, GangRequest, choose_pod_group, choose_workload, workload_made};
-use crate::job::plan::JobEvent;
+use crate::job::gang::{Choice, choose_pod_group, choose_workload, workload_made};
+use crate::job::gang_state::GangAnswer;
+use crate::job::plan::{GangRequest, JobEvent};
 use crate::job::spec::Job;
 
-/// ExitReason it is not known which PodGroup pods are to name.
-enum Trouble {
-    /// It may be otherwise later; tell why, if anything.
-    Passing(Option<String>),
+/// Why the PodGroup that pods name is not known.
+enum GangError {
+    /// A later attempt may succeed. The message of the Event, if there is one.
+    Transient(Option<String>),
     /// The API server will never have such an object.
-    Lasting(String),
+    Permanent(String),
 }
 
-impl From<ReadError> for Trouble {
+impl From<ReadError> for GangError {
     fn from(error: ReadError) -> Self {
-        Self::Passing(Some(error.to_string()))
+        Self::Transient(Some(error.to_string()))
     }
 }
 
-impl From<DecodeError> for Trouble {
+impl From<DecodeError> for GangError {
     fn from(error: DecodeError) -> Self {
-        Self::Passing(Some(error.to_string()))
+        Self::Transient(Some(error.to_string()))
     }
 }
 
-impl From<WriteError> for Trouble {
+impl From<WriteError> for GangError {
     fn from(error: WriteError) -> Self {
         match error {
-            WriteError::Fenced | WriteError::NamespaceTerminating(_) => Self::Passing(None),
-            WriteError::Invalid(why) | WriteError::NotFound(why) => Self::Lasting(why.into()),
-            other => Self::Passing(Some(other.to_string())),
+            WriteError::Fenced | WriteError::NamespaceTerminating(_) => Self::Transient(None),
+            WriteError::Invalid(why) | WriteError::NotFound(why) => Self::Permanent(why.into()),
+            other => Self::Transient(Some(other.to_string())),
         }
     }
 }
 
 /// An object of the gang.
 enum Found<T> {
-    /// It was there.
-    Before(T),
-    /// It was made now.
+    /// It existed before.
+    Existing(T),
+    /// It was created now.
     Made(T),
-    /// There is none, and none is to be made.
+    /// There is none, and none must be created.
     Nothing,
 }
 
 impl Requests {
-    /// Sees to the gang of a Job. A Job whose Workload or PodGroup the API server refuses for good runs without a gang.
-    pub fn see_to_gang(self: &Arc<Self>, job: &Job, request: GangRequest) {
+    /// Finds or creates the gang of a Job. A Job whose Workload or PodGroup the API server refuses for good
+    /// runs without a gang.
+    pub fn ensure_gang(self: &Arc<Self>, job: &Job, request: GangRequest) {
         let (this, job) = (self.clone(), job.clone());
         self.run(async move {
             let mut events = Vec::new();
             let answer = match this.pod_group_of(&job, request, &mut events).await {
                 Ok(group) => GangAnswer::Group(group),
-                Err(Trouble::Lasting(why)) => {
+                Err(GangError::Permanent(why)) => {
                     events.push(failure(format!("Pods are created without a gang: {why}")));
                     GangAnswer::Group(None)
                 }
-                Err(Trouble::Passing(why)) => {
-                    let told = why.map(|why| failure(format!("Error ensuring Workload and PodGroup: {why}")));
-                    events.extend(told);
+                Err(GangError::Transient(why)) => {
+                    let event =
+                        why.map(|why| failure(format!("Error ensuring Workload and PodGroup: {why}")));
+                    events.extend(event);
                     GangAnswer::Refused
                 }
             };
@@ -81,12 +84,12 @@ impl Requests {
         job: &Job,
         request: GangRequest,
         events: &mut Vec<JobEvent>,
-    ) -> Result<Option<Arc<str>>, Trouble> {
+    ) -> Result<Option<Arc<str>>, GangError> {
         let choose = |found, request| choose_workload(job, found, request);
         let workload =
             match self.find_or_make(&WorkloadDecoder::default(), Resource::WORKLOADS, request, choose).await?
             {
-                Found::Before(workload) => workload,
+                Found::Existing(workload) => workload,
                 Found::Made(workload) => {
                     events.push(workload_made(job, &workload));
                     workload
@@ -95,27 +98,28 @@ impl Requests {
             };
         let choose = |found, request| choose_pod_group(job, &workload, found, request);
         match self.find_or_make(&PodGroupDecoder::default(), Resource::POD_GROUPS, request, choose).await? {
-            Found::Before(group) | Found::Made(group) => Ok(Some(group.name)),
+            Found::Existing(group) | Found::Made(group) => Ok(Some(group.name)),
             Found::Nothing => Ok(None),
         }
     }
 
-    /// An object of the Job's namespace: the one that `choose` picks, or a new one. A name that is taken belongs to the
-    /// very object we wanted, as after a lost answer, which is then found; or to something else, and then there is none.
+    /// An object of the Job's namespace: the one that `choose` picks, or a new one. If the name is taken, the
+    /// list is read once more: after a lost answer it shows the very object that we wanted; otherwise the
+    /// name belongs to something else, and the Job has no such object.
     async fn find_or_make<D: Decoder>(
         &self,
         decoder: &D,
         resource: Resource,
         request: GangRequest,
         choose: impl Fn(Vec<D::Object>, GangRequest) -> Choice<D::Object>,
-    ) -> Result<Found<D::Object>, Trouble> {
+    ) -> Result<Found<D::Object>, GangError> {
         let mut request = request;
         loop {
             let found = self.cx.reads.list(decoder, resource, &self.namespace).await?;
             let not_served =
-                || Trouble::Lasting(format!("the API server does not serve {}", resource.plural));
+                || GangError::Permanent(format!("the API server does not serve {}", resource.plural));
             match choose(found.ok_or_else(not_served)?, request) {
-                Choice::Use(object) => return Ok(Found::Before(object)),
+                Choice::Use(object) => return Ok(Found::Existing(object)),
                 Choice::Leave => return Ok(Found::Nothing),
                 Choice::Make(body) => match self.make(resource, body).await {
                     Err(WriteError::AlreadyExists { .. }) => request = GangRequest::Find,

@@ -1,9 +1,10 @@
 //! The inbox of a Job actor: many inputs, one wake-up.
 //!
-//! A Job of 100,000 pods gets 100,000 pod events, answers in between, and must not get as many messages: inputs gather
-//! here, and only the first one after the actor has looked sends it a message.
+//! A Job of 100,000 pods gets 100,000 pod events and answers in between, and must not get as many messages.
+//! Inputs are collected here, and only the first one after [`Inbox::take`] sends a message.
 //!
-//! An answer that is due is promised. So an actor that finds its inbox idle knows that nothing is under way to it.
+//! An answer that is due is promised. An actor that finds its inbox idle therefore knows that no answer is
+//! due.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
@@ -22,14 +23,14 @@ impl<T> Clone for Inbox<T> {
 
 struct Shared<T> {
     contents: Mutex<Contents<T>>,
-    /// A wake-up has been sent and not been followed by [`Inbox::take`].
+    /// A wake-up has been sent, and [`Inbox::take`] has not followed yet.
     woken: AtomicBool,
     wake: OnceLock<Box<dyn Fn() + Send + Sync>>,
 }
 
 struct Contents<T> {
     items: Vec<T>,
-    /// Promises that are neither kept nor given up.
+    /// Promises that are neither kept nor dropped.
     due: usize,
 }
 
@@ -48,7 +49,7 @@ impl<T> Default for Inbox<T> {
 }
 
 impl<T> Inbox<T> {
-    /// Says how to wake the actor. What came in before wakes it at once.
+    /// Sets how to wake the actor. Earlier inputs wake it at once.
     pub fn connect(&self, wake: impl Fn() + Send + Sync + 'static) {
         if self.shared.wake.set(Box::new(wake)).is_ok() && self.shared.woken.load(Ordering::Acquire) {
             self.wake();
@@ -66,7 +67,8 @@ impl<T> Inbox<T> {
         self.shared.contents.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Changes what is in it, and wakes the actor unless that has been done since it looked.
+    /// Changes the contents, and wakes the actor unless it has been woken since its last
+    /// [`take`](Self::take).
     fn change(&self, change: impl FnOnce(&mut Contents<T>)) {
         change(&mut self.contents());
         if !self.shared.woken.swap(true, Ordering::AcqRel) {
@@ -90,20 +92,20 @@ impl<T> Inbox<T> {
         Promise { inbox: Some(self.clone()) }
     }
 
-    /// Whether there is nothing in it, and nothing promised.
+    /// Whether it is empty, and no promise is due.
     pub fn is_idle(&self) -> bool {
         let contents = self.contents();
         contents.items.is_empty() && contents.due == 0
     }
 
-    /// Takes all inputs, in order; the next one sends a wake-up again.
+    /// Takes all inputs, in order. The next input sends a wake-up again.
     pub fn take(&self) -> Vec<T> {
         self.shared.woken.store(false, Ordering::Release);
         std::mem::take(&mut self.contents().items)
     }
 }
 
-/// An input that is due. Dropped, it is given up.
+/// An input that is due. Dropped, it is due no longer.
 #[derive(Debug)]
 pub struct Promise<T> {
     /// `None` once it is kept.
@@ -116,7 +118,7 @@ impl<T> Promise<T> {
         self.resolve(Some(item));
     }
 
-    /// At no time is the inbox idle with the input on its way.
+    /// Input and count change together, so the inbox is never idle while the input is on its way.
     fn resolve(&mut self, item: Option<T>) {
         if let Some(inbox) = self.inbox.take() {
             inbox.change(|contents| {
@@ -140,7 +142,7 @@ mod tests {
     use std::sync::atomic::AtomicUsize;
 
     #[test]
-    fn one_wake_up_for_many_inputs_and_none_lost() {
+    fn many_inputs_cost_one_wake_up_and_none_is_lost() {
         let inbox = Inbox::default();
         let woken = Arc::new(AtomicUsize::new(0));
         inbox.push(1);
@@ -156,25 +158,25 @@ mod tests {
     }
 
     #[test]
-    fn an_inbox_is_idle_when_nothing_is_in_it_or_on_its_way() {
+    fn an_inbox_is_idle_when_it_is_empty_and_no_promise_is_due() {
         let inbox = Inbox::default();
         let woken = Arc::new(AtomicUsize::new(0));
         let counter = woken.clone();
         inbox.connect(move || _ = counter.fetch_add(1, Ordering::SeqCst));
         let wakes = || woken.swap(0, Ordering::SeqCst);
-        let [kept, given_up] = [inbox.promise(), inbox.promise()];
+        let [kept, dropped] = [inbox.promise(), inbox.promise()];
         assert_eq!((inbox.is_idle(), wakes()), (false, 0));
         kept.keep(1);
         assert_eq!((inbox.take(), inbox.is_idle(), wakes()), (vec![1], false, 1));
-        drop(given_up);
-        assert_eq!((inbox.is_idle(), wakes()), (true, 1), "whoever waits for it may stop");
+        drop(dropped);
+        assert_eq!((inbox.is_idle(), wakes()), (true, 1), "a dropped promise wakes the actor");
         assert!(inbox.take().is_empty());
         inbox.push(2);
         assert_eq!((inbox.is_idle(), wakes()), (false, 1));
     }
 
     #[test]
-    fn what_finds_its_inbox_idle_has_missed_no_promise() {
+    fn an_actor_that_finds_its_inbox_idle_has_missed_no_promise() {
         let inbox = Inbox::default();
         let (sender, wakes) = std::sync::mpsc::channel();
         inbox.connect(move || sender.send(()).unwrap());
@@ -194,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_stays_behind_without_a_wake_up() {
+    fn every_input_has_a_wake_up() {
         let inbox = Inbox::default();
         let (sender, wakes) = std::sync::mpsc::channel();
         inbox.connect(move || sender.send(()).unwrap());

@@ -1,144 +1,122 @@
-//! The actor of one Job: it owns the Job's state and does nothing but feed it and carry out its plans.
+//! The actor of one Job: it owns the Job's state, feeds it with inputs, and carries out its plans.
+
+mod lifecycle;
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use actix::{Actor, ActorContext, Addr, AsyncContext, Context, Handler, Message, SpawnHandle};
+use actix::{Actor, ActorContext, AsyncContext, Context, Handler, Message, Recipient, SpawnHandle};
 use jiff::Timestamp;
 use tokio::time::Instant;
 use tracing::{Span, field};
 
+use self::lifecycle::Lifecycle;
 use super::clock;
 use super::inbox::Inbox;
 use super::job_input::{AdoptionAttempt, JobInput, RequestEvent};
 use super::job_metrics::{self, SyncMeter};
 use super::loads::Correction;
 use super::pod_events::{PodAction, PodEvents};
+use super::protocol::{ExitReason, JobReport};
 use super::requests::Requests;
-use super::shard_actor::{Declined, Relist, ShardActor};
 use crate::cluster::events::{Event, EventType, ObjectRef};
 use crate::cluster::wire::{ObservedJob, ObservedPod};
 use crate::job::adoption::{AdoptionDecision, ControllerRefMatch, claim};
+use crate::job::manifest::{Maker, PodManifest};
 use crate::job::options::Rejected;
 use crate::job::passivation::can_passivate;
-use crate::job::plan::{JobEvent, Plan, PodRef, Wait};
-use crate::job::pod::Pod;
+use crate::job::plan::{JobEvent, Plan, Wait};
+use crate::job::pod::{Pod, PodRef};
 use crate::job::reconcile::reconcile;
 use crate::job::spec::Job;
 use crate::job::state::JobState;
 use crate::job::status::{ConditionKind, JobStatus};
-use crate::job::template::Maker;
 use crate::job::uid::{Uid, UidSet};
 use crate::telemetry::traces::JobLife;
 
-/// How long a Job that has just been looked after is left alone.
+/// Pause after a reconciliation, so that inputs that come in a stream are taken in together.
 const DEBOUNCE: Duration = Duration::from_millis(2);
 
-/// There is something in the inbox.
+/// The inbox is no longer empty.
 #[derive(Message)]
 #[rtype(result = "()")]
 pub struct Wake;
 
-/// Decide nothing more. Answers to what is under way are still taken in.
+/// Decide nothing more. Answers to requests in flight are still taken in.
 #[derive(Message)]
 #[rtype(result = "()")]
 pub struct DrainJob;
 
-/// Take in what has come, and end.
+/// Take in the inputs that have come, and end.
 #[derive(Message)]
 #[rtype(result = "()")]
 pub struct Halt;
-
-/// A Job actor has ended.
-#[derive(Message)]
-#[rtype(result = "()")]
-pub struct Ended {
-    /// The Job.
-    pub job: Uid,
-    /// ExitReason.
-    pub why: ExitReason,
-}
-
-/// ExitReason a Job actor has ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ExitReason {
-    /// The Job is gone, or the shard.
-    Over,
-    /// The Job has finished, and nothing is left to be done until something comes of it. The shard has seen the Job as it
-    /// was known here, or later.
-    Passivated,
-    /// A panic.
-    Panic,
-}
 
 /// The actor of one Job.
 pub struct JobActor {
     requests: Arc<Requests>,
     inbox: Inbox<JobInput>,
-    /// Boxed, for actors are moved about before they start.
+    /// Boxed: actors are moved several times before they start.
     state: Box<JobState>,
     /// The Job as last observed: the version that the next write changes.
     seen: Arc<ObservedJob>,
-    /// Version of the Job that the shard has seen at least: the watch may be behind the answers to our writes.
+    /// The newest version of the Job that the shard is known to have seen: the watch may be behind the
+    /// answers to our writes.
     seen_by_shard: u64,
-    /// All pods of the Job have been seen as they were at one time: plans may be made.
-    synced: bool,
-    /// Lists of pods that have been asked for, and not yet promised.
-    lists_asked: u32,
-    /// The Job is being read: no plan is made before.
-    reading: bool,
-    /// No plans are made any more.
-    settling: bool,
+    lifecycle: Lifecycle,
     adopting: UidSet,
     /// The last status that we sent.
     sent: Option<JobStatus>,
-    /// The last status that metrics and traces know. The watch may show ours before its write is answered.
-    told: JobStatus,
-    /// What is to be told once the status in flight is written.
+    /// The last status that metrics and traces know. The watch may show our status before its write is
+    /// answered.
+    reported_status: JobStatus,
+    /// Events to record once the status in flight is written.
     pending_events: Vec<JobEvent>,
     pod_events: PodEvents,
     timer: Option<SpawnHandle>,
     /// When the inbox was last emptied.
     worked: Option<Instant>,
-    /// Wrong annotations that the user has been told of.
+    /// Annotations with wrong values that already have an Event.
     reported_rejections: Vec<Rejected>,
-    /// ExitReason no pod is created, as last written down, and why the API server last refused one.
+    /// Why no pod is created, as last recorded, and why the API server last refused one.
     waiting: Option<Wait>,
     refusal: Option<Box<str>>,
     load: Correction,
     notice: EndNotice,
 }
 
-/// Tells the shard when the actor is dropped, whatever the reason.
+/// Notifies the shard when the actor is dropped, for whatever reason.
 struct EndNotice {
     job: Uid,
-    why: ExitReason,
-    shard: Addr<ShardActor>,
+    reason: ExitReason,
+    shard: Recipient<JobReport>,
 }
 
 impl Drop for EndNotice {
     fn drop(&mut self) {
-        self.shard.do_send(Ended { job: self.job.clone(), why: self.why });
+        self.shard.do_send(JobReport::Ended { job: self.job.clone(), reason: self.reason });
     }
 }
 
 impl JobActor {
-    /// An actor for this Job, which was `seen` so, and answers to `shard`.
-    pub fn new(job: Job, seen: Arc<ObservedJob>, requests: Arc<Requests>, shard: Addr<ShardActor>) -> Self {
-        let notice = EndNotice { job: job.uid.clone(), why: ExitReason::Panic, shard };
+    /// An actor for this Job, last observed as `seen`, which reports to `shard`.
+    pub fn new(
+        job: Job,
+        seen: Arc<ObservedJob>,
+        requests: Arc<Requests>,
+        shard: Recipient<JobReport>,
+    ) -> Self {
+        let notice = EndNotice { job: job.uid.clone(), reason: ExitReason::Panic, shard };
         Self {
             load: requests.cx.loads.correction(requests.shard),
             inbox: requests.inbox.clone(),
             pod_events: PodEvents::new(requests.cx.config.replaces_built_in()),
-            told: job.status.clone(),
+            reported_status: job.status.clone(),
             state: JobState::new(job, requests.cx.config.limits()).into(),
             requests,
             seen_by_shard: seen.version.order(),
             seen,
-            synced: false,
-            lists_asked: 0,
-            reading: false,
-            settling: false,
+            lifecycle: Lifecycle::NEW,
             adopting: UidSet::default(),
             sent: None,
             pending_events: Vec::new(),
@@ -170,11 +148,11 @@ impl JobActor {
         for input in inputs {
             self.take_in(input);
         }
-        if !self.synced || self.settling || self.reading {
+        if self.lifecycle != Lifecycle::Ready {
             return;
         }
         if self.state.doubts_status() {
-            self.reading = true;
+            self.lifecycle.read_job();
             self.state.reading_job();
             self.requests.read();
         } else {
@@ -200,7 +178,7 @@ impl JobActor {
         self.carry_out(plan);
         self.set_timer(wake_at, now, ctx);
         if !status_follows && !self.state.pods.has_flights() {
-            // Nothing is coming that these could be told with.
+            // No status write follows that these Events could join.
             self.report_pod_events();
         }
         if self.state.is_over() {
@@ -210,7 +188,8 @@ impl JobActor {
         }
     }
 
-    /// Whether nothing is left to be done, nothing is under way, and the shard knows of the Job what we know.
+    /// Whether nothing remains to be done, nothing is in flight, and the shard has seen the Job as we know
+    /// it.
     fn can_passivate(&self, now: Timestamp) -> bool {
         can_passivate(&self.state, now)
             && self.pending_events.is_empty()
@@ -218,8 +197,8 @@ impl JobActor {
             && self.inbox.is_idle()
     }
 
-    fn end(&mut self, why: ExitReason, ctx: &mut Context<Self>) {
-        self.notice.why = why;
+    fn end(&mut self, reason: ExitReason, ctx: &mut Context<Self>) {
+        self.notice.reason = reason;
         ctx.stop();
     }
 
@@ -239,26 +218,26 @@ impl JobActor {
             }
             JobInput::JobGone => self.state.job_vanished(),
             // An adoption may follow, which would be a new decision.
-            JobInput::Pod(_) if self.settling => {}
+            JobInput::Pod(_) if self.lifecycle == Lifecycle::Draining => {}
             JobInput::Pod(pod) => self.observe_pod(pod, now),
             JobInput::PodGone(uid) => _ = self.state.pod_vanished(&uid),
-            JobInput::PodsAsked => self.lists_asked = self.lists_asked.saturating_sub(1),
-            JobInput::PodsListing => self.synced = false,
+            JobInput::RelistAccepted => self.lifecycle.relist_accepted(),
+            JobInput::PodsListing => self.lifecycle.list_begins(),
             JobInput::PodsListed { listed, version } => {
                 self.state.pods_listed(&listed, version);
-                self.synced = self.lists_asked == 0;
+                self.lifecycle.pods_listed();
             }
-            JobInput::Created { place, answer, told } => {
+            JobInput::Created { place, answer, event } => {
                 job_metrics::count_creation(&self.requests.cx.metrics, &self.state.job, place, &answer);
                 self.state.created(place, answer, now);
-                if let RequestEvent::Refused(why) = &told {
+                if let RequestEvent::Refused(why) = &event {
                     self.refusal = Some(why.clone());
                 }
-                self.report_pod(told, PodAction::Created, ("FailedCreate", "Error creating"));
+                self.report_pod(event, PodAction::Created, ("FailedCreate", "Error creating"));
             }
-            JobInput::Deleted { pod, answer, told } => {
+            JobInput::Deleted { pod, answer, event } => {
                 self.state.changed(&pod.uid, answer, now);
-                self.report_pod(told, PodAction::Deleted, ("FailedDelete", "Error deleting"));
+                self.report_pod(event, PodAction::Deleted, ("FailedDelete", "Error deleting"));
             }
             JobInput::Released { pod, answer } => {
                 job_metrics::count_release(&self.requests.cx.metrics, &answer);
@@ -272,13 +251,13 @@ impl JobActor {
                     AdoptionAttempt::PodGone => {}
                     AdoptionAttempt::JobLeaves(pod) => {
                         self.state.job_leaves();
-                        pod.into_iter().for_each(|pod| self.notice.shard.do_send(Declined(pod)));
+                        pod.into_iter().for_each(|pod| self.notice.shard.do_send(JobReport::Declined(pod)));
                     }
                 }
             }
             JobInput::Gang { answer, events } => {
                 self.state.gang_answered(answer, now);
-                events.iter().for_each(|event| self.tell(event));
+                events.iter().for_each(|event| self.report(event));
             }
             JobInput::StatusWritten(Some(job)) => self.status_written(job, now),
             JobInput::StatusWritten(None) => self.state.status_refused(false, now),
@@ -287,7 +266,7 @@ impl JobActor {
                 job.into_iter().for_each(|job| self.observe(job));
             }
             JobInput::Read(job) => {
-                self.reading = false;
+                self.lifecycle.job_read();
                 job.into_iter().for_each(|job| self.observe(job));
             }
             JobInput::DeletionRefused => self.state.deletion_refused(now),
@@ -301,39 +280,38 @@ impl JobActor {
         }
         let known = [Some(&self.state.job.status), self.sent.as_ref()];
         if !known.into_iter().flatten().any(|status| status.counts_as(&job.status)) {
-            // Pods that somebody else has counted must not be counted again from what we saw of them before.
-            self.synced = false;
-            self.lists_asked += 1;
-            self.notice.shard.do_send(Relist { job: self.state.job.uid.clone() });
+            // Pods that somebody else has counted must not be counted again from our older view of them.
+            self.lifecycle.relist_requested();
+            self.notice.shard.do_send(JobReport::Relist(self.state.job.uid.clone()));
         }
         self.state.observe_job(job.clone());
         self.seen = seen;
         if self.state.job.status.finished().is_some() {
-            // Should the answer to our last write be lost, the end must be told all the same.
+            // The end of the Job must be reported even if the answer to our last write is lost.
             self.report_events();
         }
     }
 
-    /// Tells what was done to pods since this was last told.
+    /// Records Events about what was done to pods since the last call.
     fn report_pod_events(&mut self) {
-        for (deed, message) in self.pod_events.take() {
-            self.record(EventType::Normal, deed.reason(), &message, false);
+        for (action, message) in self.pod_events.take() {
+            self.record(EventType::Normal, action.reason(), &message, false);
         }
     }
 
     fn report_events(&mut self) {
         for event in std::mem::take(&mut self.pending_events) {
-            self.tell(&event);
+            self.report(&event);
         }
     }
 
-    /// The write named the version that it changed: the Job is as it was, but for the status. Unless the watch has shown a later
-    /// one before the answer arrived.
+    /// The write named the version that it changed, so the Job differs from that version only in its status.
+    /// The watch may have shown a later version before the answer arrived.
     fn status_written(&mut self, written: Arc<ObservedJob>, now: Timestamp) {
-        let unfinished = self.told.finished().is_none();
+        let unfinished = self.reported_status.finished().is_none();
         if let Ok(job) = &written.job {
-            job_metrics::count_progress(&self.requests.cx.metrics, job, &self.told);
-            self.told = job.status.clone();
+            job_metrics::count_progress(&self.requests.cx.metrics, job, &self.reported_status);
+            self.reported_status = job.status.clone();
         }
         self.observe(written);
         self.state.status_written(now);
@@ -344,11 +322,11 @@ impl JobActor {
         self.report_events();
     }
 
-    /// Tells the trace of a Job that has ended.
+    /// Exports the root span of a Job that has ended.
     fn report_life(&self) {
         let job = &self.state.job;
         let Some(end) = job.status.finished() else { return };
-        self.requests.cx.config.traces.tell(&JobLife {
+        self.requests.cx.config.traces.report(&JobLife {
             namespace: &job.namespace,
             name: &job.name,
             uid: &job.uid.to_string(),
@@ -373,12 +351,12 @@ impl JobActor {
             AdoptionDecision::Adopt if job.status.finished().is_none() => self.adopt(observed.pod.into()),
             AdoptionDecision::Release => {
                 self.state.pod_vanished(&observed.pod.uid);
-                self.requests.give_up(observed.pod.into());
+                self.requests.release_unselected(observed.pod.into());
             }
             AdoptionDecision::Adopt | AdoptionDecision::Leave => {
                 self.state.pod_vanished(&observed.pod.uid);
                 if controller == ControllerRefMatch::None {
-                    self.notice.shard.do_send(Declined(observed));
+                    self.notice.shard.do_send(JobReport::Declined(observed));
                 }
             }
         }
@@ -392,7 +370,7 @@ impl JobActor {
         }
     }
 
-    /// Writes down why no pod is created, where that has changed.
+    /// Records why no pod is created, where that has changed.
     fn report_wait(&mut self, wait: Option<&Wait>) {
         if self.waiting.as_ref() != wait {
             self.requests.waits.write(&self.state.job, wait, self.refusal.as_deref());
@@ -400,7 +378,7 @@ impl JobActor {
         }
     }
 
-    /// Tells of annotations with wrong values, of each once while it stands.
+    /// Records an Event about each annotation with a wrong value, once while the value stays.
     fn report_rejections(&mut self) {
         let job = &self.state.job;
         if job.options.rejected == self.reported_rejections || job.status.finished().is_some() {
@@ -439,30 +417,30 @@ impl JobActor {
             pod_group: self.state.gang.group(),
         };
         for new in plan.creates {
-            match job.spec.template.pod(maker, &new) {
+            match PodManifest::new(maker, &new) {
                 Ok(manifest) => self.requests.create(new.place, manifest),
                 Err(error) => self.inbox.push(JobInput::Created {
                     place: new.place,
                     answer: crate::job::state::Created::Refused,
-                    told: RequestEvent::Refused(error.to_string().into()),
+                    event: RequestEvent::Refused(error.to_string().into()),
                 }),
             }
         }
         if let Some(request) = plan.gang {
-            self.requests.see_to_gang(job, request);
+            self.requests.ensure_gang(job, request);
         }
         if plan.delete_job {
             self.requests.delete_job();
         }
     }
 
-    fn tell(&self, event: &JobEvent) {
+    fn report(&self, event: &JobEvent) {
         let kind = if event.warning { EventType::Warning } else { EventType::Normal };
         self.record(kind, &event.reason, &event.message, event.terminal);
     }
 
-    fn report_pod(&mut self, told: RequestEvent, done: PodAction, refused: (&str, &str)) {
-        match told {
+    fn report_pod(&mut self, event: RequestEvent, done: PodAction, refused: (&str, &str)) {
+        match event {
             RequestEvent::Nothing => {}
             RequestEvent::Done(pod) => {
                 if let Some(message) = self.pod_events.note(done, pod) {
@@ -500,10 +478,10 @@ impl Actor for JobActor {
 impl Handler<Wake> for JobActor {
     type Result = ();
 
-    /// The first thing that happens is looked at at once, what follows in a stream together.
+    /// The first input is handled at once; inputs that follow in a stream are handled together.
     fn handle(&mut self, _: Wake, ctx: &mut Self::Context) {
-        let rested = self.worked.is_none_or(|worked| worked.elapsed() >= DEBOUNCE);
-        if rested {
+        let is_due = self.worked.is_none_or(|worked| worked.elapsed() >= DEBOUNCE);
+        if is_due {
             self.work(ctx);
         } else {
             ctx.run_later(DEBOUNCE, |actor, ctx| actor.work(ctx));
@@ -515,7 +493,7 @@ impl Handler<DrainJob> for JobActor {
     type Result = ();
 
     fn handle(&mut self, _: DrainJob, _: &mut Self::Context) {
-        self.settling = true;
+        self.lifecycle.drain();
     }
 }
 
@@ -523,7 +501,7 @@ impl Handler<Halt> for JobActor {
     type Result = ();
 
     fn handle(&mut self, _: Halt, ctx: &mut Self::Context) {
-        self.settling = true;
+        self.lifecycle.drain();
         self.work(ctx);
         self.report_pod_events();
         self.end(ExitReason::Over, ctx);

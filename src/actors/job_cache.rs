@@ -1,10 +1,12 @@
-//! The Jobs that a replica sees, by shard: what a shard that it takes over begins with, and how much work is left for each.
+//! The Jobs that a replica sees, by shard: a shard that is taken over starts from them. The cache also sums
+//! the work that remains for each shard.
 
 use std::collections::HashMap;
 use std::sync::Arc;
 
 use super::config::ControllerConfig;
 use super::loads::{LoadBoard, work_left};
+use super::relist::Relist;
 use crate::cluster::wire::ObservedJob;
 use crate::job::template::PodTemplate;
 use crate::job::uid::{Uid, UidMap, UidSet};
@@ -19,15 +21,15 @@ pub struct JobCache {
     config: Arc<ControllerConfig>,
     loads: LoadBoard,
     shards: HashMap<ShardId, ShardJobs>,
-    /// Jobs in the lists under way.
-    listings: HashMap<Source, UidSet>,
+    /// The lists in progress.
+    relists: HashMap<Source, Relist<UidSet>>,
 }
 
 /// The Jobs of a shard.
 #[derive(Debug, Default)]
 struct ShardJobs {
     jobs: UidMap<Arc<ObservedJob>>,
-    /// The work that is left for those that are ours.
+    /// The work that remains for those that are ours.
     work: u64,
 }
 
@@ -39,18 +41,18 @@ impl ShardJobs {
 }
 
 impl JobCache {
-    /// No Jobs; what work there is for them is written on `loads`.
+    /// An empty cache, which records the work of each shard in `loads`.
     pub fn new(config: Arc<ControllerConfig>, loads: LoadBoard) -> Self {
-        Self { config, loads, shards: HashMap::new(), listings: HashMap::new() }
+        Self { config, loads, shards: HashMap::new(), relists: HashMap::new() }
     }
 
     /// A list begins.
     pub fn restart(&mut self, source: Source) {
-        self.listings.insert(source, UidSet::default());
+        self.relists.entry(source).or_default().begin();
     }
 
-    /// Takes in a Job. It, and its shard, unless the source should not have told of it: not every API server narrows what it
-    /// tells.
+    /// Takes in a Job. Returns it with its shard, or `None` if it belongs to a shard other than the source's:
+    /// not every API server honours `shardSelector`.
     pub fn insert(
         &mut self,
         source: Source,
@@ -60,24 +62,24 @@ impl JobCache {
         if source.is_some_and(|source| source != id) {
             return None;
         }
-        if let Some(listing) = self.listings.get_mut(&source) {
-            listing.insert(job.uid.clone());
+        if let Some(relist) = self.relists.get_mut(&source) {
+            relist.mark(&job.uid);
         }
         let more = self.work(&job);
-        let shelf = self.shards.entry(id).or_default();
-        // What an actor has made of a Job that it knows shares the template already.
+        let known = self.shards.entry(id).or_default();
+        // A Job that comes from our own status write is shared, and has the known template already.
         let read = Arc::get_mut(&mut job);
         if let Some(ObservedJob { uid, job: Ok(job), .. }) = read
-            && let Some(known) = shelf.template_of(uid)
+            && let Some(known) = known.template_of(uid)
         {
             job.share_template(known);
         }
-        let before = shelf.jobs.insert(job.uid.clone(), job.clone());
+        let before = known.jobs.insert(job.uid.clone(), job.clone());
         self.count(id, more, before);
         Some((id, job))
     }
 
-    /// Takes in that a Job is gone. Its shard, if it was known.
+    /// Removes a Job that is gone. Returns its shard, if the Job was known.
     pub fn remove(&mut self, uid: &Uid) -> Option<ShardId> {
         let id = self.config.shards.shard_of(&uid.to_string());
         let job = self.shards.get_mut(&id)?.jobs.remove(uid)?;
@@ -85,41 +87,37 @@ impl JobCache {
         Some(id)
     }
 
-    /// A list is complete: the Jobs that were known and are not in it.
-    pub fn missing(&mut self, source: Source) -> Vec<Uid> {
-        let listed = self.listings.remove(&source).unwrap_or_default();
+    /// A list is complete. Returns the known Jobs that are not in it.
+    pub fn sweep(&mut self, source: Source) -> Vec<Uid> {
+        let Some(relist) = self.relists.get_mut(&source) else { return Vec::new() };
         let covered = self.shards.iter().filter(|(shard, _)| source.is_none_or(|source| source == **shard));
-        covered
-            .flat_map(|(_, shelf)| shelf.jobs.keys())
-            .filter(|uid| !listed.contains(*uid))
-            .cloned()
-            .collect()
+        relist.sweep(covered.flat_map(|(_, shard)| shard.jobs.keys()))
     }
 
     /// The Jobs of a shard.
     pub fn of(&self, shard: ShardId) -> impl Iterator<Item = &Arc<ObservedJob>> {
-        self.shards.get(&shard).into_iter().flat_map(|shelf| shelf.jobs.values())
+        self.shards.get(&shard).into_iter().flat_map(|known| known.jobs.values())
     }
 
-    /// Forgets a shard, and what a source of its own was telling.
+    /// Forgets a shard, and the list in progress of its own source.
     pub fn forget(&mut self, shard: ShardId) {
         self.shards.remove(&shard);
-        self.listings.remove(&Some(shard));
+        self.relists.remove(&Some(shard));
         self.loads.write(shard, 0);
     }
 
-    /// The work that is left for a Job, if it is one of ours.
+    /// The work that remains for a Job, if it is ours.
     fn work(&self, job: &ObservedJob) -> u64 {
         let ours = self.config.manages(job.managed_by.as_deref());
         job.job.as_ref().ok().filter(|_| ours).map_or(0, work_left)
     }
 
-    /// Writes down the work of a shard: so much more, less that of a Job that is no longer there, or not as it was.
+    /// Records the work of a shard: `more`, less the work of a Job that is gone or replaced.
     fn count(&mut self, id: ShardId, more: u64, gone: Option<Arc<ObservedJob>>) {
         let less = gone.map_or(0, |job| self.work(&job));
-        if let Some(shelf) = self.shards.get_mut(&id) {
-            shelf.work = (shelf.work + more).saturating_sub(less);
-            self.loads.write(id, shelf.work);
+        if let Some(known) = self.shards.get_mut(&id) {
+            known.work = (known.work + more).saturating_sub(less);
+            self.loads.write(id, known.work);
         }
     }
 }
@@ -149,7 +147,7 @@ mod tests {
         let config = Arc::new(ControllerConfig::default());
         let (ours, others) = (Some(config.controller_name.as_str()), None);
         let loads = LoadBoard::new(config.shards);
-        let mut book = JobCache::new(config.clone(), loads.clone());
+        let mut cache = JobCache::new(config.clone(), loads.clone());
         let total = || config.shards.shards().map(|shard| loads.read(shard)).sum::<u32>();
         for (uid, manager, succeeded, work) in [
             ("a", ours, 0, 10),
@@ -158,17 +156,17 @@ mod tests {
             ("a", ours, 7, 9),
             ("c", ours, 4, 9),
         ] {
-            book.insert(None, seen(uid, manager, succeeded));
+            cache.insert(None, seen(uid, manager, succeeded));
             assert_eq!(total(), work, "{uid} {succeeded}");
         }
         for removed in [true, false] {
-            assert_eq!((book.remove(&"c".into()).is_some(), total()), (removed, 3));
+            assert_eq!((cache.remove(&"c".into()).is_some(), total()), (removed, 3));
         }
-        book.restart(None);
-        book.insert(None, seen("b", others, 0));
-        let missing = book.missing(None);
+        cache.restart(None);
+        cache.insert(None, seen("b", others, 0));
+        let missing = cache.sweep(None);
         assert_eq!(missing, ["a".into()]);
-        book.forget(config.shards.shard_of("a"));
+        cache.forget(config.shards.shard_of("a"));
         assert_eq!(total(), 0);
     }
 }

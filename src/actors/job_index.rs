@@ -1,4 +1,4 @@
-//! Which Jobs this replica knows, for finding the Job that a pod belongs to.
+//! The Jobs that this replica knows, to find the Job of a pod.
 
 use dashmap::DashMap;
 
@@ -8,11 +8,11 @@ use crate::job::selector::{Operator, Selector};
 use crate::job::spec::Job;
 use crate::job::uid::Uid;
 
-/// Jobs by UID, and the few that choose their pods themselves (`manualSelector`).
+/// Jobs by UID, and the few with a selector of their own (`manualSelector`).
 #[derive(Debug, Default)]
 pub struct JobIndex {
     jobs: DashMap<Uid, Entry>,
-    /// Namespace -> Jobs there whose selector does not ask for the Job's own UID.
+    /// Namespace -> Jobs there whose selector does not require the Job's own UID.
     manual: DashMap<Box<str>, Vec<Uid>>,
 }
 
@@ -24,7 +24,7 @@ struct Entry {
     adopts: bool,
 }
 
-/// What is to be known of a Job.
+/// The part of a Job that the index needs.
 pub struct Owner<'a> {
     uid: &'a Uid,
     namespace: &'a str,
@@ -51,12 +51,12 @@ impl<'a> From<&'a JobOutline> for Owner<'a> {
 }
 
 impl Owner<'_> {
-    /// Whether there may be pods to adopt that are older than the Job, and that its shard does not see before.
+    /// Whether there may be pods to adopt that are older than the Job, which its shard has not seen.
     pub fn seeks_pods(&self) -> bool {
         self.adopts && self.chooses_pods()
     }
 
-    /// Whether the selector does not ask for the Job's own UID: then pods that are older than the Job may match it.
+    /// Whether the selector does not require the Job's own UID: then pods older than the Job may match it.
     fn chooses_pods(&self) -> bool {
         let asks_for = |values: &[Box<str>]| values.iter().any(|value| *self.uid == (**value).into());
         !self.selector.requirements.iter().any(|requirement| {
@@ -83,7 +83,7 @@ impl JobIndex {
         }
     }
 
-    /// Takes in that a Job is gone.
+    /// Removes a Job that is gone.
     pub fn remove(&self, uid: &Uid) {
         if let Some((_, Entry { namespace, .. })) = self.jobs.remove(uid) {
             self.manual.remove_if_mut(&namespace, |_, uids| {

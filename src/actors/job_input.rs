@@ -1,15 +1,15 @@
-//! What a Job actor is told.
+//! The inputs of a Job actor.
 
 use std::sync::Arc;
 
 use crate::cluster::wire::{ObservedJob, ObservedPod};
-use crate::job::gang::GangAnswer;
-use crate::job::plan::{JobEvent, PodRef};
-use crate::job::pod::Place;
+use crate::job::gang_state::GangAnswer;
+use crate::job::plan::JobEvent;
+use crate::job::pod::{Place, PodRef};
 use crate::job::state::{Changed, Created};
 use crate::job::uid::{Uid, UidSet};
 
-/// Something that a Job actor is told, by its shard or as an answer to a request.
+/// An input of a Job actor, from its shard or as the answer to a request.
 #[derive(Debug)]
 pub enum JobInput {
     /// The Job was added or changed.
@@ -20,8 +20,9 @@ pub enum JobInput {
     Pod(Box<ObservedPod>),
     /// A pod no longer exists, or is no longer the Job's.
     PodGone(Uid),
-    /// The pods that we have asked for anew will be listed: lists that were told before this do not count.
-    PodsAsked,
+    /// The shard has accepted the request for a new list of pods: lists that completed before this do not
+    /// count.
+    RelistAccepted,
     /// A list of the pods begins.
     PodsListing,
     /// The list of pods is complete.
@@ -33,12 +34,12 @@ pub enum JobInput {
     },
     /// A creation was answered.
     Created {
-        /// Where the pod was to stand.
+        /// The index or ordinal of the pod.
         place: Place,
         /// The answer.
         answer: Created,
-        /// What to tell the user.
-        told: RequestEvent,
+        /// The Event about it.
+        event: RequestEvent,
     },
     /// A pod's deletion was answered.
     Deleted {
@@ -46,8 +47,8 @@ pub enum JobInput {
         pod: PodRef,
         /// The answer.
         answer: Changed,
-        /// What to tell the user.
-        told: RequestEvent,
+        /// The Event about it.
+        event: RequestEvent,
     },
     /// The removal of a pod's finalizer was answered.
     Released {
@@ -56,23 +57,23 @@ pub enum JobInput {
         /// The answer.
         answer: Changed,
     },
-    /// An adoption has ended, one way or the other.
+    /// An adoption has ended.
     Adopted {
         /// The pod's UID.
         pod: Uid,
-        /// What came of it.
+        /// The outcome.
         attempt: AdoptionAttempt,
     },
     /// A request about the Job's gang was answered.
     Gang {
         /// The answer.
         answer: GangAnswer,
-        /// What to tell the user.
+        /// The Events about it.
         events: Vec<JobEvent>,
     },
-    /// The status was written: the Job as it is now. `None` if it was refused.
+    /// The status was written: the Job as it is now. `None` if the write was refused.
     StatusWritten(Option<Arc<ObservedJob>>),
-    /// The status was not written because the Job has changed meanwhile: the Job as it is now.
+    /// The status was not written because the Job has changed: the Job as it is now.
     StatusConflict(Option<Arc<ObservedJob>>),
     /// The Job as a live reading shows it; `None` if it no longer exists.
     Read(Option<Arc<ObservedJob>>),
@@ -81,14 +82,14 @@ pub enum JobInput {
 }
 
 impl JobInput {
-    /// What it is, for traces.
+    /// The name of the input, for traces.
     pub fn name(&self) -> &'static str {
         match self {
             Self::Job(_) => "job",
             Self::JobGone => "job_gone",
             Self::Pod(_) => "pod",
             Self::PodGone(_) => "pod_gone",
-            Self::PodsAsked => "pods_asked",
+            Self::RelistAccepted => "relist_accepted",
             Self::PodsListing => "pods_listing",
             Self::PodsListed { .. } => "pods_listed",
             Self::Created { .. } => "created",
@@ -109,21 +110,21 @@ impl JobInput {
     }
 }
 
-/// What came of an adoption.
+/// The outcome of an adoption.
 #[derive(Debug)]
 pub enum AdoptionAttempt {
     /// The pod is the Job's now.
     Adopted(Box<ObservedPod>),
     /// There is no such pod any more.
     PodGone,
-    /// The Job is on its way out, and adopts nothing. The pod as it is now, if it exists.
+    /// The Job is being deleted or is gone, and adopts nothing. The pod as it is now, if it exists.
     JobLeaves(Option<Box<ObservedPod>>),
 }
 
-/// What is told about a request in an event.
+/// The Event to record about a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum RequestEvent {
-    /// Nothing: it is not ours to tell, or has been told.
+    /// None: nothing was done, or the Event is not ours to record.
     Nothing,
     /// It was done, for the pod of this name.
     Done(Box<str>),

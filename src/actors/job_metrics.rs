@@ -1,4 +1,4 @@
-//! What the metrics are told of the work on Jobs, under the names of the controller built into Kubernetes.
+//! Metrics of the work on Jobs, under the names of the controller built into Kubernetes.
 
 use std::time::Instant;
 
@@ -63,7 +63,7 @@ pub fn count_creation(metrics: &Metrics, job: &Job, place: Place, answer: &Creat
     metrics.job_pods_creation.get_or_create(&PodCreationLabels { reason, status }).inc();
 }
 
-/// Counts a tracking finalizer that was taken off.
+/// Counts a tracking finalizer that was removed.
 pub fn count_release(metrics: &Metrics, answer: &Changed) {
     if !matches!(answer, Changed::Refused) {
         let labels = TrackingFinalizerLabels { event: FinalizerEvent::Delete };
@@ -71,7 +71,7 @@ pub fn count_release(metrics: &Metrics, answer: &Changed) {
     }
 }
 
-/// Counts what the status of a Job that was just written says beyond an older one.
+/// Counts the progress from an older status to the status that was just written.
 pub fn count_progress(metrics: &Metrics, job: &Job, old: &JobStatus) {
     let completion_mode = mode(job);
     let now = &job.status;

@@ -1,4 +1,5 @@
-//! Keeps the Leases of this replica: carries out what [`crate::sharding`] decides, and tells it what comes of it.
+//! The Leases of this replica: carries out the decisions of [`crate::sharding`], and reports their outcome to
+//! it.
 //!
 //! It runs on the tokio runtime and not as an actor: a heartbeat must not wait behind Jobs.
 
@@ -11,7 +12,7 @@ mod without_leases;
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use actix::Addr;
+use actix::Recipient;
 use futures::StreamExt;
 use futures::future::BoxFuture;
 use futures::stream::FuturesUnordered;
@@ -24,8 +25,8 @@ use tokio::time::{Instant, sleep_until};
 use self::feed::Feed;
 pub use self::layout::LayoutError;
 pub use self::view::{ReplicaPhase, View};
-use super::replica_actor::{DrainShard, DropShard, ReplicaActor, StartShard};
-use super::requests::ReplicaContext;
+use super::context::ReplicaContext;
+use super::protocol::{ProgressSender, ShardCommand, ShardProgress};
 use crate::cluster::gate::Fence;
 use crate::cluster::leases::{LeaseClient, LeaseDecoder, LeaseError};
 use crate::cluster::resource::Resource;
@@ -35,50 +36,37 @@ use crate::sharding::lease::{Balance, Claim, Heartbeat, LeaseRecord, LeaseWriter
 use crate::sharding::{Action, Coordinator, LeaseTimes, Moment, ReplicaIdentity, ShardId, Written};
 use crate::telemetry::metrics::labels::{Handover, HandoverLabels};
 
-/// Changes of Leases that are taken in at once.
+/// Most changes of Leases that are taken in together.
 const CHUNK: usize = 256;
 
-/// What the actors tell the keeper.
-#[derive(Clone, Copy, Debug)]
-pub enum Report {
-    /// A shard's Jobs and pods are listed.
-    Synced(ShardId, u64),
-    /// Nothing is under way for a shard any more.
-    Drained(ShardId),
-    /// A shard's actors have ended.
-    Dropped(ShardId),
-    /// Give everything away, and end.
-    Leave,
-}
-
-/// Reaches the keeper. Clones reach the same one.
+/// Handle of the lease manager: the way to it, and its view. Clones reach the same one.
 #[derive(Clone, Debug)]
 pub struct LeaseManagerHandle {
-    reports: mpsc::UnboundedSender<Report>,
+    progress: ProgressSender,
     view: watch::Receiver<View>,
 }
 
 impl LeaseManagerHandle {
-    /// Tells the keeper something. Once it has ended there is nothing to tell.
-    pub fn report(&self, report: Report) {
-        let _ = self.reports.send(report);
+    /// Where the replica's actors report.
+    pub fn progress(&self) -> &ProgressSender {
+        &self.progress
     }
 
-    /// What the replica owns, as it changes.
+    /// The shards that the replica owns, as they change.
     pub fn view(&self) -> watch::Receiver<View> {
         self.view.clone()
     }
 }
 
-/// A keeper that has not begun.
+/// The lease manager of a replica.
 pub struct LeaseManager {
     cx: ReplicaContext,
     leases: LeaseClient,
     writer: LeaseWriter,
-    reports: mpsc::UnboundedReceiver<Report>,
+    reports: mpsc::UnboundedReceiver<ShardProgress>,
     view: watch::Sender<View>,
     coordinator: Coordinator,
-    /// What [`Moment`]s count from.
+    /// The instant that [`Moment`]s count from.
     origin: Instant,
     answers: FuturesUnordered<BoxFuture<'static, Answer>>,
     /// The right to act for each shard that is owned.
@@ -98,11 +86,11 @@ enum Answer {
     Nothing,
 }
 
-/// What a live reading has found: a Lease, or none.
+/// The result of a live read: a Lease, or none.
 type Found = Option<LeaseRecord>;
 
 impl LeaseManager {
-    /// A keeper for a replica with these settings, and the way to reach it.
+    /// A lease manager for a replica with these settings, and its handle.
     pub fn new(cx: ReplicaContext) -> (Self, LeaseManagerHandle) {
         let config = cx.config.clone();
         let times = LeaseTimes {
@@ -122,7 +110,7 @@ impl LeaseManager {
             config.renew_deadline,
             cx.metrics.clone(),
         );
-        let (send, reports) = mpsc::unbounded_channel();
+        let (progress, reports) = ProgressSender::channel();
         let (view, watched) = watch::channel(View::default());
         let lease_manager = Self {
             leases,
@@ -137,11 +125,11 @@ impl LeaseManager {
             claimed: HashMap::new(),
             renewed: None,
         };
-        (lease_manager, LeaseManagerHandle { reports: send, view: watched })
+        (lease_manager, LeaseManagerHandle { progress, view: watched })
     }
 
-    /// Begins, for the shards of `replica`.
-    pub fn start(self, replica: Addr<ReplicaActor>) -> AbortHandle {
+    /// Starts it; it sends its commands to `replica`.
+    pub fn start(self, replica: Recipient<ShardCommand>) -> AbortHandle {
         let runtime = self.cx.runtime.clone();
         #[cfg(feature = "test-hooks")]
         if self.cx.config.test_hooks.without_leases {
@@ -150,7 +138,7 @@ impl LeaseManager {
         runtime.spawn(self.run(replica)).abort_handle()
     }
 
-    async fn run(mut self, replica: Addr<ReplicaActor>) {
+    async fn run(mut self, replica: Recipient<ShardCommand>) {
         let shards = self.cx.config.shards;
         tokio::select! {
             agreed = layout::agree(&self.leases, &self.writer, shards) => {
@@ -158,7 +146,7 @@ impl LeaseManager {
                     return self.end(Some(error));
                 }
             }
-            // There are no shards yet that could report anything but the end.
+            // No shards exist yet, so the only report can be `Leave`.
             _ = self.reports.recv() => return self.end(None),
         }
         let selection = Selection {
@@ -194,7 +182,7 @@ impl LeaseManager {
                     }
                 }
                 Some(answer) = self.answers.next() => self.answered(answer),
-                report = self.reports.recv() => self.reported(report.unwrap_or(Report::Leave)),
+                report = self.reports.recv() => self.reported(report.unwrap_or(ShardProgress::Leave)),
                 () = sleep_until(wake_at.unwrap_or_else(Instant::now)), if wake_at.is_some() => {}
             }
         }
@@ -262,17 +250,17 @@ impl LeaseManager {
         }
     }
 
-    fn reported(&mut self, report: Report) {
+    fn reported(&mut self, report: ShardProgress) {
         match report {
-            Report::Synced(shard, epoch) => {
+            ShardProgress::Synced(shard, epoch) => {
                 if let Some(claimed) = self.claimed.remove(&shard) {
                     self.cx.metrics.handover_duration.observe(claimed.elapsed().as_secs_f64());
                 }
                 self.coordinator.synced(shard, epoch);
             }
-            Report::Drained(shard) => self.coordinator.drained(shard),
-            Report::Dropped(shard) => self.coordinator.dropped(shard),
-            Report::Leave => self.coordinator.leave(),
+            ShardProgress::Drained(shard) => self.coordinator.drained(shard),
+            ShardProgress::Dropped(shard) => self.coordinator.dropped(shard),
+            ShardProgress::Leave => self.coordinator.leave(),
         }
     }
 
@@ -294,7 +282,7 @@ impl LeaseManager {
                 }
             }
             Answer::Read(identity, None) => {
-                tracing::warn!(%identity, "cannot tell whether a silent replica lives");
+                tracing::warn!(%identity, "cannot read the heartbeat of a silent replica");
                 self.coordinator.heartbeat_unread(now);
             }
             Answer::Read(identity, Some(found)) => {
@@ -324,7 +312,7 @@ impl LeaseManager {
         }
     }
 
-    /// Takes in a live reading, if there was one.
+    /// Takes in a live read, if there was one.
     fn take_reading(&mut self, found: Option<Found>, now: Moment, gone: impl FnOnce(&mut Self)) {
         match found {
             Some(Some(record)) => self.found(record, now),
@@ -337,7 +325,7 @@ impl LeaseManager {
         self.cx.metrics.handovers.get_or_create(&HandoverLabels { direction }).inc();
     }
 
-    fn act(&mut self, action: Action, replica: &Addr<ReplicaActor>) {
+    fn act(&mut self, action: Action, replica: &Recipient<ShardCommand>) {
         match action {
             Action::WriteHeartbeat(heartbeat) => self.write_heartbeat(heartbeat),
             Action::ReadHeartbeat(identity) => {
@@ -361,14 +349,14 @@ impl LeaseManager {
                 let fence = Fence::until(until);
                 self.fences.insert(shard, fence.clone());
                 self.count(Handover::Acquired);
-                replica.do_send(StartShard { shard, epoch, fence });
+                replica.do_send(ShardCommand::Start { shard, epoch, fence });
             }
-            Action::Drain(shard) => replica.do_send(DrainShard(shard)),
+            Action::Drain(shard) => replica.do_send(ShardCommand::Drain(shard)),
             Action::Drop(shard) => {
                 self.close(shard);
                 self.count(Handover::Lost);
                 tracing::warn!(%shard, "a shard was lost");
-                replica.do_send(DropShard(shard));
+                replica.do_send(ShardCommand::Drop(shard));
             }
             Action::Left => {}
         }
@@ -418,14 +406,14 @@ impl LeaseManager {
     }
 }
 
-/// Nobody renews the right to act any more.
+/// Without a lease manager nobody renews the right to act.
 impl Drop for LeaseManager {
     fn drop(&mut self) {
         self.fences.values().for_each(Fence::close);
     }
 }
 
-/// Writes a Lease. After a conflict it is read: what there is decides what is tried next.
+/// Writes a Lease. After a conflict it is read, since the next attempt depends on the stored Lease.
 async fn write(leases: &LeaseClient, lease: &Lease, name: &str) -> (Written, Option<Found>) {
     match leases.write(lease).await {
         Ok(stored) => {

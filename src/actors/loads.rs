@@ -1,8 +1,8 @@
-//! How much work is left for each shard: the book of Jobs writes it, heartbeats and pages tell it.
+//! The work that remains for each shard: the job cache records it, heartbeats and HTTP pages report it.
 //!
-//! The book knows what statuses say, of all Jobs and from the first moment. But a status does not say how many pods have yet
-//! to lose their finalizers, and under a limited rate of requests it is written seldom. So the actors of Jobs tell how much
-//! it is off, lest shards change places by that.
+//! The job cache knows the statuses of all Jobs from the first moment. But a status does not show how many
+//! pods have yet to lose their finalizers, and it is seldom written under a limited rate of requests. Job
+//! actors therefore correct the recorded work, so that shards do not move because of stale statuses.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
@@ -12,64 +12,64 @@ use crate::job::spec::Job;
 use crate::job::state::JobState;
 use crate::sharding::{ShardCount, ShardId};
 
-/// The work that is left for each shard, in pods. Clones are the same board.
+/// The work that remains for each shard, in pods. Clones share one board.
 #[derive(Clone, Debug)]
 pub struct LoadBoard(Arc<[Load]>);
 
 #[derive(Debug, Default)]
 struct Load {
-    /// What is left as statuses say.
-    told: AtomicU64,
-    /// How much more it is in truth.
-    off: AtomicI64,
+    /// The work that remains according to statuses.
+    recorded: AtomicU64,
+    /// The difference to the actual work; Job actors know it.
+    correction: AtomicI64,
 }
 
 impl LoadBoard {
-    /// No work, in so many shards.
+    /// A board without work, for this number of shards.
     pub fn new(count: ShardCount) -> Self {
         Self(count.shards().map(|_| Load::default()).collect())
     }
 
-    /// Takes in how much work is left for a shard as the statuses of its Jobs say.
+    /// Records the work that remains for a shard according to the statuses of its Jobs.
     pub fn write(&self, shard: ShardId, work: u64) {
         if let Some(load) = self.0.get(shard.0 as usize) {
-            load.told.store(work, Ordering::Relaxed);
+            load.recorded.store(work, Ordering::Relaxed);
         }
     }
 
-    /// A Job of the shard whose status says all.
+    /// The correction of a Job of the shard, zero at first.
     pub fn correction(&self, shard: ShardId) -> Correction {
-        Correction { board: self.clone(), shard, off: 0 }
+        Correction { board: self.clone(), shard, value: 0 }
     }
 
-    /// How much work is left for a shard.
+    /// The work that remains for a shard.
     pub fn read(&self, shard: ShardId) -> u32 {
         self.0.get(shard.0 as usize).map_or(0, |load| {
-            let told = load.told.load(Ordering::Relaxed);
-            let work = told.saturating_add_signed(load.off.load(Ordering::Relaxed));
+            let recorded = load.recorded.load(Ordering::Relaxed);
+            let work = recorded.saturating_add_signed(load.correction.load(Ordering::Relaxed));
             u32::try_from(work).unwrap_or(u32::MAX)
         })
     }
 }
 
-/// How much more work there is for a Job than its status says; forgotten with the Job's actor.
+/// The work of a Job beyond what its status shows. Dropped, it no longer counts.
 #[derive(Debug)]
 pub struct Correction {
     board: LoadBoard,
     shard: ShardId,
-    off: i64,
+    value: i64,
 }
 
 impl Correction {
-    /// Takes in what is known of a Job.
+    /// Updates the correction from the state of the Job.
     pub fn follow(&mut self, state: &JobState) {
         self.set(work_ahead(state).cast_signed() - work_left(&state.job).cast_signed());
     }
 
-    fn set(&mut self, off: i64) {
-        let change = off - std::mem::replace(&mut self.off, off);
+    fn set(&mut self, value: i64) {
+        let change = value - std::mem::replace(&mut self.value, value);
         if let Some(load) = self.board.0.get(self.shard.0 as usize).filter(|_| change != 0) {
-            load.off.fetch_add(change, Ordering::Relaxed);
+            load.correction.fetch_add(change, Ordering::Relaxed);
         }
     }
 }
@@ -80,18 +80,19 @@ impl Drop for Correction {
     }
 }
 
-/// The work that is left for a Job: the pods that have yet to succeed, and one for the Job. One that is suspended has none
-/// until it is resumed.
+/// The work that remains for a Job: the pods that have yet to succeed, and one for the Job. A suspended Job
+/// has none until it is resumed.
 pub fn work_left(job: &Job) -> u64 {
     if job.deleting || job.spec.suspend || job.status.finished().is_some() {
         return 0;
     }
-    // Nobody knows how many pods a work queue takes; so many run at a time.
+    // The number of pods that a work queue takes is unknown; `parallelism` of them run at a time.
     let wanted = job.spec.completion.wanted().unwrap_or(job.spec.parallelism);
     1 + u64::from(wanted.saturating_sub(job.status.succeeded))
 }
 
-/// The same as the actor of a Job knows it: a pod that has its finalizer is half done, whatever the status says of it.
+/// The work that remains according to the actor's state: a pod that has its finalizer is half done, whatever
+/// the status shows.
 fn work_ahead(state: &JobState) -> u64 {
     let pods = &state.pods;
     if work_left(&state.job) == 0 {
@@ -113,7 +114,7 @@ mod tests {
     use crate::job::tests::fixture::{at, ended, job, running, state};
 
     #[test]
-    fn work_is_what_has_yet_to_succeed() {
+    fn work_is_the_number_of_pods_that_have_yet_to_succeed() {
         let counted = job(Completion::Count(100), 10);
         let mut begun = counted.clone();
         begun.status.succeeded = 40;
@@ -144,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_actor_of_a_job_knows_counts_until_it_ends() {
+    fn the_correction_of_a_job_actor_counts_until_it_ends() {
         let job = job(Completion::Count(10), 4);
         let board = LoadBoard::new(ShardCount::default());
         board.write(ShardId(3), work_left(&job) + 5);
@@ -153,7 +154,7 @@ mod tests {
         for (pods, left, why) in [
             (vec![], 11, "nothing is done"),
             (vec![running("a"), running("b")], 10, "two are created"),
-            (vec![running("a"), ended("b"), ended("c"), ended("d")], 9, "four have to be set free"),
+            (vec![running("a"), ended("b"), ended("c"), ended("d")], 9, "four have to be released"),
         ] {
             correction.follow(&state(job.clone(), pods));
             assert_eq!(board.read(ShardId(3)), left + 5, "{why}");
@@ -162,13 +163,13 @@ mod tests {
         recorded.status.succeeded = 10;
         board.write(ShardId(3), work_left(&recorded) + 5);
         correction.follow(&state(recorded, [ended("a"), ended("b"), ended("c"), ended("d")]));
-        assert_eq!(board.read(ShardId(3)), 3 + 5, "four have to be set free");
+        assert_eq!(board.read(ShardId(3)), 3 + 5, "four have to be released");
         drop(correction);
         assert_eq!(board.read(ShardId(3)), 6);
     }
 
     #[test]
-    fn the_board_keeps_the_last_that_was_written() {
+    fn the_board_keeps_the_last_value_written() {
         let board = LoadBoard::new(ShardCount::default());
         board.clone().write(ShardId(3), 70);
         board.write(ShardId(4), u64::MAX);

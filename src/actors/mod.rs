@@ -1,10 +1,13 @@
-//! Who does it: actix actors, thin shells round [`crate::job`].
+//! The actors (actix): thin shells around the rules of [`crate::job`].
 //!
-//! One [`replica_actor`] brings Jobs to [`shard_actor`]s, which bring pods to [`job_actor`]s, which own the state of their
-//! Job and carry out its plans. The [`orphan_controller`] sees to pods that are of no shard.
+//! One [`replica_actor`] delivers Jobs to [`shard_actor`]s. They deliver pods to [`job_actor`]s, which own
+//! the state of their Job and carry out its plans. The [`orphan_controller`] handles pods that belong to no
+//! shard.
 
+mod api_backoff;
 pub mod clock;
 mod config;
+mod context;
 mod controller;
 mod gang_requests;
 mod inbox;
@@ -19,9 +22,12 @@ mod orphan_controller;
 mod orphan_pods;
 mod pod_events;
 mod pod_owners;
+mod protocol;
+mod relist;
 mod replica_actor;
 mod requests;
 mod shard_actor;
+mod subscription;
 #[cfg(feature = "test-hooks")]
 pub mod test_hooks;
 pub mod threads;

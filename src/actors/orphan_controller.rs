@@ -1,82 +1,68 @@
-//! The housekeeper: pods that are of no shard. Those of our Jobs, or that our Jobs would adopt, get the label of the Job's
-//! shard, so that the shard sees them; those whose Job is gone are set free.
+//! The orphan controller handles pods that belong to no shard. Pods that our Jobs own or would adopt get the
+//! label of the Job's shard, so that the shard sees them. Pods whose Job is gone are released.
 //!
-//! One replica is elected to do it ([`election`]). All of it is idempotent: two housekeepers at a time do no harm. Jobs are
-//! watched from the first pod on that may be some Job's: where all Jobs are ours from the start, there is none.
+//! One replica is elected leader ([`election`]). All its work is idempotent: two leaders at a time do no
+//! harm. Jobs are watched only once a pod is seen that may belong to a Job: where all Jobs are ours from the
+//! start, there is no such pod.
 
 pub mod election;
 
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use actix::{Actor, AsyncContext, Context, Handler, Message, Recipient};
-use tokio::task::AbortHandle;
+use actix::{Actor, AsyncContext, Context, Handler, Recipient};
 
+use super::context::ReplicaContext;
 use super::job_index::JobIndex;
 use super::orphan_pods::OrphanPods;
-use super::requests::ReplicaContext;
+use super::protocol::LeadershipChanged;
+use super::relist::Relist;
+use super::subscription::Subscription;
 use super::watch_feed::{Outlines, Pods, feed_outlines, feed_unlabelled};
 use crate::cluster::gate::{Fence, Order, Priority, Write};
 use crate::cluster::watch::Change;
 use crate::cluster::wire::{JobOutline, ObservedPod, label_patch};
 use crate::job::uid::{Uid, UidMap, UidSet};
 
-/// Whether this replica is to keep house.
-#[derive(Message)]
-#[rtype(result = "()")]
-pub struct LeadershipChanged(pub bool);
-
-/// The housekeeper.
+/// The actor of the orphan controller.
 pub struct OrphanController {
     cx: ReplicaContext,
     leader: Option<LeaderState>,
-    feeds: u32,
 }
 
-/// What the housekeeper knows while it keeps house.
+/// The state of the elected leader.
 struct LeaderState {
     cx: ReplicaContext,
     /// Open until another is elected.
     fence: Fence,
     job_index: JobIndex,
     known: UidMap<Arc<str>>,
-    /// Jobs in the list under way.
-    listing: Option<UidSet>,
+    relist: Relist<UidSet>,
     orphan_pods: OrphanPods,
     /// Pods without a controller, by namespace: a Job that comes later may adopt them.
     orphans: HashMap<Arc<str>, UidMap<Box<ObservedPod>>>,
-    /// Number of its feeds.
-    feed: u32,
-    /// `None` until a pod is seen that may be some Job's.
+    /// `None` until a pod is seen that may belong to a Job.
     jobs: Option<JobsWatch>,
-    pods: AbortHandle,
+    pods: Subscription,
 }
 
 /// The watch of Jobs.
 struct JobsWatch {
-    feed: AbortHandle,
-    /// Pods that may be some Job's, until the first list of Jobs is complete.
+    feed: Subscription,
+    /// Pods that may belong to a Job, until the first list of Jobs is complete.
     waiting: Option<UidMap<Box<ObservedPod>>>,
 }
 
 impl OrphanController {
-    /// A housekeeper that has not been elected.
+    /// An orphan controller that has not been elected.
     pub fn new(cx: ReplicaContext) -> Self {
-        Self { cx, leader: None, feeds: 0 }
-    }
-
-    fn leader(&mut self, feed: u32) -> Option<&mut LeaderState> {
-        self.leader.as_mut().filter(|leader| leader.feed == feed)
+        Self { cx, leader: None }
     }
 }
 
 impl Drop for LeaderState {
     fn drop(&mut self) {
         self.fence.close();
-        self.pods.abort();
-        if let Some(jobs) = &self.jobs {
-            jobs.feed.abort();
-        }
     }
 }
 
@@ -85,9 +71,7 @@ impl LeaderState {
         if !job.is_understood || !self.cx.config.manages(job.managed_by.as_deref()) {
             return;
         }
-        if let Some(listing) = &mut self.listing {
-            listing.insert(job.uid.clone());
-        }
+        self.relist.mark(&job.uid);
         self.job_index.insert(job);
         if self.known.insert(job.uid.clone(), job.namespace.clone()).is_none() {
             self.job_known(&job.uid, &job.namespace);
@@ -100,20 +84,19 @@ impl LeaderState {
     }
 
     fn jobs_listed(&mut self) {
-        let listed = self.listing.take().unwrap_or_default();
-        let gone: Vec<Uid> = self.known.keys().filter(|uid| !listed.contains(*uid)).cloned().collect();
+        let gone = self.relist.sweep(self.known.keys());
         gone.iter().for_each(|uid| self.job_gone(uid));
         let waiting = self.jobs.as_mut().and_then(|jobs| jobs.waiting.take());
         waiting.into_iter().flat_map(HashMap::into_values).for_each(|pod| self.consider(pod));
     }
 
-    /// Takes in a pod that is of no shard, once it is known what Jobs there are, should that matter.
+    /// Takes in a pod of no shard. If it may belong to a Job, it waits for the first list of Jobs.
     fn pod_seen(&mut self, pod: Box<ObservedPod>, to: Recipient<Outlines>) {
         if !may_be_of_a_job(&pod) {
             return self.consider(pod);
         }
         let jobs = self.jobs.get_or_insert_with(|| JobsWatch {
-            feed: feed_outlines(&self.cx, self.feed, to),
+            feed: feed_outlines(&self.cx, to),
             waiting: Some(UidMap::default()),
         });
         match &mut jobs.waiting {
@@ -122,7 +105,7 @@ impl LeaderState {
         }
     }
 
-    /// The pods that wait for the first list of Jobs, while it is under way.
+    /// The pods that wait for the first list of Jobs, until that is complete.
     fn waiting(&mut self) -> Option<&mut UidMap<Box<ObservedPod>>> {
         self.jobs.as_mut()?.waiting.as_mut()
     }
@@ -192,7 +175,7 @@ impl LeaderState {
         let uid = pod.pod.uid.clone();
         self.cx.runtime.spawn(async move {
             if let Err(refusal) = labelled.await {
-                // The pod stays without label, and its next event brings it here again.
+                // The pod stays without label, and its next event is another attempt.
                 tracing::warn!(pod = %uid, %refusal, "a pod was not labelled with its shard");
             }
         });
@@ -222,20 +205,18 @@ impl Handler<LeadershipChanged> for OrphanController {
         if elected == self.leader.is_some() {
             return;
         }
-        self.feeds += 1;
         self.leader = elected.then(|| {
             let fence = Fence::unlimited();
             LeaderState {
                 cx: self.cx.clone(),
                 job_index: JobIndex::default(),
                 known: UidMap::default(),
-                listing: None,
+                relist: Relist::default(),
                 orphan_pods: OrphanPods::new(self.cx.clone(), fence.clone()),
                 fence,
                 orphans: HashMap::new(),
-                feed: self.feeds,
                 jobs: None,
-                pods: feed_unlabelled(&self.cx, self.feeds, ctx.address().recipient()),
+                pods: feed_unlabelled(&self.cx, ctx.address().recipient()),
             }
         });
     }
@@ -244,11 +225,13 @@ impl Handler<LeadershipChanged> for OrphanController {
 impl Handler<Outlines> for OrphanController {
     type Result = ();
 
-    fn handle(&mut self, Outlines { feed, changes }: Outlines, _: &mut Self::Context) {
-        let Some(leader) = self.leader(feed) else { return };
+    fn handle(&mut self, Outlines { from, changes }: Outlines, _: &mut Self::Context) {
+        let receives =
+            |leader: &&mut LeaderState| leader.jobs.as_ref().is_some_and(|jobs| jobs.feed.is(from));
+        let Some(leader) = self.leader.as_mut().filter(receives) else { return };
         for change in changes {
             match change {
-                Change::Restarted => leader.listing = Some(UidSet::default()),
+                Change::Restarted => leader.relist.begin(),
                 Change::Listed(job) | Change::Applied(job) => leader.job_seen(&job),
                 Change::Deleted(job) => leader.job_gone(&job.uid),
                 Change::Synced { .. } => leader.jobs_listed(),
@@ -260,8 +243,8 @@ impl Handler<Outlines> for OrphanController {
 impl Handler<Pods> for OrphanController {
     type Result = ();
 
-    fn handle(&mut self, Pods { feed, changes }: Pods, ctx: &mut Self::Context) {
-        let Some(leader) = self.leader(feed) else { return };
+    fn handle(&mut self, Pods { from, changes }: Pods, ctx: &mut Self::Context) {
+        let Some(leader) = self.leader.as_mut().filter(|leader| leader.pods.is(from)) else { return };
         for change in changes {
             match change {
                 Change::Restarted => leader.pods_listing(),

@@ -1,9 +1,10 @@
-//! Pods without a Job: those whose Job is gone lose what we put on them, those whose Job is not known yet wait for it.
+//! Pods without a Job. A pod whose Job is gone loses our finalizer and label; a pod whose Job is not known
+//! yet waits for it.
 
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use super::requests::ReplicaContext;
+use super::context::ReplicaContext;
 use crate::cluster::gate::{Fence, Order, Priority, Write, WriteError};
 use crate::cluster::wire::{ControllerRef, ObservedPod, orphan_patch};
 use crate::job::names::SHARD_LABEL;
@@ -17,23 +18,23 @@ pub struct OrphanPods {
     waiting: UidMap<UidMap<Box<ObservedPod>>>,
     /// Pods whose Job is being looked for.
     checking: UidSet,
-    /// Pods that are being set free.
-    freeing: UidSet,
+    /// Pods that are being released.
+    releasing: UidSet,
 }
 
 impl OrphanPods {
-    /// No pods yet. What is done about them is done while `fence` is open.
+    /// No pods yet. They are released while `fence` is open.
     pub fn new(cx: ReplicaContext, fence: Fence) -> Self {
         Self {
             cx,
             fence,
             waiting: UidMap::default(),
             checking: UidSet::default(),
-            freeing: UidSet::default(),
+            releasing: UidSet::default(),
         }
     }
 
-    /// Takes in a pod that no Job here claims.
+    /// Takes in a pod that no known Job owns or would adopt.
     pub fn consider(&mut self, pod: Box<ObservedPod>) {
         match &pod.controller {
             Some(owner) if owner.is_job() => {
@@ -44,29 +45,29 @@ impl OrphanPods {
                 }
             }
             _ if pod.pod.tracked || pod.labels.get(SHARD_LABEL).is_some() => {
-                self.free(&pod);
+                self.release(&pod);
             }
             _ => {}
         }
     }
 
-    /// Takes our marks off a pod, unless that is under way.
-    fn free(&mut self, pod: &ObservedPod) {
-        if self.freeing.insert(pod.pod.uid.clone()) {
-            self.cx.runtime.spawn(OrphanRelease::of(self, pod).free());
+    /// Removes our finalizer and label from a pod, unless that is in progress.
+    fn release(&mut self, pod: &ObservedPod) {
+        if self.releasing.insert(pod.pod.uid.clone()) {
+            self.cx.runtime.spawn(OrphanRelease::of(self, pod).release());
         }
     }
 
-    /// Keeps a pod for its Job, and finds out whether that still exists.
+    /// Keeps a pod for its Job, and finds out whether the Job exists.
     fn wait(&mut self, owner: ControllerRef, pod: Box<ObservedPod>) {
         let uid = pod.pod.uid.clone();
         if self.checking.insert(uid.clone()) {
-            self.cx.runtime.spawn(OrphanRelease::of(self, &pod).free_if_gone(owner.clone()));
+            self.cx.runtime.spawn(OrphanRelease::of(self, &pod).release_if_job_gone(owner.clone()));
         }
         self.waiting.entry(owner.uid).or_default().insert(uid, pod);
     }
 
-    /// The pods that have waited for a Job that is known now.
+    /// Takes the pods that have waited for a Job, which is known now.
     #[expect(clippy::vec_box, reason = "they go on one by one, as they are")]
     pub fn waiting_for(&mut self, job: &Uid) -> Vec<Box<ObservedPod>> {
         let pods: Vec<Box<ObservedPod>> =
@@ -77,10 +78,10 @@ impl OrphanPods {
         pods
     }
 
-    /// Takes in that a pod is gone, or needs nothing any more.
+    /// Forgets a pod that is gone or needs nothing more.
     pub fn forget(&mut self, pod: &ObservedPod) {
         self.checking.remove(&pod.pod.uid);
-        self.freeing.remove(&pod.pod.uid);
+        self.releasing.remove(&pod.pod.uid);
         let owner = pod.controller.as_ref().map(|owner| &owner.uid);
         if let Some(pods) = owner.and_then(|owner| self.waiting.get_mut(owner)) {
             pods.remove(&pod.pod.uid);
@@ -89,17 +90,17 @@ impl OrphanPods {
     }
 }
 
-/// The way of one pod out of our hands. It is tried until it succeeds: a pod that keeps the tracking finalizer cannot be
-/// deleted by anybody.
+/// The release of one pod, retried until it succeeds: nobody can delete a pod that keeps the tracking
+/// finalizer.
 struct OrphanRelease {
     cx: ReplicaContext,
     fence: Fence,
     namespace: Arc<str>,
     name: Box<str>,
     uid: Uid,
-    /// The pod's version when it was a stray.
+    /// The pod's version when it was seen as an orphan.
     version: u64,
-    /// The Job that the pod named as its controller then, if any.
+    /// The Job that the pod named as its controller at that version, if any.
     owner: Option<Uid>,
 }
 
@@ -116,23 +117,22 @@ impl OrphanRelease {
         }
     }
 
-    async fn free_if_gone(self, owner: ControllerRef) {
-        let mut delay = self.cx.config.api_backoff;
+    async fn release_if_job_gone(self, owner: ControllerRef) {
+        let mut backoff = self.cx.api_backoff();
         loop {
             match self.cx.reads.get_job(&self.namespace, &owner.name).await {
                 Ok(Some(job)) if job.uid == owner.uid => return,
-                Ok(_) => return self.free().await,
+                Ok(_) => return self.release().await,
                 Err(error) => {
-                    tracing::warn!(pod = %self.uid, %error, "cannot tell whether a pod's Job exists")
+                    tracing::warn!(pod = %self.uid, %error, "cannot read the Job of a pod")
                 }
             }
-            tokio::time::sleep(delay).await;
-            delay = (delay * 2).min(self.cx.config.api_backoff_max);
+            backoff.pause().await;
         }
     }
 
-    async fn free(mut self) {
-        let mut delay = self.cx.config.api_backoff;
+    async fn release(mut self) {
+        let mut backoff = self.cx.api_backoff();
         loop {
             let order =
                 Order { priority: Priority::Finalizer, flow: self.uid.clone(), fence: self.fence.clone() };
@@ -143,20 +143,19 @@ impl OrphanRelease {
             };
             match self.cx.gate.submit(order, write).await {
                 Ok(_) | Err(WriteError::Fenced) => return,
-                Err(WriteError::Conflict(_)) if !self.is_still_stray().await => return,
+                Err(WriteError::Conflict(_)) if !self.is_still_orphan().await => return,
                 Err(WriteError::Conflict(_)) => continue,
                 Err(refusal) => {
-                    tracing::warn!(pod = %self.uid, %refusal, "a pod without Job was not set free")
+                    tracing::warn!(pod = %self.uid, %refusal, "a pod without Job was not released")
                 }
             }
-            tokio::time::sleep(delay).await;
-            delay = (delay * 2).min(self.cx.config.api_backoff_max);
+            backoff.pause().await;
         }
     }
 
-    /// Reads the pod anew after it has changed: it may have been adopted meanwhile. An answer that is lost counts as a
-    /// stray; the next attempt meets the same conflict.
-    async fn is_still_stray(&mut self) -> bool {
+    /// Reads the pod again after it has changed: it may have been adopted. If the read fails, the pod counts
+    /// as an orphan; the next attempt meets the same conflict.
+    async fn is_still_orphan(&mut self) -> bool {
         match self.cx.reads.get_pod(&self.namespace, &self.name).await {
             Ok(Some(pod)) if pod.pod.uid == self.uid => {
                 self.version = pod.pod.version;

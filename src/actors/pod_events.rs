@@ -1,7 +1,7 @@
-//! Events about the pods of a Job: in replacement mode one for each pod, as the built-in controller tells them, else one for
-//! each batch.
+//! Events about the pods of a Job: in replacement mode one for each pod, like the built-in controller, else
+//! one for each batch.
 
-/// What was done to pods.
+/// An action on pods.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PodAction {
     /// They were created.
@@ -27,7 +27,7 @@ impl PodAction {
     }
 }
 
-/// What has been done to pods and is to be told.
+/// The actions on pods that have no Event yet.
 #[derive(Debug)]
 pub struct PodEvents {
     one_by_one: bool,
@@ -42,17 +42,17 @@ struct Batch {
 }
 
 impl PodEvents {
-    /// Nothing yet, for a controller that tells of each pod, or of batches.
+    /// No actions yet. `one_by_one`: each pod has an Event of its own.
     pub fn new(one_by_one: bool) -> Self {
         Self { one_by_one, created: Batch::default(), deleted: Batch::default() }
     }
 
-    /// Takes in that something was done to a pod: the message to tell at once, if there is one.
-    pub fn note(&mut self, deed: PodAction, pod: Box<str>) -> Option<String> {
+    /// Takes in an action on a pod. Returns the message to record at once, if there is one.
+    pub fn note(&mut self, action: PodAction, pod: Box<str>) -> Option<String> {
         if self.one_by_one {
-            return Some(format!("{} pod: {pod}", deed.verb()));
+            return Some(format!("{} pod: {pod}", action.verb()));
         }
-        let batch = match deed {
+        let batch = match action {
             PodAction::Created => &mut self.created,
             PodAction::Deleted => &mut self.deleted,
         };
@@ -61,7 +61,7 @@ impl PodEvents {
         None
     }
 
-    /// The messages about all that has been noted since they were last asked for.
+    /// The messages about all actions noted since the last call.
     pub fn take(&mut self) -> impl Iterator<Item = (PodAction, String)> + use<> {
         let created = std::mem::take(&mut self.created).message(PodAction::Created);
         let deleted = std::mem::take(&mut self.deleted).message(PodAction::Deleted);
@@ -70,14 +70,14 @@ impl PodEvents {
 }
 
 impl Batch {
-    fn message(self, deed: PodAction) -> Option<(PodAction, String)> {
-        let verb = deed.verb();
+    fn message(self, action: PodAction) -> Option<(PodAction, String)> {
+        let verb = action.verb();
         let message = match self.pods {
             0 => return None,
             1 => format!("{verb} pod: {}", self.last),
             pods => format!("{verb} {pods} pods"),
         };
-        Some((deed, message))
+        Some((action, message))
     }
 }
 
@@ -100,9 +100,9 @@ mod tests {
             assert_eq!(events.note(PodAction::Created, pod.into()), None);
         }
         assert_eq!(events.note(PodAction::Deleted, "d".into()), None);
-        let told: Vec<_> = events.take().collect();
+        let messages: Vec<_> = events.take().collect();
         let expected = [(PodAction::Created, "Created 3 pods"), (PodAction::Deleted, "Deleted pod: d")];
-        assert_eq!(told, expected.map(|(deed, message)| (deed, message.to_owned())));
+        assert_eq!(messages, expected.map(|(action, message)| (action, message.to_owned())));
         assert_eq!(events.take().count(), 0);
     }
 }

@@ -1,4 +1,4 @@
-//! Whose pods are whose, in one shard: found from either side without a walk over all of them.
+//! Which Job holds which pods in one shard, found from either side without a walk over all of them.
 
 use crate::job::uid::{Uid, UidMap, UidSet};
 
@@ -27,7 +27,7 @@ impl PodOwnerIndex {
         self.pods.get(job).cloned().unwrap_or_default()
     }
 
-    /// Makes a pod a Job's, whoever had it before.
+    /// Assigns a pod to a Job, whichever Job held it before.
     pub fn insert(&mut self, pod: Uid, job: &Uid) {
         if self.jobs.get(&pod) == Some(job) {
             return;
@@ -37,7 +37,7 @@ impl PodOwnerIndex {
         self.jobs.insert(pod, job.clone());
     }
 
-    /// Takes a pod off the books; the Job that had it.
+    /// Removes a pod. Returns the Job that held it.
     pub fn remove(&mut self, pod: &Uid) -> Option<Uid> {
         let job = self.jobs.remove(pod)?;
         if let Some(pods) = self.pods.get_mut(&job) {
@@ -49,14 +49,14 @@ impl PodOwnerIndex {
         Some(job)
     }
 
-    /// Takes all pods of a Job off the books.
+    /// Removes all pods of a Job.
     pub fn remove_job(&mut self, job: &Uid) {
         for pod in self.pods.remove(job).unwrap_or_default() {
             self.jobs.remove(&pod);
         }
     }
 
-    /// Takes the pods off the books that a complete list does not name as the Job's.
+    /// Removes the pods that a complete list does not show as their Job's.
     pub fn retain_listed(&mut self, listed: &UidMap<UidSet>) {
         self.jobs.retain(|pod, job| listed.get(job).is_some_and(|pods| pods.contains(pod)));
         let jobs = &self.jobs;
@@ -82,7 +82,7 @@ mod tests {
     }
 
     #[test]
-    fn both_sides_tell_the_same() {
+    fn both_directions_agree() {
         let [a, b] = ["job-a", "job-b"].map(Uid::from);
         let mut pod_owners = PodOwnerIndex::default();
         for (pod, job) in [("1", &a), ("2", &a), ("3", &b), ("2", &b), ("1", &a)] {

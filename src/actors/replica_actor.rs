@@ -1,8 +1,8 @@
-//! The actor of this replica: it starts and ends the actors of shards as the keeper of the Leases says, and brings every Job to
-//! its shard.
+//! The actor of this replica: it starts and ends shard actors on the commands of the lease manager, and
+//! delivers every Job to its shard.
 //!
-//! Where the API server serves `shardSelector`, Jobs are watched shard by shard; otherwise all Jobs are watched, and
-//! those of other replicas are kept for the moment when their shard is taken over.
+//! Where the API server serves `shardSelector`, Jobs are watched shard by shard; otherwise all Jobs are
+//! watched, and those of other replicas are cached until their shard is taken over.
 
 use std::collections::HashMap;
 use std::io;
@@ -14,15 +14,15 @@ use actix::{
     WrapFuture,
 };
 use futures::future::join_all;
-use tokio::task::AbortHandle;
 
+use super::context::ReplicaContext;
 use super::job_cache::{JobCache, Source};
 use super::job_index::JobIndex;
-use super::lease_manager::{LeaseManagerHandle, Report};
-use super::requests::ReplicaContext;
+use super::protocol::{ProgressSender, ShardCommand, ShardProgress};
 use super::shard_actor::{
     Describe, Drain, End, JobSeen, JobVanished, JobsListed, Owned, ShardActor, ShardReport,
 };
+use super::subscription::{Subscription, SubscriptionId};
 use super::threads;
 use super::watch_feed::{Jobs, feed_jobs};
 use crate::cluster::events::{Event, EventType, ObjectRef};
@@ -34,34 +34,13 @@ use crate::job::uid::{Uid, UidSet};
 use crate::sharding::ShardId;
 use crate::telemetry::metrics::labels::ExternalJobLabels;
 
-/// Longest time that requests of a shard that is given away are waited for. What is left then can do no harm.
-const DRAIN: Duration = Duration::from_secs(5);
-/// Pause after the API server could not be asked what it serves.
-const PAUSE: Duration = Duration::from_secs(1);
+/// How long the release of a shard waits for its requests in flight. Later ones do no harm: the fence refuses
+/// them, and those that were sent are idempotent.
+const DRAIN_TIMEOUT: Duration = Duration::from_secs(5);
+/// Pause after a failed attempt to detect `shardSelector`.
+const RETRY_PAUSE: Duration = Duration::from_secs(1);
 
-/// A shard is ours.
-#[derive(Message)]
-#[rtype(result = "()")]
-pub struct StartShard {
-    /// The shard.
-    pub shard: ShardId,
-    /// How often it has been claimed.
-    pub epoch: u64,
-    /// The right to act for it.
-    pub fence: Fence,
-}
-
-/// A shard is to be somebody else's: finish what is under way.
-#[derive(Message)]
-#[rtype(result = "()")]
-pub struct DrainShard(pub ShardId);
-
-/// A shard is no longer ours.
-#[derive(Message)]
-#[rtype(result = "()")]
-pub struct DropShard(pub ShardId);
-
-/// What all shards are doing.
+/// Reports on all shards.
 #[derive(Message)]
 #[rtype(result = "Vec<ShardReport>")]
 pub struct DescribeAll;
@@ -69,42 +48,59 @@ pub struct DescribeAll;
 /// Whether the API server serves `shardSelector`.
 #[derive(Message)]
 #[rtype(result = "()")]
-struct Narrows(bool);
+struct ShardSelectorServed(bool);
 
 /// How Jobs are watched.
-enum Watching {
-    /// The API server has not said yet what it serves.
-    Unknown,
-    /// All in one.
-    Whole {
-        feed: AbortHandle,
-        /// The first list is complete.
-        listed: bool,
-    },
-    /// Shard by shard.
-    Narrowed,
+///
+/// ```text
+///             the API server serves shardSelector
+///  Undecided ─────────────────────────────────────> PerShard
+///      │
+///      └──> Listing ────────> Listed
+///      else          synced
+/// ```
+enum JobFeed {
+    /// It is not known yet whether the API server serves `shardSelector`.
+    Undecided,
+    /// All Jobs in one watch; the first list is in progress.
+    Listing(Subscription),
+    /// All Jobs in one watch, and all are known.
+    Listed(Subscription),
+    /// Each shard has a watch of its own.
+    PerShard,
 }
 
 /// A shard that is ours.
-struct Shard {
+///
+/// ```text
+///          Drain            drained
+///  Active ───────> Draining ────────> (removed)
+///     └──────────────────────────────────^
+///                     Drop
+/// ```
+struct OwnedShard {
     actor: Addr<ShardActor>,
-    /// The watch of its Jobs, where it has one of its own, with the number of the feed.
-    watch: Option<(AbortHandle, u32)>,
-    draining: bool,
+    phase: ShardPhase,
+}
+
+enum ShardPhase {
+    /// Jobs are delivered to it, from a watch of its own in [`JobFeed::PerShard`].
+    Active { jobs: Option<Subscription> },
+    /// It finishes the requests in flight, and gets no more Jobs.
+    Draining,
 }
 
 /// The actor of this replica.
 pub struct ReplicaActor {
     cx: ReplicaContext,
-    lease_manager: LeaseManagerHandle,
+    progress: ProgressSender,
     job_index: Arc<JobIndex>,
     arbiters: Vec<ArbiterHandle>,
-    shards: HashMap<ShardId, Shard>,
-    watching: Watching,
-    book: JobCache,
-    /// Jobs of others, and Jobs that cannot be understood: told about once.
-    left_alone: UidSet,
-    feeds: u32,
+    shards: HashMap<ShardId, OwnedShard>,
+    job_feed: JobFeed,
+    job_cache: JobCache,
+    /// Jobs of other controllers, and Jobs with an unknown completion mode: each is counted or reported once.
+    skipped: UidSet,
 }
 
 impl ReplicaActor {
@@ -115,122 +111,137 @@ impl ReplicaActor {
     ///
     /// # Panics
     /// Outside an actix system.
-    pub fn new(cx: ReplicaContext, lease_manager: LeaseManagerHandle) -> io::Result<Self> {
+    pub fn new(cx: ReplicaContext, progress: ProgressSender) -> io::Result<Self> {
         let arbiters = threads::arbiters(cx.config.arbiter_count())?;
         Ok(Self {
-            book: JobCache::new(cx.config.clone(), cx.loads.clone()),
+            job_cache: JobCache::new(cx.config.clone(), cx.loads.clone()),
             cx,
-            lease_manager,
+            progress,
             job_index: Arc::default(),
             arbiters,
             shards: HashMap::new(),
-            watching: Watching::Unknown,
-            left_alone: UidSet::default(),
-            feeds: 0,
+            job_feed: JobFeed::Undecided,
+            skipped: UidSet::default(),
         })
     }
 
     /// Asks the API server whether it serves `shardSelector`, until it answers.
-    fn ask_what_is_served(&self, ctx: &Context<Self>) {
+    fn detect_shard_selector(&self, ctx: &Context<Self>) {
         let (cx, this) = (self.cx.clone(), ctx.address());
         let selector = self.cx.config.shards.selector(ShardId(0));
         self.cx.runtime.spawn(async move {
             loop {
                 match cx.reads.narrows(Resource::JOBS, &selector).await {
-                    Ok(narrows) => return this.do_send(Narrows(narrows)),
+                    Ok(served) => return this.do_send(ShardSelectorServed(served)),
                     Err(error) => tracing::warn!(%error, "cannot list Jobs"),
                 }
-                tokio::time::sleep(PAUSE).await;
+                tokio::time::sleep(RETRY_PAUSE).await;
             }
         });
     }
 
-    fn watch_jobs(&mut self, of: Source, ctx: &Context<Self>) -> (AbortHandle, u32) {
-        self.feeds += 1;
-        (feed_jobs(&self.cx, of, self.feeds, ctx.address().recipient()), self.feeds)
+    fn watch_jobs(&self, of: Source, ctx: &Context<Self>) -> Subscription {
+        feed_jobs(&self.cx, of, ctx.address().recipient())
     }
 
     fn start_shard(&mut self, id: ShardId, epoch: u64, fence: Fence, ctx: &Context<Self>) {
         let Some(arbiter) = self.arbiters.get(id.0 as usize % self.arbiters.len().max(1)) else { return };
-        let (cx, job_index, lease_manager) =
-            (self.cx.clone(), self.job_index.clone(), self.lease_manager.clone());
+        let (cx, job_index, progress) = (self.cx.clone(), self.job_index.clone(), self.progress.clone());
         let actor = ShardActor::start_in_arbiter(arbiter, move |_| {
-            ShardActor::new(Owned { id, epoch, fence }, cx, job_index, lease_manager)
+            ShardActor::new(Owned { id, epoch, fence }, cx, job_index, progress)
         });
-        self.shards.insert(id, Shard { actor, watch: None, draining: false });
-        match self.watching {
-            Watching::Unknown => {}
-            Watching::Narrowed => self.watch_shard(id, ctx),
-            Watching::Whole { listed, .. } => {
-                let jobs: Vec<_> = self.book.of(id).cloned().collect();
-                jobs.into_iter().for_each(|job| self.deliver(id, job));
-                if listed && let Some(shard) = self.shards.get(&id) {
-                    shard.actor.do_send(JobsListed);
-                }
-            }
+        let per_shard = matches!(self.job_feed, JobFeed::PerShard);
+        let jobs = per_shard.then(|| self.watch_jobs(Some(id), ctx));
+        self.shards.insert(id, OwnedShard { actor, phase: ShardPhase::Active { jobs } });
+        if let JobFeed::Listing(_) | JobFeed::Listed(_) = self.job_feed {
+            let jobs: Vec<_> = self.job_cache.of(id).cloned().collect();
+            jobs.into_iter().for_each(|job| self.deliver(id, job));
+        }
+        if let (JobFeed::Listed(_), Some(shard)) = (&self.job_feed, self.shards.get(&id)) {
+            shard.actor.do_send(JobsListed);
         }
     }
 
-    fn watch_shard(&mut self, id: ShardId, ctx: &Context<Self>) {
-        let watch = self.watch_jobs(Some(id), ctx);
-        if let Some(shard) = self.shards.get_mut(&id) {
-            shard.watch = Some(watch);
-        }
-    }
-
-    /// Takes a shard off the books, and its actors' address.
+    /// Removes a shard. Returns its actor, which the caller must end.
     fn remove_shard(&mut self, id: ShardId) -> Option<Addr<ShardActor>> {
         let shard = self.shards.remove(&id)?;
-        for job in self.book.of(id) {
+        for job in self.job_cache.of(id) {
             self.job_index.remove(&job.uid);
         }
-        if let Some((watch, _)) = shard.watch {
-            watch.abort();
-            self.book.forget(id);
+        if matches!(self.job_feed, JobFeed::PerShard) {
+            self.job_cache.forget(id);
         }
         Some(shard.actor)
     }
 
-    /// Whether what a feed tells still matters.
-    fn is_current(&self, of: Source, feed: u32) -> bool {
-        match of {
-            None => matches!(self.watching, Watching::Whole { .. }),
-            Some(id) => self
-                .shards
-                .get(&id)
-                .and_then(|shard| shard.watch.as_ref())
-                .is_some_and(|(_, own)| *own == feed),
+    /// Whether messages of this subscription still count.
+    fn receives(&self, of: Source, from: SubscriptionId) -> bool {
+        match (of, &self.job_feed) {
+            (None, JobFeed::Listing(all) | JobFeed::Listed(all)) => all.is(from),
+            (Some(id), JobFeed::PerShard) => self.shards.get(&id).is_some_and(
+                |shard| matches!(&shard.phase, ShardPhase::Active { jobs: Some(jobs) } if jobs.is(from)),
+            ),
+            _ => false,
+        }
+    }
+
+    /// Lets a shard finish its requests in flight, within [`DRAIN_TIMEOUT`], and ends it.
+    fn drain_shard(&mut self, id: ShardId, ctx: &mut Context<Self>) {
+        let Some(shard) = self.shards.get_mut(&id) else {
+            return self.progress.report(ShardProgress::Drained(id));
+        };
+        shard.phase = ShardPhase::Draining;
+        let actor = shard.actor.clone();
+        let drained = async move {
+            if tokio::time::timeout(DRAIN_TIMEOUT, actor.send(Drain)).await.is_err() {
+                tracing::warn!(shard = %id, "a shard is handed over with requests unanswered");
+            }
+        };
+        ctx.spawn(drained.into_actor(self).map(move |(), this, _| {
+            // The shard may have been lost meanwhile, and even acquired again.
+            if matches!(this.shards.get(&id), Some(OwnedShard { phase: ShardPhase::Draining, .. })) {
+                this.end_shard(id);
+            }
+            this.progress.report(ShardProgress::Drained(id));
+        }));
+    }
+
+    fn end_shard(&mut self, id: ShardId) {
+        if let Some(actor) = self.remove_shard(id) {
+            actor.do_send(End);
         }
     }
 
     fn job_seen(&mut self, source: Source, job: Arc<ObservedJob>) {
-        if let Some((shard, job)) = self.book.insert(source, job) {
+        if let Some((shard, job)) = self.job_cache.insert(source, job) {
             self.deliver(shard, job);
         }
     }
 
-    /// Brings a Job to its shard, if that is ours.
+    /// Delivers a Job to its shard, if that is ours.
     fn deliver(&mut self, id: ShardId, job: Arc<ObservedJob>) {
-        let Some(shard) = self.shards.get(&id).filter(|shard| !shard.draining) else { return };
+        let Some(OwnedShard { actor, phase: ShardPhase::Active { .. } }) = self.shards.get(&id) else {
+            return;
+        };
         if !self.cx.config.manages(job.managed_by.as_deref()) {
-            return self.leave_to_others(&job);
+            return self.count_external_job(&job);
         }
-        let Ok(read) = &job.job else { return self.refuse_to_guess(&job) };
+        let Ok(read) = &job.job else { return self.report_unknown_mode(&job) };
         self.job_index.insert(read);
-        shard.actor.do_send(JobSeen(job));
+        actor.do_send(JobSeen(job));
     }
 
-    fn leave_to_others(&mut self, job: &ObservedJob) {
+    fn count_external_job(&mut self, job: &ObservedJob) {
         if let Some(name) = &job.managed_by
-            && self.left_alone.insert(job.uid.clone())
+            && self.skipped.insert(job.uid.clone())
         {
             let labels = ExternalJobLabels { controller_name: name.to_string().into() };
             self.cx.metrics.jobs_by_external_controller.get_or_create(&labels).inc();
         }
     }
 
-    fn refuse_to_guess(&mut self, job: &ObservedJob) {
-        if self.left_alone.insert(job.uid.clone()) {
+    fn report_unknown_mode(&mut self, job: &ObservedJob) {
+        if self.skipped.insert(job.uid.clone()) {
             self.cx.recorder.record(Event {
                 about: ObjectRef::job(&job.namespace, &job.name, &job.uid),
                 kind: EventType::Warning,
@@ -243,21 +254,22 @@ impl ReplicaActor {
     }
 
     fn job_gone(&mut self, uid: &Uid) {
-        self.left_alone.remove(uid);
+        self.skipped.remove(uid);
         self.job_index.remove(uid);
-        let shard = self.book.remove(uid).and_then(|shard| self.shards.get(&shard));
+        let shard = self.job_cache.remove(uid).and_then(|shard| self.shards.get(&shard));
         if let Some(shard) = shard {
             shard.actor.do_send(JobVanished(uid.clone()));
         }
     }
 
     fn jobs_listed(&mut self, source: Source) {
-        for uid in self.book.missing(source) {
+        for uid in self.job_cache.sweep(source) {
             self.job_gone(&uid);
         }
-        if let Watching::Whole { listed, .. } = &mut self.watching {
-            *listed = true;
-        }
+        self.job_feed = match std::mem::replace(&mut self.job_feed, JobFeed::Undecided) {
+            JobFeed::Listing(all) => JobFeed::Listed(all),
+            other => other,
+        };
         for (_, shard) in self.shards.iter().filter(|(id, _)| source.is_none_or(|source| source == **id)) {
             shard.actor.do_send(JobsListed);
         }
@@ -268,28 +280,24 @@ impl Actor for ReplicaActor {
     type Context = Context<Self>;
 
     fn started(&mut self, ctx: &mut Self::Context) {
-        self.ask_what_is_served(ctx);
-    }
-
-    fn stopped(&mut self, _: &mut Self::Context) {
-        if let Watching::Whole { feed, .. } = &self.watching {
-            feed.abort();
-        }
-        self.shards.values().filter_map(|shard| shard.watch.as_ref()).for_each(|(watch, _)| watch.abort());
+        self.detect_shard_selector(ctx);
     }
 }
 
-impl Handler<Narrows> for ReplicaActor {
+impl Handler<ShardSelectorServed> for ReplicaActor {
     type Result = ();
 
-    fn handle(&mut self, Narrows(narrows): Narrows, ctx: &mut Self::Context) {
-        if narrows {
-            self.watching = Watching::Narrowed;
-            let ids: Vec<_> = self.shards.keys().copied().collect();
-            ids.into_iter().for_each(|id| self.watch_shard(id, ctx));
-        } else {
-            let (feed, _) = self.watch_jobs(None, ctx);
-            self.watching = Watching::Whole { feed, listed: false };
+    fn handle(&mut self, ShardSelectorServed(served): ShardSelectorServed, ctx: &mut Self::Context) {
+        if !served {
+            self.job_feed = JobFeed::Listing(self.watch_jobs(None, ctx));
+            return;
+        }
+        self.job_feed = JobFeed::PerShard;
+        let cx = &self.cx;
+        for (id, shard) in &mut self.shards {
+            if let ShardPhase::Active { jobs } = &mut shard.phase {
+                *jobs = Some(feed_jobs(cx, Some(*id), ctx.address().recipient()));
+            }
         }
     }
 }
@@ -297,13 +305,13 @@ impl Handler<Narrows> for ReplicaActor {
 impl Handler<Jobs> for ReplicaActor {
     type Result = ();
 
-    fn handle(&mut self, Jobs { of, feed, changes }: Jobs, _: &mut Self::Context) {
-        if !self.is_current(of, feed) {
+    fn handle(&mut self, Jobs { of, from, changes }: Jobs, _: &mut Self::Context) {
+        if !self.receives(of, from) {
             return;
         }
         for change in changes {
             match change {
-                Change::Restarted => self.book.restart(of),
+                Change::Restarted => self.job_cache.restart(of),
                 Change::Listed(job) | Change::Applied(job) => self.job_seen(of, job),
                 Change::Deleted(job) => self.job_gone(&job.uid),
                 Change::Synced { .. } => self.jobs_listed(of),
@@ -312,48 +320,18 @@ impl Handler<Jobs> for ReplicaActor {
     }
 }
 
-impl Handler<StartShard> for ReplicaActor {
+impl Handler<ShardCommand> for ReplicaActor {
     type Result = ();
 
-    fn handle(&mut self, StartShard { shard, epoch, fence }: StartShard, ctx: &mut Self::Context) {
-        self.start_shard(shard, epoch, fence, ctx);
-    }
-}
-
-impl Handler<DrainShard> for ReplicaActor {
-    type Result = ();
-
-    fn handle(&mut self, DrainShard(id): DrainShard, ctx: &mut Self::Context) {
-        let Some(shard) = self.shards.get_mut(&id) else {
-            return self.lease_manager.report(Report::Drained(id));
-        };
-        shard.draining = true;
-        let actor = shard.actor.clone();
-        let drained = async move {
-            if tokio::time::timeout(DRAIN, actor.send(Drain)).await.is_err() {
-                tracing::warn!(shard = %id, "requests of a shard that is given away are not answered");
+    fn handle(&mut self, command: ShardCommand, ctx: &mut Self::Context) {
+        match command {
+            ShardCommand::Start { shard, epoch, fence } => self.start_shard(shard, epoch, fence, ctx),
+            ShardCommand::Drain(shard) => self.drain_shard(shard, ctx),
+            ShardCommand::Drop(shard) => {
+                self.end_shard(shard);
+                self.progress.report(ShardProgress::Dropped(shard));
             }
-        };
-        ctx.spawn(drained.into_actor(self).map(move |(), this, _| {
-            // Unless it was lost meanwhile, and perhaps taken over again.
-            if this.shards.get(&id).is_some_and(|shard| shard.draining)
-                && let Some(actor) = this.remove_shard(id)
-            {
-                actor.do_send(End);
-            }
-            this.lease_manager.report(Report::Drained(id));
-        }));
-    }
-}
-
-impl Handler<DropShard> for ReplicaActor {
-    type Result = ();
-
-    fn handle(&mut self, DropShard(id): DropShard, _: &mut Self::Context) {
-        if let Some(actor) = self.remove_shard(id) {
-            actor.do_send(End);
         }
-        self.lease_manager.report(Report::Dropped(id));
     }
 }
 

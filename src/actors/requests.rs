@@ -1,107 +1,37 @@
-//! Carrying out what a plan asks for: each request runs on the tokio pool, and its answer comes back as an input.
+//! The requests of a plan: each runs on the tokio pool, and its answer comes back as an input.
 //!
-//! Nothing is repeated here. A request that was refused, or whose answer was lost, is told as such; the rules decide
-//! when to try again, and names, UIDs and versions in the requests make a repetition harmless.
+//! Requests are not retried here, except adoptions and live reads. A request that was refused, or whose
+//! answer was lost, is reported as such. The rules decide when to retry, and names, UIDs and versions in the
+//! requests make a retry harmless.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 
 use futures::FutureExt;
 use futures::future::BoxFuture;
-use tokio::runtime::Handle;
 use tokio::time::Instant;
 use tokio_util::task::TaskTracker;
 
-use super::clock::Clock;
-use super::config::ControllerConfig;
+use super::context::ReplicaContext;
 use super::inbox::Inbox;
 use super::job_input::{AdoptionAttempt, JobInput, RequestEvent};
-use super::loads::LoadBoard;
 use super::waits::Waits;
-use crate::cluster::events::Recorder;
-use crate::cluster::gate::{Answer, Fence, GateConfig, Order, Priority, Write, WriteError, WriteGate};
-use crate::cluster::reads::{ReadError, Reader};
-use crate::cluster::transport::Transport;
+use crate::cluster::gate::{Answer, Fence, Order, Priority, Write, WriteError};
+use crate::cluster::reads::ReadError;
 use crate::cluster::wire::{
-    Adoption, ObservedJob, ObservedPod, SelfWriteCache, adopt_patch, release_patch, status_patch,
-    untrack_patch, untrack_unchanged_patch,
+    Adoption, ObservedJob, ObservedPod, adopt_patch, release_patch, status_patch, untrack_patch,
+    untrack_unchanged_patch,
 };
-use crate::job::plan::{PodDeletion, PodRef};
-use crate::job::pod::Place;
+use crate::job::manifest::PodManifest;
+use crate::job::plan::PodDeletion;
+use crate::job::pod::{Place, PodRef};
 use crate::job::state::{Changed, Created};
 use crate::job::status::JobStatus;
-use crate::job::template::PodManifest;
 use crate::job::uid::Uid;
 use crate::sharding::ShardId;
-use crate::telemetry::metrics::Metrics;
 
-/// What a replica provides to its actors.
-#[derive(Clone)]
-pub struct ReplicaContext {
-    /// Settings.
-    pub config: Arc<ControllerConfig>,
-    /// The tokio pool, for everything that waits for the network.
-    pub runtime: Handle,
-    /// What time it is.
-    pub clock: Arc<dyn Clock>,
-    /// The network.
-    pub transport: Arc<dyn Transport>,
-    /// Where all writes leave.
-    pub gate: WriteGate,
-    /// Live reads.
-    pub reads: Reader,
-    /// Kubernetes events.
-    pub recorder: Recorder,
-    /// Metrics.
-    pub metrics: Arc<Metrics>,
-    /// The work that is left for each shard.
-    pub loads: LoadBoard,
-    /// How our writes have left Jobs of which the watch has not told yet.
-    pub self_writes: SelfWriteCache,
-    /// Next seed for what varies by chance.
-    seeds: Arc<AtomicU64>,
-}
-
-impl ReplicaContext {
-    /// What a replica with these settings provides, over this network.
-    pub fn new(
-        config: ControllerConfig,
-        transport: Arc<dyn Transport>,
-        metrics: Arc<Metrics>,
-        runtime: Handle,
-        clock: Arc<dyn Clock>,
-    ) -> Self {
-        let limits =
-            GateConfig { qps: config.kube_api_qps, burst: config.kube_api_burst, ..GateConfig::default() };
-        let gate = WriteGate::open(transport.clone(), limits, config.finalizer(), metrics.clone());
-        let recorder = Recorder::start(gate.clone(), config.event_source(), metrics.clone(), config.seed);
-        let reads = Reader::new(transport.clone(), config.finalizer(), metrics.clone());
-        let seeds = Arc::new(AtomicU64::new(config.seed));
-        let loads = LoadBoard::new(config.shards);
-        Self {
-            config: Arc::new(config),
-            runtime,
-            clock,
-            transport,
-            gate,
-            reads,
-            recorder,
-            metrics,
-            loads,
-            self_writes: SelfWriteCache::default(),
-            seeds,
-        }
-    }
-
-    /// A seed for something that varies by chance; another one at each call, and the same ones for the same settings.
-    pub fn seed(&self) -> u64 {
-        self.seeds.fetch_add(1, Ordering::Relaxed)
-    }
-}
-
-/// Sends the requests of one Job. Shared by those under way.
+/// Sends the requests of one Job. Shared by the requests in flight.
 pub struct Requests {
-    /// What the replica provides.
+    /// The services of the replica.
     pub cx: ReplicaContext,
     /// The Job's shard.
     pub shard: ShardId,
@@ -109,8 +39,8 @@ pub struct Requests {
     pub epoch: u64,
     /// The right to act for the shard.
     pub fence: Fence,
-    /// The shard's requests under way.
-    pub under_way: TaskTracker,
+    /// The shard's requests in flight.
+    pub in_flight: TaskTracker,
     /// Where answers go.
     pub inbox: Inbox<JobInput>,
     /// The Job's namespace.
@@ -119,7 +49,7 @@ pub struct Requests {
     pub job: Arc<str>,
     /// The Job's UID.
     pub job_uid: Uid,
-    /// Where the Job says why it waits.
+    /// Where the Job records why it waits.
     pub waits: Waits,
 }
 
@@ -135,7 +65,7 @@ impl Requests {
     }
 
     fn spawn(&self, request: impl Future<Output = ()> + Send + 'static) {
-        self.under_way.spawn_on(request, &self.cx.runtime);
+        self.in_flight.spawn_on(request, &self.cx.runtime);
     }
 
     /// Creates a pod.
@@ -147,11 +77,11 @@ impl Requests {
         );
         let this = self.clone();
         self.run(async move {
-            let (answer, told) = match created.await {
+            let (answer, event) = match created.await {
                 Ok(Answer::Pod(pod)) => (Created::Pod(Box::new(pod.pod)), RequestEvent::Done(name.into())),
                 Ok(_) => (Created::Refused, RequestEvent::Nothing),
                 Err(WriteError::AlreadyExists { being_deleted: false, .. }) => {
-                    // Boxed, since all creations that wait would have room for it.
+                    // Boxed, since the future of every pending creation would have room for it.
                     (Box::pin(this.look_up(place, &name)).await, RequestEvent::Nothing)
                 }
                 Err(WriteError::AlreadyExists { being_deleted: true, .. }) => {
@@ -163,11 +93,12 @@ impl Requests {
                 Err(WriteError::Fenced) => (Created::Refused, RequestEvent::Nothing),
                 Err(refusal) => (Created::Refused, RequestEvent::Refused(refusal.to_string().into())),
             };
-            JobInput::Created { place, answer, told }
+            JobInput::Created { place, answer, event }
         });
     }
 
-    /// A name is taken: by the very pod we wanted to create, as after a lost answer, or by something else.
+    /// The name is taken: by the very pod that we wanted to create, as after a lost answer, or by something
+    /// else.
     async fn look_up(&self, place: Place, name: &str) -> Created {
         match self.cx.reads.get_pod(&self.namespace, name).await {
             Ok(Some(found)) if self.is_ours(&found) && found.pod.place == Some(place) => {
@@ -182,7 +113,7 @@ impl Requests {
         pod.controller.as_ref().is_some_and(|controller| controller.uid == self.job_uid)
     }
 
-    /// Deletes a pod; one that is not to count loses its finalizer first.
+    /// Deletes a pod. A pod that must not be counted loses its finalizer first.
     pub fn delete(self: &Arc<Self>, deletion: PodDeletion) {
         let this = self.clone();
         self.run(async move {
@@ -191,10 +122,14 @@ impl Requests {
                 match this.untrack(&pod.uid, pod.name.clone()).await {
                     Ok(Answer::Done) => {}
                     Ok(_) => {
-                        return JobInput::Deleted { pod, answer: Changed::Gone, told: RequestEvent::Nothing };
+                        return JobInput::Deleted {
+                            pod,
+                            answer: Changed::Gone,
+                            event: RequestEvent::Nothing,
+                        };
                     }
                     Err(refusal) => {
-                        return JobInput::Deleted { pod, answer: Changed::Refused, told: refused(&refusal) };
+                        return JobInput::Deleted { pod, answer: Changed::Refused, event: refused(&refusal) };
                     }
                 }
             }
@@ -206,15 +141,15 @@ impl Requests {
             };
             match this.cx.gate.submit(this.order(Priority::Delete), write).await {
                 Ok(answer) => {
-                    let told = RequestEvent::Done(pod.name.clone());
-                    JobInput::Deleted { pod, answer: changed(answer), told }
+                    let event = RequestEvent::Done(pod.name.clone());
+                    JobInput::Deleted { pod, answer: changed(answer), event }
                 }
-                Err(refusal) => JobInput::Deleted { pod, answer: Changed::Refused, told: refused(&refusal) },
+                Err(refusal) => JobInput::Deleted { pod, answer: Changed::Refused, event: refused(&refusal) },
             }
         });
     }
 
-    /// Takes the tracking finalizer off a pod.
+    /// Removes the tracking finalizer of a pod.
     pub fn release(&self, pod: PodRef) {
         let released = self.untrack(&pod.uid, pod.name);
         self.run(async move {
@@ -223,8 +158,8 @@ impl Requests {
         });
     }
 
-    /// Takes the tracking finalizer off a pod of a Job that no longer exists, as long as the pod is what it was: another Job
-    /// may adopt it.
+    /// Removes the tracking finalizer of a pod whose Job no longer exists, if the pod has not changed:
+    /// another Job may adopt it.
     pub fn release_unchanged(&self, pod: PodRef, version: u64) {
         let body = untrack_unchanged_patch(&pod.uid, version, self.cx.config.finalizer());
         let write = Write::PatchPod { namespace: self.namespace.clone(), name: pod.name, body };
@@ -241,12 +176,12 @@ impl Requests {
         self.cx.gate.submit(self.order(Priority::Finalizer), write)
     }
 
-    /// Makes a pod the Job's, once a live reading says that the Job still exists and stays. Tried again while the API server
-    /// refuses: until it is known, the Job cannot know how many pods it has.
+    /// Adopts a pod, once a live read shows that the Job exists and is not being deleted. Retries while the
+    /// API server refuses: without the outcome, the Job cannot know how many pods it has.
     pub fn adopt(self: &Arc<Self>, pod: PodRef) {
         let this = self.clone();
         self.run(async move {
-            let mut delay = this.cx.config.api_backoff;
+            let mut backoff = this.cx.api_backoff();
             loop {
                 match this.try_adopt(&pod).await {
                     Ok(attempt) => return JobInput::Adopted { pod: pod.uid, attempt },
@@ -255,8 +190,7 @@ impl Requests {
                     }
                     Err(refusal) => tracing::warn!(pod = %pod.uid, %refusal, "a pod was not adopted"),
                 }
-                tokio::time::sleep(delay).await;
-                delay = (delay * 2).min(this.cx.config.api_backoff_max);
+                backoff.pause().await;
             }
         });
     }
@@ -285,19 +219,19 @@ impl Requests {
         }
     }
 
-    /// Gives a pod up that the Job's selector does not select any more.
-    pub fn give_up(&self, pod: PodRef) {
+    /// Releases a pod that the Job's selector no longer selects.
+    pub fn release_unselected(&self, pod: PodRef) {
         let body = release_patch(&pod.uid, &self.job_uid, self.cx.config.finalizer());
         let write = Write::PatchPod { namespace: self.namespace.clone(), name: pod.name, body };
-        let given_up = self.cx.gate.submit(self.order(Priority::Finalizer), write);
+        let released = self.cx.gate.submit(self.order(Priority::Finalizer), write);
         self.spawn(async move {
-            if let Err(refusal) = given_up.await {
+            if let Err(refusal) = released.await {
                 tracing::warn!(pod = %pod.uid, %refusal, "a pod that the selector no longer selects was not released");
             }
         });
     }
 
-    /// Writes the status of the Job, unless the Job is no longer as it was `seen`.
+    /// Writes the status of the Job, unless the Job has changed since it was `seen`.
     pub fn write_status(self: &Arc<Self>, seen: Arc<ObservedJob>, old: &JobStatus, status: JobStatus) {
         let body = status_patch(old, &status, &seen.version);
         let write = Write::PatchJobStatus { namespace: self.namespace.clone(), name: self.job.clone(), body };
@@ -325,19 +259,18 @@ impl Requests {
         read.ok().flatten().filter(|job| job.uid == self.job_uid)
     }
 
-    /// Reads the Job live; tried again until there is an answer, or nothing may be done for the shard any more.
+    /// Reads the Job live. Retries until there is an answer or the fence of the shard is closed.
     pub fn read(self: &Arc<Self>) {
         let this = self.clone();
         self.run(async move {
-            let mut delay = this.cx.config.api_backoff;
+            let mut backoff = this.cx.api_backoff();
             loop {
                 match this.cx.reads.get_job(&this.namespace, &this.job).await {
                     Ok(job) => return JobInput::Read(job.filter(|job| job.uid == this.job_uid)),
                     Err(_) if !this.fence.is_open(Instant::now()) => return JobInput::Read(None),
                     Err(error) => tracing::warn!(job = %this.job, %error, "a Job was not read"),
                 }
-                tokio::time::sleep(delay).await;
-                delay = (delay * 2).min(this.cx.config.api_backoff_max);
+                backoff.pause().await;
             }
         });
     }

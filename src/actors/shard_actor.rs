@@ -1,38 +1,39 @@
-//! The actor of one shard: it owns the shard's Jobs and brings every pod event to the right one.
+//! The actor of one shard: it owns the shard's Jobs and delivers every pod event to the right Job.
 //!
-//! It keeps no pods, only whose they are; the Jobs keep what they need. A Job that has panicked is rebuilt from the
-//! cluster alone: the shard lists its pods anew, as it does when it takes over.
+//! It keeps no pods, only which Job holds each; Jobs keep the pods that they need. A Job that has panicked is
+//! rebuilt from the cluster alone: the shard lists its pods again, as it does when it is taken over.
 
 mod jobs;
+mod pod_feed;
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use actix::{Actor, ActorContext, AsyncContext, Context, Handler, Message, ResponseActFuture, WrapFuture};
 use futures::future::join_all;
-use tokio::task::AbortHandle;
 use tokio_util::task::TaskTracker;
 
 use self::jobs::JobEntry;
-use super::job_actor::{DrainJob, Ended, Halt};
+use self::pod_feed::PodFeed;
+use super::context::ReplicaContext;
+use super::job_actor::{DrainJob, Halt};
 use super::job_index::JobIndex;
 use super::job_input::JobInput;
-use super::lease_manager::{LeaseManagerHandle, Report};
 use super::orphan_pods::OrphanPods;
 use super::pod_owners::PodOwnerIndex;
-use super::requests::ReplicaContext;
+use super::protocol::{JobReport, ProgressSender, ShardProgress};
 use super::waits::{WaitingJob, Waits};
 use super::watch_feed::{Pods, feed_shard};
 use crate::cluster::gate::Fence;
 use crate::cluster::watch::Change;
 use crate::cluster::wire::{ObservedJob, ObservedPod};
-use crate::job::uid::{Uid, UidMap, UidSet};
-use crate::sharding::{ShardId, ShardState};
+use crate::job::uid::{Uid, UidMap};
+use crate::sharding::ShardId;
 
-/// Pause before pods are listed anew because of a Job.
-const RELIST: Duration = Duration::from_millis(10);
+/// Pause before pods are listed again for a Job: Jobs that need a list at the same time share it.
+const RELIST_DELAY: Duration = Duration::from_millis(10);
 
-/// The Jobs of the replica have been listed: the shard may look at its pods.
+/// The Jobs of the replica have been listed: the shard may list its pods.
 #[derive(Message)]
 #[rtype(result = "()")]
 pub struct JobsListed;
@@ -47,7 +48,7 @@ pub struct JobSeen(pub Arc<ObservedJob>);
 #[rtype(result = "()")]
 pub struct JobVanished(pub Uid);
 
-/// The pods that a Job selects which chooses its pods itself: what it may adopt is among them.
+/// The pods selected by a Job with a selector of its own (`manualSelector`), some of which it may adopt.
 #[derive(Message)]
 #[rtype(result = "()")]
 pub struct Candidates {
@@ -58,36 +59,22 @@ pub struct Candidates {
     pub pods: Vec<Box<ObservedPod>>,
 }
 
-/// A pod without controller that the Job did not adopt after all, since it is on its way out.
-#[derive(Message)]
-#[rtype(result = "()")]
-pub struct Declined(pub Box<ObservedPod>);
-
-/// Somebody else has written the status of a Job: what is known of its pods may be older than that status. List them anew.
-/// Acknowledged to the Job by [`JobInput::PodsAsked`].
-#[derive(Message)]
-#[rtype(result = "()")]
-pub struct Relist {
-    /// The Job.
-    pub job: Uid,
-}
-
 /// End at once, and all Jobs of the shard with it.
 #[derive(Message)]
 #[rtype(result = "()")]
 pub struct End;
 
-/// What the shard is doing, for `/debug/shards`.
+/// Report on the shard, for `/debug/shards`.
 #[derive(Message)]
 #[rtype(result = "ShardReport")]
 pub struct Describe;
 
-/// Decide nothing more for the shard; answered when everything that was decided is done and told.
+/// Decide nothing more for the shard. Answered when all requests in flight are answered and reported.
 #[derive(Message)]
 #[rtype(result = "()")]
 pub struct Drain;
 
-/// What a shard is doing.
+/// The state of a shard and its work.
 #[derive(Clone, Debug, serde::Serialize)]
 pub struct ShardReport {
     /// Number of the shard.
@@ -98,14 +85,14 @@ pub struct ShardReport {
     pub state: &'static str,
     /// Jobs held.
     pub jobs: usize,
-    /// Those of them that have finished and need nothing, so that they have no actor.
+    /// Jobs held that have finished and need nothing, and so have no actor.
     pub passivated: usize,
     /// Pods held.
     pub pods: usize,
-    /// The work that is left, in pods: one for each that has yet to be created, half of one for each that has its finalizer,
-    /// and one for each unfinished Job.
+    /// The work that remains, in pods: one for each pod that has yet to be created, half for each pod that
+    /// has its finalizer, and one for each unfinished Job.
     pub load: u32,
-    /// Jobs of which no pod is created although they are not done.
+    /// Jobs that are not done although no pod of theirs is created.
     pub waiting: usize,
     /// The first 100 of them by name.
     pub waits: Vec<WaitingJob>,
@@ -126,52 +113,32 @@ pub struct ShardActor {
     owned: Owned,
     cx: ReplicaContext,
     job_index: Arc<JobIndex>,
-    lease_manager: LeaseManagerHandle,
-    /// Requests of the shard's Jobs.
-    under_way: TaskTracker,
+    progress: ProgressSender,
+    /// Requests of the shard's Jobs in flight.
+    in_flight: TaskTracker,
     orphan_pods: OrphanPods,
     waits: Waits,
     jobs: UidMap<JobEntry>,
     pod_owners: PodOwnerIndex,
-    /// Pods in the list under way, by Job.
-    listing: Option<UidMap<UidSet>>,
-    /// Version of the last complete list of pods.
-    listed: Option<u64>,
-    watch: Option<AbortHandle>,
-    /// Number of the feed that the watch is.
-    feed: u32,
-    /// Nothing more is decided.
-    draining: bool,
-    /// The pods are to be listed anew.
-    relisting: bool,
-    /// Jobs and pods that the gauges show.
+    pod_feed: PodFeed,
+    /// Jobs and pods last shown by the gauges.
     shown: (i64, i64),
 }
 
 impl ShardActor {
     /// An actor for a shard, which acts while its fence is open.
-    pub fn new(
-        owned: Owned,
-        cx: ReplicaContext,
-        job_index: Arc<JobIndex>,
-        lease_manager: LeaseManagerHandle,
-    ) -> Self {
+    pub fn new(owned: Owned, cx: ReplicaContext, job_index: Arc<JobIndex>, progress: ProgressSender) -> Self {
         Self {
             orphan_pods: OrphanPods::new(cx.clone(), owned.fence.clone()),
             owned,
             cx,
             job_index,
-            lease_manager,
-            under_way: TaskTracker::new(),
+            progress,
+            in_flight: TaskTracker::new(),
             waits: Waits::default(),
             jobs: UidMap::default(),
             pod_owners: PodOwnerIndex::default(),
-            listing: None,
-            listed: None,
-            watch: None,
-            feed: 0,
-            draining: false,
-            relisting: false,
+            pod_feed: PodFeed::AwaitingJobs,
             shown: (0, 0),
         }
     }
@@ -184,18 +151,20 @@ impl ShardActor {
         self.shown = held;
     }
 
-    fn watch_pods(&mut self, ctx: &Context<Self>) {
-        if let Some(watch) = self.watch.take() {
-            watch.abort();
-        }
-        if self.draining {
-            return;
-        }
-        self.feed += 1;
-        self.watch = Some(feed_shard(&self.cx, self.owned.id, self.feed, ctx.address().recipient()));
+    /// Lists the pods, for the first time or again, then watches them.
+    fn list_pods(&mut self, ctx: &Context<Self>) {
+        let (cx, shard) = (&self.cx, self.owned.id);
+        self.pod_feed.start(|| feed_shard(cx, shard, ctx.address().recipient()));
     }
 
-    /// The Job of the shard that a pod belongs to, or may.
+    /// Lists the pods again, unless the first list has not begun.
+    fn relist_pods(&mut self, ctx: &Context<Self>) {
+        if !self.pod_feed.awaits_jobs() {
+            self.list_pods(ctx);
+        }
+    }
+
+    /// The Job of the shard that controls a pod or would adopt it.
     fn job_of(&self, pod: &ObservedPod) -> Option<Uid> {
         match &pod.controller {
             Some(owner) => self.jobs.contains_key(&owner.uid).then(|| owner.uid.clone()),
@@ -203,21 +172,19 @@ impl ShardActor {
         }
     }
 
-    /// Brings a pod to its Job, and tells the Job that had it before.
-    fn bring(&mut self, pod: Box<ObservedPod>, ctx: &mut Context<Self>) {
+    /// Delivers a pod to its Job, and notifies the Job that held it before.
+    fn route_pod(&mut self, pod: Box<ObservedPod>, ctx: &mut Context<Self>) {
         let uid = pod.pod.uid.clone();
         let job = self.job_of(&pod);
         let before = self.pod_owners.job_of(&uid).filter(|before| Some(*before) != job.as_ref()).cloned();
         if let Some(before) = before {
-            self.tell(&before, JobInput::PodGone(uid.clone()));
+            self.send(&before, JobInput::PodGone(uid.clone()));
         }
         let Some(job) = job else {
             self.pod_owners.remove(&uid);
             return self.orphan_pods.consider(pod);
         };
-        if let Some(listing) = &mut self.listing {
-            listing.entry(job.clone()).or_default().insert(uid.clone());
-        }
+        self.pod_feed.mark(&job, &uid);
         if pod.pod.phase.is_final() && !pod.pod.tracked {
             self.pod_owners.remove(&uid);
         } else {
@@ -232,25 +199,48 @@ impl ShardActor {
         let owner =
             self.pod_owners.remove(uid).or_else(|| pod.controller.as_ref().map(|owner| owner.uid.clone()));
         if let Some(job) = owner {
-            self.tell(&job, JobInput::PodGone(uid.clone()));
+            self.send(&job, JobInput::PodGone(uid.clone()));
         }
     }
 
-    /// A list shows pods in the order of their names: until it is complete, what a Job knows was never true at any time.
+    /// A list shows pods in the order of their names: until it is complete, a Job's view of its pods is no
+    /// state that ever existed.
     fn pods_listing(&mut self) {
-        self.listing = Some(UidMap::default());
-        self.jobs.values_mut().for_each(|entry| entry.tell(JobInput::PodsListing));
+        self.pod_feed.list_begins();
+        self.jobs.values_mut().for_each(|entry| entry.send(JobInput::PodsListing));
     }
 
     fn pods_listed(&mut self, version: u64) {
-        let mut listing = self.listing.take().unwrap_or_default();
+        let Some((mut listing, first)) = self.pod_feed.list_complete(version) else { return };
         self.pod_owners.retain_listed(&listing);
         for (uid, entry) in self.jobs.iter_mut().filter(|(_, entry)| !entry.awaits_candidates()) {
             let listed = listing.remove(uid).unwrap_or_default();
-            entry.tell(JobInput::PodsListed { listed, version });
+            entry.send(JobInput::PodsListed { listed, version });
         }
-        if self.listed.replace(version).is_none() {
-            self.lease_manager.report(Report::Synced(self.owned.id, self.owned.epoch));
+        if first {
+            self.progress.report(ShardProgress::Synced(self.owned.id, self.owned.epoch));
+        }
+    }
+}
+
+impl ShardActor {
+    /// A Job needs a list of pods that begins now.
+    fn relist_requested(&mut self, job: &Uid, ctx: &mut Context<Self>) {
+        if self.pod_feed.delay_relist() {
+            ctx.run_later(RELIST_DELAY, |shard, ctx| {
+                if shard.pod_feed.is_relist_delayed() {
+                    shard.list_pods(ctx);
+                }
+            });
+        }
+        self.send(job, JobInput::RelistAccepted);
+    }
+
+    /// The Job did not adopt this pod.
+    fn pod_declined(&mut self, pod: Box<ObservedPod>) {
+        if pod.controller.is_none() {
+            self.pod_owners.remove(&pod.pod.uid);
+            self.orphan_pods.consider(pod);
         }
     }
 }
@@ -259,9 +249,7 @@ impl Actor for ShardActor {
     type Context = Context<Self>;
 
     fn stopped(&mut self, _: &mut Self::Context) {
-        if let Some(watch) = self.watch.take() {
-            watch.abort();
-        }
+        self.pod_feed.drain();
         self.jobs.clear();
         self.pod_owners.clear();
         self.show_held();
@@ -272,8 +260,8 @@ impl Handler<JobsListed> for ShardActor {
     type Result = ();
 
     fn handle(&mut self, _: JobsListed, ctx: &mut Self::Context) {
-        if self.watch.is_none() {
-            self.watch_pods(ctx);
+        if self.pod_feed.awaits_jobs() {
+            self.list_pods(ctx);
         }
     }
 }
@@ -283,7 +271,7 @@ impl Handler<JobSeen> for ShardActor {
 
     fn handle(&mut self, JobSeen(job): JobSeen, ctx: &mut Self::Context) {
         if self.wants_dropped_pods(&job) {
-            self.watch_pods(ctx);
+            self.relist_pods(ctx);
         }
         self.job_seen(job, ctx);
     }
@@ -300,14 +288,14 @@ impl Handler<JobVanished> for ShardActor {
 impl Handler<Pods> for ShardActor {
     type Result = ();
 
-    fn handle(&mut self, Pods { feed, changes }: Pods, ctx: &mut Self::Context) {
-        if feed != self.feed {
+    fn handle(&mut self, Pods { from, changes }: Pods, ctx: &mut Self::Context) {
+        if !self.pod_feed.receives(from) {
             return;
         }
         for change in changes {
             match change {
                 Change::Restarted => self.pods_listing(),
-                Change::Listed(pod) | Change::Applied(pod) => self.bring(pod, ctx),
+                Change::Listed(pod) | Change::Applied(pod) => self.route_pod(pod, ctx),
                 Change::Deleted(pod) => self.pod_vanished(&pod),
                 Change::Synced { version } => self.pods_listed(version.parse().unwrap_or(u64::MAX)),
             }
@@ -321,48 +309,24 @@ impl Handler<Candidates> for ShardActor {
 
     fn handle(&mut self, Candidates { job, pods }: Candidates, ctx: &mut Self::Context) {
         for pod in pods.into_iter().filter(|pod| pod.controller.is_none()) {
-            self.bring(pod, ctx);
+            self.route_pod(pod, ctx);
         }
         if let Some(entry) = self.jobs.get_mut(&job) {
-            entry.has_candidates();
+            entry.candidates_found();
         }
         self.deliver_listed(&job);
     }
 }
 
-impl Handler<Declined> for ShardActor {
+impl Handler<JobReport> for ShardActor {
     type Result = ();
 
-    fn handle(&mut self, Declined(pod): Declined, _: &mut Self::Context) {
-        if pod.controller.is_none() {
-            self.pod_owners.remove(&pod.pod.uid);
-            self.orphan_pods.consider(pod);
+    fn handle(&mut self, report: JobReport, ctx: &mut Self::Context) {
+        match report {
+            JobReport::Relist(job) => self.relist_requested(&job, ctx),
+            JobReport::Declined(pod) => self.pod_declined(pod),
+            JobReport::Ended { job, reason } => self.job_ended(job, reason, ctx),
         }
-    }
-}
-
-impl Handler<Relist> for ShardActor {
-    type Result = ();
-
-    fn handle(&mut self, Relist { job }: Relist, ctx: &mut Self::Context) {
-        // What the feed still holds may be of a list that was begun before.
-        self.feed += 1;
-        self.tell(&job, JobInput::PodsAsked);
-        // Jobs that find the same at the same time share a list.
-        if !std::mem::replace(&mut self.relisting, true) {
-            ctx.run_later(RELIST, |shard, ctx| {
-                shard.relisting = false;
-                shard.watch_pods(ctx);
-            });
-        }
-    }
-}
-
-impl Handler<Ended> for ShardActor {
-    type Result = ();
-
-    fn handle(&mut self, ended: Ended, ctx: &mut Self::Context) {
-        self.job_ended(ended, ctx);
     }
 }
 
@@ -371,15 +335,10 @@ impl Handler<Describe> for ShardActor {
 
     fn handle(&mut self, _: Describe, _: &mut Self::Context) -> Self::Result {
         let (waiting, waits) = self.waits.read();
-        let state = match (self.draining, self.listed) {
-            (true, _) => ShardState::Draining,
-            (false, Some(_)) => ShardState::Active,
-            (false, None) => ShardState::Syncing,
-        };
         actix::MessageResult(ShardReport {
             shard: self.owned.id.0,
             epoch: self.owned.epoch,
-            state: state.as_str(),
+            state: self.pod_feed.shard_state().as_str(),
             jobs: self.jobs.len(),
             passivated: self.jobs.values().filter(|entry| entry.is_passivated()).count(),
             pods: self.pod_owners.len(),
@@ -394,17 +353,14 @@ impl Handler<Drain> for ShardActor {
     type Result = ResponseActFuture<Self, ()>;
 
     fn handle(&mut self, _: Drain, _: &mut Self::Context) -> Self::Result {
-        self.draining = true;
-        if let Some(watch) = self.watch.take() {
-            watch.abort();
-        }
+        self.pod_feed.drain();
         let jobs: Vec<_> = self.jobs.values().filter_map(JobEntry::actor).cloned().collect();
-        let under_way = self.under_way.clone();
-        // An actor that is gone has nothing to settle.
+        let in_flight = self.in_flight.clone();
+        // An actor that is gone has nothing in flight.
         let drained = async move {
             join_all(jobs.iter().map(|job| job.send(DrainJob))).await;
-            under_way.close();
-            under_way.wait().await;
+            in_flight.close();
+            in_flight.wait().await;
             join_all(jobs.iter().map(|job| job.send(Halt))).await;
         };
         Box::pin(drained.into_actor(self))

@@ -1,16 +1,16 @@
-//! Ways for tests to put bugs into a controller. They exist only with the cargo feature `test-hooks`, which no program that is built to
-//! be used has.
+//! Faults that tests inject into a controller. They exist only with the cargo feature `test-hooks`, which no
+//! released program has.
 
 use std::fmt;
 use std::sync::Arc;
 
 use crate::job::spec::Job;
 
-/// The bugs of one replica; by default none.
+/// The faults of one replica; by default none.
 #[derive(Clone, Debug, Default)]
 pub struct TestHooks {
-    /// The replica acts for all shards without asking the Leases, as after a bug in them. Tests show by it that two owners at once
-    /// create no pod twice and count none twice.
+    /// The replica acts for all shards without asking the Leases, as after a bug in them. With it, tests show
+    /// that two owners at once create no pod twice and count none twice.
     pub without_leases: bool,
     /// Called before a Job is reconciled; it may panic.
     pub before_reconcile: Option<ReconcileHook>,

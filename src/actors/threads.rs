@@ -1,17 +1,18 @@
-//! The threads of a controller: half as many as there are cores for the network, and half for the actors, each rounded up. More
-//! would take each other's work, and wake each other for it.
+//! The threads of a controller: half as many as there are cores for the network, and half for the actors,
+//! each rounded up. More threads would steal each other's work, and wake each other for it.
 //!
-//! At thousands of pods a second a thread that waits is woken for each of many small things, and to wake costs more than
-//! what is then done. So before a thread waits it pauses for a moment, and finds together what has come meanwhile.
+//! At thousands of pods a second a parked thread is woken for each small piece of work, and waking costs more
+//! than the work. So a thread sleeps for a moment before it parks, and then finds all work that has come
+//! meanwhile.
 
 use std::time::Duration;
 
 use actix::{Arbiter, ArbiterHandle, System};
 use tokio::runtime::{Builder, Runtime};
 
-/// How long a thread that has run out of work lets work gather. Everything that the controller does may be so much later, once
-/// for each thread that has a part in it.
-const GATHER: Duration = Duration::from_millis(2);
+/// Sleep of a thread that has run out of work, before it parks. It delays everything that the controller does
+/// by up to this time, once for each thread involved.
+const PARK_DELAY: Duration = Duration::from_millis(2);
 
 /// The threads for the network.
 ///
@@ -21,7 +22,7 @@ pub fn network() -> std::io::Result<Runtime> {
     gathering(&mut Builder::new_multi_thread()).worker_threads(half_the_cores()).build()
 }
 
-/// What one thread of actors runs on.
+/// The runtime of one thread of actors.
 ///
 /// # Errors
 /// When the operating system denies it.
@@ -29,7 +30,7 @@ pub(super) fn actors() -> std::io::Result<Runtime> {
     gathering(&mut Builder::new_current_thread()).build()
 }
 
-/// Threads for actors: that of the system itself, and more up to `count`.
+/// Threads for actors: the system's own, and more up to `count`.
 ///
 /// # Errors
 /// When the operating system gives none.
@@ -47,5 +48,5 @@ pub(super) fn half_the_cores() -> usize {
 }
 
 fn gathering(builder: &mut Builder) -> &mut Builder {
-    builder.enable_all().on_thread_park(|| std::thread::sleep(GATHER))
+    builder.enable_all().on_thread_park(|| std::thread::sleep(PARK_DELAY))
 }

@@ -1,4 +1,4 @@
-//! Which Jobs of a shard wait, and why: Job actors write it when it changes, whoever asks reads it.
+//! Which Jobs of a shard wait, and why: Job actors record changes, `/debug/shards` reads them.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -10,31 +10,31 @@ use crate::job::plan::Wait;
 use crate::job::spec::Job;
 use crate::job::uid::Uid;
 
-/// Jobs listed of one shard; the others are only counted.
-const LISTED: usize = 100;
+/// Most Jobs of one shard that are listed; the others are only counted.
+const MAX_LISTED: usize = 100;
 
-/// A Job of which no pod is created although it is not done.
+/// A Job that is not done although no pod of it is created.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct WaitingJob {
     /// Its namespace.
     pub namespace: Arc<str>,
     /// Its name.
     pub name: Arc<str>,
-    /// ExitReason, in one word: see [`Wait::reason`].
+    /// The reason, in one word: see [`Wait::reason`].
     pub reason: &'static str,
     /// Until when, where that is known.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub until: Option<Timestamp>,
-    /// What the API server said, where it is what stands in the way (such as a quota).
+    /// The API server's message, if it refuses the pods (as with an exceeded quota).
     #[serde(skip_serializing_if = "Option::is_none")]
     pub message: Option<Box<str>>,
 }
 
-/// The waiting Jobs of one shard. Clones are the same board.
+/// The waiting Jobs of one shard. Clones share one board.
 #[derive(Clone, Debug, Default)]
 pub struct Waits(Arc<Mutex<BTreeMap<Key, WaitingJob>>>);
 
-/// In the order of names; a Job may be followed by another one of its name.
+/// Ordered by name. The UID is part of the key, since a new Job may take the name of an old one.
 type Key = (Arc<str>, Arc<str>, Uid);
 
 impl Waits {
@@ -43,7 +43,7 @@ impl Waits {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Writes down why a Job waits, if it does. `refusal`: what the API server said last.
+    /// Records why a Job waits, if it does. `refusal`: the API server's last refusal of a pod.
     pub fn write(&self, job: &Job, wait: Option<&Wait>, refusal: Option<&str>) {
         let key = (job.namespace.clone(), job.name.clone(), job.uid.clone());
         let Some(wait) = wait else {
@@ -63,7 +63,7 @@ impl Waits {
     /// How many Jobs wait, and the first of them by name.
     pub fn read(&self) -> (usize, Vec<WaitingJob>) {
         let jobs = self.jobs();
-        (jobs.len(), jobs.values().take(LISTED).cloned().collect())
+        (jobs.len(), jobs.values().take(MAX_LISTED).cloned().collect())
     }
 }
 

@@ -1,7 +1,8 @@
-//! From a watch to an actor: what is ready arrives as one message, and the watch waits while the actor has much to do.
+//! Feeds actors from watches: changes that are ready arrive as one message, and the watch waits while the
+//! actor is busy.
 //!
-//! Nothing waits for nothing: what comes alone is told at once. Only what comes in a stream is gathered for a moment, for
-//! each message wakes a shard and its Jobs.
+//! A single change is delivered at once. Only changes in a stream are collected for a moment, since each
+//! message wakes a shard and its Jobs.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,10 +10,12 @@ use std::time::Duration;
 use actix::prelude::SendError;
 use actix::{Message, Recipient};
 use futures::{Stream, StreamExt, future};
-use tokio::task::{AbortHandle, unconstrained};
+use tokio::task::unconstrained;
 use tokio::time::{Instant, sleep};
+use tokio_util::task::AbortOnDropHandle;
 
-use super::requests::ReplicaContext;
+use super::context::ReplicaContext;
+use super::subscription::{Subscription, SubscriptionId};
 use crate::cluster::resource::Resource;
 use crate::cluster::watch::{Change, Selection, watch};
 use crate::cluster::wire::{
@@ -23,22 +26,22 @@ use crate::job::selector::Selector;
 use crate::sharding::ShardId;
 
 /// Most changes in one message.
-const CHUNK: usize = 256;
+const MAX_CHANGES: usize = 256;
 
-/// Changes in one message that need not have been handled before the next one is sent.
+/// Most changes in a message that need not be handled before the next one is sent.
 const BACKPRESSURE_THRESHOLD: usize = 16;
 
-/// How long a stream of changes is gathered.
+/// How long changes in a stream are collected.
 const DEBOUNCE: Duration = Duration::from_millis(2);
-/// What comes so long after the last change comes alone.
+/// A change that comes this long after the last one is not part of a stream.
 const IDLE_GAP: Duration = Duration::from_millis(10);
 
 /// Changes of pods.
 #[derive(Message)]
 #[rtype(result = "()")]
 pub struct Pods {
-    /// The feed that they come from: what an earlier feed has left behind is to be ignored.
-    pub feed: u32,
+    /// The subscription that sends them.
+    pub from: SubscriptionId,
     /// The changes.
     pub changes: Vec<Change<Box<ObservedPod>>>,
 }
@@ -47,10 +50,10 @@ pub struct Pods {
 #[derive(Message)]
 #[rtype(result = "()")]
 pub struct Jobs {
-    /// The shard that was asked for; `None` for all.
+    /// The shard that is watched; `None` for all.
     pub of: Option<ShardId>,
-    /// Number of the feed that they come from: what an earlier feed has left behind is to be ignored.
-    pub feed: u32,
+    /// The subscription that sends them.
+    pub from: SubscriptionId,
     /// The changes.
     pub changes: Vec<Change<Arc<ObservedJob>>>,
 }
@@ -59,35 +62,35 @@ pub struct Jobs {
 #[derive(Message)]
 #[rtype(result = "()")]
 pub struct Outlines {
-    /// Number of the feed that they come from: what an earlier feed has left behind is to be ignored.
-    pub feed: u32,
+    /// The subscription that sends them.
+    pub from: SubscriptionId,
     /// The changes.
     pub changes: Vec<Change<JobOutline>>,
 }
 
-/// Feeds the Jobs of the cluster, or of one shard of it, to an actor until aborted or the actor is gone. Only an API server that
-/// serves `shardSelector` tells no other Jobs than those of the shard.
-pub fn feed_jobs(cx: &ReplicaContext, of: Option<ShardId>, number: u32, to: Recipient<Jobs>) -> AbortHandle {
+/// Feeds the Jobs of the cluster, or of one shard of it, to an actor until the subscription is dropped or the
+/// actor is gone. An API server that does not serve `shardSelector` shows Jobs of other shards, too.
+pub fn feed_jobs(cx: &ReplicaContext, of: Option<ShardId>, to: Recipient<Jobs>) -> Subscription {
     let selection = Selection {
         shards: of.map(|shard| cx.config.shards.selector(shard).into()),
         ..Selection::all(Resource::JOBS)
     };
     let decoder = JobDecoder::knowing(cx.self_writes.clone());
-    feed(cx, selection, decoder, to, move |changes| Jobs { of, feed: number, changes })
+    feed(cx, selection, decoder, to, move |from, changes| Jobs { of, from, changes })
 }
 
 /// Feeds outlines of all Jobs of the cluster to an actor.
-pub fn feed_outlines(cx: &ReplicaContext, number: u32, to: Recipient<Outlines>) -> AbortHandle {
+pub fn feed_outlines(cx: &ReplicaContext, to: Recipient<Outlines>) -> Subscription {
     let decoder = OutlineDecoder::default();
-    feed(cx, Selection::all(Resource::JOBS), decoder, to, move |changes| Outlines { feed: number, changes })
+    feed(cx, Selection::all(Resource::JOBS), decoder, to, |from, changes| Outlines { from, changes })
 }
 
 /// Feeds the pods of one shard to an actor.
-pub fn feed_shard(cx: &ReplicaContext, shard: ShardId, number: u32, to: Recipient<Pods>) -> AbortHandle {
-    feed_pods(cx, format!("{SHARD_LABEL}={shard}"), number, to)
+pub fn feed_shard(cx: &ReplicaContext, shard: ShardId, to: Recipient<Pods>) -> Subscription {
+    feed_pods(cx, format!("{SHARD_LABEL}={shard}"), to)
 }
 
-/// All pods of a namespace that a Job's selector selects, whatever shard they are of.
+/// All pods of a namespace that a Job's selector selects, of any shard.
 pub async fn list_selected(
     cx: &ReplicaContext,
     namespace: &str,
@@ -110,14 +113,14 @@ pub async fn list_selected(
 }
 
 /// Feeds the pods that are of no shard to an actor.
-pub fn feed_unlabelled(cx: &ReplicaContext, number: u32, to: Recipient<Pods>) -> AbortHandle {
-    feed_pods(cx, format!("!{SHARD_LABEL}"), number, to)
+pub fn feed_unlabelled(cx: &ReplicaContext, to: Recipient<Pods>) -> Subscription {
+    feed_pods(cx, format!("!{SHARD_LABEL}"), to)
 }
 
-fn feed_pods(cx: &ReplicaContext, labels: String, number: u32, to: Recipient<Pods>) -> AbortHandle {
+fn feed_pods(cx: &ReplicaContext, labels: String, to: Recipient<Pods>) -> Subscription {
     let decoder = PodDecoder::new(cx.config.finalizer());
-    feed(cx, Selection::all(Resource::PODS).labelled(labels), decoder, to, move |changes| Pods {
-        feed: number,
+    feed(cx, Selection::all(Resource::PODS).labelled(labels), decoder, to, |from, changes| Pods {
+        from,
         changes,
     })
 }
@@ -127,40 +130,42 @@ fn feed<D: Decoder, M>(
     selection: Selection,
     decoder: D,
     to: Recipient<M>,
-    message: impl Fn(Vec<Change<D::Object>>) -> M + Send + 'static,
-) -> AbortHandle
+    message: impl Fn(SubscriptionId, Vec<Change<D::Object>>) -> M + Send + 'static,
+) -> Subscription
 where
     D::Object: Send,
     M: Message<Result = ()> + Send + 'static,
 {
+    let id = cx.next_subscription();
     let (transport, metrics, seed) = (cx.transport.clone(), cx.metrics.clone(), cx.seed());
     let task = cx.runtime.spawn(async move {
         let changes = watch(transport, selection, decoder, metrics, seed);
         let to = &to;
         forward(changes, move |chunk| {
             let few = chunk.len() <= BACKPRESSURE_THRESHOLD;
-            deliver(to, message(chunk), few)
+            deliver(to, message(id, chunk), few)
         })
         .await
     });
-    task.abort_handle()
+    Subscription::new(id, AbortOnDropHandle::new(task))
 }
 
-/// Tells all changes, in order, until there are no more or the actor has ended. `give` brings what is told together to the
-/// actor.
+/// Forwards all changes, in order, until there are no more or the actor has ended. `deliver` sends changes
+/// that go together to the actor.
 async fn forward<T, G: Future<Output = Result<(), Gone>>>(
     changes: impl Stream<Item = T> + Unpin,
     mut deliver: impl FnMut(Vec<T>) -> G,
 ) {
-    let mut changes = changes.ready_chunks(CHUNK);
-    let mut told = Instant::now();
-    // A chunk has an end. If it ended with tokio's budget of a task, what is left would seem not to have come yet.
+    let mut changes = changes.ready_chunks(MAX_CHANGES);
+    let mut delivered_at = Instant::now();
+    // Under tokio's cooperative budget of a task, changes beyond the budget would seem not ready yet. The
+    // size of a chunk bounds the work instead.
     while let Some(chunk) = unconstrained(changes.next()).await {
-        let gather = chunk.len() < CHUNK && told.elapsed() < IDLE_GAP;
+        let gather = chunk.len() < MAX_CHANGES && delivered_at.elapsed() < IDLE_GAP;
         if deliver(chunk).await.is_err() {
             return;
         }
-        told = Instant::now();
+        delivered_at = Instant::now();
         if gather {
             sleep(DEBOUNCE).await;
         }
@@ -170,8 +175,8 @@ async fn forward<T, G: Future<Output = Result<(), Gone>>>(
 /// The actor has ended.
 struct Gone;
 
-/// Gives a message to an actor, and waits until it has been handled, lest what is read meanwhile piles up. Unless it is of `few`
-/// changes: then it is enough that there is room for it.
+/// Sends a message to an actor, and waits until it is handled, so that messages do not pile up. A message of
+/// `few` changes needs only room in the mailbox.
 async fn deliver<M>(to: &Recipient<M>, message: M, few: bool) -> Result<(), Gone>
 where
     M: Message<Result = ()> + Send + 'static,
@@ -186,14 +191,13 @@ where
 
 #[cfg(test)]
 mod tests {
+    use super::*;
     use futures::stream;
     use tokio::sync::mpsc;
-    use tokio_util::task::AbortOnDropHandle;
 
-    use super::*;
-
-    /// Tells what came after so many milliseconds, in milliseconds: what was told together, with the time at which it was told.
-    async fn told(coming: impl IntoIterator<Item = u64> + Send + 'static) -> Vec<(u64, Vec<u64>)> {
+    /// Sends one change at each of these times, in milliseconds. Returns the deliveries: the time of each,
+    /// and its changes.
+    async fn deliveries(coming: impl IntoIterator<Item = u64> + Send + 'static) -> Vec<(u64, Vec<u64>)> {
         let began = Instant::now();
         let at = move |ms| began + Duration::from_millis(ms);
         let (come, mut changes) = mpsc::unbounded_channel();
@@ -201,43 +205,43 @@ mod tests {
         let comes = async move {
             for ms in coming {
                 tokio::time::sleep_until(at(ms)).await;
-                // The other side lasts until everything is told.
+                // The other side lasts until everything is delivered.
                 let _ = come.send(ms);
             }
         };
-        // Whatever comes at the same time comes at once, too.
+        // Unconstrained, so that changes of the same time are ready together.
         let _source = AbortOnDropHandle::new(tokio::spawn(unconstrained(comes)));
-        let mut told = Vec::new();
+        let mut delivered = Vec::new();
         let deliver = |chunk| {
-            told.push((began.elapsed().as_millis() as u64, chunk));
+            delivered.push((began.elapsed().as_millis() as u64, chunk));
             future::ready(Ok(()))
         };
         forward(stream::poll_fn(move |task| changes.poll_recv(task)), deliver).await;
-        told
+        delivered
     }
 
     #[tokio::test(start_paused = true)]
-    async fn what_comes_alone_is_told_at_once() {
+    async fn a_single_change_is_delivered_at_once() {
         let alone = [20, 40, 60];
-        assert_eq!(told(alone).await, alone.map(|ms| (ms, vec![ms])));
+        assert_eq!(deliveries(alone).await, alone.map(|ms| (ms, vec![ms])));
     }
 
     #[tokio::test(start_paused = true)]
-    async fn what_comes_in_a_stream_is_told_together_and_soon() {
-        let told = told(100..1_100).await;
-        assert!(told.len() <= 510, "{} messages", told.len());
+    async fn changes_in_a_stream_are_delivered_together_and_soon() {
+        let delivered = deliveries(100..1_100).await;
+        assert!(delivered.len() <= 510, "{} messages", delivered.len());
         let longest = DEBOUNCE + Duration::from_millis(1);
-        for (at, chunk) in &told {
+        for (at, chunk) in &delivered {
             let waited = chunk.first().map(|first| Duration::from_millis(at - first));
             assert!(waited <= Some(longest), "{waited:?}");
         }
-        assert!(told.into_iter().flat_map(|(_, chunk)| chunk).eq(100..1_100), "in order, each once");
+        assert!(delivered.into_iter().flat_map(|(_, chunk)| chunk).eq(100..1_100), "in order, each once");
     }
 
     #[tokio::test(start_paused = true)]
-    async fn what_is_there_is_told_without_rest() {
-        let told = told(std::iter::repeat_n(50, 10 * CHUNK)).await;
-        assert!(told.iter().all(|(at, chunk)| *at == 50 && chunk.len() == CHUNK));
-        assert_eq!(told.len(), 10);
+    async fn changes_that_are_ready_are_delivered_without_a_pause() {
+        let delivered = deliveries(std::iter::repeat_n(50, 10 * MAX_CHANGES)).await;
+        assert!(delivered.iter().all(|(at, chunk)| *at == 50 && chunk.len() == MAX_CHANGES));
+        assert_eq!(delivered.len(), 10);
     }
 }

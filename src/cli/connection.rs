@@ -1,4 +1,4 @@
-//! Which cluster a command talks to.
+//! The cluster that a command connects to.
 
 use std::path::PathBuf;
 
@@ -8,24 +8,25 @@ use kube::config::{KubeConfigOptions, Kubeconfig};
 
 use super::Failure;
 
-/// The flags that choose a cluster.
+/// Flags that select a cluster.
 #[derive(Clone, Debug, Default, Args)]
 pub(super) struct ConnectionArgs {
-    /// Kubeconfig file of the cluster.
+    /// Path of the cluster's kubeconfig file.
     #[arg(long, value_name = "FILE")]
     pub(super) kubeconfig: Option<PathBuf>,
-    /// Context of the kubeconfig [default: its current context].
+    /// Kubeconfig context to use [default: its current context].
     #[arg(long, value_name = "NAME")]
     pub(super) context: Option<String>,
 }
 
 impl ConnectionArgs {
-    /// Whether the user names a cluster at all.
+    /// Whether the user has selected a cluster.
     pub(super) fn is_given(&self) -> bool {
         self.kubeconfig.is_some() || self.context.is_some()
     }
 
-    /// The configuration of the named cluster, else of the usual one (`KUBECONFIG`, `~/.kube/config`, in-cluster).
+    /// The configuration of the selected cluster, else of the default one (`KUBECONFIG`, `~/.kube/config`,
+    /// in-cluster).
     pub(super) async fn config(&self) -> Result<kube::Config, Failure> {
         if !self.is_given() {
             return Ok(kube::Config::infer().await.context("no cluster is configured")?);
@@ -35,14 +36,14 @@ impl ConnectionArgs {
             let config = kube::Config::from_kubeconfig(&options).await;
             return config.map_err(|error| self.refuse("--context", &error));
         };
-        // The errors below do not tell what is wrong with the file itself.
+        // The errors of kube below do not say why the file cannot be opened.
         std::fs::File::open(file).map_err(|error| self.refuse("--kubeconfig", &error))?;
         let kubeconfig = Kubeconfig::read_from(file).map_err(|error| self.refuse("--kubeconfig", &error))?;
         let config = kube::Config::from_custom_kubeconfig(kubeconfig, &options).await;
         config.map_err(|error| self.refuse("--kubeconfig", &error))
     }
 
-    /// The same, except that a cluster in whose pod this process runs comes before the usual files.
+    /// The same, except that the in-cluster configuration comes before the default files.
     pub(super) async fn in_cluster_first(&self) -> Result<kube::Config, Failure> {
         if !self.is_given()
             && let Ok(config) = kube::Config::incluster()

@@ -1,4 +1,4 @@
-//! `yardmaster controller`: one replica.
+//! `yardmaster controller`: runs one replica of the controller.
 
 use std::net::SocketAddr;
 use std::process::ExitCode;
@@ -10,7 +10,7 @@ use tokio::sync::oneshot;
 
 use super::connection::ConnectionArgs;
 use super::signals::Interrupts;
-use super::{Failure, Telling};
+use super::{Failure, Telemetry};
 use crate::actors::{Controller, ControllerConfig, ControllerError, FeatureGates};
 use crate::sharding::ShardCount;
 
@@ -19,68 +19,70 @@ use crate::sharding::ShardCount;
 pub(super) struct ControllerArgs {
     #[command(flatten)]
     connection: ConnectionArgs,
-    /// Which Jobs to run: those with this spec.managedBy; kubernetes.io/job-controller replaces the built-in one.
+    /// Reconcile Jobs with this spec.managedBy; kubernetes.io/job-controller replaces the built-in
+    /// controller.
     #[arg(long, value_name = "NAME", default_value = "yardmaster.dev/job-controller")]
     controller_name: String,
     /// Namespace of the Leases [default: the pod's namespace, else default].
     #[arg(long, value_name = "NAME")]
     lease_namespace: Option<String>,
-    /// Name of this replica [default: the pod's name, else the host name plus random letters].
+    /// Unique name of this replica [default: the pod's name, else the host name with a random suffix].
     #[arg(long, value_name = "NAME")]
     pub(super) identity: Option<String>,
-    /// Number of shards, a power of two; the same for all replicas of a cluster.
+    /// Number of shards, a power of two up to 4096; the same for all replicas of a cluster.
     #[arg(long, value_name = "N", default_value = "64")]
     shards: ShardCount,
-    /// How long others wait for a silent replica before they take over its shards.
+    /// Time without a lease renewal after which other replicas take over this replica's shards.
     #[arg(long, value_name = "TIME", default_value = "15s", value_parser = parse_duration)]
     lease_duration: Duration,
-    /// How long this replica acts without having renewed its lease; less than the lease duration.
+    /// Time without a lease renewal after which this replica stops writing; less than --lease-duration.
     #[arg(long, value_name = "TIME", default_value = "10s", value_parser = parse_duration)]
     renew_deadline: Duration,
-    /// Time between renewals.
+    /// Time between lease renewals; less than --renew-deadline.
     #[arg(long, value_name = "TIME", default_value = "2s", value_parser = parse_duration)]
     retry_period: Duration,
-    /// Address for metrics and health checks over HTTP; port 0 takes a free one.
+    /// Address of the HTTP endpoints for metrics and health checks; port 0 picks a free port.
     #[arg(long, value_name = "ADDRESS:PORT", default_value = "0.0.0.0:8080")]
     listen: SocketAddr,
-    /// Most requests per second to the API server; 0 is no limit.
+    /// Maximum requests per second to the API server; 0 is no limit.
     #[arg(long, value_name = "N", default_value_t = 0)]
     kube_api_qps: u32,
-    /// Most requests at once above that rate.
+    /// Maximum burst of requests above --kube-api-qps.
     #[arg(long, value_name = "N", default_value_t = 100)]
     kube_api_burst: u32,
-    /// Longest time that a status change may wait under load; longer where progress would take more than a hundredth of
+    /// Maximum time that status updates are batched under load; longer if progress would take over 1% of
     /// --kube-api-qps.
     #[arg(long, value_name = "TIME", default_value = "1s", value_parser = parse_duration)]
     batch_period: Duration,
-    /// First delay before a failed pod is replaced; doubles with every failure.
+    /// Initial back-off before a failed pod is replaced; doubles with every failure.
     #[arg(long, value_name = "TIME", default_value = "10s", value_parser = parse_duration)]
     pod_failure_backoff: Duration,
-    /// Longest delay before a failed pod is replaced.
+    /// Maximum back-off before a failed pod is replaced.
     #[arg(long, value_name = "TIME", default_value = "10m", value_parser = parse_duration)]
     pod_failure_backoff_max: Duration,
-    /// First delay after a failed request to the API server; doubles with every failure.
+    /// Initial back-off after a failed request to the API server; doubles with every failure.
     #[arg(long, value_name = "TIME", default_value = "1s", value_parser = parse_duration)]
     api_backoff: Duration,
-    /// Longest delay after failed requests.
+    /// Maximum back-off after failed requests to the API server.
     #[arg(long, value_name = "TIME", default_value = "1m", value_parser = parse_duration)]
     api_backoff_max: Duration,
-    /// Most finished pods that one status write counts.
+    /// Maximum number of finished pods that one status update counts.
     #[arg(long, value_name = "N", default_value_t = 500)]
     max_uncounted_pods: usize,
-    /// Most creations of one Job under way at once, and as many other requests about its pods.
+    /// Maximum number of pod creations of one Job in flight, and as many other requests for its pods.
     #[arg(long, value_name = "N", default_value_t = 500)]
     max_pods_per_sync: usize,
-    /// Whether to delete Jobs after ttlSecondsAfterFinished; auto is off outside of the embedded cluster.
+    /// Whether to delete finished Jobs after ttlSecondsAfterFinished; auto is on only for `cluster` and
+    /// `run`.
     #[arg(long, value_name = "WHEN", default_value = "auto")]
     ttl_controller: Switch,
     /// Feature gates, such as WorkloadWithJob=true.
     #[arg(long, value_name = "NAME=BOOL,...", value_delimiter = ',', value_parser = super::feature_gate)]
     feature_gates: Vec<(String, bool)>,
-    /// Where to send traces (OTLP over gRPC) [default: OTEL_EXPORTER_OTLP_ENDPOINT, else nowhere].
+    /// OTLP/gRPC endpoint for traces [default: OTEL_EXPORTER_OTLP_ENDPOINT, else no traces].
     #[arg(long, value_name = "URL")]
     pub(super) otlp_endpoint: Option<String>,
-    /// End when standard input closes: for a parent that may die without a word.
+    /// End when standard input closes: the parent process may be killed.
     #[arg(long, hide = true)]
     exit_with_stdin: bool,
 }
@@ -93,7 +95,7 @@ enum Switch {
 }
 
 impl ControllerArgs {
-    fn settings(&self, telling: Telling) -> Result<ControllerConfig, Failure> {
+    fn settings(&self, telemetry: Telemetry) -> Result<ControllerConfig, Failure> {
         for (flag, time, limit_flag, limit) in [
             ("--renew-deadline", self.renew_deadline, "--lease-duration", self.lease_duration),
             ("--retry-period", self.retry_period, "--renew-deadline", self.renew_deadline),
@@ -107,7 +109,7 @@ impl ControllerArgs {
         }
         Ok(ControllerConfig {
             controller_name: self.controller_name.clone(),
-            identity: telling.identity,
+            identity: telemetry.identity,
             shards: self.shards,
             lease_namespace: lease_namespace(self.lease_namespace.as_deref()),
             lease_duration: self.lease_duration,
@@ -126,25 +128,26 @@ impl ControllerArgs {
             ttl_controller: self.ttl_controller == Switch::On,
             feature_gates: feature_gates(&self.feature_gates)?,
             seed: rand::random(),
-            traces: telling.traces,
+            traces: telemetry.traces,
             ..ControllerConfig::default()
         })
     }
 }
 
-/// The gates that a controller knows; the API server may know more.
+/// The feature gates that the controller knows; the embedded API server knows more.
 fn feature_gates(given: &[(String, bool)]) -> Result<FeatureGates, Failure> {
     let mut gates = FeatureGates::default();
     for (name, on) in given {
         match name.as_str() {
             "WorkloadWithJob" => gates.workload_with_job = *on,
-            _ => return Err(Failure::bad_input(format!("--feature-gates {name}: no such feature gate"))),
+            _ => return Err(Failure::bad_input(format!("--feature-gates {name}: unknown feature gate"))),
         }
     }
     Ok(gates)
 }
 
-/// The namespace of the Leases: as given, else that of the pod that this is, if it is one.
+/// The namespace of the Leases: the given one, else the namespace of the pod that this process runs in, else
+/// `default`.
 pub(super) fn lease_namespace(given: Option<&str>) -> String {
     given.map_or_else(own_namespace, str::to_owned)
 }
@@ -156,9 +159,9 @@ fn own_namespace() -> String {
     given.or_else(mounted).filter(|name| !name.is_empty()).unwrap_or_else(|| "default".into())
 }
 
-/// Runs a replica until SIGTERM; then its shards are released.
-pub(super) async fn run(args: ControllerArgs, telling: Telling) -> Result<ExitCode, Failure> {
-    let settings = args.settings(telling)?;
+/// Runs a replica until SIGTERM, and then releases its shards.
+pub(super) async fn run(args: ControllerArgs, telemetry: Telemetry) -> Result<ExitCode, Failure> {
+    let settings = args.settings(telemetry)?;
     let mut interrupts = Interrupts::listen()?;
     let connection = args.connection.in_cluster_first().await?;
     let controller = Controller::start(settings, connection).await?;
@@ -183,10 +186,10 @@ pub(super) async fn run(args: ControllerArgs, telling: Telling) -> Result<ExitCo
 /// Resolves when standard input closes.
 async fn end_of_stdin() {
     let (closed, waiting) = oneshot::channel();
-    // A thread of its own: the runtime would wait for one of its threads before it ends.
+    // Not a thread of the runtime: on shutdown the runtime would wait for the blocking read.
     std::thread::spawn(move || {
         let _ended = std::io::copy(&mut std::io::stdin(), &mut std::io::sink());
-        let _heard = closed.send(());
+        let _sent = closed.send(());
     });
     let _ended = waiting.await;
 }

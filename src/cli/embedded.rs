@@ -1,4 +1,4 @@
-//! A whole cluster within this process: API server, controller and kubelet.
+//! A complete cluster within this process: API server, controllers and kubelet.
 
 use std::path::{Path, PathBuf};
 
@@ -14,7 +14,7 @@ use crate::telemetry::traces::JobTraces;
 use yardmaster_embedded::kubelet::{Kubelet, KubeletConfig};
 use yardmaster_embedded::{ApiServer, ApiServerConfig};
 
-/// API server, controllers and kubelet, started together.
+/// A running embedded cluster.
 pub(super) struct EmbeddedCluster {
     kubelet: Kubelet,
     controllers: Vec<Controller>,
@@ -29,7 +29,7 @@ impl EmbeddedCluster {
         let directory = tempfile::Builder::new().prefix("yardmaster-").tempdir()?;
         let server = ApiServer::start(ApiServerConfig::default()).await?;
         let config = config(server.kubeconfig()).await?;
-        // One shard per core keeps all of them busy; more would only cost watches.
+        // One shard per core uses all cores; more shards would only add watches.
         let cores = std::thread::available_parallelism().map_or(1, |cores| cores.get() as u32);
         let shards = ShardCount::new(cores.next_power_of_two().min(ShardCount::MAX))?;
         let mut controllers = Vec::new();
@@ -62,7 +62,7 @@ impl EmbeddedCluster {
         }
     }
 
-    /// How to reach the cluster, for people; writes the kubeconfig that it names.
+    /// Writes a kubeconfig, and returns a text that says how to use it.
     pub(super) fn address(&self) -> anyhow::Result<String> {
         let file = self.directory.path().join("kubeconfig");
         write_kubeconfig(&self.server.kubeconfig(), &file)?;
@@ -73,7 +73,7 @@ impl EmbeddedCluster {
         ))
     }
 
-    /// Ends everything; no process of any pod is left.
+    /// Shuts everything down, including all processes of pods.
     pub(super) async fn shutdown(self) {
         self.kubelet.shutdown().await;
         for controller in self.controllers {
@@ -101,12 +101,12 @@ pub(super) async fn config(kubeconfig: Kubeconfig) -> anyhow::Result<kube::Confi
     config.context("kubeconfig of the embedded API server")
 }
 
-/// The path from the root, for use in other directories.
+/// The absolute path, for use in other directories.
 pub(super) fn absolute(file: &Path) -> PathBuf {
     std::path::absolute(file).unwrap_or_else(|_| file.to_owned())
 }
 
-/// Writes a kubeconfig that only this user can read, whole or not at all.
+/// Writes a kubeconfig atomically, readable by its owner only.
 pub(super) fn write_kubeconfig(kubeconfig: &Kubeconfig, file: &Path) -> anyhow::Result<()> {
     let text = serde_saphyr::to_string(kubeconfig)?;
     let directory = file.parent().filter(|parent| !parent.as_os_str().is_empty());

@@ -4,12 +4,12 @@ use std::process::ExitCode;
 
 use super::INTERRUPTED;
 
-/// Why a command did not do what it was asked to.
+/// Why a command failed.
 #[derive(Debug)]
 pub enum Failure {
     /// The input is wrong: one line per problem.
     BadInput(Vec<String>),
-    /// Something outside of the input prevents it.
+    /// The input is fine, but something else prevents the command.
     CouldNotRun(anyhow::Error),
     /// Ctrl-C or SIGTERM.
     Interrupted,
@@ -21,7 +21,7 @@ impl Failure {
         Self::BadInput(vec![problem.into()])
     }
 
-    /// 2, 3 or 130.
+    /// Exit code 2, 3 or 130.
     pub fn exit_code(&self) -> ExitCode {
         match self {
             Self::BadInput(_) => ExitCode::from(2),
@@ -30,17 +30,17 @@ impl Failure {
         }
     }
 
-    /// Tells the user, on standard error.
+    /// Prints the failure on standard error.
     pub fn print(&self) {
         match self {
             Self::BadInput(problems) => problems.iter().for_each(|problem| eprintln!("{problem}")),
             Self::CouldNotRun(error) => {
-                // What was tried and why it failed; the layers between repeat each other.
-                let (tried, cause) = (error.to_string(), error.root_cause().to_string());
-                if tried.ends_with(&cause) {
-                    eprintln!("error: {tried}");
+                // The outermost and the innermost message: those in between repeat each other.
+                let (context, cause) = (error.to_string(), error.root_cause().to_string());
+                if context.ends_with(&cause) {
+                    eprintln!("error: {context}");
                 } else {
-                    eprintln!("error: {tried}: {cause}");
+                    eprintln!("error: {context}: {cause}");
                 }
             }
             Self::Interrupted => eprintln!("interrupted"),

@@ -1,6 +1,7 @@
-//! What a replica is called unless it is told.
+//! The default name of a replica.
 
-/// The pod's name, which is its host name, or the host's name, with random letters where it need not be unique.
+/// The pod's name if `POD_NAME` is set, else the host name with a random suffix, since that need not be
+/// unique.
 pub(super) fn default_identity() -> String {
     if let Ok(pod) = std::env::var("POD_NAME") {
         return pod;

@@ -1,4 +1,4 @@
-//! The command line: the only room that puts the others together.
+//! The command line: the only module that combines all others.
 
 #[cfg(feature = "embedded")]
 mod cluster;
@@ -30,9 +30,9 @@ use crate::telemetry::{self, StartError};
 /// Exit code after Ctrl-C or SIGTERM, as shells report it: 128 + SIGINT.
 const INTERRUPTED: u8 = 130;
 
-/// Stands below the help.
+/// The text below the help.
 const VARIABLES: &str =
-    "Every flag can be given by an environment variable, too: --log-level as YARDMASTER_LOG_LEVEL.";
+    "Every flag can also be set by an environment variable: --log-level by YARDMASTER_LOG_LEVEL.";
 
 /// Kubernetes Jobs for large HPC and ML clusters.
 #[derive(Debug, Parser)]
@@ -46,28 +46,28 @@ struct Cli {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Run Job manifests to the end, on an embedded cluster or on yours.
+    /// Run Jobs to completion, on an embedded cluster or on an existing one.
     Run(run::RunArgs),
-    /// Keep an embedded cluster up in the foreground.
+    /// Run an embedded cluster in the foreground.
     #[cfg(feature = "embedded")]
     Cluster(cluster::ClusterArgs),
-    /// Run one controller replica.
+    /// Run one replica of the controller.
     Controller(Box<controller::ControllerArgs>),
-    /// Show replicas, shards and Jobs.
+    /// Show replicas, shards and Jobs, and why Jobs create no pods.
     Status(status::StatusArgs),
-    /// Change the number of shards of a cluster, while no replica runs.
+    /// Change the number of shards while no replica runs.
     Reshard(reshard::ReshardArgs),
 }
 
-/// What the program says about itself, on standard error.
+/// Flags for the log on standard error.
 #[derive(Debug, Args)]
 #[command(next_display_order = 1000)]
 struct LoggingArgs {
-    /// Form of the log lines [default: text].
+    /// Log format [default: text].
     #[arg(long, value_name = "FORMAT", global = true)]
     log_format: Option<LogForm>,
-    /// Least important lines that are logged: error, warn, info, debug, trace, or filters such as
-    /// yardmaster=debug [default: warn; controller: info].
+    /// Minimum log level: error, warn, info, debug, trace, or filters such as yardmaster=debug
+    /// [default: warn; controller: info].
     #[arg(long, value_name = "LEVEL", global = true)]
     log_level: Option<String>,
 }
@@ -78,9 +78,9 @@ enum LogForm {
     Json,
 }
 
-/// What the controllers of this process are known by, and where their Jobs' traces go.
+/// The identity of this process in logs, traces and Leases, and the exporter of its Jobs' traces.
 #[derive(Debug)]
-struct Telling {
+struct Telemetry {
     identity: String,
     traces: JobTraces,
 }
@@ -124,29 +124,29 @@ fn execute(cli: Cli) -> Result<ExitCode, Failure> {
         _ => Runtime::new()?,
     };
     let entered = runtime.enter();
-    let telling = cli.tell()?;
-    let traces = telling.traces.clone();
+    let telemetry = cli.start_telemetry()?;
+    let traces = telemetry.traces.clone();
     let outcome = runtime.block_on(async {
         match cli.command {
-            Command::Run(args) => run::run(args, telling).await,
+            Command::Run(args) => run::run(args, telemetry).await,
             #[cfg(feature = "embedded")]
             Command::Cluster(args) => cluster::run(args).await,
-            Command::Controller(args) => controller::run(*args, telling).await,
+            Command::Controller(args) => controller::run(*args, telemetry).await,
             Command::Status(args) => status::run(args).await,
             Command::Reshard(args) => reshard::run(args).await,
         }
     });
-    // The exporter needs the runtime to send what is left.
+    // The exporter needs the runtime to send the remaining traces.
     traces.shutdown();
     drop(entered);
-    // Whatever still runs is dropped, and its processes killed with it.
+    // Tasks that still run are dropped, which kills their processes.
     runtime.shutdown_timeout(Duration::from_secs(1));
     outcome
 }
 
 impl Cli {
-    /// Starts logs, and traces where this process has controllers.
-    fn tell(&self) -> Result<Telling, Failure> {
+    /// Starts logs, and traces if this process runs controllers.
+    fn start_telemetry(&self) -> Result<Telemetry, Failure> {
         let identity = self.command.identity().map_or_else(default_identity, str::to_owned);
         let log_level = self.logging.log_level.as_deref().unwrap_or(self.command.default_level());
         let endpoint = self.command.otlp_endpoint();
@@ -160,16 +160,16 @@ impl Cli {
             StartError::Level(error) => Failure::bad_input(format!("--log-level {log_level:?}: {error}")),
             StartError::Endpoint(error) => Failure::bad_input(match endpoint {
                 Some(endpoint) => format!("--otlp-endpoint {endpoint:?}: {error}"),
-                None => format!("the endpoint that the OTEL_ variables name: {error}"),
+                None => format!("the endpoint in the OTEL_ environment variables: {error}"),
             }),
             StartError::Taken(error) => error.into(),
         })?;
-        Ok(Telling { identity, traces })
+        Ok(Telemetry { identity, traces })
     }
 }
 
 impl Command {
-    /// The name that was given to this replica.
+    /// The `--identity` flag.
     fn identity(&self) -> Option<&str> {
         match self {
             Self::Controller(args) => args.identity.as_deref(),
@@ -177,7 +177,7 @@ impl Command {
         }
     }
 
-    /// The collector of traces that was given.
+    /// The `--otlp-endpoint` flag.
     fn otlp_endpoint(&self) -> Option<&str> {
         match self {
             Self::Controller(args) => args.otlp_endpoint.as_deref(),
@@ -188,7 +188,7 @@ impl Command {
     fn default_level(&self) -> &'static str {
         match self {
             Self::Controller(_) => "info",
-            // Failed requests are reported by the command that made them, and watches mend themselves.
+            // Commands report their own failed requests, and watches reconnect by themselves.
             _ => "warn,kube_client=off,yardmaster::cluster::watch=error",
         }
     }
@@ -196,15 +196,15 @@ impl Command {
 
 /// Reads `NAME=true` or `NAME=false`.
 fn feature_gate(text: &str) -> Result<(String, bool), String> {
-    let (name, value) = text.split_once('=').ok_or("NAME=true or NAME=false is expected")?;
+    let (name, value) = text.split_once('=').ok_or("expected NAME=true or NAME=false")?;
     let value = value.parse().map_err(|_| format!("{value:?} is neither true nor false"))?;
     Ok((name.trim().to_owned(), value))
 }
 
-/// Help as it is; a mistake as one line.
+/// Prints help as it is, and a usage error as one line.
 fn usage(error: &clap::Error) -> ExitCode {
     if matches!(error.kind(), ErrorKind::DisplayHelp | ErrorKind::DisplayVersion) {
-        // A closed standard output is nothing to report.
+        // A closed standard output is not an error.
         let _printed = error.print();
         return ExitCode::SUCCESS;
     }

@@ -1,7 +1,7 @@
-//! `yardmaster reshard`: changes the number of shards of a cluster, while no replica runs.
+//! `yardmaster reshard`: changes the number of shards while no replica runs.
 //!
-//! The new number is written down first, so that no replica starts before the end; then every pod gets the label of its Job's
-//! new shard. Interrupted, it can be started again.
+//! The new number is recorded first, so that no replica starts before the change is complete. Then every pod
+//! gets the label of its Job's new shard. The command can be repeated after an interruption.
 
 use std::collections::HashMap;
 use std::process::ExitCode;
@@ -32,18 +32,18 @@ use crate::sharding::lease::{Heartbeat, Layout, LeaseRecord, LeaseWriter};
 
 /// Objects in one page of a list.
 const PAGE: u32 = 500;
-/// Pods that are labelled at once.
+/// Pods that are labelled concurrently.
 const AT_ONCE: usize = 16;
-/// Pause between looks at the heartbeats of replicas.
+/// Interval between reads of the heartbeats.
 const PERIOD: Duration = Duration::from_millis(500);
 
 /// Flags of `reshard`.
 #[derive(Debug, Args)]
 pub(super) struct ReshardArgs {
-    /// New number of shards, a power of two.
+    /// New number of shards, a power of two up to 4096.
     #[arg(long, value_name = "N")]
     to: ShardCount,
-    /// Which controller's shards: the --controller-name of its replicas.
+    /// The --controller-name of the replicas.
     #[arg(long, value_name = "NAME", default_value = names::EXTERNAL_CONTROLLER)]
     controller_name: String,
     /// Namespace of the replicas' Leases [default: the pod's namespace, else default].
@@ -83,7 +83,7 @@ impl Resharding {
         if before.is_some_and(|layout| layout.shards == self.to && layout.resharding_to.is_none()) {
             return Ok(format!("There are {to} shards already."));
         }
-        self.wait_until_nobody_runs().await?;
+        self.wait_until_no_replica_runs().await?;
         let from = before.map_or(self.to, |layout| layout.shards);
         let mark = Layout {
             version: before.map_or(0, |layout| layout.version),
@@ -91,13 +91,13 @@ impl Resharding {
             resharding_to: Some(self.to),
         };
         let marked = self.write(&mark).await?;
-        // One may have started before the mark was there; it sees the mark, and ends.
-        self.wait_until_nobody_runs().await?;
+        // A replica may have started before the mark was written; it sees the mark, and ends.
+        self.wait_until_no_replica_runs().await?;
         let labelled = self.label_pods().await?;
         self.delete_claims_beyond().await?;
         self.write(&Layout { version: marked, shards: self.to, resharding_to: None }).await?;
         Ok(format!(
-            "{} shards are {to} now; {labelled} pods were labelled anew. Start replicas with --shards {to}.",
+            "Changed from {} to {to} shards and relabelled {labelled} pods. Start replicas with --shards {to}.",
             from.get()
         ))
     }
@@ -108,12 +108,12 @@ impl Resharding {
         match LeaseRecord::read(&lease) {
             Some(LeaseRecord::Layout(layout)) => Ok(Some(layout)),
             _ => anyhow::bail!(
-                "Lease {name} does not say how many shards there are; delete it if no replica runs"
+                "Lease {name} does not contain the number of shards; delete it if no replica runs"
             ),
         }
     }
 
-    /// Writes the layout over the version that it carries, and tells the version that it has then.
+    /// Writes the layout over the version that it carries. Returns the new version.
     async fn write(&self, layout: &Layout) -> anyhow::Result<u64> {
         let (lease, parameters) = (self.writer.layout(layout), PostParams::default());
         let written = match &lease.metadata.resource_version {
@@ -121,7 +121,7 @@ impl Resharding {
             None => self.leases.create(&parameters, &lease).await?,
         };
         let version = written.metadata.resource_version.as_deref().unwrap_or_default();
-        version.parse().with_context(|| format!("resourceVersion {version:?} is no number"))
+        version.parse().with_context(|| format!("resourceVersion {version:?} is not a number"))
     }
 
     async fn records(&self) -> anyhow::Result<Vec<LeaseRecord>> {
@@ -129,8 +129,9 @@ impl Resharding {
         Ok(listed.items.iter().filter_map(LeaseRecord::read).collect())
     }
 
-    /// Waits for replicas that leave, and for those that have died to be silent for as long as their heartbeat holds.
-    async fn wait_until_nobody_runs(&self) -> anyhow::Result<()> {
+    /// Waits until replicas that leave have left, and until those that have died have been silent for their
+    /// lease duration. Fails if another replica runs.
+    async fn wait_until_no_replica_runs(&self) -> anyhow::Result<()> {
         let mut seen: HashMap<Arc<str>, (u64, Instant)> = HashMap::new();
         loop {
             let mut waits = false;
@@ -161,12 +162,13 @@ impl Resharding {
         }
     }
 
-    /// Whether replicas can see that they are to end.
+    /// Whether the layout says that the number is being changed, so that replicas end.
     async fn is_marked(&self) -> anyhow::Result<bool> {
         Ok(self.layout().await?.is_some_and(|layout| layout.resharding_to.is_some()))
     }
 
-    /// Gives every pod of our Jobs the label of its Job's new shard. How many had another one.
+    /// Gives every pod of our Jobs the label of its Job's new shard. Returns the number of pods that had
+    /// another one.
     async fn label_pods(&self) -> anyhow::Result<usize> {
         let owners = self.managers().await?;
         let pods: Api<Pod> = Api::all(self.client.clone());
@@ -204,8 +206,8 @@ impl Resharding {
         }
     }
 
-    /// The label that a pod lacks. Pods of other controllers' Jobs have theirs from those; of a pod whose Job is gone nobody
-    /// can tell whose it was, so it is labelled, too.
+    /// The label to put on a pod, if it has another one. Pods of other controllers' Jobs are labelled by
+    /// those controllers. If a pod's Job is gone, its controller is unknown, so the pod is labelled, too.
     fn new_label(&self, pod: &PartialObjectMeta<Pod>, owners: &UidMap<Option<String>>) -> Option<Label> {
         let meta = pod.meta();
         let job = meta.owner_references.iter().flatten().find(|owner| owner.controller == Some(true))?;
@@ -233,7 +235,7 @@ impl Resharding {
         }
     }
 
-    /// Deletes the claims of shards that are no more.
+    /// Deletes the claims of shards that no longer exist.
     async fn delete_claims_beyond(&self) -> anyhow::Result<()> {
         for record in self.records().await? {
             if let LeaseRecord::Claim(claim) = record
@@ -251,7 +253,7 @@ impl Resharding {
     }
 }
 
-/// A label to be put on a pod.
+/// A label to put on a pod.
 struct Label {
     namespace: String,
     name: String,

@@ -2,7 +2,7 @@
 
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
-/// Requests to end, from the terminal or from whoever started this process.
+/// Termination requests, from the terminal or a supervisor.
 #[derive(Debug)]
 pub(super) struct Interrupts {
     terminal: Signal,
@@ -10,7 +10,7 @@ pub(super) struct Interrupts {
 }
 
 impl Interrupts {
-    /// Takes over the signals: from here on they do not end the process by themselves.
+    /// Installs the handlers: from now on the signals no longer terminate the process.
     pub(super) fn listen() -> std::io::Result<Self> {
         let (terminal, supervisor) = (signal(SignalKind::interrupt())?, signal(SignalKind::terminate())?);
         Ok(Self { terminal, supervisor })

@@ -1,4 +1,4 @@
-//! `yardmaster status`: who owns which shard, how far Jobs are, and what those wait for that do not go on.
+//! `yardmaster status`: who owns which shard, the progress of Jobs, and why Jobs create no pods.
 
 mod ownership;
 mod waits;
@@ -20,21 +20,21 @@ use super::Failure;
 use super::connection::ConnectionArgs;
 use super::signals::Interrupts;
 
-/// How often `--watch` looks again.
+/// Interval of `--watch`.
 const PERIOD: Duration = Duration::from_secs(2);
-/// Jobs that are asked at once what they wait for.
+/// Jobs that are examined concurrently.
 const AT_ONCE: usize = 8;
 
 /// Flags of `status`.
 #[derive(Debug, Args)]
 pub(super) struct StatusArgs {
-    /// Show again every 2 s until Ctrl-C [default: off].
+    /// Repeat every 2 s until Ctrl-C [default: off].
     #[arg(long)]
     watch: bool,
-    /// Print json instead of a table [default: a table].
+    /// Output format: json [default: a table].
     #[arg(short, long, value_name = "FORMAT")]
     output: Option<Format>,
-    /// Namespace of the replicas' Leases [default: all].
+    /// Namespace of the replicas' Leases [default: all namespaces].
     #[arg(long, value_name = "NAME")]
     lease_namespace: Option<String>,
     #[command(flatten)]
@@ -46,7 +46,7 @@ enum Format {
     Json,
 }
 
-/// How far a Job is.
+/// The progress of a Job.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 struct JobProgress {
@@ -61,7 +61,7 @@ struct JobProgress {
     rate: Option<f64>,
     /// Seconds until the completions are reached at this rate.
     seconds_left: Option<f64>,
-    /// Why no pod is created although the Job is not done.
+    /// Why no pod is created although the Job has not finished.
     waiting: Option<Waiting>,
 }
 
@@ -74,12 +74,12 @@ struct Report {
     jobs: Vec<JobProgress>,
 }
 
-/// Prints the state of the cluster, once or again and again.
+/// Prints the state of the cluster, once or repeatedly.
 pub(super) async fn run(args: StatusArgs) -> Result<ExitCode, Failure> {
     let client = kube::Client::try_from(args.connection.config().await?)?;
     let mut interrupts = Interrupts::listen()?;
     loop {
-        let report = look(&client, args.lease_namespace.as_deref()).await?;
+        let report = read(&client, args.lease_namespace.as_deref()).await?;
         match args.output {
             Some(Format::Json) => println!("{}", serde_json::to_string(&report)?),
             None => println!("{}{}", report.ownership, table(&report)),
@@ -94,7 +94,7 @@ pub(super) async fn run(args: StatusArgs) -> Result<ExitCode, Failure> {
     }
 }
 
-async fn look(client: &kube::Client, lease_namespace: Option<&str>) -> anyhow::Result<Report> {
+async fn read(client: &kube::Client, lease_namespace: Option<&str>) -> anyhow::Result<Report> {
     let api: Api<Job> = Api::all(client.clone());
     let now = Timestamp::now();
     let ownership = Ownership::read(client, lease_namespace, now).await?;
@@ -105,7 +105,7 @@ async fn look(client: &kube::Client, lease_namespace: Option<&str>) -> anyhow::R
         let page = api.list(&params).await?;
         let lines = page.items.iter().map(async |job| {
             let waiting = inquiry.why(job).await.unwrap_or_else(|error| {
-                tracing::warn!(job = ?job.metadata.name, %error, "cannot tell what the Job waits for");
+                tracing::warn!(job = ?job.metadata.name, %error, "cannot find out what the Job waits for");
                 None
             });
             JobProgress { waiting, ..progress(job, now) }
@@ -159,7 +159,7 @@ fn state(
         .unwrap_or(if spec.suspend == Some(true) { "Suspended" } else { "Running" })
 }
 
-/// A table without lines, as kubectl prints them.
+/// A table without borders, as kubectl prints it.
 fn plain_table() -> Table {
     let mut table = Table::new();
     table.load_preset(presets::NOTHING).set_content_arrangement(ContentArrangement::Disabled);
@@ -196,7 +196,7 @@ fn table(report: &Report) -> Table {
     table
 }
 
-/// Why and how much longer.
+/// The reason, the time left, and the message.
 fn describe(waiting: &Waiting, now: Timestamp) -> String {
     let Waiting { reason, until, message } = waiting;
     let left = until.map(|until| format!(", {} left", time_left(until.duration_since(now).as_secs_f64())));
@@ -216,7 +216,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn rate_and_time_left() {
+    fn rate_and_time_left_follow_from_successes_since_the_start() {
         let job: Job = serde_json::from_value(serde_json::json!({
             "metadata": {"namespace": "n", "name": "j"},
             "spec": {"completions": 30, "template": {}},
@@ -231,7 +231,7 @@ mod tests {
     }
 
     #[test]
-    fn a_wait_tells_why_and_how_much_longer() {
+    fn a_wait_shows_its_reason_and_the_time_left() {
         let now: Timestamp = "2026-01-01T00:00:20Z".parse().unwrap();
         let until = Some("2026-01-01T00:01:30Z".parse().unwrap());
         let waiting = |reason, until, message: Option<&str>| {

@@ -1,8 +1,8 @@
 //! Kubernetes Events about Jobs.
 //!
-//! Events are told in passing: recording one never waits, and what cannot be sent is counted. Equal ones become one
-//! Event with a count, many similar ones a combined one, and one object cannot flood the API server. Only Events that
-//! must come through (how a Job ended) are exempt from all of this.
+//! Recording an Event never waits, and Events that cannot be sent are counted. Equal Events become one with a
+//! count, many similar ones become a combined one, and one object cannot flood the API server. Only Events
+//! that must be delivered (how a Job ended) are exempt from all of this.
 
 mod correlator;
 
@@ -56,9 +56,9 @@ impl ObjectRef {
 /// `type` of an Event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum EventType {
-    /// All is well.
+    /// Information.
     Normal,
-    /// Somebody should look.
+    /// A problem that somebody should look at.
     Warning,
 }
 
@@ -72,28 +72,28 @@ impl EventType {
     }
 }
 
-/// Something to tell.
+/// An Event to record.
 #[derive(Clone, Debug)]
 pub struct Event {
-    /// What it is about.
+    /// `involvedObject`.
     pub about: ObjectRef,
-    /// Whether somebody should look.
+    /// `type`.
     pub kind: EventType,
-    /// `reason`: why, in one word.
+    /// `reason`: the cause in one CamelCase word.
     pub reason: Box<str>,
-    /// `message`: why, in a sentence.
+    /// `message`: the cause in a sentence.
     pub message: Box<str>,
     /// When it happened.
     pub at: Timestamp,
-    /// Whether it must come through: it is told on its own, and tried again.
+    /// Whether it must be delivered: it is never combined with others, and its write is retried.
     pub must: bool,
 }
 
-/// Events that may wait at once, besides those that must come through.
+/// Events that may wait at once, not counting those that must be delivered.
 const CAPACITY: usize = 4096;
-/// How often an Event that must come through is sent again.
+/// How often the write of an Event that must be delivered is retried.
 const MUST_RETRIES: usize = 9;
-/// Pause before the first of them; it doubles, up to a minute.
+/// Back-off before the first retry; it doubles, up to a minute.
 const MUST_PAUSE: Duration = Duration::from_millis(500);
 
 /// Records Events. Clones are the same recorder.
@@ -106,8 +106,8 @@ pub struct Recorder {
 }
 
 impl Recorder {
-    /// A recorder that sends through the gate on the current tokio runtime. `component` is the Events' source;
-    /// `seed` varies their names.
+    /// A recorder that sends through the gate on the current tokio runtime. `component` is the Events'
+    /// source; `seed` varies their names.
     ///
     /// # Panics
     /// Outside a tokio runtime.
@@ -120,14 +120,14 @@ impl Recorder {
         recorder
     }
 
-    /// Records an Event. Never waits.
+    /// Records an Event. This never waits.
     pub fn record(&self, event: Event) {
         if !event.must && *self.pending.borrow() >= CAPACITY {
             count_lost(&self.metrics, LostEvent::QueueFull, 1);
             return;
         }
         self.pending.send_modify(|pending| *pending += 1);
-        // The sender lives as long as its recorders, unless the whole runtime is shutting down.
+        // The sender task lives as long as its recorders, unless the runtime is shutting down.
         if self.inbox.send(event).is_err() {
             self.pending.send_modify(|pending| *pending -= 1);
         }
@@ -135,12 +135,12 @@ impl Recorder {
 
     /// Waits until all recorded Events have been sent or lost.
     pub async fn flush(&self) {
-        // An error would mean that the sender is gone, and with it all Events; but we hold one ourselves.
+        // An error would mean that the `watch::Sender` is gone, but we hold it ourselves.
         let _ = self.pending.subscribe().wait_for(|pending| *pending == 0).await;
     }
 }
 
-/// Takes Events from the recorders to the gate, one write of each series at a time.
+/// Sends recorded Events through the gate, one write of each series at a time.
 struct Sender {
     gate: WriteGate,
     correlator: EventCorrelator,
@@ -186,14 +186,14 @@ fn count_lost(metrics: &Metrics, reason: LostEvent, events: usize) {
     metrics.lost_events.get_or_create(&LostEventLabels { reason }).inc_by(events as u64);
 }
 
-/// Sends a letter; one that must come through again and again while the failure may pass.
+/// Sends a write. One that must be delivered is retried after transient failures.
 async fn send(gate: WriteGate, write: EventWrite) -> (EventWrite, Delivery) {
     let mut pauses = ExponentialBuilder::new()
         .with_min_delay(MUST_PAUSE)
         .with_max_times(if write.must { MUST_RETRIES } else { 0 })
         .build();
     loop {
-        // An Event tells what was done, which stays true whoever owns the shard by now: no fence.
+        // No fence: an Event reports a past action, which stays true whichever replica owns the shard now.
         let order = Order {
             priority: Priority::Event,
             flow: write.series.about.uid.clone(),
@@ -201,11 +201,11 @@ async fn send(gate: WriteGate, write: EventWrite) -> (EventWrite, Delivery) {
         };
         let failure = match gate.submit(order, write.write.clone()).await {
             Ok(Answer::Gone) => return (write, Delivery::Expired),
-            // A name that exists is an earlier try whose answer was lost.
+            // The name exists only if an earlier try succeeded and its answer was lost.
             Ok(_) | Err(WriteError::AlreadyExists { .. }) => return (write, Delivery::Sent),
             Err(failure) => failure,
         };
-        let pause = if may_pass(&failure) { pauses.next() } else { None };
+        let pause = if is_transient(&failure) { pauses.next() } else { None };
         let Some(pause) = pause else {
             tracing::debug!(%failure, "an Event was not sent");
             return (write, Delivery::Failed);
@@ -214,7 +214,7 @@ async fn send(gate: WriteGate, write: EventWrite) -> (EventWrite, Delivery) {
     }
 }
 
-fn may_pass(failure: &WriteError) -> bool {
+fn is_transient(failure: &WriteError) -> bool {
     matches!(failure, WriteError::Busy { .. } | WriteError::Unknown(_) | WriteError::Server { .. })
 }
 

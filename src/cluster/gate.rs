@@ -1,12 +1,12 @@
-//! The one gate through which all writes leave (invariant 6).
+//! The gate through which all writes leave (invariant 6).
 //!
-//! It sends status and finalizers before deletions before creations before Events, but lets none but Events starve; within
-//! each of these it serves the Jobs in turn; it keeps to a rate, and to a window that follows the API server's answers.
-//! Right before a write leaves it asks whether the shard is still ours.
+//! The gate sends status and finalizers before deletions, creations and Events, in this order. Only Events
+//! may starve. Within a priority it serves the Jobs in turn. It keeps to a rate, and to a window that follows
+//! the API server's answers. Right before a write leaves, the gate checks that the shard is still ours.
 //!
-//! It never repeats a write of which anything may have come. One that the API server turned away unread (429) has not been
-//! made: it goes back to the head of its queue, and the gate pauses for as long as the API server asks. Only Events are left to whoever
-//! records them: they may be out of date by then.
+//! The gate never repeats a write that may have had an effect. A write that the API server rejected unread
+//! (429) had none: it goes back to the head of its queue, and the gate pauses for as long as the API server
+//! asks. Rejected Events are returned to their recorder, since they may be out of date by then.
 
 mod answer;
 mod fence;
@@ -43,7 +43,7 @@ pub use self::fence::Fence;
 pub use self::window::WindowLimits;
 pub use self::write::Write;
 
-/// Which writes go first, in this order.
+/// The priority of a write, highest first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Priority {
     /// Job status.
@@ -54,12 +54,12 @@ pub enum Priority {
     Delete,
     /// Creations.
     Create,
-    /// Events, which nobody waits for.
+    /// Events, which nothing waits for.
     Event,
 }
 
 impl Priority {
-    /// All of them, the first to go first.
+    /// All priorities, highest first.
     pub const ALL: [Self; 5] = [Self::Status, Self::Finalizer, Self::Delete, Self::Create, Self::Event];
 
     /// The value of the label in metrics.
@@ -74,14 +74,14 @@ impl Priority {
     }
 }
 
-/// How a write is to be treated.
+/// How the gate schedules a write.
 #[derive(Clone, Debug)]
 pub struct Order {
-    /// What goes first.
+    /// Priority of the write.
     pub priority: Priority,
-    /// Writes of one flow wait for each other; flows take turns. The UID of the Job.
+    /// UID of the Job. Writes of one flow wait for each other; flows take turns.
     pub flow: Uid,
-    /// Until when the write may leave.
+    /// How long the write may leave.
     pub fence: Fence,
 }
 
@@ -90,7 +90,7 @@ pub struct Order {
 pub struct GateConfig {
     /// Writes per second; 0 for no limit.
     pub qps: u32,
-    /// Writes at once after a pause; 0 for as many as per second.
+    /// Burst: writes at once after a pause; 0 for as many as per second.
     pub burst: u32,
     /// Writes in flight.
     pub window: WindowLimits,
@@ -104,26 +104,27 @@ impl Default for GateConfig {
     }
 }
 
-/// Pause after an API server has turned a write away without saying for how long.
+/// Pause after a 429 without `Retry-After`.
 const PAUSE: Duration = Duration::from_secs(1);
-/// Longest pause, whatever the API server says.
+/// Longest pause, whatever the API server asks for.
 const LONGEST_PAUSE: Duration = Duration::from_secs(30);
 
 /// Writes of one priority that may wait, as a multiple of the widest window.
 const WRITES_AHEAD: usize = 2;
 /// Writes that each Job may have under way, however many Jobs there are.
 const FEWEST_WRITES: usize = 8;
-/// Of so many writes that the rate lets through, one may tell the progress of a Job.
+/// One in this many writes that the rate allows may report the progress of a Job.
 const WRITES_PER_STATUS: u64 = 100;
 
-/// The gate. Clones are the same gate; it works until the last one is dropped, and then lets what is in flight end.
+/// The write gate. Clones are the same gate. It works until the last clone is dropped; requests in flight
+/// still end.
 #[derive(Clone)]
 pub struct WriteGate {
     shared: Arc<Shared>,
     _stop: Arc<DropGuard>,
 }
 
-/// What the gate, its dispatcher and the writes share.
+/// State shared by the gate, its dispatcher and the writes.
 struct Shared {
     transport: Arc<dyn Transport>,
     answers: AnswerReader,
@@ -131,9 +132,9 @@ struct Shared {
     /// Writes per second; 0 for no limit.
     qps: u32,
     state: Mutex<State>,
-    /// Wakes the dispatcher: something was queued, or room came free.
+    /// Wakes the dispatcher: a write was queued, or the window has room again.
     work: Notify,
-    /// Wakes those who wait for the gate to be idle: a write has ended.
+    /// Wakes callers of [`WriteGate::idle`]: a write has ended.
     ended: Notify,
     metrics: Arc<Metrics>,
     depth: [Gauge; Priority::ALL.len()],
@@ -142,7 +143,7 @@ struct Shared {
 struct State {
     queue: FairQueue<Priority, Uid, Waiting>,
     window: Window,
-    /// Until when the API server wants to be left alone.
+    /// The end of the pause that the API server last asked for.
     paused_until: Option<Instant>,
 }
 
@@ -152,16 +153,17 @@ struct Waiting {
     turn: oneshot::Sender<Result<Turn, WriteError>>,
 }
 
-/// The turn of a write. Until it is used, or if it never is, it takes up room in the window.
+/// The turn of a write. It occupies room in the window until it is used or dropped.
 struct Turn {
     shared: Arc<Shared>,
     ticket: Option<Ticket>,
 }
 
-/// A request on its way. Thousands of writes may wait at once, each with room for all that it will need on the way: what is made
-/// and given on in one go is kept out of that.
+/// A request in flight. Thousands of writes may wait at once, and each of their futures has room for
+/// everything that lives across an await point. This type is built and passed on without an await, so it adds
+/// nothing to them.
 struct Sent {
-    of: ApiCallLabels,
+    labels: ApiCallLabels,
     expected: Expected,
     of_existing: bool,
     started: Instant,
@@ -179,8 +181,8 @@ impl Drop for Turn {
 type WriteResult = Result<Answer, WriteError>;
 
 impl WriteGate {
-    /// Opens a gate whose requests run on the current tokio runtime. Pods with the tracking finalizer `finalizer` are
-    /// tracked in its answers.
+    /// Opens a gate whose requests run on the current tokio runtime. In its answers, a pod is tracked if it
+    /// has the finalizer `finalizer`.
     ///
     /// # Panics
     /// Outside a tokio runtime.
@@ -209,7 +211,7 @@ impl WriteGate {
             metrics,
             depth,
         });
-        shared.show(&shared.lock());
+        shared.update_gauges(&shared.lock());
         let stop = CancellationToken::new();
         let rate = Rate::per_second(config.qps, config.burst);
         let dispatched = stop.clone().run_until_cancelled_owned(dispatch(shared.clone(), rate));
@@ -221,9 +223,9 @@ impl WriteGate {
         Self { shared, _stop: Arc::new(stop.drop_guard()) }
     }
 
-    /// Queues a write at once, sends it when its turn has come, and answers when it has ended. All but the queueing is done
-    /// by whoever polls the future, so it must be polled until then. If it is dropped while the write still waits, the write
-    /// does not leave.
+    /// Queues a write at once, sends it when its turn has come, and returns its result. Only the queueing
+    /// happens before the future is polled, so it must be polled until it is ready. If it is dropped while
+    /// the write still waits, the write does not leave.
     ///
     /// # Errors
     /// See [`WriteError`].
@@ -231,24 +233,25 @@ impl WriteGate {
         let (waiting, turn) = waiting(&order);
         let shared = self.shared.clone();
         shared.queue(&order, waiting);
-        // Boxed, since whoever awaits it would have room for it twice.
+        // Boxed, since the future of a caller that awaits it would have room for it twice.
         Box::pin(shared.carry_out(order, write, turn, Span::current()))
     }
 
-    /// How much each of the Jobs that wait here may ask for: enough in all to keep the widest window full, and not so much
-    /// that their writes pile up; and no more of a limited rate for their statuses than a small part.
+    /// How many writes each Job with waiting writes may have under way. In total they are enough to keep the
+    /// widest window full, but not so many that writes pile up. Statuses get only a small part of a limited
+    /// rate.
     pub fn pace(&self) -> Pace {
         let state = self.shared.lock();
         let jobs = Priority::ALL.map(|priority| state.queue.flows(priority)).into_iter().max().unwrap_or(0);
-        let enough = WRITES_AHEAD * state.window.limits().max;
+        let total = WRITES_AHEAD * state.window.limits().max;
         let status_period = match self.shared.qps {
             0 => Duration::ZERO,
             qps => Duration::from_secs(WRITES_PER_STATUS * jobs as u64) / qps,
         };
-        Pace { at_once: (enough / jobs.max(1)).max(FEWEST_WRITES), status_period }
+        Pace { at_once: (total / jobs.max(1)).max(FEWEST_WRITES), status_period }
     }
 
-    /// Waits until nothing waits and nothing is in flight.
+    /// Returns once no write waits or is in flight.
     pub async fn idle(&self) {
         loop {
             let ended = self.shared.ended.notified();
@@ -260,48 +263,48 @@ impl WriteGate {
     }
 }
 
-/// Sends what waits, as room and rate allow.
+/// The dispatcher: gives waiting writes their turn, as window and rate allow.
 async fn dispatch(shared: Arc<Shared>, rate: Option<Rate>) {
     loop {
         shared.sendable().await;
         if let Some(rate) = &rate {
             rate.take().await;
         }
-        shared.call_next();
+        shared.grant_next();
     }
 }
 
-/// Both sides of a write that waits.
+/// The queue entry of a write, and the receiver of its turn.
 fn waiting(order: &Order) -> (Waiting, oneshot::Receiver<Result<Turn, WriteError>>) {
-    let (turn, called) = oneshot::channel();
-    (Waiting { fence: order.fence.clone(), turn }, called)
+    let (turn, granted) = oneshot::channel();
+    (Waiting { fence: order.fence.clone(), turn }, granted)
 }
 
 impl Shared {
     fn lock(&self) -> MutexGuard<'_, State> {
-        // Counters and lists in it are changed by steps that do not panic.
+        // Poisoning is ignored: the state is changed by steps that do not panic.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Queues a write. One that has nothing to wait for is called without the dispatcher.
+    /// Queues a write. One that has nothing to wait for gets its turn without the dispatcher.
     fn queue(self: &Arc<Self>, order: &Order, waiting: Waiting) {
         let mut state = self.lock();
         let at_once =
             self.qps == 0 && state.queue.is_empty() && state.window.has_room() && state.pause().is_none();
         if at_once {
             let ticket = state.window.start();
-            self.show(&state);
+            self.update_gauges(&state);
             drop(state);
-            call(waiting.turn, Ok(Turn { shared: self.clone(), ticket: Some(ticket) }));
+            grant(waiting.turn, Ok(Turn { shared: self.clone(), ticket: Some(ticket) }));
         } else {
             state.queue.push(order.priority, order.flow.clone(), waiting);
-            self.show(&state);
+            self.update_gauges(&state);
             drop(state);
             self.work.notify_one();
         }
     }
 
-    /// Waits until there is a write to send and room to send it.
+    /// Returns once there is a write to send and room for it in the window.
     async fn sendable(&self) {
         loop {
             let work = self.work.notified();
@@ -317,27 +320,28 @@ impl Shared {
         }
     }
 
-    /// Calls the next write that may leave. Those that may not any more are told so, and take neither room nor rate.
-    fn call_next(self: &Arc<Self>) {
+    /// Gives the next write that may leave its turn. Writes behind a closed fence fail, and take neither room
+    /// nor rate.
+    fn grant_next(self: &Arc<Self>) {
         let mut state = self.lock();
         let mut next = None;
         while let Some((_, Waiting { fence, turn })) = state.queue.pop() {
             if !fence.is_open(Instant::now()) {
-                call(turn, self.fenced());
+                grant(turn, self.fenced());
             } else if !turn.is_closed() {
                 next = Some((turn, Turn { shared: self.clone(), ticket: Some(state.window.start()) }));
                 break;
             }
         }
-        self.show(&state);
+        self.update_gauges(&state);
         drop(state);
         match next {
-            Some((turn, called)) => call(turn, Ok(called)),
+            Some((turn, granted)) => grant(turn, Ok(granted)),
             None => self.ended.notify_waiters(),
         }
     }
 
-    /// A write from when it is queued to its end.
+    /// Carries out a queued write, to its end.
     async fn carry_out(
         self: Arc<Self>,
         order: Order,
@@ -347,7 +351,7 @@ impl Shared {
     ) -> WriteResult {
         loop {
             let closed = |_| Err(WriteError::Unknown("the gate was closed".into()));
-            let mut called = turn.await.unwrap_or_else(closed)?;
+            let mut granted = turn.await.unwrap_or_else(closed)?;
             let call = write.call();
             let span = tracing::debug_span!(
                 parent: &cause,
@@ -360,11 +364,11 @@ impl Shared {
                 Ok(sent) => sent.answered(&self).instrument(span).await,
                 Err(refusal) => (None, Err(refusal)),
             };
-            let Some(ticket) = called.ticket.take() else { return result };
+            let Some(ticket) = granted.ticket.take() else { return result };
             match result {
                 Err(WriteError::Busy { retry_after }) if order.priority != Priority::Event => {
                     let (again, next_turn) = waiting(&order);
-                    self.end(ticket, signal, |state| state.turned_away(&order, again, retry_after));
+                    self.end(ticket, signal, |state| state.requeue(&order, again, retry_after));
                     turn = next_turn;
                 }
                 result => {
@@ -375,25 +379,25 @@ impl Shared {
         }
     }
 
-    /// A write has ended, or goes back into the queue.
+    /// Ends a request; `then` may put its write back into the queue.
     fn end(&self, ticket: Ticket, signal: Option<Signal>, then: impl FnOnce(&mut State)) {
         let mut state = self.lock();
         state.window.end(ticket, signal);
         then(&mut state);
-        self.show(&state);
+        self.update_gauges(&state);
         drop(state);
         self.work.notify_one();
         self.ended.notify_waiters();
     }
 
-    /// Tells all that wait that their turn will not come.
+    /// Drops all waiting writes, which fails them.
     fn close(&self) {
         let mut state = self.lock();
         while state.queue.pop().is_some() {}
-        self.show(&state);
+        self.update_gauges(&state);
     }
 
-    /// Makes the request of a write whose turn has come.
+    /// Builds the request of a write whose turn has come.
     fn send(&self, call: Call, fence: &Fence) -> Result<Sent, WriteError> {
         let Call { verb, resource, expected, of_existing, .. } = call;
         let request = call.into_request().map_err(|e| WriteError::Invalid(e.to_string().into()))?;
@@ -402,7 +406,7 @@ impl Shared {
             return self.fenced();
         }
         let answer = timeout(self.timeout, self.transport.send(request));
-        Ok(Sent { of: ApiCallLabels { verb, resource }, expected, of_existing, started, answer })
+        Ok(Sent { labels: ApiCallLabels { verb, resource }, expected, of_existing, started, answer })
     }
 
     fn fenced<T>(&self) -> Result<T, WriteError> {
@@ -410,8 +414,7 @@ impl Shared {
         Err(WriteError::Fenced)
     }
 
-    /// Brings the gauges up to date.
-    fn show(&self, state: &State) {
+    fn update_gauges(&self, state: &State) {
         for (priority, gauge) in Priority::ALL.into_iter().zip(&self.depth) {
             gauge.set(state.queue.len(priority) as i64);
         }
@@ -429,7 +432,7 @@ impl Sent {
             answered.unwrap_or_else(|_| Err(TransportError(format!("none within {:?}", shared.timeout))));
         let code = answered.as_ref().map_or(0, |response| response.status().as_u16());
         Span::current().record("http.response.status_code", code);
-        shared.metrics.count_request(self.of, code, duration);
+        shared.metrics.count_request(self.labels, code, duration);
         match answered {
             Ok(response) => (
                 Some(signal(&response, duration)),
@@ -441,14 +444,14 @@ impl Sent {
 }
 
 impl State {
-    /// The API server had no time for a write.
-    fn turned_away(&mut self, order: &Order, waiting: Waiting, retry_after: Option<Duration>) {
+    /// Puts a write back that the API server rejected unread (429), and pauses the gate.
+    fn requeue(&mut self, order: &Order, waiting: Waiting, retry_after: Option<Duration>) {
         let pause = Instant::now() + retry_after.unwrap_or(PAUSE).min(LONGEST_PAUSE);
         self.paused_until = self.paused_until.max(Some(pause));
         self.queue.put_back(order.priority, order.flow.clone(), waiting);
     }
 
-    /// Until when the API server wants to be left alone from now on.
+    /// The end of the current pause, if there is one.
     fn pause(&self) -> Option<Instant> {
         self.paused_until.filter(|end| *end > Instant::now())
     }
@@ -462,9 +465,9 @@ impl State {
     }
 }
 
-/// Calls a write, if anybody still waits for it. A turn that nobody takes is given back.
-fn call(turn: oneshot::Sender<Result<Turn, WriteError>>, called: Result<Turn, WriteError>) {
-    drop(turn.send(called));
+/// Gives a write its turn, if its future still exists. Otherwise the turn is dropped, which frees its room.
+fn grant(turn: oneshot::Sender<Result<Turn, WriteError>>, granted: Result<Turn, WriteError>) {
+    drop(turn.send(granted));
 }
 
 fn signal(response: &Response<Bytes>, duration: Duration) -> Signal {

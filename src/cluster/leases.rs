@@ -1,7 +1,7 @@
 //! Reading and writing Leases.
 //!
-//! Lease writes do not pass the write gate: a heartbeat that waits behind a queue of pods costs its replica all shards.
-//! They are few, and each carries the version that it replaces.
+//! Lease writes bypass the write gate: a heartbeat that waits behind a queue of pods costs its replica all
+//! shards. They are few, and each carries the version that it replaces.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -21,23 +21,23 @@ use crate::telemetry::metrics::labels::ApiCallLabels;
 /// Why a Lease was not written or read.
 #[derive(Debug, thiserror::Error)]
 pub enum LeaseError {
-    /// It has changed since it was read, exists already, or does not exist.
-    #[error("the Lease is not what it was: {0}")]
+    /// The Lease has changed since it was read, already exists, or does not exist.
+    #[error("the Lease has changed: {0}")]
     Conflict(Box<str>),
     /// The API server refused.
     #[error("the API server refused ({code}): {message}")]
     Refused {
         /// HTTP status.
         code: u16,
-        /// The API server's words.
+        /// The API server's message.
         message: Box<str>,
     },
-    /// No answer, or none that can be read: a write may have been carried out, or may be yet.
+    /// No answer, or an unreadable one: a write may have been carried out, or may still be.
     #[error("no answer: {0}")]
     Unknown(String),
 }
 
-/// The Leases of one namespace. Clones are the same.
+/// A client for the Leases of one namespace.
 #[derive(Clone)]
 pub struct LeaseClient {
     transport: Arc<dyn Transport>,
@@ -49,7 +49,7 @@ pub struct LeaseClient {
 const JSON: &str = "application/json";
 
 impl LeaseClient {
-    /// For the Leases of this namespace; an answer counts as lost after `timeout`.
+    /// A client for the Leases of this namespace. An answer counts as lost after `timeout`.
     pub fn new(
         transport: Arc<dyn Transport>,
         namespace: &str,
@@ -72,7 +72,8 @@ impl LeaseClient {
         }
     }
 
-    /// Writes a Lease: over the version that it carries, or a new one if it carries none. Answers what is stored.
+    /// Replaces the version of a Lease that it carries, or creates it if it carries none. Returns the stored
+    /// Lease.
     ///
     /// # Errors
     /// See [`LeaseError`].
@@ -93,7 +94,7 @@ impl LeaseClient {
         }
     }
 
-    /// Deletes a Lease if it still has this version. One that is gone already is no error.
+    /// Deletes a Lease if it still has this version. A Lease that does not exist is not an error.
     ///
     /// # Errors
     /// See [`LeaseError`].
@@ -147,7 +148,7 @@ fn decode(body: &[u8]) -> Result<Lease, LeaseError> {
     serde_json::from_slice(body).map_err(|e| LeaseError::Unknown(e.to_string()))
 }
 
-/// Decodes Leases whole: they are few and small.
+/// Decodes Leases in full: they are few and small.
 #[derive(Clone, Debug)]
 pub struct LeaseDecoder;
 

@@ -1,12 +1,12 @@
-//! How Yardmaster talks to an API server: small types, watches, the one write gate, events.
+//! Access to an API server: small types, watches, the write gate, Events.
 //!
-//! | part | what it is |
+//! | module | purpose |
 //! |---|---|
-//! | [`transport`] | the one seam to the network: requests, and streams of watches |
-//! | [`wire`] | JSON of the API to the types of [`crate::job`], and back as patches |
-//! | [`watch`] | list and watch of one resource, resumed for ever |
-//! | [`gate`] | all writes but Leases: fenced, by priority, fair, within limits |
-//! | [`leases`] | Leases, past the gate |
+//! | [`transport`] | the only seam to the network: requests, and streams of watches |
+//! | [`wire`] | decodes API objects into the types of [`crate::job`], and encodes patches |
+//! | [`watch`] | lists and watches one resource, resuming after every failure |
+//! | [`gate`] | all writes except those of Leases: fenced, by priority, fair, within limits |
+//! | [`leases`] | reads and writes of Leases, which bypass the gate |
 //! | [`reads`] | live reads of single objects |
 //! | [`events`] | `v1` Events about Jobs, aggregated |
 //! | [`resource`] | resources of the API and their paths |

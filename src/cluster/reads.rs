@@ -1,4 +1,4 @@
-//! Live reads, past all caches.
+//! Live reads, which bypass all caches.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,10 +17,10 @@ use crate::telemetry::metrics::labels::ApiCallLabels;
 /// How long to wait for an answer.
 const TIMEOUT: Duration = Duration::from_secs(30);
 
-/// Why an object could not be read. Reading again does no harm.
+/// Why an object could not be read. A read can always be repeated.
 #[derive(Debug, thiserror::Error)]
 pub enum ReadError {
-    /// No answer came.
+    /// There was no answer.
     #[error("no answer: {0}")]
     Transport(#[from] TransportError),
     /// The API server refused.
@@ -30,7 +30,7 @@ pub enum ReadError {
     #[error(transparent)]
     Unreadable(#[from] DecodeError),
     /// No object can have this name.
-    #[error("no path can hold this name: {0}")]
+    #[error("the name is not valid in a path: {0}")]
     Name(#[from] http::Error),
 }
 
@@ -47,7 +47,7 @@ pub struct Reader {
 }
 
 impl Reader {
-    /// A reader to which pods with this finalizer are tracked.
+    /// A reader for which pods with this finalizer are tracked.
     pub fn new(transport: Arc<dyn Transport>, finalizer: &str, metrics: Arc<Metrics>) -> Self {
         Self { transport, pods: PodDecoder::new(finalizer), jobs: JobDecoder::new(), metrics }
     }
@@ -89,7 +89,7 @@ impl Reader {
     /// All objects of a resource in one namespace; `None` if the API server has no such resource.
     ///
     /// # Errors
-    /// See [`ReadError`]; also when a list of many pages takes so long that the API server forgets where it was.
+    /// See [`ReadError`]; also when the continue token expires before the last page.
     pub async fn list<D: Decoder>(
         &self,
         decoder: &D,
@@ -98,22 +98,23 @@ impl Reader {
     ) -> Result<Option<Vec<D::Object>>, ReadError> {
         let selection = Selection { namespace: Some(namespace.into()), ..Selection::all(resource) };
         let mut objects = Vec::new();
-        let mut rest = String::new();
+        let mut token = String::new();
         loop {
-            let request = selection.request(&[("limit", PAGE), ("continue", &rest)])?;
+            let request = selection.request(&[("limit", PAGE), ("continue", &token)])?;
             let Some(json) = self.send("list", resource, request).await? else { return Ok(None) };
             let page: Page<'_> = serde_json::from_slice(&json).map_err(DecodeError::from)?;
             for item in page.items.unwrap_or_default() {
                 objects.push(decoder.decode(item.get().as_bytes())?);
             }
-            rest = page.metadata.continue_token.as_deref().unwrap_or_default().to_owned();
-            if rest.is_empty() {
+            token = page.metadata.continue_token.as_deref().unwrap_or_default().to_owned();
+            if token.is_empty() {
                 return Ok(Some(objects));
             }
         }
     }
 
-    /// Whether the API server narrows lists of a resource by this `shardSelector`: an answer without `shardInfo` was not.
+    /// Whether the API server applies this `shardSelector` to lists of a resource. An answer without
+    /// `shardInfo` means that it ignored the selector.
     ///
     /// # Errors
     /// See [`ReadError`].
@@ -173,7 +174,7 @@ mod tests {
     use super::*;
     use crate::cluster::transport::ByteStream;
 
-    /// Answers every request alike.
+    /// Gives every request the same answer.
     struct Always(u16, String);
 
     impl Transport for Always {
@@ -193,7 +194,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn absence_is_an_answer_and_refusal_an_error() {
+    async fn an_absent_object_is_none_and_a_refusal_is_an_error() {
         let pod = json!({"metadata": {"name": "p", "uid": "u", "creationTimestamp": "2026-01-01T00:00:00Z"}});
         assert_eq!(&*get_pod(200, pod).await.unwrap().unwrap().pod.name, "p");
         assert!(get_pod(404, json!({"code": 404})).await.unwrap().is_none());

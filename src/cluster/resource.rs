@@ -20,7 +20,7 @@ impl Resource {
     pub const JOBS: Self = Self { group: "batch", version: "v1", plural: "jobs" };
     /// Leases.
     pub const LEASES: Self = Self { group: "coordination.k8s.io", version: "v1", plural: "leases" };
-    /// Workloads: what is to be scheduled together.
+    /// Workloads: the groups of pods that a gang Job declares.
     pub const WORKLOADS: Self = Self { group: "scheduling.k8s.io", version: "v1alpha2", plural: "workloads" };
     /// PodGroups: pods that are scheduled together.
     pub const POD_GROUPS: Self =

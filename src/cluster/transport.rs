@@ -1,5 +1,5 @@
-//! The one seam to the network. Everything that leaves for the API server goes through a [`Transport`], so that a
-//! simulated network can stand in for the real one.
+//! The only seam to the network. Every request to the API server goes through a [`Transport`], so that a
+//! simulated network can replace the real one.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -19,27 +19,27 @@ use tower::{BoxError, ServiceBuilder};
 /// A body that arrives in pieces.
 pub type ByteStream = BoxStream<'static, Result<Bytes, TransportError>>;
 
-/// No answer, or half of one. Whether the request was carried out is unknown.
+/// No answer, or an incomplete one. Whether the request was carried out is unknown.
 #[derive(Clone, Debug, thiserror::Error)]
 #[error("{0}")]
 pub struct TransportError(pub String);
 
-/// Carries requests to one API server. Paths are relative to it; credentials are the transport's business. It never
-/// retries.
+/// Sends requests to one API server. Paths are relative to it. The transport adds the credentials, and it
+/// never retries.
 pub trait Transport: Send + Sync + 'static {
-    /// Sends a request and answers once the headers of the response are there.
+    /// Sends a request and returns once the headers of the response have arrived.
     ///
     /// # Errors
-    /// When no answer came.
+    /// When there is no answer.
     fn open(
         &self,
         request: Request<Bytes>,
     ) -> BoxFuture<'static, Result<Response<ByteStream>, TransportError>>;
 
-    /// Sends a request and answers once the whole body is there.
+    /// Sends a request and returns once the whole body has arrived.
     ///
     /// # Errors
-    /// When no answer came, or it broke off.
+    /// When there is no answer, or it breaks off.
     fn send(&self, request: Request<Bytes>) -> BoxFuture<'static, Result<Response<Bytes>, TransportError>> {
         let response = self.open(request);
         Box::pin(async move {
@@ -62,10 +62,10 @@ pub(super) fn retry_after<B>(response: &Response<B>) -> Option<Duration> {
     Some(Duration::from_secs(seconds))
 }
 
-/// Why no client could be made.
+/// Why no client could be built.
 #[derive(Debug, thiserror::Error)]
 pub enum ConnectError {
-    /// The identity cannot stand in a header.
+    /// The identity is not valid in a header.
     #[error("the identity {0:?} must be visible ASCII")]
     Identity(String),
     /// The configuration is not usable.
@@ -73,26 +73,27 @@ pub enum ConnectError {
     Config(#[from] kube::Error),
 }
 
-/// The way to one API server, as `yardmaster/VERSION (IDENTITY)`.
+/// Clients of one API server, with the user agent `yardmaster/VERSION (IDENTITY)`.
 pub struct Connection {
-    /// For libraries that need one.
+    /// The client for libraries that need one.
     pub client: kube::Client,
-    /// For everything else.
+    /// The transport for everything else.
     pub transport: Arc<dyn Transport>,
 }
 
-/// Prepares the way to the API server of this configuration. Nothing on it retries by itself: kube's own client would
-/// send a request up to 15 times again after 429, 503 and 504, POST included; what may be repeated is for the caller to
-/// know.
+/// Builds the clients of the API server in this configuration. None of them retries by itself, since only the
+/// caller knows what may be repeated. kube's own client would repeat a request up to 15 times after 429, 503
+/// and 504, POST included.
 ///
 /// # Errors
-/// When the identity is no header value, or the configuration (addresses, certificates, credentials) is not usable.
+/// When the identity is not a valid header value, or the configuration (addresses, certificates, credentials)
+/// is not usable.
 pub fn connect(mut config: kube::Config, identity: &str) -> Result<Connection, ConnectError> {
     let user_agent = format!("yardmaster/{} ({identity})", env!("CARGO_PKG_VERSION"));
     let value = HeaderValue::try_from(user_agent).map_err(|_| ConnectError::Identity(identity.to_owned()))?;
     config.headers.retain(|(name, _): &(HeaderName, HeaderValue)| name != header::USER_AGENT);
     config.headers.push((header::USER_AGENT, value));
-    // Else it is written out anew for each request.
+    // Otherwise hyper formats the Host header again for each request.
     let host = config.cluster_url.authority().and_then(|at| at.as_str().rsplit('@').next());
     config.headers.extend(host.and_then(|host| Some((header::HOST, HeaderValue::try_from(host).ok()?))));
     config.default_retry = false;
@@ -100,8 +101,8 @@ pub fn connect(mut config: kube::Config, identity: &str) -> Result<Connection, C
     Ok(Connection { client: kube::Client::try_from(config)?, transport })
 }
 
-/// HTTP, with kube's layers for addresses, TLS and credentials. kube's own client also hands every request to one task that
-/// all share, and back, which shows at thousands of requests a second.
+/// HTTP, with kube's layers for addresses, TLS and credentials. kube's own client also passes every request
+/// through one shared task, which is measurable at thousands of requests a second.
 struct HttpTransport {
     service: BoxCloneSyncService<Request<Full<Bytes>>, Response<Incoming>, BoxError>,
 }
@@ -118,7 +119,7 @@ impl HttpTransport {
         let below_root = !matches!(url.path(), "" | "/");
         let service = ServiceBuilder::new()
             .option_layer(below_root.then(|| config.base_uri_layer()))
-            .map_request(move |request| if below_root { request } else { at(&url, request) })
+            .map_request(move |request| if below_root { request } else { with_server(&url, request) })
             .option_layer(config.auth_layer()?)
             .layer(config.extra_headers_layer()?)
             .map_err(BoxError::from)
@@ -127,13 +128,13 @@ impl HttpTransport {
     }
 }
 
-/// The request with the address of an API server that has no path of its own. kube's layer would put each address together as
-/// text, and parse it.
-fn at<B>(server: &Uri, mut request: Request<B>) -> Request<B> {
+/// Adds the address of an API server without a base path to a request. kube's layer would format each address
+/// as text and parse it again.
+fn with_server<B>(server: &Uri, mut request: Request<B>) -> Request<B> {
     let mut parts = std::mem::take(request.uri_mut()).into_parts();
     parts.scheme = server.scheme().cloned();
     parts.authority = server.authority().cloned();
-    // A path with the scheme and authority of an address is one.
+    // A path with a scheme and an authority is always a valid address.
     *request.uri_mut() = Uri::from_parts(parts).unwrap_or_default();
     request
 }
@@ -151,7 +152,7 @@ impl Transport for HttpTransport {
     }
 }
 
-/// An error with what caused it: hyper's own words alone say little.
+/// An error with its causes: hyper's own message says little.
 fn causes(error: &(dyn std::error::Error + 'static)) -> String {
     let chain = std::iter::successors(Some(error), |error| error.source());
     chain.map(ToString::to_string).collect::<Vec<_>>().join(": ")
@@ -171,8 +172,8 @@ mod tests {
 
     type Seen = Arc<Mutex<Vec<(String, String)>>>;
 
-    /// Serves `/busy` (503), `/stream` (two pieces, then silence) and `/broken` (a piece, then a broken connection), and
-    /// notes method and path with the user agent of each request.
+    /// Serves `/busy` (503), `/stream` (two pieces, then silence) and `/broken` (two pieces, then a broken
+    /// connection). Records method, path and user agent of each request.
     async fn server() -> (kube::Config, Seen) {
         let seen = Seen::default();
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
@@ -206,7 +207,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn nothing_is_sent_twice() {
+    async fn a_request_is_sent_once_even_if_the_server_asks_for_a_retry() {
         let (config, seen) = server().await;
         let transport = connect(config, "replica-1").unwrap().transport;
         let request = Request::post("/busy").body(Bytes::from_static(b"{}")).unwrap();
@@ -232,15 +233,15 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn nobody_there_is_an_error() {
-        let nobody = |scheme| kube::Config::new(format!("{scheme}://127.0.0.1:1").parse().unwrap());
+    async fn an_unreachable_server_and_an_invalid_identity_are_errors() {
+        let unreachable = |scheme| kube::Config::new(format!("{scheme}://127.0.0.1:1").parse().unwrap());
         for scheme in ["http", "https"] {
-            let transport = connect(nobody(scheme), "r").unwrap().transport;
+            let transport = connect(unreachable(scheme), "r").unwrap().transport;
             assert!(
                 transport.open(Request::get("/x").body(Bytes::new()).unwrap()).await.is_err(),
                 "{scheme}"
             );
         }
-        assert!(matches!(connect(nobody("http"), "line\nbreak"), Err(ConnectError::Identity(_))));
+        assert!(matches!(connect(unreachable("http"), "line\nbreak"), Err(ConnectError::Identity(_))));
     }
 }

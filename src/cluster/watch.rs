@@ -1,9 +1,9 @@
-//! List and watch of one resource, for ever.
+//! A watcher: lists and watches one resource until its stream is dropped.
 //!
-//! The first list comes as a stream where the API server serves that (`sendInitialEvents`), else in pages. A watch that
-//! breaks is resumed from the last version seen; only when the API server no longer has that version (410) is there a
-//! new list. kube's `runtime::watcher` would do the same over full-size objects in owned strings, without
-//! `shardSelector`, byte counts or the seam to a simulated network.
+//! The first list is a streaming list where the API server serves those (`sendInitialEvents`), else it comes
+//! in pages. A watch that breaks is resumed from the last version seen. The watcher relists only when the API
+//! server no longer has that version (410). kube's `runtime::watcher` would do the same over full-size
+//! objects in owned strings, without `shardSelector`, byte counts or the seam to a simulated network.
 
 mod event;
 mod frames;
@@ -33,39 +33,41 @@ pub(super) use self::event::Page;
 pub use self::event::{Event, read_event, read_frame};
 pub use self::query::Selection;
 
-/// What a watch tells.
+/// One item of a watch.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Change<T> {
-    /// A new list begins, in place of what has been told before.
+    /// A new list begins and replaces everything sent before.
     Restarted,
     /// An object of the list.
     Listed(T),
-    /// The list is complete: what was told before and is not in it is gone.
+    /// The list is complete: objects that were known before and are not in it are gone.
     Synced {
         /// The version of the list.
         version: Box<str>,
     },
-    /// An object was created or changed, or has come to match the selection.
+    /// An object was created or changed, or now matches the selection.
     Applied(T),
     /// An object was deleted, or no longer matches the selection. It is shown as it was before.
     Deleted(T),
 }
 
-/// Objects asked for in one page of a list.
+/// Objects requested in one page of a list.
 const PAGE_SIZE: &str = "500";
-/// Seconds that a watch is asked to last: the API server ends it, so that its load spreads anew. Varied by a quarter.
+/// Requested length of a watch in seconds, varied by a quarter. The API server then ends the watch, so that
+/// its load is spread again.
 const WATCH_SECONDS: u64 = 240;
-/// Silence after which a connection may be dead and the watch is opened anew. API servers send bookmarks each minute.
+/// Silence after which a connection may be dead and the watch is reopened. API servers send bookmarks each
+/// minute.
 const SILENCE: Duration = Duration::from_secs(90);
-/// How long to wait for the answer to a page, or for a watch to open.
+/// How long to wait for a page, or for a watch to open.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(60);
-/// Changes that may wait for the consumer before reading pauses.
+/// Changes buffered for the consumer before reading pauses.
 const BUFFER: usize = 256;
-/// First and longest pause after a failure, before jitter.
+/// First and longest back-off after a failure, before jitter.
 const PAUSES: (Duration, Duration) = (Duration::from_millis(250), Duration::from_secs(30));
 
-/// Watches the selected objects on the current tokio runtime until the stream is dropped. Failures are logged and
-/// overcome; `seed` varies the pauses.
+/// Watches the selected objects on the current tokio runtime until the stream is dropped. Failures are logged
+/// and retried; `seed` varies the back-off.
 ///
 /// # Panics
 /// Outside a tokio runtime.
@@ -79,7 +81,7 @@ pub fn watch<D: Decoder>(
     let (out, changes) = mpsc::channel(BUFFER);
     let meter = Meter::new(&metrics, selection.resource.plural);
     let watcher = Watcher { transport, selection, decoder, meter, seed, out: out.clone(), streams: true };
-    // Events come one by one out of the connection: they are read on while the consumer lets them gather.
+    // Reading goes on in a task of its own while the consumer lets events accumulate.
     tokio::spawn(async move {
         tokio::select! {
             () = out.closed() => {}
@@ -89,20 +91,20 @@ pub fn watch<D: Decoder>(
     stream::unfold(changes, |mut changes| async { Some((changes.recv().await?, changes)) }).boxed()
 }
 
-/// Nobody listens any more.
+/// The consumer has dropped the stream.
 struct Stopped;
 
 /// Why a list or watch ended.
 enum Broken {
-    /// Nobody listens any more.
+    /// The consumer has dropped the stream.
     Stopped,
-    /// The API server has forgotten the version to go on from.
+    /// The API server no longer has the version to resume from.
     Expired,
     /// The API server does not serve streaming lists.
     NoStreamingLists,
     /// The API server refused.
     Refused { refusal: Refusal, retry_after: Option<Duration> },
-    /// The connection failed, or what came was not understood.
+    /// The connection failed, or the answer was not understood.
     Failed(String),
 }
 
@@ -131,16 +133,16 @@ struct Watcher<D: Decoder> {
     meter: Meter,
     seed: u64,
     out: mpsc::Sender<Change<D::Object>>,
-    /// Whether streaming lists are worth a try.
+    /// Whether to try a streaming list: false once the API server has refused one.
     streams: bool,
 }
 
-/// How far the objects are known.
+/// The position to resume from.
 #[derive(Default)]
 struct Position {
-    /// The version that all changes are known up to; empty before the end of the first list.
+    /// The version up to which all changes are known; empty before the end of the first list.
     version: String,
-    /// Something has come since the last failure.
+    /// Data has arrived since the last failure.
     progress: bool,
 }
 
@@ -150,23 +152,20 @@ impl<D: Decoder> Watcher<D> {
         let mut pauses = self.pauses();
         loop {
             let began = Instant::now();
-            let end = self.go_on(&mut position).await;
+            let end = self.list_and_watch(&mut position).await;
             if std::mem::take(&mut position.progress) {
                 pauses = self.pauses();
             }
             let resource = self.selection.resource.plural;
-            // API servers end watches, and forget versions, in their own time. To do so at once is a failure.
+            // API servers may end a watch or compact a version at any time. When that happens within a
+            // second, it is treated as a failure and backed off.
             let lasted = began.elapsed() >= Duration::from_secs(1);
             match end {
                 Err(Broken::Stopped) => return Stopped,
                 Ok(()) if lasted => continue,
                 Ok(()) => tracing::debug!(resource, "the watch ended at once"),
                 Err(Broken::Expired) => {
-                    tracing::info!(
-                        resource,
-                        version = position.version,
-                        "the version is too old; listing anew"
-                    );
+                    tracing::info!(resource, version = position.version, "the version is too old; relisting");
                     position = Position::default();
                     if lasted {
                         continue;
@@ -198,13 +197,13 @@ impl<D: Decoder> Watcher<D> {
             .build()
     }
 
-    /// Lists, if need be, and watches until the watch ends.
-    async fn go_on(&mut self, position: &mut Position) -> Result<(), Broken> {
-        let lists = position.version.is_empty();
-        if lists && !self.streams {
+    /// Lists if no version is known, then watches until the watch ends.
+    async fn list_and_watch(&mut self, position: &mut Position) -> Result<(), Broken> {
+        let must_list = position.version.is_empty();
+        if must_list && !self.streams {
             self.list(position).await?;
         }
-        self.follow(position, lists && self.streams).await
+        self.follow(position, must_list && self.streams).await
     }
 
     /// Lists in pages, at one version.
@@ -212,7 +211,7 @@ impl<D: Decoder> Watcher<D> {
         let mut parameters = vec![("limit", PAGE_SIZE.to_owned())];
         loop {
             let body = match self.page(&parameters).await {
-                // The version of this list was forgotten before its last page. In one piece it cannot be.
+                // The continue token expired before the last page. A list in one piece cannot expire.
                 Err(Broken::Expired) if parameters.len() > 1 => {
                     parameters = Vec::new();
                     continue;
@@ -226,7 +225,7 @@ impl<D: Decoder> Watcher<D> {
             }
             for item in page.items.unwrap_or_default() {
                 match self.decoder.decode(item.get().as_bytes()) {
-                    Ok(object) => self.tell(Change::Listed(object)).await?,
+                    Ok(object) => self.send(Change::Listed(object)).await?,
                     Err(e) => self.skip(&e),
                 }
             }
@@ -237,7 +236,7 @@ impl<D: Decoder> Watcher<D> {
                 _ => {
                     position.version =
                         page.metadata.resource_version.as_deref().unwrap_or_default().to_owned();
-                    return self.tell(Change::Synced { version: position.version.as_str().into() }).await;
+                    return self.send(Change::Synced { version: position.version.as_str().into() }).await;
                 }
             }
         }
@@ -260,12 +259,12 @@ impl<D: Decoder> Watcher<D> {
             .unwrap_or_else(|_| Err(Broken::Failed("no page in time".into())))
     }
 
-    /// Watches from the position on, or from a streaming list on.
+    /// Watches from the position, or begins with a streaming list.
     async fn follow(&mut self, position: &mut Position, lists: bool) -> Result<(), Broken> {
         let seconds = WATCH_SECONDS + self.seed % (WATCH_SECONDS / 4);
-        let lasts = seconds.to_string();
+        let seconds = seconds.to_string();
         let mut parameters =
-            vec![("watch", "true"), ("allowWatchBookmarks", "true"), ("timeoutSeconds", &lasts)];
+            vec![("watch", "true"), ("allowWatchBookmarks", "true"), ("timeoutSeconds", &seconds)];
         let version = position.version.clone();
         if lists {
             parameters.extend([("sendInitialEvents", "true"), ("resourceVersionMatch", "NotOlderThan")]);
@@ -286,7 +285,8 @@ impl<D: Decoder> Watcher<D> {
         self.read(answer, position, lists).await
     }
 
-    /// Reads the events of an open watch until it ends or falls silent. Until the end of a streaming list they are its objects.
+    /// Reads the events of an open watch until it ends or falls silent. Events before the end of a streaming
+    /// list are objects of that list.
     async fn read(
         &self,
         answer: Response<ByteStream>,
@@ -294,7 +294,7 @@ impl<D: Decoder> Watcher<D> {
         mut lists: bool,
     ) -> Result<(), Broken> {
         let Some(mut events) = Framing::of(answer.headers()) else {
-            return Err(Broken::Failed("the answer is in a format that was not asked for".into()));
+            return Err(Broken::Failed("the answer is in a format that was not requested".into()));
         };
         let mut body = pin!(answer.into_body());
         while let Ok(Some(piece)) = timeout(SILENCE, body.next()).await {
@@ -302,7 +302,7 @@ impl<D: Decoder> Watcher<D> {
             self.meter.bytes.inc_by(piece.len() as u64);
             events.push(piece);
             while let Some(event) = events.next(&self.decoder)? {
-                self.take(event, position, &mut lists).await?;
+                self.handle(event, position, &mut lists).await?;
             }
         }
         match (lists, events.is_cut()) {
@@ -312,7 +312,7 @@ impl<D: Decoder> Watcher<D> {
         }
     }
 
-    async fn take(&self, event: Read<D>, position: &mut Position, lists: &mut bool) -> Result<(), Broken> {
+    async fn handle(&self, event: Read<D>, position: &mut Position, lists: &mut bool) -> Result<(), Broken> {
         let event = match event {
             Ok(event) => event,
             Err(e) => {
@@ -337,7 +337,7 @@ impl<D: Decoder> Watcher<D> {
                 }
                 if *lists && ends_list {
                     *lists = false;
-                    return self.tell(Change::Synced { version }).await;
+                    return self.send(Change::Synced { version }).await;
                 }
                 return Ok(());
             }
@@ -347,10 +347,11 @@ impl<D: Decoder> Watcher<D> {
             }
         };
         self.meter.count(kind);
-        self.tell(change).await
+        self.send(change).await
     }
 
-    /// A watch can go on from each object in it; a list only from its end.
+    /// Moves the position to an object of a watch. A watch can resume from each of its objects, a list only
+    /// from its end.
     fn advance(&self, position: &mut Position, object: &D::Object, lists: bool) {
         position.progress = true;
         let version = D::version(object);
@@ -381,10 +382,10 @@ impl<D: Decoder> Watcher<D> {
 
     async fn restart(&self) -> Result<(), Broken> {
         self.meter.lists.inc();
-        self.tell(Change::Restarted).await
+        self.send(Change::Restarted).await
     }
 
-    async fn tell(&self, change: Change<D::Object>) -> Result<(), Broken> {
+    async fn send(&self, change: Change<D::Object>) -> Result<(), Broken> {
         self.out.send(change).await.map_err(|_| Broken::Stopped)
     }
 

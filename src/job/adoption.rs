@@ -1,30 +1,32 @@
-//! Which pods belong to a Job: the selector decides, not the owner alone and not the name.
+//! Adoption: which pods belong to a Job. The selector decides, not the controller reference alone and not the
+//! name.
 
-/// Whom a pod's controller reference names.
+/// The object that a pod's controller reference names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ControllerRefMatch {
     /// This Job, by UID.
     This,
-    /// Something else.
+    /// Another object.
     Other,
-    /// Nobody.
+    /// There is no controller reference.
     None,
 }
 
-/// What is to be done about a pod.
+/// The decision about a pod.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AdoptionDecision {
-    /// It is the Job's.
+    /// It belongs to the Job.
     Keep,
-    /// Make it the Job's: owner reference and tracking finalizer.
+    /// Adopt it: add the owner reference and the tracking finalizer.
     Adopt,
-    /// Give it up: owner reference and tracking finalizer go.
+    /// Release it: remove the owner reference and the tracking finalizer.
     Release,
-    /// It is not the Job's, and stays so.
+    /// It does not belong to the Job: do nothing.
     Leave,
 }
 
-/// Decides about a pod. A Job that is being deleted neither adopts nor releases; a pod that is being deleted is not adopted.
+/// Decides about a pod. A Job that is being deleted neither adopts nor releases. A pod that is being deleted
+/// is not adopted.
 pub fn claim(
     controller: ControllerRefMatch,
     selected: bool,
@@ -47,7 +49,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn table() {
+    fn the_decision_follows_from_owner_selector_and_deletions() {
         use AdoptionDecision::*;
         for (controller, selected, pod_deleting, job_deleting, expected) in [
             (ControllerRefMatch::This, true, false, false, Keep),

@@ -1,35 +1,9 @@
-//! Back-off between failed pods: 10 s after the first failure in a row, doubled with each further one, at most 10 min.
+//! Back-off between failed pods: 10 s after the first failure in a row, doubled with each further one, at
+//! most 10 min.
 
-use std::time::Duration;
-
-use jiff::{SignedDuration, Timestamp};
+use jiff::Timestamp;
 
 use super::pod::BackoffRecord;
-
-/// How long replacements of failed pods wait.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct BackoffPolicy {
-    /// Delay after the first failure.
-    pub initial: Duration,
-    /// Longest delay.
-    pub max: Duration,
-}
-
-impl Default for BackoffPolicy {
-    fn default() -> Self {
-        Self { initial: Duration::from_secs(10), max: Duration::from_secs(600) }
-    }
-}
-
-impl BackoffPolicy {
-    /// When a pod may follow after these failures in a row.
-    pub fn ready_at(&self, streak: BackoffRecord) -> Timestamp {
-        let factor = 1u32.checked_shl(streak.failures.saturating_sub(1)).unwrap_or(u32::MAX);
-        let delay = self.initial.checked_mul(factor).unwrap_or(self.max).min(self.max);
-        let delay = SignedDuration::try_from(delay).unwrap_or(SignedDuration::MAX);
-        streak.last.saturating_add(delay).unwrap_or(Timestamp::MAX)
-    }
-}
 
 /// A pod that has ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -40,8 +14,8 @@ pub struct Ended {
     pub failed: bool,
 }
 
-/// The streak after more pods have ended, judged together as one batch: failures alone lengthen it, successes alone end
-/// it; with both, only failures after the newest success count.
+/// The streak after one more batch of ended pods. Failures alone lengthen it, successes alone end it; with
+/// both, only failures after the newest success count.
 pub fn extend(streak: Option<BackoffRecord>, batch: &[Ended]) -> Option<BackoffRecord> {
     let newest_success = batch.iter().filter(|e| !e.failed).map(|e| e.at).max();
     let base = if newest_success.is_some() { None } else { streak };
@@ -58,8 +32,8 @@ pub fn extend(streak: Option<BackoffRecord>, batch: &[Ended]) -> Option<BackoffR
     )
 }
 
-/// What the pods of a Job tell about the streak at the time when nobody watched: how a controller that takes over a Job
-/// finds the back-off of the one before it.
+/// The streak before we watched, as recorded by the pods of a Job. A controller that takes over a Job
+/// restores the back-off of its predecessor from it.
 #[derive(Clone, Debug, Default)]
 pub struct History {
     carried: Option<BackoffRecord>,
@@ -67,7 +41,7 @@ pub struct History {
 }
 
 impl History {
-    /// Takes in a pod that was seen for the first time: the streak it carries from its creation.
+    /// Takes in the streak that a pod has carried since its creation, when the pod is first seen.
     pub fn carry(&mut self, streak: Option<BackoffRecord>) {
         self.carried = self.carried.max_by_last(streak);
     }
@@ -77,7 +51,8 @@ impl History {
         self.counted.push(ended);
     }
 
-    /// The streak: the latest one carried by a pod, as far as no success came after it, and the failures after both.
+    /// The streak: the latest one carried by a pod, unless a success came after it, and the failures after
+    /// both.
     pub fn streak(&self) -> Option<BackoffRecord> {
         let newest_success = self.counted.iter().filter(|e| !e.failed).map(|e| e.at).max();
         let carried = self.carried.filter(|c| newest_success.is_none_or(|success| c.last > success));
@@ -125,20 +100,7 @@ mod tests {
     }
 
     #[test]
-    fn delay_doubles_up_to_the_limit() {
-        let policy = BackoffPolicy::default();
-        for (failures, seconds) in [(1, 10), (2, 20), (3, 40), (6, 320), (7, 600), (40, 600), (u32::MAX, 600)]
-        {
-            assert_eq!(
-                policy.ready_at(BackoffRecord { failures, last: at(1000) }),
-                at(1000 + seconds),
-                "{failures}"
-            );
-        }
-    }
-
-    #[test]
-    fn batches() {
+    fn a_success_ends_the_streak_and_later_failures_start_a_new_one() {
         for (before, batch, after) in [
             (None, vec![], None),
             (streak(1, 5), vec![], streak(1, 5)),
@@ -153,7 +115,7 @@ mod tests {
     }
 
     #[test]
-    fn history_continues_what_pods_carry() {
+    fn history_continues_the_streak_that_pods_carry() {
         for (carried, counted, expected) in [
             (None, vec![], None),
             (None, vec![failed(3), failed(9)], streak(2, 9)),

@@ -1,13 +1,14 @@
-//! Counting every pod exactly once, and the status that tells it.
+//! Exactly-once counting of pods, and the status that records it.
 //!
-//! Invariant: counted exactly once. Three steps, each visible on the API server before the next begins:
+//! Invariant: every pod is counted exactly once. Counting takes three steps. Each is visible on the API
+//! server before the next begins:
 //!
 //! 1. record: the pod's UID enters `uncountedTerminatedPods` (or its index `completedIndexes`);
-//! 2. release: the tracking finalizer is taken off the pod;
+//! 2. release: the tracking finalizer is removed from the pod;
 //! 3. count: the UID moves from `uncountedTerminatedPods` into `succeeded` or `failed`.
 //!
-//! A UID is counted only when its pod has no finalizer any more, and a finalizer is taken off only when the UID is
-//! recorded; so a crash, a hand-over or a lost reply between any two steps changes no final number.
+//! A UID is counted only once its pod has no finalizer, and a finalizer is removed only once the UID is
+//! recorded. So a crash, a hand-over or a lost reply between two steps does not change the final numbers.
 
 use jiff::Timestamp;
 
@@ -23,28 +24,29 @@ use super::uid::Uid;
 /// How soon a status must be written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Due {
-    /// Nothing new to say.
+    /// Nothing has changed.
     Never,
     /// At once.
     Now,
-    /// With others that follow, but no later than this.
+    /// Together with changes that follow, at this time at the latest.
     At(Timestamp),
 }
 
-/// What the next status says beyond counts.
+/// The content of the next status beyond counts.
 #[derive(Clone, Debug, Default)]
 pub struct Next {
-    /// The end that is announced, now or before.
+    /// The end of the Job, newly decided or announced before.
     pub end: Option<End>,
-    /// The pods are as `spec.suspend` wants them: the Suspended condition may follow it.
+    /// The pods are as `spec.suspend` wants them, so the Suspended condition may follow the spec.
     pub managed: bool,
 }
 
-/// The part of the batch period that the start of a Job waits for what follows: a Job that ends within it has one write less.
+/// Divisor of the batch period: the start of a Job waits for this share of it. A Job that ends within that
+/// time needs one write less.
 const START_SHARE: u32 = 4;
 
-/// When the status is to be written, without composing it. `busy`: requests about pods are under way, or about to be, and
-/// their outcome belongs into the same write.
+/// When the status must be written, without composing it. `busy`: requests about pods are under way or about
+/// to be sent, and their outcome belongs in the same write.
 pub fn due(state: &JobState, next: &Next, busy: bool, now: Timestamp) -> Due {
     if conditions_change(state, next) || finishes(state, next) {
         return Due::Now;
@@ -69,15 +71,15 @@ pub fn due(state: &JobState, next: &Next, busy: bool, now: Timestamp) -> Due {
     if due <= now { Due::Now } else { Due::At(due) }
 }
 
-/// Whether a write would record as much as it ever may: at least half of `uncountedTerminatedPods` is free, and enough
-/// pods have ended to fill it.
+/// Whether a write would be full: at least half of `uncountedTerminatedPods` is free, and enough pods have
+/// ended to fill the free part.
 fn full_batch(state: &JobState) -> bool {
     let max = state.limits.max_uncounted_pods;
     let room = max.saturating_sub(state.pods.listed_and_tracked());
     2 * room >= max && room > 0 && state.pods.unrecorded() >= room
 }
 
-/// Whether the status would say something else than it does.
+/// Whether the counts, gauges or start time of the status would change.
 fn counts_change(state: &JobState) -> bool {
     let (spec, status, pods) = (&state.job.spec, &state.job.status, &state.pods);
     let starts = status.start_time.is_none() && !spec.suspend;
@@ -113,8 +115,8 @@ fn conditions_change(state: &JobState, next: &Next) -> bool {
     }
 }
 
-/// Whether the terminal condition may be written: the end is announced, all pods are gone or have ended, and all of them
-/// will be counted.
+/// Whether the terminal condition may be written: the end is decided, all pods are gone or have ended, and
+/// this write counts the last of them.
 fn finishes(state: &JobState, next: &Next) -> bool {
     let pods = &state.pods;
     next.end.is_some()
@@ -143,7 +145,7 @@ pub fn compose(state: &JobState, next: &Next, now: Timestamp) -> StatusWrite {
     StatusWrite { status, events }
 }
 
-/// Steps 3 and 1: counts what is settled, and records what has ended since.
+/// Steps 3 and 1: counts released pods, and records pods that have ended since.
 fn record(state: &JobState, status: &mut JobStatus) {
     let pods = &state.pods;
     let mut uncounted = status.uncounted.take().unwrap_or_default();
@@ -156,9 +158,9 @@ fn record(state: &JobState, status: &mut JobStatus) {
     status.failed = status.failed.saturating_add(count_released(&mut uncounted.failed));
     let room = state.limits.max_uncounted_pods.saturating_sub(uncounted.len());
     if let Completion::Indexed(completions) = state.job.spec.completion {
-        // The index is enough to avoid counting a success twice.
+        // The index alone prevents that a success is counted twice.
         status.completed_indexes = pods.succeeded_indexes().clone();
-        // The API server lets the number sink only while the Job is elastic: completions and parallelism are equal.
+        // The API server lets the number decrease only if the Job is elastic: completions equal parallelism.
         let least = if completions == state.job.spec.parallelism { 0 } else { status.succeeded };
         status.succeeded = status.completed_indexes.len().max(least);
         let failures = pods.to_record().filter(|pod| pod.phase != Phase::Succeeded);
@@ -173,8 +175,8 @@ fn record(state: &JobState, status: &mut JobStatus) {
     status.failed_indexes = state.job.spec.per_index.map(|_| pods.failed_indexes().clone());
 }
 
-/// `startTime` is set when the Job is first looked after unsuspended, cleared while it is suspended, and set anew when it
-/// is resumed. A Job that ends must have one, unless it was suspended with nothing to do.
+/// `startTime` is set when the Job is first managed unsuspended, cleared while it is suspended, and set again
+/// when it is resumed. A Job that ends must have one, unless it is suspended with completions 0.
 fn set_start_time(state: &JobState, next: &Next, status: &mut JobStatus, now: Timestamp) {
     let spec = &state.job.spec;
     let suspended = status.holding(&ConditionKind::Suspended).is_some();
@@ -212,18 +214,18 @@ fn finish(state: &JobState, end: &End, status: &mut JobStatus, events: &mut Vec<
     if !status.ensure(end.conclusion(now)) {
         return;
     }
-    let mut tell = |warning, reason: &str, message: &str| {
+    let mut emit = |warning, reason: &str, message: &str| {
         events.push(JobEvent { warning, reason: reason.into(), message: message.into(), terminal: true });
     };
     if end.failure {
-        tell(true, &end.reason, &end.message);
+        emit(true, &end.reason, &end.message);
         return;
     }
-    // The clock of whoever wrote the start may be ahead of ours.
+    // The start may have been written by a replica whose clock is ahead of ours.
     status.completion_time = status.start_time.max(Some(now));
     if state.job.spec.completion.wanted().is_some_and(|completions| status.succeeded > completions) {
         let message = "Too many succeeded pods running after completion count reached";
-        tell(true, "TooManySucceededPods", message);
+        emit(true, "TooManySucceededPods", message);
     }
-    tell(false, "Completed", "Job completed");
+    emit(false, "Completed", "Job completed");
 }

@@ -1,5 +1,5 @@
-//! Whether a Job has succeeded or failed, in the order in which Kubernetes decides: what the conditions already say;
-//! `FailJob`; `backoffLimit`; `activeDeadlineSeconds`; failed indexes; the success policy; completions.
+//! The end of a Job: success or failure. Kubernetes decides in this order: the conditions that are already
+//! set; `FailJob`; `backoffLimit`; `activeDeadlineSeconds`; failed indexes; the success policy; completions.
 //!
 //! So in one batch any failure beats success, and `FailJob` beats `BackoffLimitExceeded`.
 
@@ -57,7 +57,7 @@ pub fn condition(
     Condition { kind, status, reason, message, last_probe_time: Some(now), last_transition_time: Some(now) }
 }
 
-/// The end that the conditions announce. A success that was announced stands, whatever fails later.
+/// The end that the conditions announce. An announced success stands even if pods fail later.
 pub fn announced(status: &JobStatus) -> Option<End> {
     let of = |kind, failure| {
         let Condition { reason, message, .. } = status.holding(&kind)?.clone();
@@ -66,7 +66,7 @@ pub fn announced(status: &JobStatus) -> Option<End> {
     of(ConditionKind::SuccessCriteriaMet, false).or_else(|| of(ConditionKind::FailureTarget, true))
 }
 
-/// Successes and failures as the rules count them: recorded or not.
+/// Successes and failures as the rules count them, recorded in the status or not.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Tally {
     /// Succeeded pods, or succeeded indexes of an Indexed Job.
@@ -76,7 +76,7 @@ pub struct Tally {
 }
 
 impl Tally {
-    /// Counts what the status and the pods tell together.
+    /// Counts what the status records and what the pods add to it.
     pub fn of(state: &JobState) -> Self {
         let status = &state.job.status;
         let (uncounted_succeeded, uncounted_failed) =
@@ -90,7 +90,7 @@ impl Tally {
     }
 }
 
-/// When the Job's active deadline passes: never while it is suspended.
+/// When the Job's active deadline passes; `None` while the Job is suspended.
 pub fn deadline(state: &JobState) -> Option<Timestamp> {
     let spec = &state.job.spec;
     let start = state.job.status.start_time.or(state.started).filter(|_| !spec.suspend)?;
@@ -140,7 +140,8 @@ pub fn success_policy_met(state: &JobState) -> Option<End> {
     Some(End::success("SuccessPolicy", format!("Matched rules at index {rule}")))
 }
 
-/// Whether as many pods as wanted have succeeded and none is left. Without completions one success will do.
+/// Success, if enough pods have succeeded and no active pod is left. Without completions one success is
+/// enough.
 pub fn completions_reached(state: &JobState, tally: Tally) -> Option<End> {
     let none_left = state.pods.active() + state.pods.pending_creates() == 0;
     let enough = match state.job.spec.completion.wanted() {

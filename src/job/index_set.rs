@@ -1,12 +1,12 @@
 //! Sets of completion indexes, kept as intervals.
 //!
-//! Kubernetes writes them as text, such as `0,2-4,7,8`: ascending, three or more in a row as a range, two neighbours
-//! as two numbers (`status.completedIndexes`, `status.failedIndexes`).
+//! Kubernetes writes them as text, such as `0,2-4,7,8` (`status.completedIndexes`, `status.failedIndexes`).
+//! The order is ascending; three or more in a row form a range, two in a row are two numbers.
 
 use std::collections::BTreeMap;
 use std::fmt;
 
-/// A set of `u32` as disjoint, non-adjacent intervals: membership and change cost O(log intervals).
+/// A set of `u32` as disjoint, non-adjacent intervals. Lookup and change cost O(log intervals).
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct IndexSet {
     /// First index of each interval -> its last index (inclusive).
@@ -30,8 +30,8 @@ impl IndexSet {
         set
     }
 
-    /// Reads the text of a Job status leniently, as the Job controller does: parts that are no index or range are
-    /// skipped, indexes of `end` and above are cut off.
+    /// Reads the text of a Job status leniently, as the built-in Job controller does: malformed parts are
+    /// skipped, indexes of `end` and above are dropped.
     pub fn parse_lenient(text: &str, end: u32) -> Self {
         let mut set = Self::new();
         for part in text.split(',') {
@@ -42,7 +42,7 @@ impl IndexSet {
         set
     }
 
-    /// Reads the text of a `successPolicy` rule. `None` when some part is malformed.
+    /// Reads the text of a `successPolicy` rule. `None` if any part is malformed.
     pub fn parse_strict(text: &str) -> Option<Self> {
         let mut set = Self::new();
         for part in text.split(',') {
@@ -59,7 +59,7 @@ impl IndexSet {
         let (mut first, mut last) = (first, last);
         let lower = first.saturating_sub(1);
         let upper = last.saturating_add(1);
-        // Text is ascending as a rule.
+        // The usual case, since text is ascending.
         if self.intervals.last_key_value().is_none_or(|(_, end)| *end < lower) {
             self.intervals.insert(first, last);
             self.len += last - first + 1;
@@ -82,7 +82,7 @@ impl IndexSet {
         self.len += last - first + 1;
     }
 
-    /// Adds an index; true if it was not there.
+    /// Adds an index; true if it was not in the set.
     pub fn insert(&mut self, index: u32) -> bool {
         let below = self.intervals.range(..=index).next_back().map(|(first, last)| (*first, *last));
         if below.is_some_and(|(_, last)| last >= index) {
@@ -95,7 +95,7 @@ impl IndexSet {
         true
     }
 
-    /// Removes an index; true if it was there.
+    /// Removes an index; true if it was in the set.
     pub fn remove(&mut self, index: u32) -> bool {
         let Some((first, last)) = self.interval_of(index) else { return false };
         if first < index {
@@ -138,7 +138,7 @@ impl IndexSet {
         self.len
     }
 
-    /// Whether the set has no index.
+    /// Whether the set is empty.
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
@@ -157,7 +157,7 @@ impl IndexSet {
 
     /// The indexes of this set that are not in the other. Costs O(intervals of both).
     pub fn difference(&self, other: &IndexSet) -> IndexSet {
-        let mut rest = Self::new();
+        let mut result = Self::new();
         let mut others = other.intervals.iter().peekable();
         for (first, last) in &self.intervals {
             let mut next = Some(*first);
@@ -168,19 +168,19 @@ impl IndexSet {
                     break;
                 } else {
                     if start < **s {
-                        rest.insert_range(start, **s - 1, u32::MAX);
+                        result.insert_range(start, **s - 1, u32::MAX);
                     }
                     next = e.checked_add(1).filter(|n| n <= last);
                 }
             }
             if let Some(start) = next {
-                rest.insert_range(start, *last, u32::MAX);
+                result.insert_range(start, *last, u32::MAX);
             }
         }
-        rest
+        result
     }
 
-    /// How many indexes both sets hold. Costs O(intervals of both).
+    /// Number of indexes that are in both sets. Costs O(intervals of both).
     pub fn overlap(&self, other: &IndexSet) -> u32 {
         let (mut left, mut right) = (self.intervals.iter().peekable(), other.intervals.iter().peekable());
         let mut common = 0;
@@ -252,7 +252,7 @@ mod tests {
     use std::collections::BTreeSet;
 
     #[test]
-    fn text_form() {
+    fn text_lists_ranges_and_is_read_back() {
         for (indexes, text) in [
             (vec![], ""),
             (vec![3], "3"),
@@ -267,7 +267,7 @@ mod tests {
     }
 
     #[test]
-    fn lenient_parsing_skips_what_is_malformed_and_cuts_at_the_end() {
+    fn lenient_parsing_skips_malformed_parts_and_indexes_out_of_range() {
         for (text, end, expected) in [
             ("0,x,2", 10, "0,2"),
             ("3-1,4", 10, "4"),
@@ -282,7 +282,7 @@ mod tests {
     }
 
     #[test]
-    fn strict_parsing_refuses_what_is_malformed() {
+    fn strict_parsing_refuses_malformed_text() {
         assert_eq!(IndexSet::parse_strict("0,2-4").map(|s| s.len()), Some(4));
         assert_eq!(IndexSet::parse_strict("0,x"), None);
         assert_eq!(IndexSet::parse_strict(""), None);

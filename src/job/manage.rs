@@ -1,15 +1,16 @@
-//! How many pods a Job should have: which to create, which to remove.
+//! The number of pods of a Job: which ones to create, which ones to remove.
 
 use jiff::Timestamp;
 
 use super::end::Tally;
 use super::gang;
-use super::plan::{NewPod, Plan, PodDeletion, Wait};
+use super::plan::{Plan, PodDeletion, Wait};
+use super::pod::NewPod;
 use super::pod::Pod;
 use super::state::JobState;
 
-/// Adds to the plan what brings the number of active pods to what the Job wants. Pods are either removed or created, not
-/// both at once: a surplus goes first.
+/// Adds the creations or removals that bring the number of active pods to the number that the Job wants. A
+/// plan never has both: a surplus is removed first.
 pub fn manage(state: &JobState, tally: Tally, now: Timestamp, plan: &mut Plan) {
     let spec = &state.job.spec;
     if spec.suspend {
@@ -17,7 +18,7 @@ pub fn manage(state: &JobState, tally: Tally, now: Timestamp, plan: &mut Plan) {
         plan.waiting = Some(Wait::Suspended);
         return;
     }
-    if state.claims_in_flight > 0 {
+    if state.adoptions_in_flight > 0 {
         plan.waiting = Some(Wait::Adopting);
         return;
     }
@@ -38,7 +39,7 @@ pub fn manage(state: &JobState, tally: Tally, now: Timestamp, plan: &mut Plan) {
     }
 }
 
-/// Pods that should be active. Without completions, none is added or removed once one has succeeded.
+/// How many pods should be active. Without completions, none is added or removed once one has succeeded.
 fn wanted(state: &JobState, tally: Tally, active: usize) -> usize {
     let parallelism = state.job.spec.parallelism as usize;
     match state.job.spec.completion.wanted() {
@@ -58,14 +59,14 @@ fn create(state: &JobState, missing: usize, now: Timestamp, plan: &mut Plan) {
     }
     let streak = state.streak_now();
     let per_index = state.job.spec.per_index.is_some();
-    if let Some(at) = streak.filter(|_| !per_index).map(|s| state.backoff().ready_at(s))
+    if let Some(at) = streak.filter(|_| !per_index).map(|s| state.backoff().after(s.last, s.failures))
         && at > now
     {
         plan.waiting = Some(Wait::PodBackoff(at));
         return plan.wake(at);
     }
     let room = state.slow_start.room(state.pods.pending_creates(), state.pace.at_once);
-    // An index that waits for its back-off keeps its turn: places are chosen first, and then looked at.
+    // Places are chosen before their back-off is checked, so an index in back-off keeps its turn.
     let mut next_index_ready: Option<Timestamp> = None;
     for number in state.pods.free_places().take(missing) {
         let held = state.pods.held_at(number);
@@ -93,7 +94,7 @@ fn create(state: &JobState, missing: usize, now: Timestamp, plan: &mut Plan) {
     }
 }
 
-/// A pod to be removed without being counted.
+/// The removal of a pod that will not be counted.
 pub(super) fn forget(pod: &Pod) -> PodDeletion {
     PodDeletion { pod: pod.into(), forget: true }
 }

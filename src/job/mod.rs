@@ -1,12 +1,47 @@
-//! What a Job means: the rules of `batch/v1` as pure functions. No async, no clock, no I/O: time is a parameter.
+//! What a Job means: the rules of `batch/v1` as pure functions. No async, no clock, no I/O: time is a
+//! parameter.
+//!
+//! # Where each rule is
+//!
+//! Read `spec` and `pod` first, then `state`, then [`reconcile`], which asks all other rules for their part
+//! of the plan.
+//!
+//! | rule | file | Kubernetes field |
+//! |---|---|---|
+//! | how many pods run at once, and how many must succeed | [`manage`], [`spec`] | `spec.parallelism`, `spec.completions` |
+//! | which index or ordinal a new pod gets | [`pod_set`] (`places`) | `spec.completionMode` |
+//! | what a pod is called | [`pod_name`] | `metadata.name`, `spec.hostname` of the pod |
+//! | what a pod is made of | [`manifest`], [`template`] | `spec.template` |
+//! | which pods are the Job's: adoption and release | [`adoption`], [`selector`] | `spec.selector`, `metadata.ownerReferences` |
+//! | each ended pod is counted exactly once | [`counting`] | `status.uncountedTerminatedPods`, finalizer `batch.kubernetes.io/job-tracking` |
+//! | which indexes have succeeded or failed | [`index_set`], [`pod_set`] (`ledger`) | `status.completedIndexes`, `status.failedIndexes` |
+//! | how the Job ends | [`end`] | `status.conditions`, `spec.backoffLimit`, `spec.activeDeadlineSeconds` |
+//! | an index ends for itself | [`end`], [`pod_set`] (`places`) | `spec.backoffLimitPerIndex`, `spec.maxFailedIndexes` |
+//! | which failures count | [`pod_failure_policy`], [`pod_set`] (`classify`) | `spec.podFailurePolicy` |
+//! | some successes are enough | [`success_policy`] | `spec.successPolicy` |
+//! | when a failed pod is replaced | [`backoff`], [`pod_set`] (`places`) | `spec.podReplacementPolicy` |
+//! | suspended Jobs have no pods | [`reconcile`] | `spec.suspend`, `status.startTime` |
+//! | what the status says, and when it is written | [`status`], [`counting`], [`second`] | `status` |
+//! | finished Jobs are deleted | [`ttl`] | `spec.ttlSecondsAfterFinished` |
+//! | all pods are scheduled together | [`gang`], [`gang_state`] | `scheduling.k8s.io` Workload and PodGroup |
+//! | ours: which counted pods are deleted | [`retention`], [`options`] | annotations `yardmaster.dev/*` |
+//! | ours: a finished Job needs no actor | [`passivation`] | |
+//! | ours: how fast, and when to try again | [`slow_start`], [`retry`], [`exponential`] | |
+//!
+//! [`plan`] is what the rules decide, [`state`] what they know. [`uid`], [`names`], [`index_set`] and
+//! [`second`] are the types they share.
 
 pub mod adoption;
 pub mod backoff;
 pub mod counting;
 pub mod end;
+pub mod exponential;
 pub mod gang;
+pub mod gang_state;
 pub mod index_set;
+pub(crate) mod json;
 pub mod manage;
+pub mod manifest;
 pub mod names;
 pub mod options;
 pub mod passivation;

@@ -1,4 +1,4 @@
-//! The names that Kubernetes and Yardmaster give to labels, annotations and finalizers.
+//! Names of labels, annotations and finalizers, of Kubernetes and of Yardmaster.
 
 /// Label on the pods of a Job: the Job's name.
 pub const JOB_NAME_LABEL: &str = "batch.kubernetes.io/job-name";
@@ -8,23 +8,24 @@ pub const CONTROLLER_UID_LABEL: &str = "batch.kubernetes.io/controller-uid";
 pub const COMPLETION_INDEX: &str = "batch.kubernetes.io/job-completion-index";
 /// Annotation on pods of a Job with `backoffLimitPerIndex`: counted failures of the index before this pod.
 pub const INDEX_FAILURE_COUNT: &str = "batch.kubernetes.io/job-index-failure-count";
-/// Annotation on pods of a Job with `backoffLimitPerIndex`: ignored failures of the index before this pod, if any.
+/// Annotation on pods of a Job with `backoffLimitPerIndex`: ignored failures of the index before this pod, if
+/// any.
 pub const INDEX_IGNORED_FAILURE_COUNT: &str = "batch.kubernetes.io/job-index-ignored-failure-count";
 /// Environment variable with the completion index in the containers of an Indexed Job.
 pub const COMPLETION_INDEX_ENV: &str = "JOB_COMPLETION_INDEX";
 
-/// `spec.managedBy` of Jobs of the controller built into Kubernetes; as our own name: replacement mode.
+/// `spec.managedBy` of Jobs of the controller built into Kubernetes. In replacement mode it is our own name.
 pub const BUILT_IN_CONTROLLER: &str = "kubernetes.io/job-controller";
-/// `spec.managedBy` of Jobs of Yardmaster in external mode.
+/// `spec.managedBy` of Yardmaster's Jobs in external mode.
 pub const EXTERNAL_CONTROLLER: &str = "yardmaster.dev/job-controller";
 /// The tracking finalizer in replacement mode. Reserved for the Job controller built into Kubernetes.
 pub const BUILT_IN_FINALIZER: &str = "batch.kubernetes.io/job-tracking";
 /// The tracking finalizer in external mode.
 pub const EXTERNAL_FINALIZER: &str = "yardmaster.dev/job-tracking";
 
-/// Label on pods: the shard of their Job, a decimal number.
+/// Label on pods: the shard of their Job, as a decimal number.
 pub const SHARD_LABEL: &str = "yardmaster.dev/shard";
-/// Annotation on pods: place and attempt that the pod's name is derived from, as `PLACE/ATTEMPT`.
+/// Annotation on pods: the place and attempt that the pod's name is derived from, as `PLACE/ATTEMPT`.
 pub const PLACE_ANNOTATION: &str = "yardmaster.dev/place";
 /// Annotation on pods: the back-off when the pod was created, as `FAILURES@TIME`.
 pub const BACKOFF_ANNOTATION: &str = "yardmaster.dev/backoff";

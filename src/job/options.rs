@@ -1,40 +1,42 @@
-//! Behaviour beyond Kubernetes' that a Job asks for by annotation.
+//! Options beyond Kubernetes, which a Job sets by annotation.
 
 use std::time::Duration;
 
-use super::backoff::BackoffPolicy;
+use super::exponential::Exponential;
 
-/// Annotations of Jobs with this prefix are for us.
+/// Prefix of Yardmaster's annotations on Jobs.
 pub const PREFIX: &str = "yardmaster.dev/";
 
-/// What a Job asks for by annotation. A wrong value asks for nothing.
+/// The options of a Job. An annotation with an invalid value sets nothing.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Options {
     /// `yardmaster.dev/backoff-initial`: delay after the first failed pod.
     pub backoff_initial: Option<Duration>,
     /// `yardmaster.dev/backoff-max`: longest delay after failed pods.
     pub backoff_max: Option<Duration>,
-    /// `yardmaster.dev/failed-pods-limit`: failed pods that are kept; older ones are deleted once they are counted.
+    /// `yardmaster.dev/failed-pods-limit`: how many failed pods are kept; older ones are deleted once
+    /// counted.
     pub failed_pods_limit: Option<u32>,
-    /// `yardmaster.dev/prune-succeeded`: succeeded pods of a running Indexed Job are deleted once they are counted.
+    /// `yardmaster.dev/prune-succeeded`: succeeded pods of a running Indexed Job are deleted once they are
+    /// counted.
     pub prune_succeeded: bool,
-    /// Wrong values, in the order of [`OPTIONS`].
+    /// Annotations with invalid values, in the order of [`OPTIONS`].
     pub rejected: Vec<Rejected>,
 }
 
-/// An annotation with a wrong value.
+/// An annotation with an invalid value.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, thiserror::Error)]
 #[error("annotation {key}: {value:?} is ignored: {problem}")]
 pub struct Rejected {
     /// The whole key.
     pub key: Box<str>,
-    /// The value; only its beginning, should it be long.
+    /// The value, truncated if it is long.
     pub value: Box<str>,
-    /// What is wrong.
+    /// The expected form.
     pub problem: &'static str,
 }
 
-/// Takes a value in, or says what is wrong with it.
+/// Sets an option from its text. The error names the expected form.
 type Setter = fn(&mut Options, &str) -> Result<(), &'static str>;
 
 /// Every annotation, without its prefix.
@@ -56,11 +58,11 @@ fn duration(text: &str) -> Result<Duration, &'static str> {
     humantime::parse_duration(text).map_err(|_| "a duration such as 500ms, 10s or 1m 30s is expected")
 }
 
-/// Characters of a wrong value that are repeated to the user.
+/// Longest part of an invalid value that is shown to the user, in characters.
 const SHOWN: usize = 64;
 
 impl Options {
-    /// Reads a Job's annotations. Those of others, and unknown ones, are passed over.
+    /// Reads a Job's annotations. Unknown ones and those without our prefix are ignored.
     pub fn read<'a>(annotations: impl IntoIterator<Item = (&'a str, &'a str)>) -> Self {
         let mut found = [None; OPTIONS.len()];
         for (key, value) in annotations {
@@ -81,21 +83,23 @@ impl Options {
         options
     }
 
-    /// Back-off between failed pods, where the controller's settings are `default`. A delay never exceeds the longest.
-    pub fn backoff(&self, default: BackoffPolicy) -> BackoffPolicy {
-        BackoffPolicy {
+    /// Back-off between failed pods; `default` is the controller's. The longest delay also caps the initial
+    /// one.
+    pub fn backoff(&self, default: Exponential) -> Exponential {
+        Exponential {
             initial: self.backoff_initial.unwrap_or(default.initial),
             max: self.backoff_max.unwrap_or(default.max),
         }
     }
 
-    /// Whether pods have to be remembered that `before` did not ask for.
+    /// Whether more kinds of counted pods must be remembered than with the options `before`.
     pub fn wants_more_pods_than(&self, before: &Self) -> bool {
         (self.failed_pods_limit.is_some() && before.failed_pods_limit.is_none())
             || (self.prune_succeeded && !before.prune_succeeded)
     }
 
-    /// Whether pods may have to be deleted after they have been counted, so that they must be remembered till then.
+    /// Whether pods may have to be deleted after they have been counted, and so must be remembered until
+    /// then.
     pub fn deletes_counted_pods(&self) -> bool {
         self.failed_pods_limit.is_some() || self.prune_succeeded
     }
@@ -111,7 +115,7 @@ mod tests {
     }
 
     #[test]
-    fn right_values() {
+    fn valid_values_are_read() {
         let (none, ms, s) = (Options::default(), Duration::from_millis, Duration::from_secs);
         let delays =
             |initial, max| Options { backoff_initial: initial, backoff_max: max, ..Options::default() };
@@ -136,7 +140,7 @@ mod tests {
     }
 
     #[test]
-    fn wrong_values_are_told_and_ignored() {
+    fn invalid_values_are_reported_and_ignored() {
         for (name, values) in [
             ("backoff-initial", &["", "10", "-5s", "ten seconds", "10parsecs", "99999999999999999999s"][..]),
             ("backoff-max", &["1m,", "s", "NaN"]),
@@ -148,14 +152,14 @@ mod tests {
                 let options = read(&[(&key, value)]);
                 let [rejected] = &options.rejected[..] else { panic!("{key} {value:?} passed: {options:?}") };
                 assert_eq!((&*rejected.key, &*rejected.value), (&*key, *value));
-                let rest = Options { rejected: Vec::new(), ..options };
-                assert_eq!(rest, Options::default());
+                let others = Options { rejected: Vec::new(), ..options };
+                assert_eq!(others, Options::default());
             }
         }
     }
 
     #[test]
-    fn one_wrong_value_spoils_no_other() {
+    fn an_invalid_value_does_not_affect_other_options() {
         let long = "x".repeat(5000);
         let options = read(&[
             ("yardmaster.dev/prune-succeeded", &long),
@@ -163,20 +167,20 @@ mod tests {
             ("yardmaster.dev/backoff-max", "30s"),
         ]);
         assert_eq!(options.backoff_max, Some(Duration::from_secs(30)));
-        let told: Vec<String> = options.rejected.iter().map(ToString::to_string).collect();
+        let messages: Vec<String> = options.rejected.iter().map(ToString::to_string).collect();
         assert_eq!(
-            told[0],
+            messages[0],
             "annotation yardmaster.dev/backoff-initial: \"soon\" is ignored: \
              a duration such as 500ms, 10s or 1m 30s is expected"
         );
-        assert_eq!((told.len(), options.rejected[1].value.len()), (2, SHOWN));
+        assert_eq!((messages.len(), options.rejected[1].value.len()), (2, SHOWN));
     }
 
     #[test]
-    fn back_off_of_the_job_where_it_has_one() {
-        let default = BackoffPolicy::default();
+    fn the_back_off_of_the_job_replaces_the_default() {
+        let default = Exponential::POD_FAILURE;
         let own = Options { backoff_initial: Some(Duration::from_secs(1)), ..Options::default() };
         assert_eq!(Options::default().backoff(default), default);
-        assert_eq!(own.backoff(default), BackoffPolicy { initial: Duration::from_secs(1), max: default.max });
+        assert_eq!(own.backoff(default), Exponential { initial: Duration::from_secs(1), max: default.max });
     }
 }

@@ -1,26 +1,25 @@
-//! When a finished Job is left alone: of one that nothing is left to be done for, nobody needs to hold more than the Job
-//! itself until something comes of it.
+//! Passivation: a finished Job without work left needs no actor. Its shard keeps the Job alone until there is
+//! work for it again.
 
 use jiff::Timestamp;
 
 use super::pod::{Phase, Pod};
-use super::retention;
 use super::spec::Job;
 use super::state::{JobState, Limits};
 use super::ttl;
 
-/// When a Job is to be looked after next, should nothing come of it before.
+/// When a Job must be activated next, if no event concerns it before.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NextLook {
-    /// It is not finished, or has outlived its TTL.
+    /// Now: it is not finished, or its TTL has expired.
     Now,
-    /// When its TTL ends.
+    /// When its TTL expires.
     At(Timestamp),
-    /// Nothing is left to be done.
+    /// Never: there is nothing left to do.
     Never,
 }
 
-/// When a Job of which no pod is held is to be looked after next.
+/// When a Job without known pods must be activated next.
 pub fn next_look(job: &Job, limits: Limits, now: Timestamp) -> NextLook {
     match ttl::expires_at(job, limits) {
         _ if job.status.finished().is_none() => NextLook::Now,
@@ -30,15 +29,15 @@ pub fn next_look(job: &Job, limits: Limits, now: Timestamp) -> NextLook {
     }
 }
 
-/// Whether a pod may give a finished Job something to do: not one that has been counted, or never will be, and may stay.
-/// `selected`: the Job's selector selects it.
+/// Whether a pod may give a finished Job work. A pod does not if it has ended, has no finalizer, and may
+/// stay. `selected`: the Job's selector selects the pod.
 pub fn concerns(job: &Job, pod: &Pod, selected: bool) -> bool {
-    let settled = pod.phase.is_final() && !pod.tracked && selected;
-    !settled || retention::applies(job, pod.phase == Phase::Failed)
+    let done = pod.phase.is_final() && !pod.tracked && selected;
+    !done || job.prunes_counted(pod.phase == Phase::Failed)
 }
 
-/// Whether nothing is left to be done but what [`next_look`] tells, and nothing is held that would be missed. Whether
-/// requests are under way is the caller's to know.
+/// Whether the Job has no work left before [`next_look`], and the state holds nothing that would be lost. The
+/// caller checks that no requests are under way.
 pub fn can_passivate(state: &JobState, now: Timestamp) -> bool {
     state.job.status.finished().is_some()
         && state.pods.holds_nothing()

@@ -1,29 +1,27 @@
-//! What is to be done about a Job: the outcome of [`reconcile`](super::reconcile::reconcile).
+//! The plan for a Job: the outcome of [`reconcile`](super::reconcile::reconcile).
 
 use jiff::Timestamp;
 
-use super::gang::GangRequest;
-use super::pod::{BackoffRecord, IndexFailures, Place, Pod};
+use super::pod::{BackoffRecord, NewPod, PodRef};
 use super::status::JobStatus;
-use super::uid::Uid;
 
-/// What is to be done now, and when to look again if nothing happens before.
+/// The actions due now, and the time of the next look if nothing happens before.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Plan {
     /// Pods to create, in order.
     pub creates: Vec<NewPod>,
     /// Pods to delete, in order.
     pub deletes: Vec<PodDeletion>,
-    /// Pods whose tracking finalizer is to be taken off.
+    /// Pods to release: their tracking finalizer is removed.
     pub releases: Vec<PodRef>,
-    /// What is to be found out about the Job's gang before pods are created.
+    /// The request about the Job's gang that must be answered before pods are created.
     pub gang: Option<GangRequest>,
     /// The status to write.
     pub status: Option<StatusWrite>,
-    /// The Job has outlived its TTL: delete it.
+    /// Delete the Job: its TTL has expired.
     pub delete_job: bool,
-    /// The back-off with the pods that have ended since.
-    pub judged: Option<BackoffUpdate>,
+    /// The back-off, updated with the pods that have ended since.
+    pub backoff_update: Option<BackoffUpdate>,
     /// A status write is due but waits for others to join it.
     pub status_waits: bool,
     /// Look again at this time at the latest.
@@ -32,36 +30,13 @@ pub struct Plan {
     pub waiting: Option<Wait>,
 }
 
-/// A pod to create.
+/// A request about a Job's gang.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct NewPod {
-    /// Where it stands; its name derives from this.
-    pub place: Place,
-    /// Failures handed on from its predecessor, for Jobs with `backoffLimitPerIndex`.
-    pub index_failures: Option<IndexFailures>,
-    /// The failures in a row so far, to be found again by whoever takes over.
-    pub backoff: Option<BackoffRecord>,
-}
-
-/// A pod by name and UID.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct PodRef {
-    /// `metadata.uid`.
-    pub uid: Uid,
-    /// `metadata.name`.
-    pub name: Box<str>,
-}
-
-impl From<Pod> for PodRef {
-    fn from(Pod { uid, name, .. }: Pod) -> Self {
-        Self { uid, name }
-    }
-}
-
-impl From<&Pod> for PodRef {
-    fn from(Pod { uid, name, .. }: &Pod) -> Self {
-        Self { uid: uid.clone(), name: name.clone() }
-    }
+pub enum GangRequest {
+    /// Look up its Workload and its PodGroup, and create the missing ones.
+    Ensure,
+    /// Look them up.
+    Find,
 }
 
 /// A pod to delete.
@@ -69,11 +44,11 @@ impl From<&Pod> for PodRef {
 pub struct PodDeletion {
     /// The pod.
     pub pod: PodRef,
-    /// Take the tracking finalizer off first: the pod will not count, whatever becomes of it.
+    /// Remove the tracking finalizer first: the pod will not count, whatever phase it reaches.
     pub forget: bool,
 }
 
-/// A status to write, and what to tell once it is written.
+/// A status to write, and the events to emit once it is written.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StatusWrite {
     /// The whole new status.
@@ -91,7 +66,7 @@ pub struct JobEvent {
     pub reason: Box<str>,
     /// `message`.
     pub message: Box<str>,
-    /// Tells how the Job ended: must not be dropped however many events there are.
+    /// The event reports how the Job ended: it must not be dropped, however many events there are.
     pub terminal: bool,
 }
 
@@ -115,20 +90,20 @@ pub enum Wait {
     IndexBackoff(Timestamp),
     /// The API server refused a request; tried again at this time.
     Refused(Timestamp),
-    /// The Job's Workload and PodGroup are being looked for, or made.
+    /// The Job's Workload and PodGroup are being looked up or created.
     Gang,
-    /// Pods are being adopted: how many there are is not known yet.
+    /// Pods are being adopted: their number is not known yet.
     Adopting,
-    /// Pods that were asked to go have not ended.
+    /// Pods being deleted have not ended.
     Terminating,
-    /// Pods have just ended; others that end with them are judged with them, at this time.
+    /// Pods have just ended; they are evaluated at this time, together with others that end until then.
     FailureDebounce(Timestamp),
-    /// The Job has ended but for its pods.
+    /// The end of the Job is decided; its remaining pods have yet to go.
     Finishing,
 }
 
 impl Wait {
-    /// A word for people.
+    /// One word, for display.
     pub fn reason(&self) -> &'static str {
         match self {
             Self::Suspended => "Suspended",
@@ -144,7 +119,7 @@ impl Wait {
         }
     }
 
-    /// Until when, where that is known.
+    /// The end of the wait, if it is known.
     pub fn until(&self) -> Option<Timestamp> {
         match self {
             Self::PodBackoff(at) | Self::IndexBackoff(at) | Self::Refused(at) | Self::FailureDebounce(at) => {
@@ -156,19 +131,19 @@ impl Wait {
 }
 
 impl Plan {
-    /// Whether nothing is to be done now.
+    /// Whether the plan has no actions.
     pub fn is_idle(&self) -> bool {
         self.size() == 0
     }
 
-    /// Number of requests that it leads to.
+    /// Number of requests in the plan.
     pub fn size(&self) -> usize {
         let single = [self.status.is_some(), self.gang.is_some(), self.delete_job];
         let single: usize = single.into_iter().map(usize::from).sum();
         self.creates.len() + self.deletes.len() + self.releases.len() + single
     }
 
-    /// Asks to look again at `at` at the latest.
+    /// Schedules the next look for `at` at the latest.
     pub fn wake(&mut self, at: Timestamp) {
         self.wake_at = Some(self.wake_at.map_or(at, |earlier| earlier.min(at)));
     }

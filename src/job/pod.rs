@@ -1,4 +1,4 @@
-//! What the rules look at in a pod. Small, because a Job may have 100,000 of them.
+//! A pod, reduced to the fields that the rules read. It is small because a Job may have 100,000 of them.
 
 use jiff::{SignedDuration, Timestamp};
 
@@ -12,7 +12,7 @@ pub struct Pod {
     pub uid: Uid,
     /// `metadata.name`.
     pub name: Box<str>,
-    /// `metadata.resourceVersion` as a number: of two readings of one pod the larger is the later.
+    /// `metadata.resourceVersion` as a number: the later of two readings of a pod has the larger one.
     pub version: u64,
     /// `metadata.creationTimestamp`.
     pub created: Second,
@@ -20,9 +20,9 @@ pub struct Pod {
     pub deleting: bool,
     /// The tracking finalizer is on the pod.
     pub tracked: bool,
-    /// The completion index annotation; `None` when absent or no index.
+    /// The completion index annotation; `None` when absent or not an index.
     pub index: Option<u32>,
-    /// Place and attempt that the pod's name is derived from; `None` for pods that somebody else made.
+    /// Place and attempt that the pod's name is derived from; `None` for pods that somebody else has created.
     pub place: Option<Place>,
     /// Failures of the pod's index before it (annotations; malformed values read as 0).
     pub index_failures: IndexFailures,
@@ -36,16 +36,16 @@ pub struct Pod {
     pub ready_since: Option<Second>,
     /// Sum of the restart counts of all containers and init containers.
     pub restarts: u32,
-    /// The largest restart count of a container that is no init container.
+    /// The largest restart count of a container, init containers excluded.
     pub max_restarts: u32,
-    /// When the pod ended, as [`finish_time`] tells; meaningless while it runs.
+    /// When the pod ended, as computed by [`finish_time`]; meaningless while it runs.
     pub finished: Second,
     /// Exit codes and conditions, for pod failure policies. `None` where no rule could match.
     pub outcome: Option<Box<Outcome>>,
 }
 
-/// Where in its Job a pod stands: the completion index (Indexed) or an ordinal that no other pod of the Job is known to have
-/// had (otherwise), and how many names of the place were taken before.
+/// A pod's place in its Job: the completion index (Indexed), or else an ordinal that no other pod of the Job
+/// is known to have had; and the number of names that the place has used before.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Place {
     /// Completion index or ordinal.
@@ -54,7 +54,7 @@ pub struct Place {
     pub attempt: u32,
 }
 
-/// The annotations with which failures of an index are handed from pod to pod.
+/// Failures of an index, which annotations carry from pod to pod.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct IndexFailures {
     /// Failures that count against `backoffLimitPerIndex`.
@@ -64,13 +64,13 @@ pub struct IndexFailures {
 }
 
 impl IndexFailures {
-    /// All failures of the index: what its back-off grows with.
+    /// All failures of the index. Its back-off grows with them.
     pub fn total(self) -> u32 {
         self.counted.saturating_add(self.ignored)
     }
 }
 
-/// Failures in a row: what a back-off is computed from.
+/// Failures in a row. A back-off is computed from them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct BackoffRecord {
     /// Failures since the last success; at least 1.
@@ -88,9 +88,9 @@ pub enum Phase {
     Unknown,
     /// At least one container runs.
     Running,
-    /// All containers have ended well.
+    /// All containers have succeeded.
     Succeeded,
-    /// All containers have ended, one of them badly.
+    /// All containers have ended, at least one of them in failure.
     Failed,
 }
 
@@ -133,9 +133,41 @@ pub struct ContainerExit {
     pub exit_code: i32,
 }
 
+/// A pod to create.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct NewPod {
+    /// Its place in the Job; its name derives from this.
+    pub place: Place,
+    /// Failures carried over from its predecessor, for Jobs with `backoffLimitPerIndex`.
+    pub index_failures: Option<IndexFailures>,
+    /// The failures in a row so far. The next owner of the Job reads them from the pod.
+    pub backoff: Option<BackoffRecord>,
+}
+
+/// A pod by name and UID.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct PodRef {
+    /// `metadata.uid`.
+    pub uid: Uid,
+    /// `metadata.name`.
+    pub name: Box<str>,
+}
+
+impl From<&Pod> for PodRef {
+    fn from(Pod { uid, name, .. }: &Pod) -> Self {
+        Self { uid: uid.clone(), name: name.clone() }
+    }
+}
+
+impl From<Pod> for PodRef {
+    fn from(Pod { uid, name, .. }: Pod) -> Self {
+        Self { uid, name }
+    }
+}
+
 impl Pod {
-    /// Whether the pod counts as failed. A pod that is being deleted does so before it ends, unless only failed pods
-    /// are replaced.
+    /// Whether the pod counts as failed. A pod that is being deleted counts before it ends, unless only
+    /// failed pods are replaced.
     pub fn is_failed(&self, replace_only_failed: bool) -> bool {
         match self.phase {
             Phase::Failed => true,
@@ -145,7 +177,7 @@ impl Pod {
     }
 }
 
-/// What [`finish_time`] is computed from.
+/// The fields that [`finish_time`] is computed from.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct FinishClues {
     /// The newest `finishedAt`, if every container (not init containers) has one.
@@ -158,8 +190,8 @@ pub struct FinishClues {
     pub deletion_grace_seconds: i64,
 }
 
-/// When a pod ended: the newest finish time of its containers if all are known, else when it stopped being ready,
-/// else when its deletion was asked for, else when it was created.
+/// When a pod ended: the newest finish time of its containers if all are known, else the time it stopped
+/// being ready, else the time its deletion was requested, else its creation time.
 pub fn finish_time(clues: FinishClues, created: Timestamp) -> Timestamp {
     let deletion_asked = || {
         let grace = SignedDuration::from_secs(clues.deletion_grace_seconds);
@@ -175,7 +207,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn finish_time_takes_the_best_clue() {
+    fn finish_time_uses_the_most_exact_field() {
         let at = |s| Timestamp::from_second(s).unwrap();
         let all = FinishClues {
             containers_finished: Some(at(50)),

@@ -1,4 +1,4 @@
-//! `spec.podFailurePolicy`: what the way in which a pod failed means for its Job.
+//! `spec.podFailurePolicy`: the consequences of a pod's failure, by exit codes and conditions.
 //!
 //! The first rule that matches decides; without a match the failure counts.
 
@@ -12,11 +12,11 @@ pub struct Match<'a> {
     pub rule: usize,
     /// Its action.
     pub action: PodFailureAction,
-    /// What matched.
+    /// The container exit or pod condition that matched.
     pub cause: Cause<'a>,
 }
 
-/// What a rule matched on.
+/// The container exit or pod condition that a rule matched.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Cause<'a> {
     /// A container ended with an exit code.
@@ -48,7 +48,7 @@ pub fn judge<'a>(rules: &[PodFailureRule], outcome: &'a Outcome) -> Option<Match
 }
 
 impl Match<'_> {
-    /// The message of the FailureTarget condition that a `FailJob` rule leads to.
+    /// The message of the FailureTarget condition after a match of a `FailJob` rule.
     pub fn fail_job_message(&self, namespace: &str, pod: &str) -> String {
         let rule = self.rule;
         match &self.cause {
@@ -96,7 +96,7 @@ mod tests {
     }
 
     #[test]
-    fn first_matching_rule_decides() {
+    fn the_first_matching_rule_decides() {
         let outcome = Outcome {
             containers: exits(&[("ok", 0), ("main", 42)]),
             init_containers: exits(&[("setup", 7)]),

@@ -1,23 +1,23 @@
-//! Names of pods, derived and not random.
+//! Names of pods, which are derived instead of random.
 //!
-//! Invariant: creation is idempotent. The name follows from the Job's UID, the place and the attempt, so whoever repeats
-//! a creation, or does it at the same time, meets `AlreadyExists` instead of making a second pod.
+//! Invariant: creation is idempotent. The name follows from the Job's UID, the place and the attempt. So a
+//! repeated or concurrent creation gets `AlreadyExists` and makes no second pod.
 
 use super::pod::Place;
 
-/// What the API server makes generated names of: no vowels, nothing that looks alike.
+/// The alphabet of the API server's generated names: no vowels, no characters that look alike.
 const ALPHABET: &[u8; 27] = b"bcdfghjklmnpqrstvwxz2456789";
 /// Longest name that also serves as a host name.
 const MAX_NAME: usize = 63;
-/// Longest prefix that the API server keeps of a `generateName`.
+/// Longest prefix of a `generateName` that the API server keeps.
 const MAX_PREFIX: usize = 58;
-/// Characters after the prefix: enough that 100,000 pods of one prefix do not collide. Where the index is part of the
-/// prefix, five tell its few attempts apart.
+/// Characters after the prefix: enough that 100,000 pods with the same prefix do not collide. If the index is
+/// part of the prefix, five are enough to distinguish its few attempts.
 const SUFFIX: usize = 10;
 const SUFFIX_INDEXED: usize = MAX_NAME - MAX_PREFIX;
 
-/// `metadata.generateName` as the Job controller gives it: `<job>-`, or `<job>-<index>-` with the Job's name cut so that
-/// the index stays.
+/// `metadata.generateName` as the built-in Job controller sets it: `<job>-`, or `<job>-<index>-` with the
+/// Job's name cut so that the index stays.
 pub fn generate_prefix(job: &str, index: Option<u32>) -> String {
     let Some(index) = index else { return format!("{job}-") };
     let tail = format!("-{index}-");
@@ -33,7 +33,7 @@ pub fn pod_name(job: &str, job_uid: &str, index: Option<u32>, place: Place) -> S
     format!("{}{suffix}", cut(&prefix, MAX_NAME - len))
 }
 
-/// So many characters, at most 13, that follow from all of these bytes.
+/// A suffix of `len` characters, at most 13, derived from all of these bytes.
 pub(super) fn suffix(of: &[&[u8]], len: usize) -> String {
     let mut hash = hash(of);
     let mut next = || {
@@ -48,8 +48,8 @@ fn cut(text: &str, len: usize) -> &str {
     text.get(..len).unwrap_or(text)
 }
 
-/// FNV-1a, mixed once more because its last bytes hardly reach the upper bits. Stable over versions: replicas of two
-/// versions must agree on names.
+/// FNV-1a with a final mix, because its last bytes hardly reach the upper bits. It must not change between
+/// versions: replicas of two versions must agree on names.
 fn hash(of: &[&[u8]]) -> u64 {
     use std::hash::Hasher;
     let mut hasher = fnv::FnvHasher::default();
@@ -70,7 +70,7 @@ mod tests {
     const UID: &str = "0a1b2c3d-0000-4000-8000-000000000001";
 
     #[test]
-    fn prefixes() {
+    fn prefixes_keep_the_index_of_a_long_job_name() {
         let long = "a".repeat(63);
         assert_eq!(generate_prefix("pi", None), "pi-");
         assert_eq!(generate_prefix("pi", Some(12)), "pi-12-");

@@ -1,4 +1,4 @@
-//! The one question asked of a Job: what is to be done about it now?
+//! From the state of a Job to the plan for it.
 
 use jiff::Timestamp;
 
@@ -6,15 +6,16 @@ use super::counting::{self, Due, Next};
 use super::end::{self, End, Tally};
 use super::gang;
 use super::manage::{forget, manage};
-use super::plan::{BackoffUpdate, Plan, PodDeletion, PodRef, Wait};
+use super::plan::{BackoffUpdate, Plan, PodDeletion, Wait};
+use super::pod::PodRef;
 use super::retention;
 use super::state::{JobState, after};
 use super::ttl;
 
-/// What is to be done about a Job now. Pure: the same state and time give the same plan.
+/// Makes the plan for a Job at this time. The function is pure: the same state and time give the same plan.
 ///
-/// A plan applied to the state that it was made for ([`JobState::begin`], then the answers) leads to the next state;
-/// when nothing happens meanwhile, a few plans lead to one that is idle.
+/// [`JobState::begin`] and the answers to the plan's requests lead to the next state. If nothing else
+/// happens, an idle plan follows after a few.
 pub fn reconcile(state: &JobState, now: Timestamp) -> Plan {
     let mut plan = Plan::default();
     if state.gone {
@@ -27,7 +28,7 @@ pub fn reconcile(state: &JobState, now: Timestamp) -> Plan {
         ttl::plan(state, now, &mut plan);
         return plan;
     }
-    if gang::comes_first(state) {
+    if state.gang_comes_first() {
         gang::ask(state, now, &mut plan);
         return plan;
     }
@@ -43,9 +44,9 @@ pub fn reconcile(state: &JobState, now: Timestamp) -> Plan {
             plan.waiting = Some(Wait::FailureDebounce(at));
         }
         (None, None) => {
-            plan.judged = Some(BackoffUpdate { streak: state.streak_now() });
+            plan.backoff_update = Some(BackoffUpdate { streak: state.streak_now() });
             next = decide(state, tally, now, &mut plan);
-            // What tells that the Job ends must stay until the end is announced.
+            // The pods that the end is concluded from keep their finalizers until the end is announced.
             if next.end.is_none() {
                 release(state, now, &mut plan);
             }
@@ -56,7 +57,7 @@ pub fn reconcile(state: &JobState, now: Timestamp) -> Plan {
     plan
 }
 
-/// Decides whether the Job ends here; if not, sees to the number of its pods.
+/// Decides whether the Job ends now; if it does not, adjusts the number of its pods.
 fn decide(state: &JobState, tally: Tally, now: Timestamp, plan: &mut Plan) -> Next {
     let end = end::failed(state, tally, now).or_else(|| end::success_policy_met(state));
     if end.is_some() {
@@ -71,7 +72,7 @@ fn decide(state: &JobState, tally: Tally, now: Timestamp, plan: &mut Plan) -> Ne
         false
     } else {
         manage(state, tally, now, plan);
-        // Conditions follow when the pods are gone, not when they are asked to go.
+        // Conditions follow once the pods are gone, not once their deletion is requested.
         plan.deletes.is_empty() && !(state.job.spec.suspend && state.pods.has_flights())
     };
     let end: Option<End> =
@@ -79,15 +80,15 @@ fn decide(state: &JobState, tally: Tally, now: Timestamp, plan: &mut Plan) -> Ne
     Next { end, managed }
 }
 
-/// Removes the active pods of a Job whose end is announced. If it fails they are counted, and so keep their finalizer
-/// until they are recorded.
+/// Removes the active pods of a Job whose end is announced. If the Job fails they count, so they keep their
+/// finalizer until they are recorded.
 fn wind_down(state: &JobState, failure: bool, plan: &mut Plan) {
     plan.waiting = Some(Wait::Finishing);
     let active = state.pods.active_in_removal_order().take(state.room());
     plan.deletes.extend(active.map(|pod| PodDeletion { forget: !failure, ..forget(pod) }));
 }
 
-/// Step 2 of counting: takes the finalizer off pods that are recorded.
+/// Step 2 of counting: releases pods that are recorded.
 fn release(state: &JobState, now: Timestamp, plan: &mut Plan) {
     if let Some(at) = state.write_retry.waits(now) {
         plan.deletes.clear();
@@ -96,7 +97,7 @@ fn release(state: &JobState, now: Timestamp, plan: &mut Plan) {
     plan.releases.extend(state.pods.to_release().take(state.room()).map(PodRef::from));
 }
 
-/// A Job that has finished or is gone counts nothing any more; its pods are set free.
+/// Releases all pods of a Job that has finished or is gone: it counts nothing any more.
 fn release_all(state: &JobState, now: Timestamp, plan: &mut Plan) {
     if let Some(at) = state.write_retry.waits(now) {
         return plan.wake(at);
@@ -118,7 +119,7 @@ fn write_status(state: &JobState, next: &Next, now: Timestamp, plan: &mut Plan) 
         (_, Some(at)) => plan.wake(at),
         (Due::At(at), None) => {
             plan.status_waits = true;
-            // The pace may quicken before that, and nothing tells of it.
+            // The pace may become faster before that, and no input announces it.
             plan.wake(at.min(after(now, state.limits.batch_period)));
         }
         (Due::Now, None) => plan.status = Some(counting::compose(state, next, now)),

@@ -1,26 +1,15 @@
-//! Which counted pods are deleted, where the Job asks for it by annotation.
+//! Deletion of counted pods, for Jobs that request it by annotation.
 //!
-//! Only pods that have ended, lost their finalizer and are in the counts of the status: whatever happens to them changes
-//! nothing any more.
+//! Only pods are deleted that have ended, have no finalizer and are counted in the status: nothing that
+//! happens to them has an effect any more.
 
 use jiff::Timestamp;
 
-use super::plan::{Plan, PodDeletion, PodRef, Wait};
-use super::spec::Job;
+use super::plan::{Plan, PodDeletion, Wait};
+use super::pod::PodRef;
 use super::state::JobState;
 
-/// Whether the Job may want counted pods deleted that have failed, or that have not.
-pub fn applies(job: &Job, failed: bool) -> bool {
-    if failed {
-        job.options.failed_pods_limit.is_some()
-    } else {
-        job.options.prune_succeeded
-            && job.spec.completion.indexes().is_some()
-            && job.status.finished().is_none()
-    }
-}
-
-/// Adds the deletion of counted pods that the Job does not keep.
+/// Adds deletions of the counted pods that the Job does not keep.
 pub fn prune(state: &JobState, now: Timestamp, plan: &mut Plan) {
     let options = &state.job.options;
     if !options.deletes_counted_pods() || state.job.deleting {
@@ -28,7 +17,8 @@ pub fn prune(state: &JobState, now: Timestamp, plan: &mut Plan) {
     }
     let room = state.pace.at_once.saturating_sub(state.pods.counted_leaving());
     let failed = failed_pods_kept(state, plan).into_iter().flat_map(|kept| state.pods.surplus_failed(kept));
-    let succeeded = applies(&state.job, false).then(|| state.pods.counted_successes()).into_iter().flatten();
+    let succeeded =
+        state.job.prunes_counted(false).then(|| state.pods.counted_successes()).into_iter().flatten();
     let mut unwanted = failed.chain(succeeded).take(room).peekable();
     if unwanted.peek().is_none() {
         return;
@@ -42,8 +32,8 @@ pub fn prune(state: &JobState, now: Timestamp, plan: &mut Plan) {
     }));
 }
 
-/// How many failed pods stay. While a replacement is waited for, the newest one does in any case: it tells whoever takes
-/// over how long to wait.
+/// How many failed pods stay. While a replacement is pending, the newest one always stays: a new owner
+/// computes the back-off from it.
 fn failed_pods_kept(state: &JobState, plan: &Plan) -> Option<usize> {
     let limit = usize::try_from(state.job.options.failed_pods_limit?).unwrap_or(usize::MAX);
     let awaited = plan.waiting.as_ref().is_some_and(|wait| *wait != Wait::Finishing)

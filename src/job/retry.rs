@@ -1,23 +1,8 @@
-//! When to try again what the API server refused: 1 s after the first refusal, doubled with each further one, at most 1 min.
+//! Back-off of refused requests: 1 s after the first refusal, doubled with each further one, at most 1 min.
 
-use std::time::Duration;
+use jiff::Timestamp;
 
-use jiff::{SignedDuration, Timestamp};
-
-/// First and longest delay after refused requests.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct RetryPolicy {
-    /// Delay after the first refusal.
-    pub initial: Duration,
-    /// Longest delay.
-    pub max: Duration,
-}
-
-impl Default for RetryPolicy {
-    fn default() -> Self {
-        Self { initial: Duration::from_secs(1), max: Duration::from_secs(60) }
-    }
-}
+use super::exponential::Exponential;
 
 /// Refusals in a row of one kind of request.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -27,23 +12,21 @@ pub struct Retry {
 }
 
 impl Retry {
-    /// A request was refused. Refusals of requests that were under way together count once.
-    pub fn refused(&mut self, policy: RetryPolicy, now: Timestamp) {
+    /// Takes in a refusal. Refusals during the wait count once with the one that began it.
+    pub fn refused(&mut self, delays: Exponential, now: Timestamp) {
         if self.waits(now).is_some() {
             return;
         }
-        let factor = 1u32.checked_shl(self.refusals).unwrap_or(u32::MAX);
-        let delay = policy.initial.checked_mul(factor).unwrap_or(policy.max).min(policy.max);
         self.refusals = self.refusals.saturating_add(1);
-        self.until = now.saturating_add(SignedDuration::try_from(delay).unwrap_or(SignedDuration::MAX)).ok();
+        self.until = Some(delays.after(now, self.refusals));
     }
 
-    /// A request went well.
+    /// Takes in a success.
     pub fn accepted(&mut self) {
         *self = Self::default();
     }
 
-    /// Until when to wait, if not over.
+    /// The end of the wait, if there is one and it is not over.
     pub fn waits(&self, now: Timestamp) -> Option<Timestamp> {
         self.until.filter(|until| *until > now)
     }
@@ -53,11 +36,15 @@ impl Retry {
 mod tests {
     #![allow(clippy::unwrap_used, clippy::expect_used)]
 
+    use std::time::Duration;
+
+    use jiff::SignedDuration;
+
     use super::*;
 
     #[test]
-    fn delays_double_until_something_goes_well() {
-        let policy = RetryPolicy { initial: Duration::from_secs(1), max: Duration::from_secs(5) };
+    fn delays_double_until_a_request_is_accepted() {
+        let policy = Exponential { initial: Duration::from_secs(1), max: Duration::from_secs(5) };
         let (mut retry, mut now) = (Retry::default(), Timestamp::UNIX_EPOCH);
         for seconds in [1, 2, 4, 5, 5] {
             retry.refused(policy, now);

@@ -1,16 +1,16 @@
-//! Times as pods tell them.
+//! Times of pods, in whole seconds.
 
 use std::num::NonZeroU64;
 
 use jiff::Timestamp;
 
-/// A time in whole seconds, which is how precisely the Kubernetes API tells the times of pods. Half the size of a
-/// [`Timestamp`], a third of an optional one.
+/// A time in whole seconds, the precision that the Kubernetes API has for pods. It takes half the size of a
+/// [`Timestamp`], and a third if optional.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Second(NonZeroU64);
 
 impl Second {
-    /// The bits that [`number`](Self::number) takes: the API knows years of four digits.
+    /// The bits that [`number`](Self::number) needs: years in the API have four digits.
     pub const BITS: u32 = 40;
 
     /// A number that grows with the time.
@@ -40,7 +40,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn whole_seconds_stay_what_they_are() {
+    fn whole_seconds_are_converted_without_loss() {
         for second in [Timestamp::MIN.as_second(), -1, 0, 1_800_000_000, Timestamp::MAX.as_second()] {
             let time = Timestamp::from_second(second).unwrap();
             assert_eq!(Timestamp::from(Second::from(time)), time);

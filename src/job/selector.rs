@@ -14,18 +14,18 @@ pub struct Selector {
 pub struct Requirement {
     /// The label.
     pub key: Box<str>,
-    /// What must hold of its value.
+    /// The requirement on its value.
     pub operator: Operator,
 }
 
 /// `operator` and `values` of a requirement.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Operator {
-    /// The label is there and has one of these values.
+    /// The label is present and has one of these values.
     In(Vec<Box<str>>),
     /// The label is absent or has none of these values.
     NotIn(Vec<Box<str>>),
-    /// The label is there.
+    /// The label is present.
     Exists,
     /// The label is absent.
     DoesNotExist,
@@ -71,7 +71,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn text_form() {
+    fn text_is_the_label_selector_parameter_of_a_list() {
         let requirement = |key: &str, operator| Requirement { key: key.into(), operator };
         let selector = Selector {
             requirements: vec![
@@ -86,7 +86,7 @@ mod tests {
     }
 
     #[test]
-    fn operators() {
+    fn operators_match_present_other_and_absent_values() {
         let of = |operator| Selector { requirements: vec![Requirement { key: "a".into(), operator }] };
         let values = || vec!["x".into(), "y".into()];
         for (operator, present, other, absent) in [

@@ -1,5 +1,6 @@
-//! How many creations of one Job may be under way: one at first, one more with each that goes well, one again after a
-//! refusal. A Job whose pods are refused (quota, admission) so costs a handful of requests, not thousands.
+//! Slow start: the number of creations of one Job that may be under way. It starts at one, grows by one with
+//! each success, and falls to one after a refusal. So a Job whose pods are refused (quota, admission) costs a
+//! handful of requests, not thousands.
 
 /// The window of creations of one Job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -14,17 +15,17 @@ impl Default for SlowStart {
 }
 
 impl SlowStart {
-    /// A creation went well.
+    /// Takes in a success.
     pub fn accepted(&mut self) {
         self.window = self.window.saturating_add(1);
     }
 
-    /// A creation was refused.
+    /// Takes in a refusal.
     pub fn refused(&mut self) {
         self.window = 1;
     }
 
-    /// How many more may be sent while `under_way` are not answered, with at most `limit` at once.
+    /// How many more creations may be sent while `under_way` are unanswered, with at most `limit` at once.
     pub fn room(&self, under_way: usize, limit: usize) -> usize {
         self.window.min(limit).saturating_sub(under_way)
     }

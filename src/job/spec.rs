@@ -1,4 +1,4 @@
-//! What a Job asks for: the parts of `batch/v1` Job that its rules look at.
+//! The parts of a `batch/v1` Job that the rules read.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -25,7 +25,7 @@ pub struct Job {
     pub created: Timestamp,
     /// Whether `metadata.deletionTimestamp` is set.
     pub deleting: bool,
-    /// `metadata.annotations` under `yardmaster.dev/`: what a user opted in to.
+    /// `metadata.annotations` under `yardmaster.dev/`: options that the user has set.
     pub options: Options,
     /// `spec`.
     pub spec: Arc<JobSpec>,
@@ -34,7 +34,19 @@ pub struct Job {
 }
 
 impl Job {
-    /// Takes in the status that the Job has now. Of one that has finished no pods are made, so it keeps none written out.
+    /// Whether counted pods that have failed, or that have succeeded, may have to be deleted
+    /// ([`retention`](super::retention)).
+    pub fn prunes_counted(&self, failed: bool) -> bool {
+        if failed {
+            self.options.failed_pods_limit.is_some()
+        } else {
+            self.options.prune_succeeded
+                && self.spec.completion.indexes().is_some()
+                && self.status.finished().is_none()
+        }
+    }
+
+    /// Sets the current status. A finished Job makes no pods, so it drops the parts serialized for them.
     pub fn take_status(&mut self, status: JobStatus) {
         self.status = status;
         if self.status.finished().is_some() {
@@ -43,8 +55,8 @@ impl Job {
         }
     }
 
-    /// Takes the pod template over from another reading of the Job where its text is the same, so that there is one copy
-    /// of it: with what was written out for pods, as long as more of them may be made.
+    /// Shares the pod template with an earlier reading of the Job if the text is the same, so that there is
+    /// one copy. The parts serialized for pods are shared too, while more pods may be made.
     pub fn share_template(&mut self, known: &PodTemplate) {
         let makes_pods = self.status.finished().is_none();
         let spec = Arc::get_mut(&mut self.spec).filter(|spec| spec.template.same_text(known));
@@ -75,13 +87,22 @@ pub struct JobSpec {
     pub pod_failure_policy: Option<Vec<PodFailureRule>>,
     /// `spec.successPolicy.rules`; empty without a policy.
     pub success_policy: Vec<SuccessRule>,
-    /// Whether a pod that is being deleted is replaced only once it has failed: `spec.podReplacementPolicy` is `Failed`,
-    /// or a pod failure policy is set.
+    /// Whether a pod being deleted is replaced only once it has failed: `spec.podReplacementPolicy` is
+    /// `Failed`, or a pod failure policy is set.
     pub replace_only_failed: bool,
     /// `spec.selector`.
     pub selector: Selector,
     /// `spec.template`.
     pub template: PodTemplate,
+}
+
+impl JobSpec {
+    /// Whether a Job's pods are a gang: there are several, all run at once, and the template names no group
+    /// itself.
+    pub fn is_gang(&self) -> bool {
+        let all_at_once = self.completion == Completion::Indexed(self.parallelism);
+        self.parallelism > 1 && all_at_once && !self.template.names_scheduling_group()
+    }
 }
 
 /// `spec.completionMode` and `spec.completions`.
@@ -113,7 +134,7 @@ impl Completion {
     }
 }
 
-/// `spec.backoffLimitPerIndex` and what depends on it.
+/// `spec.backoffLimitPerIndex` and `spec.maxFailedIndexes`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PerIndexLimit {
     /// Counted failures of one index before the index fails.
@@ -125,9 +146,9 @@ pub struct PerIndexLimit {
 /// One rule of `spec.podFailurePolicy`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PodFailureRule {
-    /// What a match means.
+    /// The consequence of a match.
     pub action: PodFailureAction,
-    /// What it looks at.
+    /// The pattern to match.
     pub on: PodFailurePattern,
 }
 
@@ -163,7 +184,7 @@ pub enum PodFailurePattern {
 /// One rule of `spec.successPolicy`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SuccessRule {
-    /// `succeededIndexes`; `Some(None)` when the text cannot be read: such a rule never matches.
+    /// `succeededIndexes`; `Some(None)` if the text is malformed: such a rule never matches.
     pub indexes: Option<Option<IndexSet>>,
     /// `succeededCount`.
     pub count: Option<u32>,

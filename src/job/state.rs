@@ -1,37 +1,39 @@
-//! All that is known of one Job while it is looked after.
+//! All that is known of one Job while it is managed.
 
 use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
 
-use super::backoff::{BackoffPolicy, extend};
-use super::gang::{Gang, GangAnswer, comes_first};
+use super::backoff::extend;
+use super::exponential::Exponential;
+use super::gang_state::{Gang, GangAnswer};
 use super::plan::Plan;
 use super::pod::{BackoffRecord, Place, Pod};
 use super::pod_set::{PendingRequest, PodSet, Source};
-use super::retry::{Retry, RetryPolicy};
+use super::retry::Retry;
 use super::slow_start::SlowStart;
 use super::spec::Job;
+use super::status::ConditionKind;
 use super::uid::{Uid, UidSet};
 
-/// How many settle periods the first of several failures waits at most.
+/// Longest wait of the first of several failures, in debounce periods.
 const DEBOUNCE_PERIODS: u32 = 3;
 
 /// Settings that hold for all Jobs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
     /// Back-off between failed pods.
-    pub pod_failure_backoff: BackoffPolicy,
+    pub pod_failure_backoff: Exponential,
     /// Back-off after refused requests.
-    pub api_backoff: RetryPolicy,
-    /// Most UIDs that one status write adds to `uncountedTerminatedPods`.
+    pub api_backoff: Exponential,
+    /// Most UIDs that a status may list in `uncountedTerminatedPods`.
     pub max_uncounted_pods: usize,
     /// Most creations of one Job under way at once, and as many other requests about its pods.
     pub max_pods_per_sync: usize,
-    /// Longest time a status change may wait for others to join it.
+    /// Longest time that a status change may wait for others to share its write.
     pub batch_period: Duration,
-    /// How long after a pod has failed others may still be judged together with it, while some are active. Deciding that a
-    /// Job has failed, or starting a replacement, cannot be taken back.
+    /// How long a failed pod waits for others to be evaluated together with it, while some are active.
+    /// Failing the Job or starting a replacement cannot be undone.
     pub debounce_period: Duration,
     /// Whether finished Jobs are deleted after their TTL.
     pub ttl_controller: bool,
@@ -42,8 +44,8 @@ pub struct Limits {
 impl Default for Limits {
     fn default() -> Self {
         Self {
-            pod_failure_backoff: BackoffPolicy::default(),
-            api_backoff: RetryPolicy::default(),
+            pod_failure_backoff: Exponential::POD_FAILURE,
+            api_backoff: Exponential::API_REQUEST,
             max_uncounted_pods: 500,
             max_pods_per_sync: 500,
             batch_period: Duration::from_secs(1),
@@ -54,17 +56,17 @@ impl Default for Limits {
     }
 }
 
-/// How much one Job may ask for, as long as it shares the way to the API server with others.
+/// How much one Job may request while it shares the write gate with others.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Pace {
     /// Creations under way at once, and as many other requests about pods.
     pub at_once: usize,
-    /// Least time from one status that only tells of progress to the next.
+    /// Least time between two statuses that only report progress.
     pub status_period: Duration,
 }
 
 impl Pace {
-    /// The pace of a Job that is alone.
+    /// The pace of a Job that has the gate to itself.
     fn free(limits: Limits) -> Self {
         Self { at_once: limits.max_pods_per_sync, status_period: limits.batch_period }
     }
@@ -83,38 +85,40 @@ pub struct JobState {
     pub gang: Gang,
     /// Failures in a row.
     pub(super) streak: Option<BackoffRecord>,
-    /// Since when we look after the Job while it is not suspended: its start time until that is written.
+    /// When we began to manage the unsuspended Job: its start time until one is written.
     pub(super) started: Option<Timestamp>,
-    /// Pods that have ended and have not been judged.
+    /// Pods that have ended and are not evaluated yet.
     pub(super) unevaluated: Option<UnevaluatedFailures>,
-    /// When the status was last written, and since when a change waits.
+    /// When the status was last written.
     pub(super) status_written: Option<Timestamp>,
+    /// Since when a status change waits.
     pub(super) status_waits_since: Option<Timestamp>,
     pub(super) status_in_flight: bool,
     pub(super) deletion_in_flight: bool,
-    /// Adoptions under way: how many pods there are will be known when they have ended.
-    pub(super) claims_in_flight: usize,
-    /// The Job no longer exists: nothing is counted any more, its pods are set free.
+    /// Adoptions under way: the number of pods is unknown until they have ended.
+    pub(super) adoptions_in_flight: usize,
+    /// The Job no longer exists: nothing is counted any more, its pods are released.
     pub(super) gone: bool,
     pub(super) slow_start: SlowStart,
-    /// What the way to the API server bears.
+    /// The pace that the write gate allows.
     pub(super) pace: Pace,
     pub(super) create_retry: Retry,
     pub(super) write_retry: Retry,
-    /// For deletions of counted pods, which hold up nothing else.
+    /// For deletions of counted pods, which nothing else waits for.
     pub(super) prune_retry: Retry,
 }
 
-/// Pods that have ended and have not been judged.
+/// Pods that have ended and are not evaluated yet.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct UnevaluatedFailures {
-    /// When we learnt of the first of them, and of the last.
+    /// When we learnt of the first of them.
     first: Timestamp,
+    /// When we learnt of the last of them.
     last: Timestamp,
     pods: usize,
 }
 
-/// How a creation ended.
+/// The outcome of a creation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Created {
     /// The pod exists: created now, or found under its name with our Job as owner.
@@ -123,11 +127,11 @@ pub enum Created {
     NameTaken,
     /// Refused.
     Refused,
-    /// The namespace is going away: nothing can be created and nothing needs to be said.
+    /// The namespace is being deleted: nothing can be created, and no event reports it.
     NamespaceTerminating,
 }
 
-/// How a change of a pod ended.
+/// The outcome of a change of a pod.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Changed {
     /// The pod as it is now.
@@ -141,7 +145,7 @@ pub enum Changed {
 }
 
 impl JobState {
-    /// Takes over a Job. Its pods are to be observed before the first plan is made.
+    /// Takes over a Job. Its pods must be observed before the first plan is made.
     pub fn new(job: Job, limits: Limits) -> Self {
         Self {
             pods: PodSet::new(&job, limits.pod_failure_backoff),
@@ -155,7 +159,7 @@ impl JobState {
             status_waits_since: None,
             status_in_flight: false,
             deletion_in_flight: false,
-            claims_in_flight: 0,
+            adoptions_in_flight: 0,
             gone: false,
             slow_start: SlowStart::default(),
             pace: Pace::free(limits),
@@ -168,13 +172,13 @@ impl JobState {
     /// Takes in a new reading of the Job.
     pub fn observe_job(&mut self, mut job: Job) {
         job.share_template(&self.job.spec.template);
-        // What has once been said to go never stays; a reading that says otherwise is late.
+        // A deletion cannot be undone; a reading without it is an old one.
         job.deleting |= self.job.deleting;
         self.pods.follow(&job);
         self.job = job;
     }
 
-    /// Takes in that the Job is being deleted, or has been, before a reading of it says so.
+    /// Takes in that the Job is being or has been deleted, before a reading shows it.
     pub fn job_leaves(&mut self) {
         self.observe_job(Job { deleting: true, ..self.job.clone() });
     }
@@ -189,30 +193,31 @@ impl JobState {
         self.gone
     }
 
-    /// Whether nothing is left to be done for a Job that no longer exists.
+    /// Whether a Job that no longer exists needs nothing more.
     pub fn is_over(&self) -> bool {
-        self.gone && self.claims_in_flight == 0 && self.pods.tracked() == 0 && !self.pods.has_flights()
+        self.gone && self.adoptions_in_flight == 0 && self.pods.tracked() == 0 && !self.pods.has_flights()
     }
 
-    /// Takes in a complete list of the Job's pods: those of `version` and before that it does not name are gone. After the
-    /// first one, what pods tell of earlier failures is complete.
+    /// Takes in a complete list of the Job's pods: missing pods with a reading up to `version` are gone. The
+    /// first list completes the history of failures that pods carry.
     pub fn pods_listed(&mut self, listed: &UidSet, version: u64) {
         self.pods.retain_listed(listed, version);
         self.streak = self.streak.or(self.pods.take_history().streak());
     }
 
-    /// Whether the Job is to be read before the next plan: its pods tell that somebody else has counted some of them, and
-    /// watches of pods and Jobs keep no order between them. A plan made from the older status would run work again.
+    /// Whether the Job must be read before the next plan: its pods show that somebody else has counted some
+    /// of them, and the pod watch and the Job watch are not ordered relative to each other. A plan made from
+    /// the older status would run work again.
     pub fn doubts_status(&self) -> bool {
         self.pods.released_by_others() && !self.gone && self.job.status.finished().is_none()
     }
 
-    /// Takes note that the Job is being read.
+    /// Takes in that a read of the Job has begun.
     pub fn reading_job(&mut self) {
         self.pods.reading_status();
     }
 
-    /// Takes note of the pace for now. It is never faster than that of a Job alone.
+    /// Sets the current pace. It is never faster than that of a Job that has the gate to itself.
     pub fn keep_pace(&mut self, pace: Pace) {
         let free = Pace::free(self.limits);
         self.pace = Pace {
@@ -221,22 +226,22 @@ impl JobState {
         };
     }
 
-    /// How many more requests about pods that there are may be sent now.
+    /// How many more requests about existing pods may be sent now.
     pub(super) fn room(&self) -> usize {
         self.pace.at_once.saturating_sub(self.pods.flights())
     }
 
-    /// Takes note that the adoption of a pod has begun.
+    /// Takes in that the adoption of a pod has begun.
     pub fn adoption_begun(&mut self) {
-        self.claims_in_flight += 1;
+        self.adoptions_in_flight += 1;
     }
 
-    /// Takes note that the adoption of a pod has ended, one way or the other.
+    /// Takes in that the adoption of a pod has ended, whether it succeeded or not.
     pub fn adoption_ended(&mut self) {
-        self.claims_in_flight = self.claims_in_flight.saturating_sub(1);
+        self.adoptions_in_flight = self.adoptions_in_flight.saturating_sub(1);
     }
 
-    /// Takes in a pod from the watch; true if it told something new.
+    /// Takes in a pod from the watch; true if the reading was new.
     pub fn observe_pod(&mut self, pod: Pod, now: Timestamp) -> bool {
         let news = self.pods.observe(pod, Source::Watch);
         self.note_ended(now);
@@ -258,10 +263,10 @@ impl JobState {
         };
     }
 
-    /// Until when pods that have just ended wait for others to be judged with them.
+    /// Until when pods that have just ended wait for others to be evaluated with them.
     ///
-    /// Only failures and success policies need this: a lone success decides nothing that a later event would decide
-    /// otherwise. With no pod active there is nothing to wait for.
+    /// Only failures and success policies need this: without a success policy, a success decides nothing that
+    /// a later event would decide otherwise. If no pod is active, there is nothing to wait for.
     pub(super) fn debounce_until(&self, now: Timestamp) -> Option<Timestamp> {
         let UnevaluatedFailures { first, last, .. } = self.unevaluated?;
         let matters =
@@ -274,24 +279,45 @@ impl JobState {
         Some(quiet.min(at_latest)).filter(|at| *at > now)
     }
 
-    /// Back-off between failed pods: the Job's own, or that of all Jobs.
-    pub fn backoff(&self) -> BackoffPolicy {
+    /// Back-off between failed pods: the Job's, or else the controller's.
+    pub fn backoff(&self) -> Exponential {
         self.job.options.backoff(self.limits.pod_failure_backoff)
     }
 
-    /// The failures in a row, with the pods that have just ended.
+    /// The failures in a row, including pods that have just ended.
     pub(super) fn streak_now(&self) -> Option<BackoffRecord> {
         extend(self.streak, self.pods.newly_ended())
     }
 
-    /// Takes note that a plan is being carried out: everything in it counts as under way.
+    /// Whether the Job's pods are scheduled as a gang.
+    pub(super) fn schedules_gang(&self) -> bool {
+        self.limits.gang_scheduling && self.job.spec.is_gang()
+    }
+
+    /// Whether nothing has ever been done for the Job. No sign suffices alone: pods may be deleted,
+    /// suspending clears the start time, and only the condition shows that a Job was suspended early.
+    fn is_new(&self) -> bool {
+        let status = &self.job.status;
+        self.pods.is_empty()
+            && self.pods.pending_creates() + self.adoptions_in_flight == 0
+            && status.start_time.is_none()
+            && (status.succeeded, status.failed) == (0, 0)
+            && status.condition(&ConditionKind::Suspended).is_none()
+    }
+
+    /// Whether the gang must be ensured before anything else: after its first status a Job is no longer new.
+    pub(super) fn gang_comes_first(&self) -> bool {
+        self.schedules_gang() && !self.gang.is_ensured() && !self.job.deleting && self.is_new()
+    }
+
+    /// Begins a plan: everything in it counts as under way from now on.
     pub fn begin(&mut self, plan: &Plan, now: Timestamp) {
-        if let Some(judged) = plan.judged {
-            self.streak = judged.streak;
+        if let Some(update) = plan.backoff_update {
+            self.streak = update.streak;
             self.pods.clear_newly_ended();
             self.unevaluated = None;
         }
-        if self.job.spec.suspend || comes_first(self) {
+        if self.job.spec.suspend || self.gang_comes_first() {
             self.started = None;
         } else {
             self.started.get_or_insert(now);
@@ -346,7 +372,7 @@ impl JobState {
         self.gang.answered(answer);
     }
 
-    /// Takes in the answer to the deletion of a pod or to the removal of its finalizer.
+    /// Takes in the answer to a pod's deletion or to the removal of its finalizer.
     pub fn changed(&mut self, uid: &Uid, answer: Changed, now: Timestamp) {
         let pruned = self.pods.is_counted_leaving(uid);
         self.pods.set_flight(uid, PendingRequest::None);
@@ -370,15 +396,15 @@ impl JobState {
         self.note_ended(now);
     }
 
-    /// Takes in that the status was written; the Job as it is now has been observed.
+    /// Takes in that the status was written; the resulting Job has been observed before.
     pub fn status_written(&mut self, now: Timestamp) {
         self.status_in_flight = false;
         self.status_written = Some(now);
         self.write_retry.accepted();
     }
 
-    /// Takes in that the status was not written. After a conflict the Job is to be read again before the next plan, and
-    /// there is nothing to wait for.
+    /// Takes in that the status was not written. After a conflict the Job must be read again before the next
+    /// plan, so no back-off is needed.
     pub fn status_refused(&mut self, conflict: bool, now: Timestamp) {
         self.status_in_flight = false;
         if !conflict {

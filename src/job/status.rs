@@ -5,7 +5,7 @@ use jiff::Timestamp;
 use super::index_set::IndexSet;
 use super::uid::Uid;
 
-/// `status` of a Job as the API server holds it.
+/// `status` of a Job, as stored by the API server.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct JobStatus {
     /// `conditions`, in the order in which they were added.
@@ -89,7 +89,7 @@ pub enum ConditionKind {
 }
 
 impl ConditionKind {
-    /// Whether a Job of which this holds has ended.
+    /// Whether the condition is terminal: a Job with it has ended.
     pub fn is_end(&self) -> bool {
         matches!(self, Self::Complete | Self::Failed)
     }
@@ -163,18 +163,18 @@ impl JobStatus {
         self.condition(kind).filter(|c| c.status == ConditionStatus::True)
     }
 
-    /// The condition that says how the Job ended: Complete or Failed. Its transition time is when it ended.
+    /// The terminal condition, Complete or Failed. Its transition time is the end of the Job.
     pub fn finished(&self) -> Option<&Condition> {
         self.holding(&ConditionKind::Complete).or_else(|| self.holding(&ConditionKind::Failed))
     }
 
-    /// The status as the API server keeps it: times have whole seconds there.
+    /// The status as the API server stores it: with times in whole seconds.
     pub fn stored(mut self) -> Self {
         let times = [&mut self.start_time, &mut self.completion_time].into_iter();
         let conditions = self.conditions.iter_mut();
         let times =
             times.chain(conditions.flat_map(|c| [&mut c.last_probe_time, &mut c.last_transition_time]));
-        // Every time has a whole second: this cannot fail.
+        // The seconds of a valid time are in range, so this cannot fail.
         times.flatten().for_each(|time| *time = Timestamp::from_second(time.as_second()).unwrap_or(*time));
         self
     }
@@ -183,7 +183,7 @@ impl JobStatus {
         self.uncounted.as_ref().filter(|pods| !pods.is_empty())
     }
 
-    /// Whether both count the same pods.
+    /// Whether both statuses count and record the same pods.
     pub fn counts_as(&self, other: &JobStatus) -> bool {
         (self.succeeded, self.failed) == (other.succeeded, other.failed)
             && self.still_uncounted() == other.still_uncounted()
@@ -191,8 +191,8 @@ impl JobStatus {
             && self.failed_indexes == other.failed_indexes
     }
 
-    /// Adds the condition or replaces the one of its kind; true if status, reason or message changed. A condition that
-    /// is False is never added anew: a Job that was never suspended does not say so.
+    /// Adds the condition or replaces the one of its kind; true if status, reason or message changed. A False
+    /// condition only replaces: a Job that was never suspended does not report it.
     pub fn ensure(&mut self, condition: Condition) -> bool {
         match self.conditions.iter_mut().find(|c| c.kind == condition.kind) {
             Some(old)

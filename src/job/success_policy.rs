@@ -1,9 +1,9 @@
-//! `spec.successPolicy`: when an Indexed Job has succeeded although some indexes have not.
+//! `spec.successPolicy`: success of an Indexed Job before all of its indexes have succeeded.
 
 use super::index_set::IndexSet;
 use super::spec::SuccessRule;
 
-/// The first rule that these succeeded indexes meet.
+/// Position of the first rule that these succeeded indexes meet.
 pub fn first_met(rules: &[SuccessRule], succeeded: &IndexSet) -> Option<usize> {
     if succeeded.is_empty() {
         return None;
@@ -22,7 +22,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn rules() {
+    fn the_first_rule_that_is_met_decides() {
         let rule = |indexes: Option<&str>, count| SuccessRule {
             indexes: indexes.map(IndexSet::parse_strict),
             count,

@@ -6,14 +6,15 @@ use super::plan::Plan;
 use super::spec::Job;
 use super::state::{JobState, Limits, after};
 
-/// When the Job is to be deleted, if that is ours to do: counted from the transition of its terminal condition.
+/// When the TTL expires, if the Job is ours to delete. The TTL begins at the transition of the terminal
+/// condition.
 pub fn expires_at(job: &Job, limits: Limits) -> Option<Timestamp> {
     let ours = limits.ttl_controller && !job.deleting;
     let ttl = job.spec.ttl_after_finished.filter(|_| ours)?;
     Some(after(job.status.finished()?.last_transition_time?, ttl))
 }
 
-/// Adds to the plan the deletion of a Job that has outlived its TTL.
+/// Adds the deletion of a Job whose TTL has expired to the plan.
 pub fn plan(state: &JobState, now: Timestamp, plan: &mut Plan) {
     match (expires_at(&state.job, state.limits), state.write_retry.waits(now)) {
         (None, _) => {}

@@ -1,6 +1,7 @@
-//! UIDs, and collections of what has one.
+//! UIDs, and collections keyed by them.
 //!
-//! Every pod has a UID, and the queues of a Job are ordered by it: it has to be small and quick to compare.
+//! A Job may hold 100,000 pods, each with a UID that is hashed and compared often: a UID must be small and
+//! quick.
 
 use std::collections::{HashMap, HashSet};
 use std::fmt;
@@ -10,24 +11,24 @@ use foldhash::fast::RandomState;
 use serde::{Serialize, Serializer};
 use uuid::Uuid;
 
-/// What has a UID, by it. API servers choose UIDs by chance, so nobody can aim at the hash.
+/// A map keyed by UID. API servers choose UIDs at random, so nobody can provoke hash collisions.
 pub type UidMap<T> = HashMap<Uid, T, RandomState>;
 /// A set of UIDs.
 pub type UidSet = HashSet<Uid, RandomState>;
 
-/// A UID as Kubernetes gives it to every object. API servers write RFC 9562 UUIDs; to clients it is any text.
+/// The UID of a Kubernetes object. API servers write RFC 9562 UUIDs; for clients it is opaque text.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Uid(Repr);
 
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 enum Repr {
-    /// Exactly the text that the UUID is written as, so that equal UIDs are equal here and the text comes back unchanged.
+    /// Canonical text only, so that equal UIDs have equal representations and the text is returned unchanged.
     Uuid(Uuid),
     Other(Arc<str>),
 }
 
 impl Uid {
-    /// The lowest of all.
+    /// The lowest UID.
     pub const LOWEST: Self = Self(Repr::Uuid(Uuid::nil()));
 }
 
@@ -81,7 +82,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_the_canonical_form_is_a_uuid() {
+    fn only_the_canonical_text_is_stored_as_a_uuid() {
         let canonical = "5f9c8a52-0c1e-4bb0-9f5a-3a6d1f7e2b90";
         let is_uuid = |text: &str| matches!(Uid::from(text).0, Repr::Uuid(_));
         assert!(is_uuid(canonical));

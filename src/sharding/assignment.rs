@@ -1,13 +1,14 @@
-//! Which replica is to own which shard: rendezvous hashing with bounded load, kept to as few moves as there can be.
+//! Which replica should own which shard: rendezvous hashing with bounded load and as few moves as possible.
 //!
-//! Every replica computes this from the same Leases and comes to the same answer, so nobody has to be asked. A replica
-//! keeps what it owns up to its share; what is over, or without an owner, goes to the replica with room that rendezvous
-//! hashing ranks highest. One replica more or less moves at most one replica's share.
+//! Every replica computes this from the same Leases and gets the same result, so no leader has to decide. A
+//! replica keeps the shards that it owns up to its share. Shards above the share, or without an owner, go to
+//! the replica with room that rendezvous hashing ranks highest. A replica that joins or leaves moves at most
+//! one replica's share.
 
 use super::hash::{ShardCount, ShardId};
 
-/// The wanted owner of every shard, as a position in `replicas`; all `None` without replicas. `holder` is the
-/// position of the replica that owns a shard now, if it is among them.
+/// The wanted owner of every shard, as a position in `replicas`; all `None` without replicas. `holder`
+/// returns the position of the replica that owns a shard now, if that is one of `replicas`.
 ///
 /// No share differs from another by more than one.
 pub(super) fn assign(
@@ -47,7 +48,8 @@ pub(super) fn assign(
     wanted
 }
 
-/// How many shards each replica may own. Where they do not divide evenly, those who own the most keep one more.
+/// How many shards each replica may own. If they do not divide evenly, the replicas that own the most keep
+/// one more.
 fn shares(shards: ShardCount, held: &[Vec<ShardId>]) -> Vec<usize> {
     let (total, replicas) = (shards.get() as usize, held.len());
     let mut by_load: Vec<usize> = (0..replicas).collect();
@@ -59,8 +61,8 @@ fn shares(shards: ShardCount, held: &[Vec<ShardId>]) -> Vec<usize> {
     shares
 }
 
-/// The weight of a replica for a shard. All versions of Yardmaster must agree on it: during an update they run side
-/// by side.
+/// The weight of a replica for a shard. All versions of Yardmaster must compute the same: during an update
+/// they run side by side.
 fn rank(replica: &str, shard: ShardId) -> u64 {
     use std::hash::Hasher as _;
     let mut hasher = fnv::FnvHasher::default();
@@ -108,19 +110,19 @@ mod tests {
     }
 
     #[test]
-    fn nobody_owns_nothing() {
+    fn without_replicas_no_shard_has_an_owner() {
         assert!(assign(ShardCount::default(), &[], |_| None).iter().all(Option::is_none));
     }
 
     #[test]
-    fn ranks_are_the_same_for_ever() {
-        // Replicas of different versions must agree: these values may never change.
+    fn ranks_never_change() {
+        // Replicas of different versions must agree on these values.
         assert_eq!(rank("a", ShardId(0)), 0x3025_e00c_34f8_8fc7);
         assert_eq!(rank("yardmaster-0", ShardId(63)), 0x858c_6d51_b9af_019f);
     }
 
     proptest! {
-        /// Replicas come and go: shares stay even, and nobody moves more than a share.
+        /// Replicas join and leave: shares stay even, and each change moves no more than a share.
         #[test]
         fn shares_are_even_and_moves_are_few(
             bits in 0_u32..10,
@@ -147,7 +149,7 @@ mod tests {
                 let moved = moves(history.last().unwrap(), &next);
                 let share = total.div_ceil(larger.min(replicas.len()));
                 prop_assert!(moved <= share + 1, "{moved} moves with a share of {share}");
-                prop_assert_eq!(&assigned(shards, &replicas, std::slice::from_ref(&next)), &next.0, "it settles");
+                prop_assert_eq!(&assigned(shards, &replicas, std::slice::from_ref(&next)), &next.0, "it is stable");
                 history.push(next);
             }
         }

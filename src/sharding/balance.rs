@@ -1,37 +1,40 @@
 //! Which shards change places so that work is spread evenly.
 //!
-//! Jobs fall on shards by hash, so equal numbers of shards are unequal amounts of work, and the replica that has most
-//! of it decides when all is done. A heavy shard of it goes to another replica, and a lighter one comes back: shares by
-//! count stay as they are. What is swapped follows from the loads alone.
+//! Jobs fall on shards by hash, so equal numbers of shards are unequal amounts of work, and the most loaded
+//! replica determines when all work is done. One of its heavy shards is swapped for a lighter one of another
+//! replica, so the number of shards per replica stays the same. The swaps follow from the loads alone.
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
 use super::hash::ShardId;
 
-/// How far above the mean the most loaded replica has to be before anything is swapped, in thousandths of the mean.
+/// How far above the mean the most loaded replica has to be before anything is swapped, in thousandths of the
+/// mean.
 const TOLERANCE: u64 = 25;
-/// How far at least, in pods: whoever has so little too much is soon done with it.
-const LEAST: u64 = 200;
-/// Under a limited rate that takes longer, and so many seconds of it are enough.
-const LEAST_SECONDS: u64 = 1;
+/// The smallest excess over the mean, in pods, that is worth a swap: less is soon worked off.
+const MIN_EXCESS: u64 = 200;
+/// Under a limited rate, an excess that takes this many seconds of the rate is enough.
+const MIN_EXCESS_SECONDS: u64 = 1;
 /// Requests that a pod takes: its creation, and the removal of its finalizer.
 const REQUESTS_PER_POD: u64 = 2;
-/// Swapping ends once the most loaded replica is no further above the mean, in thousandths of it.
+/// Swapping ends once the most loaded replica is no further above the mean, in thousandths of the mean.
 const EVEN: u64 = 10;
-/// Every swap brings the replica with most, and the one that it swaps with, below that by at least this part of what is
-/// too much: for less two hand-overs are not worth it.
+/// A swap must bring both replicas below the load of the more loaded one by at least one part in this many of
+/// the excess: less is not worth two hand-overs.
 const WORTH: u64 = 8;
-/// The part of its shards that a replica gives at once. It goes on with the others meanwhile.
+/// A replica hands over at most one part in this many of its shards at a time. It goes on working for the
+/// others.
 const AT_ONCE: usize = 4;
 
 /// A replica's shards and their loads.
 pub(super) type Share = Vec<(ShardId, u32)>;
 
-/// Where shards are to go, as positions in `shares`. Shards that stay are not in it. `qps`: requests a second that each replica
-/// is held to; 0 is no limit.
+/// The new owners of the shards that move, as positions in `shares`. `qps` is the rate limit of each replica
+/// in requests per second; 0 is no limit.
 ///
-/// As many come to a replica as leave it, and no swap leaves a replica with as much work as the one that had most.
+/// Each replica gets as many shards as it hands over, and no swap leaves a replica with as much work as the
+/// most loaded one had.
 pub(super) fn swaps(shares: &[Share], qps: u32) -> BTreeMap<ShardId, usize> {
     let mut sides: Vec<Side> = shares.iter().map(Side::of).collect();
     let mut moves = BTreeMap::new();
@@ -40,52 +43,54 @@ pub(super) fn swaps(shares: &[Share], qps: u32) -> BTreeMap<ShardId, usize> {
     };
     let most = sides.iter().map(|side| side.load).max().unwrap_or_default();
     let excess = most.saturating_sub(mean);
-    if excess < least(qps) || excess * 1000 <= mean * TOLERANCE {
+    if excess < min_excess(qps) || excess * 1000 <= mean * TOLERANCE {
         return moves;
     }
     while let Some((from, to, swap)) = best(&sides, mean) {
         moves.extend([(swap.heavy.1, to), (swap.light.1, from)]);
-        sides[from].give(swap.heavy, swap.light);
-        sides[to].give(swap.light, swap.heavy);
+        sides[from].exchange(swap.heavy, swap.light);
+        sides[to].exchange(swap.light, swap.heavy);
     }
     moves
 }
 
-fn least(qps: u32) -> u64 {
-    match u64::from(qps) * LEAST_SECONDS / REQUESTS_PER_POD {
-        _ if qps == 0 => LEAST,
-        pods => pods.min(LEAST),
+fn min_excess(qps: u32) -> u64 {
+    match u64::from(qps) * MIN_EXCESS_SECONDS / REQUESTS_PER_POD {
+        _ if qps == 0 => MIN_EXCESS,
+        pods => pods.min(MIN_EXCESS),
     }
 }
 
 /// A shard with its load.
 type Loaded = (u32, ShardId);
 
-/// A replica, while swaps are chosen.
+/// A replica while swaps are chosen.
 struct Side {
     load: u64,
-    /// The shards that it has had from the beginning, by load.
+    /// The shards that it had at the start and still has, by load.
     own: Vec<Loaded>,
-    /// How many of them it may still give.
-    gives: usize,
+    /// How many of them it may still hand over.
+    remaining: usize,
 }
 
 /// Two shards that change places.
 struct Swap {
     heavy: Loaded,
     light: Loaded,
-    /// How far both replicas are then below what the more loaded one had.
+    /// How far below the load of the more loaded replica both are after the swap.
     relief: u64,
-    /// Half of what the squares of their work lose: most where the two become alike.
+    /// Half of the decrease in the sum of their squared loads: largest where the two become equal.
     gain: u128,
 }
 
 impl Swap {
-    /// A swap between replicas that are so far apart; `None` if it leaves one of them above both.
+    /// A swap between replicas whose loads differ by `gap`; `None` if one would end up with more than both
+    /// had.
     fn over(gap: u64, heavy: Loaded, light: Loaded) -> Option<Self> {
-        let takes = u64::from(heavy.0.checked_sub(light.0)?);
-        let rest = gap.checked_sub(takes)?;
-        Some(Self { heavy, light, relief: takes.min(rest), gain: u128::from(takes) * u128::from(rest) })
+        let moved = u64::from(heavy.0.checked_sub(light.0)?);
+        let remaining = gap.checked_sub(moved)?;
+        let gain = u128::from(moved) * u128::from(remaining);
+        Some(Self { heavy, light, relief: moved.min(remaining), gain })
     }
 }
 
@@ -95,25 +100,25 @@ impl Side {
         own.sort_unstable();
         Self {
             load: own.iter().map(|(load, _)| u64::from(*load)).sum(),
-            gives: (own.len() / AT_ONCE).max(1),
+            remaining: (own.len() / AT_ONCE).max(1),
             own,
         }
     }
 
-    /// Takes in that one shard has gone for another.
-    fn give(&mut self, gone: Loaded, come: Loaded) {
-        self.own.retain(|shard| *shard != gone);
-        self.gives = self.gives.saturating_sub(1);
-        self.load = self.load + u64::from(come.0) - u64::from(gone.0);
+    /// Applies one side of a swap.
+    fn exchange(&mut self, lost: Loaded, gained: Loaded) {
+        self.own.retain(|shard| *shard != lost);
+        self.remaining = self.remaining.saturating_sub(1);
+        self.load = self.load + u64::from(gained.0) - u64::from(lost.0);
     }
 
-    /// The shards whose loads are next to this one, below and above.
+    /// The two shards whose loads are closest to `load`, one below it and one not.
     fn near(&self, load: u64) -> impl Iterator<Item = Loaded> {
         let above = self.own.partition_point(|(own, _)| u64::from(*own) < load);
         self.own[above.saturating_sub(1)..].iter().copied().take(2)
     }
 
-    /// For each shard the swaps with a less loaded replica that make the two most alike.
+    /// For each shard, the swaps with a less loaded replica that bring the two loads closest together.
     fn swaps_with(&self, other: &Self) -> impl Iterator<Item = Swap> {
         let gap = self.load.saturating_sub(other.load);
         self.own.iter().flat_map(move |heavy| {
@@ -123,17 +128,18 @@ impl Side {
     }
 }
 
-/// The swap that helps the most loaded replica most, and with whom; of equally good ones that of the lightest shards.
+/// The best swap for the most loaded replica, with the positions of both replicas. Among equally good swaps,
+/// the one with the lightest shards wins.
 fn best(sides: &[Side], mean: u64) -> Option<(usize, usize, Swap)> {
     let from = (0..sides.len()).max_by_key(|side| (sides[*side].load, Reverse(*side)))?;
-    let giver = sides.get(from).filter(|giver| giver.gives > 0)?;
-    let excess = giver.load.saturating_sub(mean);
+    let source = sides.get(from).filter(|source| source.remaining > 0)?;
+    let excess = source.load.saturating_sub(mean);
     if excess * 1000 <= mean * EVEN {
         return None;
     }
-    let takers = sides.iter().enumerate().filter(|(to, side)| *to != from && side.gives > 0);
-    takers
-        .flat_map(|(to, taker)| giver.swaps_with(taker).map(move |swap| (from, to, swap)))
+    let targets = sides.iter().enumerate().filter(|(to, side)| *to != from && side.remaining > 0);
+    targets
+        .flat_map(|(to, target)| source.swaps_with(target).map(move |swap| (from, to, swap)))
         .filter(|(_, _, swap)| swap.relief * WORTH >= excess)
         .max_by_key(|(_, _, swap)| (swap.gain, Reverse((swap.heavy, swap.light))))
 }
@@ -146,11 +152,12 @@ mod tests {
 
     use super::*;
 
-    /// Loads of the shards of each replica, and where shards go.
+    /// Loads of the shards of each replica.
     type Loads = &'static [&'static [u32]];
+    /// Shards that move, with their new owners.
     type Moves = &'static [(u32, usize)];
 
-    /// Shares of these loads, with shards numbered through.
+    /// Shares of these loads, with shards numbered consecutively.
     fn shares(loads: &[&[u32]]) -> Vec<Share> {
         let mut numbers = (0..).map(ShardId);
         loads.iter().map(|share| numbers.by_ref().zip(share.iter().copied()).collect()).collect()
@@ -180,20 +187,20 @@ mod tests {
     }
 
     #[test]
-    fn what_is_swapped() {
+    fn a_heavy_shard_is_swapped_for_a_light_one_where_that_helps_enough() {
         let cases: &[(&str, Loads, Moves)] = &[
-            ("there is nobody", &[], &[]),
-            ("one alone has all", &[&[900, 0]], &[]),
-            ("it is even", &[&[500, 500], &[500, 500]], &[]),
-            ("it is little", &[&[199, 199], &[0, 0]], &[]),
-            ("it is a small part", &[&[10_240, 0], &[10_000, 0]], &[]),
+            ("no replicas", &[], &[]),
+            ("a single replica", &[&[900, 0]], &[]),
+            ("even already", &[&[500, 500], &[500, 500]], &[]),
+            ("a small excess", &[&[199, 199], &[0, 0]], &[]),
+            ("an excess that is a small part of the mean", &[&[10_240, 0], &[10_000, 0]], &[]),
             ("a heavy shard for a light one", &[&[500, 500], &[0, 0]], &[(0, 1), (2, 0)]),
             ("a part of the difference", &[&[900, 700], &[300, 300]], &[(1, 1), (2, 0)]),
-            ("one huge Job cannot be parted", &[&[9_000, 0], &[0, 0]], &[]),
-            ("what is beside the huge Job goes", &[&[9_000, 4_500], &[0, 0]], &[(1, 1), (2, 0)]),
-            ("what is beside it is not worth it", &[&[9_000, 100], &[0, 0]], &[]),
-            ("the lighter of two that help alike", &[&[900, 500, 400], &[400, 0, 0]], &[(1, 1), (4, 0)]),
-            ("whoever has least gets most", &[&[600, 600], &[300, 300], &[0, 300]], &[(0, 2), (4, 0)]),
+            ("one huge Job cannot be split", &[&[9_000, 0], &[0, 0]], &[]),
+            ("the shard beside a huge Job moves", &[&[9_000, 4_500], &[0, 0]], &[(1, 1), (2, 0)]),
+            ("the shard beside a huge Job is too light", &[&[9_000, 100], &[0, 0]], &[]),
+            ("the lighter of two equal swaps", &[&[900, 500, 400], &[400, 0, 0]], &[(1, 1), (4, 0)]),
+            ("the least loaded replica gets most", &[&[600, 600], &[300, 300], &[0, 300]], &[(0, 2), (4, 0)]),
         ];
         for (why, loads, expected) in cases {
             let moves = swaps(&shares(loads), 0);
@@ -203,7 +210,7 @@ mod tests {
     }
 
     #[test]
-    fn under_a_limited_rate_a_second_of_it_is_worth_a_swap() {
+    fn under_a_limited_rate_an_excess_of_one_second_is_worth_a_swap() {
         for (excess, qps, swapped) in [
             (199, 0, false),
             (200, 0, true),
@@ -218,7 +225,7 @@ mod tests {
     }
 
     #[test]
-    fn two_hundred_equal_jobs_are_even_within_one_after_a_round() {
+    fn two_hundred_equal_jobs_are_within_one_job_of_even_after_one_round() {
         const JOB: u32 = 51;
         for seed in 0..200 {
             let mut random = SmallRng::seed_from_u64(seed);
@@ -227,19 +234,22 @@ mod tests {
             (0..200).for_each(|_| before[random.random_range(0..4)][random.random_range(0..16)].1 += JOB);
             let moves = swaps(&before, 0);
             let above = most(&moved(&before, &moves)) - mean(&before);
-            assert!(above <= JOB.into() || most(&before) - mean(&before) < LEAST, "{above} above the mean");
+            assert!(
+                above <= JOB.into() || most(&before) - mean(&before) < MIN_EXCESS,
+                "{above} above the mean"
+            );
             assert!(moves.len() <= 16, "{} shards move", moves.len());
         }
     }
 
-    /// Loads as they come: many like each other, some none, a few huge.
+    /// Realistic loads: many similar ones, some zero, a few huge.
     fn load() -> impl Strategy<Value = u32> {
         prop_oneof![4 => Just(0), 4 => 1_u32..8, 8 => 0_u32..2_000, 1 => 0_u32..1_000_000, 1 => Just(u32::MAX)]
     }
 
     proptest! {
         #[test]
-        fn swaps_keep_numbers_and_never_make_it_worse(
+        fn swaps_keep_shard_counts_and_never_increase_the_highest_load(
             loads in proptest::collection::vec(proptest::collection::vec(load(), 0..40), 1..12),
         ) {
             let loads: Vec<&[u32]> = loads.iter().map(Vec::as_slice).collect();
@@ -257,12 +267,12 @@ mod tests {
                 prop_assert!(with_most(&after) < with_most(&before), "the most loaded has as much as before");
                 for (before, after) in before.iter().zip(&after) {
                     prop_assert_eq!(before.len(), after.len());
-                    let given = before.iter().filter(|shard| !after.contains(shard)).count();
-                    prop_assert!(given <= (before.len() / AT_ONCE).max(1), "one gives {given} of {}", before.len());
+                    let lost = before.iter().filter(|shard| !after.contains(shard)).count();
+                    prop_assert!(lost <= (before.len() / AT_ONCE).max(1), "one loses {lost} of {}", before.len());
                 }
                 before = after;
                 rounds += 1;
-                prop_assert!(rounds <= 20, "it does not settle");
+                prop_assert!(rounds <= 20, "it does not converge");
             }
         }
     }

@@ -1,5 +1,5 @@
-//! What one replica does about Leases: a pure state machine. It is told what the API server shows and answers, and
-//! decides what to write and which shards to start and end. Time is a parameter.
+//! The Lease logic of one replica: a pure state machine. It takes what the API server shows and answers, and
+//! decides what to write and which shards to start and stop. Time is a parameter.
 
 mod balancing;
 mod decide;
@@ -9,89 +9,55 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use self::balancing::Balancing;
+use super::action::{Action, Written};
 use super::hash::{ShardCount, ShardId};
-use super::lease::{Balance, Claim, Heartbeat, Holder};
+use super::lease::{Claim, Heartbeat, Holder};
 use super::lease_validity::LeaseValidity;
 use super::lifecycle::{ShardEvent, ShardState};
 use super::members::Members;
 use super::shard::Shard;
 use super::{LeaseTimes, Moment};
 
-/// Who this replica is, and what all replicas have in common.
+/// The identity of this replica, and the settings that all replicas share.
 #[derive(Clone, Debug)]
 pub struct ReplicaIdentity {
     /// Name of this replica, unique among the replicas.
     pub identity: Arc<str>,
-    /// What no other process has: it tells this process from an earlier one of the same name.
+    /// Unique to this process: distinguishes it from an earlier one of the same name.
     pub process: Arc<str>,
     /// Number of shards.
     pub shards: ShardCount,
-    /// Requests a second that this replica, like all others, is held to; 0 is no limit.
+    /// Rate limit of each replica in requests per second; 0 is no limit.
     pub qps: u32,
 }
 
-/// What came of writing a Lease.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Written {
-    /// It was written, and has this version.
-    As(u64),
-    /// It has changed since it was read, or exists, or does not exist. What there is comes as a reading, at once before
-    /// or after this answer; a Lease that does not exist as one that is gone in the version that was written over.
-    Conflict,
-    /// Refused, or nobody knows; also a conflict when what there is could not be read.
-    Failed,
-}
-
-/// What is to be done.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Action {
-    /// Write our heartbeat; answer by [`Coordinator::heartbeat_written`].
-    WriteHeartbeat(Heartbeat),
-    /// Read a heartbeat live; answer by [`Coordinator::heartbeat_read`].
-    ReadHeartbeat(Arc<str>),
-    /// Delete a heartbeat, if it still has this version. No answer.
-    DeleteHeartbeat(Arc<str>, u64),
-    /// Write a claim, or the end of one; answer by [`Coordinator::claim_written`].
-    WriteClaim(Claim),
-    /// Write which shards are to change places; answer by [`Coordinator::balance_written`].
-    WriteBalance(Balance),
-    /// Start working for a shard.
-    Start(ShardId, u64),
-    /// Finish what is under way for a shard; answer by [`Coordinator::drained`].
-    Drain(ShardId),
-    /// End a shard's actors at once; answer by [`Coordinator::dropped`].
-    Drop(ShardId),
-    /// Everything is given away. Nothing more comes.
-    Left,
-}
-
-/// A heartbeat that has no answer yet.
+/// A heartbeat that has not been answered yet.
 #[derive(Clone, Copy, Debug)]
 struct PendingHeartbeat {
     sent: Moment,
-    /// Which life it is a sign of.
-    life: u32,
+    /// The session that it was sent in.
+    session: u32,
 }
 
 /// Pause after a write that failed.
 const RETRY: Duration = Duration::from_millis(500);
 
-/// What one replica knows and does about Leases.
+/// The Lease logic of one replica.
 #[derive(Debug)]
 pub struct Coordinator {
     me: ReplicaIdentity,
-    /// This replica in its present life.
+    /// This replica in its present session.
     holder: Holder,
     times: LeaseTimes,
     members: Members,
     shards: BTreeMap<ShardId, Shard>,
     lease_validity: LeaseValidity,
-    /// Which life of this process: it ends when everything is lost.
-    life: u32,
+    /// Number of the session within this process: a new one begins when everything is lost.
+    session: u32,
     /// When the next heartbeat is due.
     beat_at: Moment,
     /// The heartbeat under way.
-    beating: Option<PendingHeartbeat>,
+    pending_heartbeat: Option<PendingHeartbeat>,
     /// Our heartbeat's version as last written or seen.
     version: u64,
     /// The Leases have been listed.
@@ -100,15 +66,15 @@ pub struct Coordinator {
     left: bool,
     /// A heartbeat is being read live.
     reading: bool,
-    /// None is read before.
+    /// No heartbeat is read live before this moment.
     read_at: Moment,
-    /// Dead heartbeats are not looked for before.
+    /// Dead heartbeats are not looked for before this moment.
     tidy_at: Moment,
-    /// Who shares the shards, by the last look.
+    /// The replicas that shared the shards when `wanted` was computed, sorted.
     replicas: Vec<Arc<str>>,
-    /// The shards that are to be ours, by the last look.
+    /// The shards that this replica should own.
     wanted: BTreeSet<ShardId>,
-    /// Claims, or what is said of shards that are to change places, have changed since.
+    /// Claims, or the shards that change places, have changed since `wanted` was computed.
     outdated: bool,
     balancing: Balancing,
 }
@@ -118,15 +84,15 @@ impl Coordinator {
     pub fn new(me: ReplicaIdentity, times: LeaseTimes) -> Self {
         let shards = me.shards.shards().map(|shard| (shard, Shard::default())).collect();
         Self {
-            holder: life(&me, 0),
+            holder: holder_in(&me, 0),
             me,
             times,
             members: Members::default(),
             shards,
             lease_validity: LeaseValidity::None,
-            life: 0,
+            session: 0,
             beat_at: Moment::ZERO,
-            beating: None,
+            pending_heartbeat: None,
             version: 0,
             listed: false,
             leaving: false,
@@ -141,14 +107,14 @@ impl Coordinator {
         }
     }
 
-    /// This replica in its present life.
+    /// This replica in its present session.
     pub fn holder(&self) -> Holder {
         self.holder.clone()
     }
 
-    /// Whether a holder is this process, in whichever life.
+    /// Whether a holder is this process, in any session.
     fn is_this_process(&self, holder: &Holder) -> bool {
-        holder.session.strip_prefix(&*self.me.process).is_some_and(|life| life.starts_with('-'))
+        holder.session.strip_prefix(&*self.me.process).is_some_and(|number| number.starts_with('-'))
     }
 
     /// Until when writes may leave; `None` if they may not.
@@ -159,23 +125,23 @@ impl Coordinator {
         }
     }
 
-    /// What each shard is to this replica, with the epoch of our claim.
+    /// The state of each shard at this replica, with the epoch of our claim.
     pub fn states(&self) -> impl Iterator<Item = (ShardId, ShardState, u64)> + '_ {
         self.shards.iter().map(|(id, shard)| (*id, shard.state, shard.epoch))
     }
 
-    /// Whether the Leases are known, this replica lives, and it is not about to take any shard over.
+    /// Whether the Leases are known, this replica may act, and no takeover of a shard is in progress.
     pub fn is_ready(&self, now: Moment) -> bool {
         let pending = |shard: &Shard| matches!(shard.state, ShardState::Claiming | ShardState::Syncing);
         self.listed && self.lease_validity.acts(now) && !self.shards.values().any(pending)
     }
 
-    /// All Leases have been shown.
+    /// All Leases of the initial list have been reported.
     pub fn listed(&mut self) {
         self.listed = true;
     }
 
-    /// A heartbeat as it stands.
+    /// A heartbeat as observed.
     pub fn heartbeat_seen(&mut self, beat: Heartbeat, now: Moment) {
         if beat.holder.identity == self.me.identity {
             self.version = self.version.max(beat.version);
@@ -204,7 +170,7 @@ impl Coordinator {
         self.read_at = now + self.pause();
     }
 
-    /// A claim as it stands.
+    /// A claim as observed.
     pub fn claim_seen(&mut self, claim: Claim) {
         if let Some(holder) = &claim.holder {
             self.members.claimed(holder, claim.version);
@@ -223,15 +189,15 @@ impl Coordinator {
 
     /// The answer to [`Action::WriteHeartbeat`].
     pub fn heartbeat_written(&mut self, written: Written, leaving: bool, now: Moment) {
-        let Some(PendingHeartbeat { sent, life }) = self.beating.take() else { return };
+        let Some(PendingHeartbeat { sent, session }) = self.pending_heartbeat.take() else { return };
         match written {
             Written::As(version) => {
                 self.version = self.version.max(version);
-                if leaving != self.leaving || life != self.life {
+                if leaving != self.leaving || session != self.session {
                     self.beat_at = now;
                 }
-                if life != self.life {
-                    // A sign of an earlier life gives this one no right: others see that it is not of this one.
+                if session != self.session {
+                    // A heartbeat of an earlier session does not let this one act: others see whose it is.
                     return;
                 }
                 match self.lease_validity.renewed(&self.times, sent, now) {
@@ -256,38 +222,38 @@ impl Coordinator {
         }
     }
 
-    /// A shard's Jobs and pods are listed.
+    /// A shard's Jobs and pods have been listed.
     pub fn synced(&mut self, shard: ShardId, epoch: u64) {
         if let Some(shard) = self.shards.get_mut(&shard).filter(|shard| shard.epoch == epoch) {
             shard.step(ShardEvent::Synced);
         }
     }
 
-    /// Nothing is under way for a shard any more.
+    /// Nothing is under way for a shard any longer.
     pub fn drained(&mut self, shard: ShardId) {
         if let Some(shard) = self.shards.get_mut(&shard) {
             shard.step(ShardEvent::Drained);
         }
     }
 
-    /// A shard's actors have ended.
+    /// A shard's actors have stopped.
     pub fn dropped(&mut self, shard: ShardId) {
         if let Some(shard) = self.shards.get_mut(&shard) {
             shard.step(ShardEvent::Dropped);
         }
     }
 
-    /// Gives everything away, and ends.
+    /// Hands all shards over, and ends.
     pub fn leave(&mut self) {
         self.leaving = true;
         self.beat_at = Moment::ZERO;
     }
 
-    /// Everything that this replica owned is no longer its own; it goes on as a new one.
+    /// Everything that this replica owned is lost; it goes on in a new session.
     fn lose_all(&mut self) {
         self.lease_validity = LeaseValidity::None;
-        self.life += 1;
-        self.holder = life(&self.me, self.life);
+        self.session += 1;
+        self.holder = holder_in(&self.me, self.session);
         for shard in self.shards.values_mut() {
             shard.taken_away();
         }
@@ -298,7 +264,7 @@ impl Coordinator {
     }
 }
 
-/// A replica in one of its lives.
-fn life(me: &ReplicaIdentity, life: u32) -> Holder {
-    Holder { identity: me.identity.clone(), session: format!("{}-{life}", me.process).into() }
+/// The replica in one of its sessions.
+fn holder_in(me: &ReplicaIdentity, session: u32) -> Holder {
+    Holder { identity: me.identity.clone(), session: format!("{}-{session}", me.process).into() }
 }

@@ -54,11 +54,12 @@ impl ShardCount {
     pub fn shard_of(self, uid: &str) -> ShardId {
         let mut hasher = fnv::FnvHasher::default();
         hasher.write(uid.as_bytes());
-        // A shift by all 64 bits, for a single shard, leaves nothing.
+        // A single shard shifts by all 64 bits, for which `checked_shr` returns `None`.
         ShardId(hasher.finish().checked_shr(64 - self.bits).map_or(0, |top| top as u32))
     }
 
-    /// `shardSelector` of the objects of a shard (alpha since Kubernetes 1.36): the half-open range of their hashes.
+    /// `shardSelector` of the objects of a shard (alpha since Kubernetes 1.36): the half-open range of their
+    /// hashes.
     pub fn selector(self, shard: ShardId) -> String {
         let width = 1_u128 << (64 - self.bits);
         let start = u128::from(shard.0) * width;
@@ -87,7 +88,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn known_hashes() {
+    fn the_hash_is_fnv_1a() {
         // FNV-1a of "" and "a", from its definition: 0xcbf29ce484222325 and 0xaf63dc4c8601ec8c.
         let top_byte = ShardCount::new(256).unwrap();
         assert_eq!(top_byte.shard_of(""), ShardId(0xcb));
@@ -106,7 +107,7 @@ mod tests {
     }
 
     #[test]
-    fn powers_of_two_only() {
+    fn only_powers_of_two_up_to_4096_are_shard_counts() {
         for (text, count) in [
             ("1", Some(1)),
             ("64", Some(64)),

@@ -1,14 +1,14 @@
-//! How Leases say who lives, who owns what, and how many shards there are.
+//! The format of Leases: which replicas are alive, who owns which shard, and how many shards there are.
 //!
-//! | Lease | `yardmaster.dev/lease` | says |
+//! | Lease | `yardmaster.dev/lease` | content |
 //! |---|---|---|
-//! | `yardmaster-replica-IDENTITY` | `replica` | that a replica lives: its heartbeat |
-//! | `yardmaster-shard-NUMBER` | `shard` | who owns a shard; `leaseTransitions` is the epoch |
-//! | `yardmaster-layout` | `layout` | how many shards there are |
-//! | `yardmaster-balance` | `balance` | which shards are to change places |
+//! | `yardmaster-replica-IDENTITY` | `replica` | the heartbeat of a replica |
+//! | `yardmaster-shard-NUMBER` | `shard` | the owner of a shard; `leaseTransitions` is the epoch |
+//! | `yardmaster-layout` | `layout` | the number of shards |
+//! | `yardmaster-balance` | `balance` | the shards that change places |
 //!
-//! Controllers of another name than the default have it in the names of their Leases. All versions of Yardmaster
-//! must understand each other's Leases: during an update they run side by side.
+//! Controllers with a name other than the default have it in the names of their Leases. All versions of
+//! Yardmaster must understand each other's Leases: during an update they run side by side.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -22,46 +22,47 @@ use serde_json::{Value, json};
 use super::hash::{ShardCount, ShardId};
 use super::loads::Loads;
 
-/// Label of all Leases: what they say.
+/// Label of all Leases: their kind.
 pub const LEASE_LABEL: &str = "yardmaster.dev/lease";
-/// Label of all Leases: which controller they are of.
+/// Label of all Leases: the controller that they belong to.
 pub const CONTROLLER_LABEL: &str = "yardmaster.dev/controller";
 /// Label of a claim: the number of its shard.
 const SHARD_LABEL: &str = "yardmaster.dev/shard";
-/// Which life of the replica it is: a replica that starts again under its old name owns nothing of what it owned.
+/// The session of the replica: one that restarts under its old name owns nothing that it owned before.
 const SESSION: &str = "yardmaster.dev/session";
-/// Set on the heartbeat of a replica that is giving its shards away.
+/// Set on the heartbeat of a replica that is releasing its shards.
 const LEAVING: &str = "yardmaster.dev/leaving";
-/// How much work is left for the shards of the replica; absent while it cannot say.
+/// How much work is left for the shards of the replica; absent while that is unknown.
 const LOADS: &str = "yardmaster.dev/loads";
-/// Which shards are to go where, as JSON: `[[SHARD, EPOCH, IDENTITY]]`.
+/// Which shards move to which replica, as JSON: `[[SHARD, EPOCH, IDENTITY]]`.
 const MOVES: &str = "yardmaster.dev/moves";
 /// The number of shards.
 const SHARDS: &str = "yardmaster.dev/shards";
-/// The number of shards that is being changed to.
+/// The new number of shards while it is being changed.
 const RESHARDING: &str = "yardmaster.dev/resharding-to";
 
-/// A replica in one of its lives.
+/// A replica in one of its sessions.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Holder {
     /// Name of the replica.
     pub identity: Arc<str>,
-    /// Which life of it.
+    /// Its session. A new one begins with each process, and whenever the replica has lost everything that it
+    /// owned.
     pub session: Arc<str>,
 }
 
-/// A replica's sign of life.
+/// The heartbeat of a replica.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Heartbeat {
     /// The replica.
     pub holder: Holder,
     /// `metadata.resourceVersion`.
     pub version: u64,
-    /// How long the replica may be silent before it counts as dead.
+    /// How long the replica may be silent before the others regard it as dead.
     pub lease_duration: Duration,
-    /// The replica takes no more shards.
+    /// The replica is shutting down and takes no more shards.
     pub leaving: bool,
-    /// The work that is left for its shards, if it can say.
+    /// The work that is left for its shards, if known.
     pub loads: Option<Loads>,
 }
 
@@ -85,11 +86,11 @@ pub struct Layout {
     pub version: u64,
     /// The number.
     pub shards: ShardCount,
-    /// The number is being changed to this one: nobody may act meanwhile.
+    /// The number is being changed to this one: no replica may act meanwhile.
     pub resharding_to: Option<ShardCount>,
 }
 
-/// Which shards are to go to other replicas than they would by their number alone.
+/// Shards that move to other replicas because of their work, not of their number.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Balance {
     /// `metadata.resourceVersion`.
@@ -98,32 +99,32 @@ pub struct Balance {
     pub moves: BTreeMap<ShardId, Move>,
 }
 
-/// Where a shard is to go.
+/// The move of a shard.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Move {
-    /// The replica.
+    /// The new owner.
     pub to: Arc<str>,
-    /// The epoch of the claim that it is about: once the shard is claimed anew, it says nothing any more.
+    /// The epoch of the claim that it applies to: the next claim voids it.
     pub epoch: u64,
 }
 
 impl Balance {
-    /// The replica that a shard with a claim of this epoch is to go to.
+    /// The replica that a shard with a claim of this epoch should move to.
     pub fn target(&self, shard: ShardId, epoch: u64) -> Option<&str> {
         self.moves.get(&shard).filter(|to| to.epoch == epoch).map(|to| &*to.to)
     }
 }
 
-/// What a Lease says.
+/// The content of a Lease.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum LeaseRecord {
-    /// A replica lives.
+    /// A replica is alive.
     Heartbeat(Heartbeat),
     /// Who owns a shard.
     Claim(Claim),
     /// How many shards there are.
     Layout(Layout),
-    /// Which shards are to change places.
+    /// Which shards change places.
     Balance(Balance),
 }
 
@@ -138,7 +139,7 @@ impl LeaseRecord {
         }
     }
 
-    /// Reads a Lease. `None` for one that says nothing to us.
+    /// Reads a Lease; `None` if it is not one of ours.
     pub fn read(lease: &Lease) -> Option<Self> {
         let meta = &lease.metadata;
         let label = |name: &str| meta.labels.as_ref()?.get(name).map(String::as_str);
@@ -185,14 +186,14 @@ fn read_moves(text: &str) -> Option<BTreeMap<ShardId, Move>> {
 /// Writes the Leases of one controller.
 #[derive(Clone, Debug)]
 pub struct LeaseWriter {
-    /// What the names of Leases begin with.
+    /// The prefix of all Lease names.
     prefix: String,
     /// The value of [`CONTROLLER_LABEL`].
     controller: String,
 }
 
 impl LeaseWriter {
-    /// For the controller of this name; `default` is the one whose Leases are called after nothing but Yardmaster.
+    /// A writer for the controller of this name; the names of Leases leave it out if it is `default`.
     pub fn new(controller: &str, default: &str) -> Self {
         let slug = dns_name(controller);
         let prefix =
@@ -200,7 +201,7 @@ impl LeaseWriter {
         Self { prefix, controller: slug }
     }
 
-    /// `labelSelector` of all Leases that records can be read from.
+    /// `labelSelector` of all Leases that contain records.
     pub fn selector(&self) -> String {
         format!("{CONTROLLER_LABEL}={},{LEASE_LABEL}", self.controller)
     }
@@ -215,17 +216,17 @@ impl LeaseWriter {
         format!("{}-shard-{shard}", self.prefix)
     }
 
-    /// Name of the Lease that tells the number of shards.
+    /// Name of the Lease with the number of shards.
     pub fn layout_name(&self) -> String {
         format!("{}-layout", self.prefix)
     }
 
-    /// Name of the Lease that tells which shards are to change places.
+    /// Name of the Lease with the shards that change places.
     pub fn balance_name(&self) -> String {
         format!("{}-balance", self.prefix)
     }
 
-    /// Name of the housekeepers' Lease.
+    /// Name of the Lease by which the leader of the orphan controllers is elected.
     pub fn housekeeper_name(&self) -> String {
         format!("{}-housekeeper", self.prefix)
     }
@@ -249,12 +250,12 @@ impl LeaseWriter {
         self.lease("replica", name, [], annotations, heartbeat.version, spec)
     }
 
-    /// A claim at `now`, or the end of one.
+    /// A claim at `now`, or its release.
     pub fn claim(&self, claim: &Claim, lease_duration: Duration, now: Timestamp) -> Lease {
         let session = claim.holder.iter().map(|holder| (SESSION.to_owned(), holder.session.to_string()));
         let labels = [(SHARD_LABEL.to_owned(), claim.shard.to_string())];
         let spec = LeaseSpec {
-            // The API server wants an owner or none, but no empty one.
+            // The API server refuses an empty holder; a Lease without owner has none.
             holder_identity: claim.holder.as_ref().map(|holder| holder.identity.to_string()),
             lease_duration_seconds: Some(whole_seconds(lease_duration)),
             lease_transitions: Some(i32::try_from(claim.epoch).unwrap_or(i32::MAX)),
@@ -266,7 +267,7 @@ impl LeaseWriter {
         self.lease("shard", name, labels, session.collect(), claim.version, spec)
     }
 
-    /// The Lease that tells the number of shards.
+    /// The Lease with the number of shards.
     pub fn layout(&self, layout: &Layout) -> Lease {
         let mut annotations = BTreeMap::from([(SHARDS.to_owned(), layout.shards.get().to_string())]);
         if let Some(to) = layout.resharding_to {
@@ -275,7 +276,7 @@ impl LeaseWriter {
         self.lease("layout", self.layout_name(), [], annotations, layout.version, LeaseSpec::default())
     }
 
-    /// The Lease that tells which shards are to change places.
+    /// The Lease with the shards that change places.
     pub fn balance(&self, balance: &Balance) -> Lease {
         let moves = balance.moves.iter().map(|(shard, to)| json!([shard.0, to.epoch, to.to]));
         let annotations = [(MOVES.to_owned(), moves.collect::<Value>().to_string())].into();
@@ -307,14 +308,14 @@ impl LeaseWriter {
     }
 }
 
-/// `leaseDurationSeconds`: at least 1, and never less than meant.
+/// `leaseDurationSeconds`: at least 1, and never shorter than `duration`.
 fn whole_seconds(duration: Duration) -> i32 {
     let seconds = duration.as_secs() + u64::from(duration.subsec_nanos() > 0);
     i32::try_from(seconds).unwrap_or(i32::MAX).max(1)
 }
 
-/// A text as part of a name (RFC 1123) and value of a label; one that is none already gets a hash behind, so that two
-/// stay two.
+/// The text as part of a name (RFC 1123) and as the value of a label. A text that has to be changed for that
+/// gets a hash appended, so that different texts stay different.
 fn dns_name(text: &str) -> String {
     use std::hash::Hasher as _;
     const LONGEST: usize = 63;
@@ -355,7 +356,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_written_is_read() {
+    fn all_records_round_trip() {
         let heartbeat = Heartbeat {
             holder: holder(),
             version: 7,
@@ -382,7 +383,7 @@ mod tests {
     }
 
     #[test]
-    fn a_heartbeat_without_loads_and_one_with_loads_that_nobody_can_read_tell_none() {
+    fn missing_and_unreadable_loads_are_read_as_unknown() {
         let heartbeat = Heartbeat {
             holder: holder(),
             version: 7,
@@ -397,7 +398,7 @@ mod tests {
     }
 
     #[test]
-    fn a_move_is_void_once_the_shard_is_claimed_anew() {
+    fn a_move_is_void_once_the_shard_is_claimed_again() {
         let moves = [(ShardId(3), Move { to: "a".into(), epoch: 5 })].into();
         let balance = Balance { version: 10, moves };
         for (shard, epoch, target) in [(3, 5, Some("a")), (3, 6, None), (3, 4, None), (4, 5, None)] {
@@ -413,7 +414,7 @@ mod tests {
     }
 
     #[test]
-    fn names_are_names_and_stay_distinct() {
+    fn names_are_valid_and_distinct() {
         assert_eq!(dns_name("pod-7.a"), "pod-7.a");
         let odd = ["Host_1", "host-1", "host_1", "-x", "kubernetes.io/job-controller", "ü", "a..b"];
         let names: Vec<String> = odd.iter().map(|text| dns_name(text)).collect();

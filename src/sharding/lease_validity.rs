@@ -1,13 +1,14 @@
-//! The right of a replica to act, which its heartbeat gives it (invariant 5: one owner at a time).
+//! How long a replica may act on its heartbeat (invariant 5: one owner at a time).
 //!
-//! A renewal that was sent at `t` and acknowledged lets the replica act until `t + renew_deadline`. Others count it as
-//! dead once they have seen its heartbeat unchanged for `lease_duration`, which is later: they cannot have seen it
-//! before it was sent. Between the two the replica is silent, and may go on if another renewal is acknowledged by
-//! the middle of that time; after that it counts itself as dead, and everything it owned is lost.
+//! A renewal that was sent at `t` and acknowledged lets the replica act until `t + renew_deadline`. Others
+//! regard it as dead once they have seen its heartbeat unchanged for `lease_duration`. That is later, since
+//! they cannot have seen the heartbeat before it was sent. Between the two the replica is silent: it writes
+//! nothing. It may go on if another renewal is acknowledged by the middle of that time. After that it regards
+//! itself as dead, and everything that it owned is lost.
 
 use super::{LeaseTimes, Moment};
 
-/// The right of this replica to act.
+/// Until when this replica may act.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum LeaseValidity {
     /// No heartbeat has been acknowledged.
@@ -22,7 +23,8 @@ pub(super) enum LeaseValidity {
 }
 
 impl LeaseValidity {
-    /// The right that a renewal gives which was sent at `sent` and is acknowledged `now`. `None` if it came too late.
+    /// The validity after a renewal that was sent at `sent` and is acknowledged `now`; `None` if that is too
+    /// late.
     pub(super) fn renewed(self, times: &LeaseTimes, sent: Moment, now: Moment) -> Option<Self> {
         let silent = sent + times.renew_deadline;
         let lost = sent + (times.renew_deadline + times.lease_duration) / 2;
@@ -38,7 +40,7 @@ impl LeaseValidity {
         matches!(self, Self::Until { silent, .. } if now < silent)
     }
 
-    /// Whether what was owned is lost.
+    /// Whether everything that was owned is lost.
     pub(super) fn is_lost(self, now: Moment) -> bool {
         matches!(self, Self::Until { lost, .. } if now >= lost)
     }

@@ -1,4 +1,4 @@
-//! The life of one shard at one replica.
+//! The lifecycle of one shard at one replica.
 //!
 //! ```text
 //!         Want              ClaimWritten           Synced
@@ -11,7 +11,7 @@
 //!   └──────────── Lost <─────────────────────┘
 //! ```
 
-/// What a shard is to this replica.
+/// The state of a shard at this replica.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum ShardState {
     /// Not ours.
@@ -21,16 +21,16 @@ pub enum ShardState {
     Claiming,
     /// Ours; its Jobs and pods are being listed.
     Syncing,
-    /// Ours, and being worked for.
+    /// Ours; its Jobs are being run.
     Active,
-    /// Ours until what is under way has ended; then it is released.
+    /// Ours until the requests under way have ended; then it is released.
     Draining,
-    /// No longer ours: nothing may leave for it, and its actors are being ended.
+    /// No longer ours: no write may leave for it, and its actors are being stopped.
     Lost,
 }
 
 impl ShardState {
-    /// The name in `/debug/shards`.
+    /// The state's name in `/debug/shards`.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Free => "free",
@@ -48,30 +48,31 @@ impl ShardState {
     }
 }
 
-/// What happens to a shard.
+/// An event in the lifecycle of a shard.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ShardEvent {
-    /// It is to be ours, and nobody has it.
+    /// This replica should own it, and nobody does.
     Want,
-    /// It is to be somebody else's.
+    /// Another replica should own it.
     Unwant,
     /// The claim was written.
     ClaimWritten,
-    /// The claim was not written, or nobody knows.
+    /// The claim was not written, or that is unknown.
     ClaimRefused,
-    /// Its Jobs and pods are listed.
+    /// Its Jobs and pods have been listed.
     Synced,
-    /// Nothing is under way for it any more.
+    /// Nothing is under way for it any longer.
     Drained,
-    /// The claim was given up.
+    /// The claim was released.
     ReleaseWritten,
-    /// The claim is somebody else's, or gone, or we have lost the right to all claims.
+    /// Another replica holds the claim, or the claim is gone, or our heartbeat has expired and with it all
+    /// our claims.
     TakenAway,
-    /// Its actors have ended.
+    /// Its actors have stopped.
     Dropped,
 }
 
-/// What is to be done about a shard.
+/// A command that follows from an event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ShardCommand {
     /// Write a claim.
@@ -80,14 +81,14 @@ pub(super) enum ShardCommand {
     Start,
     /// Let its actors finish what is under way.
     Drain,
-    /// Give the claim up.
+    /// Release the claim.
     Release,
-    /// End its actors at once.
+    /// Stop its actors at once.
     Drop,
 }
 
 impl ShardState {
-    /// The next state, and what is to be done.
+    /// The next state, and the command that leads there.
     pub(super) fn step(self, event: ShardEvent) -> (Self, Option<ShardCommand>) {
         use ShardCommand as Do;
         use ShardEvent as On;

@@ -1,4 +1,4 @@
-//! How much work is left for shards, as heartbeats tell it.
+//! How much work is left for shards, as reported in heartbeats.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -6,13 +6,13 @@ use std::str::FromStr;
 
 use super::hash::ShardId;
 
-/// The work that is left for each shard of a replica, in pods. A shard that is not in it has none.
+/// The work that is left for each shard of a replica, in pods. A shard that is not listed has none.
 ///
-/// Written as `3=1500,7=500`: less than 64 KiB for 4096 shards, and an annotation may have 256.
+/// Written as `3=1500,7=500`: less than 64 KiB for 4096 shards. All annotations together may have 256 KiB.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Loads(BTreeMap<ShardId, u32>);
 
-/// A text that tells no loads.
+/// A text that is not in the format of loads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("loads are written as SHARD=LOAD,SHARD=LOAD")]
 pub struct LoadsError;
@@ -57,7 +57,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn loads_are_written_without_those_that_are_none_and_read_again() {
+    fn loads_round_trip_and_zeros_are_left_out() {
         let loads: Loads = [(ShardId(7), 500), (ShardId(3), 1500), (ShardId(5), 0)].into_iter().collect();
         assert_eq!(loads.to_string(), "3=1500,7=500");
         assert_eq!(loads.to_string().parse(), Ok(loads.clone()));
@@ -69,7 +69,7 @@ mod tests {
     }
 
     #[test]
-    fn the_most_that_there_can_be_fits_into_an_annotation() {
+    fn the_longest_loads_fit_into_an_annotation() {
         let loads: Loads = (0..4096).map(|shard| (ShardId(shard), u32::MAX)).collect();
         assert!(loads.to_string().len() < 64 << 10);
     }

@@ -1,7 +1,7 @@
-//! Which replicas live, as seen from one of them.
+//! Which replicas are alive, as seen from one of them.
 //!
-//! Clocks of machines are never compared: a heartbeat is silent once this replica has seen it unchanged for as long as
-//! its owner says that it holds, by this replica's own monotonic clock.
+//! Clocks of different machines are never compared. A replica is silent once this one has seen its heartbeat
+//! unchanged for the lease duration that the heartbeat states, by this replica's own monotonic clock.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -18,38 +18,38 @@ pub(super) struct Members {
     absent: BTreeMap<Holder, Silence>,
 }
 
-/// A heartbeat, and how long it has been what it is.
+/// A heartbeat, and how long it has been unchanged.
 #[derive(Debug)]
 pub(super) struct Member {
     pub(super) beat: Heartbeat,
     silence: Silence,
 }
 
-/// How long nothing has been heard.
+/// How long a replica has not renewed its heartbeat.
 #[derive(Clone, Copy, Debug)]
 struct Silence {
-    /// When that was first known.
+    /// When this state of the heartbeat, or its absence, was first seen.
     since: Moment,
     proof: Proof,
 }
 
-/// Whether the silence is one of the replica, and not of a watch that is behind.
+/// Whether it is confirmed that the replica is silent, not that the watch is behind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Proof {
-    /// Nobody has asked since patience has ended.
+    /// No live read has been sent since the timeout.
     None,
-    /// A live read has been sent after that. One that was sent before proves nothing.
+    /// A live read has been sent after the timeout. One that was sent before proves nothing.
     Asked,
-    /// Its answer has shown nothing new.
-    Given,
+    /// The answer to that read has shown nothing new.
+    Confirmed,
 }
 
-/// What is known of the holder of a claim.
+/// Whether the holder of a claim is alive, as far as known.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Liveness {
     /// It may act, at least until this moment.
     Alive(Moment),
-    /// It has been silent for long enough; a live read is to confirm that the watch is not behind.
+    /// It has been silent for the timeout; a live read has to confirm that the watch is not behind.
     Silent,
     /// It can never act again for this claim.
     Dead,
@@ -60,36 +60,36 @@ impl Silence {
         Self { since, proof: Proof::None }
     }
 
-    fn standing(self, patience: Duration, now: Moment) -> Liveness {
-        let end = self.since + patience;
+    fn liveness(self, timeout: Duration, now: Moment) -> Liveness {
+        let end = self.since + timeout;
         match self.proof {
             _ if now < end => Liveness::Alive(end),
-            Proof::Given => Liveness::Dead,
+            Proof::Confirmed => Liveness::Dead,
             Proof::None | Proof::Asked => Liveness::Silent,
         }
     }
 
-    fn ask(&mut self, patience: Duration, now: Moment) {
-        if now >= self.since + patience && self.proof == Proof::None {
+    fn ask(&mut self, timeout: Duration, now: Moment) {
+        if now >= self.since + timeout && self.proof == Proof::None {
             self.proof = Proof::Asked;
         }
     }
 
     fn prove(&mut self) {
         if self.proof == Proof::Asked {
-            self.proof = Proof::Given;
+            self.proof = Proof::Confirmed;
         }
     }
 }
 
 impl Member {
-    fn patience(&self, least: Duration) -> Duration {
+    fn timeout(&self, least: Duration) -> Duration {
         self.beat.lease_duration.max(least)
     }
 }
 
 impl Members {
-    /// Takes in a heartbeat as it stands. Whether it was news.
+    /// Records a heartbeat as observed. Returns whether it was newer than the known one.
     pub(super) fn saw(&mut self, beat: Heartbeat, now: Moment) -> bool {
         let known = self.seen.get(&beat.holder.identity);
         if known.is_some_and(|known| known.beat.version >= beat.version) {
@@ -100,7 +100,7 @@ impl Members {
         true
     }
 
-    /// Takes in that a heartbeat is gone, in the version `version` or later.
+    /// Records that a heartbeat is gone; `version` is the last version seen, or later.
     pub(super) fn gone(&mut self, identity: &str, version: u64, now: Moment) {
         if self.seen.get(identity).is_some_and(|known| known.beat.version <= version)
             && let Some(known) = self.seen.remove(identity)
@@ -109,8 +109,9 @@ impl Members {
         }
     }
 
-    /// Takes in that a claim has been written in this version. If it is newer than the heartbeat known, and by another
-    /// life, then the heartbeat of that life has not been seen yet, and what is known of the replica proves nothing.
+    /// Records that a claim has been written in this version. If it is newer than the known heartbeat and of
+    /// another session, then the heartbeat of that session has not been seen yet, and the known one proves
+    /// nothing.
     pub(super) fn claimed(&mut self, holder: &Holder, version: u64) {
         if let Some(member) = self.seen.get_mut(&holder.identity)
             && member.beat.holder.session != holder.session
@@ -123,14 +124,14 @@ impl Members {
     /// A live read of this heartbeat is being sent.
     pub(super) fn asked(&mut self, identity: &str, least: Duration, now: Moment) {
         if let Some(member) = self.seen.get_mut(identity) {
-            member.silence.ask(member.patience(least), now);
+            member.silence.ask(member.timeout(least), now);
         }
         for (_, silence) in self.absent.iter_mut().filter(|(holder, _)| *holder.identity == *identity) {
             silence.ask(least, now);
         }
     }
 
-    /// Takes in what a live read has found: nothing new confirms the silence.
+    /// Records the result of a live read: if it shows nothing new, it confirms the silence.
     pub(super) fn read(&mut self, identity: &str, found: Option<Heartbeat>, now: Moment) {
         let Some(found) = found else {
             for (_, silence) in self.absent.iter_mut().filter(|(holder, _)| *holder.identity == *identity) {
@@ -150,13 +151,13 @@ impl Members {
         self.seen.get(identity)
     }
 
-    /// The heartbeat of a replica, if it has been renewed since then.
+    /// The heartbeat of a replica, if it has been renewed at `since` or later.
     pub(super) fn renewed_since(&self, identity: &str, since: Moment) -> Option<&Heartbeat> {
         self.seen.get(identity).filter(|member| member.silence.since >= since).map(|member| &member.beat)
     }
 
-    /// What is known of the holder of a Lease of this version; `least` is the shortest patience.
-    pub(super) fn standing(
+    /// Whether the holder of a Lease of this version is alive; `least` is the shortest timeout.
+    pub(super) fn liveness(
         &mut self,
         holder: &Holder,
         version: u64,
@@ -164,21 +165,22 @@ impl Members {
         now: Moment,
     ) -> Liveness {
         match self.seen.get(&holder.identity) {
-            // Another life has begun since: it does so only after this one has ended.
+            // A later session has begun: sessions begin only after the one before has ended.
             Some(member) if member.beat.holder.session != holder.session && member.beat.version > version => {
                 Liveness::Dead
             }
-            Some(member) => member.silence.standing(member.patience(least), now),
-            None => self.absent.entry(holder.clone()).or_insert(Silence::from(now)).standing(least, now),
+            Some(member) => member.silence.liveness(member.timeout(least), now),
+            None => self.absent.entry(holder.clone()).or_insert(Silence::from(now)).liveness(least, now),
         }
     }
 
-    /// Identities of replicas that are not silent and do not leave, and when the first of them may fall silent.
+    /// Identities of the replicas that are neither silent nor leaving, and when the next heartbeat may time
+    /// out.
     pub(super) fn living(&self, least: Duration, now: Moment) -> (Vec<&Arc<str>>, Option<Moment>) {
         let mut next = None;
         let mut living = Vec::new();
         for (identity, member) in &self.seen {
-            let end = member.silence.since + member.patience(least);
+            let end = member.silence.since + member.timeout(least);
             if now < end {
                 next = Some(next.map_or(end, |next: Moment| next.min(end)));
                 if !member.beat.leaving {
@@ -189,16 +191,16 @@ impl Members {
         (living, next)
     }
 
-    /// Heartbeats that nobody has renewed for as long as they hold.
+    /// Identities and versions of the heartbeats that have not been renewed for their timeout.
     pub(super) fn silent(&self, least: Duration, now: Moment) -> Vec<(Arc<str>, u64)> {
         self.seen
             .iter()
-            .filter(|(_, member)| now >= member.silence.since + member.patience(least))
+            .filter(|(_, member)| now >= member.silence.since + member.timeout(least))
             .map(|(identity, member)| (identity.clone(), member.beat.version))
             .collect()
     }
 
-    /// Forgets holders without heartbeat that no claim names any more.
+    /// Forgets holders without heartbeat that no claim names any longer.
     pub(super) fn tidy(&mut self, is_holder: impl Fn(&Holder) -> bool) {
         self.absent.retain(|holder, _| is_holder(holder));
     }

@@ -1,7 +1,7 @@
-//! One shard as its replica sees it: its place in the lifecycle, its claim, and the write of the claim under way.
+//! One shard as one replica sees it: its lifecycle, its claim, and the pending write of the claim.
 
 use super::Moment;
-use super::coordinator::{Action, Written};
+use super::action::{Action, Written};
 use super::hash::ShardId;
 use super::lease::{Claim, Holder};
 use super::lifecycle::{ShardCommand, ShardEvent, ShardState};
@@ -14,15 +14,15 @@ pub(super) struct Shard {
     pub(super) claim: Option<Claim>,
     /// The epoch of our claim.
     pub(super) epoch: u64,
-    /// The epoch of a claim that is gone: the next one is higher, too.
+    /// The epoch of a claim that was deleted: the next one has to be higher.
     gone_epoch: u64,
-    /// Nothing is written before, since the last write failed.
+    /// The last write failed: nothing is written before this moment.
     pub(super) retry_at: Option<Moment>,
-    /// The claim was deleted while somebody held it: nobody takes the shard before.
+    /// The claim was deleted while it had a holder: the shard is not claimed before this moment.
     withheld: Option<Moment>,
-    /// What is to be written to the claim, and when it has left.
+    /// The pending write of the claim.
     write: Write,
-    /// What is to be done and has not been asked for.
+    /// Commands that have not been turned into actions yet.
     commands: Vec<ShardCommand>,
 }
 
@@ -30,9 +30,9 @@ pub(super) struct Shard {
 enum Write {
     #[default]
     Nothing,
-    /// To be written, with this holder.
+    /// Not sent yet; the holder to write.
     Due(Option<Holder>),
-    /// Under way.
+    /// Sent, not answered yet.
     UnderWay,
 }
 
@@ -43,12 +43,12 @@ impl Shard {
         self.commands.extend(command);
     }
 
-    /// Who owns it.
+    /// The current owner.
     pub(super) fn owner(&self) -> Option<&Holder> {
         self.claim.as_ref()?.holder.as_ref()
     }
 
-    /// Takes in the claim as it stands. Whether it was news.
+    /// Records the claim as observed. Returns whether it was newer than the known one.
     pub(super) fn claim_seen(&mut self, claim: Claim, me: &Holder) -> bool {
         if self.claim.as_ref().is_some_and(|known| known.version >= claim.version) {
             return false;
@@ -59,14 +59,15 @@ impl Shard {
         match self.state {
             _ if !taken => {}
             ShardState::Claiming => {}
-            // The watch shows the release, or the claim that has followed it, before its answer comes.
+            // The watch shows the release, or the next claim, before the answer to the release arrives.
             ShardState::Draining if self.write == Write::UnderWay => self.step(ShardEvent::ReleaseWritten),
             _ => self.taken_away(),
         }
         true
     }
 
-    /// Takes in that the claim is gone, in this version or a later one. Whether it was news.
+    /// Records that the claim is gone; `version` is the last version seen, or later. Returns whether this was
+    /// new.
     pub(super) fn claim_gone(&mut self, version: u64, withheld: Moment) -> bool {
         let Some(known) = self.claim.take_if(|known| known.version <= version) else { return false };
         self.gone_epoch = known.epoch;
@@ -77,7 +78,8 @@ impl Shard {
         true
     }
 
-    /// Takes in that it is no longer ours. What was to be written would now be written over somebody else's claim.
+    /// Records that the shard is no longer ours. A write that is still due would overwrite another replica's
+    /// claim.
     pub(super) fn taken_away(&mut self) {
         self.step(ShardEvent::TakenAway);
         self.commands.retain(|command| *command != ShardCommand::Release);
@@ -86,12 +88,12 @@ impl Shard {
         }
     }
 
-    /// Until when nobody takes it, if not now.
+    /// Until when the shard must not be claimed; `None` if it may be now.
     pub(super) fn withheld_until(&self, now: Moment) -> Option<Moment> {
         [self.withheld, self.retry_at].into_iter().flatten().filter(|until| now < *until).max()
     }
 
-    /// Claims it, unless something is being written.
+    /// Claims the shard, unless a write of its claim is pending.
     pub(super) fn claim_for(&mut self, me: &Holder) {
         if self.write == Write::Nothing {
             self.step(ShardEvent::Want);
@@ -99,33 +101,35 @@ impl Shard {
         }
     }
 
-    /// Gives it away. A claim of ours that nobody knows of is released at once.
-    pub(super) fn give_away(&mut self, me: &Holder) {
+    /// Hands the shard over. If it is free but the claim names us, as after a lost answer, the claim is
+    /// released at once.
+    pub(super) fn hand_over(&mut self, me: &Holder) {
         self.step(ShardEvent::Unwant);
         if self.state == ShardState::Free && self.owner() == Some(me) && self.write == Write::Nothing {
             self.write = Write::Due(None);
         }
     }
 
-    /// Takes in the answer to a write of the claim; `valid` if it is by the replica in its present life.
+    /// Takes the answer to a write of the claim. `valid`: the replica may act, and the holder written is its
+    /// present session.
     pub(super) fn claim_written(&mut self, claim: &Claim, written: Written, valid: bool, retry_at: Moment) {
         self.write = Write::Nothing;
         self.retry_at = (written == Written::Failed).then_some(retry_at);
         let Written::As(version) = written else {
             self.step(ShardEvent::ClaimRefused);
-            // The claim is given up in the end, unless it turns out to be another's.
+            // The release is written again, unless the claim turns out to be another replica's.
             if self.state == ShardState::Draining {
                 self.write = Write::Due(None);
             }
             return;
         };
-        let stands = self.claim.as_ref().is_none_or(|known| known.version <= version);
-        if stands {
+        let is_newest = self.claim.as_ref().is_none_or(|known| known.version <= version);
+        if is_newest {
             self.claim = Some(Claim { version, ..claim.clone() });
         }
         match claim.holder {
             None => self.step(ShardEvent::ReleaseWritten),
-            Some(_) if stands && valid => {
+            Some(_) if is_newest && valid => {
                 self.epoch = claim.epoch;
                 self.step(ShardEvent::ClaimWritten);
             }
@@ -133,17 +137,17 @@ impl Shard {
         }
     }
 
-    /// Whether anything is under way.
+    /// Whether the shard is not free, or a write of its claim is pending.
     pub(super) fn is_busy(&self) -> bool {
         self.state != ShardState::Free || self.write != Write::Nothing
     }
 
-    /// What is to be done.
+    /// The actions that are due.
     pub(super) fn actions(&mut self, id: ShardId, now: Moment) -> Vec<Action> {
         let mut actions = Vec::new();
         for command in std::mem::take(&mut self.commands) {
             match command {
-                // Both are written below.
+                // Claims and releases are written below.
                 ShardCommand::Claim => {}
                 ShardCommand::Release => self.write = Write::Due(None),
                 ShardCommand::Start => actions.push(Action::Start(id, self.epoch)),

@@ -15,24 +15,24 @@ use tokio::net::TcpListener;
 
 use super::metrics::Metrics;
 
-/// What a replica says of itself.
+/// The state of a replica, as its pages show it.
 pub trait Probe: Send + Sync + 'static {
     /// Whether the process works at all.
     ///
     /// # Errors
-    /// What does not.
+    /// Names the part that does not work.
     fn healthy(&self) -> Result<(), String>;
 
     /// Whether the caches of all owned shards are synced and the heartbeat is valid.
     ///
     /// # Errors
-    /// What is missing.
+    /// Names the missing part.
     fn ready(&self) -> Result<(), String>;
 
     /// The owned shards, each with shard, epoch, state, jobs and pods.
     fn shards(&self) -> BoxFuture<'_, Value>;
 
-    /// Brings metrics up to date that are measured when asked for, such as the age of the heartbeat.
+    /// Updates metrics that are measured on request, such as the age of the heartbeat.
     fn measure(&self, _metrics: &Metrics) {}
 }
 
@@ -44,7 +44,7 @@ struct Pages {
 /// Content type of Prometheus' text format.
 const METRICS_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
 
-/// The pages.
+/// A router that serves the pages.
 pub fn router(metrics: Arc<Metrics>, probe: Arc<dyn Probe>) -> Router {
     Router::new()
         .route("/metrics", get(metrics_page))
@@ -57,7 +57,7 @@ pub fn router(metrics: Arc<Metrics>, probe: Arc<dyn Probe>) -> Router {
         .with_state(Arc::new(Pages { metrics, probe }))
 }
 
-/// Serves the pages until `end`, and lets requests under way finish.
+/// Serves the pages until `end`. Requests under way still finish.
 ///
 /// # Errors
 /// When the listener fails.
@@ -124,7 +124,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn pages() {
+    async fn pages_show_the_probe_and_the_metrics() {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         let (end, ended) = oneshot::channel::<()>();

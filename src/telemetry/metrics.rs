@@ -1,8 +1,8 @@
 //! Metrics in Prometheus' text format.
 //!
-//! Those named `job_controller_*` have the names, labels, values and buckets of the Job controller built into
-//! Kubernetes, so that dashboards and alerts made for it keep working. The rest are named `yardmaster_*`. No label
-//! carries the name of a pod or Job.
+//! Metrics named `job_controller_*` and `ttl_after_finished_controller_*` have the names, labels, values and
+//! buckets of the controllers built into Kubernetes, so that dashboards and alerts for those keep working.
+//! All others are named `yardmaster_*`. No label carries the name of a pod or Job.
 
 pub mod labels;
 mod text;
@@ -22,40 +22,40 @@ use labels::{
     QueueLabels, SyncLabels, TrackingFinalizerLabels, WatchEventLabels, WatchLabels,
 };
 
-/// A histogram of durations, with the buckets that its constructor makes.
+/// A family of histograms of durations.
 pub type DurationFamily<L> = Family<L, Histogram, Buckets>;
 
-/// All metrics of one process. Handed to whoever counts; there is no global registry.
+/// All metrics of one process. There is no global registry: users get a reference.
 #[derive(Debug)]
 pub struct Metrics {
     registry: Registry,
 
     /// Reconciliations of Jobs.
     pub job_syncs: Family<SyncLabels, Counter>,
-    /// How long they took.
+    /// Duration of reconciliations.
     pub job_sync_duration: DurationFamily<SyncLabels>,
     /// Jobs that became Complete or Failed.
     pub jobs_finished: Family<FinishedJobLabels, Counter>,
     /// Pods counted in a Job's status.
     pub job_pods_finished: Family<FinishedPodLabels, Counter>,
-    /// Jobs seen that another controller manages.
+    /// Observed Jobs that another controller manages.
     pub jobs_by_external_controller: Family<ExternalJobLabels, Counter>,
     /// Failed pods that a pod failure policy's rule matched.
     pub pod_failures_handled_by_failure_policy: Family<PodFailurePolicyLabels, Counter>,
-    /// Tracking finalizers put on and taken off ended pods.
+    /// Tracking finalizers added to and removed from ended pods.
     pub terminated_pods_tracking_finalizer: Family<TrackingFinalizerLabels, Counter>,
-    /// Indexes that succeeded or failed for good.
+    /// Indexes that succeeded or finally failed.
     pub job_finished_indexes: Family<FinishedIndexLabels, Counter>,
-    /// Pods created, and why.
+    /// Pods created, by reason.
     pub job_pods_creation: Family<PodCreationLabels, Counter>,
-    /// How long after its time to live a finished Job was deleted.
+    /// Time from the end of a finished Job's TTL to its deletion.
     pub ttl_deletion_duration: Histogram,
 
     /// Shards that this replica owns.
     pub owned_shards: Gauge,
     /// Shards taken over, released, and lost.
     pub handovers: Family<HandoverLabels, Counter>,
-    /// From the wish to take a shard over until its caches were synced.
+    /// Time from the claim on a shard until its caches were synced.
     pub handover_duration: Histogram,
     /// Seconds since this replica last renewed its heartbeat.
     pub heartbeat_age: Gauge<f64, AtomicU64>,
@@ -63,12 +63,12 @@ pub struct Metrics {
     pub held_jobs: Gauge,
     /// Pods held in memory.
     pub held_pods: Gauge,
-    /// From a watch event until the first write that answers it.
+    /// Time from a watch event to the first write in response.
     pub event_reaction: Histogram,
 
     /// Requests to the API server by outcome.
     pub api_requests: Family<ApiRequestLabels, Counter>,
-    /// How long they took, without the time in the queue.
+    /// Duration of requests to the API server, without the time in the queue.
     pub api_request_duration: DurationFamily<ApiCallLabels>,
     /// Writes that wait in the gate.
     pub write_queue_depth: Family<QueueLabels, Gauge>,
@@ -82,7 +82,7 @@ pub struct Metrics {
     pub watch_events: Family<WatchEventLabels, Counter>,
     /// Bytes of lists and watches received.
     pub watch_bytes: Family<WatchLabels, Counter>,
-    /// Full lists begun: the first, and those after a watch could not be resumed.
+    /// Full lists begun: the first, and relists after a watch could not be resumed.
     pub watch_lists: Family<WatchLabels, Counter>,
     /// Kubernetes Events that were not sent.
     pub lost_events: Family<LostEventLabels, Counter>,
@@ -98,9 +98,9 @@ pub struct Buckets {
 impl Buckets {
     /// The built-in's buckets for syncs: 4 ms to 65 s.
     const SYNC: Self = Self { start: 0.004, count: 15 };
-    /// The built-in's buckets for deletions after the time to live: 0.1 s to 14 min.
+    /// The built-in's buckets for deletions after the TTL: 0.1 s to 14 min.
     const TTL: Self = Self { start: 0.1, count: 14 };
-    /// 1 ms to 33 s.
+    /// Buckets for requests: 1 ms to 33 s.
     const REQUEST: Self = Self { start: 0.001, count: 16 };
 
     fn histogram(self) -> Histogram {
@@ -121,7 +121,7 @@ struct Group<'a> {
 }
 
 impl Group<'_> {
-    /// Counters are named without `_total`, which their rendering appends.
+    /// Counters are registered without `_total`, which rendering appends.
     fn add<M: Metric + Clone + Default>(&mut self, name: &str, help: &str) -> M {
         self.add_as(M::default(), name, help)
     }
@@ -220,7 +220,7 @@ impl Metrics {
         }
     }
 
-    /// Counts a request to the API server; `code` is the HTTP status, or 0 where no answer came.
+    /// Counts a request to the API server; `code` is the HTTP status, or 0 without an answer.
     pub fn count_request(&self, call: ApiCallLabels, code: u16, duration: Duration) {
         let ApiCallLabels { verb, resource } = call;
         self.api_requests.get_or_create(&ApiRequestLabels { verb, resource, code }).inc();

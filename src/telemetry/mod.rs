@@ -1,4 +1,4 @@
-//! What Yardmaster tells about itself: metrics, traces, logs, and the HTTP pages of a replica. It knows names and
+//! Observability: metrics, traces, logs, and the HTTP pages of a replica. This module knows names and
 //! numbers, not what a Job means.
 
 pub mod http;
@@ -14,20 +14,20 @@ use tracing_subscriber::util::{SubscriberInitExt, TryInitError};
 use self::logs::LogFormat;
 use self::traces::JobTraces;
 
-/// What a process logs and where it sends its traces.
+/// Configuration of a process's logs and traces.
 #[derive(Clone, Debug)]
 pub struct Config<'a> {
-    /// How logs are written.
+    /// Format of the logs.
     pub log_format: LogFormat,
     /// A level, or directives such as `warn,yardmaster=debug`.
     pub log_level: &'a str,
-    /// Collector for traces (OTLP/gRPC). Without it the standard `OTEL_*` variables decide.
+    /// Collector for traces (OTLP/gRPC). If absent, the standard `OTEL_*` variables decide.
     pub otlp_endpoint: Option<&'a str>,
-    /// Which replica this is: `service.instance.id` in traces.
+    /// Identity of the replica: `service.instance.id` in traces.
     pub identity: &'a str,
 }
 
-/// Why there can be no logs or traces.
+/// Why logs or traces could not be started.
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
     /// The log level is malformed.
@@ -36,12 +36,12 @@ pub enum StartError {
     /// The collector's address is malformed.
     #[error("OTLP endpoint: {0}")]
     Endpoint(#[from] opentelemetry_otlp::ExporterBuildError),
-    /// The process logs elsewhere already.
+    /// The process already has another subscriber.
     #[error(transparent)]
     Taken(#[from] TryInitError),
 }
 
-/// Starts logs (on standard error) and traces of this process. Needs a tokio runtime if there are traces; call
+/// Starts logs (on standard error) and traces of this process. Traces need a tokio runtime. Call
 /// [`JobTraces::shutdown`] at the end.
 ///
 /// # Errors

@@ -1,4 +1,4 @@
-//! Traces (OpenTelemetry): one for each Job, over all replicas that ever owned it.
+//! Traces (OpenTelemetry): one per Job, shared by all replicas that ever owned it.
 
 mod ids;
 mod sampler;
@@ -28,7 +28,7 @@ pub use self::ids::trace_id_of;
 use self::ids::{JobIds, root_span_id_of, with_root_ids};
 use self::sampler::FewCalls;
 
-/// Name of the service in traces, unless `OTEL_SERVICE_NAME` says otherwise.
+/// Default of `OTEL_SERVICE_NAME`.
 const SERVICE: &str = "yardmaster";
 /// Environment variables that name a collector.
 const ENDPOINTS: [&str; 2] = ["OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT"];
@@ -43,11 +43,11 @@ pub struct JobTraces {
 struct Exporting {
     provider: SdkTracerProvider,
     tracer: SdkTracer,
-    /// Decides about whole Jobs.
+    /// Samples whole Jobs.
     sampler: Box<dyn ShouldSample>,
 }
 
-/// The life of a Job, told when it has ended.
+/// The life of a Job, for the root span of its trace.
 #[derive(Clone, Copy, Debug)]
 pub struct JobLife<'a> {
     /// `metadata.namespace`.
@@ -60,17 +60,17 @@ pub struct JobLife<'a> {
     pub shard: u32,
     /// Epoch of that shard at the end.
     pub epoch: u64,
-    /// When the Job was created.
+    /// Creation time of the Job.
     pub created: Timestamp,
-    /// When it ended.
+    /// Time at which the Job ended.
     pub ended: Timestamp,
-    /// Why it failed, if it did.
+    /// Cause of its failure, if it failed.
     pub failure: Option<&'a str>,
 }
 
 impl JobTraces {
-    /// Exports to `endpoint` (OTLP/gRPC), or to the collector that the standard `OTEL_*` variables name; without either
-    /// there are no traces. Needs a tokio runtime.
+    /// Exports to `endpoint` (OTLP/gRPC), or to the collector that the standard `OTEL_*` variables name.
+    /// Without either there are no traces. Needs a tokio runtime.
     ///
     /// # Errors
     /// When the endpoint is malformed.
@@ -95,7 +95,8 @@ impl JobTraces {
         if std::env::var_os("OTEL_SERVICE_NAME").is_none() {
             resource = resource.with_service_name(SERVICE);
         }
-        // The default configuration is that of OTEL_TRACES_SAMPLER, which is followed to the letter where it is set.
+        // The default configuration follows OTEL_TRACES_SAMPLER. Where that is set, calls are not limited
+        // either.
         let whole = Config::default().sampler;
         let each: Box<dyn ShouldSample> = match std::env::var_os("OTEL_TRACES_SAMPLER") {
             Some(_) => whole.box_clone(),
@@ -110,7 +111,7 @@ impl JobTraces {
         Self { exporting: Some(Arc::new(Exporting { provider, tracer, sampler: whole })) }
     }
 
-    /// The layer that turns `tracing` spans of this program, down to debug level, into spans of traces.
+    /// The layer that exports the `tracing` spans of this crate, down to debug level.
     pub(super) fn layer<S>(&self) -> Option<Box<dyn Layer<S> + Send + Sync>>
     where
         S: Subscriber + for<'a> LookupSpan<'a> + Send + Sync,
@@ -125,7 +126,7 @@ impl JobTraces {
         Some(layer.with_filter(own).boxed())
     }
 
-    /// Puts a span that has not been entered yet into a Job's trace, under its root.
+    /// Makes a span that has not been entered yet a child of the root span of a Job's trace.
     pub fn adopt(&self, span: &tracing::Span, job_uid: &(impl Display + ?Sized)) {
         if let Some(exporting) = &self.exporting {
             // A span that is filtered out belongs to no trace.
@@ -133,8 +134,8 @@ impl JobTraces {
         }
     }
 
-    /// Tells the root span of a Job's trace, once the Job has ended.
-    pub fn tell(&self, life: &JobLife<'_>) {
+    /// Exports the root span of a Job's trace, once the Job has ended.
+    pub fn report(&self, life: &JobLife<'_>) {
         let Some(exporting) = &self.exporting else { return };
         let attributes = vec![
             KeyValue::new("k8s.namespace.name", life.namespace.to_owned()),
@@ -153,7 +154,7 @@ impl JobTraces {
         root.end_with_timestamp(SystemTime::from(life.ended));
     }
 
-    /// Sends what is left. Blocks for some seconds if the collector does not answer.
+    /// Sends the remaining spans. Blocks for some seconds if the collector does not answer.
     pub fn shutdown(&self) {
         if let Some(exporting) = &self.exporting
             && let Err(error) = exporting.provider.shutdown()
@@ -163,14 +164,15 @@ impl JobTraces {
     }
 }
 
-/// Whether the standard variables say that there are to be no traces.
+/// Whether the standard variables disable traces.
 fn is_switched_off() -> bool {
     let is = |name: &str, value: &str| std::env::var(name).is_ok_and(|v| v.eq_ignore_ascii_case(value));
     is("OTEL_SDK_DISABLED", "true") || is("OTEL_TRACES_EXPORTER", "none")
 }
 
 impl Exporting {
-    /// The root span of a Job's trace, as a parent of spans; sampled as the root will be.
+    /// The root span of a Job's trace, as a parent of spans, with the sampling decision that the root will
+    /// get.
     fn root_of(&self, job_uid: &str) -> Context {
         let trace = trace_id_of(job_uid);
         let decision = self.sampler.should_sample(None, trace, "job", &SpanKind::Internal, &[], &[]).decision;

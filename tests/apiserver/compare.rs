@@ -1,9 +1,10 @@
-//! Compares an answer with a recorded one, in which tokens stand for what differs from run to run.
+//! Compares an answer with a recorded one. Tokens in the recording stand for values that differ from run to
+//! run.
 
 use regex::Regex;
 use serde_json::Value;
 
-/// Tokens and what they stand for.
+/// Tokens and the patterns that they stand for.
 const TOKENS: &[(&str, &str)] = &[
     ("<uid>", "[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}"),
     ("<rv>", "[1-9][0-9]*"),
@@ -13,7 +14,7 @@ const TOKENS: &[(&str, &str)] = &[
     ("<any>", "(?s:.*)"),
 ];
 
-/// Appends what differs between a recorded value and an answer.
+/// Appends the differences between a recorded value and an answer.
 pub(crate) fn values(wanted: &Value, got: &Value, path: &str, differences: &mut Vec<String>) {
     match (wanted, got) {
         (Value::String(text), _) if text == "<any>" => {}
@@ -62,86 +63,86 @@ fn cut(value: &Value) -> String {
     }
 }
 
-/// Whether a text fits one with tokens.
+/// Whether a text matches a recorded one with tokens.
 pub(crate) fn texts(wanted: &str, got: &str) -> bool {
     wanted == got || (wanted.contains('<') && pattern(wanted).is_some_and(|pattern| pattern.is_match(got)))
 }
 
 fn pattern(wanted: &str) -> Option<Regex> {
     let mut pattern = String::from("^");
-    let mut rest = wanted;
-    while !rest.is_empty() {
-        if let Some((token, stands_for)) = TOKENS.iter().find(|(token, _)| rest.starts_with(token)) {
-            pattern.push_str(stands_for);
-            rest = &rest[token.len()..];
-        } else if let Some((prefix, behind)) =
-            rest.strip_prefix("<name:").and_then(|name| name.split_once('>'))
+    let mut remaining = wanted;
+    while !remaining.is_empty() {
+        if let Some((token, pattern_of)) = TOKENS.iter().find(|(token, _)| remaining.starts_with(token)) {
+            pattern.push_str(pattern_of);
+            remaining = &remaining[token.len()..];
+        } else if let Some((prefix, after)) =
+            remaining.strip_prefix("<name:").and_then(|name| name.split_once('>'))
         {
             pattern.push_str(&regex::escape(prefix));
             pattern.push_str("[bcdfghjklmnpqrstvwxz2456789]{5}");
-            rest = behind;
+            remaining = after;
         } else {
-            let letter = rest.chars().next()?;
+            let letter = remaining.chars().next()?;
             pattern.push_str(&regex::escape(letter.encode_utf8(&mut [0; 4])));
-            rest = &rest[letter.len_utf8()..];
+            remaining = &remaining[letter.len_utf8()..];
         }
     }
     pattern.push('$');
     regex::RegexBuilder::new(&pattern).size_limit(1 << 26).build().ok()
 }
 
-/// Whether both tell how many days ago something was, and no fewer than when it was recorded.
+/// Whether both are ages in days, and the actual age is not below the recorded one.
 fn longer_ago(wanted: &str, got: &str) -> bool {
     days(wanted).zip(days(got)).is_some_and(|(wanted, got)| got >= wanted)
 }
 
-/// Days in a table's form of a duration from two days on: `689d`, `2y3d`, `9y`.
+/// Days in a duration as tables print it from two days on: `689d`, `2y3d`, `9y`.
 fn days(text: &str) -> Option<u32> {
     let number = |text: &str| text.parse::<u32>().ok();
     match (text.split_once('y'), text.strip_suffix('d')) {
         (Some((years, "")), _) => Some(number(years)? * 365),
-        (Some((years, rest)), _) => Some(number(years)? * 365 + number(rest.strip_suffix('d')?)?),
+        (Some((years, days)), _) => Some(number(years)? * 365 + number(days.strip_suffix('d')?)?),
         (None, Some(days)) => number(days),
         (None, None) => None,
     }
 }
 
-/// Some messages print Go structs, which nobody but Go can: only what stands around them counts.
+/// Some messages print Go structs, which only Go can do. Only the text around the structs is compared.
 fn same_but_for_structs(wanted: &str, got: &str) -> bool {
     let (wanted_around, printed) = without_structs(wanted);
     (printed && texts(&wanted_around, &without_structs(got).0)) || same_around_struct(wanted, got)
 }
 
-/// A text without the JSON that stands behind `Invalid value: `, and whether there was any.
+/// The text without the JSON after `Invalid value: `, and whether there was any.
 fn without_structs(text: &str) -> (String, bool) {
     const VALUE: &str = "Invalid value: ";
-    let (mut around, mut rest, mut printed) = (String::new(), text, false);
-    while let Some((before, behind)) = rest.split_once(VALUE) {
+    let (mut around, mut remaining, mut printed) = (String::new(), text, false);
+    while let Some((before, after)) = remaining.split_once(VALUE) {
         around.push_str(before);
         around.push_str(VALUE);
-        rest = behind;
-        if rest.starts_with(['{', '[']) {
-            let mut values = serde_json::Deserializer::from_str(rest).into_iter::<Value>();
+        remaining = after;
+        if remaining.starts_with(['{', '[']) {
+            let mut values = serde_json::Deserializer::from_str(remaining).into_iter::<Value>();
             if let Some(Ok(_)) = values.next() {
                 printed = true;
-                rest = &rest[values.byte_offset()..];
+                remaining = &remaining[values.byte_offset()..];
             }
         }
     }
-    (around + rest, printed)
+    (around + remaining, printed)
 }
 
 fn same_around_struct(wanted: &str, got: &str) -> bool {
     const VALUE: &str = "Invalid value: ";
     let around = |text: &str| {
-        let (before, rest) = text.split_once(VALUE)?;
-        let (_, behind) = rest.rsplit_once(": ")?;
-        Some((before.to_owned(), behind.to_owned()))
+        let (before, remaining) = text.split_once(VALUE)?;
+        let (_, after) = remaining.rsplit_once(": ")?;
+        Some((before.to_owned(), after.to_owned()))
     };
     let printed = wanted.split_once(VALUE).is_some_and(|(_, value)| value.starts_with(['{', '[', '&']));
     match (around(wanted), around(got)) {
-        (Some((before, behind)), Some((got_before, got_behind))) if printed => {
-            texts(&before, &got_before) && texts(&behind, &got_behind)
+        (Some((before, after)), Some((got_before, got_behind))) if printed => {
+            texts(&before, &got_before) && texts(&after, &got_behind)
         }
         _ => false,
     }
@@ -154,30 +155,30 @@ pub(crate) fn keep(value: &mut Value, path: &[&str], by: &str, wanted: &[Value])
             if let Value::Array(elements) = value {
                 elements.retain(|element| {
                     let place = format!("/{}", by.replace('.', "/"));
-                    // What the core group has no name for counts as empty.
+                    // The core group has no name: a missing field counts as empty.
                     let empty = Value::from("");
                     wanted.contains(element.pointer(&place).unwrap_or(&empty))
                 });
             }
         }
-        ["*", rest @ ..] => {
+        ["*", remaining @ ..] => {
             for element in value.as_array_mut().into_iter().flatten() {
-                keep(element, rest, by, wanted);
+                keep(element, remaining, by, wanted);
             }
         }
-        [field, rest @ ..] => {
+        [field, remaining @ ..] => {
             let inner = match field.parse::<usize>() {
                 Ok(at) if value.is_array() => value.get_mut(at),
                 _ => value.get_mut(*field),
             };
             if let Some(inner) = inner {
-                keep(inner, rest, by, wanted);
+                keep(inner, remaining, by, wanted);
             }
         }
     }
 }
 
-/// Does something to `metadata.managedFields` wherever it stands.
+/// Applies `change` to all `metadata` of a value.
 fn for_managed_fields(value: &mut Value, change: fn(&mut serde_json::Map<String, Value>)) {
     match value {
         Value::Array(elements) => elements.iter_mut().for_each(|one| for_managed_fields(one, change)),
@@ -198,8 +199,8 @@ pub(crate) fn without_managed_fields(value: &mut Value) {
     });
 }
 
-/// Brings `metadata.managedFields` into an order that does not depend on the second in which each manager wrote, as
-/// the server's does.
+/// Sorts `metadata.managedFields`. The server's order depends on the second in which each manager wrote; this
+/// one does not.
 pub(crate) fn sort_managed_fields(value: &mut Value) {
     for_managed_fields(value, |metadata| {
         if let Some(managers) = metadata.get_mut("managedFields").and_then(Value::as_array_mut) {

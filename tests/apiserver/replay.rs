@@ -14,7 +14,7 @@ use crate::compare;
 /// The server that a case runs on.
 struct Target {
     client: kube::Client,
-    /// `None` if it is an outside cluster.
+    /// `None` for an outside cluster.
     embedded: Option<ApiServer>,
 }
 
@@ -36,7 +36,7 @@ impl Target {
     }
 }
 
-/// An answer as recordings show it.
+/// An answer in the form of the recordings.
 struct Answer {
     status: u16,
     headers: BTreeMap<String, String>,
@@ -51,7 +51,7 @@ struct Player<'a> {
     differences: Vec<String>,
 }
 
-/// Plays a case; the result is what differs.
+/// Plays a case and returns the differences.
 pub(crate) async fn run(group: &str, case: &Value) -> Vec<String> {
     let target = Target::start().await;
     let mut player = Player { group, target, bodies: BTreeMap::new(), differences: Vec::new() };
@@ -107,15 +107,15 @@ impl Player<'_> {
         }
     }
 
-    /// Opens a stream, plays the steps that happen during it, and reads it until the expected number of events has
-    /// come, or to its end if none is expected.
+    /// Opens a stream and plays the steps that happen during it. Reads the stream until the expected number
+    /// of events has arrived, or to its end if no event is expected.
     async fn stream(
         &mut self,
         request: http::Request<String>,
         during: &[Value],
         expected: usize,
     ) -> Result<Answer, String> {
-        let response = self.open(patient(request, expected)).await?;
+        let response = self.open(with_longer_timeout(request, expected)).await?;
         let (done, steps_done) = tokio::sync::oneshot::channel();
         let reader = tokio::spawn(read_events(response, expected, steps_done));
         for step in during {
@@ -172,7 +172,7 @@ impl Player<'_> {
         request.body(body).map_err(|error| error.to_string())
     }
 
-    /// Fills placeholders such as `${s1.metadata.uid}` in all texts.
+    /// Fills in placeholders such as `${s1.metadata.uid}` in all strings.
     fn fill(&self, value: &Value) -> Value {
         match value {
             Value::String(text) => Value::String(self.fill_text(text)),
@@ -186,8 +186,8 @@ impl Player<'_> {
 
     fn fill_text(&self, text: &str) -> String {
         let mut filled = String::new();
-        let mut rest = text;
-        while let Some((before, placeholder)) = rest.split_once("${") {
+        let mut remaining = text;
+        while let Some((before, placeholder)) = remaining.split_once("${") {
             let (place, behind) = placeholder.split_once('}').unwrap();
             filled.push_str(before);
             let mut parts = place.split('.');
@@ -203,9 +203,9 @@ impl Player<'_> {
                 Some(other) => filled.push_str(&other.to_string()),
                 None => filled.push_str("<missing>"),
             }
-            rest = behind;
+            remaining = behind;
         }
-        filled + rest
+        filled + remaining
     }
 
     fn compare(&mut self, id: &str, step: &Value, answer: &Answer) {
@@ -246,7 +246,7 @@ impl Player<'_> {
     }
 }
 
-/// JSON as the recorder wrote it, with spaces behind colons and commas: some answers quote its beginning.
+/// JSON as the recorder wrote it, with a space after each colon and comma. Some answers quote its beginning.
 fn spaced(value: &Value) -> String {
     match value {
         Value::Array(elements) => {
@@ -275,12 +275,13 @@ async fn read(response: http::Response<Body>) -> Result<Answer, String> {
     Ok(Answer { status: parts.status.as_u16(), headers: compared_headers(&parts.headers), body })
 }
 
-/// Time for a surplus event to come behind the expected ones.
+/// Time in which a surplus event may still arrive after the expected ones.
 const SURPLUS: Duration = Duration::from_millis(200);
 
-/// On a busy machine the recorded timeout can be too short for what happens during a stream. Streams that are to
-/// bring something are read until they have brought it, so theirs can be longer.
-fn patient(request: http::Request<String>, expected: usize) -> http::Request<String> {
+/// Extends the timeout of streams with expected events. The recorded timeout can be too short on a busy
+/// machine. Such streams are read only until all expected events have arrived, so a longer timeout costs no
+/// time.
+fn with_longer_timeout(request: http::Request<String>, expected: usize) -> http::Request<String> {
     if expected == 0 {
         return request;
     }
@@ -296,7 +297,7 @@ fn patient(request: http::Request<String>, expected: usize) -> http::Request<Str
     http::Request::from_parts(parts, body)
 }
 
-/// Reads events until there are as many as expected, the steps meanwhile are done, and no more come at once.
+/// Reads events until all expected ones have arrived, the steps are done, and no surplus event follows.
 async fn read_events(
     response: http::Response<Body>,
     expected: usize,
@@ -335,7 +336,7 @@ fn compared_headers(headers: &http::HeaderMap) -> BTreeMap<String, String> {
     compared
 }
 
-/// The body in the form in which the recording shows it: events of a stream, parsed JSON, or text.
+/// The body in the form of the recording: events of a stream, parsed JSON, or text.
 fn parse_body(wanted: &Value, answer: &Answer) -> Value {
     if wanted.is_array() {
         let events = answer.body.lines().map(|line| serde_json::from_str(line).unwrap_or(Value::Null));

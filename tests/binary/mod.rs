@@ -1,5 +1,5 @@
-//! The `yardmaster` program, as tests start it.
-// Each test uses its part of this.
+//! Starts the `yardmaster` program for tests.
+// No test uses all of this.
 #![allow(dead_code)]
 
 use std::io::{BufRead, BufReader, Read};
@@ -9,13 +9,13 @@ use std::time::{Duration, Instant};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
-/// How long anything may take that is not a matter of time by itself.
+/// Limit for everything that does not take time by design.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 
-/// The program with nothing to read, and with both outputs to be read from.
+/// The program with empty standard input, and with both outputs piped.
 pub(crate) fn yardmaster() -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_yardmaster"));
-    // A cluster or collector that others are pointed to must not decide what tests do.
+    // A cluster or collector in the developer's environment must not change the tests.
     let ours = |name: &str| name.starts_with("YARDMASTER_") || name.starts_with("OTEL_");
     for (name, _) in std::env::vars().filter(|(name, _)| ours(name)) {
         command.env_remove(name);
@@ -24,7 +24,7 @@ pub(crate) fn yardmaster() -> Command {
     command
 }
 
-/// Waits until something holds.
+/// Waits until a condition holds.
 pub(crate) fn until(what: &str, mut holds: impl FnMut() -> bool) {
     let deadline = Instant::now() + PATIENCE;
     while !holds() {
@@ -33,7 +33,7 @@ pub(crate) fn until(what: &str, mut holds: impl FnMut() -> bool) {
     }
 }
 
-/// A command in the background; killed if the test gives up.
+/// A command in the background. It is killed when dropped.
 pub(crate) struct Background(pub(crate) Child);
 
 impl Background {
@@ -50,7 +50,7 @@ impl Background {
         self.0.wait().unwrap().code()
     }
 
-    /// The first line of this stream that contains the text.
+    /// The first line of the stream that contains the text.
     pub(crate) fn line(stream: impl Read, wanted: &str) -> String {
         BufReader::new(stream).lines().map_while(Result::ok).find(|line| line.contains(wanted)).unwrap()
     }
@@ -58,7 +58,7 @@ impl Background {
 
 impl Drop for Background {
     fn drop(&mut self) {
-        // It may have ended, as it should.
+        // It has ended already unless the test failed.
         let _ended = self.0.kill();
         let _reaped = self.0.wait();
     }

@@ -1,5 +1,5 @@
-//! An embedded cluster with simulated pods, a record of every pod that ever was, and one of every write.
-// Each test uses its part of this.
+//! An embedded cluster with simulated pods, a record of every pod that ever existed, and one of every write.
+// No test uses all of this.
 #![allow(dead_code)]
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -23,10 +23,10 @@ use yardmaster_embedded::{ApiServer, ApiServerConfig, AuditRecord};
 
 use crate::binary::{PATIENCE, yardmaster};
 
-/// The controller's name that puts it in the place of the built-in one.
+/// The controller name with which it replaces the built-in controller.
 pub(crate) const REPLACEMENT: &str = "kubernetes.io/job-controller";
 
-/// An API server with simulated pods, and records of what has happened.
+/// An API server with simulated pods, and records of pods and writes.
 pub(crate) struct Cluster {
     pub(crate) server: ApiServer,
     pub(crate) config: kube::Config,
@@ -66,26 +66,26 @@ impl Cluster {
         Self { server, config, jobs, pods, kubelet, seen, writes, watching }
     }
 
-    /// Every write that has been asked for since the last call.
+    /// All writes requested since the last call.
     pub(crate) fn writes(&self) -> Vec<AuditRecord> {
         let mut writes = self.writes.lock().unwrap();
         std::iter::from_fn(|| writes.try_recv().ok()).collect()
     }
 
-    /// `yardmaster controller` in the place of the built-in one, told where the cluster is.
+    /// `yardmaster controller` in replacement mode on this cluster.
     pub(crate) fn replica(&self, directory: &TempDir) -> std::process::Command {
         let mut command = yardmaster();
-        // Nobody reads its logs; a full pipe would stop it.
+        // Nobody reads its logs, and a full pipe would block it.
         command.stdout(std::process::Stdio::null()).stderr(std::process::Stdio::null());
         command.args(["controller", "--controller-name", REPLACEMENT, "--listen", "127.0.0.1:0"]);
         command.arg("--kubeconfig").arg(self.write_kubeconfig(directory.path()));
         command
     }
 
-    /// Writes a kubeconfig of the cluster into a directory, and tells where.
+    /// Writes a kubeconfig of the cluster into a directory and returns its path.
     pub(crate) fn write_kubeconfig(&self, directory: &Path) -> std::path::PathBuf {
         let kubeconfig = directory.join("kubeconfig");
-        // Replicas that start read it while it is written for the next one: they must never see a part of it.
+        // A starting replica may read it while it is written for the next one, so it is replaced atomically.
         let mut whole = NamedTempFile::new_in(directory).unwrap();
         serde_json::to_writer(&mut whole, &self.server.kubeconfig()).unwrap();
         whole.persist(&kubeconfig).unwrap();
@@ -105,7 +105,7 @@ impl Cluster {
         self.jobs.create(&PostParams::default(), &serde_json::from_value(job).unwrap()).await.unwrap();
     }
 
-    /// Waits until a Job is as wanted.
+    /// Waits until a condition holds for a Job.
     pub(crate) async fn until(&self, name: &str, what: &str, holds: impl Fn(&Job) -> bool) -> Job {
         let deadline = Instant::now() + PATIENCE;
         loop {
@@ -127,7 +127,8 @@ impl Cluster {
         self.pods.list(&params).await.unwrap().items
     }
 
-    /// Asserts that a Job completed with one pod for each completion, all of which are counted and set free.
+    /// Asserts that a Job completed with one pod for each completion, and that all pods are counted and
+    /// without finalizer.
     pub(crate) async fn assert_exact(&self, name: &str, completions: i32) {
         let job = self.completes(name).await;
         let status = job.status.clone().unwrap();
@@ -148,7 +149,7 @@ impl Cluster {
         }
     }
 
-    /// Waits until so many pods have been there.
+    /// Waits until `count` pods have existed.
     pub(crate) async fn until_pods(&self, count: usize) {
         let deadline = Instant::now() + PATIENCE;
         while self.seen.lock().unwrap().len() < count {
@@ -157,7 +158,7 @@ impl Cluster {
         }
     }
 
-    /// Asserts that so many pods ever were, those that are deleted included.
+    /// Asserts that `count` pods ever existed, deleted ones included.
     pub(crate) fn assert_pods_ever(&self, count: usize) {
         assert_eq!(self.seen.lock().unwrap().len(), count);
     }

@@ -1,4 +1,4 @@
-//! A cluster that keeps its objects, and is killed without warning.
+//! A cluster that keeps its objects on disk and is killed without warning.
 
 use std::io::{BufRead as _, BufReader};
 use std::net::TcpListener;
@@ -13,7 +13,7 @@ use tempfile::TempDir;
 
 use crate::binary::{Background, until, yardmaster};
 
-/// A data directory, and the address that its clusters have.
+/// A data directory, and the address of its clusters.
 pub(crate) struct DataDir {
     directory: TempDir,
     listen: String,
@@ -29,8 +29,8 @@ pub(crate) struct Cluster {
 
 impl DataDir {
     pub(crate) fn new() -> Self {
-        // A port that is free, and that the system gives to nobody between two lives of the cluster: systems take those
-        // from 32768 or 49152 on.
+        // A free port below the ephemeral range, which starts at 32768 or 49152: the system assigns it to no
+        // other process while the cluster is down.
         let addresses =
             std::iter::repeat_with(|| format!("127.0.0.1:{}", rand::random_range(20_000..32_000)));
         let listen = addresses.take(100).find(|address| TcpListener::bind(address).is_ok()).unwrap();
@@ -42,12 +42,12 @@ impl DataDir {
         self.directory.path().join("data")
     }
 
-    /// A file beside it.
+    /// A file beside the data directory.
     pub(crate) fn file(&self, name: &str) -> String {
         self.directory.path().join(name).display().to_string()
     }
 
-    /// The lines of a file beside it.
+    /// The lines of a file beside the data directory.
     pub(crate) fn lines(&self, name: &str) -> Vec<String> {
         let text = std::fs::read_to_string(self.file(name)).unwrap_or_default();
         text.lines().map(str::to_owned).collect()
@@ -59,14 +59,14 @@ impl DataDir {
         command
     }
 
-    /// Starts a cluster and waits until it says where it is.
+    /// Starts a cluster and waits until it prints its address.
     pub(crate) fn start(&self, flags: &[&str]) -> Cluster {
         let mut command = self.command(&self.listen);
         command.args(flags);
         self.run(command)
     }
 
-    /// Starts an API server that cannot make files longer than this, in blocks of 512 bytes.
+    /// Starts an API server whose files cannot grow beyond `blocks` of 512 bytes.
     pub(crate) fn start_with_little_room(&self, blocks: u32) -> Cluster {
         let command = self.command(&self.listen);
         let mut shell = Command::new("sh");
@@ -90,15 +90,15 @@ impl DataDir {
             let stderr = process.0.stderr.take().unwrap();
             panic!("did not start: {:?}", BufReader::new(stderr).lines().collect::<Vec<_>>())
         };
-        // What else they have to say must not block them.
+        // Both outputs are drained, so that full pipes do not block the cluster.
         let stderr = process.0.stderr.take().unwrap();
         std::thread::spawn(move || lines.for_each(drop));
         let errors = Arc::new(Mutex::new(Vec::new()));
-        let told = Arc::clone(&errors);
+        let collected = Arc::clone(&errors);
         std::thread::spawn(move || {
             for line in BufReader::new(stderr).lines().map_while(Result::ok) {
                 eprintln!("{line}");
-                told.lock().unwrap().push(line);
+                collected.lock().unwrap().push(line);
             }
         });
         Cluster { process, url, kubeconfig, errors }
@@ -122,21 +122,21 @@ impl Cluster {
         Client::try_from(config).unwrap()
     }
 
-    /// SIGKILL, to the cluster alone: what it started finds out by itself.
+    /// Sends SIGKILL to the cluster alone. Its child processes must notice by themselves.
     pub(crate) fn kill(mut self) {
         self.process.signal(Signal::SIGKILL);
         self.process.0.wait().unwrap();
     }
 
-    /// Waits for the cluster to end by itself: its exit code, and whether it has told of something.
-    pub(crate) fn ended(mut self, telling: &str) -> Option<i32> {
+    /// Waits until the cluster ends by itself and has logged `reason`. Returns its exit code.
+    pub(crate) fn ended(mut self, reason: &str) -> Option<i32> {
         let code = self.process.exit_code();
-        let told = || self.errors.lock().unwrap().iter().any(|line| line.contains(telling));
-        until("the reason is told", told);
+        let logged = || self.errors.lock().unwrap().iter().any(|line| line.contains(reason));
+        until("the reason is logged", logged);
         code
     }
 
-    /// SIGTERM, and an end in order.
+    /// Sends SIGTERM and expects exit code 0.
     pub(crate) fn stop(mut self) {
         self.process.signal(Signal::SIGTERM);
         assert_eq!(self.process.exit_code(), Some(0));
@@ -145,7 +145,7 @@ impl Cluster {
 
 /// Whether a process runs.
 pub(crate) fn is_alive(pid: &str) -> bool {
-    // A zombie has ended; its parent (init, for an orphan) has not looked yet.
+    // A zombie has ended; its parent (init, for an orphan) has not reaped it yet.
     let stat = std::fs::read_to_string(Path::new("/proc").join(pid).join("stat")).unwrap_or_default();
-    stat.rsplit_once(") ").is_some_and(|(_, rest)| !rest.starts_with('Z'))
+    stat.rsplit_once(") ").is_some_and(|(_, state)| !state.starts_with('Z'))
 }

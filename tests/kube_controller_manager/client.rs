@@ -9,17 +9,17 @@ use kube::config::KubeConfigOptions;
 use serde_json::{Value, json};
 use yardmaster_embedded::{ApiServer, ApiServerConfig, decode_protobuf};
 
-/// What typed clients accept.
+/// Accept header of typed clients.
 pub(crate) const TYPED: &str = "application/json, */*";
-/// What the metadata client accepts for one object and for a watch: protobuf first, whatever the flags say.
+/// Accept header of the metadata client for objects and watches. It prefers protobuf regardless of flags.
 pub(crate) const PARTIAL: &str = "application/vnd.kubernetes.protobuf;as=PartialObjectMetadata;g=meta.k8s.io;v=v1,\
                                   application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1,application/json";
-/// What the metadata client accepts for lists.
+/// Accept header of the metadata client for lists.
 pub(crate) const PARTIAL_LIST: &str = "application/vnd.kubernetes.protobuf;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,\
      application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,application/json";
-/// What the metadata client accepts of deletions.
+/// Accept header of the metadata client for deletions.
 pub(crate) const METADATA: &str = "application/vnd.kubernetes.protobuf,application/json";
-/// What the discovery client accepts.
+/// Accept header of the discovery client.
 pub(crate) const DISCOVERY: &str = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList,\
                                     application/json;g=apidiscovery.k8s.io;v=v2beta1;as=APIGroupDiscoveryList,\
                                     application/json";
@@ -38,7 +38,7 @@ pub(crate) struct Answer {
     pub(crate) body: Value,
 }
 
-/// An API server without controllers of its own, and a client.
+/// An API server without its own controllers, and a client.
 pub(crate) struct Stage {
     pub(crate) server: ApiServer,
     client: kube::Client,
@@ -105,7 +105,7 @@ impl Stage {
         self.send(Method::PATCH, path, accept, (kind, body.to_string().into())).await
     }
 
-    /// DELETE with options, which client-go always sends in the body and always as JSON.
+    /// DELETE with options. client-go always sends them in the body, as JSON.
     pub(crate) async fn delete(&self, path: &str, accept: &str, options: Value) -> Answer {
         let mut body = json!({"kind": "DeleteOptions", "apiVersion": "v1"});
         body.as_object_mut().unwrap().extend(options.as_object().unwrap().clone());
@@ -121,14 +121,14 @@ impl Stage {
         Watch { path: path.to_owned(), body: response.into_body(), read: Vec::new() }
     }
 
-    /// Makes an object that the test starts from.
+    /// Creates an object as the initial state of a test.
     pub(crate) async fn create(&self, path: &str, object: Value) -> Value {
         let answer = self.post(path, &object).await;
         assert_eq!(answer.code, 201, "{path}: {:?}", answer.body);
         answer.body
     }
 
-    /// Whether an object is there.
+    /// Whether an object exists.
     pub(crate) async fn exists(&self, path: &str) -> bool {
         match self.get(path).await.code {
             200 => true,
@@ -164,7 +164,7 @@ pub(crate) struct Watch {
 }
 
 impl Watch {
-    /// The next event; its type and its object.
+    /// Type and object of the next event.
     pub(crate) async fn next(&mut self) -> (String, Value) {
         loop {
             if let Some(end) = self.read.iter().position(|byte| *byte == b'\n') {
@@ -178,7 +178,7 @@ impl Watch {
         }
     }
 
-    /// The objects up to the bookmark that ends the initial ones, and the version that it carries.
+    /// The initial objects, and the resourceVersion of the bookmark after them.
     pub(crate) async fn initial(&mut self) -> (Vec<Value>, String) {
         let mut objects = Vec::new();
         loop {

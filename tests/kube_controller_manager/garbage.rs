@@ -33,7 +33,7 @@ async fn a_dependent_of_an_absent_owner_is_deleted_with_preconditions() {
         .delete(&format!("{MAPS}/owner"), TYPED, json!({"propagationPolicy": "Background"}))
         .await
         .expect(200);
-    // The live objects decide: the owner is gone, the dependent still the one that was seen.
+    // The collector reads live objects: the owner is gone, and the dependent is still the one that it saw.
     stage.get_as(&format!("{MAPS}/owner"), PARTIAL).await.refusal(404, "NotFound");
     let live = stage.get_as(&format!("{MAPS}/dependent"), PARTIAL).await.expect(200);
     assert_eq!(live["kind"], "PartialObjectMetadata");
@@ -52,7 +52,7 @@ async fn a_dependent_of_an_absent_owner_is_deleted_with_preconditions() {
 }
 
 #[tokio::test]
-async fn an_owner_goes_after_its_dependents() {
+async fn an_owner_is_deleted_after_its_dependents() {
     let stage = Stage::start().await;
     let owner = owner(&stage).await;
     dependent(&stage, "dependent", &[&owner]).await;
@@ -95,14 +95,14 @@ async fn dependents_are_orphaned_and_unblocked_by_strategic_patches() {
     let patched = stage.patch(&path, PARTIAL, STRATEGIC, &patch).await.expect(200);
     let references = patched["metadata"]["ownerReferences"].as_array().unwrap();
     assert_eq!((references.len(), &references[0]["name"]), (1, &json!("other")));
-    // A patch that is meant for an object that had the name before.
+    // A patch for an earlier object of the same name.
     let patch = json!({"metadata": {"uid": "other", "ownerReferences": []}});
     stage.patch(&path, PARTIAL, STRATEGIC, &patch).await.refusal(422, "Invalid");
     stage.server.shutdown().await;
 }
 
 #[tokio::test]
-async fn a_finished_job_is_deleted_after_its_time() {
+async fn a_finished_job_is_deleted_after_its_ttl() {
     let stage = Stage::start().await;
     let job = json!({
         "kind": "Job", "apiVersion": "batch/v1", "metadata": {"name": "done"},

@@ -37,7 +37,7 @@ impl Discovered {
     }
 }
 
-/// What discovery shows with these verbs.
+/// All discovered resources with these verbs.
 pub(crate) async fn discover(stage: &Stage, verbs: &[&str]) -> Vec<Discovered> {
     let mut found = Vec::new();
     for path in ["/api", "/apis"] {
@@ -76,18 +76,18 @@ async fn informers_of_every_resource_sync() {
     assert!(resources.len() >= 14, "{} resources", resources.len());
     for resource in &resources {
         let path = resource.everywhere();
-        // The typed informer, as it begins and as it goes on.
+        // The typed informer: its initial events, and the watch after them.
         let mut watch = stage.watch(&format!("{path}?{STREAMING}"), TYPED).await;
         let (objects, version) = watch.initial().await;
         assert!(objects.iter().all(|object| object["kind"] == resource.kind.as_str()), "{path}");
         let on = format!("allowWatchBookmarks=true&resourceVersion={version}&timeoutSeconds=300&watch=true");
         stage.watch(&format!("{path}?{on}"), TYPED).await;
-        // The informer of metadata.
+        // The metadata informer.
         let mut watch = stage.watch(&format!("{path}?{STREAMING}"), PARTIAL).await;
         let (partial, _) = watch.initial().await;
         assert_eq!(partial.len(), objects.len(), "{path}");
         partial.iter().for_each(check_partial);
-        // The lists that they fall back to.
+        // Both fall back to lists.
         let list = stage.get(&format!("{path}?limit=500&resourceVersion=0")).await.expect(200);
         assert_eq!(list["kind"], format!("{}List", resource.kind), "{path}");
         let list =
@@ -99,7 +99,7 @@ async fn informers_of_every_resource_sync() {
 }
 
 #[tokio::test]
-async fn informers_hear_of_changes() {
+async fn informers_receive_changes_and_expire_with_410() {
     let stage = Stage::start().await;
     let path = "/api/v1/namespaces/default/configmaps";
     let mut typed = stage.watch(&format!("/api/v1/configmaps?{STREAMING}"), TYPED).await;
@@ -117,7 +117,7 @@ async fn informers_hear_of_changes() {
         check_partial(&object);
         assert_eq!(object["metadata"]["uid"], map["metadata"]["uid"]);
     }
-    // A version that is no longer known makes them list again.
+    // A compacted version makes them relist.
     stage.server.compact();
     let old = "allowWatchBookmarks=true&resourceVersion=1&timeoutSeconds=300&watch=true";
     let (kind, status) = stage.watch(&format!("/api/v1/configmaps?{old}"), TYPED).await.next().await;

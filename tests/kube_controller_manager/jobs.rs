@@ -35,7 +35,7 @@ fn pod(job: &Value) -> Value {
     })
 }
 
-/// What the kubelet does.
+/// Reports the end of a pod as the kubelet would.
 async fn end_pod(stage: &Stage, pod: &Value, phase: &str) -> String {
     let path = format!("{PODS}/{}", pod["metadata"]["name"].as_str().unwrap());
     let patch = json!({"metadata": {"uid": pod["metadata"]["uid"]}, "status": {"phase": phase}});
@@ -47,7 +47,7 @@ async fn write_status(stage: &Stage, job: &Value, status: Value) -> Value {
     let mut whole = job.clone();
     whole["status"] = status;
     let written = stage.put(&format!("{JOBS}/sums/status"), &whole).await.expect(200);
-    // Writing what is there is no conflict and changes nothing; writing on what was there before is one.
+    // Writing the same content again changes nothing. Writing with the old resourceVersion is a conflict.
     let again = stage.put(&format!("{JOBS}/sums/status"), &written).await.expect(200);
     assert_eq!(again["metadata"]["resourceVersion"], written["metadata"]["resourceVersion"]);
     stage.put(&format!("{JOBS}/sums/status"), &whole).await.refusal(409, "Conflict");
@@ -72,7 +72,7 @@ async fn a_job_is_run_as_the_built_in_controller_does() {
     }))
     .await;
 
-    // One too many goes; its finalizer holds it until it is counted.
+    // An excess pod is deleted. Its finalizer holds it until it is counted.
     let path = end_pod(&stage, &second, "Failed").await;
     stage.delete(&path, TYPED, json!({})).await.expect(200);
     let done = end_pod(&stage, &first, "Succeeded").await;

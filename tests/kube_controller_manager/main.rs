@@ -1,7 +1,8 @@
-//! A client that behaves like kube-controller-manager 1.36 (`--kube-api-content-type=application/json`, controllers
-//! garbagecollector, namespace, ttl-after-finished and job) meets no answer that it does not expect.
+//! A client that behaves like kube-controller-manager 1.36 gets only answers that it expects. Its flags are
+//! `--kube-api-content-type=application/json` and the controllers garbagecollector, namespace,
+//! ttl-after-finished and job.
 //!
-//! The requests are those that client-go makes: their paths, queries, headers and bodies.
+//! Paths, queries, headers and bodies of the requests are those of client-go.
 #![allow(clippy::unwrap_used, clippy::expect_used, missing_docs)]
 
 mod client;

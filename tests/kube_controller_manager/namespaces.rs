@@ -62,8 +62,8 @@ async fn a_namespace_is_emptied_and_finalized() {
         condition("NamespaceDeletionDiscoveryFailure", "ResourcesDiscovered"),
         condition("NamespaceDeletionContentFailure", "ContentDeleted"),
     ]);
-    let told = stage.put(&format!("{DOOMED}/status"), &namespace).await.expect(200);
-    assert_eq!(told["status"]["conditions"], namespace["status"]["conditions"]);
+    let updated = stage.put(&format!("{DOOMED}/status"), &namespace).await.expect(200);
+    assert_eq!(updated["status"]["conditions"], namespace["status"]["conditions"]);
     let finalized = |namespace: &Value| {
         let mut metadata = namespace["metadata"].clone();
         metadata.as_object_mut().unwrap().remove("managedFields");
@@ -71,17 +71,17 @@ async fn a_namespace_is_emptied_and_finalized() {
             "kind": "Namespace", "apiVersion": "v1", "metadata": metadata, "spec": {"finalizers": []}, "status": {},
         })
     };
-    // What was read before the status was written is no longer current.
+    // The object read before the status write is outdated.
     stage.put(&format!("{DOOMED}/finalize"), &finalized(&namespace)).await.refusal(409, "Conflict");
-    let last = stage.put(&format!("{DOOMED}/finalize"), &finalized(&told)).await.expect(200);
+    let last = stage.put(&format!("{DOOMED}/finalize"), &finalized(&updated)).await.expect(200);
     assert_eq!(last["metadata"]["uid"], created["metadata"]["uid"]);
     stage.get(DOOMED).await.refusal(404, "NotFound");
-    stage.put(&format!("{DOOMED}/finalize"), &finalized(&told)).await.refusal(404, "NotFound");
+    stage.put(&format!("{DOOMED}/finalize"), &finalized(&updated)).await.refusal(404, "NotFound");
     stage.server.shutdown().await;
 }
 
 #[tokio::test]
-async fn a_namespace_with_a_finalizer_of_others_stays() {
+async fn a_namespace_with_another_finalizer_stays() {
     let stage = Stage::start().await;
     let namespace = json!({
         "kind": "Namespace", "apiVersion": "v1", "metadata": {"name": "doomed", "finalizers": ["example.com/wait"]},

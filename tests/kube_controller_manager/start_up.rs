@@ -1,4 +1,4 @@
-//! What happens before the controllers start: health, discovery, leader election, delegated authentication.
+//! Requests before the controllers start: health, discovery, leader election, delegated authentication.
 
 use serde_json::{Value, json};
 
@@ -19,7 +19,7 @@ async fn the_server_is_healthy_and_says_what_it_is() {
     stage.server.shutdown().await;
 }
 
-/// The group versions of an aggregated discovery document with their resources.
+/// The group versions and resources of an aggregated discovery document.
 async fn aggregated(stage: &Stage, path: &str) -> Vec<(String, Vec<Value>)> {
     let answer = stage.get_as(path, DISCOVERY).await;
     let content_type = answer.headers["content-type"].to_str().unwrap().to_owned();
@@ -56,7 +56,7 @@ async fn both_forms_of_discovery_name_the_same_resources() {
             resources.iter().map(|resource| resource["resource"].as_str().unwrap()).collect();
         assert_eq!(resources, legacy, "{version}");
     }
-    // What kube-controller-manager looks for and does without: no custom resources, no aggregated API servers.
+    // kube-controller-manager looks for custom resources and aggregated API servers, and works without them.
     for absent in ["apiextensions.k8s.io/v1", "apiregistration.k8s.io/v1"] {
         assert!(found.iter().all(|(version, _)| version != absent));
         assert_eq!(stage.get(&format!("/apis/{absent}")).await.code, 404);
@@ -65,7 +65,7 @@ async fn both_forms_of_discovery_name_the_same_resources() {
 }
 
 #[tokio::test]
-async fn a_leader_is_elected_and_tells_so() {
+async fn a_leader_is_elected_and_records_an_event() {
     let stage = Stage::start().await;
     let path = format!("{LEASES}/kube-controller-manager");
     stage.get(&format!("{path}?timeout=5s")).await.refusal(404, "NotFound");
@@ -103,14 +103,14 @@ async fn a_leader_is_elected_and_tells_so() {
     let path = format!("{events}/kube-controller-manager.18a");
     let patched = stage.patch(&path, TYPED, STRATEGIC, &again).await.expect(200);
     assert_eq!((&patched["count"], &patched["message"]), (&json!(2), &event["message"]));
-    // An event that is gone is created anew.
+    // client-go creates the Event again after this 404.
     let gone = format!("{events}/gone.18a");
     stage.patch(&gone, TYPED, STRATEGIC, &again).await.refusal(404, "NotFound");
     stage.server.shutdown().await;
 }
 
 #[tokio::test]
-async fn who_asks_its_own_endpoints_can_be_looked_up() {
+async fn requests_to_its_own_endpoints_can_be_reviewed() {
     let stage = Stage::start().await;
     let maps = "/api/v1/namespaces/kube-system/configmaps";
     stage.get(&format!("{maps}/extension-apiserver-authentication")).await.refusal(404, "NotFound");
@@ -136,7 +136,7 @@ async fn who_asks_its_own_endpoints_can_be_looked_up() {
 }
 
 #[tokio::test]
-async fn protobuf_is_offered_and_not_taken() {
+async fn json_is_served_where_protobuf_is_preferred() {
     let stage = Stage::start().await;
     let path = "/api/v1/namespaces/default";
     for accept in [

@@ -3,23 +3,23 @@
 use super::*;
 
 #[tokio::test(flavor = "multi_thread")]
-async fn deletion_asks_before_it_kills() {
+async fn deletion_sends_sigterm_before_sigkill() {
     let cluster = Cluster::start().await;
-    let (ready, asked) = (cluster.file("ready"), cluster.file("asked"));
-    // Ends by itself when asked, with a result that counts.
+    let (ready, terminated) = (cluster.file("ready"), cluster.file("terminated"));
+    // Handles SIGTERM and exits with 0.
     let script = format!(
         "trap 'touch {}; exit 0' TERM; echo $$ > {}; while :; do sleep 0.05; done",
-        asked.display(),
+        terminated.display(),
         ready.display()
     );
     cluster.shell("polite", &script).await;
     let pid = pid_in(&ready).await;
     cluster.pods.delete("polite", &DeleteParams::default()).await.unwrap();
     cluster.gone("polite").await;
-    assert!(asked.exists(), "it was not asked");
-    assert!(!is_alive(pid), "it is still there");
+    assert!(terminated.exists(), "it got no SIGTERM");
+    assert!(!is_alive(pid), "it is still alive");
 
-    // Does not listen: killed when the grace period is over, not before.
+    // Ignores SIGTERM: killed at the end of the grace period, not before.
     let ready = cluster.file("ready2");
     let script = format!("trap '' TERM; echo $$ > {}; while :; do sleep 0.05; done", ready.display());
     cluster.shell("stubborn", &script).await;
@@ -30,7 +30,7 @@ async fn deletion_asks_before_it_kills() {
     assert!(start.elapsed() >= Duration::from_secs(2));
     assert!(!is_alive(pid));
 
-    // A shorter grace period wins over the one before it.
+    // A shorter grace period replaces an earlier, longer one.
     let ready = cluster.file("ready3");
     let script = format!("trap '' TERM; echo $$ > {}; while :; do sleep 0.05; done", ready.display());
     cluster.shell("hurried", &script).await;
@@ -54,7 +54,7 @@ async fn a_pod_with_a_finalizer_shows_how_it_ended() {
     let pod = cluster.phase("p", "Failed").await;
     assert_eq!(exit_code(&pod), 143);
     assert!(!is_alive(pid));
-    // The kubelet's own part is done: the object goes with the finalizer.
+    // The kubelet is done: the object is deleted with its finalizer.
     cluster.wait("p", |pod| pod.metadata.deletion_grace_period_seconds == Some(0)).await;
     let patch = kube::api::Patch::Merge(json!({"metadata": {"finalizers": null}}));
     cluster.pods.patch("p", &kube::api::PatchParams::default(), &patch).await.unwrap();
@@ -66,7 +66,7 @@ async fn a_pod_with_a_finalizer_shows_how_it_ended() {
 async fn children_end_with_their_container() {
     let cluster = Cluster::start().await;
     let (child, daemon) = (cluster.file("child"), cluster.file("daemon"));
-    // One child in the container's process group, and one that left it.
+    // One child stays in the container's process group, one leaves it.
     let script = format!(
         "sh -c 'echo $$ > {}; exec sleep 600' & setsid sh -c 'echo $$ > {}; exec sleep 600' & \
          until [ -s {0} ] && [ -s {1} ]; do sleep 0.05; done",

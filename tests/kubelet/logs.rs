@@ -1,4 +1,4 @@
-//! What containers write.
+//! Logs and termination messages of containers.
 
 use super::*;
 

@@ -1,4 +1,4 @@
-//! The local kubelet keeps its promises: pods are processes of this host, and none of them outlives its pod.
+//! The local kubelet runs pods as processes of this host. No process outlives its pod.
 #![allow(clippy::unwrap_used, clippy::expect_used, missing_docs)]
 
 mod ends;
@@ -18,7 +18,7 @@ use tempfile::TempDir;
 use yardmaster_embedded::kubelet::{Kubelet, KubeletConfig, KubeletMode};
 use yardmaster_embedded::{ApiServer, ApiServerConfig};
 
-/// How long anything may take that is not a matter of time by itself.
+/// Limit for everything that does not take time by design.
 const PATIENCE: Duration = Duration::from_secs(20);
 
 struct Cluster {
@@ -26,7 +26,7 @@ struct Cluster {
     kubelet: Kubelet,
     client: kube::Client,
     pods: Api<Pod>,
-    /// For files that pods leave.
+    /// Directory for files that pods write.
     directory: TempDir,
 }
 
@@ -60,7 +60,7 @@ impl Cluster {
         self.create(name, json!({"containers": [container(script)]})).await;
     }
 
-    /// Creates a pod; it is not restarted unless the spec says so.
+    /// Creates a pod. The default restart policy is Never.
     async fn create(&self, name: &str, spec: Value) {
         self.create_with(json!({"name": name}), spec).await;
     }
@@ -73,7 +73,7 @@ impl Cluster {
         self.pods.create(&PostParams::default(), &serde_json::from_value(pod).unwrap()).await.unwrap();
     }
 
-    /// The pod, once it is as wanted.
+    /// The pod, once `wanted` holds.
     async fn wait(&self, name: &str, wanted: impl Fn(&Pod) -> bool) -> Pod {
         let deadline = Instant::now() + PATIENCE;
         loop {
@@ -108,7 +108,7 @@ fn container(script: &str) -> Value {
     json!({"name": "main", "image": "none", "command": ["sh", "-c", escaped(script)]})
 }
 
-/// Kubernetes takes `$$` in a command for an escaped `$`.
+/// Kubernetes reads `$$` in a command as an escaped `$`.
 fn escaped(script: &str) -> String {
     script.replace("$$", "$$$$")
 }
@@ -140,7 +140,7 @@ async fn until(what: &str, mut holds: impl AsyncFnMut() -> bool) {
     }
 }
 
-/// The process whose id a pod wrote to a file, once it is there.
+/// The process id that a pod wrote to a file, once it is written.
 async fn pid_in(file: &Path) -> u32 {
     let mut pid = None;
     until("the process id is written", async || {
@@ -153,7 +153,7 @@ async fn pid_in(file: &Path) -> u32 {
 }
 
 fn is_alive(pid: u32) -> bool {
-    // A zombie has ended; its parent (init, for an orphan) has not looked yet.
+    // A zombie has ended; its parent (init, for an orphan) has not reaped it yet.
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
-    stat.rsplit_once(") ").is_some_and(|(_, rest)| !rest.starts_with('Z'))
+    stat.rsplit_once(") ").is_some_and(|(_, state)| !state.starts_with('Z'))
 }

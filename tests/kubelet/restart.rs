@@ -1,11 +1,11 @@
-//! A kubelet that comes after another one.
+//! Restart of a kubelet that keeps its data.
 
 use std::process::Stdio;
 
 use super::*;
 
 impl Cluster {
-    /// The kubelet goes, and another one comes that finds what the first one kept.
+    /// Stops the kubelet and starts another one on the same data.
     async fn restart_kubelet(self) -> Self {
         let Self { server, kubelet, client, pods, directory } = self;
         kubelet.shutdown().await;
@@ -13,7 +13,7 @@ impl Cluster {
         Self { server, kubelet, client, pods, directory }
     }
 
-    /// A cluster whose kubelet keeps what it has of pods.
+    /// A cluster whose kubelet keeps its data of pods.
     async fn start_keeping() -> Self {
         let cluster = Self::start().await;
         let Self { server, kubelet, client, pods, directory } = cluster;
@@ -28,7 +28,7 @@ fn keeping(directory: &TempDir) -> KubeletConfig {
 }
 
 #[tokio::test]
-async fn pods_go_on_as_their_restart_policy_says() {
+async fn pods_continue_by_restart_policy() {
     let cluster = Cluster::start_keeping().await;
     let file = cluster.file("go");
     let script = format!("echo run; until test -e {}; do sleep 0.05; done; echo end", file.display());
@@ -44,7 +44,7 @@ async fn pods_go_on_as_their_restart_policy_says() {
     let never = cluster.ended("never").await;
     let lost = state(&never).terminated.unwrap();
     assert_eq!((phase_of(&never), lost.reason.as_deref()), ("Failed", Some("ContainerStatusUnknown")));
-    assert_eq!(cluster.logs("never").await, "run\n", "what it said is not lost");
+    assert_eq!(cluster.logs("never").await, "run\n", "its log is not lost");
     assert_eq!(cluster.logs("done").await, "work\n");
 
     let restarts =
@@ -67,7 +67,7 @@ async fn pods_go_on_as_their_restart_policy_says() {
 }
 
 #[tokio::test]
-async fn nothing_is_left_of_pods_that_are_gone() {
+async fn processes_and_files_of_deleted_pods_are_removed() {
     let cluster = Cluster::start_keeping().await;
     let left = cluster.file("pods").join("default_gone_some-uid");
     std::fs::create_dir_all(left.join("logs/main")).unwrap();

@@ -1,9 +1,9 @@
-//! What a container is given, and what it is refused.
+//! The environment, command, user and volumes of a container.
 
 use super::*;
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_environment_is_the_containers_own() {
+async fn a_container_gets_only_its_own_environment() {
     let cluster = Cluster::start().await;
     let maps: Api<ConfigMap> = Api::namespaced(cluster.client.clone(), "default");
     let map = json!({"metadata": {"name": "settings"}, "data": {"COLOUR": "red", "SIZE": "9"}});
@@ -43,7 +43,7 @@ async fn the_environment_is_the_containers_own() {
         .into_iter()
         .for_each(has);
     assert!(!logs.contains("NONE="));
-    // Nothing of the test's own environment gets in.
+    // The test's own environment is not inherited.
     assert!(std::env::var("CARGO_MANIFEST_DIR").is_ok() && !logs.contains("CARGO"));
     cluster.stop().await;
 }

@@ -1,4 +1,4 @@
-//! What happens to a pod shows in its status.
+//! The status of a pod in all its states.
 
 use super::*;
 
@@ -84,7 +84,7 @@ async fn a_sidecar_ends_with_the_containers_that_it_serves() {
     let cluster = Cluster::start().await;
     let (sidecar, served) = (cluster.file("sidecar"), cluster.file("served"));
     let helper = escaped(&format!("echo $$ > {}; exec sleep 600", sidecar.display()));
-    // The main container sees the sidecar at work.
+    // The main container checks that the sidecar runs.
     let main = format!(
         "until [ -s {0} ]; do sleep 0.05; done; kill -0 $(cat {0}) && touch {1}",
         sidecar.display(),
@@ -109,7 +109,7 @@ async fn a_sidecar_ends_with_the_containers_that_it_serves() {
 async fn failed_containers_restart_on_failure() {
     let cluster = Cluster::start().await;
     let count = cluster.file("count");
-    // The first restart comes at once; a third run would be 10 s away.
+    // The first restart is immediate. A third run would start 10 s later.
     let script = format!("echo run >> {0}; [ $(wc -l < {0}) -ge 2 ]", count.display());
     cluster.create("p", json!({"restartPolicy": "OnFailure", "containers": [container(&script)]})).await;
     let pod = cluster.phase("p", "Succeeded").await;
@@ -159,7 +159,7 @@ async fn gated_pods_are_not_scheduled() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn simulated_pods_take_time_and_nothing_else() {
+async fn simulated_pods_take_time_and_run_nothing() {
     let cluster = Cluster::with(KubeletMode::Simulated).await;
     let file = cluster.file("never");
     let annotations = json!({

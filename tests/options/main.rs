@@ -1,4 +1,4 @@
-//! What Jobs may ask for by annotation, and what those wait for that do not go on.
+//! Options that Jobs set by annotation, and the reasons shown for waiting Jobs.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 mod annotations;

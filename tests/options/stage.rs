@@ -1,4 +1,4 @@
-//! An embedded API server with a controller, and a test that plays the nodes.
+//! An embedded API server with a controller. Tests play the role of the nodes.
 
 use std::time::Duration;
 
@@ -14,7 +14,7 @@ use yardmaster::job::names::BUILT_IN_CONTROLLER;
 use yardmaster::sharding::ShardCount;
 use yardmaster_embedded::{ApiServer, ApiServerConfig};
 
-/// How long anything may take that is to happen at once.
+/// Limit for everything that should happen at once.
 const LIMIT: Duration = Duration::from_secs(30);
 
 /// API server and controller.
@@ -25,7 +25,7 @@ pub(crate) struct Stage {
 }
 
 impl Stage {
-    pub(crate) async fn set() -> Self {
+    pub(crate) async fn start() -> Self {
         let server = ApiServer::start(ApiServerConfig::default()).await.unwrap();
         let config = kube::Config::from_custom_kubeconfig(server.kubeconfig(), &KubeConfigOptions::default())
             .await
@@ -41,7 +41,7 @@ impl Stage {
         Self { server, controller, client: kube::Client::try_from(config).unwrap() }
     }
 
-    pub(crate) async fn strike(self) {
+    pub(crate) async fn stop(self) {
         self.controller.shutdown().await;
         self.server.shutdown().await;
     }
@@ -53,7 +53,7 @@ impl Stage {
         Api::namespaced(self.client.clone(), "default")
     }
 
-    /// Creates a Job with these annotations (without their prefix) and this in its `spec`.
+    /// Creates a Job with these annotations (without their prefix) and these fields in its `spec`.
     pub(crate) async fn create(&self, name: &str, annotations: &[(&str, &str)], spec: Value) {
         let annotations: serde_json::Map<String, Value> = annotations
             .iter()
@@ -95,7 +95,7 @@ impl Stage {
         names
     }
 
-    /// Waits for the Job's only pod that has not ended.
+    /// Waits for the Job's only Pending pod.
     pub(crate) async fn active_pod(&self, job: &str) -> String {
         until(&format!("one active pod of {job}"), async || match &self.names(job, "Pending").await[..] {
             [name] => Some(name.clone()),
@@ -104,14 +104,14 @@ impl Stage {
         .await
     }
 
-    /// Ends a pod as a node would, now.
+    /// Ends a pod now, as a node would report it.
     pub(crate) async fn end(&self, pod: &str, phase: &str) -> Timestamp {
         let now = Timestamp::now().round(jiff::Unit::Second).unwrap();
         self.end_at(pod, phase, now).await;
         now
     }
 
-    /// Ends a pod as a node would that says this time.
+    /// Ends a pod at this time, as a node would report it.
     pub(crate) async fn end_at(&self, pod: &str, phase: &str, finished: Timestamp) {
         let exit_code = i32::from(phase == "Failed");
         let patch = json!({"status": {"phase": phase, "containerStatuses": [{
@@ -122,7 +122,7 @@ impl Stage {
         api.patch_status(pod, &PatchParams::default(), &Patch::Merge(patch)).await.unwrap();
     }
 
-    /// The next pod of the Job fails.
+    /// Fails the next pod of the Job.
     pub(crate) async fn fail_one(&self, job: &str) -> String {
         let pod = self.active_pod(job).await;
         self.end(&pod, "Failed").await;
@@ -134,7 +134,7 @@ impl Stage {
         self.api().list(&ListParams::default().fields(&about)).await.unwrap().items
     }
 
-    /// What `/debug/shards` says of a Job.
+    /// The wait that `/debug/shards` shows for a Job.
     pub(crate) async fn wait(&self, job: &str) -> Option<WaitingJob> {
         let shards = self.controller.shards().await;
         shards.into_iter().flat_map(|shard| shard.waits).find(|waiting| &*waiting.name == job)
@@ -161,7 +161,7 @@ fn in_phase(pod: &Pod, phase: &str) -> bool {
     pod.status.as_ref().and_then(|status| status.phase.as_deref()) == Some(phase)
 }
 
-/// Asks until there is an answer.
+/// Asks until there is an answer. Panics after [`LIMIT`].
 pub(crate) async fn until<T>(what: &str, mut ask: impl AsyncFnMut() -> Option<T>) -> T {
     let deadline = Instant::now() + LIMIT;
     loop {

@@ -1,4 +1,4 @@
-//! What a controller's pages and `yardmaster status` say of Jobs that do not go on.
+//! Reasons for waiting Jobs on the controller's pages and in `yardmaster status`.
 
 use std::collections::BTreeMap;
 use std::process::Command;
@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 
 use crate::stage::{Stage, until};
 
-/// What `yardmaster status -o json` says Jobs wait for, by name.
+/// The waits of all Jobs in `yardmaster status -o json`, by name.
 async fn status(stage: &Stage) -> BTreeMap<String, Value> {
     let directory = tempfile::tempdir().unwrap();
     let file = directory.path().join("kubeconfig");
@@ -28,7 +28,7 @@ async fn status(stage: &Stage) -> BTreeMap<String, Value> {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn every_wait_shows_why_and_until_when() {
-    let stage = Stage::set().await;
+    let stage = Stage::start().await;
     stage.create("suspended", &[], json!({"suspend": true})).await;
     stage.create("backs-off", &[("backoff-initial", "40m"), ("backoff-max", "1h")], json!({})).await;
     stage.create("runs", &[], json!({})).await;
@@ -41,7 +41,7 @@ async fn every_wait_shows_why_and_until_when() {
     let pod = stage.active_pod("index-backs-off").await;
     stage.end(&pod, "Failed").await;
     stage.active_pod("runs").await;
-    // From here on no pod can be created.
+    // No pod can be created from here on.
     let quotas = stage.api::<ResourceQuota>();
     let quota = json!({"metadata": {"name": "none"}, "spec": {"hard": {"pods": "0"}}});
     quotas.create(&PostParams::default(), &serde_json::from_value(quota).unwrap()).await.unwrap();
@@ -65,7 +65,7 @@ async fn every_wait_shows_why_and_until_when() {
     assert_eq!(stage.wait("runs").await, None);
 
     until("the event", async || stage.events("refused", "FailedCreate").await.pop()).await;
-    // A status may be up to a second behind the pods.
+    // A status may lag up to a second behind the pods.
     let waits = until("all waits", async || {
         let waits = status(&stage).await;
         (waits.values().filter(|wait| !wait.is_null()).count() == 4).then_some(waits)
@@ -82,5 +82,5 @@ async fn every_wait_shows_why_and_until_when() {
     stage.change("suspended", json!({"spec": {"suspend": false, "parallelism": 0}})).await;
     until("no wait", async || stage.wait("suspended").await.is_none().then_some(())).await;
     until("no wait in the status", async || status(&stage).await["suspended"].is_null().then_some(())).await;
-    stage.strike().await;
+    stage.stop().await;
 }

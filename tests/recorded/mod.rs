@@ -1,12 +1,12 @@
-//! The objects of a kind in all recordings of scenarios and of the API server.
+//! Objects of a kind from all recordings of scenarios and of the API server.
 
 use std::path::Path;
 
 use serde_json::{Map, Value};
 
-/// All stored objects of a kind, given with its `apiVersion`, that a recording shows.
+/// All stored objects of a kind (`apiVersion` and `kind`) in the recordings.
 pub(crate) fn objects(of: (&str, &str)) -> Vec<Map<String, Value>> {
-    // Recordings name times, which differ from one to the next.
+    // Recordings have placeholders for times.
     let times = regex::Regex::new(r#""<time[^"]*>""#).unwrap();
     let data = Path::new(env!("CARGO_MANIFEST_DIR")).ancestors().map(|folder| folder.join("tests/data"));
     let data = data.into_iter().find(|folder| folder.is_dir()).unwrap();
@@ -19,14 +19,20 @@ pub(crate) fn objects(of: (&str, &str)) -> Vec<Map<String, Value>> {
             serde_json::from_str(&text).into_iter().for_each(|recording| of_kind(of, recording, &mut found));
         }
     }
-    found
+    found.into_iter().map(|object| (Value::Object(object.clone()), stored(object))).collect()
 }
 
-/// The stored objects of a kind in a recording, wherever they stand.
+fn stored(mut object: Map<String, Value>) -> String {
+    object.remove("kind");
+    object.remove("apiVersion");
+    Value::Object(object).to_string()
+}
+
+/// The stored objects of a kind in a recording, at any depth.
 fn of_kind((version, kind): (&str, &str), recording: Value, found: &mut Vec<Map<String, Value>>) {
     match recording {
         Value::Object(object) if object.get("kind") == Some(&kind.into()) => {
-            // Others are requests, or only refer to an object.
+            // Objects without uid are requests or references.
             let is_stored = object.get("metadata").is_some_and(|metadata| metadata["uid"].is_string());
             found.extend(is_stored.then_some(object));
         }

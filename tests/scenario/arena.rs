@@ -1,5 +1,5 @@
-//! Where scenarios are played: an API server, and the controller under test, which can be stopped
-//! and started.
+//! The environment of scenarios: an API server, and the controller under test, which can be stopped and
+//! started.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -14,10 +14,10 @@ use yardmaster_embedded::{ApiServer, ApiServerConfig, Fault, FaultScope};
 
 use crate::scenario::{mode::Mode, play::RECORDED_QUIET};
 
-/// Quiet time that is first tried on an API server of our own, unless `YARDMASTER_SCENARIO_QUIET_MS` says
-/// otherwise.
+/// Quiet time before the first comparison on an embedded API server, unless `YARDMASTER_SCENARIO_QUIET_MS`
+/// overrides it.
 const EMBEDDED_QUIET: Duration = Duration::from_millis(400);
-/// How long a controller may take to be ready.
+/// Limit until a controller is ready.
 const START_LIMIT: Duration = Duration::from_secs(60);
 /// Few shards, since every start of the controller claims all of them.
 const SHARDS: u32 = 4;
@@ -25,7 +25,7 @@ const SHARDS: u32 = 4;
 /// An API server and one controller on it.
 pub(crate) struct Arena {
     cluster: kube::Config,
-    /// The API server, if it is ours.
+    /// The API server, if it is embedded.
     server: Option<ApiServer>,
     settings: ControllerConfig,
     controller: Mutex<Option<Controller>>,
@@ -60,7 +60,7 @@ impl Arena {
             controller_name: mode.controller_name().to_owned(),
             identity: "scenarios".to_owned(),
             shards: ShardCount::new(SHARDS)?,
-            // A controller that ended as by a crash leaves its leases behind, and the next one waits for them.
+            // A crashed controller leaves its leases behind, and the next one waits until they expire.
             lease_duration: Duration::from_secs(4),
             renew_deadline: Duration::from_secs(3),
             retry_period: Duration::from_millis(500),
@@ -80,13 +80,13 @@ impl Arena {
         Ok(kube::Client::try_from(self.cluster.clone())?)
     }
 
-    /// Quiet time after which a state is worth comparing.
+    /// Quiet time before a state is compared.
     pub(crate) fn quiet(&self) -> Duration {
         self.quiet
     }
 
-    /// Keeps news from every watcher until [`release_watches`](Self::release_watches), where the API server is
-    /// ours: what is written meanwhile happens at one moment for the controller.
+    /// Holds all watches until [`release_watches`](Self::release_watches), if the API server is embedded. All
+    /// writes in between reach the controller at one moment.
     pub(crate) fn hold_watches(&self) {
         if let Some(server) = &self.server {
             server.faults().inject(Fault::HoldWatches, FaultScope::default(), None);
@@ -99,11 +99,11 @@ impl Arena {
         }
     }
 
-    /// Starts the controller unless it runs, and waits until it works on Jobs.
+    /// Starts the controller unless it runs, and waits until it is ready.
     pub(crate) async fn start_controller(&self) -> Result<()> {
         let mut controller = self.controller.lock().await;
         if controller.is_none() {
-            // A new process has chances of its own.
+            // A new process would have a new seed.
             let settings = ControllerConfig { seed: rand::random(), ..self.settings.clone() };
             let started = Controller::start(settings, self.cluster.clone()).await?;
             let ready = timeout(START_LIMIT, started.ready()).await;
@@ -113,14 +113,14 @@ impl Arena {
         Ok(())
     }
 
-    /// Stops the controller as a crash would.
+    /// Stops the controller without a shutdown, as a crash would.
     pub(crate) async fn stop_controller(&self) {
         if let Some(controller) = self.controller.lock().await.take() {
             controller.abort().await;
         }
     }
 
-    /// Ends the controller, and the API server if it is ours.
+    /// Ends the controller, and the API server if it is embedded.
     pub(crate) async fn shutdown(self) {
         if let Some(controller) = self.controller.into_inner() {
             controller.shutdown().await;
@@ -141,7 +141,7 @@ fn quiet_from_environment() -> Result<Option<Duration>> {
     Ok(Some(Duration::from_millis(millis)))
 }
 
-/// Every gate that scenarios are about, on or off.
+/// All feature gates that scenarios use, on or off.
 fn gates_of(gates: &[String]) -> BTreeMap<String, bool> {
     const GANG: [&str; 2] = ["GenericWorkload", "WorkloadWithJob"];
     let off = GANG.into_iter().map(|gate| (gate.to_owned(), false));

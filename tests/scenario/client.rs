@@ -1,4 +1,4 @@
-//! Raw JSON requests: the replayer must see exactly what is on the wire.
+//! Raw JSON requests. The replayer must see exactly the JSON on the wire.
 
 use anyhow::{Context, Result, anyhow};
 use http::{Method, Request, StatusCode};
@@ -11,14 +11,14 @@ pub(crate) const JSON: &str = "application/json";
 pub(crate) const MERGE_PATCH: &str = "application/merge-patch+json";
 pub(crate) const STRATEGIC_PATCH: &str = "application/strategic-merge-patch+json";
 
-/// An API server's answer, good or bad.
+/// An API server's answer, successful or not.
 pub(crate) struct Answer {
     pub(crate) code: StatusCode,
     pub(crate) body: Value,
 }
 
 impl Answer {
-    /// The body of a successful answer; `None` for 404.
+    /// The body of a successful answer, `None` for 404.
     fn found(self, what: &str) -> Result<Option<Value>> {
         match self.code {
             StatusCode::NOT_FOUND => Ok(None),
@@ -43,7 +43,7 @@ impl Api {
         self.client.clone()
     }
 
-    /// Sends a request; an answer of any code is not an error.
+    /// Sends a request. No status code is an error.
     pub(crate) async fn send(
         &self,
         method: Method,
@@ -66,12 +66,12 @@ impl Api {
         Ok(Answer { code, body })
     }
 
-    /// GET; `None` when there is no such object.
+    /// GET. `None` if there is no such object.
     pub(crate) async fn get(&self, path: &str) -> Result<Option<Value>> {
         self.send(Method::GET, path, JSON, None).await?.found(path)
     }
 
-    /// The items of a list; none where the resource is not served.
+    /// The items of a list. Empty if the resource is not served.
     pub(crate) async fn list(&self, path: &str) -> Result<Vec<Value>> {
         Ok(match self.get(path).await?.as_mut().map(|list| list["items"].take()) {
             Some(Value::Array(items)) => items,
@@ -87,12 +87,12 @@ impl Api {
         self.must(Method::PATCH, path, media, patch).await
     }
 
-    /// PATCH; an object that is gone is fine.
+    /// PATCH. A missing object is no error.
     pub(crate) async fn patch_if_there(&self, path: &str, media: &str, patch: &Value) -> Result<()> {
         self.send(Method::PATCH, path, media, Some(patch)).await?.found(path).map(drop)
     }
 
-    /// DELETE with the given options; an object that is gone is fine.
+    /// DELETE with these options. A missing object is no error.
     pub(crate) async fn delete(&self, path: &str, options: &Value) -> Result<()> {
         self.send(Method::DELETE, path, JSON, Some(options)).await?.found(path).map(drop)
     }

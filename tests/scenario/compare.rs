@@ -1,11 +1,11 @@
-//! Comparing an expectation with what was observed.
+//! Compares an expectation with the observed state.
 
 use serde_json::{Map, Value};
 use similar::TextDiff;
 
 use crate::scenario::indexes;
 
-/// The difference in the keys that `expected` has, as a readable diff; `None` when there is none.
+/// A readable diff of the keys in `expected`. `None` if there is no difference.
 pub(crate) fn difference(expected: &Value, actual: &Value) -> Option<String> {
     let keys = expected.as_object()?;
     let differences = keys.iter().filter_map(|(key, expected)| {
@@ -31,7 +31,7 @@ fn late_enough(expected: &Value, actual: &Value) -> Option<String> {
     }
 }
 
-/// Leaves out a status that the expectation does not speak of.
+/// Removes the actual status if the expectation has none.
 fn only_compared(expected: &Value, actual: &Value) -> Value {
     let mut actual = actual.clone();
     if let (Some(expected), Some(actual)) = (expected.as_object(), actual.as_object_mut())
@@ -42,7 +42,7 @@ fn only_compared(expected: &Value, actual: &Value) -> Value {
     actual
 }
 
-/// Sets have no order, and an absent field may be written as null.
+/// Sorts lists, which stand for sets, and removes nulls, which mean absent fields.
 fn canonical(list: &Value) -> Value {
     let Some(items) = list.as_array() else { return without_nulls(list) };
     let mut items: Vec<_> = items.iter().map(without_nulls).map(sort_owners).collect();
@@ -81,7 +81,7 @@ fn sort_owners(mut object: Value) -> Value {
     object
 }
 
-/// The actual events; a count that is expected only as `countAtLeast`, and reached, is shown so.
+/// The actual events. A count that reaches an expected `countAtLeast` is shown as that bound.
 fn with_at_least(expected: &Value, actual: &Value) -> Value {
     let same = |a: &Value, b: &Value| ["on", "type", "reason", "message"].iter().all(|key| a[key] == b[key]);
     let events = actual.as_array().into_iter().flatten().map(|event| {

@@ -1,18 +1,18 @@
-//! Where Yardmaster means to differ from the reference. Everything else must be the same.
+//! Intended differences between Yardmaster and the reference. Everything else must be the same.
 
 use std::sync::LazyLock;
 
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-/// A named difference in one settle of one scenario.
+/// A named difference in one `settle` step of one scenario.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Deviation {
     scenario: String,
-    /// Number of the settle among the steps, from 0.
+    /// Index of the `settle` step among all steps.
     step: usize,
-    /// Why the reference's way is not ours.
+    /// Why Yardmaster differs.
     #[serde(rename = "reason")]
     _reason: String,
     /// A merge patch over the recorded expectation.
@@ -29,7 +29,7 @@ pub(crate) fn named() -> impl Iterator<Item = (&'static str, usize)> {
     DEVIATIONS.iter().map(|deviation| (deviation.scenario.as_str(), deviation.step))
 }
 
-/// The state that is right at a settle.
+/// The expected state at a `settle` step, with its deviation applied.
 pub(crate) fn right(scenario: &str, step: usize, recorded: &Value) -> Value {
     let mut right = with_true_counts(recorded);
     if let Some(deviation) = DEVIATIONS.iter().find(|d| d.scenario == scenario && d.step == step) {
@@ -38,8 +38,8 @@ pub(crate) fn right(scenario: &str, step: usize, recorded: &Value) -> Value {
     right
 }
 
-/// The expectation with `active` and `ready` as its own pods have it. The reference reports active 0
-/// while a replacement waits for its back-off, although other pods are active.
+/// The expectation with `active` and `ready` counted from its own pods. The reference reports active 0 while
+/// a replacement waits for its back-off, although other pods are active.
 fn with_true_counts(recorded: &Value) -> Value {
     let count = |holds: fn(&Value) -> bool| -> u64 {
         let active = |pod: &&Value| {

@@ -1,5 +1,4 @@
-//! The file format of a scenario. Unknown keys are errors: a step that is only half understood must
-//! not pass.
+//! The file format of a scenario. Unknown keys are errors: a partly understood step must not pass.
 
 use std::collections::BTreeMap;
 
@@ -13,7 +12,7 @@ use crate::scenario::mode::Mode;
 #[derive(Debug)]
 pub(crate) struct Scenario {
     pub(crate) name: String,
-    /// Feature gates that are on in the API server and in the controller; all others are at their default.
+    /// Feature gates that are on in the API server and in the controller. All others have their default.
     pub(crate) gates: Vec<String>,
     pub(crate) job: Value,
     pub(crate) job2: Option<Value>,
@@ -41,7 +40,7 @@ struct RawScenario {
     _reference_writes: Map<String, Value>,
 }
 
-/// One step; each is finished before the next begins.
+/// One step. Each ends before the next begins.
 #[derive(Debug, Deserialize)]
 #[serde(untagged, deny_unknown_fields)]
 pub(crate) enum Step {
@@ -49,9 +48,9 @@ pub(crate) enum Step {
         #[serde(rename = "settle")]
         _settle: bool,
         until: Option<Until>,
-        /// Seconds that `until` may take.
+        /// Limit of `until` in seconds.
         timeout: Option<f64>,
-        /// Says that the recorded state is a defect of the reference, and what would be right.
+        /// Describes a defect of the reference in the recorded state, and the right state.
         #[serde(rename = "quirk")]
         _quirk: Option<String>,
         expect: Value,
@@ -98,7 +97,7 @@ pub(crate) enum Step {
     },
 }
 
-/// What a settle waits for before it waits for quiet.
+/// The condition that a `settle` step waits for before it waits for quiet.
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub(crate) enum Until {
@@ -130,7 +129,7 @@ pub(crate) struct PodsStep {
     pub(crate) delete: Option<Value>,
 }
 
-/// Which pods a step is about: all of the given must hold.
+/// Selects the pods of a step. All given criteria must hold.
 #[derive(Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub(crate) struct Select {
@@ -148,7 +147,7 @@ pub(crate) struct Select {
     pub(crate) count: Option<usize>,
 }
 
-/// What a kubelet would report.
+/// The status that a kubelet would report.
 #[derive(Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub(crate) struct Set {
@@ -172,7 +171,7 @@ pub(crate) struct Set {
     pub(crate) no_statuses: bool,
 }
 
-/// The state of one container; without exit code and `running` it waits.
+/// The state of one container. Without exit code and `running` it is waiting.
 #[derive(Debug, Default, Clone, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub(crate) struct ContainerSet {
@@ -253,7 +252,7 @@ pub(crate) enum RejectStep {
     Patch(Value),
 }
 
-/// How the API server refuses a request.
+/// The expected refusal of a request by the API server.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Refusal {
@@ -263,7 +262,7 @@ pub(crate) struct Refusal {
 }
 
 impl Scenario {
-    /// Reads a scenario as it is to be played in `mode`.
+    /// Reads a scenario and adapts it to `mode`.
     pub(crate) fn parse(text: &str, mode: Mode) -> Result<Self> {
         let mut file: Value = serde_json::from_str(text)?;
         mode.rewrite(&mut file);
@@ -287,7 +286,7 @@ impl Scenario {
         Ok(scenario)
     }
 
-    /// Whether a step stops or starts the controller, so that no other scenario may share it.
+    /// Whether a step stops or starts the controller. Such a scenario cannot share it with others.
     pub(crate) fn needs_own_controller(&self) -> bool {
         self.steps.iter().any(|step| matches!(step, Step::Controller { .. }))
     }

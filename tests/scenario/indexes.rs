@@ -1,10 +1,10 @@
-//! Sets of completion indexes as the scenarios write them: `0,2-4`, and `1x2` for twice.
+//! Sets of completion indexes in the notation of scenarios: `0,2-4`, and `1x2` for index 1 twice.
 
 use std::collections::BTreeMap;
 
 use anyhow::{Context, Result};
 
-/// Reads indexes with how often each occurs.
+/// Reads indexes with their multiplicity.
 pub(crate) fn parse(text: &str) -> Result<BTreeMap<u32, usize>> {
     let mut found = BTreeMap::new();
     for part in text.split(',').filter(|part| !part.is_empty()) {
@@ -19,7 +19,7 @@ pub(crate) fn parse(text: &str) -> Result<BTreeMap<u32, usize>> {
     Ok(found)
 }
 
-/// Writes indexes one way, so that equal sets are equal text.
+/// Writes indexes in a canonical form: equal sets are equal text.
 pub(crate) fn render(indexes: &BTreeMap<u32, usize>) -> String {
     let mut parts: Vec<(u32, u32, usize)> = Vec::new();
     for (&index, &times) in indexes {

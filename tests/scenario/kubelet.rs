@@ -1,4 +1,4 @@
-//! What a kubelet would write about a pod: from a `set` to a status patch.
+//! The status patch that a kubelet would write for a `set`.
 
 use std::collections::BTreeMap;
 
@@ -17,7 +17,7 @@ fn seconds_before(now: Timestamp, ago: i64) -> String {
 }
 
 impl Set {
-    /// A strategic merge patch of the pod's status; `None` when only a node is given.
+    /// A strategic merge patch of the pod's status. `None` if only a node is given.
     pub(crate) fn status_patch(&self, pod: &Value, now: Timestamp) -> Option<Value> {
         let phase = self.phase.as_deref().unwrap_or_else(|| phase(pod));
         let mut status = Map::new();
@@ -98,7 +98,7 @@ impl Set {
         containers.into_iter().flatten().map(status).collect()
     }
 
-    /// What the pod's phase says about a container that is not given one by one.
+    /// The state of a container that is not listed in the `set`, from the pod's phase.
     fn by_phase(&self, name: &str, phase: &str) -> ContainerSet {
         let guilty = self.container.as_deref().is_none_or(|guilty| guilty == name);
         match phase {

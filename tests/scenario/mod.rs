@@ -1,4 +1,4 @@
-//! Replaying recorded scenarios: reading them, playing their steps, and comparing what comes of it.
+//! Replays recorded scenarios: reads them, plays their steps and compares the resulting states.
 
 pub(crate) mod arena;
 pub(crate) mod client;

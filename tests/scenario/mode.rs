@@ -1,17 +1,17 @@
-//! The two ways to run the controller. A scenario was recorded with the built-in controller; what
-//! differs for Yardmaster beside it is a handful of names.
+//! The two modes of the controller. Scenarios were recorded with the built-in controller. Beside it,
+//! Yardmaster differs in a few names.
 
 use serde_json::{Map, Value};
 
-/// The finalizer of the built-in controller, as the recordings have it.
+/// The finalizer of the built-in controller, as in the recordings.
 const BUILT_IN_FINALIZER: &str = "batch.kubernetes.io/job-tracking";
 
-/// How Yardmaster relates to the built-in Job controller.
+/// Yardmaster's relation to the built-in Job controller.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Mode {
     /// In place of the built-in controller, under its names.
     Replacement,
-    /// Beside it, for Jobs whose `spec.managedBy` says so.
+    /// Beside it, for Jobs whose `spec.managedBy` names Yardmaster.
     External,
 }
 
@@ -25,7 +25,7 @@ impl Mode {
         }
     }
 
-    /// The name that the controller goes by in `spec.managedBy`.
+    /// The controller's name in `spec.managedBy`.
     pub(crate) fn controller_name(self) -> &'static str {
         match self {
             Self::Replacement => "kubernetes.io/job-controller",
@@ -84,7 +84,7 @@ fn replace_strings(value: &mut Value, from: &str, to: &str) {
     }
 }
 
-/// Leaves out the labels or annotations that Yardmaster keeps for itself.
+/// Removes Yardmaster's own labels or annotations.
 pub(crate) fn without_own_keys(keys: &Map<String, Value>) -> Map<String, Value> {
     let foreign = |key: &str| !key.starts_with("yardmaster.dev/");
     keys.iter().filter(|(key, _)| foreign(key)).map(|(key, value)| (key.clone(), value.clone())).collect()

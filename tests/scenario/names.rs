@@ -1,5 +1,4 @@
-//! What a scenario calls things: placeholders for uids and generated names, marks of pods, and the
-//! numbering of start times.
+//! Names in a scenario: placeholders for uids and generated names, marks of pods, and numbers of start times.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -8,25 +7,25 @@ use serde_json::Value;
 
 use crate::scenario::file::Which;
 
-/// The generations of one Job name: the current object and those before it.
+/// The generations of one Job name: the current and the previous objects.
 #[derive(Debug, Default, Clone)]
 struct Generations {
     current: Option<String>,
     previous: BTreeSet<String>,
 }
 
-/// Names and marks met so far in one playing of a scenario.
+/// Names and marks seen so far in one replay of a scenario.
 #[derive(Debug, Default, Clone)]
 pub(crate) struct Names {
     pub(crate) namespace: String,
     jobs: [Generations; 2],
-    /// Uid of a pod, and its marks.
+    /// Marks by the pod's uid.
     marks: BTreeMap<String, BTreeSet<String>>,
-    /// First pod that got a mark.
+    /// Uid of the first pod with a mark, by mark.
     marked: BTreeMap<String, String>,
-    /// Generated names by the placeholder that stands for them.
+    /// Placeholders by generated name.
     generated: BTreeMap<String, &'static str>,
-    /// Different start times seen for the Job of a uid, in order.
+    /// Distinct start times by the Job's uid, in order.
     start_times: BTreeMap<String, Vec<String>>,
 }
 
@@ -35,7 +34,7 @@ impl Names {
         Self { namespace, ..Self::default() }
     }
 
-    /// Takes note of a created Job.
+    /// Records a created Job.
     pub(crate) fn job_created(&mut self, which: Which, uid: &str) {
         let job = &mut self.jobs[which as usize];
         job.previous.extend(job.current.replace(uid.to_owned()));
@@ -54,12 +53,12 @@ impl Names {
         self.marks.get(uid).into_iter().flatten().map(String::as_str).collect()
     }
 
-    /// Takes note of a generated name: messages show `placeholder` in its place.
+    /// Records a generated name. Messages show `placeholder` in its place.
     pub(crate) fn generated(&mut self, name: &str, placeholder: &'static str) {
         self.generated.insert(name.to_owned(), placeholder);
     }
 
-    /// `<workload>` and the like for a generated name, any other name as it is.
+    /// The placeholder, such as `<workload>`, of a generated name. Other names are unchanged.
     pub(crate) fn placeholder<'a>(&self, name: &'a str) -> &'a str {
         self.generated.get(name).copied().unwrap_or(name)
     }
@@ -74,7 +73,7 @@ impl Names {
         }) + 1
     }
 
-    /// Whose uid this is, as `owners` and events say it: `job`, `job2` or `previous-job`.
+    /// The Job with this uid as `owners` and events show it: `job`, `job2` or `previous-job`.
     pub(crate) fn job_of_uid(&self, uid: &str) -> Option<&'static str> {
         for (job, name) in self.jobs.iter().zip(["job", "job2"]) {
             if job.current.as_deref() == Some(uid) {
@@ -84,7 +83,7 @@ impl Names {
         self.jobs.iter().any(|job| job.previous.contains(uid)).then_some("previous-job")
     }
 
-    /// Puts uids and the namespace into a manifest or patch.
+    /// Fills uids and the namespace into a manifest or patch.
     pub(crate) fn fill(&self, value: &Value) -> Result<Value> {
         Ok(match value {
             Value::String(text) => self.fill_text(text)?.into(),
@@ -104,15 +103,15 @@ impl Names {
                 filled = filled.replace(placeholder, uid);
             }
         }
-        while let Some((before, rest)) = filled.split_once("<mark-uid:") {
-            let (mark, after) = rest.split_once('>').with_context(|| format!("no end in {text}"))?;
+        while let Some((before, remaining)) = filled.split_once("<mark-uid:") {
+            let (mark, after) = remaining.split_once('>').with_context(|| format!("no end in {text}"))?;
             let uid = self.marked.get(mark).with_context(|| format!("nothing is marked {mark}"))?;
             filled = format!("{before}{uid}{after}");
         }
         Ok(filled)
     }
 
-    /// Puts placeholders for uids, generated names and the namespace into a text.
+    /// Replaces uids, generated names and the namespace in a text by placeholders.
     pub(crate) fn hide(&self, text: &str) -> String {
         let in_name = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '.');
         let mut hidden = String::with_capacity(text.len());
@@ -125,7 +124,7 @@ impl Names {
         hide_pod_name(&hidden)
     }
 
-    /// `<job-uid>` and the like for the uid of a Job, any other text as it is.
+    /// The placeholder, such as `<job-uid>`, of a Job's uid. Other text is unchanged.
     pub(crate) fn uid_placeholder<'a>(&self, text: &'a str) -> &'a str {
         match self.job_of_uid(text) {
             Some("job") => "<job-uid>",
@@ -136,11 +135,11 @@ impl Names {
     }
 }
 
-/// Hides the name of a pod that nobody has seen: its creation was refused, or it is already gone.
+/// Hides the name of a pod that was never observed: its creation was refused, or it is already gone.
 fn hide_pod_name(text: &str) -> String {
     for (start, end) in [("Created pod: ", None), ("Deleted pod: ", None), ("pods \"", Some('"'))] {
-        let Some((before, rest)) = text.split_once(start) else { continue };
-        let after = end.and_then(|end| rest.find(end)).map_or("", |at| &rest[at..]);
+        let Some((before, remaining)) = text.split_once(start) else { continue };
+        let after = end.and_then(|end| remaining.find(end)).map_or("", |at| &remaining[at..]);
         return format!("{before}{start}<pod>{after}");
     }
     text.to_owned()

@@ -1,5 +1,5 @@
-//! From what the API server shows to what a scenario expects: generated names, uids and times
-//! become placeholders, and equal pods and events are grouped.
+//! Converts the state of the API server into the form of an expectation. Generated names, uids and times
+//! become placeholders. Equal pods and events are grouped.
 
 use std::collections::BTreeMap;
 
@@ -24,7 +24,7 @@ pub(crate) struct Snapshot {
 }
 
 impl Snapshot {
-    /// The snapshot in the form of an `expect`. `names` learns generated names and start times.
+    /// The snapshot in the form of an `expect`. Records generated names and start times in `names`.
     pub(crate) fn normalise(&self, names: &mut Names, mode: Mode) -> Value {
         let job_names = [&self.job, &self.job2].map(|job| job.as_ref().map_or("", name));
         for pod in &self.pods {
@@ -99,7 +99,7 @@ fn normal_condition(condition: &mut Value, names: &Names) {
     }
 }
 
-/// Adds labels or annotations, if there are any of interest.
+/// Adds labels or annotations, if there are any but Yardmaster's own.
 fn put_keys(
     normal: &mut Map<String, Value>,
     key: &str,
@@ -122,7 +122,7 @@ fn put_keys(
     normal.insert(key.into(), shown.collect::<Map<_, _>>().into());
 }
 
-/// Pods that differ in nothing but their index.
+/// Pods that differ only in their index.
 #[derive(Default)]
 struct Group {
     count: usize,
@@ -150,7 +150,7 @@ fn normal_pods(pods: &[Value], names: &Names, mode: Mode) -> Value {
     shown.collect()
 }
 
-/// A pod without its index, so that pods that differ in nothing else are equal.
+/// A pod without its index. Pods that differ only in their index become equal.
 fn normal_pod(pod: &Value, names: &Names, mode: Mode) -> Map<String, Value> {
     let index = index(pod);
     let mut normal = Map::new();
@@ -244,10 +244,10 @@ fn normal_owners(object: &Value, names: &Names) -> Value {
     owners.into_iter().flatten().map(owner).collect()
 }
 
-/// What clients put before the message of an event that stands for several similar ones.
+/// The prefix with which clients mark an event that combines several similar ones.
 const COMBINED: &str = "(combined from similar events): ";
 
-/// What an event tells about each pod, and about how many: outside replacement mode one stands for a batch.
+/// The message per pod, and the number of pods. Outside replacement mode one event covers a batch of pods.
 fn batch(message: &str) -> (String, u64) {
     let of_many = || {
         let (verb, pods) = message.strip_suffix(" pods")?.split_once(' ')?;
@@ -257,7 +257,7 @@ fn batch(message: &str) -> (String, u64) {
     of_many().unwrap_or_else(|| (message.to_owned(), 1))
 }
 
-/// The controller's events, equal ones summed up.
+/// The controller's events. Counts of equal ones are added.
 fn normal_events(events: &[Value], names: &Names, mode: Mode) -> Value {
     let mut counts: BTreeMap<[String; 4], u64> = BTreeMap::new();
     for event in events {
@@ -290,28 +290,28 @@ fn normal_gang_object(object: &Value, pattern: String, names: &Names) -> Value {
     normal.into()
 }
 
-/// `<job>-<hash>` for a name of that form.
+/// `<job>-<hash>` if the name has that form.
 fn workload_pattern(name: &str, jobs: [&str; 2]) -> Option<String> {
     jobs.into_iter().filter(|job| !job.is_empty()).find_map(|job| {
         is_hash(name.strip_prefix(job)?.strip_prefix('-')?).then(|| "<job>-<hash>".to_owned())
     })
 }
 
-/// `<workload>-<job>-pgt-0-<hash>` for a name of that form, any other name as it is.
+/// `<workload>-<job>-pgt-0-<hash>` if the name has that form, else the name.
 fn group_pattern(group: &Value, jobs: [&str; 2]) -> String {
     let template = "/spec/podGroupTemplateRef/workload";
     let workload = text(group, &format!("{template}/workloadName"));
     let template = text(group, &format!("{template}/podGroupTemplateName"));
     let hash = name(group)
         .strip_prefix(workload)
-        .and_then(|rest| rest.strip_prefix('-')?.strip_prefix(template)?.strip_prefix('-'));
+        .and_then(|suffix| suffix.strip_prefix('-')?.strip_prefix(template)?.strip_prefix('-'));
     if !hash.is_some_and(is_hash) {
         return name(group).to_owned();
     }
-    // The Job may be gone already; its PodGroup still tells its name.
+    // The Job may be gone already. The template of its PodGroup still contains its name.
     let job = jobs.into_iter().find(|job| !job.is_empty()).or_else(|| template.strip_suffix("-pgt-0"));
     let template = match job.and_then(|job| template.strip_prefix(job)) {
-        Some(rest) => format!("<job>{rest}"),
+        Some(suffix) => format!("<job>{suffix}"),
         None => template.to_owned(),
     };
     format!("<workload>-{template}-<hash>")

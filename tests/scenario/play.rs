@@ -1,4 +1,4 @@
-//! Plays one scenario: its steps in order, and the comparison at every settle.
+//! Plays one scenario: its steps in order, with a comparison at every `settle` step.
 
 use std::time::Duration;
 
@@ -22,20 +22,20 @@ use crate::scenario::{
     watch::NamespaceWatch,
 };
 
-/// How long `until` may take when a settle does not say.
+/// Limit of `until` in a `settle` step without timeout.
 const DEFAULT_UNTIL: Duration = Duration::from_secs(90);
 /// A namespace that never becomes quiet is compared after this time.
 const NEVER_QUIET: Duration = Duration::from_secs(60);
-/// How long a Job may take to go before it is created again.
+/// Limit for the deletion of a Job before it is created again.
 const RECREATE_LIMIT: Duration = Duration::from_secs(60);
-/// Pause between comparisons, and between looks at a Job that is to go.
+/// Pause between comparisons, and between checks for a Job under deletion.
 const POLL: Duration = Duration::from_millis(100);
-/// The quiet time by which a state counts as settled in the recordings.
+/// The quiet time after which a state counts as final in the recordings.
 pub(crate) const RECORDED_QUIET: Duration = Duration::from_millis(2500);
 
 const GANG: &str = "/apis/scheduling.k8s.io/v1alpha2";
 
-/// One playing of a scenario.
+/// One replay of a scenario.
 struct Player<'a> {
     scenario: &'a Scenario,
     mode: Mode,
@@ -43,12 +43,12 @@ struct Player<'a> {
     api: Api,
     watch: NamespaceWatch,
     names: Names,
-    /// When a pod was last made to finish, or deleted: `delay` counts from here.
+    /// Time at which a step last ended or deleted a pod. `delay` counts from here.
     last_end: Option<Timestamp>,
     last_settle: Timestamp,
 }
 
-/// Plays a scenario in a namespace of its own and tells each mismatch.
+/// Plays a scenario in its own namespace and returns the mismatches.
 pub(crate) async fn play(
     scenario: &Scenario,
     mode: Mode,
@@ -70,7 +70,7 @@ pub(crate) async fn play(
 }
 
 impl Player<'_> {
-    /// Does all steps, and tells the mismatches on the way. A step that cannot be done is the last one.
+    /// Plays all steps and returns the mismatches. A step that fails to run is the last one.
     async fn run(&mut self) -> Vec<String> {
         let mut mismatches = Vec::new();
         if !self.scenario.defer_job
@@ -79,7 +79,7 @@ impl Player<'_> {
             return vec![format!("creating the Job: {error:#}")];
         }
         for (number, step) in self.scenario.steps.iter().enumerate() {
-            // What kubelets report between two other steps is meant as one moment.
+            // Consecutive `pods` steps stand for one moment.
             if matches!(step, Step::Pods { .. }) {
                 self.arena.hold_watches();
             } else {
@@ -96,7 +96,7 @@ impl Player<'_> {
         mismatches
     }
 
-    /// Does one step. A difference from what it expects is the answer, not an error.
+    /// Plays one step. Returns a difference from its expectation, which is not an error.
     async fn step(&mut self, number: usize, step: &Step) -> Result<Option<String>> {
         match step {
             Step::Settle { until, timeout, expect, .. } => {
@@ -141,8 +141,8 @@ impl Player<'_> {
         Ok(None)
     }
 
-    /// Waits until the namespace is settled, and compares. A shorter quiet time than the recorded one
-    /// is only ever taken as settled when the state is the right one.
+    /// Waits until the namespace is quiet, and compares. A quiet time shorter than the recorded one is enough
+    /// only if the state is already right.
     async fn settle(
         &mut self,
         number: usize,
@@ -164,22 +164,22 @@ impl Player<'_> {
             let mut names = self.names.clone();
             let actual = self.observe(&mut names).await?;
             let different = difference(right, &actual);
-            let settled = self.watch.quiet_since(begin).elapsed() >= RECORDED_QUIET
+            let is_final = self.watch.quiet_since(begin).elapsed() >= RECORDED_QUIET
                 || begin.elapsed() >= limit + NEVER_QUIET;
             if let (false, Some(until)) = (in_time, until) {
                 bail!("waited {limit:?} in vain for {until:?}\n{}", different.unwrap_or_default());
             }
-            if settled || different.is_none() {
+            if is_final || different.is_none() {
                 self.names = names;
                 self.last_settle = Timestamp::now();
                 return Ok(different);
             }
-            // A namespace with many pods is dear to look at.
+            // Observing a namespace with many pods is expensive.
             sleep(looked.elapsed().max(POLL)).await;
         }
     }
 
-    /// The present state in the form of an expectation.
+    /// The current state in the form of an expectation.
     async fn observe(&self, names: &mut Names) -> Result<Value> {
         for pod in self.watch.pod_names() {
             names.generated(&pod, "<pod>");
@@ -201,8 +201,8 @@ impl Player<'_> {
         Ok(actual)
     }
 
-    /// Does to the chosen pods what the step says. The kubelet's part of all of them is sent at once,
-    /// since a step means one moment.
+    /// Applies a `pods` step to the selected pods. The status writes of all of them are sent at once, since a
+    /// step stands for one moment.
     async fn pods(&mut self, step: &PodsStep) -> Result<()> {
         let pods = step.select.choose(self.api.list(&self.core("pods")).await?, &self.names)?;
         let now = Timestamp::now();
@@ -289,8 +289,8 @@ impl Player<'_> {
         Ok(())
     }
 
-    /// Waits until the clock shows another second than at the last settle. Times in the API are whole seconds, and a
-    /// start time that is set anew must be another value.
+    /// Waits until the clock shows another second than at the last `settle` step. API times are whole
+    /// seconds, and a new start time must differ from the old one.
     async fn next_second(&self) {
         let next = Timestamp::from_second(self.last_settle.as_second() + 1).unwrap_or(self.last_settle);
         sleep(Timestamp::now().duration_until(next).try_into().unwrap_or_default()).await;
@@ -303,7 +303,7 @@ impl Player<'_> {
         Ok(())
     }
 
-    /// Creates or changes the quota. No quota controller runs, so its status is written here.
+    /// Creates or changes the quota, and writes its status, since no quota controller runs.
     async fn quota(&self, hard: &Value) -> Result<()> {
         let quotas = self.core("resourcequotas");
         let path = format!("{quotas}/limit");
@@ -336,8 +336,8 @@ impl Player<'_> {
         let as_expected = answer.code.as_u16() == expect.code
             && expect.reason.as_deref().is_none_or(|expected| expected == reason)
             && expect.message.as_deref().is_none_or(|expected| expected == message);
-        let told = || format!("expected {expect:?}\nfound {} {reason}: {message}\n", answer.code);
-        Ok((!as_expected).then(told))
+        let mismatch = || format!("expected {expect:?}\nfound {} {reason}: {message}\n", answer.code);
+        Ok((!as_expected).then(mismatch))
     }
 
     fn manifest(&self, which: Which) -> Result<&Value> {

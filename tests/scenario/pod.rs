@@ -1,4 +1,4 @@
-//! Looking at a pod, and choosing the pods that a step is about.
+//! Reads fields of a pod, and selects the pods of a step.
 
 use anyhow::{Result, bail};
 use serde_json::Value;
@@ -39,13 +39,13 @@ pub(crate) fn ready(pod: &Value) -> bool {
     conditions.into_iter().flatten().any(|c| c["type"] == "Ready" && c["status"] == "True")
 }
 
-/// The completion index by the annotation.
+/// The completion index from the annotation.
 pub(crate) fn index(pod: &Value) -> Option<u32> {
     pod.pointer("/metadata/annotations")?.get(INDEX_KEY)?.as_str()?.parse().ok()
 }
 
 impl Select {
-    /// The chosen pods, in the order that `nth` and `count` are about. None is an error.
+    /// The selected pods, in the order to which `nth` and `count` refer. An empty selection is an error.
     pub(crate) fn choose(&self, pods: Vec<Value>, names: &Names) -> Result<Vec<Value>> {
         let indexes = self.indexes.as_deref().map(indexes::parse).transpose()?;
         let mut chosen = pods;

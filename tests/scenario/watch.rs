@@ -1,4 +1,4 @@
-//! Watching a namespace: when it is quiet, how many pods there ever were, and what is there now.
+//! Watches a namespace: when it is quiet, how many pods ever existed, and which objects exist now.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -23,13 +23,13 @@ use crate::scenario::file::Until;
 /// Everything seen so far in one namespace.
 #[derive(Default)]
 struct Seen {
-    /// Uids of all pods that ever were.
+    /// Uids of all pods that ever existed.
     ever: BTreeSet<String>,
-    /// Present objects by kind and uid.
+    /// Existing objects by kind and uid.
     present: BTreeMap<(Kind, String), DynamicObject>,
-    /// Uids that the present listing of a kind has shown so far.
+    /// Uids that the current list of a kind has shown so far.
     listed: BTreeSet<(Kind, String)>,
-    /// Kinds that were listed to the end at least once.
+    /// Kinds that were listed completely at least once.
     synced: BTreeSet<Kind>,
     last_change: Option<Instant>,
 }
@@ -40,7 +40,7 @@ enum Kind {
     Pod,
 }
 
-/// A running watch of the Jobs and pods of one namespace; it ends when dropped.
+/// A running watch of the Jobs and pods of one namespace. It ends when dropped.
 pub(crate) struct NamespaceWatch {
     seen: Arc<Mutex<Seen>>,
     changed: watch::Receiver<()>,
@@ -49,7 +49,7 @@ pub(crate) struct NamespaceWatch {
 }
 
 impl NamespaceWatch {
-    /// Starts watching; returns when both kinds are listed.
+    /// Starts watching. Returns when both kinds are listed.
     pub(crate) async fn start(client: &kube::Client, namespace: &str) -> Self {
         let seen = Arc::<Mutex<Seen>>::default();
         let (notify, changed) = watch::channel(());
@@ -61,7 +61,7 @@ impl NamespaceWatch {
             tasks.spawn(async move {
                 let mut events = watcher::watcher(api, watcher::Config::default()).boxed();
                 while let Some(event) = events.next().await {
-                    // Errors are retried by the watcher.
+                    // The watcher retries errors.
                     let Ok(event) = event else { continue };
                     lock(&seen).note(kind, event);
                     notify.send_replace(());
@@ -73,14 +73,14 @@ impl NamespaceWatch {
         Self { seen, changed, _tasks: tasks }
     }
 
-    /// Names of the present pods.
+    /// Names of the existing pods.
     pub(crate) fn pod_names(&self) -> Vec<String> {
         let seen = lock(&self.seen);
         let pods = seen.present.iter().filter(|((kind, _), _)| *kind == Kind::Pod);
         pods.filter_map(|(_, pod)| pod.meta().name.clone()).collect()
     }
 
-    /// Waits for a condition about the Job named `job`; false when the time is over first.
+    /// Waits for a condition of the Job `job`. Returns false if `limit` expires first.
     pub(crate) async fn wait_until(&self, until: &Until, job: &str, limit: Duration) -> bool {
         let deadline = Instant::now() + limit;
         let mut changed = self.changed.clone();
@@ -92,8 +92,8 @@ impl NamespaceWatch {
         true
     }
 
-    /// Waits until nothing has changed for `quiet`, counted from `begin` or the last change. Gives up
-    /// on a namespace that is never quiet after `limit`.
+    /// Waits until nothing has changed for `quiet`, counted from `begin` or the last change. Returns after
+    /// `limit` at the latest.
     pub(crate) async fn wait_quiet(&self, begin: Instant, quiet: Duration, limit: Duration) {
         let deadline = Instant::now() + limit;
         loop {
@@ -105,7 +105,7 @@ impl NamespaceWatch {
         }
     }
 
-    /// Since when nothing has changed.
+    /// Time of the last change, `begin` at the earliest.
     pub(crate) fn quiet_since(&self, begin: Instant) -> Instant {
         lock(&self.seen).last_change.map_or(begin, |change| change.max(begin))
     }

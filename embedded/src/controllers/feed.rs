@@ -1,4 +1,4 @@
-//! The changes of tables as a stream of messages.
+//! The changes of all tables as a stream of messages.
 
 use std::sync::Arc;
 
@@ -8,21 +8,21 @@ use crate::object::Object;
 use crate::server::Server;
 use crate::store::{Change, Table};
 
-/// How many changes are read at once.
+/// Maximum number of changes per message.
 const BATCH: usize = 1024;
 
-/// News of one table.
-pub(super) enum News {
+/// An event of one table.
+pub(super) enum TableEvent {
     /// Changes in order.
     Changes(Vec<Change>),
-    /// Everything there is, after changes were missed.
-    Everything(Vec<Arc<Object>>),
+    /// All current objects, after changes were missed.
+    Relisted(Vec<Arc<Object>>),
 }
 
-/// News with the table's plural.
-pub(super) type Message = (&'static str, News);
+/// An event with the table's plural.
+pub(super) type Message = (&'static str, TableEvent);
 
-/// A channel with room for a few batches: the reader's pace is the history's, not the writers'.
+/// A channel with room for a few batches. A slow reader delays reading of the history, but not the writers.
 pub(super) fn channel() -> (mpsc::Sender<Message>, mpsc::Receiver<Message>) {
     mpsc::channel(64)
 }
@@ -38,22 +38,22 @@ pub(super) async fn forward(
     let mut revision = 0;
     loop {
         newest.borrow_and_update();
-        let news = match table.changes(revision, BATCH) {
+        let event = match table.changes(revision, BATCH) {
             Ok((changes, read_to)) => {
                 revision = read_to;
-                News::Changes(changes)
+                TableEvent::Changes(changes)
             }
             Err(_) => match table.page("", None, None, None, |_| true) {
                 Ok(page) => {
                     revision = page.revision;
-                    News::Everything(page.items)
+                    TableEvent::Relisted(page.items)
                 }
                 Err(_) => continue,
             },
         };
-        let full = matches!(&news, News::Changes(changes) if changes.len() == BATCH);
-        let empty = matches!(&news, News::Changes(changes) if changes.is_empty());
-        if !empty && sender.send((plural, news)).await.is_err() {
+        let full = matches!(&event, TableEvent::Changes(changes) if changes.len() == BATCH);
+        let empty = matches!(&event, TableEvent::Changes(changes) if changes.is_empty());
+        if !empty && sender.send((plural, event)).await.is_err() {
             return;
         }
         if full {

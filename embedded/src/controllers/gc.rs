@@ -1,5 +1,5 @@
-//! The garbage collector: dependents of absent owners go, and owners that are deleted with the finalizers `orphan` or
-//! `foregroundDeletion` go when their dependents have been let go or are gone.
+//! The garbage collector. It deletes dependents of absent owners. It removes the finalizers `orphan` and
+//! `foregroundDeletion` from owners once their dependents are released or gone.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeSet, VecDeque};
@@ -8,9 +8,9 @@ use std::sync::Arc;
 use serde_json::Value;
 use tokio::sync::mpsc;
 
-use super::feed::{Message, News};
+use super::feed::{Message, TableEvent};
 use super::graph::{Graph, Node, Uid};
-use crate::delete_options::{DeleteOptions, Propagation};
+use crate::exchange::delete_options::{DeleteOptions, Propagation};
 use crate::object::{self, Object};
 use crate::resources::{self, RESOURCES, Resource};
 use crate::rules::Subresource;
@@ -18,27 +18,27 @@ use crate::server::Server;
 use crate::verbs::delete::{self, FOREGROUND, ORPHAN};
 use crate::verbs::{Writer, update};
 
-/// Kinds that own nothing and are owned by nobody; their many changes are of no interest.
+/// Kinds that neither own nor have owners. They change often, so their changes are skipped.
 const IGNORED: &[&str] = &["events", "leases"];
 
 /// The field manager of these writes.
 const MANAGER: &str = "kube-controller-manager";
 
 /// Collects garbage until the server stops.
-pub(super) async fn run(server: Arc<Server>, mut news: mpsc::Receiver<Message>) {
+pub(super) async fn run(server: Arc<Server>, mut events: mpsc::Receiver<Message>) {
     let mut collector =
         Collector { server: Arc::clone(&server), graph: Graph::default(), due: VecDeque::new() };
     loop {
         let message = tokio::select! {
-            message = news.recv() => message,
+            message = events.recv() => message,
             () = server.stop.cancelled() => None,
         };
-        let Some((plural, news)) = message else { return };
+        let Some((plural, event)) = message else { return };
         if !IGNORED.contains(&plural) {
-            collector.learn(plural, news);
+            collector.observe(plural, event);
         }
         while let Some(uid) = collector.due.pop_front() {
-            collector.look_at(&uid);
+            collector.process(&uid);
             tokio::task::yield_now().await;
         }
     }
@@ -47,37 +47,37 @@ pub(super) async fn run(server: Arc<Server>, mut news: mpsc::Receiver<Message>) 
 struct Collector {
     server: Arc<Server>,
     graph: Graph,
-    /// Objects to look at.
+    /// The work queue.
     due: VecDeque<Uid>,
 }
 
 impl Collector {
-    fn learn(&mut self, plural: &'static str, news: News) {
-        match news {
-            News::Changes(changes) => {
+    fn observe(&mut self, plural: &'static str, event: TableEvent) {
+        match event {
+            TableEvent::Changes(changes) => {
                 for change in changes {
                     if change.deleted {
-                        self.gone(&change.new.header.uid);
+                        self.observe_removal(&change.new.header.uid);
                     } else {
-                        self.seen(plural, &change.new);
+                        self.observe_object(plural, &change.new);
                     }
                 }
             }
-            News::Everything(objects) => {
+            TableEvent::Relisted(objects) => {
                 let present: BTreeSet<Uid> = objects.iter().map(|object| object.header.uid.clone()).collect();
                 for uid in self.graph.of_table(plural) {
                     if !present.contains(&uid) {
-                        self.gone(&uid);
+                        self.observe_removal(&uid);
                     }
                 }
                 for object in &objects {
-                    self.seen(plural, object);
+                    self.observe_object(plural, object);
                 }
             }
         }
     }
 
-    fn seen(&mut self, plural: &'static str, object: &Arc<Object>) {
+    fn observe_object(&mut self, plural: &'static str, object: &Arc<Object>) {
         let former: Vec<Uid> = self.owners(&object.header.uid);
         self.graph.insert(plural, object);
         let header = &object.header;
@@ -85,18 +85,18 @@ impl Collector {
         if header.deleting || orphaned {
             self.due.push_back(header.uid.clone());
         }
-        // An owner that waits for this one to go may wait no longer, or begin to.
+        // An owner that waits for the deletion of this object may stop or start waiting.
         self.due.extend(former);
         let waiting = header.owners.iter().filter(|owner| self.is_deleting(&owner.uid));
         self.due.extend(waiting.map(|owner| owner.uid.clone()).collect::<Vec<_>>());
     }
 
-    fn gone(&mut self, uid: &str) {
+    fn observe_removal(&mut self, uid: &str) {
         let owners = self.owners(uid);
         self.graph.remove(uid);
         self.due.extend(owners);
-        // Those that others hold, too, come first: they are looked at while those others, which may be about to go
-        // themselves, are still there, as when many workers look at all at once.
+        // Dependents with the most owners come first. They are processed while their other owners, which may
+        // be deleted next, still exist, as with the many parallel workers of Kubernetes.
         let mut dependents: Vec<Uid> = self.graph.dependents(uid).cloned().collect();
         dependents
             .sort_by_key(|uid| Reverse(self.graph.get(uid).map(|node| node.object.header.owners.len())));
@@ -114,10 +114,10 @@ impl Collector {
         self.graph.get(uid).is_some_and(|node| node.object.header.deleting)
     }
 
-    fn look_at(&mut self, uid: &str) {
+    fn process(&mut self, uid: &str) {
         let Some(node) = self.graph.get(uid) else { return };
         let Some(resource) = resources::stored(node.plural) else { return };
-        // The newest version decides, not the one that was seen.
+        // The newest version decides, not the version in the graph.
         let Some(current) = self.server.table(resource).get(&node.key) else { return };
         if &*current.header.uid != uid {
             return;
@@ -135,7 +135,7 @@ impl Collector {
         self.check_owners(resource, &current);
     }
 
-    /// Takes this owner out of all dependents, then lets it go.
+    /// Removes this owner from all dependents, then its finalizer.
     fn orphan_dependents(&self, resource: &'static Resource, uid: &str) {
         for dependent in self.graph.dependents(uid) {
             if let Some(node) = self.graph.get(dependent) {
@@ -145,7 +145,7 @@ impl Collector {
         self.remove_finalizer(resource, uid, ORPHAN);
     }
 
-    /// Deletes the dependents that hold this owner; lets it go when there are none.
+    /// Deletes the dependents that block this owner's deletion. Removes its finalizer once there are none.
     fn delete_dependents(&mut self, resource: &'static Resource, uid: &str) {
         let blocking: Vec<Uid> = self
             .graph
@@ -164,7 +164,7 @@ impl Collector {
         self.due.extend(blocking);
     }
 
-    /// Deletes an object that no owner holds; drops references to absent owners from one that others hold.
+    /// Deletes an object without a remaining owner. If it has one, removes only references to absent owners.
     fn check_owners(&self, resource: &'static Resource, current: &Object) {
         if current.header.owners.is_empty() {
             return;
@@ -205,7 +205,7 @@ impl Collector {
         };
         let namespace = (!current.header.namespace.is_empty()).then_some(&*current.header.namespace);
         let key = object::key(namespace, &current.header.name);
-        // Refused only if the object changed, and then its change is on the way here.
+        // Refused only if the object has changed. That change is queued by its own event.
         let _ = delete::remove(&self.server, resource, &key, &options);
     }
 
@@ -275,12 +275,12 @@ impl Collector {
 }
 
 enum Owner {
-    /// It exists and holds its dependents.
+    /// It exists and keeps its dependents.
     Solid,
     /// It is being deleted in the foreground and waits for this dependent.
     WaitsForDependents,
     /// It does not exist, or another object has its name.
     Absent,
-    /// Its kind is not served, so nothing can be said of it.
+    /// Its kind is not served, so its existence is unknown.
     Unknown,
 }

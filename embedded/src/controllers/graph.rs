@@ -1,4 +1,4 @@
-//! Who owns whom.
+//! The graph of owner references.
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
@@ -10,11 +10,11 @@ pub(super) type Uid = Box<str>;
 
 /// An object of the graph.
 pub(super) struct Node {
-    /// The table that it is in.
+    /// The plural of its table.
     pub(super) plural: &'static str,
     /// Its key there.
     pub(super) key: Key,
-    /// The newest version that was seen.
+    /// The newest observed version.
     pub(super) object: Arc<Object>,
 }
 
@@ -26,7 +26,7 @@ pub(super) struct Graph {
 }
 
 impl Graph {
-    /// Takes in a version of an object.
+    /// Adds an object or replaces its version.
     pub(super) fn insert(&mut self, plural: &'static str, object: &Arc<Object>) {
         let uid = &object.header.uid;
         self.unlink(uid);
@@ -38,7 +38,7 @@ impl Graph {
         self.nodes.insert(uid.clone(), Node { plural, key, object: Arc::clone(object) });
     }
 
-    /// Forgets an object.
+    /// Removes an object.
     pub(super) fn remove(&mut self, uid: &str) {
         self.unlink(uid);
         self.nodes.remove(uid);

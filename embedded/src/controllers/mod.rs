@@ -1,4 +1,4 @@
-//! What Kubernetes' own controllers do for every cluster: garbage collection and the life of namespaces.
+//! Controllers of every Kubernetes cluster: the garbage collector and the namespace controller.
 
 mod feed;
 mod gc;
@@ -11,7 +11,7 @@ use tokio_util::task::TaskTracker;
 
 use super::server::Server;
 
-/// Starts the controllers; they end with the server.
+/// Starts the controllers, which stop with the server.
 pub(crate) fn start(server: &Arc<Server>, tasks: &TaskTracker) {
     let (sender, receiver) = feed::channel();
     for (plural, table) in server.store.tables() {

@@ -1,4 +1,5 @@
-//! Namespaces: a service account for each new one; the contents of a deleted one go, pods first, then the namespace.
+//! The namespace controller. It creates a service account in each new namespace. It empties a deleted
+//! namespace, pods first, and then releases it.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -7,21 +8,20 @@ use serde_json::json;
 use tokio::sync::watch;
 use tokio_util::task::TaskTracker;
 
-use crate::delete_options::{DeleteOptions, Propagation};
-use crate::namespaces;
+use crate::exchange::delete_options::{DeleteOptions, Propagation};
 use crate::object::{self, Object};
 use crate::resources::{self, RESOURCES, Resource};
 use crate::server::Server;
 use crate::store::Page;
-use crate::verbs::{Writer, create, delete};
+use crate::verbs::{Writer, create, delete, namespaces};
 
-/// The finalizer in `spec.finalizers` that stands for the contents.
+/// The finalizer in `spec.finalizers` that protects the contents.
 const CONTENTS: &str = "kubernetes";
 
 /// The field manager of these writes.
 const MANAGER: &str = "kube-controller-manager";
 
-/// Looks after namespaces until the server stops.
+/// Runs the controller until the server stops.
 pub(super) async fn run(server: Arc<Server>, tasks: TaskTracker) {
     let Some(resource) = resources::stored("namespaces") else { return };
     let mut newest = server.table(resource).subscribe();
@@ -62,7 +62,7 @@ fn ensure_service_account(server: &Server, namespace: &str) {
     }
 }
 
-/// Empties a namespace and lets it go.
+/// Empties a namespace and removes its finalizer.
 async fn terminate(server: Arc<Server>, resource: &'static Resource, name: String) {
     let pods_first = |pods: bool| RESOURCES.iter().filter(move |one| (one.plural == "pods") == pods);
     for pods in [true, false] {
@@ -84,7 +84,8 @@ async fn terminate(server: Arc<Server>, resource: &'static Resource, name: Strin
     }
 }
 
-/// Deletes everything of some kinds in a namespace and waits until it is gone; false if the server stops first.
+/// Deletes all objects of some kinds in a namespace and waits until they are gone; false if the server stops
+/// first.
 async fn empty(server: &Arc<Server>, kinds: &[&'static Resource], namespace: &str) -> bool {
     let prefix = format!("{namespace}/");
     let mut newest: Vec<watch::Receiver<u64>> =
@@ -103,7 +104,8 @@ async fn empty(server: &Arc<Server>, kinds: &[&'static Resource], namespace: &st
                         uid: Some(object.header.uid.to_string()),
                         ..DeleteOptions::default()
                     };
-                    // Refused only if the object is gone or another one, which the next round shows.
+                    // Refused only if the object is gone or replaced by another, which the next round
+                    // observes.
                     let _ = delete::remove(server, resource, &key, &options);
                 }
             }

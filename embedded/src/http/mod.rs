@@ -1,13 +1,6 @@
-//! HTTP: from a request on a connection to an answer.
+//! HTTP: from a request on a connection to a response.
 
-pub(crate) mod media;
-pub(crate) mod openapi;
-pub(crate) mod options;
 mod other;
-pub(crate) mod path;
-pub(crate) mod query;
-pub(crate) mod reply;
-pub(crate) mod request;
 
 use std::sync::Arc;
 
@@ -16,23 +9,23 @@ use http::{HeaderMap, Method, Response, header, request::Parts};
 use http_body_util::{BodyExt as _, Limited};
 use hyper::body::Incoming;
 
-use self::media::{Accept, Offer};
-use self::options::OptionsKind;
-use self::path::{ObjectPath, Target};
-use self::query::Query;
-use self::reply::{Body, Reply};
-use self::request::Request;
 use super::audit::Entry;
 use super::error::ApiError;
 use super::faults::Fault;
 use super::resources::Subresource;
 use super::server::Server;
-use super::verbs::{self, binding, create, delete, list, log, patch, review, update, watch};
+use super::verbs::{self, binding, create, delete, list, log, namespaces, patch, review, update, watch};
+use crate::exchange::media::{self, Accept, Offer};
+use crate::exchange::options::{self, OptionsKind};
+use crate::exchange::path::{self, ObjectPath, Target};
+use crate::exchange::query::Query;
+use crate::exchange::reply::{Body, Reply};
+use crate::exchange::request::Request;
 
-/// The longest body, in bytes.
+/// Maximum size of a request body, in bytes.
 const BODY_LIMIT: usize = 3 << 20;
 
-/// The connection ends without an answer.
+/// The connection ends without a response.
 #[derive(Debug, thiserror::Error)]
 #[error("connection dropped by an injected fault")]
 pub(crate) struct Dropped;
@@ -125,7 +118,7 @@ async fn objects(
         Ok(accept) => accept,
         Err(error) => return (Accept::JSON, Err(error)),
     };
-    // Held while the request is worked on; a watch lives on without it.
+    // Held while the request is processed. The stream of a watch does not hold it.
     let _permit = match &server.inflight {
         Some(limit) if verb != Verb::Watch => match limit.try_acquire() {
             Ok(permit) => Some(permit),
@@ -167,18 +160,18 @@ async fn objects(
         Verb::Bind => binding::bind(server, &request),
         Verb::Evict => delete::evict(server, &request),
         Verb::Log => log::log(server, &request).await,
-        Verb::Finalize => super::namespaces::finalize(server, &request),
+        Verb::Finalize => namespaces::finalize(server, &request),
         Verb::ReviewAccess => review::access(&request),
         Verb::ReviewToken => review::token(server, &request),
     };
-    // What the answer tells of must not be lost in a crash.
+    // Everything that the response shows must survive a crash.
     let durable = server.store.wait_durable(server.store.revision()).await;
     let result = durable.map_err(|broken| ApiError::internal(&broken.to_string())).and(result);
-    // Statuses are not shown as tables.
+    // Statuses are never shown as tables.
     (Accept { form: media::Form::Object, ..accept }, result)
 }
 
-/// What a request does.
+/// The action of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Verb {
     Get,
@@ -213,7 +206,7 @@ impl Verb {
                 let watch = path.watch_prefix || Query::parse(uri.query()).flag("watch");
                 if watch { (Self::Watch, "watch") } else { (Self::List, "list") }
             }
-            // Of all namespaces there is no collection to write to.
+            // The collection of all namespaces is read-only.
             (_, None, None) if resource.namespaced && path.namespace.is_none() => {
                 return Err(ApiError::method_not_allowed());
             }
@@ -231,7 +224,7 @@ impl Verb {
         if resource.has_verb(name) { Ok(verb) } else { Err(ApiError::method_not_allowed()) }
     }
 
-    /// The kind of the verb's options, if they are to be checked.
+    /// The kind of the verb's options, if it has options to validate.
     fn options(self, content_type: &str) -> Option<OptionsKind> {
         match self {
             Self::Create | Self::Bind | Self::Evict => Some(OptionsKind::Create),

@@ -1,14 +1,14 @@
-//! Paths that are no objects: discovery, health, version, OpenAPI.
+//! Paths without objects: discovery, health, version, OpenAPI.
 
 use bytes::Bytes;
 use http::{HeaderValue, Method, Response, StatusCode, header, request::Parts};
 use serde_json::{Value, json};
 
-use super::media::{self, Accept, Form, Offer};
-use super::openapi::Documents;
-use super::reply::{Body, Reply};
 use crate::discovery;
 use crate::error::ApiError;
+use crate::exchange::media::{self, Accept, Form, Offer};
+use crate::exchange::openapi::Documents;
+use crate::exchange::reply::{Body, Reply};
 use crate::rules::openapi;
 use crate::server::Server;
 
@@ -29,7 +29,7 @@ const PATHS: &[&str] = &[
     "/version",
 ];
 
-/// Answers everything that is no object.
+/// Answers requests to paths without objects.
 pub(super) fn answer(server: &Server, parts: &Parts) -> Response<Body> {
     let path = parts.uri.path();
     let path = path.strip_suffix('/').unwrap_or(path);
@@ -37,7 +37,7 @@ pub(super) fn answer(server: &Server, parts: &Parts) -> Response<Body> {
     let accept_header = parts.headers.get(header::ACCEPT).and_then(|value| value.to_str().ok());
     let accept = match media::negotiate(accept_header, Offer::Discovery) {
         Ok(accept) => accept,
-        // Health checks and the like take anything.
+        // Health checks and the like accept any header.
         Err(_) => Accept::JSON,
     };
     let document = match parts_of_path.as_slice() {
@@ -60,8 +60,8 @@ pub(super) fn answer(server: &Server, parts: &Parts) -> Response<Body> {
             None => return not_found(),
         },
         ["openapi", "v3"] => Some(documents(server).index.clone()),
-        ["openapi", "v3", rest @ ..] => {
-            return match documents(server).by_path.get(&rest.join("/")) {
+        ["openapi", "v3", path @ ..] => {
+            return match documents(server).by_path.get(&path.join("/")) {
                 Some(document) => cached(parts, "application/json", document.clone()),
                 None => not_found(),
             };
@@ -77,7 +77,7 @@ pub(super) fn answer(server: &Server, parts: &Parts) -> Response<Body> {
     }
 }
 
-/// A document that clients keep: one that has it already is answered with 304 and nothing.
+/// A document that clients cache. A client that already has it gets an empty 304.
 fn cached(parts: &Parts, content_type: &'static str, document: Bytes) -> Response<Body> {
     let tag = format!("\"{:016X}\"", openapi::hash(&document));
     let known = parts.headers.get(header::IF_NONE_MATCH).is_some_and(|known| known == tag.as_str());
@@ -95,7 +95,7 @@ fn cached(parts: &Parts, content_type: &'static str, document: Bytes) -> Respons
 }
 
 fn documents(server: &Server) -> &Documents {
-    server.openapi.get_or_init(|| Documents::new(server))
+    server.openapi.get_or_init(|| Documents::new(|resource| server.serves(resource)))
 }
 
 fn not_found() -> Response<Body> {
@@ -106,7 +106,7 @@ fn host(parts: &Parts) -> String {
     parts.headers.get(header::HOST).and_then(|host| host.to_str().ok()).unwrap_or_default().to_owned()
 }
 
-/// `GET /version`: the Kubernetes release whose API this server speaks.
+/// `GET /version`: the Kubernetes release whose API this server implements.
 fn version() -> Value {
     json!({
         "major": "1", "minor": "36", "emulationMajor": "1", "emulationMinor": "36", "minCompatibilityMajor": "1",

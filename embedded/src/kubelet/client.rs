@@ -1,4 +1,4 @@
-//! What the kubelet asks of the API server about one pod.
+//! Requests of the kubelet to the API server about one pod.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -14,7 +14,7 @@ use super::setup::SetupError;
 /// Keys and contents of a ConfigMap or Secret.
 pub(super) type Data = BTreeMap<String, Vec<u8>>;
 
-/// The API server as far as one pod needs it.
+/// A client for the requests of one pod.
 #[derive(Clone)]
 pub(super) struct PodClient {
     client: kube::Client,
@@ -54,7 +54,7 @@ impl PodClient {
         }))
     }
 
-    /// Assigns the pod to a node. Tries until it is done or the pod is out of reach (gone, bound, gated).
+    /// Assigns the pod to a node. Retries until this succeeds or is impossible (pod gone, bound, gated).
     pub(super) async fn bind(&self, node: &str) {
         let binding = json!({
             "apiVersion": "v1",
@@ -62,7 +62,7 @@ impl PodClient {
             "metadata": { "name": self.key.name, "uid": self.key.uid },
             "target": { "apiVersion": "v1", "kind": "Node", "name": node },
         });
-        self.insist("bind", || async {
+        self.retry("bind", || async {
             let (pods, params) = (&self.pods, PostParams::default());
             let bound: Result<Value, _> =
                 pods.create_subresource("binding", &self.key.name, &params, &binding).await;
@@ -71,32 +71,32 @@ impl PodClient {
         .await;
     }
 
-    /// Writes `status`, once. Other writers' conditions stay.
+    /// Writes `status`, without retries. Conditions of other writers stay.
     pub(super) async fn patch_status(&self, status: &core::PodStatus) -> Result<(), kube::Error> {
         let patch = json!({ "metadata": { "uid": self.key.uid }, "status": status });
         let params = PatchParams::default();
         self.pods.patch_status(&self.key.name, &params, &Patch::Strategic(patch)).await.map(drop)
     }
 
-    /// Removes the pod object at once: nothing of it runs any more.
+    /// Removes the pod object at once. Requires that no process of the pod is running.
     pub(super) async fn remove(&self) {
         let params = DeleteParams {
             grace_period_seconds: Some(0),
             preconditions: Some(Preconditions { uid: Some(self.key.uid.clone()), resource_version: None }),
             ..DeleteParams::default()
         };
-        self.insist("remove", || async { self.pods.delete(&self.key.name, &params).await.map(drop) }).await;
+        self.retry("remove", || async { self.pods.delete(&self.key.name, &params).await.map(drop) }).await;
     }
 
-    async fn insist<F, R>(&self, what: &str, request: F)
+    async fn retry<F, R>(&self, what: &str, request: F)
     where
         F: FnMut() -> R,
         R: Future<Output = Result<(), kube::Error>>,
     {
         let outcome = request
-            .retry(patience())
+            .retry(backoff())
             .when(|error| !is_final(error))
-            .notify(|error, delay| tracing::debug!(pod = %self.key, %error, ?delay, "trying again to {what}"))
+            .notify(|error, delay| tracing::debug!(pod = %self.key, %error, ?delay, "retrying to {what}"))
             .await;
         if let Err(error) = outcome {
             tracing::debug!(pod = %self.key, %error, "the server refuses to {what} the pod");
@@ -104,8 +104,8 @@ impl PodClient {
     }
 }
 
-/// How long to wait between tries that must not be given up.
-pub(super) fn patience() -> ExponentialBuilder {
+/// Back-off between retries that never give up.
+pub(super) fn backoff() -> ExponentialBuilder {
     ExponentialBuilder::new()
         .with_min_delay(Duration::from_millis(50))
         .with_max_delay(Duration::from_secs(5))
@@ -113,7 +113,7 @@ pub(super) fn patience() -> ExponentialBuilder {
         .without_max_times()
 }
 
-/// Whether trying again cannot help: the pod is gone, is another one by now, or the request is not allowed.
+/// Whether a retry cannot help: the pod is gone or replaced, or the request is not allowed.
 pub(super) fn is_final(error: &kube::Error) -> bool {
     matches!(error, kube::Error::Api(status) if (400..500).contains(&status.code) && status.code != 429)
 }

@@ -11,12 +11,13 @@ use super::quantity;
 use super::setup::SetupError;
 use super::status::LOCAL_IP;
 
-/// Environment variables in no particular order: a later value replaces an earlier one.
+/// Environment variables by name: a later value replaces an earlier one.
 pub(super) type Variables = BTreeMap<String, String>;
 
 /// The variables that the container's `envFrom` and `env` define, on top of `given`.
 ///
-/// As in Kubernetes, `env` wins over `envFrom`, and `$(NAME)` in a value stands for a variable defined before it.
+/// As in Kubernetes, `env` overrides `envFrom`, and `$(NAME)` in a value refers to a variable defined before
+/// it.
 pub(super) async fn resolve(
     client: &PodClient,
     pod: &Pod,
@@ -52,7 +53,7 @@ async fn bulk(client: &PodClient, source: &core::EnvFromSource) -> Result<Variab
     Ok(data.map(|(key, value)| (format!("{prefix}{key}"), text(&value))).collect())
 }
 
-/// The value that a reference stands for; `None` where an optional one has no target.
+/// The value of a reference; `None` if it is optional and has no target.
 async fn value_from(
     client: &PodClient,
     pod: &Pod,
@@ -122,15 +123,15 @@ fn unsupported(path: &str) -> SetupError {
     SetupError::refused("CreateContainerConfigError", format!("fieldPath {path:?} is not supported"))
 }
 
-/// A map the way the downward API writes it into files: `key="value"` lines.
+/// A map in the file format of the downward API: `key="value"` lines.
 fn lines(map: Option<&BTreeMap<String, String>>) -> String {
     let line = |(key, value): (&String, &String)| format!("{key}={value:?}");
     map.into_iter().flatten().map(line).collect::<Vec<_>>().join("\n")
 }
 
-/// The value of a `resourceFieldRef`, a whole number of divisors, rounded up.
+/// The value of a `resourceFieldRef`: a whole number of divisors, rounded up.
 ///
-/// A limit that is not set stands for what the node has, as in Kubernetes.
+/// As in Kubernetes, an unset limit defaults to the capacity of the node.
 pub(super) fn resource(
     pod: &Pod,
     container: &Container,
@@ -168,32 +169,33 @@ pub(super) fn resource(
         None | Some("" | "0") => 1.0,
         Some(divisor) => parse(divisor)?,
     };
-    // Decimal fractions are not exact in binary: 700m in 1m is 700, not 701.
+    // Decimal fractions are inexact in binary: 700m / 1m must give 700, not 701.
     let divisors = (amount / divisor * 1e6).round() / 1e6;
     Ok(format!("{:.0}", divisors.ceil()))
 }
 
-/// Replaces `$(NAME)` by variables. `$$` is a dollar; what names no variable stays as it is.
+/// Replaces `$(NAME)` by variables. `$$` is an escaped dollar; references to unknown variables stay
+/// unchanged.
 pub(super) fn expand(text: &str, variables: &Variables) -> String {
     let mut expanded = String::with_capacity(text.len());
-    let mut rest = text;
-    while let Some(dollar) = rest.find('$') {
-        expanded.push_str(&rest[..dollar]);
-        rest = &rest[dollar + 1..];
-        if let Some(after) = rest.strip_prefix('$') {
+    let mut tail = text;
+    while let Some(dollar) = tail.find('$') {
+        expanded.push_str(&tail[..dollar]);
+        tail = &tail[dollar + 1..];
+        if let Some(after) = tail.strip_prefix('$') {
             expanded.push('$');
-            rest = after;
-        } else if let Some((name, after)) = rest.strip_prefix('(').and_then(|inner| inner.split_once(')')) {
+            tail = after;
+        } else if let Some((name, after)) = tail.strip_prefix('(').and_then(|inner| inner.split_once(')')) {
             match variables.get(name) {
                 Some(value) => expanded.push_str(value),
                 None => expanded.extend(["$(", name, ")"]),
             }
-            rest = after;
+            tail = after;
         } else {
             expanded.push('$');
         }
     }
-    expanded.push_str(rest);
+    expanded.push_str(tail);
     expanded
 }
 
@@ -238,7 +240,7 @@ mod tests {
     }
 
     #[test]
-    fn fields_of_the_pod() {
+    fn downward_api_fields_follow_the_pod() {
         for (path, expected) in [
             ("metadata.name", "p"),
             ("metadata.labels['app']", "a"),
@@ -254,7 +256,7 @@ mod tests {
     }
 
     #[test]
-    fn resources_in_divisors() {
+    fn resources_are_given_in_divisors() {
         let pod = pod();
         let value = |resource: &str, divisor: Option<&str>| {
             let reference = core::ResourceFieldSelector {

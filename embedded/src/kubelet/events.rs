@@ -1,4 +1,4 @@
-//! Events about pods, for people who ask `kubectl describe`.
+//! Events about pods, as shown by `kubectl describe`.
 
 use k8s_openapi::api::core::v1::{self as core, ObjectReference};
 use kube::Resource;
@@ -6,23 +6,23 @@ use kube::runtime::events::{Event, EventType, Recorder, Reporter};
 
 use super::pod::PodKey;
 
-/// Publishes events; a lost one is no harm.
+/// Publishes events. Losing one is harmless.
 #[derive(Clone)]
 pub(super) struct Events(Recorder);
 
 impl Events {
-    /// Events in the name of this node.
+    /// A publisher for this node.
     pub(super) fn new(client: kube::Client, node: &str) -> Self {
         let reporter = Reporter { controller: "kubelet".into(), instance: Some(node.into()) };
         Self(Recorder::new(client, reporter))
     }
 
-    /// Something is wrong with the pod.
+    /// Publishes a Warning about the pod.
     pub(super) async fn warn(&self, pod: &PodKey, reason: &str, note: &str) {
         self.publish(pod, EventType::Warning, reason, note).await;
     }
 
-    /// Something is worth knowing about the pod.
+    /// Publishes a Normal event about the pod.
     pub(super) async fn note(&self, pod: &PodKey, reason: &str, note: &str) {
         self.publish(pod, EventType::Normal, reason, note).await;
     }

@@ -1,7 +1,7 @@
-//! What a former kubelet left on disk, after it was killed or stopped: a directory per pod, with a log for every run of
-//! a container.
+//! Files of a previous kubelet that was stopped or killed: a directory per pod, with a log for every run of a
+//! container.
 //!
-//! A log is made before its process is started, so whoever finds none knows that nothing ran.
+//! A log is created before its process starts. If there is no log, nothing ran.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -10,16 +10,16 @@ use std::path::{Path, PathBuf};
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Leftovers(BTreeMap<String, Vec<PathBuf>>);
 
-/// Where the logs of a pod are below its directory.
+/// Subdirectory of the logs in a pod's directory.
 const LOGS: &str = "logs";
 
-/// The log of one run of a container, below the directory of its pod.
+/// The log file of one run of a container, in the directory of its pod.
 pub(super) fn log_file(pod: &Path, container: &str, run: u32) -> PathBuf {
     pod.join(LOGS).join(container).join(format!("{run}.log"))
 }
 
 impl Leftovers {
-    /// Reads the directory of a pod; nothing is left where there is none.
+    /// Reads the directory of a pod; empty if it does not exist.
     pub(super) fn of(pod: &Path) -> Self {
         let containers = entries(&pod.join(LOGS)).map(|directory| {
             let name = directory.file_name().unwrap_or_default().to_string_lossy().into_owned();
@@ -31,7 +31,7 @@ impl Leftovers {
         Self(containers.collect())
     }
 
-    /// How often a container was started, or was about to be.
+    /// Number of starts of a container, including one that may not have completed.
     pub(super) fn starts(&self, container: &str) -> usize {
         self.0.get(container).map_or(0, Vec::len)
     }
@@ -42,7 +42,7 @@ impl Leftovers {
     }
 }
 
-/// The directories of pods below this one, with the uids of their pods.
+/// The uids and directories of pods below this directory.
 pub(super) fn pods(directory: &Path) -> Vec<(String, PathBuf)> {
     let uid = |path: &PathBuf| Some(path.file_name()?.to_str()?.rsplit_once('_')?.1.to_owned());
     entries(directory).filter_map(|path| Some((uid(&path)?, path))).collect()

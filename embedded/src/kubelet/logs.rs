@@ -1,4 +1,4 @@
-//! Container logs: files of time-stamped lines, kept as long as their pod.
+//! Container logs: files of time-stamped lines, kept until their pod is removed.
 
 use std::collections::HashMap;
 use std::fs::File;
@@ -15,35 +15,35 @@ use super::pod::PodKey;
 
 /// Marks a whole line, as in the log format of container runtimes.
 pub(super) const FULL: u8 = b'F';
-/// Marks a piece of a line that goes on in the next record.
+/// Marks a piece of a line that continues in the next record.
 pub(super) const PARTIAL: u8 = b'P';
 
-/// Longest piece of a line in one record.
+/// Maximum length of the piece of a line in one record, in bytes.
 const MAX_LINE: usize = 16 * 1024;
 
 /// The log of one run of a container.
 #[derive(Debug)]
 pub(super) struct Log {
-    /// Where the records are.
+    /// The file with the records.
     pub(super) path: PathBuf,
-    /// Bytes written so far, and whether more may come.
+    /// Number of bytes written, and whether more may follow.
     pub(super) progress: watch::Sender<Progress>,
 }
 
 impl Log {
-    /// A log that is complete; a container of a former kubelet wrote it.
+    /// A complete log, written under a previous kubelet.
     pub(super) fn complete(path: PathBuf) -> Self {
         let written = path.metadata().map_or(0, |metadata| metadata.len());
         Self { path, progress: watch::Sender::new(Progress { written, closed: true }) }
     }
 }
 
-/// How far a log has been written.
+/// The progress of a log.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Progress {
-    /// Bytes of records.
+    /// Number of bytes written.
     pub(super) written: u64,
-    /// The container has ended: no more will come.
+    /// Whether the container has ended, so that no more output follows.
     pub(super) closed: bool,
 }
 
@@ -72,7 +72,7 @@ impl LogWriter {
         Arc::clone(&self.log)
     }
 
-    /// Takes output as it comes.
+    /// Appends output.
     pub(super) fn write(&mut self, output: &[u8]) {
         let now = Timestamp::now();
         for piece in output.split_inclusive(|byte| *byte == b'\n') {
@@ -94,7 +94,7 @@ impl LogWriter {
         self.records.push(b'\n');
     }
 
-    /// A write to the page cache: short enough for an async task.
+    /// Writes to the page cache, which is fast enough for an async task.
     fn flush(&mut self) {
         if let Err(error) = self.file.write_all(&self.records) {
             tracing::warn!(path = %self.log.path.display(), %error, "cannot write a container's log");
@@ -117,7 +117,7 @@ impl Drop for LogWriter {
 
 /// The end of a log as text, for termination messages: at most `lines` lines and `bytes` bytes.
 pub(super) fn tail(path: &Path, lines: usize, bytes: usize) -> std::io::Result<String> {
-    // Time and tag take less than half of any record that is worth showing; longer lines are cut anyway.
+    // Time and tag take less than half of any record of useful length; longer lines are cut anyway.
     let window = (bytes as u64).saturating_mul(2).saturating_add((lines as u64).saturating_mul(64));
     let mut file = File::open(path)?;
     let skipped = file.metadata()?.len().saturating_sub(window);
@@ -125,7 +125,7 @@ pub(super) fn tail(path: &Path, lines: usize, bytes: usize) -> std::io::Result<S
     let mut content = Vec::new();
     file.read_to_end(&mut content)?;
     let records: Vec<_> = content.split_inclusive(|byte| *byte == b'\n').collect();
-    // A window into the middle of the file begins within a record.
+    // A window in the middle of the file begins inside a record.
     let whole = &records[usize::from(skipped > 0).min(records.len())..];
     let mut text = Vec::new();
     for record in &whole[whole.len().saturating_sub(lines)..] {
@@ -137,17 +137,17 @@ pub(super) fn tail(path: &Path, lines: usize, bytes: usize) -> std::io::Result<S
     Ok(String::from_utf8_lossy(&text[start..]).into_owned())
 }
 
-/// One line of a log file, taken apart.
+/// One parsed line of a log file.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Record<'a> {
-    /// When it was written (RFC 3339, nanoseconds).
+    /// Time of the write (RFC 3339, nanoseconds).
     pub(super) time: &'a str,
     tag: u8,
     text: &'a [u8],
 }
 
 impl<'a> Record<'a> {
-    /// Takes apart a line of a log file, with or without its line feed.
+    /// Parses a line of a log file, with or without its line feed.
     pub(super) fn parse(line: &'a [u8]) -> Option<Self> {
         let line = line.strip_suffix(b"\n").unwrap_or(line);
         let blank = line.iter().position(|byte| *byte == b' ')?;
@@ -159,7 +159,7 @@ impl<'a> Record<'a> {
         })
     }
 
-    /// Appends the text as the container wrote it: pieces of a line get no line feed.
+    /// Appends the text as the container wrote it, without line feeds between pieces of a line.
     pub(super) fn text_into(&self, target: &mut Vec<u8>) {
         target.extend_from_slice(self.text);
         if self.tag == FULL {
@@ -168,7 +168,7 @@ impl<'a> Record<'a> {
     }
 }
 
-/// Where the logs of all pods are.
+/// The logs of all pods.
 #[derive(Debug, Default)]
 pub(super) struct LogIndex(DashMap<(String, String), PodLogs>);
 
@@ -179,19 +179,19 @@ struct PodLogs {
     containers: Mutex<HashMap<String, Vec<Arc<Log>>>>,
 }
 
-/// What a request for a log meets.
+/// The result of a search for a log.
 #[derive(Debug)]
 pub(super) enum Found {
     /// The log.
     Log(Arc<Log>),
-    /// The pod is known, but the container has not (yet) run (so often).
+    /// The pod is known, but the container has no such run (yet).
     NotStarted,
-    /// The pod is not known.
+    /// The pod is unknown.
     NoPod,
 }
 
 impl LogIndex {
-    /// Makes a pod known, with the logs that a former kubelet left.
+    /// Adds a pod, with the logs of a previous kubelet.
     pub(super) fn add_pod(&self, key: &PodKey, left: &Leftovers) {
         let logs = PodLogs { uid: key.uid.clone(), containers: Mutex::default() };
         self.0.insert((key.namespace.clone(), key.name.clone()), logs);
@@ -200,7 +200,7 @@ impl LogIndex {
         }
     }
 
-    /// Forgets a pod, unless its name belongs to another one by now.
+    /// Removes a pod, unless its name belongs to another pod by now.
     pub(super) fn remove_pod(&self, key: &PodKey) {
         self.0.remove_if(&(key.namespace.clone(), key.name.clone()), |_, logs| logs.uid == key.uid);
     }
@@ -231,7 +231,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn lines_keep_their_bytes() {
+    fn lines_are_preserved_byte_by_byte() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("a/b.log");
         let mut writer = LogWriter::create(path.clone()).unwrap();
@@ -249,7 +249,7 @@ mod tests {
     }
 
     #[test]
-    fn records_come_apart() {
+    fn records_are_parsed() {
         let record = Record::parse(b"2026-01-01T00:00:00.000000000Z F a b\n").unwrap();
         assert_eq!(record.time, "2026-01-01T00:00:00.000000000Z");
         let mut text = Vec::new();

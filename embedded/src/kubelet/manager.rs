@@ -1,4 +1,4 @@
-//! Keeps one worker per pod of this node, and assigns new pods to it.
+//! Runs one worker per pod of this node and assigns new pods to the node.
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::Arc;
@@ -17,31 +17,31 @@ use super::pod::{self, Pod, PodKey, PodStatus};
 use super::worker::{self, Context, Wanted};
 use super::{KubeletMode, leftovers};
 
-/// Assignments on their way at the same time.
+/// Maximum number of concurrent binding requests.
 const MAX_BINDINGS: usize = 16;
 
 /// The kubelet's main loop.
 pub(super) struct Manager {
     context: Arc<Context>,
-    /// Pods that a worker looks after, until their objects are gone.
+    /// Workers by pod uid, until the pod's object is gone.
     workers: HashMap<String, watch::Sender<Wanted>>,
     tasks: JoinSet<()>,
-    /// Pods without a node in the order in which they came; those that are gone leave a key behind.
+    /// Pods without a node, in order of arrival. Removed pods leave a stale key behind.
     queue: VecDeque<PodKey>,
     unscheduled: HashSet<String>,
-    /// Room for pods on the node.
-    places: Arc<Semaphore>,
+    /// The node's capacity for pods.
+    capacity: Arc<Semaphore>,
     bindings: Arc<Semaphore>,
-    /// Places of pods whose assignment the watch has not shown yet.
+    /// Permits of pods whose assignment has not arrived on the watch yet.
     reserved: HashMap<String, OwnedSemaphorePermit>,
-    /// Pods seen since the watch began anew.
+    /// Pods seen since the watch restarted.
     seen: HashSet<String>,
-    /// Whether nothing of pods that were gone before is left.
-    tidy: bool,
+    /// Whether the leftovers of pods from before the start have been cleaned up.
+    cleaned_up: bool,
 }
 
 impl Manager {
-    /// A manager that knows no pod yet.
+    /// A manager without pods.
     pub(super) fn new(context: Context) -> Self {
         Self {
             context: Arc::new(context),
@@ -49,11 +49,11 @@ impl Manager {
             tasks: JoinSet::new(),
             queue: VecDeque::new(),
             unscheduled: HashSet::new(),
-            places: Arc::new(Semaphore::new(MAX_PODS)),
+            capacity: Arc::new(Semaphore::new(MAX_PODS)),
             bindings: Arc::new(Semaphore::new(MAX_BINDINGS)),
             reserved: HashMap::new(),
             seen: HashSet::new(),
-            tidy: false,
+            cleaned_up: false,
         }
     }
 
@@ -69,12 +69,12 @@ impl Manager {
             tokio::select! {
                 () = stop.cancelled() => break,
                 Some(event) = events.next() => self.observe(event),
-                Ok(place) = Arc::clone(&self.places).acquire_owned(), if !self.queue.is_empty() => {
-                    self.schedule(place);
+                Ok(permit) = Arc::clone(&self.capacity).acquire_owned(), if !self.queue.is_empty() => {
+                    self.schedule(permit);
                 }
                 Some(ended) = self.tasks.join_next() => {
                     if let Err(error) = ended {
-                        tracing::error!(%error, "a pod's worker broke off");
+                        tracing::error!(%error, "a pod's worker panicked");
                     }
                 }
             }
@@ -95,21 +95,21 @@ impl Manager {
             Event::InitDone => {
                 let gone = self.workers.keys().filter(|uid| !self.seen.contains(*uid)).cloned();
                 for uid in gone.collect::<Vec<_>>() {
-                    self.forget(&uid);
+                    self.pod_deleted(&uid);
                 }
                 self.unscheduled.retain(|uid| self.seen.contains(uid));
                 self.seen.clear();
-                if !std::mem::replace(&mut self.tidy, true) {
-                    self.tidy_up();
+                if !std::mem::replace(&mut self.cleaned_up, true) {
+                    self.clean_up_leftovers();
                 }
             }
             Event::Apply(pod) => self.apply(pod),
-            Event::Delete(pod) => self.forget(pod.metadata.uid.as_deref().unwrap_or_default()),
+            Event::Delete(pod) => self.pod_deleted(pod.metadata.uid.as_deref().unwrap_or_default()),
         }
     }
 
-    /// Ends what a former kubelet left of pods that do not exist any more.
-    fn tidy_up(&mut self) {
+    /// Removes processes and files that a previous kubelet left of pods that no longer exist.
+    fn clean_up_leftovers(&mut self) {
         let left = leftovers::pods(&self.context.directory).into_iter();
         for (uid, directory) in left.filter(|(uid, _)| !self.workers.contains_key(uid)) {
             let context = Arc::clone(&self.context);
@@ -127,7 +127,7 @@ impl Manager {
         let key = PodKey::of(&pod);
         match &pod.spec.node_name {
             None => self.enqueue(key, &pod),
-            Some(node) if *node == self.context.node_name => self.look_after(key, pod),
+            Some(node) if *node == self.context.node_name => self.ensure_worker(key, pod),
             Some(_) => {
                 self.unscheduled.remove(&key.uid);
             }
@@ -146,13 +146,13 @@ impl Manager {
         }
     }
 
-    /// Assigns the pod that has waited longest to this node.
-    fn schedule(&mut self, place: OwnedSemaphorePermit) {
+    /// Assigns the first queued pod to this node.
+    fn schedule(&mut self, permit: OwnedSemaphorePermit) {
         let Some(key) = self.queue.pop_front() else { return };
         if !self.unscheduled.remove(&key.uid) {
             return;
         }
-        self.reserved.insert(key.uid.clone(), place);
+        self.reserved.insert(key.uid.clone(), permit);
         let client = PodClient::new(self.context.client.clone(), key);
         let (bindings, context) = (Arc::clone(&self.bindings), Arc::clone(&self.context));
         self.tasks.spawn(async move {
@@ -161,9 +161,9 @@ impl Manager {
         });
     }
 
-    fn look_after(&mut self, key: PodKey, pod: Pod) {
+    fn ensure_worker(&mut self, key: PodKey, pod: Pod) {
         self.unscheduled.remove(&key.uid);
-        let place = self.reserved.remove(&key.uid);
+        let permit = self.reserved.remove(&key.uid);
         let wanted = match (&pod.metadata.deletion_timestamp, pod.metadata.deletion_grace_period_seconds) {
             (None, _) => Wanted::Run,
             (Some(_), Some(seconds)) => Wanted::Delete { grace: pod::grace(seconds) },
@@ -180,22 +180,22 @@ impl Manager {
             return;
         }
         if pod.status.as_ref().is_some_and(PodStatus::is_terminal) {
-            // A former kubelet ran it; all that is left to do is to show its logs and to let it go.
+            // It finished under a previous kubelet: its logs are served until it is deleted.
             let (order, orders) = watch::channel(wanted);
             self.workers.insert(key.uid.clone(), order);
-            self.tasks.spawn(worker::keep(Arc::clone(&self.context), key, orders));
+            self.tasks.spawn(worker::serve_logs(Arc::clone(&self.context), key, orders));
             return;
         }
         let (order, orders) = watch::channel(wanted);
         self.workers.insert(key.uid, order);
-        let taken_over = place.is_none();
-        // One that a former kubelet left takes room as well, as far as there is some.
-        let place = place.or_else(|| Arc::clone(&self.places).try_acquire_owned().ok());
+        let taken_over = permit.is_none();
+        // A pod from a previous kubelet also takes capacity, if there is any left.
+        let permit = permit.or_else(|| Arc::clone(&self.capacity).try_acquire_owned().ok());
         let (context, pod) = (Arc::clone(&self.context), Arc::new(pod));
-        self.tasks.spawn(worker::live(context, pod, taken_over, orders, place));
+        self.tasks.spawn(worker::run_pod(context, pod, taken_over, orders, permit));
     }
 
-    fn forget(&mut self, uid: &str) {
+    fn pod_deleted(&mut self, uid: &str) {
         self.unscheduled.remove(uid);
         self.reserved.remove(uid);
         if let Some(worker) = self.workers.remove(uid) {

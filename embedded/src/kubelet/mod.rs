@@ -1,8 +1,8 @@
 //! The local kubelet: runs the containers of pods as processes of this host.
 //!
-//! It is a client of the Kubernetes API like any other: it registers one Node, assigns pods to it (there is no other
-//! scheduler), runs them and writes their status. Resource requests, node selectors and affinities do not matter on
-//! the only node there is; probes, lifecycle hooks, ports and images mean nothing to plain processes.
+//! It is an ordinary client of the Kubernetes API. It registers one Node, assigns pods to it (there is no
+//! other scheduler), runs them and writes their status. Resource requests, node selectors and affinities have
+//! no effect on the only node. Probes, lifecycle hooks, ports and images have no effect on plain processes.
 
 mod client;
 mod environment;
@@ -40,27 +40,27 @@ use self::manager::Manager;
 use self::stragglers::Stragglers;
 use self::worker::Context;
 
-/// What a pod's containers are.
+/// How containers are run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum KubeletMode {
-    /// Processes of this host.
+    /// As processes of this host.
     #[default]
     Process,
-    /// Nothing: pods run for the time that the annotation `yardmaster.dev/simulated-run-time` gives (such as `2s`;
+    /// Not at all: pods run for the time in the annotation `yardmaster.dev/simulated-run-time` (such as `2s`;
     /// default 1 s) and end with the exit code in `yardmaster.dev/simulated-exit-code` (default 0).
     Simulated,
 }
 
-/// How the kubelet runs.
+/// Configuration of the kubelet.
 #[derive(Clone, Debug)]
 pub struct KubeletConfig {
     /// Name of the Node.
     pub node_name: String,
-    /// What containers are.
+    /// How containers are run.
     pub mode: KubeletMode,
-    /// Where volumes and logs are kept while their pods exist; a temporary directory by default. A kubelet that finds
-    /// pods of a former one in a given directory goes on with those that may be restarted, reports the others, and
-    /// removes what belongs to none.
+    /// Directory for the volumes and logs of existing pods; a temporary directory by default. With a
+    /// directory from a previous kubelet, this kubelet continues pods that may be restarted, reports the end
+    /// of the others, and removes the files of pods that no longer exist.
     pub data_dir: Option<PathBuf>,
 }
 
@@ -95,7 +95,7 @@ pub struct Kubelet {
 }
 
 impl Kubelet {
-    /// Registers the node and starts to take pods.
+    /// Registers the node and starts to run pods.
     pub async fn start(client: kube::Client, config: KubeletConfig) -> Result<Self, KubeletError> {
         raise_file_limit();
         let (directory, data_dir) = data_dir(config.data_dir)?;
@@ -127,9 +127,9 @@ impl Kubelet {
         Ok(Self { stop, manager, server, _data_dir: data_dir })
     }
 
-    /// Ends the processes of all pods (SIGTERM, then SIGKILL after at most two seconds) and waits for them.
+    /// Stops the processes of all pods (SIGTERM, then SIGKILL after at most two seconds) and waits for them.
     ///
-    /// The pods' status is left as it is.
+    /// The pods' status stays unchanged.
     pub async fn shutdown(mut self) {
         self.stop.cancel();
         while self.manager.join_next().await.is_some() {}
@@ -153,9 +153,9 @@ fn data_dir(given: Option<PathBuf>) -> Result<(PathBuf, Option<TempDir>), Kubele
     }
 }
 
-/// Allows this process as many open files as the system lets it: each container needs some.
+/// Raises the limit of open files as far as allowed, because each container needs some.
 fn raise_file_limit() {
-    /// More than enough for [`node::MAX_PODS`]; some programs take long to start with a limit of millions.
+    /// More than enough for [`node::MAX_PODS`]. Some programs start slowly with a limit of millions.
     const ENOUGH: u64 = 65_536;
     if let Ok((soft, hard)) = getrlimit(Resource::RLIMIT_NOFILE)
         && soft < ENOUGH

@@ -1,4 +1,4 @@
-//! The Node object that stands for this host.
+//! The Node object that represents this host.
 
 use k8s_openapi::api::core::v1::Node;
 use kube::api::{Api, Patch, PatchParams, PostParams};
@@ -6,13 +6,13 @@ use serde_json::{Value, json};
 
 use super::status::LOCAL_IP;
 
-/// Most pods that are run at the same time; more wait for their turn.
+/// Maximum number of pods that run at the same time; others wait in a queue.
 ///
-/// A pod costs this process three file descriptors per container; the limit keeps a large parallelism from
+/// A pod takes three file descriptors of this process per container. The limit keeps a large parallelism from
 /// exhausting them.
 pub(super) const MAX_PODS: usize = 500;
 
-/// Creates the Node, or takes over the one that a former kubelet left. `port` is where logs are served.
+/// Creates the Node, or takes over that of a previous kubelet. `port` is the port of the log endpoint.
 pub(super) async fn register(client: kube::Client, name: &str, port: u16) -> Result<(), kube::Error> {
     let nodes: Api<Node> = Api::all(client);
     let node: Node = serde_json::from_value(json!({
@@ -35,7 +35,7 @@ fn labels(name: &str) -> Value {
     })
 }
 
-/// The processor architecture under Go's name, which Kubernetes uses.
+/// The processor architecture by its Go name, which Kubernetes uses.
 fn architecture() -> &'static str {
     match std::env::consts::ARCH {
         "x86_64" => "amd64",
@@ -78,7 +78,7 @@ fn status(name: &str, port: u16) -> Value {
     })
 }
 
-/// How much of a resource this host has, as a quantity; `None` for what the kubelet does not measure.
+/// The host's capacity of a resource as a quantity; `None` for resources that the kubelet does not measure.
 pub(super) fn allocatable(resource: &str) -> Option<String> {
     match resource {
         "cpu" => std::thread::available_parallelism().ok().map(|cpus| cpus.to_string()),

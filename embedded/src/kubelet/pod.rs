@@ -8,15 +8,15 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::core::{ApiResource, Object};
 use serde::{Deserialize, Serialize};
 
-/// A pod as the kubelet decodes it: fields that it does not act on are dropped while parsing.
+/// A pod as the kubelet decodes it: other fields are dropped while parsing.
 pub(super) type Pod = Object<PodSpec, PodStatus>;
 
-/// How [`Pod`] is addressed.
+/// The API resource of [`Pod`].
 pub(super) fn resource() -> ApiResource {
     ApiResource::erase::<core::Pod>(&())
 }
 
-/// What names one pod for ever: names are used again, uids are not.
+/// The unique identity of a pod: names are reused, uids are not.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct PodKey {
     /// Namespace of the pod.
@@ -63,12 +63,12 @@ pub(super) struct PodSpec {
 }
 
 impl PodSpec {
-    /// Time between SIGTERM and SIGKILL that the pod asks for; Kubernetes' default is 30 s.
+    /// Time between SIGTERM and SIGKILL; Kubernetes' default is 30 s.
     pub(super) fn grace(&self) -> Duration {
         grace(self.termination_grace_period_seconds.unwrap_or(30))
     }
 
-    /// The container that a slot stands for.
+    /// The container in this slot.
     pub(super) fn container(&self, slot: Slot) -> &Container {
         match slot {
             Slot::Init(index) => &self.init_containers[index],
@@ -76,11 +76,12 @@ impl PodSpec {
         }
     }
 
-    /// When the container in this slot is started again after its end.
+    /// The restart policy of the container in this slot.
     pub(super) fn restart_policy(&self, slot: Slot) -> RestartPolicy {
         match (slot, self.container(slot).restart_policy, self.restart_policy) {
             (Slot::Init(_), Some(policy), _) => policy,
-            // "Always" of the pod is about its main containers: an init container that succeeded is done.
+            // "Always" of the pod applies to main containers: an init container that succeeded is not
+            // restarted.
             (Slot::Init(_), None, RestartPolicy::Always) => RestartPolicy::OnFailure,
             (_, _, policy) => policy,
         }
@@ -92,12 +93,12 @@ impl PodSpec {
     }
 }
 
-/// A grace period as the API gives it: negative values mean one second.
+/// A grace period from the API: negative values mean one second.
 pub(super) fn grace(seconds: i64) -> Duration {
     Duration::from_secs(u64::try_from(seconds).unwrap_or(1))
 }
 
-/// The place of a container in its pod.
+/// The position of a container in its pod.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Slot {
     /// Index in `spec.initContainers`.
@@ -133,7 +134,7 @@ pub(super) struct Container {
     pub(super) security_context: SecurityContext,
 }
 
-/// The part of a mount that matters where nothing is mounted: which volume the container wants.
+/// The relevant part of a volume mount. Nothing is mounted, so only the volume matters.
 #[derive(Clone, Debug, Default, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", default)]
 pub(super) struct VolumeMount {
@@ -141,7 +142,7 @@ pub(super) struct VolumeMount {
     pub(super) mount_path: String,
 }
 
-/// The user that a pod or container asks for.
+/// The user that a pod or container requires.
 #[derive(Clone, Debug, Default, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", default)]
 pub(super) struct SecurityContext {
@@ -149,7 +150,7 @@ pub(super) struct SecurityContext {
     pub(super) run_as_non_root: Option<bool>,
 }
 
-/// One volume of a pod: the kinds that a directory of this host can stand for.
+/// One volume of a pod: the kinds that a directory of this host can represent.
 #[derive(Clone, Debug, Default, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", default)]
 pub(super) struct Volume {
@@ -166,7 +167,7 @@ pub(super) struct Volume {
     pub(super) other: BTreeMap<String, serde_json::Value>,
 }
 
-/// The part of `status` that decides whether a pod still has to be run, and what of it.
+/// The part of `status` that determines which containers still have to run.
 #[derive(Clone, Debug, Default, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", default)]
 pub(super) struct PodStatus {

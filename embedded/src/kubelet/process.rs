@@ -1,7 +1,7 @@
 //! Containers as processes of this host.
 //!
-//! Every container is a process group of its own, so that all it starts ends with it. Whoever drops a [`Process`]
-//! kills the group: nothing survives a shutdown, a panic or a forgotten task.
+//! Every container is a process group of its own, so that its child processes end with it. Dropping a
+//! [`Process`] kills the group: no process survives a shutdown, a panic or a forgotten task.
 
 use std::ffi::OsString;
 use std::os::unix::process::ExitStatusExt;
@@ -18,27 +18,27 @@ use super::environment::Variables;
 use super::logs::LogWriter;
 use super::stop::StopSignal;
 
-/// How long to read on from the output of a container that has ended, in case a process that left its group
+/// Time to continue reading the output of a container that has ended, in case a process that left its group
 /// keeps the pipe open.
 const OUTPUT_GRACE: Duration = Duration::from_secs(1);
 
 /// A command that is ready to be started.
 #[derive(Debug)]
 pub(super) struct Launch {
-    /// What to run: the name as the container gives it.
+    /// The program, as the container names it.
     pub(super) command: String,
     /// Its arguments.
     pub(super) args: Vec<String>,
     /// The whole environment.
     pub(super) environment: Variables,
-    /// Where it runs; the directory of this process if `None`.
+    /// The working directory; `None` for the directory of this process.
     pub(super) directory: Option<PathBuf>,
 }
 
 /// How a process ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Exit {
-    /// Exit code; 128 plus the signal where a signal ended the process.
+    /// Exit code; 128 plus the signal if a signal ended the process.
     pub(super) code: i32,
     /// The signal that ended the process.
     pub(super) signal: Option<i32>,
@@ -52,7 +52,7 @@ impl From<ExitStatus> for Exit {
     }
 }
 
-/// Why a process did not start, in the words of container runtimes.
+/// Why a process did not start, with the messages of container runtimes.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum StartError {
     /// No such command.
@@ -64,7 +64,7 @@ pub(super) enum StartError {
     /// The working directory cannot be entered.
     #[error("chdir to cwd (\"{0}\") set in config.json failed: {1}")]
     Directory(String, std::io::Error),
-    /// Anything else that the system reports.
+    /// Any other error of the operating system.
     #[error("exec: \"{0}\": {1}")]
     System(String, std::io::Error),
 }
@@ -104,14 +104,14 @@ impl Process {
             command.current_dir(directory);
         }
         let child = command.spawn().map_err(system)?;
-        // The command holds the writing end of the pipe: without it, the end of the output is the end of the process.
+        // The command holds the write end of the pipe. Without it, the output ends when the process ends.
         drop(command);
         let group = ProcessGroup(child.id().and_then(|id| i32::try_from(id).ok()).map(Pid::from_raw));
         let output = pipe::Receiver::from_owned_fd(output.into()).map_err(system)?;
         Ok(Self { group, child, output })
     }
 
-    /// Waits for the end of the process, copying its output; ends it when the signal says so.
+    /// Waits for the end of the process and copies its output. Stops it when the signal arrives.
     pub(super) async fn wait(mut self, log: &mut LogWriter, stop: StopSignal) -> Exit {
         let copying = copy(&mut self.output, log);
         tokio::pin!(copying);
@@ -140,14 +140,14 @@ impl Process {
         match status {
             Ok(status) => status.into(),
             Err(error) => {
-                tracing::warn!(%error, "cannot learn how a process ended");
+                tracing::warn!(%error, "cannot determine how a process ended");
                 Exit { code: 255, signal: None }
             }
         }
     }
 }
 
-/// The program file, looked up in the container's own PATH.
+/// The program file, found through the container's own PATH.
 fn locate(launch: &Launch) -> Result<PathBuf, StartError> {
     let name = &launch.command;
     if name.contains('/') {
@@ -174,14 +174,14 @@ async fn copy(output: &mut pipe::Receiver, log: &mut LogWriter) {
     }
 }
 
-/// A group to be killed when nobody waits for it any more.
+/// A process group that is killed on drop.
 #[derive(Debug)]
 struct ProcessGroup(Option<Pid>);
 
 impl ProcessGroup {
     fn signal(&self, signal: Signal) {
         if let Some(leader) = self.0 {
-            // The group may be gone already, which is what the signal is for.
+            // The group may already be gone, which is the aim of the signal.
             let _gone = killpg(leader, signal);
         }
     }

@@ -1,6 +1,6 @@
 //! Kubernetes quantities (`250m`, `1.5Gi`, `3e6`) as numbers.
 
-/// Suffixes and what they multiply by.
+/// Suffixes and their factors.
 const SUFFIXES: &[(&str, f64)] = &[
     ("Ki", 1024.0),
     ("Mi", 1_048_576.0),
@@ -19,7 +19,7 @@ const SUFFIXES: &[(&str, f64)] = &[
     ("E", 1e18),
 ];
 
-/// The number that a quantity stands for; `None` if it is none.
+/// The value of a quantity; `None` if the text is no quantity.
 pub(super) fn parse(quantity: &str) -> Option<f64> {
     let scaled = SUFFIXES
         .iter()
@@ -35,7 +35,7 @@ mod tests {
     use super::parse;
 
     #[test]
-    fn quantities() {
+    fn quantities_are_parsed_with_their_suffix() {
         for (text, expected) in [
             ("0", Some(0.0)),
             ("2", Some(2.0)),

@@ -1,4 +1,4 @@
-//! Tells the API server what happens to a pod, in as few writes as possible.
+//! Reports the status of a pod to the API server in as few writes as possible.
 
 use std::time::Duration;
 
@@ -7,24 +7,25 @@ use jiff::Timestamp;
 use k8s_openapi::api::core::v1::PodCondition;
 use tokio::sync::watch;
 
-use super::client::{PodClient, is_final, patience};
+use super::client::{PodClient, backoff, is_final};
 use super::pod::PodSpec;
 use super::status::PodRecord;
 
-/// How long a change may wait for the next one: a container that ends within this time needs one write, not two.
+/// Time that a change may wait for the next one. A container that ends within this time needs one write, not
+/// two.
 const DEBOUNCE: Duration = Duration::from_millis(25);
 
-/// Writes every state of the record that lasts, until the final one is written or the server refuses it. The conditions
-/// that the pod has lend their times to new ones.
+/// Writes every state of the record that lasts, until the final one is written or the server refuses it. New
+/// conditions keep the transition times of `conditions` where the status is the same.
 pub(super) async fn report(
     client: &PodClient,
     spec: &PodSpec,
     mut conditions: Vec<PodCondition>,
     mut record: watch::Receiver<PodRecord>,
 ) {
-    let mut patience = patience().build();
+    let mut backoff = backoff().build();
     loop {
-        // The end is told at once; anything else may be overtaken by it.
+        // The final state is written at once; any other state may be superseded by it.
         let end = async { record.wait_for(PodRecord::is_finished).await.map(drop) };
         let _ended = tokio::time::timeout(DEBOUNCE, end).await;
         let snapshot = record.borrow_and_update().clone();
@@ -32,7 +33,7 @@ pub(super) async fn report(
         match client.patch_status(&status).await {
             Ok(()) => {
                 conditions = status.conditions.unwrap_or_default();
-                patience = super::client::patience().build();
+                backoff = super::client::backoff().build();
                 if snapshot.is_finished() || record.changed().await.is_err() {
                     return;
                 }
@@ -43,7 +44,7 @@ pub(super) async fn report(
             }
             Err(error) => {
                 tracing::debug!(%error, "cannot write the status of a pod");
-                tokio::time::sleep(patience.next().unwrap_or(DEBOUNCE)).await;
+                tokio::time::sleep(backoff.next().unwrap_or(DEBOUNCE)).await;
             }
         }
     }

@@ -1,4 +1,4 @@
-//! One run of one container: as a process, or as a mere passage of time.
+//! One run of one container, as a process or simulated.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -18,17 +18,18 @@ use super::stop::StopOrder;
 use super::stragglers::POD_UID_VARIABLE;
 use super::worker::Worker;
 
-/// How long a simulated container runs.
+/// Annotation with the run time of simulated containers.
 const RUN_TIME_ANNOTATION: &str = "yardmaster.dev/simulated-run-time";
-/// How a simulated container ends.
+/// Annotation with the exit code of simulated containers.
 const EXIT_CODE_ANNOTATION: &str = "yardmaster.dev/simulated-exit-code";
-/// What a container inherits from this host.
+/// Variables that containers inherit from this host.
 const INHERITED: &[&str] = &["PATH", "HOME", "TMPDIR", "LANG"];
-/// The variable that names the file for the termination message, since `terminationMessagePath` is no path here.
+/// The variable with the file for the termination message, because `terminationMessagePath` does not exist
+/// here.
 const TERMINATION_LOG_VARIABLE: &str = "YARDMASTER_TERMINATION_LOG";
-/// Longest termination message that is read from a file, in bytes.
+/// Maximum length of a termination message from a file, in bytes.
 const MAX_MESSAGE: usize = 4096;
-/// Longest termination message that is taken from the end of the log.
+/// Maximum length of a termination message from the end of the log, in lines and bytes.
 const MAX_LOG_MESSAGE: (usize, usize) = (80, 2048);
 
 /// A container that is ready to run.
@@ -36,16 +37,16 @@ const MAX_LOG_MESSAGE: (usize, usize) = (80, 2048);
 pub(super) enum Prepared {
     /// A process.
     Process(Launch),
-    /// Nothing but time and an exit code.
+    /// A simulation.
     Simulated {
-        /// How long it runs.
+        /// Run time.
         run_time: Duration,
-        /// How it ends.
+        /// Exit code.
         exit_code: i32,
     },
 }
 
-/// Gets everything together that the container needs.
+/// Prepares everything that the container needs.
 pub(super) async fn prepare(
     worker: &Worker,
     slot: Slot,
@@ -88,7 +89,7 @@ async fn launch(worker: &Worker, slot: Slot, volumes: &Variables) -> Result<Laun
     Ok(Launch { command, args, environment, directory: directory.map(PathBuf::from) })
 }
 
-/// Processes run as the user who started this one, and as nobody else.
+/// Refuses other users than that of this process, because processes can only run as that one.
 fn check_user(container: &SecurityContext, pod: &SecurityContext) -> Result<(), SetupError> {
     let ours = nix::unistd::geteuid().as_raw();
     let wanted = container.run_as_user.or(pod.run_as_user);
@@ -121,7 +122,7 @@ fn simulation(pod: &Pod) -> Result<Prepared, SetupError> {
     Ok(Prepared::Simulated { run_time, exit_code })
 }
 
-/// Runs the container once, to its end.
+/// Runs the container once until it terminates.
 pub(super) async fn run(
     worker: &Worker,
     slot: Slot,
@@ -182,11 +183,11 @@ fn termination_log(worker: &Worker, container: &Container) -> PathBuf {
     worker.directory.join(format!("{}.termination", container.name))
 }
 
-/// The termination message: what the container wrote for it, or the end of its log if it asks for that.
+/// The termination message: the container's own, or the end of its log if its policy says so.
 fn message(worker: &Worker, container: &Container, exit: Exit, log: PathBuf) -> Option<String> {
     let file = termination_log(worker, container);
     if let Ok(message) = std::fs::read(&file) {
-        // The next run must not inherit it.
+        // The next run must not report the same message.
         let _removed = std::fs::remove_file(&file);
         let message = &message[..message.len().min(MAX_MESSAGE)];
         return Some(String::from_utf8_lossy(message).into_owned()).filter(|message| !message.is_empty());

@@ -1,4 +1,4 @@
-//! The kubelet's HTTP endpoint: container logs, for the API server to pass on.
+//! The kubelet's HTTP endpoint for container logs, which the API server proxies.
 
 use std::collections::VecDeque;
 use std::io::SeekFrom;
@@ -21,7 +21,7 @@ use tokio::sync::watch;
 
 use super::logs::{Found, Log, LogIndex, Progress, Record};
 
-/// How much of a log is read and sent at a time.
+/// Size of the chunks in which a log is read and sent, in bytes.
 const CHUNK: usize = 64 * 1024;
 
 /// Query of a log request (`PodLogOptions`).
@@ -76,16 +76,16 @@ async fn container_logs(
     }
 }
 
-/// Reads a log the way the options ask for.
+/// Reads a log according to the options.
 struct Reader {
     file: BufReader<File>,
     progress: watch::Receiver<Progress>,
-    /// Bytes of the file that were read.
+    /// Number of bytes read from the file.
     position: u64,
-    /// A record that is not complete yet.
+    /// The beginning of an incomplete record.
     line: Vec<u8>,
     since: Option<Timestamp>,
-    /// Bytes that may still be sent.
+    /// Number of bytes that may still be sent.
     budget: usize,
     follow: bool,
     timestamps: bool,
@@ -111,7 +111,7 @@ impl Reader {
         Ok(reader)
     }
 
-    /// Goes to where the last lines start.
+    /// Moves to the start of the last `lines` lines.
     async fn skip_to_last(&mut self, lines: usize) -> std::io::Result<()> {
         let mut starts = VecDeque::new();
         let mut start = 0;
@@ -128,13 +128,13 @@ impl Reader {
         self.file.seek(SeekFrom::Start(self.position)).await.map(drop)
     }
 
-    /// Reads on until `line` holds a whole record; `false` if the file has none (yet).
+    /// Reads until `line` contains a whole record; `false` if the file has none (yet).
     async fn read_record(&mut self) -> std::io::Result<bool> {
         self.position += self.file.read_until(b'\n', &mut self.line).await? as u64;
         Ok(self.line.last() == Some(&b'\n'))
     }
 
-    /// What to send next; `None` at the end.
+    /// The next chunk to send; `None` at the end.
     async fn next(&mut self) -> std::io::Result<Option<Bytes>> {
         let mut chunk = Vec::new();
         while self.budget > 0 && chunk.len() < CHUNK {
@@ -147,7 +147,7 @@ impl Reader {
         Ok((!chunk.is_empty()).then(|| chunk.into()))
     }
 
-    /// Moves the record in `line` to the chunk, if the options want it.
+    /// Moves the record in `line` to the chunk, if the options include it.
     fn send(&mut self, chunk: &mut Vec<u8>) {
         let start = chunk.len();
         if let Some(record) = Record::parse(&self.line)
@@ -164,14 +164,14 @@ impl Reader {
         self.line.clear();
     }
 
-    /// Waits until there is more to read; `false` if there will not be, or nobody asked to wait.
+    /// Waits until there is more to read; `false` if there will not be, or if the client does not follow.
     async fn more(&mut self) -> bool {
         let position = self.position;
         let ahead = |progress: &Progress| progress.written > position;
         if !self.follow {
             return false;
         }
-        // Fails when the pod has been forgotten meanwhile; what its containers wrote is still to be read.
+        // Fails when the pod has been removed meanwhile. The remaining output must still be read.
         let _known = self.progress.wait_for(|progress| ahead(progress) || progress.closed).await.map(drop);
         ahead(&self.progress.borrow())
     }
@@ -193,7 +193,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn options_select_what_is_sent() {
+    async fn options_select_the_lines_to_send() {
         let directory = tempfile::tempdir().unwrap();
         let mut writer = LogWriter::create(directory.path().join("log")).unwrap();
         writer.write(b"1\n2\n3\nend");

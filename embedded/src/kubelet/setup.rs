@@ -1,28 +1,28 @@
-//! Why a container cannot be started (yet).
+//! Reasons why a container cannot be started (yet).
 
-/// What stands between a container and its start.
+/// Why the preparations of a container failed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(super) enum SetupError {
-    /// Something may still appear: the container waits, and the kubelet looks again.
+    /// Something is missing that may still appear: the container waits and the kubelet retries.
     #[error("{0}")]
     Missing(String),
-    /// This will never work here: the pod fails.
+    /// The container can never start here: the pod fails.
     #[error("{message}")]
     Refused {
-        /// One word for programs, such as `CreateContainerConfigError`.
+        /// Machine-readable reason, such as `CreateContainerConfigError`.
         reason: &'static str,
-        /// A sentence for people.
+        /// Human-readable message.
         message: String,
     },
 }
 
 impl SetupError {
-    /// Something that is not there yet.
+    /// An error for something that is missing.
     pub(super) fn missing(message: impl Into<String>) -> Self {
         Self::Missing(message.into())
     }
 
-    /// Something that the local kubelet cannot do.
+    /// An error for something that the local kubelet does not support.
     pub(super) fn refused(reason: &'static str, message: impl Into<String>) -> Self {
         Self::Refused { reason, message: message.into() }
     }

@@ -1,6 +1,7 @@
-//! What happened to a pod so far, and the `status` that tells it.
+//! The record of a pod's progress and the `status` derived from it.
 //!
-//! Pure: times come with the events. The rules for phase and conditions are the Kubernetes kubelet's.
+//! The code is pure: times are parameters. The rules for phase and conditions are those of Kubernetes'
+//! kubelet.
 
 mod resume;
 
@@ -10,10 +11,10 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
 use super::pod::{PodSpec, RestartPolicy, Slot};
 
-/// Address under which pods and the node are reached: all of them are processes of this host.
+/// Address of the node and of all pods, which are processes of this host.
 pub(super) const LOCAL_IP: &str = "127.0.0.1";
 
-/// Everything that the kubelet knows about the course of one pod.
+/// The kubelet's knowledge of the progress of one pod.
 #[derive(Clone, Debug)]
 pub(super) struct PodRecord {
     started_at: Timestamp,
@@ -26,17 +27,17 @@ pub(super) struct PodRecord {
 /// Why a pod failed as a whole (`status.reason` and `status.message`).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Failure {
-    /// One word for programs, such as `DeadlineExceeded`.
+    /// Machine-readable reason, such as `DeadlineExceeded`.
     pub(super) reason: String,
-    /// A sentence for people.
+    /// Human-readable message.
     pub(super) message: String,
 }
 
-/// The course of one container.
+/// The progress of one container.
 #[derive(Clone, Debug)]
 struct ContainerRecord {
     state: State,
-    /// How the run before the current state ended.
+    /// The termination of the run before the current state.
     last: Option<Termination>,
     restarts: i32,
     container_id: Option<String>,
@@ -52,7 +53,7 @@ enum State {
 /// How one run of a container ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Termination {
-    /// Exit code; 128 plus the signal where a signal ended the process.
+    /// Exit code; 128 plus the signal if a signal ended the process.
     pub(super) exit_code: i32,
     /// The signal that ended the process.
     pub(super) signal: Option<i32>,
@@ -60,14 +61,14 @@ pub(super) struct Termination {
     pub(super) reason: String,
     /// The termination message.
     pub(super) message: Option<String>,
-    /// `None` where the process never started.
+    /// `None` if the process never started.
     pub(super) started_at: Option<Timestamp>,
     /// End of the process.
     pub(super) finished_at: Timestamp,
 }
 
 impl Termination {
-    /// Whether the container did its work.
+    /// Whether the container succeeded.
     pub(super) fn succeeded(&self) -> bool {
         self.exit_code == 0
     }
@@ -75,7 +76,7 @@ impl Termination {
     /// A container whose process could not be started.
     pub(super) fn not_started(reason: &str, message: String, now: Timestamp) -> Self {
         Self {
-            // What Kubernetes reports for it.
+            // The exit code that Kubernetes reports in this case.
             exit_code: 128,
             signal: None,
             reason: reason.into(),
@@ -85,7 +86,7 @@ impl Termination {
         }
     }
 
-    /// What the kubelet says about a container whose process it cannot account for.
+    /// The termination that the kubelet reports for a container whose process was lost.
     fn unknown(now: Timestamp) -> Self {
         Self {
             exit_code: 137,
@@ -138,7 +139,7 @@ impl ContainerRecord {
 }
 
 impl PodRecord {
-    /// A pod that the kubelet has just taken up.
+    /// The record of a pod that has just been assigned to the kubelet.
     pub(super) fn new(spec: &PodSpec, now: Timestamp) -> Self {
         let main_reason =
             if spec.init_containers.is_empty() { "ContainerCreating" } else { "PodInitializing" };
@@ -165,33 +166,33 @@ impl PodRecord {
         }
     }
 
-    /// When a kubelet took the pod up first.
+    /// When a kubelet first accepted the pod.
     pub(super) fn started_at(&self) -> Timestamp {
         self.started_at
     }
 
-    /// How often this container's process was started.
+    /// Number of starts of this container.
     pub(super) fn starts(&self, slot: Slot) -> u32 {
         let restarts = u32::try_from(self.slot(slot).restarts).unwrap_or_default();
         if self.has_started(slot) { restarts + 1 } else { 0 }
     }
 
-    /// Whether this container has done its work.
+    /// Whether this container has succeeded.
     pub(super) fn has_succeeded(&self, slot: Slot) -> bool {
         self.slot(slot).succeeded()
     }
 
-    /// Whether nothing of the pod runs or will run again: the phase is final.
+    /// Whether no container runs or will run again, so that the phase is final.
     pub(super) fn is_finished(&self) -> bool {
         self.finished
     }
 
-    /// Whether this container's process runs, or ran and ended.
+    /// Whether this container is running or has terminated.
     pub(super) fn has_started(&self, slot: Slot) -> bool {
         !self.slot(slot).never_started()
     }
 
-    /// A container waits for something other than its turn.
+    /// Records that a container waits, for something other than its turn.
     pub(super) fn waiting(&mut self, slot: Slot, reason: &str, message: String) {
         let record = self.slot_mut(slot);
         if let State::Terminated(termination) = &record.state {
@@ -200,7 +201,7 @@ impl PodRecord {
         record.state = State::Waiting { reason: reason.into(), message: Some(message) };
     }
 
-    /// A process runs.
+    /// Records that a process runs.
     pub(super) fn running(&mut self, slot: Slot, container_id: String, now: Timestamp) {
         let record = self.slot_mut(slot);
         if let State::Terminated(termination) = &record.state {
@@ -213,7 +214,7 @@ impl PodRecord {
         record.state = State::Running { since: now };
     }
 
-    /// A process ended, or could not be started.
+    /// Records that a process ended or could not be started.
     pub(super) fn terminated(&mut self, slot: Slot, termination: Termination) {
         let record = self.slot_mut(slot);
         if let State::Terminated(earlier) = &record.state {
@@ -225,12 +226,12 @@ impl PodRecord {
         record.state = State::Terminated(termination);
     }
 
-    /// The pod fails, whatever its containers do. The first reason stays.
+    /// Fails the pod regardless of its containers. The first reason stays.
     pub(super) fn fail(&mut self, failure: Failure) {
         self.failure.get_or_insert(failure);
     }
 
-    /// The end: nothing of the pod runs any more.
+    /// Records that no container runs any more.
     pub(super) fn finish(&mut self, now: Timestamp) {
         self.finished = true;
         for record in self.init.iter_mut().chain(&mut self.main) {
@@ -262,7 +263,7 @@ impl PodRecord {
         })
     }
 
-    /// The `status` to write; `previous` conditions lend their transition times.
+    /// The `status` to write. Conditions with an unchanged status keep their transition time from `previous`.
     pub(super) fn to_status(
         &self,
         spec: &PodSpec,
@@ -367,7 +368,7 @@ impl Verdict {
     }
 }
 
-/// Names of the containers that match, as Kubernetes lists them: separated by blanks.
+/// Names of the matching containers, separated by spaces as in Kubernetes.
 fn names(
     spec: &PodSpec,
     records: &[ContainerRecord],
@@ -385,12 +386,12 @@ fn statuses(
 ) -> Vec<core::ContainerStatus> {
     let status = |(index, record): (usize, &ContainerRecord)| {
         let container = spec.container(slot(index));
-        // Kubernetes calls an init container ready once it has done its work, unless it stays beside the others.
+        // In Kubernetes, an init container is ready once it has succeeded, unless it is a sidecar.
         let done = matches!(slot(index), Slot::Init(_)) && record.succeeded();
         core::ContainerStatus {
             name: container.name.clone(),
             image: container.image.clone(),
-            // No image is pulled, so none has an id.
+            // No image is pulled, so there is no image id.
             image_id: String::new(),
             container_id: record.container_id.clone(),
             ready: record.is_running()
@@ -492,7 +493,7 @@ mod tests {
     }
 
     #[test]
-    fn restarts_are_counted_and_the_last_end_is_kept() {
+    fn restarts_are_counted_and_the_last_termination_is_kept() {
         let spec = spec(serde_json::json!({"restartPolicy": "OnFailure", "containers": [{"name": "c"}]}));
         let now = Timestamp::UNIX_EPOCH;
         let mut record = PodRecord::new(&spec, now);
@@ -513,7 +514,7 @@ mod tests {
     }
 
     #[test]
-    fn conditions_keep_their_time_until_they_change() {
+    fn conditions_keep_their_transition_time_until_they_change() {
         let spec = spec(serde_json::json!({"restartPolicy": "Never", "containers": [{"name": "c"}]}));
         let later = Timestamp::from_second(60).unwrap();
         let mut record = PodRecord::new(&spec, Timestamp::UNIX_EPOCH);
@@ -530,7 +531,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pod_that_never_ran_failed() {
+    fn a_pod_that_ends_without_running_has_failed() {
         let spec = spec(serde_json::json!({"restartPolicy": "Never", "containers": [{"name": "c"}]}));
         let mut record = PodRecord::new(&spec, Timestamp::UNIX_EPOCH);
         record.finish(Timestamp::UNIX_EPOCH);

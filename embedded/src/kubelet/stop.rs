@@ -1,21 +1,22 @@
-//! The order to end processes: when to ask, and when to stop asking.
+//! The order to stop processes: first a request (SIGTERM), then force (SIGKILL).
 
 use std::time::Duration;
 
 use tokio::sync::watch;
 use tokio::time::Instant;
 
-/// Gives the order.
+/// The sender of the order.
 #[derive(Debug, Default)]
 pub(super) struct StopOrder(watch::Sender<Option<Instant>>);
 
 impl StopOrder {
-    /// Asks for the end now, and forces it after `grace`. A later order can shorten the time, never lengthen it.
+    /// Requests the stop now and forces it after `grace`. A later order can shorten the time but never
+    /// lengthen it.
     pub(super) fn request(&self, grace: Duration) {
         self.request_until(Instant::now() + grace);
     }
 
-    /// Asks for the end now, and forces it at `deadline`.
+    /// Requests the stop now and forces it at `deadline`.
     pub(super) fn request_until(&self, deadline: Instant) {
         self.0.send_if_modified(|current| {
             let earlier = current.is_none_or(|current| deadline < current);
@@ -26,31 +27,31 @@ impl StopOrder {
         });
     }
 
-    /// When the end is forced; `None` while nobody asked for it.
+    /// When the stop is forced; `None` before the first request.
     pub(super) fn deadline(&self) -> Option<Instant> {
         *self.0.borrow()
     }
 
-    /// A handle for those who obey.
+    /// A receiver of the order.
     pub(super) fn signal(&self) -> StopSignal {
         StopSignal(self.0.subscribe())
     }
 }
 
-/// Hears the order.
+/// The receiver of the order.
 #[derive(Clone, Debug)]
 pub(super) struct StopSignal(watch::Receiver<Option<Instant>>);
 
 impl StopSignal {
-    /// Resolves once the end is asked for.
+    /// Resolves once the stop is requested.
     pub(super) async fn requested(&self) {
         if self.0.clone().wait_for(Option::is_some).await.is_err() {
-            // Nobody is left to ask.
+            // The sender is gone, so there will be no request.
             std::future::pending::<()>().await;
         }
     }
 
-    /// Resolves once the end has to be forced.
+    /// Resolves once the stop must be forced.
     pub(super) async fn expired(&self) {
         self.requested().await;
         let mut order = self.0.clone();
@@ -76,7 +77,7 @@ mod tests {
     use super::*;
 
     #[tokio::test(start_paused = true)]
-    async fn a_later_order_only_shortens() {
+    async fn a_later_order_only_shortens_the_grace() {
         let order = StopOrder::default();
         let start = Instant::now();
         order.request(Duration::from_secs(30));

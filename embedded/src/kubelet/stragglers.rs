@@ -1,8 +1,8 @@
 //! Processes that left the process group of their container, as daemons do.
 //!
-//! They are recognised by a variable that all processes of a pod inherit. Finding them takes a walk through `/proc`, which
-//! costs more the more processes there are, so pods that end at about the same time share a walk. Systems without `/proc`
-//! have to do without.
+//! They are recognised by a variable that all processes of a pod inherit. Finding them takes a scan of
+//! `/proc`, whose cost grows with the number of processes, so pods that end at about the same time share a
+//! scan. Systems without `/proc` do not have this cleanup.
 
 use std::collections::HashSet;
 
@@ -10,45 +10,45 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use tokio::sync::{mpsc, oneshot};
 
-/// The variable that tells which pod a process belongs to.
+/// The variable with the uid of the pod that a process belongs to.
 pub(super) const POD_UID_VARIABLE: &str = "YARDMASTER_POD_UID";
 
-/// Most pods that share a walk.
+/// Maximum number of pods per scan.
 const MAX_SHARED: usize = 1024;
 
-/// A pod whose processes have to go, and whom to tell when they are gone.
+/// The uid of a pod whose processes must be killed, and a channel to signal completion.
 type Request = (String, oneshot::Sender<()>);
 
-/// Kills what is left of pods.
+/// Kills the remaining processes of pods.
 #[derive(Debug)]
 pub(super) struct Stragglers(mpsc::UnboundedSender<Request>);
 
 impl Stragglers {
-    /// Starts the task that walks. It ends with the last handle.
+    /// Starts the scanning task. It ends with the last handle.
     pub(super) fn start() -> Self {
         let (requests, mut waiting) = mpsc::unbounded_channel::<Request>();
         tokio::spawn(async move {
             let mut batch = Vec::new();
             while waiting.recv_many(&mut batch, MAX_SHARED).await > 0 {
                 let (pods, callers): (HashSet<_>, Vec<_>) = batch.drain(..).unzip();
-                let walk = tokio::task::spawn_blocking(move || kill_processes_of(&pods));
-                if let Err(error) = walk.await {
-                    tracing::error!(%error, "the search for left processes broke off");
+                let scan = tokio::task::spawn_blocking(move || kill_processes_of(&pods));
+                if let Err(error) = scan.await {
+                    tracing::error!(%error, "the search for leftover processes panicked");
                 }
                 for caller in callers {
-                    // One that is gone needs no answer.
-                    let _heard = caller.send(());
+                    // A caller that is gone needs no reply.
+                    let _sent = caller.send(());
                 }
             }
         });
         Self(requests)
     }
 
-    /// Kills what is left of a pod, as far as its environment shows it.
+    /// Kills the remaining processes of a pod, if their environment identifies them.
     pub(super) async fn kill(&self, pod_uid: &str) {
         let (done, waiting) = oneshot::channel();
         if self.0.send((pod_uid.to_owned(), done)).is_ok() {
-            // Fails only if the runtime ends, which ends the walk as well.
+            // Fails only if the runtime ends, which ends the scan as well.
             let _ended = waiting.await;
         }
     }
@@ -58,7 +58,7 @@ fn kill_processes_of(pods: &HashSet<String>) {
     let Ok(processes) = std::fs::read_dir("/proc") else { return };
     let processes = processes.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse::<i32>().ok());
     for id in processes {
-        // Other users' environments cannot be read, which rules those processes out.
+        // The environments of other users' processes cannot be read, so these are skipped.
         let Ok(environment) = std::fs::read(format!("/proc/{id}/environ")) else { continue };
         if pod_of(&environment).is_some_and(|pod| pods.contains(pod)) {
             let _gone = kill(Pid::from_raw(id), Signal::SIGKILL);

@@ -1,7 +1,8 @@
 //! Volumes as directories of this host.
 //!
-//! A process cannot be given a mount of its own without root. So every volume is a directory, and each container of
-//! the pod finds its path in the variable `YARDMASTER_VOLUME_<NAME>` (upper case, `-` becomes `_`).
+//! A process cannot have its own mounts without root. Instead, every volume is a directory, and each
+//! container of the pod finds its path in the variable `YARDMASTER_VOLUME_<NAME>` (upper case, `-` becomes
+//! `_`).
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -13,7 +14,7 @@ use super::environment::{self, Variables};
 use super::pod::{Pod, Volume};
 use super::setup::SetupError;
 
-/// Makes the pod's volumes below `directory`; returns the variables that tell where they are.
+/// Creates the pod's volumes below `directory` and returns the variables with their paths.
 pub(super) async fn prepare(
     client: &PodClient,
     pod: &Pod,
@@ -34,12 +35,12 @@ pub(super) async fn prepare(
     Ok(variables)
 }
 
-/// The variable that holds a volume's directory.
+/// The name of the variable with a volume's directory.
 fn variable(volume: &str) -> String {
     format!("YARDMASTER_VOLUME_{}", volume.to_uppercase().replace('-', "_"))
 }
 
-/// What a volume contains, by relative path.
+/// The files of a volume, by relative path.
 async fn files(client: &PodClient, pod: &Pod, volume: &Volume) -> Result<Data, SetupError> {
     if volume.empty_dir.is_some() {
         Ok(Data::new())
@@ -78,12 +79,12 @@ async fn projected(
         } else if let Some(source) = &source.downward_api {
             files.extend(downward(pod, source.items.as_deref())?);
         }
-        // Service account tokens and trust bundles have no issuer here; pods see the volume without them.
+        // Service account tokens and trust bundles have no issuer here, so they are missing from the volume.
     }
     Ok(files)
 }
 
-/// All keys, or those that `items` names, under the paths that it gives.
+/// All keys, or only those in `items`, under the paths in `items`.
 fn select(data: Option<Data>, items: Option<&[core::KeyToPath]>, name: &str) -> Result<Data, SetupError> {
     let (Some(mut data), Some(items)) = (data.clone(), items) else { return Ok(data.unwrap_or_default()) };
     let pick = |item: &core::KeyToPath| {
@@ -146,7 +147,7 @@ mod tests {
     }
 
     #[test]
-    fn names_of_variables() {
+    fn variables_are_named_after_their_volumes() {
         assert_eq!(variable("work-queue"), "YARDMASTER_VOLUME_WORK_QUEUE");
     }
 }

@@ -1,4 +1,4 @@
-//! The life of one pod on this node, from its assignment to its removal.
+//! The lifecycle of one pod on this node, from assignment to removal.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -21,22 +21,22 @@ use super::stop::StopOrder;
 use super::stragglers::Stragglers;
 use super::{KubeletMode, reporter, runtime, volumes};
 
-/// How long processes may go on after SIGTERM when the kubelet itself ends.
+/// Grace period of processes after SIGTERM when the kubelet itself stops.
 const SHUTDOWN_GRACE: Duration = Duration::from_secs(2);
-/// How often to look for a ConfigMap, Secret or key that a container waits for.
-const LOOK_AGAIN: Duration = Duration::from_secs(2);
-/// First delay before a failed container is started again; doubles up to [`MAX_RESTART_DELAY`].
+/// Interval between checks for a ConfigMap, Secret or key that a container waits for.
+const RETRY_INTERVAL: Duration = Duration::from_secs(2);
+/// Delay before the second restart of a container; doubles up to [`MAX_RESTART_DELAY`].
 const RESTART_DELAY: Duration = Duration::from_secs(10);
 const MAX_RESTART_DELAY: Duration = Duration::from_secs(300);
-/// A container that ran this long starts over with the first delay.
+/// Running time after which the restart delay of a container is reset to zero.
 const STABLE: Duration = Duration::from_secs(600);
 
-/// What all pods of this node share.
+/// State shared by all pods of this node.
 pub(super) struct Context {
     pub(super) client: kube::Client,
     pub(super) node_name: String,
     pub(super) mode: KubeletMode,
-    /// Holds a directory per pod.
+    /// Contains a directory per pod.
     pub(super) directory: PathBuf,
     pub(super) logs: Arc<LogIndex>,
     pub(super) events: Events,
@@ -44,42 +44,42 @@ pub(super) struct Context {
 }
 
 impl Context {
-    /// Where a pod has its logs and volumes.
+    /// The directory of a pod's logs and volumes.
     pub(super) fn directory_of(&self, pod: &PodKey) -> PathBuf {
         self.directory.join(format!("{}_{}_{}", pod.namespace, pod.name, pod.uid))
     }
 }
 
-/// What is to become of a pod.
+/// The desired state of a pod.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Wanted {
-    /// It runs to its end.
+    /// The pod runs to completion.
     Run,
-    /// It is to end within the grace period, and its object removed after that.
+    /// The pod stops within the grace period; then its object is removed.
     Delete {
         /// Time between SIGTERM and SIGKILL.
         grace: Duration,
     },
-    /// Its object is gone: whatever still runs ends at once.
+    /// The object is gone: running processes are stopped at once.
     Gone,
-    /// The kubelet ends: processes end, the object stays as it is.
+    /// The kubelet stops: processes are stopped, the object stays unchanged.
     Abandon,
 }
 
 impl Wanted {
-    fn object_remains_ours(&self) -> bool {
+    fn manages_object(&self) -> bool {
         matches!(self, Self::Run | Self::Delete { .. })
     }
 }
 
-/// Runs a pod, reports on it, and cleans up once it is gone. `taken_over` tells that another kubelet may have run it.
-/// `place` is held while the pod takes room on the node.
-pub(super) async fn live(
+/// Runs a pod, reports its status, and cleans up once it is gone. `taken_over` means that a previous kubelet
+/// may have run it. `permit` is held while the pod counts against the node's capacity.
+pub(super) async fn run_pod(
     context: Arc<Context>,
     pod: Arc<Pod>,
     taken_over: bool,
     wanted: watch::Receiver<Wanted>,
-    place: Option<OwnedSemaphorePermit>,
+    permit: Option<OwnedSemaphorePermit>,
 ) {
     let key = PodKey::of(&pod);
     let client = PodClient::new(context.client.clone(), key.clone());
@@ -87,7 +87,7 @@ pub(super) async fn live(
     context.logs.add_pod(&key, &left);
     let worker = Arc::new(Worker::new(Arc::clone(&context), pod, &left, client.clone()));
     if taken_over && context.mode == KubeletMode::Process {
-        // The former kubelet may have left processes when it was killed.
+        // If the previous kubelet was killed, it may have left processes behind.
         context.stragglers.kill(&key.uid).await;
     }
     let conditions = worker.pod.status.as_ref().map(|status| status.conditions.clone()).unwrap_or_default();
@@ -96,36 +96,41 @@ pub(super) async fn live(
     let reporting = async {
         tokio::select! {
             () = report => {}
-            _ = orders.wait_for(|wanted| !wanted.object_remains_ours()) => {}
+            _ = orders.wait_for(|wanted| !wanted.manages_object()) => {}
         }
     };
     tokio::join!(worker.run(wanted.clone()), reporting);
-    drop(place);
+    drop(permit);
 
-    let_go(&context, &client, &key, wanted).await;
+    await_removal(&context, &client, &key, wanted).await;
 }
 
-/// Keeps the logs of a pod that a former kubelet brought to its end.
-pub(super) async fn keep(context: Arc<Context>, key: PodKey, wanted: watch::Receiver<Wanted>) {
+/// Serves the logs of a pod that finished under a previous kubelet.
+pub(super) async fn serve_logs(context: Arc<Context>, key: PodKey, wanted: watch::Receiver<Wanted>) {
     let client = PodClient::new(context.client.clone(), key.clone());
     context.logs.add_pod(&key, &Leftovers::of(&context.directory_of(&key)));
-    let_go(&context, &client, &key, wanted).await;
+    await_removal(&context, &client, &key, wanted).await;
 }
 
-/// Logs and volumes of a pod that has ended stay for readers until it is deleted.
-async fn let_go(context: &Context, client: &PodClient, key: &PodKey, mut wanted: watch::Receiver<Wanted>) {
+/// Keeps logs and volumes of a finished pod available until it is deleted.
+async fn await_removal(
+    context: &Context,
+    client: &PodClient,
+    key: &PodKey,
+    mut wanted: watch::Receiver<Wanted>,
+) {
     let mut order = wanted.wait_for(|wanted| *wanted != Wanted::Run).await.map(|order| *order);
     if let Ok(Wanted::Delete { .. }) = order {
         let mut orders = wanted.clone();
         tokio::select! {
             () = client.remove() => {}
-            _ = orders.wait_for(|wanted| !wanted.object_remains_ours()) => {}
+            _ = orders.wait_for(|wanted| !wanted.manages_object()) => {}
         }
-        // The object may stay as long as it has finalizers.
-        order = wanted.wait_for(|wanted| !wanted.object_remains_ours()).await.map(|order| *order);
+        // The object may stay while it has finalizers.
+        order = wanted.wait_for(|wanted| !wanted.manages_object()).await.map(|order| *order);
     }
     context.logs.remove_pod(key);
-    // The next kubelet may want to know what there was.
+    // The next kubelet needs the directory to continue this pod.
     if !matches!(order, Ok(Wanted::Abandon)) {
         remove_directory(&context.directory_of(key)).await;
     }
@@ -149,11 +154,11 @@ pub(super) struct Worker {
     /// Volumes and logs of this pod.
     pub(super) directory: PathBuf,
     pub(super) record: watch::Sender<PodRecord>,
-    /// Whether none of its containers is to be started: a former kubelet ran it, and it is not restarted.
+    /// Whether to start no containers, because a previous kubelet ran the pod and it must not be restarted.
     over: bool,
-    /// Ends everything but sidecars.
+    /// Stops all containers except sidecars.
     stop: StopOrder,
-    /// Ends sidecars, which outlive the containers that they serve.
+    /// Stops sidecars, which outlive the main containers.
     stop_sidecars: StopOrder,
 }
 
@@ -168,10 +173,10 @@ impl Worker {
         Self { context, pod, key, client, directory, record, over, stop, stop_sidecars }
     }
 
-    /// Runs the pod to its end, which an order or its deadline may bring forward.
+    /// Runs the pod until it finishes, is stopped, or exceeds its deadline.
     async fn run(self: &Arc<Self>, mut wanted: watch::Receiver<Wanted>) {
         let order = *wanted.borrow_and_update();
-        self.obey(order);
+        self.apply_order(order);
         let containers = self.run_containers();
         let deadline = self.deadline();
         tokio::pin!(containers, deadline);
@@ -185,7 +190,7 @@ impl Worker {
                 }
                 Ok(()) = wanted.changed() => {
                     let order = *wanted.borrow_and_update();
-                    self.obey(order);
+                    self.apply_order(order);
                 }
             }
         }
@@ -195,7 +200,7 @@ impl Worker {
         self.record.send_modify(|record| record.finish(Timestamp::now()));
     }
 
-    fn obey(&self, order: Wanted) {
+    fn apply_order(&self, order: Wanted) {
         match order {
             Wanted::Run => {}
             Wanted::Delete { grace } => self.stop.request(grace),
@@ -204,7 +209,7 @@ impl Worker {
         }
     }
 
-    /// Resolves when the pod has been active for longer than it may.
+    /// Resolves when the pod exceeds `activeDeadlineSeconds`.
     async fn deadline(&self) {
         match self.pod.spec.active_deadline_seconds.map(u64::try_from) {
             Some(Ok(seconds)) => {
@@ -217,7 +222,7 @@ impl Worker {
         }
     }
 
-    /// The pod fails as a whole; what still runs is ended.
+    /// Fails the pod as a whole and stops its containers.
     fn fail(&self, reason: &str, message: impl Into<String>) {
         let failure = Failure { reason: reason.into(), message: message.into() };
         self.record.send_modify(|record| record.fail(failure));
@@ -242,7 +247,7 @@ impl Worker {
         while sidecars.join_next().await.is_some() {}
     }
 
-    /// Runs the init containers one after the other; `true` if the main containers may start.
+    /// Runs the init containers in sequence; `true` if the main containers may start.
     async fn run_init_containers(
         self: &Arc<Self>,
         volumes: &Arc<Variables>,
@@ -270,14 +275,14 @@ impl Worker {
         self.stop.signal().requested().await;
     }
 
-    /// Runs one container, again and again if its restart policy says so; `true` if it did its work in the end.
+    /// Runs one container, with restarts according to its policy; `true` if it finally succeeded.
     async fn run_container(&self, slot: Slot, volumes: &Variables, stop: &StopOrder) -> bool {
         let policy = self.pod.spec.restart_policy(slot);
         let (starts, succeeded) = {
             let record = self.record.borrow();
             (record.starts(slot), record.has_succeeded(slot))
         };
-        // Under a former kubelet. Init containers are run again, as on a node that was restarted.
+        // It succeeded under a previous kubelet. Init containers run again, as after a node restart.
         if succeeded && matches!(slot, Slot::Main(_)) && policy == RestartPolicy::OnFailure {
             return true;
         }
@@ -304,7 +309,7 @@ impl Worker {
         false
     }
 
-    /// Waits before the next start; `false` if there must not be one.
+    /// Waits before the next start; `false` if the container must not start again.
     async fn back_off(&self, slot: Slot, delay: Duration, stop: &StopOrder) -> bool {
         if delay.is_zero() {
             return true;
@@ -321,7 +326,7 @@ impl Worker {
         }
     }
 
-    /// Runs one container once; `None` if it could not be started and will not be.
+    /// Runs one container once; `None` if it will never start.
     async fn run_once(
         &self,
         slot: Slot,
@@ -333,7 +338,7 @@ impl Worker {
         Some(runtime::run(self, slot, attempt, launch, stop).await)
     }
 
-    /// The pod's volumes; `None` if they cannot be made.
+    /// Creates the pod's volumes; `None` if that is impossible.
     async fn volumes(&self) -> Option<Variables> {
         if self.context.mode == KubeletMode::Simulated {
             return Some(Variables::new());
@@ -350,7 +355,7 @@ impl Worker {
         Some(variables)
     }
 
-    /// Tries until the preparations succeed; `None` if they never will, or the end is asked for.
+    /// Repeats the preparations until they succeed; `None` if they never will, or if a stop is requested.
     async fn await_setup<T, F>(
         &self,
         slot: Option<Slot>,
@@ -361,7 +366,7 @@ impl Worker {
         F: Future<Output = Result<T, SetupError>>,
     {
         let stop = stop.signal();
-        let mut told = None;
+        let mut reported = None;
         loop {
             let attempt = tokio::select! {
                 biased;
@@ -374,25 +379,25 @@ impl Worker {
                     self.refuse(slot, reason, message).await;
                     return None;
                 }
-                Err(SetupError::Missing(message)) if told.as_ref() != Some(&message) => {
+                Err(SetupError::Missing(message)) if reported.as_ref() != Some(&message) => {
                     let reason =
                         if slot.is_some() { "CreateContainerConfigError" } else { "ContainerCreating" };
                     let first = slot.unwrap_or(Slot::Main(0));
                     self.record.send_modify(|record| record.waiting(first, reason, message.clone()));
                     let event = if slot.is_some() { "Failed" } else { "FailedMount" };
                     self.context.events.warn(&self.key, event, &message).await;
-                    told = Some(message);
+                    reported = Some(message);
                 }
                 Err(SetupError::Missing(_)) => {}
             }
             tokio::select! {
                 () = stop.requested() => return None,
-                () = tokio::time::sleep(LOOK_AGAIN) => {}
+                () = tokio::time::sleep(RETRY_INTERVAL) => {}
             }
         }
     }
 
-    /// A container, or the whole pod, asks for what this kubelet cannot do.
+    /// Fails the pod because it, or one container, requires something that this kubelet does not support.
     async fn refuse(&self, slot: Option<Slot>, reason: &str, message: String) {
         self.context.events.warn(&self.key, "Failed", &message).await;
         if let Some(slot) = slot {
@@ -403,7 +408,8 @@ impl Worker {
     }
 }
 
-/// The delays between restarts of a container: none before the first, then 10 s, 20 s, ... up to 5 min.
+/// The delays between restarts of a container: none before the first restart, then 10 s, 20 s, ... up to 5
+/// min.
 #[derive(Debug, Default)]
 struct RestartDelays {
     next: Duration,
@@ -425,7 +431,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn restarts_slow_down() {
+    fn restart_delays_grow_until_a_stable_run() {
         let mut delays = RestartDelays::default();
         let seconds = |ran_for| delays.next(Duration::from_secs(ran_for)).as_secs();
         let sequence: Vec<_> = [1; 8].into_iter().chain([700, 1]).map(seconds).collect();

@@ -1,4 +1,4 @@
-//! The three patch formats that need no schema of ownership: JSON patch, merge patch, strategic merge patch.
+//! The three patch formats without field ownership: JSON patch, merge patch, strategic merge patch.
 
 mod strategic;
 
@@ -6,8 +6,8 @@ use json_patch::PatchOperation;
 use json_patch::jsonptr::Pointer;
 use serde_json::Value;
 
-use super::decode;
 use super::error::ApiError;
+use super::exchange::decode;
 use super::resources::Resource;
 use super::rules::schema::Types;
 

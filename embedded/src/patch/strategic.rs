@@ -1,4 +1,4 @@
-//! Strategic merge patch: a merge patch that knows how lists merge, with directives in the patch.
+//! Strategic merge patch: a merge patch with directives, which merges lists according to their type.
 
 use serde_json::{Map, Value};
 
@@ -9,7 +9,7 @@ const RETAIN_KEYS: &str = "$retainKeys";
 const DELETE_PREFIX: &str = "$deleteFromPrimitiveList/";
 const ORDER_PREFIX: &str = "$setElementOrder/";
 
-/// Applies a patch to an object of this type; the error is Kubernetes' text.
+/// Applies a patch to an object of this type; errors have the text of Kubernetes.
 pub(super) fn apply(object: &mut Value, patch: &Value, ty: Option<TypeId>) -> Result<(), String> {
     let empty = Map::new();
     let patch = patch.as_object().unwrap_or(&empty);
@@ -68,12 +68,12 @@ fn merge_field(
     Ok(())
 }
 
-/// What becomes of the list at a field; lists that no type is known of are replaced.
+/// How the list at a field merges; a list of unknown type is replaced.
 fn strategy(ty: Option<TypeId>, field: &str) -> PatchStrategy {
     ty.map_or(PatchStrategy::Replace, |ty| schema::list_type(ty, field).patch_strategy())
 }
 
-/// The type of what is at a field, or of its elements.
+/// The type of the value at a field, or of its elements.
 fn inner(ty: Option<TypeId>, field: &str) -> Option<TypeId> {
     schema::struct_at(ty?, field)
 }
@@ -90,7 +90,7 @@ fn delete_from(merged: &mut Map<String, Value>, field: &str, values: &Value) {
     }
 }
 
-/// Merges a list whose order the patch gives.
+/// Merges a list whose order the patch specifies.
 fn merge_ordered(
     merged: &mut Map<String, Value>,
     patch: &Map<String, Value>,
@@ -167,8 +167,8 @@ fn merge_keyed(
     Ok(sort(merged, &plain, &old, PatchStrategy::Key(key)))
 }
 
-/// Brings a merged list into order: items of the patch as `order` has them, others as they stood in `server`, and
-/// where nothing decides between the two the patch's first.
+/// Sorts a merged list: items of the patch in the order of `order`, others in the order of `server`. If
+/// neither decides, items of the patch come first.
 fn sort(list: Vec<Value>, order: &[Value], server: &[Value], how: PatchStrategy) -> Vec<Value> {
     let place = |among: &[Value], item: &Value| {
         let id = identity(item, how);
@@ -201,7 +201,7 @@ fn identity(item: &Value, how: PatchStrategy) -> &Value {
     }
 }
 
-/// A map as Go prints it.
+/// A map in Go's format.
 fn go_map(map: &Map<String, Value>) -> String {
     fn show(value: &Value) -> String {
         match value {

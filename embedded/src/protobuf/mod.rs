@@ -1,8 +1,8 @@
-//! The format `application/vnd.kubernetes.protobuf`: bodies, as kubectl's typed commands send them, events of
-//! watches, and what is told of new objects.
+//! The format `application/vnd.kubernetes.protobuf`, for bodies sent by kubectl's typed commands, watch
+//! events, and responses about new objects.
 //!
-//! What stands in protobuf is told by a [`table`] of messages. What the table does not know is refused, never half read
-//! and never half written.
+//! A [`table`] of messages defines the supported fields. An object with any other field is refused, never
+//! partly read or written.
 
 mod read;
 mod table;
@@ -14,13 +14,13 @@ use serde_json::{Map, Value};
 use self::read::Wire;
 use self::table::MessageId;
 
-/// What precedes every message that is an object.
+/// The prefix of every encoded object.
 const MAGIC: &[u8] = b"k8s\0";
 
-/// Decodes a body in Kubernetes' protobuf into the JSON object that says the same.
+/// Decodes a body in Kubernetes' protobuf to the equivalent JSON object.
 ///
 /// # Errors
-/// When it is none, or holds a kind or a field that is not known here: what to tell whoever has sent it.
+/// If it is not valid or has an unknown kind or field. The error is the message for the client.
 pub fn decode(body: &[u8]) -> Result<Value, String> {
     let body = body.strip_prefix(MAGIC).ok_or("provided data does not appear to be a protobuf message")?;
     let type_meta = read::numbered(body, 1)?;
@@ -43,16 +43,16 @@ pub fn decode(body: &[u8]) -> Result<Value, String> {
     Ok(Value::Object(object))
 }
 
-/// Whether objects of this kind can be written, as far as they hold nothing that the table does not know.
+/// Whether objects of this kind can be written, provided that all their fields are in the table.
 pub(crate) fn knows(api_version: &str, kind: &str) -> bool {
     message(api_version, kind).is_some()
 }
 
-/// Appends an event of a watch: its length in four bytes, and a `WatchEvent` about the object with this JSON, which stands
-/// there without its kind.
+/// Appends an event of a watch: its length in four bytes, then a `WatchEvent` about the object. The given
+/// JSON of the object is without its kind.
 ///
 /// # Errors
-/// When the object holds something that the table does not know. Then nothing is appended.
+/// If the object has a field that is not in the table. Then nothing is appended.
 pub fn write_event(
     out: &mut BytesMut,
     event: &str,
@@ -78,10 +78,10 @@ pub fn write_event(
     }
 }
 
-/// Appends the message of an object with this JSON, which stands there without its kind, in the envelope of all objects.
+/// Appends an object in the envelope of all objects. The given JSON is without its kind.
 ///
 /// # Errors
-/// When the object holds something that the table does not know. What is appended then is of no use.
+/// If the object has a field that is not in the table. Then the appended bytes are useless.
 pub(crate) fn write_object(
     out: &mut BytesMut,
     api_version: &str,
@@ -98,7 +98,7 @@ pub(crate) fn write_object(
         Some(message) => write::fields(out, message, json),
         None => Err(serde::de::Error::custom(format_args!("no message of kind {kind:?} is known"))),
     })?;
-    // The encoding and the type of the content: those that the message has anyway.
+    // Content encoding and content type, both empty because they are the defaults.
     write::bytes(out, 3, b"");
     write::bytes(out, 4, b"");
     Ok(())
@@ -107,7 +107,7 @@ pub(crate) fn write_object(
 fn message(api_version: &str, kind: &str) -> Option<MessageId> {
     let (group, version) = api_version.split_once('/').unwrap_or(("core", api_version));
     let package = match (group.split('.').next(), kind) {
-        // Belongs to every group.
+        // These kinds belong to every group.
         (_, "DeleteOptions") | (Some("core"), "Status") => {
             return MessageId::named(&format!("meta.v1.{kind}"));
         }

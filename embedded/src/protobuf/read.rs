@@ -5,9 +5,9 @@ use base64::engine::general_purpose::STANDARD;
 use serde_json::{Map, Value};
 
 use super::table::{Kind, MessageId};
-use crate::server::format_time;
+use crate::time::format_time;
 
-/// Adds the fields of a message to the JSON object that says the same.
+/// Adds the fields of a message to the equivalent JSON object.
 pub(super) fn fields(object: &mut Map<String, Value>, id: MessageId, bytes: &[u8]) -> Result<(), String> {
     let message = id.get();
     let mut reader = Reader(bytes);
@@ -57,7 +57,7 @@ fn wrong_type(name: &str) -> String {
     format!("proto: wrong wireType for field {name}")
 }
 
-/// Changes the object in this place, which is made if there is none.
+/// Changes the object at this key, creating it if absent.
 fn in_object(
     slot: &mut Value,
     change: impl FnOnce(&mut Map<String, Value>) -> Result<(), String>,
@@ -71,7 +71,7 @@ fn in_object(
     Ok(())
 }
 
-/// One value; `None` if it does not stand in a message as values of its kind do.
+/// Decodes one value; `None` if its wire type does not fit its kind.
 fn value(kind: &Kind, wire: Wire<'_>) -> Option<Result<Value, String>> {
     Some(match (kind, wire) {
         (Kind::Text, Wire::Bytes(bytes)) => text(bytes).map(Value::from),
@@ -140,14 +140,14 @@ pub(super) fn numbered(bytes: &[u8], wanted: u32) -> Result<Option<Wire<'_>>, St
     Ok(found)
 }
 
-/// The value of a field as it stands in the message.
+/// The encoded value of a field.
 pub(super) enum Wire<'a> {
     Varint(u64),
     Bytes(&'a [u8]),
 }
 
 impl Wire<'_> {
-    /// Whether it is what Go writes for a field that was not set.
+    /// Whether it is Go's encoding of an unset field.
     fn is_empty(&self) -> bool {
         matches!(self, Self::Varint(0) | Self::Bytes([]))
     }
@@ -159,7 +159,7 @@ impl Wire<'_> {
         }
     }
 
-    /// The text that it holds.
+    /// The value as text.
     pub(super) fn text(&self) -> Result<String, String> {
         match self {
             Self::Bytes(bytes) => text(bytes),
@@ -182,8 +182,8 @@ impl<'a> Reader<'a> {
             0 => Wire::Varint(self.varint()?),
             2 => {
                 let length = usize::try_from(self.varint()?).map_err(|error| error.to_string())?;
-                let (bytes, rest) = self.0.split_at_checked(length).ok_or("unexpected EOF")?;
-                self.0 = rest;
+                let (bytes, tail) = self.0.split_at_checked(length).ok_or("unexpected EOF")?;
+                self.0 = tail;
                 Wire::Bytes(bytes)
             }
             other => return Err(format!("proto: illegal wireType {other}")),
@@ -194,8 +194,8 @@ impl<'a> Reader<'a> {
     fn varint(&mut self) -> Result<u64, String> {
         let mut number = 0;
         for shift in (0..64).step_by(7) {
-            let (byte, rest) = self.0.split_first().ok_or("unexpected EOF")?;
-            self.0 = rest;
+            let (byte, tail) = self.0.split_first().ok_or("unexpected EOF")?;
+            self.0 = tail;
             number |= u64::from(byte & 0x7f) << shift;
             if byte & 0x80 == 0 {
                 return Ok(number);

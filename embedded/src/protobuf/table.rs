@@ -4,14 +4,14 @@ use std::sync::LazyLock;
 
 use fnv::FnvHashMap;
 
-/// The messages that the server reads and writes, with all that they hold: the name of one, then a line for each of its
-/// fields: number, name in JSON, type. The numbers are those of the `generated.proto` files of Kubernetes; `-` in
-/// place of a name tells that the fields of the inner message stand among those of the outer in JSON.
+/// The messages that the server reads and writes, with all their fields: a line with the message's name, then
+/// a line per field with number, JSON name and type. The numbers are those in the `generated.proto` files of
+/// Kubernetes. The name `-` means that JSON inlines the fields of the inner message into the outer one.
 static MESSAGES: &str = include_str!("messages.txt");
 
 static TABLE: LazyLock<Table> = LazyLock::new(|| Table::parse(MESSAGES));
 
-/// What a field holds.
+/// The type of a field.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
     Text,
@@ -23,15 +23,15 @@ pub(super) enum Kind {
     Time,
     Quantity,
     IntOrString,
-    /// JSON, as it is.
+    /// Raw JSON.
     Json,
     Message(MessageId),
     List(Box<Kind>),
-    /// By text.
+    /// A map with string keys.
     Map(Box<Kind>),
 }
 
-/// One of the messages of the table.
+/// The index of a message in the table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct MessageId(usize);
 
@@ -40,25 +40,25 @@ pub(super) struct MessageId(usize);
 pub(super) struct Field {
     /// Its number.
     pub(super) number: u32,
-    /// The number of the inner message that holds it, where JSON shows it as a field of the outer.
+    /// The number of the inner message that contains the field, if JSON inlines that message.
     pub(super) within: Option<u32>,
-    /// What it holds.
+    /// Its type.
     pub(super) kind: Kind,
 }
 
 /// A message.
 #[derive(Debug, Default)]
 pub(super) struct Message {
-    /// By name in JSON, those of inlined messages among them.
+    /// Fields by JSON name, including those of inlined messages.
     pub(super) fields: FnvHashMap<&'static str, Field>,
-    /// Names in JSON by number.
+    /// JSON names by number.
     by_number: FnvHashMap<u32, &'static str>,
-    /// Messages whose fields stand among those of this one in JSON, by their number.
+    /// Messages that JSON inlines into this one, by their number.
     pub(super) inlined: FnvHashMap<u32, MessageId>,
 }
 
 impl Message {
-    /// The field with this number, by its name in JSON.
+    /// The field with this number, and its JSON name.
     pub(super) fn numbered(&self, number: u32) -> Option<(&'static str, &Field)> {
         let name = *self.by_number.get(&number)?;
         Some((name, self.fields.get(name)?))
@@ -84,7 +84,7 @@ impl MessageId {
 }
 
 impl Table {
-    /// Reads a text that a test reads, too: in lines that are not as they should be, fields are left out.
+    /// Parses the table. It skips malformed lines; a test checks that there are none.
     fn parse(text: &'static str) -> Self {
         let words: Vec<Vec<&'static str>> = text.lines().map(|line| line.split(' ').collect()).collect();
         let names = words.iter().filter_map(|line| match line.as_slice() {
@@ -165,7 +165,7 @@ mod tests {
     use super::*;
     use crate::rules::schema::definitions;
 
-    /// Fields of Kubernetes 1.36 whose numbers are not known here: what has one of them is shown as JSON only.
+    /// Fields of Kubernetes 1.36 without a known number: objects with one of them are served only as JSON.
     const UNNUMBERED: [&str; 4] = [
         "core.v1.PodSpec schedulingGroup",
         "core.v1.PodStatus nodeAllocatableResourceClaimStatuses",
@@ -189,7 +189,7 @@ mod tests {
         );
     }
 
-    /// No field of the API can be lost on the way.
+    /// No field of the API can be lost in the conversion.
     #[test]
     fn every_property_of_the_api_has_a_number_and_its_type() {
         let definitions = definitions();
@@ -220,7 +220,7 @@ mod tests {
         assert_eq!(unnumbered.iter().map(String::as_str).collect::<Vec<_>>(), UNNUMBERED);
     }
 
-    /// Whether a JSON Schema and a kind say the same.
+    /// Whether a JSON Schema and a kind are equivalent.
     fn matches(schema: &serde_json::Value, kind: &Kind) -> bool {
         let reference = schema["$ref"].as_str().map(|path| path.rsplit('.').next().unwrap());
         match (reference, schema["type"].as_str(), schema["format"].as_str()) {

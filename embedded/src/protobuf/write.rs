@@ -16,14 +16,14 @@ use super::table::{Field, Kind, Message, MessageId};
 const VARINT: u32 = 0;
 const BYTES: u32 = 2;
 
-/// Appends the fields of the message that says the same as the JSON object.
+/// Appends the fields of the message that is equivalent to the JSON object.
 pub(super) fn fields(out: &mut BytesMut, id: MessageId, json: &[u8]) -> Result<(), serde_json::Error> {
     let mut json = serde_json::Deserializer::from_slice(json);
     json.deserialize_map(Fields { out, message: id.get() })?;
     json.end()
 }
 
-/// Appends a field that holds what `write` appends.
+/// Appends a length-delimited field with the contents that `write` appends.
 pub(super) fn nested<E>(
     out: &mut BytesMut,
     number: u32,
@@ -32,7 +32,8 @@ pub(super) fn nested<E>(
     tag(out, number, BYTES);
     let start = out.len();
     write(out)?;
-    // The length stands before what it measures: it is put behind, and brought to the front.
+    // The length precedes the contents but is known only after them, so it is appended and then rotated to
+    // the front.
     let end = out.len();
     varint(out, (end - start) as u64);
     let length = out.len() - end;
@@ -64,7 +65,7 @@ fn varint(out: &mut BytesMut, mut number: u64) {
     out.put_u8(number as u8);
 }
 
-/// A message of small fields that always succeeds.
+/// Appends a message whose contents cannot fail.
 fn small(out: &mut BytesMut, number: u32, write: impl FnOnce(&mut BytesMut)) {
     let Ok(()) = nested(out, number, |out| {
         write(out);
@@ -87,7 +88,7 @@ impl<'de> Visitor<'de> for Fields<'_> {
 
     fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<(), A::Error> {
         let Self { out, message } = self;
-        // What stands in an inner message, by the number of that.
+        // The fields of inlined messages, by the message's number.
         let mut inlined: Vec<(u32, BytesMut)> = Vec::new();
         while let Some(Field { number, within, kind }) = map.next_key_seed(FieldOf(message))? {
             let out = match within {
@@ -111,7 +112,7 @@ fn room_for(inlined: &mut Vec<(u32, BytesMut)>, number: u32) -> &mut BytesMut {
     &mut inlined[at].1
 }
 
-/// Looks up the field with the name that follows.
+/// Looks up a field by the next JSON key.
 struct FieldOf(&'static Message);
 
 impl<'de> DeserializeSeed<'de> for FieldOf {
@@ -161,7 +162,7 @@ impl<'de> Visitor<'de> for Value<'_> {
         write!(f, "{:?}", self.kind)
     }
 
-    /// What is null is not set.
+    /// A null value is an unset field.
     fn visit_unit<E: Error>(self) -> Result<(), E> {
         Ok(())
     }

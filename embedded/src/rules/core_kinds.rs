@@ -1,4 +1,4 @@
-//! The other kinds of `core/v1`, as far as Jobs and their clients meet them.
+//! The other kinds of `core/v1` that Jobs and their clients use.
 
 use serde_json::{Map, Value, json};
 
@@ -6,14 +6,14 @@ use super::field::{Causes, Path};
 use super::metadata::{self, MetadataRule, as_object, child, default_text, default_to, object_at};
 use super::{Cause, Strategy, Subresource, names};
 
-/// Bytes that the data of a ConfigMap or Secret may have.
+/// Maximum size of the data of a ConfigMap or Secret, in bytes.
 const DATA_SIZE_MAX: usize = 1024 * 1024;
-/// The label that carries a namespace's name.
+/// The label with a namespace's name.
 const NAMESPACE_NAME_LABEL: &str = "kubernetes.io/metadata.name";
-/// The finalizer of a namespace's spec, which holds it until its content is gone.
+/// The finalizer in a namespace's spec, which keeps the namespace until its content is gone.
 const NAMESPACE_FINALIZER: &str = "kubernetes";
 
-/// Keeps the part of an object that a write to the other part cannot change.
+/// Keeps the part of an object that a write to this subresource cannot change.
 fn keep_other_part(subresource: Subresource, old: &Value, new: &mut Value) {
     let kept = if subresource == Subresource::Status { "spec" } else { "status" };
     match &old[kept] {
@@ -35,12 +35,12 @@ fn validated_update(old: &Value, new: &Value, rules: impl FnOnce(&mut Causes)) -
     causes.into_vec()
 }
 
-/// Kinds of which only the metadata has rules here: `status` belongs to its subresource.
+/// Kinds for which only metadata is validated. `status` is writable only through its subresource.
 #[derive(Clone, Copy, Debug)]
 pub struct MetadataStrategy {
     /// Whether objects of the kind live in a namespace.
     pub namespaced: bool,
-    /// Whether a client may set `status` on creation, as kubelets do for their nodes.
+    /// Whether a client may set `status` on creation, as kubelets do for nodes.
     pub status_on_create: bool,
 }
 
@@ -85,7 +85,7 @@ impl Strategy for NamespaceStrategy {
     }
 
     fn prepare_create(&self, object: &mut Value) {
-        // A generated name is known only now.
+        // A generated name is not known before this point.
         self.default_object(object);
         object["status"] = json!({ "phase": "Active" });
         let finalizers = child(object_at(object, "spec"), "finalizers");
@@ -111,10 +111,10 @@ impl Strategy for NamespaceStrategy {
     }
 }
 
-/// The rules of ConfigMaps and Secrets: data under keys, bounded in size, optionally immutable.
+/// The rules of ConfigMaps and Secrets: keys with data of limited size, optionally immutable.
 #[derive(Clone, Copy, Debug)]
 pub struct DataStrategy {
-    /// Whether the kind is Secret: it has a type, and text in `stringData` is moved to `data`.
+    /// Whether the kind is Secret, which has a type and whose text in `stringData` is moved to `data`.
     pub secret: bool,
 }
 
@@ -176,12 +176,12 @@ fn data(causes: &mut Causes, object: &Value) {
         }
     }
     if size > DATA_SIZE_MAX {
-        // Kubernetes reports the object as a whole, and prints an empty path so.
+        // Kubernetes reports the whole object, whose empty path it prints like this.
         causes.too_long(&Path::root("[]"), DATA_SIZE_MAX);
     }
 }
 
-/// The rules of Services: enough for headless services of Indexed Jobs. No addresses are handed out.
+/// The rules of Services, sufficient for headless services of Indexed Jobs. No addresses are assigned.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct ServiceStrategy;
 

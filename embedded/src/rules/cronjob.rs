@@ -1,4 +1,4 @@
-//! `batch/v1` CronJob: stored and validated, but no controller runs it.
+//! `batch/v1` CronJob: validated and stored, but there is no controller for it.
 
 use serde_json::{Value, json};
 
@@ -9,7 +9,7 @@ use super::pod::template;
 use super::{Cause, Strategy, Subresource, names};
 
 const METADATA_RULE: MetadataRule = MetadataRule { namespaced: true, name: names::dns_subdomain };
-/// A CronJob's name leaves room for the suffix of its Jobs' names.
+/// Maximum length of a CronJob's name, which leaves room for the suffix of its Jobs' names.
 const NAME_LENGTH_MAX: usize = 52;
 const CONCURRENCY_POLICIES: [&str; 3] = ["Allow", "Forbid", "Replace"];
 const SCHEDULE_FIELDS: usize = 5;
@@ -96,7 +96,7 @@ fn validate_spec(causes: &mut Causes, spec: &Value) {
     }
 }
 
-/// Checks the shape of a schedule: five fields, or a name such as `@daily`.
+/// Checks the form of a schedule: five fields, or a name such as `@daily`.
 fn schedule(causes: &mut Causes, path: &Path<'_>, schedule: &str) {
     if schedule.is_empty() {
         causes.required(path, "");

@@ -1,7 +1,7 @@
 //! Events, in their two versions: `core/v1` and `events.k8s.io/v1`.
 //!
-//! `core/v1` is lenient unless `eventTime` is set; `events.k8s.io/v1` is strict, and its events cannot change but for
-//! their series. Causes name the fields as `core/v1` does.
+//! `core/v1` is lenient unless `eventTime` is set. `events.k8s.io/v1` is strict, and its events are immutable
+//! except for their series. Causes use the field names of `core/v1`.
 
 use serde_json::Value;
 
@@ -10,7 +10,7 @@ use super::metadata::{self, MetadataRule};
 use super::{Cause, Strategy, Subresource, names};
 
 const METADATA_RULE: MetadataRule = MetadataRule { namespaced: true, name: names::dns_subdomain };
-/// What the server itself asks of every name.
+/// The minimal rule that the server applies to every name.
 const LENIENT_METADATA_RULE: MetadataRule = MetadataRule { namespaced: true, name: names::path_segment };
 const TEXT_LENGTH_MAX: usize = 128;
 const NOTE_LENGTH_MAX: usize = 1024;
@@ -23,7 +23,7 @@ pub struct CoreEventStrategy;
 #[derive(Clone, Copy, Debug, Default)]
 pub struct EventStrategy;
 
-/// Names of fields in the two versions.
+/// Field names in one of the two versions.
 struct Names {
     object: &'static str,
     message: &'static str,
@@ -33,7 +33,7 @@ struct Names {
 const CORE: Names = Names { object: "involvedObject", message: "message", controller: "reportingComponent" };
 const NEW: Names = Names { object: "regarding", message: "note", controller: "reportingController" };
 
-/// Fields of an `events.k8s.io/v1` event that cannot change: its name, and the name in causes. Kubernetes reports
+/// Immutable fields of an `events.k8s.io/v1` event: the field name and the name in causes. Kubernetes reports
 /// the reason twice.
 const IMMUTABLE: [(&str, &str); 13] = [
     ("regarding", "involvedObject"),
@@ -51,7 +51,7 @@ const IMMUTABLE: [(&str, &str); 13] = [
     ("reportingController", "reportingController"),
 ];
 
-/// Fields that only `core/v1` events may have.
+/// Fields that only `core/v1` events may set.
 const DEPRECATED: [(&str, &str); 4] = [
     ("deprecatedFirstTimestamp", "firstTimestamp"),
     ("deprecatedLastTimestamp", "lastTimestamp"),
@@ -122,7 +122,7 @@ impl Strategy for EventStrategy {
     }
 }
 
-/// What both versions ask for; events with `eventTime` must say who reports what.
+/// The rules of both versions. Events with `eventTime` must have a controller, instance, action and reason.
 fn validate_lenient(causes: &mut Causes, event: &Value, names_of: &Names) {
     let text = |field: &str| event[field].as_str().unwrap_or_default();
     let namespace = event["metadata"]["namespace"].as_str().unwrap_or_default();

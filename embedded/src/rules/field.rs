@@ -1,4 +1,4 @@
-//! Field paths and the list of causes that validation collects.
+//! Field paths and the causes collected by validation.
 
 use std::fmt;
 
@@ -6,7 +6,7 @@ use serde_json::Value;
 
 use super::{Cause, CauseReason};
 
-/// Path of a field while validation walks an object; it lives on the stack and is printed only for a cause.
+/// Path of a field during validation. It lives on the stack and is formatted only for a cause.
 #[derive(Clone, Copy)]
 pub(crate) struct Path<'a> {
     parent: Option<&'a Path<'a>>,
@@ -60,7 +60,7 @@ impl fmt::Display for Path<'_> {
 #[derive(Default)]
 pub(crate) struct Causes(Vec<Cause>);
 
-/// The offending value as a message shows it: JSON, with strings quoted.
+/// The invalid value in the form of messages: JSON, with strings quoted.
 fn shown(value: &Value) -> String {
     value.to_string()
 }
@@ -91,7 +91,7 @@ impl Causes {
         self.push_with_detail(CauseReason::Invalid, path, format!("Invalid value: {}", shown(value)), detail);
     }
 
-    /// An invalid string that is not a JSON value of the object, such as a part of one.
+    /// An invalid string that is not a value of the object itself, such as a part of one.
     pub(crate) fn invalid_str(&mut self, path: &Path<'_>, value: &str, detail: &str) {
         self.invalid(path, &Value::from(value), detail);
     }
@@ -103,7 +103,7 @@ impl Causes {
         }
     }
 
-    /// An invalid value that the message does not show.
+    /// An invalid value, omitted from the message.
     pub(crate) fn invalid_omitted(&mut self, path: &Path<'_>, detail: &str) {
         self.push(CauseReason::Invalid, path, format!("Invalid value: {detail}"));
     }
@@ -119,7 +119,7 @@ impl Causes {
         self.duplicate_shown(path, &shown(value));
     }
 
-    /// A duplicate that the message shows in a form of its own.
+    /// A duplicate, shown in the given form.
     pub(crate) fn duplicate_shown(&mut self, path: &Path<'_>, shown: &str) {
         self.push(CauseReason::Duplicate, path, format!("Duplicate value: {shown}"));
     }

@@ -1,4 +1,4 @@
-//! `scheduling.k8s.io/v1alpha2` Workload and PodGroup, for pods that are to be scheduled together.
+//! `scheduling.k8s.io/v1alpha2` Workload and PodGroup, for gang scheduling.
 
 use serde_json::{Value, json};
 
@@ -13,7 +13,7 @@ const POLICIES: [&str; 2] = ["basic", "gang"];
 /// The finalizer that keeps a PodGroup while pods refer to it.
 const PROTECTION: &str = "scheduling.k8s.io/podgroup-protection";
 
-/// Fields of a template or a PodGroup that belong to features that are off.
+/// Fields of a template or a PodGroup that belong to disabled features.
 const GATED: [&str; 5] =
     ["schedulingConstraints", "disruptionMode", "priority", "priorityClassName", "resourceClaims"];
 
@@ -111,8 +111,8 @@ impl Strategy for PodGroupStrategy {
     }
 }
 
-/// The Workload that a new PodGroup refers to, and the template in it. Admission refuses the PodGroup with 403 if
-/// either does not exist.
+/// The Workload of a new PodGroup and the template in it. Admission refuses the PodGroup with 403 if either
+/// does not exist.
 pub fn workload_of(pod_group: &Value) -> Option<(&str, &str)> {
     let reference = &pod_group["spec"]["podGroupTemplateRef"]["workload"];
     Some((reference["workloadName"].as_str()?, reference["podGroupTemplateName"].as_str()?))
@@ -123,7 +123,7 @@ fn drop_gated(pod_group: &mut Value) {
     for field in GATED {
         spec.remove(field);
     }
-    // The default of a field whose other values are off.
+    // The default, which is the only value with the feature disabled.
     spec.insert("disruptionMode".into(), "Pod".into());
 }
 
@@ -146,7 +146,7 @@ fn immutable_spec(old: &Value, new: &Value, fields: &[&str]) -> Vec<Cause> {
     causes.into_vec()
 }
 
-/// Exactly one of the named fields must be set.
+/// Checks that exactly one of the named fields is set.
 fn one_of(causes: &mut Causes, path: &Path<'_>, value: &Value, fields: &[&str]) {
     let given: Vec<&str> = fields.iter().copied().filter(|field| !value[*field].is_null()).collect();
     let names: Vec<String> = fields.iter().map(|field| format!("`{field}`")).collect();
@@ -161,7 +161,7 @@ fn one_of(causes: &mut Causes, path: &Path<'_>, value: &Value, fields: &[&str]) 
     }
 }
 
-/// Refuses an absent or empty text, and one that breaks `rule`.
+/// Refuses an absent or empty text, or one that violates `rule`.
 fn required_name(causes: &mut Causes, path: &Path<'_>, value: &Value, rule: fn(&str) -> Vec<String>) {
     match value.as_str().unwrap_or_default() {
         "" => causes.required(path, ""),
@@ -194,7 +194,7 @@ fn templates(causes: &mut Causes, path: &Path<'_>, templates: &Value) {
     }
     for (index, template) in templates.iter().enumerate() {
         if templates[..index].iter().any(|other| other["name"] == template["name"]) {
-            // Shown with its fields in the order of the Go type.
+            // The message shows the fields in the order of the Go type.
             let (name, policy) = (&template["name"], &template["schedulingPolicy"]);
             let shown =
                 format!("{{\"name\":{name},\"schedulingPolicy\":{policy},\"schedulingConstraints\":null}}");

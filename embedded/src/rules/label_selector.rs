@@ -1,4 +1,4 @@
-//! `metav1.LabelSelector`: its validation, and whether it matches a set of labels.
+//! `metav1.LabelSelector`: validation and matching.
 
 use serde_json::Value;
 
@@ -102,7 +102,7 @@ mod tests {
     }
 
     #[test]
-    fn malformed_selectors_match_nothing_and_miss_nothing() {
+    fn malformed_selectors_neither_match_nor_mismatch() {
         let labels = json!({"a": "b"});
         let malformed = [
             json!({"matchLabels": {"a b": "c"}}),

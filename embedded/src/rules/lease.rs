@@ -8,7 +8,7 @@ use super::{Cause, Strategy, Subresource, names};
 
 const METADATA_RULE: MetadataRule = MetadataRule { namespaced: true, name: names::dns_subdomain };
 
-/// Fields of coordinated leader election, an alpha feature that is off.
+/// Fields of coordinated leader election, a disabled alpha feature.
 const GATED: [&str; 2] = ["preferredHolder", "strategy"];
 
 /// The rules of leases.

@@ -1,19 +1,19 @@
-//! `metadata`: what every kind shares (`ValidateObjectMeta` and `BeforeUpdate` of Kubernetes).
+//! `metadata`: the rules that all kinds share (`ValidateObjectMeta` and `BeforeUpdate` of Kubernetes).
 
 use serde_json::{Map, Value, json};
 
 use super::field::{Causes, Path};
 use super::names;
 
-/// A check of an object's name; the reasons why it is malformed.
+/// A check of an object's name; returns the reasons why it is malformed.
 pub(crate) type NameRule = fn(&str) -> Vec<String>;
 
-/// What `metadata` may look like for one kind.
+/// The rules of `metadata` for one kind.
 #[derive(Clone, Copy)]
 pub(crate) struct MetadataRule {
     /// Whether objects of the kind live in a namespace.
     pub(crate) namespaced: bool,
-    /// The form of names.
+    /// The rule of names.
     pub(crate) name: NameRule,
 }
 
@@ -39,7 +39,7 @@ pub(crate) fn validate(causes: &mut Causes, object: &Value, rule: MetadataRule) 
     validate_finalizer_names(causes, metadata);
 }
 
-/// A prefix may end in a dash, since a suffix follows.
+/// Masks a trailing dash of a prefix, which is valid because a suffix follows.
 fn mask_trailing_dash(prefix: &str) -> String {
     match prefix.strip_suffix('-') {
         Some(head) if !head.is_empty() => format!("{head}a"),
@@ -57,7 +57,7 @@ fn validate_namespace(causes: &mut Causes, metadata: &Value, namespaced: bool) {
     }
 }
 
-/// The part that creation and update check alike.
+/// The checks that creation and update share.
 fn validate_shared(causes: &mut Causes, metadata: &Value) {
     labels(causes, &METADATA.child("labels"), &metadata["labels"]);
     annotations(causes, &METADATA.child("annotations"), &metadata["annotations"]);
@@ -134,7 +134,7 @@ fn validate_finalizers(causes: &mut Causes, metadata: &Value) {
     }
 }
 
-/// Kubernetes' own kinds want a domain in a finalizer that is not one of its own.
+/// Kubernetes' own kinds require a domain in finalizers other than the standard ones.
 fn validate_finalizer_names(causes: &mut Causes, metadata: &Value) {
     let path = METADATA.child("finalizers");
     for (index, finalizer) in finalizers(metadata).enumerate() {
@@ -145,7 +145,7 @@ fn validate_finalizer_names(causes: &mut Causes, metadata: &Value) {
     }
 }
 
-/// What the server checks for every kind before the rules of the kind run.
+/// Checks of the server for every kind, which precede the rules of the kind.
 pub(crate) fn validate_update_generic(causes: &mut Causes, old: &Value, new: &Value) {
     let (old, new) = (&old["metadata"], &new["metadata"]);
     if !old["deletionTimestamp"].is_null() {
@@ -168,9 +168,9 @@ pub(crate) fn validate_update_generic(causes: &mut Causes, old: &Value, new: &Va
     validate_shared(causes, new);
 }
 
-/// Checks the change of an object: the server's own look at `metadata`, then the kind's checks of the new object
-/// (`ValidateUpdate` of most strategies starts with its creation rules), then `metadata` once more as every kind's
-/// update rules do. The repetition is visible in the causes that Kubernetes reports.
+/// Checks an update: first the server's own check of `metadata`, then the kind's checks of the new object
+/// (`ValidateUpdate` of most strategies begins with the creation rules), then `metadata` again, as in every
+/// kind's update rules. The repetition is visible in the causes that Kubernetes reports.
 pub(crate) fn validate_update(
     causes: &mut Causes,
     old: &Value,
@@ -185,7 +185,7 @@ pub(crate) fn validate_update(
     update_rules(causes);
 }
 
-/// Keeps what a client cannot change: identity, creation and deletion, generation.
+/// Keeps metadata that a client cannot change: identity, creation and deletion, generation.
 pub(crate) fn carry_over(old: &Value, new: &mut Value) {
     let old = &old["metadata"];
     let new = object_at(new, "metadata");
@@ -207,7 +207,7 @@ pub(crate) fn carry_over(old: &Value, new: &mut Value) {
     new.remove("selfLink");
 }
 
-/// Sets a top-level field as it was before. Most writes that may not change it leave it as it is.
+/// Restores a top-level field. In most writes it is unchanged anyway.
 pub(crate) fn keep(old: &Value, new: &mut Value, field: &str) {
     if new[field] != old[field] {
         new[field] = old[field].clone();
@@ -220,12 +220,12 @@ pub(crate) fn bump_generation(object: &mut Value) {
     object_at(object, "metadata").insert("generation".into(), json!(generation));
 }
 
-/// The object at `field`, made where it is absent or something else.
+/// The object at `field`, created if it is absent or not an object.
 pub(crate) fn object_at<'a>(parent: &'a mut Value, field: &str) -> &'a mut Map<String, Value> {
     as_object(child(as_object(parent), field))
 }
 
-/// The value at `field`, null where it is absent.
+/// The value at `field`, null if absent.
 pub(crate) fn child<'a>(parent: &'a mut Map<String, Value>, field: &str) -> &'a mut Value {
     if !parent.contains_key(field) {
         parent.insert(field.to_owned(), Value::Null);
@@ -233,7 +233,7 @@ pub(crate) fn child<'a>(parent: &'a mut Map<String, Value>, field: &str) -> &'a 
     &mut parent[field]
 }
 
-/// `value` as an object; anything else is replaced by an empty one.
+/// `value` as an object. Any other value is replaced by an empty object.
 pub(crate) fn as_object(value: &mut Value) -> &mut Map<String, Value> {
     if !value.is_object() {
         *value = Value::Object(Map::new());
@@ -244,14 +244,14 @@ pub(crate) fn as_object(value: &mut Value) -> &mut Map<String, Value> {
     }
 }
 
-/// Sets `field` where it is absent or null.
+/// Sets `field` if it is absent or null.
 pub(crate) fn default_to(object: &mut Map<String, Value>, field: &str, value: impl Into<Value>) {
     if object.get(field).is_none_or(Value::is_null) {
         object.insert(field.to_owned(), value.into());
     }
 }
 
-/// Sets `field` where it is absent, null or an empty string.
+/// Sets `field` if it is absent, null or an empty string.
 pub(crate) fn default_text(object: &mut Map<String, Value>, field: &str, value: &str) {
     if object.get(field).is_none_or(|given| given.is_null() || given == "") {
         object.insert(field.to_owned(), value.into());

@@ -1,7 +1,7 @@
-//! What each kind of object means to the API server: defaulting, preparation and validation.
+//! The rules of each kind: defaulting, preparation and validation.
 //!
-//! The verbs of the server are the same for every kind; what differs between kinds is a [`Strategy`]. Everything
-//! here is a pure function over JSON values.
+//! The verbs of the server are the same for every kind; a [`Strategy`] holds the differences. Everything here
+//! is a pure function over JSON values.
 
 pub mod apply;
 mod core_kinds;
@@ -34,10 +34,10 @@ pub use job::JobStrategy;
 pub use lease::LeaseStrategy;
 pub use pod::{PodStrategy, bind};
 
-/// All reasons why a Kubernetes API server would refuse the creation of this Job manifest with strict field
-/// validation, before anything is created.
+/// All reasons why a Kubernetes API server would refuse to create this Job manifest with strict field
+/// validation. Nothing is created.
 ///
-/// A manifest with `generateName` is checked with the longest name that it can get.
+/// A manifest with `generateName` is checked with the longest possible name.
 pub fn check_job_manifest(manifest: &Value) -> Vec<Cause> {
     let decoded = match decode::from_value("batch/v1", "Job", manifest.clone()) {
         Ok(decoded) => decoded,
@@ -74,16 +74,16 @@ pub fn check_job_manifest(manifest: &Value) -> Vec<Cause> {
 
 /// The path in `... into Go struct field JobSpec.spec.parallelism of type int32`.
 fn mistyped_field(message: &str) -> Option<&str> {
-    let (_, rest) = message.split_once("Go struct field ")?;
-    let (path, _) = rest.split_once(" of type")?;
+    let (_, tail) = message.split_once("Go struct field ")?;
+    let (path, _) = tail.split_once(" of type")?;
     path.split_once('.').map(|(_, path)| path)
 }
 
-/// Bytes of a `generateName` that remain in the name.
+/// Maximum length of the part of `generateName` in the name, in bytes.
 const GENERATE_NAME_MAX: usize = 58;
-/// A suffix as the server generates it.
+/// A suffix like those that the server generates.
 const SAMPLE_SUFFIX: &str = "bcdfg";
-/// A uid as the server generates it.
+/// A uid like those that the server generates.
 const SAMPLE_UID: &str = "00000000-0000-4000-8000-000000000000";
 
 fn cut(text: &str, max: usize) -> &str {
@@ -101,7 +101,7 @@ pub struct Cause {
     pub message: String,
 }
 
-/// The kinds of causes that field validation knows (`metav1.CauseType`).
+/// The kinds of causes in field validation (`metav1.CauseType`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum CauseReason {
     /// A required field is absent.
@@ -110,7 +110,7 @@ pub enum CauseReason {
     Invalid,
     /// A value is not one of an enumeration.
     NotSupported,
-    /// A value stands twice where it may stand once.
+    /// A value is repeated where it must be unique.
     Duplicate,
     /// A string is too long.
     TooLong,
@@ -126,7 +126,7 @@ pub enum CauseReason {
     Internal,
 }
 
-/// The part of an object that a request writes to.
+/// The part of an object that a request writes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Subresource {
     /// The object itself.
@@ -139,39 +139,44 @@ pub enum Subresource {
     Binding,
 }
 
-/// How strictly unknown and repeated fields are taken (`fieldValidation` of a request).
+/// Handling of unknown and repeated fields (`fieldValidation` of a request).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FieldValidation {
     /// Drop them silently.
     Ignore,
-    /// Drop them, and answer with a `Warning` header.
+    /// Drop them and add a `Warning` header to the response.
     Warn,
     /// Refuse the request.
     Strict,
 }
 
-/// What one kind adds to the generic verbs: Kubernetes' registry strategy.
+/// The rules that one kind adds to the generic verbs, like a registry strategy of Kubernetes.
 ///
-/// Every object is [decoded](decode) by its type first, also the result of a patch, so that rules meet canonical values
-/// only. The server calls, on create: [`default`](Self::default_object), [`prepare_create`](Self::prepare_create) (metadata
-/// such as uid, name and creationTimestamp are set by then), [`validate_create`](Self::validate_create),
-/// [`warnings`](Self::warnings), [`default_read_back`](Self::default_read_back); on update and patch: `default_object`, [`prepare_update`](Self::prepare_update),
-/// [`validate_update`](Self::validate_update), `warnings`. Managers of fields are tracked
-/// ([`apply::track_update`]) after defaulting and before preparation, since what the server generates belongs to
-/// nobody. Object metadata that every kind shares (names, labels,
-/// finalizers, owner references) is validated by `validate_create` and `validate_update`, too, so that causes come
-/// in the order in which Kubernetes gives them.
+/// Every object, including the result of a patch, is first [decoded](decode) as its type, so that rules only
+/// see canonical values.
+///
+/// On create, the server calls [`default_object`](Self::default_object),
+/// [`prepare_create`](Self::prepare_create) (when uid, name and creationTimestamp are already set),
+/// [`validate_create`](Self::validate_create), [`warnings`](Self::warnings) and
+/// [`default_read_back`](Self::default_read_back). On update and patch, it calls `default_object`,
+/// [`prepare_update`](Self::prepare_update), [`validate_update`](Self::validate_update) and `warnings`.
+///
+/// Field managers are tracked ([`apply::track_update`]) after defaulting and before preparation, because
+/// fields that the server generates have no manager. `validate_create` and `validate_update` also validate
+/// the metadata that all kinds share (names, labels, finalizers, owner references), so that causes have the
+/// order of Kubernetes.
 pub trait Strategy: Send + Sync {
-    /// Fills in what the object leaves out, as the versioned defaults of the API do.
+    /// Fills in absent fields with the versioned defaults of the API.
     fn default_object(&self, _object: &mut Value) {}
 
-    /// Sets and clears what a client may not choose on creation (status, generation, generated labels).
+    /// Sets or clears fields that a client cannot choose on creation (status, generation, generated labels).
     fn prepare_create(&self, _object: &mut Value) {}
 
-    /// Fills in defaults that Kubernetes adds only when it reads the new object back from its store, after validation.
+    /// Fills in defaults that Kubernetes adds only when it reads the new object back from its store, after
+    /// validation.
     ///
-    /// `true` if it added any: what is stored lacks them, so that the next write makes a new version even where it
-    /// changes nothing.
+    /// Returns `true` if it added any. The stored object lacks them, so the next write makes a new version
+    /// even if it changes nothing.
     fn default_read_back(&self, _object: &mut Value) -> bool {
         false
     }
@@ -181,10 +186,10 @@ pub trait Strategy: Send + Sync {
         Vec::new()
     }
 
-    /// Carries over what this request may not change, and raises the generation where the spec differs.
+    /// Restores fields that this request cannot change, and raises the generation if the spec differs.
     fn prepare_update(&self, _subresource: Subresource, _old: &Value, _new: &mut Value) {}
 
-    /// All reasons to refuse this change.
+    /// All reasons to refuse this update.
     fn validate_update(&self, _subresource: Subresource, _old: &Value, _new: &Value) -> Vec<Cause> {
         Vec::new()
     }
@@ -209,7 +214,7 @@ mod tests {
     }
 
     #[test]
-    fn manifests_are_checked_before_they_run() {
+    fn manifests_are_checked_without_a_server() {
         assert_eq!(check_job_manifest(&manifest(json!({"parallelism": 2}))), []);
         let fields = |spec: Value| -> Vec<(CauseReason, String)> {
             check_job_manifest(&manifest(spec)).into_iter().map(|cause| (cause.reason, cause.field)).collect()

@@ -1,6 +1,6 @@
-//! The forms of names that Kubernetes knows (`k8s.io/apimachinery/pkg/util/validation`).
+//! The forms of names in Kubernetes (`k8s.io/apimachinery/pkg/util/validation`).
 //!
-//! Each check returns the reasons why a value is not of the form; none means that it is.
+//! Each check returns the reasons why a value does not have the form; none if it does.
 
 const LABEL_MAX: usize = 63;
 const SUBDOMAIN_MAX: usize = 253;
@@ -111,7 +111,7 @@ pub(crate) fn label_value(value: &str) -> Vec<String> {
     errors
 }
 
-/// Why a value is not a path below a domain (`acme.io/foo`), with the part of it that is wrong.
+/// The reasons why a value is not a path with a domain (`acme.io/foo`), each with the invalid part.
 pub(crate) fn domain_prefixed_path(value: &str) -> Vec<(&str, String)> {
     let Some((domain, path)) =
         value.split_once('/').filter(|(domain, path)| !domain.is_empty() && !path.is_empty())
@@ -126,7 +126,7 @@ pub(crate) fn domain_prefixed_path(value: &str) -> Vec<(&str, String)> {
     errors
 }
 
-/// C identifiers, as far as environment variables may be named: anything printable but '='.
+/// Names of environment variables: printable characters except '='.
 pub(crate) fn environment_variable(value: &str) -> Vec<String> {
     let mut errors = Vec::new();
     if value.is_empty() || !value.bytes().all(|b| (b' '..=b'~').contains(&b) && b != b'=') {
@@ -175,7 +175,7 @@ pub(crate) fn config_key(value: &str) -> Vec<String> {
     errors
 }
 
-/// Names that may stand in a URL path: names of kinds without a stricter rule (`ValidatePathSegmentName`).
+/// Names that are valid in a URL path: the rule of kinds without a stricter one (`ValidatePathSegmentName`).
 pub(crate) fn path_segment(value: &str) -> Vec<String> {
     if value == "." || value == ".." {
         return vec![format!("may not be '{value}'")];

@@ -1,5 +1,5 @@
-//! OpenAPI v3 documents of the served kinds, as far as clients ask for them: `kubectl explain`, `apply`, `diff`, and
-//! the check whether a server validates fields.
+//! OpenAPI v3 documents of the served kinds, limited to what clients need: `kubectl explain`, `apply`,
+//! `diff`, and the check whether a server validates fields.
 
 use std::collections::BTreeSet;
 
@@ -8,7 +8,7 @@ use serde_json::{Map, Value, json};
 
 use super::schema::{self, ListType, PatchStrategy, Types};
 
-/// A kind as the server serves it.
+/// A served kind.
 #[derive(Clone, Copy, Debug)]
 pub struct Served<'a> {
     /// API group, empty for the core group.
@@ -50,7 +50,7 @@ impl Served<'_> {
     }
 }
 
-/// The answer to `/openapi/v3`: a document for each group and version.
+/// The response to `/openapi/v3`: a document for each group and version.
 pub fn index(served: &[Served<'_>]) -> Value {
     let bases: BTreeSet<String> = served.iter().map(Served::base).collect();
     let paths: Map<String, Value> = bases
@@ -64,7 +64,7 @@ pub fn index(served: &[Served<'_>]) -> Value {
     json!({ "paths": paths })
 }
 
-/// The hash by which clients cache a document, and its `ETag`.
+/// The hash with which clients cache a document; also its `ETag`.
 pub fn hash(document: &[u8]) -> u64 {
     use std::hash::Hasher as _;
     let mut hasher = fnv::FnvHasher::default();
@@ -91,7 +91,7 @@ pub fn document(base: &str, served: &[Served<'_>]) -> Option<Bytes> {
     serde_json::to_vec(&document).ok().map(Bytes::from)
 }
 
-/// Query parameters of writes, which tell clients what the server supports.
+/// Query parameters of writes, from which clients learn what the server supports.
 const WRITE_PARAMETERS: [&str; 3] = ["dryRun", "fieldManager", "fieldValidation"];
 
 fn add_paths(paths: &mut Map<String, Value>, kind: &Served<'_>) {
@@ -139,7 +139,7 @@ fn operation(kind: &Served<'_>, action: &str) -> Value {
     })
 }
 
-/// The schemas of these kinds and of all that they refer to.
+/// The schemas of these kinds and of all types that they refer to.
 fn schemas(kinds: &[&Served<'_>]) -> Value {
     let definitions = schema::definitions();
     let mut wanted: Vec<String> = kinds.iter().map(|kind| kind.definition()).collect();
@@ -200,7 +200,8 @@ fn converted(name: &str, definition: &Value) -> Value {
     schema
 }
 
-/// Puts references where OpenAPI 3.0 wants them beside other keywords, and below the components of the document.
+/// Wraps a reference that has sibling keywords, as OpenAPI 3.0 requires, and points it to the document's
+/// components.
 fn converted_reference(schema: &Value) -> Value {
     let mut schema = schema.clone();
     if let Some(map) = schema.as_object_mut() {
@@ -260,7 +261,7 @@ mod tests {
     ];
 
     #[test]
-    fn the_index_names_a_document_of_each_group_and_version() {
+    fn the_index_lists_a_document_of_each_group_and_version() {
         let index = index(SERVED);
         let paths = index["paths"].as_object().unwrap();
         assert_eq!(paths.keys().collect::<Vec<_>>(), ["api/v1", "apis/batch/v1"]);
@@ -277,7 +278,7 @@ mod tests {
     }
 
     #[test]
-    fn documents_are_closed_and_carry_what_kubectl_looks_for() {
+    fn documents_are_complete_and_have_what_kubectl_needs() {
         let document: Value = serde_json::from_slice(&document("apis/batch/v1", SERVED).unwrap()).unwrap();
         let schemas = document["components"]["schemas"].as_object().unwrap();
         let mut found = Vec::new();

@@ -3,7 +3,7 @@
 use std::cmp::Ordering;
 use std::fmt;
 
-/// The three notations of a quantity; a quantity keeps the one it was written in.
+/// The three notations of a quantity. A quantity keeps the notation in which it was written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Format {
     /// `1500m`, `2k`
@@ -14,7 +14,7 @@ enum Format {
     DecimalExponent,
 }
 
-/// An amount of a resource, exact to a billionth as in Kubernetes, where smaller parts are rounded up.
+/// An amount of a resource, exact to a billionth. As in Kubernetes, smaller parts are rounded up.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Quantity {
     nanos: i128,
@@ -39,7 +39,7 @@ const DECIMAL: [(&str, i32); 10] =
 const BINARY: [(&str, u32); 6] = [("Ki", 10), ("Mi", 20), ("Gi", 30), ("Ti", 40), ("Pi", 50), ("Ei", 60)];
 
 impl Quantity {
-    /// Nothing.
+    /// Zero.
     pub(crate) const ZERO: Self = Self { nanos: 0, format: Format::DecimalSi };
 
     /// Parses any of the three notations.
@@ -59,7 +59,7 @@ impl Quantity {
         Ok(Self { nanos: if text.starts_with('-') { -nanos } else { nanos }, format })
     }
 
-    /// The factor that a suffix stands for, as a number and a power of ten.
+    /// The factor of a suffix, as a number and a power of ten.
     fn suffix(suffix: &str) -> Option<(i128, i32, Format)> {
         if let Some((_, exponent)) = DECIMAL.iter().find(|(name, _)| *name == suffix) {
             return Some((1, *exponent, Format::DecimalSi));
@@ -82,7 +82,8 @@ impl Quantity {
     }
 }
 
-/// `digits` (with an optional point) times `multiplier` times ten to the `exponent`, in billionths, rounded up.
+/// `digits` (with an optional point) times `multiplier` times ten to the `exponent`, in billionths, rounded
+/// up.
 fn scaled(digits: &str, multiplier: i128, exponent: i32) -> i128 {
     let (whole, fraction) = digits.split_once('.').unwrap_or((digits, ""));
     let mut mantissa: i128 = 0;
@@ -117,7 +118,7 @@ impl fmt::Display for Quantity {
         if self.nanos == 0 {
             return f.write_str("0");
         }
-        // Binary suffixes are for whole numbers of at least 1024; below that Kubernetes writes decimal ones.
+        // Kubernetes uses binary suffixes only for whole numbers of at least 1024, and decimal ones below.
         if self.format == Format::BinarySi && self.is_integer() {
             let whole = self.nanos / NANO;
             for (name, bits) in BINARY.iter().rev() {
@@ -153,7 +154,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn canonical_forms() {
+    fn quantities_have_a_canonical_form() {
         let cases = [
             ("0.5", "500m"),
             ("1024Mi", "1Gi"),

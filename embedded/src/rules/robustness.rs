@@ -1,4 +1,4 @@
-//! No body can make the rules panic: whatever decodes goes through all of them.
+//! Test that no request body makes the rules panic, with generated documents of every kind.
 
 use proptest::prelude::*;
 use rand::rngs::SmallRng;
@@ -29,7 +29,7 @@ const KINDS: [(&str, &str, &dyn Rules); 12] = [
     ("example.com/v1", "Thing", &PodStrategy),
 ];
 
-/// Texts that mean something to some rule, and some that do not.
+/// Texts, some of which have a meaning for a rule.
 const TEXTS: [&str; 14] = [
     "",
     "a",
@@ -47,7 +47,7 @@ const TEXTS: [&str; 14] = [
     "True",
 ];
 
-/// A value of a type, with some of its fields, and now and then of another type.
+/// A value of a type with a random subset of its fields, and occasionally a value of another type.
 fn value_of(kind: &Kind, random: &mut SmallRng, depth: u32) -> Value {
     if random.random_ratio(1, 3000) {
         return [Value::Null, json!(true), json!(7), json!("x"), json!([]), json!({})]
@@ -89,7 +89,7 @@ fn create(rules: &dyn Rules, object: &mut Value) {
     rules.default_read_back(object);
 }
 
-/// How deep documents go: to the fields of containers in a Job.
+/// Maximum depth of documents, which reaches the fields of containers in a Job.
 const DEPTH: u32 = 8;
 
 proptest! {

@@ -15,7 +15,7 @@ pub(super) struct Requirement {
 enum Selected {
     Name,
     Namespace,
-    /// A place in the kind's own table of fields.
+    /// An index into the kind's own table of fields.
     Own(usize),
 }
 
@@ -33,7 +33,7 @@ impl Requirement {
     }
 }
 
-/// Parses a field selector against the fields that the kind knows.
+/// Parses a field selector with the selectable fields of the kind.
 pub(super) fn parse(resource: &Resource, text: &str) -> Result<Vec<Requirement>, String> {
     split(text)
         .into_iter()
@@ -67,7 +67,7 @@ fn select(resource: &Resource, label: &str) -> Result<Selected, String> {
     })
 }
 
-/// Splits at commas that no backslash escapes.
+/// Splits at commas that are not escaped by a backslash.
 fn split(text: &str) -> Vec<String> {
     let mut terms = vec![String::new()];
     let mut escaped = false;
@@ -84,15 +84,15 @@ fn split(text: &str) -> Vec<String> {
     terms
 }
 
-/// The first operator of a term, with what stands on its sides.
+/// The first operator of a term and its two operands.
 fn operator(term: &str) -> Option<(&str, bool, &str)> {
     for (at, letter) in term.char_indices() {
-        let rest = term.get(at..)?;
+        let tail = term.get(at..)?;
         if letter == '=' {
-            let value = rest.strip_prefix("==").or_else(|| rest.strip_prefix('='))?;
+            let value = tail.strip_prefix("==").or_else(|| tail.strip_prefix('='))?;
             return Some((term.get(..at)?, true, value));
         }
-        if let Some(value) = rest.strip_prefix("!=") {
+        if let Some(value) = tail.strip_prefix("!=") {
             return Some((term.get(..at)?, false, value));
         }
     }

@@ -35,7 +35,7 @@ impl Requirement {
 }
 
 impl Requirement {
-    /// The one value that the label must have, if there is just one.
+    /// The label with the value that it must have, if there is exactly one.
     pub(super) fn only(&self) -> Option<Label> {
         match &self.test {
             Test::In(values) => match values.as_slice() {
@@ -51,7 +51,7 @@ fn number(value: Option<&str>) -> Option<i64> {
     value?.parse().ok()
 }
 
-/// Parses a label selector; errors read as Kubernetes' parser words them.
+/// Parses a label selector; errors have the words of Kubernetes' parser.
 pub(super) fn parse(text: &str) -> Result<Vec<Requirement>, String> {
     let mut parser = Parser { tokens: tokens(text), at: 0 };
     let mut requirements = Vec::new();
@@ -119,7 +119,7 @@ impl Token {
     }
 }
 
-/// `in` and `notin` are operators behind a key (`Key`) and plain words elsewhere (`Value`).
+/// `in` and `notin` are operators after a key (`Key`) and plain words elsewhere (`Value`).
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Context {
     Key,
@@ -229,7 +229,7 @@ impl Parser {
         })
     }
 
-    /// One value; nothing at all stands for the empty one.
+    /// One value; a missing one is the empty value.
     fn exact_value(&mut self) -> Result<Box<str>, String> {
         if matches!(self.peek(Context::Value), Token::End | Token::Comma) {
             return Ok("".into());
@@ -350,7 +350,7 @@ mod tests {
     }
 
     #[test]
-    fn nonsense_is_refused() {
+    fn malformed_selectors_are_refused() {
         for selector in ["a b", "a=b c", "a in b", "a in (b", ",a", "a=b,", "=b", "a>x", "-a", "a=-"] {
             assert!(parse(selector).is_err(), "{selector}");
         }

@@ -1,4 +1,4 @@
-//! Which objects a list or watch is about.
+//! Selection of the objects of a list or watch.
 
 mod field;
 mod label;
@@ -33,7 +33,7 @@ impl Selector {
         })
     }
 
-    /// Whether the selector takes this object.
+    /// Whether the selector matches this object.
     pub(crate) fn matches(&self, object: &Object) -> bool {
         self.matches_header(&object.header)
     }
@@ -44,12 +44,12 @@ impl Selector {
             && self.shard.as_ref().is_none_or(|shard| shard.matches(header))
     }
 
-    /// A label that every object has that the selector takes, if it asks for one value of one.
+    /// A label that every matching object has, if the selector requires one value of a label.
     pub(crate) fn label(&self) -> Option<Label> {
         self.labels.iter().find_map(label::Requirement::only)
     }
 
-    /// Whether labels or fields narrow the list, so that the number of remaining items is not told.
+    /// Whether labels or fields narrow the list, so that the number of remaining items is unknown.
     pub(crate) fn narrows(&self) -> bool {
         !self.labels.is_empty() || !self.fields.is_empty()
     }

@@ -22,7 +22,7 @@ enum HashedField {
     Namespace,
 }
 
-/// Lower end inclusive, upper exclusive; 2^64 closes the last range.
+/// Inclusive lower and exclusive upper bound; 2^64 is the upper bound of the last range.
 #[derive(Clone, Copy, Debug)]
 struct Range {
     start: u128,
@@ -62,7 +62,7 @@ impl fmt::Display for ShardSelector {
     }
 }
 
-/// Parses a shard selector; an empty text is none.
+/// Parses a shard selector; an empty text means none.
 pub(super) fn parse(text: &str) -> Result<Option<ShardSelector>, String> {
     if text.trim().is_empty() {
         return Ok(None);
@@ -148,8 +148,8 @@ mod tests {
     }
 
     #[test]
-    fn the_hash_is_the_one_of_kubernetes() {
-        // Recorded from Kubernetes 1.36.2: which uids a list of each quarter of the hash's range holds.
+    fn the_hash_is_that_of_kubernetes() {
+        // Recorded from Kubernetes 1.36.2: the uids in a list of each quarter of the hash's range.
         let recording: serde_json::Value =
             serde_json::from_str(include_str!("../../../tests/data/apiserver/lists.json")).unwrap();
         let mut seen = 0;
@@ -171,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn ranges_that_cover_everything_hold_every_object_exactly_once() {
+    fn ranges_that_cover_everything_contain_every_object_once() {
         let low = parse("shardRange(object.metadata.uid,'0x0000000000000000','0x8000000000000000')").unwrap();
         let high =
             parse("shardRange(object.metadata.uid,'0x8000000000000000','0x10000000000000000')").unwrap();

@@ -1,4 +1,4 @@
-//! Objects in a directory: one redb database, which a crash at any moment leaves as it was after some commit.
+//! Objects in a directory: one redb database. After a crash at any moment it holds the state of some commit.
 
 use std::fs::{DirBuilder, File, TryLockError};
 use std::os::unix::fs::DirBuilderExt as _;
@@ -14,41 +14,41 @@ use super::journal::{Content, Record, Sink};
 
 /// The database.
 const FILE: &str = "store.redb";
-/// The database while it is made; it gets its name when it is complete.
+/// The database during its creation; renamed when complete.
 const NEW_FILE: &str = "store.redb.new";
-/// Locked while a process uses the directory.
+/// Locked by the process that uses the directory.
 const LOCK_FILE: &str = "lock";
 
-/// Objects by plural and key: the revision, whether defaults are lacking, the tail.
+/// Objects by plural and key: the revision, whether defaults are missing, the tail.
 const OBJECTS: TableDefinition<'_, (&str, &str), (u64, bool, &[u8])> = TableDefinition::new("objects");
 /// The revision of the newest write of each plural, deletions included.
 const NEWEST: TableDefinition<'_, &str, u64> = TableDefinition::new("newest");
-/// Facts about the whole.
+/// Facts about the whole database.
 const FACTS: TableDefinition<'_, &str, u64> = TableDefinition::new("facts");
-/// The fact that names the form of these tables.
+/// The fact that names the format of these tables.
 const FORMAT: &str = "format";
-/// The form that this code reads and writes.
+/// The format that this code reads and writes.
 const CURRENT_FORMAT: u64 = 1;
 
-/// Memory for pages of the database, in bytes: everything is read once, and hardly anything after that.
+/// Memory for database pages, in bytes. Everything is read once and hardly anything after that.
 const CACHE: usize = 32 << 20;
 
-/// Why a data directory cannot be used. Each is one line.
+/// Why a data directory cannot be used. Each message is one line.
 #[derive(Debug, thiserror::Error)]
 pub enum DataDirError {
-    /// The directory cannot be made or its files cannot be opened.
+    /// The directory cannot be created or its files cannot be opened.
     #[error("{0}")]
     Unusable(#[source] std::io::Error),
-    /// Another process has it.
+    /// Another process uses it.
     #[error("another process is using it")]
     InUse,
-    /// Written by a version that keeps objects in another form.
+    /// Written by a version with another format.
     #[error("written by another version of yardmaster (format {0}, this one reads {CURRENT_FORMAT})")]
     OtherFormat(u64),
-    /// Not what was written there.
+    /// The contents are not what was written.
     #[error("damaged, or no data directory: {}", one_line(.0))]
     Damaged(String),
-    /// The system refused.
+    /// The operating system reported an error.
     #[error("{}", one_line(.0))]
     Failed(String),
 }
@@ -75,7 +75,7 @@ impl From<redb::Error> for DataDirError {
     }
 }
 
-/// Errors of every step of a transaction become one.
+/// Converts the errors of every step of a transaction.
 macro_rules! through_redb {
     ($($step:ty),+) => {$(
         impl From<$step> for DataDirError {
@@ -87,7 +87,7 @@ macro_rules! through_redb {
 }
 through_redb!(CommitError, DatabaseError, StorageError, TableError, TransactionError);
 
-/// Everything that a directory holds.
+/// All contents of a directory.
 #[derive(Debug, Default)]
 pub(crate) struct Contents {
     /// The revision of the newest write; 0 in a new directory.
@@ -111,17 +111,17 @@ pub(crate) struct Kept {
     pub(crate) content: Content,
 }
 
-/// A data directory that this process has for itself.
+/// A data directory, used exclusively by this process.
 pub(crate) struct Disk {
     database: Database,
-    // Let go after the database is closed.
+    // Released after the database is closed, since fields drop in order.
     _lock: File,
 }
 
 impl Disk {
-    /// Opens a directory, and makes it if it does not exist. Reads all of it, to find damage.
+    /// Opens a directory and creates it if it does not exist. Reads all of it to detect damage.
     pub(crate) fn open(directory: &Path) -> Result<Self, DataDirError> {
-        // For this user only: Secrets are kept, too.
+        // Only for this user, because the directory can contain Secrets.
         let made = DirBuilder::new().recursive(true).mode(0o700).create(directory);
         made.map_err(DataDirError::Unusable)?;
         let lock = lock(&directory.join(LOCK_FILE))?;
@@ -133,7 +133,7 @@ impl Disk {
         Ok(Self { database, _lock: lock })
     }
 
-    /// Everything that is kept.
+    /// Reads everything.
     pub(crate) fn read(&self) -> Result<Contents, DataDirError> {
         let transaction = self.database.begin_read()?;
         let facts = transaction.open_table(FACTS)?;
@@ -174,7 +174,7 @@ impl Disk {
                 newest.insert(record.plural, record.revision)?;
             }
         }
-        // Returns when the disk has it all.
+        // Returns when everything is on disk.
         transaction.commit()?;
         Ok(())
     }
@@ -202,7 +202,7 @@ fn lock(file: &PathBuf) -> Result<File, DataDirError> {
     }
 }
 
-/// Makes an empty database. It appears under its name whole or not at all.
+/// Creates an empty database atomically: under its name it is either complete or absent.
 fn create(directory: &Path, file: &Path) -> Result<(), DataDirError> {
     let new = directory.join(NEW_FILE);
     match std::fs::remove_file(&new) {
@@ -241,7 +241,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_committed_is_there_again() {
+    fn committed_records_survive_reopening() {
         let directory = tempfile::tempdir().unwrap();
         let mut disk = Disk::open(directory.path()).unwrap();
         assert_eq!(disk.read().unwrap().revision, 0);
@@ -252,12 +252,12 @@ mod tests {
         let contents = Disk::open(directory.path()).unwrap().read().unwrap();
         assert_eq!(kept(&contents), [("n/a", 4, true), ("n/c", 5, false)]);
         assert_eq!(contents.objects.first().unwrap().content.tail, "3");
-        // The deletion counts: revisions must not be given out twice.
+        // The deletion counts: no revision may be assigned twice.
         assert_eq!((contents.revision, contents.newest), (6, vec![("jobs".to_owned(), 6)]));
     }
 
     #[test]
-    fn a_directory_is_for_one_at_a_time() {
+    fn a_directory_has_one_user_at_a_time() {
         let directory = tempfile::tempdir().unwrap();
         let disk = Disk::open(directory.path()).unwrap();
         assert!(matches!(Disk::open(directory.path()), Err(DataDirError::InUse)));
@@ -266,7 +266,7 @@ mod tests {
     }
 
     #[test]
-    fn a_new_directory_is_for_this_user_only() {
+    fn a_new_directory_is_private_to_this_user() {
         use std::os::unix::fs::PermissionsExt as _;
         let directory = tempfile::tempdir().unwrap();
         let data = directory.path().join("some/data");
@@ -275,7 +275,7 @@ mod tests {
     }
 
     #[test]
-    fn a_creation_that_broke_off_is_begun_anew() {
+    fn an_interrupted_creation_is_repeated() {
         let directory = tempfile::tempdir().unwrap();
         std::fs::write(directory.path().join(NEW_FILE), "half").unwrap();
         assert_eq!(Disk::open(directory.path()).unwrap().read().unwrap().revision, 0);
@@ -283,7 +283,7 @@ mod tests {
     }
 
     #[test]
-    fn another_form_is_refused() {
+    fn another_format_is_refused() {
         let directory = tempfile::tempdir().unwrap();
         let disk = Disk::open(directory.path()).unwrap();
         let transaction = disk.database.begin_write().unwrap();
@@ -293,7 +293,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_database_is_refused_in_one_line() {
+    fn a_file_that_is_no_database_is_refused_in_one_line() {
         let directory = tempfile::tempdir().unwrap();
         for junk in ["junk".repeat(10_000), String::new()] {
             std::fs::write(directory.path().join(FILE), &junk).unwrap();
@@ -306,7 +306,7 @@ mod tests {
     }
 
     #[test]
-    fn damage_is_found() {
+    fn damage_is_detected() {
         let directory = tempfile::tempdir().unwrap();
         let mut disk = Disk::open(directory.path()).unwrap();
         let tail = "x".repeat(2_000);

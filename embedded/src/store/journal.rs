@@ -1,7 +1,7 @@
-//! The journal of a durable store: writes in the order of their revisions, on their way to disk.
+//! The journal of a durable store: a queue of writes to disk, in the order of their revisions.
 //!
-//! A thread takes all that waits and commits it at once, so writers that come together share one flush. What is on disk
-//! is therefore always the store as it was at some revision: never a later write without an earlier one.
+//! A thread commits the whole queue at once, so that concurrent writers share one flush. The disk therefore
+//! always holds the store as it was at some revision, and never a later write without an earlier one.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -13,7 +13,7 @@ use tokio::sync::watch;
 
 use crate::object::Key;
 
-/// One write, as it is kept.
+/// One write, as stored on disk.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Record {
     /// The plural of the object's table.
@@ -22,11 +22,11 @@ pub(crate) struct Record {
     pub(crate) key: Key,
     /// The revision of the write.
     pub(crate) revision: u64,
-    /// What is stored from now on; `None` if the object is gone.
+    /// The new content; `None` if the write deletes the object.
     pub(crate) content: Option<Content>,
 }
 
-/// What is kept of one version of an object; its header is made anew from this.
+/// The stored part of one version of an object. Its header is rebuilt from this.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Content {
     /// See [`Object::tail`](crate::object::Object::tail).
@@ -35,23 +35,23 @@ pub(crate) struct Content {
     pub(crate) lacks_defaults: bool,
 }
 
-/// Where a journal commits to.
+/// The target of a journal's commits.
 pub(super) trait Sink: Send + 'static {
-    /// Makes all these writes durable, or none of them. Revisions rise.
+    /// Makes either all of these writes durable or none. They are in the order of their revisions.
     fn commit(&mut self, records: &[Record]) -> Result<(), String>;
 }
 
-/// The disk refused a write: nothing that was written since can be acknowledged.
+/// The disk refused a write. Writes since then cannot be acknowledged.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("cannot keep what is written: {0}")]
 pub(crate) struct Broken(Arc<str>);
 
-/// How far the disk has got.
+/// The progress of commits.
 #[derive(Clone, Debug)]
 enum Progress {
-    /// Everything up to this revision is there.
+    /// Everything up to this revision is on disk.
     Durable(u64),
-    /// There will be no more.
+    /// There will be no more commits.
     Broken(Broken),
 }
 
@@ -64,19 +64,19 @@ struct Queue {
 
 struct Shared {
     queue: Mutex<Queue>,
-    /// There is something to commit, or nothing will come any more.
+    /// Notified when there is something to commit or when the queue is closed.
     wake: Condvar,
     progress: watch::Sender<Progress>,
 }
 
-/// The way to disk. Dropping it commits what waits.
+/// The queue of writes to disk. Dropping it commits pending writes.
 pub(crate) struct Journal {
     shared: Arc<Shared>,
     writer: Mutex<Option<JoinHandle<()>>>,
 }
 
 impl Journal {
-    /// Starts the thread that commits. Everything up to `revision` is durable already.
+    /// Starts the committing thread. Everything up to `revision` is already durable.
     pub(super) fn start(sink: impl Sink, revision: u64) -> std::io::Result<Self> {
         let shared = Arc::new(Shared {
             queue: Mutex::default(),
@@ -89,7 +89,7 @@ impl Journal {
         Ok(Self { shared, writer: Mutex::new(Some(writer)) })
     }
 
-    /// Draws the next revision and queues the write that it is for. Both happen under one lock, so that the queue is in
+    /// Assigns the next revision and queues its write. Both happen under one lock, so that the queue is in
     /// the order of revisions.
     pub(super) fn append(&self, newest: &AtomicU64, record: impl FnOnce(u64) -> Record) -> u64 {
         let mut queue = self.shared.queue.lock();
@@ -108,14 +108,14 @@ impl Journal {
             Progress::Broken(_) => true,
         };
         let mut progress = self.shared.progress.subscribe();
-        // The sender lives as long as this journal does.
+        // The sender lives as long as this journal, so `Err` cannot occur.
         match progress.wait_for(reached).await.as_deref() {
             Ok(Progress::Broken(broken)) => Err(broken.clone()),
             Ok(Progress::Durable(_)) | Err(_) => Ok(()),
         }
     }
 
-    /// Resolves if the disk refuses a write, and not before.
+    /// Resolves once the disk refuses a write, and never before.
     pub(super) async fn broken(&self) -> Broken {
         match self.wait_durable(u64::MAX).await {
             Err(broken) => broken,
@@ -123,13 +123,13 @@ impl Journal {
         }
     }
 
-    /// Commits what waits and ends; blocks until then. Writes that come later are lost.
+    /// Commits pending writes and stops; blocks until then. Later writes are lost.
     pub(super) fn close(&self) {
         self.shared.queue.lock().closed = true;
         self.shared.wake.notify_one();
         let writer = self.writer.lock().take();
         if writer.is_some_and(|writer| writer.join().is_err()) {
-            tracing::error!("the thread that writes to disk broke off");
+            tracing::error!("the thread that writes to disk panicked");
         }
     }
 }
@@ -155,7 +155,7 @@ impl Shared {
         }
     }
 
-    /// All that waits, once there is something; `None` at the end.
+    /// Waits for pending writes and takes all of them; `None` once the queue is closed and empty.
     fn take(&self) -> Option<Vec<Record>> {
         let mut queue = self.queue.lock();
         self.wake.wait_while(&mut queue, |queue| queue.records.is_empty() && !queue.closed);
@@ -170,15 +170,15 @@ mod tests {
 
     use super::*;
 
-    /// A disk that waits for leave to commit, and refuses where it gets none.
+    /// A disk whose commits wait for the test to permit or to refuse them.
     struct Gated {
-        leave: mpsc::Receiver<Result<(), String>>,
+        permits: mpsc::Receiver<Result<(), String>>,
         committed: Arc<Mutex<Vec<Vec<u64>>>>,
     }
 
     impl Sink for Gated {
         fn commit(&mut self, records: &[Record]) -> Result<(), String> {
-            self.leave.recv().unwrap_or(Ok(()))?;
+            self.permits.recv().unwrap_or(Ok(()))?;
             self.committed.lock().push(records.iter().map(|record| record.revision).collect());
             Ok(())
         }
@@ -187,9 +187,9 @@ mod tests {
     type Gate = (mpsc::Sender<Result<(), String>>, Arc<Mutex<Vec<Vec<u64>>>>);
 
     fn journal() -> (Journal, Gate) {
-        let (open, leave) = mpsc::channel();
+        let (open, permits) = mpsc::channel();
         let committed = Arc::new(Mutex::new(Vec::new()));
-        let sink = Gated { leave, committed: Arc::clone(&committed) };
+        let sink = Gated { permits, committed: Arc::clone(&committed) };
         (Journal::start(sink, 0).unwrap(), (open, committed))
     }
 
@@ -203,7 +203,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn nothing_is_settled_before_it_is_on_disk() {
+    async fn nothing_is_durable_before_it_is_on_disk() {
         let (journal, (open, _)) = journal();
         let newest = AtomicU64::new(0);
         let revision = append(&journal, &newest);
@@ -214,11 +214,11 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn writes_that_wait_share_a_commit() {
+    async fn a_hundred_waiting_writes_take_at_most_three_commits() {
         let (journal, (open, committed)) = journal();
         let newest = AtomicU64::new(0);
         append(&journal, &newest);
-        // The first may be under way alone by now; the others wait behind it.
+        // The thread may be committing the first one alone by now; the others wait.
         for _ in 0..99 {
             append(&journal, &newest);
         }
@@ -233,7 +233,7 @@ mod tests {
     }
 
     #[tokio::test(flavor = "multi_thread")]
-    async fn writers_that_race_are_kept_in_the_order_of_revisions() {
+    async fn concurrent_writes_are_committed_in_revision_order() {
         let (journal, (open, committed)) = journal();
         drop(open);
         let newest = AtomicU64::new(0);
@@ -252,7 +252,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_disk_that_refuses_is_told_to_everybody() {
+    async fn every_waiter_learns_that_the_disk_refused() {
         let (journal, (open, committed)) = journal();
         let newest = AtomicU64::new(0);
         let first = append(&journal, &newest);
@@ -266,7 +266,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn closing_commits_what_waits() {
+    async fn closing_commits_pending_writes() {
         let (journal, (open, committed)) = journal();
         drop(open);
         let newest = AtomicU64::new(0);

@@ -1,11 +1,12 @@
 //! The store: one table per kind, every version of an object under a global revision, a bounded history.
 //!
-//! Writers never wait for watchers: a watcher reads a table's history at its own pace, and one that falls out of the
-//! history is told that its version is too old. A watcher of one label value, as every shard of a controller has one,
-//! is woken and served by the changes that concern it alone: what many such watchers cost follows what they get.
+//! Writers never wait for watchers. A watcher reads a table's history at its own pace and gets an error once
+//! the history no longer goes back far enough. A watcher of one label value (each shard of a controller has
+//! one) wakes up only for the changes that concern it, so the cost of many such watchers follows what they
+//! receive.
 //!
-//! A store may have a [`journal`] to a [`disk`]. Then writes still take place in memory, and whoever tells a client about
-//! them waits until they are [settled](Store::settled).
+//! A store may have a [`journal`] to a [`disk`]. Writes then still take effect in memory at once, but before
+//! a client can see them, the server waits until they are [durable](Store::wait_durable).
 
 mod disk;
 mod journal;
@@ -23,14 +24,12 @@ pub(crate) use journal::{Broken, Content, Record};
 pub(crate) use table::{Change, Expect, NewVersion, Page, Table, WriteError};
 pub(crate) use topics::Label;
 
-use super::resources::RESOURCES;
-
-/// How much history a table keeps for watches, paging and reads of the past.
+/// Limits of the history that a table keeps for watches, paging and reads at past revisions.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct HistoryLimits {
-    /// Changes kept.
+    /// Maximum number of changes.
     pub(crate) changes: usize,
-    /// Bytes of objects that the kept changes may refer to.
+    /// Maximum size, in bytes, of the objects that these changes refer to.
     pub(crate) bytes: usize,
 }
 
@@ -43,7 +42,7 @@ impl Default for HistoryLimits {
 /// The clock of the store: the revision of the newest write in any table.
 pub(crate) struct Revisions {
     newest: AtomicU64,
-    /// Where writes go on to, if they are kept.
+    /// The journal of a durable store.
     journal: Option<Journal>,
 }
 
@@ -53,7 +52,7 @@ impl Revisions {
         self.newest.load(Ordering::SeqCst)
     }
 
-    /// The revision of a new write; `record` is what is kept of it.
+    /// Assigns the revision of a new write; `record` builds the journal's record of it.
     fn next(&self, record: impl FnOnce(u64) -> Record) -> u64 {
         match &self.journal {
             None => self.newest.fetch_add(1, Ordering::SeqCst) + 1,
@@ -62,8 +61,11 @@ impl Revisions {
     }
 }
 
-/// The revision of an empty store: 0 means any version to clients.
+/// The revision of an empty store. It is not 0, which means any version to clients.
 const FIRST_REVISION: u64 = 1;
+
+/// The plurals that a store has a table for.
+pub(crate) type Kinds<'a> = &'a [&'static str];
 
 /// All objects.
 pub(crate) struct Store {
@@ -73,26 +75,31 @@ pub(crate) struct Store {
 
 impl Store {
     /// An empty store with a table for every kind, in memory only.
-    pub(crate) fn new(limits: HistoryLimits) -> Self {
-        Self::with(limits, Revisions { newest: AtomicU64::new(FIRST_REVISION), journal: None })
+    pub(crate) fn new(kinds: Kinds<'_>, limits: HistoryLimits) -> Self {
+        Self::with(kinds, limits, Revisions { newest: AtomicU64::new(FIRST_REVISION), journal: None })
     }
 
-    /// An empty store that begins behind a revision and keeps what is written on this disk.
-    pub(crate) fn durable(limits: HistoryLimits, disk: Disk, revision: u64) -> std::io::Result<Self> {
+    /// An empty store that begins after `revision` and keeps writes on this disk.
+    pub(crate) fn durable(
+        kinds: Kinds<'_>,
+        limits: HistoryLimits,
+        disk: Disk,
+        revision: u64,
+    ) -> std::io::Result<Self> {
         let revision = revision.max(FIRST_REVISION);
         let journal = Some(Journal::start(disk, revision)?);
-        Ok(Self::with(limits, Revisions { newest: AtomicU64::new(revision), journal }))
+        Ok(Self::with(kinds, limits, Revisions { newest: AtomicU64::new(revision), journal }))
     }
 
-    fn with(limits: HistoryLimits, revisions: Revisions) -> Self {
+    fn with(kinds: Kinds<'_>, limits: HistoryLimits, revisions: Revisions) -> Self {
         let revisions = Arc::new(revisions);
         let table = |plural| Arc::new(Table::new(plural, Arc::clone(&revisions), limits));
-        let tables = RESOURCES.iter().map(|resource| (resource.plural, table(resource.plural))).collect();
+        let tables = kinds.iter().map(|plural| (*plural, table(plural))).collect();
         Self { revisions, tables }
     }
 
-    /// Resolves once everything up to `revision` is as durable as this store makes it. Whatever a client hears of must
-    /// be, or a crash would take back what it relies on.
+    /// Resolves once everything up to `revision` is durable; at once without a disk. Everything that a client
+    /// sees must be durable, or a crash could revert it.
     pub(crate) async fn wait_durable(&self, revision: u64) -> Result<(), Broken> {
         match &self.revisions.journal {
             None => Ok(()),
@@ -100,7 +107,7 @@ impl Store {
         }
     }
 
-    /// Resolves if the disk refuses a write, and not before.
+    /// Resolves once the disk refuses a write, and never before.
     pub(crate) async fn broken(&self) -> Broken {
         match &self.revisions.journal {
             None => std::future::pending().await,
@@ -108,20 +115,20 @@ impl Store {
         }
     }
 
-    /// Ends the way to disk, after what waits on it; blocks until then.
+    /// Closes the journal after its pending writes; blocks until then.
     pub(crate) fn close(&self) {
         if let Some(journal) = &self.revisions.journal {
             journal.close();
         }
     }
 
-    /// The table of a plural; resources of the same plural share it. `None` for a plural that is not in the table of
-    /// resources.
+    /// The table of a plural, which resources of the same plural share. `None` if no resource has this
+    /// plural.
     pub(crate) fn table(&self, plural: &str) -> Option<&Arc<Table>> {
         self.tables.get(plural)
     }
 
-    /// The newest revision of all.
+    /// The newest revision of all tables.
     pub(crate) fn revision(&self) -> u64 {
         self.revisions.current()
     }

@@ -17,23 +17,23 @@ use crate::object::{Header, Key, Object};
 pub(crate) struct Change {
     /// The revision of the write.
     pub(crate) revision: u64,
-    /// The version before; `None` for a creation.
+    /// The previous version; `None` for a creation.
     pub(crate) old: Option<Arc<Object>>,
-    /// The version after; for a deletion the last state, under the deletion's revision.
+    /// The new version; for a deletion, the last state under the deletion's revision.
     pub(crate) new: Arc<Object>,
-    /// Whether the object is gone after this.
+    /// Whether this write deletes the object.
     pub(crate) deleted: bool,
 }
 
 /// An encoded object that has no revision yet.
 pub(crate) struct NewVersion {
-    /// What selectors see.
+    /// The fields that selectors use.
     pub(crate) header: Header,
     /// See [`Object::tail`].
     pub(crate) tail: Bytes,
 }
 
-/// What a write relies on.
+/// The precondition of a write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Expect {
     /// No object is stored under the key.
@@ -42,10 +42,10 @@ pub(crate) enum Expect {
     Version(u64),
 }
 
-/// Why a write did not happen.
+/// Why a write was refused.
 #[derive(Debug)]
 pub(crate) enum WriteError {
-    /// What was expected of the key does not hold; this is stored there now.
+    /// The precondition does not hold; this is the current version.
     Changed(Option<Arc<Object>>),
 }
 
@@ -55,9 +55,9 @@ pub(crate) struct Page {
     pub(crate) revision: u64,
     /// The objects, in the order of their keys.
     pub(crate) items: Vec<Arc<Object>>,
-    /// The key after which the next page begins, if there is more.
+    /// The key after which the next page begins, if there is one.
     pub(crate) next: Option<Key>,
-    /// How many keys of the range follow the page, matching or not.
+    /// Number of keys after the page, matching or not.
     pub(crate) remaining: usize,
 }
 
@@ -67,13 +67,13 @@ type Versions = Vec<(u64, Option<Arc<Object>>)>;
 struct Contents {
     objects: BTreeMap<Key, Versions>,
     history: VecDeque<(Key, Change)>,
-    /// Bytes of the objects that the history refers to.
+    /// Total size, in bytes, of the objects that the history refers to.
     history_bytes: usize,
     /// Changes up to this revision are no longer in the history.
     compacted: u64,
     /// Versions before this revision can no longer be read. At least `compacted`.
     readable: u64,
-    /// Who watches single labels.
+    /// Watches of single label values.
     topics: Topics,
 }
 
@@ -100,8 +100,8 @@ impl Table {
         Self { plural, revisions, limits, contents: RwLock::new(contents), newest: watch::Sender::new(0) }
     }
 
-    /// Fills a new table with what a former process left; `newest` is the revision of its last write. Watches go on from
-    /// there, and not from before.
+    /// Fills a new table with the objects of an earlier process; `newest` is the revision of its last write.
+    /// Watches can continue from that revision, but not from an earlier one.
     pub(crate) fn restore(&self, objects: impl Iterator<Item = (Key, Arc<Object>)>, newest: u64) {
         let mut contents = self.contents.write();
         contents.objects =
@@ -125,7 +125,7 @@ impl Table {
         self.write(key, expect, version, false)
     }
 
-    /// Removes an object, if `expect` holds. `last` is the state that watchers and the caller see.
+    /// Removes an object, if `expect` holds. `last` is the final state that watchers and the caller see.
     pub(crate) fn delete(
         &self,
         key: &Key,
@@ -176,13 +176,13 @@ impl Table {
         while contents.history.len() > self.limits.changes || contents.history_bytes > self.limits.bytes {
             contents.forget_oldest();
         }
-        // Under the lock, so that the revisions that watchers hear of never go back.
+        // Under the lock, so that watchers never see revisions go back.
         self.newest.send_replace(revision);
         Ok(new)
     }
 
-    /// Objects whose key begins with `prefix` and lies behind `after`, as they are now or were at `revision`, at most
-    /// `limit` that `matches` likes. `Err` is the oldest revision that can be read.
+    /// Up to `limit` objects that match, whose keys begin with `prefix` and come after `after`, as of
+    /// `revision` or now. `Err` is the oldest revision that can be read.
     pub(crate) fn page(
         &self,
         prefix: &str,
@@ -222,8 +222,8 @@ impl Table {
         Ok(page)
     }
 
-    /// Up to `limit` changes behind `revision`, and the revision up to which the table has been read. `Err` is the
-    /// oldest revision from which changes can be read.
+    /// Up to `limit` changes after `revision`, and the revision up to which the table has been read. `Err` is
+    /// the oldest revision from which changes can be read.
     pub(crate) fn changes(&self, revision: u64, limit: usize) -> Result<(Vec<Change>, u64), u64> {
         let contents = self.contents.read();
         if revision < contents.compacted {
@@ -234,8 +234,8 @@ impl Table {
         Ok(self.read(changes, revision, limit))
     }
 
-    /// As [`changes`](Self::changes), of objects that have a label or had it before. To be used while
-    /// [subscribed](Self::subscribe_to) to the label.
+    /// Like [`changes`](Self::changes), but only of objects that have a label now or had it before the
+    /// change. Requires a [subscription](Self::subscribe_to) to the label.
     pub(crate) fn changes_of(
         &self,
         label: &Label,
@@ -243,7 +243,7 @@ impl Table {
         limit: usize,
     ) -> Result<(Vec<Change>, u64), u64> {
         let contents = self.contents.read();
-        let revisions = contents.topics.behind(label, revision, contents.compacted)?;
+        let revisions = contents.topics.after(label, revision, contents.compacted)?;
         Ok(self.read(revisions.filter_map(|revision| contents.change(revision)), revision, limit))
     }
 
@@ -262,19 +262,20 @@ impl Table {
         (changes, read_to.max(revision))
     }
 
-    /// Wakes up when the table is written.
+    /// A receiver that wakes up when the table is written.
     pub(crate) fn subscribe(&self) -> watch::Receiver<u64> {
         self.newest.subscribe()
     }
 
-    /// Wakes up when an object is written that has this label or had it before.
+    /// A receiver that wakes up when an object that has or had this label is written.
     pub(crate) fn subscribe_to(&self, label: &Label) -> watch::Receiver<u64> {
         let contents = &mut *self.contents.write();
         let history = contents.history.iter().map(|(_, change)| change);
         contents.topics.subscribe(label, history, contents.compacted)
     }
 
-    /// Drops old versions, as a compaction of etcd does: the past cannot be read, but watches go on from memory.
+    /// Drops old versions, as a compaction of etcd does. The past cannot be read any more, but watches
+    /// continue from memory.
     pub(crate) fn compact(&self) {
         let mut contents = self.contents.write();
         contents.readable = self.revisions.current();
@@ -286,7 +287,7 @@ impl Table {
         });
     }
 
-    /// Drops the history: watches cannot begin before now.
+    /// Drops the history. Watches cannot begin at an earlier revision any more.
     pub(crate) fn forget(&self) {
         let mut contents = self.contents.write();
         while !contents.history.is_empty() {
@@ -307,7 +308,7 @@ impl Contents {
         self.history.get(found).map(|(_, change)| change)
     }
 
-    /// Drops the oldest change, and the versions that only it kept readable.
+    /// Drops the oldest change and the versions that only this change kept readable.
     fn forget_oldest(&mut self) {
         let Some((key, change)) = self.history.pop_front() else { return };
         self.compacted = change.revision;
@@ -359,7 +360,7 @@ mod tests {
     }
 
     #[test]
-    fn a_write_is_refused_when_somebody_was_faster() {
+    fn a_write_is_refused_when_another_came_first() {
         let table = table(100);
         let first = create(&table, "a");
         let key = object::key(Some("n"), "a");
@@ -373,7 +374,7 @@ mod tests {
     }
 
     #[test]
-    fn a_restored_table_goes_on_behind_its_last_write() {
+    fn a_restored_table_continues_after_its_last_write() {
         let old = table(100);
         let first = create(&old, "a");
         let last = create(&old, "b");
@@ -392,7 +393,7 @@ mod tests {
     }
 
     #[test]
-    fn pages_show_one_moment_whatever_is_written_meanwhile() {
+    fn pages_show_one_revision_despite_later_writes() {
         let table = table(100);
         for name in ["a", "b", "c", "d"] {
             create(&table, name);
@@ -411,7 +412,7 @@ mod tests {
     }
 
     #[test]
-    fn the_history_is_bounded_and_says_where_it_begins() {
+    fn the_history_is_bounded_and_reports_its_beginning() {
         let table = table(3);
         let first = create(&table, "a");
         for name in ["b", "c", "d", "e"] {
@@ -426,7 +427,7 @@ mod tests {
     }
 
     #[test]
-    fn deleted_objects_leave_nothing_behind_in_the_end() {
+    fn deleted_objects_leave_nothing_behind() {
         let table = table(2);
         for round in 0..10 {
             let revision = create(&table, &format!("a{round}"));
@@ -437,7 +438,7 @@ mod tests {
     }
 
     #[test]
-    fn a_compaction_forgets_the_past_but_not_what_watches_read() {
+    fn a_compaction_drops_old_versions_but_not_the_watch_history() {
         let table = table(100);
         let first = create(&table, "a");
         let second = create(&table, "b");

@@ -1,4 +1,4 @@
-//! Watches of one label value: which changes concern them, so that all others cost them nothing.
+//! Watches of one label value and the changes that concern them. Other changes cost such a watch nothing.
 
 use std::collections::VecDeque;
 
@@ -11,29 +11,29 @@ use crate::object::Header;
 /// A label with its value, such as `yardmaster.dev/shard=7`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Label {
-    /// Its name.
+    /// The key.
     pub(crate) key: Box<str>,
-    /// Its value.
+    /// The value.
     pub(crate) value: Box<str>,
 }
 
 /// The changes that concern the watches of one label value.
 struct Topic {
-    /// The revision of the newest; watches wait on it.
+    /// The revision of the newest change; watches wait on it.
     newest: watch::Sender<u64>,
-    /// The revisions of those that may still be in the history, oldest first.
+    /// The revisions of the changes that may still be in the history, oldest first.
     revisions: VecDeque<u64>,
     /// Changes up to this revision may have been dropped from `revisions`.
     forgotten: u64,
 }
 
-/// What is watched by label, by key and value.
+/// The watched labels, by key and value.
 #[derive(Default)]
 pub(super) struct Topics(FnvHashMap<Box<str>, FnvHashMap<Box<str>, Topic>>);
 
 impl Topics {
-    /// Wakes up at changes of objects that have the label, or had it before. `history` are the changes behind
-    /// `compacted`.
+    /// A receiver that wakes up at changes of objects that have or had the label. `history` holds the changes
+    /// after `compacted`.
     pub(super) fn subscribe<'a>(
         &mut self,
         label: &Label,
@@ -52,7 +52,7 @@ impl Topics {
         topic.newest.subscribe()
     }
 
-    /// Takes in a change and wakes those whom it concerns. The history goes back to `compacted`.
+    /// Records a change and wakes the watches that it concerns. The history goes back to `compacted`.
     pub(super) fn record(&mut self, change: &Change, compacted: u64) {
         for (key, topics) in &mut self.0 {
             let now = change.new.header.label(key);
@@ -65,9 +65,9 @@ impl Topics {
         }
     }
 
-    /// The revisions of the changes behind `revision` that concern a label, oldest first. `Err` if some of them may
-    /// have left the history, which goes back to `compacted`.
-    pub(super) fn behind(
+    /// The revisions of the changes after `revision` that concern a label, oldest first. `Err` if some of
+    /// them may have left the history, which goes back to `compacted`.
+    pub(super) fn after(
         &self,
         label: &Label,
         revision: u64,
@@ -121,8 +121,8 @@ mod tests {
         NewVersion { header: Header { name: name.into(), labels, ..Header::default() }, tail: Bytes::new() }
     }
 
-    /// Writes an object with this label, or removes it; returns the revision, and whether it has the label now or had
-    /// it before. `None` where there was nothing to remove.
+    /// Writes an object with this label value, or removes the object. Returns the revision and whether the
+    /// object has the watched label now or had it before. `None` if there was nothing to remove.
     fn write(table: &Table, name: &str, write: Option<Option<&str>>) -> Option<(u64, bool)> {
         let key = object::key(None, name);
         let old = table.get(&key);
@@ -140,8 +140,8 @@ mod tests {
     }
 
     proptest! {
-        /// Whenever a watch begins, it gets all changes of its label or is told that it missed some; and it is told so
-        /// only if a watch of everything would be, too.
+        /// A watch gets all changes of its label from any start, or an error if it may have missed some. It
+        /// gets the error only if a watch of the whole table would get one too.
         #[test]
         fn a_watch_of_a_label_misses_nothing(
             writes in proptest::collection::vec(

@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 
 use super::{Columns, duration};
 
-/// The row of an object: `cells`, and for finished pods `conditions`.
+/// The row of an object: `cells`, and `conditions` for finished pods.
 pub(super) fn row(columns: Columns, object: &Value, now: Timestamp) -> Value {
     let name = &object["metadata"]["name"];
     let age = since(&object["metadata"]["creationTimestamp"], now);
@@ -126,7 +126,7 @@ fn job(job: &Value, age: &str, now: Timestamp) -> Value {
     ])
 }
 
-/// A label selector as one text.
+/// A label selector as text.
 fn selector(selector: &Value) -> String {
     let labels = selector["matchLabels"].as_object().into_iter().flatten();
     let mut terms: Vec<String> = labels.map(|(key, value)| format!("{key}={}", text(value))).collect();
@@ -215,7 +215,7 @@ fn pod_group(group: &Value, age: &str) -> Value {
     json!([group["metadata"]["name"], policy, or_none(workload), state, age])
 }
 
-/// What `kubectl get pods` says of a pod in a word, and its counts.
+/// The status, ready count and restarts that `kubectl get pods` shows.
 struct PodState {
     reason: String,
     ready: usize,
@@ -271,7 +271,7 @@ impl PodState {
     }
 }
 
-/// The reason that a container's state gives.
+/// The reason in a container's state.
 fn container_reason(state: &Value) -> Option<String> {
     let (waiting, terminated) = (&state["waiting"], &state["terminated"]);
     if let Some(reason) = waiting["reason"].as_str().filter(|reason| !reason.is_empty()) {
@@ -287,7 +287,7 @@ fn container_reason(state: &Value) -> Option<String> {
     })
 }
 
-/// The state of init containers that are not done yet.
+/// The reason to show for the first init container that is not done yet.
 fn initializing(pod: &Value) -> Option<String> {
     let total = list(&pod["spec"]["initContainers"]).len();
     for (done, container) in list(&pod["status"]["initContainerStatuses"]).iter().enumerate() {

@@ -12,21 +12,21 @@ fn human(seconds: i64) -> String {
     const HOUR: i64 = 60 * MINUTE;
     const DAY: i64 = 24 * HOUR;
     const YEAR: i64 = 365 * DAY;
-    let with_rest = |big: i64, big_name: &str, small: i64, small_name: &str| {
-        let (whole, rest) = (seconds / big, seconds % big / small);
-        if rest == 0 { format!("{whole}{big_name}") } else { format!("{whole}{big_name}{rest}{small_name}") }
+    let with_two_units = |big: i64, big_name: &str, small: i64, small_name: &str| {
+        let (whole, left) = (seconds / big, seconds % big / small);
+        if left == 0 { format!("{whole}{big_name}") } else { format!("{whole}{big_name}{left}{small_name}") }
     };
     match seconds {
         i64::MIN..=-2 => "<invalid>".into(),
         -1 => "0s".into(),
         0..=119 => format!("{seconds}s"),
-        120..=599 => with_rest(MINUTE, "m", 1, "s"),
+        120..=599 => with_two_units(MINUTE, "m", 1, "s"),
         600..=10_799 => format!("{}m", seconds / MINUTE),
-        10_800..=28_799 => with_rest(HOUR, "h", MINUTE, "m"),
+        10_800..=28_799 => with_two_units(HOUR, "h", MINUTE, "m"),
         28_800..=172_799 => format!("{}h", seconds / HOUR),
-        172_800..=691_199 => with_rest(DAY, "d", HOUR, "h"),
+        172_800..=691_199 => with_two_units(DAY, "d", HOUR, "h"),
         691_200..=63_071_999 => format!("{}d", seconds / DAY),
-        63_072_000..=252_287_999 => with_rest(YEAR, "y", DAY, "d"),
+        63_072_000..=252_287_999 => with_two_units(YEAR, "y", DAY, "d"),
         _ => format!("{}y", seconds / YEAR),
     }
 }

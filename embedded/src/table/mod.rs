@@ -1,4 +1,4 @@
-//! The `Table` form of objects: what kubectl prints.
+//! The `Table` form of objects, which kubectl prints.
 
 mod cells;
 mod duration;
@@ -12,29 +12,14 @@ use serde_json::{Map, Value, json};
 
 use super::error::ApiError;
 use super::object::Object;
-use super::resources::Resource;
+use super::resources::{Columns, Resource};
 use super::views;
-
-/// The columns of a kind; their definitions are in `columns.json` under this name.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Columns {
-    ConfigMap,
-    Event,
-    Job,
-    Lease,
-    NameAge,
-    Namespace,
-    Node,
-    Pod,
-    PodGroup,
-    Secret,
-}
 
 /// Column definitions by the names of [`Columns`].
 static DEFINITIONS: LazyLock<BTreeMap<String, Value>> =
     LazyLock::new(|| serde_json::from_str(include_str!("columns.json")).unwrap_or_default());
 
-/// What of each object goes beside its row (`includeObject`).
+/// How much of each object accompanies its row (`includeObject`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Include {
     /// Nothing.
@@ -68,9 +53,9 @@ pub(crate) struct ListMeta {
     pub(crate) revision: u64,
     /// `continue`, if there is more.
     pub(crate) token: Option<String>,
-    /// `remainingItemCount`, if it is told.
+    /// `remainingItemCount`, if known.
     pub(crate) remaining: Option<usize>,
-    /// `shardInfo.selector`, if the list was narrowed by one.
+    /// `shardInfo.selector`, if the list has a shard selector.
     pub(crate) shard: Option<String>,
 }
 
@@ -108,7 +93,7 @@ pub(crate) fn render(
     Bytes::from(value(resource, version, include, objects, meta, true).to_string())
 }
 
-/// A Table; only the first of a watch carries column definitions.
+/// A Table. In a watch, only the first one carries column definitions.
 pub(crate) fn value(
     resource: &Resource,
     version: &str,

@@ -1,4 +1,4 @@
-//! PATCH by server-side apply: an object or a part of one, owned field by field.
+//! PATCH by server-side apply: a whole or partial object with ownership of fields.
 
 use http::StatusCode;
 use jiff::Timestamp;
@@ -6,11 +6,11 @@ use serde_json::{Value, json};
 
 use super::update::check_name;
 use super::{ManagedFields, Writer, create, update};
-use crate::decode;
 use crate::error::ApiError;
-use crate::http::media;
-use crate::http::reply::Reply;
-use crate::http::request::Request;
+use crate::exchange::decode;
+use crate::exchange::media;
+use crate::exchange::reply::Reply;
+use crate::exchange::request::Request;
 use crate::object::{meta, metadata_mut};
 use crate::rules;
 use crate::rules::Subresource;
@@ -29,8 +29,8 @@ pub(crate) fn apply(server: &Server, request: &Request) -> Result<Reply, ApiErro
     check_kind(request, &applied)?;
     check_name(&applied, request.name())?;
     create::set_namespace(&mut applied.clone(), namespace)?;
-    // Who owns what is settled here, so the write itself does not track it.
-    let writer = Writer { fields: ManagedFields::Settled, ..Writer::of(server, request) };
+    // Ownership of fields is computed here, so the write itself must not track it.
+    let writer = Writer { fields: ManagedFields::Computed, ..Writer::of(server, request) };
     let subresource = request.subresource();
     let changed = update::modify(server, resource, &request.key(), subresource, writer, |live| {
         merge(request, Some(live), &applied)
@@ -78,7 +78,7 @@ fn check_kind(request: &Request, applied: &Value) -> Result<(), ApiError> {
     Err(ApiError::bad_request(format!("invalid object type: {group}/{version}, Kind={kind}")))
 }
 
-/// The object that the applied one makes of the live one.
+/// Merges the applied object into the live one.
 fn merge(request: &Request, live: Option<&Value>, applied: &Value) -> Result<Value, ApiError> {
     let resource = request.resource();
     let api_version = resource.api_version();

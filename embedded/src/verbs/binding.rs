@@ -1,14 +1,14 @@
-//! POST of a binding: a scheduler puts a pod on a node.
+//! POST of a binding: a scheduler assigns a pod to a node.
 
 use http::StatusCode;
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
 use super::{Writer, update};
-use crate::decode;
 use crate::error::ApiError;
-use crate::http::reply::Reply;
-use crate::http::request::Request;
+use crate::exchange::decode;
+use crate::exchange::reply::Reply;
+use crate::exchange::request::Request;
 use crate::object::{self, meta};
 use crate::resources::{self, Resource};
 use crate::rules::{self, Subresource};

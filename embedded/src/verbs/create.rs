@@ -1,4 +1,4 @@
-//! POST: a new object.
+//! POST: creation of objects.
 
 use std::sync::Arc;
 
@@ -7,19 +7,20 @@ use jiff::Timestamp;
 use serde_json::Value;
 
 use crate::admission;
+use crate::admission::namespaces;
 use crate::error::ApiError;
-use crate::http::reply::Reply;
-use crate::http::request::Request;
-use crate::namespaces;
+use crate::exchange::reply::Reply;
+use crate::exchange::request::Request;
 use crate::object::{self, Header, Object, meta, metadata_mut};
 use crate::resources::Resource;
 use crate::rules::{Cause, CauseReason, Subresource};
-use crate::server::{Server, format_time};
+use crate::server::Server;
 use crate::store::{Expect, NewVersion, WriteError};
+use crate::time::format_time;
 use crate::verbs::{ManagedFields, Writer};
 use crate::views;
 
-/// How often a generated name that is taken is drawn again.
+/// Number of attempts to find a free generated name.
 const NAME_ATTEMPTS: usize = 8;
 
 /// POST on a collection.
@@ -34,7 +35,7 @@ pub(crate) fn create(server: &Server, request: &Request) -> Result<Reply, ApiErr
     Ok(reply.with_warnings(body.warnings).with_warnings(warnings))
 }
 
-/// Makes an object: defaults, preparation, admission, validation, storage. Warnings accompany refusals, too.
+/// Creates an object: defaults, preparation, admission, validation, storage. Refusals also carry warnings.
 pub(crate) fn insert(
     server: &Server,
     resource: &'static Resource,
@@ -88,7 +89,7 @@ fn validate(resource: &Resource, object: &Value) -> Result<(), ApiError> {
     Err(ApiError::invalid_object(resource, name, &causes))
 }
 
-/// The object's namespace is that of the path.
+/// Sets the object's namespace from the path, or refuses a different one.
 pub(super) fn set_namespace(object: &mut Value, namespace: Option<&str>) -> Result<(), ApiError> {
     let Some(metadata) = metadata_mut(object) else { return Ok(()) };
     let have = metadata.get("namespace").and_then(Value::as_str).unwrap_or_default();
@@ -110,7 +111,7 @@ pub(super) fn set_namespace(object: &mut Value, namespace: Option<&str>) -> Resu
     Ok(())
 }
 
-/// What the server sets on every new object.
+/// Sets the metadata that the server assigns to every new object.
 fn fill_metadata(server: &Server, object: &mut Value) {
     let uid = server.new_uid();
     let Some(metadata) = metadata_mut(object) else { return };

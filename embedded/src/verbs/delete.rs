@@ -7,31 +7,32 @@ use jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};
 
 use super::{Writer, list, update};
-use crate::decode;
-use crate::delete_options::{DeleteOptions, Propagation};
 use crate::error::ApiError;
-use crate::http::reply::Reply;
-use crate::http::request::Request;
+use crate::exchange::decode;
+use crate::exchange::delete_options::{DeleteOptions, Propagation};
+use crate::exchange::reply::Reply;
+use crate::exchange::request::Request;
 use crate::object::{self, Key, Object, meta, metadata_mut};
 use crate::resources::{Deletion, Resource};
 use crate::rules::Subresource;
-use crate::server::{Server, format_time};
+use crate::server::Server;
 use crate::store::{Expect, NewVersion, Page, WriteError};
 use crate::table::ListMeta;
+use crate::time::format_time;
 use crate::views;
 
-/// The finalizer that lets the garbage collector orphan dependents first.
+/// The finalizer with which the garbage collector orphans dependents first.
 pub(crate) const ORPHAN: &str = "orphan";
-/// The finalizer that lets the garbage collector delete dependents first.
+/// The finalizer with which the garbage collector deletes dependents first.
 pub(crate) const FOREGROUND: &str = "foregroundDeletion";
 
 const ORPHAN_WARNING: &str = "child pods are preserved by default when jobs are deleted; set \
                               propagationPolicy=Background to remove them or set propagationPolicy=Orphan to suppress \
                               this warning";
 
-/// What a DELETE came to.
+/// The result of a DELETE.
 pub(crate) struct Deleted {
-    /// The object in its last state, or as it stays.
+    /// The last state of the object if it is gone, else its current state.
     pub(crate) object: Arc<Object>,
     /// Whether it is gone.
     pub(crate) gone: bool,
@@ -58,7 +59,7 @@ pub(crate) fn delete(server: &Server, request: &Request) -> Result<Reply, ApiErr
     Ok(reply.with_warnings(warnings))
 }
 
-/// DELETE of a collection; the answer is the list of what was found.
+/// DELETE of a collection; the response is the list of objects found.
 pub(crate) fn delete_collection(server: &Server, request: &Request) -> Result<Reply, ApiError> {
     let resource = request.resource();
     let options = DeleteOptions::parse(&request.query, &request.content_type, &request.body)?;
@@ -80,7 +81,7 @@ pub(crate) fn delete_collection(server: &Server, request: &Request) -> Result<Re
     Ok(Reply::list(request.accept, resource, &page, &meta, request.include()?)?.with_warnings(warnings))
 }
 
-/// POST of an eviction: a deletion that disruption budgets could refuse; there are none here.
+/// POST of an eviction: a deletion subject to disruption budgets, which this server does not have.
 pub(crate) fn evict(server: &Server, request: &Request) -> Result<Reply, ApiError> {
     let eviction = decode::object("Eviction", "policy", "v1", &request.content_type, &request.body)?;
     if !matches!(meta(&eviction, "name"), "") && meta(&eviction, "name") != request.name() {
@@ -97,7 +98,7 @@ pub(crate) fn evict(server: &Server, request: &Request) -> Result<Reply, ApiErro
     Ok(Reply::value(StatusCode::CREATED, request.accept, &status))
 }
 
-/// Why an evicted pod goes.
+/// The condition of an evicted pod.
 fn disruption() -> Value {
     json!({
         "type": "DisruptionTarget", "status": "True", "reason": "EvictionByEvictionAPI",
@@ -123,7 +124,7 @@ fn warnings(resource: &Resource, options: &DeleteOptions) -> Vec<String> {
     if silent { Vec::new() } else { vec![ORPHAN_WARNING.into()] }
 }
 
-/// Deletes an object as far as grace and finalizers let it.
+/// Deletes an object, or marks it while grace or finalizers keep it.
 pub(crate) fn remove(
     server: &Server,
     resource: &'static Resource,
@@ -160,7 +161,8 @@ pub(crate) fn remove(
     }
 }
 
-/// The second half of a deletion without grace. Whoever comes in between has removed the object or will.
+/// The second half of a deletion without grace. If a concurrent write came first, its writer removes the
+/// object.
 fn finish(server: &Server, resource: &Resource, key: &Key, marked: &Arc<Object>) -> Arc<Object> {
     let last = NewVersion { header: marked.header.clone(), tail: marked.tail.clone() };
     match server.table(resource).delete(key, Expect::Version(marked.revision), last) {
@@ -171,13 +173,13 @@ fn finish(server: &Server, resource: &Resource, key: &Key, marked: &Arc<Object>)
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Step {
-    /// A deletion is under way and this one asks for nothing more.
+    /// A deletion is in progress and this one changes nothing.
     Pending,
-    /// The object stays, marked.
+    /// The object is marked and stays.
     Mark,
-    /// The object is marked, which watchers see, and goes.
+    /// The object is marked, which watchers see, and then removed.
     MarkAndRemove,
-    /// The object goes.
+    /// The object is removed.
     Remove,
 }
 
@@ -206,8 +208,8 @@ fn check_preconditions(
     Ok(())
 }
 
-/// Marks the object as the options ask, and says what comes of it (`rest.BeforeDelete` and the finalizers of garbage
-/// collection).
+/// Marks the object according to the options and returns the next step (`rest.BeforeDelete` and the
+/// finalizers of garbage collection).
 fn plan(resource: &Resource, object: &mut Value, options: &DeleteOptions, now: Timestamp) -> Step {
     if resource.deletion == Deletion::Namespace {
         return plan_namespace(object, now);
@@ -247,15 +249,15 @@ fn plan_namespace(object: &mut Value, now: Timestamp) -> Step {
 }
 
 enum Grace {
-    /// A deletion with no more grace than asked for is under way.
+    /// A deletion with no more grace than requested is in progress.
     Pending,
     /// The object is marked with this grace, in seconds.
     Marked(i64),
-    /// The object was marked without grace before.
+    /// The object was already marked, without grace.
     None,
 }
 
-/// Sets or shortens the grace of a pod. It is never lengthened.
+/// Sets or shortens the grace period of a pod, but never lengthens it.
 fn shorten(object: &mut Value, options: &DeleteOptions, now: Timestamp) -> Grace {
     let metadata = &object["metadata"];
     let had = metadata["deletionGracePeriodSeconds"].as_i64();
@@ -283,8 +285,8 @@ fn shorten(object: &mut Value, options: &DeleteOptions, now: Timestamp) -> Grace
     Grace::Marked(seconds)
 }
 
-/// The grace of a pod: as asked for or as its spec says; none where no kubelet has it or its work is done; a negative
-/// one means 1.
+/// The grace period of a pod, from the options or its spec. Zero for a pod that is unscheduled or finished. A
+/// negative value means 1.
 fn grace(pod: &Value, options: &DeleteOptions) -> i64 {
     let spec = &pod["spec"];
     let unscheduled = spec["nodeName"].as_str().is_none_or(str::is_empty);
@@ -297,7 +299,7 @@ fn grace(pod: &Value, options: &DeleteOptions) -> i64 {
     }
 }
 
-/// Marks an object that only its finalizers hold.
+/// Marks an object that only its finalizers keep.
 fn mark(object: &mut Value, now: Timestamp) {
     let deadline: Option<Timestamp> =
         object["metadata"]["deletionTimestamp"].as_str().and_then(|time| time.parse().ok());
@@ -317,8 +319,8 @@ fn raise_generation(object: &mut Value) {
     }
 }
 
-/// The finalizers of an object after a DELETE: those of garbage collection follow the options, else what stands there,
-/// else the kind's default.
+/// The finalizers of an object after a DELETE. Finalizers of garbage collection follow the options, else the
+/// existing ones, else the kind's default.
 fn finalizers_after(resource: &Resource, object: &Value, options: &DeleteOptions) -> Vec<String> {
     let have = object::finalizers(object);
     let standing = have.iter().find_map(|finalizer| match *finalizer {

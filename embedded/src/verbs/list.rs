@@ -5,25 +5,25 @@ use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use serde::{Deserialize, Serialize};
 
 use crate::error::ApiError;
-use crate::http::query::Query;
-use crate::http::reply::Reply;
-use crate::http::request::Request;
+use crate::exchange::query::Query;
+use crate::exchange::reply::Reply;
+use crate::exchange::request::Request;
 use crate::rules::{Cause, CauseReason};
 use crate::selectors::Selector;
 use crate::server::Server;
 use crate::store::Page;
 use crate::table::ListMeta;
 
-/// What a continue token says.
+/// The contents of a continue token.
 #[derive(Serialize, Deserialize)]
 struct Token {
     /// Version of this encoding.
     #[serde(default)]
     v: String,
-    /// The revision of the first page; 0 goes on at the newest.
+    /// The revision of the first page; 0 continues at the newest one.
     #[serde(default)]
     rv: u64,
-    /// The last key of the page before, below the collection's prefix.
+    /// The last key of the previous page, without the collection's prefix.
     #[serde(default)]
     start: String,
 }
@@ -85,7 +85,7 @@ fn read(
         let exact = query.get("resourceVersionMatch") == Some("Exact");
         let asked = check_not_future(server, query)?;
         let revision = asked.filter(|_| exact);
-        // A list at any version comes from the server's cache, which does not page.
+        // kube-apiserver serves a list at any version from its cache, which does not page.
         let limit = limit.filter(|_| query.get("resourceVersion") != Some("0"));
         table
             .page(&prefix, None, revision, limit, |object| selector.matches(object))
@@ -108,7 +108,7 @@ fn encode_token(token: &Token) -> String {
 
 fn decode_token(text: &str) -> Result<Token, String> {
     let json = URL_SAFE_NO_PAD.decode(text.trim_end_matches('=')).map_err(|error| error.to_string())?;
-    let value = crate::decode::json(&json)?;
+    let value = crate::exchange::decode::json(&json)?;
     let token: Token = serde_json::from_value(value).map_err(|error| error.to_string())?;
     if token.v != TOKEN_VERSION {
         return Err(format!("server does not recognize this encoded version {}", token.v));
@@ -116,7 +116,7 @@ fn decode_token(text: &str) -> Result<Token, String> {
     Ok(token)
 }
 
-/// The resourceVersion of a read, refused if the server has not reached it.
+/// The resourceVersion of a read. An error if the server has not reached it.
 pub(crate) fn check_not_future(server: &Server, query: &Query) -> Result<Option<u64>, ApiError> {
     let Some(text) = query.get("resourceVersion") else { return Ok(None) };
     let asked: u64 = text
@@ -126,7 +126,7 @@ pub(crate) fn check_not_future(server: &Server, query: &Query) -> Result<Option<
     if asked > current { Err(ApiError::future_version(asked, current)) } else { Ok(Some(asked)) }
 }
 
-/// How a resourceVersion that is no number is described.
+/// The error message for a resourceVersion that is not a number.
 pub(crate) fn invalid_version(text: &str) -> String {
     format!(
         "resourceVersion: Invalid value: \"{text}\": strconv.ParseUint: parsing \"{text}\": invalid syntax"

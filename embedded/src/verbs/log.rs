@@ -1,4 +1,4 @@
-//! GET of a pod's log: passed on to the kubelet of the pod's node.
+//! GET of a pod's log, proxied to the kubelet of the pod's node.
 
 use futures::StreamExt as _;
 use http::{HeaderValue, StatusCode, header};
@@ -10,12 +10,12 @@ use serde_json::Value;
 use tokio::net::TcpStream;
 
 use crate::error::ApiError;
-use crate::http::reply::Reply;
-use crate::http::request::Request;
+use crate::exchange::reply::Reply;
+use crate::exchange::request::Request;
 use crate::server::Server;
 
-/// How much of a kubelet's refusal is shown, in bytes.
-const LONGEST_REFUSAL: usize = 10_000;
+/// Maximum length of a kubelet's error in the response, in bytes.
+const MAX_ERROR_LENGTH: usize = 10_000;
 
 /// GET of `pods/NAME/log`.
 pub(crate) async fn log(server: &Server, request: &Request) -> Result<Reply, ApiError> {
@@ -24,7 +24,7 @@ pub(crate) async fn log(server: &Server, request: &Request) -> Result<Reply, Api
     let pod = found.ok_or_else(|| ApiError::not_found(resource, request.name()))?.decode(resource);
     let container = container(request, &pod)?;
     let Some(node) = pod["spec"]["nodeName"].as_str().filter(|node| !node.is_empty()) else {
-        // The pod is nowhere yet, so there is nothing to show.
+        // The pod is not scheduled yet, so it has no log.
         return Ok(Reply::full(StatusCode::NO_CONTENT, "", ""));
     };
     let address = kubelet_address(server, node)?;
@@ -38,7 +38,7 @@ pub(crate) async fn log(server: &Server, request: &Request) -> Result<Reply, Api
     if !matches!(code.as_u16(), 200..=206) {
         return Err(refusal(request, answer).await);
     }
-    // A stream that breaks off ends the answer: its length was not promised.
+    // A broken stream ends the response, which has no declared length.
     let frames = http_body_util::BodyStream::new(answer.into_body());
     let frames = frames.filter_map(|frame| async move { frame.ok().map(Ok) });
     let frames = frames.take_until(server.stop.clone().cancelled_owned());
@@ -46,10 +46,10 @@ pub(crate) async fn log(server: &Server, request: &Request) -> Result<Reply, Api
     Ok(Reply { code, content_type: "text/plain", body, warnings: Vec::new() })
 }
 
-/// The plain text with which a kubelet refuses, as a `Status`.
+/// Converts a kubelet's plain-text error to a `Status`.
 async fn refusal(request: &Request, answer: http::Response<Incoming>) -> ApiError {
     let code = answer.status();
-    let text = match Limited::new(answer.into_body(), LONGEST_REFUSAL).collect().await {
+    let text = match Limited::new(answer.into_body(), MAX_ERROR_LENGTH).collect().await {
         Ok(body) => String::from_utf8_lossy(&body.to_bytes()).into_owned(),
         Err(problem) => return ApiError::internal(&problem.to_string()),
     };
@@ -60,7 +60,7 @@ async fn refusal(request: &Request, answer: http::Response<Incoming>) -> ApiErro
     }
 }
 
-/// The container that is asked for, or the only one.
+/// The requested container, or else the only one.
 fn container(request: &Request, pod: &Value) -> Result<String, ApiError> {
     let spec = &pod["spec"];
     let names = |field: &str| -> Vec<String> {

@@ -1,4 +1,4 @@
-//! The generic verbs: the same for every kind; what differs is in the kind's strategy.
+//! The generic verbs, the same for every kind. Differences are in the kind's strategy.
 
 pub(crate) mod apply_patch;
 pub(crate) mod binding;
@@ -6,6 +6,7 @@ pub(crate) mod create;
 pub(crate) mod delete;
 pub(crate) mod list;
 pub(crate) mod log;
+pub(crate) mod namespaces;
 pub(crate) mod patch;
 pub(crate) mod review;
 pub(crate) mod update;
@@ -16,36 +17,36 @@ use jiff::Timestamp;
 use serde_json::Value;
 
 use super::error::ApiError;
-use super::http::reply::Reply;
-use super::http::request::Request;
+use super::exchange::reply::Reply;
+use super::exchange::request::Request;
 use super::object;
 use super::resources::Resource;
 use super::rules::Subresource;
 use super::rules::apply::{self, ObjectType, Write};
 use super::server::Server;
 
-/// Who writes, and whether the write is for real.
+/// The writer and mode of a write.
 #[derive(Clone, Copy)]
 pub(crate) struct Writer<'a> {
-    /// What becomes of `managedFields`.
+    /// How the write updates `managedFields`.
     pub(crate) fields: ManagedFields<'a>,
-    /// Whether everything is done but storing.
+    /// Whether to do everything except storing.
     pub(crate) dry_run: bool,
 }
 
-/// What becomes of `metadata.managedFields` in a write.
+/// How a write updates `metadata.managedFields`.
 #[derive(Clone, Copy)]
 pub(crate) enum ManagedFields<'a> {
-    /// This manager owns what it changes.
+    /// This manager owns the fields that it changes.
     Track(&'a str),
-    /// The new object has them as they are to be: server-side apply settled them.
-    Settled,
-    /// Nobody owns anything; the server does not track fields.
+    /// Server-side apply has already computed them in the new object.
+    Computed,
+    /// They are removed, because the server does not track fields.
     Ignore,
 }
 
 impl<'a> Writer<'a> {
-    /// A part of the server itself.
+    /// A component of the server itself.
     pub(crate) fn internal(server: &Server, manager: &'a str) -> Self {
         Self { fields: ManagedFields::by(server, manager), dry_run: false }
     }
@@ -55,7 +56,7 @@ impl<'a> Writer<'a> {
         Self { fields: ManagedFields::by(server, request.manager()), dry_run: request.query.dry_run() }
     }
 
-    /// Notes in `new` who set its fields.
+    /// Updates the `managedFields` of `new`.
     pub(crate) fn track(
         &self,
         resource: &Resource,
@@ -65,7 +66,7 @@ impl<'a> Writer<'a> {
     ) {
         let manager = match self.fields {
             ManagedFields::Track(manager) => manager,
-            ManagedFields::Settled => return,
+            ManagedFields::Computed => return,
             ManagedFields::Ignore => {
                 if let Some(metadata) = object::metadata_mut(new) {
                     metadata.remove("managedFields");

@@ -4,11 +4,11 @@ use http::StatusCode;
 use serde_json::{Map, Value};
 
 use super::{Writer, apply_patch, update};
-use crate::decode;
 use crate::error::ApiError;
-use crate::http::reply::Reply;
-use crate::http::request::Request;
-use crate::http::{media, options};
+use crate::exchange::decode;
+use crate::exchange::reply::Reply;
+use crate::exchange::request::Request;
+use crate::exchange::{media, options};
 use crate::object::meta;
 use crate::patch::Patch;
 use crate::resources::Resource;
@@ -51,7 +51,7 @@ pub(crate) fn patch(server: &Server, request: &Request) -> Result<Reply, ApiErro
     Ok(reply.with_warnings(unknown).with_warnings(warnings))
 }
 
-/// Decodes a patched object by its type. What the patch left alone was decoded when it was stored.
+/// Decodes a patched object as its type. Fields outside the patch were validated when stored.
 fn decode_changes(resource: &Resource, patch: &Patch, patched: Value) -> Result<Decoded, DecodeError> {
     let api_version = resource.api_version();
     let Value::Object(fields) = patched else {
@@ -66,7 +66,7 @@ fn decode_changes(resource: &Resource, patch: &Patch, patched: Value) -> Result<
     Ok(decoded)
 }
 
-/// A patch cannot move an object.
+/// Refuses a patch that changes the name or namespace.
 fn check_identity(request: &Request, patched: &Value) -> Result<(), ApiError> {
     let name = meta(patched, "name");
     if name != request.name() {

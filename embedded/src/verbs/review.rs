@@ -1,19 +1,19 @@
-//! POST of a review: a question about access or about a token, answered in its status and not stored.
+//! POST of a review: a query about access or about a token. The answer is in its status; it is not stored.
 
 use http::StatusCode;
 use serde_json::{Value, json};
 
 use crate::error::ApiError;
-use crate::http::reply::Reply;
-use crate::http::request::Request;
+use crate::exchange::reply::Reply;
+use crate::exchange::request::Request;
 use crate::server::Server;
 
-/// May somebody do something? Everything is allowed.
+/// An access review. Everything is allowed.
 pub(crate) fn access(request: &Request) -> Result<Reply, ApiError> {
     answer(request, |_| json!({"allowed": true}))
 }
 
-/// Whose is a token? There is one user at most: whoever has the server's token.
+/// A token review. There is at most one user: the holder of the server's token.
 pub(crate) fn token(server: &Server, request: &Request) -> Result<Reply, ApiError> {
     answer(request, |review| match &server.token {
         Some(token) if review["spec"]["token"] == token.as_str() => json!({

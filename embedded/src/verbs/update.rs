@@ -1,4 +1,4 @@
-//! PUT, and the part of PATCH that is the same: from an old and a new object to a stored one.
+//! PUT, and the steps that PATCH shares with it: from an old and a new object to a stored one.
 
 use std::sync::Arc;
 
@@ -6,10 +6,10 @@ use http::StatusCode;
 use serde_json::{Value, json};
 
 use super::create;
+use crate::admission::gang;
 use crate::error::ApiError;
-use crate::gang_admission;
-use crate::http::reply::Reply;
-use crate::http::request::Request;
+use crate::exchange::reply::Reply;
+use crate::exchange::request::Request;
 use crate::object::{self, Key, Object, meta, metadata_mut};
 use crate::resources::{Deletion, Resource};
 use crate::rules::{Cause, CauseReason, Subresource};
@@ -60,7 +60,7 @@ fn creates(request: &Request) -> bool {
     request.resource().create_on_update && request.path.subresource.is_none()
 }
 
-/// A uid in the object that was sent must be that of the stored one.
+/// Refuses a sent object whose uid is not the stored one's.
 pub(crate) fn check_uid(resource: &Resource, sent: &Value, old: &Value) -> Result<(), ApiError> {
     let wanted = meta(sent, "uid");
     if wanted.is_empty() || wanted == meta(old, "uid") {
@@ -81,7 +81,7 @@ pub(crate) fn check_name(sent: &Value, name: &str) -> Result<(), ApiError> {
     }
 }
 
-/// A PUT without resourceVersion is refused where the kind does not overwrite.
+/// Refuses a PUT without resourceVersion for kinds without unconditional updates.
 fn check_version_given(resource: &Resource, sent: &Value) -> Result<(), ApiError> {
     if resource.unconditional_update || !matches!(meta(sent, "resourceVersion"), "" | "0") {
         return Ok(());
@@ -91,11 +91,12 @@ fn check_version_given(resource: &Resource, sent: &Value) -> Result<(), ApiError
         field: "metadata.resourceVersion".into(),
         message: "Invalid value: 0: must be specified for an update".into(),
     };
-    // Named by its plural, unlike other refusals of this sort.
+    // Unlike other errors of this sort, it names the kind by its plural.
     Err(ApiError::invalid(resource.group, resource.plural, meta(sent, "name"), &[cause]))
 }
 
-/// Changes an object: `change` makes the new one from the old, as often as it takes to meet no other writer.
+/// Changes an object: `change` makes the new one from the old one, and is repeated until no concurrent write
+/// comes first.
 pub(crate) fn modify(
     server: &Server,
     resource: &'static Resource,
@@ -119,7 +120,7 @@ pub(crate) fn modify(
             return Err(ApiError::invalid_object(resource, name, &causes));
         }
         let warnings = resource.strategy.warnings(subresource, Some(&old), &new);
-        gang_admission::admit_update(server, resource, &old, &new)?;
+        gang::admit_update(server, resource, &old, &new)?;
         let ends_deletion = ends_deletion(resource, &new);
         if same(&old, &new) && !ends_deletion && !current.header.lacks_defaults {
             return Ok((current, warnings));
@@ -130,7 +131,7 @@ pub(crate) fn modify(
         }
         let expect = Expect::Version(current.revision);
         let written = if ends_deletion {
-            // Watchers see the object go as it stood; only the writer sees its last change.
+            // Watchers see the state before this write as the last one; only the writer sees its own change.
             let last = NewVersion { header: current.header.clone(), tail: current.tail.clone() };
             let gone = table.delete(key, expect, last);
             gone.map(|gone| Arc::new(Object { revision: gone.revision, header, tail }))
@@ -139,13 +140,13 @@ pub(crate) fn modify(
         };
         match written {
             Ok(stored) => return Ok((stored, warnings)),
-            // Somebody else wrote in between: begin again with what is there now.
+            // A concurrent write came first: repeat with the current version.
             Err(WriteError::Changed(_)) => {}
         }
     }
 }
 
-/// A resourceVersion in the new object must be the current one; none and `0` match any.
+/// Refuses a resourceVersion that is not the current one. An absent one and `0` match any.
 pub(crate) fn check_version(
     resource: &Resource,
     name: &str,
@@ -165,7 +166,7 @@ pub(crate) fn check_version(
     }
 }
 
-/// The refusal of a write to an object of another uid than the client thinks.
+/// The error for a write whose uid is not the stored one's.
 pub(super) fn uid_mismatch(resource: &Resource, wanted: &str, object: &Value) -> ApiError {
     let (namespace, name) = (meta(object, "namespace"), meta(object, "name"));
     let key = object::key((!namespace.is_empty()).then_some(namespace), name);
@@ -181,7 +182,7 @@ pub(super) fn uid_mismatch(resource: &Resource, wanted: &str, object: &Value) ->
     )
 }
 
-/// What every kind keeps through an update; the strategies know the rest.
+/// Copies the metadata that no update of any kind can change. Strategies handle other fields.
 fn carry_over(old: &Value, new: &mut Value) {
     let Some(metadata) = metadata_mut(new) else { return };
     match old["metadata"].get("namespace") {
@@ -190,13 +191,13 @@ fn carry_over(old: &Value, new: &mut Value) {
     };
 }
 
-/// Whether an update changes nothing. The resourceVersion and the type do not count.
+/// Whether an update changes nothing, apart from the resourceVersion and the type.
 fn same(old: &Value, new: &Value) -> bool {
     let (Some(old), Some(new)) = (old.as_object(), new.as_object()) else { return false };
-    let rest = |object: &serde_json::Map<String, Value>| {
+    let field_count = |object: &serde_json::Map<String, Value>| {
         object.iter().filter(|(key, _)| !matches!(key.as_str(), "kind" | "apiVersion" | "metadata")).count()
     };
-    rest(old) == rest(new)
+    field_count(old) == field_count(new)
         && old.iter().all(|(key, value)| match key.as_str() {
             "kind" | "apiVersion" => true,
             "metadata" => same_metadata(value, new.get(key).unwrap_or(&Value::Null)),
@@ -211,7 +212,7 @@ fn same_metadata(old: &Value, new: &Value) -> bool {
     count(old) == count(new) && old.iter().all(|(key, value)| !counted(key) || new.get(key) == Some(value))
 }
 
-/// Whether an object that is being deleted has nothing left that holds it.
+/// Whether a terminating object has neither grace nor finalizers left.
 pub(crate) fn ends_deletion(resource: &Resource, object: &Value) -> bool {
     let metadata = &object["metadata"];
     if metadata["deletionTimestamp"].is_null() || !object::finalizers(object).is_empty() {
@@ -224,7 +225,7 @@ pub(crate) fn ends_deletion(resource: &Resource, object: &Value) -> bool {
     }
 }
 
-/// Whether neither kind of finalizer holds a namespace.
+/// Whether a namespace has no finalizers of either kind.
 pub(super) fn ends_namespace(namespace: &Value) -> bool {
     object::finalizers(namespace).is_empty()
         && namespace["spec"]["finalizers"].as_array().is_none_or(Vec::is_empty)

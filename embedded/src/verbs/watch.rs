@@ -1,7 +1,7 @@
 //! Watches: the changes of a collection as a stream.
 //!
-//! A watch reads its table's history at its own pace. Writers do not know of it; if it falls out of the history it
-//! ends with an error event of code 410, and the client lists again.
+//! A watch reads its table's history at its own pace, and writers never wait for it. If it falls out of the
+//! history, it ends with an error event of code 410, and the client lists again.
 
 mod encoder;
 
@@ -21,21 +21,21 @@ use tokio::time::Instant;
 use self::encoder::Encoder;
 use super::list;
 use crate::error::ApiError;
-use crate::http::media::{Accept, Format};
-use crate::http::reply::Reply;
-use crate::http::request::Request;
+use crate::exchange::media::{Accept, Format};
+use crate::exchange::reply::Reply;
+use crate::exchange::request::Request;
 use crate::object::Object;
 use crate::selectors::Selector;
 use crate::server::Server;
 use crate::store::{Change, Label};
 
-/// How many changes are read from the history at once.
+/// Maximum number of changes per read of the history.
 const BATCH: usize = 512;
-/// The size at which an answer's chunk is sent, in bytes.
+/// Size at which a chunk of the response is sent, in bytes.
 const CHUNK: usize = 64 << 10;
 /// Time between bookmarks.
 const BOOKMARK_PERIOD: Duration = Duration::from_secs(60);
-/// How long before its end a watch sends a last bookmark.
+/// Time between the last bookmark and the end of a watch.
 const LAST_BOOKMARK: Duration = Duration::from_secs(2);
 
 /// GET of a collection with `watch=true`.
@@ -90,15 +90,15 @@ pub(crate) fn watch(server: &Arc<Server>, request: &Request) -> Result<Reply, Ap
     })
 }
 
-/// Where a watch begins.
+/// The start of a watch.
 #[derive(Clone, Copy)]
 enum Start {
-    /// With everything that exists, then its changes.
+    /// All existing objects, then changes.
     Existing,
-    /// With the changes from now on.
+    /// Changes from now on.
     Now,
-    /// With the changes behind a revision.
-    Behind(u64),
+    /// Changes after a revision.
+    After(u64),
 }
 
 impl Start {
@@ -111,7 +111,7 @@ impl Start {
         Ok(match (query.option("sendInitialEvents"), revision) {
             (Some(true), _) | (None, 0) => Self::Existing,
             (Some(false), 0) => Self::Now,
-            (_, revision) => Self::Behind(revision),
+            (_, revision) => Self::After(revision),
         })
     }
 }
@@ -119,8 +119,8 @@ impl Start {
 struct Watch {
     server: Arc<Server>,
     encoder: Encoder,
-    /// The label to whose changes `newest` is narrowed: most watches of many are of one shard each, and must not be
-    /// woken by the others.
+    /// The label value that `newest` is limited to. With many watches of one shard each, changes of other
+    /// shards must not wake this watch.
     label: Option<Label>,
     newest: Receiver<u64>,
     broken: Receiver<()>,
@@ -128,13 +128,13 @@ struct Watch {
     name: Option<String>,
     user_agent: String,
     selector: Selector,
-    /// The table has been read up to here.
+    /// The revision up to which the table has been read.
     revision: u64,
-    /// Objects that existed when the watch began and have not been sent.
+    /// Objects from the start of the watch that are still to be sent.
     initial: std::vec::IntoIter<Arc<Object>>,
     /// Whether a bookmark marks the end of the initial events.
     initial_end: bool,
-    /// When the next bookmark is due; `None` if the client wants none.
+    /// Time of the next bookmark; `None` if the client did not request bookmarks.
     next_bookmark: Option<Instant>,
     deadline: Instant,
     done: bool,
@@ -144,7 +144,7 @@ impl Watch {
     fn begin(&mut self, start: Start, initial_end: bool) -> Result<(), ApiError> {
         let table = self.server.table(self.encoder.resource);
         match start {
-            Start::Behind(revision) => self.revision = revision,
+            Start::After(revision) => self.revision = revision,
             Start::Now => self.revision = self.server.store.revision(),
             Start::Existing => {
                 let selector = &self.selector;
@@ -159,7 +159,7 @@ impl Watch {
         Ok(())
     }
 
-    /// The next piece of the answer; `None` at its end.
+    /// The next chunk of the response; `None` at its end.
     async fn next(&mut self) -> Option<Bytes> {
         loop {
             if self.done {
@@ -191,7 +191,7 @@ impl Watch {
         }
     }
 
-    /// Waits until there is something to do.
+    /// Waits for a change, the next bookmark, or the end.
     async fn wait(&mut self) {
         let wake = self.next_bookmark.map_or(self.deadline, |bookmark| bookmark.min(self.deadline));
         let server = Arc::clone(&self.server);
@@ -211,17 +211,18 @@ impl Watch {
         if self.initial_end && self.initial.len() == 0 && !self.done {
             self.initial_end = false;
             let written = self.encoder.bookmark(out, self.revision, true);
-            self.go_on(written);
+            self.end_on_error(written);
         }
     }
 
     fn write_event(&mut self, out: &mut BytesMut, kind: &str, object: &Object, revision: u64) {
         let written = self.encoder.event(out, kind, object, revision);
-        self.go_on(written);
+        self.end_on_error(written);
     }
 
-    /// What protobuf cannot show ends the watch. The client goes on from the last event that it has, in JSON.
-    fn go_on(&mut self, written: Result<(), serde_json::Error>) {
+    /// Ends the watch after an object that protobuf cannot represent. The client continues from its last
+    /// event, in JSON.
+    fn end_on_error(&mut self, written: Result<(), serde_json::Error>) {
         if let Err(error) = written {
             tracing::warn!(kind = self.encoder.resource.kind, %error, "watches are served in JSON only from now on");
             self.server.json_only.store(true, Ordering::Relaxed);
@@ -229,9 +230,9 @@ impl Watch {
         }
     }
 
-    /// Whether there may be more changes to read at once.
+    /// Writes the next changes and returns whether there may be more.
     fn write_changes(&mut self, out: &mut BytesMut) -> bool {
-        // Seen before reading: a write in between wakes the watch again.
+        // Marked as seen before reading, so that a write in between wakes the watch again.
         self.newest.borrow_and_update();
         let expired = self.server.faults.expires(&self.user_agent);
         let table = self.server.table(self.encoder.resource);
@@ -254,14 +255,15 @@ impl Watch {
                 let oldest = read.err().unwrap_or(self.revision);
                 let message = format!("too old resource version: {} ({oldest})", self.revision);
                 let written = self.encoder.error(out, &ApiError::expired(message));
-                self.go_on(written);
+                self.end_on_error(written);
                 self.done = true;
                 false
             }
         }
     }
 
-    /// An object that comes to match is added, one that ceases to match is deleted, in its last matching state.
+    /// An object that begins to match is ADDED. One that no longer matches is DELETED, in its last matching
+    /// state.
     fn write_change(&mut self, out: &mut BytesMut, change: &Change) {
         let (before, after) = (change.old.as_ref(), &change.new);
         if !self.in_scope(after) {
@@ -290,12 +292,12 @@ impl Watch {
             return;
         }
         let written = self.encoder.bookmark(out, self.revision, false);
-        self.go_on(written);
+        self.end_on_error(written);
         self.next_bookmark = Some(next_bookmark(now, self.deadline));
     }
 }
 
-/// Every period, and a last one shortly before the end.
+/// One bookmark per period, and a last one shortly before the end.
 fn next_bookmark(now: Instant, deadline: Instant) -> Instant {
     let last = deadline.checked_sub(LAST_BOOKMARK).unwrap_or(deadline);
     if last > now { (now + BOOKMARK_PERIOD).min(last) } else { now + BOOKMARK_PERIOD }

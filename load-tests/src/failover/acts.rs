@@ -1,4 +1,4 @@
-//! Who acted for which shard when, from the API server's record of writes.
+//! The writes of each replica for each shard, from the API server's audit record.
 
 use std::collections::{BTreeMap, HashMap};
 use std::path::Path;
@@ -24,11 +24,11 @@ struct Act {
     replica: String,
     received: i64,
     answered: i64,
-    /// Whether it was about the claim itself.
+    /// Whether it was a write of the claim Lease.
     claim: bool,
 }
 
-/// What the record says about hand-overs.
+/// All writes for shards in the record, from which hand-overs are measured.
 #[derive(Debug)]
 pub(super) struct Acts {
     by_shard: BTreeMap<u32, Vec<Act>>,
@@ -47,10 +47,11 @@ impl Acts {
         Ok(Self { by_shard })
     }
 
-    /// What is worth telling. `killed` are the replicas that had no chance to hand over.
+    /// Number of writes by others than the owner, and all findings for the report. `killed` are the replicas
+    /// that could not hand over.
     pub(super) fn findings(&self, killed: &[String]) -> (u64, Value) {
         let mut foreign = 0;
-        // Three digits are always allowed.
+        // Three significant digits are always valid.
         let new = || Histogram::<u64>::new(3);
         let all = (new(), new(), new(), new(), new());
         let (Ok(mut claims), Ok(mut acts), Ok(mut after_kill), Ok(mut draining), Ok(mut syncing)) = all
@@ -85,15 +86,15 @@ impl Acts {
 
 fn note(histogram: &mut Histogram<u64>, micros: i64, counts: bool) {
     if counts {
-        // It grows as needed.
+        // The histogram resizes itself, so this does not fail.
         let _recorded = histogram.record(u64::try_from(micros).unwrap_or_default().max(1));
     }
 }
 
-/// The write as an act for a shard; `None` for writes that were refused, and those of others.
+/// The write as an act for a shard. `None` for refused writes, and for writes of other clients.
 fn act(line: &Line, shards: &Shards) -> Option<(u32, Act)> {
     let replica = line.agent.strip_prefix("yardmaster/")?.split_once('(')?.1.strip_suffix(')')?;
-    // An answer that was lost on purpose has no status, and may have been carried out.
+    // A write without status lost its answer to a fault, and may have been carried out.
     if line.code != 0 && !(200..300).contains(&line.code) {
         return None;
     }
@@ -108,7 +109,7 @@ fn act(line: &Line, shards: &Shards) -> Option<(u32, Act)> {
     Some((shard, Act { replica: replica.into(), received: line.received, answered: line.answered, claim }))
 }
 
-/// Where one replica's acts end and another's begin: both, and the microseconds in between.
+/// The gaps between the acts of one replica and the next: both replicas, and the microseconds in between.
 fn gaps<'a>(acts: impl Iterator<Item = &'a Act>) -> Vec<(&'a String, &'a String, i64)> {
     let mut gaps = Vec::new();
     let mut last: Option<&Act> = None;
@@ -121,7 +122,7 @@ fn gaps<'a>(acts: impl Iterator<Item = &'a Act>) -> Vec<(&'a String, &'a String,
     gaps
 }
 
-/// Microseconds from the last act of an owner to its release, and from the next one's claim to its first act.
+/// Microseconds from an owner's last act to its release, and from the next owner's claim to its first act.
 fn around_releases(acts: &[Act]) -> Vec<[i64; 2]> {
     let mut around = Vec::new();
     for (at, pair) in acts.windows(2).enumerate() {
@@ -136,7 +137,7 @@ fn around_releases(acts: &[Act]) -> Vec<[i64; 2]> {
     around
 }
 
-/// Acts for a shard after another replica's claim was answered.
+/// Number of acts of a replica after the claim of another one was answered.
 fn foreign_acts(acts: &[Act]) -> u64 {
     let mut foreign = 0;
     let mut owner: Option<(&String, i64)> = None;
@@ -145,7 +146,7 @@ fn foreign_acts(acts: &[Act]) -> u64 {
             Some((holder, since)) if !act.claim && act.replica != *holder && act.received > since => {
                 foreign += 1
             }
-            // A release by the owner leaves it the owner until the next claim: nobody else may act before.
+            // After a release, the owner counts as owner until the next claim. Nobody else may act before.
             _ if act.claim && owner.is_none_or(|(holder, _)| *holder != act.replica) => {
                 owner = Some((&act.replica, act.answered));
             }
@@ -170,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn a_clean_hand_over_and_one_where_the_old_owner_goes_on() {
+    fn acts_of_the_old_owner_after_a_hand_over_are_foreign() {
         let clean =
             acts(&[("a", 0, true), ("a", 10, false), ("a", 20, true), ("b", 30, true), ("b", 40, false)]);
         assert_eq!(foreign_acts(&clean), 0);
@@ -182,7 +183,7 @@ mod tests {
     }
 
     #[test]
-    fn acts_are_found_by_names() {
+    fn acts_are_assigned_to_shards_by_name() {
         let of = |name: &str, shard| [(name.to_owned(), shard)].into();
         let shards = Shards { jobs: of("j", 4), pods: of("p", 5), claims: of("yardmaster-shard-7", 7) };
         let line = |path: &str, agent: &str, code| Line {

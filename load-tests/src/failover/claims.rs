@@ -1,4 +1,4 @@
-//! Who owns which shard, as the claim Leases tell it to everybody.
+//! The owners of shards, from the claim Leases.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -7,7 +7,7 @@ use std::time::Instant;
 use crate::views::Lease;
 use crate::watch::{Collection, Event};
 
-/// The state of a claim from some moment on.
+/// The state of a claim.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Claim {
     holder: Option<String>,
@@ -16,13 +16,13 @@ struct Claim {
 
 #[derive(Debug, Default)]
 struct Inner {
-    /// The claim of each shard as it stands.
+    /// The current claim of each shard.
     claims: BTreeMap<u32, Claim>,
-    /// The shards that Leases of these names are about.
+    /// Shards by the name of their claim Lease.
     names: HashMap<String, u32>,
-    /// Changes of holders so far.
+    /// Number of changes of holders so far.
     changes: u64,
-    /// Holders that took a shard without a new epoch.
+    /// Number of takeovers without a new epoch.
     stale_epochs: u64,
     last_change: Option<Instant>,
 }
@@ -36,11 +36,11 @@ pub(super) type Owners = BTreeMap<u32, String>;
 
 impl Claims {
     fn lock(&self) -> MutexGuard<'_, Inner> {
-        // Nothing in here is left half done by a panic that would matter.
+        // A panic leaves no harmful partial update, so a poisoned lock is usable.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Follows the Leases below this path until it is dropped.
+    /// Watches the Leases under this path until dropped.
     pub(super) async fn follow(self, client: kube::Client, path: String) {
         let mut events = Collection::new(path).follow::<Lease>(client);
         while let Some(event) = events.recv().await {
@@ -70,13 +70,13 @@ impl Claims {
         }
     }
 
-    /// Owners now; shards without one are not in it.
+    /// The current owners. Shards without owner are absent.
     pub(super) fn owners(&self) -> Owners {
         let inner = self.lock();
         inner.claims.iter().filter_map(|(shard, claim)| Some((*shard, claim.holder.clone()?))).collect()
     }
 
-    /// The shards that Leases are about, by the Leases' names.
+    /// Shards by the name of their claim Lease.
     pub(super) fn names(&self) -> HashMap<String, u32> {
         self.lock().names.clone()
     }
@@ -91,23 +91,23 @@ impl Claims {
         self.lock().stale_epochs
     }
 
-    /// When a holder changed last.
+    /// Time of the last change of a holder.
     pub(super) fn last_change(&self) -> Option<Instant> {
         self.lock().last_change
     }
 }
 
-/// Whether all of so many shards are owned by these replicas.
+/// Whether all `shards` shards are owned by these replicas.
 pub(super) fn all_owned(owners: &Owners, shards: u32, by: &[String]) -> bool {
     owners.len() == shards as usize && owners.values().all(|owner| by.contains(owner))
 }
 
-/// Shards that had an owner and have another one now.
+/// Number of shards that had an owner and now have another one.
 pub(super) fn moved(before: &Owners, after: &Owners) -> usize {
     before.iter().filter(|(shard, owner)| after.get(shard).is_some_and(|now| now != *owner)).count()
 }
 
-/// Fewest and most shards of a replica.
+/// Smallest and largest number of shards of a replica.
 pub(super) fn balance(owners: &Owners, replicas: &[String]) -> (usize, usize) {
     let counts = replicas.iter().map(|replica| owners.values().filter(|owner| *owner == replica).count());
     (counts.clone().min().unwrap_or_default(), counts.max().unwrap_or_default())
@@ -128,7 +128,7 @@ mod tests {
     }
 
     #[test]
-    fn a_shard_changes_hands() {
+    fn a_takeover_without_a_new_epoch_is_stale() {
         let claims = Claims::default();
         let now = Instant::now();
         for (holder, epoch, owners, stale) in
@@ -142,7 +142,7 @@ mod tests {
     }
 
     #[test]
-    fn moves_and_balance() {
+    fn moved_shards_and_shares_are_counted() {
         let owners = |text: &str| text.chars().enumerate().map(|(n, c)| (n as u32, c.to_string())).collect();
         let (before, after): (Owners, Owners) = (owners("aaab"), owners("abab"));
         assert_eq!(moved(&before, &after), 1);

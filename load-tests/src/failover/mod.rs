@@ -1,4 +1,5 @@
-//! `failover`: replicas join, leave and are killed while pods run; what that does to the work, seen from outside.
+//! `failover`: replicas join, leave and are killed while pods run. Measures the effect on the work from
+//! outside.
 
 mod acts;
 mod claims;
@@ -19,9 +20,9 @@ use crate::stage::{CommonArgs, Stage};
 use crate::views::Pod;
 use crate::watch::Collection;
 
-/// How long nothing may have changed until the shards are settled.
-const CALM: Duration = Duration::from_secs(1);
-/// How long to look for the first claim before it is said that there are none.
+/// Shards are stable after this time without a change of owner.
+const STABLE_AFTER: Duration = Duration::from_secs(1);
+/// Time to wait for a first claim before the controller counts as one without claims.
 const FIRST_CLAIM: Duration = Duration::from_secs(10);
 
 /// Flags of `failover`.
@@ -29,23 +30,23 @@ const FIRST_CLAIM: Duration = Duration::from_secs(10);
 pub(crate) struct FailoverArgs {
     #[command(flatten)]
     pub(crate) common: CommonArgs,
-    /// Pods that run at once.
+    /// Number of pods that run at once.
     #[arg(long, value_name = "N", default_value_t = 5000)]
     pub(crate) pods: u32,
-    /// Number of Jobs that share them.
+    /// Number of Jobs that share the pods.
     #[arg(long, value_name = "J", default_value_t = 200)]
     pub(crate) jobs: u32,
-    /// How long a pod runs.
+    /// Run time of a pod.
     #[arg(long, value_name = "DURATION", default_value = "10s")]
     pub(crate) run_time: RunTime,
-    /// How often each place is taken by a new pod.
+    /// Number of pods that run in each place, one after the other.
     #[arg(long, value_name = "G", default_value_t = 10)]
     pub(crate) generations: u32,
-    /// What happens to the replicas, step by step: a number to scale to, `term` to end one in order, `kill` to kill one;
-    /// after both another one is started.
+    /// Steps for the replicas: a number to scale to, `term` to end one by SIGTERM, `kill` to end one by
+    /// SIGKILL. After `term` and `kill` another one is started.
     #[arg(long, value_name = "STEPS", value_delimiter = ',', default_value = "1,4,8,3,term,kill")]
     pub(crate) steps: Vec<Step>,
-    /// Time between steps, after the shards have settled.
+    /// Time between steps, after the shards are stable.
     #[arg(long, value_name = "TIME", default_value = "3s", value_parser = humantime::parse_duration)]
     pub(crate) pause: Duration,
     /// --lease-duration of the replicas.
@@ -59,14 +60,14 @@ pub(crate) struct FailoverArgs {
     pub(crate) retry_period: Duration,
 }
 
-/// Something that happens to the replicas.
+/// A step for the replicas.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Step {
-    /// So many run from now on.
+    /// Start or end replicas until this many run.
     Scale(usize),
-    /// One gets SIGTERM.
+    /// End one replica by SIGTERM.
     Term,
-    /// One gets SIGKILL.
+    /// End one replica by SIGKILL.
     Kill,
 }
 
@@ -101,7 +102,8 @@ impl FailoverArgs {
             wave.pods_per_job = wave.parallelism * self.generations.max(1);
             wave.run_time = self.run_time;
             if let RunTime::For(time) = self.run_time {
-                // Jobs that begin together end their pods together, and leave shards with nothing to do in between.
+                // Jobs that start together would end their pods together, and shards would be idle in
+                // between.
                 wave.rate = f64::from(wave.jobs) / time.as_secs_f64().max(0.001);
             }
         }
@@ -149,7 +151,7 @@ impl FailoverArgs {
         outcome.report.findings = findings;
         println!("{:#}", outcome.report.findings);
         let code = conclude(&outcome.report, self.common.report.as_ref())?;
-        // Without claims nobody is the owner of anything.
+        // Without claims there are no owners, and nothing to check.
         let sound = known == 0 || (foreign == 0 && stale == 0);
         Ok(if sound { code } else { ExitCode::FAILURE })
     }
@@ -170,21 +172,21 @@ impl Play<'_> {
         let (owners, from) = (self.claims.owners(), stage.fleet.len());
         let before = Instant::now();
         match step {
-            Step::Scale(to) if to >= from => stage.staff(to).await?,
+            Step::Scale(to) if to >= from => stage.scale_up(to).await?,
             Step::Scale(to) => stage.fleet.shrink(to).await,
             Step::Term => {
                 stage.fleet.shrink(from.saturating_sub(1)).await;
             }
             Step::Kill => self.killed.extend(stage.fleet.kill_oldest().await),
         }
-        let owned = self.settle(stage, before).await?;
+        let owned = self.wait_until_stable(stage, before).await?;
         self.note(stage, step, from, &owners, owned);
         if matches!(step, Step::Term | Step::Kill) {
-            // Back to as many as before, and that again is settled before the next step.
+            // Scale back, and wait until the shards are stable again.
             let (owners, now) = (self.claims.owners(), stage.fleet.len());
             let before = Instant::now();
-            stage.staff(from).await?;
-            let owned = self.settle(stage, before).await?;
+            stage.scale_up(from).await?;
+            let owned = self.wait_until_stable(stage, before).await?;
             self.note(stage, Step::Scale(from), now, &owners, owned);
         }
         if !self.begun {
@@ -192,14 +194,14 @@ impl Play<'_> {
             stage.begin();
         }
         stage.play_for(self.args.pause).await?;
-        // Shards that change places because of work are none of the next step's doing.
-        self.settle(stage, Instant::now()).await?;
+        // Moves that balance the work must not be counted for the next step.
+        self.wait_until_stable(stage, Instant::now()).await?;
         Ok(())
     }
 
-    /// Waits until all shards are owned by replicas that run, and nothing changes any more. Answers with the seconds until
-    /// all were owned; `None` if that did not come about.
-    async fn settle(&self, stage: &mut Stage, since: Instant) -> Result<Option<f64>> {
+    /// Waits until running replicas own all shards and no owner changes any more. Returns the seconds until
+    /// all were owned, `None` if that did not happen.
+    async fn wait_until_stable(&self, stage: &mut Stage, since: Instant) -> Result<Option<f64>> {
         let patience = self.args.lease_duration + FIRST_CLAIM;
         let replicas = stage.fleet.identities();
         let mut owned = None;
@@ -210,13 +212,13 @@ impl Play<'_> {
                 tokio::time::sleep(Duration::from_millis(50)).await;
             }
             let all = all_owned(&self.claims.owners(), self.args.common.shards, &replicas);
-            let calm = self.claims.last_change().is_none_or(|last| last.elapsed() > CALM);
+            let stable = self.claims.last_change().is_none_or(|last| last.elapsed() > STABLE_AFTER);
             match (all, owned) {
                 (true, None) => owned = Some(round(since.elapsed().as_secs_f64())),
-                (true, Some(_)) if calm => return Ok(owned),
+                (true, Some(_)) if stable => return Ok(owned),
                 _ => {}
             }
-            let first = if self.begun { CALM } else { FIRST_CLAIM };
+            let first = if self.begun { STABLE_AFTER } else { FIRST_CLAIM };
             let none = self.claims.known() == 0 && since.elapsed() > first;
             if none || since.elapsed() > patience {
                 return Ok(owned);
@@ -242,13 +244,13 @@ impl Play<'_> {
     }
 }
 
-/// Most shards that may move: for each replica that joins or leaves, its fair share and one more.
+/// Limit of moved shards: for each replica that joins or leaves, its fair share and one more.
 fn moves_limit(shards: usize, from: usize, to: usize) -> usize {
     let (fewer, more) = (from.min(to), from.max(to));
     (fewer + 1..=more).map(|replicas| shards.div_ceil(replicas) + 1).sum()
 }
 
-/// The shards of all Jobs and pods, as the pods' labels tell.
+/// The shards of all Jobs and pods, from the labels of pods.
 async fn shards(stage: &Stage) -> Result<Shards> {
     let mut shards = Shards::default();
     let pods = Collection::new(stage.ground.path("/api/v1", "pods"));

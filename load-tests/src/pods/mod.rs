@@ -1,8 +1,8 @@
 //! The pod simulator: plays the kubelet for 100,000 pods at once, on one task.
 //!
-//! A pod costs one status write when it begins to run and one when it ends; in between it is an entry in a heap of
-//! timers. It is not assigned to a node: the rules of Jobs do not ask for one, and pods without a node are removed at once
-//! when they are deleted.
+//! A pod costs one status write when it starts to run and one when it ends. In between it is an entry in a
+//! heap of timers. It has no node: Jobs do not need one, and a pod without node is removed at once when it is
+//! deleted.
 
 mod status;
 mod turns;
@@ -22,28 +22,28 @@ use self::write::{Done, Writers};
 use crate::views::{Phase, Pod};
 use crate::watch::{Collection, Event};
 
-/// Annotation of pods: how long they run, such as `500ms`, or [`HOLD`].
+/// Annotation of pods: their run time, such as `500ms`, or [`HOLD`].
 pub(crate) const RUN_TIME: &str = "yardmaster.dev/simulated-run-time";
-/// Annotation of pods: the part of them, from 0 to 1, that fails.
+/// Annotation of pods: the share of them that fails, from 0 to 1.
 pub(crate) const FAIL_RATIO: &str = "yardmaster.dev/simulated-fail-ratio";
 /// The run time of pods that run until they are released.
 pub(crate) const HOLD: &str = "hold";
 
 const DEFAULT_RUN_TIME: Duration = Duration::from_secs(1);
 
-/// Whoever wants to know what becomes of pods. The order of `added` and `gone` is that of the API server.
+/// An observer of pods. `added` and `gone` come in the order of the API server.
 pub(crate) trait Observer: Send + 'static {
-    /// A pod came.
+    /// A pod was created.
     fn added(&mut self, job: &str, at: Instant);
-    /// It is about to be reported as ended.
+    /// Its end is about to be reported.
     fn ending(&mut self, job: &str, at: Instant);
-    /// Its end was refused: it had gone before.
+    /// The report of its end was refused, since it was gone.
     fn not_ended(&mut self, job: &str);
     /// It has ended or was deleted.
     fn gone(&mut self, job: &str, at: Instant);
 }
 
-/// Nobody wants to know.
+/// Ignores everything.
 impl Observer for () {
     fn added(&mut self, _: &str, _: Instant) {}
     fn ending(&mut self, _: &str, _: Instant) {}
@@ -51,14 +51,14 @@ impl Observer for () {
     fn gone(&mut self, _: &str, _: Instant) {}
 }
 
-/// Where a pod is in its short life.
+/// The lifecycle of a simulated pod.
 #[derive(Debug, PartialEq, Eq)]
 enum State {
-    /// The write that it runs is on its way.
+    /// The write of Running is in flight.
     Starting,
-    /// It runs for a time, or until it is released.
+    /// It runs for its run time, or until it is released.
     Running,
-    /// The write that it has ended is on its way, or done.
+    /// The write of its end is in flight or done.
     Ended,
 }
 
@@ -81,9 +81,9 @@ type Key = Box<str>;
 pub(crate) struct Simulator<O> {
     pods: HashMap<Key, Simulated, FnvBuildHasher>,
     timers: BinaryHeap<Reverse<(Instant, Key)>>,
-    /// Running pods that wait to be released.
+    /// Running pods that wait for their release.
     held: Vec<Key>,
-    /// How many have to be held until all are released; 0 once they have been.
+    /// Number of held pods at which all are released. 0 after the release.
     hold: u64,
     writers: Writers,
     observer: O,
@@ -102,7 +102,7 @@ impl<O: Observer> Simulator<O> {
         }
     }
 
-    /// Plays all pods below this path that have not ended, until it is dropped.
+    /// Plays the kubelet for all unfinished pods under this path, until dropped.
     pub(crate) async fn run(mut self, client: kube::Client, path: &str) {
         let active = Collection::new(path).fields("status.phase!=Succeeded,status.phase!=Failed");
         let mut events: mpsc::Receiver<Event<Pod>> = active.follow(client);
@@ -116,7 +116,7 @@ impl<O: Observer> Simulator<O> {
                 }
             };
             tokio::select! {
-                // What has happened comes before what happens next.
+                // Finished writes are handled before timers and events.
                 biased;
                 Some(done) = self.writers.next() => self.written(done),
                 () = timer => self.fire(Instant::now()),
@@ -128,7 +128,8 @@ impl<O: Observer> Simulator<O> {
         }
     }
 
-    /// Sends what may be sent now. A pod has ended when that is told, not when it waits for its turn to be told.
+    /// Sends waiting writes up to the limit. A pod counts as ended when its report is sent, not while it
+    /// waits.
     fn send(&mut self) {
         let now = Instant::now();
         for key in self.writers.fill() {
@@ -166,7 +167,7 @@ impl<O: Observer> Simulator<O> {
         }
         match self.pods.get(&key) {
             Some(known) if *known.uid == *pod.metadata.uid => return,
-            // Another of the same name: that the first one went was missed.
+            // Another pod of the same name: the deletion of the first one was missed.
             Some(known) => self.observer.gone(&known.job, Instant::now()),
             None => {}
         }
@@ -177,7 +178,7 @@ impl<O: Observer> Simulator<O> {
             self.writers.start(&simulated.job, key.clone(), simulated.running());
             self.pods.insert(key, simulated);
         } else {
-            // A simulator before this one reported that it runs.
+            // An earlier simulator has already reported it as Running.
             self.pods.insert(key.clone(), simulated);
             self.has_started(key);
         }
@@ -267,12 +268,12 @@ impl Simulated {
     }
 }
 
-/// Whether a pod is among those that fail: random, but the same for everybody who asks.
+/// Whether a pod fails. Pseudo-random, but always the same for a uid.
 fn fails(uid: &str, ratio: f64) -> bool {
     use std::hash::Hasher;
     let mut hasher = fnv::FnvHasher::default();
     hasher.write(uid.as_bytes());
-    // The upper bits of this hash hardly differ between texts that differ at their end.
+    // The upper bits of FNV hardly differ between uids that differ only at their end, so they are mixed.
     let mixed = hasher.finish().wrapping_mul(0x9e37_79b9_7f4a_7c15);
     let share = (mixed >> 32) as f64 / f64::from(u32::MAX);
     share < ratio
@@ -287,7 +288,7 @@ mod tests {
     use super::fails;
 
     #[test]
-    fn the_part_that_fails_is_about_the_ratio() {
+    fn the_share_of_failing_pods_is_close_to_the_ratio() {
         for ratio in [0.0, 0.2, 0.9] {
             let failed =
                 (0..10_000).filter(|n| fails(&format!("00000000-0000-4000-8000-{n:012}"), ratio)).count();

@@ -1,11 +1,11 @@
-//! What a kubelet says of a pod: strategic merge patches of its status.
+//! Status reports of a kubelet as strategic merge patches.
 
 use bytes::Bytes;
 use jiff::Timestamp;
 use serde::Serialize;
 use serde_json::json;
 
-/// How a pod's containers ended.
+/// The end of a pod's containers.
 pub(super) struct Ending {
     pub(super) exit_code: u8,
     pub(super) started: Timestamp,
@@ -65,7 +65,7 @@ fn statuses(containers: &Containers, runs: bool, state: &serde_json::Value) -> s
         .collect()
 }
 
-/// A time as the API shows it.
+/// A time in the format of the API.
 fn seconds(time: Timestamp) -> String {
     time.strftime("%Y-%m-%dT%H:%M:%SZ").to_string()
 }

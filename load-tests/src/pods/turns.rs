@@ -1,12 +1,12 @@
-//! Who is next: Jobs take turns, so that the many pods of one do not keep another's waiting. Real nodes do not, either.
+//! Round-robin over Jobs: the many pods of one Job do not delay those of another, as on real nodes.
 
 use std::collections::{HashMap, VecDeque};
 
-/// Entries of several Jobs; each Job's in their order, ends before beginnings.
+/// Entries of several Jobs. Entries of a Job keep their order, ends before starts.
 #[derive(Debug)]
 pub(super) struct Turns<T> {
     waiting: HashMap<Box<str>, Waiting<T>>,
-    /// Jobs with something that waits; the next one first.
+    /// Jobs with waiting entries, the next one first.
     order: VecDeque<Box<str>>,
 }
 
@@ -17,12 +17,12 @@ struct Waiting<T> {
 }
 
 impl<T> Turns<T> {
-    /// Nothing waits.
+    /// An empty queue.
     pub(super) fn new() -> Self {
         Self { waiting: HashMap::new(), order: VecDeque::new() }
     }
 
-    /// Adds the beginning of a pod of this Job, or its end.
+    /// Adds the start or the end of a pod of this Job.
     pub(super) fn push(&mut self, job: &str, entry: T, ends: bool) {
         if !self.waiting.contains_key(job) {
             self.order.push_back(job.into());

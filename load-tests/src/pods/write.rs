@@ -1,4 +1,4 @@
-//! The simulator's writes: so many at a time, in turns.
+//! The simulator's writes: a limited number at a time, round-robin over Jobs.
 
 use std::time::Duration;
 
@@ -9,16 +9,16 @@ use tokio::task::JoinSet;
 use super::Key;
 use super::turns::Turns;
 
-/// Writes in flight.
+/// Limit of concurrent writes.
 const AT_ONCE: usize = 24;
-/// Time before a write is tried again that was not answered, or refused for now.
+/// Time before a write is retried that was not answered or temporarily refused.
 const AGAIN: Duration = Duration::from_millis(200);
 
-/// What became of a write.
+/// The result of a write.
 pub(super) enum Done {
     Started(Key),
     Ended,
-    /// It will not be taken: the pod is gone.
+    /// Refused for good: the pod is gone.
     Refused(Key),
 }
 
@@ -44,7 +44,7 @@ impl Writers {
         self.waiting.push(job, (key, body), true);
     }
 
-    /// Sends what may be sent now, and answers with the pods whose end is told thereby.
+    /// Sends waiting writes up to the limit. Returns the pods whose end is reported by them.
     pub(super) fn fill(&mut self) -> Vec<Key> {
         let mut ending = Vec::new();
         while self.flying.len() < AT_ONCE {
@@ -54,7 +54,7 @@ impl Writers {
             }
             let client = self.client.clone();
             self.flying.spawn(async move {
-                if !insist(&client, &key, body).await {
+                if !write_with_retries(&client, &key, body).await {
                     Done::Refused(key)
                 } else if ends {
                     Done::Ended
@@ -66,15 +66,15 @@ impl Writers {
         ending
     }
 
-    /// The next write that is done; `None` while there is none.
+    /// The next finished write. `None` if none is in flight.
     pub(super) async fn next(&mut self) -> Option<Done> {
-        // Writing does not panic, and nothing aborts it.
+        // A write neither panics nor is aborted, so no result is lost.
         self.flying.join_next().await.and_then(Result::ok)
     }
 }
 
-/// Writes until the API server takes it or says that it never will.
-async fn insist(client: &kube::Client, key: &str, body: Bytes) -> bool {
+/// Retries a write until the API server accepts it (`true`) or refuses it for good (`false`).
+async fn write_with_retries(client: &kube::Client, key: &str, body: Bytes) -> bool {
     let (namespace, name) = key.split_once('/').unwrap_or_default();
     let uri = format!("/api/v1/namespaces/{namespace}/pods/{name}/status");
     loop {
@@ -84,7 +84,7 @@ async fn insist(client: &kube::Client, key: &str, body: Bytes) -> bool {
         match client.send(request).await {
             Ok(response) => {
                 let status = response.status();
-                // A body that is not read costs its connection.
+                // A connection is reused only after its body is read.
                 drop(response.into_body().collect_bytes().await);
                 if status.is_success() {
                     return true;

@@ -1,4 +1,4 @@
-//! What a load came to: a JSON file for programs, and a page with plots beside it for people.
+//! The results of a load: a JSON file for programs, and a page with plots beside it for people.
 
 mod page;
 mod plots;
@@ -26,15 +26,15 @@ pub(crate) struct Report {
     pub(crate) env: Env,
     /// From the first Job's creation to the last Job's end, in seconds.
     pub(crate) wall_s: f64,
-    /// Completions a second.
+    /// Completions per second.
     pub(crate) pods_per_s: f64,
-    /// Jobs a second.
+    /// Jobs per second.
     pub(crate) jobs_per_s: f64,
-    /// What each controller replica cost, in the order of their start.
+    /// Cost of each controller replica, in the order of their start.
     pub(crate) controller: Vec<Controller>,
-    /// Writes of all replicas together for each pod created.
+    /// Writes of all replicas per created pod.
     pub(crate) writes_per_pod: f64,
-    /// CPU time of all replicas together for each completion, in milliseconds.
+    /// CPU time of all replicas per completion, in milliseconds.
     pub(crate) cpu_ms_per_pod: f64,
     /// CPU time and memory of the embedded API server.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -43,14 +43,14 @@ pub(crate) struct Report {
     pub(crate) latency_ms: BTreeMap<String, Percentiles>,
     /// Whether everything was counted exactly once.
     pub(crate) exact: Exact,
-    /// What else a command found out.
+    /// Findings specific to the command.
     #[serde(default, skip_serializing_if = "Value::is_null")]
     pub(crate) findings: Value,
-    /// The course of things.
+    /// The figures over time.
     pub(crate) series: Vec<Point>,
 }
 
-/// Where a load ran.
+/// The environment of a load.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 pub(crate) struct Env {
     pub(crate) version: String,
@@ -59,22 +59,22 @@ pub(crate) struct Env {
     pub(crate) build: String,
     pub(crate) cpus: usize,
     pub(crate) kernel: String,
-    /// Load of the machine over the minute before.
+    /// Load average of the machine over the last minute.
     pub(crate) load_average: f32,
     pub(crate) started: String,
 }
 
-/// What a replica cost.
+/// The cost of a replica.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 pub(crate) struct Controller {
     pub(crate) identity: String,
     pub(crate) cpu_s: f64,
     pub(crate) peak_rss_bytes: u64,
-    /// Writes that it asked for, by resource and method.
+    /// Its requested writes by resource and method.
     pub(crate) writes: BTreeMap<String, u64>,
     /// Writes by HTTP status.
     pub(crate) answers: BTreeMap<u16, u64>,
-    /// Writes for each pod that it created.
+    /// Writes per pod that it created.
     pub(crate) writes_per_pod: f64,
     /// Bytes of lists and watches that it received.
     pub(crate) watch_bytes: u64,
@@ -96,12 +96,12 @@ pub(crate) struct Percentiles {
     pub(crate) max: f64,
     /// Number of measurements.
     pub(crate) count: u64,
-    /// Some more of it, for plots: percentile and milliseconds.
+    /// More percentiles for plots: percentile and milliseconds.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(crate) curve: Vec<(f64, f64)>,
 }
 
-/// A moment of a load.
+/// The figures at one time of a load.
 #[derive(Clone, Debug, Default, Deserialize, Serialize)]
 pub(crate) struct Point {
     /// Seconds since the start.
@@ -115,7 +115,7 @@ pub(crate) struct Point {
 }
 
 impl Point {
-    /// The moment `t` seconds after the start.
+    /// The figures `t` seconds after the start.
     pub(crate) fn new(t: f64, totals: Totals, replicas: Vec<(String, Usage)>) -> Self {
         let replicas = replicas.into_iter().map(|(name, usage)| (name, (usage.cpu_s, usage.rss_bytes)));
         Self {
@@ -148,7 +148,8 @@ impl Env {
 }
 
 impl Controller {
-    /// A replica's figures; `writes` from the API server where it keeps a record, else from the replica.
+    /// A replica's figures. `writes` are from the API server's record. Without one, those of the replica are
+    /// used.
     pub(crate) fn new(cost: Cost, writes: Option<Writes>) -> Self {
         let writes = writes.unwrap_or(cost.counters.writes);
         Self {
@@ -168,7 +169,7 @@ impl Controller {
 }
 
 impl Percentiles {
-    /// Of a histogram in microseconds.
+    /// The percentiles of a histogram in microseconds.
     pub(crate) fn of(histogram: &Histogram<u64>) -> Self {
         const CURVE: [f64; 12] = [0.0, 10.0, 25.0, 50.0, 75.0, 90.0, 95.0, 98.0, 99.0, 99.5, 99.9, 100.0];
         if histogram.is_empty() {
@@ -186,7 +187,7 @@ impl Percentiles {
     }
 }
 
-/// All latencies; those of single waves as `job_total/NAME` where there are several.
+/// All latencies. With several waves, those of each as `job_total/NAME`.
 pub(crate) fn latencies(all: &Latencies, waves: &[String]) -> BTreeMap<String, Percentiles> {
     let named = [
         ("create_to_first_pod", &all.create_to_first_pod),
@@ -202,18 +203,18 @@ pub(crate) fn latencies(all: &Latencies, waves: &[String]) -> BTreeMap<String, P
         .collect()
 }
 
-/// A part of a whole; 0 of nothing.
+/// The quotient, 0 if `of` is 0.
 pub(crate) fn per(count: u64, of: u64) -> f64 {
     if of == 0 { 0.0 } else { (count as f64 / of as f64 * 10_000.0).round() / 10_000.0 }
 }
 
-/// To three digits behind the point.
+/// Rounds to three decimal places.
 pub(crate) fn round(value: f64) -> f64 {
     (value * 1000.0).round() / 1000.0
 }
 
 impl Report {
-    /// Fills in what follows from the rest.
+    /// Fills in the figures that are derived from others.
     pub(crate) fn summed(mut self) -> Self {
         let jobs = self.latency_ms.get("job_total").map_or(0, |total| total.count);
         if self.wall_s > 0.0 {
@@ -227,7 +228,7 @@ impl Report {
         self
     }
 
-    /// Writes FILE.json, and beside it the page with all plots, and the plot of the pods by itself.
+    /// Writes FILE.json, and beside it the page with all plots and the plot of pods as SVG.
     pub(crate) fn write(&self, file: &Path) -> Result<()> {
         let context = || file.display().to_string();
         std::fs::write(file, serde_json::to_string_pretty(self)? + "\n").with_context(context)?;
@@ -235,7 +236,7 @@ impl Report {
         std::fs::write(file.with_extension("svg"), plots::pods(self)?).with_context(context)
     }
 
-    /// The main figures, a line each.
+    /// The main figures, one per line.
     pub(crate) fn summary(&self) -> String {
         use std::fmt::Write;
         let mut text = String::new();
@@ -284,7 +285,7 @@ pub(crate) mod tests {
 
     use super::*;
 
-    /// A report of two replicas, with every kind of figure in it.
+    /// A report of two replicas with figures of every kind.
     pub(crate) fn sample() -> Report {
         let mut histogram = Histogram::new(3).unwrap();
         (1..=1000_u64).for_each(|ms| histogram.record(ms * 1000).unwrap());
@@ -325,7 +326,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn the_format_that_others_rely_on() {
+    fn the_json_has_the_fields_that_others_rely_on() {
         let value = serde_json::to_value(sample()).unwrap();
         let numbers =
             ["/wall_s", "/pods_per_s", "/jobs_per_s", "/controller/0/cpu_s", "/controller/1/peak_rss_bytes"];
@@ -343,7 +344,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn the_page_has_its_plots_and_needs_nothing_else() {
+    fn the_page_has_its_plots_and_no_external_resources() {
         let directory = tempfile::tempdir().unwrap();
         let file = directory.path().join("report.json");
         sample().write(&file).unwrap();

@@ -1,4 +1,4 @@
-//! A report as a page: the figures, then the plots. It needs nothing but itself.
+//! A report as a self-contained page: the figures, then the plots.
 
 use std::fmt::Write;
 

@@ -14,7 +14,7 @@ struct Line {
     points: Vec<(f64, f64)>,
 }
 
-/// What a plot shows.
+/// The content of a plot.
 struct Plot<'a> {
     title: &'a str,
     x: &'a str,
@@ -46,7 +46,7 @@ pub(super) fn pods(report: &Report) -> Result<String> {
     Plot { title: "Pods", x: "seconds", y: "pods", lines }.draw(false)
 }
 
-/// Names of all replicas that were ever seen.
+/// Names of all replicas in the report.
 fn replicas(report: &Report) -> Vec<String> {
     let names: std::collections::BTreeSet<_> =
         report.series.iter().flat_map(|point| point.replicas.keys()).collect();
@@ -86,7 +86,7 @@ fn latencies(report: &Report) -> Vec<Line> {
 impl Plot<'_> {
     fn draw(&self, logarithmic: bool) -> Result<String> {
         let points = || self.lines.iter().flat_map(|line| &line.points);
-        // The names of the lines stand to the right of them.
+        // Leaves space for the names of the lines on the right.
         let right = points().map(|(x, _)| *x).fold(1.0, f64::max) * 1.28;
         let top = points().map(|(_, y)| *y).fold(0.1, f64::max) * 1.05;
         if !logarithmic {

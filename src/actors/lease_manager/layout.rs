@@ -1,4 +1,5 @@
-//! All replicas must spread Jobs over shards alike: the number of shards is written down where all of them see it.
+//! All replicas must spread Jobs over shards alike, so the number of shards is recorded in a Lease that all
+//! of them read.
 
 use std::time::Duration;
 
@@ -7,9 +8,9 @@ use crate::sharding::ShardCount;
 use crate::sharding::lease::{Layout, LeaseRecord, LeaseWriter};
 
 /// Pause after a failure to read or write the layout.
-const PAUSE: Duration = Duration::from_secs(1);
+const RETRY_PAUSE: Duration = Duration::from_secs(1);
 
-/// ExitReason this replica must not run.
+/// Why this replica must not run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum LayoutError {
     /// The cluster has another number of shards.
@@ -18,9 +19,9 @@ pub enum LayoutError {
          by `yardmaster reshard --to {}` with the replicas' --controller-name and --lease-namespace", .ours.get(), .theirs.get(), .theirs.get(), .ours.get()
     )]
     OtherCount {
-        /// What this replica was told.
+        /// The number in this replica's settings.
         ours: ShardCount,
-        /// What the cluster has.
+        /// The number recorded in the cluster.
         theirs: ShardCount,
     },
     /// The number of shards is being changed.
@@ -34,7 +35,7 @@ pub enum LayoutError {
     },
 }
 
-/// What stands against a replica's running with so many shards, by a record.
+/// Why a replica with this number of shards must not run, according to a record.
 pub(super) fn objection(ours: ShardCount, record: &LeaseRecord) -> Option<LayoutError> {
     match record {
         LeaseRecord::Layout(Layout { resharding_to: Some(to), .. }) => {
@@ -47,7 +48,8 @@ pub(super) fn objection(ours: ShardCount, record: &LeaseRecord) -> Option<Layout
     }
 }
 
-/// Reads the number of shards, or writes it down where there is none yet. Waits while the API server does not answer.
+/// Reads the number of shards, or records it where there is none yet. Waits while the API server does not
+/// answer.
 pub(super) async fn agree(
     leases: &LeaseClient,
     writer: &LeaseWriter,
@@ -58,8 +60,8 @@ pub(super) async fn agree(
             Ok(Some(record)) => return objection(ours, &record).map_or(Ok(()), Err),
             Ok(None) => {}
             Err(error) => {
-                tracing::warn!(%error, "cannot tell the number of shards of this cluster");
-                tokio::time::sleep(PAUSE).await;
+                tracing::warn!(%error, "cannot read the number of shards of this cluster");
+                tokio::time::sleep(RETRY_PAUSE).await;
             }
         }
     }

@@ -1,4 +1,4 @@
-//! What a replica owns, for those who ask.
+//! The shards that a replica owns, for readers outside the lease manager.
 
 use std::collections::BTreeMap;
 
@@ -7,7 +7,7 @@ use tokio::time::Instant;
 use super::LayoutError;
 use crate::sharding::{ShardId, ShardState};
 
-/// How a replica stands.
+/// The phase of a replica.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum ReplicaPhase {
     /// It has no valid heartbeat, or is about to take shards over.
@@ -19,16 +19,16 @@ pub enum ReplicaPhase {
     Ended(Option<LayoutError>),
 }
 
-/// What a replica owns.
+/// The shards that a replica owns, and its heartbeat.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct View {
-    /// How it stands.
+    /// The phase of the replica.
     pub phase: ReplicaPhase,
     /// Until when its heartbeat is valid.
     acts_until: Option<Instant>,
     /// When the last acknowledged heartbeat was sent.
     renewed: Option<Instant>,
-    /// The shards that it has to do with.
+    /// The shards that it owns, acquires or releases.
     shards: BTreeMap<ShardId, (ShardState, u64)>,
 }
 

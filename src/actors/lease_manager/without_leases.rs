@@ -1,32 +1,34 @@
-//! A replica that acts for all shards without asking anybody: what a bug in the keeping of Leases would come to. Tests show by it that
-//! two owners at once create no pod twice and count none twice.
+//! A replica that acts for all shards without Leases, as after a bug in the lease manager. With it, tests
+//! show that two owners at once create no pod twice and count none twice.
 
 use std::collections::BTreeMap;
 
-use actix::Addr;
+use actix::Recipient;
 
-use super::{LeaseManager, Report, View};
-use crate::actors::replica_actor::{DrainShard, ReplicaActor, StartShard};
+use super::{LeaseManager, View};
+use crate::actors::protocol::{ShardCommand, ShardProgress};
 use crate::cluster::gate::Fence;
 use crate::sharding::ShardState;
 
 impl LeaseManager {
-    /// Starts all shards, and ends when told to.
-    pub(super) async fn run_without_leases(mut self, replica: Addr<ReplicaActor>) {
+    /// Starts all shards, and ends once all are drained after [`ShardProgress::Leave`].
+    pub(super) async fn run_without_leases(mut self, replica: Recipient<ShardCommand>) {
         let shards: Vec<_> = self.cx.config.shards.shards().collect();
         let mut states: BTreeMap<_, _> = shards.iter().map(|shard| (*shard, ShardState::Syncing)).collect();
         for shard in &shards {
             let fence = Fence::unlimited();
             self.fences.insert(*shard, fence.clone());
-            replica.do_send(StartShard { shard: *shard, epoch: 0, fence });
+            replica.do_send(ShardCommand::Start { shard: *shard, epoch: 0, fence });
         }
         let mut left = 0;
         while let Some(report) = self.reports.recv().await {
             match report {
-                Report::Synced(shard, _) => _ = states.insert(shard, ShardState::Active),
-                Report::Leave => shards.iter().for_each(|shard| replica.do_send(DrainShard(*shard))),
-                Report::Drained(_) => left += 1,
-                Report::Dropped(_) => {}
+                ShardProgress::Synced(shard, _) => _ = states.insert(shard, ShardState::Active),
+                ShardProgress::Leave => {
+                    shards.iter().for_each(|shard| replica.do_send(ShardCommand::Drain(*shard)))
+                }
+                ShardProgress::Drained(_) => left += 1,
+                ShardProgress::Dropped(_) => {}
             }
             if left == shards.len() {
                 return self.end(None);

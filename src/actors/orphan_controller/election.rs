@@ -1,7 +1,8 @@
-//! Who keeps house: the replica that holds one Lease, by `kube-leader-election`.
+//! Elects the leader of the orphan controllers: the replica that holds one Lease, by `kube-leader-election`.
 //!
-//! It compares wall clocks and writes without the version that it read, so two replicas may be elected for a while. That is
-//! good enough for work that two may do, and for nothing else: shards have claims of another kind ([`crate::sharding`]).
+//! The crate compares wall clocks and writes without the version that it read, so two replicas may be elected
+//! for a while. That is good enough only for work that two replicas may do; shards have claims of another
+//! kind ([`crate::sharding`]).
 
 use std::time::Duration;
 
@@ -9,27 +10,27 @@ use actix::Recipient;
 use kube_leader_election::{LeaseLock, LeaseLockParams, LeaseLockResult};
 use tokio::task::AbortHandle;
 
-use super::LeadershipChanged;
 use crate::actors::config::ControllerConfig;
+use crate::actors::protocol::LeadershipChanged;
 use crate::job::names;
 use crate::sharding::lease::LeaseWriter;
 
-/// Shortest time that the Lease can hold: it counts whole seconds.
-const SHORTEST: Duration = Duration::from_secs(1);
+/// Shortest duration of the Lease, which counts whole seconds.
+const MIN_LEASE_TTL: Duration = Duration::from_secs(1);
 
-/// Runs for the office while it lives.
+/// A candidate, until it steps down or is abandoned.
 pub struct Election {
     candidate: AbortHandle,
     lock: LeaseLock,
 }
 
 impl Election {
-    /// Runs for the office on the current tokio runtime, and tells `to` whether it is held.
+    /// Starts a candidate on the current tokio runtime. It notifies `to` whether this replica is the leader.
     ///
     /// # Panics
     /// Outside a tokio runtime.
     pub fn start(client: kube::Client, config: &ControllerConfig, to: Recipient<LeadershipChanged>) -> Self {
-        let lease_ttl = config.lease_duration.max(SHORTEST);
+        let lease_ttl = config.lease_duration.max(MIN_LEASE_TTL);
         let lock = || {
             let params = LeaseLockParams {
                 holder_id: config.identity.clone(),
@@ -43,15 +44,15 @@ impl Election {
         Self { candidate, lock: lock() }
     }
 
-    /// Steps down, so that another replica need not wait.
+    /// Steps down, so that another replica need not wait for the Lease to expire.
     pub async fn step_down(self) {
         self.candidate.abort();
         if let Err(error) = self.lock.step_down().await {
-            tracing::debug!(%error, "not stepped down as housekeeper");
+            tracing::debug!(%error, "not stepped down as leader of the orphan controllers");
         }
     }
 
-    /// Disappears without a word, as in a crash.
+    /// Ends without stepping down, as a crash would.
     pub fn abandon(self) {
         self.candidate.abort();
     }
@@ -62,11 +63,12 @@ async fn run(lock: LeaseLock, period: Duration, to: Recipient<LeadershipChanged>
     beat.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
     loop {
         beat.tick().await;
-        // Without an answer the office may be another's by now; nobody is harmed if it is left for a while.
+        // Without an answer another replica may be the leader by now. A while without any leader does no
+        // harm.
         let elected = match lock.try_acquire_or_renew().await {
             Ok(result) => matches!(result, LeaseLockResult::Acquired(_)),
             Err(error) => {
-                tracing::warn!(%error, "the housekeepers' election failed");
+                tracing::warn!(%error, "the election of the orphan controllers' leader failed");
                 false
             }
         };

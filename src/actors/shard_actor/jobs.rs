@@ -1,8 +1,9 @@
-//! The Jobs of a shard: which of them have an actor, and when it starts and ends.
+//! The Jobs of a shard: which of them have an actor, and when actors start and end.
 //!
-//! A Job that has finished and needs nothing has no actor: it rests, and costs no more than the Job as it was last seen.
-//! What comes of it is looked at first ([`crate::job::passivation`]); what may give it something to do wakes it: its actor starts
-//! as it does when the Job is first seen.
+//! A Job that has finished and needs nothing is passivated: it has no actor, and the shard keeps only the Job
+//! as last seen. Changes of the Job and its pods are checked first ([`crate::job::passivation`]). A change
+//! that may give the Job something to do activates it: its actor starts as it does when the Job is first
+//! seen.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,9 +13,10 @@ use actix::{Actor, Addr, AsyncContext, Context, SpawnHandle};
 use super::{Candidates, ShardActor};
 use crate::actors::clock;
 use crate::actors::inbox::Inbox;
-use crate::actors::job_actor::{Ended, ExitReason, JobActor};
+use crate::actors::job_actor::JobActor;
 use crate::actors::job_index::Owner;
 use crate::actors::job_input::JobInput;
+use crate::actors::protocol::ExitReason;
 use crate::actors::requests::Requests;
 use crate::actors::watch_feed::list_selected;
 use crate::cluster::wire::{ObservedJob, ObservedPod};
@@ -25,7 +27,7 @@ use crate::job::uid::Uid;
 
 /// A Job of the shard.
 pub(super) struct JobEntry {
-    /// The Job as last seen: what its actor starts from.
+    /// The Job as last seen. Its actor starts from it.
     seen: Arc<ObservedJob>,
     stage: Stage,
     /// Panics in a row.
@@ -33,18 +35,18 @@ pub(super) struct JobEntry {
 }
 
 enum Stage {
-    /// An actor looks after it.
+    /// It has an actor.
     Active(Active),
-    /// Its actor has panicked, and is to start again. `leaving`: the Job no longer exists.
+    /// Its actor has panicked, and will start again. `leaving`: the Job no longer exists.
     Broken { leaving: bool },
-    /// It has finished and needs nothing, unless the timer ends.
+    /// It has finished and needs nothing until the timer fires.
     Passivated { timer: Option<SpawnHandle> },
 }
 
 struct Active {
     inbox: Inbox<JobInput>,
     actor: Addr<JobActor>,
-    /// The Job no longer exists; its actor sets its pods free.
+    /// The Job no longer exists; its actor releases its pods.
     leaving: bool,
     /// The pods that the Job may adopt are being looked for.
     awaits_candidates: bool,
@@ -59,7 +61,7 @@ impl Stage {
 }
 
 impl JobEntry {
-    /// Whether it has no actor, and needs none.
+    /// Whether the Job has no actor and needs none.
     pub(super) fn is_passivated(&self) -> bool {
         matches!(self.stage, Stage::Passivated { .. })
     }
@@ -71,37 +73,38 @@ impl JobEntry {
     /// Its actor, if it has one.
     pub(super) fn actor(&self) -> Option<&Addr<JobActor>> {
         match &self.stage {
-            Stage::Active(awake) => Some(&awake.actor),
+            Stage::Active(active) => Some(&active.actor),
             Stage::Broken { .. } | Stage::Passivated { .. } => None,
         }
     }
 
-    /// Tells its actor something. A Job without one learns what it needs to know when it gets one.
-    pub(super) fn tell(&mut self, input: JobInput) {
+    /// Sends an input to the actor. A Job without an actor learns what it needs when it gets one.
+    pub(super) fn send(&mut self, input: JobInput) {
         let gone = matches!(input, JobInput::JobGone);
         match &mut self.stage {
-            Stage::Active(awake) => {
-                awake.leaving |= gone;
-                awake.inbox.push(input);
+            Stage::Active(active) => {
+                active.leaving |= gone;
+                active.inbox.push(input);
             }
             Stage::Broken { leaving } => *leaving |= gone,
             Stage::Passivated { .. } => {}
         }
     }
 
-    /// Whether the pods that it may adopt are being looked for: until then, it is not told that its pods are complete.
+    /// Whether the pods that it may adopt are being looked for. Until they are found, it gets no complete
+    /// list of its pods.
     pub(super) fn awaits_candidates(&self) -> bool {
-        matches!(&self.stage, Stage::Active(awake) if awake.awaits_candidates)
+        matches!(&self.stage, Stage::Active(active) if active.awaits_candidates)
     }
 
-    /// Takes note that the pods that it may adopt have been found.
-    pub(super) fn has_candidates(&mut self) {
-        if let Stage::Active(awake) = &mut self.stage {
-            awake.awaits_candidates = false;
+    /// The pods that it may adopt have been found.
+    pub(super) fn candidates_found(&mut self) {
+        if let Stage::Active(active) = &mut self.stage {
+            active.awaits_candidates = false;
         }
     }
 
-    /// Whether a pod has to be looked at although the Job rests.
+    /// Whether a pod gives a passivated Job something to do.
     fn concerns_job(&self, pod: &ObservedPod) -> bool {
         self.seen
             .job
@@ -121,19 +124,19 @@ impl ShardActor {
             return;
         }
         let uid = seen.uid.clone();
-        let Some(entry) = self.jobs.get_mut(&uid) else { return self.take_on(seen, ctx) };
+        let Some(entry) = self.jobs.get_mut(&uid) else { return self.add_job(seen, ctx) };
         if seen.version.order() < entry.seen.version.order() {
             return;
         }
         entry.seen = seen.clone();
-        entry.tell(JobInput::Job(seen));
+        entry.send(JobInput::Job(seen));
         if entry.is_passivated() && !self.remains_passivated(&uid, ctx) {
             self.activate(&uid, [], ctx);
         }
     }
 
-    /// Takes in a Job that has not been here before.
-    fn take_on(&mut self, seen: Arc<ObservedJob>, ctx: &mut Context<Self>) {
+    /// Takes in a Job that the shard does not know yet.
+    fn add_job(&mut self, seen: Arc<ObservedJob>, ctx: &mut Context<Self>) {
         let uid = seen.uid.clone();
         let stage = Stage::Passivated { timer: None };
         self.jobs.insert(uid.clone(), JobEntry { seen, stage, panics: Retry::default() });
@@ -142,7 +145,7 @@ impl ShardActor {
             self.start(&uid, ctx);
         }
         for pod in self.orphan_pods.waiting_for(&uid) {
-            self.bring(pod, ctx);
+            self.route_pod(pod, ctx);
         }
         self.deliver_listed(&uid);
     }
@@ -150,46 +153,47 @@ impl ShardActor {
     /// Takes in that a Job no longer exists.
     pub(super) fn job_vanished(&mut self, uid: &Uid, ctx: &mut Context<Self>) {
         match self.jobs.get_mut(uid) {
-            // It holds no pods that would have to be set free.
+            // It holds no pods that would have to be released.
             Some(entry) if entry.is_passivated() => self.remove_job(uid, ctx),
-            Some(entry) => entry.tell(JobInput::JobGone),
+            Some(entry) => entry.send(JobInput::JobGone),
             None => {}
         }
     }
 
-    /// Tells a Job something, if its actor is there to hear it.
-    pub(super) fn tell(&mut self, job: &Uid, input: JobInput) {
+    /// Sends an input to a Job, if it has an actor.
+    pub(super) fn send(&mut self, job: &Uid, input: JobInput) {
         if let Some(entry) = self.jobs.get_mut(job) {
-            entry.tell(input);
+            entry.send(input);
         }
     }
 
-    /// Tells a Job of a pod that is its own, or that it may adopt.
+    /// Delivers a pod to the Job that holds it or may adopt it.
     pub(super) fn deliver_pod(&mut self, job: &Uid, pod: Box<ObservedPod>, ctx: &mut Context<Self>) {
         match self.jobs.get_mut(job) {
-            Some(entry) if !entry.is_passivated() => entry.tell(JobInput::Pod(pod)),
+            Some(entry) if !entry.is_passivated() => entry.send(JobInput::Pod(pod)),
             Some(entry) if entry.concerns_job(&pod) => self.activate(job, [JobInput::Pod(pod)], ctx),
             Some(_) | None => {}
         }
     }
 
-    /// Tells a Job that was not there when the shard's pods were listed which of them are its own: they have come by watch
-    /// since, or are about to.
+    /// Gives its list of pods to a Job that was unknown when the shard's pods were listed. The pods
+    /// themselves have come by watch, or are about to.
     pub(super) fn deliver_listed(&mut self, job: &Uid) {
-        let Some(version) = self.listed.filter(|_| self.listing.is_none()) else { return };
+        let Some(version) = self.pod_feed.version() else { return };
         if let Some(entry) = self.jobs.get_mut(job).filter(|entry| !entry.awaits_candidates()) {
-            entry.tell(JobInput::PodsListed { listed: self.pod_owners.pods_of(job), version });
+            entry.send(JobInput::PodsListed { listed: self.pod_owners.pods_of(job), version });
         }
     }
 
-    /// Whether the Job wants pods deleted now that have been dropped before as having nothing left to do for.
+    /// Whether the Job's options now ask for the deletion of pods that were dropped before, since nothing was
+    /// to be done for them.
     pub(super) fn wants_dropped_pods(&self, seen: &ObservedJob) -> bool {
         let options = |seen: &ObservedJob| seen.job.as_ref().ok().map(|job| job.options.clone());
         let known = self.jobs.get(&seen.uid).and_then(|entry| options(&entry.seen));
         known.zip(options(seen)).is_some_and(|(before, now)| now.wants_more_pods_than(&before))
     }
 
-    /// Whether a Job without an actor needs none for now. It is woken when its time comes.
+    /// Whether a Job without an actor needs none for now. A timer activates it if it needs one later.
     fn remains_passivated(&mut self, uid: &Uid, ctx: &mut Context<Self>) -> bool {
         let Some(entry) = self.jobs.get_mut(uid) else { return true };
         let Ok(job) = &entry.seen.job else { return true };
@@ -206,22 +210,23 @@ impl ShardActor {
         true
     }
 
-    /// Starts the actor of a Job that rests, and tells it what has come.
+    /// Starts the actor of a passivated Job, and sends it the inputs.
     fn activate(&mut self, uid: &Uid, inputs: impl IntoIterator<Item = JobInput>, ctx: &mut Context<Self>) {
         self.start(uid, ctx);
         let Some(entry) = self.jobs.get_mut(uid) else { return };
-        inputs.into_iter().for_each(|input| entry.tell(input));
+        inputs.into_iter().for_each(|input| entry.send(input));
         if entry.is_finished() {
             self.deliver_listed(uid);
         } else {
-            // Somebody has taken its end back, and its counted pods were none of its concern meanwhile.
-            self.watch_pods(ctx);
+            // Somebody has removed its terminal condition. Its counted pods were ignored while it was
+            // passivated.
+            self.relist_pods(ctx);
         }
     }
 
     /// Starts the actor of a Job that has none, from the Job as it was last seen.
     fn start(&mut self, uid: &Uid, ctx: &mut Context<Self>) {
-        let Some(entry) = self.jobs.get(uid).filter(|_| !self.draining) else { return };
+        let Some(entry) = self.jobs.get(uid).filter(|_| !self.pod_feed.is_draining()) else { return };
         let Ok(job) = &entry.seen.job else { return };
         let leaving = match entry.stage {
             Stage::Active(_) => return,
@@ -237,7 +242,7 @@ impl ShardActor {
         if let Some(entry) = self.jobs.get_mut(uid) {
             entry.enter(Stage::Active(Active { inbox, actor, leaving: false, awaits_candidates }), ctx);
             if leaving {
-                entry.tell(JobInput::JobGone);
+                entry.send(JobInput::JobGone);
             }
         }
     }
@@ -254,14 +259,14 @@ impl ShardActor {
             shard: self.owned.id,
             epoch: self.owned.epoch,
             fence: self.owned.fence.clone(),
-            under_way: self.under_way.clone(),
+            in_flight: self.in_flight.clone(),
             inbox,
             namespace: job.namespace.clone(),
             job: job.name.clone(),
             job_uid: job.uid.clone(),
             waits: self.waits.clone(),
         };
-        JobActor::new(job, seen, Arc::new(requests), shard.clone()).start()
+        JobActor::new(job, seen, Arc::new(requests), shard.clone().recipient()).start()
     }
 
     fn look_for_candidates(&self, job: &Job, shard: &Addr<Self>) {
@@ -274,11 +279,11 @@ impl ShardActor {
     }
 
     /// Takes in that the actor of a Job has ended.
-    pub(super) fn job_ended(&mut self, Ended { job, why }: Ended, ctx: &mut Context<Self>) {
+    pub(super) fn job_ended(&mut self, job: Uid, reason: ExitReason, ctx: &mut Context<Self>) {
         if let Some(Ok(job)) = self.jobs.get(&job).map(|entry| &entry.seen.job) {
             self.waits.write(job, None, None);
         }
-        match why {
+        match reason {
             ExitReason::Over => self.remove_job(&job, ctx),
             ExitReason::Passivated => self.job_passivated(&job, ctx),
             ExitReason::Panic => self.job_broken(job, ctx),
@@ -293,7 +298,7 @@ impl ShardActor {
         }
     }
 
-    /// What was put into the inbox after the actor had looked for the last time goes to another one.
+    /// Inputs that came after the actor had emptied its inbox for the last time go to a new actor.
     fn job_passivated(&mut self, uid: &Uid, ctx: &mut Context<Self>) {
         let Some(entry) = self.jobs.get_mut(uid) else { return };
         let Stage::Active(Active { inbox, .. }) = &entry.stage else { return };
@@ -304,11 +309,11 @@ impl ShardActor {
         }
     }
 
-    /// A Job whose actor has panicked is left alone for a while, the longer the more often that has happened.
+    /// A Job whose actor has panicked starts again after a back-off that grows with each panic in a row.
     fn job_broken(&mut self, uid: Uid, ctx: &mut Context<Self>) {
         let now = self.cx.clock.now();
         let Some(entry) = self.jobs.get_mut(&uid) else { return };
-        let leaving = matches!(&entry.stage, Stage::Active(awake) if awake.leaving);
+        let leaving = matches!(&entry.stage, Stage::Active(active) if active.leaving);
         entry.enter(Stage::Broken { leaving }, ctx);
         entry.panics.refused(self.cx.config.limits().api_backoff, now);
         let delay = entry.panics.waits(now).and_then(|at| Duration::try_from(at.duration_since(now)).ok());
@@ -317,9 +322,9 @@ impl ShardActor {
             "the actor of a Job has panicked; the Job is rebuilt from the cluster"
         );
         ctx.run_later(delay.unwrap_or_default(), move |shard, ctx| {
-            // With nothing but what the cluster tells.
+            // The new actor starts from the cluster alone.
             shard.start(&uid, ctx);
-            shard.watch_pods(ctx);
+            shard.relist_pods(ctx);
         });
     }
 }

@@ -1,4 +1,4 @@
-//! `yardmaster cluster`: an embedded cluster in the foreground.
+//! `yardmaster cluster`: runs an embedded cluster in the foreground.
 
 mod replicas;
 
@@ -22,34 +22,36 @@ use yardmaster_embedded::{ApiServer, ApiServerConfig, DataDirError, EmbeddedErro
 /// Flags of `cluster`.
 #[derive(Debug, Args)]
 pub(super) struct ClusterArgs {
-    /// Address of the API server; port 0 takes a free one.
+    /// Address of the API server; port 0 picks a free port.
     #[arg(
         long, value_name = "ADDRESS:PORT",
         default_value_t = SocketAddr::from((Ipv4Addr::LOCALHOST, 0))
     )]
     listen: SocketAddr,
-    /// Number of controllers, each a process of its own; their flags can be given by YARDMASTER_ variables.
+    /// Number of controller replicas, each a separate process; set their flags by YARDMASTER_ environment
+    /// variables.
     #[arg(long, value_name = "N", default_value_t = 1)]
     replicas: u16,
-    /// What pods are: processes of this host, nothing but time, or left alone.
+    /// How pods run: as processes of this host, simulated without processes, or not at all.
     #[arg(long, value_name = "MODE", default_value = "process")]
     kubelet: KubeletChoice,
     /// Write a kubeconfig for the cluster to this file [default: a temporary file].
     #[arg(long, value_name = "FILE")]
     write_kubeconfig: Option<PathBuf>,
-    /// Keep the API server's objects in this directory, so that they outlive even a crash [default: in memory only].
+    /// Store the API server's objects in this directory, so that they survive restarts and crashes [default:
+    /// memory only].
     #[arg(long, value_name = "DIR")]
     data_dir: Option<PathBuf>,
-    /// Start the API server alone: no controller, no garbage collector, no kubelet [default: off].
+    /// Start only the API server: no controller, no garbage collector, no kubelet [default: off].
     #[arg(long)]
     api_only: bool,
-    /// Listen on an address that other hosts reach; needs --token-file [default: off].
+    /// Allow a --listen address that other hosts can reach; requires --token-file [default: off].
     #[arg(long, requires = "token_file")]
     allow_remote: bool,
-    /// File with the bearer token that every request must carry [default: no token].
+    /// File with the bearer token that every request must carry [default: no authentication].
     #[arg(long, value_name = "FILE")]
     token_file: Option<PathBuf>,
-    /// Requests that the API server works on at a time, watches not counted; more get 429 [default: no limit].
+    /// Maximum number of concurrent requests, watches not counted; further ones get 429 [default: no limit].
     #[arg(long, value_name = "N")]
     max_inflight: Option<NonZeroUsize>,
     /// Feature gates of the API server and the controllers, such as WorkloadWithJob=true.
@@ -80,7 +82,7 @@ impl ClusterArgs {
         let text = std::fs::read_to_string(file)
             .map_err(|error| Failure::bad_input(format!("--token-file {}: {error}", file.display())))?;
         match text.trim() {
-            "" => Err(Failure::bad_input(format!("--token-file {}: no token in it", file.display()))),
+            "" => Err(Failure::bad_input(format!("--token-file {}: contains no token", file.display()))),
             token => Ok(Some(token.to_owned())),
         }
     }
@@ -88,7 +90,7 @@ impl ClusterArgs {
     fn server(&self) -> Result<ApiServerConfig, Failure> {
         if !self.listen.ip().is_loopback() && !self.allow_remote {
             return Err(Failure::bad_input(format!(
-                "--listen {}: other hosts reach this address; give --allow-remote and --token-file",
+                "--listen {}: other hosts can reach this address: requires --allow-remote and --token-file",
                 self.listen
             )));
         }
@@ -109,8 +111,8 @@ pub(super) async fn run(args: ClusterArgs) -> Result<ExitCode, Failure> {
     let server = args.server()?;
     let mut interrupts = Interrupts::listen()?;
     let mut cluster = Cluster::start(&args, server).await.map_err(start_failure)?;
-    // Whoever started it may have read what it wanted and gone.
-    let _told = writeln!(std::io::stdout(), "{}", cluster.describe());
+    // The reader of standard output may have closed it already.
+    let _written = writeln!(std::io::stdout(), "{}", cluster.describe());
     let broken = tokio::select! {
         () = interrupts.next() => None,
         never = cluster.replicas.watch() => match never {},
@@ -118,7 +120,7 @@ pub(super) async fn run(args: ClusterArgs) -> Result<ExitCode, Failure> {
     };
     tokio::select! {
         () = cluster.shutdown() => {}
-        // A second time: whoever is still there is dropped, which kills its processes.
+        // At the second interrupt the remaining parts are dropped, which kills their processes.
         () = interrupts.next() => {}
     }
     match broken {
@@ -127,7 +129,7 @@ pub(super) async fn run(args: ClusterArgs) -> Result<ExitCode, Failure> {
     }
 }
 
-/// A directory that cannot be used at all is bad input; one that is in use or damaged is not.
+/// A data directory that can never be used is bad input; one that is in use or damaged is not.
 fn start_failure(error: anyhow::Error) -> Failure {
     match error.downcast_ref() {
         Some(EmbeddedError::DataDir { directory, source: DataDirError::Unusable(why) }) => {
@@ -137,14 +139,14 @@ fn start_failure(error: anyhow::Error) -> Failure {
     }
 }
 
-/// Everything that runs.
+/// A running cluster.
 struct Cluster {
     replicas: Replicas,
     kubelet: Option<Kubelet>,
     server: ApiServer,
     kubeconfig: PathBuf,
     pods: &'static str,
-    // Removed at the end, with the kubeconfig in it.
+    // Removed on drop, with the kubeconfig in it.
     _directory: TempDir,
 }
 
@@ -172,12 +174,12 @@ impl Cluster {
         let pods = match choice {
             KubeletChoice::Process => "processes of this host; images are not pulled",
             KubeletChoice::Simulated => "simulated",
-            KubeletChoice::None => "left alone",
+            KubeletChoice::None => "not run",
         };
         Ok(Self { replicas, kubelet, server, kubeconfig, pods, _directory: directory })
     }
 
-    /// How to reach the cluster.
+    /// The addresses and components of the cluster.
     fn describe(&self) -> String {
         format!(
             "API server   {}\ncontrollers  {}\npods         {}\n\n  export KUBECONFIG={}\n",

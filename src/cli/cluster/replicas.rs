@@ -1,4 +1,4 @@
-//! Controllers as processes of their own, so that one of them can be killed like a real replica.
+//! Controllers as separate processes, so that each can be killed like a real replica.
 
 use std::convert::Infallible;
 use std::path::Path;
@@ -12,10 +12,10 @@ use tokio::process::{Child, Command};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
-/// How long a controller may take to release its shards.
+/// How long a controller may take to release its shards and end.
 const GRACE: Duration = Duration::from_secs(10);
 
-/// Variables that mean something else to `cluster` than to `controller`.
+/// Variables of `cluster` that have another meaning for `controller`.
 const OWN_VARIABLES: &[&str] =
     &["YARDMASTER_LISTEN", "YARDMASTER_CONTEXT", "YARDMASTER_IDENTITY", "YARDMASTER_CONTROLLER_NAME"];
 
@@ -27,7 +27,7 @@ pub(super) struct Replicas {
 }
 
 impl Replicas {
-    /// Starts `count` controllers, which do what Kubernetes' built-in one does.
+    /// Starts `count` controllers, which replace Kubernetes' built-in one.
     pub(super) fn start(
         count: u16,
         kubeconfig: &Path,
@@ -47,7 +47,7 @@ impl Replicas {
                 .arg(kubeconfig)
                 // The pipe closes when this process ends, however it ends.
                 .stdin(Stdio::piped())
-                // Ctrl-C is for this process to pass on.
+                // Ctrl-C reaches only this process, which then stops its children.
                 .process_group(0)
                 .kill_on_drop(true);
             if !gates.is_empty() {
@@ -63,7 +63,7 @@ impl Replicas {
         Ok(replicas)
     }
 
-    /// Number and process ids.
+    /// The number of controllers and their process ids.
     pub(super) fn describe(&self) -> String {
         let pids: Vec<_> = self.pids.iter().map(u32::to_string).collect();
         match pids.len() {
@@ -73,13 +73,13 @@ impl Replicas {
         }
     }
 
-    /// Takes note of controllers that end. The others take over their work, so the cluster goes on.
+    /// Waits for controllers that end, and never returns: the remaining ones take over their shards.
     pub(super) async fn watch(&mut self) -> Infallible {
         while self.running.join_next().await.is_some() {}
         std::future::pending().await
     }
 
-    /// Lets all controllers release their shards and end.
+    /// Stops all controllers after they have released their shards.
     pub(super) async fn shutdown(mut self) {
         self.stop.cancel();
         while self.running.join_next().await.is_some() {}
@@ -87,12 +87,12 @@ impl Replicas {
 }
 
 async fn supervise(identity: String, mut child: Child, stop: CancellationToken) {
-    // Waiting for a child would close its input, and thereby end it.
+    // `wait` would close the child's standard input, which ends it.
     let _input = child.stdin.take();
     tokio::select! {
         ended = child.wait() => {
-            let how = ended.map_or_else(|error| error.to_string(), |status| status.to_string());
-            eprintln!("controller {identity} ended: {how}");
+            let reason = ended.map_or_else(|error| error.to_string(), |status| status.to_string());
+            eprintln!("controller {identity} ended: {reason}");
             return;
         }
         () = stop.cancelled() => {}
@@ -101,7 +101,7 @@ async fn supervise(identity: String, mut child: Child, stop: CancellationToken) 
         let _gone = kill(Pid::from_raw(pid), Signal::SIGTERM);
     }
     if tokio::time::timeout(GRACE, child.wait()).await.is_err() {
-        eprintln!("controller {identity} does not end: killed");
+        eprintln!("controller {identity} did not end within {} s and was killed", GRACE.as_secs());
         let _gone = child.kill().await;
     }
 }

@@ -1,16 +1,16 @@
-//! What an API server would say about a Job manifest, before there is one.
+//! Validates a Job manifest like an API server, before one is started.
 
 use serde_json::{Value, json};
 
 use super::located::Document;
 use yardmaster_embedded::rules::{JobStrategy, Strategy, decode};
 
-/// Stands for the uid that a server would give; it becomes part of generated labels.
+/// Placeholder for the uid that a server would assign, which becomes part of generated labels.
 const UID: &str = "00000000-0000-0000-0000-000000000000";
-/// Stands for the letters that a server would put behind `metadata.generateName`.
+/// Placeholder for the suffix that a server would append to `metadata.generateName`.
 const SUFFIX: &str = "xxxxx";
 
-/// All that is wrong with a Job, a line per problem, with the line of the file where it is known.
+/// All problems of a Job, one line each, with the line number in the file if known.
 pub(super) fn job(job: &Value, document: &Document) -> Vec<String> {
     let at = |field: &str, text: String| match document.line(field) {
         Some(line) => format!("{text} (line {line})"),
@@ -40,8 +40,8 @@ pub(super) fn job(job: &Value, document: &Document) -> Vec<String> {
     causes.iter().map(|cause| at(&cause.field, format!("{}: {}", cause.field, cause.message))).collect()
 }
 
-/// The field that a type error is about: Kubernetes names it as `Go struct field JobSpec.spec.parallelism of type ...`.
+/// The field of a type error: Kubernetes writes `Go struct field JobSpec.spec.parallelism of type ...`.
 fn field_of(text: &str) -> String {
-    let field = text.split_once("struct field ").and_then(|(_, rest)| rest.split_whitespace().next());
+    let field = text.split_once("struct field ").and_then(|(_, field)| field.split_whitespace().next());
     field.and_then(|field| field.split_once('.')).map(|(_, path)| path.to_owned()).unwrap_or_default()
 }

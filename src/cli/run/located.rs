@@ -7,7 +7,7 @@ use serde::de::{Deserialize, Deserializer, MapAccess, SeqAccess, Visitor};
 use serde_json::{Map, Number, Value};
 use serde_saphyr::Spanned;
 
-/// A document and where its fields stand.
+/// A document and the lines of its fields.
 #[derive(Clone, Debug)]
 pub(super) struct Document {
     /// The document as JSON.
@@ -16,16 +16,16 @@ pub(super) struct Document {
     lines: HashMap<String, u64>,
 }
 
-/// Text that is no YAML or JSON.
+/// The text is neither YAML nor JSON.
 #[derive(Debug)]
 pub(super) struct SyntaxError {
-    /// Where, if the parser knows.
+    /// The line of the error, if known.
     pub(super) line: Option<u64>,
-    /// What.
+    /// The parser's message.
     pub(super) message: String,
 }
 
-/// All documents of a file; JSON is read as YAML, which contains it.
+/// All documents of a file; JSON is read as YAML, its superset.
 pub(super) fn parse(text: &str) -> Result<Vec<Document>, SyntaxError> {
     let options = serde_saphyr::options! {
         with_snippet: false,
@@ -58,13 +58,13 @@ impl Document {
     /// A document within this one: an item of a List.
     pub(super) fn item(&self, path: &str, value: Value) -> Self {
         let within = |(field, line): (&String, &u64)| {
-            let rest = field.strip_prefix(path)?;
-            Some((rest.strip_prefix('.').unwrap_or(rest).to_owned(), *line))
+            let inner = field.strip_prefix(path)?;
+            Some((inner.strip_prefix('.').unwrap_or(inner).to_owned(), *line))
         };
         Self { value, lines: self.lines.iter().filter_map(within).collect() }
     }
 
-    /// The line of a field, or of the nearest one around it that the document has.
+    /// The line of a field, or of its nearest parent if the document does not have the field.
     pub(super) fn line(&self, field: &str) -> Option<u64> {
         let mut path = field;
         loop {
@@ -76,7 +76,7 @@ impl Document {
     }
 }
 
-/// A YAML node that knows where its parts are.
+/// A YAML node with the positions of its parts.
 #[derive(Debug)]
 enum Node {
     Scalar(Value),
@@ -189,7 +189,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn values_and_lines() {
+    fn yaml_is_parsed_with_the_line_of_every_field() {
         let text = "# a comment\na: 1\nb:\n  c: [x, true, null, 1.5, \"2\"]\n  d:\n  - e: 0644\n---\nf: &x 1e3\ng: *x\n";
         let documents = parse(text).unwrap();
         assert_eq!(
@@ -204,14 +204,14 @@ mod tests {
     }
 
     #[test]
-    fn json_is_yaml() {
+    fn json_is_parsed_as_yaml() {
         let documents = parse("{\"a\": {\"b\": [1, \"x\\n\"]},\n \"c\": null}").unwrap();
         assert_eq!(documents[0].value, json!({"a": {"b": [1, "x\n"]}, "c": null}));
         assert_eq!(documents[0].line("c"), Some(2));
     }
 
     #[test]
-    fn mistakes_have_a_line() {
+    fn syntax_errors_have_a_line() {
         for (text, line) in [("a: 1\nb: [1, 2\nc: 3\n", 3), ("a: 1\na: 2\n", 2), ("a:\n\t- x\n", 2)] {
             let error = parse(text).unwrap_err();
             assert_eq!(error.line, Some(line), "{text:?}: {error:?}");

@@ -1,4 +1,4 @@
-//! Reads and checks Job manifests: everything that is wrong is found before anything starts.
+//! Reads and checks Job manifests: all problems are found before any Job is created.
 
 use std::collections::HashMap;
 use std::io::Read;
@@ -13,13 +13,13 @@ use super::located::{self, Document};
 /// A Job to create.
 #[derive(Clone, Debug)]
 pub(super) struct Manifest {
-    /// The Job as the file gives it, with its namespace filled in.
+    /// The Job as in the file, with its namespace filled in.
     pub(super) job: Value,
-    /// Where it goes.
+    /// The namespace of the Job.
     pub(super) namespace: String,
 }
 
-/// Reads all files; the second case lists everything that is wrong, a line per problem.
+/// Reads all files; an error lists all problems, one line each.
 pub(super) fn load(files: &[PathBuf], namespace: Option<&str>) -> Result<Vec<Manifest>, Vec<String>> {
     let mut loader = Loader { namespace, manifests: Vec::new(), problems: Vec::new(), names: HashMap::new() };
     for file in files {
@@ -35,7 +35,7 @@ struct Loader<'a> {
     namespace: Option<&'a str>,
     manifests: Vec<Manifest>,
     problems: Vec<String>,
-    /// Which file gave a Job of this namespace and name.
+    /// The file that first defined a Job, by its namespace and name.
     names: HashMap<(String, String), String>,
 }
 
@@ -64,7 +64,7 @@ impl Loader<'_> {
             let line = document.line("").map(|line| format!("line {line}: ")).unwrap_or_default();
             return self
                 .problems
-                .push(format!("{label}: {line}no manifest: fields such as `kind: Job` are expected"));
+                .push(format!("{label}: {line}not a manifest: expected fields such as `kind: Job`"));
         }
         let (version, kind) = (value["apiVersion"].as_str(), value["kind"].as_str());
         match (version, kind) {

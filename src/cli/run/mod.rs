@@ -1,13 +1,13 @@
-//! `yardmaster run`: Job manifests to the end.
+//! `yardmaster run`: runs Job manifests to completion.
 
 #[cfg(feature = "embedded")]
 mod check;
-mod ground;
 mod located;
 mod manifest;
 mod pods;
 mod progress;
 mod report;
+mod target;
 mod tracker;
 mod view;
 
@@ -25,75 +25,77 @@ use kube::runtime::watcher::{self, Event};
 use kube::runtime::{WatchStreamExt, watcher as watch};
 use serde_json::Value;
 
-use self::ground::Ground;
 use self::manifest::Manifest;
 use self::pods::{LogMode, PodObserver};
 use self::progress::Progress;
+use self::target::TargetCluster;
 use self::tracker::{Tracker, Verdict};
 use self::view::{JobView, PodView};
 use super::connection::ConnectionArgs;
 use super::signals::Interrupts;
-use super::{Failure, Telling};
+use super::{Failure, Telemetry};
 
 /// Flags of `run`.
 #[derive(Debug, Args)]
 pub(super) struct RunArgs {
-    /// Job manifests, YAML or JSON, several per file; `-` is standard input.
+    /// YAML or JSON files with one or more Job manifests each; `-` is standard input.
     #[arg(required = true, value_name = "FILE")]
     files: Vec<PathBuf>,
-    /// Print the pods' logs on standard output as they come [default: off].
+    /// Stream the pods' logs to standard output [default: off].
     #[arg(long)]
     logs: bool,
-    /// Print the final Jobs on standard output, as json or yaml [default: not].
+    /// Print the finished Jobs to standard output, as json or yaml [default: off].
     #[arg(short, long, value_name = "FORMAT")]
     output: Option<report::Format>,
-    /// Keep the embedded cluster up at the end, and tell how to reach it [default: off].
+    /// Keep the embedded cluster running after the Jobs have finished, and print its kubeconfig [default:
+    /// off].
     #[arg(long)]
     keep: bool,
-    /// Namespace of Jobs that name none [default: default].
+    /// Namespace of Jobs without metadata.namespace [default: default].
     #[arg(short, long, value_name = "NAME")]
     namespace: Option<String>,
     #[command(flatten)]
     connection: ConnectionArgs,
 }
 
-/// Runs the Jobs. Exit code 0 if all are Complete, 1 if one is not, 3 if that is only for being suspended.
-pub(super) async fn run(args: RunArgs, telling: Telling) -> Result<ExitCode, Failure> {
+/// Runs the Jobs. The exit code is 0 if all are Complete, 1 if one failed or was deleted, 3 if none did but
+/// some are suspended.
+pub(super) async fn run(args: RunArgs, telemetry: Telemetry) -> Result<ExitCode, Failure> {
     let manifests = manifest::load(&args.files, args.namespace.as_deref()).map_err(Failure::BadInput)?;
     let mut interrupts = Interrupts::listen()?;
-    let ground = tokio::select! {
-        ground = Ground::prepare(&args.connection, &manifests, &telling.traces) => ground?,
+    let cluster = tokio::select! {
+        cluster = TargetCluster::prepare(&args.connection, &manifests, &telemetry.traces) => cluster?,
         () = interrupts.next() => return Err(Failure::Interrupted),
     };
-    let mut tracker = Tracker::new(ground.is_shared());
+    let mut tracker = Tracker::new(cluster.is_shared());
     let outcome = tokio::select! {
-        outcome = to_the_end(&args, &ground, &manifests, &mut tracker) => outcome,
+        outcome = run_to_completion(&args, &cluster, &manifests, &mut tracker) => outcome,
         () = interrupts.next() => Err(Failure::Interrupted),
     };
     if outcome.is_ok()
         && args.keep
-        && let Some(address) = ground.address()?
+        && let Some(address) = cluster.address()?
     {
-        eprintln!("{address}\nCtrl-C ends the cluster.");
+        eprintln!("{address}\nPress Ctrl-C to stop the cluster.");
         interrupts.next().await;
     }
     tokio::select! {
-        () = ground.leave(&tracker, matches!(outcome, Err(Failure::Interrupted))) => {}
-        // A second time: whoever is still there is dropped, which kills its processes.
+        () = cluster.leave(&tracker, matches!(outcome, Err(Failure::Interrupted))) => {}
+        // At the second interrupt the remaining parts are dropped, which kills their processes.
         () = interrupts.next() => {}
     }
     outcome
 }
 
-async fn to_the_end(
+async fn run_to_completion(
     args: &RunArgs,
-    ground: &Ground,
+    cluster: &TargetCluster,
     manifests: &[Manifest],
     tracker: &mut Tracker,
 ) -> Result<ExitCode, Failure> {
     let progress = Progress::new();
     for manifest in manifests {
-        let job = create(&ground.client, manifest).await?;
+        let job = create(&cluster.client, manifest).await?;
         progress.update(&key(&job), &JobView::of(&job));
         tracker.add(job);
     }
@@ -103,11 +105,11 @@ async fn to_the_end(
         (true, _) => LogMode::Prefixed,
     };
     let names = tracker.jobs.iter().map(|tracked| (tracked.uid.clone(), tracked.key())).collect();
-    let mut pods = PodObserver::new(ground.client.clone(), progress.clone(), mode, names);
-    follow(&ground.client, tracker, &mut pods, &progress).await;
+    let mut pods = PodObserver::new(cluster.client.clone(), progress.clone(), mode, names);
+    follow(&cluster.client, tracker, &mut pods, &progress).await;
     if mode != LogMode::Off || tracker.verdict() != Verdict::Complete {
-        // Pods that ended just before their Job may not have been seen.
-        catch_up(&ground.client, tracker, &mut pods).await?;
+        // The watch may not have shown pods that ended just before their Job.
+        catch_up(&cluster.client, tracker, &mut pods).await?;
         pods.finish().await;
     }
 
@@ -127,7 +129,7 @@ fn key(job: &Value) -> String {
     format!("{}/{}", field("namespace"), field("name"))
 }
 
-/// Creates a Job, as it is: the server checks every field.
+/// Creates a Job from the unchanged manifest: the server validates every field.
 async fn create(client: &kube::Client, manifest: &Manifest) -> anyhow::Result<Value> {
     let uri = format!("/apis/batch/v1/namespaces/{}/jobs?fieldValidation=Strict", manifest.namespace);
     let request = http::Request::post(uri)
@@ -191,7 +193,7 @@ fn json(job: &DynamicObject) -> Option<Value> {
     serde_json::to_value(job).ok()
 }
 
-/// All changes of a kind; interruptions are mended by themselves.
+/// All watch events of a kind; the watcher reconnects by itself.
 fn events<K>(api: Api<K>) -> BoxStream<'static, Event<K>>
 where
     K: kube::Resource + Clone + std::fmt::Debug + serde::de::DeserializeOwned + Send + 'static,
@@ -207,7 +209,7 @@ where
         .boxed()
 }
 
-/// Looks at all pods once more.
+/// Lists all pods once more.
 async fn catch_up(client: &kube::Client, tracker: &Tracker, pods: &mut PodObserver) -> anyhow::Result<()> {
     for namespace in namespaces(tracker) {
         let api =

@@ -1,4 +1,4 @@
-//! Follows the pods of the Jobs: their output, what they wait for, and how they fail.
+//! Follows the pods of the Jobs: their output, why they do not start, and how they fail.
 
 use std::collections::{HashMap, HashSet};
 
@@ -15,33 +15,33 @@ use super::view::{ContainerStatus, PodView};
 pub(super) struct PodFailure {
     /// Name of the pod.
     pub(super) pod: String,
-    /// What happened, such as `container main: exit code 3 (Error)`.
+    /// The cause, such as `container main: exit code 3 (Error)`.
     pub(super) what: String,
 }
 
-/// Which output is shown, and how.
+/// How the output of pods is shown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum LogMode {
-    /// None.
+    /// Not at all.
     Off,
-    /// As it is: there is only one pod at a time.
+    /// Unchanged: there is only one pod at a time.
     Raw,
-    /// With the pod's name before each line.
+    /// Each line prefixed with the pod's name.
     Prefixed,
 }
 
-/// What is known about the pods of all Jobs.
+/// Observes the pods of all Jobs.
 pub(super) struct PodObserver {
     client: kube::Client,
     progress: Progress,
     mode: LogMode,
     /// Keys of the Jobs by uid.
     jobs: HashMap<String, String>,
-    /// Runs of containers whose output is shown: pod uid, container, restarts.
+    /// Container runs whose output is shown: pod uid, container, restart count.
     followed: HashSet<(String, String, u32)>,
     followers: JoinSet<()>,
-    /// What pods of a Job wait for, as told.
-    told: HashSet<(String, String)>,
+    /// Reported reasons why pods do not start: Job uid, reason.
+    reported: HashSet<(String, String)>,
     /// The last failure by Job uid.
     failures: HashMap<String, PodFailure>,
 }
@@ -61,12 +61,12 @@ impl PodObserver {
             jobs,
             followed: HashSet::new(),
             followers: JoinSet::new(),
-            told: HashSet::new(),
+            reported: HashSet::new(),
             failures: HashMap::new(),
         }
     }
 
-    /// Takes note of the newest state of a pod.
+    /// Processes the newest state of a pod.
     pub(super) fn observe(&mut self, pod: &PodView) {
         let owners = pod.metadata.owner_references.iter().flatten();
         let Some(job) =
@@ -78,7 +78,7 @@ impl PodObserver {
             return;
         };
         self.follow(pod);
-        self.tell_waiting(&uid, &job_name, pod);
+        self.report_waiting(&uid, &job_name, pod);
         if let Some(failure) = failure(pod) {
             self.failures.insert(uid, failure);
         }
@@ -126,15 +126,15 @@ impl PodObserver {
         }
     }
 
-    /// Says why a pod does not start, once per Job and reason: it may wait for ever.
-    fn tell_waiting(&mut self, job_uid: &str, job: &str, pod: &PodView) {
+    /// Reports why a pod does not start, once per Job and reason: it may wait forever.
+    fn report_waiting(&mut self, job_uid: &str, job: &str, pod: &PodView) {
         let waiting = pod.status.iter().flat_map(|status| status.containers());
         for state in waiting.filter_map(|container| container.state.get("waiting")) {
             if let (Some(reason), Some(message)) = (&state.reason, &state.message)
-                && self.told.insert((job_uid.to_owned(), reason.clone()))
+                && self.reported.insert((job_uid.to_owned(), reason.clone()))
             {
                 let name = pod.metadata.name.as_deref().unwrap_or_default();
-                self.progress.note(&format!("{job}: pod {name} waits: {reason}: {message}"));
+                self.progress.note(&format!("{job}: pod {name} is waiting: {reason}: {message}"));
             }
         }
     }
@@ -179,7 +179,7 @@ impl Follower {
             Err(error) => Err(std::io::Error::other(error)),
         };
         match copied {
-            // Nobody reads on, as in `| head`.
+            // The reader has closed standard output, as `| head` does.
             Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => {}
             Err(error) => self.progress.note(&format!("logs of pod {}: {error}", self.pod)),
             Ok(()) => {}

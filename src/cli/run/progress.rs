@@ -1,4 +1,4 @@
-//! Shows how far the Jobs are: a bar each on a terminal, plain lines otherwise. All of it on standard error.
+//! Shows the progress of Jobs on standard error: a bar for each on a terminal, plain lines otherwise.
 
 use std::collections::HashMap;
 use std::io::{IsTerminal, Write};
@@ -10,10 +10,10 @@ use tokio::time::Instant;
 
 use super::view::{JobView, Outcome};
 
-/// How often a Job may add a plain line.
+/// The shortest time between two plain lines of a Job.
 const LINE_PERIOD: Duration = Duration::from_secs(1);
 
-/// The progress display. Clones show the same.
+/// The progress display. Clones share it.
 #[derive(Clone, Debug)]
 pub(super) struct Progress(Arc<Mutex<Display>>);
 
@@ -23,7 +23,7 @@ enum Display {
     Lines { by_job: HashMap<String, Lines> },
 }
 
-/// What has been said about a Job.
+/// The last line printed for a Job.
 #[derive(Debug, Default)]
 struct Lines {
     last: String,
@@ -31,7 +31,7 @@ struct Lines {
 }
 
 impl Progress {
-    /// A display that fits standard error.
+    /// Bars if standard error is a terminal, else lines.
     pub(super) fn new() -> Self {
         let display = if std::io::stderr().is_terminal() {
             Display::Bars { all: MultiProgress::new(), by_job: HashMap::new() }
@@ -70,12 +70,12 @@ impl Progress {
         }
     }
 
-    /// Says something beside the progress.
+    /// Prints a message without disturbing the bars.
     pub(super) fn note(&self, text: &str) {
         self.beside(|| eprintln!("{text}"));
     }
 
-    /// Says something below the progress, which stays as it is from here on.
+    /// Prints a final message below the progress, which is not updated any longer.
     pub(super) fn conclude(&self, text: &str) {
         let mut display = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if matches!(*display, Display::Bars { .. }) {
@@ -104,7 +104,7 @@ impl Progress {
     }
 }
 
-/// A bar up to the completions, or a spinner where their number is open.
+/// A bar up to the completions, or a spinner for a Job without them.
 fn new_bar(view: &JobView) -> ProgressBar {
     let (bar, template) = match view.completions() {
         Some(completions) => (ProgressBar::new(completions), "{prefix} [{bar:30}] {msg} ({elapsed})"),
@@ -117,7 +117,7 @@ fn new_bar(view: &JobView) -> ProgressBar {
     }
 }
 
-/// The last word about a Job, once there is one.
+/// The final line of a Job, once it has finished.
 fn finish(view: &JobView) -> Option<String> {
     view.outcome().map(|outcome| match outcome {
         Outcome::Complete => format!("Complete, {}", view.summary()),

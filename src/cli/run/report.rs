@@ -1,4 +1,4 @@
-//! What is said when all Jobs have ended.
+//! The report after all Jobs have ended.
 
 use comfy_table::{ContentArrangement, Table, presets};
 use serde_json::{Value, json};
@@ -7,14 +7,14 @@ use super::pods::PodObserver;
 use super::tracker::{End, Tracked};
 use super::view::{JobView, Outcome};
 
-/// Form of the final Jobs on standard output.
+/// Format of the finished Jobs on standard output.
 #[derive(Clone, Copy, Debug, clap::ValueEnum)]
 pub(super) enum Format {
     Json,
     Yaml,
 }
 
-/// The table of all Jobs, and why some of them did not complete.
+/// A table of all Jobs, and why some did not complete.
 pub(super) fn summary(jobs: &[Tracked], pods: &PodObserver) -> String {
     let mut table = Table::new();
     table.load_preset(presets::NOTHING).set_content_arrangement(ContentArrangement::Disabled);
@@ -46,7 +46,7 @@ pub(super) fn summary(jobs: &[Tracked], pods: &PodObserver) -> String {
     format!("{}\n{reasons}", table.trim_fmt()).trim_end().to_owned()
 }
 
-/// The final Jobs in the form that the user asked for: a single one as it is, several as a List.
+/// The finished Jobs in the requested format: a single one as it is, several as a List.
 pub(super) fn jobs(jobs: &[Tracked], format: Format) -> anyhow::Result<String> {
     let mut objects: Vec<Value> = jobs.iter().map(|tracked| without_managed_fields(&tracked.job)).collect();
     let document = match objects.len() {

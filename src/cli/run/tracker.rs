@@ -1,4 +1,4 @@
-//! Keeps the last state of every Job that was created, until all have ended.
+//! Tracks the last state of every created Job, until all have ended.
 
 use std::process::ExitCode;
 
@@ -11,20 +11,20 @@ use super::view::{JobView, Outcome};
 pub(super) struct Tracked {
     /// Uid of the Job.
     pub(super) uid: String,
-    /// The Job as the server showed it last.
+    /// The Job as last returned by the server.
     pub(super) job: Value,
-    /// How it ended, once it has.
+    /// Its end, once there is one.
     pub(super) end: Option<End>,
 }
 
 /// The end of a Job.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum End {
-    /// It reached a terminal condition.
+    /// It has a terminal condition.
     Outcome(Outcome),
-    /// Somebody deleted it before.
+    /// It was deleted before it had one.
     Deleted,
-    /// It is suspended, and there is nobody to resume it.
+    /// It is suspended, and nobody else can resume it.
     Suspended,
 }
 
@@ -37,7 +37,7 @@ impl Tracked {
     }
 
     fn set(&mut self, mut job: Value, can_resume: bool) {
-        // Items of a list come without them.
+        // The items of a list lack both.
         job["apiVersion"] = "batch/v1".into();
         job["kind"] = "Job".into();
         let view = JobView::of(&job);
@@ -67,11 +67,11 @@ impl Tracked {
 pub(super) struct Tracker {
     /// The Jobs.
     pub(super) jobs: Vec<Tracked>,
-    /// Whether a suspended Job may be resumed by somebody.
+    /// Whether someone else may resume a suspended Job.
     can_resume: bool,
 }
 
-/// What a run came to.
+/// The result of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Verdict {
     /// All Jobs are Complete.
@@ -93,17 +93,17 @@ impl From<Verdict> for ExitCode {
 }
 
 impl Tracker {
-    /// No Jobs yet. Where nobody can resume them, suspended Jobs are not waited for.
+    /// A tracker without Jobs. Unless `can_resume`, it does not wait for suspended Jobs.
     pub(super) fn new(can_resume: bool) -> Self {
         Self { jobs: Vec::new(), can_resume }
     }
 
-    /// Adds a Job as the server answered its creation.
+    /// Adds a Job as returned by its creation.
     pub(super) fn add(&mut self, job: Value) {
         self.jobs.push(Tracked::new(job, self.can_resume));
     }
 
-    /// Takes note of a new state; returns the Job if it is one of ours.
+    /// Records a new state. Returns the Job if it is one of ours.
     pub(super) fn update(&mut self, job: Value) -> Option<&Tracked> {
         let can_resume = self.can_resume;
         let tracked = self.find(&job)?;
@@ -111,16 +111,16 @@ impl Tracker {
         Some(tracked)
     }
 
-    /// Takes note of a deletion.
+    /// Records a deletion.
     pub(super) fn remove(&mut self, job: Value) -> Option<&Tracked> {
         let tracked = self.find(&job)?;
-        // A deleted Job stays suspended for ever.
+        // Nobody can resume a deleted Job: it has ended as deleted, not as suspended.
         tracked.set(job, true);
         tracked.end.get_or_insert(End::Deleted);
         Some(tracked)
     }
 
-    /// Takes note of a complete list of a namespace: Jobs that are not in it are gone.
+    /// Records a complete list of a namespace: Jobs that are not in it have been deleted.
     pub(super) fn retain(&mut self, namespace: &str, listed: &std::collections::HashSet<String>) {
         for tracked in self.jobs.iter_mut().filter(|tracked| tracked.namespace() == namespace) {
             if !listed.contains(&tracked.uid) {
@@ -134,12 +134,12 @@ impl Tracker {
         self.jobs.iter_mut().find(|tracked| tracked.uid == uid)
     }
 
-    /// Whether no Job is left to wait for.
+    /// Whether all Jobs have ended.
     pub(super) fn is_done(&self) -> bool {
         self.jobs.iter().all(|tracked| tracked.end.is_some())
     }
 
-    /// What the run came to, once it is done.
+    /// The result of the run, once it is done.
     pub(super) fn verdict(&self) -> Verdict {
         let all = |ends: &[Option<End>]| self.jobs.iter().all(|tracked| ends.contains(&tracked.end));
         let complete = Some(End::Outcome(Outcome::Complete));
@@ -164,14 +164,14 @@ mod tests {
     }
 
     #[test]
-    fn ends_are_kept() {
+    fn the_end_of_a_job_is_kept_when_it_is_deleted_later() {
         let mut tracker = Tracker::new(true);
         tracker.add(job("a", json!([])));
         tracker.add(job("b", json!([])));
         assert!(!tracker.is_done());
         let complete = job("a", json!([{"type": "Complete", "status": "True"}]));
         tracker.update(complete.clone());
-        // Deleted after its end, as by its time to live: still complete.
+        // Deleted after its end, as by ttlSecondsAfterFinished: still complete.
         tracker.remove(complete);
         assert!(!tracker.is_done());
         tracker.remove(job("b", json!([])));
@@ -181,14 +181,14 @@ mod tests {
     }
 
     #[test]
-    fn suspended_jobs_are_waited_for_where_they_can_be_resumed() {
+    fn suspended_jobs_are_waited_for_only_where_others_can_resume_them() {
         for can_resume in [true, false] {
             let mut suspended = job("a", json!([{"type": "Suspended", "status": "True"}]));
             suspended["spec"]["suspend"] = true.into();
             let mut tracker = Tracker::new(can_resume);
             tracker.add(suspended.clone());
             assert_eq!(tracker.is_done(), !can_resume);
-            // Resumed, it runs.
+            // Once resumed, it has to be waited for.
             suspended["spec"]["suspend"] = false.into();
             tracker.update(suspended);
             assert!(!tracker.is_done());
@@ -196,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn a_failed_job_weighs_more_than_a_suspended_one() {
+    fn a_failed_job_outweighs_a_suspended_one() {
         let mut tracker = Tracker::new(false);
         let mut suspended = job("a", json!([{"type": "Suspended", "status": "True"}]));
         suspended["spec"]["suspend"] = true.into();

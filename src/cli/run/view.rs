@@ -1,4 +1,4 @@
-//! What `run` reads from Jobs and pods.
+//! The fields of Jobs and pods that `run` reads.
 
 use std::collections::BTreeMap;
 
@@ -7,7 +7,7 @@ use kube::core::Object;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-/// How far a Job is, read from its `spec` and `status`.
+/// The `spec` and `status` of a Job, as far as `run` reads them.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub(super) struct JobView {
@@ -47,19 +47,19 @@ struct Condition {
 /// How a Job ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Outcome {
-    /// It did its work.
+    /// It has the condition Complete.
     Complete,
-    /// It did not.
+    /// It has the condition Failed.
     Failed {
-        /// One word for programs.
+        /// The machine-readable reason.
         reason: String,
-        /// A sentence for people.
+        /// The human-readable message.
         message: String,
     },
 }
 
 impl JobView {
-    /// Reads a Job as the server shows it. Fields that are not as they should be count as absent.
+    /// Reads a Job as returned by the server. A Job that cannot be decoded is read as an empty one.
     pub(super) fn of(job: &Value) -> Self {
         Self::deserialize(job).unwrap_or_default()
     }
@@ -77,7 +77,7 @@ impl JobView {
         })
     }
 
-    /// Whether the Job is suspended, and the controller has seen to it.
+    /// Whether the Job is suspended, and the controller has set the condition.
     pub(super) fn is_suspended(&self) -> bool {
         let holds = |condition: &Condition| condition.type_ == "Suspended" && condition.status == "True";
         self.spec.suspend && self.status.conditions.iter().any(holds)
@@ -90,13 +90,13 @@ impl JobView {
         self.status.conditions.iter().find(terminal)
     }
 
-    /// From the start to the end, in whole seconds as the API gives them; `None` before the end.
+    /// Time from start to end, in whole seconds like the API's timestamps; `None` before the end.
     pub(super) fn duration(&self) -> Option<jiff::SignedDuration> {
         let end = self.last_condition()?.last_transition_time?;
         Some(end.duration_since(self.status.start_time?))
     }
 
-    /// Successes needed, if their number is fixed.
+    /// The number of successes needed, if it is set.
     pub(super) fn completions(&self) -> Option<u64> {
         self.spec.completions
     }
@@ -111,12 +111,12 @@ impl JobView {
         self.status.failed
     }
 
-    /// Whether all of the Job is one pod at a time and one success.
+    /// Whether the Job needs a single success and runs one pod at a time.
     pub(super) fn is_single(&self) -> bool {
         self.spec.completions.unwrap_or(1) == 1 && self.spec.parallelism.unwrap_or(1) == 1
     }
 
-    /// Successes, as `3/10`, or `3` where the number needed is open.
+    /// Successes, as `3/10`, or `3` without completions.
     pub(super) fn progress(&self) -> String {
         let succeeded = self.succeeded();
         self.completions().map_or(succeeded.to_string(), |completions| format!("{succeeded}/{completions}"))
@@ -137,24 +137,24 @@ impl JobView {
     }
 }
 
-/// A pod as `run` decodes it.
+/// A pod with the fields that `run` reads.
 pub(super) type PodView = Object<PodSpec, PodStatus>;
 
-/// The part of a pod's `spec` that matters here.
+/// The fields of a pod's `spec` that `run` reads.
 #[derive(Clone, Debug, Default, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", default)]
 pub(super) struct PodSpec {
     pub(super) containers: Vec<Named>,
 }
 
-/// Something of which only the name matters.
+/// An object whose name alone is read.
 #[derive(Clone, Debug, Default, Deserialize, Serialize)]
 #[serde(default)]
 pub(super) struct Named {
     pub(super) name: String,
 }
 
-/// The part of a pod's `status` that matters here.
+/// The fields of a pod's `status` that `run` reads.
 #[derive(Clone, Debug, Default, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", default)]
 pub(super) struct PodStatus {
@@ -181,7 +181,7 @@ pub(super) struct ContainerStatus {
     pub(super) state: BTreeMap<String, ContainerState>,
 }
 
-/// The details of a container's state; which of them are set depends on the state.
+/// The details of a container's state; the fields set depend on the state.
 #[derive(Clone, Debug, Default, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", default)]
 pub(super) struct ContainerState {
@@ -192,7 +192,7 @@ pub(super) struct ContainerState {
 }
 
 impl ContainerStatus {
-    /// Whether there may be output of it.
+    /// Whether the container has started, so that it may have output.
     pub(super) fn has_run(&self) -> bool {
         self.state.contains_key("running")
             || self.state.get("terminated").is_some_and(|state| state.started_at.is_some())
@@ -207,7 +207,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_job_on_its_way() {
+    fn a_running_job_has_a_summary_and_no_outcome() {
         let job = JobView::of(&json!({
             "spec": {"completions": 10, "parallelism": 4},
             "status": {"active": 4, "succeeded": 3, "failed": 1, "startTime": "2026-01-01T00:00:00Z"},
@@ -218,7 +218,7 @@ mod tests {
     }
 
     #[test]
-    fn a_failed_job() {
+    fn a_failed_job_has_an_outcome_and_a_duration() {
         let job = JobView::of(&json!({
             "spec": {"parallelism": 1, "completions": 1},
             "status": {"failed": 1, "startTime": "2026-01-01T00:00:00Z", "conditions": [
@@ -234,7 +234,7 @@ mod tests {
     }
 
     #[test]
-    fn a_work_queue_has_no_number_to_reach() {
+    fn a_job_without_completions_shows_successes_only() {
         let job = JobView::of(&json!({"spec": {"parallelism": 3}, "status": {"succeeded": 2, "active": 1}}));
         assert_eq!(job.summary(), "2 succeeded, 1 active");
     }

@@ -1,4 +1,4 @@
-//! Replicas and shards, as their Leases tell.
+//! Replicas and shards, as recorded in their Leases.
 
 use std::fmt;
 
@@ -10,7 +10,7 @@ use serde::Serialize;
 use super::plain_table;
 use crate::sharding::lease::{CONTROLLER_LABEL, LEASE_LABEL, LeaseRecord};
 
-/// Who owns what.
+/// Which replica owns which shards.
 #[derive(Debug, Default, PartialEq, Serialize)]
 pub(super) struct Ownership {
     replicas: Vec<Replica>,
@@ -25,7 +25,7 @@ struct Replica {
     identity: String,
     /// Seconds since the last heartbeat, by this machine's clock.
     heartbeat_age: Option<f64>,
-    /// It is giving its shards away.
+    /// It is releasing its shards.
     leaving: bool,
     shards: usize,
 }
@@ -127,12 +127,12 @@ impl fmt::Display for Ownership {
 }
 
 impl Ownership {
-    /// Neighbouring shards of one owner and epoch.
+    /// Groups of consecutive shards with the same owner and epoch.
     fn runs(&self) -> Vec<&[Shard]> {
-        let goes_on = |a: &Shard, b: &Shard| {
+        let is_next = |a: &Shard, b: &Shard| {
             (&a.controller, &a.owner, a.epoch, a.shard + 1) == (&b.controller, &b.owner, b.epoch, b.shard)
         };
-        self.shards.chunk_by(goes_on).collect()
+        self.shards.chunk_by(is_next).collect()
     }
 }
 
@@ -146,7 +146,7 @@ mod tests {
     use crate::sharding::lease::{Claim, Heartbeat, Holder, LeaseWriter};
 
     #[test]
-    fn neighbouring_shards_of_one_owner_share_a_line() {
+    fn consecutive_shards_of_one_owner_and_epoch_share_a_line() {
         let now: Timestamp = "2026-01-01T00:00:10Z".parse().unwrap();
         let writer = LeaseWriter::new("c", "c");
         let holder = |identity: &str| Holder { identity: identity.into(), session: "s".into() };

@@ -1,7 +1,8 @@
-//! Why no pod of a Job is created: what a controller would find if it looked at the Job, its pods and its events now.
+//! Why no pod of a Job is created: the reason that a controller would find from the Job, its pods and its
+//! Events now.
 //!
-//! The rules are asked, not repeated: the Job's pods go into a [`JobState`], and the plan that follows says what it waits
-//! for. How long it waits follows from the Job's annotations and the default flags of a controller.
+//! The controller's own rules decide: the Job's pods go into a [`JobState`], and the resulting plan names the
+//! wait. Its length follows from the Job's annotations and the default flags of a controller.
 
 use crate::job::uid::UidSet;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -23,20 +24,20 @@ use crate::job::reconcile::reconcile;
 use crate::job::spec::Job;
 use crate::job::state::{JobState, Limits};
 
-/// Most pods that one look reads. Jobs that come later show no wait that only their pods could tell.
+/// Maximum number of pods that one report reads. Later Jobs show no wait if it depends on their pods.
 const MAX_PODS: usize = 20_000;
-/// A refusal older than this stands in the way of nothing any more: creations are tried again each minute.
+/// A refusal older than this no longer holds: creations are retried at least once a minute.
 const REFUSAL_AGE: SignedDuration = SignedDuration::from_mins(5);
 
 /// Why no pod of a Job is created.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub(super) struct Waiting {
-    /// One word.
+    /// The reason, a single CamelCase word.
     pub(super) reason: &'static str,
-    /// Until when, where that is known.
+    /// When the wait ends, if known.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) until: Option<Timestamp>,
-    /// What the API server said when it refused a pod.
+    /// The message of the API server that refused a pod.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) message: Option<String>,
 }
@@ -47,7 +48,7 @@ impl From<&Wait> for Waiting {
     }
 }
 
-/// One look at the cluster.
+/// Finds the waits of Jobs for one report.
 pub(super) struct Inquiry {
     client: Client,
     now: Timestamp,
@@ -55,12 +56,12 @@ pub(super) struct Inquiry {
 }
 
 impl Inquiry {
-    /// Nothing has been read yet.
+    /// An inquiry that has read no pods yet.
     pub(super) fn new(client: Client, now: Timestamp) -> Self {
         Self { client, now, pods_left: AtomicUsize::new(MAX_PODS) }
     }
 
-    /// Why no pod of the Job is created, if that is so and can be told.
+    /// Why no pod of the Job is created; `None` if pods are created or the reason is unknown.
     pub(super) async fn why(&self, job: &batch::Job) -> anyhow::Result<Option<Waiting>> {
         let observed = JobDecoder::new().decode(&serde_json::to_vec(job)?)?;
         let Ok(read) = &observed.job else { return Ok(None) };
@@ -69,7 +70,7 @@ impl Inquiry {
         }
         let limits = Limits { debounce_period: Duration::ZERO, ..Limits::default() };
         let mut state = JobState::new(read.clone(), limits);
-        // Some reasons hold whatever pods there are; they need not be read then.
+        // Some reasons do not depend on pods, which are not read then.
         if let Some(wait) = reconcile(&state, self.now).waiting {
             return Ok(Some(Waiting::from(&wait)));
         }
@@ -91,7 +92,7 @@ impl Inquiry {
         }
     }
 
-    /// The Job's pods; `None` if there are more than may be read.
+    /// The Job's pods; `None` if they exceed [`MAX_PODS`].
     async fn pods(&self, job: &Job, finalizer: &str) -> anyhow::Result<Option<Vec<Box<ObservedPod>>>> {
         let decoder = PodDecoder::new(finalizer);
         let request = Request::new(Pod::url_path(&(), Some(&job.namespace)));
@@ -118,20 +119,21 @@ impl Inquiry {
         }
     }
 
-    /// Pods are missing and nothing in the rules holds them back: what the API server said when they were to be created.
+    /// The wait of a Job that lacks pods although no rule delays them: a recent refusal by the API server,
+    /// from Events.
     async fn refusal(&self, job: &Job) -> anyhow::Result<Option<Waiting>> {
         let api: Api<Event> = Api::namespaced(self.client.clone(), &job.namespace);
         let about = format!("involvedObject.uid={},reason=FailedCreate", job.uid);
         let events = api.list(&ListParams::default().fields(&about)).await?;
         let newest =
-            events.items.into_iter().filter_map(|event| Some((told_at(&event)?, event))).max_by_key(|e| e.0);
+            events.items.into_iter().filter_map(|event| Some((seen_at(&event)?, event))).max_by_key(|e| e.0);
         let recent = newest.filter(|(at, _)| self.now.duration_since(*at) < REFUSAL_AGE);
         let refused = Wait::Refused(self.now).reason();
         Ok(recent.map(|(_, event)| Waiting { reason: refused, until: None, message: event.message }))
     }
 }
 
-/// As many pods are active as there can be: nothing can be missing.
+/// Whether as many pods are active as there can be, so that none is missing.
 fn is_full(job: &Job) -> bool {
     let status = &job.status;
     let all_at_work =
@@ -139,14 +141,15 @@ fn is_full(job: &Job) -> bool {
     status.active >= job.spec.parallelism || job.spec.completion.wanted().is_some_and(all_at_work)
 }
 
-fn told_at(event: &Event) -> Option<Timestamp> {
+/// When the Event last occurred.
+fn seen_at(event: &Event) -> Option<Timestamp> {
     let series =
         event.series.as_ref().and_then(|series| series.last_observed_time.as_ref()).map(|time| time.0);
     let last = event.last_timestamp.as_ref().map(|time| time.0);
     series.max(last).or(event.event_time.as_ref().map(|time| time.0))
 }
 
-/// A page of a list, its items unread.
+/// A page of a list with undecoded items.
 #[derive(Deserialize)]
 struct Page {
     metadata: PageMeta,

@@ -1,7 +1,8 @@
-//! Which Events become which writes: the pure part of the recorder.
+//! The correlator turns Events into writes. It is the pure part of the recorder.
 //!
-//! The rules are client-go's: equal Events are counted in one; from the tenth different message on, Events of one
-//! object, type and reason are combined into one; and an object has 25 writes at once, then one each five minutes.
+//! The rules are client-go's. Equal Events are counted in one. From the tenth different message on, Events of
+//! one object, type and reason are combined into one. An object has a burst of 25 Events, then one every five
+//! minutes.
 
 use std::num::NonZeroU32;
 use std::sync::Arc;
@@ -17,43 +18,43 @@ use serde_json::json;
 use super::{Event, EventType, ObjectRef};
 use crate::cluster::gate::Write;
 use crate::cluster::rate::Rate;
-use crate::job::template::json_text;
+use crate::job::json::json_text;
 use crate::job::uid::UidMap;
 
-/// Different messages of one object, type and reason from which on they are combined ...
+/// Number of different messages of one object, type and reason from which on they are combined ...
 const SIMILAR: usize = 10;
-/// ... unless none came for so long.
+/// ... and the silence after which they are counted from zero again.
 const SIMILAR_WINDOW: SignedDuration = SignedDuration::from_mins(10);
-/// Writes about one object at once ...
+/// Burst of recorded Events about one object ...
 const BURST: NonZeroU32 = NonZeroU32::new(25).unwrap();
-/// ... and the time in which one more becomes free.
+/// ... and the time after which one more is allowed.
 const REFILL: Duration = Duration::from_secs(300);
-/// Objects that are remembered. When there are more, the half of which nothing was heard for longest is forgotten.
+/// Number of objects that are remembered. When there are more, the half with the oldest Events is forgotten.
 const OBJECTS: usize = 4096;
 /// Length of the dot and random digits at the end of an Event name.
 const SUFFIX: usize = 17;
 /// Longest name of an object.
 const NAME: usize = 253;
 
-/// What becomes of a recorded Event.
+/// The result of recording an Event.
 #[derive(Debug)]
 pub(super) enum Noted {
-    /// It is to be written.
+    /// A write to send now.
     Write(EventWrite),
-    /// It goes with a later write of its series.
+    /// A later write of its series will cover the Event.
     Merged,
-    /// There were too many about this object.
+    /// The Event was dropped: there were too many about this object.
     Spam,
 }
 
-/// How a write went.
+/// The outcome of a write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Delivery {
-    /// It is there.
+    /// The API server has the Event.
     Sent,
-    /// The Event that was to be changed has expired: it has to be made anew.
+    /// The Event to patch has expired and must be created again.
     Expired,
-    /// It was given up.
+    /// The write failed, and will not be retried.
     Failed,
 }
 
@@ -62,12 +63,12 @@ pub(super) enum Delivery {
 pub(super) struct EventWrite {
     pub(super) series: Arc<SeriesKey>,
     pub(super) write: Write,
-    /// Recorded Events that it tells.
+    /// Number of recorded Events that it covers.
     pub(super) covered: usize,
     pub(super) must: bool,
 }
 
-/// What Events have in common that are told by one.
+/// The common properties of recorded Events that become one Event.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct SeriesKey {
     pub(super) about: ObjectRef,
@@ -77,7 +78,7 @@ pub(super) struct SeriesKey {
     message: Option<Box<str>>,
 }
 
-/// Events told by one.
+/// Recorded Events that become one Event.
 #[derive(Debug)]
 struct Series {
     key: Arc<SeriesKey>,
@@ -86,18 +87,18 @@ struct Series {
     first: Timestamp,
     last: Timestamp,
     must: bool,
-    /// The Event in the API server, once it is there.
+    /// Name of the Event in the API server, once it has been sent.
     name: Option<Box<str>>,
-    /// A write is under way; until it ends no other leaves.
+    /// A write is under way. No other is sent until it ends.
     sending: bool,
-    /// Recorded Events that no write has covered yet.
+    /// Number of recorded Events that no write has covered yet.
     unsent: usize,
 }
 
-/// All about one object.
+/// The Events of one object.
 #[derive(Debug)]
-struct Page {
-    writes: Option<Rate>,
+struct ObjectEvents {
+    rate: Option<Rate>,
     similar: HashMap<(EventType, Box<str>), Similar>,
     series: HashMap<Arc<SeriesKey>, Series>,
     last: Timestamp,
@@ -110,44 +111,44 @@ struct Similar {
     last: Timestamp,
 }
 
-/// All objects that Events were recorded about lately.
+/// Correlates the Events of all objects with recent Events.
 #[derive(Debug)]
 pub(super) struct EventCorrelator {
     component: Box<str>,
     random: SmallRng,
-    pages: UidMap<Page>,
-    /// Number of pages from which on half of them are forgotten.
+    objects: UidMap<ObjectEvents>,
+    /// Number of objects at which half of them are forgotten.
     sweep_at: usize,
 }
 
 impl EventCorrelator {
     pub(super) fn new(component: &str, random: SmallRng) -> Self {
-        Self { component: component.into(), random, pages: UidMap::default(), sweep_at: OBJECTS }
+        Self { component: component.into(), random, objects: UidMap::default(), sweep_at: OBJECTS }
     }
 
-    /// Takes in an Event.
+    /// Records an Event.
     pub(super) fn note(&mut self, event: Event) -> Noted {
         self.sweep();
-        let page = self.pages.entry(event.about.uid.clone()).or_insert_with(|| Page {
-            writes: Rate::per_period(REFILL, BURST),
+        let object = self.objects.entry(event.about.uid.clone()).or_insert_with(|| ObjectEvents {
+            rate: Rate::per_period(REFILL, BURST),
             similar: HashMap::new(),
             series: HashMap::new(),
             last: event.at,
         });
-        page.last = page.last.max(event.at);
-        let combined = !event.must && page.is_one_of_many(&event);
+        object.last = object.last.max(event.at);
+        let combined = !event.must && object.must_combine(&event);
         let key = SeriesKey {
             about: event.about,
             kind: event.kind,
             reason: event.reason,
             message: (!combined).then(|| event.message.clone()),
         };
-        let allowed = event.must || page.writes.as_ref().is_none_or(Rate::try_take);
+        let allowed = event.must || object.rate.as_ref().is_none_or(Rate::try_take);
         if !allowed {
             return Noted::Spam;
         }
         let key = Arc::new(key);
-        let series = page.series.entry(key.clone()).or_insert_with(|| Series {
+        let series = object.series.entry(key.clone()).or_insert_with(|| Series {
             key,
             message: "".into(),
             count: 0,
@@ -174,9 +175,9 @@ impl EventCorrelator {
         }
     }
 
-    /// Takes in how a letter went; the next letter of its series, if something was recorded meanwhile.
+    /// Takes the outcome of a write. Returns the next write of its series, if Events were recorded meanwhile.
     pub(super) fn delivered(&mut self, write: EventWrite, delivery: Delivery) -> Option<EventWrite> {
-        let series = self.pages.get_mut(&write.series.about.uid)?.series.get_mut(&write.series)?;
+        let series = self.objects.get_mut(&write.series.about.uid)?.series.get_mut(&write.series)?;
         series.sending = false;
         match delivery {
             Delivery::Sent => {}
@@ -184,29 +185,31 @@ impl EventCorrelator {
                 series.name = None;
                 series.unsent += write.covered;
             }
-            // Nothing was made under this name, if it is a creation.
+            // A failed creation has created nothing under this name.
             Delivery::Failed if matches!(write.write, Write::CreateEvent { .. }) => series.name = None,
             Delivery::Failed => {}
         }
         (series.unsent > 0).then(|| series.write(&self.component, &mut self.random))
     }
 
-    /// Forgets the older half of the objects when there are too many; not those of which something is being sent.
+    /// Forgets the older half of the objects when there are too many, except those with a write under way.
     fn sweep(&mut self) {
-        if self.pages.len() < self.sweep_at {
+        if self.objects.len() < self.sweep_at {
             return;
         }
-        let mut heard: Vec<Timestamp> = self.pages.values().map(|page| page.last).collect();
-        let middle = heard.len() / 2;
-        let (_, middle, _) = heard.select_nth_unstable(middle);
-        self.pages.retain(|_, page| page.last > *middle || page.series.values().any(|series| series.sending));
-        self.sweep_at = (2 * self.pages.len()).max(OBJECTS);
+        let mut times: Vec<Timestamp> = self.objects.values().map(|object| object.last).collect();
+        let middle = times.len() / 2;
+        let (_, middle, _) = times.select_nth_unstable(middle);
+        self.objects
+            .retain(|_, object| object.last > *middle || object.series.values().any(|series| series.sending));
+        self.sweep_at = (2 * self.objects.len()).max(OBJECTS);
     }
 }
 
-impl Page {
-    /// Whether the Event goes into a combined series, since so many similar ones came.
-    fn is_one_of_many(&mut self, event: &Event) -> bool {
+impl ObjectEvents {
+    /// Counts the Event among similar ones. Returns whether there are so many that it joins a combined
+    /// series.
+    fn must_combine(&mut self, event: &Event) -> bool {
         let similar = self
             .similar
             .entry((event.kind, event.reason.clone()))
@@ -223,7 +226,7 @@ impl Page {
 }
 
 impl Series {
-    /// A write of all that is unsent: a new Event, or a change of the one that is there.
+    /// A write that covers all unsent Events: a creation, or a patch of the Event that exists.
     fn write(&mut self, component: &str, random: &mut SmallRng) -> EventWrite {
         let namespace = self.key.about.namespace.clone();
         let write = match &self.name {
@@ -234,7 +237,7 @@ impl Series {
             None => {
                 let about = &*self.key.about.name;
                 let stem = about.get(..NAME - SUFFIX).unwrap_or(about).trim_end_matches('.');
-                // The time sets a process apart from the one before it, which may have had the same seed.
+                // The time distinguishes names from those of an earlier process with the same seed.
                 let mark = (self.last.as_nanosecond() as u64) ^ u64::from(random.random::<u16>());
                 let name: Box<str> = format!("{stem}.{mark:016x}").into();
                 let body = json_text(&self.body(&name, component)).into();
@@ -271,7 +274,7 @@ impl Series {
     }
 }
 
-/// An Event as the API has it (`v1`).
+/// An Event of the core API group (`v1`).
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
 struct EventBody<'a> {
@@ -313,7 +316,7 @@ mod tests {
 
     use super::*;
 
-    /// Some object's event at a second.
+    /// An Event of an object, at a second.
     fn event(object: usize, second: i64) -> Event {
         Event {
             about: ObjectRef::job(&"n".into(), &"j".into(), &format!("uid-{object}").into()),
@@ -333,15 +336,15 @@ mod tests {
     }
 
     #[test]
-    fn so_many_objects_are_remembered_and_those_of_which_something_is_being_sent() {
+    fn a_limited_number_of_objects_is_remembered_but_always_those_with_a_write_under_way() {
         let mut correlator = EventCorrelator::new("test", SmallRng::seed_from_u64(1));
         let slow = noted(&mut correlator, 0, 0);
         for object in 1..3 * OBJECTS {
             let write = noted(&mut correlator, object, object as i64);
             assert!(correlator.delivered(write, Delivery::Sent).is_none());
-            assert!(correlator.pages.len() <= OBJECTS);
+            assert!(correlator.objects.len() <= OBJECTS);
         }
-        assert!(correlator.pages.len() >= OBJECTS / 2);
+        assert!(correlator.objects.len() >= OBJECTS / 2);
         assert!(matches!(correlator.note(event(0, 1)), Noted::Merged));
         assert_eq!(correlator.delivered(slow, Delivery::Sent).unwrap().covered, 1);
     }

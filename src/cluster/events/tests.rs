@@ -14,7 +14,7 @@ use super::*;
 use crate::cluster::gate::GateConfig;
 use crate::cluster::transport::{ByteStream, Transport, TransportError};
 
-/// An API server that keeps Events, after refusals as scripted.
+/// An API server that stores Events, after a script of refusals.
 #[derive(Default)]
 struct Store {
     refusals: Mutex<VecDeque<u16>>,
@@ -60,7 +60,7 @@ impl Store {
     }
 
     /// (reason, message, count) of all Events.
-    fn told(&self) -> Vec<(String, String, u64)> {
+    fn stored(&self) -> Vec<(String, String, u64)> {
         let text = |event: &Value, field: &str| event[field].as_str().unwrap().to_owned();
         let events = self.events.lock().unwrap();
         events.iter().map(|e| (text(e, "reason"), text(e, "message"), e["count"].as_u64().unwrap())).collect()
@@ -98,15 +98,15 @@ impl Bench {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_event_says_what_happened_to_whom() {
+async fn an_event_names_its_object_reason_and_time() {
     let bench = bench();
     bench.recorder.record(event("Completed", "Job completed", 60));
     bench.recorder.flush().await;
-    let mut told = bench.store.events.lock().unwrap()[0].clone();
-    let name = told["metadata"]["name"].take();
+    let mut stored = bench.store.events.lock().unwrap()[0].clone();
+    let name = stored["metadata"]["name"].take();
     assert!(name.as_str().unwrap().starts_with("j."), "{name}");
     assert_eq!(
-        told,
+        stored,
         json!({
             "apiVersion": "v1", "kind": "Event", "metadata": {"name": null, "namespace": "n"},
             "involvedObject": {"apiVersion": "batch/v1", "kind": "Job", "namespace": "n", "name": "j", "uid": "u"},
@@ -126,7 +126,7 @@ async fn equal_events_are_counted_in_one() {
     bench.recorder.flush().await;
     bench.recorder.record(event("Created", "Created 500 pods", 9));
     bench.recorder.flush().await;
-    assert_eq!(bench.store.told(), [("Created".into(), "Created 500 pods".into(), 6)]);
+    assert_eq!(bench.store.stored(), [("Created".into(), "Created 500 pods".into(), 6)]);
     assert_eq!(bench.store.events.lock().unwrap()[0]["lastTimestamp"], "1970-01-01T00:00:09Z");
     assert_eq!(*bench.store.writes.lock().unwrap(), 3, "those that came during a write share the next");
 }
@@ -138,14 +138,14 @@ async fn many_similar_events_are_combined() {
         bench.recorder.record(event("SuccessfulCreate", &format!("Created pod: {pod}"), pod));
         bench.recorder.flush().await;
     }
-    let told = bench.store.told();
-    assert_eq!(told.len(), 10, "{told:?}");
-    assert_eq!(told[9].1, "(combined from similar events): Created pod: 19");
-    assert_eq!(told[9].2, 11);
+    let stored = bench.store.stored();
+    assert_eq!(stored.len(), 10, "{stored:?}");
+    assert_eq!(stored[9].1, "(combined from similar events): Created pod: 19");
+    assert_eq!(stored[9].2, 11);
 }
 
 #[tokio::test(start_paused = true)]
-async fn one_object_cannot_flood_and_its_end_is_told_all_the_same() {
+async fn one_object_cannot_flood_the_api_server_and_its_end_is_still_delivered() {
     let bench = bench();
     for number in 0..40 {
         bench.recorder.record(event(&format!("Reason{number}"), "m", 0));
@@ -155,49 +155,49 @@ async fn one_object_cannot_flood_and_its_end_is_told_all_the_same() {
     let other = ObjectRef::job(&"n".into(), &"other".into(), &"v".into());
     bench.recorder.record(Event { about: other, ..event("Reason", "m", 0) });
     bench.recorder.flush().await;
-    assert_eq!(bench.store.told().len(), 25 + 1 + 1);
-    assert!(bench.store.told().iter().any(|(reason, ..)| reason == "Completed"));
+    assert_eq!(bench.store.stored().len(), 25 + 1 + 1);
+    assert!(bench.store.stored().iter().any(|(reason, ..)| reason == "Completed"));
     assert_eq!(bench.lost(LostEvent::Spam), 15);
     sleep(Duration::from_secs(301)).await;
     bench.recorder.record(event("Later", "m", 301));
     bench.recorder.flush().await;
-    assert_eq!(bench.store.told().len(), 28, "one more after five minutes");
+    assert_eq!(bench.store.stored().len(), 28, "one more after five minutes");
 }
 
 #[tokio::test(start_paused = true)]
-async fn only_what_must_come_through_is_tried_again() {
+async fn only_events_that_must_be_delivered_are_retried() {
     let bench = bench();
     bench.store.refusals.lock().unwrap().extend([429, 503, 500]);
     bench.recorder.record(Event { must: true, ..event("Completed", "Job completed", 0) });
     bench.recorder.flush().await;
-    assert_eq!(bench.store.told().len(), 1);
+    assert_eq!(bench.store.stored().len(), 1);
     bench.store.refusals.lock().unwrap().extend([503]);
     bench.recorder.record(event("Suspended", "Job suspended", 0));
     bench.recorder.flush().await;
-    assert_eq!((bench.store.told().len(), bench.lost(LostEvent::Refused)), (1, 1));
+    assert_eq!((bench.store.stored().len(), bench.lost(LostEvent::Refused)), (1, 1));
     bench.recorder.record(event("Suspended", "Job suspended", 1));
     bench.recorder.flush().await;
     assert_eq!(
-        bench.store.told()[1],
+        bench.store.stored()[1],
         ("Suspended".into(), "Job suspended".into(), 2),
-        "made anew, not patched"
+        "created again, not patched"
     );
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_event_that_expired_is_made_anew() {
+async fn an_event_that_expired_is_created_again() {
     let bench = bench();
     bench.recorder.record(event("Created", "m", 0));
     bench.recorder.flush().await;
     bench.store.events.lock().unwrap().clear();
     bench.recorder.record(event("Created", "m", 4000));
     bench.recorder.flush().await;
-    assert_eq!(bench.store.told(), [("Created".into(), "m".into(), 2)]);
+    assert_eq!(bench.store.stored(), [("Created".into(), "m".into(), 2)]);
     assert_eq!((bench.lost(LostEvent::Refused), bench.lost(LostEvent::Spam)), (0, 0));
 }
 
 #[tokio::test(start_paused = true)]
-async fn recording_never_waits_and_what_does_not_fit_is_counted() {
+async fn recording_never_waits_and_events_beyond_the_capacity_are_counted() {
     let bench = bench();
     for number in 0..CAPACITY + 10 {
         let about = ObjectRef::job(&"n".into(), &"j".into(), &number.to_string().into());
@@ -206,5 +206,5 @@ async fn recording_never_waits_and_what_does_not_fit_is_counted() {
     bench.recorder.record(Event { must: true, ..event("Completed", "m", 0) });
     bench.recorder.flush().await;
     assert_eq!(bench.lost(LostEvent::QueueFull), 10);
-    assert_eq!(bench.store.told().len(), CAPACITY + 1);
+    assert_eq!(bench.store.stored().len(), CAPACITY + 1);
 }

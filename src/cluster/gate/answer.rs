@@ -1,4 +1,4 @@
-//! What comes of a write.
+//! The results of writes.
 
 use std::time::Duration;
 
@@ -13,23 +13,24 @@ use crate::cluster::wire::{
     DecodeError, Decoder, ObservedPod, PodDecoder, Refusal, ResourceVersion, Text, Versioned,
 };
 
-/// A write that was carried out, or had nothing left to do.
+/// The result of a write that was carried out, or had nothing to do.
 #[derive(Clone, Debug)]
 pub enum Answer {
-    /// The pod as it stands now; after a deletion that removed it at once, as it stood last.
+    /// The pod as it is now; after a deletion that removed it at once, its last state.
     Pod(Box<ObservedPod>),
-    /// The version of the Job with what was written.
+    /// The version of the Job that the write created.
     Version(ResourceVersion),
     /// The object of another resource, as JSON.
     Object(Bytes),
-    /// What was to be changed or deleted is not there: it is gone at once by this deletion, went before, or its name
-    /// belongs to another object by now.
+    /// The object to change or delete does not exist: this deletion removed it at once, it was removed
+    /// before, or its name now belongs to another object.
     Gone,
-    /// Done, with nothing to tell.
+    /// The write was carried out, and its answer is not read.
     Done,
 }
 
-/// A write that was not carried out, or of which nobody knows. What may be repeated, and when, is for the caller to know.
+/// The failure of a write that was not carried out, or whose outcome is unknown. The caller decides whether
+/// and when to repeat it.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum WriteError {
     /// The shard is no longer ours; the write did not leave.
@@ -38,9 +39,9 @@ pub enum WriteError {
     /// The name is taken.
     #[error("{message}")]
     AlreadyExists {
-        /// Whether the object that has the name is on its way out.
+        /// Whether the object that has the name is being deleted.
         being_deleted: bool,
-        /// The API server's words.
+        /// The API server's message.
         message: Box<str>,
     },
     /// There is no such namespace or resource.
@@ -49,19 +50,20 @@ pub enum WriteError {
     /// The object has changed since it was read.
     #[error("{0}")]
     Conflict(Box<str>),
-    /// Not allowed, by rights or by quota.
+    /// Not authenticated, or not allowed by RBAC, admission or a quota.
     #[error("{0}")]
     Forbidden(Box<str>),
-    /// The namespace takes no new objects, since it is being deleted.
+    /// The namespace accepts no new objects, since it is being deleted.
     #[error("{0}")]
     NamespaceTerminating(Box<str>),
     /// Refused for its content (4xx).
     #[error("{0}")]
     Invalid(Box<str>),
-    /// The API server has too much to do (429). It did nothing. Only Events end so: other writes stay in the gate.
+    /// The API server is overloaded (429) and did nothing. Only Events fail with this: other writes stay in
+    /// the gate.
     #[error("the API server is busy")]
     Busy {
-        /// When to try again, as the API server asks.
+        /// The `Retry-After` of the API server.
         retry_after: Option<Duration>,
     },
     /// No answer: the write may or may not have been carried out, now or later.
@@ -72,7 +74,7 @@ pub enum WriteError {
     Server {
         /// HTTP status.
         code: u16,
-        /// The API server's words.
+        /// The API server's message.
         message: Box<str>,
     },
 }
@@ -84,7 +86,7 @@ pub(super) struct AnswerReader {
 }
 
 impl AnswerReader {
-    /// Reads the answer to a write; `of_existing` if it was about an object that was there.
+    /// Reads the answer to a write; `of_existing` if it concerned an object that existed.
     pub(super) fn read(
         &self,
         response: &Response<Bytes>,
@@ -106,7 +108,7 @@ impl AnswerReader {
         match expected {
             Expected::Nothing => Ok(Answer::Done),
             Expected::Object => Ok(Answer::Object(body.clone())),
-            // Objects that a deletion removes at once are answered with a Status, but pods with the pod.
+            // A deletion that removes an object at once is answered with a Status, but for pods with the pod.
             Expected::Deleted if is_status(body) => Ok(Answer::Gone),
             Expected::NewPod if is_in_protobuf(response.headers()) => {
                 self.pods.decode_protobuf(body).map(Answer::Pod).map_err(unreadable)

@@ -1,16 +1,16 @@
-//! Fences: until when writes for a shard may leave.
+//! Fences: how long writes for a shard may leave.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use tokio::time::Instant;
 
-/// The right to write for a shard, valid until an instant of this process's monotonic clock (invariant 5: one owner at
-/// a time). Clones share one right: whoever renews the claim extends it, whoever gives the shard away closes it, and
-/// the gate asks it right before a write leaves.
+/// The right to write for a shard, valid until an instant of this process's monotonic clock (invariant 5: one
+/// owner at a time). Clones share one right. Renewing the claim extends it, releasing the shard closes it,
+/// and the gate checks it right before a write leaves.
 #[derive(Clone, Debug)]
 pub struct Fence {
-    /// What the nanoseconds count from.
+    /// The origin of the nanoseconds.
     base: Instant,
     /// One more than the nanoseconds after `base` at which the right ends; or [`CLOSED`], or [`UNLIMITED`].
     end: Arc<AtomicU64>,
@@ -32,11 +32,12 @@ impl Fence {
         fence
     }
 
-    /// Moves the end to a later instant. Without effect once the fence is closed, or when it is open longer already.
+    /// Moves the end to a later instant. This has no effect once the fence is closed, or when it already ends
+    /// later.
     pub fn extend(&self, end: Instant) {
         let end = self.mark(end);
         let later = |old: u64| (old != CLOSED && old < end).then_some(end);
-        // An Err says that there was nothing to do.
+        // An Err means that there was nothing to do.
         let _ = self.end.fetch_update(Ordering::AcqRel, Ordering::Acquire, later);
     }
 
@@ -67,7 +68,7 @@ mod tests {
     use super::*;
 
     #[tokio::test(start_paused = true)]
-    async fn a_claim_that_is_renewed_lapses_and_is_given_away() {
+    async fn a_fence_can_be_extended_expires_and_closes_for_good() {
         let start = Instant::now();
         let at = |seconds| start + Duration::from_secs(seconds);
         let fence = Fence::until(at(10));
@@ -82,7 +83,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_fence_of_the_past_is_shut_and_an_unlimited_one_is_not() {
+    async fn a_fence_of_the_past_is_closed_and_an_unlimited_one_is_open() {
         let now = Instant::now();
         assert!(!Fence::until(now).is_open(now));
         let unlimited = Fence::unlimited();

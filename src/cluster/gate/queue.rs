@@ -1,23 +1,23 @@
-//! The queue in the gate: the highest priority first, and within one priority turn by turn over flows.
+//! The gate's queue: the highest priority first, and within a priority round robin over flows.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::hash::Hash;
 
 use foldhash::fast::RandomState;
 
-/// A queue that gives out the highest priority (the smallest `P`) and, within it, one item of each flow in turn: a flow
-/// with 100,000 items delays the single item of another flow by at most one item per flow that waits.
-/// Items of one flow and priority keep their order.
+/// A queue that returns the highest priority (the smallest `P`) and, within it, one item of each flow in
+/// turn: a flow with 100,000 items delays the single item of another flow by at most one item per flow that
+/// waits. Items of one flow and priority keep their order.
 ///
-/// A priority that may not starve gets a turn after [`PATIENCE`] items that went before it. So one flow's many items of a high
-/// priority do not hold up for long what other flows have of a lower one.
+/// A priority that may not starve gets a turn after [`PATIENCE`] items of higher priorities. So one flow's
+/// many items of a high priority do not delay other flows' items of a lower one for long.
 #[derive(Debug)]
 pub(crate) struct FairQueue<P, F, T> {
     levels: BTreeMap<P, Level<F, T>>,
     may_starve: fn(P) -> bool,
 }
 
-/// Items that may go before one of a lower priority.
+/// Items that may precede a waiting one of a lower priority.
 const PATIENCE: usize = 4;
 
 /// All items of one priority.
@@ -28,12 +28,13 @@ struct Level<F, T> {
     /// Items by flow; never an empty list.
     flows: HashMap<F, VecDeque<T>, RandomState>,
     len: usize,
-    /// Items of higher priorities that went since the last of this one, while some waited.
+    /// Items of higher priorities returned since the last one of this priority, while some of this one
+    /// waited.
     passed_over: usize,
 }
 
 impl<P: Ord + Copy, F: Hash + Eq + Clone, T> FairQueue<P, F, T> {
-    /// An empty queue. Priorities of which `may_starve` is true wait for as long as there is anything of a higher one.
+    /// An empty queue. A priority for which `may_starve` is true waits for as long as higher ones have items.
     pub(crate) fn new(may_starve: fn(P) -> bool) -> Self {
         Self { levels: BTreeMap::new(), may_starve }
     }
@@ -50,7 +51,7 @@ impl<P: Ord + Copy, F: Hash + Eq + Clone, T> FairQueue<P, F, T> {
         }
     }
 
-    /// Puts an item back that was given out too early: it is the next of its priority.
+    /// Puts back an item that was taken too early: it is the next of its priority.
     pub(crate) fn put_back(&mut self, priority: P, flow: F, item: T) {
         let level = self.levels.entry(priority).or_default();
         level.len += 1;
@@ -138,7 +139,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_put_back_is_next_and_takes_one_turn() {
+    fn an_item_put_back_is_next_and_takes_one_turn() {
         let mut queue = FairQueue::new(|_| true);
         for (flow, item) in [("a", 1), ("b", 10), ("a", 2)] {
             queue.push(0, flow, item);
@@ -165,7 +166,7 @@ mod tests {
     }
 
     proptest! {
-        /// Between two items of one flow, no other flow of that priority that waited all along gets two.
+        /// Between two items of one flow, no other flow of that priority gets two.
         #[test]
         fn turns_are_fair_and_nothing_is_lost(pushes in prop::collection::vec((0..3u8, 0..5u8), 0..200)) {
             let mut queue = FairQueue::new(|_| true);

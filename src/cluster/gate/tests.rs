@@ -16,7 +16,8 @@ use crate::cluster::wire::untrack_patch;
 use crate::job::names::EXTERNAL_FINALIZER;
 use crate::telemetry::metrics::labels::ApiRequestLabels;
 
-/// A network that answers each request after a time with what the script says, or well when the script is at its end.
+/// A network that answers each request with the next answer of a script after a latency, and with success
+/// after the last one.
 struct Scripted {
     latency: Duration,
     script: Mutex<VecDeque<(u16, Value)>>,
@@ -107,7 +108,7 @@ impl Bench {
 async fn status_goes_before_finalizers_deletions_creations_and_events() {
     let mut bench = bench(one_at_a_time(), []);
     let submit = |priority, tag| bench.gate.submit(order(priority, "j"), create(tag));
-    // Whoever finds room need not wait.
+    // The first write finds room and need not wait.
     let mut writes = vec![submit(Priority::Event, "first")];
     writes.extend(Priority::ALL.into_iter().rev().map(|priority| submit(priority, priority.as_str())));
     join_all(writes).await;
@@ -134,7 +135,8 @@ async fn a_huge_job_does_not_starve_small_ones() {
     }
 }
 
-/// Jobs that wait share what may be under way, and the small part of a limited rate that goes to statuses.
+/// Jobs that wait share the number of writes under way, and the small part of a limited rate that goes to
+/// statuses.
 #[tokio::test(start_paused = true)]
 async fn the_pace_follows_the_number_of_jobs_that_wait() {
     for (qps, period) in [(0, 0), (100, 10)] {
@@ -154,7 +156,7 @@ async fn the_pace_follows_the_number_of_jobs_that_wait() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn the_window_bounds_what_is_in_flight_and_halves_when_the_server_fails() {
+async fn the_window_bounds_the_writes_in_flight_and_halves_when_the_server_fails() {
     let limits = WindowLimits { min: 1, initial: 4, max: 8 };
     let bench = bench(
         GateConfig { window: limits, ..GateConfig::default() },
@@ -171,13 +173,13 @@ async fn the_window_bounds_what_is_in_flight_and_halves_when_the_server_fails() 
     assert_eq!(bench.metrics.writes_in_flight.get(), 0);
 }
 
-/// What was turned away has not been made. It is sent again, but not before the API server wants to hear of it, and not if
+/// A write rejected with 429 has had no effect. It is sent again, but not before `Retry-After`, and not if
 /// the shard is no longer ours by then.
 #[tokio::test(start_paused = true)]
-async fn what_a_busy_server_turns_away_waits_and_is_sent_again() {
+async fn a_write_that_a_busy_server_rejects_is_sent_again_after_the_pause() {
     let busy = || (429, json!({"kind": "Status", "code": 429}));
     let mut bench = bench(one_at_a_time(), [busy(), busy()]);
-    let begun = Instant::now();
+    let started = Instant::now();
     let first = bench.gate.submit(order(Priority::Create, "j"), create("first"));
     let second = bench.gate.submit(order(Priority::Create, "j"), create("second"));
     let ours = Fence::unlimited();
@@ -187,21 +189,21 @@ async fn what_a_busy_server_turns_away_waits_and_is_sent_again() {
     assert!(first.await.is_ok() && second.await.is_ok());
     assert_eq!(lost.await.unwrap_err(), WriteError::Fenced);
     assert_eq!(bench.bodies(), ["first", "first", "first", "second"]);
-    assert!(begun.elapsed() >= Duration::from_secs(14), "twice Retry-After: {:?}", begun.elapsed());
+    assert!(started.elapsed() >= Duration::from_secs(14), "twice Retry-After: {:?}", started.elapsed());
     assert_eq!(bench.metrics.write_window.get(), 1);
 }
 
-/// Nobody but the recorder knows whether an Event is still worth telling.
+/// Only the recorder knows whether an Event is still worth writing.
 #[tokio::test(start_paused = true)]
 async fn events_are_not_kept_for_a_busy_server() {
     let bench = bench(one_at_a_time(), [(429, json!({"kind": "Status", "code": 429}))]);
     let event = Write::CreateEvent { namespace: "n".into(), body: Bytes::from_static(b"{}") };
-    let told = bench.gate.submit(order(Priority::Event, "j"), event).await;
-    assert_eq!(told.unwrap_err(), WriteError::Busy { retry_after: Some(Duration::from_secs(7)) });
+    let result = bench.gate.submit(order(Priority::Event, "j"), event).await;
+    assert_eq!(result.unwrap_err(), WriteError::Busy { retry_after: Some(Duration::from_secs(7)) });
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_write_is_sent_once_whatever_comes_back() {
+async fn a_write_is_sent_once_whatever_the_answer() {
     let status = |code: u16, reason: &str, message: &str| {
         (code, json!({"kind": "Status", "code": code, "reason": reason, "message": message}))
     };
@@ -234,7 +236,7 @@ async fn a_write_is_sent_once_whatever_comes_back() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn no_answer_in_time_is_unknown() {
+async fn a_write_without_an_answer_in_time_is_unknown() {
     let bench = bench(GateConfig { timeout: Duration::from_millis(5), ..GateConfig::default() }, []);
     assert!(matches!(bench.one(create("x")).await, Err(WriteError::Unknown(_))));
     let lost = ApiRequestLabels { verb: "create", resource: "pods", code: 0 };
@@ -242,7 +244,7 @@ async fn no_answer_in_time_is_unknown() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_no_longer_there_is_gone() {
+async fn a_change_of_an_object_that_does_not_exist_is_answered_gone() {
     let absent = || (404, json!({"kind": "Status", "code": 404, "reason": "NotFound", "message": "m"}));
     let other_uid = (
         422,
@@ -272,7 +274,7 @@ async fn what_is_no_longer_there_is_gone() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_fence_that_closes_stops_what_waits_but_not_what_has_left() {
+async fn a_fence_that_closes_stops_waiting_writes_but_not_those_in_flight() {
     let mut bench = bench(one_at_a_time(), []);
     let fence = Fence::unlimited();
     let fenced = || Order { fence: fence.clone(), ..order(Priority::Create, "ours") };
@@ -289,7 +291,7 @@ async fn a_fence_that_closes_stops_what_waits_but_not_what_has_left() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_claim_that_lapses_while_a_write_waits_for_the_rate_fences_it() {
+async fn a_fence_that_expires_while_a_write_waits_for_the_rate_stops_it() {
     let config = GateConfig { qps: 1, burst: 1, ..GateConfig::default() };
     let bench = bench(config, []);
     let fence = Fence::until(Instant::now() + Duration::from_millis(500));
@@ -310,7 +312,7 @@ async fn the_rate_is_kept_after_the_burst() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_write_that_nobody_waits_for_does_not_leave() {
+async fn a_write_whose_future_is_dropped_does_not_leave() {
     let mut bench = bench(one_at_a_time(), []);
     let first = bench.gate.submit(order(Priority::Create, "j"), create("first"));
     drop(bench.gate.submit(order(Priority::Create, "j"), create("dropped")));
@@ -320,7 +322,7 @@ async fn a_write_that_nobody_waits_for_does_not_leave() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn requests_are_said_as_kubernetes_hears_them() {
+async fn writes_become_the_requests_that_kubernetes_expects() {
     let mut bench = bench(GateConfig::default(), []);
     let (namespace, body) = (|| Arc::<str>::from("n"), || Bytes::from_static(b"{}"));
     let cases = [
@@ -353,7 +355,7 @@ async fn requests_are_said_as_kubernetes_hears_them() {
         ),
     ];
     for (write, line, expected) in cases {
-        // What comes back is of no matter here.
+        // The answer does not matter here.
         let _ = bench.one(write).await;
         let (seen, body) = bench.seen.try_recv().unwrap();
         assert_eq!((&*seen, serde_json::from_slice::<Value>(&body).unwrap()), (line, expected));
@@ -361,7 +363,7 @@ async fn requests_are_said_as_kubernetes_hears_them() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_name_that_no_path_can_hold_is_refused_and_does_no_harm() {
+async fn a_write_whose_name_is_invalid_in_a_path_is_refused_and_not_sent() {
     let mut bench = bench(GateConfig::default(), []);
     let write = Write::PatchPod { namespace: "n".into(), name: "a b".into(), body: Bytes::new() };
     assert!(matches!(bench.one(write).await, Err(WriteError::Invalid(_))));

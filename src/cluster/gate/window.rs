@@ -1,15 +1,15 @@
-//! How many writes may be in flight at once.
+//! The congestion window: how many writes may be in flight at once.
 
 use std::time::Duration;
 
 /// Bounds of the window of writes in flight, in requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct WindowLimits {
-    /// Never fewer.
+    /// Smallest size.
     pub min: usize,
-    /// At the start.
+    /// Size at the start.
     pub initial: usize,
-    /// Never more: each request in flight holds a connection.
+    /// Largest size: each request in flight holds a connection.
     pub max: usize,
 }
 
@@ -19,7 +19,7 @@ impl Default for WindowLimits {
     }
 }
 
-/// How a request went, as far as the window cares.
+/// The outcome of a request, as far as the window depends on it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Signal {
     /// Answered after this time.
@@ -38,9 +38,9 @@ pub(crate) struct Ticket {
 
 /// A congestion window: additive increase, multiplicative decrease.
 ///
-/// It grows by one request per window of good answers, and only while it is used up; it halves when the API server is
-/// overloaded, and shrinks by a tenth, but not below where it began, when answers take much longer than they did lately.
-/// Either happens at most once for the requests that were in flight together.
+/// The window grows by one request per window of good answers, and only while it is full. It halves when the
+/// API server is overloaded. It shrinks by a tenth, but not below its initial size, when answers take much
+/// longer than they did recently. It shrinks at most once for requests that were in flight together.
 #[derive(Debug)]
 pub(crate) struct Window {
     limits: WindowLimits,
@@ -50,7 +50,7 @@ pub(crate) struct Window {
     next: u64,
     /// Requests with smaller numbers left before the last decrease and cause no further one.
     counted_to: u64,
-    /// The shortest latency of late, and a moving average, in seconds.
+    /// The shortest recent latency, and a moving average, in seconds.
     latency: Option<(f64, f64)>,
 }
 
@@ -58,13 +58,13 @@ pub(crate) struct Window {
 const ON_OVERLOAD: f64 = 0.5;
 /// Factor of decrease on high latency.
 const ON_LATENCY: f64 = 0.9;
-/// Latency is high from this many times the shortest of late ...
+/// Latency is high above this many times the shortest recent one ...
 const HIGH_LATENCY_FACTOR: f64 = 5.0;
 /// ... but not below this many seconds.
 const HIGH_LATENCY_FLOOR: f64 = 0.01;
 /// Weight of a new latency in the moving average.
 const AVERAGE_WEIGHT: f64 = 0.05;
-/// By which part the shortest latency is let rise with each answer, so that it follows lasting changes.
+/// The fraction by which the shortest latency rises with each answer, so that it follows lasting changes.
 const SHORTEST_DRIFT: f64 = 1.0 / 2048.0;
 
 impl Window {
@@ -98,15 +98,15 @@ impl Window {
         ticket
     }
 
-    /// A request has ended; without a signal if it never left.
+    /// A request has ended; there is no signal if it never left.
     pub(crate) fn end(&mut self, ticket: Ticket, signal: Option<Signal>) {
         self.in_flight -= 1;
         match signal {
             Some(Signal::Overloaded) => self.decrease(ticket, self.size * ON_OVERLOAD),
             Some(Signal::Answered(latency)) if self.is_high(latency.as_secs_f64()) => {
-                // What is slow even with so few in flight is slow for other reasons.
-                let enough = self.size.min(self.limits.initial as f64);
-                self.decrease(ticket, (self.size * ON_LATENCY).max(enough));
+                // Answers that are slow with this few requests in flight are slow for other reasons.
+                let floor = self.size.min(self.limits.initial as f64);
+                self.decrease(ticket, (self.size * ON_LATENCY).max(floor));
             }
             Some(Signal::Answered(_)) if ticket.full => self.resize(self.size + 1.0 / self.size),
             Some(Signal::Answered(_)) | None => {}
@@ -128,7 +128,7 @@ impl Window {
         let (shortest, average) = self.latency.unwrap_or((latency, latency));
         let shortest = latency.min(shortest * (1.0 + SHORTEST_DRIFT));
         let high = (shortest * HIGH_LATENCY_FACTOR).max(HIGH_LATENCY_FLOOR);
-        // However slow, a single answer says little.
+        // A single slow answer says little, so its weight is bounded.
         let average = average + AVERAGE_WEIGHT * (latency.min(2.0 * high) - average);
         self.latency = Some((shortest, average));
         average > high
@@ -145,7 +145,7 @@ mod tests {
     const SLOW: Signal = Signal::Answered(Duration::from_millis(900));
     const LIMITS: WindowLimits = WindowLimits { min: 2, initial: 8, max: 16 };
 
-    /// Fills the window and lets all its requests end alike.
+    /// Fills the window and ends all its requests with the same signal.
     fn round(window: &mut Window, signal: Signal) {
         let mut tickets = Vec::new();
         while window.has_room() {
@@ -157,7 +157,7 @@ mod tests {
     }
 
     #[test]
-    fn grows_slowly_while_it_is_used_up() {
+    fn grows_slowly_while_it_is_full() {
         let mut window = Window::new(LIMITS);
         for _ in 0..20 {
             let ticket = window.start();
@@ -189,7 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn lasting_latency_shrinks_it_and_a_single_slow_answer_does_not() {
+    fn shrinks_on_lasting_latency_but_not_on_a_single_slow_answer() {
         let mut window = Window::new(LIMITS);
         for _ in 0..50 {
             round(&mut window, FAST);
@@ -201,24 +201,24 @@ mod tests {
         for _ in 0..20 {
             round(&mut window, SLOW);
         }
-        assert_eq!(window.size(), LIMITS.initial, "so few in flight are not why it is slow");
+        assert_eq!(window.size(), LIMITS.initial, "with this few in flight, latency has other causes");
     }
 
     proptest! {
         #[test]
         fn stays_within_its_limits(steps in prop::collection::vec(0..5u8, 0..300)) {
             let mut window = Window::new(LIMITS);
-            let mut flying = Vec::new();
+            let mut in_flight = Vec::new();
             for step in steps {
                 match step {
-                    0 if window.has_room() => flying.push(window.start()),
+                    0 if window.has_room() => in_flight.push(window.start()),
                     0 => {}
-                    step => if let Some(ticket) = flying.pop() {
+                    step => if let Some(ticket) = in_flight.pop() {
                         window.end(ticket, [Some(FAST), Some(SLOW), Some(Signal::Overloaded), None][usize::from(step) - 1]);
                     },
                 }
                 prop_assert!((LIMITS.min..=LIMITS.max).contains(&window.size()));
-                prop_assert_eq!(window.in_flight(), flying.len());
+                prop_assert_eq!(window.in_flight(), in_flight.len());
             }
         }
     }

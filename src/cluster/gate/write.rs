@@ -1,4 +1,4 @@
-//! The writes there are, and how each is said in HTTP.
+//! All kinds of writes, and the HTTP request of each.
 
 use std::sync::Arc;
 
@@ -20,7 +20,7 @@ pub enum Write {
         /// The pod.
         body: Bytes,
     },
-    /// Patches a pod by a strategic merge patch that names the UID. Nobody reads the answer.
+    /// Patches a pod by a strategic merge patch that names the UID. The answer is not read.
     PatchPod {
         /// Namespace.
         namespace: Arc<str>,
@@ -29,7 +29,7 @@ pub enum Write {
         /// The patch.
         body: Bytes,
     },
-    /// The same, answered with the pod.
+    /// The same as [`Write::PatchPod`], answered with the pod.
     AdoptPod {
         /// Namespace.
         namespace: Arc<str>,
@@ -44,12 +44,13 @@ pub enum Write {
         namespace: Arc<str>,
         /// Name.
         name: Box<str>,
-        /// UID that it must have.
+        /// UID precondition.
         uid: Uid,
-        /// Seconds for its containers to end; the pod's own if absent.
+        /// Grace period in seconds; the pod's own if absent.
         grace: Option<u32>,
     },
-    /// Patches a Job's status by a JSON merge patch that names the version. Answered with the next version: the rest is as it was.
+    /// Patches a Job's status by a JSON merge patch that names the version. The answer is the next version;
+    /// everything else in the Job is unchanged.
     PatchJobStatus {
         /// Namespace.
         namespace: Arc<str>,
@@ -64,9 +65,9 @@ pub enum Write {
         namespace: Arc<str>,
         /// Name.
         name: Arc<str>,
-        /// UID that it must have.
+        /// UID precondition.
         uid: Uid,
-        /// Whether the Job stays until its pods are gone; otherwise they are collected afterwards.
+        /// Whether the Job stays until its pods are gone; otherwise they are garbage-collected afterwards.
         foreground: bool,
     },
     /// Creates an Event.
@@ -87,7 +88,7 @@ pub enum Write {
     },
     /// Creates an object of another resource.
     Create {
-        /// What it is.
+        /// Its resource.
         resource: Resource,
         /// Namespace.
         namespace: Arc<str>,
@@ -96,7 +97,7 @@ pub enum Write {
     },
     /// Patches an object of another resource by a JSON merge patch.
     Patch {
-        /// What it is.
+        /// Its resource.
         resource: Resource,
         /// Namespace.
         namespace: Arc<str>,
@@ -107,29 +108,29 @@ pub enum Write {
     },
 }
 
-/// What a good answer carries.
+/// The content of a successful answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Expected {
     Pod,
-    /// A pod that was just created: its metadata are all there is to know.
+    /// The metadata of a pod that was just created: it has no status yet, and its spec is known.
     NewPod,
-    /// What was deleted, or a Status in its place.
+    /// The deleted object, or a Status in its place.
     Deleted,
-    /// How the object is versioned now.
+    /// The new version of the object.
     Version,
     Object,
-    /// Nothing that anybody reads.
+    /// Nothing that is read.
     Nothing,
 }
 
-/// A write in HTTP, and its names in metrics and traces.
+/// A write as an HTTP request, and its names in metrics and traces.
 #[derive(Debug)]
 pub(super) struct Call {
     pub(super) span: &'static str,
     pub(super) verb: &'static str,
     pub(super) resource: &'static str,
     pub(super) expected: Expected,
-    /// The write is about an object that was there: its absence is an answer, no failure.
+    /// The write concerns an object that existed: its absence is an answer, not a failure.
     pub(super) of_existing: bool,
     method: Method,
     path: String,
@@ -137,12 +138,12 @@ pub(super) struct Call {
     body: Bytes,
 }
 
-// Made once: each header value that is made is looked through byte by byte.
+// Static, since every new header value is validated byte by byte.
 static JSON: HeaderValue = HeaderValue::from_static("application/json");
-/// The answer without spec and status, which nobody would read.
+/// `Accept` for an answer without spec and status, which would not be read.
 static METADATA: HeaderValue =
     HeaderValue::from_static("application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1,application/json");
-/// The same in protobuf, out of which it is read without a look at `managedFields`, the larger part of it.
+/// The same in protobuf, which is read without scanning `managedFields`, its larger part.
 static METADATA_IN_PROTOBUF: HeaderValue = HeaderValue::from_static(
     "application/vnd.kubernetes.protobuf;as=PartialObjectMetadata;g=meta.k8s.io;v=v1,\
      application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1,application/json",
@@ -152,7 +153,7 @@ static STRATEGIC_MERGE_PATCH: HeaderValue =
     HeaderValue::from_static("application/strategic-merge-patch+json");
 
 impl Write {
-    /// How it is said in HTTP.
+    /// The HTTP request of this write.
     pub(super) fn call(&self) -> Call {
         let (pods, jobs, events) = (Resource::PODS, Resource::JOBS, Resource::EVENTS);
         match self {
@@ -263,7 +264,7 @@ impl Call {
     }
 
     /// # Errors
-    /// When a namespace or name cannot stand in a path: no object is called so.
+    /// When a namespace or name is not valid in a path: no object has such a name.
     pub(super) fn into_request(self) -> Result<Request<Bytes>, InvalidUri> {
         let accept = match self.expected {
             Expected::NewPod | Expected::Version => &METADATA_IN_PROTOBUF,

@@ -19,7 +19,7 @@ const INITIAL_EVENTS_END: &str = "k8s.io/initial-events-end";
 pub enum Event<T> {
     /// `ADDED` or `MODIFIED`.
     Applied {
-        /// Which of the two.
+        /// `ADDED` or `MODIFIED`, as the API server sent it.
         kind: &'static str,
         /// The object as it is now.
         object: T,
@@ -28,7 +28,7 @@ pub enum Event<T> {
     Deleted(T),
     /// `BOOKMARK`: all changes up to this version have been sent.
     Bookmark {
-        /// The version.
+        /// `metadata.resourceVersion`.
         version: Box<str>,
         /// The initial events of a streaming list are complete.
         ends_list: bool,
@@ -37,10 +37,10 @@ pub enum Event<T> {
     Error(Refusal),
 }
 
-/// Reads one line of a watch. In one pass if `type` comes before `object`, as API servers write it.
+/// Reads one line of a watch. It takes one pass if `type` comes before `object`, as API servers write it.
 ///
 /// # Errors
-/// When the line is no event, or its object none that the decoder reads.
+/// When the line is not an event, or the decoder cannot read its object.
 pub fn read_event<D: Decoder>(decoder: &D, line: &[u8]) -> Result<Event<D::Object>, DecodeError> {
     if let Some(object) = decoder.recall(line) {
         return Ok(Event::Applied { kind: "MODIFIED", object });
@@ -54,7 +54,7 @@ pub fn read_event<D: Decoder>(decoder: &D, line: &[u8]) -> Result<Event<D::Objec
 struct EventVisitor<'d, D>(&'d D);
 
 impl<'de, D: Decoder> Visitor<'de> for EventVisitor<'_, D> {
-    /// The inner error is one of the object alone.
+    /// The inner error concerns the object only.
     type Value = Result<Event<D::Object>, DecodeError>;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -115,7 +115,7 @@ impl<D: Decoder> ObjectSeed<'_, D> {
     }
 }
 
-/// Of a bookmark nothing matters but how far it tells.
+/// A bookmark is read for its version and the end of a streaming list only.
 impl<T> From<Bare<'_>> for Event<T> {
     fn from(Bare { metadata }: Bare<'_>) -> Self {
         Self::Bookmark {

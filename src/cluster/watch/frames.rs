@@ -1,36 +1,36 @@
-//! The frames of a watch in protobuf, out of the pieces in which they arrive.
+//! Splits the body of a protobuf watch into frames.
 
 use bytes::{Buf, Bytes, BytesMut};
 
-/// Bytes of the length that stands before each frame.
+/// Size in bytes of the length prefix of a frame.
 const HEAD: usize = 4;
-/// The longest frame, in bytes: what Kubernetes' own clients take. A longer one is no frame.
+/// The longest frame, in bytes: the limit of Kubernetes' own clients. A longer one is not a frame.
 const LONGEST: usize = 16 << 20;
 
-/// A frame is said to be longer than any can be, in bytes.
+/// A length prefix, in bytes, above the limit.
 #[derive(Debug, thiserror::Error)]
-#[error("a frame of {0} bytes is none")]
+#[error("a frame of {0} bytes is too long")]
 pub(super) struct TooLong(usize);
 
-/// Cuts a stream of pieces into frames. A frame that comes in one piece is not copied.
+/// Splits a stream of pieces into frames. A frame that arrives in one piece is not copied.
 #[derive(Debug, Default)]
 pub(super) struct Frames {
-    /// The beginning of a frame that is not whole, with its length.
-    begun: BytesMut,
-    /// What has not been looked at.
+    /// The beginning of an incomplete frame, with its length prefix.
+    partial: BytesMut,
+    /// Bytes that have not been scanned.
     unread: Bytes,
 }
 
 impl Frames {
-    /// Takes in the next piece, once there is no whole frame left in the one before.
+    /// Adds the next piece. The piece before must hold no complete frame any more.
     pub(super) fn push(&mut self, piece: Bytes) {
-        self.begun.extend_from_slice(&self.unread);
+        self.partial.extend_from_slice(&self.unread);
         self.unread = piece;
     }
 
-    /// The next whole frame, without its length.
+    /// The next complete frame, without its length prefix.
     pub(super) fn next(&mut self) -> Result<Option<Bytes>, TooLong> {
-        if self.begun.is_empty()
+        if self.partial.is_empty()
             && let Some(length) = length(&self.unread)?
             && self.unread.len() >= HEAD + length
         {
@@ -38,28 +38,28 @@ impl Frames {
             return Ok(Some(self.unread.split_to(length)));
         }
         self.fill(HEAD);
-        let Some(length) = length(&self.begun)? else { return Ok(None) };
+        let Some(length) = length(&self.partial)? else { return Ok(None) };
         self.fill(HEAD + length);
-        if self.begun.len() < HEAD + length {
+        if self.partial.len() < HEAD + length {
             return Ok(None);
         }
-        self.begun.advance(HEAD);
-        Ok(Some(self.begun.split().freeze()))
+        self.partial.advance(HEAD);
+        Ok(Some(self.partial.split().freeze()))
     }
 
-    /// Whether a frame has begun that is not whole.
+    /// Whether an incomplete frame is buffered.
     pub(super) fn is_cut(&self) -> bool {
-        !self.begun.is_empty()
+        !self.partial.is_empty()
     }
 
-    /// Lets the begun frame grow to this size, as far as there is anything.
+    /// Extends the incomplete frame to this size, as far as unread bytes allow.
     fn fill(&mut self, size: usize) {
-        let missing = size.saturating_sub(self.begun.len()).min(self.unread.len());
-        self.begun.extend_from_slice(&self.unread.split_to(missing));
+        let missing = size.saturating_sub(self.partial.len()).min(self.unread.len());
+        self.partial.extend_from_slice(&self.unread.split_to(missing));
     }
 }
 
-/// The length of the frame that begins here, if it is there.
+/// The length prefix at the start of `bytes`, if it is complete.
 fn length(bytes: &[u8]) -> Result<Option<usize>, TooLong> {
     let Some(head) = bytes.first_chunk::<HEAD>() else { return Ok(None) };
     let length = u32::from_be_bytes(*head) as usize;
@@ -72,7 +72,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn frames_come_whole_however_they_are_cut() {
+    fn frames_are_complete_however_the_stream_is_cut() {
         let bytes = b"\0\0\0\x03one\0\0\0\0\0\0\0\x05three\0\0\0\x04fo";
         for size in 1..=bytes.len() {
             let mut frames = Frames::default();
@@ -90,7 +90,7 @@ mod tests {
     }
 
     #[test]
-    fn text_is_no_frame() {
+    fn text_is_not_a_frame() {
         let mut frames = Frames::default();
         frames.push(Bytes::from_static(b"{\"type\":"));
         assert!(frames.next().is_err());

@@ -1,4 +1,4 @@
-//! In which format a watch is answered, and how its events stand in the stream.
+//! The format of a watch's answer: lines of JSON or frames of protobuf.
 
 use bytes::Bytes;
 use http::HeaderMap;
@@ -9,24 +9,24 @@ use super::lines::Lines;
 use crate::cluster::wire::protobuf::is_in_protobuf;
 use crate::cluster::wire::{DecodeError, Decoder, FromProtobuf};
 
-/// What is asked for.
+/// `Accept` for lists, and for kinds that are read in JSON only.
 pub(super) const JSON: &str = "application/json";
-/// As Kubernetes' own clients ask: API servers that have no protobuf for a resource answer in JSON.
+/// `Accept` as Kubernetes' own clients send it: API servers without protobuf for a resource answer in JSON.
 pub(super) const PROTOBUF_FIRST: &str = "application/vnd.kubernetes.protobuf, application/json";
 
-/// The events of a watch, out of the pieces in which they arrive.
+/// Splits the body of a watch into events.
 pub(super) enum Framing<D: Decoder> {
-    /// A line of JSON each.
+    /// Each event is a line of JSON.
     Json(Lines),
-    /// A frame of protobuf each.
+    /// Each event is a frame of protobuf.
     Protobuf(Frames, FromProtobuf<D>),
 }
 
-/// An event; its error is one of that event alone.
+/// A decoded event. An error concerns this event only: the watch goes on.
 pub(super) type Read<D> = Result<Event<<D as Decoder>::Object>, DecodeError>;
 
 impl<D: Decoder> Framing<D> {
-    /// As the answer with these headers says; `None` for a format in which the decoder reads nothing.
+    /// The framing of an answer with these headers, or `None` for a format that the decoder cannot read.
     pub(super) fn of(headers: &HeaderMap) -> Option<Self> {
         if is_in_protobuf(headers) {
             D::FROM_PROTOBUF.map(|object| Self::Protobuf(Frames::default(), object))
@@ -35,7 +35,7 @@ impl<D: Decoder> Framing<D> {
         }
     }
 
-    /// Takes in the next piece, once there is no whole event left in the one before.
+    /// Adds the next piece. The piece before must hold no complete event any more.
     pub(super) fn push(&mut self, piece: Bytes) {
         match self {
             Self::Json(lines) => lines.push(piece),
@@ -43,7 +43,7 @@ impl<D: Decoder> Framing<D> {
         }
     }
 
-    /// The next event that is whole.
+    /// The next complete event.
     pub(super) fn next(&mut self, decoder: &D) -> Result<Option<Read<D>>, TooLong> {
         Ok(match self {
             Self::Json(lines) => lines.next().map(|line| read_event(decoder, &line)),
@@ -53,7 +53,8 @@ impl<D: Decoder> Framing<D> {
         })
     }
 
-    /// Whether an event has begun that is not whole. Of lines that is not known: the last may lack its end.
+    /// Whether an incomplete event is buffered. It is never reported for lines, since the last may lack its
+    /// newline.
     pub(super) fn is_cut(&self) -> bool {
         match self {
             Self::Json(_) => false,

@@ -1,43 +1,42 @@
-//! The lines of a watch, out of the pieces in which they arrive.
+//! Splits the body of a JSON watch into lines.
 //!
-//! The codecs of `tokio_util` search byte by byte (`AnyDelimiterCodec`), which shows in a profile, or check and copy each line
-//! as text (`LinesCodec`), which the JSON decoder need not have.
+//! The codecs of `tokio_util` search byte by byte (`AnyDelimiterCodec`), which shows in a profile, or check
+//! and copy each line as text (`LinesCodec`), which the JSON decoder does not need.
 
 use bytes::{Buf, Bytes, BytesMut};
 
-/// Cuts a stream of pieces into lines. An event may be as long as the API server makes it. A line that comes in one piece
-/// is not copied.
+/// Splits a stream of pieces into lines of any length. A line that arrives in one piece is not copied.
 #[derive(Debug, Default)]
 pub(super) struct Lines {
-    /// The beginning of a line that has no end yet.
-    begun: BytesMut,
-    /// What has not been looked at.
+    /// The beginning of an incomplete line.
+    partial: BytesMut,
+    /// Bytes that have not been scanned.
     unread: Bytes,
 }
 
 impl Lines {
-    /// Takes in the next piece, once there is no whole line left in the one before.
+    /// Adds the next piece. The piece before must hold no complete line any more.
     pub(super) fn push(&mut self, piece: Bytes) {
-        self.begun.extend_from_slice(&self.unread);
+        self.partial.extend_from_slice(&self.unread);
         self.unread = piece;
     }
 
-    /// The next whole line that is not empty, without its end.
+    /// The next complete line that is not empty, without its newline.
     pub(super) fn next(&mut self) -> Option<Bytes> {
         while let Some(end) = memchr::memchr(b'\n', &self.unread) {
-            let rest = self.unread.split_to(end);
+            let piece = self.unread.split_to(end);
             self.unread.advance(1);
-            let line = if self.begun.is_empty() {
-                rest
+            let line = if self.partial.is_empty() {
+                piece
             } else {
-                self.begun.extend_from_slice(&rest);
-                self.begun.split().freeze()
+                self.partial.extend_from_slice(&piece);
+                self.partial.split().freeze()
             };
             if !line.is_empty() {
                 return Some(line);
             }
         }
-        self.begun.extend_from_slice(&self.unread);
+        self.partial.extend_from_slice(&self.unread);
         self.unread.clear();
         None
     }
@@ -48,7 +47,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn lines_come_whole_however_they_are_cut() {
+    fn lines_are_complete_however_the_stream_is_cut() {
         let text = b"one\n\ntwo\nthree";
         for size in 1..=text.len() {
             let mut lines = Lines::default();

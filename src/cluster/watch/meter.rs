@@ -1,11 +1,11 @@
-//! What a watch counts.
+//! Metrics of a watch.
 
 use prometheus_client::metrics::counter::Counter;
 
 use crate::telemetry::metrics::Metrics;
 use crate::telemetry::metrics::labels::{WatchEventLabels, WatchLabels};
 
-/// The counters of one watch, so that none has to be looked up for every event.
+/// The counters of one watch, looked up once rather than for every event.
 pub(super) struct Meter {
     pub(super) lists: Counter,
     pub(super) bytes: Counter,

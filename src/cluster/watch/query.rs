@@ -1,4 +1,4 @@
-//! Which objects are watched, and the requests for them.
+//! The selection of a watch, and its requests.
 
 use bytes::Bytes;
 use form_urlencoded::Serializer;
@@ -6,18 +6,19 @@ use http::{Request, header};
 
 use crate::cluster::resource::Resource;
 
-/// Objects of one resource.
+/// The objects of one resource to list and watch.
 #[derive(Clone, Debug)]
 pub struct Selection {
-    /// What they are.
+    /// Their resource.
     pub resource: Resource,
-    /// Only of this namespace.
+    /// The only namespace, or `None` for all namespaces.
     pub namespace: Option<Box<str>>,
     /// `labelSelector`.
     pub labels: Option<Box<str>>,
     /// `fieldSelector`.
     pub fields: Option<Box<str>>,
-    /// `shardSelector` (alpha since Kubernetes 1.36). Servers that do not know it ignore it: filter what comes.
+    /// `shardSelector` (alpha since Kubernetes 1.36). API servers that do not know it ignore it, so the
+    /// consumer must filter the objects.
     pub shards: Option<Box<str>>,
 }
 
@@ -27,7 +28,7 @@ impl Selection {
         Self { resource, namespace: None, labels: None, fields: None, shards: None }
     }
 
-    /// Narrowed by a label selector.
+    /// Narrows the selection by a label selector.
     pub fn labelled(self, selector: impl Into<Box<str>>) -> Self {
         Self { labels: Some(selector.into()), ..self }
     }

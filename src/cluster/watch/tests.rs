@@ -15,7 +15,7 @@ use crate::cluster::resource::Resource;
 use crate::cluster::wire::{ObservedPod, PodDecoder};
 use crate::job::names::EXTERNAL_FINALIZER;
 
-/// What the API server answers to one request.
+/// The API server's answer to one request.
 struct Scene {
     code: u16,
     content_type: &'static str,
@@ -24,7 +24,7 @@ struct Scene {
     open: bool,
 }
 
-/// An API server that plays one scene per request and then lets requests wait for ever.
+/// An API server that answers one scene per request, and no request after the last scene.
 struct Script {
     scenes: Mutex<VecDeque<Scene>>,
     requests: Mutex<Vec<String>>,
@@ -51,13 +51,13 @@ impl Transport for Arc<Script> {
         if scene.code == 0 {
             return futures::future::ready(Err(TransportError("refused".into()))).boxed();
         }
-        // A piece comes out of a connection only once another task has read it.
+        // On a real connection another task must run before a piece is available.
         let pieces = stream::iter(scene.pieces).then(|piece| async {
             tokio::task::yield_now().await;
             piece
         });
-        let rest = if scene.open { stream::pending().boxed() } else { stream::empty().boxed() };
-        let body = pieces.chain(rest).boxed();
+        let end = if scene.open { stream::pending().boxed() } else { stream::empty().boxed() };
+        let body = pieces.chain(end).boxed();
         let answer = Response::builder().status(scene.code).header("content-type", scene.content_type);
         futures::future::ready(Ok(answer.body(body).unwrap())).boxed()
     }
@@ -106,27 +106,27 @@ fn watched(script: &Arc<Script>) -> impl Stream<Item = Change<Box<ObservedPod>>>
     watch(Arc::new(script.clone()), selection, decoder, Arc::new(Metrics::new()), 7)
 }
 
-/// What the watch tells, as short texts, until it falls silent; and the queries that it made.
+/// Runs a watch until it falls silent. Returns its changes as short texts, and the queries it made.
 async fn play(scenes: impl IntoIterator<Item = Scene>) -> (Vec<String>, Vec<String>) {
     let script = Script::of(scenes);
     let mut changes = watched(&script);
-    let mut told = Vec::new();
+    let mut seen = Vec::new();
     while let Ok(Some(change)) = timeout(Duration::from_secs(120), changes.next()).await {
-        told.push(match change {
+        seen.push(match change {
             Change::Restarted => "restarted".to_owned(),
-            Change::Listed(seen) => format!("listed {}", seen.pod.name),
+            Change::Listed(object) => format!("listed {}", object.pod.name),
             Change::Synced { version } => format!("synced {version}"),
-            Change::Applied(seen) => format!("applied {}", seen.pod.name),
-            Change::Deleted(seen) => format!("deleted {}", seen.pod.name),
+            Change::Applied(object) => format!("applied {}", object.pod.name),
+            Change::Deleted(object) => format!("deleted {}", object.pod.name),
         });
     }
     let requests = script.requests.lock().unwrap().clone();
-    (told, requests)
+    (seen, requests)
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_streaming_list_goes_over_into_the_watch() {
-    let (told, requests) = play([open([
+async fn a_streaming_list_continues_as_a_watch() {
+    let (seen, requests) = play([open([
         event("ADDED", &pod("a", 3)),
         bookmark(4, false),
         event("ADDED", &pod("b", 2)),
@@ -135,50 +135,50 @@ async fn a_streaming_list_goes_over_into_the_watch() {
         event("DELETED", &pod("b", 7)),
     ])])
     .await;
-    assert_eq!(told, ["restarted", "listed a", "listed b", "synced 5", "applied a", "deleted b"]);
+    assert_eq!(seen, ["restarted", "listed a", "listed b", "synced 5", "applied a", "deleted b"]);
     assert!(requests[0].starts_with("labelSelector=a+in+%28b%2Cc%29&watch=true"), "{requests:?}");
     assert!(requests[0].contains("sendInitialEvents=true&resourceVersionMatch=NotOlderThan"), "{requests:?}");
     assert!(!requests[0].contains("resourceVersion="), "{requests:?}");
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_comes_while_the_consumer_rests_is_told_together() {
+async fn changes_accumulate_while_the_consumer_is_busy() {
     let events: [String; 100] = std::array::from_fn(|number| event("ADDED", &pod("a", number as u64 + 1)));
     let script = Script::of([open(events)]);
     let mut changes = watched(&script).ready_chunks(BUFFER);
     let first = changes.next().await.unwrap();
     sleep(Duration::from_millis(1)).await;
-    let rest = changes.next().await.unwrap();
-    assert_eq!(first.len() + rest.len(), 101, "that a list begins, and its objects");
+    let second = changes.next().await.unwrap();
+    assert_eq!(first.len() + second.len(), 101, "the restart, and the objects");
 }
 
 #[tokio::test(start_paused = true)]
-async fn pages_where_streaming_lists_are_not_served() {
-    let (told, requests) = play([
+async fn lists_come_in_pages_where_streaming_lists_are_not_served() {
+    let (seen, requests) = play([
         refused(422),
         page(&["a"], "next", 9),
         page(&["b"], "", 9),
         open([event("ADDED", &pod("c", 10))]),
     ])
     .await;
-    assert_eq!(told, ["restarted", "listed a", "listed b", "synced 9", "applied c"]);
+    assert_eq!(seen, ["restarted", "listed a", "listed b", "synced 9", "applied c"]);
     assert!(requests[1].ends_with("&limit=500"), "{requests:?}");
     assert!(requests[2].ends_with("&limit=500&continue=next"), "{requests:?}");
     assert!(requests[3].ends_with("&resourceVersion=9"), "{requests:?}");
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_list_whose_version_is_forgotten_begins_anew_in_one_piece() {
-    let (told, requests) =
+async fn a_list_whose_continue_token_expires_is_repeated_in_one_piece() {
+    let (seen, requests) =
         play([refused(400), page(&["a"], "next", 9), refused(410), page(&["a", "b"], "", 11), open([])])
             .await;
-    assert_eq!(told, ["restarted", "listed a", "restarted", "listed a", "listed b", "synced 11"]);
+    assert_eq!(seen, ["restarted", "listed a", "restarted", "listed a", "listed b", "synced 11"]);
     assert!(!requests[3].contains("limit"), "{requests:?}");
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_broken_watch_goes_on_from_the_last_version() {
-    let (told, requests) = play([
+async fn a_broken_watch_resumes_from_the_last_version() {
+    let (seen, requests) = play([
         closed(200, [event("ADDED", &pod("a", 3)), bookmark(5, true), event("MODIFIED", &pod("a", 8))]),
         closed(0, []),
         closed(200, [bookmark(12, false)]),
@@ -189,23 +189,23 @@ async fn a_broken_watch_goes_on_from_the_last_version() {
         open([event("DELETED", &pod("b", 14))]),
     ])
     .await;
-    assert_eq!(told, ["restarted", "listed a", "synced 5", "applied a", "applied b", "deleted b"]);
+    assert_eq!(seen, ["restarted", "listed a", "synced 5", "applied a", "applied b", "deleted b"]);
     let versions: Vec<_> = requests[1..5].iter().map(|q| q.rsplit('=').next().unwrap()).collect();
     assert_eq!(versions, ["8", "8", "12", "13"]);
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_watch_on_a_dead_connection_is_opened_anew() {
-    let (told, requests) = play([open([bookmark(5, true)]), open([event("ADDED", &pod("a", 6))])]).await;
-    assert_eq!(told, ["restarted", "synced 5", "applied a"]);
+async fn a_watch_on_a_dead_connection_is_reopened() {
+    let (seen, requests) = play([open([bookmark(5, true)]), open([event("ADDED", &pod("a", 6))])]).await;
+    assert_eq!(seen, ["restarted", "synced 5", "applied a"]);
     assert!(requests[1].ends_with("&resourceVersion=5"), "{requests:?}");
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_forgotten_version_leads_to_a_new_list() {
+async fn an_expired_version_leads_to_a_relist() {
     let gone =
         event("ERROR", &json!({"kind": "Status", "code": 410, "reason": "Expired", "message": "too old"}));
-    let (told, _) = play([
+    let (seen, _) = play([
         closed(200, [bookmark(5, true), gone]),
         closed(200, [event("ADDED", &pod("a", 20)), bookmark(21, true)]),
         refused(410),
@@ -213,23 +213,23 @@ async fn a_forgotten_version_leads_to_a_new_list() {
     ])
     .await;
     assert_eq!(
-        told,
+        seen,
         ["restarted", "synced 5", "restarted", "listed a", "synced 21", "restarted", "synced 30"]
     );
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_streaming_list_that_breaks_off_begins_anew() {
-    let (told, _) = play([
+async fn a_streaming_list_that_breaks_off_is_repeated() {
+    let (seen, _) = play([
         closed(200, [event("ADDED", &pod("a", 3))]),
         open([event("ADDED", &pod("a", 3)), bookmark(4, true)]),
     ])
     .await;
-    assert_eq!(told, ["restarted", "listed a", "restarted", "listed a", "synced 4"]);
+    assert_eq!(seen, ["restarted", "listed a", "restarted", "listed a", "synced 4"]);
 }
 
 #[tokio::test(start_paused = true)]
-async fn lines_may_be_cut_anywhere_and_fields_come_in_any_order() {
+async fn lines_may_be_cut_anywhere_and_fields_may_come_in_any_order() {
     let text = [
         bookmark(1, true),
         format!("{{\"object\":{},\"type\":\"ADDED\"}}\n", pod("a", 2)),
@@ -239,12 +239,12 @@ async fn lines_may_be_cut_anywhere_and_fields_come_in_any_order() {
     ]
     .concat();
     let bytes = text.chars().map(|c| Ok(c.to_string().into())).collect();
-    let (told, _) = play([Scene { pieces: bytes, ..open([]) }]).await;
-    assert_eq!(told, ["restarted", "synced 1", "applied a", "applied b"]);
+    let (seen, _) = play([Scene { pieces: bytes, ..open([]) }]).await;
+    assert_eq!(seen, ["restarted", "synced 1", "applied a", "applied b"]);
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_server_that_always_fails_is_not_hammered() {
+async fn a_server_that_always_fails_gets_fewer_than_sixty_requests_in_ten_minutes() {
     let script = Script::of((0..1000).map(|_| refused(500)));
     let decoder = PodDecoder::new(EXTERNAL_FINALIZER);
     let selection = Selection::all(Resource::PODS);

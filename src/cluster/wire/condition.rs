@@ -1,4 +1,4 @@
-//! Conditions of pods and Jobs, as far as they are alike.
+//! The part that conditions of pods and Jobs have in common.
 
 use jiff::Timestamp;
 use serde::Deserialize;

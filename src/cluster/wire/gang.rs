@@ -1,12 +1,12 @@
-//! Workloads and PodGroups (`scheduling.k8s.io/v1alpha2`) as the API server shows them.
+//! Decoders of Workloads and PodGroups (`scheduling.k8s.io/v1alpha2`).
 
 use serde::Deserialize;
 use serde_json::Value;
 
+use super::decode::{DecodeError, Decoder};
 use super::intern::Interner;
 use super::meta::Meta;
 use super::text::Text;
-use super::{DecodeError, Decoder};
 use crate::job::gang::{GroupTemplate, PodGroup, Workload};
 
 /// Reads Workloads.
@@ -25,7 +25,7 @@ impl Decoder for WorkloadDecoder {
     type Wire<'a> = WireWorkload<'a>;
     type Object = Workload;
 
-    /// Nobody compares readings of Workloads.
+    /// Always 0: versions of Workloads are never compared.
     fn version(_: &Workload) -> u64 {
         0
     }
@@ -45,7 +45,7 @@ impl Decoder for PodGroupDecoder {
     type Wire<'a> = WirePodGroup<'a>;
     type Object = PodGroup;
 
-    /// Nobody compares readings of PodGroups.
+    /// Always 0: versions of PodGroups are never compared.
     fn version(_: &PodGroup) -> u64 {
         0
     }
@@ -90,7 +90,7 @@ struct WireControllerRef<'a> {
 }
 
 impl WireControllerRef<'_> {
-    /// The Job that this refers to.
+    /// The name of the Job that this refers to, if it is a Job.
     fn job(self) -> Option<Box<str>> {
         let is_job = self.api_group.as_deref() == Some("batch") && self.kind.as_deref() == Some("Job");
         self.name.filter(|_| is_job).map(|name| (*name).into())
@@ -175,7 +175,7 @@ mod tests {
     }
 
     #[test]
-    fn only_a_job_of_the_batch_group_is_a_job() {
+    fn a_controller_ref_names_a_job_only_if_it_is_of_the_batch_group() {
         for (reference, job) in [
             (json!(null), None),
             (json!({"kind": "Job", "name": "a"}), None),

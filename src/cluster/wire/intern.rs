@@ -1,12 +1,12 @@
-//! Sharing of strings that many objects repeat: namespaces, owners' names.
+//! An interner for strings that many objects repeat: namespaces, owners' names.
 
 use std::collections::HashSet;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use foldhash::fast::RandomState;
 
-/// How many strings are remembered. When more come the memory starts afresh: strings in use live on, they are only no
-/// longer shared with later ones.
+/// Number of strings that are remembered. When it is reached the interner is cleared: strings in use stay
+/// valid, but are no longer shared with later ones.
 const CAPACITY: usize = 16_384;
 
 /// Gives equal strings one allocation.
@@ -16,7 +16,7 @@ pub(crate) struct Interner(Arc<Mutex<HashSet<Arc<str>, RandomState>>>);
 impl Interner {
     /// The shared copy of a string.
     pub(crate) fn get(&self, text: &str) -> Arc<str> {
-        // A panic between two set operations leaves a valid set behind.
+        // Poisoning is ignored: a panic between two set operations leaves a valid set.
         let mut seen = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(shared) = seen.get(text) {
             return shared.clone();

@@ -1,64 +1,21 @@
-//! Jobs as the API server shows them.
+//! Reads Jobs.
 
 use std::sync::Arc;
 
 use serde::Deserialize;
 
+use super::decode::{DecodeError, Decoder};
 use super::intern::Interner;
 use super::job_spec::{SpecReading, WireJobSpec};
 use super::job_status::WireJobStatus;
 use super::labels::Labels;
-use super::meta::{ControllerRef, Meta, ResourceVersion};
+use super::meta::Meta;
+use super::observed_job::ObservedJob;
 use super::self_writes::SelfWriteCache;
 use super::text::{Pairs, Text};
-use super::{DecodeError, Decoder};
 use crate::job::options::Options;
 use crate::job::spec::Job;
-use crate::job::status::JobStatus;
 use crate::job::uid::Uid;
-
-/// A Job as the API server shows it.
-#[derive(Clone, Debug)]
-pub struct ObservedJob {
-    /// `metadata.namespace`.
-    pub namespace: Arc<str>,
-    /// `metadata.name`.
-    pub name: Arc<str>,
-    /// `metadata.uid`.
-    pub uid: Uid,
-    /// `metadata.resourceVersion`.
-    pub version: ResourceVersion,
-    /// `metadata.generation`: grows with each change of the spec, and when deletion begins.
-    pub generation: i64,
-    /// `spec.managedBy`; `None` stands for the controller built into Kubernetes.
-    pub managed_by: Option<Box<str>>,
-    /// `metadata.finalizers`.
-    pub finalizers: Box<[Box<str>]>,
-    /// `metadata.labels`.
-    pub labels: Labels,
-    /// The controller in `metadata.ownerReferences`, such as a CronJob.
-    pub controller: Option<ControllerRef>,
-    /// What the rules look at.
-    pub job: Result<Job, UnknownCompletionMode>,
-    /// Values in the spec that this version does not know, as `FIELD: VALUE`. They are read as if they matched nothing.
-    pub skipped: Vec<String>,
-}
-
-impl ObservedJob {
-    /// The Job as the API server shows it once this status, and nothing else, has been written.
-    pub fn with_status(&self, version: ResourceVersion, status: JobStatus) -> Self {
-        let mut written = Self { version, ..self.clone() };
-        if let Ok(job) = &mut written.job {
-            job.take_status(status.stored());
-        }
-        written
-    }
-}
-
-/// `spec.completionMode` is neither `NonIndexed` nor `Indexed`: the Job has to be left alone.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("unknown completion mode {0:?}")]
-pub struct UnknownCompletionMode(pub Box<str>);
 
 /// Reads Jobs.
 #[derive(Clone, Debug, Default)]
@@ -68,12 +25,12 @@ pub struct JobDecoder {
 }
 
 impl JobDecoder {
-    /// A decoder.
+    /// A decoder that decodes every object it is given.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// A decoder that does not read what a watch tells of these writes.
+    /// A decoder that skips watch events for these own writes, and returns the cached Job instead.
     pub fn knowing(own: SelfWriteCache) -> Self {
         Self { own, ..Self::default() }
     }

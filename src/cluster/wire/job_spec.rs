@@ -1,14 +1,15 @@
 //! `spec` of a Job.
 //!
-//! The API server has validated and defaulted it, so nothing here fails but JSON of a wrong type. What a newer server
-//! lets through and this version does not know is read so that it matches nothing, and is told by name.
+//! The API server has validated and defaulted it, so only JSON of a wrong type fails here. Values that a
+//! newer API server accepts and this release does not know are read so that they match nothing, and are
+//! reported by name.
 
 use std::time::Duration;
 
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
-use super::job::UnknownCompletionMode;
+use super::observed_job::UnknownCompletionMode;
 use super::selector::{WireSelector, read_selector};
 use super::text::Text;
 use crate::job::index_set::IndexSet;
@@ -17,7 +18,7 @@ use crate::job::spec::{
 };
 use crate::job::template::PodTemplate;
 
-/// `backoffLimit` that the API server writes where none is given.
+/// The API server's default for `backoffLimit`.
 const DEFAULT_BACKOFF_LIMIT: i64 = 6;
 
 #[derive(Debug, Deserialize)]
@@ -89,10 +90,10 @@ struct WireSuccessRule<'a> {
     succeeded_count: Option<i64>,
 }
 
-/// A spec as far as it could be read.
+/// A decoded spec, with the values that are unknown.
 pub(super) struct SpecReading {
     pub(super) spec: Result<JobSpec, UnknownCompletionMode>,
-    /// What was not understood, as `FIELD: VALUE`.
+    /// The values that were not understood, as `FIELD: VALUE`.
     pub(super) skipped: Vec<String>,
 }
 
@@ -134,7 +135,7 @@ impl WireJobSpec<'_> {
         SpecReading { spec: Ok(spec), skipped }
     }
 
-    /// Both fields absent have been defaulted to 1; completions absent beside parallelism is a work queue.
+    /// If both fields are absent they default to 1. If only completions is absent, the Job is a work queue.
     fn completion(&self) -> Result<Completion, UnknownCompletionMode> {
         let completions = self.completions.map(count);
         Ok(match (completion_mode(self.completion_mode.as_deref())?, completions) {
@@ -168,7 +169,7 @@ fn seconds(n: i64) -> Duration {
     Duration::from_secs(n.max(0).unsigned_abs())
 }
 
-/// Rules keep their places, since messages name them by index.
+/// Rules keep their indexes, since messages name them by index.
 fn failure_rules(policy: Rules<WireFailureRule<'_>>, skipped: &mut Vec<String>) -> Vec<PodFailureRule> {
     let rules = policy.rules.unwrap_or_default();
     rules.iter().enumerate().map(|(index, rule)| failure_rule(index, rule, skipped)).collect()

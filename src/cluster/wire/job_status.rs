@@ -1,4 +1,4 @@
-//! `status` of a Job, as the API server shows it.
+//! The decoder of a Job's `status`.
 
 use jiff::Timestamp;
 use serde::Deserialize;
@@ -53,8 +53,8 @@ struct WireUncounted<'a> {
 }
 
 impl WireJobStatus<'_> {
-    /// Reads index lists as the Job controller does: leniently. Indexes that the Job no longer has are kept, so that it
-    /// shows that they are to be dropped.
+    /// Reads index lists leniently, as the Job controller does. Indexes that the Job no longer has are kept,
+    /// so that the rules see that they must be dropped.
     pub(super) fn read(self) -> JobStatus {
         let index_set = |text: &str| IndexSet::parse_lenient(text, u32::MAX);
         JobStatus {

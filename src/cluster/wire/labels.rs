@@ -5,8 +5,8 @@ use std::string::FromUtf8Error;
 
 use super::text::Pairs;
 
-/// The labels of an object, sorted by key. Kept as `key=value` lines in one string: neither keys nor values can contain
-/// `=` or a line break, and a pod has but a handful.
+/// The labels of an object, sorted by key. They are stored as `key=value` lines in one string: neither keys
+/// nor values can contain `=` or a line break, and a pod has only a few.
 #[derive(Clone, Default, PartialEq, Eq, Hash)]
 pub struct Labels {
     lines: Box<str>,
@@ -41,7 +41,7 @@ impl<K: AsRef<str>, V: AsRef<str>> FromIterator<(K, V)> for Labels {
 impl From<Pairs<'_>> for Labels {
     fn from(pairs: Pairs<'_>) -> Self {
         let pairs = pairs.sorted();
-        // Exactly as much as it takes, so that the text stays where it is written.
+        // The exact capacity, so that the conversion to a boxed str does not reallocate.
         let size = pairs.iter().map(|(key, value)| key.len() + value.len() + 2).sum::<usize>();
         let mut lines = Vec::with_capacity(size.saturating_sub(1));
         for (position, (key, value)) in pairs.iter().enumerate() {
@@ -69,7 +69,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn sorted_and_looked_up_by_key() {
+    fn labels_are_sorted_and_looked_up_by_key() {
         let labels: Labels = [("b", ""), ("a-b", "2"), ("a", "1")].into_iter().collect();
         assert_eq!(labels.iter().collect::<Vec<_>>(), [("a", "1"), ("a-b", "2"), ("b", "")]);
         assert_eq!((labels.get("b"), labels.get("c")), (Some(""), None));

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use jiff::Timestamp;
 use serde::Deserialize;
 
-use super::DecodeError;
+use super::decode::DecodeError;
 use super::intern::Interner;
 use super::protobuf::{Malformed, Message, Value};
 use super::text::{Pairs, Text};
@@ -24,8 +24,8 @@ impl ResourceVersion {
         &self.text
     }
 
-    /// The version as a number: of two readings of one resource type the larger is the later. 0 for text that is no
-    /// number.
+    /// The version as a number: the later of two readings of one resource type has the larger one. 0 for text
+    /// that is not a number.
     pub fn order(&self) -> u64 {
         order(&self.text)
     }
@@ -148,7 +148,7 @@ impl<'a> Message<'a> for OwnerReference<'a> {
     }
 }
 
-/// An object of which nothing matters but its metadata.
+/// An object decoded for its metadata only.
 #[derive(Debug, Default, Deserialize)]
 pub(crate) struct Bare<'a> {
     #[serde(borrow)]
@@ -164,7 +164,7 @@ impl<'a> Message<'a> for Bare<'a> {
     }
 }
 
-/// An object of which nothing matters but its version.
+/// An object decoded for its version only.
 #[derive(Debug, Default, Deserialize)]
 pub(crate) struct Versioned<'a> {
     #[serde(borrow)]

@@ -1,22 +1,22 @@
-//! Jobs as far as they matter to pods that are of no shard.
+//! Outlines of Jobs: the fields needed to handle pods that belong to no shard.
 
 use std::sync::Arc;
 
 use serde::Deserialize;
 
 use super::condition::WireCondition;
+use super::decode::{DecodeError, Decoder, FromProtobuf};
 use super::intern::Interner;
 use super::job_spec::completion_mode;
 use super::meta::Meta;
 use super::protobuf::{Malformed, Message, Value};
 use super::selector::{WireSelector, read_selector};
 use super::text::Text;
-use super::{DecodeError, Decoder, FromProtobuf};
 use crate::job::selector::Selector;
 use crate::job::status::{ConditionKind, ConditionStatus};
 use crate::job::uid::Uid;
 
-/// A Job as far as it matters to pods that are of no shard.
+/// The fields of a Job needed to handle pods that belong to no shard.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct JobOutline {
     /// `metadata.namespace`.
@@ -25,17 +25,17 @@ pub struct JobOutline {
     pub uid: Uid,
     /// `metadata.resourceVersion` as a number.
     pub version: u64,
-    /// `spec.managedBy`; `None` stands for the controller built into Kubernetes.
+    /// `spec.managedBy`; `None` means the controller built into Kubernetes.
     pub managed_by: Option<Box<str>>,
-    /// Whether `spec.completionMode` is known: a Job of any other has to be left alone.
+    /// Whether `spec.completionMode` is known: a Job with any other must be left alone.
     pub is_understood: bool,
     /// `spec.selector`.
     pub selector: Selector,
-    /// Unfinished and not being deleted: it may adopt pods.
+    /// Whether it may adopt pods: it is unfinished and not being deleted.
     pub adopts: bool,
 }
 
-/// Reads outlines of Jobs. In protobuf what else there is of a Job is stepped over.
+/// Reads outlines of Jobs. In protobuf all other fields are skipped.
 #[derive(Clone, Debug, Default)]
 pub struct OutlineDecoder {
     interner: Interner,
@@ -62,7 +62,7 @@ impl Decoder for OutlineDecoder {
             version: meta.version_order(),
             managed_by: spec.managed_by.as_deref().map(Box::from),
             is_understood: completion_mode(spec.completion_mode.as_deref()).is_ok(),
-            // Its shard tells what is not understood of it.
+            // The Job's shard reports unknown values.
             selector: read_selector(spec.selector, &mut Vec::new()),
             adopts: meta.deletion_timestamp.is_none() && !status.is_finished(),
         })
@@ -148,7 +148,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_matters_of_a_job_to_pods_of_no_shard() {
+    fn an_outline_says_whether_a_job_is_understood_and_adopts_which_pods() {
         let condition = |kind: &str, status: &str| json!({"type": kind, "status": status});
         let job = |metadata: Value, spec: Value, conditions: Value| {
             let mut job = json!({

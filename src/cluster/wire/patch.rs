@@ -1,16 +1,16 @@
-//! Patches of pods, as strategic merge patches.
+//! Strategic merge patches of pods.
 //!
-//! Each names the UID, so that the API server refuses it (422) for another pod of the same name.
+//! Each patch names the UID, so that the API server refuses it (422) for another pod of the same name.
 
 use bytes::Bytes;
 use serde::Serialize;
 use serde_json::{Value, json};
 
+use crate::job::json::json_text;
 use crate::job::names::SHARD_LABEL;
-use crate::job::template::json_text;
 use crate::job::uid::Uid;
 
-/// What makes a pod without controller one of a Job's.
+/// The values that a pod gets when a Job adopts it.
 #[derive(Clone, Debug)]
 pub struct Adoption<'a> {
     /// Name of the Job.
@@ -23,7 +23,8 @@ pub struct Adoption<'a> {
     pub shard: Option<u32>,
 }
 
-/// Takes a finalizer off a pod. Every pod has one of these, so it is written without a [`Value`] in between.
+/// Removes a finalizer from a pod. This patch is written for every pod, so it is serialized without a
+/// [`Value`].
 #[derive(Serialize)]
 struct Untrack<'a> {
     metadata: Untracked<'a>,
@@ -74,7 +75,7 @@ pub fn adopt_patch(pod: &Uid, adoption: &Adoption<'_>) -> Bytes {
     render(&json!({"metadata": metadata}))
 }
 
-/// Takes the Job out of the pod's owners, and the tracking finalizer with it.
+/// Removes the Job from the pod's owners, and the tracking finalizer.
 pub fn release_patch(pod: &Uid, job: &Uid, finalizer: &str) -> Bytes {
     render(&json!({"metadata": {
         "uid": pod,
@@ -83,8 +84,8 @@ pub fn release_patch(pod: &Uid, job: &Uid, finalizer: &str) -> Bytes {
     }}))
 }
 
-/// Takes the tracking finalizer and the shard's label off a pod without Job, unless the pod has changed since `version`:
-/// another Job may have adopted it.
+/// Removes the tracking finalizer and the shard label from an orphan pod, unless the pod has changed since
+/// `version`: another Job may have adopted it.
 pub fn orphan_patch(pod: &Uid, version: u64, finalizer: &str) -> Bytes {
     render(&json!({"metadata": {
         "uid": pod,
@@ -117,7 +118,7 @@ mod tests {
     }
 
     #[test]
-    fn patches_name_the_pod_and_touch_only_what_is_meant() {
+    fn patches_name_the_pod_and_change_only_the_intended_fields() {
         let (pod, job): (Uid, Uid) = ("p-uid".into(), "j-uid".into());
         assert_eq!(
             read(&untrack_patch(&pod, "f")),

@@ -1,15 +1,15 @@
-//! Pods: what the rules look at, and whose they are.
+//! Decodes pods: the fields that the rules look at, and the owner.
 
 mod body;
 
 use std::sync::Arc;
 
 use self::body::WirePod;
+use super::decode::{DecodeError, Decoder, FromProtobuf};
 use super::intern::Interner;
 use super::labels::Labels;
 use super::meta::ControllerRef;
 use super::protobuf::{self, Message as _};
-use super::{DecodeError, Decoder, FromProtobuf};
 use crate::job::names::{
     BACKOFF_ANNOTATION, COMPLETION_INDEX, INDEX_FAILURE_COUNT, INDEX_IGNORED_FAILURE_COUNT, PLACE_ANNOTATION,
 };
@@ -20,7 +20,7 @@ use crate::job::pod::{BackoffRecord, FinishClues, IndexFailures, Phase, Place, P
 pub struct ObservedPod {
     /// `metadata.namespace`.
     pub namespace: Arc<str>,
-    /// What the rules look at.
+    /// The part that the rules look at.
     pub pod: Pod,
     /// `metadata.labels`.
     pub labels: Labels,
@@ -36,7 +36,7 @@ pub struct PodDecoder {
 }
 
 impl PodDecoder {
-    /// A decoder to which pods with this finalizer are tracked.
+    /// A decoder for which pods with this finalizer are tracked.
     pub fn new(finalizer: &str) -> Self {
         Self { finalizer: finalizer.into(), interner: Interner::default() }
     }
@@ -65,10 +65,10 @@ impl Decoder for PodDecoder {
 }
 
 impl PodDecoder {
-    /// Decodes a pod, or its metadata alone, out of the envelope of an answer.
+    /// Decodes a pod, or only its metadata, from the envelope of an answer.
     ///
     /// # Errors
-    /// When the bytes are no such object.
+    /// When the bytes are not such an object.
     pub(crate) fn decode_protobuf(&self, body: &[u8]) -> Result<Box<ObservedPod>, DecodeError> {
         self.observe(WirePod::read(protobuf::object(body)?)?)
     }
@@ -118,7 +118,7 @@ fn parse_index(text: &str) -> Option<u32> {
     text.parse::<i64>().ok().and_then(|index| u32::try_from(index).ok())
 }
 
-/// A failure count as the Job controller reads it: malformed, negative and over-large ones count as 0.
+/// A failure count as the Job controller reads it: malformed, negative and too large values count as 0.
 fn parse_failure_count(text: &str) -> u32 {
     text.parse::<i32>().ok().and_then(|count| u32::try_from(count).ok()).unwrap_or(0)
 }

@@ -1,6 +1,6 @@
-//! Protobuf to borrowed structs: the fields that matter are picked out of the bytes, the others are stepped over.
+//! Decodes protobuf into borrowed structs. Known fields are read from the bytes, others are skipped.
 //!
-//! `prost` cannot borrow, and its structs would stand beside those that JSON is read into.
+//! `prost` cannot borrow, and its structs would duplicate those that JSON is read into.
 
 use std::str::Utf8Error;
 
@@ -9,7 +9,7 @@ use jiff::Timestamp;
 
 use super::text::Text;
 
-/// What precedes every message that is an object.
+/// The prefix of every encoded object.
 const MAGIC: &[u8] = b"k8s\0";
 
 /// Why a message cannot be read.
@@ -18,16 +18,16 @@ pub enum Malformed {
     /// A field reaches beyond the end of its message.
     #[error("a field is cut off")]
     Cut,
-    /// A number, length or tag is longer than 64 bits, or a tag or value out of its range.
+    /// A number, length or tag is longer than 64 bits, or a tag or value is out of its range.
     #[error("a number is out of range")]
     Range,
     /// A field holds a value of another type than Kubernetes gives it.
     #[error("a field is of another type")]
     Type,
     /// A text is not UTF-8.
-    #[error("a text is no text: {0}")]
+    #[error("a text is not UTF-8: {0}")]
     Text(#[from] Utf8Error),
-    /// An object does not begin as objects do.
+    /// An object does not begin with the magic bytes.
     #[error("an object does not begin with k8s\\0")]
     Magic,
     /// A watch has no events of this type.
@@ -35,20 +35,20 @@ pub enum Malformed {
     EventType(Box<str>),
 }
 
-/// Whether an answer is in protobuf. JSON need not be said.
+/// Whether an answer is in protobuf. Without a content type it counts as JSON.
 pub(crate) fn is_in_protobuf(headers: &HeaderMap) -> bool {
     let content_type = headers.get(header::CONTENT_TYPE).map(HeaderValue::as_bytes);
     content_type.is_some_and(|name| name.starts_with(b"application/vnd.kubernetes.protobuf"))
 }
 
-/// The message of an object, out of its envelope: `runtime.Unknown` behind magic bytes.
+/// The message of an object, without its envelope: magic bytes and `runtime.Unknown`.
 pub(crate) fn object(bytes: &[u8]) -> Result<&[u8], Malformed> {
     Ok(Unknown::read(bytes.strip_prefix(MAGIC).ok_or(Malformed::Magic)?)?.raw)
 }
 
-/// A message of which some fields are known.
+/// A message type that reads some of its fields.
 pub(crate) trait Message<'a>: Default {
-    /// Takes in a field if its number is one of those known.
+    /// Stores a field if its number is known.
     fn take(&mut self, number: u32, value: Value<'a>) -> Result<(), Malformed>;
 
     /// Reads a whole message.
@@ -58,7 +58,7 @@ pub(crate) trait Message<'a>: Default {
         Ok(message)
     }
 
-    /// Takes in all fields of these bytes.
+    /// Stores all known fields of these bytes.
     fn merge(&mut self, mut bytes: &'a [u8]) -> Result<(), Malformed> {
         while !bytes.is_empty() {
             let tag = varint(&mut bytes)?;
@@ -81,17 +81,17 @@ pub(crate) trait Message<'a>: Default {
 
 #[inline]
 fn split<'a>(bytes: &mut &'a [u8], length: usize) -> Result<&'a [u8], Malformed> {
-    let (taken, rest) = bytes.split_at_checked(length).ok_or(Malformed::Cut)?;
-    *bytes = rest;
+    let (taken, remaining) = bytes.split_at_checked(length).ok_or(Malformed::Cut)?;
+    *bytes = remaining;
     Ok(taken)
 }
 
-/// Most are tags and lengths of one byte.
+/// Inlined for the common case: tags and lengths of one byte.
 #[inline]
 fn varint(bytes: &mut &[u8]) -> Result<u64, Malformed> {
     match bytes.split_first() {
-        Some((byte, rest)) if *byte < 0x80 => {
-            *bytes = rest;
+        Some((byte, remaining)) if *byte < 0x80 => {
+            *bytes = remaining;
             Ok(u64::from(*byte))
         }
         _ => long_varint(bytes),
@@ -101,8 +101,8 @@ fn varint(bytes: &mut &[u8]) -> Result<u64, Malformed> {
 fn long_varint(bytes: &mut &[u8]) -> Result<u64, Malformed> {
     let mut number = 0;
     for shift in (0..64).step_by(7) {
-        let (byte, rest) = bytes.split_first().ok_or(Malformed::Cut)?;
-        *bytes = rest;
+        let (byte, remaining) = bytes.split_first().ok_or(Malformed::Cut)?;
+        *bytes = remaining;
         number |= u64::from(byte & 0x7f) << shift;
         if byte & 0x80 == 0 {
             return Ok(number);
@@ -111,13 +111,13 @@ fn long_varint(bytes: &mut &[u8]) -> Result<u64, Malformed> {
     Err(Malformed::Range)
 }
 
-/// The value of a field, as it stands in the message.
+/// The encoded value of a field.
 pub(crate) enum Value<'a> {
     /// An integer or boolean.
     Number(u64),
     /// Text, bytes or a message.
     Bytes(&'a [u8]),
-    /// A floating-point number, which nothing that matters is.
+    /// A fixed-width number, such as a floating-point one: no known field has this type.
     Other,
 }
 
@@ -133,7 +133,7 @@ impl<'a> Value<'a> {
         Ok(std::str::from_utf8(self.bytes()?)?.into())
     }
 
-    /// Text that Go writes also where it is not set.
+    /// Text, or `None` if it is empty: Go writes unset text as empty text.
     pub(crate) fn set_text(self) -> Result<Option<Text<'a>>, Malformed> {
         Ok(Some(self.text()?).filter(|text| !text.is_empty()))
     }
@@ -153,7 +153,7 @@ impl<'a> Value<'a> {
         }
     }
 
-    /// A time; an empty message is Go's zero time, which stands for none.
+    /// A time; an empty message is Go's zero time and means none.
     pub(crate) fn time(self) -> Result<Option<Timestamp>, Malformed> {
         let bytes = self.bytes()?;
         if bytes.is_empty() {
@@ -163,12 +163,12 @@ impl<'a> Value<'a> {
         Timestamp::from_second(seconds).map(Some).map_err(|_| Malformed::Range)
     }
 
-    /// A message that stands alone.
+    /// A message that occurs once.
     pub(crate) fn message<M: Message<'a>>(self) -> Result<M, Malformed> {
         M::read(self.bytes()?)
     }
 
-    /// An entry of a map of texts, which are not looked at.
+    /// An entry of a map of texts. The texts are not validated.
     pub(crate) fn pair(self) -> Result<(&'a [u8], &'a [u8]), Malformed> {
         let Pair(key, value) = self.message()?;
         Ok((key, value))
@@ -236,7 +236,7 @@ mod tests {
             field(9, b""),
             field(11, &[field(1, b"k"), field(2, b"v")].concat()),
             field(11, &field(1, b"only")),
-            // Numbers that are of no interest, of each wire type.
+            // Unknown fields of each wire type.
             field(15, b"\xff\xff"),
             vec![0xf9, 1, 1, 2, 3, 4, 5, 6, 7, 8],
             vec![0xfd, 1, 1, 2, 3, 4],
@@ -246,7 +246,7 @@ mod tests {
     }
 
     #[test]
-    fn known_fields_are_read_and_unknown_ones_stepped_over() {
+    fn known_fields_are_read_and_unknown_ones_skipped() {
         let bytes = metadata();
         let meta = Meta::read(&bytes).unwrap();
         assert_eq!((meta.name().unwrap(), &meta.namespace, meta.generation), ("p", &None, Some(128)));
@@ -257,13 +257,13 @@ mod tests {
     }
 
     #[test]
-    fn what_is_cut_or_mistaken_is_refused() {
+    fn cut_off_or_malformed_messages_are_refused() {
         let whole = metadata();
         let ends = |length| Meta::read(&whole[..length]).is_ok();
         assert_eq!((0..=whole.len()).filter(|length| ends(*length)).count(), 12, "between fields only");
         for (bytes, why) in [
             (&[1 << 3, 1][..], "another type"),
-            (&[1 << 3 | 2, 1, 0xff], "no text"),
+            (&[1 << 3 | 2, 1, 0xff], "not UTF-8"),
             (&[1 << 3 | 3], "another type"),
             (&[0xff; 11], "out of range"),
             (&[1 << 3 | 2, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x7f], "cut off"),

@@ -6,14 +6,14 @@ use serde::Deserialize;
 use super::protobuf::{self, Malformed, Message, Value};
 use super::text::Text;
 
-/// A failed request as the API server tells it.
+/// The API server's refusal of a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Refusal {
     /// HTTP status.
     pub code: u16,
     /// `reason`, such as `AlreadyExists`; empty where the server gives none.
     pub reason: Box<str>,
-    /// `message`, or the body where it is no Status.
+    /// `message`, or the body where it is not a Status.
     pub message: Box<str>,
     /// (`reason`, `field`) of `details.causes`.
     pub causes: Vec<(Box<str>, Box<str>)>,
@@ -80,7 +80,7 @@ impl<'a> Message<'a> for WireCause<'a> {
     }
 }
 
-/// Bytes of a body that is no Status which are kept for the message.
+/// Bytes kept as the message from a body that is not a Status.
 const MESSAGE_BYTES: usize = 500;
 
 impl Refusal {
@@ -89,7 +89,7 @@ impl Refusal {
         Self::from_body(code, body, serde_json::from_slice(body).ok())
     }
 
-    /// Reads the body of an answer in the format that its headers tell.
+    /// Reads the body of an answer in the format that its headers name.
     pub(crate) fn of(status: StatusCode, headers: &HeaderMap, body: &[u8]) -> Self {
         let code = status.as_u16();
         if protobuf::is_in_protobuf(headers) {
@@ -111,7 +111,7 @@ impl Refusal {
         }
     }
 
-    /// Takes over a Status that came within an answer, such as in a watch; its own code wins over `code`.
+    /// Converts a Status inside an answer, such as in a watch. Its own code takes precedence over `code`.
     pub(crate) fn from_status(code: u16, status: WireRefusal<'_>) -> Self {
         let text = |text: Option<Text<'_>>| Box::from(text.as_deref().unwrap_or_default());
         let causes = status.details.and_then(|details| details.causes).unwrap_or_default();
@@ -128,7 +128,7 @@ impl Refusal {
         self.causes.iter().any(|(reason, _)| **reason == *"NamespaceTerminating")
     }
 
-    /// Whether the request named the UID of another object than the one that now bears the name: patches are then
+    /// Whether the request named another UID than that of the object which now has the name. Patches are then
     /// refused with 422 at `metadata.uid`, deletions with a conflict.
     pub fn is_of_another_uid(&self) -> bool {
         match self.code {

@@ -52,7 +52,7 @@ impl<'a> Message<'a> for WireRequirement<'a> {
     }
 }
 
-/// What a selector selects. What is not understood of it goes to `skipped`, and selects nothing.
+/// Reads a selector. Unknown operators are added to `skipped`, and match nothing.
 pub(super) fn read_selector(selector: Option<WireSelector<'_>>, skipped: &mut Vec<String>) -> Selector {
     let Some(selector) = selector else { return match_nothing() };
     let labels = selector.match_labels.unwrap_or_default();
@@ -77,7 +77,7 @@ pub(super) fn read_selector(selector: Option<WireSelector<'_>>, skipped: &mut Ve
     Selector { requirements }
 }
 
-/// An absent selector selects nothing, unlike an empty one, which selects everything.
+/// An absent selector matches nothing, unlike an empty one, which matches everything.
 fn match_nothing() -> Selector {
     Selector { requirements: vec![Requirement { key: "".into(), operator: Operator::In(Vec::new()) }] }
 }

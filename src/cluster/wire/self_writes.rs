@@ -1,19 +1,20 @@
-//! Jobs as our own writes have left them: a watch that tells of such a write tells nothing new.
+//! A cache of Jobs after our own writes. The watch event of such a write need not be decoded.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use serde::Deserialize;
 
-use super::job::ObservedJob;
+use super::observed_job::ObservedJob;
 use super::text::Text;
 
-/// Most Jobs that are kept: some are never asked for, since the watch has told of them before the write was answered.
-const MOST: usize = 64;
-/// How an event of a Job begins that was changed.
+/// Capacity of the cache. Some Jobs in it are never looked up, since their event came before the write's
+/// answer.
+const CAPACITY: usize = 64;
+/// The beginning of an event for a changed Job.
 const MODIFIED: &[u8] = br#"{"type":"MODIFIED","#;
 
-/// Which state of which object an event is about: all that is read of an event that may be of an own write.
+/// The object and version of an event: nothing else is decoded to look it up.
 #[derive(Deserialize)]
 struct About<'a> {
     #[serde(borrow)]
@@ -35,7 +36,7 @@ struct Identity<'a> {
     resource_version: Text<'a>,
 }
 
-/// Jobs as answered writes of ours have left them, until the watch tells of them. Clones share the Jobs.
+/// Jobs after our own answered writes, kept until their watch event comes. Clones share the Jobs.
 #[derive(Clone, Debug, Default)]
 pub struct SelfWriteCache {
     by_version: Arc<Mutex<BTreeMap<u64, Arc<ObservedJob>>>>,
@@ -43,20 +44,20 @@ pub struct SelfWriteCache {
 
 impl SelfWriteCache {
     fn lock(&self) -> MutexGuard<'_, BTreeMap<u64, Arc<ObservedJob>>> {
-        // A panic while it is locked leaves the map whole.
+        // Poisoning is ignored: a panic while it is locked leaves the map intact.
         self.by_version.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Takes in how a write has left a Job.
+    /// Adds a Job as it is after a write.
     pub fn note(&self, job: Arc<ObservedJob>) {
         let mut known = self.lock();
         known.insert(job.version.order(), job);
-        while known.len() > MOST {
+        while known.len() > CAPACITY {
             known.pop_first();
         }
     }
 
-    /// The Job of this event of a watch, if the event tells of a write that is known.
+    /// The Job of this watch event, if the event is that of a cached write.
     pub(super) fn recall(&self, event: &[u8]) -> Option<Arc<ObservedJob>> {
         if !event.starts_with(MODIFIED) || self.lock().is_empty() {
             return None;
@@ -76,7 +77,8 @@ mod tests {
     use crate::cluster::watch::{Event, read_event};
     use crate::cluster::wire::{Decoder, JobDecoder};
 
-    /// With what looks like a version, and stands before it.
+    /// A Job whose annotations and template hold a second `resourceVersion` and `uid`, partly before the real
+    /// ones.
     fn job(uid: &str, version: u64) -> Value {
         json!({
             "metadata": {
@@ -96,8 +98,8 @@ mod tests {
         format!(r#"{{"type":"{kind}","object":{job}}}"#).into_bytes()
     }
 
-    /// Of a Job that we have written, and that is known to have failed once, whatever the event says.
-    fn known(own: &SelfWriteCache, uid: &str, version: u64) {
+    /// Caches a write of a Job whose status counts one failure, unlike the events.
+    fn cache(own: &SelfWriteCache, uid: &str, version: u64) {
         let read = JobDecoder::new().decode(job(uid, 1).to_string().as_bytes()).unwrap();
         let status = crate::job::status::JobStatus { failed: 1, ..read.job.as_ref().unwrap().status.clone() };
         own.note(Arc::new(read.with_status(version.to_string().as_str().into(), status)));
@@ -113,7 +115,7 @@ mod tests {
     }
 
     #[test]
-    fn only_the_event_of_the_very_write_is_not_read() {
+    fn only_the_event_of_a_cached_write_is_not_decoded() {
         let own = SelfWriteCache::default();
         for (kind, uid, version, failures) in [
             ("MODIFIED", "uid-1", 8, 0),
@@ -122,19 +124,19 @@ mod tests {
             ("MODIFIED", "uid-2", 12, 0),
             ("MODIFIED", "uid-1", 7, 1),
         ] {
-            known(&own, "uid-1", 7);
+            cache(&own, "uid-1", 7);
             assert_eq!(failed(&own, &line(kind, &job(uid, version))), failures, "{kind} {uid} {version}");
         }
-        assert_eq!(failed(&own, &line("MODIFIED", &job("uid-1", 7))), 0, "it is told once");
-        known(&own, "uid-1", 7);
+        assert_eq!(failed(&own, &line("MODIFIED", &job("uid-1", 7))), 0, "it is used once");
+        cache(&own, "uid-1", 7);
         assert_eq!(failed(&own, &line("MODIFIED", &job("uid-2", 7))), 0, "a version of another Job");
     }
 
     #[test]
     fn the_latest_writes_are_kept() {
         let own = SelfWriteCache::default();
-        (1..=MOST as u64 + 1).for_each(|version| known(&own, "uid-1", version));
-        for (version, failures) in [(1, 0), (2, 1), (MOST as u64 + 1, 1)] {
+        (1..=CAPACITY as u64 + 1).for_each(|version| cache(&own, "uid-1", version));
+        for (version, failures) in [(1, 0), (2, 1), (CAPACITY as u64 + 1, 1)] {
             assert_eq!(failed(&own, &line("MODIFIED", &job("uid-1", version))), failures, "{version}");
         }
     }

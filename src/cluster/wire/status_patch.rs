@@ -1,4 +1,4 @@
-//! `status` of a Job, written as the difference to what it was.
+//! The encoder of a Job's `status`, as the difference from the old one.
 
 use bytes::Bytes;
 use jiff::Timestamp;
@@ -9,12 +9,12 @@ use super::patch::render;
 use crate::job::index_set::IndexSet;
 use crate::job::status::{Condition, JobStatus, Uncounted};
 
-/// A JSON merge patch (RFC 7396) of a Job's `/status` that turns `old` into `new`: what changed, null for what went
-/// away, and the resourceVersion that must still hold.
+/// A JSON merge patch (RFC 7396) of a Job's `/status` that turns `old` into `new`: the changed members, null
+/// for removed ones, and the resourceVersion as a precondition.
 ///
-/// As in Kubernetes, zero `active`, `succeeded` and `failed` are absent, while `ready`, `terminating` and an empty
-/// `uncountedTerminatedPods` are written; an empty `completedIndexes` is absent, an empty `failedIndexes` is not.
-/// Times have whole seconds.
+/// As in Kubernetes, zero `active`, `succeeded` and `failed` are absent, while `ready`, `terminating` and an
+/// empty `uncountedTerminatedPods` are written; an empty `completedIndexes` is absent, an empty
+/// `failedIndexes` is not. Times have whole seconds.
 pub fn status_patch(old: &JobStatus, new: &JobStatus, version: &ResourceVersion) -> Bytes {
     render(&Patch {
         metadata: Precondition { resource_version: version.as_str() },
@@ -34,7 +34,7 @@ struct Precondition<'a> {
     resource_version: &'a str,
 }
 
-/// What turns an object into another.
+/// The difference between two objects, serialized as a merge patch.
 struct Difference<'a, T> {
     old: &'a T,
     new: &'a T,
@@ -62,7 +62,7 @@ impl Serialize for Difference<'_, JobStatus> {
     }
 }
 
-/// The list that nothing is left of is absent, while the object stays.
+/// An empty list is absent, while the object stays.
 impl Serialize for Difference<'_, Uncounted> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let mut members = Members::of(self, serializer)?;
@@ -89,7 +89,7 @@ impl<'a, M: SerializeMap, T> Members<'a, M, T> {
         Ok(Self { map: serializer.serialize_map(None)?, old, new })
     }
 
-    /// Writes a member if it has changed: null where it went away.
+    /// Writes a member if it has changed: null if it was removed.
     fn change<V: PartialEq + Serialize>(
         &mut self,
         name: &'static str,
@@ -99,7 +99,7 @@ impl<'a, M: SerializeMap, T> Members<'a, M, T> {
         if read(self.old) == new { Ok(()) } else { self.map.serialize_entry(name, &new) }
     }
 
-    /// The same for an object of which only what has changed is written. One that was absent counts as `empty`.
+    /// The same for an object, whose unchanged members are left out. An absent old object counts as `empty`.
     fn merge<V: PartialEq>(
         &mut self,
         name: &'static str,
@@ -143,7 +143,7 @@ impl Serialize for Second {
     }
 }
 
-/// Indexes as text.
+/// Indexes in text form.
 #[derive(PartialEq)]
 struct Indexes<'a>(&'a IndexSet);
 

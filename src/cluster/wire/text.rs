@@ -1,4 +1,4 @@
-//! Strings and string maps that borrow from the body; where JSON has escapes they cannot.
+//! Strings and string maps that borrow from the body, except where JSON has escapes.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -26,8 +26,8 @@ impl Deref for Text<'_> {
     }
 }
 
-/// A map of strings (labels, annotations), in the order of the body. Most of them nobody looks at: whether they are text is asked
-/// of those that somebody does.
+/// A map of strings (labels, annotations), in the order of the body. Most entries are never read, so UTF-8 is
+/// checked only for those that are.
 #[derive(Debug, Default)]
 pub(crate) struct Pairs<'a>(Vec<Pair<'a>>);
 
@@ -35,7 +35,8 @@ pub(crate) struct Pairs<'a>(Vec<Pair<'a>>);
 type Pair<'a> = (Cow<'a, [u8]>, Cow<'a, [u8]>);
 
 impl<'a> Pairs<'a> {
-    /// Adds an entry. Pods have five to eight labels, and as many annotations: they are made room for at once.
+    /// Adds an entry. Pods have five to eight labels, and as many annotations, so room for eight is reserved
+    /// at once.
     pub(crate) fn push(&mut self, key: impl Into<Cow<'a, [u8]>>, value: impl Into<Cow<'a, [u8]>>) {
         if self.0.is_empty() {
             self.0.reserve(8);

@@ -1,22 +1,21 @@
-//! The Workload and the PodGroup of a Job (`scheduling.k8s.io/v1alpha2`): which of those found are used, and what new
-//! ones look like.
+//! The Workload and the PodGroup of a Job (`scheduling.k8s.io/v1alpha2`): which of the existing ones are
+//! used, and the manifests of new ones.
 
 use std::sync::Arc;
 
 use bytes::Bytes;
 use serde_json::{Value, json};
 
-use super::GangRequest;
-use crate::job::plan::JobEvent;
+use crate::job::manifest::OwnerReference;
+use crate::job::plan::{GangRequest, JobEvent};
 use crate::job::pod_name::suffix;
 use crate::job::spec::Job;
-use crate::job::template::OwnerReference;
 use crate::job::uid::Uid;
 
 const API_VERSION: &str = "scheduling.k8s.io/v1alpha2";
 /// Longest name of an object that need not be a DNS label.
 const MAX_NAME: usize = 253;
-/// Characters that tell objects of the same beginning apart.
+/// Length of the suffix that distinguishes objects whose names begin alike.
 const SUFFIX: usize = 10;
 
 /// A Workload, as far as the rules look at it.
@@ -54,27 +53,28 @@ pub struct PodGroup {
     pub workload: Option<Box<str>>,
 }
 
-/// What to do given the objects that exist.
+/// The decision that follows from the objects that exist.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Choice<T> {
-    /// This one is the Job's.
+    /// Use this one: it is the Job's.
     Use(T),
-    /// There is none: create this one.
+    /// Create this one: there is none.
     Make(Bytes),
     /// The Job gets no gang.
     Leave,
 }
 
-/// Which Workload of the Job's namespace is the Job's: the only one that names it, if the Job controls it and it has
-/// the one template that the Job's pods make up. One that somebody else has made for the Job keeps us away.
+/// Chooses the Job's Workload among those of its namespace. It is the only one that names the Job, is
+/// controlled by the Job, and has exactly one template. A Workload that somebody else has created for the Job
+/// is left alone.
 pub fn choose_workload(job: &Job, found: Vec<Workload>, request: GangRequest) -> Choice<Workload> {
     let of_job = found.into_iter().filter(|workload| workload.job.as_deref() == Some(&*job.name));
     let usable = |found: &Workload| is_controlled(&found.controller, job) && found.templates.len() == 1;
     choose(of_job, usable, request, || new_workload(job))
 }
 
-/// Which PodGroup of the Job's namespace is the one of the Job's Workload: the only one that names it, if the Job
-/// controls it.
+/// Chooses the PodGroup of the Job's Workload among those of the Job's namespace. It is the only one that
+/// names the Workload, and is controlled by the Job.
 pub fn choose_pod_group(
     job: &Job,
     workload: &Workload,
@@ -104,7 +104,7 @@ fn is_controlled(controller: &Option<Uid>, job: &Job) -> bool {
     controller.as_ref() == Some(&job.uid)
 }
 
-/// The event that tells of a new Workload.
+/// The event about a new Workload.
 pub fn workload_made(job: &Job, workload: &Workload) -> JobEvent {
     JobEvent {
         warning: false,
@@ -114,8 +114,8 @@ pub fn workload_made(job: &Job, workload: &Workload) -> JobEvent {
     }
 }
 
-/// One template for all pods of the Job. Its name has to be a DNS label, so the API server refuses the Workload of a Job
-/// with a name of more than 57 characters.
+/// A Workload with one template for all pods of the Job. The template's name must be a DNS label, so the API
+/// server refuses the Workload of a Job whose name has more than 57 characters.
 fn new_workload(job: &Job) -> Value {
     json!({
         "apiVersion": API_VERSION,
@@ -135,7 +135,7 @@ fn new_workload(job: &Job) -> Value {
     })
 }
 
-/// The Job controls it; of the Workload it is a plain dependent, so that it does not hold up the Workload's deletion.
+/// A PodGroup that the Job controls. Its reference to the Workload does not block the Workload's deletion.
 fn new_pod_group(job: &Job, workload: &Workload, template: &GroupTemplate) -> Value {
     let (workload_name, template_name) = (&*workload.name, &*template.name);
     let suffix = suffix(&[workload_name.as_bytes(), template_name.as_bytes()], SUFFIX);
@@ -159,7 +159,7 @@ fn new_pod_group(job: &Job, workload: &Workload, template: &GroupTemplate) -> Va
     })
 }
 
-/// `<prefix>-<suffix>`, with the prefix cut where the name would be too long.
+/// `<prefix>-<suffix>`, with the prefix cut if the name would be too long.
 fn join(prefix: &str, suffix: &str) -> String {
     let room = MAX_NAME - suffix.len() - "-".len();
     let cut = prefix.get(..room).unwrap_or(prefix);

@@ -1,14 +1,17 @@
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
+use std::sync::Arc;
+
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
 use super::*;
+use crate::job::gang_state::GangAnswer;
 use crate::job::pod::Phase;
 use crate::job::reconcile::reconcile;
-use crate::job::spec::Job;
+use crate::job::spec::{Completion, Job};
 use crate::job::state::Created;
-use crate::job::status::{Condition, ConditionStatus};
+use crate::job::status::{Condition, ConditionKind, ConditionStatus};
 use crate::job::template::PodTemplate;
 use crate::job::tests::fixture::{at, at_index, ended, job, state, with};
 
@@ -37,7 +40,7 @@ fn with_template(job: Job, template: &Value) -> Job {
 }
 
 #[test]
-fn several_pods_that_all_run_at_once_are_a_gang() {
+fn a_gang_is_several_pods_that_all_run_at_once() {
     let group = |group: Value| {
         let template = json!({"spec": {"containers": [{"name": "main"}], "schedulingGroup": group}});
         with_template(gang_job(2), &template)
@@ -53,7 +56,7 @@ fn several_pods_that_all_run_at_once_are_a_gang() {
         ("the template names a group", group(json!({"podGroupName": "mine"})), false),
         ("the template names no group", group(json!(null)), true),
     ] {
-        assert_eq!(is_eligible(&job.spec), eligible, "{why}");
+        assert_eq!(job.spec.is_gang(), eligible, "{why}");
     }
 }
 
@@ -67,7 +70,7 @@ fn verdict<T>(choice: &Choice<T>) -> &'static str {
 }
 
 #[test]
-fn which_workload_is_used() {
+fn the_only_workload_that_names_the_job_is_used_if_the_job_controls_it() {
     let ours = || workload("job-uid", "work", 1);
     let others = || workload("other-uid", "other", 1);
     for (why, found, ensure, find) in [
@@ -87,7 +90,7 @@ fn which_workload_is_used() {
 }
 
 #[test]
-fn which_pod_group_is_used() {
+fn the_only_pod_group_that_names_the_workload_is_used_if_the_job_controls_it() {
     let (ours, others) = (|| pod_group("job-uid", "w"), || pod_group("job-uid", "other"));
     for (why, found, ensure, find) in [
         ("none", vec![], "make", "leave"),
@@ -166,7 +169,7 @@ fn a_pod_group_takes_its_policy_from_the_template_and_does_not_block_its_workloa
 }
 
 #[test]
-fn names_follow_from_the_job_and_fit() {
+fn names_are_derived_from_the_job_and_fit_the_length_limit() {
     let name = |object: Value| object["metadata"]["name"].as_str().unwrap().to_owned();
     let again = Job { uid: "another-uid".into(), ..gang_job(2) };
     assert_eq!(name(new_workload(&gang_job(2))), name(new_workload(&gang_job(2))));
@@ -177,25 +180,25 @@ fn names_follow_from_the_job_and_fit() {
     assert!(cut.split('.').all(|label| !label.starts_with('-') && !label.ends_with('-')), "{cut}");
 }
 
-/// A gang Job of two pods that is looked after, with the gate on.
-fn looked_after(job: Job) -> JobState {
+/// A managed Job, with gang scheduling switched on.
+fn managed(job: Job) -> JobState {
     let mut state = state(job, []);
     state.limits.gang_scheduling = true;
     state
 }
 
-/// Makes a plan and sets out to carry it out.
+/// Makes a plan and begins it.
 fn step(state: &mut JobState, second: i64) -> Plan {
     let plan = reconcile(state, at(second));
     state.begin(&plan, at(second));
     plan
 }
 
-/// Requests other than that about the gang.
+/// Number of requests about pods. The plan must hold nothing else but a request about the gang.
 fn requests(plan: &Plan) -> usize {
-    let rest = Plan { gang: None, ..plan.clone() };
-    assert!(rest.status.is_none() && !rest.delete_job, "{rest:?}");
-    rest.creates.len() + rest.deletes.len() + rest.releases.len()
+    let plan = Plan { gang: None, ..plan.clone() };
+    assert!(plan.status.is_none() && !plan.delete_job, "{plan:?}");
+    plan.creates.len() + plan.deletes.len() + plan.releases.len()
 }
 
 fn answer(state: &mut JobState, group: Option<&str>, second: i64) {
@@ -212,7 +215,7 @@ fn create_all(state: &mut JobState, plan: &Plan, second: i64) {
 
 #[test]
 fn a_new_job_waits_for_its_gang() {
-    let mut state = looked_after(gang_job(2));
+    let mut state = managed(gang_job(2));
     let first = step(&mut state, 1);
     assert_eq!((first.gang, first.waiting.clone()), (Some(GangRequest::Ensure), Some(Wait::Gang)));
     assert_eq!(requests(&first), 0, "{first:?}");
@@ -231,11 +234,11 @@ fn a_new_job_waits_for_its_gang() {
 }
 
 #[test]
-fn before_a_replacement_the_gang_is_looked_for_again() {
+fn the_gang_is_looked_up_again_before_a_replacement() {
     let started = |job: &mut Job| job.status.start_time = Some(at(0));
     let mut job = gang_job(2);
     started(&mut job);
-    let mut state = looked_after(job);
+    let mut state = managed(job);
     for (pod, second) in [(at_index("a", 0, 0), 0), (at_index("b", 1, 0), 0)] {
         state.observe_pod(pod, at(second));
     }
@@ -251,12 +254,12 @@ fn before_a_replacement_the_gang_is_looked_for_again() {
     create_all(&mut state, &plan, 12);
     state.observe_pod(ended(at_index("a", 0, 0), Phase::Failed, 12), at(12));
     step(&mut state, 12);
-    assert_eq!(step(&mut state, 60).gang, Some(GangRequest::Find), "what was known has become old");
+    assert_eq!(step(&mut state, 60).gang, Some(GangRequest::Find), "the earlier answer is outdated");
 }
 
 #[test]
-fn a_refusal_is_followed_by_another_attempt() {
-    let mut state = looked_after(gang_job(2));
+fn a_refused_gang_request_is_repeated_after_a_delay() {
+    let mut state = managed(gang_job(2));
     step(&mut state, 1);
     state.gang_answered(GangAnswer::Refused, at(1));
     let plan = step(&mut state, 1);
@@ -266,12 +269,12 @@ fn a_refusal_is_followed_by_another_attempt() {
 
 #[test]
 fn a_suspended_job_gets_its_gang_at_once() {
-    let mut state = looked_after(with(gang_job(2), |spec| spec.suspend = true));
+    let mut state = managed(with(gang_job(2), |spec| spec.suspend = true));
     assert_eq!(step(&mut state, 1).gang, Some(GangRequest::Ensure));
     answer(&mut state, Some("g"), 1);
     let status = step(&mut state, 1).status.expect("the Job is suspended").status;
     assert!(status.holding(&ConditionKind::Suspended).is_some());
-    assert!(step(&mut state, 1).is_idle(), "nothing is asked twice");
+    assert!(step(&mut state, 1).is_idle(), "the request is not repeated");
     let job = Job { status, ..with(state.job.clone(), |spec| spec.suspend = false) };
     state.observe_job(job);
     state.status_written(at(1));
@@ -280,11 +283,11 @@ fn a_suspended_job_gets_its_gang_at_once() {
 }
 
 #[test]
-fn only_a_new_job_gets_a_gang_made() {
+fn a_gang_is_created_for_a_new_job_only() {
     let status = |change: fn(&mut Job)| {
         let mut job = gang_job(2);
         change(&mut job);
-        looked_after(job)
+        managed(job)
     };
     let resumed = |job: &mut Job| {
         job.status.conditions.push(Condition {
@@ -297,7 +300,7 @@ fn only_a_new_job_gets_a_gang_made() {
         });
     };
     let with_pod = || {
-        let mut state = looked_after(gang_job(2));
+        let mut state = managed(gang_job(2));
         state.observe_pod(at_index("a", 0, 0), at(0));
         state
     };
@@ -310,7 +313,7 @@ fn only_a_new_job_gets_a_gang_made() {
         ("has a pod", with_pod(), Some(GangRequest::Find)),
         ("being deleted", status(|job| job.deleting = true), None),
         ("the gate is off", off(), None),
-        ("no gang", looked_after(job(Completion::Count(2), 2)), None),
+        ("no gang", managed(job(Completion::Count(2), 2)), None),
     ] {
         assert_eq!(step(&mut state, 1).gang, request, "{why}");
     }

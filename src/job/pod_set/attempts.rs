@@ -1,4 +1,4 @@
-//! How many names of each place have been used.
+//! The number of names that each place has used.
 
 use std::collections::HashMap;
 
@@ -7,18 +7,18 @@ use foldhash::fast::RandomState;
 use crate::job::index_set::IndexSet;
 use crate::job::pod::Place;
 
-/// The names that have been used, pods that are gone included. Nearly all places use their first name alone, one place after
-/// the other, so a Job of any size costs next to nothing.
+/// The names that have been used, including those of pods that are gone. Nearly all places use only their
+/// first name, and adjacent places form intervals, so a Job of any size costs little memory.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Attempts {
-    /// Places of which the first name has been used.
+    /// Places whose first name has been used.
     first: IndexSet,
-    /// The next attempt at places of which a later name has been used.
+    /// The next attempt at places that have used a later name.
     next: HashMap<u32, u32, RandomState>,
 }
 
 impl Attempts {
-    /// Takes note that a name has been used.
+    /// Records that a name has been used.
     pub(super) fn note(&mut self, place: Place) {
         if place.attempt == 0 {
             self.first.insert(place.number);

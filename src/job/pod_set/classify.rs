@@ -1,4 +1,4 @@
-//! What one pod is to its Job at this moment: which of the set's queues it stands in.
+//! Classification of one pod: the tags that decide which queues of the set hold it.
 
 use std::cmp::Ordering;
 use std::hash::BuildHasher as _;
@@ -14,16 +14,17 @@ use crate::job::second::Second;
 use crate::job::spec::{Completion, JobSpec, PodFailureAction};
 use crate::job::uid::Uid;
 
-/// The order in which active pods are removed when there are too many, first to last: unscheduled, pending, not ready,
-/// ready for a shorter time, restarted more often, newer (Kubernetes' `ActivePods`); among equals, those that somebody else
-/// made; and then by UID in some way, which is the same for all who look after the Job: two of them choose the same pods.
+/// The order in which active pods are removed if there are too many, first to last: unscheduled, pending, not
+/// ready, ready for a shorter time, restarted more often, newer (Kubernetes' `ActivePods`). Among equals,
+/// pods that somebody else has created come first. Then a hash of the UID decides, so that all owners of the
+/// Job choose the same pods.
 ///
-/// There is one for each active pod, in ordered sets, so it is packed: the parts one after the other, the first in the highest
-/// bits. It is one number, in words that need no padding next to a slot.
+/// Every active pod has a rank in ordered sets, so it is packed: the parts follow each other, the first in
+/// the highest bits. They form one number, stored in words that need no padding next to a slot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Rank {
     words: [u32; 4],
-    /// Of the UID.
+    /// Hash of the UID.
     hash: u32,
 }
 
@@ -63,51 +64,51 @@ impl PartialOrd for Rank {
     }
 }
 
-/// Where a pod is in its life.
+/// The stage of a pod's life.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum PodStage {
-    /// Pending or running, and not asked to go.
+    /// Pending or running, and not being deleted.
     Active { rank: Rank, ready: bool },
-    /// Asked to go, and not ended; its place is another's meanwhile.
+    /// Being deleted and not ended; its place may get another pod meanwhile.
     Terminating,
-    /// The same, but its place waits for it to be gone.
+    /// Being deleted and not ended; its place stays occupied meanwhile.
     Leaving,
     /// Succeeded or failed.
     Ended,
 }
 
-/// What is left to do before the pod's tracking finalizer may go.
+/// The next step of counting that the pod needs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Tracking {
-    /// The pod has no tracking finalizer, or it is being taken off.
+    /// None: the pod has no tracking finalizer, or it is being removed.
     None,
-    /// The pod has not ended: nothing yet.
+    /// None yet: the pod has not ended.
     Unfinished,
     /// Record a success.
     RecordSuccess,
     /// Record a failure.
     RecordFailure,
-    /// Everything is recorded, or there is nothing to record: take the finalizer off.
+    /// Remove the finalizer: everything is recorded, or there is nothing to record.
     Release,
 }
 
 impl Tracking {
-    /// Those in which something is to be done.
+    /// The states in which the pod needs an action.
     pub(super) const QUEUED: [Self; 3] = [Self::RecordSuccess, Self::RecordFailure, Self::Release];
 }
 
-/// All that the set derives from one pod.
+/// Everything that the set derives from one pod.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Tags {
     /// Completion index (Indexed; only if in range) or ordinal.
     pub(super) place: Option<u32>,
     pub(super) stage: PodStage,
     pub(super) tracking: Tracking,
-    /// How the pod failed, if it counts as failed, as few do.
+    /// The failure, if the pod counts as failed. Boxed because few pods do.
     pub(super) failure: Option<Box<Failure>>,
     /// Container restarts that count against `backoffLimit` with `restartPolicy: OnFailure`.
     pub(super) restarts: u32,
-    /// The tracking finalizer is on the pod, as far as is known.
+    /// The pod has the tracking finalizer, as far as is known.
     pub(super) tracked: bool,
     /// `status.uncountedTerminatedPods` lists the pod.
     pub(super) listed: bool,
@@ -120,7 +121,7 @@ pub(super) struct Failure {
     /// It counts against the limits: no `Ignore` rule matched.
     pub(super) counts: bool,
     /// It fails its index: the retries are used up, or a `FailIndex` rule matched.
-    pub(super) condemns_index: bool,
+    pub(super) fails_index: bool,
     /// It fails the Job: a `FailJob` rule matched.
     pub(super) fails_job: bool,
     /// Failures of the index before this pod.
@@ -129,12 +130,12 @@ pub(super) struct Failure {
     pub(super) finished: Second,
 }
 
-/// Failures of an index before a pod, when the pod ended, and which one it is where that is the same, so that every owner of
-/// a Job decides alike.
+/// The order of failed pods at an index: by failures of the index before the pod, by end, and then by UID, so
+/// that all owners of a Job decide alike.
 pub(super) type Lateness = (u32, Second, Uid);
 
 impl Failure {
-    /// The latest pod stands for all failures of its index.
+    /// The key of the order. The latest pod carries all failures of its index.
     pub(super) fn lateness(&self) -> Lateness {
         (self.before.total(), self.finished, self.uid.clone())
     }
@@ -182,7 +183,7 @@ impl Tags {
         self.place.unwrap_or(u32::MAX)
     }
 
-    /// Which turn the pod has when there are too many; `None` unless it is active.
+    /// The pod's rank in the removal order; `None` unless it is active.
     pub(super) fn rank(&self) -> Option<Rank> {
         match self.stage {
             PodStage::Active { rank, .. } => Some(rank),
@@ -198,13 +199,14 @@ impl Tags {
         matches!(self.stage, PodStage::Terminating | PodStage::Leaving)
     }
 
-    /// How the pod failed, unless it is done with or never was to be counted.
+    /// The failure, unless the pod is released or must not be counted.
     pub(super) fn counted_failure(&self) -> Option<&Failure> {
         self.failure.as_deref().filter(|_| self.tracking != Tracking::None)
     }
 
-    /// All that other pods and the future of the pod's place depend on. A pod that becomes ready, say, changes nothing of it.
-    pub(super) fn stake(&self) -> impl PartialEq {
+    /// The tags that the state of the pod's place depends on. For example, they stay equal when the pod
+    /// becomes ready.
+    pub(super) fn place_inputs(&self) -> impl PartialEq {
         (self.place, discriminant(&self.stage), self.tracking, self.failure.as_deref())
     }
 }
@@ -218,7 +220,7 @@ fn failure(pod: &Pod, spec: &JobSpec, ledger: &Ledger, place: Option<u32>) -> Fa
     let action = policy_action(pod, spec);
     let retries_used_up =
         spec.per_index.is_some_and(|limit| pod.index_failures.counted >= limit.backoff_limit);
-    let condemns = match action {
+    let fails_index = match action {
         Some(PodFailureAction::FailIndex) => true,
         Some(PodFailureAction::Ignore) => false,
         _ => retries_used_up,
@@ -226,8 +228,8 @@ fn failure(pod: &Pod, spec: &JobSpec, ledger: &Ledger, place: Option<u32>) -> Fa
     Failure {
         uid: pod.uid.clone(),
         counts: action != Some(PodFailureAction::Ignore),
-        // Pods that go because the Job ends do not fail their index.
-        condemns_index: condemns
+        // Pods that are removed because the Job ends do not fail their index.
+        fails_index: fails_index
             && spec.per_index.is_some()
             && place.is_some()
             && matches!(ledger.termination, Termination::No | Termination::Deleting),
@@ -266,17 +268,17 @@ fn tracking(
         return unfinished(entry, spec, ledger, place);
     }
     let indexed = spec.completion.indexes().is_some();
-    let index_is_settled = |i| ledger.completed.contains(i) || ledger.failed.contains(i);
+    let index_is_recorded = |i| ledger.completed.contains(i) || ledger.failed.contains(i);
     match failure {
         _ if ledger.records(&pod.uid) || (indexed && place.is_none()) => Tracking::Release,
         Some(failure) if failure.counts => Tracking::RecordFailure,
         Some(_) => Tracking::Release,
-        None if indexed && place.is_some_and(index_is_settled) => Tracking::Release,
+        None if indexed && place.is_some_and(index_is_recorded) => Tracking::Release,
         None => Tracking::RecordSuccess,
     }
 }
 
-/// A pod that neither succeeded nor failed waits, unless its Job does not.
+/// The step for a pod that has neither succeeded nor failed: none, unless the Job is ending.
 fn unfinished(entry: &Entry, spec: &JobSpec, ledger: &Ledger, place: Option<u32>) -> Tracking {
     let out_of_range = spec.completion.indexes().is_some() && place.is_none();
     let ignored = || policy_action(&entry.pod, spec) == Some(PodFailureAction::Ignore);
@@ -286,7 +288,7 @@ fn unfinished(entry: &Entry, spec: &JobSpec, ledger: &Ledger, place: Option<u32>
             Tracking::Release
         }
         Termination::Failing => Tracking::RecordFailure,
-        // Active pods lose the finalizer together with their life.
+        // Active pods lose the finalizer when they are removed.
         Termination::Succeeding if matches!(stage(entry, spec), PodStage::Active { .. }) => {
             Tracking::Unfinished
         }

@@ -1,16 +1,15 @@
-//! Pods that have ended and have nothing left to be counted, for Jobs that want them deleted: a name and a time each.
-//! Without such a wish nothing is kept.
+//! Pods that have ended and need no more counting, for Jobs that want them deleted: a name and a time for
+//! each. Other Jobs keep nothing here.
 
 use std::collections::BTreeSet;
 
 use super::ledger::Ledger;
 use crate::job::pod::{Phase, Pod};
-use crate::job::retention;
 use crate::job::second::Second;
 use crate::job::spec::Job;
 use crate::job::uid::{Uid, UidMap, UidSet};
 
-/// What is kept of a pod.
+/// A counted pod.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CountedPod {
     /// `metadata.uid`.
@@ -39,16 +38,16 @@ pub(super) struct CountedPods {
 }
 
 impl CountedPods {
-    /// No pods yet, of a Job.
+    /// An empty set for a Job.
     pub(super) fn of(job: &Job) -> Self {
         let mut none = Self::default();
         none.follow(job);
         none
     }
 
-    /// Follows what the Job wants.
+    /// Follows the Job's options; drops the pods that it no longer wants deleted.
     pub(super) fn follow(&mut self, job: &Job) {
-        let [failed, succeeded] = [true, false].map(|failed| retention::applies(job, failed));
+        let [failed, succeeded] = [true, false].map(|failed| job.prunes_counted(failed));
         if (failed, succeeded) == (self.keeps_failed, self.keeps_succeeded) {
             return;
         }
@@ -62,7 +61,7 @@ impl CountedPods {
         if failed { self.keeps_failed } else { self.keeps_succeeded }
     }
 
-    /// Takes in a pod that has ended and lost its finalizer. One that is being deleted needs nothing more.
+    /// Takes in a pod that has ended and lost its finalizer. A pod that is being deleted is not kept.
     pub(super) fn take_in(&mut self, pod: &Pod) {
         let failed = pod.phase == Phase::Failed;
         let leaving = self.pods.get(&pod.uid).is_some_and(|known| known.leaving);
@@ -83,7 +82,7 @@ impl CountedPods {
         self.pods.insert(pod.uid.clone(), counted);
     }
 
-    /// Whether there are none.
+    /// Whether the set is empty.
     pub(super) fn is_empty(&self) -> bool {
         self.pods.is_empty()
     }
@@ -142,12 +141,12 @@ impl CountedPods {
         self.pods.get(uid).is_some_and(|pod| pod.leaving)
     }
 
-    /// Pods whose deletion has been sent and not been answered.
+    /// Number of pods whose deletion has been sent and not been answered.
     pub(super) fn leaving(&self) -> usize {
         self.leaving
     }
 
-    /// The oldest failed pods, all but the newest `limit`, without those that the status has yet to count.
+    /// All failed pods but the newest `limit`, oldest first, without those that the status has yet to count.
     pub(super) fn surplus_failed<'a>(
         &'a self,
         limit: usize,

@@ -1,4 +1,4 @@
-//! What the Job's status on the API server already says about pods.
+//! The ledger: what the Job's status on the API server records about pods.
 
 use crate::job::index_set::IndexSet;
 use crate::job::pod::{Phase, Pod};
@@ -6,17 +6,17 @@ use crate::job::spec::Job;
 use crate::job::status::{ConditionKind, Uncounted};
 use crate::job::uid::{Uid, UidSet};
 
-/// Whether the Job is on its way out, which decides about pods that have not ended.
+/// Whether the Job is ending. This decides how pods that have not ended count.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum Termination {
-    /// It is not.
+    /// It is not ending.
     #[default]
     No,
-    /// It fails: they count as failed.
+    /// It fails: its pods count as failed.
     Failing,
-    /// It succeeds: they do not count.
+    /// It succeeds: its pods do not count.
     Succeeding,
-    /// It is being deleted: they do not count unless they are deleted, too, by then.
+    /// It is being deleted: its pods do not count, unless they are being deleted, too.
     Deleting,
 }
 
@@ -28,7 +28,7 @@ pub(super) struct Ledger {
     pub(super) completed: IndexSet,
     /// `status.failedIndexes`.
     pub(super) failed: IndexSet,
-    /// How the Job ends, as far as its conditions say.
+    /// The termination that the conditions and the deletion of the Job show.
     pub(super) termination: Termination,
 }
 
@@ -67,12 +67,12 @@ impl Ledger {
         self.uncounted.contains(uid)
     }
 
-    /// Whether the status says that a pod is counted, whoever has set it free.
+    /// Whether the status alone shows that a pod is counted: it has succeeded at a completed index.
     pub(super) fn counts(&self, pod: &Pod) -> bool {
         pod.phase == Phase::Succeeded && pod.index.is_some_and(|index| self.completed.contains(index))
     }
 
-    /// The pods and the indexes about which the two ledgers differ.
+    /// The pods and the indexes that one ledger has and the other has not.
     pub(super) fn difference(&self, other: &Ledger) -> (Vec<Uid>, IndexSet) {
         let uids = self.uncounted.symmetric_difference(&other.uncounted).cloned().collect();
         let mut indexes = IndexSet::new();

@@ -1,11 +1,12 @@
-//! The pods of one Job, sorted into the queues that the rules ask for.
+//! The pods of one Job, sorted into the queues that the rules read.
 //!
-//! Invariant: cost follows change. A pod event moves one pod between ordered sets, in O(log n); no question walks over
-//! all pods. Every change goes through [`PodSet::relink`], which reads the pod afresh ([`classify::Tags`]), moves it
-//! between the [`queues`], and settles what depends on its place ([`places`]).
+//! Invariant: cost follows change. A pod event moves one pod between ordered sets, in O(log n); no query
+//! iterates over all pods. Every change goes through [`PodSet::relink`], which classifies the pod again
+//! ([`classify::Tags`]), moves it between the [`queues`], and updates its place ([`places`]).
 //!
-//! What an event costs in a large Job is memory that no cache holds. So pods are found by UID once and go by number then
-//! ([`slots`]), and an event reads and writes of the set only what it changes.
+//! In a large Job, the cost of an event is memory access that misses the caches. So a pod is looked up by UID
+//! once and then identified by its slot ([`slots`]), and an event reads and writes only the parts of the set
+//! that it changes.
 
 mod attempts;
 mod classify;
@@ -23,7 +24,8 @@ mod tests;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use super::backoff::{BackoffPolicy, Ended, History};
+use super::backoff::{Ended, History};
+use super::exponential::Exponential;
 use super::index_set::IndexSet;
 use super::pod::{Place, Pod};
 use super::spec::{Completion, Job, JobSpec};
@@ -38,7 +40,7 @@ use queues::Queues;
 use slots::{Slot, Slots};
 use step::Step;
 
-/// A request about a pod that has been sent and not answered, as far as it changes what the pod is to the Job.
+/// A request about a pod that has been sent and not answered. It changes how the pod is classified.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum PendingRequest {
     /// None.
@@ -46,27 +48,27 @@ pub enum PendingRequest {
     None,
     /// DELETE.
     Delete,
-    /// The finalizer is taken off, then DELETE: the pod will not count.
+    /// Removal of the finalizer, then DELETE: the pod will not count.
     Forget,
-    /// The finalizer is taken off.
+    /// Removal of the finalizer.
     Release,
 }
 
 impl PendingRequest {
-    /// Whether the pod may still be active on the API server although it is not to be.
+    /// Whether the request removes the pod, which may still be active on the API server.
     fn removes(self) -> bool {
         matches!(self, Self::Delete | Self::Forget)
     }
 }
 
-/// Where a reading of a pod comes from.
+/// The source of a reading of a pod.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Source {
-    /// The watch: the API server's own order.
+    /// The watch, in the API server's order.
     Watch,
-    /// The answer to one of our writes: may be ahead of the watch, or behind it.
+    /// The answer to one of our writes. It may be ahead of the watch or behind it.
     Answer,
-    /// The answer to a creation that the watch has not shown: the same, of a pod that may be new.
+    /// The answer to a creation that the watch has not shown: as `Answer`, but the pod may be new.
     Created,
 }
 
@@ -74,15 +76,17 @@ pub enum Source {
 struct Entry {
     pod: Pod,
     flight: PendingRequest,
-    /// The pod's end has been told to back-off.
-    judged: bool,
-    /// All that was to be recorded of the pod is, as far as is known: without its finalizer, it is counted.
+    /// The back-off has taken in the pod's end.
+    evaluated: bool,
+    /// Nothing about the pod is left to be recorded, as far as is known: once it has no finalizer, it is
+    /// counted.
     recorded: bool,
-    /// An answer told that the pod has no finalizer any more; the watch may tell otherwise before.
+    /// An answer showed that the pod has no finalizer. The watch may still bring older readings.
     released: bool,
-    /// An answer told that the pod no longer exists; the watch has yet to say so, and may tell old news before.
+    /// An answer showed that the pod no longer exists. The watch has yet to confirm it, and may bring older
+    /// readings.
     gone: bool,
-    /// What the queues know the pod as.
+    /// The tags under which the queues hold the pod.
     tags: Option<Tags>,
 }
 
@@ -91,7 +95,7 @@ impl Entry {
         Self {
             pod,
             flight: PendingRequest::None,
-            judged: false,
+            evaluated: false,
             recorded: false,
             released: false,
             gone: false,
@@ -104,44 +108,46 @@ impl Entry {
 #[derive(Clone, Debug)]
 pub struct PodSet {
     spec: Arc<JobSpec>,
-    backoff: BackoffPolicy,
-    default_backoff: BackoffPolicy,
+    backoff: Exponential,
+    default_backoff: Exponential,
     ledger: Ledger,
     pods: Slots,
 
     queues: Queues,
-    /// Pods with an unanswered request, and those of them whose removal is asked for.
+    /// Pods with an unanswered request.
     flights: usize,
+    /// Pods with an unanswered request that removes them.
     removals: usize,
     held: BTreeMap<u32, DelayedDeletion>,
 
-    /// Recorded or to be recorded as succeeded.
+    /// Indexes that have succeeded, recorded or not.
     succeeded: IndexSet,
-    /// Recorded or to be recorded as failed.
+    /// Indexes that have failed, recorded or not.
     failed: IndexSet,
     /// Indexes that want a pod (Indexed).
     free: IndexSet,
-    /// Ordinals of pods that have been seen or asked for (not Indexed).
+    /// Ordinals of pods that have been seen or requested (not Indexed).
     taken: IndexSet,
 
     /// Creations that have been sent and not answered: place -> attempt.
     pending: BTreeMap<u32, u32>,
     attempts: Attempts,
 
-    /// Pods with nothing left to be counted, which all other fields leave out.
+    /// Counted pods, which no other field includes.
     counted: CountedPods,
 
-    /// Somebody else has taken the finalizer off a pod that has ended or is gone, as whoever has counted it does.
+    /// Somebody else has removed the finalizer of a pod that has ended or is gone, and so may have counted
+    /// it.
     released_by_others: bool,
 
     newly_ended: Vec<Ended>,
-    /// Until all pods have been observed: what they tell of failures before.
+    /// Earlier failures that pods show, until all pods have been observed.
     history: Option<History>,
 }
 
 impl PodSet {
-    /// An empty set for a Job. Back-off is `default` where the Job has no own.
-    pub fn new(job: &Job, default: BackoffPolicy) -> Self {
+    /// An empty set for a Job. The back-off is `default` unless the Job sets it.
+    pub fn new(job: &Job, default: Exponential) -> Self {
         let mut set = Self {
             ledger: Ledger::of(job),
             spec: job.spec.clone(),
@@ -163,11 +169,11 @@ impl PodSet {
             newly_ended: Vec::new(),
             history: Some(History::default()),
         };
-        set.lay_out_places();
+        set.init_places();
         set
     }
 
-    /// Takes in a reading of a pod; true if it told something new.
+    /// Takes in a reading of a pod; true if it was new.
     pub fn observe(&mut self, mut pod: Pod, source: Source) -> bool {
         let gone_for_good = pod.phase.is_final() && !pod.tracked;
         let Some(slot) = self.pods.find(&pod.uid) else {
@@ -177,14 +183,14 @@ impl PodSet {
             return false;
         };
         pod.tracked &= !entry.released;
-        // A watch event that brings what an answer told before still ends the wait for it.
+        // The pod is dropped only when the watch confirms its end, also if an answer has shown it before.
         let ends_here = gone_for_good && source == Source::Watch;
         let news = entry.pod.version != pod.version || entry.pod != pod;
         let ours = matches!(entry.flight, PendingRequest::Release | PendingRequest::Forget);
-        let freed = gone_for_good && entry.pod.tracked && !ours;
+        let released = gone_for_good && entry.pod.tracked && !ours;
         let counted = ends_here && entry.recorded;
         let moved = pod.place.filter(|_| entry.pod.place != pod.place);
-        self.released_by_others |= freed && !self.ledger.counts(&pod);
+        self.released_by_others |= released && !self.ledger.counts(&pod);
         if counted {
             self.counted.take_in(&pod);
         }
@@ -199,8 +205,8 @@ impl PodSet {
         news
     }
 
-    /// Puts the newer reading of a pod in place of the older. A name never changes; the one that is here stays, since freeing
-    /// it would cost a read of memory that nothing else needs.
+    /// Replaces the older reading of a pod by the newer. A name never changes; the old copy stays, because
+    /// freeing it would read memory that nothing else needs.
     fn replace(&mut self, slot: Slot, mut pod: Pod) {
         if let Some(entry) = self.pods.get_mut(slot) {
             std::mem::swap(&mut pod.name, &mut entry.pod.name);
@@ -231,12 +237,12 @@ impl PodSet {
         true
     }
 
-    /// Whether pods have been seen that somebody else has set free: the status that counts them may be newer than the one known.
+    /// Whether somebody else has released pods: the status that counts them may be newer than the known one.
     pub fn released_by_others(&self) -> bool {
         self.released_by_others
     }
 
-    /// Takes note that the status is being read: what is seen from now on may be newer again.
+    /// Takes in that a read of the status has begun: releases seen from now on may be newer than its result.
     pub fn reading_status(&mut self) {
         self.released_by_others = false;
     }
@@ -252,7 +258,7 @@ impl PodSet {
         }
     }
 
-    /// Takes in an answer that tells that a pod has lost its tracking finalizer.
+    /// Takes in an answer that a pod has no tracking finalizer.
     pub fn answered_released(&mut self, uid: &Uid) {
         self.change(uid, |entry| {
             entry.released = true;
@@ -260,13 +266,13 @@ impl PodSet {
         });
     }
 
-    /// Takes in an answer that tells that a pod no longer exists. What the watch still says of it is old.
+    /// Takes in an answer that a pod no longer exists. Later readings of it from the watch are old.
     pub fn answered_gone(&mut self, uid: &Uid) {
         self.counted.forget(uid);
         self.change(uid, |entry| entry.gone = true);
     }
 
-    /// Changes what is known of a pod, if it is in the set.
+    /// Changes the entry of a pod, if it is in the set.
     fn change(&mut self, uid: &Uid, change: impl FnOnce(&mut Entry)) {
         let Some(slot) = self.pods.find(uid) else { return };
         if let Some(entry) = self.pods.get_mut(slot) {
@@ -279,12 +285,12 @@ impl PodSet {
     pub fn vanished(&mut self, uid: &Uid) -> bool {
         self.counted.forget(uid);
         let known = self.pods.find(uid);
-        known.into_iter().for_each(|slot| self.lose(slot));
+        known.into_iter().for_each(|slot| self.drop_gone(slot));
         known.is_some()
     }
 
-    /// Forgets a pod that is gone. Somebody else must have taken its finalizer off if we have not.
-    fn lose(&mut self, slot: Slot) {
+    /// Drops a pod that is gone. If we have not removed its finalizer, somebody else must have.
+    fn drop_gone(&mut self, slot: Slot) {
         let ours = |entry: &Entry| entry.gone || !entry.pod.tracked || entry.flight != PendingRequest::None;
         self.released_by_others |= self.pods.get(slot).is_some_and(|entry| !ours(entry));
         self.forget(slot);
@@ -298,18 +304,18 @@ impl PodSet {
             self.refresh_places(step);
         }
         if self.pods.is_empty() {
-            // Jobs that wait for nothing but their TTL are many, and keep no memory for pods.
+            // Many Jobs only wait for their TTL. They should keep no memory for pods.
             self.queues = Queues::default();
             self.newly_ended.shrink_to_fit();
         }
     }
 
-    /// Drops the pods that a complete list of `version` did not name.
+    /// Drops the pods that are missing from a complete list of `version`.
     pub fn retain_listed(&mut self, listed: &UidSet, version: u64) {
         let is_missing = |e: &Entry| (e.gone || e.pod.version <= version) && !listed.contains(&e.pod.uid);
         let missing: Vec<Slot> =
             self.pods.iter().filter(|(_, entry)| is_missing(entry)).map(|(slot, _)| slot).collect();
-        missing.into_iter().for_each(|slot| self.lose(slot));
+        missing.into_iter().for_each(|slot| self.drop_gone(slot));
         self.counted.retain_listed(listed, version);
     }
 
@@ -337,8 +343,8 @@ impl PodSet {
         self.refresh_place(place.number);
     }
 
-    /// Takes in the answer to a creation. Without a pod, the place is free again; a pod is taken in unless the watch has
-    /// shown it before (it may even be gone again by now).
+    /// Takes in the answer to a creation. Without a pod, the place is free again. A pod is ignored if the
+    /// watch has shown it before, since it may be gone by now.
     pub fn create_answered(&mut self, place: Place, pod: Option<Pod>) {
         if self.pending.get(&place.number) != Some(&place.attempt) {
             return;
@@ -354,14 +360,14 @@ impl PodSet {
         }
     }
 
-    /// Takes note that a name is taken by something else: the place's next pod gets another one.
+    /// Takes in that a name is taken by another object: the place's next pod gets the next name.
     pub fn skip_attempt(&mut self, place: Place) {
         self.create_answered(place, None);
         self.attempts.note(place);
     }
 
-    /// Follows a new reading of the Job. Costs O(changes), unless what pods mean has changed altogether (completions,
-    /// policies, an end in sight).
+    /// Follows a new reading of the Job. Costs O(changes), unless all pods must be classified again (after a
+    /// change of completions, policies, back-off, or the announced end).
     pub fn follow(&mut self, job: &Job) {
         let (old, new) = (&self.spec, &job.spec);
         let pods_mean_the_same = old.completion == new.completion
@@ -435,17 +441,20 @@ impl PodSet {
         let before = entry.tags.replace(tags.clone());
         let step = Step { slot, before: before.as_ref(), after: Some(&tags) };
         self.queues.shift(step, &self.spec);
-        self.judge(slot, &tags);
+        self.note_end(slot, &tags);
         self.refresh_places(step);
     }
 
-    /// Tells back-off of a pod that has ended, once: as news, or as history when its end was recorded before we saw it.
-    fn judge(&mut self, slot: Slot, tags: &Tags) {
+    /// Passes the end of a pod to the back-off, once: as newly ended, or as history if it was recorded before
+    /// we saw it.
+    fn note_end(&mut self, slot: Slot, tags: &Tags) {
         let has_place = self.spec.completion.indexes().is_none() || tags.place.is_some();
         let ended =
             matches!(tags.tracking, Tracking::RecordSuccess | Tracking::RecordFailure | Tracking::Release);
-        let Some(entry) = self.pods.get_mut(slot).filter(|e| ended && has_place && !e.judged) else { return };
-        entry.judged = true;
+        let Some(entry) = self.pods.get_mut(slot).filter(|e| ended && has_place && !e.evaluated) else {
+            return;
+        };
+        entry.evaluated = true;
         let ended = Ended { at: entry.pod.finished.into(), failed: tags.failure.is_some() };
         if tags.listed {
             self.history.iter_mut().for_each(|history| history.counted(ended));

@@ -1,4 +1,4 @@
-//! Which active pods stand at which index.
+//! The active pods at each index.
 
 use std::collections::{BTreeSet, HashMap};
 
@@ -7,23 +7,23 @@ use foldhash::fast::RandomState;
 use super::slots::Slot;
 use super::step::at_place;
 
-/// Active pods by index. An index has one at most as a rule, which is found by hashing alone.
+/// Active pods by index. An index usually has at most one, which is found by hashing alone.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Occupants {
     one: HashMap<u32, Slot, RandomState>,
-    /// The others of indexes that have more than one.
+    /// Further pods of indexes that have more than one.
     others: BTreeSet<(u32, Slot)>,
 }
 
 impl Occupants {
-    /// Takes in a pod.
+    /// Adds a pod.
     pub(super) fn insert(&mut self, index: u32, slot: Slot) {
         if *self.one.entry(index).or_insert(slot) != slot {
             self.others.insert((index, slot));
         }
     }
 
-    /// Takes out a pod.
+    /// Removes a pod.
     pub(super) fn remove(&mut self, index: u32, slot: Slot) {
         if self.one.get(&index) != Some(&slot) {
             self.others.remove(&(index, slot));
@@ -70,7 +70,7 @@ mod tests {
         #![proptest_config(cases(11))]
 
         #[test]
-        fn behave_as_a_set(changes in prop::collection::vec((any::<bool>(), 0u32..4, 0usize..4), 0..60)) {
+        fn behaves_as_a_set(changes in prop::collection::vec((any::<bool>(), 0u32..4, 0usize..4), 0..60)) {
             let (mut occupants, mut model) = (Occupants::default(), BTreeSet::new());
             for (enters, index, slot) in changes {
                 let slot = Slot::numbered(slot);

@@ -1,5 +1,6 @@
-//! What follows from all pods at one place together: which index wants a pod, which one is settled, and which failed
-//! pod is held back to hand the failures of its index to its successor.
+//! Places: the state that follows from all pods at one place together. It decides which index wants a pod,
+//! which one has succeeded or failed, and which failed pod is held until its successor carries the failures
+//! of the index.
 
 use jiff::Timestamp;
 
@@ -13,21 +14,21 @@ use crate::job::pod::{BackoffRecord, IndexFailures, Place};
 use crate::job::spec::Completion;
 use crate::job::uid::Uid;
 
-/// The failed pod that stands for all failures of an index (`backoffLimitPerIndex`). It keeps its tracking finalizer
-/// until its successor, which carries the failure counts in its annotations, exists.
+/// The failed pod that carries all failures of an index (`backoffLimitPerIndex`). It keeps its tracking
+/// finalizer until its successor exists, which carries the failure counts in its annotations.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DelayedDeletion {
     /// The pod.
     pub uid: Uid,
-    /// When the index's back-off is over.
+    /// When the index's back-off ends.
     pub ready_at: Timestamp,
-    /// What the successor's annotations say.
+    /// The failure counts for the successor's annotations.
     pub successor: IndexFailures,
 }
 
 impl PodSet {
-    /// Sets what follows from the ledger alone, before any pod is known.
-    pub(super) fn lay_out_places(&mut self) {
+    /// Sets the state of all places from the ledger alone, before any pod is known.
+    pub(super) fn init_places(&mut self) {
         if let Completion::Indexed(end) = self.spec.completion {
             self.failed = self.ledger.failed.clone();
             self.succeeded = self.ledger.completed.difference(&self.failed);
@@ -35,9 +36,9 @@ impl PodSet {
         }
     }
 
-    /// Settles the places of a pod that has changed, unless nothing of it concerns them.
+    /// Updates the old and the new place of a changed pod, unless the change does not affect them.
     pub(super) fn refresh_places(&mut self, step: Step<'_>) {
-        let [was, is] = step.both(|tags| Some(tags.stake()));
+        let [was, is] = step.both(|tags| Some(tags.place_inputs()));
         if was == is {
             return;
         }
@@ -55,9 +56,9 @@ impl PodSet {
         let succeeds = || at_place(&self.queues.to_record_success, place).next().is_some();
         let succeeded = !recorded_failed && (succeeds() || self.ledger.completed.contains(place));
         let failed =
-            recorded_failed || (!succeeded && at_place(&self.queues.condemned, place).next().is_some());
+            recorded_failed || (!succeeded && at_place(&self.queues.fails_index, place).next().is_some());
         let recorded = succeeded || failed;
-        let wanted = || !active && !self.pending.contains_key(&place) && !self.awaits_leaver(place);
+        let wanted = || !active && !self.pending.contains_key(&place) && !self.is_being_left(place);
         let free = !recorded && wanted();
         toggle(&mut self.succeeded, place, succeeded);
         toggle(&mut self.failed, place, failed);
@@ -70,7 +71,7 @@ impl PodSet {
         }
     }
 
-    fn awaits_leaver(&self, place: u32) -> bool {
+    fn is_being_left(&self, place: u32) -> bool {
         let stage = |slot| Some(self.pods.get(slot)?.tags.as_ref()?.stage);
         at_place(&self.queues.terminating, place).any(|slot| stage(slot) == Some(PodStage::Leaving))
     }
@@ -104,10 +105,15 @@ impl PodSet {
             IndexFailures { ignored: before.ignored.saturating_add(1), ..before }
         };
         let streak = BackoffRecord { failures: successor.total(), last: failure.finished.into() };
-        Some(DelayedDeletion { uid: failure.uid.clone(), ready_at: self.backoff.ready_at(streak), successor })
+        Some(DelayedDeletion {
+            uid: failure.uid.clone(),
+            ready_at: self.backoff.after(streak.last, streak.failures),
+            successor,
+        })
     }
 
-    /// Puts a pod back into its queue, or takes it out while it is held. One that has lost its index is where it belongs.
+    /// Puts a pod back into its queue, or removes it from the queue while it is held. A pod that has lost its
+    /// index stays where it is.
     fn requeue(&mut self, index: u32, uid: &Uid, queued: bool) {
         let Some(slot) = self.pods.find(uid) else { return };
         let tags = self.pods.get(slot).and_then(|e| e.tags.as_ref()).filter(|tags| tags.place == Some(index));
@@ -122,10 +128,11 @@ impl PodSet {
         }
     }
 
-    /// The places that want a pod, ascending; without end unless Indexed.
+    /// The places that want a pod, ascending; unlimited unless Indexed.
     ///
-    /// An ordinal never gets a second pod, unless the first is gone from the cluster and from memory. So whoever knows less
-    /// of what has happened to the Job, as a former owner does, finds the names of all pods taken that it might still make.
+    /// An ordinal never gets a second pod, unless the first is gone from the cluster and from memory. So an
+    /// owner with an outdated view, such as a former one, finds the names of all pods taken that it might
+    /// still create.
     pub fn free_places(&self) -> Box<dyn Iterator<Item = u32> + '_> {
         match self.spec.completion {
             Completion::Indexed(_) => Box::new(self.free.iter()),
@@ -138,7 +145,7 @@ impl PodSet {
         Place { number, attempt: self.attempts.next_at(number) }
     }
 
-    /// The failed pod that a new pod at this index takes over from.
+    /// The failed pod whose failures a new pod at this index carries on.
     pub fn held_at(&self, index: u32) -> Option<&DelayedDeletion> {
         self.held.get(&index)
     }

@@ -1,4 +1,4 @@
-//! What the rules ask of the pods of a Job.
+//! Queries: how the rules read the pods of a Job.
 
 use std::collections::BTreeSet;
 
@@ -12,43 +12,44 @@ use crate::job::spec::Completion;
 use crate::job::uid::Uid;
 
 impl PodSet {
-    /// Pods that are pending or running and were not asked to go.
+    /// Number of pods that are pending or running and not being deleted.
     pub fn active(&self) -> usize {
         self.queues.active.len()
     }
 
-    /// Active pods whose Ready condition is True.
+    /// Number of active pods whose Ready condition is True.
     pub fn ready(&self) -> usize {
         self.queues.ready
     }
 
-    /// Pods that were asked to go and have not ended.
+    /// Number of pods that are being deleted and have not ended.
     pub fn terminating(&self) -> usize {
         self.queues.terminating.len()
     }
 
-    /// Pods whose place is not free yet although they are not active: those that have not ended, where only failed pods
-    /// are replaced; else those whose removal is asked for and not answered.
+    /// Number of pods that are not active but still occupy their place. If only failed pods are replaced,
+    /// these are all terminating pods; else those with an unanswered removal.
     pub fn leaving(&self) -> usize {
         if self.spec.replace_only_failed { self.queues.terminating.len() } else { self.removals }
     }
 
-    /// Creations that have been sent and not answered.
+    /// Number of creations that have been sent and not answered.
     pub fn pending_creates(&self) -> usize {
         self.pending.len()
     }
 
-    /// Container restarts of running and pending pods.
+    /// Number of container restarts of running and pending pods.
     pub fn restarts(&self) -> u64 {
         self.queues.restarts
     }
 
-    /// Successes that the status does not record yet (for Indexed Jobs the indexes are what counts).
+    /// Number of successes that the status does not record yet. Not meaningful for Indexed Jobs, which count
+    /// indexes.
     pub fn fresh_successes(&self) -> usize {
         self.queues.to_record_success.len()
     }
 
-    /// Failures that count and that the status does not record yet.
+    /// Number of failures that count and that the status does not record yet.
     pub fn fresh_failures(&self) -> usize {
         self.queues.fresh_failures
     }
@@ -65,7 +66,7 @@ impl PodSet {
 
     /// The oldest pod that matched a `FailJob` rule.
     pub fn fails_job(&self) -> Option<&Pod> {
-        self.queues.job_condemned.first().and_then(|(_, slot)| self.pod_in(*slot))
+        self.queues.fails_job.first().and_then(|(_, slot)| self.pod_in(*slot))
     }
 
     /// A pod of the set.
@@ -77,53 +78,53 @@ impl PodSet {
         self.pods.get(slot).map(|e| &e.pod)
     }
 
-    /// Number of pods held.
+    /// Number of pods in the set, without counted ones.
     pub fn len(&self) -> usize {
         self.pods.len()
     }
 
-    /// Whether no pod is held.
+    /// Whether the set has no pods but counted ones.
     pub fn is_empty(&self) -> bool {
         self.pods.is_empty()
     }
 
-    /// Whether nothing is known of any pod that is, or that is still to be deleted.
+    /// Whether the set has no pods, and no counted ones that may have to be deleted.
     pub fn holds_nothing(&self) -> bool {
         self.is_empty() && self.counted.is_empty()
     }
 
-    /// Whether the pod may still carry our finalizer: what is recorded of it may not be counted yet.
+    /// Whether the pod may still have our finalizer. If so, its recorded UID must not be counted yet.
     pub fn is_tracked(&self, uid: &Uid) -> bool {
         self.pods.of(uid).is_some_and(|e| e.pod.tracked && !e.gone)
     }
 
-    /// How many pods that the status lists as uncounted may still carry our finalizer.
+    /// Number of pods that the status lists as uncounted and that may still have our finalizer.
     pub fn listed_and_tracked(&self) -> usize {
         self.queues.listed_and_tracked
     }
 
-    /// Whether some request about pods is not answered: their number is about to change.
+    /// Whether a request about pods, creations included, is unanswered: their number is about to change.
     pub fn has_flights(&self) -> bool {
         !self.pending.is_empty() || self.flights > 0
     }
 
-    /// Requests about pods that there are, sent and not answered.
+    /// Number of unanswered requests about existing pods.
     pub fn flights(&self) -> usize {
         self.flights
     }
 
-    /// Ended pods in the order in which they are recorded: successes and failures, indexes ascending; held ones left out.
+    /// Ended pods to record, in order: successes and failures by ascending index, without held ones.
     pub fn to_record(&self) -> impl Iterator<Item = &Pod> {
         merge(&self.queues.to_record_success, &self.queues.to_record_failure)
             .filter_map(|slot| self.pod_in(slot))
     }
 
-    /// How many pods [`Self::to_record`] has.
+    /// Number of pods in [`Self::to_record`].
     pub fn unrecorded(&self) -> usize {
         self.queues.to_record_success.len() + self.queues.to_record_failure.len()
     }
 
-    /// Failed pods that are held back for their index.
+    /// Failed pods that are held until their index has a successor.
     pub fn held(&self) -> impl Iterator<Item = &DelayedDeletion> {
         self.held.values()
     }
@@ -133,7 +134,7 @@ impl PodSet {
         self.queues.unfinished.iter().filter_map(|slot| self.pod_in(slot))
     }
 
-    /// Pods whose finalizer may go.
+    /// Pods whose finalizer may be removed.
     pub fn to_release(&self) -> impl Iterator<Item = &Pod> {
         self.queues.to_release.iter().filter_map(|(_, slot)| self.pod_in(*slot))
     }
@@ -143,8 +144,9 @@ impl PodSet {
         self.queues.active.iter().filter_map(|(_, slot)| self.pod_in(*slot))
     }
 
-    /// The active pods to remove, at least `surplus` if there are so many: for Indexed Jobs first those without an index
-    /// in range and all but the last in removal order of each index, whatever the surplus; then in removal order.
+    /// The active pods to remove. An Indexed Job removes the misplaced ones, whatever the surplus: those
+    /// without an index in range, and all but the last in removal order of each index. Others follow in
+    /// removal order, until there are `surplus` pods.
     pub fn to_remove(&self, surplus: usize) -> Vec<&Pod> {
         let mut chosen: Vec<Slot> = Vec::new();
         if let Completion::Indexed(_) = self.spec.completion {
@@ -157,15 +159,15 @@ impl PodSet {
         }
         if chosen.len() < surplus {
             let already: BTreeSet<Slot> = chosen.iter().copied().collect();
-            let rest =
+            let others =
                 self.queues.active.iter().map(|(_, slot)| *slot).filter(|slot| !already.contains(slot));
             let missing = surplus - chosen.len();
-            chosen.extend(rest.take(missing));
+            chosen.extend(others.take(missing));
         }
         chosen.into_iter().filter_map(|slot| self.pod_in(slot)).collect()
     }
 
-    /// The active pods at a place, in removal order. Which one stays must not depend on who looks after the Job.
+    /// The active pods at a place, in removal order. All owners of a Job must keep the same one.
     fn occupants_of(&self, place: u32) -> Vec<Slot> {
         let turn = |slot: &Slot| {
             let entry = self.pods.get(*slot)?;
@@ -176,32 +178,32 @@ impl PodSet {
         here
     }
 
-    /// Pods with the tracking finalizer on.
+    /// Number of pods with the tracking finalizer.
     pub fn tracked(&self) -> usize {
         self.queues.tracked
     }
 
-    /// Pods that have ended and that back-off does not know of.
+    /// Ends of pods that the back-off has not taken in.
     pub fn newly_ended(&self) -> &[Ended] {
         &self.newly_ended
     }
 
-    /// Back-off has taken in what [`newly_ended`](Self::newly_ended) told.
+    /// Takes in that the back-off has taken in [`newly_ended`](Self::newly_ended).
     pub fn clear_newly_ended(&mut self) {
         self.newly_ended.clear();
     }
 
-    /// What pods tell of failures before we watched; told once, when all have been observed.
+    /// Failures before we watched, as shown by pods. Taken once, when all pods have been observed.
     pub fn take_history(&mut self) -> History {
         self.history.take().unwrap_or_default()
     }
 
-    /// Whether this is a counted pod whose deletion has been sent and not been answered.
+    /// Whether this is a counted pod whose deletion has been sent and not answered.
     pub fn is_counted_leaving(&self, uid: &Uid) -> bool {
         self.counted.is_leaving(uid)
     }
 
-    /// Counted pods whose deletion has been sent and not been answered.
+    /// Number of counted pods whose deletion has been sent and not answered.
     pub fn counted_leaving(&self) -> usize {
         self.counted.leaving()
     }
@@ -211,12 +213,12 @@ impl PodSet {
         self.counted.surplus_failed(limit, &self.ledger)
     }
 
-    /// Counted succeeded pods of an Indexed Job that wants them deleted.
+    /// Counted succeeded pods. Empty unless the Job is an Indexed one that wants them deleted.
     pub fn counted_successes(&self) -> impl Iterator<Item = &CountedPod> {
         self.counted.succeeded(&self.ledger)
     }
 
-    /// The request about a pod that is not answered.
+    /// The unanswered request about a pod.
     pub fn flight(&self, uid: &Uid) -> PendingRequest {
         self.pods.of(uid).map_or(PendingRequest::None, |Entry { flight, .. }| *flight)
     }

@@ -1,4 +1,4 @@
-//! The queues and sums of a set: what follows from each of its pods by itself.
+//! The queues and sums of a set: the state that follows from each pod alone.
 
 use super::classify::{Lateness, Rank, Tags, Tracking};
 use super::occupants::Occupants;
@@ -8,14 +8,15 @@ use crate::job::second::Second;
 use crate::job::spec::JobSpec;
 use crate::job::uid::Uid;
 
-/// The pods of a set in all orders that are asked for, and how many they are.
+/// The pods of a set in all orders that the rules need, and their numbers.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Queues {
     pub(super) active: Queue<Rank>,
     pub(super) ready: usize,
     pub(super) restarts: u64,
-    /// Pods with the tracking finalizer, and those of them that the status lists as uncounted.
+    /// Pods with the tracking finalizer.
     pub(super) tracked: usize,
+    /// Pods with the tracking finalizer that the status lists as uncounted.
     pub(super) listed_and_tracked: usize,
     /// Active pods by place (Indexed).
     pub(super) occupants: Occupants,
@@ -24,22 +25,24 @@ pub(super) struct Queues {
     pub(super) terminating: Queue<u32>,
 
     pub(super) unfinished: SlotSet,
-    /// By place (`u32::MAX` without one), so that indexes are handled in ascending order.
+    /// Pods to record and to release, by place (`u32::MAX` without one), so that indexes are handled in
+    /// ascending order.
     pub(super) to_record_success: Queue<u32>,
     pub(super) to_record_failure: Queue<u32>,
     pub(super) to_release: Queue<u32>,
     /// Failures to be recorded, held ones included.
     pub(super) fresh_failures: usize,
 
-    pub(super) condemned: Queue<u32>,
-    /// By creation, and by UID where that is the same.
-    pub(super) job_condemned: Queue<(Second, Uid)>,
+    /// Pods that fail their index, by place.
+    pub(super) fails_index: Queue<u32>,
+    /// Pods that fail the Job, by creation time and then by UID.
+    pub(super) fails_job: Queue<(Second, Uid)>,
     /// Tracked failed pods by place.
     pub(super) failures_at: Queue<(u32, Lateness)>,
 }
 
 impl Queues {
-    /// Brings queues and sums up to date with a change of what a pod is.
+    /// Updates queues and sums after a pod's tags have changed.
     pub(super) fn shift(&mut self, step: Step<'_>, spec: &JobSpec) {
         let indexed = spec.completion.indexes().is_some();
         step.shift(&mut self.active, Tags::rank);
@@ -72,8 +75,8 @@ impl Queues {
     }
 
     fn shift_failure(&mut self, step: Step<'_>, spec: &JobSpec) {
-        step.shift(&mut self.condemned, |tags| tags.counted_failure()?.condemns_index.then_some(tags.key()));
-        step.shift(&mut self.job_condemned, |tags| {
+        step.shift(&mut self.fails_index, |tags| tags.counted_failure()?.fails_index.then_some(tags.key()));
+        step.shift(&mut self.fails_job, |tags| {
             let failure = tags.failure.as_deref().filter(|failure| failure.fails_job)?;
             Some((failure.created, failure.uid.clone()))
         });
@@ -83,7 +86,7 @@ impl Queues {
         });
     }
 
-    /// The queue of the pods with which the same is to be done.
+    /// The queue for a tracking state in which the pod needs an action.
     pub(super) fn of(&mut self, tracking: Tracking) -> Option<&mut Queue<u32>> {
         match tracking {
             Tracking::None | Tracking::Unfinished => None,

@@ -1,4 +1,4 @@
-//! Where the pods of a set are kept, each under a number that is small enough to stand in every queue.
+//! Storage of the pods of a set. Each pod has a number that is small enough to be kept in every queue.
 
 use foldhash::fast::RandomState;
 use hashbrown::HashTable;
@@ -8,16 +8,16 @@ use std::hash::BuildHasher as _;
 use super::Entry;
 use crate::job::uid::Uid;
 
-/// The number of a pod for as long as it is in the set. Afterwards it may be another's, so whatever outlasts a pod names it
-/// by its UID.
+/// The number of a pod while it is in the set. Afterwards another pod may get it, so data that outlives a pod
+/// refers to it by UID.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) struct Slot(u32);
 
 impl Slot {
-    /// The lowest of all.
+    /// The lowest slot.
     pub(super) const LOWEST: Self = Self(0);
 
-    /// Positions are fewer than pods that a cluster can hold, which are fewer than 2^32.
+    /// The slot at a position. A cluster holds fewer than 2^32 pods, so positions fit.
     pub(super) fn numbered(position: usize) -> Self {
         Self(position as u32)
     }
@@ -27,11 +27,11 @@ impl Slot {
     }
 }
 
-/// Pods by number, and by UID. A set without pods has no memory for any.
+/// Pods by number and by UID. An empty set allocates no memory.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Slots {
     entries: Slab<Entry>,
-    /// Which slot has a UID; the UIDs themselves are in the entries.
+    /// Slots by UID; the UIDs themselves are in the entries.
     by_uid: HashTable<Slot>,
     hasher: RandomState,
 }
@@ -42,7 +42,7 @@ impl Slots {
         self.entries.len()
     }
 
-    /// Whether there are none.
+    /// Whether there are no pods.
     pub(super) fn is_empty(&self) -> bool {
         self.entries.is_empty()
     }
@@ -78,7 +78,7 @@ impl Slots {
         self.entries.iter_mut().map(|(_, entry)| entry)
     }
 
-    /// Takes in a pod that is not there.
+    /// Adds a pod that is not in the set.
     pub(super) fn insert(&mut self, entry: Entry) -> Slot {
         let Self { entries, by_uid, hasher } = self;
         let hash = hasher.hash_one(&entry.pod.uid);
@@ -93,7 +93,7 @@ impl Slots {
         slot
     }
 
-    /// Takes out the pod in a slot.
+    /// Removes the pod in a slot.
     pub(super) fn remove(&mut self, slot: Slot) -> Option<Entry> {
         let entry = self.entries.try_remove(slot.position())?;
         let hash = self.hasher.hash_one(&entry.pod.uid);
@@ -109,14 +109,14 @@ impl Slots {
 
 const WORD_BITS: u32 = u64::BITS;
 
-/// Pods in no particular order: a bit for each slot, so that a hundred thousand of them fit the fastest cache.
+/// Pods in no particular order: one bit for each slot, so that 100,000 pods fit the fastest cache.
 #[derive(Clone, Debug, Default)]
 pub(super) struct SlotSet {
     words: Vec<u64>,
 }
 
 impl SlotSet {
-    /// Adds a pod, or takes it out.
+    /// Adds or removes a pod.
     pub(super) fn set(&mut self, slot: Slot, member: bool) {
         let word = (slot.0 / WORD_BITS) as usize;
         let bit = 1 << (slot.0 % WORD_BITS);
@@ -148,7 +148,7 @@ mod tests {
     use crate::job::tests::fixture::pod;
 
     #[test]
-    fn pods_are_found_until_they_go() {
+    fn pods_are_found_until_they_are_removed() {
         let mut slots = Slots::default();
         let names: Vec<String> = (0..100).map(|number| format!("pod-{number}")).collect();
         let uid = |name: &String| Uid::from(name.as_str());
@@ -165,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn no_pods_take_no_memory() {
+    fn memory_cost_of_an_empty_set_is_zero() {
         let mut slots = Slots::default();
         let first = slots.insert(Entry::of(pod("a")));
         assert_eq!(slots.entries.capacity(), 1, "most Jobs have one pod");
@@ -176,14 +176,14 @@ mod tests {
         assert_eq!((slots.entries.capacity(), slots.by_uid.capacity()), (0, 0));
     }
 
-    /// Three lines of a cache.
+    /// 192 bytes are three cache lines.
     #[test]
-    fn a_pod_is_small() {
+    fn memory_cost_of_a_pod_is_at_most_three_cache_lines() {
         assert!(size_of::<Entry>() <= 192, "{}", size_of::<Entry>());
     }
 
     #[test]
-    fn a_set_of_slots() {
+    fn a_slot_set_holds_the_slots_that_were_set() {
         let (mut set, slots) = (SlotSet::default(), [0, 63, 64, 200].map(Slot));
         slots.iter().for_each(|slot| set.set(*slot, true));
         assert_eq!(set.iter().collect::<Vec<_>>(), slots);

@@ -1,4 +1,4 @@
-//! The set that was kept up to date through any sequence of changes answers as one that is built anew.
+//! A set that has followed any sequence of changes answers like one that is built from scratch.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 use std::collections::BTreeSet;
@@ -11,7 +11,7 @@ use crate::job::spec::{Completion, PerIndexLimit, PodFailureAction, PodFailurePa
 use crate::job::status::{ConditionKind, ConditionStatus, JobStatus, Uncounted};
 use crate::job::tests::fixture::{at, at_index, but, cases, ended, job, pod, running, uids, with};
 
-/// Everything that the rules ask of a set.
+/// The answers of a set to all queries of the rules.
 #[derive(Debug, PartialEq)]
 struct Answers {
     numbers: [usize; 10],
@@ -65,28 +65,28 @@ impl Answers {
     }
 }
 
-/// The same pods, requests and Job in a set built anew.
+/// The same pods, requests and Job in a set that is built from scratch.
 fn rebuilt(set: &PodSet, job: &Job) -> PodSet {
-    let mut anew = PodSet::new(job, set.default_backoff);
-    // In the same slots, which decide among equals.
-    anew.pods = set.pods.clone();
-    for entry in anew.pods.values_mut() {
+    let mut fresh = PodSet::new(job, set.default_backoff);
+    // The slots must be the same, since they order pods with equal keys.
+    fresh.pods = set.pods.clone();
+    for entry in fresh.pods.values_mut() {
         (entry.flight, entry.gone, entry.tags) = (PendingRequest::None, false, None);
     }
-    anew.relink_all();
+    fresh.relink_all();
     for (_, entry) in set.pods.iter() {
-        anew.set_flight(&entry.pod.uid, entry.flight);
+        fresh.set_flight(&entry.pod.uid, entry.flight);
         if entry.gone {
-            anew.answered_gone(&entry.pod.uid);
+            fresh.answered_gone(&entry.pod.uid);
         }
     }
     for (number, attempt) in &set.pending {
-        anew.pending.insert(*number, *attempt);
-        anew.refresh_place(*number);
+        fresh.pending.insert(*number, *attempt);
+        fresh.refresh_place(*number);
     }
-    // Pods that are gone tell nobody which ordinals they had.
-    anew.taken = set.taken.clone();
-    anew
+    // The ordinals of pods that are gone cannot be derived from the other pods.
+    fresh.taken = set.taken.clone();
+    fresh
 }
 
 /// A change of one of eight pods, or of the Job.
@@ -100,7 +100,7 @@ enum Change {
     Create(u32),
     Created(u32),
     Refused(u32),
-    /// The status lists what is to be recorded, and counts what is settled.
+    /// A status write that records ended pods and counts released ones.
     Record(usize),
     Fail,
     Succeed,
@@ -109,7 +109,7 @@ enum Change {
     DeleteJob,
 }
 
-/// What a pod says of itself.
+/// The fields of a pod that a change sets.
 #[derive(Clone, Debug)]
 struct Reading {
     uid: u8,
@@ -294,9 +294,9 @@ proptest! {
     #![proptest_config(cases(2))]
 
     #[test]
-    fn answers_as_one_built_anew(job in jobs(), changes in prop::collection::vec(change(), 0..120)) {
+    fn answers_match_a_rebuilt_set(job in jobs(), changes in prop::collection::vec(change(), 0..120)) {
         let mut job = job;
-        let mut set = PodSet::new(&job, BackoffPolicy::default());
+        let mut set = PodSet::new(&job, Exponential::POD_FAILURE);
         for (step, change) in changes.iter().enumerate() {
             apply(change, &mut set, &mut job, step as u64 + 1);
             prop_assert_eq!(Answers::of(&set), Answers::of(&rebuilt(&set, &job)), "after {} {:?}", step, change);
@@ -305,16 +305,16 @@ proptest! {
 }
 
 fn set_of(job: &Job, pods: impl IntoIterator<Item = Pod>) -> PodSet {
-    let mut set = PodSet::new(job, BackoffPolicy::default());
+    let mut set = PodSet::new(job, Exponential::POD_FAILURE);
     for pod in pods {
         set.observe(pod, Source::Watch);
     }
     set
 }
 
-/// Kubernetes' order, one step after the other: each pod is removed before the next.
+/// Each pod is removed before the next one in the list.
 #[test]
-fn removal_order() {
+fn active_pods_are_removed_in_the_order_of_kubernetes() {
     let made = |uid: &str, scheduled, phase| {
         but(pod(uid), |pod| {
             pod.place = Some(Place { number: 0, attempt: 0 });
@@ -347,7 +347,7 @@ fn removal_order() {
 }
 
 #[test]
-fn equal_pods_are_removed_in_the_same_order_whoever_looks_after_them() {
+fn all_owners_remove_equal_pods_in_the_same_order() {
     let pods: Vec<Pod> = (0..50).map(|number| running(&format!("pod-{number}"))).collect();
     let job = job(Completion::Count(50), 50);
     let [one, other] = [set_of(&job, pods.iter().cloned()), set_of(&job, pods.iter().rev().cloned())];
@@ -356,7 +356,7 @@ fn equal_pods_are_removed_in_the_same_order_whoever_looks_after_them() {
 }
 
 #[test]
-fn pods_without_a_place_of_their_own_go_first() {
+fn misplaced_pods_are_removed_first() {
     let set = set_of(
         &job(Completion::Indexed(3), 3),
         [
@@ -380,7 +380,7 @@ fn pods_without_a_place_of_their_own_go_first() {
 }
 
 #[test]
-fn a_removed_pod_fails_no_index() {
+fn a_removed_pod_does_not_fail_its_index() {
     let per_index = PerIndexLimit { backoff_limit: 0, max_failed_indexes: None };
     let job = with(job(Completion::Indexed(2), 2), |spec| spec.per_index = Some(per_index));
     let mut set = set_of(&job, [at_index("a", 0, 0)]);
@@ -396,9 +396,9 @@ fn a_removed_pod_fails_no_index() {
     assert_eq!(set.free_places().collect::<Vec<_>>(), [0, 1]);
 }
 
-/// The API server says that the pod exists; the watch has shown it before, but not as the one that was asked for.
+/// The answer to the creation returns a pod that the watch has shown before without its place.
 #[test]
-fn a_known_pod_is_not_taken_in_twice() {
+fn a_known_pod_is_not_added_twice() {
     let job = job(Completion::Count(3), 3);
     let mut set = set_of(&job, [running("a")]);
     let place = Place { number: 0, attempt: 0 };
@@ -422,13 +422,13 @@ fn old_readings_change_nothing() {
     set.observe(released.clone(), Source::Answer);
     assert!(!set.observe(made.clone(), Source::Watch), "the answer is newer");
     assert!(!set.observe(released, Source::Watch));
-    assert!(set.is_empty(), "the watch has told all that there is to know");
+    assert!(set.is_empty(), "the watch has confirmed the end of the pod");
     set.create_answered(place, Some(made));
     assert!(set.is_empty(), "a late answer brings no pod back");
 }
 
 #[test]
-fn what_is_gone_stays_gone() {
+fn a_pod_that_is_gone_does_not_come_back() {
     let job = job(Completion::Indexed(1), 1);
     let mut set = set_of(&job, [at_index("a", 0, 0)]);
     set.answered_gone(&"a".into());
@@ -440,7 +440,7 @@ fn what_is_gone_stays_gone() {
 }
 
 #[test]
-fn a_new_list_drops_what_it_does_not_name() {
+fn a_new_list_drops_older_pods_that_are_missing_from_it() {
     let newer = but(running("newer"), |pod| pod.version = 9);
     let mut set = set_of(&job(Completion::Count(3), 3), [running("listed"), running("missing"), newer]);
     set.retain_listed(&UidSet::from_iter(["listed".into()]), 5);

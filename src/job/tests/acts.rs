@@ -1,4 +1,4 @@
-//! What may happen in the world, and Jobs for it to happen to.
+//! Acts: random events in the world, and random Jobs for them.
 
 use std::time::Duration;
 
@@ -15,10 +15,10 @@ use crate::job::spec::{
 use crate::job::state::Limits;
 use crate::job::uid::Uid;
 
-/// Exit codes that the rules of [`jobs`] tell apart.
+/// Exit codes that the rules of [`jobs`] distinguish.
 const CODES: [i32; 4] = [1, 42, 43, 44];
 
-/// One thing that happens. Numbers choose among the pods, requests or answers that it may happen to.
+/// One event. Numbers select one of the pods, requests or answers that it may apply to.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Act {
     // Nodes
@@ -27,7 +27,7 @@ pub(super) enum Act {
     Restart(usize),
     Succeed(usize),
     Fail(usize, usize),
-    Bury(usize),
+    FinishDeletion(usize),
     // Users
     Delete(usize),
     StripFinalizer(usize),
@@ -37,7 +37,7 @@ pub(super) enum Act {
     Suspend(bool),
     Resize(u32),
     DeleteJob,
-    // The controller, and the network between. The first number is the owner's.
+    // The controller and its network. The first number selects the owner.
     Plan(usize),
     Execute(usize, usize, Fortune),
     Hear(usize, usize),
@@ -60,7 +60,7 @@ pub(super) fn act() -> impl Strategy<Value = Act> {
         1 => n().prop_map(Act::Restart),
         3 => n().prop_map(Act::Succeed),
         3 => (n(), 0..CODES.len()).prop_map(|(pod, code)| Act::Fail(pod, code)),
-        2 => n().prop_map(Act::Bury),
+        2 => n().prop_map(Act::FinishDeletion),
         12 => n().prop_map(Act::Plan),
         16 => (n(), n(), fortune).prop_map(|(owner, which, fortune)| Act::Execute(owner, which, fortune)),
         16 => (n(), n()).prop_map(|(owner, which)| Act::Hear(owner, which)),
@@ -73,7 +73,7 @@ pub(super) fn act() -> impl Strategy<Value = Act> {
 }
 
 /// Acts of users.
-pub(super) fn meddling() -> impl Strategy<Value = Act> {
+pub(super) fn user_act() -> impl Strategy<Value = Act> {
     let n = || 0usize..8;
     prop_oneof![
         8 => n().prop_map(Act::Delete),
@@ -87,7 +87,7 @@ pub(super) fn meddling() -> impl Strategy<Value = Act> {
     ]
 }
 
-/// Every kind of Job, small.
+/// Small Jobs of every kind.
 pub(super) fn jobs() -> impl Strategy<Value = Job> {
     let completion = prop_oneof![
         1 => Just(Completion::WorkQueue),
@@ -185,7 +185,7 @@ impl World {
         }
     }
 
-    /// Lets an act happen to the world and to those who look after the Job.
+    /// Applies an act to the world and to the owners of the Job.
     pub(super) fn act(&mut self, act: Act, owners: &mut [Owner]) {
         let now = self.now;
         let runs = |pod: &Pod| pod.phase == Phase::Running;
@@ -214,9 +214,9 @@ impl World {
                     self.fail_pod(&uid, CODES[code]);
                 }
             }
-            Act::Bury(which) => {
+            Act::FinishDeletion(which) => {
                 if let Some(uid) = self.choose(which, |pod| pod.deleting) {
-                    self.bury(&uid);
+                    self.finish_deletion(&uid);
                 }
             }
             Act::Delete(which) => {

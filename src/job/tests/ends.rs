@@ -1,4 +1,4 @@
-//! Tables: when a Job ends, and how.
+//! Tables: when and how a Job ends.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use crate::job::spec::{
 };
 use crate::job::status::{ConditionKind, ConditionStatus, JobStatus, Uncounted};
 
-/// The reason of the end that the next status announces, at a second.
+/// The reason of the end that the next status announces at a time.
 fn end_at(job: Job, pods: Vec<Pod>, second: i64) -> Option<String> {
     let plan = reconcile(&state(job, pods), at(second));
     let status = plan.status?.status;
@@ -74,9 +74,9 @@ fn bad(index: u32) -> Pod {
     ended(at_index(&format!("bad-{index}"), index, 0), Phase::Failed, 150)
 }
 
-/// In the order in which Kubernetes decides: each case but the last of a group has several ends to choose from.
+/// Most cases have several possible ends.
 #[test]
-fn the_first_end_in_order_stands() {
+fn the_first_end_in_the_order_of_kubernetes_is_announced() {
     let deadline = |job| with(job, |spec| spec.active_deadline = Some(Duration::from_secs(10)));
     let limit = |job, limit| with(job, |spec| spec.backoff_limit = limit);
     let announced = |mut job: Job, kind, reason| {
@@ -158,9 +158,9 @@ fn failures_count_against_the_limit() {
         ("over the limit", limit(1), vec![bad(0), bad(1)], true),
         ("counted before", counted, vec![bad(0)], true),
         ("listed, and not twice", listed, vec![bad(0)], false),
-        ("asked to go", limit(0), vec![but(running("a"), |pod| pod.deleting = true)], true),
+        ("being deleted", limit(0), vec![but(running("a"), |pod| pod.deleting = true)], true),
         (
-            "asked to go where only failed pods are replaced",
+            "being deleted, and only failed pods are replaced",
             with(limit(0), |spec| spec.replace_only_failed = true),
             vec![but(running("a"), |pod| pod.deleting = true)],
             false,
@@ -173,7 +173,8 @@ fn failures_count_against_the_limit() {
     }
 }
 
-/// `restartPolicy: OnFailure`: the limit is reached with as many restarts, but with limit 0 only by a restart.
+/// With `restartPolicy: OnFailure`, a Job fails when it has as many restarts as the limit; limit 0 needs one
+/// restart.
 #[test]
 fn restarts_count_while_a_pod_is_pending_or_running() {
     let restarted = |phase, restarts| {
@@ -217,9 +218,9 @@ fn the_deadline_counts_from_the_start_and_not_while_suspended() {
     assert_eq!(end_at(not_yet_started, pods(), 500), None);
 }
 
-/// A start that was never written is forgotten with the suspension.
+/// Suspending also drops a start time that was never written.
 #[test]
-fn the_deadline_of_a_resumed_job_starts_anew() {
+fn resuming_restarts_the_deadline() {
     let limited =
         with(job(Completion::Count(1), 0), |spec| spec.active_deadline = Some(Duration::from_secs(30)));
     let suspended = with(limited.clone(), |spec| spec.suspend = true);
@@ -237,9 +238,9 @@ fn the_deadline_of_a_resumed_job_starts_anew() {
     assert!(status.holding(&ConditionKind::FailureTarget).is_none());
 }
 
-/// While a namespace or a Job goes, pods that are asked to go before they end still count; those that are not do not.
+/// While a Job or its namespace is being deleted, unfinished pods count if they are being deleted themselves.
 #[test]
-fn a_deleted_job_counts_what_failed_and_frees_the_rest() {
+fn a_deleted_job_counts_failed_pods_and_releases_the_others() {
     let mut deleted = count(9);
     deleted.deleting = true;
     let state = state(deleted, [bad(0), running("a"), but(running("b"), |pod| pod.deleting = true)]);
@@ -251,7 +252,7 @@ fn a_deleted_job_counts_what_failed_and_frees_the_rest() {
 }
 
 #[test]
-fn indexes_fail() {
+fn an_index_fails_without_retries_and_the_job_by_its_failed_indexes() {
     let after = |index: u32, failures, code| {
         but(exits(at_index(&format!("{index}"), index, failures), code), |pod| {
             pod.index_failures.counted = failures;
@@ -306,9 +307,9 @@ fn completions_are_reached_when_no_pod_is_left() {
     }
 }
 
-/// An elastic Job is done when all indexes that are left are.
+/// Completions and parallelism were lowered together.
 #[test]
-fn an_elastic_job_ends_with_the_indexes_that_are_left() {
+fn an_elastic_job_ends_once_its_remaining_indexes_have_succeeded() {
     let mut small = indexed(2);
     small.status.completed_indexes = IndexSet::parse_lenient("0,1,3", 9);
     small.status.succeeded = 3;
@@ -319,9 +320,9 @@ fn an_elastic_job_ends_with_the_indexes_that_are_left() {
     assert!(status.holding(&ConditionKind::Complete).is_some());
 }
 
-/// Completions 0 needs no start while suspended; the end of any other Job has one.
+/// A suspended Job with completions 0 needs no start time.
 #[test]
-fn a_finished_job_has_started() {
+fn a_finished_job_has_a_start_time_unless_it_was_suspended_with_nothing_to_do() {
     let finished = |job: Job| -> JobStatus { reconcile(&state(job, []), at(160)).status.unwrap().status };
     let suspended = finished(with(job(Completion::Count(0), 1), |spec| spec.suspend = true));
     assert_eq!((suspended.start_time, suspended.completion_time), (None, Some(at(160))));
@@ -333,7 +334,7 @@ fn a_finished_job_has_started() {
     assert_eq!(finished(shrunk).start_time, Some(at(160)));
 }
 
-/// The clock of whoever wrote the start may have been ahead of ours.
+/// The start may have been written by a replica whose clock is ahead of ours.
 #[test]
 fn no_job_is_complete_before_it_started() {
     let mut job = count(0);
@@ -342,7 +343,7 @@ fn no_job_is_complete_before_it_started() {
     assert_eq!(status.completion_time, Some(at(170)));
 }
 
-/// FailureTarget first; then its pods are recorded as failed, go, and are counted; then Failed.
+/// FailureTarget comes first. Then the pods are recorded as failed, removed and counted. Failed follows.
 #[test]
 fn a_failing_job_counts_its_pods_before_it_has_failed() {
     let job = with(count(5), |spec| spec.backoff_limit = 0);
@@ -361,7 +362,7 @@ fn a_failing_job_counts_its_pods_before_it_has_failed() {
     let mut deleted = uids(plan.deletes.iter().map(|d| &d.pod.uid));
     deleted.sort_unstable();
     assert_eq!(deleted, ["b", "c"]);
-    assert!(plan.deletes.iter().all(|deletion| !deletion.forget), "they are to be counted");
+    assert!(plan.deletes.iter().all(|deletion| !deletion.forget), "they must be counted");
     announced = {
         state.begin(&plan, at(161));
         reconcile(&state, at(170)).status.unwrap().status
@@ -369,9 +370,9 @@ fn a_failing_job_counts_its_pods_before_it_has_failed() {
     assert_eq!(announced.uncounted.unwrap().failed.len() as u32 + announced.failed, 3);
 }
 
-/// Pods that are left when a Job succeeds do not count.
+/// Pods that remain when a Job succeeds do not count.
 #[test]
-fn a_succeeding_job_forgets_its_pods() {
+fn a_succeeding_job_removes_its_pods_uncounted() {
     let mut done = succeeds_with(indexed(3), None, Some(1));
     done.status.completed_indexes = IndexSet::below(1);
     done.status.succeeded = 1;
@@ -388,10 +389,10 @@ fn a_succeeding_job_forgets_its_pods() {
     assert!(plan.creates.is_empty());
 }
 
-/// The pod that fails the Job is the only witness: it keeps its finalizer until the end is announced, even when it has been
-/// recorded.
+/// Only the pod that fails the Job shows why. It keeps its finalizer until the end is announced, even if it
+/// has been recorded.
 #[test]
-fn nothing_is_released_while_an_end_is_found_but_not_announced() {
+fn nothing_is_released_between_the_decision_and_the_announcement_of_an_end() {
     let mut job = policy(started(job(Completion::Count(5), 5)));
     job.status.uncounted = Some(Uncounted { succeeded: vec![], failed: vec!["x".into()] });
     let witness = exits(pod("x"), 42);

@@ -1,4 +1,4 @@
-//! Jobs and pods to begin a test with.
+//! Jobs and pods as the starting points of tests.
 
 use crate::job::uid::UidSet;
 use std::sync::Arc;
@@ -27,7 +27,7 @@ pub(crate) fn at_ms(milliseconds: i64) -> Timestamp {
     Timestamp::from_millisecond(milliseconds).unwrap()
 }
 
-/// A Job without anything but completions and parallelism, created at second 0.
+/// A Job with completions and parallelism only, created at second 0.
 pub(crate) fn job(completion: Completion, parallelism: u32) -> Job {
     let spec = JobSpec {
         parallelism,
@@ -105,7 +105,7 @@ pub(crate) fn running(uid: &str) -> Pod {
     })
 }
 
-/// A running pod at a completion index, made by us.
+/// A running pod at a completion index, created by us.
 pub(crate) fn at_index(uid: &str, index: u32, attempt: u32) -> Pod {
     but(running(uid), |p| {
         p.index = Some(index);
@@ -124,7 +124,7 @@ pub(crate) fn ended(pod: Pod, phase: Phase, second: i64) -> Pod {
     })
 }
 
-/// A Job looked after, with these pods, all observed long ago.
+/// The state of a managed Job with these pods, all observed at second 0 and without failure debounce.
 pub(crate) fn state(job: Job, pods: impl IntoIterator<Item = Pod>) -> JobState {
     let mut state = JobState::new(job, Limits { debounce_period: Duration::ZERO, ..Limits::default() });
     for pod in pods {
@@ -139,7 +139,8 @@ pub(crate) fn uids<'a>(uids: impl IntoIterator<Item = &'a Uid>) -> Vec<String> {
     uids.into_iter().map(Uid::to_string).collect()
 }
 
-/// The same random cases in every run, unless `PROPTEST_RNG_SEED` chooses others and `PROPTEST_CASES` more.
+/// A configuration with the same random cases in every run. `PROPTEST_RNG_SEED` selects others,
+/// `PROPTEST_CASES` more.
 pub(crate) fn cases(seed: u64) -> Config {
     let given = Config::default();
     let rng_seed = match given.rng_seed {

@@ -1,4 +1,5 @@
-//! Proofs of the rules: tables, and a model of the cluster in which plans are carried out under random acts and faults.
+//! Tests of the rules: tables, and a model of the cluster that carries out plans under random acts and
+//! faults.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 mod acts;

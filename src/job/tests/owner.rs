@@ -1,8 +1,10 @@
-//! Whoever carries out the plans: a view of the world that lags, requests that take their time, answers that get lost.
+//! An owner of the Job, who carries out the plans: its view of the world lags, its requests are delayed,
+//! answers are lost.
 
 use super::world::{PodEvent, World};
-use crate::job::plan::{NewPod, Plan, PodDeletion, PodRef};
+use crate::job::plan::{Plan, PodDeletion};
 use crate::job::pod::Place;
+use crate::job::pod::{NewPod, PodRef};
 use crate::job::reconcile::reconcile;
 use crate::job::spec::Job;
 use crate::job::state::{Changed, Created, JobState, Limits};
@@ -27,30 +29,30 @@ enum Answer {
     NotWritten { conflict: bool },
 }
 
-/// What becomes of a request.
+/// The fate of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Fortune {
     /// Done and answered.
     Done,
-    /// Refused, or lost on its way there.
+    /// Refused, or lost on its way to the API server.
     Refused,
-    /// Done, but the answer gets lost; of two requests in a row only the first is done.
+    /// Done, but the answer is lost. If an action takes two requests, only the first one is done.
     Lost,
 }
 
-/// One who looks after the Job.
+/// An owner of the Job.
 #[derive(Clone, Debug)]
 pub(super) struct Owner {
     pub(super) state: JobState,
     pub(super) requests: Vec<Request>,
     answers: Vec<Answer>,
-    /// Requests that were sent before a crash and are still on their way. Nobody hears their answers.
-    orphans: Vec<Request>,
+    /// Requests that were sent before a crash and are still on their way. Nobody receives their answers.
+    late_requests: Vec<Request>,
     job_version: u64,
     pods_seen: usize,
     jobs_seen: usize,
-    /// Others write this Job's status, too. Counts stay exact if a status that somebody else wrote is followed by a new
-    /// list: no pod may be known from before that status.
+    /// Another owner writes this Job's status, too. Counts stay exact if the pods are listed again after each
+    /// status of another owner: no known pod may be older than that status.
     pub(super) contested: bool,
 }
 
@@ -66,7 +68,7 @@ impl Owner {
             state,
             requests: Vec::new(),
             answers: Vec::new(),
-            orphans: Vec::new(),
+            late_requests: Vec::new(),
             job_version: world.job_version,
             pods_seen: world.pod_watch.len(),
             jobs_seen: world.job_watch.len(),
@@ -74,18 +76,18 @@ impl Owner {
         }
     }
 
-    /// Starts anew from what the world holds.
+    /// Restarts from the world's current state.
     pub(super) fn crash(&mut self, world: &World) {
-        let anew = Self::take_over(world, self.state.limits, self.contested);
-        let before = std::mem::replace(self, anew);
-        self.orphans = before.orphans;
-        self.orphans.extend(before.requests);
+        let restarted = Self::take_over(world, self.state.limits, self.contested);
+        let before = std::mem::replace(self, restarted);
+        self.late_requests = before.late_requests;
+        self.late_requests.extend(before.requests);
     }
 
-    /// Makes a plan and begins to carry it out.
+    /// Makes a plan and begins it.
     pub(super) fn plan(&mut self, world: &World) -> Plan {
         let plan = reconcile(&self.state, world.now);
-        assert_eq!(plan, reconcile(&self.state, world.now), "the same state, another plan");
+        assert_eq!(plan, reconcile(&self.state, world.now), "the same state gives another plan");
         self.state.begin(&plan, world.now);
         self.requests.extend(plan.creates.iter().copied().map(Request::Create));
         self.requests.extend(plan.deletes.iter().cloned().map(Request::Delete));
@@ -104,10 +106,10 @@ impl Owner {
         self.answers.push(perform(world, request, fortune));
     }
 
-    /// A request from before a crash reaches the API server after all.
+    /// A request from before a crash reaches the API server.
     pub(super) fn arrive_late(&mut self, world: &mut World, which: usize) {
-        if !self.orphans.is_empty() {
-            match self.orphans.remove(which % self.orphans.len()) {
+        if !self.late_requests.is_empty() {
+            match self.late_requests.remove(which % self.late_requests.len()) {
                 Request::Create(new) => world.create_late(&new),
                 request => _ = perform(world, request, Fortune::Lost),
             }
@@ -159,7 +161,7 @@ impl Owner {
         }
     }
 
-    /// The next event of the Job watch arrives; while a status is being written the answer comes first.
+    /// The next event of the Job watch arrives. During a status write, its answer arrives first.
     pub(super) fn watch_job(&mut self, world: &World) {
         let writing = self.requests.iter().any(|r| matches!(r, Request::Status(..)))
             || self.answers.iter().any(|a| matches!(a, Answer::Written(..) | Answer::NotWritten { .. }));
@@ -172,16 +174,16 @@ impl Owner {
         }
     }
 
-    /// Whether something is on its way, there or back.
+    /// Whether requests, answers or watch events are on their way.
     pub(super) fn is_busy(&self, world: &World) -> bool {
         !(self.requests.is_empty() && self.answers.is_empty())
             || self.pods_seen < world.pod_watch.len()
             || self.jobs_seen < world.job_watch.len()
     }
 
-    /// Everything that is on its way arrives.
-    pub(super) fn settle(&mut self, world: &mut World) {
-        while !self.orphans.is_empty() {
+    /// Delivers everything that is on its way.
+    pub(super) fn deliver_all(&mut self, world: &mut World) {
+        while !self.late_requests.is_empty() {
             self.arrive_late(world, 0);
         }
         while self.is_busy(world) {
@@ -197,7 +199,7 @@ impl Owner {
     }
 }
 
-/// The API server does, or does not, what a request asks for.
+/// The API server handles a request.
 fn perform(world: &mut World, request: Request, fortune: Fortune) -> Answer {
     let (arrives, returns) = (fortune != Fortune::Refused, fortune == Fortune::Done);
     match request {

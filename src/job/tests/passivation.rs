@@ -1,4 +1,4 @@
-//! When finished Jobs are left alone.
+//! Passivation of finished Jobs.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 use std::time::Duration;
@@ -15,8 +15,9 @@ use crate::job::state::{Changed, JobState, Limits};
 use crate::job::status::{ConditionKind, ConditionStatus};
 use crate::job::uid::UidSet;
 
-/// When the Job finished, and now.
+/// When the Job finished.
 const FINISHED: i64 = 50;
+/// The current time.
 const NOW: i64 = 100;
 
 fn limits() -> Limits {
@@ -30,7 +31,7 @@ fn finish(mut job: Job) -> Job {
     job
 }
 
-/// A finished Job that asks for this and that.
+/// A finished Job with various options.
 fn finished_job() -> impl Strategy<Value = Job> {
     let completion = prop_oneof![Just(Completion::Count(3)), Just(Completion::Indexed(3))];
     let options = (prop::option::of(0u32..3), any::<bool>());
@@ -56,7 +57,7 @@ fn some_pod() -> impl Strategy<Value = Pod> {
     })
 }
 
-/// The Job as somebody holds it who knows of no pod.
+/// The state of the Job without known pods.
 fn bare(job: &Job) -> JobState {
     let mut state = JobState::new(job.clone(), limits());
     state.pods_listed(&UidSet::default(), 0);
@@ -66,9 +67,9 @@ fn bare(job: &Job) -> JobState {
 proptest! {
     #![proptest_config(cases(7))]
 
-    /// What the shard drops while a Job rests would have changed nothing.
+    /// Events that the shard drops for a passivated Job would not have changed its plan.
     #[test]
-    fn pods_that_are_no_concern_give_nothing_to_do(job in finished_job(), pods in prop::collection::vec(some_pod(), 0..6)) {
+    fn dropped_pods_make_no_work(job in finished_job(), pods in prop::collection::vec(some_pod(), 0..6)) {
         let mut state = bare(&job);
         for pod in pods.into_iter().filter(|pod| !concerns(&job, pod, true)) {
             state.observe_pod(pod.clone(), at(NOW));
@@ -79,9 +80,9 @@ proptest! {
         prop_assert_eq!(reconcile(&state, at(NOW)), reconcile(&bare(&job), at(NOW)));
     }
 
-    /// Whoever rests knows nothing that one who starts anew does not know, and is looked after in time.
+    /// A passivated state holds nothing that an activated one would miss, and its next look is in time.
     #[test]
-    fn a_job_at_rest_has_nothing_to_do(job in finished_job(), pods in prop::collection::vec(some_pod(), 0..6)) {
+    fn passivation_loses_no_work(job in finished_job(), pods in prop::collection::vec(some_pod(), 0..6)) {
         let mut state = bare(&job);
         for pod in pods {
             state.observe_pod(pod, at(NOW));
@@ -102,7 +103,7 @@ proptest! {
 }
 
 #[test]
-fn a_job_is_looked_after_until_it_is_finished_and_again_when_its_ttl_ends() {
+fn a_job_is_active_until_it_is_finished_and_again_when_its_ttl_expires() {
     let with_ttl = |seconds| {
         finish(with(job(Completion::Count(1), 1), |spec| {
             spec.ttl_after_finished = Some(Duration::from_secs(seconds));
@@ -110,13 +111,13 @@ fn a_job_is_looked_after_until_it_is_finished_and_again_when_its_ttl_ends() {
     };
     let unfinished = job(Completion::Count(1), 1);
     let (finished, deleting) = (finish(unfinished.clone()), Job { deleting: true, ..with_ttl(10) });
-    let nobodys = Limits { ttl_controller: false, ..limits() };
+    let without_ttl = Limits { ttl_controller: false, ..limits() };
     for (job, limits, expected) in [
         (&unfinished, limits(), NextLook::Now),
         (&finished, limits(), NextLook::Never),
         (&with_ttl(60), limits(), NextLook::At(at(FINISHED + 60))),
         (&with_ttl(50), limits(), NextLook::Now),
-        (&with_ttl(50), nobodys, NextLook::Never),
+        (&with_ttl(50), without_ttl, NextLook::Never),
         (&deleting, limits(), NextLook::Never),
     ] {
         assert_eq!(next_look(job, limits, at(NOW)), expected);
@@ -126,7 +127,7 @@ fn a_job_is_looked_after_until_it_is_finished_and_again_when_its_ttl_ends() {
 }
 
 #[test]
-fn what_has_been_asked_for_is_waited_for() {
+fn a_job_is_not_passivated_before_its_requests_are_answered() {
     let job =
         finish(with(job(Completion::Count(1), 1), |spec| spec.ttl_after_finished = Some(Duration::ZERO)));
     let mut state = bare(&job);
@@ -135,7 +136,7 @@ fn what_has_been_asked_for_is_waited_for() {
     state.begin(&plan, at(NOW));
     assert!(!can_passivate(&state, at(NOW)), "the Job is being deleted");
     state.deletion_refused(at(NOW));
-    assert!(!can_passivate(&state, at(NOW)), "how often it was refused must be known at the next attempt");
+    assert!(!can_passivate(&state, at(NOW)), "the back-off must be known at the next attempt");
 
     let mut state = bare(&finish(super::fixture::job(Completion::Count(1), 1)));
     let late = pod("late");

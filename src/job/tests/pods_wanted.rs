@@ -1,11 +1,12 @@
-//! Tables: how many pods a Job has, which are made, and when.
+//! Tables: how many pods a Job has, which ones are created, and when.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
 
 use super::fixture::{at, at_index, but, ended, job, running, state, with};
 use crate::job::index_set::IndexSet;
-use crate::job::plan::{NewPod, Plan, Wait};
+use crate::job::plan::{Plan, Wait};
+use crate::job::pod::NewPod;
 use crate::job::pod::{BackoffRecord, IndexFailures, Phase, Place, Pod};
 use crate::job::reconcile::reconcile;
 use crate::job::slow_start::SlowStart;
@@ -39,9 +40,9 @@ fn slots(numbers: impl IntoIterator<Item = u32>) -> Vec<Pod> {
         .collect()
 }
 
-/// The created places and the number of removed pods.
+/// Each case names the created places and the number of removed pods.
 #[test]
-fn the_number_of_pods() {
+fn parallelism_and_remaining_completions_decide_the_number_of_pods() {
     use Completion::{Count, Indexed, WorkQueue};
     let succeeded = |mut job: Job, count| {
         job.status.succeeded = count;
@@ -58,7 +59,7 @@ fn the_number_of_pods() {
     };
     for (name, job, pods, created, removed) in [
         ("parallelism", new(Count(9), 3), vec![], vec![0, 1, 2], 0),
-        ("what is missing", new(Count(9), 3), slots([0, 2]), vec![1], 0),
+        ("the missing ones", new(Count(9), 3), slots([0, 2]), vec![1], 0),
         ("no more than are left to do", succeeded(new(Count(5), 3), 3), vec![], vec![0, 1], 0),
         ("parallelism lowered", new(Count(9), 1), slots([0, 1, 2]), vec![], 2),
         ("parallelism 0", new(Count(9), 0), slots([0, 1, 2]), vec![], 3),
@@ -78,9 +79,9 @@ fn the_number_of_pods() {
     }
 }
 
-/// Two owners that have seen more or less of what happened make the same pod, or one of them none.
+/// Two owners with different views create the same pod, or one of them creates none.
 #[test]
-fn whoever_knows_less_makes_no_other_pods() {
+fn an_owner_with_an_outdated_view_creates_no_additional_pods() {
     let knows = |ended: &[u32]| {
         let mut state = warm(started(job(Completion::Count(4), 3)), slots([0, 1, 2]));
         for number in ended {
@@ -91,11 +92,11 @@ fn whoever_knows_less_makes_no_other_pods() {
     };
     assert_eq!(knows(&[]), []);
     assert_eq!(knows(&[1]), [(3, 0)]);
-    assert_eq!(knows(&[0, 1]), [(3, 0)], "there are but two completions left");
+    assert_eq!(knows(&[0, 1]), [(3, 0)], "only two completions are left");
     assert_eq!(knows(&[0, 1, 2]), [(3, 0)]);
 }
 
-/// A pod that is gone leaves its ordinal to nobody; a creation that was refused does.
+/// The ordinal of a pod that is gone is not used again; the ordinal of a refused creation is.
 #[test]
 fn an_ordinal_gets_one_pod() {
     let mut state = warm(started(job(Completion::Count(9), 2)), slots([0, 1]));
@@ -117,7 +118,7 @@ fn but_deleting(mut job: Job) -> Job {
 }
 
 #[test]
-fn pods_that_are_leaving_are_replaced_at_once_unless_only_failed_ones_are() {
+fn pods_being_deleted_are_replaced_at_once_unless_only_failed_pods_are_replaced() {
     let leaving = || vec![but(at_index("a", 0, 0), |pod| pod.deleting = true)];
     let job = started(job(Completion::Indexed(2), 1));
     let limits_off =
@@ -133,9 +134,9 @@ fn pods_that_are_leaving_are_replaced_at_once_unless_only_failed_ones_are() {
     assert_eq!(places(&reconcile(&later, at(161))), [(0, 1)]);
 }
 
-/// Removals that are not answered keep their place: no creation overtakes them.
+/// A pod occupies its place until its removal is answered: no creation overtakes it.
 #[test]
-fn nothing_is_created_while_a_removal_is_on_its_way() {
+fn nothing_is_created_while_a_removal_is_unanswered() {
     let lowered = started(job(Completion::Count(9), 1));
     let mut state = warm(lowered.clone(), slots([0, 1]));
     let plan = reconcile(&state, at(160));
@@ -147,9 +148,9 @@ fn nothing_is_created_while_a_removal_is_on_its_way() {
     assert_eq!(places(&reconcile(&state, at(161))).len(), 1);
 }
 
-/// An index is not given away while the pod there may still be active: it waits for its turn, others do not.
+/// An index gets no new pod while the old one may still be active. Other indexes do not wait for it.
 #[test]
-fn an_index_is_free_when_its_pod_is_gone() {
+fn an_index_is_free_once_its_pod_is_gone() {
     let only_failed = with(started(job(Completion::Indexed(3), 2)), |spec| spec.replace_only_failed = true);
     let leaving = but(at_index("a", 0, 0), |pod| pod.deleting = true);
     assert_eq!(places(&reconcile(&warm(only_failed, [leaving]), at(160))), [(1, 0)]);
@@ -166,7 +167,7 @@ fn an_index_is_free_when_its_pod_is_gone() {
 }
 
 #[test]
-fn refused_removals_are_tried_again_later() {
+fn refused_removals_are_repeated_with_back_off() {
     let mut state = warm(started(job(Completion::Count(9), 0)), slots([0]));
     let mut now = 160;
     for delay in [1, 2, 4] {
@@ -192,7 +193,7 @@ fn slow_start_opens_with_every_success_and_closes_with_a_refusal() {
 }
 
 #[test]
-fn no_more_is_created_at_once_than_there_is_room_for() {
+fn the_pace_limits_the_number_of_creations_under_way() {
     let mut state = warm(started(job(Completion::Count(9), 9)), []);
     for (at_once, created) in [(2, 2), (5, 3), (5, 0), (usize::MAX, 4)] {
         state.keep_pace(Pace { at_once, status_period: Duration::ZERO });
@@ -203,7 +204,7 @@ fn no_more_is_created_at_once_than_there_is_room_for() {
 }
 
 #[test]
-fn refused_creations_wait_longer_and_longer() {
+fn refused_creations_are_repeated_with_back_off() {
     let mut state = state(started(job(Completion::Count(9), 4)), []);
     let mut now = 160;
     for delay in [1, 2, 4] {
@@ -218,7 +219,7 @@ fn refused_creations_wait_longer_and_longer() {
 }
 
 #[test]
-fn a_taken_name_is_left_to_its_owner() {
+fn a_taken_name_is_skipped() {
     let mut state = state(started(job(Completion::Indexed(1), 1)), []);
     let plan = reconcile(&state, at(160));
     state.begin(&plan, at(160));
@@ -226,9 +227,10 @@ fn a_taken_name_is_left_to_its_owner() {
     assert_eq!(places(&reconcile(&state, at(160))), [(0, 1)]);
 }
 
-/// 10 s, then doubling, from when the pod ended; a success resets; failures that come together count each.
+/// 10 s after the end of the pod, then doubling. A success resets the back-off; simultaneous failures count
+/// each.
 #[test]
-fn failed_pods_are_replaced_after_a_while() {
+fn failed_pods_are_replaced_after_the_back_off() {
     let fails = |uid: &str, second| ended(running(uid), Phase::Failed, second);
     let succeeds = |uid: &str, second| ended(running(uid), Phase::Succeeded, second);
     for (name, pods, waits_until) in [
@@ -254,9 +256,9 @@ fn failed_pods_are_replaced_after_a_while() {
     }
 }
 
-/// What pods carry, and what was counted, brings the back-off to whoever takes over.
+/// A new owner restores the back-off from the annotations of pods and from counted pods.
 #[test]
-fn back_off_survives_whoever_kept_it() {
+fn back_off_survives_a_take_over() {
     let carried = |failures, last| Some(BackoffRecord { failures, last: at(last) });
     let recorded =
         |uid: &str, phase, second| but(ended(running(uid), phase, second), |pod| pod.tracked = false);
@@ -268,7 +270,7 @@ fn back_off_survives_whoever_kept_it() {
             carried(2, 150),
         ),
         (
-            "what a pod carries",
+            "the back-off that a pod carries",
             vec![but(running("a"), |pod| pod.backoff = carried(3, 130).map(Box::new))],
             carried(3, 130),
         ),
@@ -285,7 +287,7 @@ fn back_off_survives_whoever_kept_it() {
             ],
             None,
         ),
-        ("a pod that is not judged yet", vec![ended(running("a"), Phase::Failed, 150)], carried(1, 150)),
+        ("a pod that is not evaluated yet", vec![ended(running("a"), Phase::Failed, 150)], carried(1, 150)),
     ] {
         let state = state(started(job(Completion::Count(9), 1)), pods);
         assert_eq!(state.streak_now(), expected, "{name}");
@@ -295,7 +297,7 @@ fn back_off_survives_whoever_kept_it() {
     let plan = reconcile(&state, at(170));
     state.begin(&plan, at(170));
     assert_eq!(plan.creates[0].backoff, carried(1, 150), "new pods carry it on");
-    assert_eq!(state.streak_now(), carried(1, 150), "it is judged once");
+    assert_eq!(state.streak_now(), carried(1, 150), "it is evaluated once");
 }
 
 fn retried(max_failed_indexes: Option<u32>) -> Job {
@@ -305,9 +307,9 @@ fn retried(max_failed_indexes: Option<u32>) -> Job {
     })
 }
 
-/// The failed pod keeps its finalizer, not counted, until its successor carries its failures.
+/// The failed pod keeps its finalizer and is not counted until its successor carries its failures.
 #[test]
-fn an_index_hands_its_failures_on() {
+fn the_failures_of_an_index_are_carried_to_the_next_pod() {
     let failed = |uid: &str, attempt, counted, second| {
         but(ended(at_index(uid, 0, attempt), Phase::Failed, second), |pod| {
             pod.index_failures = IndexFailures { counted, ignored: 0 };
@@ -317,7 +319,7 @@ fn an_index_hands_its_failures_on() {
         warm(retried(None), [failed("old", 0, 0, 140), failed("new", 1, 1, 150), at_index("b", 1, 0)]);
     let recorded =
         |state: &JobState| -> Vec<String> { state.pods.to_record().map(|pod| pod.uid.to_string()).collect() };
-    assert_eq!(recorded(&state), ["old"], "the last one stands for both");
+    assert_eq!(recorded(&state), ["old"], "the last one carries both failures");
 
     let waits = reconcile(&state, at(160));
     assert_eq!(waits.waiting, Some(Wait::IndexBackoff(at(170))), "20 s after the second failure");
@@ -334,7 +336,7 @@ fn an_index_hands_its_failures_on() {
 }
 
 #[test]
-fn a_suspended_job_removes_its_pods_and_stops_its_clock() {
+fn a_suspended_job_removes_its_pods_and_clears_its_start_time() {
     let running_job = started(job(Completion::Count(3), 1));
     let suspended = with(running_job.clone(), |spec| spec.suspend = true);
     let mut state = warm(suspended.clone(), slots([0]));
@@ -351,17 +353,17 @@ fn a_suspended_job_removes_its_pods_and_stops_its_clock() {
     let plan = reconcile(&state, at(300));
     assert_eq!(places(&plan).len(), 1);
     let write = plan.status.unwrap();
-    assert_eq!(write.status.start_time, Some(at(300)), "the clock starts again");
+    assert_eq!(write.status.start_time, Some(at(300)), "the start time is set again");
     assert_eq!(&*write.events[0].reason, "Resumed");
 }
 
 #[test]
-fn a_job_created_suspended_says_so_and_does_not_start() {
+fn a_job_created_suspended_reports_it_and_does_not_start() {
     let plan = reconcile(&state(with(job(Completion::Count(3), 1), |spec| spec.suspend = true), []), at(160));
     let write = plan.status.unwrap();
     assert!(plan.creates.is_empty());
     assert_eq!(write.status.start_time, None);
     assert_eq!(&*write.status.conditions[0].reason, "JobSuspended");
     let plain = reconcile(&state(job(Completion::Count(3), 1), []), at(160));
-    assert_eq!(plain.status.map(|write| write.status.conditions), None, "one that is not says nothing");
+    assert_eq!(plain.status.map(|write| write.status.conditions), None, "no status without a suspension");
 }

@@ -1,8 +1,8 @@
-//! What holds of every Job, whatever happens.
+//! Properties that hold for every Job under any sequence of events.
 
 use proptest::prelude::*;
 
-use super::acts::{Act, act, jobs, limits, meddling};
+use super::acts::{Act, act, jobs, limits, user_act};
 use super::fixture::cases;
 use super::owner::Owner;
 use super::world::World;
@@ -11,28 +11,29 @@ use crate::job::spec::Job;
 use crate::job::state::Limits;
 use crate::job::uid::Uid;
 
-/// Most plans that are not idle in a row while nothing happens but what they ask for.
-const PLANS_TO_REST: usize = 60;
+/// Most plans in a row until one is idle, while nothing but their requests happens.
+const PLANS_UNTIL_IDLE: usize = 60;
 
 /// Carries out plans until there is nothing to do at this time.
-fn come_to_rest(world: &mut World, owner: &mut Owner) {
-    for _ in 0..PLANS_TO_REST {
-        owner.settle(world);
+fn run_until_idle(world: &mut World, owner: &mut Owner) {
+    for _ in 0..PLANS_UNTIL_IDLE {
+        owner.deliver_all(world);
         let plan = owner.plan(world);
         if plan.is_idle() && !owner.is_busy(world) {
             return;
         }
     }
-    panic!("no rest: {:?}\n{:#?}", owner.plan(world), world.job.status);
+    panic!("never idle: {:?}\n{:#?}", owner.plan(world), world.job.status);
 }
 
-/// Nodes do one thing that is left to do: clear away what is to go, else run and finish the first pod that is left.
+/// Nodes do one thing: they end a pod that is being deleted, or else run the first remaining pod to success.
+/// False if there is nothing to do.
 fn nodes_work(world: &mut World) -> bool {
     let uid = |world: &World, eligible: fn(&&Pod) -> bool| -> Option<Uid> {
         world.pods.values().find(eligible).map(|pod| pod.uid.clone())
     };
     if let Some(uid) = uid(world, |pod| pod.deleting && !(pod.tracked && pod.phase.is_final())) {
-        world.bury(&uid);
+        world.finish_deletion(&uid);
     } else if let Some(uid) = uid(world, |pod| !pod.deleting && !pod.phase.is_final()) {
         world.change_pod(&uid, |pod| pod.scheduled = true);
         world.end_pod(&uid, Phase::Succeeded);
@@ -42,14 +43,14 @@ fn nodes_work(world: &mut World) -> bool {
     true
 }
 
-/// All is well from now on: requests arrive, pods succeed. Leads the Job to its end.
-fn come_to_an_end(world: &mut World, owner: &mut Owner) {
+/// Runs the Job to its end without faults: requests arrive, pods succeed.
+fn run_to_the_end(world: &mut World, owner: &mut Owner) {
     world.change_spec(|spec| {
         spec.suspend = false;
         spec.parallelism = spec.completion.indexes().unwrap_or(2).max(1);
     });
     for _ in 0..1000 {
-        come_to_rest(world, owner);
+        run_until_idle(world, owner);
         let over = world.job.deleting || world.job.status.finished().is_some();
         if over && world.pods.values().all(|pod| !pod.tracked) {
             return;
@@ -63,10 +64,10 @@ fn come_to_an_end(world: &mut World, owner: &mut Owner) {
     panic!("no end: {:#?}", owner.state);
 }
 
-/// Of an ended Job no more failed pods are left than it keeps.
-fn come_to_the_limit(world: &mut World, owner: &mut Owner) {
+/// Checks that an ended Job deletes failed pods down to its limit.
+fn check_failed_pods_limit(world: &mut World, owner: &mut Owner) {
     for _ in 0..100 {
-        come_to_rest(world, owner);
+        run_until_idle(world, owner);
         match owner.plan(world).wake_at {
             Some(at) => world.now = at.max(world.now),
             None => break,
@@ -83,8 +84,8 @@ fn run(job: Job, limits: Limits, acts: Vec<Act>) {
     for act in acts {
         world.act(act, &mut owners);
     }
-    come_to_an_end(&mut world, &mut owners[0]);
-    come_to_the_limit(&mut world, &mut owners[0]);
+    run_to_the_end(&mut world, &mut owners[0]);
+    check_failed_pods_limit(&mut world, &mut owners[0]);
 }
 
 proptest! {
@@ -103,7 +104,7 @@ proptest! {
     fn counts_are_exact_and_the_job_ends_whatever_users_do(
         job in jobs(),
         limits in limits(),
-        acts in prop::collection::vec(prop_oneof![8 => act(), 1 => meddling()], 0..250),
+        acts in prop::collection::vec(prop_oneof![8 => act(), 1 => user_act()], 0..250),
     ) {
         run(job, limits, acts);
     }
@@ -120,7 +121,7 @@ proptest! {
         for act in acts {
             world.act(act, &mut owners);
         }
-        owners[1].settle(&mut world);
-        come_to_an_end(&mut world, &mut owners[0]);
+        owners[1].deliver_all(&mut world);
+        run_to_the_end(&mut world, &mut owners[0]);
         }
 }

@@ -1,11 +1,11 @@
-//! Which counted pods are deleted.
+//! Deletion of counted pods.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 use std::time::Duration;
 
 use super::fixture::{at, at_index, but, ended, job, pod, running, state, uids};
-use crate::job::backoff::BackoffPolicy;
 use crate::job::end::condition;
+use crate::job::exponential::Exponential;
 use crate::job::plan::Wait;
 use crate::job::pod::{BackoffRecord, Phase, Pod};
 use crate::job::reconcile::reconcile;
@@ -63,11 +63,11 @@ fn the_newest_failed_pods_stay() {
     }
     let unlimited = state(job(Completion::Count(5), 1), failed(&pods));
     assert_eq!(deleted(&unlimited, 1000), []);
-    assert_eq!(unlimited.pods.surplus_failed(0).count(), 0, "nothing is kept in memory without a wish");
+    assert_eq!(unlimited.pods.surplus_failed(0).count(), 0, "nothing is kept in memory without the option");
 }
 
 #[test]
-fn what_is_not_counted_yet_stays() {
+fn uncounted_pods_are_not_deleted() {
     let mut job = limited(Completion::Count(5), 0);
     job.status.uncounted = Some(Uncounted { failed: vec!["recorded".into()], ..Uncounted::default() });
     let tracked = ended(pod("tracked"), Phase::Failed, 5);
@@ -83,7 +83,7 @@ fn what_is_not_counted_yet_stays() {
 }
 
 #[test]
-fn a_pod_is_deleted_once_and_again_only_when_that_was_refused() {
+fn a_deletion_is_sent_again_only_after_a_refusal() {
     let mut job = limited(Completion::Count(5), 0);
     job.status.start_time = Some(at(0));
     let mut state = state(job, failed(&[("a", 1), ("b", 2)]));
@@ -96,7 +96,7 @@ fn a_pod_is_deleted_once_and_again_only_when_that_was_refused() {
         plan.deletes.into_iter().map(|deletion| deletion.pod.uid).collect::<Vec<_>>()
     };
     assert_eq!(send(&mut state, 10), std::slice::from_ref(&a));
-    assert_eq!(send(&mut state, 10), [], "one at a time, as the pace says");
+    assert_eq!(send(&mut state, 10), [], "the pace allows one at a time");
     state.changed(&a, Changed::Refused, at(10));
     let plan = reconcile(&state, at(10));
     assert_eq!((plan.deletes.len(), plan.wake_at), (0, Some(at(11))), "{plan:?}");
@@ -109,7 +109,7 @@ fn a_pod_is_deleted_once_and_again_only_when_that_was_refused() {
     assert_eq!(send(&mut state, 11), []);
 }
 
-/// It carries the back-off: a replica that takes over has nothing else to learn it from.
+/// The pod carries the back-off: a replica that takes over has no other source.
 #[test]
 fn the_newest_failed_pod_stays_while_its_replacement_waits() {
     let carries = but(counted("b", Phase::Failed, 1000), |pod| {
@@ -136,7 +136,7 @@ fn a_finished_job_keeps_its_failed_pods_within_the_limit_and_its_succeeded_ones(
 }
 
 #[test]
-fn succeeded_pods_go_once_their_index_is_counted() {
+fn succeeded_pods_are_deleted_once_their_index_is_counted() {
     let mut indexed = pruning(Completion::Indexed(5));
     indexed.status.completed_indexes.extend([0, 1, 3]);
     let pods = || {
@@ -158,7 +158,7 @@ fn succeeded_pods_go_once_their_index_is_counted() {
 }
 
 #[test]
-fn wishes_may_come_and_go() {
+fn the_limit_of_failed_pods_may_change() {
     let mut state = state(limited(Completion::Count(5), 2), failed(&[("a", 1), ("b", 2), ("c", 3)]));
     state.observe_pod(running("r"), at(4));
     assert_eq!(uids(&deleted(&state, 1000)), ["a"]);
@@ -172,13 +172,13 @@ fn wishes_may_come_and_go() {
     state.observe_job(with_limit(None));
     assert_eq!(deleted(&state, 1000), []);
     state.observe_job(with_limit(Some(0)));
-    assert_eq!(deleted(&state, 1000), [], "what was dropped comes back with the next list");
+    assert_eq!(deleted(&state, 1000), [], "dropped pods return with the next list");
     state.observe_pod(counted("a", Phase::Failed, 1), at(5));
     assert_eq!(uids(&deleted(&state, 1000)), ["a"]);
 }
 
 #[test]
-fn back_off_is_the_jobs_own() {
+fn annotations_set_the_back_off_of_the_job() {
     let mut own = job(Completion::Count(5), 1);
     own.options.backoff_initial = Some(Duration::from_millis(100));
     own.options.backoff_max = Some(Duration::from_millis(300));
@@ -190,17 +190,14 @@ fn back_off_is_the_jobs_own() {
         assert_eq!(waits(&state), Some(own_delay(milliseconds)), "{count}");
     }
     let mut state = state(job(Completion::Count(5), 1), failed(&failures[..1]));
-    assert_eq!(
-        waits(&state),
-        Some(BackoffPolicy::default().ready_at(BackoffRecord { failures: 1, last: at(100) }))
-    );
+    assert_eq!(waits(&state), Some(Exponential::POD_FAILURE.after(at(100), 1)));
     state.observe_job(own);
-    assert_eq!(waits(&state), Some(own_delay(100)), "an annotation counts from when it is set");
+    assert_eq!(waits(&state), Some(own_delay(100)), "an annotation applies as soon as it is set");
 }
 
-/// Somebody else has taken its finalizer off: it will not be counted, and its work is run again.
+/// Somebody else has removed the pod's finalizer: it will not be counted, and its work is run again.
 #[test]
-fn a_pod_that_lost_its_finalizer_uncounted_stays() {
+fn an_uncounted_pod_without_finalizer_is_not_deleted() {
     let mut indexed = pruning(Completion::Indexed(2));
     indexed.options.failed_pods_limit = Some(0);
     let mut state = state(indexed, [at_index("a", 0, 0), at_index("b", 1, 0)]);

@@ -1,4 +1,4 @@
-//! What the API server lets through in an update of a Job's status.
+//! The API server's rules for an update of a Job's status.
 
 use crate::job::index_set::IndexSet;
 use crate::job::spec::{Completion, Job};

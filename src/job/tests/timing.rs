@@ -1,4 +1,4 @@
-//! Tables: when the status is written, when failures are judged, when a finished Job goes.
+//! Tables: when the status is written, when failures are evaluated, when a finished Job is deleted.
 
 #![allow(clippy::unwrap_used)]
 
@@ -24,7 +24,7 @@ fn quiet(job: Job) -> Job {
     job
 }
 
-/// Nothing but the number of active pods has changed.
+/// A state in which only the number of active pods has changed since the last status write.
 fn one_more(job: &Job, second: i64) -> JobState {
     let mut state = state(job.clone(), [running("a")]);
     state.observe_job(job.clone());
@@ -33,7 +33,7 @@ fn one_more(job: &Job, second: i64) -> JobState {
 }
 
 #[test]
-fn the_first_change_is_told_at_once_and_others_within_the_batch_period() {
+fn the_first_change_is_written_at_once_and_others_within_the_batch_period() {
     let job = quiet(job(Completion::Count(9), 1));
     let next = Next { end: None, managed: true };
     let fresh = state(job.clone(), [running("a")]);
@@ -44,9 +44,9 @@ fn the_first_change_is_told_at_once_and_others_within_the_batch_period() {
     assert_eq!(due(&state(job, []), &next, false, at(200)), Due::Never);
 }
 
-/// A Job that ends soon after its start tells both in one write.
+/// A Job that ends soon after its start needs one status write for both.
 #[test]
-fn the_start_waits_for_what_follows_soon() {
+fn the_start_waits_for_changes_that_follow_soon() {
     let mut job = quiet(job(Completion::Count(1), 1));
     job.status.start_time = None;
     let mut state = state(job, [running("a")]);
@@ -62,9 +62,9 @@ fn the_start_waits_for_what_follows_soon() {
     );
 }
 
-/// Requests under way belong into the same write, but not for longer than the batch period.
+/// The outcome of requests under way belongs in the same write.
 #[test]
-fn a_write_waits_for_what_is_under_way() {
+fn a_write_waits_for_requests_under_way_but_no_longer_than_the_batch_period() {
     let job = quiet(job(Completion::Count(9), 2));
     let mut state = state(job, [running("a")]);
     let plan = reconcile(&state, at(200));
@@ -77,15 +77,15 @@ fn a_write_waits_for_what_is_under_way() {
     assert!(reconcile(&state, at(201)).status.is_some());
 }
 
-/// Where many Jobs share a limited rate, progress is told less often; the start and the end are not.
+/// If many Jobs share a limited rate, progress is written less often. Start and end are not delayed.
 #[test]
-fn progress_keeps_the_pace() {
+fn progress_is_written_at_the_pace_of_the_gate() {
     let slow = Pace { at_once: 100, status_period: Duration::from_secs(20) };
     let next = Next { end: None, managed: true };
     let mut written = one_more(&quiet(job(Completion::Count(9), 1)), 200);
     written.keep_pace(slow);
     assert_eq!(due(&written, &next, false, at(201)), Due::At(at(220)));
-    assert_eq!(reconcile(&written, at(205)).wake_at, Some(at(206)), "the pace may quicken");
+    assert_eq!(reconcile(&written, at(205)).wake_at, Some(at(206)), "the pace may become faster");
     written.keep_pace(Pace { status_period: Duration::ZERO, ..slow });
     assert_eq!(due(&written, &next, false, at(201)), Due::Now, "never faster than the batch period");
     let mut new = state(job(Completion::Count(9), 1), [running("a")]);
@@ -93,9 +93,9 @@ fn progress_keeps_the_pace() {
     assert_eq!(due(&new, &next, true, at(200)), Due::At(at(201)));
 }
 
-/// Requests of a huge Job do not pile up: no more are under way than the pace allows.
+/// The requests of a huge Job must not pile up.
 #[test]
-fn no_more_pods_are_changed_at_once_than_the_pace_allows() {
+fn the_pace_limits_the_number_of_pod_requests_under_way() {
     let pods: Vec<Pod> = (0..9).map(|n| running(&format!("{n}"))).collect();
     let mut state = state(with(quiet(job(Completion::Count(9), 9)), |spec| spec.suspend = true), pods);
     for (at_once, deleted) in [(2, 2), (5, 3), (5, 0), (usize::MAX, 4)] {
@@ -108,7 +108,7 @@ fn no_more_pods_are_changed_at_once_than_the_pace_allows() {
 }
 
 #[test]
-fn conditions_do_not_wait() {
+fn a_change_of_conditions_is_written_at_once() {
     let suspended = with(quiet(job(Completion::Count(9), 1)), |spec| spec.suspend = true);
     let mut state = state(suspended.clone(), []);
     state.observe_job(suspended);
@@ -117,7 +117,7 @@ fn conditions_do_not_wait() {
 }
 
 #[test]
-fn a_full_batch_does_not_wait() {
+fn a_full_batch_is_written_at_once() {
     let job = quiet(job(Completion::Count(9), 3));
     let succeeded = |n: u32| ended(running(&format!("{n}")), Phase::Succeeded, 150);
     let mut state = JobState::new(job.clone(), Limits { max_uncounted_pods: 2, ..Limits::default() });
@@ -149,9 +149,9 @@ fn nothing_is_written_while_a_write_is_under_way_or_refused() {
     assert!(reconcile(&state, at(206)).status.is_some(), "a conflict is no reason to wait");
 }
 
-/// While others are active a failure waits a little for those that fail, or succeed, with it.
+/// While other pods are active, a failure waits a little for pods that fail or succeed at the same time.
 #[test]
-fn failures_that_come_together_are_judged_together() {
+fn failures_within_the_debounce_period_are_evaluated_together() {
     let limits = Limits { debounce_period: Duration::from_millis(100), ..Limits::default() };
     let job = with(quiet(job(Completion::Count(9), 3)), |spec| spec.backoff_limit = 0);
     let failed = || ended(at_index("a", 0, 0), Phase::Failed, 200);
@@ -166,24 +166,24 @@ fn failures_that_come_together_are_judged_together() {
         let status = reconcile(state, at_ms(ms)).status.map(|write| write.status);
         status.is_some_and(|status| status.holding(&ConditionKind::FailureTarget).is_some())
     };
-    let mut settling = state_with(vec![running("b")]);
-    assert_eq!(reconcile(&settling, at(200)).waiting, Some(Wait::FailureDebounce(at_ms(200_100))));
-    assert!(!announces(&settling, 200_099));
-    assert!(announces(&settling, 200_100));
-    assert!(announces(&state_with(vec![]), 200_000), "with no pod left there is nothing to wait for");
+    let mut debouncing = state_with(vec![running("b")]);
+    assert_eq!(reconcile(&debouncing, at(200)).waiting, Some(Wait::FailureDebounce(at_ms(200_100))));
+    assert!(!announces(&debouncing, 200_099));
+    assert!(announces(&debouncing, 200_100));
+    assert!(announces(&state_with(vec![]), 200_000), "without active pods there is nothing to wait for");
 
-    settling.observe_pod(but(running("b"), |pod| pod.version = 2), at_ms(200_090));
-    assert!(announces(&settling, 200_100), "news of pods that have not ended make no difference");
+    debouncing.observe_pod(but(running("b"), |pod| pod.version = 2), at_ms(200_090));
+    assert!(announces(&debouncing, 200_100), "readings of pods that have not ended make no difference");
     for tick in 1..=12 {
         let other = ended(running(&format!("c{tick}")), Phase::Failed, 200);
-        settling.observe_pod(other, at_ms(200_000 + 90 * tick));
+        debouncing.observe_pod(other, at_ms(200_000 + 90 * tick));
     }
-    assert!(!announces(&settling, 200_299));
-    assert!(announces(&settling, 200_300), "but never longer than three settle periods");
+    assert!(!announces(&debouncing, 200_299));
+    assert!(announces(&debouncing, 200_300), "but never longer than three debounce periods");
 }
 
 #[test]
-fn a_finished_job_goes_after_its_time_to_live() {
+fn a_finished_job_is_deleted_when_its_ttl_expires() {
     let mut finished = with(quiet(job(Completion::Count(1), 1)), |spec| {
         spec.ttl_after_finished = Some(Duration::from_secs(30));
     });
@@ -196,13 +196,13 @@ fn a_finished_job_goes_after_its_time_to_live() {
     let plan = reconcile(&state, at(230));
     assert!(plan.delete_job);
     state.begin(&plan, at(230));
-    assert!(!reconcile(&state, at(231)).delete_job, "asked for once");
+    assert!(!reconcile(&state, at(231)).delete_job, "the deletion is requested once");
     state.deletion_refused(at(231));
     assert_eq!(reconcile(&state, at(231)).wake_at, Some(at(232)));
     assert!(reconcile(&state, at(232)).delete_job);
 
     let elsewhere = JobState::new(finished.clone(), Limits::default());
-    assert!(!reconcile(&elsewhere, at(500)).delete_job, "somebody else's task");
+    assert!(!reconcile(&elsewhere, at(500)).delete_job, "another controller deletes it");
     let leaving = JobState::new(Job { deleting: true, ..finished.clone() }, limits);
     assert!(!reconcile(&leaving, at(500)).delete_job);
     let forever = JobState::new(with(finished, |spec| spec.ttl_after_finished = None), limits);
@@ -210,7 +210,7 @@ fn a_finished_job_goes_after_its_time_to_live() {
 }
 
 #[test]
-fn a_finished_job_sets_its_pods_free_and_counts_no_more() {
+fn a_finished_job_releases_its_pods_and_counts_no_more() {
     let mut finished = quiet(job(Completion::Count(1), 1));
     let failed = condition(ConditionKind::Failed, ConditionStatus::True, "", "", at(200));
     finished.status.conditions.push(failed);
@@ -225,7 +225,7 @@ fn a_finished_job_sets_its_pods_free_and_counts_no_more() {
 }
 
 #[test]
-fn pods_that_somebody_else_has_set_free_raise_doubts_about_the_status() {
+fn the_status_is_doubted_after_somebody_else_has_released_pods() {
     let done =
         |uid: &str, tracked| but(ended(running(uid), Phase::Succeeded, 150), |pod| pod.tracked = tracked);
     let newer = |uid: &str| but(done(uid, false), |pod| pod.version += 1);
@@ -234,17 +234,17 @@ fn pods_that_somebody_else_has_set_free_raise_doubts_about_the_status() {
     let mut seen_before = of(vec![running("a"), running("b")]);
     assert!(!seen_before.doubts_status());
     seen_before.observe_pod(newer("a"), at(160));
-    assert!(seen_before.doubts_status(), "it was not us who set it free");
+    assert!(seen_before.doubts_status(), "somebody else has released it");
     seen_before.reading_job();
     assert!(!seen_before.doubts_status());
     seen_before.observe_pod(newer("b"), at(161));
     assert!(seen_before.doubts_status(), "again, while the Job is being read");
 
-    assert!(of(vec![running("a"), done("b", false)]).doubts_status(), "found so on taking over");
+    assert!(of(vec![running("a"), done("b", false)]).doubts_status(), "already released at the take-over");
 
     let mut gone = of(vec![running("a"), running("b")]);
     gone.pod_vanished(&"a".into());
-    assert!(gone.doubts_status(), "whoever has set it free may have counted it");
+    assert!(gone.doubts_status(), "somebody else has released it and may have counted it");
 
     let indexed = |index| {
         let mut job = quiet(job(Completion::Indexed(3), 3));
@@ -258,7 +258,7 @@ fn pods_that_somebody_else_has_set_free_raise_doubts_about_the_status() {
     let mut ours = of(vec![done("a", true)]);
     ours.pods.set_flight(&"a".into(), PendingRequest::Release);
     ours.observe_pod(newer("a"), at(160));
-    assert!(!ours.doubts_status(), "the watch shows what we have asked for");
+    assert!(!ours.doubts_status(), "the watch shows our own release");
 
     let mut finished = of(vec![running("a")]);
     let complete = condition(ConditionKind::Complete, ConditionStatus::True, "", "", at(155));

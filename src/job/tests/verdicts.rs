@@ -1,4 +1,4 @@
-//! Whether the end that a status announces is the one that the Job has come to.
+//! Checks that the end that a status announces is right.
 
 use super::world::World;
 use crate::job::pod::Pod;
@@ -8,7 +8,7 @@ use crate::job::state::after;
 use crate::job::status::{Condition, ConditionKind, JobStatus};
 
 impl World {
-    /// What is wrong with the end that this status announces, if it announces one that the stored status does not.
+    /// The wrong end that this status announces, if it announces one that the stored status does not.
     pub(super) fn wrong_end(&self, new: &JobStatus) -> Option<String> {
         [ConditionKind::SuccessCriteriaMet, ConditionKind::FailureTarget].iter().find_map(|kind| {
             let announced = new.holding(kind).filter(|_| self.job.status.holding(kind).is_none())?;
@@ -26,7 +26,7 @@ impl World {
         })
     }
 
-    /// Successes, counted or about to be; a full list leaves some for later.
+    /// Checks successes, counted or not: a full `uncountedTerminatedPods` leaves some for later.
     fn completions_reached(&self, new: &JobStatus) -> bool {
         let successes = match self.job.spec.completion {
             Completion::Indexed(_) => new.completed_indexes.len() as usize,

@@ -1,7 +1,8 @@
-//! A small model of a cluster: one Job, its pods, and what the API server does to them.
+//! A small model of a cluster: one Job, its pods, and the API server.
 //!
-//! The model judges every change as it happens ([`Audit`]): a pod is counted once, as what it was; a finalizer is taken
-//! off only what is recorded; a status keeps to the API server's rules.
+//! The model checks every change as it happens ([`Audit`]): a pod is counted once, as a success or as the
+//! failure that it was; a finalizer is removed only from a recorded pod; a status obeys the API server's
+//! rules.
 
 use std::collections::BTreeMap;
 
@@ -9,7 +10,7 @@ use jiff::{SignedDuration, Timestamp};
 
 use super::fixture::{at, but, pod};
 use super::status_rules;
-use crate::job::plan::{NewPod, PodRef};
+use crate::job::pod::{NewPod, PodRef};
 use crate::job::pod::{Phase, Place, Pod};
 use crate::job::pod_failure_policy::judge;
 use crate::job::pod_name::pod_name;
@@ -18,10 +19,10 @@ use crate::job::state::{Changed, Created};
 use crate::job::status::{ConditionKind, JobStatus};
 use crate::job::uid::{Uid, UidSet};
 
-/// What the watch tells of pods, in order.
+/// An event of the pod watch.
 #[derive(Clone, Debug)]
 pub(super) enum PodEvent {
-    /// The pod is there, and so.
+    /// The pod was added or modified.
     Seen(Pod),
     /// The pod is gone.
     Gone(Uid),
@@ -38,35 +39,37 @@ pub(super) struct World {
     pub(super) job_version: u64,
     /// Pods as stored.
     pub(super) pods: BTreeMap<Uid, Pod>,
-    /// Everything that the pod watch tells.
+    /// All events of the pod watch.
     pub(super) pod_watch: Vec<PodEvent>,
-    /// Everything that the Job watch tells.
+    /// All events of the Job watch.
     pub(super) job_watch: Vec<(u64, Job)>,
-    /// How many look after the Job at once.
+    /// How many owners the Job has at once.
     pub(super) owners: usize,
-    /// Since when the Job is not suspended, or was not before it was.
+    /// The last time that the Job was created or resumed.
     pub(super) unsuspended_since: Timestamp,
     pub(super) version: u64,
     names: u32,
     audit: Audit,
 }
 
-/// What has happened so far, as far as it decides whether the counts are right.
+/// The history that decides whether the counts are right.
 #[derive(Clone, Debug, Default)]
 struct Audit {
     /// Pods that have succeeded while they were tracked.
     succeeded: UidSet,
-    /// Pods that have failed while they were tracked, or were asked to go.
+    /// Pods that have failed, or whose deletion was requested, while they were tracked.
     failed: UidSet,
     /// Pods that `uncountedTerminatedPods` has ever listed.
     recorded: UidSet,
-    /// Pods that lost the finalizer without being released: what was not recorded then never will be.
+    /// Pods that lost the finalizer without being released: if they were not recorded before, they never will
+    /// be.
     stripped: UidSet,
-    /// Creations that somebody asked for who is no more: where the pods before have vanished, so has what tells which
-    /// attempts were made, and such a creation may come on top.
+    /// Creations by crashed owners that arrived late. Once earlier pods have vanished, nobody knows which
+    /// attempts they used, so each late creation may exceed the wanted number by one.
     late_creations: usize,
-    /// The highest parallelism and the lowest completions that the Job ever had.
+    /// The highest parallelism that the Job ever had.
     parallelism: u32,
+    /// The lowest completions that the Job ever had.
     indexes: u32,
 }
 
@@ -104,7 +107,7 @@ impl World {
         self.job_watch.push((self.version, self.job.clone()));
     }
 
-    /// Stores a new reading of a pod, and takes note of how it ended.
+    /// Stores a new version of a pod, and records how it ended.
     fn pod_changed(&mut self, mut pod: Pod) -> Pod {
         self.version += 1;
         pod.version = self.version;
@@ -126,7 +129,7 @@ impl World {
         self.pod_watch.push(PodEvent::Gone(uid.clone()));
     }
 
-    /// Changes a pod as a node or a user does.
+    /// A node or a user changes a pod.
     pub(super) fn change_pod(&mut self, uid: &Uid, change: impl FnOnce(&mut Pod)) {
         if let Some(pod) = self.pods.get(uid).cloned() {
             self.pod_changed(but(pod, change));
@@ -143,7 +146,7 @@ impl World {
         });
     }
 
-    /// Changes what the Job asks for.
+    /// A user changes the spec of the Job.
     pub(super) fn change_spec(&mut self, change: impl FnOnce(&mut JobSpec)) {
         let suspended = self.job.spec.suspend;
         change(std::sync::Arc::make_mut(&mut self.job.spec));
@@ -156,13 +159,13 @@ impl World {
         self.job_changed();
     }
 
-    /// Somebody deletes the Job, whose pods go first.
+    /// A user deletes the Job in the foreground.
     pub(super) fn delete_job(&mut self) {
         self.job.deleting = true;
         self.job_changed();
     }
 
-    /// A pod that somebody else made comes into the Job's hands, running.
+    /// The Job adopts a running pod that somebody else has created.
     pub(super) fn add_foreign_pod(&mut self, index: Option<u32>) {
         self.names += 1;
         let (created, uid) = (self.now, format!("foreign-{}", self.names));
@@ -193,25 +196,25 @@ impl World {
             pod.index_failures = new.index_failures.unwrap_or_default();
             pod.backoff = new.backoff.map(Box::new);
         }));
-        self.check_crowd(new.place, indexed);
+        self.check_active(new.place, indexed);
         Created::Pod(Box::new(made))
     }
 
-    /// The creation of a pod by somebody who is no more arrives.
+    /// The creation of a pod by a crashed owner arrives.
     pub(super) fn create_late(&mut self, new: &NewPod) {
         self.audit.late_creations += 1;
         self.create(new);
     }
 
     /// Our creations never lead to more active pods than wanted, nor to two at an index.
-    fn check_crowd(&self, made: Place, indexed: bool) {
+    fn check_active(&self, made: Place, indexed: bool) {
         let active: Vec<&Pod> = self
             .pods
             .values()
             .filter(|pod| pod.place.is_some() && !pod.deleting && !pod.phase.is_final())
             .collect();
-        // One whose view of the Job lags behind its view of the pods takes a success that another has counted and set
-        // free for one that does not count, and makes up for it.
+        // An owner whose view of the Job lags behind its view of the pods mistakes a success that another
+        // owner has counted and released for one that does not count, and replaces it.
         let most = self.audit.parallelism as usize * self.owners + self.audit.late_creations;
         assert!(active.len() <= most, "{} active pods, {most} wanted", active.len());
         let here = active.iter().filter(|pod| pod.index == Some(made.number)).count();
@@ -219,7 +222,8 @@ impl World {
         assert!(alone, "{here} active pods at index {}", made.number);
     }
 
-    /// DELETE of a pod: one that no node has seen goes at once unless a finalizer holds it; others linger.
+    /// DELETE of a pod. An unscheduled pod is removed at once unless it has a finalizer; others terminate
+    /// slowly.
     pub(super) fn delete(&mut self, uid: &Uid) -> Changed {
         let Some(pod) = self.pods.get(uid).cloned() else { return Changed::Gone };
         if !pod.scheduled && !pod.tracked {
@@ -227,16 +231,17 @@ impl World {
             return Changed::Gone;
         }
         let now = self.now;
-        let asked = but(pod, |pod| {
+        let deleting = but(pod, |pod| {
             if !pod.deleting && !pod.phase.is_final() {
                 pod.finished = now.into();
             }
             pod.deleting = true;
         });
-        Changed::Pod(Box::new(self.pod_changed(asked)))
+        Changed::Pod(Box::new(self.pod_changed(deleting)))
     }
 
-    /// A pod that has ended is deleted only when it is counted and the Job wants it to go, unless the Job fails.
+    /// A pod that has ended is deleted only if it is counted and the Job wants it deleted, or if the Job
+    /// fails.
     pub(super) fn check_pruning(&self, uid: &Uid) {
         let Some(pod) = self.pods.get(uid).filter(|pod| pod.phase.is_final()) else { return };
         let status = &self.job.status;
@@ -259,21 +264,21 @@ impl World {
         }
     }
 
-    /// Failed pods that were counted and that nobody has asked to go.
+    /// Number of failed pods that were counted and that nobody has deleted.
     pub(super) fn failed_pods_left(&self) -> usize {
         let counted =
             |pod: &&Pod| self.audit.failed.contains(&pod.uid) && !self.audit.stripped.contains(&pod.uid);
         self.pods.values().filter(|pod| pod.phase == Phase::Failed && !pod.deleting).filter(counted).count()
     }
 
-    /// Somebody takes the tracking finalizer off a pod that is not to count, or a user does.
+    /// A user removes the tracking finalizer of a pod, or we remove it from a pod that must not count.
     pub(super) fn strip(&mut self, uid: &Uid) {
         self.audit.stripped.insert(uid.clone());
         self.untrack(uid);
     }
 
-    /// The node has ended what was left of a pod that is being deleted.
-    pub(super) fn bury(&mut self, uid: &Uid) {
+    /// The node ends a pod that is being deleted.
+    pub(super) fn finish_deletion(&mut self, uid: &Uid) {
         match self.pods.get(uid).cloned() {
             Some(pod) if pod.deleting && !pod.tracked => self.remove(uid),
             Some(pod) if pod.deleting && !pod.phase.is_final() => self.end_pod(uid, Phase::Failed),
@@ -281,8 +286,8 @@ impl World {
         }
     }
 
-    /// Takes the tracking finalizer off, without a word about counts: what a user may do, and what we do to pods that
-    /// are not to count.
+    /// Removes the tracking finalizer without a check of the counts. A user may do so, and we do so with pods
+    /// that must not count.
     pub(super) fn untrack(&mut self, uid: &Uid) -> Changed {
         let Some(pod) = self.pods.get(uid).cloned() else { return Changed::Gone };
         if pod.deleting && !pod.scheduled {
@@ -296,7 +301,7 @@ impl World {
         Changed::Released
     }
 
-    /// Takes the tracking finalizer off a pod whose end is said to be recorded.
+    /// Removes the tracking finalizer of a pod, and checks that its end is recorded.
     pub(super) fn release(&mut self, pod: &PodRef) -> Changed {
         if let Some(pod) = self.pods.get(&pod.uid).filter(|pod| pod.tracked) {
             assert!(self.may_be_released(pod), "released, not recorded: {pod:?}\n{:?}", self.job.status);
@@ -322,7 +327,7 @@ impl World {
                 && (pod.deleting || !pod.phase.is_final()))
     }
 
-    /// The last reading of every pod that ever was.
+    /// The last version of every pod that ever existed.
     pub(super) fn last_seen(&self) -> BTreeMap<&Uid, &Pod> {
         let seen = self.pod_watch.iter().filter_map(|event| match event {
             PodEvent::Seen(pod) => Some((&pod.uid, pod)),
@@ -331,12 +336,12 @@ impl World {
         seen.collect()
     }
 
-    /// Pods that have succeeded while they were tracked.
+    /// Number of pods that have succeeded while they were tracked.
     pub(super) fn succeeded_pods(&self) -> usize {
         self.audit.succeeded.len()
     }
 
-    /// Pods that have failed while they were tracked, without those whose failure a policy ignores.
+    /// Number of pods that have failed while they were tracked, without those whose failure a policy ignores.
     pub(super) fn counted_failures(&self) -> usize {
         let pods = self.last_seen();
         let ignored = |uid: &&Uid| pods.get(*uid).is_some_and(|pod| self.ignored(pod));
@@ -349,7 +354,7 @@ impl World {
         found.is_some_and(|found| found.action == PodFailureAction::Ignore)
     }
 
-    /// PUT of the Job's status with the resourceVersion that it was made from; false on a conflict.
+    /// PUT of the Job's status with the resourceVersion that it was computed from; false on a conflict.
     pub(super) fn put_status(&mut self, new: &JobStatus, version: u64) -> bool {
         if version != self.job_version {
             return false;
@@ -397,7 +402,8 @@ impl World {
         }
     }
 
-    /// An index is complete only if a tracked pod succeeded there, and has failed only if one failed or was asked to go.
+    /// An index is complete only if a tracked pod succeeded there. It has failed only if a tracked pod failed
+    /// there or was deleted.
     fn check_indexes(&self, new: &JobStatus) {
         let happened = |index, what: fn(&Pod) -> bool| {
             self.pod_watch.iter().any(|event| match event {

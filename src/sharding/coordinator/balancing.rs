@@ -1,8 +1,8 @@
-//! Spreading work as evenly as shards are: who says so, when, and what is told for it.
+//! Spreads work as evenly as shards: who proposes moves, when, and from which data.
 //!
-//! Heartbeats tell how much work is left for the shards. One replica looks at that while nothing moves, and says which
-//! shards are to change places; all of them take that for the owners of these shards. What is said wrongly or too late
-//! costs moves, and nothing else: a shard changes hands as it always does.
+//! Heartbeats report how much work is left for each shard. While no shard moves, the first replica looks at
+//! these loads and writes which shards should change places. All replicas then assign these shards
+//! accordingly. A wrong or late proposal costs only moves: the shards are handed over like any other.
 
 use std::collections::BTreeMap;
 
@@ -15,32 +15,33 @@ use crate::sharding::lifecycle::ShardState;
 use crate::sharding::loads::Loads;
 use crate::sharding::shard::Shard;
 
-/// What is known of shards that are to change places.
+/// The state of balancing.
 #[derive(Debug, Default)]
 pub(super) struct Balancing {
-    /// What is said, as last seen or written.
-    said: Balance,
-    /// Every shard is owned by the replica that is to own it.
-    at_rest: bool,
-    /// Loads are not looked at before.
+    /// The shards that change places, as last seen or written.
+    published: Balance,
+    /// Every shard is owned by the replica that should own it.
+    stable: bool,
+    /// Loads are not looked at before this moment.
     look_at: Moment,
-    /// All the work that was left by the last look.
+    /// The total of work left when loads were last looked at.
     work: u64,
 }
 
 impl Balancing {
-    /// The replica that a shard with a claim of this epoch is to go to.
+    /// The replica that a shard with a claim of this epoch should move to.
     pub(super) fn target(&self, shard: ShardId, epoch: u64) -> Option<&str> {
-        self.said.target(shard, epoch)
+        self.published.target(shard, epoch)
     }
 
-    /// Replicas, claims, or what is said have changed: nothing is said anew before `look_at`.
-    pub(super) fn unsettled(&mut self, at_rest: bool, look_at: Moment) {
-        self.at_rest = at_rest;
+    /// Replicas, claims or moves have changed: no further moves are proposed before `look_at`.
+    pub(super) fn assignment_changed(&mut self, stable: bool, look_at: Moment) {
+        self.stable = stable;
         self.look_at = look_at;
     }
 
-    /// Takes in how much work is left. Whether much of it has just come: more may be coming, and fall elsewhere.
+    /// Records how much work is left. Returns whether it has grown by more than a tenth since the last look:
+    /// more may be coming, and fall on other shards.
     fn grows(&mut self, work: u64) -> bool {
         let before = std::mem::replace(&mut self.work, work);
         work > before + before / 10
@@ -48,30 +49,32 @@ impl Balancing {
 }
 
 impl Coordinator {
-    /// Which shards are to change places, as it stands.
+    /// The shards that change places, as observed.
     pub fn balance_seen(&mut self, balance: Balance) {
-        if self.balancing.said.version < balance.version {
-            self.outdated |= self.balancing.said.moves != balance.moves;
-            self.balancing.said = balance;
+        if self.balancing.published.version < balance.version {
+            self.outdated |= self.balancing.published.moves != balance.moves;
+            self.balancing.published = balance;
         }
     }
 
-    /// Nothing is said of shards that are to change places; what was said was last seen in this version.
+    /// The Lease with the shards that change places is gone; it was last seen in this version.
     pub fn balance_gone(&mut self, version: u64) {
-        if self.balancing.said.version <= version {
-            self.balancing.said = Balance::default();
+        if self.balancing.published.version <= version {
+            self.balancing.published = Balance::default();
             self.outdated = true;
         }
     }
 
-    /// The answer to [`Action::WriteBalance`]. One that was not written is followed by another, if there is still cause.
+    /// The answer to [`Action::WriteBalance`]. A failed write is not repeated: a later look proposes moves
+    /// again if they are still worth it.
     pub fn balance_written(&mut self, balance: Balance, written: Written) {
         if let Written::As(version) = written {
             self.balance_seen(Balance { version, ..balance });
         }
     }
 
-    /// The work that is left for our shards, once it is known of all of them. Nobody asks who is alone.
+    /// The work that is left for our shards; `None` until it is known for all of them, and for a replica that
+    /// is alone.
     pub(super) fn loads(&self, load: impl Fn(ShardId) -> u32) -> Option<Loads> {
         let known = |shard: &Shard| matches!(shard.state, ShardState::Free | ShardState::Active);
         if self.replicas.len() < 2 || !self.shards.values().all(known) {
@@ -81,7 +84,7 @@ impl Coordinator {
         Some(ours.map(|(id, _)| (*id, load(*id))).collect())
     }
 
-    /// Lets shards change places where work is spread unevenly. One replica is enough for that.
+    /// Proposes which shards change places where work is spread unevenly. Only the first replica does it.
     pub(super) fn balance(&mut self, now: Moment) -> Option<Action> {
         if now < self.balancing.look_at || self.replicas.first() != Some(&self.me.identity) {
             return None;
@@ -101,22 +104,22 @@ impl Coordinator {
             return None;
         }
         self.balancing.look_at = now + self.times.lease_duration;
-        Some(Action::WriteBalance(Balance { version: self.balancing.said.version, moves }))
+        Some(Action::WriteBalance(Balance { version: self.balancing.published.version, moves }))
     }
 
-    /// Who has which shards with how much work; `None` unless nothing moves, and all replicas have said so lately and
-    /// after they got what they have.
+    /// The shards of each replica with their loads; `None` unless no shard moves, and every replica has
+    /// reported its loads within two retry periods and after its last claim.
     fn shares(&self, now: Moment) -> Option<Vec<Share>> {
-        let lately = now.saturating_sub(self.times.retry_period * 2);
-        let beats = self.replicas.iter().map(|identity| self.members.renewed_since(identity, lately));
-        let beats = beats.collect::<Option<Vec<_>>>().filter(|_| self.balancing.at_rest)?;
+        let recently = now.saturating_sub(self.times.retry_period * 2);
+        let beats = self.replicas.iter().map(|identity| self.members.renewed_since(identity, recently));
+        let beats = beats.collect::<Option<Vec<_>>>().filter(|_| self.balancing.stable)?;
         let mut shares = vec![Share::new(); beats.len()];
         for (id, shard) in &self.shards {
             let claim = shard.claim.as_ref()?;
             let holder = claim.holder.as_ref()?;
             let position = self.replicas.binary_search(&holder.identity).ok()?;
-            let told = |beat: &&&Heartbeat| beat.holder == *holder && beat.version > claim.version;
-            let loads = beats.get(position).filter(told)?.loads.as_ref()?;
+            let is_current = |beat: &&&Heartbeat| beat.holder == *holder && beat.version > claim.version;
+            let loads = beats.get(position).filter(is_current)?.loads.as_ref()?;
             shares.get_mut(position)?.push((*id, loads.of(*id)));
         }
         Some(shares)

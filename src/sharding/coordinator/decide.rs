@@ -1,4 +1,4 @@
-//! What follows from what is known: the actions of one moment.
+//! The decisions of one moment: from what is known to actions.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use crate::sharding::lifecycle::ShardState;
 use crate::sharding::members::Liveness;
 use crate::sharding::shard::Shard;
 
-/// What is to be done, and when to look again.
+/// The actions so far, and when to decide again.
 #[derive(Default)]
 struct Todo {
     actions: Vec<Action>,
@@ -27,7 +27,7 @@ impl Todo {
 }
 
 impl Coordinator {
-    /// What is to be done now, and when to ask again at the latest.
+    /// The actions that are due now, and when to call this again at the latest.
     /// `load`: the work that is left for a shard of ours, in pods.
     pub fn decide(&mut self, now: Moment, load: impl Fn(ShardId) -> u32) -> (Vec<Action>, Option<Moment>) {
         let mut todo = Todo::default();
@@ -37,7 +37,7 @@ impl Coordinator {
             }
             self.beat(&mut todo, now, load);
             if self.lease_validity.acts(now) {
-                self.look(&mut todo, now);
+                self.assign_shards(&mut todo, now);
                 self.distribute(&mut todo, now);
                 self.tidy(&mut todo, now);
                 todo.actions.extend(self.balance(now));
@@ -55,7 +55,7 @@ impl Coordinator {
         if let LeaseValidity::Until { lost, .. } = self.lease_validity {
             todo.wake(lost);
         }
-        if self.beating.is_some() {
+        if self.pending_heartbeat.is_some() {
             return;
         }
         if now < self.beat_at {
@@ -65,15 +65,15 @@ impl Coordinator {
             let owner = member.beat.holder.clone();
             let version = member.beat.version;
             if !self.is_this_process(&owner) {
-                // Another process has our name. It may be the one before us, which has died.
-                match self.members.standing(&owner, version, self.times.lease_duration, now) {
+                // Another process has our name. It may be our predecessor, which has died.
+                match self.members.liveness(&owner, version, self.times.lease_duration, now) {
                     Liveness::Alive(end) => return todo.wake(end),
                     Liveness::Silent => return self.read(todo, owner.identity, now),
                     Liveness::Dead => {}
                 }
             }
         }
-        self.beating = Some(PendingHeartbeat { sent: now, life: self.life });
+        self.pending_heartbeat = Some(PendingHeartbeat { sent: now, session: self.session });
         self.beat_at = now + self.times.retry_period;
         todo.actions.push(Action::WriteHeartbeat(Heartbeat {
             holder: self.holder.clone(),
@@ -96,8 +96,8 @@ impl Coordinator {
         todo.actions.push(Action::ReadHeartbeat(identity));
     }
 
-    /// Finds out which shards are to be ours.
-    fn look(&mut self, todo: &mut Todo, now: Moment) {
+    /// Computes which shards this replica should own.
+    fn assign_shards(&mut self, todo: &mut Todo, now: Moment) {
         let (living, next) = self.members.living(self.times.lease_duration, now);
         let mut replicas: Vec<Arc<str>> =
             living.into_iter().filter(|identity| ***identity != *self.me.identity).cloned().collect();
@@ -119,21 +119,21 @@ impl Coordinator {
         };
         let owners = assign(self.me.shards, &names, holder);
         let us = position(&self.me.identity);
-        let at_rest =
-            self.shards.values().zip(&owners).all(|(shard, to)| to.is_some() && owner(shard) == *to);
+        let stable = self.shards.values().zip(&owners).all(|(shard, to)| to.is_some() && owner(shard) == *to);
         let ours = self.me.shards.shards().zip(owners).filter(|(_, owner)| us.is_some() && *owner == us);
         self.wanted = ours.map(|(id, _)| id).collect();
-        self.balancing.unsettled(at_rest, now + self.times.lease_duration);
+        self.balancing.assignment_changed(stable, now + self.times.lease_duration);
         self.replicas = replicas;
         self.outdated = false;
     }
 
-    /// Claims what is to be ours and free, and gives away what is to be somebody else's.
+    /// Claims wanted shards that are free or whose owner is dead, and hands over shards that others should
+    /// own.
     fn distribute(&mut self, todo: &mut Todo, now: Moment) {
         let mut silent = None;
         for (id, shard) in &mut self.shards {
             if !self.wanted.contains(id) {
-                shard.give_away(&self.holder);
+                shard.hand_over(&self.holder);
                 continue;
             }
             if shard.state != ShardState::Free {
@@ -145,7 +145,7 @@ impl Coordinator {
             }
             let version = shard.claim.as_ref().map_or(0, |claim| claim.version);
             let owner = shard.owner().filter(|owner| **owner != self.holder);
-            match owner.map(|owner| self.members.standing(owner, version, self.times.lease_duration, now)) {
+            match owner.map(|owner| self.members.liveness(owner, version, self.times.lease_duration, now)) {
                 Some(Liveness::Alive(end)) => todo.wake(end),
                 Some(Liveness::Silent) => silent = owner.map(|owner| owner.identity.clone()),
                 Some(Liveness::Dead) | None => shard.claim_for(&self.holder),
@@ -158,8 +158,8 @@ impl Coordinator {
         self.shards.values().filter_map(due).for_each(|at| todo.wake(at));
     }
 
-    /// Removes the heartbeats of the dead once nothing is theirs any more: to a replica that joins they look alive. One replica is
-    /// enough for that.
+    /// Deletes heartbeats of dead replicas that no claim names any longer: a replica that joins would regard
+    /// them as alive. Only the first replica does it.
     fn tidy(&mut self, todo: &mut Todo, now: Moment) {
         if now < self.tidy_at || self.replicas.first() != Some(&self.me.identity) {
             return;
@@ -176,13 +176,13 @@ impl Coordinator {
         todo.actions.extend(silent.into_iter().map(delete));
     }
 
-    /// Ends when everything is given away.
+    /// Ends once all shards are handed over.
     fn finish(&mut self, todo: &mut Todo) {
         let busy = |shard: &Shard| {
             shard.is_busy()
                 || (self.lease_validity != LeaseValidity::None && shard.owner() == Some(&self.holder))
         };
-        if !self.leaving || self.left || self.beating.is_some() || self.shards.values().any(busy) {
+        if !self.leaving || self.left || self.pending_heartbeat.is_some() || self.shards.values().any(busy) {
             return;
         }
         self.left = true;

@@ -1,4 +1,4 @@
-//! How replicas come to change shards because of work, step by step. Times are in seconds since the story began.
+//! Balancing of work between replicas, step by step. Times are in seconds since the start of the story.
 
 use super::story::{Net, Story, Who};
 use crate::sharding::hash::ShardId;
@@ -17,15 +17,15 @@ fn two_by_two() -> (Story, Who, Who) {
     (story, a, b)
 }
 
-/// What is said at 18.0 once "b" has got much more to do than "a": two seconds before there was still more coming.
-const SAID: &str = "18.0 a balances 0@2 to a 1@1 to b";
+/// The proposal at 18.0, after "b" has got much more work than "a". At 16.0 work was still growing.
+const PROPOSAL: &str = "18.0 a balances 0@2 to a 1@1 to b";
 const UNEVEN: [u32; 4] = [900, 0, 100, 900];
 
 #[test]
 fn shards_change_places_when_work_is_spread_unevenly() {
     let (mut story, a, b) = two_by_two();
     story.loads(&UNEVEN);
-    assert_eq!(story.run(&[a, b], 20.0), [SAID, "18.0 a drains 1", "18.0 b drains 0"]);
+    assert_eq!(story.run(&[a, b], 20.0), [PROPOSAL, "18.0 a drains 1", "18.0 b drains 0"]);
     story.drained(a);
     story.drained(b);
     let handed_over = [
@@ -42,7 +42,7 @@ fn shards_change_places_when_work_is_spread_unevenly() {
 }
 
 #[test]
-fn nothing_changes_places_for_little_work_or_a_little_more() {
+fn small_differences_of_work_move_no_shards() {
     for loads in [[0, 0, 0, 0], [90, 10, 10, 90], [5_000, 5_000, 5_000, 5_200], [9_000, 0, 0, 0]] {
         let (mut story, a, b) = two_by_two();
         story.loads(&loads);
@@ -51,7 +51,7 @@ fn nothing_changes_places_for_little_work_or_a_little_more() {
 }
 
 #[test]
-fn while_one_is_of_a_version_that_tells_no_loads_nothing_changes_places() {
+fn no_shards_move_while_a_replica_is_of_a_version_that_reports_no_loads() {
     let (mut story, a, b) = two_by_two();
     story.old(b);
     story.loads(&UNEVEN);
@@ -59,7 +59,7 @@ fn while_one_is_of_a_version_that_tells_no_loads_nothing_changes_places() {
 }
 
 #[test]
-fn a_replica_that_has_just_come_first_gets_its_share_and_a_lease_of_peace() {
+fn a_replica_that_joins_gets_its_share_first_and_nothing_is_swapped_for_a_lease_duration() {
     let (mut story, a, b) = two_by_two();
     story.loads(&[500, 900, 900, 0]);
     story.run(&[a, b], 14.0);
@@ -68,12 +68,12 @@ fn a_replica_that_has_just_come_first_gets_its_share_and_a_lease_of_peace() {
     story.drained(b);
     let handed_over = ["15.0 b releases 3", "15.0 c claims 3@3", "15.0 c starts 3@3"];
     assert_eq!(story.run(&[a, b, c], 15.0), handed_over);
-    let told = story.run(&[a, b, c], 4.0);
-    assert_eq!(told, ["32.0 a balances 1@1 to c 3@3 to a", "32.0 a drains 1", "32.0 c drains 3"]);
+    let steps = story.run(&[a, b, c], 4.0);
+    assert_eq!(steps, ["32.0 a balances 1@1 to c 3@3 to a", "32.0 a drains 1", "32.0 c drains 3"]);
 }
 
 #[test]
-fn a_replica_that_is_silent_or_still_has_to_say_what_it_has_holds_everything_up() {
+fn no_shards_move_until_all_replicas_have_reported_their_loads_recently() {
     let (mut story, a, b) = two_by_two();
     story.loads(&UNEVEN);
     story.run(&[a, b], 12.0);
@@ -87,14 +87,14 @@ fn a_replica_that_is_silent_or_still_has_to_say_what_it_has_holds_everything_up(
 }
 
 #[test]
-fn while_much_work_comes_nobody_judges_how_it_falls() {
+fn no_shards_move_while_work_grows_by_more_than_a_tenth() {
     let (mut story, a, b) = two_by_two();
     for jobs in 1..20 {
         story.loads(&UNEVEN.map(|load| load * jobs));
         let growth = if jobs > 10 { "less than a tenth" } else { "much" };
-        let told = story.run(&[a, b], 2.0);
-        assert_eq!(told.is_empty(), jobs <= 11, "{growth} has come at {jobs}: {told:?}");
-        if !told.is_empty() {
+        let steps = story.run(&[a, b], 2.0);
+        assert_eq!(steps.is_empty(), jobs <= 11, "{growth} growth at {jobs}: {steps:?}");
+        if !steps.is_empty() {
             return;
         }
     }
@@ -108,14 +108,14 @@ fn balance(version: u64, moves: &[(u32, u64, &str)]) -> Balance {
 }
 
 #[test]
-fn what_is_said_of_an_earlier_claim_or_of_the_dead_is_void() {
+fn moves_of_an_earlier_claim_or_to_a_dead_replica_are_void() {
     let (mut story, a, b) = two_by_two();
     story.store.write_balance(&balance(0, &[(0, 1, "a"), (1, 7, "b"), (2, 1, "nobody")]));
     assert_eq!(story.run(&[a, b], 60.0), NOTHING);
 }
 
 #[test]
-fn whatever_is_said_shares_stay_even() {
+fn shares_stay_even_whatever_moves_are_written() {
     let (mut story, a, b) = two_by_two();
     let all = [(0, 2, "a"), (1, 1, "a"), (2, 1, "a"), (3, 2, "a")];
     story.store.write_balance(&balance(0, &all));
@@ -124,30 +124,33 @@ fn whatever_is_said_shares_stay_even() {
         story.drained(a);
         story.drained(b);
     }
-    assert_eq!(story.run(&[a, b], 60.0), NOTHING, "it settles");
+    assert_eq!(story.run(&[a, b], 60.0), NOTHING, "it is stable");
     assert_eq!(story.owners().matches('a').count(), 2);
 }
 
 #[test]
-fn of_two_that_say_different_things_one_is_heard() {
+fn one_of_two_conflicting_proposals_wins() {
     let (mut story, a, b) = two_by_two();
     story.loads(&UNEVEN);
     story.run(&[a, b], 17.0);
     story.net(a, Net::Holds);
-    assert_eq!(story.run(&[a, b], 1.0), [SAID]);
+    assert_eq!(story.run(&[a, b], 1.0), [PROPOSAL]);
     story.store.write_balance(&balance(0, &[]));
     story.arrive(a, true);
     story.net(a, Net::Works);
     assert_eq!(story.run(&[a, b], 14.0), NOTHING);
-    let told = story.run(&[a, b], 4.0);
-    assert!(told[0].ends_with("a balances 0@2 to a 1@1 to b"), "it looks again after a lease: {told:?}");
+    let steps = story.run(&[a, b], 4.0);
+    assert!(
+        steps[0].ends_with("a balances 0@2 to a 1@1 to b"),
+        "it looks again after a lease duration: {steps:?}"
+    );
 }
 
 #[test]
-fn a_lost_reply_to_what_is_said_does_no_harm() {
+fn a_lost_reply_to_a_proposal_does_no_harm() {
     let (mut story, a, b) = two_by_two();
     story.loads(&UNEVEN);
     story.run(&[a, b], 17.0);
     story.net(a, Net::LosesReplies);
-    assert_eq!(story.run(&[a, b], 2.0), [SAID, "18.0 a drains 1", "18.0 b drains 0"]);
+    assert_eq!(story.run(&[a, b], 2.0), [PROPOSAL, "18.0 a drains 1", "18.0 b drains 0"]);
 }

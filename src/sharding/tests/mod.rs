@@ -1,4 +1,4 @@
-//! Replicas, Leases and time, with no API server and no clock.
+//! Tests with several replicas, Leases and virtual time, without API server or clock.
 
 mod balance;
 mod store;

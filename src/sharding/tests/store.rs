@@ -1,4 +1,4 @@
-//! The Leases as an API server keeps them: one revision for all of them, optimistic locking, and a log for watches.
+//! The Leases as an API server keeps them: one revision for all, optimistic locking, and a log for watches.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -8,7 +8,7 @@ use crate::sharding::coordinator::Coordinator;
 use crate::sharding::hash::ShardId;
 use crate::sharding::lease::{Balance, Claim, Heartbeat};
 
-/// What a watch tells.
+/// A watch event.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Change {
     Beat(Heartbeat),
@@ -19,14 +19,14 @@ pub(super) enum Change {
     BalanceGone(u64),
 }
 
-/// How much was written.
+/// Numbers of writes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Counts {
     pub(super) beats: usize,
     pub(super) claims: usize,
     pub(super) deletes: usize,
     pub(super) balances: usize,
-    /// Shards that came to another replica than the one before.
+    /// Claims by another replica than the previous owner.
     pub(super) moves: usize,
 }
 
@@ -35,7 +35,7 @@ pub(super) struct Store {
     revision: u64,
     beats: BTreeMap<Arc<str>, Heartbeat>,
     claims: BTreeMap<ShardId, Claim>,
-    /// Version 0: there is none.
+    /// Does not exist while its version is 0.
     balance: Balance,
     log: Vec<Change>,
     counts: Counts,
@@ -45,7 +45,8 @@ pub(super) struct Store {
 }
 
 impl Store {
-    /// Writes a heartbeat over the version it carries, 0 for none. The new version, or `None` for a conflict.
+    /// Writes a heartbeat over the version it carries, 0 for none. Returns the new version; `None` for a
+    /// conflict.
     pub(super) fn write_beat(&mut self, beat: &Heartbeat) -> Option<u64> {
         let found = self.beats.get(&beat.holder.identity).map_or(0, |beat| beat.version);
         if found != beat.version {
@@ -59,7 +60,8 @@ impl Store {
         Some(self.revision)
     }
 
-    /// Writes a claim over the version it carries, 0 for none. The new version, or `None` for a conflict.
+    /// Writes a claim over the version it carries, 0 for none. Returns the new version; `None` for a
+    /// conflict.
     pub(super) fn write_claim(&mut self, claim: &Claim) -> Option<u64> {
         let before = self.claims.get(&claim.shard);
         if before.map_or(0, |claim| claim.version) != claim.version {
@@ -80,7 +82,7 @@ impl Store {
         Some(self.revision)
     }
 
-    /// Writes which shards are to change places over the version it carries, 0 for none. The new version, or `None` for a
+    /// Writes a balance over the version it carries, 0 for none. Returns the new version; `None` for a
     /// conflict.
     pub(super) fn write_balance(&mut self, balance: &Balance) -> Option<u64> {
         if self.balance.version != balance.version {
@@ -93,7 +95,7 @@ impl Store {
         Some(self.revision)
     }
 
-    /// Deletes what is said of shards that are to change places, as only a human would.
+    /// Deletes the balance, which only a human would do.
     pub(super) fn delete_balance(&mut self) {
         if std::mem::take(&mut self.balance).version > 0 {
             self.revision += 1;
@@ -101,7 +103,7 @@ impl Store {
         }
     }
 
-    /// Deletes a heartbeat, if it has this version or any will do.
+    /// Deletes a heartbeat, if it has this version; in any version without one.
     pub(super) fn delete_beat(&mut self, identity: &Arc<str>, version: Option<u64>) {
         let matches = |beat: &Heartbeat| version.is_none_or(|version| version == beat.version);
         if self.beats.get(identity).is_some_and(matches) {
@@ -112,7 +114,7 @@ impl Store {
         }
     }
 
-    /// Deletes a claim, as only a human would.
+    /// Deletes a claim, which only a human would do.
     pub(super) fn delete_claim(&mut self, shard: ShardId) {
         if self.claims.remove(&shard).is_some() {
             self.revision += 1;
@@ -132,7 +134,7 @@ impl Store {
         self.claims.values()
     }
 
-    /// What is said of shards that are to change places.
+    /// The balance, if it exists.
     pub(super) fn balance(&self) -> Option<&Balance> {
         Some(&self.balance).filter(|balance| balance.version > 0)
     }
@@ -150,7 +152,7 @@ impl Store {
         &self.log
     }
 
-    /// What a watch that knew the log up to `cursor` is told when it has to list again.
+    /// The events of a relist for a watch that has seen the log up to `cursor`.
     pub(super) fn relist(&self, cursor: usize) -> Vec<Change> {
         let mut changes = Vec::new();
         for change in &self.log[..cursor] {
@@ -174,7 +176,7 @@ impl Store {
     }
 }
 
-/// Shows a coordinator a change.
+/// Passes a change to a coordinator.
 pub(super) fn see(coordinator: &mut Coordinator, change: Change, now: Moment) {
     match change {
         Change::Beat(beat) => coordinator.heartbeat_seen(beat, now),

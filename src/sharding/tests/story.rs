@@ -1,13 +1,13 @@
-//! A few replicas and their Leases, told as a story: the test says who runs and how the network is, and reads what
-//! they did and when.
+//! A few replicas and their Leases, driven step by step: the test chooses who runs and how the network
+//! behaves, and checks what they did and when.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use super::store::{Change, Store, see};
-use crate::sharding::coordinator::{Action, Coordinator, ReplicaIdentity, Written};
 use crate::sharding::hash::{ShardCount, ShardId};
 use crate::sharding::lease::{Claim, Heartbeat};
+use crate::sharding::{Action, Coordinator, ReplicaIdentity, Written};
 use crate::sharding::{LeaseTimes, Moment};
 use std::collections::BTreeMap;
 
@@ -17,15 +17,15 @@ pub(super) const TIMES: LeaseTimes = LeaseTimes {
     retry_period: Duration::from_secs(2),
 };
 
-/// What becomes of a replica's requests.
+/// How the network treats a replica's requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Net {
     Works,
-    /// Nothing arrives, and every answer is a failure.
+    /// No request arrives, and every answer is a failure.
     Down,
-    /// All is written, and every answer is a failure.
+    /// Every request arrives, and every answer is a failure.
     LosesReplies,
-    /// Requests wait on the way until [`Story::arrive`].
+    /// Requests are held until [`Story::arrive`].
     Holds,
 }
 
@@ -33,9 +33,9 @@ struct Replica {
     name: &'static str,
     coordinator: Coordinator,
     net: Net,
-    /// Its watch shows nothing.
+    /// Its watch delivers nothing.
     deaf: bool,
-    /// It is of a version that tells no loads.
+    /// It is of a version that reports no loads.
     old: bool,
     cursor: usize,
     wake_at: Option<Moment>,
@@ -50,10 +50,11 @@ pub(super) struct Story {
     /// The work that is left for each shard.
     loads: BTreeMap<ShardId, u32>,
     replicas: Vec<Replica>,
-    told: Vec<String>,
+    /// Actions since the last [`Story::run`] returned.
+    steps: Vec<String>,
 }
 
-/// A replica of a story.
+/// Position of a replica in a story.
 pub(super) type Who = usize;
 
 impl Story {
@@ -61,10 +62,11 @@ impl Story {
         let shards = ShardCount::new(shards).unwrap_or_default();
         let now = Duration::from_secs(100);
         let (store, loads) = (Store::default(), BTreeMap::new());
-        Self { store, now, shards, loads, replicas: Vec::new(), told: Vec::new() }
+        Self { store, now, shards, loads, replicas: Vec::new(), steps: Vec::new() }
     }
 
-    /// A replica that has not listed the Leases yet. Its process is told apart by the number of replicas before.
+    /// A replica that has not listed the Leases yet. Its process is named by the number of replicas before
+    /// it.
     pub(super) fn starts(&mut self, name: &'static str) -> Who {
         let process = format!("process{}", self.replicas.len()).into();
         let me = ReplicaIdentity { identity: name.into(), process, shards: self.shards, qps: 0 };
@@ -90,7 +92,8 @@ impl Story {
         who
     }
 
-    /// Two replicas that have one of two shards each; the last heartbeats were two seconds ago, and the next are due.
+    /// Two replicas that own one of two shards each. Their last heartbeats were two seconds ago, and the next
+    /// are due.
     pub(super) fn pair() -> (Self, Who, Who) {
         let mut story = Self::new(2);
         let (a, b) = (story.joins("a"), story.joins("b"));
@@ -114,29 +117,30 @@ impl Story {
         self.replicas[who].deaf = deaf;
     }
 
-    /// The replica is of a version that tells no loads.
+    /// Makes the replica one of a version that reports no loads.
     pub(super) fn old(&mut self, who: Who) {
         self.replicas[who].old = true;
     }
 
-    /// So much work is left for the shards from now on.
+    /// Sets the work that is left for the shards.
     pub(super) fn loads(&mut self, loads: &[u32]) {
         self.loads = (0..).map(ShardId).zip(loads.iter().copied()).collect();
     }
 
-    /// Time passes, and nobody does anything.
+    /// Lets time pass while no replica runs.
     pub(super) fn pass(&mut self, seconds: f64) {
         self.now += Duration::from_secs_f64(seconds);
     }
 
-    /// These replicas run for so long; all others are stopped. What they do, but for usual heartbeats.
+    /// Runs these replicas for `seconds`, while all others are stopped. Returns their actions except for
+    /// ordinary heartbeats.
     pub(super) fn run(&mut self, who: &[Who], seconds: f64) -> Vec<String> {
         let end = self.now + Duration::from_secs_f64(seconds);
         loop {
             let mut rounds = 0;
             while who.iter().any(|who| self.step(*who)) {
                 rounds += 1;
-                assert!(rounds < 100, "there is no rest: {:?}", self.told);
+                assert!(rounds < 100, "the replicas never become idle: {:?}", self.steps);
             }
             let next = who.iter().filter_map(|who| self.replicas[*who].wake_at).min();
             match next.filter(|next| *next <= end) {
@@ -145,10 +149,10 @@ impl Story {
             }
         }
         self.now = end;
-        std::mem::take(&mut self.told)
+        std::mem::take(&mut self.steps)
     }
 
-    /// Requests that wait arrive; `answered` if the replica hears of it.
+    /// Lets held requests arrive; unless `answered`, their answers are lost.
     pub(super) fn arrive(&mut self, who: Who, answered: bool) {
         for (action, _) in std::mem::take(&mut self.replicas[who].held) {
             let written = self.write(who, &action);
@@ -156,14 +160,14 @@ impl Story {
         }
     }
 
-    /// Nothing is under way any more for what a replica drains.
+    /// Completes all drains of a replica.
     pub(super) fn drained(&mut self, who: Who) {
         for shard in std::mem::take(&mut self.replicas[who].draining) {
             self.of(who).drained(shard);
         }
     }
 
-    /// Who owns the shards.
+    /// The owners of all shards.
     pub(super) fn owners(&self) -> String {
         let name = |claim: &Claim| {
             claim.holder.as_ref().map_or("-".to_owned(), |holder| holder.identity.to_string())
@@ -181,7 +185,7 @@ impl Story {
         states.collect::<Vec<_>>().join(" ")
     }
 
-    /// What the watch has to show.
+    /// Delivers all outstanding watch events.
     pub(super) fn listen(&mut self, who: Who) {
         let (now, replica) = (self.now, &mut self.replicas[who]);
         let changes = self.store.log()[replica.cursor..].to_vec();
@@ -189,7 +193,7 @@ impl Story {
         changes.into_iter().for_each(|change| see(&mut replica.coordinator, change, now));
     }
 
-    /// Whether there was anything to do.
+    /// Lets a replica decide and act. Returns whether it did anything.
     fn step(&mut self, who: Who) -> bool {
         if !self.replicas[who].deaf {
             self.listen(who);
@@ -201,13 +205,13 @@ impl Story {
         assert_eq!(replica.coordinator.decide(now, load).0, [], "{} repeats itself", replica.name);
         replica.wake_at = wake_at;
         for action in &actions {
-            self.tell(who, action);
+            self.record(who, action);
             self.act(who, action);
         }
         !actions.is_empty()
     }
 
-    fn tell(&mut self, who: Who, action: &Action) {
+    fn record(&mut self, who: Who, action: &Action) {
         let what = match action {
             Action::WriteHeartbeat(beat) if beat.leaving => "beats, leaving".to_owned(),
             Action::WriteHeartbeat(_) => return,
@@ -227,7 +231,7 @@ impl Story {
             Action::Drop(shard) => format!("drops {shard}"),
             Action::Left => "left".to_owned(),
         };
-        self.told.push(format!("{:.1} {} {what}", self.now.as_secs_f64() - 100.0, self.replicas[who].name));
+        self.steps.push(format!("{:.1} {} {what}", self.now.as_secs_f64() - 100.0, self.replicas[who].name));
     }
 
     fn act(&mut self, who: Who, action: &Action) {

@@ -1,4 +1,4 @@
-//! What replicas do, step by step. Times are in seconds since the story began.
+//! Ownership of shards, step by step. Times are in seconds since the start of the story.
 #![allow(clippy::unwrap_used)]
 
 use super::story::{Net, Story};
@@ -8,7 +8,7 @@ use crate::sharding::lease::{Claim, Holder};
 const NOTHING: [&str; 0] = [];
 
 #[test]
-fn the_first_replica_takes_everything() {
+fn the_first_replica_claims_all_shards() {
     let mut story = Story::new(2);
     let a = story.joins("a");
     assert_eq!(
@@ -19,7 +19,7 @@ fn the_first_replica_takes_everything() {
 }
 
 #[test]
-fn nothing_is_done_before_the_leases_are_known() {
+fn a_replica_does_nothing_before_it_has_listed_the_leases() {
     let mut story = Story::new(2);
     let a = story.starts("a");
     assert_eq!(story.run(&[a], 60.0), NOTHING);
@@ -35,14 +35,14 @@ fn the_second_replica_gets_half_by_drain_release_and_claim() {
     story.run(&[a], 1.0);
     let b = story.joins("b");
     assert_eq!(story.run(&[a, b], 3.0), ["1.0 a drains 0"]);
-    assert_eq!(story.states(a), "draining active", "what is under way takes its time");
+    assert_eq!(story.states(a), "draining active", "requests are still under way");
     story.drained(a);
     assert_eq!(story.run(&[a, b], 60.0), ["4.0 a releases 0", "4.0 b claims 0@2", "4.0 b starts 0@2"]);
     assert_eq!((story.states(a), story.states(b)), ("free active".into(), "active free".into()));
 }
 
 #[test]
-fn who_leaves_hands_over_and_takes_its_heartbeat_along() {
+fn a_leaving_replica_hands_over_its_shards_and_deletes_its_heartbeat() {
     let (mut story, a, b) = Story::pair();
     story.of(a).leave();
     assert_eq!(story.run(&[a, b], 1.0), ["2.0 a beats, leaving", "2.0 a drains 1"]);
@@ -54,31 +54,31 @@ fn who_leaves_hands_over_and_takes_its_heartbeat_along() {
 }
 
 #[test]
-fn who_is_still_leaving_stays_alive() {
+fn a_leaving_replica_stays_alive_until_its_shards_are_drained() {
     let (mut story, a, b) = Story::pair();
     story.of(a).leave();
     assert_eq!(story.run(&[a, b], 1.0), ["2.0 a beats, leaving", "2.0 a drains 1"]);
-    assert!(story.run(&[a, b], 120.0).iter().all(|told| told.ends_with("a beats, leaving")));
+    assert!(story.run(&[a, b], 120.0).iter().all(|step| step.ends_with("a beats, leaving")));
     assert_eq!(story.owners(), "b a");
     assert!(story.acts(a));
 }
 
 #[test]
-fn a_dead_replica_is_replaced_once_it_has_been_silent_for_a_lease() {
+fn a_dead_replica_is_replaced_once_it_has_been_silent_for_a_lease_duration() {
     let (mut story, _, b) = Story::pair();
     // Its last heartbeat was seen at 0.0.
     assert_eq!(story.run(&[b], 13.0), ["15.0 b reads a", "15.0 b claims 1@2", "15.0 b starts 1@2"]);
-    assert_eq!(story.run(&[b], 60.0), ["18.0 b deletes a"], "in the end nothing is left of it");
+    assert_eq!(story.run(&[b], 60.0), ["18.0 b deletes a"], "its heartbeat is deleted last");
 }
 
 #[test]
-fn a_watch_that_is_behind_makes_nobody_dead() {
+fn a_watch_that_is_behind_does_not_make_a_replica_look_dead() {
     let (mut story, a, b) = Story::pair();
     story.deaf(b, true);
     assert_eq!(story.run(&[a, b], 12.9), NOTHING);
     story.of(a).leave();
     story.net(a, Net::Down);
-    // A live read shows that it lives; the patience with it begins anew.
+    // A live read shows that it is alive, and its timeout starts again.
     assert_eq!(story.run(&[b], 0.1), ["15.0 b reads a"]);
     assert_eq!(story.run(&[b], 14.9), NOTHING);
     assert_eq!(story.run(&[b], 0.1), ["30.0 b reads a", "30.0 b claims 1@2", "30.0 b starts 1@2"]);
@@ -91,7 +91,8 @@ fn a_read_that_was_sent_too_early_proves_nothing() {
     story.run(&[b], 12.9);
     story.net(b, Net::Holds);
     assert_eq!(story.run(&[b], 0.1), ["15.0 b reads a"]);
-    // It renews before the read arrives; the watch shows that before the answer comes, and then nothing more.
+    // It renews before the read arrives. The watch shows that before the answer to the read, and then nothing
+    // more.
     story.run(&[a], 0.0);
     story.listen(b);
     story.deaf(b, true);
@@ -99,24 +100,24 @@ fn a_read_that_was_sent_too_early_proves_nothing() {
     story.net(b, Net::Works);
     story.run(&[a, b], 14.9);
     story.run(&[a], 0.0);
-    assert_eq!(story.run(&[b], 0.2), ["30.0 b reads a"], "it lives: the read shows it");
+    assert_eq!(story.run(&[b], 0.2), ["30.0 b reads a"], "the read shows that it is alive");
     assert_eq!(story.owners(), "b a");
 }
 
 #[test]
-fn a_new_life_that_the_watch_has_not_shown_is_not_dead() {
+fn a_new_session_that_the_watch_has_not_shown_is_not_dead() {
     let (mut story, a, b) = Story::pair();
     story.run(&[b], 12.9);
     story.net(b, Net::Holds);
     story.deaf(b, true);
     assert_eq!(story.run(&[b], 0.1), ["15.0 b reads a"]);
     story.arrive(b, true);
-    // "a" is dead indeed; but before the claim arrives, it goes on in another life.
+    // "a" is dead, but before the claim of "b" arrives, it goes on in a new session.
     assert_eq!(story.run(&[b], 0.0), ["15.0 b claims 1@2"]);
     assert_eq!(story.run(&[a], 0.0), ["15.0 a drops 1", "15.0 a claims 1@2", "15.0 a starts 1@2"]);
     story.arrive(b, true);
     story.net(b, Net::Works);
-    assert_eq!(story.run(&[b], 0.0), ["15.0 b reads a"], "what was known of it is out of date");
+    assert_eq!(story.run(&[b], 0.0), ["15.0 b reads a"], "the known heartbeat is out of date");
     assert_eq!(
         story.run(&[a, b], 60.0),
         ["30.0 b reads a", "45.0 b reads a", "60.0 b reads a", "75.0 b reads a"]
@@ -125,7 +126,7 @@ fn a_new_life_that_the_watch_has_not_shown_is_not_dead() {
 }
 
 #[test]
-fn a_holder_without_heartbeat_has_a_lease_to_show_itself() {
+fn a_holder_without_heartbeat_is_dead_after_a_lease_duration() {
     let mut story = Story::new(1);
     let holder = Holder { identity: "x".into(), session: "unknown".into() };
     story
@@ -145,7 +146,7 @@ fn a_live_read_that_fails_proves_nothing() {
     assert_eq!(story.run(&[b], 0.1), ["15.0 b reads a"]);
     story.arrive(b, false);
     story.net(b, Net::Works);
-    assert_eq!(story.run(&[b], 0.4), NOTHING, "it waits after a failure");
+    assert_eq!(story.run(&[b], 0.4), NOTHING, "it pauses after a failure");
     assert_eq!(story.run(&[b], 0.1), ["15.5 b reads a", "15.5 b claims 1@2", "15.5 b starts 1@2"]);
 }
 
@@ -164,23 +165,24 @@ fn a_renewal_that_is_acknowledged_late_counts_from_when_it_was_sent() {
 }
 
 #[test]
-fn a_renewal_after_everything_was_lost_gives_nothing_back() {
+fn a_late_renewal_does_not_restore_what_was_lost() {
     let (mut story, a, _) = Story::pair();
     story.net(a, Net::Down);
     story.run(&[a], 7.9);
-    // This heartbeat is sent soon after 9.9, and arrives 12.5 seconds after the last one that was acknowledged.
+    // This heartbeat is sent soon after 9.9, and arrives 12.5 seconds after the last one that was
+    // acknowledged.
     story.net(a, Net::Holds);
     assert_eq!(story.run(&[a], 2.5), NOTHING);
     assert_eq!(story.run(&[a], 0.1), ["12.5 a drops 1"]);
     story.arrive(a, true);
-    assert!(!story.acts(a), "it was the sign of an earlier life");
+    assert!(!story.acts(a), "the heartbeat was of an earlier session");
     story.net(a, Net::Works);
-    // As a new one it takes up what is still in its name: nobody else has claimed it.
+    // In its new session it claims the shard that is still in its name: no other replica has claimed it.
     assert_eq!(story.run(&[a], 0.0), ["12.5 a claims 1@2", "12.5 a starts 1@2"]);
 }
 
 #[test]
-fn a_stopped_process_acts_for_nothing_when_it_goes_on() {
+fn a_stopped_process_owns_nothing_when_it_continues() {
     let (mut story, a, b) = Story::pair();
     story.run(&[b], 20.0);
     assert!(!story.acts(a));
@@ -203,7 +205,7 @@ fn a_lost_reply_to_a_heartbeat_does_no_harm() {
 }
 
 #[test]
-fn a_lost_reply_to_a_claim_starts_nothing_before_it_is_claimed_again() {
+fn a_shard_whose_claim_was_not_acknowledged_starts_only_after_the_next_claim() {
     let mut story = Story::new(1);
     let a = story.joins("a");
     story.net(a, Net::Holds);
@@ -213,7 +215,7 @@ fn a_lost_reply_to_a_claim_starts_nothing_before_it_is_claimed_again() {
     story.arrive(a, false);
     story.net(a, Net::Works);
     assert_eq!(story.owners(), "a");
-    assert_eq!(story.run(&[a], 0.4), NOTHING, "it waits after a failure");
+    assert_eq!(story.run(&[a], 0.4), NOTHING, "it pauses after a failure");
     assert_eq!(story.run(&[a], 0.1), ["0.5 a claims 0@2", "0.5 a starts 0@2"]);
 }
 
@@ -228,8 +230,8 @@ fn a_lost_reply_to_a_release_does_not_end_the_claim_of_the_next_owner() {
     assert_eq!(story.run(&[a, b], 0.4), ["2.0 a releases 1", "2.0 b claims 1@2", "2.0 b starts 1@2"]);
     story.net(a, Net::Works);
     story.deaf(a, false);
-    let told = story.run(&[a, b], 60.0);
-    assert_eq!(told, ["2.4 a drops 1", "2.4 a deletes a", "2.4 a left"], "it writes nothing over that claim");
+    let steps = story.run(&[a, b], 60.0);
+    assert_eq!(steps, ["2.4 a drops 1", "2.4 a deletes a", "2.4 a left"], "it does not overwrite that claim");
     assert_eq!((story.owners(), story.states(b)), ("b b".into(), "active active".into()));
 }
 
@@ -249,7 +251,7 @@ fn a_release_that_fails_is_written_again() {
 }
 
 #[test]
-fn of_two_that_claim_at_once_one_starts() {
+fn one_of_two_concurrent_claims_wins() {
     let mut story = Story::new(1);
     let (a, b) = (story.joins("a"), story.joins("b"));
     story.deaf(a, true);
@@ -261,7 +263,7 @@ fn of_two_that_claim_at_once_one_starts() {
 }
 
 #[test]
-fn a_claim_deleted_by_hand_is_let_go_and_left_alone_for_a_lease() {
+fn a_shard_whose_claim_was_deleted_by_hand_is_dropped_and_not_claimed_for_a_lease_duration() {
     let (mut story, a, b) = Story::pair();
     story.store.delete_claim(ShardId(1));
     assert_eq!(story.run(&[a, b], 14.9), ["2.0 a drops 1"]);
@@ -282,13 +284,13 @@ fn a_heartbeat_deleted_by_hand_is_written_again_at_once() {
 fn a_restart_under_the_same_name_waits_for_the_old_process_to_be_dead() {
     let (mut story, _, b) = Story::pair();
     let again = story.joins("a");
-    // The others have been waiting for longer.
+    // Replica "b" has been waiting for longer.
     assert_eq!(story.run(&[again, b], 14.9), ["15.0 b reads a", "15.0 b claims 1@2", "15.0 b starts 1@2"]);
     assert_eq!(story.run(&[again, b], 0.1), ["17.0 a reads a", "17.0 b drains 1"]);
 }
 
 #[test]
-fn a_stopped_process_whose_name_was_taken_keeps_out() {
+fn a_stopped_process_whose_name_was_taken_claims_nothing_when_it_continues() {
     let (mut story, a, b) = Story::pair();
     let again = story.joins("a");
     story.run(&[again, b], 16.0);
@@ -301,7 +303,7 @@ fn a_stopped_process_whose_name_was_taken_keeps_out() {
 }
 
 #[test]
-fn two_processes_of_one_name_never_both_act() {
+fn two_processes_of_the_same_name_never_both_act() {
     let (mut story, a, b) = Story::pair();
     let twin = story.joins("a");
     assert_eq!(story.run(&[a, b, twin], 60.0), NOTHING);
@@ -309,20 +311,21 @@ fn two_processes_of_one_name_never_both_act() {
 }
 
 #[test]
-fn who_leaves_without_an_api_server_ends_when_everything_is_lost() {
+fn a_leaving_replica_without_api_server_ends_when_its_lease_has_expired() {
     let (mut story, a, _) = Story::pair();
     story.net(a, Net::Down);
     story.of(a).leave();
-    let told = story.run(&[a], 60.0);
-    assert_eq!(told.last().unwrap(), "12.5 a left");
-    assert!(told.contains(&"12.5 a drops 1".to_owned()));
+    let steps = story.run(&[a], 60.0);
+    assert_eq!(steps.last().unwrap(), "12.5 a left");
+    assert!(steps.contains(&"12.5 a drops 1".to_owned()));
 }
 
 #[test]
-fn what_fails_is_tried_again_and_not_at_once() {
+fn failed_requests_are_repeated_after_a_pause() {
     let (mut story, a, b) = Story::pair();
     story.net(b, Net::Down);
-    // Heartbeats twice a second, and so are live reads; the story itself checks that nothing runs hot.
+    // Heartbeats and live reads are repeated twice a second; the story itself checks that there is no hot
+    // loop.
     let before = story.store.counts();
     story.run(&[b], 8.0);
     assert_eq!(story.store.counts(), before);

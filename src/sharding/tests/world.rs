@@ -1,5 +1,5 @@
-//! A whole world of replicas in virtual time: no two act for one shard, whatever goes wrong; and once nothing does,
-//! every shard soon has an owner and nothing moves any more.
+//! A simulated world of replicas in virtual time. Whatever faults occur, no two replicas act for the same
+//! shard. Once faults end, every shard soon has an owner, and no shard moves any longer.
 //!
 //! `YARDMASTER_SEEDS=FIRST..LAST` runs other seeds than the usual ones.
 #![allow(clippy::unwrap_used)]
@@ -28,7 +28,7 @@ fn shards(count: u32) -> ShardCount {
     ShardCount::new(count).unwrap()
 }
 
-/// Runs a course of events for every seed; one that fails is run again to print what happened.
+/// Runs a simulation for every seed; one that fails is run again with logging, to print its events.
 fn for_seeds(usual: std::ops::Range<u64>, course: impl Fn(u64, bool) -> Result<(), Broken>) {
     let asked = std::env::var("YARDMASTER_SEEDS").ok();
     let seeds = asked
@@ -44,8 +44,8 @@ fn for_seeds(usual: std::ops::Range<u64>, course: impl Fn(u64, bool) -> Result<(
     }
 }
 
-/// A world of replicas that have shared the shards among them.
-fn at_rest(seed: u64, shards: ShardCount, replicas: u64, logging: bool) -> Result<World, Broken> {
+/// A world of replicas that share all shards, none of which is moving.
+fn stable_world(seed: u64, shards: ShardCount, replicas: u64, logging: bool) -> Result<World, Broken> {
     let mut world = World::new(seed, shards, logging);
     for _ in 0..replicas {
         world.start(&world.fresh_name());
@@ -55,22 +55,23 @@ fn at_rest(seed: u64, shards: ShardCount, replicas: u64, logging: bool) -> Resul
     Ok(world)
 }
 
-/// Some replicas, what can go wrong, and calm.
-fn troubled(seed: u64, kinds: &'static [Kind], logging: bool) -> Result<(), Broken> {
+/// Runs some replicas with faults of these kinds, then without faults.
+fn run_with_faults(seed: u64, kinds: &'static [Kind], logging: bool) -> Result<(), Broken> {
     let mut world = World::new(seed, shards(8), logging);
     for _ in 0..2 + seed % 4 {
         world.start(&world.fresh_name());
     }
     world.run_until(seconds(1 + seed % 30))?;
     let calm = world.now + seconds(90);
-    world.upset(calm, kinds);
+    world.schedule_faults(calm, kinds);
     world.run_until(calm)?;
-    settles(&mut world)
+    becomes_stable(&mut world)
 }
 
-/// What was on its way arrives; then all is owned within a lease and two seconds, and nothing moves any more.
-fn settles(world: &mut World) -> Result<(), Broken> {
-    world.run_until(world.now + Network::LATEST * 2 + TIMES.lease_duration + seconds(2))?;
+/// Once all delayed messages have arrived, all shards are owned within a lease duration and two seconds, and
+/// none moves any longer.
+fn becomes_stable(world: &mut World) -> Result<(), Broken> {
+    world.run_until(world.now + Network::MAX_DELAY * 2 + TIMES.lease_duration + seconds(2))?;
     world.checked(world.is_spread())?;
     let before = world.store.counts().claims;
     world.run_until(world.now + seconds(10))?;
@@ -78,7 +79,7 @@ fn settles(world: &mut World) -> Result<(), Broken> {
     world.checked(if written == 0 { Ok(()) } else { Err(format!("{written} claims are still written")) })
 }
 
-/// Lets `change` happen to replicas at rest; all is well again after `within`, and no more than `most`
+/// Applies `change` to a stable world: all shards are owned again after `within`, and no more than `most`
 /// shards have moved.
 fn changed(
     world: &mut World,
@@ -101,33 +102,35 @@ fn join(world: &mut World) -> sim::Checked {
     Ok(())
 }
 
-/// One of the replicas that live.
+/// One of the live replicas.
 fn any(world: &World, seed: u64) -> sim::Id {
     let live: Vec<sim::Id> = world.live().collect();
     live[seed as usize % live.len()]
 }
 
 #[test]
-fn nobody_acts_for_anothers_shard_whatever_goes_wrong() {
-    for_seeds(0..200, |seed, logging| troubled(seed, chaos::ANYTHING, logging));
+fn no_two_replicas_act_for_one_shard_under_any_fault() {
+    for_seeds(0..200, |seed, logging| run_with_faults(seed, chaos::ANYTHING, logging));
 }
 
-/// Whoever deletes a claim by hand takes the owner's only proof away. What holds then: the owner stops as soon as its
-/// watch shows it, and those who saw the deletion of an owned claim wait for `lease_duration`. It does not hold for an
-/// owner whose watch is behind by more, nor against those who never saw the claim: a replica that starts in between,
-/// or a first claim that was already on its way when the deletion came. A heartbeat that is deleted is written again;
-/// only one that is deleted twice within `lease_duration`, while a rival's watch is behind, makes a living replica
-/// look dead.
+/// Deleting a claim by hand removes the owner's only proof of ownership. The owner stops as soon as its watch
+/// shows the deletion, and replicas that saw the deletion of an owned claim wait for `lease_duration`. This
+/// does not protect an owner whose watch is behind by more than that. Nor does it stop replicas that never
+/// saw the claim: one that starts in between, or a first claim that was already on its way at the time of the
+/// deletion.
+///
+/// A deleted heartbeat is written again. Only one that is deleted twice within `lease_duration`, while
+/// another replica's watch is behind, makes a live replica look dead.
 #[test]
-fn leases_deleted_by_hand_are_written_again_and_nobody_acts_twice() {
-    for_seeds(0..50, |seed, logging| troubled(seed, chaos::DELETIONS, logging));
+fn no_two_replicas_act_for_one_shard_when_leases_are_deleted_by_hand() {
+    for_seeds(0..50, |seed, logging| run_with_faults(seed, chaos::DELETIONS, logging));
 }
 
 #[test]
-fn a_killed_replica_is_replaced_within_a_lease_and_two_seconds() {
+fn a_killed_replica_is_replaced_within_a_lease_duration_and_two_seconds() {
     for_seeds(0..20, |seed, logging| {
         let replicas = 2 + seed % 7;
-        let mut world = at_rest(seed, shards(64), replicas, logging)?;
+        let mut world = stable_world(seed, shards(64), replicas, logging)?;
         let kill = |world: &mut World| {
             world.kill(any(world, seed));
             Ok(())
@@ -138,9 +141,9 @@ fn a_killed_replica_is_replaced_within_a_lease_and_two_seconds() {
 }
 
 #[test]
-fn several_replicas_killed_at_once_are_replaced_as_soon() {
+fn several_killed_replicas_are_replaced_within_a_lease_duration_and_two_seconds() {
     for_seeds(0..8, |seed, logging| {
-        let mut world = at_rest(seed, shards(64), 8, logging)?;
+        let mut world = stable_world(seed, shards(64), 8, logging)?;
         let kill = |world: &mut World| {
             (0..5).for_each(|_| world.kill(any(world, seed)));
             Ok(())
@@ -150,28 +153,28 @@ fn several_replicas_killed_at_once_are_replaced_as_soon() {
 }
 
 #[test]
-fn a_replica_that_leaves_or_joins_moves_one_share_at_once() {
+fn a_replica_that_leaves_or_joins_moves_one_share_within_two_seconds() {
     for_seeds(0..20, |seed, logging| {
         let replicas = 2 + seed % 7;
-        let mut world = at_rest(seed, shards(64), replicas, logging)?;
-        let leave = |world: &mut World| world.come(any(world, seed), Input::Leave);
+        let mut world = stable_world(seed, shards(64), replicas, logging)?;
+        let leave = |world: &mut World| world.deliver(any(world, seed), Input::Leave);
         changed(&mut world, leave, seconds(2), 64_u32.div_ceil(replicas as u32) + 1)?;
         changed(&mut world, join, seconds(2), 64_u32.div_ceil(replicas as u32) + 1)?;
         let longest = world.gaps.iter().max().copied().unwrap_or_default();
         let short = longest < Duration::from_millis(500);
-        world.checked(if short { Ok(()) } else { Err(format!("nobody had a shard for {longest:?}")) })
+        world.checked(if short { Ok(()) } else { Err(format!("a shard had no owner for {longest:?}")) })
     });
 }
 
 #[test]
-fn one_replica_becomes_eight_and_three() {
+fn each_step_of_scaling_from_one_replica_to_eight_to_three_moves_one_share() {
     for_seeds(0..4, |seed, logging| {
-        let mut world = at_rest(seed, shards(64), 1, logging)?;
+        let mut world = stable_world(seed, shards(64), 1, logging)?;
         for replicas in 2..=8_u32 {
             changed(&mut world, join, seconds(2), 64_u32.div_ceil(replicas) + 1)?;
         }
         for replicas in (4..=8_u32).rev() {
-            let leave = |world: &mut World| world.come(any(world, seed + 1), Input::Leave);
+            let leave = |world: &mut World| world.deliver(any(world, seed + 1), Input::Leave);
             changed(&mut world, leave, seconds(2), 64_u32.div_ceil(replicas) + 1)?;
         }
         Ok(())
@@ -179,10 +182,10 @@ fn one_replica_becomes_eight_and_three() {
 }
 
 #[test]
-fn heartbeats_grow_with_replicas_and_not_with_shards() {
+fn the_number_of_heartbeats_grows_with_replicas_and_not_with_shards() {
     for replicas in [2, 8] {
         for count in [64, 512] {
-            let mut world = at_rest(1, shards(count), replicas, false).unwrap();
+            let mut world = stable_world(1, shards(count), replicas, false).unwrap();
             let before = world.store.counts();
             world.run_until(world.now + seconds(60)).unwrap();
             let after = world.store.counts();

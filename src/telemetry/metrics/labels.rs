@@ -5,7 +5,7 @@ use std::fmt::{self, Write};
 
 use prometheus_client::encoding::{EncodeLabelSet, EncodeLabelValue, LabelValueEncoder};
 
-/// Enums whose variants are written as the given texts.
+/// Defines enums whose variants are written as the given texts.
 macro_rules! label_values {
     ($($(#[$doc:meta])* $name:ident { $($(#[$variant_doc:meta])* $variant:ident = $text:literal),+ $(,)? })+) => {$(
         $(#[$doc])*
@@ -32,21 +32,21 @@ label_values! {
     CompletionMode {
         /// Any pod may complete the Job.
         NonIndexed = "NonIndexed",
-        /// Each index has to succeed.
+        /// Each index must succeed.
         Indexed = "Indexed",
     }
 
     /// `result` of a sync.
     SyncResult {
-        /// Nothing went wrong.
+        /// The sync succeeded.
         Success = "success",
-        /// Some step has to be tried again.
+        /// Some step must be retried.
         Error = "error",
     }
 
     /// `action` of a sync.
     SyncAction {
-        /// Neither of the others.
+        /// None of the other actions.
         Reconciling = "reconciling",
         /// Ended pods were counted.
         Tracking = "tracking",
@@ -58,7 +58,7 @@ label_values! {
 
     /// `result` of a Job, a pod, a creation or an index.
     Outcome {
-        /// It went well.
+        /// It succeeded.
         Succeeded = "succeeded",
         /// It failed.
         Failed = "failed",
@@ -66,11 +66,11 @@ label_values! {
 
     /// `reason` why a pod was created.
     CreationReason {
-        /// It is the first at its place.
+        /// It is the first pod at its place.
         New = "new",
-        /// It replaces a terminating or failed one.
+        /// It replaces a terminating or failed pod.
         RecreateTerminatingOrFailed = "recreate_terminating_or_failed",
-        /// It replaces a failed one.
+        /// It replaces a failed pod.
         RecreateFailed = "recreate_failed",
     }
 
@@ -86,15 +86,15 @@ label_values! {
         Count = "Count",
     }
 
-    /// `event` in the life of a tracking finalizer.
+    /// `event` of a tracking finalizer.
     FinalizerEvent {
-        /// An ended pod was seen with it.
+        /// An ended pod with the finalizer was observed.
         Add = "add",
         /// It was removed from an ended pod.
         Delete = "delete",
     }
 
-    /// `backoffLimit` that a finished index stood under.
+    /// `backoffLimit`: the limit that applied to a finished index.
     BackoffScope {
         /// `backoffLimitPerIndex`.
         PerIndex = "perIndex",
@@ -102,13 +102,13 @@ label_values! {
         Global = "global",
     }
 
-    /// `direction` of a hand-over of a shard.
+    /// `direction` of a shard's hand-over.
     Handover {
         /// Taken over.
         Acquired = "acquired",
-        /// Given away in order.
+        /// Released to another owner.
         Released = "released",
-        /// Taken away, or not renewed in time.
+        /// Taken over by another owner, or not renewed in time.
         Lost = "lost",
     }
 
@@ -118,7 +118,7 @@ label_values! {
         Spam = "spam",
         /// The queue was full.
         QueueFull = "queue_full",
-        /// The API server did not take it.
+        /// The API server refused it.
         Refused = "refused",
     }
 }
@@ -128,9 +128,9 @@ label_values! {
 pub struct SyncLabels {
     /// The Job's completion mode.
     pub completion_mode: CompletionMode,
-    /// How the sync went.
+    /// Result of the sync.
     pub result: SyncResult,
-    /// What it did.
+    /// Action of the sync.
     pub action: SyncAction,
 }
 
@@ -139,9 +139,9 @@ pub struct SyncLabels {
 pub struct FinishedJobLabels {
     /// The Job's completion mode.
     pub completion_mode: CompletionMode,
-    /// How it ended.
+    /// Whether the Job succeeded.
     pub result: Outcome,
-    /// Reason of its final condition.
+    /// Reason of its terminal condition.
     pub reason: Cow<'static, str>,
 }
 
@@ -150,7 +150,7 @@ pub struct FinishedJobLabels {
 pub struct FinishedPodLabels {
     /// The Job's completion mode.
     pub completion_mode: CompletionMode,
-    /// How the pod ended.
+    /// Whether the pod succeeded.
     pub result: Outcome,
 }
 
@@ -164,23 +164,23 @@ pub struct ExternalJobLabels {
 /// Labels of pod failures handled by a policy.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 pub struct PodFailurePolicyLabels {
-    /// What the matched rule says.
+    /// Action of the matched rule.
     pub action: PolicyAction,
 }
 
 /// Labels of tracking finalizers.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 pub struct TrackingFinalizerLabels {
-    /// What happened.
+    /// Event of the finalizer.
     pub event: FinalizerEvent,
 }
 
 /// Labels of finished indexes.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct FinishedIndexLabels {
-    /// How the index ended.
+    /// Whether the index succeeded.
     pub status: Outcome,
-    /// `backoffLimit`: the limit it stood under.
+    /// `backoffLimit`: the limit that applied to it.
     pub backoff_limit: BackoffScope,
 }
 
@@ -189,7 +189,7 @@ impl EncodeLabelSet for FinishedIndexLabels {
         &self,
         encoder: &mut prometheus_client::encoding::LabelSetEncoder<'_>,
     ) -> Result<(), fmt::Error> {
-        // The built-in's label name, which is no Rust identifier in the project's style.
+        // The built-in's label name is not an identifier in Rust style, so the derive cannot be used.
         [("status", self.status.as_str()), ("backoffLimit", self.backoff_limit.as_str())].encode(encoder)
     }
 }
@@ -199,14 +199,14 @@ impl EncodeLabelSet for FinishedIndexLabels {
 pub struct PodCreationLabels {
     /// Why the pod was created.
     pub reason: CreationReason,
-    /// Whether the API server took it.
+    /// Whether the API server accepted it.
     pub status: Outcome,
 }
 
 /// Labels of hand-overs.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 pub struct HandoverLabels {
-    /// Which way the shard went.
+    /// Direction of the hand-over.
     pub direction: Handover,
 }
 
@@ -217,7 +217,7 @@ pub struct ApiRequestLabels {
     pub verb: &'static str,
     /// Resource, with its subresource after a slash.
     pub resource: &'static str,
-    /// HTTP status; 0 where no answer came.
+    /// HTTP status; 0 without an answer.
     pub code: u16,
 }
 

@@ -17,7 +17,7 @@ fn sync() -> SyncLabels {
 }
 
 #[test]
-fn the_built_in_controllers_names_labels_and_buckets() {
+fn metrics_have_the_names_labels_and_buckets_of_the_built_in_controller() {
     let metrics = Metrics::new();
     metrics.job_syncs.get_or_create(&sync()).inc();
     metrics.job_sync_duration.get_or_create(&sync()).observe(0.005);
@@ -43,8 +43,8 @@ fn the_built_in_controllers_names_labels_and_buckets() {
     assert!((bounds[0] - 0.004).abs() < 1e-9 && (bounds[14] - 65.536).abs() < 1e-9, "{bounds:?}");
 }
 
-/// What Prometheus' text format asks for: each family has its type before its samples, each sample belongs to the
-/// family above it, and no family comes twice.
+/// Prometheus' text format requires that each family has its type before its samples, each sample belongs to
+/// the family above it, and no family occurs twice.
 #[test]
 fn the_text_is_well_formed() {
     let metrics = Metrics::new();
@@ -57,13 +57,13 @@ fn the_text_is_well_formed() {
     let mut types: HashMap<&str, &str> = HashMap::new();
     let mut current = "";
     for line in text.lines() {
-        if let Some(rest) = line.strip_prefix("# TYPE ") {
-            let (name, kind) = rest.split_once(' ').unwrap();
+        if let Some(family) = line.strip_prefix("# TYPE ") {
+            let (name, kind) = family.split_once(' ').unwrap();
             assert!(types.insert(name, kind).is_none(), "{name} twice");
             assert_eq!(kind == "counter", name.ends_with("_total"), "{line}");
             current = name;
-        } else if let Some(rest) = line.strip_prefix("# HELP ") {
-            assert!(rest.split_once(' ').is_some_and(|(_, help)| !help.is_empty()), "{line}");
+        } else if let Some(family) = line.strip_prefix("# HELP ") {
+            assert!(family.split_once(' ').is_some_and(|(_, help)| !help.is_empty()), "{line}");
         } else {
             let name = line.split(['{', ' ']).next().unwrap();
             let family = match types[current] {

@@ -1,11 +1,11 @@
-//! Prometheus' text format, made from OpenMetrics.
+//! Prometheus' text format, converted from OpenMetrics.
 
 use prometheus_client::encoding::text::encode;
 use prometheus_client::registry::Registry;
 
 /// Renders a registry in Prometheus' text format.
 ///
-/// It differs from OpenMetrics in that counters carry `_total` in their family's name as well, and in that there is no
+/// It differs from OpenMetrics in two ways: the family names of counters end in `_total` too, and there is no
 /// end mark.
 pub(super) fn render(registry: &Registry) -> String {
     let mut open_metrics = String::new();

@@ -1,7 +1,7 @@
 //! Trace and span ids.
 //!
-//! All replicas that ever owned a Job have to agree on its trace without talking to each other, so the ids of the trace
-//! and of its root span follow from the Job's UID. All other ids are random.
+//! All replicas that ever owned a Job must agree on its trace without communicating, so the ids of the trace
+//! and of its root span are derived from the Job's UID. All other ids are random.
 
 use std::cell::Cell;
 use std::hash::Hasher;
@@ -11,7 +11,7 @@ use opentelemetry::trace::{SpanId, TraceId};
 use opentelemetry_sdk::trace::{IdGenerator, RandomIdGenerator};
 use uuid::Uuid;
 
-/// The trace of a Job: its UID, or a hash of it where that is no UUID.
+/// The trace id of a Job: its UID, or a hash of the UID if that is not a UUID.
 pub fn trace_id_of(job_uid: &str) -> TraceId {
     let bytes = match Uuid::try_parse(job_uid) {
         Ok(uuid) if !uuid.is_nil() => uuid.into_bytes(),
@@ -23,7 +23,7 @@ pub fn trace_id_of(job_uid: &str) -> TraceId {
     TraceId::from_bytes(bytes)
 }
 
-/// The root span of a Job's trace.
+/// The id of the root span of a Job's trace.
 pub(super) fn root_span_id_of(job_uid: &str) -> SpanId {
     SpanId::from_bytes(hash(b"root", job_uid).max(1).to_be_bytes())
 }
@@ -36,7 +36,7 @@ fn hash(salt: &[u8], text: &str) -> u64 {
 }
 
 thread_local! {
-    /// The ids that the next span gets. OpenTelemetry asks its generator for ids without saying for which span.
+    /// The ids for the next span. OpenTelemetry asks its generator for ids without naming the span.
     static NEXT: Cell<Option<(TraceId, SpanId)>> = const { Cell::new(None) };
 }
 
@@ -48,7 +48,7 @@ pub(super) fn with_root_ids<T>(job_uid: &str, start: impl FnOnce() -> T) -> T {
     span
 }
 
-/// Random ids, but for root spans of Jobs.
+/// Random ids, except for root spans of Jobs.
 #[derive(Debug, Default)]
 pub(super) struct JobIds(RandomIdGenerator);
 
@@ -67,7 +67,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_jobs_trace_follows_from_its_uid() {
+    fn a_jobs_trace_id_is_derived_from_its_uid() {
         let uid = "0b8f5a3e-9d4c-4a51-8a2b-6f7e1c2d3e4f";
         assert_eq!(trace_id_of(uid).to_string(), "0b8f5a3e9d4c4a518a2b6f7e1c2d3e4f");
         assert_ne!(root_span_id_of(uid), SpanId::INVALID);

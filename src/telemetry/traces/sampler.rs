@@ -1,4 +1,4 @@
-//! Sampling.
+//! A sampler that limits spans of API calls.
 
 use std::collections::HashMap;
 use std::hash::Hasher;
@@ -9,15 +9,15 @@ use opentelemetry::trace::{Link, SpanKind, TraceContextExt, TraceId};
 use opentelemetry::{Context, KeyValue};
 use opentelemetry_sdk::trace::{SamplingDecision, SamplingResult, ShouldSample};
 
-/// Spans of API calls of one kind that one parent shows.
+/// Spans of API calls of one kind that are sampled under one parent.
 const CALLS: u32 = 16;
-/// Parents and kinds of call that are remembered.
+/// Number of pairs of parent and kind of call that are remembered.
 const MEMORY: usize = 8192;
-/// How the names of API calls begin.
+/// Prefix of the names of API calls.
 const CALL_PREFIX: &str = "api.";
 
-/// Shows but the first API calls of each kind under one span, so that a Job with 100,000 pods does not make 100,000
-/// spans. All else is left to another sampler.
+/// Samples only the first API calls of each kind under one span, so that a Job with 100,000 pods does not
+/// produce 100,000 spans. Another sampler decides about everything else.
 #[derive(Clone, Debug)]
 pub(super) struct FewCalls {
     inner: Box<dyn ShouldSample>,
@@ -30,11 +30,11 @@ impl FewCalls {
         Self { inner, seen: Arc::default() }
     }
 
-    fn is_one_too_many(&self, parent: &Context, name: &str) -> bool {
+    fn exceeds_limit(&self, parent: &Context, name: &str) -> bool {
         let mut hasher = FnvHasher::default();
         hasher.write(&parent.span().span_context().span_id().to_bytes());
         hasher.write(name.as_bytes());
-        // Counters stay sensible whatever panicked meanwhile.
+        // Poisoning is ignored: the counters stay valid after a panic.
         let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
         if seen.len() >= MEMORY {
             seen.clear();
@@ -57,7 +57,7 @@ impl ShouldSample for FewCalls {
     ) -> SamplingResult {
         let mut result = self.inner.should_sample(parent, trace, name, kind, attributes, links);
         let sampled = result.decision == SamplingDecision::RecordAndSample;
-        if sampled && name.starts_with(CALL_PREFIX) && parent.is_some_and(|p| self.is_one_too_many(p, name)) {
+        if sampled && name.starts_with(CALL_PREFIX) && parent.is_some_and(|p| self.exceeds_limit(p, name)) {
             result.decision = SamplingDecision::Drop;
         }
         result

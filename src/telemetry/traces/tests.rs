@@ -9,7 +9,7 @@ use tracing_subscriber::layer::SubscriberExt;
 
 use super::*;
 
-/// Keeps what is exported.
+/// An exporter that stores spans in memory.
 #[derive(Clone, Debug, Default)]
 struct Kept(Arc<Mutex<Vec<SpanData>>>);
 
@@ -22,7 +22,7 @@ impl SpanExporter for Kept {
 
 const UID: &str = "0b8f5a3e-9d4c-4a51-8a2b-6f7e1c2d3e4f";
 
-/// What one replica exports of what it does.
+/// The spans that a replica exports for some work.
 fn replica(identity: &str, work: impl FnOnce(&JobTraces)) -> Vec<SpanData> {
     let kept = Kept::default();
     let traces = JobTraces::over(SdkTracerProvider::builder().with_simple_exporter(kept.clone()), identity);
@@ -46,11 +46,11 @@ fn names(spans: &[SpanData], name: &str) -> usize {
 }
 
 #[test]
-fn spans_of_all_replicas_fall_into_the_jobs_trace() {
+fn spans_of_all_replicas_belong_to_the_jobs_trace() {
     let first = replica("a", |traces| reconcile(traces, 1));
     let second = replica("b", |traces| {
         reconcile(traces, 1);
-        traces.tell(&JobLife {
+        traces.report(&JobLife {
             namespace: "n",
             name: "j",
             uid: UID,
@@ -75,7 +75,7 @@ fn spans_of_all_replicas_fall_into_the_jobs_trace() {
 }
 
 #[test]
-fn a_huge_job_does_not_make_a_span_for_every_pod() {
+fn a_reconciliation_with_many_calls_exports_sixteen_spans_of_each_kind() {
     let spans = replica("a", |traces| {
         reconcile(traces, 1000);
         reconcile(traces, 3);
@@ -85,7 +85,7 @@ fn a_huge_job_does_not_make_a_span_for_every_pod() {
 }
 
 #[test]
-fn without_an_exporter_there_is_nothing() {
+fn without_an_exporter_there_is_no_layer_and_no_failure() {
     let traces = JobTraces::default();
     assert!(traces.layer::<tracing_subscriber::Registry>().is_none());
     reconcile(&traces, 1);
@@ -99,7 +99,7 @@ async fn spans_reach_the_collector() {
     let traces = JobTraces::export(Some(&endpoint), "replica-1").unwrap();
     let subscriber = tracing_subscriber::registry().with(traces.layer());
     tracing::subscriber::with_default(subscriber, || reconcile(&traces, 1));
-    // It waits for an answer that this collector never gives.
+    // The shutdown waits for an answer that this collector never gives.
     std::thread::spawn(move || traces.shutdown());
     let (mut connection, _) = collector.accept().await.unwrap();
     let mut received = Vec::new();

@@ -1,5 +1,5 @@
-//! What a kubelet makes of a pod that a former one ran, as after a node's restart: the processes are gone, and only the
-//! status and the logs tell how far they had come.
+//! Resuming a pod that a previous kubelet ran, as after a node restart. The processes are gone; only the
+//! status and the logs show their progress.
 
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1 as core;
@@ -9,11 +9,11 @@ use crate::kubelet::leftovers::Leftovers;
 use crate::kubelet::pod::{PodSpec, PodStatus, RestartPolicy};
 
 impl PodRecord {
-    /// The record of a pod with this status and these logs, and whether the pod is over: nothing of it is to be started, only its end
-    /// to be reported. A pod of which nothing was started is as good as new.
+    /// The record of a pod with this status and these logs, and whether the pod is over: no container may
+    /// start, and only its end is reported. A pod without any started container is treated as new.
     ///
-    /// As in Kubernetes, a pod that is never restarted is over as soon as something of it has run; another one is over
-    /// when all its containers have done their work.
+    /// As in Kubernetes, a pod with restart policy `Never` is over once any container has run. A pod with
+    /// `OnFailure` is over when all its containers have succeeded. A pod with `Always` is never over.
     pub(in crate::kubelet) fn resume(
         spec: &PodSpec,
         status: &PodStatus,
@@ -28,9 +28,9 @@ impl PodRecord {
             .chain(main.map(|pair| (pair, &status.container_statuses)))
         {
             if let Some(status) = statuses.iter().find(|status| status.name == container.name) {
-                record.take_up(status, now);
+                record.restore(status, now);
             }
-            record.lose(left.starts(&container.name), now);
+            record.account_for_starts(left.starts(&container.name), now);
         }
         let mut all = record.init.iter().chain(&record.main);
         let started = all.any(|container| !container.never_started());
@@ -44,7 +44,7 @@ impl PodRecord {
 }
 
 impl ContainerRecord {
-    fn take_up(&mut self, status: &core::ContainerStatus, now: Timestamp) {
+    fn restore(&mut self, status: &core::ContainerStatus, now: Timestamp) {
         let ended = |state: &Option<core::ContainerState>| {
             state.as_ref().and_then(|state| state.terminated.as_ref()).map(|ended| termination(ended, now))
         };
@@ -62,8 +62,8 @@ impl ContainerRecord {
         }
     }
 
-    /// The container was started so often. If the status knows of fewer times, nobody knows how the last one ended.
-    fn lose(&mut self, starts: usize, now: Timestamp) {
+    /// Accounts for starts that the status does not include. The termination of such a run is unknown.
+    fn account_for_starts(&mut self, starts: usize, now: Timestamp) {
         let starts = i32::try_from(starts).unwrap_or(i32::MAX);
         let known = if self.never_started() { 0 } else { self.restarts + 1 };
         if starts > known {
@@ -126,7 +126,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_over_depends_on_the_restart_policy() {
+    fn whether_a_pod_is_over_depends_on_the_restart_policy() {
         for (policy, states, over, phase) in [
             ("Never", [WAITING, WAITING, WAITING], false, None),
             ("Never", [RUNNING, WAITING, WAITING], true, Some(Phase::Failed)),
@@ -148,7 +148,7 @@ mod tests {
     }
 
     #[test]
-    fn a_start_that_was_not_reported_counts() {
+    fn an_unreported_start_counts() {
         let directory = tempfile::tempdir().unwrap();
         let spec: PodSpec =
             serde_json::from_value(json!({"restartPolicy": "Never", "containers": [{"name": "a"}]})).unwrap();

@@ -5,21 +5,21 @@ use std::collections::BTreeMap;
 
 use serde_json::{Map, Value, json};
 
-/// A path element as `FieldsV1` writes it: `f:name` for fields and map keys, `k:{...}` for elements of a keyed list,
-/// `v:...` for elements of a set.
+/// A path element in the form of `FieldsV1`: `f:name` for fields and map keys, `k:{...}` for elements of a
+/// keyed list, `v:...` for elements of a set.
 pub(super) type Element<'a> = Cow<'a, str>;
 
-/// A set of paths, as a tree. Elements are borrowed where they stand somewhere, in the table of types or in an
-/// object's own `FieldsV1`: nearly all of them do.
+/// A set of paths, as a tree. Nearly all elements are borrowed, from the table of types or from an object's
+/// own `FieldsV1`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct FieldSet<'a> {
-    /// Whether the path that leads here is in the set.
+    /// Whether the path to this node is in the set.
     pub(super) member: bool,
     pub(super) children: BTreeMap<Element<'a>, FieldSet<'a>>,
 }
 
 impl<'a> FieldSet<'a> {
-    /// The set of just the path that leads here.
+    /// The set with only the path to this node.
     pub(super) fn leaf() -> Self {
         Self { member: true, children: BTreeMap::new() }
     }
@@ -28,14 +28,14 @@ impl<'a> FieldSet<'a> {
         !self.member && self.children.is_empty()
     }
 
-    /// Adds what is below `element`, unless that is nothing.
+    /// Adds the subset below `element`, unless it is empty.
     pub(super) fn insert(&mut self, element: Element<'a>, below: Self) {
         if !below.is_empty() {
             self.children.insert(element, below);
         }
     }
 
-    /// Takes what is below `element` out.
+    /// Removes the subset below `element`.
     pub(super) fn remove(&mut self, element: &str) {
         self.children.remove(element);
     }
@@ -104,10 +104,10 @@ impl<'a> FieldSet<'a> {
         Value::Object(map)
     }
 
-    /// Reads what [`into_json`](Self::into_json) writes.
+    /// Reads the form that [`into_json`](Self::into_json) writes.
     pub(super) fn from_json(value: &'a Value) -> Self {
         let mut set = Self::below(value);
-        // The root is no path.
+        // The root is not a path.
         set.member = false;
         set
     }
@@ -124,8 +124,8 @@ impl<'a> FieldSet<'a> {
         Self { member, children }
     }
 
-    /// Whether a set in the form of [`into_json`](Self::into_json) has a path in common with this one; tells so
-    /// without reading all of it.
+    /// Whether this set has a path in common with a set in the form of [`into_json`](Self::into_json), which
+    /// is read only as far as necessary.
     pub(super) fn meets(&self, json: &Value) -> bool {
         self.children.iter().any(|(element, own)| {
             json.get(element.as_ref()).is_some_and(|below| {
@@ -139,7 +139,7 @@ impl<'a> FieldSet<'a> {
     }
 }
 
-/// The element that stands for the path itself, where paths below it are in the set, too.
+/// The element for the path itself, used if paths below it are also in the set.
 const SELF: &str = ".";
 
 /// A path element in the form of messages.
@@ -190,13 +190,13 @@ mod tests {
             proptest::collection::btree_map("[.]|f:[abc]", below, 0..4)
                 .prop_map(|map| map.into_iter().collect::<Value>())
         });
-        // As a set is written: the element for the path itself stands beside others, and has none below.
+        // The canonical form: the element for the path itself has siblings and nothing below it.
         tree.prop_map(|tree| FieldSet::from_json(&tree).into_json())
     }
 
     proptest! {
         #[test]
-        fn sets_meet_where_they_have_a_path_in_common(a in sets(), b in sets()) {
+        fn sets_meet_if_they_have_a_path_in_common(a in sets(), b in sets()) {
             let (left, right) = (FieldSet::from_json(&a), FieldSet::from_json(&b));
             prop_assert_eq!(left.meets(&b), !left.intersection(&right).paths().is_empty());
         }

@@ -1,4 +1,4 @@
-//! `metadata.managedFields`: who set which fields.
+//! `metadata.managedFields`: which manager set which fields.
 
 use serde_json::{Map, Value, json};
 
@@ -9,7 +9,7 @@ use super::field_set::FieldSet;
 /// How a manager wrote its fields.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Operation {
-    /// Server-side apply: the manager states all fields that it wants.
+    /// Server-side apply: the manager specifies all fields that it wants.
     Apply,
     /// Any other write.
     Update,
@@ -24,7 +24,7 @@ impl Operation {
     }
 }
 
-/// A manager of fields: a name, together with how and where it writes.
+/// The identity of a manager: its name, operation, API version and subresource.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Identity<'a> {
     pub(super) name: &'a str,
@@ -50,7 +50,7 @@ impl<'a> Identity<'a> {
         Self { name, operation, api_version, subresource }
     }
 
-    /// The manager as messages about conflicts name it.
+    /// The manager in the form of conflict messages.
     fn shown(&self) -> String {
         let mut shown = format!("{:?}", self.name);
         if !self.subresource.is_empty() {
@@ -63,12 +63,13 @@ impl<'a> Identity<'a> {
     }
 }
 
-/// The fields of one manager. Most managers of an object have no part in a write: their entries stay unread.
+/// The fields of one manager. Most managers of an object are not affected by a write, and their entries are
+/// not parsed.
 #[derive(Clone, Debug)]
 enum Fields<'a> {
-    /// As they stand in the entry with this number, `fieldsV1` of which is this.
+    /// The unparsed `fieldsV1` of the stored entry with this number.
     Stored(usize, &'a Value),
-    /// As they were read or made.
+    /// The parsed or new set.
     Known(FieldSet<'a>),
 }
 
@@ -80,7 +81,7 @@ impl<'a> Fields<'a> {
         }
     }
 
-    /// The fields, to be changed: the entry will be written anew.
+    /// The fields, for a change: the entry will be rewritten.
     fn known(&mut self) -> &mut FieldSet<'a> {
         if let Self::Stored(_, json) = self {
             *self = Self::Known(FieldSet::from_json(json));
@@ -105,16 +106,17 @@ struct Manager<'a> {
 #[derive(Clone, Debug, Default)]
 pub(super) struct Managers<'a>(Vec<Manager<'a>>);
 
-/// What becomes of an entry of `managedFields`.
+/// An entry of `managedFields` to write.
 pub(super) enum Entry {
-    /// The entry with this number stays as it is.
+    /// The stored entry with this number, unchanged.
     AsStored(usize),
-    /// An entry that is new or changed.
+    /// A new or changed entry.
     Changed(Value),
 }
 
 impl<'a> Managers<'a> {
-    /// Reads entries of `metadata.managedFields`. `canonical` ones were written by [`into_entries`](Self::into_entries).
+    /// Reads entries of `metadata.managedFields`. `canonical` entries were written by
+    /// [`into_entries`](Self::into_entries).
     pub(super) fn read(entries: &'a [Value], canonical: bool) -> Self {
         let mut managers: Vec<Manager<'a>> =
             entries.iter().enumerate().filter_map(|(number, entry)| read(number, entry)).collect();
@@ -158,7 +160,7 @@ impl<'a> Managers<'a> {
         }
     }
 
-    /// Notes when a manager wrote.
+    /// Records the time of a manager's write.
     pub(super) fn touch(&mut self, identity: &Identity<'_>, time: &'a str) {
         if let Some(manager) = self.0.iter_mut().find(|manager| manager.identity == *identity) {
             manager.fields.known();
@@ -175,8 +177,8 @@ impl<'a> Managers<'a> {
         owned
     }
 
-    /// Takes the `written` fields from all managers but `writer`, and removed ones from all. Without `force`, a write
-    /// to another's field is a conflict.
+    /// Removes the `written` fields from all managers except `writer`, and the removed fields from all.
+    /// Without `force`, a write to another manager's field is a conflict.
     pub(super) fn resolve(
         &mut self,
         writer: &Identity<'_>,
@@ -205,7 +207,7 @@ impl<'a> Managers<'a> {
     }
 }
 
-/// Takes the entries of `metadata.managedFields` out of an object.
+/// Removes the entries of `metadata.managedFields` from an object and returns them.
 pub(super) fn take_entries(object: &mut Value) -> Vec<Value> {
     let metadata = object.get_mut("metadata").and_then(Value::as_object_mut);
     match metadata.and_then(|metadata| metadata.remove("managedFields")) {
@@ -214,7 +216,7 @@ pub(super) fn take_entries(object: &mut Value) -> Vec<Value> {
     }
 }
 
-/// Sets `metadata.managedFields` of an object that has metadata; `stored` are the entries that were read.
+/// Sets `metadata.managedFields` of an object with metadata; `stored` are the entries that were read.
 pub(super) fn put_entries(object: &mut Value, mut stored: Vec<Value>, entries: Vec<Entry>) {
     let Some(metadata) = object.get_mut("metadata").and_then(Value::as_object_mut) else { return };
     let value = |entry| match entry {

@@ -1,6 +1,6 @@
-//! Server-side apply, and the bookkeeping of field managers that it needs of every other write.
+//! Server-side apply, and the tracking of field managers that it requires for every other write.
 //!
-//! Both work on objects before the server prepares them: fields that the server generates belong to nobody.
+//! Both work on objects before the server prepares them: fields that the server generates have no manager.
 
 mod field_set;
 mod managers;
@@ -15,7 +15,7 @@ use field_set::FieldSet;
 use managers::{Identity, Managers, Operation, put_entries, take_entries};
 use typed::Slot;
 
-/// The manager to which fields belong that were set before the first apply, on objects that do not track managers.
+/// The manager of fields that were set before the first apply, for objects without tracked managers.
 const BEFORE_FIRST_APPLY: &str = "before-first-apply";
 
 /// Metadata that the server owns.
@@ -39,18 +39,18 @@ pub struct ObjectType<'a> {
     pub kind: &'a str,
 }
 
-/// Who writes, where, and when.
+/// The manager, target and time of a write.
 #[derive(Clone, Copy, Debug)]
 pub struct Write<'a> {
     /// Name of the field manager.
     pub manager: &'a str,
-    /// The part of the object that is written.
+    /// The written part of the object.
     pub subresource: Subresource,
     /// Time of the write.
     pub now: Timestamp,
 }
 
-/// A field that another manager owns with another value.
+/// A field that another manager owns with a different value.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Conflict {
     /// The other manager, as in `"m1" with subresource "status" using batch/v1`.
@@ -98,13 +98,13 @@ fn conflict_message(conflicts: &[Conflict]) -> String {
     format!("Apply failed with {} conflicts: {}", conflicts.len(), groups.join("\n"))
 }
 
-/// Applies an object: merges it into the live one, removes what its manager applied before and no more, and notes
-/// who owns what.
+/// Applies an object: merges it into the live one, removes fields that its manager applied before but no
+/// longer, and updates the managers.
 ///
-/// The result is to be decoded, defaulted and then created or updated as any other object.
+/// The caller must decode and default the result, and then create or update it like any other object.
 ///
 /// # Errors
-/// The applied object does not fit its type, or it changes fields of other managers and `force` is off.
+/// The applied object does not fit its type, or it changes fields of other managers without `force`.
 pub fn apply(
     ty: ObjectType<'_>,
     live: Option<&Value>,
@@ -144,9 +144,9 @@ pub fn apply(
     Ok(result)
 }
 
-/// Notes in `new` who set which fields, for a write other than apply: create (`old` is `None`), update or patch.
+/// Updates the managers in `new` for a write other than apply: create (`old` is `None`), update or patch.
 ///
-/// To be called on a defaulted object, before the strategy prepares it.
+/// The object must be defaulted but not yet prepared by its strategy.
 pub fn track_update(ty: ObjectType<'_>, old: Option<&Value>, new: &mut Value, write: Write<'_>) {
     let kind = kind_of(ty);
     let slot = Slot::root(&kind);
@@ -156,7 +156,7 @@ pub fn track_update(ty: ObjectType<'_>, old: Option<&Value>, new: &mut Value, wr
         return;
     }
     let known = old.map(entries).unwrap_or_default();
-    // What a client sends may be written otherwise than the server writes it.
+    // Entries from a client may not be in the server's canonical form.
     let mut canonical = stored == known;
     if Managers::read(&stored, true).is_empty() {
         stored = known.to_vec();
@@ -176,7 +176,7 @@ pub fn track_update(ty: ObjectType<'_>, old: Option<&Value>, new: &mut Value, wr
     let (mut written, removed) = changes.written_and_removed();
     let writer = Identity::new(write.manager, Operation::Update, ty.api_version, write.subresource);
     let time = seconds(write.now);
-    // An ordinary write takes what it changes.
+    // An ordinary write takes ownership of the fields that it changes.
     if managers.resolve(&writer, &written, &removed, true).is_ok() && !written.is_empty() {
         written.absorb(managers.fields(&writer));
         managers.set(writer, written);
@@ -215,7 +215,7 @@ fn check(ty: ObjectType<'_>, slot: Slot<'_>, applied: &Value) -> Result<(), Appl
     )))
 }
 
-/// An object without what managers cannot own.
+/// An object without the fields that managers cannot own.
 fn relevant_everywhere(object: &Value) -> Value {
     let mut object = object.clone();
     if let Some(fields) = object.as_object_mut() {
@@ -230,8 +230,8 @@ fn relevant_everywhere(object: &Value) -> Value {
     object
 }
 
-/// An object without what a write to this part of it cannot change: `status` of the object itself, all but `status`
-/// of its status.
+/// An object without the fields that a write to this part cannot change: `status` for the object itself,
+/// everything except `status` for its status.
 fn relevant(object: &Value, subresource: Subresource) -> Value {
     let mut object = relevant_everywhere(object);
     if let Some(fields) = object.as_object_mut() {
@@ -255,8 +255,8 @@ fn owned_by(slot: Slot<'_>, applied: &Value) -> FieldSet<'static> {
     fields
 }
 
-/// The merged object together with what took no part in the merge: from the applied object where it says so, such as
-/// the resourceVersion that it builds on, and else from the live one.
+/// The merged object with the fields that were not merged: from the applied object if it has them (such as
+/// the expected resourceVersion), else from the live one.
 fn restore(live: &Value, mut merged: Value, applied: &Value, subresource: Subresource) -> Value {
     let apart = apart(subresource);
     let chosen = |field: &str, live: &Value, applied: &Value| {
@@ -279,7 +279,7 @@ fn restore(live: &Value, mut merged: Value, applied: &Value, subresource: Subres
     merged
 }
 
-/// Whether a write clears the bookkeeping: with an empty list, or one empty entry.
+/// Whether a write resets the managers, with an empty list or one empty entry.
 fn is_reset(object: &Value) -> bool {
     match object["metadata"]["managedFields"].as_array().map(Vec::as_slice) {
         Some([]) => true,
@@ -329,7 +329,7 @@ mod tests {
     }
 
     #[test]
-    fn an_element_goes_when_its_last_manager_leaves_it() {
+    fn an_element_is_removed_when_its_last_manager_drops_it() {
         let both = json!([{"name": "c", "image": "i"}, {"name": "d", "image": "i"}]);
         let live = applied(None, "a", both.clone()).unwrap();
         let live = applied(Some(&live), "b", json!([{"name": "d", "image": "i"}])).unwrap();
@@ -344,7 +344,7 @@ mod tests {
     }
 
     #[test]
-    fn ordinary_writes_take_fields_over() {
+    fn ordinary_writes_take_ownership_of_fields() {
         let mut live = applied(None, "a", json!([{"name": "c", "image": "i"}])).unwrap();
         let mut changed = live.clone();
         changed["spec"]["containers"][0]["image"] = "k".into();

@@ -1,11 +1,11 @@
-//! Objects seen through their types: the fields they set, how two differ, and how one merges into another.
+//! Typed views of objects: the fields that they set, how two differ, and how one merges into another.
 
 use serde_json::{Map, Value, json};
 
 use super::super::schema::{Kind, ListType, Type, Types, key_default};
 use super::field_set::{Element, FieldSet};
 
-/// The type of a value, and how it merges where it is a list.
+/// The type of a value, and its merge rule if it is a list.
 #[derive(Clone, Copy)]
 pub(super) struct Slot<'a> {
     pub(super) kind: &'a Kind,
@@ -13,9 +13,9 @@ pub(super) struct Slot<'a> {
     atomic: bool,
 }
 
-/// How a value is taken apart.
+/// How a value is divided into parts.
 enum Shape<'a> {
-    /// As one value.
+    /// One value, without parts.
     Leaf,
     /// Fields of a struct.
     Struct(&'static Type),
@@ -44,7 +44,7 @@ impl<'a> Slot<'a> {
     }
 }
 
-/// A part of a value: its path element, its type, and what is there. Fields that the type does not know have no slot.
+/// A part of a value: its path element, type and value. Fields unknown to the type have no slot.
 struct Part<'a, 'v> {
     element: Element<'static>,
     slot: Option<Slot<'a>>,
@@ -66,7 +66,7 @@ impl<'a> Shape<'a> {
         }
     }
 
-    /// The type of every entry or element, where all have the same.
+    /// The type of every entry or element, if all have the same.
     fn item(&self) -> Option<Slot<'a>> {
         match self {
             Self::Map(item) | Self::Keyed(item, _) => {
@@ -77,7 +77,7 @@ impl<'a> Shape<'a> {
         }
     }
 
-    /// The type of what lies below a path element.
+    /// The type of the value at a path element.
     fn below(&self, element: &str) -> Option<Slot<'a>> {
         match self {
             Self::Struct(_) => self.field(element.strip_prefix("f:")?).1,
@@ -119,10 +119,10 @@ fn key_element(keys: &[&str], item: &Value) -> String {
     format!("k:{}", Value::Object(element))
 }
 
-/// Which fields a value sets.
+/// The fields that a value sets.
 ///
-/// A container of fields is itself in the set where it is empty, where it is an element of a list, or if
-/// `containers` is set, as it is for values that did not exist before.
+/// A container of fields is itself in the set if it is empty, if it is an element of a list, or with
+/// `containers`, which is used for values that did not exist before.
 pub(super) fn field_set(slot: Slot<'_>, value: &Value, containers: bool) -> FieldSet<'static> {
     let shape = slot.shape();
     let parts = parts(&shape, value);
@@ -139,7 +139,7 @@ pub(super) fn field_set(slot: Slot<'_>, value: &Value, containers: bool) -> Fiel
     set
 }
 
-/// How a value differs from an earlier one.
+/// The differences between a value and an earlier one.
 #[derive(Default)]
 pub(super) struct Changes {
     pub(super) added: FieldSet<'static>,
@@ -148,7 +148,7 @@ pub(super) struct Changes {
 }
 
 impl Changes {
-    /// The fields that were added or modified, and those that were removed.
+    /// The added or modified fields, and the removed fields.
     pub(super) fn written_and_removed(self) -> (FieldSet<'static>, FieldSet<'static>) {
         let mut written = self.modified;
         written.absorb(self.added);
@@ -177,7 +177,7 @@ pub(super) fn compare(slot: Slot<'_>, old: Option<&Value>, new: Option<&Value>) 
         (None, None) => {}
         (None, Some(new)) => changes.added = field_set(slot, new, true),
         (Some(old), None) => changes.removed = field_set(slot, old, true),
-        // Most of an object is the same before and after a write.
+        // Most parts of an object do not change in a write.
         (Some(old), Some(new)) if old == new => {}
         (Some(old), Some(new)) => {
             let shape = slot.shape();
@@ -191,7 +191,7 @@ pub(super) fn compare(slot: Slot<'_>, old: Option<&Value>, new: Option<&Value>) 
     changes
 }
 
-/// Compares two objects, but for the fields that `ignored` names at the top level, and those of their metadata.
+/// Compares two objects, except for the top-level fields in `ignored` and the metadata that they name.
 pub(super) fn compare_objects(
     slot: Slot<'_>,
     old: &Value,
@@ -222,7 +222,7 @@ fn compare_parts(changes: &mut Changes, shape: &Shape<'_>, old: &Value, new: &Va
     }
 }
 
-/// Compares structs or maps; names are made into path elements only where values differ.
+/// Compares structs or maps. Path elements are built only for values that differ.
 fn compare_fields(
     changes: &mut Changes,
     shape: &Shape<'_>,
@@ -248,7 +248,8 @@ fn compare_fields(
     }
 }
 
-/// Compares lists by their elements, and any value with one that is no such container.
+/// Compares lists by their elements. Also compares a struct or map with a value that is neither, such as
+/// null.
 fn compare_elements(changes: &mut Changes, shape: &Shape<'_>, old: &Value, new: &Value, ignored: &[&str]) {
     let (old, new) = (parts(shape, old), parts(shape, new));
     let find = |parts: &[Part<'_, '_>], element: &str| parts.iter().position(|part| part.element == element);
@@ -256,7 +257,7 @@ fn compare_elements(changes: &mut Changes, shape: &Shape<'_>, old: &Value, new: 
     for (index, part) in old.iter().chain(only_new).enumerate() {
         let ignored = ignored.iter().any(|name| part.element.strip_prefix("f:") == Some(name));
         let (true, Some(slot)) = (!ignored, part.slot) else { continue };
-        // Of elements with the same key the first counts.
+        // The first of several elements with the same key counts.
         let before = find(&old, &part.element);
         if before.is_some_and(|first| first != index) {
             continue;
@@ -302,7 +303,8 @@ pub(super) fn merge(slot: Slot<'_>, live: Option<&Value>, applied: &Value) -> Va
     }
 }
 
-/// Takes out of `value` what is in `last`, the fields that a manager applied before, and nobody owns any more.
+/// Removes from `value` the fields that are in `last`, the manager's previously applied set, and that no
+/// manager owns any more.
 pub(super) fn prune(slot: Slot<'_>, value: &mut Value, last: &FieldSet<'_>, owned: &FieldSet<'_>) {
     let shape = slot.shape();
     for (element, last) in &last.children {
@@ -335,7 +337,8 @@ pub(super) fn prune(slot: Slot<'_>, value: &mut Value, last: &FieldSet<'_>, owne
     }
 }
 
-/// Why a value does not fit its type, in the words of the apply machinery. Each reason begins with its path.
+/// Adds the reasons why a value does not fit its type, in the words of Kubernetes' apply. Each begins with
+/// its path.
 pub(super) fn check(slot: Slot<'_>, path: &str, value: &Value, errors: &mut Vec<String>) {
     if value.is_null() {
         return;

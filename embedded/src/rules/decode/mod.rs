@@ -1,8 +1,8 @@
-//! Decoding of objects by their types: what Kubernetes' JSON decoder and encoder make of a body.
+//! Decoding of objects as their types, equivalent to Kubernetes' JSON decoder and encoder.
 //!
-//! The result holds known fields only, without nulls and empty optional fields, with quantities and times in their
-//! canonical forms, and with the empty values that Kubernetes always writes: it equals what the real server would
-//! answer after reading the object and writing it again.
+//! The result contains only known fields, without nulls and empty optional fields, with quantities and times
+//! in canonical form, and with the empty values that Kubernetes always writes. It equals the response of a
+//! real server after reading the object and writing it again.
 
 mod time;
 mod visitor;
@@ -18,27 +18,27 @@ use visitor::{Place, Report, Seed};
 pub struct Decoded {
     /// The object in its canonical form.
     pub object: Value,
-    /// What strict field validation refuses and the default warns of, in document order, such as
-    /// `unknown field "spec.foo"`.
+    /// Unknown and repeated fields in document order, such as `unknown field "spec.foo"`. Strict field
+    /// validation refuses them; the default only warns.
     pub strict: Vec<String>,
 }
 
-/// Why a body is no object of its kind.
+/// Why a body is not an object of its kind.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum DecodeError {
-    /// The text is no JSON.
+    /// The text is not valid JSON.
     #[error("{0}")]
     Syntax(String),
-    /// A value is of the wrong type or form; the text is that of Kubernetes' decoder.
+    /// A value has the wrong type or form; the message is that of Kubernetes' decoder.
     #[error("{0}")]
     Type(String),
 }
 
-/// Decodes a JSON body as an object of a kind, such as (`batch/v1`, `Job`). Kinds without a schema are taken as
-/// they are.
+/// Decodes a JSON body as an object of a kind, such as (`batch/v1`, `Job`). A kind without a schema is not
+/// checked.
 ///
 /// # Errors
-/// The body is no JSON, or a value in it has the wrong type.
+/// The body is not valid JSON, or a value has the wrong type.
 pub fn from_json(api_version: &str, kind: &str, body: &[u8]) -> Result<Decoded, DecodeError> {
     let mut deserializer = serde_json::Deserializer::from_slice(body);
     let decoded = decode(api_version, kind, &mut deserializer)?;

@@ -1,13 +1,13 @@
-//! Times as Go's `time.Parse` reads them, with its messages.
+//! Parsing of times like Go's `time.Parse`, with its error messages.
 
 use jiff::Timestamp;
 use jiff::civil::DateTime;
 use jiff::tz::{Offset, TimeZone};
 
-/// How exact a time is written.
+/// The precision of a time.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Precision {
-    /// `metav1.Time`: any fraction is read and cut.
+    /// `metav1.Time`: any fraction is accepted and truncated.
     Seconds,
     /// `metav1.MicroTime`: exactly six digits.
     Micros,
@@ -22,7 +22,7 @@ impl Precision {
     }
 }
 
-/// Reads a time and writes it in UTC.
+/// Parses a time and formats it in UTC.
 pub(super) fn canonical(text: &str, precision: Precision) -> Result<String, String> {
     let time = parse(text, precision)?;
     let form = match precision {
@@ -32,28 +32,28 @@ pub(super) fn canonical(text: &str, precision: Precision) -> Result<String, Stri
     Ok(time.strftime(form).to_string())
 }
 
-/// The unread rest of a text.
+/// A text and its unread remainder.
 struct Reader<'a> {
     text: &'a str,
-    rest: &'a str,
+    unread: &'a str,
     layout: &'static str,
 }
 
 impl<'a> Reader<'a> {
     fn fail<T>(&self, wanted: &str) -> Result<T, String> {
-        let Self { text, rest, layout } = self;
-        Err(format!("parsing time {text:?} as {layout:?}: cannot parse {rest:?} as {wanted:?}"))
+        let Self { text, unread, layout } = self;
+        Err(format!("parsing time {text:?} as {layout:?}: cannot parse {unread:?} as {wanted:?}"))
     }
 
     fn out_of_range(&self, what: &str) -> String {
         format!("parsing time {:?}: {what} out of range", self.text)
     }
 
-    /// Reads `len` digits, which the layout writes as `wanted`.
+    /// Reads `len` digits, which are `wanted` in the layout.
     fn digits(&mut self, len: usize, wanted: &str) -> Result<i32, String> {
-        match self.rest.get(..len).filter(|digits| digits.bytes().all(|b| b.is_ascii_digit())) {
+        match self.unread.get(..len).filter(|digits| digits.bytes().all(|b| b.is_ascii_digit())) {
             Some(digits) => {
-                self.rest = &self.rest[len..];
+                self.unread = &self.unread[len..];
                 digits.parse().or_else(|_| self.fail(wanted))
             }
             None => self.fail(wanted),
@@ -61,29 +61,29 @@ impl<'a> Reader<'a> {
     }
 
     fn literal(&mut self, wanted: &str) -> Result<(), String> {
-        match self.rest.strip_prefix(wanted) {
-            Some(rest) => {
-                self.rest = rest;
+        match self.unread.strip_prefix(wanted) {
+            Some(unread) => {
+                self.unread = unread;
                 Ok(())
             }
             None => self.fail(wanted),
         }
     }
 
-    /// Reads a fraction of a second; six digits are a must for `Precision::Micros`.
+    /// Reads a fraction of a second; `Precision::Micros` requires exactly six digits.
     fn micros(&mut self, precision: Precision) -> Result<i32, String> {
         if precision == Precision::Micros {
-            let digits = self.rest.strip_prefix('.').and_then(|rest| rest.get(..6));
+            let digits = self.unread.strip_prefix('.').and_then(|unread| unread.get(..6));
             let Some(digits) = digits.filter(|digits| digits.bytes().all(|b| b.is_ascii_digit())) else {
                 return self.fail(".000000");
             };
-            self.rest = &self.rest[7..];
+            self.unread = &self.unread[7..];
             return digits.parse().or_else(|_| self.fail(".000000"));
         }
-        if let Some(fraction) = self.rest.strip_prefix(['.', ',']) {
+        if let Some(fraction) = self.unread.strip_prefix(['.', ',']) {
             let end = fraction.find(|c: char| !c.is_ascii_digit()).unwrap_or(fraction.len());
             if end > 0 {
-                self.rest = &fraction[end..];
+                self.unread = &fraction[end..];
             }
         }
         Ok(0)
@@ -91,30 +91,30 @@ impl<'a> Reader<'a> {
 
     fn offset(&mut self) -> Result<Offset, String> {
         let wanted = "Z07:00";
-        if let Some(rest) = self.rest.strip_prefix('Z') {
-            self.rest = rest;
+        if let Some(unread) = self.unread.strip_prefix('Z') {
+            self.unread = unread;
             return Ok(Offset::UTC);
         }
-        let sign = match self.rest.bytes().next() {
+        let sign = match self.unread.bytes().next() {
             Some(b'+') => 1,
             Some(b'-') => -1,
             _ => return self.fail(wanted),
         };
-        let number = |range: std::ops::Range<usize>| -> Option<i32> { self.rest.get(range)?.parse().ok() };
-        let (Some(hours), Some(":"), Some(minutes)) = (number(1..3), self.rest.get(3..4), number(4..6))
+        let number = |range: std::ops::Range<usize>| -> Option<i32> { self.unread.get(range)?.parse().ok() };
+        let (Some(hours), Some(":"), Some(minutes)) = (number(1..3), self.unread.get(3..4), number(4..6))
         else {
             return self.fail(wanted);
         };
         let Ok(offset) = Offset::from_seconds(sign * (hours * 3600 + minutes * 60)) else {
             return Err(self.out_of_range("time zone offset hour"));
         };
-        self.rest = &self.rest[6..];
+        self.unread = &self.unread[6..];
         Ok(offset)
     }
 }
 
 fn parse(text: &str, precision: Precision) -> Result<Timestamp, String> {
-    let mut reader = Reader { text, rest: text, layout: precision.layout() };
+    let mut reader = Reader { text, unread: text, layout: precision.layout() };
     let year = reader.digits(4, "2006")?;
     reader.literal("-")?;
     let month = reader.digits(2, "01")?;
@@ -128,8 +128,8 @@ fn parse(text: &str, precision: Precision) -> Result<Timestamp, String> {
     let second = reader.digits(2, "05")?;
     let micros = reader.micros(precision)?;
     let offset = reader.offset()?;
-    if !reader.rest.is_empty() {
-        return Err(format!("parsing time {text:?}: extra text: {:?}", reader.rest));
+    if !reader.unread.is_empty() {
+        return Err(format!("parsing time {text:?}: extra text: {:?}", reader.unread));
     }
     for (value, limit, what) in [
         (month - 1, 12, "month"),
@@ -169,14 +169,15 @@ mod tests {
     fn micro_times_have_six_digits() {
         assert_eq!(micros("2025-01-01T02:00:00.123456+02:00"), Ok("2025-01-01T00:00:00.123456Z".into()));
         let layout = "2006-01-02T15:04:05.000000Z07:00";
-        for (text, rest, wanted) in [
+        for (text, unread, wanted) in [
             ("2025-01-01T00:00:00Z", "Z", ".000000"),
             ("2025-01-01T00:00:00.5Z", ".5Z", ".000000"),
             ("2025-01-01T00:00:00.123456789Z", "789Z", "Z07:00"),
             ("2025-01-01 00:00:00", " 00:00:00", "T"),
             ("", "", "2006"),
         ] {
-            let wanted = format!("parsing time {text:?} as {layout:?}: cannot parse {rest:?} as {wanted:?}");
+            let wanted =
+                format!("parsing time {text:?} as {layout:?}: cannot parse {unread:?} as {wanted:?}");
             assert_eq!(micros(text), Err(wanted));
         }
     }

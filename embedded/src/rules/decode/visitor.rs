@@ -1,4 +1,4 @@
-//! The walk of a decoder over a document, led by the types of the schema.
+//! The decoder's traversal of a document along the types of the schema.
 
 use std::fmt;
 
@@ -9,7 +9,7 @@ use super::super::quantity;
 use super::super::schema::{Field, Kind, Presence, Type, Types};
 use super::time::{self, Precision};
 
-/// Where in the document the decoder is.
+/// The position of the decoder in the document.
 pub(super) struct Place<'a> {
     parent: Option<&'a Place<'a>>,
     segment: Segment<'a>,
@@ -31,7 +31,7 @@ impl<'a> Place<'a> {
         Self { parent: Some(self), segment }
     }
 
-    /// The path as strict errors print it: `spec.containers[0].image`.
+    /// The path in the form of strict errors: `spec.containers[0].image`.
     fn path(&self) -> String {
         let mut path = self.parent.map(Self::path).unwrap_or_default();
         match self.segment {
@@ -47,7 +47,7 @@ impl<'a> Place<'a> {
         path
     }
 
-    /// The path as type errors print it: fields of structs only.
+    /// The path in the form of type errors: only fields of structs.
     fn fields(&self) -> String {
         let mut path = self.parent.map(Self::fields).unwrap_or_default();
         if let Segment::Field(name) = self.segment {
@@ -60,10 +60,10 @@ impl<'a> Place<'a> {
     }
 }
 
-/// What was wrong with the document.
+/// The errors in the document.
 #[derive(Default)]
 pub(super) struct Report {
-    /// The first value of a wrong type.
+    /// The first value with a wrong type.
     pub(super) error: Option<String>,
     /// Unknown and repeated fields.
     pub(super) strict: Vec<String>,
@@ -77,24 +77,24 @@ impl Report {
     }
 }
 
-/// Decodes one value. The result is `None` for null and for values of a wrong type.
+/// Decodes one value. The result is `None` for null and for values with a wrong type.
 pub(super) struct Seed<'a, 'r> {
     pub(super) kind: &'a Kind,
     pub(super) place: &'a Place<'a>,
-    /// The struct that the value belongs to.
+    /// The struct that contains the value.
     pub(super) owner: Option<&'a Type>,
-    /// The name of its Go type, where the kind does not tell.
+    /// The name of its Go type, if the kind does not determine it.
     pub(super) go_type: Option<&'static str>,
     pub(super) report: &'r mut Report,
 }
 
 impl Seed<'_, '_> {
-    /// Reports a value of a wrong type, described as Go does.
+    /// Reports a value with a wrong type, in the words of Go.
     fn mismatch(&mut self, given: &str) -> Option<Value> {
         let wanted = match (self.kind, self.go_type) {
-            // Quantities parse whatever they find.
+            // Kubernetes parses any value as a quantity.
             (Kind::Quantity, _) => return self.quantity(""),
-            // Times read strings, and what is no string must be a number.
+            // A time must be a string.
             (Kind::Time | Kind::MicroTime, _) => "string".into(),
             (Kind::IntOrString, _) => "int32".into(),
             (Kind::List(_), Some(name)) => format!("[]{name}"),
@@ -135,7 +135,7 @@ impl Seed<'_, '_> {
         if fits {
             return Some(Value::Number(number));
         }
-        // Go prints the literal; a whole float reads `1.0` in both languages.
+        // Go prints the literal. A whole float is `1.0` in both languages.
         let literal = number
             .as_f64()
             .filter(|_| number.is_f64())
@@ -227,7 +227,7 @@ impl<'de> Visitor<'de> for Seed<'_, '_> {
                 report: self.report,
             };
             match sequence.next_element_seed(seed)? {
-                // A null among structs or strings reads as an empty one.
+                // A null in a list of structs or strings is decoded as an empty element.
                 Some(element) => list.push(element.unwrap_or_else(|| item.zero())),
                 None => return Ok(Some(Value::Array(list))),
             }
@@ -262,7 +262,7 @@ impl Seed<'_, '_> {
             let seed =
                 Seed { kind: item, place: &place, owner: self.owner, go_type: None, report: self.report };
             let value = map.next_value_seed(seed)?;
-            // In free-form JSON a null is a value; in a map of strings it reads as an empty one.
+            // In free-form JSON a null is a value; in a map of strings it is decoded as an empty string.
             entries.insert(key, value.unwrap_or_else(|| item.zero()));
         }
         Ok(Some(Value::Object(entries)))
@@ -303,7 +303,8 @@ impl Seed<'_, '_> {
     }
 }
 
-/// Whether the value is written; an empty list that is always written reads null, since storage keeps no empty lists.
+/// Whether the value is written. An empty list that is always written becomes null, because storage does not
+/// keep empty lists.
 fn is_kept(field: &Field, value: &Value) -> bool {
     match field.presence {
         Presence::Given | Presence::OrNull => true,

@@ -1,13 +1,13 @@
-//! Conditions of a Job's status, as far as rules ask for them.
+//! Queries of the conditions in a Job's status.
 
 use serde_json::Value;
 
-/// Whether the status holds a condition of this type with status `True`.
+/// Whether the status has a condition of this type with status `True`.
 pub(super) fn is_true(status: &Value, kind: &str) -> bool {
     has(status, kind, "True")
 }
 
-/// Whether the status holds a condition of this type with this status.
+/// Whether the status has a condition of this type with this status.
 pub(super) fn has(status: &Value, kind: &str, value: &str) -> bool {
     let conditions = status["conditions"].as_array().into_iter().flatten();
     // The first condition of a type counts.

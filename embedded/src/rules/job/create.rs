@@ -1,4 +1,4 @@
-//! What a new Job must look like (`ValidateJob`).
+//! Validation of a new Job (`ValidateJob`).
 
 use serde_json::{Value, json};
 
@@ -10,13 +10,13 @@ use super::{
     index_list, is_indexed, pod_failure_policy,
 };
 
-/// Pods of an Indexed Job that may run at once.
+/// Maximum parallelism of an Indexed Job.
 const INDEXED_PARALLELISM_MAX: i64 = 100_000;
-/// Failed indexes that a Job may allow.
+/// Maximum value of `maxFailedIndexes`.
 const FAILED_INDEXES_MAX: i64 = 100_000;
-/// Completions above which the two limits below hold for a Job with `backoffLimitPerIndex`.
+/// Completions above which the limit below applies to a Job with `backoffLimitPerIndex`.
 const PER_INDEX_COMPLETIONS_SOFT_MAX: i64 = 100_000;
-/// Parallelism and failed indexes allowed above that.
+/// Maximum parallelism and `maxFailedIndexes` of such a Job.
 const PER_INDEX_HIGH_COMPLETIONS_MAX: i64 = 10_000;
 const MANAGED_BY_LENGTH_MAX: usize = 63;
 const SUCCESS_POLICY_RULES_MAX: usize = 20;
@@ -24,7 +24,7 @@ const SUCCEEDED_INDEXES_LENGTH_MAX: usize = 64 * 1024;
 
 const SPEC: Path<'static> = Path::root("spec");
 
-/// All rules of a Job. `prefixed_labels`: its template must carry the generated labels with prefix, too.
+/// All rules of a Job. With `prefixed_labels`, its template must also have the generated labels with prefix.
 pub(super) fn validate(causes: &mut Causes, job: &Value, prefixed_labels: bool) {
     metadata::validate(causes, job, METADATA_RULE);
     generated_selector(causes, job, prefixed_labels);
@@ -32,7 +32,7 @@ pub(super) fn validate(causes: &mut Causes, job: &Value, prefixed_labels: bool) 
     pod_hostnames(causes, job);
 }
 
-/// The highest pod hostname of an Indexed Job, `NAME-INDEX`, must be a DNS label.
+/// The pod hostname with the highest index of an Indexed Job, `NAME-INDEX`, must be a DNS label.
 fn pod_hostnames(causes: &mut Causes, job: &Value) {
     let spec = &job["spec"];
     let completions = spec["completions"].as_i64().unwrap_or(0);
@@ -47,7 +47,7 @@ fn pod_hostnames(causes: &mut Causes, job: &Value) {
     }
 }
 
-/// Without `manualSelector`, selector and labels must be those that the server generates.
+/// Without `manualSelector`, the selector and labels must be the generated ones.
 fn generated_selector(causes: &mut Causes, job: &Value, prefixed_labels: bool) {
     let spec = &job["spec"];
     let metadata = &job["metadata"];
@@ -105,7 +105,7 @@ pub(super) fn validate_spec(causes: &mut Causes, spec: &Value) {
     }
 }
 
-/// The rules of a `JobSpec` that hold in a `CronJob`, too.
+/// The rules of a `JobSpec` that also apply in a `CronJob`.
 pub(crate) fn validate_spec_without_selector(causes: &mut Causes, path: &Path<'_>, spec: &Value) {
     for field in [
         "parallelism",
@@ -238,7 +238,7 @@ fn success_policy_rule(causes: &mut Causes, path: &Path<'_>, spec: &Value, rule:
         if text.len() > SUCCEEDED_INDEXES_LENGTH_MAX {
             causes.too_long(&path, SUCCEEDED_INDEXES_LENGTH_MAX);
         }
-        // A malformed list counts as one without indexes.
+        // A malformed list counts as a list without indexes.
         listed = Some(match index_list::parse(text, completions) {
             Ok(ranges) => index_list::count(&ranges),
             Err(reason) => {

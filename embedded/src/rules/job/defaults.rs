@@ -1,4 +1,4 @@
-//! What a Job leaves out: defaults, and the selector and labels that tie its pods to it.
+//! Defaults of a Job, including the selector and labels that tie its pods to it.
 
 use serde_json::{Map, Value, json};
 
@@ -6,7 +6,7 @@ use super::super::metadata::{as_object, child, default_text, default_to, object_
 use super::super::pod::template;
 use super::{CONTROLLER_UID_LABEL, JOB_NAME_LABEL, LEGACY_CONTROLLER_UID_LABEL, LEGACY_JOB_NAME_LABEL};
 
-/// Retries of a Job before it fails, unless it says otherwise.
+/// The default of `backoffLimit`.
 const BACKOFF_LIMIT: i32 = 6;
 
 /// The defaults of `batch/v1` for a Job, except for its labels ([`default_labels`]).
@@ -37,7 +37,7 @@ fn default_condition_patterns(spec: &mut Map<String, Value>) {
     }
 }
 
-/// Gives a Job without labels those of its template; whether there were any to give.
+/// Copies the labels of its template to a Job without labels. Returns whether it copied any.
 pub(super) fn default_labels(job: &mut Value) -> bool {
     let empty = |labels: &Value| labels.as_object().is_none_or(Map::is_empty);
     let lacking = empty(&job["metadata"]["labels"]) && !empty(&job["spec"]["template"]["metadata"]["labels"]);
@@ -47,14 +47,14 @@ pub(super) fn default_labels(job: &mut Value) -> bool {
     lacking
 }
 
-/// Gives a Job the labels of its template.
+/// Copies the labels of its template to a Job.
 pub(super) fn copy_labels(job: &mut Value) {
     let of_template = job["spec"]["template"]["metadata"]["labels"].clone();
     object_at(job, "metadata").insert("labels".into(), of_template);
 }
 
-/// Adds the labels and the selector by which a Job finds its pods, unless the Job has `manualSelector`.
-/// What the client set stays, and fails validation where it is wrong.
+/// Adds the labels and the selector with which a Job finds its pods, unless the Job has `manualSelector`.
+/// Values of the client stay; validation refuses wrong ones.
 pub(super) fn generate_selector(job: &mut Value) {
     if job["spec"]["manualSelector"] == true {
         return;

@@ -1,13 +1,13 @@
-//! Lists of completion indexes in text, such as `1,3-5`.
+//! Lists of completion indexes as text, such as `1,3-5`.
 
 use std::ops::RangeInclusive;
 
 /// Parses a list of indexes below `completions` into ascending, disjoint ranges.
 ///
-/// Numbers are read as Go's `strconv.Atoi` reads them, so a plus sign and leading zeros are allowed.
+/// Numbers have the syntax of Go's `strconv.Atoi`, so a plus sign and leading zeros are allowed.
 ///
 /// # Errors
-/// The reason why the text is no such list, in Kubernetes' words.
+/// The reason why the text is no such list, in the words of Kubernetes.
 pub(super) fn parse(text: &str, completions: i64) -> Result<Vec<RangeInclusive<i64>>, String> {
     let mut ranges: Vec<RangeInclusive<i64>> = Vec::new();
     if text.is_empty() {
@@ -52,12 +52,12 @@ fn index(text: &str, completions: i64) -> Result<i64, String> {
     if number < completions { Ok(number) } else { Err(format!("too large index: {text:?}")) }
 }
 
-/// How many indexes the ranges hold.
+/// The number of indexes in the ranges.
 pub(super) fn count(ranges: &[RangeInclusive<i64>]) -> i64 {
     ranges.iter().map(|range| range.end() - range.start() + 1).sum()
 }
 
-/// The lowest index that both lists hold.
+/// The lowest index in both lists.
 pub(super) fn first_overlap(a: &[RangeInclusive<i64>], b: &[RangeInclusive<i64>]) -> Option<i64> {
     let (mut i, mut j) = (0, 0);
     while let (Some(x), Some(y)) = (a.get(i), b.get(j)) {

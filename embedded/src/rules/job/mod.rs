@@ -19,13 +19,13 @@ pub(crate) use create::validate_spec_without_selector;
 
 const METADATA_RULE: MetadataRule = MetadataRule { namespaced: true, name: names::dns_subdomain };
 
-/// The label that carries the name of a pod's Job.
+/// The label with the name of a pod's Job.
 const JOB_NAME_LABEL: &str = "batch.kubernetes.io/job-name";
-/// [`JOB_NAME_LABEL`] before labels had prefixes.
+/// The legacy form of [`JOB_NAME_LABEL`], without prefix.
 const LEGACY_JOB_NAME_LABEL: &str = "job-name";
-/// The label that carries the uid of a pod's Job.
+/// The label with the uid of a pod's Job.
 const CONTROLLER_UID_LABEL: &str = "batch.kubernetes.io/controller-uid";
-/// [`CONTROLLER_UID_LABEL`] before labels had prefixes.
+/// The legacy form of [`CONTROLLER_UID_LABEL`], without prefix.
 const LEGACY_CONTROLLER_UID_LABEL: &str = "controller-uid";
 
 /// The rules of Jobs.
@@ -40,7 +40,7 @@ impl Strategy for JobStrategy {
     fn prepare_create(&self, object: &mut Value) {
         object["status"] = json!({});
         metadata::object_at(object, "metadata").insert("generation".into(), json!(1));
-        // Kubernetes shares one map between Job and template, so that labels generated now appear in both.
+        // In Kubernetes, Job and template share one map, so labels generated now appear in both.
         let shared = defaults::default_labels(object);
         defaults::generate_selector(object);
         if shared {

@@ -13,7 +13,7 @@ const ACTIONS: [&str; 4] = ["Count", "FailIndex", "FailJob", "Ignore"];
 const OPERATORS: [&str; 2] = ["In", "NotIn"];
 const CONDITION_STATUSES: [&str; 3] = ["False", "True", "Unknown"];
 
-/// A list of values as a message about a missing one shows it.
+/// A list of values in the form of messages about a missing one.
 fn valid_values(values: &[&str]) -> String {
     let quoted: Vec<String> = values.iter().map(|value| format!("{value:?}")).collect();
     format!("valid values: [{}]", quoted.join(" "))

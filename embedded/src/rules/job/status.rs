@@ -1,7 +1,7 @@
 //! Changes of a Job's status (`ValidateJobUpdateStatus`).
 //!
-//! A rule about a relation of fields holds only for an update that changes one of them, so that a Job stored under
-//! older rules can still be updated.
+//! A rule about a relation between fields applies only to an update that changes one of them, so that a Job
+//! stored under older rules can still be updated.
 
 use std::ops::RangeInclusive;
 
@@ -14,7 +14,7 @@ use super::{index_list, is_indexed};
 
 const STATUS: Path<'static> = Path::root("status");
 
-/// One update of a status, with what the rules ask about it.
+/// One update of a status, with the queries that rules need.
 struct Update<'a> {
     spec: &'a Value,
     old: &'a Value,
@@ -22,12 +22,12 @@ struct Update<'a> {
 }
 
 impl Update<'_> {
-    /// Whether one of these fields differs between the two statuses.
+    /// Whether one of these fields has changed.
     fn changed(&self, fields: &[&str]) -> bool {
         fields.iter().any(|field| self.old[*field] != self.new[*field])
     }
 
-    /// Whether a condition of one of these types became or ceased to be true.
+    /// Whether a condition of one of these types became true or stopped being true.
     fn flipped(&self, conditions: &[&str]) -> bool {
         conditions.iter().any(|kind| is_true(self.old, kind) != is_true(self.new, kind))
     }
@@ -91,7 +91,7 @@ fn uncounted(causes: &mut Causes, uncounted: &Value) {
     }
 }
 
-/// Conditions that exclude or need each other.
+/// Conditions that exclude or require each other.
 fn terminal_conditions(causes: &mut Causes, update: &Update<'_>) {
     let holds = |kind: &str| is_true(update.new, kind);
     let complete = holds("Complete");
@@ -139,7 +139,7 @@ fn times(causes: &mut Causes, update: &Update<'_>) {
     }
 }
 
-/// A finished Job has a start time, and no pods left.
+/// A finished Job has a start time and no remaining pods.
 fn finished(causes: &mut Causes, update: &Update<'_>) {
     if !is_finished(update.new) {
         return;
@@ -215,7 +215,7 @@ fn list(
     }
 }
 
-/// What success criteria exclude, whoever manages the Job.
+/// Rules about success criteria, which apply to every Job regardless of its manager.
 fn success_criteria(causes: &mut Causes, update: &Update<'_>) {
     let holds = |kind: &str| is_true(update.new, kind);
     for other in ["Failed", "FailureTarget"] {
@@ -232,7 +232,7 @@ fn success_criteria(causes: &mut Causes, update: &Update<'_>) {
     }
 }
 
-/// What no update may take back.
+/// Values that no update may revert.
 fn changes(causes: &mut Causes, update: &Update<'_>) {
     let (spec, old, new) = (update.spec, update.old, update.new);
     for kind in ["Failed", "Complete", "FailureTarget"] {
@@ -243,7 +243,7 @@ fn changes(causes: &mut Causes, update: &Update<'_>) {
     if number(new, "failed") < number(old, "failed") {
         causes.invalid(&STATUS.child("failed"), &shown(new, "failed"), "cannot decrease the failed counter");
     }
-    // An Indexed Job whose completions follow its parallelism may be scaled down.
+    // An elastic Indexed Job (completions equal to parallelism) may be scaled down.
     let elastic = is_indexed(spec) && spec["completions"] == spec["parallelism"];
     if !elastic && number(new, "succeeded") < number(old, "succeeded") {
         causes.invalid(
@@ -275,12 +275,12 @@ fn changes(causes: &mut Causes, update: &Update<'_>) {
     }
 }
 
-/// Counters at zero are left out of the object.
+/// A counter as the object shows it: zero is omitted.
 fn shown(status: &Value, field: &str) -> Value {
     number(status, field).into()
 }
 
-/// Whether this update is the one in which a suspended Job resumes.
+/// Whether this update resumes a suspended Job.
 fn resumes(update: &Update<'_>) -> bool {
     is_true(update.old, "Suspended") && has(update.new, "Suspended", "False")
 }

@@ -9,7 +9,7 @@ use super::{CONTROLLER_UID_LABEL, JOB_NAME_LABEL, create, is_indexed};
 
 const SPEC: Path<'static> = Path::root("spec");
 
-/// Jobs from before the labels had prefixes are not asked for them.
+/// Whether the prefixed labels are required. They are not for Jobs that were created without them.
 pub(super) fn requires_prefixed_labels(old: &Value) -> bool {
     let labels = &old["spec"]["template"]["metadata"]["labels"];
     [CONTROLLER_UID_LABEL, JOB_NAME_LABEL].iter().all(|key| !labels[*key].is_null())
@@ -28,7 +28,7 @@ pub(super) fn validate(causes: &mut Causes, old: &Value, new: &Value) {
     }
 }
 
-/// Only an Indexed Job can be scaled, and only together with its parallelism.
+/// Completions can change only for an Indexed Job, and only together with parallelism.
 fn completions(causes: &mut Causes, old: &Value, new: &Value) {
     let path = SPEC.child("completions");
     let value = &new["completions"];
@@ -44,30 +44,30 @@ fn completions(causes: &mut Causes, old: &Value, new: &Value) {
     }
 }
 
-/// A template can change while its Job is suspended and has no pods: where pods may run, their labels and
-/// annotations, and the resources of containers.
+/// The template can change only while the Job is suspended and has no active pods. Mutable are scheduling
+/// fields, the pods' labels and annotations, and the resources of containers.
 fn template(causes: &mut Causes, old: &Value, new: &Value) {
     let (before, after) = (&old["spec"]["template"], &new["spec"]["template"]);
     let path = SPEC.child("template");
-    if !is_at_rest(old) {
+    if !template_is_mutable(old) {
         causes.immutable(&path, after, before);
         return;
     }
-    if rigid_part(before) != rigid_part(after) {
+    if immutable_part(before) != immutable_part(after) {
         causes.invalid(&path.child("spec"), &after["spec"], "field is immutable");
     }
 }
 
-/// Whether the Job is suspended, has no pods, and has either noted so or never started.
-fn is_at_rest(job: &Value) -> bool {
+/// Whether the Job is suspended, has no active pods, and either has the condition Suspended or never started.
+fn template_is_mutable(job: &Value) -> bool {
     let status = &job["status"];
     job["spec"]["suspend"] == true
         && status["active"].as_i64().unwrap_or(0) == 0
         && (is_true(status, "Suspended") || status["startTime"].is_null())
 }
 
-/// The spec of a template without what may change at rest.
-fn rigid_part(template: &Value) -> Value {
+/// The spec of a template without the fields that are mutable while suspended.
+fn immutable_part(template: &Value) -> Value {
     let mut spec = template["spec"].clone();
     let fields = as_object(&mut spec);
     for field in ["nodeSelector", "tolerations", "schedulingGates"] {
@@ -87,7 +87,7 @@ fn rigid_part(template: &Value) -> Value {
     spec
 }
 
-/// Requests and limits may change; claims on devices stay.
+/// Removes requests and limits, which are mutable. Device claims are not.
 fn container_resources(container: &mut Map<String, Value>) {
     let Some(resources) = container.get_mut("resources").and_then(Value::as_object_mut) else { return };
     resources.remove("requests");

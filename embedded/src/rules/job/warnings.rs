@@ -9,7 +9,7 @@ use super::is_indexed;
 const COMPLETIONS_SOFT_MAX: i64 = 100_000;
 const PARALLELISM_SOFT_MAX: i64 = 10_000;
 
-/// Warnings about a new Job, or about a changed one.
+/// Warnings about a new or changed Job.
 pub(super) fn of(old: Option<&Value>, job: &Value) -> Vec<String> {
     let mut warnings = Vec::new();
     let spec = &job["spec"];

@@ -9,7 +9,7 @@ use super::{list, probe, text, volume};
 
 const PULL_POLICIES: [&str; 3] = ["Always", "IfNotPresent", "Never"];
 const MESSAGE_POLICIES: [&str; 2] = ["File", "FallbackToLogsOnError"];
-/// Fields of a pod that volumes or other versions may refer to, but no environment variable.
+/// Fields of a pod that volumes or other API versions may refer to, but environment variables may not.
 const OTHER_FIELD_PATHS: [&str; 6] = [
     "metadata.annotations",
     "metadata.labels",
@@ -20,7 +20,7 @@ const OTHER_FIELD_PATHS: [&str; 6] = [
 ];
 const PROTOCOLS: [&str; 3] = ["SCTP", "TCP", "UDP"];
 const RESTART_POLICIES: [&str; 3] = ["Always", "Never", "OnFailure"];
-/// Fields of a pod that an environment variable may refer to; labels and annotations come with a key.
+/// Fields of a pod that an environment variable may refer to; labels and annotations need a key.
 const FIELD_PATHS: [&str; 9] = [
     "metadata.name",
     "metadata.namespace",
@@ -32,7 +32,7 @@ const FIELD_PATHS: [&str; 9] = [
     "status.podIP",
     "status.podIPs",
 ];
-/// Resources without a domain that a container may ask for.
+/// Resources without a domain that a container may request.
 const STANDARD_RESOURCES: [&str; 3] = ["cpu", "memory", "ephemeral-storage"];
 
 /// Checks containers and init containers of a pod spec.
@@ -61,7 +61,7 @@ pub(super) fn validate_all(causes: &mut Causes, path: &Path<'_>, spec: &Value) {
         }
         duplicate_name(causes, &path, container, regular, &init[..index]);
         host_port_conflicts(causes, &init_path, std::slice::from_ref(container));
-        // Only sidecars run as long as regular containers do.
+        // Only sidecars run as long as regular containers.
         if *policy == "Always" {
             probe::validate_all(causes, &path, container);
         } else {
@@ -70,7 +70,7 @@ pub(super) fn validate_all(causes: &mut Causes, path: &Path<'_>, spec: &Value) {
     }
 }
 
-/// With the network of its host, a container's port is the host's. A template may leave that open.
+/// With host networking, a container's port is the host's port. A template may omit the host port.
 pub(super) fn host_network_ports(causes: &mut Causes, path: &Path<'_>, spec: &Value, is_pod: bool) {
     if spec["hostNetwork"] != true {
         return;
@@ -263,7 +263,7 @@ pub(super) fn resources(causes: &mut Causes, path: &Path<'_>, resources: &Value)
     }
 }
 
-/// Extended resources and huge pages cannot be promised twice.
+/// Whether a resource may be overcommitted. Extended resources and huge pages may not.
 fn may_overcommit(name: &str) -> bool {
     !name.contains('/') && !name.starts_with("hugepages-")
 }

@@ -1,10 +1,10 @@
-//! What a pod spec leaves out (`SetDefaults_PodSpec` and those of its parts).
+//! Defaults of a pod spec (`SetDefaults_PodSpec` and those of its parts).
 
 use serde_json::{Map, Value, json};
 
 use super::super::metadata::{as_object, default_text, default_to};
 
-/// Mode of files in volumes made from other objects: 0644.
+/// Mode of files in volumes created from other objects: 0644.
 const FILE_MODE: i32 = 0o644;
 const GRACE_PERIOD_SECONDS: i64 = 30;
 const TOKEN_EXPIRATION_SECONDS: i64 = 60 * 60;
@@ -36,7 +36,7 @@ pub(super) fn default_spec(spec: &mut Map<String, Value>) {
     mirror_service_account(spec);
 }
 
-/// `serviceAccount` is an old name of `serviceAccountName`; both are shown.
+/// `serviceAccount` is the deprecated name of `serviceAccountName`; both are shown.
 fn mirror_service_account(spec: &mut Map<String, Value>) {
     let name = ["serviceAccountName", "serviceAccount"]
         .iter()
@@ -49,7 +49,7 @@ fn mirror_service_account(spec: &mut Map<String, Value>) {
     }
 }
 
-/// `podIP` is an old name of the first of `podIPs`, and wins where they differ.
+/// `podIP` is the legacy form of the first of `podIPs`, and takes precedence if they differ.
 pub(super) fn mirror_pod_ip(status: &mut Map<String, Value>) {
     let first = status.get("podIPs").and_then(|ips| ips[0]["ip"].as_str()).unwrap_or_default();
     let own = status.get("podIP").and_then(Value::as_str).unwrap_or_default();
@@ -81,7 +81,7 @@ pub(super) fn default_pod_only(spec: &mut Map<String, Value>) {
     }
 }
 
-/// A limit without a request is a request, too.
+/// A limit without a request is also the request.
 fn default_requests(container: &mut Map<String, Value>) {
     let Some(resources) = part(container, "resources") else { return };
     let Some(limits) = resources.get("limits").and_then(Value::as_object).cloned() else { return };
@@ -125,7 +125,7 @@ fn default_container(container: &mut Map<String, Value>) {
     }
 }
 
-/// Whether the image names no tag and no digest, or the tag `latest`.
+/// Whether the image has neither tag nor digest, or the tag `latest`.
 fn is_latest(image: &str) -> bool {
     if image.contains('@') {
         return false;

@@ -20,16 +20,16 @@ use super::{Cause, Strategy, Subresource, names};
 
 const METADATA_RULE: MetadataRule = MetadataRule { namespaced: true, name: names::dns_subdomain };
 
-/// How long a pod stays on a node that is not ready (admission plugin `DefaultTolerationSeconds`).
+/// Seconds that a pod tolerates a node that is not ready (admission plugin `DefaultTolerationSeconds`).
 const NODE_TOLERATION_SECONDS: i64 = 300;
 const NODE_TAINTS: [&str; 2] = ["node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable"];
 
-/// A list, empty where it is absent.
+/// A list, empty if absent.
 fn list(value: &Value) -> &[Value] {
     value.as_array().map_or(&[], Vec::as_slice)
 }
 
-/// A string, empty where it is absent.
+/// A string, empty if absent.
 fn text(value: &Value) -> &str {
     value.as_str().unwrap_or_default()
 }
@@ -104,7 +104,7 @@ fn validate(causes: &mut Causes, pod: &Value) {
     spec::validate_pod_only(causes, &path, &pod["spec"]);
 }
 
-/// Lets the pod outlive short troubles of its node, unless it says otherwise.
+/// Adds default tolerations, with which the pod survives short problems of its node.
 fn add_node_tolerations(pod: &mut Value) {
     let spec = object_at(pod, "spec");
     let tolerations = child(spec, "tolerations");
@@ -133,7 +133,7 @@ fn tolerates(toleration: &Value, taint: &str) -> bool {
     (key == taint || key.is_empty()) && (effect == "NoExecute" || effect.is_empty())
 }
 
-/// The pod's quality of service class: by cpu and memory of its containers.
+/// The pod's quality of service class, from the cpu and memory of its containers.
 fn quality_of_service(spec: &Value) -> &'static str {
     let containers = || list(&spec["containers"]).iter().chain(list(&spec["initContainers"]));
     let amount = |container: &Value, kind: &str, name: &str| {
@@ -161,7 +161,7 @@ fn quality_of_service(spec: &Value) -> &'static str {
     if guaranteed { "Guaranteed" } else { "Burstable" }
 }
 
-/// What `POST /binding` does to a pod: names the node, and notes that the pod is scheduled at `now`.
+/// Applies `POST /binding` to a pod: sets the node and the condition that the pod was scheduled at `now`.
 pub fn bind(pod: &mut Value, binding: &Value, now: jiff::Timestamp) {
     let node = binding["target"]["name"].clone();
     object_at(pod, "spec").insert("nodeName".into(), node);

@@ -9,7 +9,7 @@ use super::{list, text};
 const PROBES: [&str; 3] = ["livenessProbe", "readinessProbe", "startupProbe"];
 const SCHEMES: [&str; 2] = ["HTTP", "HTTPS"];
 
-/// Checks lifecycle and probes of a container that keeps running.
+/// Checks lifecycle and probes of a main container or sidecar.
 pub(super) fn validate_all(causes: &mut Causes, path: &Path<'_>, container: &Value) {
     let lifecycle_path = path.child("lifecycle");
     for moment in ["postStart", "preStop"] {
@@ -26,7 +26,7 @@ pub(super) fn validate_all(causes: &mut Causes, path: &Path<'_>, container: &Val
     }
 }
 
-/// Refuses lifecycle and probes for a container that ends before others start.
+/// Refuses lifecycle and probes for an init container that ends before other containers start.
 pub(super) fn forbid_all(causes: &mut Causes, path: &Path<'_>, container: &Value) {
     for field in ["lifecycle"].iter().chain(&PROBES) {
         if !container[*field].is_null() {
@@ -60,7 +60,7 @@ fn validate_probe(causes: &mut Causes, path: &Path<'_>, kind: &str, probe: &Valu
 /// The rules of one kind of handler.
 type HandlerRule = fn(&mut Causes, &Path<'_>, &Value);
 
-/// Exactly one kind of handler; further ones are reported only.
+/// Checks that there is exactly one kind of handler. Further ones are reported but not validated.
 fn validate_handler(causes: &mut Causes, path: &Path<'_>, handler: &Value) {
     let rules: [(&str, HandlerRule); 5] = [
         ("exec", exec),

@@ -1,4 +1,4 @@
-//! Where a pod may run: tolerations, affinity, gates, spreading.
+//! Scheduling constraints: tolerations, affinity, gates, topology spread.
 
 use serde_json::Value;
 
@@ -62,7 +62,7 @@ pub(super) fn gates(causes: &mut Causes, path: &Path<'_>, gates: &Value) {
     }
 }
 
-/// Checks the PodGroup that the pod is scheduled with.
+/// Checks the reference to the pod's PodGroup.
 pub(super) fn group(causes: &mut Causes, path: &Path<'_>, group: &Value) {
     if group.is_null() {
         return;

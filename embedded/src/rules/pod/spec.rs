@@ -47,7 +47,7 @@ pub(super) fn validate(causes: &mut Causes, path: &Path<'_>, spec: &Value, is_po
     }
 }
 
-/// Fields that name other objects.
+/// Checks fields that contain names of other objects.
 fn object_names(causes: &mut Causes, path: &Path<'_>, spec: &Value, fields: &[&str]) {
     for field in fields {
         let name = text(&spec[*field]);
@@ -57,7 +57,7 @@ fn object_names(causes: &mut Causes, path: &Path<'_>, spec: &Value, fields: &[&s
     }
 }
 
-/// What only pods are asked for, for the sake of old templates.
+/// Rules only for pods, because existing templates may violate them.
 pub(super) fn validate_pod_only(causes: &mut Causes, path: &Path<'_>, spec: &Value) {
     if text(&spec["serviceAccountName"]).is_empty() {
         service_account_tokens(causes, &path.child("volumes"), &spec["volumes"]);
@@ -89,7 +89,7 @@ fn service_account_tokens(causes: &mut Causes, path: &Path<'_>, volumes: &Value)
     }
 }
 
-/// Seconds that a pod may run: 1 to 2^31 - 1.
+/// Checks the seconds that a pod may run: 1 to 2^31 - 1.
 pub(super) fn active_deadline(causes: &mut Causes, path: &Path<'_>, seconds: &Value) {
     if seconds.as_i64().is_some_and(|seconds| !(1..=i64::from(i32::MAX)).contains(&seconds)) {
         causes.invalid(path, seconds, "must be between 1 and 2147483647, inclusive");
@@ -110,7 +110,7 @@ fn security_context(causes: &mut Causes, path: &Path<'_>, spec: &Value) {
     }
 }
 
-/// Name servers and search paths of a pod; a must with the policy `None`.
+/// Checks name servers and search paths of a pod, which are required with the policy `None`.
 fn dns_config(causes: &mut Causes, path: &Path<'_>, spec: &Value) {
     let config = &spec["dnsConfig"];
     let servers = list(&config["nameservers"]);

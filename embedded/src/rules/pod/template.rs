@@ -13,8 +13,8 @@ pub(crate) fn default_template(template: &mut Value) {
     defaults::default_spec(as_object(child(template, "spec")));
 }
 
-/// Checks a template (`ValidatePodTemplateSpec`). Its labels and annotations are reported without `metadata` in
-/// their paths, as Kubernetes does.
+/// Checks a template (`ValidatePodTemplateSpec`). As in Kubernetes, the paths of its labels and annotations
+/// do not contain `metadata`.
 pub(crate) fn validate(causes: &mut Causes, path: &Path<'_>, template: &Value) {
     let metadata = &template["metadata"];
     metadata::labels(causes, &path.child("labels"), &metadata["labels"]);

@@ -1,4 +1,4 @@
-//! Rules of pods that few clients ever meet.
+//! Tests of rarely used rules of pods.
 
 #![allow(clippy::unwrap_used)]
 
@@ -34,7 +34,7 @@ fn container_causes(patch: Value) -> Vec<String> {
 }
 
 #[test]
-fn fields_of_the_pod_in_its_environment() {
+fn the_environment_can_refer_to_fields_of_the_pod() {
     let reference = |path: &str| {
         container_causes(json!({"env": [{"name": "A", "valueFrom": {"fieldRef": {"fieldPath": path}}}]}))
     };
@@ -105,7 +105,7 @@ fn a_pod_keeps_its_containers_and_tolerations() {
 }
 
 #[test]
-fn the_address_of_a_pod_has_two_names() {
+fn the_address_of_a_pod_has_two_fields() {
     let status = |status: Value| {
         let mut pod = json!({ "status": status });
         PodStrategy.default_object(&mut pod);

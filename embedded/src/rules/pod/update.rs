@@ -1,4 +1,4 @@
-//! Changes of a pod: little of its spec can change.
+//! Updates of a pod, whose spec is mostly immutable.
 
 use serde_json::Value;
 
@@ -9,17 +9,17 @@ use super::{list, text, validate as validate_pod};
 
 const SPEC: Path<'static> = Path::root("spec");
 
-/// Keeps what the request may not change.
+/// Restores fields that the request cannot change.
 pub(super) fn prepare(subresource: Subresource, old: &Value, new: &mut Value) {
     metadata::carry_over(old, new);
     match subresource {
         Subresource::Status => {
             metadata::keep(old, new, "spec");
-            // A client that leaves the class out does not clear it.
+            // A client that omits the class does not clear it.
             let status = object_at(new, "status");
             metadata::default_to(status, "qosClass", old["status"]["qosClass"].clone());
         }
-        // Being bound to a node is no change of what is wanted.
+        // Binding to a node does not raise the generation.
         Subresource::Binding => {}
         Subresource::Main | Subresource::Scale => {
             metadata::keep(old, new, "status");
@@ -43,7 +43,7 @@ pub(super) fn validate(causes: &mut Causes, subresource: Subresource, old: &Valu
             },
         ),
         Subresource::Binding => {}
-        // A changed pod is checked as a new one twice over.
+        // Kubernetes applies the rules of a new pod twice to a changed one.
         Subresource::Main | Subresource::Scale => metadata::validate_update(
             causes,
             old,
@@ -80,7 +80,7 @@ fn spec_changes(causes: &mut Causes, old: &Value, new: &Value) {
     }
 }
 
-/// The spec without what may change; `old` gives the values in place of those that were checked on their own.
+/// The spec without mutable fields. Fields with their own checks have the values of `old`.
 fn masked(old: &Value, spec: &Value) -> Value {
     let gated = !list(&old["schedulingGates"]).is_empty();
     let grace_mended = old["terminationGracePeriodSeconds"].as_i64().is_some_and(|seconds| seconds < 0)
@@ -94,7 +94,7 @@ fn masked(old: &Value, spec: &Value) -> Value {
         fields.insert("terminationGracePeriodSeconds".into(), old["terminationGracePeriodSeconds"].clone());
     }
     if gated {
-        // While a pod waits for its gates it may be narrowed to fewer nodes.
+        // While a pod has scheduling gates, its node constraints may become narrower.
         fields.remove("nodeSelector");
         if let Some(affinity) = fields.get_mut("affinity").and_then(Value::as_object_mut) {
             affinity.remove("nodeAffinity");
@@ -151,7 +151,7 @@ fn gates(causes: &mut Causes, old: &Value, new: &Value) {
     }
 }
 
-/// A container that ended and is not restarted stays ended.
+/// A terminated container that is not restarted stays terminated.
 fn status_changes(causes: &mut Causes, old: &Value, new: &Value) {
     let status_path = Path::root("status");
     if old["spec"]["nodeName"] != new["spec"]["nodeName"] {

@@ -9,7 +9,7 @@ use super::{list, text};
 const HOST_PATH_TYPES: [&str; 8] =
     ["", "BlockDevice", "CharDevice", "Directory", "DirectoryOrCreate", "File", "FileOrCreate", "Socket"];
 
-/// Fields that each kind of source must set.
+/// The required field of each kind of source.
 const REQUIRED: [(&str, &str); 7] = [
     ("configMap", "name"),
     ("secret", "secretName"),
@@ -86,7 +86,7 @@ fn key_paths(causes: &mut Causes, path: &Path<'_>, items: &Value) {
     }
 }
 
-/// Refuses absolute paths and those that leave their directory.
+/// Refuses absolute paths and paths that leave their directory.
 pub(super) fn relative_path(causes: &mut Causes, path: &Path<'_>, given: &str) {
     if given.starts_with('/') {
         causes.invalid_str(path, given, "must be a relative path");

@@ -6,7 +6,7 @@ use super::super::field::Path;
 use super::super::names;
 use super::{list, text};
 
-/// Old labels of nodes, the version that deprecated them, and what to use instead.
+/// Deprecated node labels: the label, the version that deprecated it, and its replacement.
 const DEPRECATED_NODE_LABELS: [(&str, &str, &str); 5] = [
     ("beta.kubernetes.io/arch", "v1.14", "kubernetes.io/arch"),
     ("beta.kubernetes.io/os", "v1.14", "kubernetes.io/os"),
@@ -15,8 +15,8 @@ const DEPRECATED_NODE_LABELS: [(&str, &str, &str); 5] = [
     ("beta.kubernetes.io/instance-type", "v1.17", "node.kubernetes.io/instance-type"),
 ];
 
-/// A warning about a name that becomes part of host names without being a DNS label.
-/// `use_of_name` says where.
+/// A warning about a name that is used in host names but is not a DNS label. `use_of_name` is the description
+/// of that use.
 pub(crate) fn hostname(name: &str, use_of_name: &str) -> Option<String> {
     let errors = names::dns_label(name);
     (!errors.is_empty()).then(|| {
@@ -39,7 +39,7 @@ pub(super) fn of_pod(old: Option<&Value>, pod: &Value) -> Vec<String> {
     warnings
 }
 
-/// Warnings about the template of another kind.
+/// Warnings about the pod template of another kind.
 pub(crate) fn template(warnings: &mut Vec<String>, path: &Path<'_>, old: Option<&Value>, template: &Value) {
     of_spec(warnings, &path.child("spec"), old.map(|old| &old["spec"]), &template["spec"]);
 }
@@ -86,7 +86,7 @@ fn of_container(warnings: &mut Vec<String>, path: &Path<'_>, container: &Value) 
     }
 }
 
-/// Entries that repeat the key of an earlier one, which apply may drop.
+/// Warnings about entries that repeat the key of an earlier one, which apply may drop.
 fn duplicates(warnings: &mut Vec<String>, path: &Path<'_>, entries: &Value, key: &str) {
     let entries = list(entries);
     for (index, entry) in entries.iter().enumerate() {

@@ -1,8 +1,8 @@
-//! Comparison with recorded answers, in which tokens stand for values of their time.
+//! Comparison with recorded responses, in which tokens replace values that vary.
 
 use serde_json::Value;
 
-/// Tokens of the recordings; `<name:PREFIX>` is handled apart.
+/// Tokens of the recordings; `<name:PREFIX>` is handled separately.
 const TOKENS: [&str; 6] = ["<uid>", "<rv>", "<time>", "<microtime>", "<token>", "<any>"];
 
 /// The first difference between a recorded and an actual value, as a path and both values.
@@ -37,45 +37,45 @@ fn walk(path: &str, recorded: &Value, actual: &Value) -> Option<String> {
     }
 }
 
-/// Whether a text fits a recorded one with tokens.
+/// Whether a text matches a recorded one with tokens.
 pub(super) fn matches(recorded: &str, actual: &str) -> bool {
     let mut pieces = pieces(recorded).into_iter();
-    let Some(mut rest) = pieces.next().and_then(|first| actual.strip_prefix(first)) else { return false };
+    let Some(mut tail) = pieces.next().and_then(|first| actual.strip_prefix(first)) else { return false };
     for piece in pieces {
-        match rest.find(piece) {
-            Some(at) if !piece.is_empty() => rest = &rest[at + piece.len()..],
-            Some(_) => rest = "",
+        match tail.find(piece) {
+            Some(at) if !piece.is_empty() => tail = &tail[at + piece.len()..],
+            Some(_) => tail = "",
             None => return false,
         }
     }
-    rest.is_empty() || TOKENS.iter().any(|token| recorded.ends_with(token))
+    tail.is_empty() || TOKENS.iter().any(|token| recorded.ends_with(token))
 }
 
 /// The literal parts between tokens.
 fn pieces(recorded: &str) -> Vec<&str> {
     let mut pieces = Vec::new();
-    let mut rest = recorded;
+    let mut tail = recorded;
     loop {
-        let plain = TOKENS.iter().filter_map(|token| Some((rest.find(token)?, token.len())));
-        let name = rest.find("<name:").and_then(|at| Some((at, rest[at..].find('>')? + 1)));
+        let plain = TOKENS.iter().filter_map(|token| Some((tail.find(token)?, token.len())));
+        let name = tail.find("<name:").and_then(|at| Some((at, tail[at..].find('>')? + 1)));
         match plain.chain(name).min() {
             Some((at, len)) => {
-                pieces.push(&rest[..at]);
-                rest = &rest[at + len..];
+                pieces.push(&tail[..at]);
+                tail = &tail[at + len..];
             }
             None => {
-                pieces.push(rest);
+                pieces.push(tail);
                 return pieces;
             }
         }
     }
 }
 
-/// A message without the Go struct that it may print between `Invalid value: ` and the last `: `.
+/// A message without the Go struct that may be printed between `Invalid value: ` and the last `: `.
 pub(super) fn without_structs(message: &str) -> String {
     let head = "Invalid value: ";
-    let Some(rest) = message.strip_prefix(head).filter(|rest| rest.starts_with(['{', '['])) else {
+    let Some(tail) = message.strip_prefix(head).filter(|tail| tail.starts_with(['{', '['])) else {
         return message.to_owned();
     };
-    format!("{head}{}", rest.rsplit(": ").next().unwrap_or_default())
+    format!("{head}{}", tail.rsplit(": ").next().unwrap_or_default())
 }

@@ -1,4 +1,4 @@
-//! The recorded creations, updates and status writes of a real API server, fed straight through the strategies.
+//! Replays the recorded creations, updates and status writes of a real API server directly on the strategies.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
@@ -11,7 +11,7 @@ use serde_json::Value;
 
 use replay::{Outcome, Replay};
 
-/// Groups of recordings, with cases that need more than the rules (storage, deletion, patches by directives).
+/// Groups of recordings. Some of their cases need more than the rules (storage, deletion, patch directives).
 const GROUPS: &[&str] = &[
     "job-create",
     "job-validation",
@@ -35,13 +35,13 @@ fn cases(group: &str) -> Vec<Value> {
 fn strategies_answer_as_recorded() {
     let mut failures = Vec::new();
     for group in GROUPS.iter().copied() {
-        let (mut agree, mut differ, mut beyond) = (0, 0, 0);
+        let (mut agree, mut differ, mut out_of_scope) = (0, 0, 0);
         for case in cases(group) {
             let replay = Replay::new(group == "server-side-apply");
             for outcome in replay.run(&case) {
                 match outcome {
                     Outcome::Agrees => agree += 1,
-                    Outcome::Beyond => beyond += 1,
+                    Outcome::OutOfScope => out_of_scope += 1,
                     Outcome::Differs(difference) => {
                         differ += 1;
                         failures.push(format!("{}: {difference}", case["name"].as_str().unwrap()));
@@ -49,7 +49,7 @@ fn strategies_answer_as_recorded() {
                 }
             }
         }
-        println!("{group}: {agree} steps agree, {differ} differ, {beyond} are beyond the rules");
+        println!("{group}: {agree} steps agree, {differ} differ, {out_of_scope} are beyond the rules");
     }
     assert!(failures.is_empty(), "{} differences:\n{}", failures.len(), failures.join("\n"));
 }

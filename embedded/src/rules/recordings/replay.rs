@@ -1,4 +1,4 @@
-//! A storage of a few lines, enough to run recorded requests through decoding and strategies.
+//! A minimal storage, sufficient to run recorded requests through decoding and strategies.
 
 use std::collections::HashMap;
 
@@ -12,12 +12,12 @@ use crate::rules::{
     PodStrategy, Strategy, Subresource, WorkloadStrategy,
 };
 
-/// What became of one recorded step.
+/// The result of one recorded step.
 pub(super) enum Outcome {
     Agrees,
     Differs(String),
-    /// The step is not about the rules.
-    Beyond,
+    /// The step needs more than the rules.
+    OutOfScope,
 }
 
 /// A kind under test: plural, group and version, kind, rules.
@@ -34,17 +34,17 @@ const RESOURCES: &[Resource] = &[
     ("podgroups", "scheduling.k8s.io/v1alpha2", "PodGroup", &PodGroupStrategy),
 ];
 
-/// An answer: the code, the body and the warnings.
+/// A response: the code, the body and the warnings.
 struct Answer {
     code: u64,
     body: Value,
     warnings: Vec<String>,
 }
 
-/// The objects and answers of one case.
+/// The objects and responses of one case.
 #[derive(Default)]
 pub(super) struct Replay {
-    /// Whether managers of fields are tracked.
+    /// Whether field managers are tracked.
     track: bool,
     objects: HashMap<String, Value>,
     answers: HashMap<String, Value>,
@@ -56,12 +56,12 @@ impl Replay {
         Self { track, ..Self::default() }
     }
 
-    /// Runs the steps of a case up to the first that changes the state in a way beyond the rules.
+    /// Runs the steps of a case up to the first one that changes the state and is out of scope.
     pub(super) fn run(mut self, case: &Value) -> Vec<Outcome> {
         let steps = case["steps"].as_array().unwrap();
         let mut outcomes = Vec::new();
         for (index, step) in steps.iter().enumerate() {
-            // Conflicts, admission and what does not exist are the server's; so are parameters of the request.
+            // Conflicts, admission, missing objects and request parameters are the server's responsibility.
             let code = step["response"]["status"].as_u64().unwrap_or(0);
             let beyond = matches!(code, 403 | 404 | 413)
                 || (code == 409
@@ -69,7 +69,7 @@ impl Replay {
                 || step["request"]["query"]["fieldValidation"] == "Other";
             let answer = if beyond { None } else { self.answer(step) };
             let Some(answer) = answer else {
-                outcomes.extend(steps[index..].iter().map(|_| Outcome::Beyond));
+                outcomes.extend(steps[index..].iter().map(|_| Outcome::OutOfScope));
                 break;
             };
             self.answers.insert(step["id"].as_str().unwrap().into(), answer.body.clone());
@@ -86,7 +86,7 @@ impl Replay {
         let request = &step["request"];
         let path = self.fill(request["path"].as_str()?);
         let parts: Vec<&str> = path.split('/').skip_while(|part| *part != "namespaces").collect();
-        let [_, namespace, plural, rest @ ..] = parts.as_slice() else { return None };
+        let [_, namespace, plural, tail @ ..] = parts.as_slice() else { return None };
         let version = path.trim_start_matches("/apis/").trim_start_matches("/api/");
         let resource =
             RESOURCES.iter().find(|resource| resource.0 == *plural && version.starts_with(resource.1))?;
@@ -101,7 +101,7 @@ impl Replay {
         let body = self.body(&request["body"]);
         let strict = query["fieldValidation"].as_str().unwrap_or("Warn").to_owned();
         let media = request["headers"]["Content-Type"].as_str().unwrap_or_default();
-        let (name, subresource) = match rest {
+        let (name, subresource) = match tail {
             [] => ("", Subresource::Main),
             [name] => (*name, Subresource::Main),
             [name, "status"] => (*name, Subresource::Status),
@@ -220,7 +220,7 @@ impl Replay {
                 Err(DecodeError::Type(error)) => return Some(bad_request(api_version, kind, &error)),
             };
         let metadata = object.get_mut("metadata")?;
-        // What the server does before the rules: names, namespaces, versions.
+        // The server's steps before the rules: names, namespaces, versions.
         let given = metadata["namespace"].as_str().unwrap_or(namespace);
         if given != namespace || namespace.starts_with("missing") || !metadata["resourceVersion"].is_null() {
             return None;
@@ -302,7 +302,7 @@ impl Replay {
     }
 }
 
-/// The object, and warnings about its fields.
+/// The object and the warnings about its fields.
 fn decoded(strict: &str, decoded: Result<Decoded, DecodeError>) -> Result<(Value, Vec<String>), DecodeError> {
     let decoded = decoded?;
     match strict {
@@ -336,7 +336,7 @@ fn reason(cause: &Cause) -> String {
     }
 }
 
-/// The first difference between a recorded answer and ours.
+/// The first difference between a recorded response and ours.
 fn judge(recorded: &Value, answer: &Answer) -> Option<String> {
     let code = recorded["status"].as_u64().unwrap();
     let (body, ours) = (&recorded["body"], &answer.body);

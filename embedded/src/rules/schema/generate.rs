@@ -1,6 +1,6 @@
-//! Makes `definitions.json` from the schemas of `k8s-openapi`:
+//! Generates `definitions.json` from the schemas of `k8s-openapi`:
 //!
-//! `YARDMASTER_UPDATE=1 cargo test --features api-schema schema_is_current`
+//! `YARDMASTER_UPDATE=1 cargo test -p yardmaster-embedded --features api-schema schema_is_current`
 
 #![allow(clippy::unwrap_used)]
 
@@ -37,7 +37,7 @@ fn schema_is_current() {
         scheduling::v1alpha2::PodGroup,
         meta::v1::DeleteOptions,
     ];
-    // One line per field keeps differences between versions readable.
+    // One line per field keeps diffs between versions readable.
     let mut text = Vec::new();
     let formatter = serde_json::ser::PrettyFormatter::with_indent(b"");
     let mut serializer = serde_json::Serializer::with_formatter(&mut text, formatter);

@@ -1,11 +1,11 @@
-//! What the Go types of Kubernetes say beyond OpenAPI: when a field is written to JSON.
+//! Properties of Kubernetes' Go types that OpenAPI does not contain: when a field is written to JSON.
 //!
-//! Go leaves out a field marked `omitempty` if it is zero, unless it is a pointer that was set. OpenAPI tells
-//! neither pointers nor values; these tables name the exceptions to the usual form of each type.
+//! Go omits a field marked `omitempty` if it is zero, unless it is a pointer that is set. OpenAPI does not
+//! distinguish pointers from values; these tables list the exceptions to the usual form of each type.
 
 use super::{Kind, Presence};
 
-/// Optional numbers and booleans that are values, so that a zero is left out. Others are pointers.
+/// Optional numbers and booleans that are values, so that a zero is omitted. Others are pointers.
 const VALUES: &[(&str, &[&str])] = &[
     ("JobStatus", &["active", "failed", "succeeded"]),
     ("Container", &["stdin", "stdinOnce", "tty"]),
@@ -99,7 +99,7 @@ const EMBEDDED: &[(&str, &[&str])] = &[
     ("ResourceFieldSelector", &["divisor"]),
 ];
 
-/// Optional times that are pointers, so that they are left out. Others are values, written as null.
+/// Optional times that are pointers, so that absent ones are omitted. Others are values, written as null.
 const OPTIONAL_TIMES: &[(&str, &[&str])] = &[
     ("JobStatus", &["completionTime", "startTime"]),
     ("CronJobStatus", &["lastScheduleTime", "lastSuccessfulTime"]),
@@ -110,14 +110,14 @@ const OPTIONAL_TIMES: &[(&str, &[&str])] = &[
     ("Taint", &["timeAdded"]),
 ];
 
-/// Optional strings that are written even when they are empty.
+/// Optional strings that are written even if empty.
 const WRITTEN: &[(&str, &[&str])] = &[("core.v1.Event", &["reportingComponent", "reportingInstance"])];
 
-/// Pointers that are written as null when they were not given.
+/// Pointers that are written as null if not given.
 const NULLS: &[(&str, &[&str])] =
     &[("PodGroupTemplate", &["schedulingConstraints"]), ("PodGroupSpec", &["podGroupTemplateRef"])];
 
-/// Fields of named string types, and of maps and lists of them: how messages of the decoder name the type.
+/// Fields of named string types, and of maps and lists of them, with the type's name in decoder messages.
 const NAMED: &[(&str, &str, &str)] = &[
     ("JobSpec", "completionMode", "v1.CompletionMode"),
     ("JobSpec", "podReplacementPolicy", "v1.PodReplacementPolicy"),
@@ -161,12 +161,12 @@ const NAMED: &[(&str, &str, &str)] = &[
     ("ServiceSpec", "type", "v1.ServiceType"),
 ];
 
-/// The name of the Go type of a field, where it is not that of its [`Kind`]; of its elements for a list.
+/// The Go type of a field, or of the elements of a list, if its name differs from that of its [`Kind`].
 pub(super) fn type_name(ty: &str, field: &str) -> Option<&'static str> {
     NAMED.iter().find(|(owner, name, _)| *name == field && ends_with(ty, owner)).map(|(.., go)| *go)
 }
 
-/// Whether an OpenAPI name is that of a type, given with as much of its package as is needed.
+/// Whether an OpenAPI name is that of the type `name`, which includes as much of the package as necessary.
 fn ends_with(full: &str, name: &str) -> bool {
     full.strip_suffix(name).is_some_and(|package| package.is_empty() || package.ends_with('.'))
 }
@@ -175,7 +175,7 @@ fn listed(table: &[(&str, &[&str])], ty: &str, field: &str) -> bool {
     table.iter().any(|(name, fields)| fields.contains(&field) && ends_with(ty, name))
 }
 
-/// When `field` of the struct `ty`, an OpenAPI name, is written.
+/// The presence of `field` of the struct `ty`, which is an OpenAPI name.
 pub(super) fn presence(ty: &str, field: &str, kind: &Kind, required: bool) -> Presence {
     let optional = match kind {
         Kind::Bool | Kind::Int32 | Kind::Int64 if listed(VALUES, ty, field) => Presence::NonZero,
@@ -195,7 +195,7 @@ pub(super) fn presence(ty: &str, field: &str, kind: &Kind, required: bool) -> Pr
     if required && optional != Presence::OrNull { Presence::Always } else { optional }
 }
 
-/// Every field that the tables name.
+/// All fields in the tables.
 #[cfg(test)]
 pub(super) fn named_fields() -> impl Iterator<Item = (&'static str, &'static str)> {
     [VALUES, POINTERS, EMBEDDED, OPTIONAL_TIMES, WRITTEN, NULLS]

@@ -1,4 +1,4 @@
-//! How lists merge: the keys by which strategic merge patch and server-side apply tell elements apart.
+//! Merge rules of lists: the keys with which strategic merge patch and server-side apply match elements.
 
 use super::{Kind, TypeId, Types};
 
@@ -9,11 +9,12 @@ pub(crate) enum ListType {
     Atomic,
     /// A set of scalars.
     Set {
-        /// Whether a strategic merge patch adds to the list (`x-kubernetes-patch-strategy`); else it replaces it.
+        /// Whether a strategic merge patch adds to the list (`x-kubernetes-patch-strategy`) instead of
+        /// replacing it.
         patch_adds: bool,
     },
-    /// A map, keyed by these fields of its elements (`x-kubernetes-list-map-keys`). A strategic merge patch uses
-    /// `patch_key` instead (`x-kubernetes-patch-merge-key`), `None` if it replaces the list.
+    /// A map, keyed by these fields of its elements (`x-kubernetes-list-map-keys`). A strategic merge patch
+    /// uses `patch_key` instead (`x-kubernetes-patch-merge-key`), or replaces the list if it is `None`.
     Map {
         /// Keys for server-side apply.
         keys: &'static [&'static str],
@@ -22,19 +23,19 @@ pub(crate) enum ListType {
     },
 }
 
-/// What a strategic merge patch does to a list.
+/// The effect of a strategic merge patch on a list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum PatchStrategy {
-    /// The patch's list takes its place.
+    /// The patch's list replaces it.
     Replace,
-    /// Scalars are added to those that are there.
+    /// Scalars are added to the existing ones.
     Add,
     /// Maps are merged by this field.
     Key(&'static str),
 }
 
 impl ListType {
-    /// What a strategic merge patch does to the list.
+    /// The effect of a strategic merge patch on the list.
     pub(crate) fn patch_strategy(self) -> PatchStrategy {
         match self {
             Self::Set { patch_adds: true } => PatchStrategy::Add,
@@ -49,12 +50,12 @@ const SET: ListType = ListType::Set { patch_adds: false };
 /// A set that patches add to.
 const GROWING_SET: ListType = ListType::Set { patch_adds: true };
 
-/// A list of maps with one key, which patches and apply share.
+/// A list of maps with one key for both patches and apply.
 const fn by(keys: &'static [&'static str; 1]) -> ListType {
     ListType::Map { keys, patch_key: Some(keys[0]) }
 }
 
-/// Lists that are not atomic: type, field, how they merge.
+/// Lists that are not atomic: type, field, merge rule.
 const LISTS: &[(&str, &str, ListType)] = &[
     ("ObjectMeta", "finalizers", GROWING_SET),
     ("ObjectMeta", "ownerReferences", by(&["uid"])),
@@ -149,12 +150,12 @@ pub(crate) fn list_type(ty: TypeId, field: &str) -> ListType {
     Types::get().by_id(ty).fields.get(field).map_or(ListType::Atomic, |field| field.list)
 }
 
-/// Default values of fields that are keys of a list, for elements that leave them out.
+/// Default value of a field that is the key of a list, for elements without it.
 pub(crate) fn key_default(field: &str) -> Option<&'static str> {
     (field == "protocol").then_some("TCP")
 }
 
-/// The struct at `field` of a struct, or that of the elements of the list there.
+/// The type of the struct at `field`, or of the elements of the list there.
 pub(crate) fn struct_at(ty: TypeId, field: &str) -> Option<TypeId> {
     match &Types::get().by_id(ty).fields.get(field)?.kind {
         Kind::Struct(id) => Some(*id),
@@ -171,7 +172,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_table_names_lists_that_exist() {
+    fn every_list_in_the_table_exists() {
         for (ty, field, _) in LISTS {
             let known = Types::get().structs.iter().any(|known| {
                 known.name() == *ty

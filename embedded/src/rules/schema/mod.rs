@@ -1,7 +1,7 @@
-//! The types of the Kubernetes API: fields, their types, and how Kubernetes writes them.
+//! The types of the Kubernetes API: fields, their types, and their encoding.
 //!
-//! `definitions.json` is generated from `k8s-openapi` (see `generate.rs`) and holds what OpenAPI knows. What only the
-//! Go types know, above all which fields are left out when they are zero, is in [`go`].
+//! `definitions.json` is generated from `k8s-openapi` (see `generate.rs`) and contains the information of
+//! OpenAPI. [`go`] adds information that only the Go types have, above all which fields are omitted if zero.
 
 #[cfg(all(test, feature = "api-schema"))]
 mod generate;
@@ -38,20 +38,20 @@ pub(crate) enum Kind {
     Struct(TypeId),
 }
 
-/// Which of the structs of [`Types`].
+/// The index of a struct in [`Types`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct TypeId(usize);
 
 /// When a field is written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Presence {
-    /// Always, with its zero value where it was not given.
+    /// Always, with its zero value if not given.
     Always,
-    /// Always, as null where it was not given.
+    /// Always, as null if not given.
     OrNull,
-    /// Where it is not zero.
+    /// If it is not zero.
     NonZero,
-    /// Where it was given, also as zero.
+    /// If it was given, even as zero.
     Given,
 }
 
@@ -60,11 +60,11 @@ pub(crate) enum Presence {
 pub(crate) struct Field {
     pub(crate) kind: Kind,
     pub(crate) presence: Presence,
-    /// Name of the Go type, or of the elements of a list, where the kind does not tell.
+    /// Name of the Go type, or of the elements of a list, if the kind does not determine it.
     pub(crate) go_type: Option<&'static str>,
     /// The field as an element of paths in `FieldsV1`, such as `f:spec`.
     pub(crate) element: String,
-    /// How it merges, if it is a list.
+    /// Its merge rule, if it is a list.
     pub(crate) list: ListType,
     /// Whether it is a map that merges as one value.
     atomic_map: bool,
@@ -75,12 +75,12 @@ impl Field {
         matches!(self.presence, Presence::Always | Presence::OrNull)
     }
 
-    /// What is written in place of an absent value, of a field that is always written.
+    /// The value to write for an absent field that is always written.
     pub(crate) fn absent(&self) -> Value {
         if self.presence == Presence::OrNull { Value::Null } else { self.kind.zero() }
     }
 
-    /// Whether the field merges as one value, though it has parts.
+    /// Whether the field merges as one value although it has parts.
     pub(crate) fn is_atomic(&self) -> bool {
         self.atomic_map || self.kind.is_atomic()
     }
@@ -146,7 +146,7 @@ impl Types {
 
 /// The JSON Schemas by OpenAPI name.
 pub(crate) fn definitions() -> serde_json::Map<String, Value> {
-    // The file is one of this crate's; `Types::parse` and a test read it, too.
+    // The file belongs to this crate, and a test checks that it parses.
     serde_json::from_str(DEFINITIONS).unwrap_or_default()
 }
 
@@ -221,7 +221,7 @@ fn parse_kind(by_name: &FnvHashMap<String, TypeId>, schema: &Value) -> Kind {
 }
 
 impl Kind {
-    /// The name of the Go type, as messages of its decoder print it.
+    /// The name of the Go type in messages of its decoder.
     pub(crate) fn go_name(&self) -> String {
         match self {
             Self::Text => "string".into(),
@@ -239,12 +239,12 @@ impl Kind {
         }
     }
 
-    /// Whether values of this type merge as one, though they have parts.
+    /// Whether values of this type merge as one although they have parts.
     pub(crate) fn is_atomic(&self) -> bool {
         matches!(self, Self::Struct(id) if Types::get().by_id(*id).atomic)
     }
 
-    /// What Kubernetes writes for a field of this type that was never set.
+    /// The value that Kubernetes writes for an unset field of this type.
     pub(crate) fn zero(&self) -> Value {
         match self {
             Self::Text => "".into(),

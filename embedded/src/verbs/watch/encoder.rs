@@ -1,29 +1,29 @@
-//! The events of a watch, from objects to bytes: lines of JSON, or frames of protobuf.
+//! Encoding of watch events: lines of JSON or frames of protobuf.
 
 use bytes::BytesMut;
 use serde_json::{Error, Value, json};
 
 use crate::error::ApiError;
-use crate::http::media::{Accept, Form, Format};
+use crate::exchange::media::{Accept, Form, Format};
 use crate::object::Object;
 use crate::protobuf;
 use crate::resources::Resource;
 use crate::table::{self, Include, ListMeta};
 use crate::views;
 
-/// The annotation of the bookmark behind the initial events.
+/// The annotation of the bookmark after the initial events.
 const INITIAL_END: &str = "k8s.io/initial-events-end";
 
-/// Writes events as the client wants them. Each of its functions fails where protobuf cannot show an object, and has then
-/// written nothing.
+/// Writes events in the negotiated form. Each function fails if protobuf cannot represent the object, and
+/// then writes nothing.
 pub(super) struct Encoder {
-    /// What the objects are.
+    /// The kind of the objects.
     pub(super) resource: &'static Resource,
     accept: Accept,
     include: Include,
-    /// No Table has been sent: the first one carries the column definitions.
+    /// Whether no Table has been sent yet: the first one carries the column definitions.
     first: bool,
-    /// Room for the JSON of an object that is written in protobuf.
+    /// Buffer for the JSON of an object to be encoded in protobuf.
     json: BytesMut,
 }
 
@@ -32,7 +32,7 @@ impl Encoder {
         Self { resource, accept, include, first: true, json: BytesMut::new() }
     }
 
-    /// Appends an event about an object, which is shown under this revision.
+    /// Appends an event about an object, with this revision as its resourceVersion.
     pub(super) fn event(
         &mut self,
         out: &mut BytesMut,
@@ -70,7 +70,7 @@ impl Encoder {
         Ok(())
     }
 
-    /// Appends a bookmark at this revision, which may be the one behind the initial events.
+    /// Appends a bookmark at this revision. `initial_end` marks the end of the initial events.
     pub(super) fn bookmark(&self, out: &mut BytesMut, revision: u64, initial_end: bool) -> Result<(), Error> {
         let mut metadata = json!({"resourceVersion": revision.to_string()});
         if initial_end {
@@ -109,7 +109,7 @@ impl Encoder {
         Ok(())
     }
 
-    /// Appends an event of the refusal that ends the watch.
+    /// Appends the error event that ends the watch.
     pub(super) fn error(&self, out: &mut BytesMut, error: &ApiError) -> Result<(), Error> {
         let mut status = error.to_status();
         if self.accept.format == Format::Protobuf {

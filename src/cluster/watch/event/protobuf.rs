@@ -7,7 +7,7 @@ use crate::cluster::wire::{Bare, DecodeError, Refusal, WireRefusal};
 /// Reads a frame of a watch, and the message of its object with `object`.
 ///
 /// # Errors
-/// When the frame is no event, or its object none that is understood.
+/// When the frame is not an event, or its object is not understood.
 pub fn read_frame<T>(
     frame: &[u8],
     object: impl FnOnce(&[u8]) -> Result<T, DecodeError>,

@@ -1,4 +1,5 @@
-//! Watches that are answered in protobuf. The bytes are made by hand, from the numbers in Kubernetes' `generated.proto`.
+//! Watches answered in protobuf. The bytes are built by hand from the field numbers in Kubernetes'
+//! `generated.proto`.
 
 use super::*;
 use crate::cluster::wire::JobDecoder;
@@ -66,15 +67,15 @@ async fn frames_may_be_cut_anywhere() {
     .concat();
     for size in [1, 2, 3, 5, 7, 64, 333, bytes.len()] {
         let pieces = bytes.chunks(size).map(<[u8]>::to_vec);
-        let (told, _) = play([protobuf(open([]), pieces)]).await;
-        assert_eq!(told, ["restarted", "listed a", "synced 4", "applied b"], "in pieces of {size}");
+        let (seen, _) = play([protobuf(open([]), pieces)]).await;
+        assert_eq!(seen, ["restarted", "listed a", "synced 4", "applied b"], "in pieces of {size}");
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_watch_goes_on_from_the_last_version_in_either_format() {
+async fn a_watch_resumes_from_the_last_version_in_either_format() {
     let cut = added("c", 30);
-    let (told, requests) = play([
+    let (seen, requests) = play([
         protobuf(closed(200, []), [bookmark(5, true), added("a", 8)]),
         closed(200, [event("MODIFIED", &pod("a", 9))]),
         protobuf(closed(200, []), [bookmark(12, false), cut[..cut.len() - 1].to_vec()]),
@@ -82,14 +83,14 @@ async fn a_watch_goes_on_from_the_last_version_in_either_format() {
         protobuf(open([]), [added("b", 13)]),
     ])
     .await;
-    assert_eq!(told, ["restarted", "synced 5", "applied a", "applied a", "applied b"]);
+    assert_eq!(seen, ["restarted", "synced 5", "applied a", "applied a", "applied b"]);
     let versions: Vec<_> = requests[1..5].iter().map(|q| q.rsplit('=').next().unwrap()).collect();
     assert_eq!(versions, ["8", "9", "12", "12"]);
 }
 
 #[tokio::test(start_paused = true)]
-async fn refusals_are_statuses_in_protobuf_too() {
-    let (told, requests) = play([
+async fn a_refusal_in_protobuf_is_read_like_one_in_json() {
+    let (seen, requests) = play([
         protobuf(closed(200, []), [bookmark(5, true), frame("ERROR", &status(410))]),
         protobuf(closed(410, []), [status(410)]),
         protobuf(closed(422, []), [status(422)]),
@@ -97,12 +98,12 @@ async fn refusals_are_statuses_in_protobuf_too() {
         protobuf(open([]), [added("b", 10)]),
     ])
     .await;
-    assert_eq!(told, ["restarted", "synced 5", "restarted", "listed a", "synced 9", "applied b"]);
+    assert_eq!(seen, ["restarted", "synced 5", "restarted", "listed a", "synced 9", "applied b"]);
     assert!(requests[4].ends_with("&resourceVersion=9"), "{requests:?}");
 }
 
 #[tokio::test(start_paused = true)]
-async fn protobuf_is_asked_for_watches_of_what_is_read_in_it() {
+async fn protobuf_is_requested_only_for_watches_of_kinds_that_are_read_in_it() {
     let pods = Script::of([refused(422), page(&[], "", 9)]);
     let decoder = PodDecoder::new(EXTERNAL_FINALIZER);
     let selection = Selection::all(Resource::PODS);
@@ -111,7 +112,7 @@ async fn protobuf_is_asked_for_watches_of_what_is_read_in_it() {
     let protobuf_first = "application/vnd.kubernetes.protobuf, application/json";
     assert_eq!(*pods.accepts.lock().unwrap(), [protobuf_first, "application/json", protobuf_first]);
 
-    // Nobody asked for this, and nothing in it can be read.
+    // Protobuf was not requested, and the decoder cannot read it.
     let jobs = Script::of([protobuf(open([]), [added("a", 1)])]);
     let selection = Selection::all(Resource::JOBS);
     let metrics = Arc::new(Metrics::new());

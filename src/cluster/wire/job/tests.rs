@@ -5,6 +5,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 
 use super::*;
+use crate::cluster::wire::observed_job::UnknownCompletionMode;
 use crate::job::spec::{Completion, PerIndexLimit, PodFailureAction, PodFailurePattern};
 use crate::job::status::ConditionKind;
 
@@ -36,7 +37,7 @@ fn spec(patch: Value) -> Arc<crate::job::spec::JobSpec> {
 }
 
 #[test]
-fn keeps_identity_spec_and_status() {
+fn a_decoded_job_keeps_identity_spec_and_status() {
     let seen =
         observe(json!({"metadata": {"deletionTimestamp": "2026-01-01T00:01:00Z", "finalizers": ["f"]}}));
     assert_eq!((&*seen.namespace, &*seen.name, &*seen.uid.to_string()), ("n", "j", "u"));
@@ -57,7 +58,7 @@ fn keeps_identity_spec_and_status() {
 }
 
 #[test]
-fn completions_and_parallelism() {
+fn absent_completions_and_parallelism_are_defaulted() {
     let null = Value::Null;
     for (parallelism, completions, mode, expected) in [
         (json!(3), json!(0), "NonIndexed", Completion::Count(0)),
@@ -73,14 +74,14 @@ fn completions_and_parallelism() {
 }
 
 #[test]
-fn an_unknown_completion_mode_is_told() {
+fn an_unknown_completion_mode_is_reported() {
     let seen = observe(json!({"spec": {"completionMode": "Weird", "managedBy": "a/b"}}));
     assert_eq!(seen.job.unwrap_err(), UnknownCompletionMode("Weird".into()));
     assert_eq!((&*seen.uid.to_string(), seen.managed_by.as_deref()), ("u", Some("a/b")));
 }
 
 #[test]
-fn limits_and_deadlines() {
+fn limits_and_deadlines_are_read() {
     let spec = spec(json!({
         "backoffLimit": 2_147_483_647, "backoffLimitPerIndex": 2, "maxFailedIndexes": 0, "suspend": true,
         "activeDeadlineSeconds": 90, "ttlSecondsAfterFinished": 0, "podReplacementPolicy": "Failed",
@@ -93,7 +94,7 @@ fn limits_and_deadlines() {
 }
 
 #[test]
-fn policies_keep_their_rules_in_place() {
+fn rules_of_policies_keep_their_indexes() {
     let seen = observe(json!({"spec": {
         "podFailurePolicy": {"rules": [
             {"action": "FailJob", "onExitCodes": {"containerName": "c", "operator": "NotIn", "values": [1, 2]}},
@@ -175,7 +176,7 @@ fn status_is_read_as_the_job_controller_reads_it() {
     assert_eq!(
         status.completed_indexes.to_string(),
         "0,2-9",
-        "what the Job no longer has is to be seen, and dropped"
+        "indexes that the Job no longer has are kept, so that they can be dropped"
     );
     assert!(status.failed_indexes.unwrap().is_empty());
     let uncounted = status.uncounted.unwrap();
@@ -185,7 +186,7 @@ fn status_is_read_as_the_job_controller_reads_it() {
 }
 
 #[test]
-fn a_written_status_makes_the_job_that_the_api_server_shows_then() {
+fn a_job_with_a_written_status_equals_the_one_that_the_api_server_then_shows() {
     let before = observe(json!({"metadata": {"resourceVersion": "7"}}));
     for status in [
         json!({"active": 1, "ready": 0, "startTime": "2026-01-01T00:00:01Z", "uncountedTerminatedPods": {}}),

@@ -1,4 +1,4 @@
-//! A pod as it stands in a body, of JSON or of protobuf, as far as anybody looks at it.
+//! The fields of a pod that are read from JSON or protobuf.
 
 use jiff::Timestamp;
 use serde::Deserialize;
@@ -9,7 +9,8 @@ use super::super::protobuf::{Malformed, Message, Value};
 use super::super::text::Text;
 use crate::job::pod::{ContainerExit, Outcome};
 
-/// Conditions that say how far the start of a pod has come: every pod has them, and no failure policy waits for them.
+/// Conditions that show the progress of a pod's start. Every pod has them, and no failure policy waits for
+/// them.
 const START_CONDITIONS: [&str; 5] =
     ["PodScheduled", "Initialized", "ContainersReady", "Ready", "PodReadyToStartContainers"];
 

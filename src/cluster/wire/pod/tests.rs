@@ -49,7 +49,7 @@ fn observe(patch: Value) -> ObservedPod {
 }
 
 #[test]
-fn keeps_what_the_rules_look_at() {
+fn a_decoded_pod_keeps_the_fields_that_the_rules_look_at() {
     let seen = observe(json!({}));
     assert_eq!(&*seen.namespace, "n");
     assert_eq!(seen.labels.get("batch.kubernetes.io/job-name"), Some("j"));
@@ -80,7 +80,7 @@ fn keeps_what_the_rules_look_at() {
 }
 
 #[test]
-fn only_the_own_finalizer_tracks() {
+fn only_our_own_finalizer_makes_a_pod_tracked() {
     let foreign = json!({"metadata": {"finalizers": ["batch.kubernetes.io/job-tracking", "x"]}});
     assert!(!observe(foreign).pod.tracked);
     assert!(!observe(json!({"metadata": {"finalizers": null}})).pod.tracked);
@@ -111,7 +111,7 @@ fn annotations_are_read_as_the_job_controller_reads_them() {
 }
 
 #[test]
-fn finish_time_needs_every_container() {
+fn the_finish_time_comes_from_containers_only_if_all_have_one() {
     let ended =
         |time: Value| json!({"name": "c", "state": {"terminated": {"exitCode": 1, "finishedAt": time}}});
     let status = |containers: Value| json!({"status": {"phase": "Failed", "containerStatuses": containers}});
@@ -135,7 +135,7 @@ fn finish_time_needs_every_container() {
 }
 
 #[test]
-fn outcome_is_kept_where_a_policy_could_match() {
+fn the_outcome_is_kept_where_a_failure_policy_could_match() {
     let disrupted = json!([{"type": "DisruptionTarget", "status": "True"}]);
     assert!(observe(json!({"status": {"conditions": disrupted}})).pod.outcome.is_some());
     assert!(
@@ -173,9 +173,9 @@ fn a_pod_without_identity_is_refused() {
     }
 }
 
-/// Invariant 8: what is kept of a running pod stays about 1 KB.
+/// Invariant 8: small objects.
 #[test]
-fn a_pod_is_small() {
+fn a_running_pod_with_its_labels_and_name_takes_at_most_512_bytes() {
     let seen = observe(json!({}));
     let owned = seen.labels.iter().map(|(k, v)| k.len() + v.len() + 2).sum::<usize>() + seen.pod.name.len();
     assert!(size_of::<ObservedPod>() + owned <= 512, "{} + {owned}", size_of::<ObservedPod>());

@@ -29,7 +29,7 @@ fn only_changes_are_written() {
 }
 
 #[test]
-fn zeros_and_empty_values() {
+fn zeros_and_empty_values_are_written_where_kubernetes_writes_them() {
     let first = JobStatus {
         ready: Some(0),
         terminating: Some(0),
@@ -161,7 +161,7 @@ proptest! {
     }
 
     #[test]
-    fn what_is_written_is_read_back(status in statuses()) {
+    fn a_written_status_is_read_back(status in statuses()) {
         let text = encode(&status).to_string();
         let read = serde_json::from_str::<WireJobStatus<'_>>(&text).unwrap().read();
         prop_assert_eq!(read, status.stored());

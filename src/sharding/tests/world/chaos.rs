@@ -1,4 +1,4 @@
-//! What goes wrong in the world, by chance.
+//! Random faults in the simulated world.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use super::sim::{Checked, Event, Id, World};
 use crate::sharding::hash::ShardId;
 use crate::sharding::lease::{Balance, Move};
 
-/// What can go wrong.
+/// Kinds of faults.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Kind {
     Crash,
@@ -28,13 +28,13 @@ pub(super) enum Kind {
     Leave,
     DeleteHeartbeat,
     DeleteClaim,
-    /// Other shards have the work.
+    /// The work of all shards changes.
     Work,
-    /// Somebody says that any shards are to go anywhere.
-    Nonsense,
+    /// Someone writes random moves of shards.
+    RandomMoves,
 }
 
-/// All that goes wrong by itself.
+/// All faults that occur without human action, and random moves.
 pub(super) const ANYTHING: &[Kind] = &[
     Kind::Crash,
     Kind::Freeze,
@@ -49,44 +49,44 @@ pub(super) const ANYTHING: &[Kind] = &[
     Kind::Join,
     Kind::Leave,
     Kind::Work,
-    Kind::Nonsense,
+    Kind::RandomMoves,
 ];
-/// Somebody deletes Leases while the network is well.
+/// Someone deletes Leases while the network is healthy.
 pub(super) const DELETIONS: &[Kind] = &[Kind::DeleteHeartbeat, Kind::DeleteClaim];
 
 #[derive(Clone, Debug)]
 pub(super) enum Fault {
-    /// Something of this goes wrong now and then until this moment.
+    /// Faults of these kinds occur now and then until this moment.
     Next {
         until: Duration,
         kinds: &'static [Kind],
     },
     Thaw(Id),
-    /// A process's connections are as they should be; its watch lists again or goes on.
+    /// A process's connections work again; its watch relists or resumes.
     Heal(Id, bool),
     /// A process starts under this name.
     Start(Arc<str>),
     Lossy(bool),
     Slow(bool),
     Down(bool),
-    /// Everything is well again.
+    /// All faults end.
     Calm,
 }
 
 impl World {
-    /// Lets things go wrong until then; the moment it is over.
-    pub(super) fn upset(&mut self, until: Duration, kinds: &'static [Kind]) {
+    /// Schedules faults of these kinds until `until`, when all of them end.
+    pub(super) fn schedule_faults(&mut self, until: Duration, kinds: &'static [Kind]) {
         self.after(Duration::ZERO, Event::Fault(Fault::Next { until, kinds }));
         self.after(until.saturating_sub(self.now), Event::Fault(Fault::Calm));
     }
 
-    pub(super) fn strike(&mut self, fault: Fault) -> Checked {
+    pub(super) fn apply_fault(&mut self, fault: Fault) -> Checked {
         match fault {
             Fault::Next { until, kinds } => {
                 let pause = self.random_delay(100..6_000);
                 if self.now + pause < until {
                     self.after(pause, Event::Fault(Fault::Next { until, kinds }));
-                    return self.go_wrong(until, kinds);
+                    return self.random_fault(until, kinds);
                 }
             }
             Fault::Thaw(id) => return self.thaw(id),
@@ -99,14 +99,14 @@ impl World {
             Fault::Slow(slow) => self.network.slow = slow,
             Fault::Down(down) => {
                 self.network.down = down;
-                self.poke_watches();
+                self.notify_watches();
             }
             Fault::Calm => return self.calm(),
         }
         Ok(())
     }
 
-    fn go_wrong(&mut self, until: Duration, kinds: &[Kind]) -> Checked {
+    fn random_fault(&mut self, until: Duration, kinds: &[Kind]) -> Checked {
         let live: Vec<Id> = self.live().collect();
         let (Some(id), Some(kind)) = (live.choose(&mut self.random), kinds.choose(&mut self.random)) else {
             _ = self.start(&self.fresh_name());
@@ -124,27 +124,27 @@ impl World {
             Kind::Down => self.for_a_while(lasts / 2, Fault::Down),
             Kind::Lossy => self.for_a_while(lasts, Fault::Lossy),
             Kind::Join if live.len() < 6 => _ = self.start(&self.fresh_name()),
-            Kind::Leave if live.len() > 1 => return self.come(id, Input::Leave),
+            Kind::Leave if live.len() > 1 => return self.deliver(id, Input::Leave),
             Kind::Join | Kind::Leave => {}
             Kind::DeleteHeartbeat => self.store.delete_beat(&self.processes[id].identity, None),
             Kind::DeleteClaim => {
                 let shard = ShardId(self.random.random_range(0..self.shards.get()));
                 self.store.delete_claim(shard);
             }
-            Kind::Work => self.give_work(5_000),
-            Kind::Nonsense => self.talk_nonsense(),
+            Kind::Work => self.randomize_work(5_000),
+            Kind::RandomMoves => self.write_random_moves(),
         }
-        self.poke_watches();
+        self.notify_watches();
         Ok(())
     }
 
-    /// Every shard has some work, up to so much.
-    pub(super) fn give_work(&mut self, most: u32) {
+    /// Gives every shard a random amount of work below `most`.
+    pub(super) fn randomize_work(&mut self, most: u32) {
         self.loads = self.shards.shards().map(|shard| (shard, self.random.random_range(0..most))).collect();
     }
 
-    /// Moves of some shards to any replica there has been, about the claims there are or those to come.
-    fn talk_nonsense(&mut self) {
+    /// Writes moves of random shards to random replicas, dead ones included, with present or future epochs.
+    fn write_random_moves(&mut self) {
         let mut moves = BTreeMap::new();
         for shard in self.shards.shards() {
             let epoch = self.store.claim(shard).map_or(0, |claim| claim.epoch);
@@ -161,7 +161,7 @@ impl World {
         }
     }
 
-    /// The process is gone; it starts again under its name or another, or not.
+    /// Kills the process. It may start again, under its name or another.
     fn crash(&mut self, id: Id, after: Duration) {
         self.kill(id);
         let identity = match self.random.random_range(0..3) {
@@ -172,7 +172,7 @@ impl World {
         self.after(after / 4, Event::Fault(Fault::Start(identity)));
     }
 
-    /// The process stops (SIGSTOP); now and then another one takes its name.
+    /// Stops the process (SIGSTOP); now and then another one takes its name.
     fn freeze(&mut self, id: Id, lasts: Duration) {
         if self.processes[id].frozen.is_none() {
             self.processes[id].frozen = Some(Vec::new());
@@ -195,7 +195,7 @@ impl World {
         self.after(lasts, Event::Fault(fault(false)));
     }
 
-    /// A stopped process goes on: its timers may come before what waited for it.
+    /// Continues a stopped process: its timers may fire before its queued inputs arrive.
     fn thaw(&mut self, id: Id) -> Checked {
         let Some(inbox) = self.processes[id].frozen.take() else { return Ok(()) };
         if !self.processes[id].alive {
@@ -205,14 +205,15 @@ impl World {
             self.decide(id)?;
         }
         for input in inbox {
-            self.come(id, input)?;
+            self.deliver(id, input)?;
         }
         self.decide(id)
     }
 
-    /// Everything is well again, there is no work to move shards for, and somebody lives. Two processes of one name stay so: the operator sees to it.
+    /// Ends all faults, removes all work, so that no shards move because of it, and makes sure that a replica
+    /// is alive. Of several processes with one name, only the last is kept, as an operator would see to.
     fn calm(&mut self) -> Checked {
-        self.network = Network::WELL;
+        self.network = Network::HEALTHY;
         self.loads.clear();
         let live: Vec<Id> = self.live().collect();
         for id in live {

@@ -1,4 +1,4 @@
-//! Between the replicas and the API server: delays, and what gets lost.
+//! The network between the replicas and the API server: delays and losses.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,7 +10,7 @@ use super::process::Cut;
 use crate::sharding::lease::{Balance, Claim, Heartbeat};
 use crate::sharding::tests::store::Change;
 
-/// What a replica asks of the API server.
+/// A request to the API server.
 #[derive(Clone, Debug)]
 pub(super) enum Request {
     Beat(Heartbeat),
@@ -20,7 +20,7 @@ pub(super) enum Request {
     Delete(Arc<str>, u64),
 }
 
-/// What comes of it.
+/// The answer to a request.
 #[derive(Clone, Debug)]
 pub(super) enum Answer {
     As(u64),
@@ -29,23 +29,23 @@ pub(super) enum Answer {
     Failed,
 }
 
-/// How the network and the API server do at present, for everybody.
+/// The present state of the network and the API server, the same for all replicas.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Network {
     /// Messages get lost, and some are late.
     pub(super) lossy: bool,
-    /// The API server takes five seconds.
+    /// The API server takes up to five seconds.
     pub(super) slow: bool,
-    /// The API server answers nothing.
+    /// The API server does not answer.
     pub(super) down: bool,
 }
 
 impl Network {
-    pub(super) const WELL: Self = Self { lossy: false, slow: false, down: false };
-    /// When a replica gives up waiting for an answer.
-    pub(super) const PATIENCE: Duration = Duration::from_secs(6);
+    pub(super) const HEALTHY: Self = Self { lossy: false, slow: false, down: false };
+    /// How long a replica waits for an answer.
+    pub(super) const TIMEOUT: Duration = Duration::from_secs(6);
     /// The longest time that a message takes.
-    pub(super) const LATEST: Duration = Duration::from_secs(8);
+    pub(super) const MAX_DELAY: Duration = Duration::from_secs(8);
 
     /// How long a message takes.
     pub(super) fn delay(self, random: &mut SmallRng) -> Duration {
@@ -55,12 +55,12 @@ impl Network {
         usual + Duration::from_millis(late + stuck)
     }
 
-    /// Whether a message of a process with this cut gets lost, on either way.
+    /// Whether a message of a process with this cut gets lost, a request or an answer.
     pub(super) fn loses(self, cut: Cut, request: &Request, random: &mut SmallRng) -> bool {
         let write = !matches!(request, Request::Read(_));
         self.down
             || cut == Cut::All
-            // A request or its answer: either may be what does not get through.
+            // Either the request or its answer may be the message that is lost.
             || (cut == Cut::Writes && write && random.random_bool(0.7))
             || (self.lossy && random.random_bool(0.1))
     }

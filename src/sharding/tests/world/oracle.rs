@@ -1,4 +1,4 @@
-//! What must hold in the world.
+//! The guarantees that must hold in the simulated world.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -7,7 +7,8 @@ use super::sim::{Checked, Id, TIMES, World};
 use crate::sharding::hash::ShardId;
 
 impl World {
-    /// No two act for one shard, nobody acts longer than its last acknowledged renewal allows, and epochs rise.
+    /// No two replicas act for one shard, none acts longer than its last acknowledged renewal allows, and
+    /// epochs rise.
     pub(super) fn check(&self, id: Id) -> Checked {
         let process = &self.processes[id];
         let lease_validity = process.renewed.map_or(Duration::ZERO, |sent| sent + TIMES.renew_deadline);
@@ -32,7 +33,7 @@ impl World {
         self.processes[id].acts(shard, self.now)
     }
 
-    /// Every shard is owned and worked for by one replica that lives, and shares are even.
+    /// Every shard is owned and worked for by exactly one live replica, and shares are even.
     pub(super) fn is_spread(&self) -> Checked {
         let live: Vec<Id> = self.live().filter(|id| !self.processes[*id].leaving).collect();
         let mut shares: BTreeMap<Id, u32> = live.iter().map(|id| (*id, 0)).collect();

@@ -1,26 +1,28 @@
-//! One replica's process: its coordinator, its own clock, its shards' actors as a model, and its connections.
+//! The process of one replica: its coordinator, its own clock, its connections, and a model of its shards'
+//! actors.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
 use super::network::{Answer, Request};
-use crate::sharding::coordinator::{Coordinator, ReplicaIdentity, Written};
 use crate::sharding::hash::{ShardCount, ShardId};
 use crate::sharding::tests::store::{Change, see};
+use crate::sharding::{Coordinator, ReplicaIdentity, Written};
 use crate::sharding::{LeaseTimes, Moment};
 
-/// Something that comes to a process.
+/// An input of a process.
 #[derive(Clone, Debug)]
 pub(super) enum Input {
-    /// An answer to one of its requests; `reading_first` is the order in which it hears of a conflict.
+    /// An answer to one of its requests. After a conflict, `reading_first` has the Lease reported before the
+    /// answer.
     Answer {
         request: u64,
         answer: Answer,
         reading_first: bool,
     },
     Watch(Vec<Change>),
-    /// All Leases, and how far the log had come.
+    /// All Leases, and deletions since the last list.
     List(Vec<Change>),
     Synced(ShardId, u64),
     Drained(ShardId),
@@ -30,7 +32,7 @@ pub(super) enum Input {
     Wake,
 }
 
-/// What of a process's connections is cut.
+/// The cut connections of a process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Cut {
     Nothing,
@@ -42,26 +44,26 @@ pub(super) enum Cut {
 pub(super) struct Process {
     pub(super) identity: Arc<str>,
     pub(super) coordinator: Coordinator,
-    /// What its monotonic clock shows when the world begins.
+    /// The time of its monotonic clock at the start of the simulation.
     clock: Duration,
     pub(super) alive: bool,
     pub(super) leaving: bool,
-    /// While it is stopped: what has come meanwhile.
+    /// The inputs since it was stopped; `None` while it runs.
     pub(super) frozen: Option<Vec<Input>>,
     pub(super) cut: Cut,
-    /// Requests without an answer, and when they were sent.
+    /// Requests that are not answered yet, and when they were sent.
     pub(super) pending: BTreeMap<u64, (Request, Duration)>,
     /// How much of the log its watch has delivered; `None` before the first list.
     pub(super) cursor: Option<usize>,
-    /// The watch's connection: what belongs to an earlier one is void.
+    /// Number of the watch's connection: events of earlier ones are void.
     pub(super) connection: u32,
-    /// Something is on its way through the watch.
+    /// A list or watch event is on its way to it.
     pub(super) watching: bool,
-    /// Shards that it was told to start, and neither to end nor to release.
+    /// Shards that its coordinator has started, and neither dropped nor released since.
     pub(super) started: BTreeSet<ShardId>,
-    /// When the last heartbeat that was acknowledged had been sent.
+    /// When the last acknowledged heartbeat was sent.
     pub(super) renewed: Option<Duration>,
-    /// Only the last wake-up counts.
+    /// Number of the last timer set: earlier ones are void.
     pub(super) alarm: u64,
 }
 
@@ -92,17 +94,17 @@ impl Process {
         }
     }
 
-    /// What its own clock shows.
+    /// The time of its own clock.
     pub(super) fn clock(&self, now: Duration) -> Moment {
         self.clock + now
     }
 
-    /// World time of a moment of its clock.
+    /// The simulation's time at a moment of its clock.
     pub(super) fn world_time(&self, moment: Moment) -> Duration {
         moment.saturating_sub(self.clock)
     }
 
-    /// Until when its writes may leave, in world time.
+    /// Until when its writes may leave, in the simulation's time.
     pub(super) fn acts_until(&self) -> Duration {
         self.coordinator.acts_until().map_or(Duration::ZERO, |until| self.world_time(until))
     }
@@ -112,7 +114,7 @@ impl Process {
         self.alive && self.started.contains(&shard) && now < self.acts_until()
     }
 
-    /// Takes in what has come.
+    /// Passes an input to the coordinator.
     pub(super) fn apply(&mut self, input: Input, now: Duration) {
         let clock = self.clock(now);
         match input {

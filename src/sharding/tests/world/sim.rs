@@ -1,4 +1,5 @@
-//! The world: replicas, their network, the Leases, and virtual time. One seed, one course of events.
+//! The simulated world: replicas, their network, the Leases, and virtual time. The seed determines all
+//! events.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
@@ -11,8 +12,8 @@ use rand::{Rng as _, SeedableRng as _};
 use super::chaos::Fault;
 use super::network::{Answer, Network, Request};
 use super::process::{Input, Process};
+use crate::sharding::Action;
 use crate::sharding::LeaseTimes;
-use crate::sharding::coordinator::Action;
 use crate::sharding::hash::{ShardCount, ShardId};
 use crate::sharding::tests::store::{Change, Store};
 
@@ -29,20 +30,20 @@ pub(super) type Id = usize;
 pub(super) enum Event {
     /// A request reaches the API server.
     Arrive(Id, u64, Request),
-    /// A process reads what was in the way of its write.
+    /// A process reads the Lease that its write conflicted with.
     ReadConflict(Id, u64, Request),
-    /// Something reaches a process.
-    Come(Id, Input),
-    /// A process's watch delivers the log up to here; void if the connection is another.
+    /// An input reaches a process.
+    Deliver(Id, Input),
+    /// A process's watch delivers the log up to this position; void if the process has reconnected since.
     Watch(Id, u32, usize),
     /// A process lists all Leases.
     List(Id, u32),
-    /// The alarm of a process goes off, if it is still the last one set.
+    /// The timer of a process fires; void if it has set another one since.
     Alarm(Id, u64),
     Fault(Fault),
 }
 
-/// A promise was broken.
+/// A violated guarantee.
 #[derive(Debug)]
 pub(super) struct Broken {
     pub(super) what: String,
@@ -58,15 +59,15 @@ pub(super) struct World {
     pub(super) processes: Vec<Process>,
     pub(super) network: Network,
     pub(super) shards: ShardCount,
-    /// The work that is left for shards.
+    /// The work that is left for each shard.
     pub(super) loads: BTreeMap<ShardId, u32>,
     queue: BTreeMap<(Duration, u64), Event>,
     sequence: u64,
-    /// Since when nobody works for a shard that somebody worked for.
+    /// Shards that were started before and are not now, and since when.
     idle: BTreeMap<ShardId, Duration>,
-    /// How long nobody worked for a shard when it went from one to another.
+    /// How long each shard that changed hands was not started by any replica.
     pub(super) gaps: Vec<Duration>,
-    /// The last events, if somebody wants to read them.
+    /// The last events, if logging is on.
     log: Option<VecDeque<String>>,
 }
 
@@ -77,7 +78,7 @@ impl World {
             random: SmallRng::seed_from_u64(seed),
             store: Store::default(),
             processes: Vec::new(),
-            network: Network::WELL,
+            network: Network::HEALTHY,
             shards,
             loads: BTreeMap::new(),
             queue: BTreeMap::new(),
@@ -111,20 +112,20 @@ impl World {
         (0..self.processes.len()).filter(|id| self.processes[*id].alive)
     }
 
-    /// Lets everything happen that happens up to then.
+    /// Handles all events up to `end`.
     pub(super) fn run_until(&mut self, end: Duration) -> Result<(), Broken> {
         while let Some(entry) = self.queue.first_entry().filter(|entry| entry.key().0 <= end) {
             self.now = entry.key().0;
             let event = entry.remove();
             self.note(&event);
-            let checked = self.happen(event);
+            let checked = self.handle(event);
             self.checked(checked)?;
         }
         self.now = end;
         Ok(())
     }
 
-    /// Turns what is wrong into a report.
+    /// Adds the time and the log to a violation.
     pub(super) fn checked(&self, checked: Checked) -> Result<(), Broken> {
         checked.map_err(|what| Broken {
             what: format!("at {:?}: {what}", self.now),
@@ -142,25 +143,25 @@ impl World {
         }
     }
 
-    fn happen(&mut self, event: Event) -> Checked {
+    fn handle(&mut self, event: Event) -> Checked {
         match event {
             Event::Arrive(id, number, request) => self.serve(id, number, request),
             Event::ReadConflict(id, number, request) => self.serve_conflict(id, number, &request),
-            Event::Come(id, input) => return self.come(id, input),
+            Event::Deliver(id, input) => return self.deliver(id, input),
             Event::Watch(id, connection, upto) => return self.watch(id, connection, upto),
             Event::List(id, connection) => return self.list(id, connection),
             Event::Alarm(id, alarm) => {
                 if self.processes[id].alarm == alarm {
-                    return self.come(id, Input::Wake);
+                    return self.deliver(id, Input::Wake);
                 }
             }
-            Event::Fault(fault) => return self.strike(fault),
+            Event::Fault(fault) => return self.apply_fault(fault),
         }
         Ok(())
     }
 
-    /// Something comes to a process: it decides, and acts.
-    pub(super) fn come(&mut self, id: Id, input: Input) -> Checked {
+    /// Delivers an input to a process, which then decides and acts.
+    pub(super) fn deliver(&mut self, id: Id, input: Input) -> Checked {
         let process = &mut self.processes[id];
         if !process.alive {
             return Ok(());
@@ -211,22 +212,22 @@ impl World {
                 self.processes[id].started.insert(shard);
                 self.gaps.extend(self.idle.remove(&shard).map(|since| self.now - since));
                 let delay = self.random_delay(5..300);
-                self.after(delay, Event::Come(id, Input::Synced(shard, epoch)));
+                self.after(delay, Event::Deliver(id, Input::Synced(shard, epoch)));
             }
             Action::Drain(shard) => {
                 let delay = self.random_delay(1..400);
-                self.after(delay, Event::Come(id, Input::Drained(shard)));
+                self.after(delay, Event::Deliver(id, Input::Drained(shard)));
             }
             Action::Drop(shard) => {
                 self.end(id, shard);
                 let delay = self.random_delay(1..100);
-                self.after(delay, Event::Come(id, Input::Dropped(shard)));
+                self.after(delay, Event::Deliver(id, Input::Dropped(shard)));
             }
             Action::Left => self.processes[id].alive = false,
         }
     }
 
-    /// A process works for a shard no longer.
+    /// A process stops working for a shard.
     fn end(&mut self, id: Id, shard: ShardId) {
         if self.processes[id].started.remove(&shard) {
             self.idle.insert(shard, self.now);
@@ -248,7 +249,7 @@ impl World {
         process.pending.insert(number, (request.clone(), self.now));
         let refused = self.network.loses(process.cut, &request, &mut self.random);
         let arrives = self.network.delay(&mut self.random);
-        let given_up = if refused && self.random.random_bool(0.5) { arrives } else { Network::PATIENCE };
+        let given_up = if refused && self.random.random_bool(0.5) { arrives } else { Network::TIMEOUT };
         self.after(given_up, self.answer(id, number, Answer::Failed));
         if !refused {
             self.after(arrives, Event::Arrive(id, number, request));
@@ -256,7 +257,7 @@ impl World {
     }
 
     fn answer(&self, id: Id, request: u64, answer: Answer) -> Event {
-        Event::Come(id, Input::Answer { request, answer, reading_first: request.is_multiple_of(2) })
+        Event::Deliver(id, Input::Answer { request, answer, reading_first: request.is_multiple_of(2) })
     }
 
     fn serve(&mut self, id: Id, number: u64, request: Request) {
@@ -270,12 +271,12 @@ impl World {
                 None
             }
         };
-        self.poke_watches();
+        self.notify_watches();
         let conflict = answer.is_none() && !matches!(request, Request::Delete(..));
         match answer {
             Some(answer) => self.reply(id, number, &request, answer),
             None if conflict => {
-                // The refusal goes to the replica, which reads the Lease.
+                // The conflict is answered to the replica, which then reads the Lease.
                 let delay = self.network.delay(&mut self.random) + self.network.delay(&mut self.random);
                 self.after(delay, Event::ReadConflict(id, number, request));
             }
@@ -309,8 +310,8 @@ impl World {
         }
     }
 
-    /// What has been written is on its way through all watches.
-    pub(super) fn poke_watches(&mut self) {
+    /// Schedules the delivery of new writes to all watches.
+    pub(super) fn notify_watches(&mut self) {
         let upto = self.store.log().len();
         for id in 0..self.processes.len() {
             let process = &self.processes[id];
@@ -336,11 +337,11 @@ impl World {
         };
         process.cursor = Some(upto);
         let changes = self.store.log()[cursor..upto].to_vec();
-        self.poke_watches();
-        self.come(id, Input::Watch(changes))
+        self.notify_watches();
+        self.deliver(id, Input::Watch(changes))
     }
 
-    /// Opens a watch's connection anew, from a new list or from where it was.
+    /// Reconnects a watch, with a relist or from where it was.
     pub(super) fn reconnect(&mut self, id: Id, list: bool) {
         let process = &mut self.processes[id];
         process.connection += 1;
@@ -350,7 +351,7 @@ impl World {
             let delay = self.network.delay(&mut self.random);
             self.after(delay, Event::List(id, connection));
         } else {
-            self.poke_watches();
+            self.notify_watches();
         }
     }
 
@@ -366,10 +367,10 @@ impl World {
         let changes = self.store.relist(process.cursor.unwrap_or(0));
         self.processes[id].cursor = Some(self.store.log().len());
         self.processes[id].watching = false;
-        self.come(id, Input::List(changes))
+        self.deliver(id, Input::List(changes))
     }
 
-    /// A name for a replica that no other has had.
+    /// A name that no replica has had.
     pub(super) fn fresh_name(&self) -> Arc<str> {
         format!("replica-{}", self.processes.len()).into()
     }

@@ -1,14 +1,14 @@
-//! Admission of changed Jobs: the pods of a gang are counted in its PodGroup, so their number stays.
+//! Admission of changed Jobs: parallelism stays fixed while a gang PodGroup counts the pods.
 
 use serde_json::Value;
 
-use super::error::ApiError;
-use super::object::{self, Object, meta};
-use super::resources::{self, Resource};
-use super::server::Server;
+use crate::error::ApiError;
+use crate::object::{self, Object, meta};
+use crate::resources::{self, Resource};
+use crate::server::Server;
 
-/// Refuses to change the parallelism of a Job whose PodGroup is a gang: the one that its template names, else any that
-/// it controls.
+/// Refuses to change the parallelism of a Job whose PodGroup is a gang. That PodGroup is the one named in the
+/// pod template, or else any that the Job controls.
 pub(crate) fn admit_update(
     server: &Server,
     resource: &Resource,

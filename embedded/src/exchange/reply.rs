@@ -1,4 +1,4 @@
-//! Answers, from objects to bytes.
+//! Responses, from objects to bytes.
 
 use std::convert::Infallible;
 
@@ -16,10 +16,10 @@ use crate::store::Page;
 use crate::table;
 use crate::views;
 
-/// The body of an answer.
+/// The body of a response.
 pub(crate) type Body = UnsyncBoxBody<Bytes, Infallible>;
 
-/// An answer.
+/// A response.
 pub(crate) struct Reply {
     /// HTTP status.
     pub(crate) code: StatusCode,
@@ -32,27 +32,27 @@ pub(crate) struct Reply {
 }
 
 impl Reply {
-    /// An answer with a body that is complete.
+    /// A response with a complete body.
     pub(crate) fn full(code: StatusCode, content_type: &'static str, body: impl Into<Bytes>) -> Self {
         Self { code, content_type, body: Full::new(body.into()).boxed_unsync(), warnings: Vec::new() }
     }
 
-    /// An answer in JSON, or in YAML where the client wants that.
+    /// A response in JSON, or in YAML if the client accepts that.
     pub(crate) fn text(code: StatusCode, accept: Accept, json: Bytes) -> Self {
         match accept.format {
             Format::Json => Self::full(code, accept.content_type(), json),
             Format::Yaml => Self::full(code, accept.content_type(), to_yaml(&json)),
-            // A refusal, or what protobuf cannot show.
+            // An error, or an object that protobuf cannot represent.
             Format::Protobuf => Self::full(code, Accept::JSON.content_type(), json),
         }
     }
 
-    /// A value as it is.
+    /// A JSON value, unchanged.
     pub(crate) fn value(code: StatusCode, accept: Accept, value: &Value) -> Self {
         Self::text(code, Accept { form: Form::Object, ..accept }, Bytes::from(value.to_string()))
     }
 
-    /// One object, in the form that the client wants.
+    /// One object, in the negotiated form.
     pub(crate) fn object(
         code: StatusCode,
         accept: Accept,
@@ -86,7 +86,7 @@ impl Reply {
         Ok(Self::text(code, accept, json))
     }
 
-    /// A page of a list, in the form that the client wants.
+    /// A page of a list, in the negotiated form.
     pub(crate) fn list(
         accept: Accept,
         resource: &Resource,
@@ -132,7 +132,7 @@ impl Reply {
         )
     }
 
-    /// A refusal.
+    /// An error.
     pub(crate) fn error(accept: Accept, error: &ApiError) -> Response<Body> {
         let reply = Self::value(error.code, accept, &error.to_status());
         let mut response = reply.with_warnings(error.warnings.clone()).into_response();
@@ -148,7 +148,7 @@ impl Reply {
         self
     }
 
-    /// The HTTP answer.
+    /// The HTTP response.
     pub(crate) fn into_response(self) -> Response<Body> {
         let mut response = Response::new(self.body);
         *response.status_mut() = self.code;
@@ -190,7 +190,7 @@ fn list_json(
     out.freeze()
 }
 
-/// How messages of negotiation name a type.
+/// The name of a type in messages of content negotiation.
 fn go_type(resource: &Resource) -> String {
     let package = match resource.group {
         "" => "core",

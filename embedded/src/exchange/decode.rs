@@ -1,12 +1,12 @@
-//! Request bodies: from text to a JSON value of the right kind, or the refusal that Kubernetes words.
+//! Decoding of request bodies to a JSON value of the right kind, with the error messages of Kubernetes.
 
 use serde_json::{Map, Value};
 
-use super::error::ApiError;
-use super::http::media;
-use super::protobuf;
-use super::resources::{RESOURCES, Resource};
-use super::rules::{self, FieldValidation};
+use super::media;
+use crate::error::ApiError;
+use crate::protobuf;
+use crate::resources::{RESOURCES, Resource};
+use crate::rules::{self, FieldValidation};
 
 /// The text format of a body.
 #[derive(Clone, Copy)]
@@ -18,14 +18,13 @@ enum BodyFormat {
 
 /// A decoded body.
 pub(crate) struct Body {
-    /// The object, in the form in which Kubernetes would write it.
+    /// The object in the form that Kubernetes would write.
     pub(crate) object: Value,
-    /// Unknown and repeated fields, for `Warning` headers; under strict validation there are none, for they are
-    /// refused.
+    /// Unknown and repeated fields, for `Warning` headers. Empty under strict validation, which refuses them.
     pub(crate) warnings: Vec<String>,
 }
 
-/// Decodes the object of a create or update. A missing kind or apiVersion is that of the resource.
+/// Decodes the object of a create or update. A missing kind or apiVersion defaults to the resource's.
 pub(crate) fn object(
     kind: &str,
     group: &str,
@@ -38,7 +37,7 @@ pub(crate) fn object(
     Ok(value)
 }
 
-/// Decodes the object of a resource by its type.
+/// Decodes an object as the type of its resource.
 pub(crate) fn of(
     resource: &Resource,
     content_type: &str,
@@ -53,7 +52,7 @@ pub(crate) fn of(
     } else {
         let value = object(resource.kind, resource.group, resource.version, content_type, body)?;
         if is_json {
-            // From the text, since a value does not show repeated fields.
+            // From the text, because a parsed value does not show repeated fields.
             rules::decode::from_json(&api_version, resource.kind, body)
         } else {
             rules::decode::from_value(&api_version, resource.kind, value)
@@ -79,8 +78,8 @@ pub(crate) fn of(
     }
 }
 
-/// Whether a body is well-formed and names its kind and version, as most do; finding that out costs one pass and
-/// keeps nothing.
+/// Whether a body is well-formed and names its kind and version, as most do. This takes one pass and
+/// allocates nothing for the object.
 fn is_plainly(kind: &str, api_version: &str, body: &[u8]) -> bool {
     #[derive(serde::Deserialize)]
     struct TypeMeta<'a> {
@@ -148,7 +147,7 @@ pub(crate) fn delete_options(content_type: &str, body: &[u8]) -> Result<Value, A
     }
 }
 
-/// The JSON type of a value, as Go's decoder names it.
+/// The JSON type of a value in the words of Go's decoder.
 pub(crate) fn type_name(value: &Value) -> &'static str {
     match value {
         Value::Null => "null",
@@ -187,7 +186,7 @@ fn check_kind(kind: &str, group: &str, version: &str, value: &Value, body: &[u8]
     } else {
         format!(
             "no kind \"{have_kind}\" is registered for version \"{}\" in scheme \"pkg/api/legacyscheme/scheme.go:30\"",
-            super::resources::api_version(have_group, have_version)
+            crate::resources::api_version(have_group, have_version)
         )
     };
     Err(ApiError::bad_request(format!(
@@ -195,7 +194,7 @@ fn check_kind(kind: &str, group: &str, version: &str, value: &Value, body: &[u8]
     )))
 }
 
-/// The text of a refusal to patch an object into another kind; `None` if the kind is still the resource's.
+/// The error message for a patch that changes the kind; `None` if the kind is still the resource's.
 pub(crate) fn changed_kind(resource: &Resource, value: &Value) -> Option<String> {
     let (kind, version) = (value["kind"].as_str()?, value["apiVersion"].as_str()?);
     if kind == resource.kind && version == resource.api_version() {
@@ -206,7 +205,7 @@ pub(crate) fn changed_kind(resource: &Resource, value: &Value) -> Option<String>
     Some(format!("converting ({version}.{kind}) to ({package}.{}): unknown conversion", resource.kind))
 }
 
-/// The name of a group's internal types.
+/// The Go package of a group's internal types.
 fn package(group: &str) -> &str {
     match group {
         "" | "events.k8s.io" => "core",
@@ -214,7 +213,7 @@ fn package(group: &str) -> &str {
     }
 }
 
-/// The beginning of a body, for messages.
+/// The beginning of a body, for error messages.
 fn summary(body: &[u8]) -> String {
     const SHOWN: usize = 30;
     let (shown, more) = match body.get(..SHOWN) {
@@ -231,7 +230,7 @@ fn summary(body: &[u8]) -> String {
     }
 }
 
-/// Parses JSON; the error reads as Go's decoder words it.
+/// Parses JSON; errors have the words of Go's decoder.
 pub(crate) fn json(body: &[u8]) -> Result<Value, String> {
     serde_json::from_slice(body).map_err(|error| {
         let problem = error.to_string();

@@ -1,18 +1,18 @@
-//! Query parameters, read as Kubernetes reads them.
+//! Query parameters, with the semantics of Kubernetes.
 
 use crate::error::ApiError;
 
-/// The parameters of a request. Where one stands twice the first counts.
+/// The parameters of a request. If one is repeated, the first counts.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Query(Vec<(String, String)>);
 
 impl Query {
-    /// Parses the part of the address behind `?`.
+    /// Parses the part of the URL after `?`.
     pub(crate) fn parse(text: Option<&str>) -> Self {
         Self(form_urlencoded::parse(text.unwrap_or_default().as_bytes()).into_owned().collect())
     }
 
-    /// A parameter that is given and not empty.
+    /// A parameter that is present and not empty.
     pub(crate) fn get(&self, name: &str) -> Option<&str> {
         self.raw(name).filter(|value| !value.is_empty())
     }
@@ -26,12 +26,12 @@ impl Query {
         self.get(name).unwrap_or_default()
     }
 
-    /// A boolean that may be absent. Everything but `false` and `0` is true, also an empty value.
+    /// A boolean that may be absent. Every value except `false` and `0` is true, even an empty one.
     pub(crate) fn option(&self, name: &str) -> Option<bool> {
         self.raw(name).map(|value| !value.eq_ignore_ascii_case("false") && value != "0")
     }
 
-    /// A boolean that is false where it is absent.
+    /// A boolean that is false if absent.
     pub(crate) fn flag(&self, name: &str) -> bool {
         self.option(name).unwrap_or(false)
     }
@@ -44,12 +44,12 @@ impl Query {
         })
     }
 
-    /// Whether nothing may be stored; values other than `All` are refused by the caller's validation.
+    /// Whether this is a dry run. The caller's validation refuses values other than `All`.
     pub(crate) fn dry_run(&self) -> bool {
         self.get("dryRun") == Some("All")
     }
 
-    /// All parameters again, as text.
+    /// Encodes all parameters.
     pub(crate) fn encode(&self) -> String {
         form_urlencoded::Serializer::new(String::new()).extend_pairs(&self.0).finish()
     }

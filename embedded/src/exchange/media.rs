@@ -1,46 +1,46 @@
-//! Media types: what a client accepts, and what it sent.
+//! Media types: content negotiation and the type of request bodies.
 
 use crate::error::ApiError;
 
-/// The form of an answer.
+/// The negotiated form of a response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Accept {
     /// Text format.
     pub(crate) format: Format,
-    /// What of the objects is shown.
+    /// The representation of objects.
     pub(crate) form: Form,
 }
 
-/// The format of an answer.
+/// The format of a response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Format {
     /// `application/json`
     Json,
     /// `application/yaml`
     Yaml,
-    /// `application/vnd.kubernetes.protobuf`, where an [`Offer`] has it.
+    /// `application/vnd.kubernetes.protobuf`, if the [`Offer`] includes it.
     Protobuf,
 }
 
-/// What can be asked for beside plain objects in a text format.
+/// The representations on offer, in addition to plain objects in a text format.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Offer {
     /// Tables and partial objects.
     Forms,
-    /// The same, and the objects themselves in protobuf: the events of a watch.
+    /// Tables, partial objects, and the objects themselves in protobuf: for the events of a watch.
     ObjectsInProtobuf,
-    /// Tables and partial objects, these in protobuf, too: what is told of an object that was written.
+    /// Tables and partial objects, the latter also in protobuf: for the responses to writes.
     PartialInProtobuf,
     /// Aggregated discovery.
     Discovery,
 }
 
-/// What of the objects is shown (`as=` of the Accept header).
+/// The representation of objects (`as=` of the Accept header).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Form {
     /// The objects themselves.
     Object,
-    /// Printed columns, under this version of `meta.k8s.io`.
+    /// Printed columns, in this version of `meta.k8s.io`.
     Table(&'static str),
     /// `PartialObjectMetadata`.
     Partial,
@@ -51,10 +51,10 @@ pub(crate) enum Form {
 }
 
 impl Accept {
-    /// Plain JSON, as errors and statuses are answered.
+    /// Plain JSON, the form of errors and statuses.
     pub(crate) const JSON: Self = Self { format: Format::Json, form: Form::Object };
 
-    /// The Content-Type of an answer in this form.
+    /// The Content-Type of a response in this form.
     pub(crate) fn content_type(self) -> &'static str {
         match (self.format, self.form) {
             (_, Form::Discovery("v2beta1")) => {
@@ -69,7 +69,7 @@ impl Accept {
     }
 }
 
-/// Chooses the form of the answer: the first acceptable type of the header wins.
+/// Chooses the form of the response: the first acceptable type in the header wins.
 pub(crate) fn negotiate(header: Option<&str>, offer: Offer) -> Result<Accept, ApiError> {
     let discovery = offer == Offer::Discovery;
     let in_protobuf = match offer {

@@ -1,4 +1,4 @@
-//! Where Jobs run: an embedded cluster, or one that the user names.
+//! The cluster that Jobs run on: an embedded one, or an existing one that the user selects.
 
 use anyhow::Context;
 use k8s_openapi::api::batch::v1::Job;
@@ -15,15 +15,16 @@ use crate::job::names::{BUILT_IN_CONTROLLER, EXTERNAL_CONTROLLER};
 use crate::telemetry::traces::JobTraces;
 
 /// A cluster to run Jobs on.
-pub(super) struct Ground {
+pub(super) struct TargetCluster {
     /// A client of its API server.
     pub(super) client: kube::Client,
     #[cfg(feature = "embedded")]
     embedded: Option<EmbeddedCluster>,
 }
 
-impl Ground {
-    /// Connects to the cluster that the flags name, or starts an embedded one with the namespaces of the manifests.
+impl TargetCluster {
+    /// Connects to the cluster that the flags select, or starts an embedded one with the namespaces of the
+    /// manifests.
     pub(super) async fn prepare(
         connection: &ConnectionArgs,
         manifests: &[Manifest],
@@ -56,10 +57,10 @@ impl Ground {
 
     #[cfg(not(feature = "embedded"))]
     async fn embed(_manifests: &[Manifest], _traces: &JobTraces) -> Result<Self, Failure> {
-        Err(Failure::bad_input("this build has no embedded cluster: name one by --kubeconfig or --context"))
+        Err(Failure::bad_input("this build has no embedded cluster: use --kubeconfig or --context"))
     }
 
-    /// Whether others may resume a suspended Job here, as a queue does: not on a cluster that nobody else knows.
+    /// Whether others may resume a suspended Job here, as a queue does. Nobody else uses an embedded cluster.
     pub(super) fn is_shared(&self) -> bool {
         #[cfg(feature = "embedded")]
         return self.embedded.is_none();
@@ -67,7 +68,7 @@ impl Ground {
         true
     }
 
-    /// How to reach an embedded cluster.
+    /// A text that says how to use the embedded cluster.
     pub(super) fn address(&self) -> anyhow::Result<Option<String>> {
         #[cfg(feature = "embedded")]
         if let Some(embedded) = &self.embedded {
@@ -76,7 +77,8 @@ impl Ground {
         Ok(None)
     }
 
-    /// Ends the embedded cluster with all its processes. On another cluster, Jobs that were interrupted are deleted.
+    /// Shuts the embedded cluster down with all its processes. On another cluster, deletes unfinished Jobs if
+    /// interrupted.
     pub(super) async fn leave(self, tracker: &Tracker, interrupted: bool) {
         #[cfg(feature = "embedded")]
         if let Some(embedded) = self.embedded {
@@ -98,7 +100,8 @@ impl Ground {
     }
 }
 
-/// The controllers that these Jobs need: the one that stands in for Kubernetes' own, and the one for Jobs that name us.
+/// The controllers that these Jobs need: the replacement of the built-in one, and ours if a Job names it in
+/// `spec.managedBy`.
 #[cfg(feature = "embedded")]
 fn controllers(manifests: &[Manifest]) -> Vec<&'static str> {
     let mut names = vec![BUILT_IN_CONTROLLER];

@@ -1,21 +1,22 @@
 //! Resource quotas on the number of pods, enforced when a pod is created.
 //!
-//! As in a cluster whose quota controller does not run, usage rises with every admitted pod and is never counted anew.
+//! Usage rises with every admitted pod and is never recalculated, as in a cluster without a running quota
+//! controller.
 
 use http::StatusCode;
 use serde_json::Value;
 
-use super::error::ApiError;
-use super::object::{self, meta};
-use super::resources::{self, Resource};
-use super::rules::Subresource;
-use super::server::Server;
-use super::verbs::{Writer, update};
+use crate::error::ApiError;
+use crate::object::{self, meta};
+use crate::resources::{self, Resource};
+use crate::rules::Subresource;
+use crate::server::Server;
+use crate::verbs::{Writer, update};
 
 /// Names under which a quota limits pods.
 const POD_COUNTS: &[&str] = &["pods", "count/pods"];
 
-/// Charges the quotas of the namespace for a new pod, or refuses it. A dry run charges nothing.
+/// Charges a new pod to the quotas of its namespace, or refuses it. A dry run charges nothing.
 pub(crate) fn admit(
     server: &Server,
     resource: &Resource,

@@ -1,18 +1,18 @@
-//! What a path asks for.
+//! Parsing of request paths.
 
-use super::super::resources::{self, Resource, Subresource};
+use crate::resources::{self, Resource, Subresource};
 
 /// A parsed path.
 pub(crate) enum Target {
-    /// Anything that is no object: discovery, health, version, OpenAPI.
+    /// A path without objects: discovery, health, version, OpenAPI.
     Other,
     /// Objects of a kind.
     Objects(ObjectPath),
-    /// A path below a served group version that names nothing that exists.
+    /// A path below a group version that matches nothing.
     Unknown,
 }
 
-/// Objects of a kind, one of them, or a subresource of one.
+/// The collection of a kind, one object, or a subresource of one.
 pub(crate) struct ObjectPath {
     /// The kind.
     pub(crate) resource: &'static Resource,
@@ -22,7 +22,7 @@ pub(crate) struct ObjectPath {
     pub(crate) name: Option<String>,
     /// A subresource of the object.
     pub(crate) subresource: Option<&'static Subresource>,
-    /// The old form of a watch: `/watch/` in the path.
+    /// Whether the path has the deprecated watch prefix `/watch/`.
     pub(crate) watch_prefix: bool,
 }
 
@@ -30,30 +30,30 @@ pub(crate) struct ObjectPath {
 pub(crate) fn parse(path: &str) -> Target {
     let trimmed = path.strip_suffix('/').unwrap_or(path);
     let parts: Vec<&str> = trimmed.split('/').skip(1).collect();
-    let (group, version, rest) = match parts.as_slice() {
-        ["api", version, rest @ ..] if !rest.is_empty() => ("", *version, rest),
-        ["apis", group, version, rest @ ..] if !rest.is_empty() => (*group, *version, rest),
+    let (group, version, tail) = match parts.as_slice() {
+        ["api", version, tail @ ..] if !tail.is_empty() => ("", *version, tail),
+        ["apis", group, version, tail @ ..] if !tail.is_empty() => (*group, *version, tail),
         _ => return Target::Other,
     };
-    let rest: Option<Vec<String>> = rest
+    let tail: Option<Vec<String>> = tail
         .iter()
         .map(|part| percent_encoding::percent_decode_str(part).decode_utf8().ok().map(Into::into))
         .collect();
-    let Some(rest) = rest else { return Target::Unknown };
-    let rest: Vec<&str> = rest.iter().map(String::as_str).collect();
-    let (watch_prefix, rest) = match rest.as_slice() {
-        ["watch", rest @ ..] => (true, rest),
-        rest => (false, rest),
+    let Some(tail) = tail else { return Target::Unknown };
+    let tail: Vec<&str> = tail.iter().map(String::as_str).collect();
+    let (watch_prefix, tail) = match tail.as_slice() {
+        ["watch", tail @ ..] => (true, tail),
+        tail => (false, tail),
     };
-    objects(group, version, rest)
+    objects(group, version, tail)
         .map_or(Target::Unknown, |path| Target::Objects(ObjectPath { watch_prefix, ..path }))
 }
 
-fn objects(group: &str, version: &str, rest: &[&str]) -> Option<ObjectPath> {
-    let (namespace, plural, tail) = match rest {
+fn objects(group: &str, version: &str, path: &[&str]) -> Option<ObjectPath> {
+    let (namespace, plural, tail) = match path {
         ["namespaces", tail @ ..] if tail.len() <= 1 => (None, "namespaces", tail),
         ["namespaces", _, sub] if resources::stored("namespaces")?.subresource(sub).is_some() => {
-            (None, "namespaces", rest.get(1..)?)
+            (None, "namespaces", path.get(1..)?)
         }
         ["namespaces", namespace, plural, tail @ ..] => (Some(*namespace), *plural, tail),
         [plural, tail @ ..] => (None, *plural, tail),

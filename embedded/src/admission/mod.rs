@@ -1,14 +1,17 @@
-//! Validating admission: what the rest of the cluster has to say about a new object that is valid by itself.
+//! Validating admission: checks a new, valid object against other objects of the cluster.
 
-use super::error::ApiError;
-use super::object::{self, meta};
-use super::quota;
-use super::resources::{self, Resource};
-use super::rules;
-use super::server::Server;
+pub(crate) mod gang;
+pub(crate) mod namespaces;
+mod quota;
+
+use crate::error::ApiError;
+use crate::object::{self, meta};
+use crate::resources::{self, Resource};
+use crate::rules;
+use crate::server::Server;
 use serde_json::Value;
 
-/// Lets a new object in, or refuses it. Quotas are charged, but not in a dry run.
+/// Admits or refuses a new object. Quotas are charged, but not in a dry run.
 pub(crate) fn admit(
     server: &Server,
     resource: &Resource,
@@ -22,7 +25,7 @@ pub(crate) fn admit(
     }
 }
 
-/// A PodGroup needs its Workload, and its template in it.
+/// A PodGroup needs its Workload and, in it, its template.
 fn admit_pod_group(server: &Server, resource: &Resource, object: &Value) -> Result<(), ApiError> {
     let Some((name, template)) = rules::workload_of(object) else { return Ok(()) };
     let Some(workloads) = resources::stored("workloads") else { return Ok(()) };

@@ -1,12 +1,12 @@
-//! A request for objects, parsed.
+//! Parsed requests for objects.
 
 use bytes::Bytes;
 
+use super::decode;
 use super::media::{Accept, Form};
 use super::options;
 use super::path::ObjectPath;
 use super::query::Query;
-use crate::decode;
 use crate::error::ApiError;
 use crate::object::{self, Key};
 use crate::resources::Resource;
@@ -15,11 +15,11 @@ use crate::table::Include;
 
 /// A request for objects.
 pub(crate) struct Request {
-    /// What it is about.
+    /// The parsed path.
     pub(crate) path: ObjectPath,
     /// Query parameters.
     pub(crate) query: Query,
-    /// The form of the answer.
+    /// The negotiated form of the response.
     pub(crate) accept: Accept,
     /// `Content-Type`, empty if absent.
     pub(crate) content_type: String,
@@ -50,7 +50,7 @@ impl Request {
         self.path.namespace.as_ref().map(|namespace| format!("{namespace}/")).unwrap_or_default()
     }
 
-    /// The part of the object that the path names, for the strategy.
+    /// The part of the object that the path names, as strategies expect it.
     pub(crate) fn subresource(&self) -> Subresource {
         match self.path.subresource.map(|subresource| subresource.name) {
             Some("status") => Subresource::Status,
@@ -60,7 +60,7 @@ impl Request {
         }
     }
 
-    /// What a Table carries beside its cells.
+    /// The part of the objects that a Table includes.
     pub(crate) fn include(&self) -> Result<Include, ApiError> {
         match self.accept.form {
             Form::Table(_) => Include::parse(self.query.text("includeObject")),
@@ -68,7 +68,7 @@ impl Request {
         }
     }
 
-    /// How unknown and repeated fields of the body are taken.
+    /// Handling of unknown and repeated fields in the body.
     pub(crate) fn field_validation(&self) -> FieldValidation {
         options::field_validation(&self.query).unwrap_or(FieldValidation::Warn)
     }

@@ -1,4 +1,5 @@
-//! The options of writes (`CreateOptions`, `UpdateOptions`, `PatchOptions`), checked before anything else.
+//! Validation of write options (`CreateOptions`, `UpdateOptions`, `PatchOptions`), which precedes everything
+//! else.
 
 use super::query::Query;
 use crate::error::ApiError;
@@ -7,7 +8,7 @@ use crate::rules::{Cause, CauseReason, FieldValidation};
 /// The media types of server-side apply.
 pub(crate) const APPLY_TYPES: &[&str] = &["application/apply-patch+yaml", "application/apply-patch+cbor"];
 
-/// Longest `fieldManager`, in bytes.
+/// Maximum length of `fieldManager`, in bytes.
 const LONGEST_MANAGER: usize = 128;
 
 /// The kinds of options.
@@ -15,9 +16,9 @@ const LONGEST_MANAGER: usize = 128;
 pub(crate) enum OptionsKind {
     Create,
     Update,
-    /// Of a patch other than server-side apply.
+    /// Options of a patch other than server-side apply.
     Patch,
-    /// Of server-side apply.
+    /// Options of server-side apply.
     Apply,
 }
 
@@ -66,8 +67,8 @@ pub(crate) fn validate(kind: OptionsKind, query: &Query) -> Result<(), ApiError>
     Err(ApiError::invalid("meta.k8s.io", kind, "", &causes))
 }
 
-/// How unknown and repeated fields of the body are taken; the default is to warn of them. `None` if the query has
-/// something else.
+/// Handling of unknown and repeated fields in the body; the default is to warn. `None` if the query has an
+/// invalid value.
 pub(crate) fn field_validation(query: &Query) -> Option<FieldValidation> {
     match query.text("fieldValidation") {
         "" | "Warn" => Some(FieldValidation::Warn),

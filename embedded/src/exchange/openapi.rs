@@ -1,29 +1,28 @@
-//! `/openapi/v3`: made once, since clients ask for megabytes of it.
+//! `/openapi/v3`, generated once because clients fetch megabytes of it.
 
 use std::collections::BTreeMap;
 
 use bytes::Bytes;
 use serde_json::Value;
 
-use crate::resources::RESOURCES;
+use crate::resources::{RESOURCES, Resource};
 use crate::rules::openapi::{self, Served};
-use crate::server::Server;
 
 /// The documents of a server.
 #[derive(Default)]
 pub(crate) struct Documents {
-    /// The answer to `/openapi/v3`.
+    /// The response to `/openapi/v3`.
     pub(crate) index: Value,
-    /// Documents by the path behind it, such as `apis/batch/v1`.
+    /// Documents by the path below it, such as `apis/batch/v1`.
     pub(crate) by_path: BTreeMap<String, Bytes>,
 }
 
 impl Documents {
-    /// Makes the documents of all kinds that a server serves.
-    pub(crate) fn new(server: &Server) -> Self {
+    /// Generates the documents of all kinds that are served.
+    pub(crate) fn new(serves: impl Fn(&Resource) -> bool) -> Self {
         let served: Vec<Served<'static>> = RESOURCES
             .iter()
-            .filter(|resource| server.serves(resource))
+            .filter(|resource| serves(resource))
             .map(|resource| Served {
                 group: resource.group,
                 version: resource.version,

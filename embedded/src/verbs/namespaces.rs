@@ -1,58 +1,31 @@
-//! Namespaces: the ones that exist from the start, and what may be created in them.
+//! Namespaces: those that exist from the start, and their finalizers.
 
 use std::sync::Arc;
 
 use http::StatusCode;
 use serde_json::{Value, json};
 
-use super::error::ApiError;
-use super::http::reply::Reply;
-use super::http::request::Request;
-use super::object::{self, Object, meta};
-use super::resources::{self, Resource};
-use super::server::Server;
-use super::store::{Expect, NewVersion};
-use super::verbs::{Writer, create, update};
+use super::{Writer, create, update};
+use crate::admission::namespaces;
+use crate::error::ApiError;
+use crate::exchange::reply::Reply;
+use crate::exchange::request::Request;
+use crate::object::{self, Object};
+use crate::resources::{self, Resource};
+use crate::server::Server;
+use crate::store::{Expect, NewVersion};
 
 /// The namespaces of a new cluster.
-pub(crate) const INITIAL: &[&str] = &["default", "kube-node-lease", "kube-public", "kube-system"];
+const INITIAL: &[&str] = &["default", "kube-node-lease", "kube-public", "kube-system"];
 
-/// Creates those of the initial namespaces that do not exist.
+/// Creates the initial namespaces that do not exist yet.
 pub(crate) fn bootstrap(server: &Server) -> Result<(), ApiError> {
-    let namespaces = resources::stored("namespaces").ok_or_else(ApiError::no_resource)?;
-    for name in INITIAL.iter().filter(|name| get(server, name).is_none()) {
+    let kind = resources::stored("namespaces").ok_or_else(ApiError::no_resource)?;
+    for name in INITIAL.iter().filter(|name| namespaces::get(server, name).is_none()) {
         let namespace = json!({"kind": "Namespace", "apiVersion": "v1", "metadata": {"name": name}});
-        create::insert(server, namespaces, None, namespace, Writer::internal(server, "kube-apiserver"))?;
+        create::insert(server, kind, None, namespace, Writer::internal(server, "kube-apiserver"))?;
     }
     Ok(())
-}
-
-/// A namespace by name.
-pub(crate) fn get(server: &Server, name: &str) -> Option<Arc<Object>> {
-    server.store.table("namespaces")?.get(name)
-}
-
-/// Whether an object may be created in a namespace: it must exist and not be on its way out.
-pub(crate) fn admit_creation(
-    server: &Server,
-    resource: &Resource,
-    namespace: &str,
-    object: &Value,
-) -> Result<(), ApiError> {
-    let Some(found) = get(server, namespace) else {
-        let namespaces = resources::stored("namespaces").ok_or_else(ApiError::no_resource)?;
-        return Err(ApiError::not_found(namespaces, namespace));
-    };
-    if !found.header.deleting {
-        return Ok(());
-    }
-    let why = format!("unable to create new content in namespace {namespace} because it is being terminated");
-    let cause = json!([{
-        "reason": "NamespaceTerminating", "message": format!("namespace {namespace} is being terminated"),
-        "field": "metadata.namespace",
-    }]);
-    let name = meta(object, "name");
-    Err(ApiError::forbidden(resource, name, &why).with_causes(cause))
 }
 
 /// PUT on `namespaces/NAME/finalize`: replaces `spec.finalizers`.
@@ -68,7 +41,7 @@ pub(crate) fn finalize(server: &Server, request: &Request) -> Result<Reply, ApiE
     Reply::object(StatusCode::OK, request.accept, resource, &stored, request.include()?)
 }
 
-/// Replaces `spec.finalizers` of a namespace; one that is being deleted and has none left goes.
+/// Replaces `spec.finalizers` of a namespace. A terminating namespace without finalizers is removed.
 pub(crate) fn set_finalizers(
     server: &Server,
     resource: &'static Resource,

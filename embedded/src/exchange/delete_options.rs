@@ -1,29 +1,29 @@
-//! `DeleteOptions`, from the body of a DELETE or its query.
+//! `DeleteOptions` from the body or the query of a DELETE.
 
 use serde_json::Value;
 
 use super::decode;
-use super::error::ApiError;
-use super::http::query::Query;
-use super::rules::{Cause, CauseReason};
+use super::query::Query;
+use crate::error::ApiError;
+use crate::rules::{Cause, CauseReason};
 
-/// What happens to dependents (`propagationPolicy`).
+/// Handling of dependents (`propagationPolicy`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Propagation {
-    /// They lose their owner and stay.
+    /// They stay, without their owner reference.
     Orphan,
-    /// They go after the owner.
+    /// They are deleted after the owner.
     Background,
-    /// They go before the owner.
+    /// They are deleted before the owner.
     Foreground,
 }
 
-/// How to delete.
+/// The options of a deletion.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct DeleteOptions {
-    /// Grace in seconds.
+    /// Grace period in seconds.
     pub(crate) grace: Option<i64>,
-    /// What happens to dependents.
+    /// Handling of dependents.
     pub(crate) propagation: Option<Propagation>,
     /// The older form of `propagation`.
     pub(crate) orphan_dependents: Option<bool>,
@@ -31,12 +31,12 @@ pub(crate) struct DeleteOptions {
     pub(crate) uid: Option<String>,
     /// The resourceVersion that the object must have.
     pub(crate) resource_version: Option<String>,
-    /// Whether nothing is stored.
+    /// Whether the deletion is only simulated.
     pub(crate) dry_run: bool,
 }
 
 impl DeleteOptions {
-    /// The options of a request: its body if there is one, else its query.
+    /// The options of a request, from its body if it has one, else from its query.
     pub(crate) fn parse(query: &Query, content_type: &str, body: &[u8]) -> Result<Self, ApiError> {
         if !body.is_empty() {
             let value = decode::delete_options(content_type, body)?;

@@ -1,0 +1,96 @@
+//! The services that a replica provides to its actors.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use tokio::runtime::Handle;
+
+use super::api_backoff::ApiBackoff;
+use super::clock::Clock;
+use super::config::ControllerConfig;
+use super::loads::LoadBoard;
+use super::subscription::SubscriptionId;
+use crate::cluster::events::Recorder;
+use crate::cluster::gate::{GateConfig, WriteGate};
+use crate::cluster::reads::Reader;
+use crate::cluster::transport::Transport;
+use crate::cluster::wire::SelfWriteCache;
+use crate::telemetry::metrics::Metrics;
+
+/// The services that a replica provides to its actors. Clones share everything.
+#[derive(Clone)]
+pub struct ReplicaContext {
+    /// Settings.
+    pub config: Arc<ControllerConfig>,
+    /// The tokio pool, for everything that waits for the network.
+    pub runtime: Handle,
+    /// The time of day.
+    pub clock: Arc<dyn Clock>,
+    /// The network.
+    pub transport: Arc<dyn Transport>,
+    /// The one way out for writes.
+    pub gate: WriteGate,
+    /// Live reads.
+    pub reads: Reader,
+    /// Kubernetes Events.
+    pub recorder: Recorder,
+    /// Metrics.
+    pub metrics: Arc<Metrics>,
+    /// The work that is left for each shard.
+    pub loads: LoadBoard,
+    /// Jobs as our own status writes left them, until the watch shows those writes.
+    pub self_writes: SelfWriteCache,
+    /// Next number of [`seed`](Self::seed).
+    seeds: Arc<AtomicU64>,
+    /// Number of the next subscription.
+    subscriptions: Arc<AtomicU64>,
+}
+
+impl ReplicaContext {
+    /// The context of a replica with these settings, over this network.
+    pub fn new(
+        config: ControllerConfig,
+        transport: Arc<dyn Transport>,
+        metrics: Arc<Metrics>,
+        runtime: Handle,
+        clock: Arc<dyn Clock>,
+    ) -> Self {
+        let limits =
+            GateConfig { qps: config.kube_api_qps, burst: config.kube_api_burst, ..GateConfig::default() };
+        let gate = WriteGate::open(transport.clone(), limits, config.finalizer(), metrics.clone());
+        let recorder = Recorder::start(gate.clone(), config.event_source(), metrics.clone(), config.seed);
+        let reads = Reader::new(transport.clone(), config.finalizer(), metrics.clone());
+        let seeds = Arc::new(AtomicU64::new(config.seed));
+        let loads = LoadBoard::new(config.shards);
+        Self {
+            config: Arc::new(config),
+            runtime,
+            clock,
+            transport,
+            gate,
+            reads,
+            recorder,
+            metrics,
+            loads,
+            self_writes: SelfWriteCache::default(),
+            seeds,
+            subscriptions: Arc::default(),
+        }
+    }
+
+    /// A seed for something that varies by chance: another one at each call, and the same sequence for the
+    /// same settings.
+    pub fn seed(&self) -> u64 {
+        self.seeds.fetch_add(1, Ordering::Relaxed)
+    }
+
+    /// The identity of a new subscription.
+    pub fn next_subscription(&self) -> SubscriptionId {
+        SubscriptionId(self.subscriptions.fetch_add(1, Ordering::Relaxed))
+    }
+
+    /// The pauses between attempts of one request (`--api-backoff`, `--api-backoff-max`).
+    pub fn api_backoff(&self) -> ApiBackoff {
+        ApiBackoff::new(self.config.api_backoff, self.config.api_backoff_max)
+    }
+}

@@ -1,0 +1,202 @@
+//! The lifecycle of the watch of a shard's pods.
+
+use crate::actors::relist::Relist;
+use crate::actors::subscription::{Subscription, SubscriptionId};
+use crate::job::uid::{Uid, UidMap, UidSet};
+use crate::sharding::ShardState;
+
+/// The life of the watch of a shard's pods.
+///
+/// ```text
+///                  start                list_complete
+///  AwaitingJobs ─────────> Listing ──────────────────────> Watching
+///                           ^ │ ^                            │ │
+///                     start │ │ └──────── list_begins ───────┘ │
+///                           │ └──> RelistDelayed <─────────────┘
+///                           └────────────┘       delay_relist
+///
+///  drain: from everywhere to Draining, which nothing leaves
+/// ```
+#[derive(Debug)]
+pub(super) enum PodFeed {
+    /// The Jobs are being listed. Pods come later: one whose Job is not known yet would look like an orphan.
+    AwaitingJobs,
+    /// The pods are being listed.
+    Listing {
+        /// The watch that lists them.
+        subscription: Subscription,
+        /// The pods in the list, by Job.
+        relist: Relist<UidMap<UidSet>>,
+        /// A list has been complete before.
+        synced: bool,
+    },
+    /// All pods are known.
+    Watching {
+        /// The watch.
+        subscription: Subscription,
+        /// resourceVersion of the last complete list.
+        version: u64,
+    },
+    /// A new list begins in a moment: Jobs that need one at the same time share it.
+    RelistDelayed {
+        /// A list has been complete before.
+        synced: bool,
+    },
+    /// Nothing more is decided for the shard, so nothing more needs to be known.
+    Draining,
+}
+
+impl PodFeed {
+    /// The Jobs are listed, or the pods must be listed again: `subscribe` begins a new watch. The watch
+    /// before ends, and what it left in the mailbox is of another subscription.
+    pub(super) fn start(&mut self, subscribe: impl FnOnce() -> Subscription) {
+        if self.is_draining() {
+            return;
+        }
+        let synced = self.is_synced();
+        *self = Self::Listing { subscription: subscribe(), relist: Relist::default(), synced };
+    }
+
+    /// The pods must be listed again, and a moment is left for others that need it, too. Whether a start has
+    /// to be scheduled.
+    pub(super) fn delay_relist(&mut self) -> bool {
+        let relists = matches!(self, Self::Listing { .. } | Self::Watching { .. });
+        if relists {
+            *self = Self::RelistDelayed { synced: self.is_synced() };
+        }
+        relists
+    }
+
+    /// The watch begins to list, as it does at first and whenever it cannot go on where it was.
+    pub(super) fn list_begins(&mut self) {
+        *self = match std::mem::replace(self, Self::Draining) {
+            Self::Watching { subscription, .. } => {
+                Self::Listing { subscription, relist: Relist::default(), synced: true }
+            }
+            other => other,
+        };
+        if let Self::Listing { relist, .. } = self {
+            relist.begin();
+        }
+    }
+
+    /// A pod of a Job was shown.
+    pub(super) fn mark(&mut self, job: &Uid, pod: &Uid) {
+        if let Self::Listing { relist, .. } = self
+            && let Some(marks) = relist.marks()
+        {
+            marks.entry(job.clone()).or_default().insert(pod.clone());
+        }
+    }
+
+    /// The list is complete, at this resourceVersion. The pods in it by Job, and whether it was the first.
+    pub(super) fn list_complete(&mut self, version: u64) -> Option<(UidMap<UidSet>, bool)> {
+        match std::mem::replace(self, Self::Draining) {
+            Self::Listing { subscription, mut relist, synced } => {
+                *self = Self::Watching { subscription, version };
+                Some((relist.finish().unwrap_or_default(), !synced))
+            }
+            other => {
+                *self = other;
+                None
+            }
+        }
+    }
+
+    /// Nothing more is to be decided for the shard.
+    pub(super) fn drain(&mut self) {
+        *self = Self::Draining;
+    }
+
+    /// Whether messages of this subscription still count.
+    pub(super) fn receives(&self, from: SubscriptionId) -> bool {
+        match self {
+            Self::Listing { subscription, .. } | Self::Watching { subscription, .. } => subscription.is(from),
+            Self::AwaitingJobs | Self::RelistDelayed { .. } | Self::Draining => false,
+        }
+    }
+
+    /// The resourceVersion of the last list, if all pods are known.
+    pub(super) fn version(&self) -> Option<u64> {
+        match self {
+            Self::Watching { version, .. } => Some(*version),
+            _ => None,
+        }
+    }
+
+    pub(super) fn awaits_jobs(&self) -> bool {
+        matches!(self, Self::AwaitingJobs)
+    }
+
+    pub(super) fn is_relist_delayed(&self) -> bool {
+        matches!(self, Self::RelistDelayed { .. })
+    }
+
+    pub(super) fn is_draining(&self) -> bool {
+        matches!(self, Self::Draining)
+    }
+
+    fn is_synced(&self) -> bool {
+        match self {
+            Self::AwaitingJobs => false,
+            Self::Listing { synced, .. } | Self::RelistDelayed { synced } => *synced,
+            Self::Watching { .. } | Self::Draining => true,
+        }
+    }
+
+    /// The state of the shard in `/debug/shards`.
+    pub(super) fn shard_state(&self) -> ShardState {
+        match self {
+            Self::Draining => ShardState::Draining,
+            _ if self.is_synced() => ShardState::Active,
+            _ => ShardState::Syncing,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use tokio_util::task::AbortOnDropHandle;
+
+    use super::*;
+
+    fn subscription(id: u64) -> Subscription {
+        Subscription::new(SubscriptionId(id), AbortOnDropHandle::new(tokio::spawn(std::future::pending())))
+    }
+
+    #[tokio::test]
+    async fn a_shard_is_synced_by_its_first_complete_list_and_stays_so() {
+        let mut feed = PodFeed::AwaitingJobs;
+        let [job, pod] = ["job", "pod"].map(Uid::from);
+        assert!(!feed.delay_relist(), "the first list is still to come");
+        feed.start(|| subscription(1));
+        assert_eq!((feed.shard_state(), feed.version()), (ShardState::Syncing, None));
+        feed.list_begins();
+        feed.mark(&job, &pod);
+        let (listed, first) = feed.list_complete(7).unwrap();
+        assert!(first && listed[&job].contains(&pod));
+        assert_eq!((feed.shard_state(), feed.version()), (ShardState::Active, Some(7)));
+        // The watch cannot go on where it was.
+        feed.list_begins();
+        assert_eq!((feed.shard_state(), feed.version()), (ShardState::Active, None));
+        let (listed, first) = feed.list_complete(9).unwrap();
+        assert!(!first && listed.is_empty(), "marks of an earlier list do not count");
+    }
+
+    #[tokio::test]
+    async fn messages_of_a_watch_count_until_a_relist_is_wanted() {
+        let mut feed = PodFeed::AwaitingJobs;
+        feed.start(|| subscription(1));
+        assert!(feed.receives(SubscriptionId(1)));
+        assert!(feed.delay_relist());
+        assert!(!feed.delay_relist(), "it is scheduled");
+        assert!(!feed.receives(SubscriptionId(1)));
+        assert!(feed.list_complete(3).is_none());
+        feed.start(|| subscription(2));
+        assert!(feed.receives(SubscriptionId(2)) && !feed.receives(SubscriptionId(1)));
+        feed.drain();
+        feed.start(|| subscription(3));
+        assert!(feed.is_draining() && !feed.receives(SubscriptionId(3)));
+    }
+}

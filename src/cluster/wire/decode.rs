@@ -1,0 +1,53 @@
+//! How objects of the API server are read: one decoder for each kind.
+
+use super::protobuf::Malformed;
+
+/// Why a body could not be decoded.
+#[derive(Debug, thiserror::Error)]
+pub enum DecodeError {
+    /// The body is not JSON, or a field has a type that Kubernetes does not give it.
+    #[error("malformed object: {0}")]
+    Json(#[from] serde_json::Error),
+    /// The body is not a protobuf message, or a field has a type that Kubernetes does not give it.
+    #[error("malformed object: {0}")]
+    Protobuf(#[from] Malformed),
+    /// A field that every stored object has is missing.
+    #[error("{0} is missing")]
+    Missing(&'static str),
+}
+
+/// Reads an object from its protobuf message, without the envelope.
+pub type FromProtobuf<D> = fn(&D, &[u8]) -> Result<<D as Decoder>::Object, DecodeError>;
+
+/// Decodes one kind of API object.
+pub trait Decoder: Clone + Send + Sync + 'static {
+    /// The JSON, borrowed from the body.
+    type Wire<'a>: serde::Deserialize<'a>;
+    /// The part of an object that is kept.
+    type Object: Send + 'static;
+
+    /// Keeps the fields of an object that matter.
+    ///
+    /// # Errors
+    /// When the object lacks a field that every stored object has.
+    fn observe(&self, wire: Self::Wire<'_>) -> Result<Self::Object, DecodeError>;
+
+    /// The reader for protobuf, for kinds where it is worth having one.
+    const FROM_PROTOBUF: Option<FromProtobuf<Self>> = None;
+
+    /// `metadata.resourceVersion` as a number: the later of two readings has the larger one.
+    fn version(object: &Self::Object) -> u64;
+
+    /// The object of this watch event (JSON), if its version is already known and need not be decoded.
+    fn recall(&self, _event: &[u8]) -> Option<Self::Object> {
+        None
+    }
+
+    /// Decodes one object.
+    ///
+    /// # Errors
+    /// When the bytes are not an object of this kind.
+    fn decode(&self, json: &[u8]) -> Result<Self::Object, DecodeError> {
+        self.observe(serde_json::from_slice(json)?)
+    }
+}
