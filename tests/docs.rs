@@ -29,7 +29,8 @@ const CONTROLLERS: [&str; 3] =
     ["yardmaster.dev/job-controller", "kubernetes.io/job-controller", "kueue.x-k8s.io/multikueue"];
 
 /// Flags that the documentation mentions of other programs.
-const FLAGS_OF_OTHERS: [&str; 2] = ["--controllers", "--concurrent-job-syncs"];
+const FLAGS_OF_OTHERS: [&str; 5] =
+    ["--concurrent-job-syncs", "--controllers", "--feature-gates", "--no-hooks", "--runtime-config"];
 
 fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))

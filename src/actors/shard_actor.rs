@@ -289,10 +289,11 @@ impl Handler<Pods> for ShardActor {
     type Result = ();
 
     fn handle(&mut self, Pods { from, changes }: Pods, ctx: &mut Self::Context) {
-        if !self.pod_feed.receives(from) {
-            return;
-        }
         for change in changes {
+            // A change may end the subscription: the ones behind it no longer count.
+            if !self.pod_feed.receives(from) {
+                break;
+            }
             match change {
                 Change::Restarted => self.pods_listing(),
                 Change::Listed(pod) | Change::Applied(pod) => self.route_pod(pod, ctx),

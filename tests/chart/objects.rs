@@ -75,8 +75,8 @@ fn only_defaulting_depends_on_the_version_of_kubernetes() {
             if matches!(&*set.name, "everything" | "one-node") {
                 let wanted = [
                     json!([]),
-                    json!(["admissionregistration.k8s.io/v1beta1"; 2]),
-                    json!(["admissionregistration.k8s.io/v1"; 2]),
+                    json!(["admissionregistration.k8s.io/v1beta1", "admissionregistration.k8s.io/v1beta1"]),
+                    json!(["admissionregistration.k8s.io/v1", "admissionregistration.k8s.io/v1"]),
                 ];
                 assert_eq!(rendered.each_ref().map(|objects| Value::from(versions(objects))), wanted);
             }

@@ -89,18 +89,15 @@ impl PodFeed {
         }
     }
 
-    /// The list is complete, at this resourceVersion. The pods in it by Job, and whether it was the first.
+    /// The list is complete, at this resourceVersion. The pods in it by Job, and whether it was the first. None
+    /// if no list began: an empty list would mean that all pods are gone.
     pub(super) fn list_complete(&mut self, version: u64) -> Option<(UidMap<UidSet>, bool)> {
-        match std::mem::replace(self, Self::Draining) {
-            Self::Listing { subscription, mut relist, synced } => {
-                *self = Self::Watching { subscription, version };
-                Some((relist.finish().unwrap_or_default(), !synced))
-            }
-            other => {
-                *self = other;
-                None
-            }
+        let Self::Listing { relist, synced, .. } = self else { return None };
+        let (listed, first) = (relist.finish()?, !*synced);
+        if let Self::Listing { subscription, .. } = std::mem::replace(self, Self::Draining) {
+            *self = Self::Watching { subscription, version };
         }
+        Some((listed, first))
     }
 
     /// Nothing more is to be decided for the shard.
@@ -194,6 +191,7 @@ mod tests {
         assert!(!feed.receives(SubscriptionId(1)));
         assert!(feed.list_complete(3).is_none());
         feed.start(|| subscription(2));
+        assert!(feed.list_complete(3).is_none(), "no list has begun");
         assert!(feed.receives(SubscriptionId(2)) && !feed.receives(SubscriptionId(1)));
         feed.drain();
         feed.start(|| subscription(3));
