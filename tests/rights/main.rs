@@ -115,7 +115,7 @@ async fn refused_without(right: &Right, case: &Case) -> Option<String> {
     };
     let wrong = tokio::select! {
         denial = refused => {
-            (!right.is_meant_by(&denial)).then(|| format!("without {right} this is refused: {denial}"))
+            (!right.is_meant_by(&denial)).then(|| format!("without {right} this is refused: {denial:?}"))
         }
         () = all_done => {
             let late = yard.denials();

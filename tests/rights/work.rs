@@ -6,14 +6,15 @@ use futures::future::join_all;
 use http::Method;
 use kube::Client;
 use serde_json::{Value, json};
+use yardmaster::job::pod::Place;
+use yardmaster::job::pod_name::pod_name;
 
 use crate::case::Case;
 use crate::yard::Yard;
 
-/// Namespaces of the Jobs: of most of them, of one whose pods are refused at first, and of one where an answer is lost.
-pub(crate) const NAMESPACES: [&str; 3] = ["rights", REFUSED, LOST];
+/// Namespaces of the Jobs: of most of them, and of one whose pods are refused at first.
+pub(crate) const NAMESPACES: [&str; 2] = ["rights", REFUSED];
 pub(crate) const REFUSED: &str = "rights-refused";
-pub(crate) const LOST: &str = "rights-lost";
 
 /// The Job whose pods run while shards change hands.
 const INDEXED: &str = "indexed";
@@ -62,14 +63,32 @@ impl Work {
         let spec = json!({"completionMode": "Indexed", "completions": 3, "parallelism": 3});
         self.create(client, "rights", INDEXED, "3s", spec).await;
         until(client, &job_path("rights", INDEXED), |job| job["status"]["ready"] == 3).await;
-        let fewer = json!({"spec": {"completions": 2, "parallelism": 2}});
+        // The size of a gang is fixed.
+        let size = if self.gangs { 3 } else { 2 };
+        let fewer = json!({"spec": {"completions": size, "parallelism": size}});
         send(client, Method::PATCH, &job_path("rights", INDEXED), Some(&fewer)).await.unwrap();
         let pods = format!("{PODS}?labelSelector=batch.kubernetes.io/job-name={INDEXED}");
-        let left = until(client, &pods, |pods| pods["items"].as_array().unwrap().len() == 2).await;
+        let left = until(client, &pods, |pods| pods["items"].as_array().unwrap().len() == size).await;
         let name = left["items"][0]["metadata"]["name"].as_str().unwrap();
         send(client, Method::DELETE, &format!("{PODS}/{name}"), None).await.unwrap();
         let job = completes(client, "rights", INDEXED).await;
         assert_eq!(job["status"]["failed"], 1, "{job}");
+    }
+
+    /// A Job whose pod's name is another's already: the controller reads that pod, and then takes another name.
+    async fn with_a_taken_name(&self, client: &Client) {
+        let name = "taken";
+        self.create(client, "rights", name, "100ms", json!({"suspend": true})).await;
+        let job = send(client, Method::GET, &job_path("rights", name), None).await.unwrap();
+        let uid = job["metadata"]["uid"].as_str().unwrap();
+        let first = pod_name(name, uid, None, Place { number: 0, attempt: 0 });
+        let other = json!({
+            "apiVersion": "v1", "kind": "Pod", "metadata": {"name": first}, "spec": pod_spec(),
+        });
+        send(client, Method::POST, PODS, Some(&other)).await.unwrap();
+        let resumed = json!({"spec": {"suspend": false}});
+        send(client, Method::PATCH, &job_path("rights", name), Some(&resumed)).await.unwrap();
+        completes(client, "rights", name).await;
     }
 
     /// A pod that nobody owns becomes one of the Job's two.
@@ -101,11 +120,8 @@ pub(crate) async fn work(client: &Client, work: &Work) {
     let two = || json!({"completions": 2, "parallelism": 2});
     let with_faults = async {
         if work.faults {
-            // Creations that fail alike are counted in one Event; one whose answer is lost is looked up.
-            tokio::join!(
-                work.run(client, REFUSED, "refused", json!({})),
-                work.run(client, LOST, "lost", json!({}))
-            );
+            // Creations that fail alike are counted in one Event.
+            work.run(client, REFUSED, "refused", json!({})).await;
         }
     };
     let gang = async {
@@ -126,7 +142,8 @@ pub(crate) async fn work(client: &Client, work: &Work) {
         }
     };
     let plain = work.run(client, "rights", "plain", two());
-    tokio::join!(plain, work.indexed(client), work.adopting(client), with_faults, gang, deleted);
+    let taken = work.with_a_taken_name(client);
+    tokio::join!(plain, work.indexed(client), work.adopting(client), taken, with_faults, gang, deleted);
 }
 
 /// Ends one of two replicas while pods run. The other then runs Jobs of all shards.

@@ -22,7 +22,7 @@ use yardmaster_embedded::{ApiServer, ApiServerConfig, Denial, Fault, FaultScope,
 use crate::binary::{Background, yardmaster};
 use crate::case::Case;
 use crate::render::NAMESPACE;
-use crate::work::{LOST, NAMESPACES, REFUSED, send};
+use crate::work::{NAMESPACES, REFUSED, send};
 
 const TOKEN: &str = "token-of-the-service-account";
 
@@ -55,13 +55,9 @@ impl Yard {
             ..ApiServerConfig::default()
         };
         let server = ApiServer::start(config).await.unwrap();
-        let fault = |fault: Fault, namespace: &str, times: usize| {
-            let path = format!("/namespaces/{namespace}/pods");
-            let scope = FaultScope { methods: vec![Method::POST], path, ..FaultScope::default() };
-            server.faults().inject(fault, scope, Some(times));
-        };
-        fault(Fault::Refuse(StatusCode::INTERNAL_SERVER_ERROR), REFUSED, 3);
-        fault(Fault::LoseReplies, LOST, 1);
+        let path = format!("/namespaces/{REFUSED}/pods");
+        let scope = FaultScope { methods: vec![Method::POST], path, ..FaultScope::default() };
+        server.faults().inject(Fault::Refuse(StatusCode::INTERNAL_SERVER_ERROR), scope, Some(3));
         let own = server.kubeconfig_with(Some(TOKEN));
         let client = client(server.kubeconfig()).await;
         Self::with(Some(server), client, own, denials, case).await
@@ -82,7 +78,7 @@ impl Yard {
         let answer =
             accounts.create_token_request(case.account(), &PostParams::default(), &request).await.unwrap();
         let mut own = kubeconfig;
-        let user = AuthInfo { token: Some(answer.status.unwrap().token.into()), ..AuthInfo::default() };
+        let user = AuthInfo { token: answer.status.unwrap().token.map(Into::into), ..AuthInfo::default() };
         own.auth_infos.iter_mut().for_each(|info| info.auth_info = Some(user.clone()));
         yard.write_kubeconfig(&own);
         Some(yard)
