@@ -11,7 +11,7 @@ use tokio::sync::oneshot;
 use super::connection::ConnectionArgs;
 use super::signals::Interrupts;
 use super::{Failure, Telemetry};
-use crate::actors::{Controller, ControllerConfig, ControllerError, FeatureGates};
+use crate::actors::{Controller, ControllerConfig, ControllerError, FeatureGates, Incompatibility};
 use crate::sharding::ShardCount;
 
 /// Flags of `controller`. Durations are numbers with a unit, such as `15s` or `500ms`.
@@ -87,8 +87,9 @@ pub(super) struct ControllerArgs {
     exit_with_stdin: bool,
 }
 
+/// Whether something is on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-enum Switch {
+pub(super) enum Switch {
     On,
     Off,
     Auto,
@@ -135,7 +136,7 @@ impl ControllerArgs {
 }
 
 /// The feature gates that the controller knows; the embedded API server knows more.
-fn feature_gates(given: &[(String, bool)]) -> Result<FeatureGates, Failure> {
+pub(super) fn feature_gates(given: &[(String, bool)]) -> Result<FeatureGates, Failure> {
     let mut gates = FeatureGates::default();
     for (name, on) in given {
         match name.as_str() {
@@ -171,7 +172,9 @@ pub(super) async fn run(args: ControllerArgs, telemetry: Telemetry) -> Result<Ex
         error = controller.ended() => {
             controller.shutdown().await;
             return Err(match error {
-                ControllerError::Layout(error) => Failure::bad_input(error.to_string()),
+                ControllerError::Incompatible(
+                    error @ (Incompatibility::OtherCount { .. } | Incompatibility::Resharding { .. }),
+                ) => Failure::bad_input(error.to_string()),
                 error => error.into(),
             });
         }
