@@ -69,16 +69,9 @@ impl ServerVersion {
     /// # Errors
     /// See [`VersionError`].
     pub async fn read(transport: &dyn Transport) -> Result<Self, VersionError> {
-        Self::of_response(&Self::request(transport).await?)
-    }
-
-    /// The answer at `/version`, whatever it is.
-    ///
-    /// # Errors
-    /// When there is none.
-    pub async fn request(transport: &dyn Transport) -> Result<Response<Bytes>, TransportError> {
         let request = Request::get("/version").header(header::ACCEPT, "application/json").body(Bytes::new());
-        transport.send(request.map_err(|error| TransportError(error.to_string()))?).await
+        let request = request.map_err(|error| TransportError(error.to_string()))?;
+        Self::of_response(&transport.send(request).await?)
     }
 
     /// The version in an answer.
