@@ -116,7 +116,10 @@ mod tests {
         for (body, expected) in [
             (r#"{"major": "1", "minor": "36"}"#, Some((1, 36))),
             (r#"{"major": "1", "minor": "31+"}"#, Some((1, 31))),
-            (r#"{"major": "1", "minor": "34", "emulationMajor": "1", "emulationMinor": "31"}"#, Some((1, 31))),
+            (
+                r#"{"major": "1", "minor": "34", "emulationMajor": "1", "emulationMinor": "31"}"#,
+                Some((1, 31)),
+            ),
             (r#"{"major": "1", "minor": "34", "emulationMajor": "", "emulationMinor": ""}"#, Some((1, 34))),
             (r#"{"major": "", "minor": ""}"#, None),
             ("ok", None),

@@ -111,7 +111,10 @@ fn version(given: Option<&str>) -> Value {
     let mut version = own_version();
     if let Some(given) = given {
         let mut numbers = given.trim_start_matches('v').split('.');
-        for fields in [["major", "emulationMajor", "minCompatibilityMajor"], ["minor", "emulationMinor", "minCompatibilityMinor"]] {
+        for fields in [
+            ["major", "emulationMajor", "minCompatibilityMajor"],
+            ["minor", "emulationMinor", "minCompatibilityMinor"],
+        ] {
             let number = numbers.next().unwrap_or_default();
             fields.into_iter().for_each(|field| version[field] = number.into());
         }

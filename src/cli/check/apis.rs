@@ -65,9 +65,13 @@ async fn serves(cx: &Context, api: &Needed) -> Result<bool, String> {
 
 fn evaluate(absent: &[Needed]) -> Finding {
     let names = |apis: &[Needed]| {
-        apis.iter().map(|api| format!("{} of {}", api.resource, api.group_version)).collect::<Vec<_>>().join(", ")
+        apis.iter()
+            .map(|api| format!("{} of {}", api.resource, api.group_version))
+            .collect::<Vec<_>>()
+            .join(", ")
     };
-    let (optional, required): (Vec<Needed>, Vec<Needed>) = absent.iter().partition(|api| api.optional.is_some());
+    let (optional, required): (Vec<Needed>, Vec<Needed>) =
+        absent.iter().partition(|api| api.optional.is_some());
     if !required.is_empty() {
         return Finding::failed(
             format!("the API server does not serve {}", names(&required)),
@@ -98,6 +102,10 @@ mod tests {
         assert!(warning.remedy.is_some_and(|remedy| remedy.contains("flowControl")));
         let failed = evaluate(&[flow_control, GANG[0]]);
         assert_eq!(failed.status, Status::Failed);
-        assert!(failed.message.ends_with("does not serve workloads of scheduling.k8s.io/v1alpha2"), "{}", failed.message);
+        assert!(
+            failed.message.ends_with("does not serve workloads of scheduling.k8s.io/v1alpha2"),
+            "{}",
+            failed.message
+        );
     }
 }

@@ -59,7 +59,8 @@ mod tests {
             ("11:59:49", "11:59:55.5", Status::Warning, "4.5 s ahead of"),
         ] {
             let time = |text: &str| format!("2026-01-02T{text}Z").parse::<Timestamp>().unwrap();
-            let response = Response::builder().header("date", "Fri, 02 Jan 2026 12:00:00 GMT").body(Bytes::new());
+            let response =
+                Response::builder().header("date", "Fri, 02 Jan 2026 12:00:00 GMT").body(Bytes::new());
             let answer = Answer { sent: time(sent), received: time(received), response: response.unwrap() };
             let finding = evaluate(&Ok(answer));
             assert_eq!(finding.status, status, "{sent}: {}", finding.message);

@@ -139,6 +139,9 @@ mod tests {
             assert!(text.parse::<ServiceAccount>().is_err(), "{text:?}");
         }
         let account = "system/yardmaster".parse::<ServiceAccount>();
-        assert_eq!(account.map(|account| account.user()), Ok("system:serviceaccount:system:yardmaster".to_owned()));
+        assert_eq!(
+            account.map(|account| account.user()),
+            Ok("system:serviceaccount:system:yardmaster".to_owned())
+        );
     }
 }

@@ -81,7 +81,10 @@ fn uid(response: &Response<Bytes>, name: &str) -> Option<String> {
 /// UID and name of all objects of a kind.
 async fn names<K>(cx: &Context) -> Result<Vec<(String, String)>, Unknown>
 where
-    K: kube::Resource<DynamicType = (), Scope = k8s_openapi::ClusterResourceScope> + Clone + DeserializeOwned + std::fmt::Debug,
+    K: kube::Resource<DynamicType = (), Scope = k8s_openapi::ClusterResourceScope>
+        + Clone
+        + DeserializeOwned
+        + std::fmt::Debug,
 {
     let api: Api<K> = Api::all(cx.client.clone());
     let listed = api.list_metadata(&ListParams::default()).await;
@@ -119,7 +122,8 @@ mod tests {
             ("global-default", "global-default", Status::Warning),
             ("catch-all", "catch-all", Status::Warning),
         ] {
-            let answered = |resource, level: &str| Answered { resource, level: level.into(), schema: "s".into() };
+            let answered =
+                |resource, level: &str| Answered { resource, level: level.into(), schema: "s".into() };
             let finding = evaluate(&[answered("pods", pods), answered("leases", leases)]);
             assert_eq!(finding.status, status, "{}", finding.message);
             assert!(finding.message.contains(&format!("level {pods} (FlowSchema s)")), "{}", finding.message);

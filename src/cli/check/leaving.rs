@@ -85,10 +85,15 @@ mod tests {
         let jobs = |count| (1..=count).map(|number| format!("n/job-{number}")).collect::<Vec<_>>();
         assert_eq!(evaluate(&[], false).status, Status::Ok);
         let one = evaluate(&jobs(1), false);
-        assert_eq!((one.status, &*one.message), (Status::Failed, "1 unfinished Job is managed by this controller: n/job-1"));
+        assert_eq!(
+            (one.status, &*one.message),
+            (Status::Failed, "1 unfinished Job is managed by this controller: n/job-1")
+        );
         assert!(one.remedy.unwrap().contains("without spec.managedBy"));
         let many = evaluate(&jobs(12), true);
-        assert!(many.message.starts_with("12 unfinished Jobs are") && many.message.ends_with("n/job-10, ..."));
+        assert!(
+            many.message.starts_with("12 unfinished Jobs are") && many.message.ends_with("n/job-10, ...")
+        );
         assert!(many.remedy.unwrap().contains("built-in"));
         assert!(!evaluate(&jobs(10), true).message.contains("..."));
     }

@@ -22,7 +22,7 @@ const PAGE: u32 = 500;
 /// A deleted pod is gone by then, however long its grace period.
 const PATIENCE: SignedDuration = SignedDuration::from_mins(5);
 /// A pod whose Job has just been deleted is released by then.
-const SETTLING: Duration = Duration::from_secs(3);
+const RELEASE: Duration = Duration::from_secs(3);
 /// Pods that are named.
 const NAMED: usize = 10;
 
@@ -53,7 +53,7 @@ pub(super) async fn check(cx: &Context) -> Finding {
         return evaluate(&first);
     }
     // Pods that a controller is about to release are not stuck.
-    cx.pause(SETTLING).await;
+    cx.pause(RELEASE).await;
     match stuck(cx).await {
         Ok(mut second) => {
             second.retain(|uid, _| first.contains_key(uid));
@@ -100,7 +100,10 @@ async fn for_each<K>(
     mut take: impl FnMut(ObjectMeta),
 ) -> Result<(), kube::Error>
 where
-    K: kube::Resource<DynamicType = (), Scope = k8s_openapi::NamespaceResourceScope> + Clone + std::fmt::Debug + DeserializeOwned,
+    K: kube::Resource<DynamicType = (), Scope = k8s_openapi::NamespaceResourceScope>
+        + Clone
+        + std::fmt::Debug
+        + DeserializeOwned,
 {
     let api: Api<K> = Api::all(cx.client.clone());
     let mut parameters = ListParams::default().limit(PAGE);
@@ -149,10 +152,8 @@ fn evaluate(stuck: &Stuck) -> Finding {
         let first = names.iter().take(NAMED).copied().collect::<Vec<_>>().join(", ");
         (!names.is_empty()).then(|| format!("{} {text}: {first}{more}", names.len()))
     };
-    let parts = [
-        part(Reason::Deleted, "deleted more than 5 minutes ago"),
-        part(Reason::NoJob, "without a Job"),
-    ];
+    let parts =
+        [part(Reason::Deleted, "deleted more than 5 minutes ago"), part(Reason::NoJob, "without a Job")];
     Finding::warning(
         format!("pods keep their finalizer: {}", parts.into_iter().flatten().collect::<Vec<_>>().join("; ")),
         "A running controller releases them: check the replicas above. If no controller will run again, remove the finalizer \
@@ -204,14 +205,18 @@ mod tests {
     #[test]
     fn the_first_stuck_pods_are_named() {
         let stuck = |count, reason| -> Stuck {
-            (0..count).map(|number| (format!("{reason:?}{number:02}"), (format!("n/p{number}"), reason))).collect()
+            (0..count)
+                .map(|number| (format!("{reason:?}{number:02}"), (format!("n/p{number}"), reason)))
+                .collect()
         };
         assert_eq!(evaluate(&Stuck::new()).status, Status::Ok);
         let mut both = stuck(11, Reason::NoJob);
         both.extend(stuck(1, Reason::Deleted));
         let finding = evaluate(&both);
         assert_eq!(finding.status, Status::Warning);
-        assert!(finding.message.contains("1 deleted more than 5 minutes ago: n/p0; 11 without a Job: n/p0, "));
+        assert!(
+            finding.message.contains("1 deleted more than 5 minutes ago: n/p0; 11 without a Job: n/p0, ")
+        );
         assert!(finding.message.ends_with("n/p9, ..."), "{}", finding.message);
     }
 }

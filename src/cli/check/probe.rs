@@ -46,7 +46,10 @@ pub(super) struct Probe {
 
 #[derive(Debug)]
 enum End {
-    NotCreated { forbidden: bool, message: String },
+    NotCreated {
+        forbidden: bool,
+        message: String,
+    },
     /// The API server has dropped `spec.managedBy`.
     Unmanaged,
     Complete(Duration),
@@ -226,9 +229,10 @@ pub(super) fn evaluate(probe: &Probe, controller: &ControllerConfig) -> Finding 
 
 fn judge(end: &End, namespace: &str, controller: &ControllerConfig) -> Finding {
     match end {
-        End::Complete(time) => {
-            Finding::ok(format!("a Job in namespace {namespace} was Complete after {:.1} s", time.as_secs_f64()))
-        }
+        End::Complete(time) => Finding::ok(format!(
+            "a Job in namespace {namespace} was Complete after {:.1} s",
+            time.as_secs_f64()
+        )),
         End::NotCreated { forbidden: true, message } => Finding::failed(
             format!("the probe Job was not created: {message}"),
             format!("Use an account that may create, get and delete Jobs in namespace {namespace}."),
@@ -258,7 +262,9 @@ fn judge(end: &End, namespace: &str, controller: &ControllerConfig) -> Finding {
         ),
         End::Unread(message) => Finding::failed(
             format!("the probe Job cannot be read: {message}"),
-            format!("Use an account that may get Jobs in namespace {namespace}, and check that nobody deletes them."),
+            format!(
+                "Use an account that may get Jobs in namespace {namespace}, and check that nobody deletes them."
+            ),
         ),
     }
 }
@@ -304,7 +310,9 @@ mod tests {
     fn the_manifest_is_a_job_of_the_controller() {
         let command = vec!["sleep".to_owned(), "1".to_owned()];
         let pod = Workload::Pod { image: "busybox".into(), command };
-        let job = |workload, name| -> Job { serde_json::from_value(manifest("j", workload, &config(name))).unwrap() };
+        let job = |workload, name| -> Job {
+            serde_json::from_value(manifest("j", workload, &config(name))).unwrap()
+        };
         let spec = job(&Workload::NoPods, "a.b/c").spec.unwrap();
         assert_eq!((spec.managed_by.as_deref(), spec.completions), (Some("a.b/c"), Some(0)));
         let spec = job(&pod, BUILT_IN_CONTROLLER).spec.unwrap();
@@ -327,7 +335,8 @@ mod tests {
             assert!(end(&job, Duration::ZERO).is_none());
         }
         assert_eq!(describe(&job(json!({"spec": {"template": {}, "suspend": true}}))), "it is suspended");
-        let conditions = json!([{"type": "SuccessCriteriaMet", "status": "True"}, {"type": "Complete", "status": "True"}]);
+        let conditions =
+            json!([{"type": "SuccessCriteriaMet", "status": "True"}, {"type": "Complete", "status": "True"}]);
         let complete = job(json!({
             "metadata": {"managedFields": [
                 {"manager": "curl", "operation": "Update"},

@@ -98,9 +98,7 @@ pub(super) fn of_controller(config: &ControllerConfig) -> Vec<Right> {
     );
     if config.feature_gates.workload_with_job {
         for resource in ["workloads", "podgroups"] {
-            rights.extend(
-                ["list", "create", "patch"].map(|verb| Right::cluster(verb, SCHEDULING, resource)),
-            );
+            rights.extend(["list", "create"].map(|verb| Right::cluster(verb, SCHEDULING, resource)));
         }
     }
     rights
@@ -129,7 +127,12 @@ fn of_installer() -> Vec<Right> {
 pub(super) async fn controller(cx: &Context) -> Finding {
     let rights = of_controller(&cx.controller);
     match missing(cx, &rights).await {
-        Ok(missing) => evaluate(cx, rights.len(), &missing, "Install the ClusterRole and the Role of the Helm chart (rbac.create=true) and bind the account to them"),
+        Ok(missing) => evaluate(
+            cx,
+            rights.len(),
+            &missing,
+            "Install the ClusterRole and the Role of the Helm chart (rbac.create=true) and bind the account to them",
+        ),
         Err(error) => unknown(cx, &error),
     }
 }
@@ -148,7 +151,12 @@ pub(super) async fn installer(cx: &Context) -> Finding {
         Ok(missing)
     };
     match granted.await {
-        Ok(missing) => evaluate(cx, rights.len(), &missing, "Let a cluster administrator install the chart, or grant these rights"),
+        Ok(missing) => evaluate(
+            cx,
+            rights.len(),
+            &missing,
+            "Let a cluster administrator install the chart, or grant these rights",
+        ),
         Err(error) => unknown(cx, &error),
     }
 }
@@ -184,7 +192,9 @@ fn judge(whose: &str, namespace: &str, count: usize, missing: &[Right], remedy: 
 
 fn unknown(cx: &Context, error: &str) -> Finding {
     let remedy = match cx.account {
-        Some(_) => "Use an account that may create SubjectAccessReviews, or check from a pod of the service account.",
+        Some(_) => {
+            "Use an account that may create SubjectAccessReviews, or check from a pod of the service account."
+        }
         None => "Use an account in the group system:authenticated: that group may ask for its own rights.",
     };
     Finding::failed(format!("the API server does not tell the rights: {error}"), remedy)
@@ -202,8 +212,7 @@ async fn has(cx: &Context, right: &Right) -> Result<bool, String> {
     let parameters = PostParams::default();
     let status = match &cx.account {
         None => {
-            let spec =
-                SelfSubjectAccessReviewSpec { resource_attributes: attributes, ..Default::default() };
+            let spec = SelfSubjectAccessReviewSpec { resource_attributes: attributes, ..Default::default() };
             let review = SelfSubjectAccessReview { spec, ..Default::default() };
             Api::all(cx.client.clone()).create(&parameters, &review).await.map(|review| review.status)
         }
@@ -235,14 +244,17 @@ mod tests {
     fn the_rights_follow_the_settings() {
         let usual = list(&ControllerConfig::default());
         assert_eq!(usual.len(), 20);
-        for right in ["patch jobs/status.batch", "update jobs/finalizers.batch", "update leases.coordination.k8s.io"] {
+        for right in
+            ["patch jobs/status.batch", "update jobs/finalizers.batch", "update leases.coordination.k8s.io"]
+        {
             assert!(usual.iter().any(|other| other == right), "{right}");
         }
         for right in ["delete jobs.batch", "list workloads.scheduling.k8s.io", "update pods"] {
             assert!(!usual.iter().any(|other| other == right), "{right}");
         }
         let feature_gates = FeatureGates { workload_with_job: true };
-        let all = list(&ControllerConfig { ttl_controller: true, feature_gates, ..ControllerConfig::default() });
+        let all =
+            list(&ControllerConfig { ttl_controller: true, feature_gates, ..ControllerConfig::default() });
         for right in ["delete jobs.batch", "create podgroups.scheduling.k8s.io"] {
             assert!(all.iter().any(|other| other == right), "{right}");
         }

@@ -62,10 +62,13 @@ fn runs_jobs(arguments: &[&str]) -> bool {
 fn evaluate(writers: &Writers, replaces: bool, started: Option<bool>) -> Finding {
     let mut others: BTreeSet<&str> =
         writers.status.iter().map(String::as_str).filter(|manager| *manager != OURS).collect();
-    let of_others = writers.events.iter().filter(|(component, manager)| {
-        component == BUILT_IN_COMPONENT && (manager != OURS || !replaces)
-    });
-    others.extend(of_others.map(|(component, manager)| if manager.is_empty() { component } else { manager }.as_str()));
+    let of_others = writers
+        .events
+        .iter()
+        .filter(|(component, manager)| component == BUILT_IN_COMPONENT && (manager != OURS || !replaces));
+    others.extend(
+        of_others.map(|(component, manager)| if manager.is_empty() { component } else { manager }.as_str()),
+    );
     if !others.is_empty() {
         let others = others.into_iter().collect::<Vec<_>>().join(", ");
         return Finding::failed(format!("another controller works on our Jobs: {others}"), remedy(replaces));

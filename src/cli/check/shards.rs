@@ -20,6 +20,8 @@ const OWNERS: CheckId = CheckId { group: "shards", name: "shard-owners" };
 
 /// Interval between reads while shards change hands.
 const PERIOD: Duration = Duration::from_millis(500);
+/// How long replicas whose heartbeats look old may take to write the next one.
+const SILENCE: Duration = Duration::from_secs(5);
 /// Replicas that are named.
 const NAMED: usize = 10;
 
@@ -29,18 +31,24 @@ pub(super) struct Observed {
     live: BTreeSet<String>,
 }
 
-/// Reads Leases until all shards are owned or the time is over.
+/// Reads Leases until all shards are owned or the time is over. Waits only a little for silent replicas to speak.
 pub(super) async fn read(cx: &Context) -> Result<Observed, String> {
-    let selector =
-        LeaseWriter::new(&cx.controller.controller_name, names::EXTERNAL_CONTROLLER).selector();
-    let deadline = Instant::now() + cx.wait;
+    let selector = LeaseWriter::new(&cx.controller.controller_name, names::EXTERNAL_CONTROLLER).selector();
+    let started = Instant::now();
     let mut first_versions = HashMap::new();
     loop {
         let read = Ownership::read(&cx.client, Some(cx.namespace()), &selector, Timestamp::now()).await;
         let ownership = read.map_err(|error| error.root_cause().to_string())?;
         let observed = Observed::of(ownership, &mut first_versions);
-        let is_well = [replicas(&observed), owners(&observed)].iter().all(|finding| finding.status == Status::Ok);
-        if is_well || Instant::now() >= deadline || cx.is_stopped() {
+        let findings = [replicas(&observed).status, owners(&observed).status];
+        let patience = if findings.contains(&Status::Failed) {
+            cx.wait
+        } else if findings.contains(&Status::Warning) {
+            cx.wait.min(SILENCE)
+        } else {
+            Duration::ZERO
+        };
+        if started.elapsed() >= patience || cx.is_stopped() {
             return Ok(observed);
         }
         cx.pause(PERIOD).await;
@@ -97,13 +105,17 @@ fn count(observed: &Observed, given: Option<u32>) -> Finding {
     if let Some(to) = layout.resharding_to {
         return Finding::failed(
             format!("the number of shards is being changed to {to}, and no replica may run meanwhile"),
-            format!("Repeat `yardmaster reshard --to {to}` until it ends, then start replicas with --shards {to}."),
+            format!(
+                "Repeat `yardmaster reshard --to {to}` until it ends, then start replicas with --shards {to}."
+            ),
         );
     }
     let shards = layout.shards;
     if let Some(given) = given.filter(|given| *given != shards) {
         return Finding::failed(
-            format!("the replicas are to have {given} shards, but the cluster has {shards}, so none will start"),
+            format!(
+                "the replicas are to have {given} shards, but the cluster has {shards}, so none will start"
+            ),
             format!(
                 "Start replicas with --shards {shards}, or stop them all and run `yardmaster reshard --to {given}`."
             ),
@@ -121,7 +133,9 @@ fn count(observed: &Observed, given: Option<u32>) -> Finding {
         let replicas = beyond.into_iter().cloned().collect::<Vec<_>>().join(", ");
         return Finding::failed(
             format!("the cluster has {shards} shards, but these replicas own shards beyond: {replicas}"),
-            format!("Stop all replicas, run `yardmaster reshard --to {shards}`, and start them with --shards {shards}."),
+            format!(
+                "Stop all replicas, run `yardmaster reshard --to {shards}`, and start them with --shards {shards}."
+            ),
         );
     }
     Finding::ok(format!("{shards} shards"))
@@ -129,7 +143,8 @@ fn count(observed: &Observed, given: Option<u32>) -> Finding {
 
 /// Whether there are replicas.
 fn replicas(observed: &Observed) -> Finding {
-    let silent = observed.ownership.replicas.iter().filter(|replica| !observed.live.contains(&replica.identity));
+    let silent =
+        observed.ownership.replicas.iter().filter(|replica| !observed.live.contains(&replica.identity));
     let silent: Vec<&str> = silent.map(|replica| &*replica.identity).collect();
     let live: Vec<&str> = observed.live.iter().map(String::as_str).collect();
     if live.is_empty() {
@@ -272,9 +287,15 @@ mod tests {
         for (leases, expected) in [
             (vec![], Err("no shard has an owner")),
             (vec![layout(2, None), alive("a"), claim(0, Some("a")), claim(1, Some("a"))], Ok(())),
-            (vec![layout(2, None), alive("a"), claim(0, Some("a"))], Err("1 of 2 shards have no owner that lives: 1")),
+            (
+                vec![layout(2, None), alive("a"), claim(0, Some("a"))],
+                Err("1 of 2 shards have no owner that lives: 1"),
+            ),
             (vec![layout(2, None), alive("a"), claim(0, Some("a")), claim(1, None)], Err("lives: 1")),
-            (vec![layout(4, None), dead, alive("a"), claim(2, Some("a")), claim(0, Some("dead"))], Err("lives: 0-1, 3")),
+            (
+                vec![layout(4, None), dead, alive("a"), claim(2, Some("a")), claim(0, Some("dead"))],
+                Err("lives: 0-1, 3"),
+            ),
         ] {
             let finding = owners(&observed(&leases));
             match expected {
