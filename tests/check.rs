@@ -1,5 +1,5 @@
-//! `yardmaster check` as a program, on an embedded API server in the process of the test; and what a controller does on a server
-//! that is too old for it.
+//! `yardmaster check` as a program, on an embedded API server in the process of the test; and what a
+//! controller does on a server that is too old for it.
 #![allow(clippy::unwrap_used, missing_docs)]
 
 mod binary;

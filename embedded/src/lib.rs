@@ -87,8 +87,8 @@ pub struct ApiServerConfig {
     /// Whether to maintain `metadata.managedFields`, which server-side apply needs; writes are faster
     /// without.
     pub track_managed_fields: bool,
-    /// The `gitVersion` at `/version`, such as `v1.31.0`, in place of the server's own: for tests of what clients do on other
-    /// versions. The API stays the same.
+    /// The `gitVersion` at `/version`, such as `v1.31.0`, in place of the server's own:
+    /// for tests of what clients do on other versions. The API stays the same.
     pub git_version: Option<String>,
     /// Seed for uids and generated names; random if absent.
     pub seed: Option<u64>,

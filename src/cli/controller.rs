@@ -150,14 +150,15 @@ pub(super) fn feature_gates(given: &[(String, bool)]) -> Result<FeatureGates, Fa
 /// The namespace of the Leases: the given one, else the namespace of the pod that this process runs in, else
 /// `default`.
 pub(super) fn lease_namespace(given: Option<&str>) -> String {
-    given.map_or_else(own_namespace, str::to_owned)
+    given.map(str::to_owned).or_else(pod_namespace).unwrap_or_else(|| "default".into())
 }
 
-fn own_namespace() -> String {
+/// The namespace of the pod that this process runs in.
+pub(super) fn pod_namespace() -> Option<String> {
     const FILE: &str = "/var/run/secrets/kubernetes.io/serviceaccount/namespace";
     let given = std::env::var("POD_NAMESPACE").ok();
     let mounted = || std::fs::read_to_string(FILE).ok().map(|text| text.trim().to_owned());
-    given.or_else(mounted).filter(|name| !name.is_empty()).unwrap_or_else(|| "default".into())
+    given.or_else(mounted).filter(|name| !name.is_empty())
 }
 
 /// Runs a replica until SIGTERM, and then releases its shards.

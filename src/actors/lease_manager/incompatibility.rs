@@ -8,8 +8,9 @@ use crate::sharding::ShardCount;
 pub enum Incompatibility {
     /// The cluster has another number of shards.
     #[error(
-        "--shards {}: this cluster has {} shards; give --shards {}, or change the cluster while no replica runs \
-         by `yardmaster reshard --to {}` with the replicas' --controller-name and --lease-namespace", .ours.get(), .theirs.get(), .theirs.get(), .ours.get()
+        "--shards {}: this cluster has {} shards; give --shards {}, or change the cluster while no \
+         replica runs by `yardmaster reshard --to {}` with the replicas' --controller-name and \
+         --lease-namespace", .ours.get(), .theirs.get(), .theirs.get(), .ours.get()
     )]
     OtherCount {
         /// The number in this replica's settings.
@@ -19,7 +20,8 @@ pub enum Incompatibility {
     },
     /// The number of shards is being changed.
     #[error(
-        "the number of shards is being changed to {}; once `yardmaster reshard --to {}` has ended, start with --shards {}",
+        "the number of shards is being changed to {}; once `yardmaster reshard --to {}` has ended, start \
+         with --shards {}",
         .to.get(), .to.get(), .to.get()
     )]
     Resharding {
@@ -28,8 +30,8 @@ pub enum Incompatibility {
     },
     /// The API server drops `spec.managedBy`, so the built-in controller would run our Jobs.
     #[error(
-        "the API server is Kubernetes {found}, which drops spec.managedBy, so the built-in Job controller would run the Jobs; \
-         upgrade it to {MANAGED_BY} or newer"
+        "the API server is Kubernetes {found}, which drops spec.managedBy, so the built-in Job controller \
+         would run the Jobs; upgrade it to {MANAGED_BY} or newer"
     )]
     NoManagedBy {
         /// The version of the API server.

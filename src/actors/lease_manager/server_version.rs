@@ -8,13 +8,13 @@ use crate::cluster::transport::Transport;
 use crate::cluster::version::{MANAGED_BY, ServerVersion, VersionError};
 
 /// Pause after a failure to read the version.
-const PAUSE: Duration = Duration::from_secs(1);
+const RETRY_PAUSE: Duration = Duration::from_secs(1);
 /// How long to wait for an answer.
 const TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Checks that the API server keeps `spec.managedBy`, by which the built-in controller knows that a Job is not its own. In
-/// replacement mode nobody needs the field. Waits while the API server does not answer. A version that may not be read, or is
-/// not understood, is no objection.
+/// Checks that the API server keeps `spec.managedBy`, by which the built-in controller knows that a Job is
+/// not its own. In replacement mode nobody needs the field. Waits while the API server does not answer. A
+/// version that may not be read, or is not understood, is no objection.
 pub(super) async fn check(
     transport: &dyn Transport,
     config: &ControllerConfig,
@@ -29,7 +29,7 @@ pub(super) async fn check(
             Ok(_) => return Ok(()),
             Err(error) if error.is_temporary() => {
                 tracing::warn!(%error, "cannot read the version of the API server");
-                tokio::time::sleep(PAUSE).await;
+                tokio::time::sleep(RETRY_PAUSE).await;
             }
             Err(error) => {
                 tracing::warn!(%error, "the version of the API server is unknown");

@@ -75,7 +75,8 @@ fn evaluate(absent: &[Needed]) -> Finding {
     if !required.is_empty() {
         return Finding::failed(
             format!("the API server does not serve {}", names(&required)),
-            "Switch these APIs on (--runtime-config of kube-apiserver), or the feature gates of Yardmaster off.",
+            "Switch these APIs on (--runtime-config of kube-apiserver), or the feature gates of \
+             Yardmaster off.",
         );
     }
     if optional.is_empty() {

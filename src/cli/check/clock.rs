@@ -26,12 +26,13 @@ pub(super) fn evaluate(read: &Result<Answer, TransportError>) -> Finding {
     }
     Finding::warning(
         format!("the API server's clock is {seconds:.1} s {direction} this machine's"),
-        "Check NTP on both. No Job is run wrongly for it, but deadlines, back-off and ages are off by as much.",
+        "Check NTP on both. No Job is run wrongly for it, but deadlines, back-off and ages are off by as \
+         much.",
     )
 }
 
-/// The least difference that explains the answer: the header has full seconds, and was written at some time between request
-/// and answer. Positive if the server is ahead.
+/// The least difference that explains the answer: the header has full seconds, and was written at some time
+/// between request and answer. Positive if the server is ahead.
 fn skew(date: Timestamp, sent: Timestamp, received: Timestamp) -> SignedDuration {
     let least = date.duration_since(received);
     let most = date.duration_since(sent) + SignedDuration::from_secs(1);

@@ -101,7 +101,8 @@ fn evaluate(answered: &[Answered]) -> Finding {
     if answered.iter().any(|answered| SHARED.contains(&&*answered.level)) {
         return Finding::warning(
             format!("{text}: a level that all other clients share"),
-            "Install the FlowSchemas of the Helm chart (flowControl.enabled=true): under load, heartbeats would wait for others.",
+            "Install the FlowSchemas of the Helm chart (flowControl.enabled=true): under load, heartbeats \
+             would wait for others.",
         );
     }
     Finding::ok(text)

@@ -1,4 +1,5 @@
-//! Whether the API server keeps Leases as ownership of shards needs it: a write that names an old version must fail.
+//! Whether the API server keeps Leases as ownership of shards needs it: a write that names an old version
+//! must fail.
 
 use std::time::Duration;
 
@@ -74,8 +75,13 @@ fn evaluate(result: Result<Duration, Problem>, namespace: &str) -> Finding {
         ),
         Err(Problem::Step { step, code, message }) => {
             let remedy = match code {
-                403 => "Use an account that may create, update and delete Leases there, as the chart's Role does.".to_owned(),
-                404 => format!("Create namespace {namespace}, or give the one of the replicas as --lease-namespace."),
+                403 => "Use an account that may create, update and delete Leases there, as the chart's \
+                 Role does."
+                    .to_owned(),
+                404 => format!(
+                    "Create namespace {namespace}, or give the one of the replicas as \
+                 --lease-namespace."
+                ),
                 _ => "Repeat the check; if it fails again, look at the log of the API server.".to_owned(),
             };
             Finding::failed(format!("cannot {step} a Lease in namespace {namespace}: {message}"), remedy)

@@ -63,11 +63,11 @@ fn evaluate(jobs: &[String], replaces_built_in: bool) -> Finding {
     let first = jobs.iter().take(NAMED).cloned().collect::<Vec<_>>().join(", ");
     let more = if jobs.len() > NAMED { ", ..." } else { "" };
     let remedy = if replaces_built_in {
-        "Let them finish (`yardmaster status`), delete them (`kubectl delete job`), or move them: the built-in Job controller \
-         takes them over once it is switched on again."
+        "Let them finish (`yardmaster status`), delete them (`kubectl delete job`), or move them: the \
+         built-in Job controller takes them over once it is switched on again."
     } else {
-        "Let them finish (`yardmaster status`), delete them (`kubectl delete job`), or move them: create them again without \
-         spec.managedBy, which cannot be changed."
+        "Let them finish (`yardmaster status`), delete them (`kubectl delete job`), or move them: create \
+         them again without spec.managedBy, which cannot be changed."
     };
     Finding::failed(format!("{count} managed by this controller: {first}{more}"), remedy)
 }

@@ -1,7 +1,8 @@
-//! `yardmaster check`: examines a cluster before or after the installation. Each check is a line, and a second line says what to
-//! do where it is not well.
+//! `yardmaster check`: examines a cluster before or after the installation. Each check is a line, and a
+//! second line says what to do where it is not well.
 //!
-//! Every file has one check, or a few that share their reads: first the reading, then a pure function that judges what was read.
+//! Every file has one check, or a few that share their reads: first the reading, then a pure function that
+//! judges what was read.
 
 mod apis;
 mod clock;
@@ -28,7 +29,7 @@ use self::context::{Context, ServiceAccount};
 use self::report::{CheckId, Finding, Report};
 use super::Failure;
 use super::connection::ConnectionArgs;
-use super::controller::{Switch, feature_gates, lease_namespace};
+use super::controller::{Switch, feature_gates, lease_namespace, pod_namespace};
 use super::signals::Interrupts;
 use crate::actors::ControllerConfig;
 use crate::job::names;
@@ -37,7 +38,8 @@ use crate::sharding::ShardCount;
 /// Flags of `check`. Durations are numbers with a unit, such as `15s` or `500ms`.
 #[derive(Debug, Args)]
 pub(super) struct CheckArgs {
-    /// Check what an installation needs, before it: versions, APIs, and the rights of the installer [default: off].
+    /// Check what an installation needs, before it: versions, APIs, and the rights of the installer
+    /// [default: off].
     #[arg(long, conflicts_with = "leaving")]
     pre: bool,
     /// Check only that no unfinished Job is managed by this controller, before it is removed [default: off].
@@ -49,7 +51,8 @@ pub(super) struct CheckArgs {
     /// The --controller-name of the replicas.
     #[arg(long, value_name = "NAME", default_value = names::EXTERNAL_CONTROLLER)]
     controller_name: String,
-    /// Namespace of the replicas' Leases, and of the probe Job [default: the pod's namespace, else default].
+    /// Namespace of the replicas' Leases, and of the probe Job [default: the pod's namespace, else where
+    /// there are such Leases, else default].
     #[arg(long, value_name = "NAME")]
     lease_namespace: Option<String>,
     /// The --shards of the replicas, compared with the number that the cluster has [default: not compared].
@@ -92,7 +95,20 @@ impl CheckArgs {
             ..ControllerConfig::default()
         };
         let config = self.connection.config().await?;
-        Context::connect(config, controller, self.service_account.clone(), self.wait)
+        let mut cx = Context::connect(config, controller, self.service_account.clone(), self.wait)?;
+        if self.lease_namespace.is_none() && pod_namespace().is_none() && !self.pre && !self.leaving {
+            let found = shards::namespaces(&cx).await;
+            match &*found {
+                [] => {}
+                [one] => cx.controller.lease_namespace.clone_from(one),
+                several => {
+                    let several = several.join(", ");
+                    let problem = format!("--lease-namespace: replicas have Leases in {several}; name one");
+                    return Err(Failure::bad_input(problem));
+                }
+            }
+        }
+        Ok(cx)
     }
 
     fn probe(&self) -> probe::Workload {

@@ -156,8 +156,9 @@ fn evaluate(stuck: &Stuck) -> Finding {
         [part(Reason::Deleted, "deleted more than 5 minutes ago"), part(Reason::NoJob, "without a Job")];
     Finding::warning(
         format!("pods keep their finalizer: {}", parts.into_iter().flatten().collect::<Vec<_>>().join("; ")),
-        "A running controller releases them: check the replicas above. If no controller will run again, remove the finalizer \
-         (kubectl patch pod NAME --type=merge -p '{\"metadata\":{\"finalizers\":null}}').",
+        "A running controller releases them: check the replicas above. If no controller will run again, \
+         remove the finalizer (kubectl patch pod NAME --type=merge -p \
+         '{\"metadata\":{\"finalizers\":null}}').",
     )
 }
 

@@ -256,14 +256,16 @@ fn judge(end: &End, namespace: &str, controller: &ControllerConfig) -> Finding {
         End::Waiting(state) => Finding::failed(
             format!("the probe Job did not complete in time: {state}"),
             format!(
-                "Check that replicas run with --controller-name {}, and their logs; a longer --wait helps if the pod is slow.",
+                "Check that replicas run with --controller-name {}, and their logs; a longer --wait helps \
+                 if the pod is slow.",
                 controller.controller_name
             ),
         ),
         End::Unread(message) => Finding::failed(
             format!("the probe Job cannot be read: {message}"),
             format!(
-                "Use an account that may get Jobs in namespace {namespace}, and check that nobody deletes them."
+                "Use an account that may get Jobs in namespace {namespace}, and check that nobody deletes \
+                 them."
             ),
         ),
     }

@@ -131,7 +131,8 @@ pub(super) async fn controller(cx: &Context) -> Finding {
             cx,
             rights.len(),
             &missing,
-            "Install the ClusterRole and the Role of the Helm chart (rbac.create=true) and bind the account to them",
+            "Install the ClusterRole and the Role of the Helm chart (rbac.create=true) and bind the \
+             account to them",
         ),
         Err(error) => unknown(cx, &error),
     }

@@ -1,5 +1,5 @@
-//! Whether another Job controller works on the same Jobs: who wrote the probe Job's status and Events, and in replacement mode
-//! how kube-controller-manager was started.
+//! Whether another Job controller works on the same Jobs: who wrote the probe Job's status and Events, and
+//! in replacement mode how kube-controller-manager was started.
 
 use std::collections::BTreeSet;
 
@@ -25,8 +25,8 @@ pub(super) async fn check(cx: &Context, probe: &Probe) -> Finding {
     evaluate(&probe.writers, replaces, started)
 }
 
-/// Whether a kube-controller-manager was started with its Job controller; `None` if that cannot be seen, as on most hosted
-/// control planes.
+/// Whether a kube-controller-manager was started with its Job controller; `None` if that cannot be seen, as
+/// on most hosted control planes.
 async fn started_with_jobs(cx: &Context) -> Option<bool> {
     let (namespace, label) = MANAGER_PODS;
     let pods: Api<Pod> = Api::namespaced(cx.client.clone(), namespace);
@@ -87,11 +87,12 @@ fn evaluate(writers: &Writers, replaces: bool, started: Option<bool>) -> Finding
 
 fn remedy(replaces: bool) -> &'static str {
     if replaces {
-        "Switch the built-in Job controller off (kube-controller-manager --controllers=*,-job-controller), or do without \
-         replacement mode: another --controller-name, and spec.managedBy in the Jobs."
+        "Switch the built-in Job controller off (kube-controller-manager \
+         --controllers=*,-job-controller), or do without replacement mode: another --controller-name, and \
+         spec.managedBy in the Jobs."
     } else {
-        "Check that the feature gate JobManagedBy is on in kube-apiserver and kube-controller-manager, and that no other \
-         controller has this --controller-name."
+        "Check that the feature gate JobManagedBy is on in kube-apiserver and kube-controller-manager, \
+         and that no other controller has this --controller-name."
     }
 }
 

@@ -31,7 +31,8 @@ pub(super) struct Observed {
     live: BTreeSet<String>,
 }
 
-/// Reads Leases until all shards are owned or the time is over. Waits only a little for silent replicas to speak.
+/// Reads Leases until all shards are owned or the time is over. Waits only a little for silent replicas to
+/// speak.
 pub(super) async fn read(cx: &Context) -> Result<Observed, String> {
     let selector = LeaseWriter::new(&cx.controller.controller_name, names::EXTERNAL_CONTROLLER).selector();
     let started = Instant::now();
@@ -117,7 +118,8 @@ fn count(observed: &Observed, given: Option<u32>) -> Finding {
                 "the replicas are to have {given} shards, but the cluster has {shards}, so none will start"
             ),
             format!(
-                "Start replicas with --shards {shards}, or stop them all and run `yardmaster reshard --to {given}`."
+                "Start replicas with --shards {shards}, or stop them all and run `yardmaster reshard --to \
+                 {given}`."
             ),
         );
     }
@@ -134,7 +136,8 @@ fn count(observed: &Observed, given: Option<u32>) -> Finding {
         return Finding::failed(
             format!("the cluster has {shards} shards, but these replicas own shards beyond: {replicas}"),
             format!(
-                "Stop all replicas, run `yardmaster reshard --to {shards}`, and start them with --shards {shards}."
+                "Stop all replicas, run `yardmaster reshard --to {shards}`, and start them with --shards \
+                 {shards}."
             ),
         );
     }
@@ -154,7 +157,8 @@ fn replicas(observed: &Observed) -> Finding {
         };
         return Finding::failed(
             known,
-            "Start replicas, or look at the logs of their pods; check --controller-name and --lease-namespace.",
+            "Start replicas, or look at the logs of their pods; check --controller-name and \
+             --lease-namespace.",
         );
     }
     let text = match &*live {
@@ -175,7 +179,8 @@ fn owners(observed: &Observed) -> Finding {
     let Some(layout) = observed.ownership.layouts.first() else {
         return Finding::failed(
             "no shard has an owner: no replica has run yet",
-            "Start replicas, or look at the logs of their pods; check --controller-name and --lease-namespace.",
+            "Start replicas, or look at the logs of their pods; check --controller-name and \
+             --lease-namespace.",
         );
     };
     let owned: BTreeSet<u32> = observed
