@@ -4,6 +4,8 @@ use std::collections::{BTreeSet, HashMap};
 use std::time::Duration;
 
 use jiff::Timestamp;
+use k8s_openapi::api::coordination::v1::Lease;
+use kube::api::{Api, ListParams};
 use tokio::time::Instant;
 
 use super::context::Context;
@@ -31,10 +33,23 @@ pub(super) struct Observed {
     live: BTreeSet<String>,
 }
 
+/// The namespaces with Leases of the controller's replicas; none if they cannot be listed.
+pub(super) async fn namespaces(cx: &Context) -> Vec<String> {
+    let leases: Api<Lease> = Api::all(cx.client.clone());
+    let parameters = ListParams::default().labels(&writer(cx).selector());
+    let listed = leases.list_metadata(&parameters).await.map(|listed| listed.items).unwrap_or_default();
+    let found: BTreeSet<String> = listed.into_iter().filter_map(|lease| lease.metadata.namespace).collect();
+    found.into_iter().collect()
+}
+
+fn writer(cx: &Context) -> LeaseWriter {
+    LeaseWriter::new(&cx.controller.controller_name, names::EXTERNAL_CONTROLLER)
+}
+
 /// Reads Leases until all shards are owned or the time is over. Waits only a little for silent replicas to
 /// speak.
 pub(super) async fn read(cx: &Context) -> Result<Observed, String> {
-    let selector = LeaseWriter::new(&cx.controller.controller_name, names::EXTERNAL_CONTROLLER).selector();
+    let selector = writer(cx).selector();
     let started = Instant::now();
     let mut first_versions = HashMap::new();
     loop {
@@ -224,8 +239,6 @@ fn runs(numbers: &[u32]) -> String {
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
-    use k8s_openapi::api::coordination::v1::Lease;
-
     use super::*;
     use crate::sharding::ShardId;
     use crate::sharding::lease::{Claim, Heartbeat, Holder, Layout};
