@@ -8,6 +8,7 @@ mod cluster;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::time::Duration;
 
 use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::coordination::v1::Lease;
@@ -166,6 +167,22 @@ async fn all_is_well_while_a_controller_runs() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn the_namespace_of_the_leases_is_found() {
+    let stage = Stage::start().await;
+    let mut replica = Background::start(stage.controller().args(["--lease-namespace", "kube-system"]));
+    let leases: Api<Lease> = Api::namespaced(stage.client(), "kube-system");
+    while leases.get_opt("yardmaster-layout").await.unwrap().is_none() {
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    let found = stage.check(&[]);
+    assert_eq!(found.code, Some(0), "{}", found.json);
+    assert!(found.message("lease-round-trip").contains("namespace kube-system"), "{}", found.json);
+    replica.signal(Signal::SIGTERM);
+    assert_eq!(replica.exit_code(), Some(0));
+    stage.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn without_a_controller_shards_are_unowned_and_the_probe_job_waits() {
     let stage = Stage::start().await;
     let found = stage.check(&["--wait", "1s"]);
@@ -274,7 +291,7 @@ async fn ctrl_c_leaves_no_probe_job() {
     let stage = Stage::start().await;
     let mut checking = Background::start(check(&stage.kubeconfig).args(["--wait", "10m"]));
     while stage.probes().await == 0 {
-        tokio::time::sleep(std::time::Duration::from_millis(10)).await;
+        tokio::time::sleep(Duration::from_millis(10)).await;
         assert!(checking.0.try_wait().unwrap().is_none());
     }
     checking.signal(Signal::SIGINT);

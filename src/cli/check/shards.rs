@@ -8,7 +8,7 @@ use k8s_openapi::api::coordination::v1::Lease;
 use kube::api::{Api, ListParams};
 use tokio::time::Instant;
 
-use super::context::Context;
+use super::context::{Context, message};
 use super::report::Status;
 use super::{CheckId, Finding};
 use crate::cli::ownership::Ownership;
@@ -54,7 +54,8 @@ pub(super) async fn read(cx: &Context) -> Result<Observed, String> {
     let mut first_versions = HashMap::new();
     loop {
         let read = Ownership::read(&cx.client, Some(cx.namespace()), &selector, Timestamp::now()).await;
-        let ownership = read.map_err(|error| error.root_cause().to_string())?;
+        let ownership =
+            read.map_err(|error| error.downcast_ref().map_or_else(|| error.to_string(), message))?;
         let observed = Observed::of(ownership, &mut first_versions);
         let findings = [replicas(&observed).status, owners(&observed).status];
         let patience = if findings.contains(&Status::Failed) {
