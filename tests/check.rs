@@ -302,17 +302,17 @@ async fn ctrl_c_leaves_no_probe_job() {
 
 #[test]
 fn bad_input_is_2_and_an_unreachable_server_a_failed_check() {
-    for flags in [
-        ["--service-account", "name"],
-        ["--shards", "3"],
-        ["--probe-command", "true"],
-        ["--feature-gates", "Nothing=true"],
-        ["--pre", "--leaving"],
+    for (flags, named) in [
+        (["--service-account", "name"], "--service-account"),
+        (["--shards", "3"], "--shards"),
+        (["--probe-command", "true"], "--probe-image"),
+        (["--feature-gates", "Nothing=true"], "--feature-gates"),
+        (["--pre", "--leaving"], "--leaving"),
     ] {
         let output = yardmaster().arg("check").args(flags).output().unwrap();
         assert_eq!(output.status.code(), Some(2), "{flags:?}");
         let errors = String::from_utf8(output.stderr).unwrap();
-        assert!(errors.contains(flags[0]) && errors.lines().count() == 1, "{flags:?}: {errors}");
+        assert!(errors.contains(named) && errors.lines().count() == 1, "{flags:?}: {errors}");
     }
     let directory = TempDir::new().unwrap();
     let kubeconfig = directory.path().join("kubeconfig");

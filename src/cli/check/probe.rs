@@ -136,12 +136,14 @@ fn manifest(name: &str, workload: &Workload, controller: &ControllerConfig) -> s
             "managedBy": (!controller.replaces_built_in()).then_some(&controller.controller_name),
             "completions": completions, "parallelism": 1, "backoffLimit": 0, "ttlSecondsAfterFinished": TTL,
             "template": {"spec": {
-                "restartPolicy": "Never", "automountServiceAccountToken": false, "terminationGracePeriodSeconds": 5,
+                "restartPolicy": "Never", "automountServiceAccountToken": false,
+                "terminationGracePeriodSeconds": 5,
                 "securityContext": {
                     "runAsNonRoot": true, "runAsUser": 65532, "seccompProfile": {"type": "RuntimeDefault"},
                 },
                 "containers": [{
-                    "name": "probe", "image": image, "command": command, "resources": {"requests": limits, "limits": limits},
+                    "name": "probe", "image": image, "command": (!command.is_empty()).then_some(command),
+                    "resources": {"requests": limits, "limits": limits},
                     "securityContext": {"allowPrivilegeEscalation": false, "capabilities": {"drop": ["ALL"]}},
                 }],
             }},

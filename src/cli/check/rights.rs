@@ -142,16 +142,12 @@ pub(super) async fn controller(cx: &Context) -> Finding {
 pub(super) async fn installer(cx: &Context) -> Finding {
     let rights = of_installer();
     // A role can be created by those who have its rights, or may escalate.
-    let granted = async {
-        let missing_to_grant = match missing(cx, &[ESCALATE]).await?.is_empty() {
-            true => Vec::new(),
-            false => missing(cx, &of_controller(&cx.controller)).await?,
-        };
-        let mut missing = missing(cx, &rights).await?;
-        missing.extend(missing_to_grant);
-        Ok(missing)
+    let asked = async {
+        let may_escalate = missing(cx, &[ESCALATE]).await?.is_empty();
+        let granted = if may_escalate { Vec::new() } else { of_controller(&cx.controller) };
+        missing(cx, &[rights.clone(), granted].concat()).await
     };
-    match granted.await {
+    match asked.await {
         Ok(missing) => evaluate(
             cx,
             rights.len(),
@@ -203,7 +199,7 @@ fn unknown(cx: &Context, error: &str) -> Finding {
 
 /// Those of the rights that the account does not have.
 async fn missing(cx: &Context, rights: &[Right]) -> Result<Vec<Right>, String> {
-    let reviews = rights.iter().map(async |right| Ok((*right, has(cx, right).await?)));
+    let reviews = rights.iter().map(async |right| Ok::<_, String>((*right, has(cx, right).await?)));
     let answers: Vec<(Right, bool)> = stream::iter(reviews).buffered(AT_ONCE).try_collect().await?;
     Ok(answers.into_iter().filter(|(_, granted)| !granted).map(|(right, _)| right).collect())
 }

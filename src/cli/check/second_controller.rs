@@ -62,13 +62,13 @@ fn runs_jobs(arguments: &[&str]) -> bool {
 fn evaluate(writers: &Writers, replaces: bool, started: Option<bool>) -> Finding {
     let mut others: BTreeSet<&str> =
         writers.status.iter().map(String::as_str).filter(|manager| *manager != OURS).collect();
-    let of_others = writers
-        .events
-        .iter()
-        .filter(|(component, manager)| component == BUILT_IN_COMPONENT && (manager != OURS || !replaces));
-    others.extend(
-        of_others.map(|(component, manager)| if manager.is_empty() { component } else { manager }.as_str()),
-    );
+    for (component, manager) in &writers.events {
+        // In replacement mode our own Events have this component, too. Without a manager nobody can tell.
+        let is_ours = replaces && (manager.is_empty() || manager == OURS);
+        if component == BUILT_IN_COMPONENT && !is_ours {
+            others.insert(if manager.is_empty() { component } else { manager });
+        }
+    }
     if !others.is_empty() {
         let others = others.into_iter().collect::<Vec<_>>().join(", ");
         return Finding::failed(format!("another controller works on our Jobs: {others}"), remedy(replaces));
@@ -80,7 +80,7 @@ fn evaluate(writers: &Writers, replaces: bool, started: Option<bool>) -> Finding
         );
     }
     if writers.status.is_empty() {
-        return Finding::skipped("nobody has written the status of the probe Job");
+        return Finding::skipped("it is not known who wrote the status of the probe Job");
     }
     Finding::ok("no other controller works on our Jobs")
 }
@@ -120,6 +120,8 @@ mod tests {
             (&[BUILT_IN], &[], false, None, Status::Failed),
             (&[OURS], &[("job-controller", BUILT_IN)], true, None, Status::Failed),
             (&[OURS], &[("job-controller", OURS)], false, None, Status::Failed),
+            (&[OURS], &[("job-controller", "")], true, None, Status::Ok),
+            (&[OURS], &[("job-controller", "")], false, None, Status::Failed),
             // Queues write Events, too.
             (&[OURS], &[("kueue", "kueue")], false, None, Status::Ok),
             (&[], &[], false, None, Status::Skipped),
