@@ -176,8 +176,9 @@ async fn checks(args: &CheckArgs, cx: &Context, report: &mut Report) {
     if cx.is_stopped() {
         return;
     }
+    let workload = args.probe();
     // Both may have to wait.
-    let (ownership, probe) = tokio::join!(shards::read(cx), probe::run(cx, &args.probe()));
+    let (ownership, probe) = tokio::join!(shards::read(cx), probe::run(cx, &workload));
     for (id, finding) in shards::evaluate(&ownership, args.shards) {
         report.add(id, finding);
     }
