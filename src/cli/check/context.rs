@@ -11,6 +11,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::actors::ControllerConfig;
 use crate::cli::Failure;
+use crate::cli::controller::pod_namespace;
 use crate::cluster::transport::{Connection, Transport, TransportError, connect};
 
 /// How long to wait for an answer of the API server.
@@ -26,6 +27,8 @@ pub(super) struct Context {
     pub(super) controller: ControllerConfig,
     /// The account whose rights are checked, if not the own one.
     pub(super) account: Option<ServiceAccount>,
+    /// Where the probe Job is created.
+    pub(super) probe_namespace: String,
     /// Maximum time for everything that takes time.
     pub(super) wait: Duration,
     stop: CancellationToken,
@@ -41,7 +44,9 @@ impl Context {
         config.connect_timeout = Some(TIMEOUT);
         config.read_timeout = Some(TIMEOUT);
         let Connection { client, transport } = connect(config, IDENTITY)?;
-        Ok(Self { client, transport, controller, account, wait, stop: CancellationToken::new() })
+        let probe_namespace = pod_namespace().unwrap_or_else(|| controller.lease_namespace.clone());
+        let stop = CancellationToken::new();
+        Ok(Self { client, transport, controller, account, probe_namespace, wait, stop })
     }
 
     /// Sends a request, for the headers of its answer.

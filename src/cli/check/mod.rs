@@ -51,8 +51,8 @@ pub(super) struct CheckArgs {
     /// The --controller-name of the replicas.
     #[arg(long, value_name = "NAME", default_value = names::EXTERNAL_CONTROLLER)]
     controller_name: String,
-    /// Namespace of the replicas' Leases, and of the probe Job [default: the pod's namespace, else where
-    /// there are such Leases, else default].
+    /// Namespace of the replicas' Leases [default: the pod's namespace, else where there are such Leases,
+    /// else default]. The probe Job is created there, or in the pod's namespace.
     #[arg(long, value_name = "NAME")]
     lease_namespace: Option<String>,
     /// The --shards of the replicas, compared with the number that the cluster has [default: not compared].
@@ -100,7 +100,10 @@ impl CheckArgs {
             let found = shards::namespaces(&cx).await;
             match &*found {
                 [] => {}
-                [one] => cx.controller.lease_namespace.clone_from(one),
+                [one] => {
+                    cx.controller.lease_namespace.clone_from(one);
+                    cx.probe_namespace.clone_from(one);
+                }
                 several => {
                     let several = several.join(", ");
                     let problem = format!("--lease-namespace: replicas have Leases in {several}; name one");

@@ -70,14 +70,14 @@ pub(super) struct Writers {
 
 /// Creates the probe Job, waits for its end, and deletes it in any case.
 pub(super) async fn run(cx: &Context, workload: &Workload) -> Probe {
-    let jobs: Api<Job> = Api::namespaced(cx.client.clone(), cx.namespace());
+    let jobs: Api<Job> = Api::namespaced(cx.client.clone(), &cx.probe_namespace);
     let name = unique_name();
     let mut writers = Writers::default();
     let end = follow(cx, &jobs, &name, workload, &mut writers).await;
     let left = delete(&jobs, &name).await.err().map(|error| (name, error));
     // A creation that was refused has left nothing.
     let left = left.filter(|_| !matches!(end, End::NotCreated { .. }));
-    Probe { end, writers, left, namespace: cx.namespace().to_owned() }
+    Probe { end, writers, left, namespace: cx.probe_namespace.clone() }
 }
 
 async fn follow(
@@ -197,7 +197,7 @@ impl Writers {
     }
 
     async fn observe_events(&mut self, cx: &Context, job: &Job) {
-        let api: Api<Event> = Api::namespaced(cx.client.clone(), cx.namespace());
+        let api: Api<Event> = Api::namespaced(cx.client.clone(), &cx.probe_namespace);
         let uid = job.metadata.uid.as_deref().unwrap_or_default();
         let about = ListParams::default().fields(&format!("involvedObject.uid={uid}"));
         // Events only add to what the status shows.
@@ -241,7 +241,7 @@ fn judge(end: &End, namespace: &str, controller: &ControllerConfig) -> Finding {
         ),
         End::NotCreated { message, .. } => Finding::failed(
             format!("the probe Job was not created: {message}"),
-            "Remove what refuses it, such as a quota or a policy, or give another --lease-namespace.",
+            "Remove what refuses it there, such as a quota, a policy or a webhook.",
         ),
         End::Unmanaged if controller.replaces_built_in() => Finding::failed(
             "something has set spec.managedBy of the probe Job to another controller",
