@@ -87,6 +87,9 @@ pub struct ApiServerConfig {
     /// Whether to maintain `metadata.managedFields`, which server-side apply needs; writes are faster
     /// without.
     pub track_managed_fields: bool,
+    /// The `gitVersion` at `/version`, such as `v1.31.0`, in place of the server's own:
+    /// for tests of what clients do on other versions. The API stays the same.
+    pub git_version: Option<String>,
     /// Seed for uids and generated names; random if absent.
     pub seed: Option<u64>,
     /// Sink that receives a record of every requested write.
@@ -103,6 +106,7 @@ impl Default for ApiServerConfig {
             max_inflight: None,
             feature_gates: BTreeMap::new(),
             track_managed_fields: true,
+            git_version: None,
             seed: None,
             audit: None,
         }
@@ -137,6 +141,7 @@ impl ApiServer {
             store,
             gates: config.feature_gates,
             track_managed_fields: config.track_managed_fields,
+            git_version: config.git_version,
             token: config.token,
             inflight: config.max_inflight.map(Semaphore::new),
             faults: Faults::default(),
