@@ -13,6 +13,7 @@ const GROUPS: &[&str] = &[
     "authorization.k8s.io",
     "autoscaling",
     "batch",
+    "rbac.authorization.k8s.io",
     "scheduling.k8s.io",
     "coordination.k8s.io",
 ];

@@ -179,6 +179,27 @@ impl ApiError {
         .with_details(resource.details(name))
     }
 
+    /// 403 by access control. The resource, which need not be one that the server serves, is empty for a path
+    /// without objects.
+    pub(crate) fn access_denied(group: &str, resource: &str, name: &str, why: &str) -> Self {
+        let (message, details) = if resource.is_empty() {
+            (format!("forbidden: {why}"), json!({}))
+        } else {
+            let mut details = json!({"kind": resource});
+            let mut what = resource.to_owned();
+            if !group.is_empty() {
+                details["group"] = group.into();
+                what = format!("{what}.{group}");
+            }
+            if !name.is_empty() {
+                details["name"] = name.into();
+                what = format!("{what} \"{name}\"");
+            }
+            (format!("{what} is forbidden: {why}"), details)
+        };
+        Self::new(StatusCode::FORBIDDEN, "Forbidden", message).with_details(details)
+    }
+
     /// Adds causes to the details.
     pub(crate) fn with_causes(mut self, causes: Value) -> Self {
         if let Value::Object(details) = self.details.get_or_insert_with(|| json!({})) {

@@ -8,11 +8,12 @@
 //! verbs are the same for every kind; differences between kinds are in the table of `resources` and in the
 //! strategies of [`rules`]. The `store` holds objects as compact text, and a verb decodes them only when it
 //! needs to. A write decodes the old object, builds the new one without holding a lock, and stores it unless
-//! another write came first. `controllers` are the garbage collector and the namespace controller of a
+//! another write came first. `authorization` decides whether a user may make a request. `controllers` are the garbage collector and the namespace controller of a
 //! cluster.
 
 mod admission;
 mod audit;
+mod authorization;
 mod controllers;
 mod discovery;
 mod error;
@@ -56,11 +57,13 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 pub use audit::{AuditRecord, AuditSink};
+pub use authorization::{Denial, DenialSink, Rbac, User};
 pub use faults::{Fault, FaultId, FaultScope, Faults};
 pub use protobuf::{decode as decode_protobuf, write_event as encode_watch_event};
 pub use start_error::EmbeddedError;
 pub use store::DataDirError;
 
+use authorization::Authorizer;
 use server::Server;
 use store::{HistoryLimits, Store};
 
@@ -74,6 +77,13 @@ pub struct ApiServerConfig {
     pub listen: SocketAddr,
     /// The bearer token that every request must carry.
     pub token: Option<String>,
+    /// Access control by roles; without it, whoever may send requests may do everything. With it, the bearer
+    /// token above is an administrator's, and is generated if absent.
+    pub rbac: Option<Rbac>,
+    /// Whether a user who sets `blockOwnerDeletion` needs the right to `update` the owner's `finalizers`, and
+    /// one who changes owner references the right to delete the object: the admission plugin
+    /// OwnerReferencesPermissionEnforcement. It has no effect without `rbac`.
+    pub owner_references_permission_enforcement: bool,
     /// Directory that keeps objects across restarts and crashes; in memory only if absent. With a directory,
     /// a write is acknowledged and becomes visible to clients once it is on disk.
     pub data_dir: Option<PathBuf>,
@@ -101,6 +111,8 @@ impl Default for ApiServerConfig {
         Self {
             listen: (Ipv4Addr::LOCALHOST, 0).into(),
             token: None,
+            rbac: None,
+            owner_references_permission_enforcement: false,
             data_dir: None,
             api_only: false,
             max_inflight: None,
@@ -137,12 +149,17 @@ impl ApiServer {
         let address = listener.local_addr().map_err(failed)?;
         let random = config.seed.map_or_else(SmallRng::from_os_rng, SmallRng::seed_from_u64);
         let store = open_store(config.data_dir).await?;
+        let generated = || uuid::Uuid::new_v4().simple().to_string();
+        let token = config.token.or_else(|| config.rbac.is_some().then(generated));
+        let authorizer = |rbac| Authorizer::new(rbac, token.clone().unwrap_or_default());
         let server = Arc::new(Server {
             store,
             gates: config.feature_gates,
             track_managed_fields: config.track_managed_fields,
             git_version: config.git_version,
-            token: config.token,
+            authorizer: config.rbac.map(authorizer),
+            protects_owners: config.owner_references_permission_enforcement,
+            token,
             inflight: config.max_inflight.map(Semaphore::new),
             faults: Faults::default(),
             audit: config.audit,
@@ -153,6 +170,7 @@ impl ApiServer {
         });
         let bootstrap = |server| {
             verbs::namespaces::bootstrap(server)
+                .and_then(|()| verbs::roles::bootstrap(server))
                 .map_err(|error| EmbeddedError::Bootstrap(error.message.clone()))
         };
         if server.store.is_new() {
@@ -176,11 +194,16 @@ impl ApiServer {
         format!("http://{}", self.address)
     }
 
-    /// A kubeconfig for this server.
+    /// A kubeconfig for this server, with its own token if it has one.
     pub fn kubeconfig(&self) -> Kubeconfig {
+        self.kubeconfig_with(self.server.token.as_deref())
+    }
+
+    /// A kubeconfig for this server with a bearer token, such as one of [`Rbac::users`].
+    pub fn kubeconfig_with(&self, token: Option<&str>) -> Kubeconfig {
         const NAME: &str = "yardmaster";
         let cluster = Cluster { server: Some(self.url()), ..Cluster::default() };
-        let user = AuthInfo { token: self.server.token.clone().map(Into::into), ..AuthInfo::default() };
+        let user = AuthInfo { token: token.map(|token| token.to_owned().into()), ..AuthInfo::default() };
         let context = Context { cluster: NAME.into(), user: Some(NAME.into()), ..Context::default() };
         Kubeconfig {
             api_version: Some("v1".into()),

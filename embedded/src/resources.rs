@@ -4,8 +4,8 @@ use serde_json::{Value, json};
 
 use super::rules::{
     CoreEventStrategy, CronJobStrategy, DataStrategy, EventStrategy, JobStrategy, LeaseStrategy,
-    MetadataStrategy, NamespaceStrategy, PodGroupStrategy, PodStrategy, ServiceStrategy, Strategy,
-    WorkloadStrategy,
+    MetadataStrategy, NamespaceStrategy, PodGroupStrategy, PodStrategy, RoleBindingStrategy, RoleStrategy,
+    ServiceStrategy, Strategy, WorkloadStrategy,
 };
 
 /// The columns of a kind; their definitions are in `columns.json` under this name.
@@ -198,6 +198,22 @@ const COMMON: Resource = Resource {
     deletion: Deletion::Plain,
     gate: None,
     strategy: &Generic,
+};
+
+/// What Roles and ClusterRoles share.
+const ROLE: Resource = Resource {
+    group: "rbac.authorization.k8s.io",
+    empty: r#","rules":null"#,
+    create_on_update: true,
+    ..COMMON
+};
+
+/// What RoleBindings and ClusterRoleBindings share.
+const ROLE_BINDING: Resource = Resource {
+    group: "rbac.authorization.k8s.io",
+    empty: r#","roleRef":{"apiGroup":"","kind":"","name":""}"#,
+    create_on_update: true,
+    ..COMMON
 };
 
 /// A kind that is read-only and always empty, so that `kubectl get all` works.
@@ -395,6 +411,7 @@ pub(crate) static RESOURCES: &[Resource] = &[
     listed("apps", "v1", "Deployment", "deployments", "deployment", &["deploy"]),
     listed("apps", "v1", "ReplicaSet", "replicasets", "replicaset", &["rs"]),
     listed("apps", "v1", "StatefulSet", "statefulsets", "statefulset", &["sts"]),
+    review("authentication.k8s.io", "SelfSubjectReview", "selfsubjectreviews", "selfsubjectreview"),
     review("authentication.k8s.io", "TokenReview", "tokenreviews", "tokenreview"),
     Resource {
         namespaced: true,
@@ -458,6 +475,36 @@ pub(crate) static RESOURCES: &[Resource] = &[
         unconditional_update: false,
         strategy: &LeaseStrategy,
         ..COMMON
+    },
+    Resource {
+        kind: "ClusterRoleBinding",
+        plural: "clusterrolebindings",
+        singular: "clusterrolebinding",
+        namespaced: false,
+        strategy: &RoleBindingStrategy { namespaced: false },
+        ..ROLE_BINDING
+    },
+    Resource {
+        kind: "ClusterRole",
+        plural: "clusterroles",
+        singular: "clusterrole",
+        namespaced: false,
+        strategy: &RoleStrategy { namespaced: false },
+        ..ROLE
+    },
+    Resource {
+        kind: "RoleBinding",
+        plural: "rolebindings",
+        singular: "rolebinding",
+        strategy: &RoleBindingStrategy { namespaced: true },
+        ..ROLE_BINDING
+    },
+    Resource {
+        kind: "Role",
+        plural: "roles",
+        singular: "role",
+        strategy: &RoleStrategy { namespaced: true },
+        ..ROLE
     },
     Resource {
         group: "scheduling.k8s.io",

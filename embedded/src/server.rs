@@ -12,6 +12,8 @@ use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 
 use super::audit::AuditSink;
+use super::authorization::{Attributes, Authorizer, Target, User};
+use super::error::ApiError;
 use super::exchange::openapi::Documents;
 use super::faults::Faults;
 use super::protobuf;
@@ -30,6 +32,11 @@ pub(crate) struct Server {
     pub(crate) git_version: Option<String>,
     /// The bearer token that every request must carry, if any.
     pub(crate) token: Option<String>,
+    /// Access control, if it is on.
+    pub(crate) authorizer: Option<Authorizer>,
+    /// Whether changes of owner references need rights on the object and its owner
+    /// (OwnerReferencesPermissionEnforcement).
+    pub(crate) protects_owners: bool,
     /// Permits for requests in flight. Watches need none.
     pub(crate) inflight: Option<Semaphore>,
     /// Faults that tests switch on.
@@ -47,7 +54,7 @@ pub(crate) struct Server {
 }
 
 /// Feature gates that are on by default.
-const DEFAULT_ON: &[&str] = &["GenericWorkload", "WorkloadWithJob", "ShardedListAndWatch"];
+const DEFAULT_ON: &[&str] = &["GenericWorkload", "WorkloadWithJob", "ShardedListAndWatch", "WatchList"];
 
 /// The characters of generated name suffixes: no vowels and no look-alikes.
 const SUFFIX_LETTERS: &[u8] = b"bcdfghjklmnpqrstvwxz2456789";
@@ -56,6 +63,38 @@ impl Server {
     /// Whether a feature gate is on.
     pub(crate) fn gate(&self, name: &str) -> bool {
         self.gates.get(name).copied().unwrap_or_else(|| DEFAULT_ON.contains(&name))
+    }
+
+    /// Refuses a request that its user may not make. Without access control, and for the server's own
+    /// components, there is no user, and everything is allowed.
+    pub(crate) fn authorize(&self, user: Option<&User>, request: &Attributes) -> Result<(), ApiError> {
+        let Some(reason) = self.refusal(user, request) else { return Ok(()) };
+        let name = user.map(|user| user.name.as_str()).unwrap_or_default();
+        let mut why = format!("User {name:?} cannot {request}");
+        if !reason.is_empty() {
+            why = format!("{why}: {reason}");
+        }
+        let error = match &request.target {
+            Target::Path(_) => ApiError::access_denied("", "", "", &why),
+            Target::Objects { group, resource, name, .. } => {
+                ApiError::access_denied(group, resource, name, &why)
+            }
+        };
+        self.record_denial(user, &error);
+        Err(error)
+    }
+
+    /// Why a user may not do something; the reason is often empty. `None` if it is allowed.
+    pub(crate) fn refusal(&self, user: Option<&User>, request: &Attributes) -> Option<String> {
+        let access = self.authorizer.as_ref()?.review(&self.store, user?, request);
+        (!access.allowed).then_some(access.reason)
+    }
+
+    /// Records an answer that refuses a request because of its user's rights.
+    pub(crate) fn record_denial(&self, user: Option<&User>, error: &ApiError) {
+        if let (Some(authorizer), Some(user)) = (&self.authorizer, user) {
+            authorizer.record_denial(user, &error.message);
+        }
     }
 
     /// Whether watches of these objects are served in protobuf.

@@ -5,7 +5,7 @@ use std::path::Path;
 use serde_json::{Map, Value};
 
 /// All stored objects of a kind (`apiVersion` and `kind`) in the recordings.
-pub(crate) fn objects(of: (&str, &str)) -> Vec<Map<String, Value>> {
+pub(crate) fn objects(of: (&str, &str)) -> Vec<(Value, String)> {
     // Recordings have placeholders for times.
     let times = regex::Regex::new(r#""<time[^"]*>""#).unwrap();
     let data = Path::new(env!("CARGO_MANIFEST_DIR")).ancestors().map(|folder| folder.join("tests/data"));

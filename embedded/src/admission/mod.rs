@@ -2,13 +2,15 @@
 
 pub(crate) mod gang;
 pub(crate) mod namespaces;
+pub(crate) mod owner_references;
 mod quota;
 
 use crate::error::ApiError;
 use crate::object::{self, meta};
 use crate::resources::{self, Resource};
-use crate::rules;
+use crate::rules::{self, Subresource};
 use crate::server::Server;
+use crate::verbs::Writer;
 use serde_json::Value;
 
 /// Admits or refuses a new object. Quotas are charged, but not in a dry run.
@@ -16,10 +18,11 @@ pub(crate) fn admit(
     server: &Server,
     resource: &Resource,
     object: &Value,
-    dry_run: bool,
+    writer: Writer<'_>,
 ) -> Result<(), ApiError> {
+    owner_references::admit(server, writer.user, resource, Subresource::Main, None, object)?;
     match resource.plural {
-        "pods" => quota::admit(server, resource, object, dry_run),
+        "pods" => quota::admit(server, resource, object, writer.dry_run),
         "podgroups" => admit_pod_group(server, resource, object),
         _ => Ok(()),
     }

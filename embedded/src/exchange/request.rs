@@ -1,5 +1,7 @@
 //! Parsed requests for objects.
 
+use std::sync::Arc;
+
 use bytes::Bytes;
 
 use super::decode;
@@ -7,6 +9,7 @@ use super::media::{Accept, Form};
 use super::options;
 use super::path::ObjectPath;
 use super::query::Query;
+use crate::authorization::User;
 use crate::error::ApiError;
 use crate::object::{self, Key};
 use crate::resources::Resource;
@@ -21,6 +24,8 @@ pub(crate) struct Request {
     pub(crate) query: Query,
     /// The negotiated form of the response.
     pub(crate) accept: Accept,
+    /// The user who sends it, and whose rights count; `None` without access control.
+    pub(crate) user: Option<Arc<User>>,
     /// `Content-Type`, empty if absent.
     pub(crate) content_type: String,
     /// `User-Agent`, empty if absent.

@@ -10,6 +10,7 @@ use http_body_util::{BodyExt as _, Limited};
 use hyper::body::Incoming;
 
 use super::audit::Entry;
+use super::authorization::{Attributes, User};
 use super::error::ApiError;
 use super::faults::Fault;
 use super::resources::Subresource;
@@ -72,9 +73,10 @@ async fn answer(
     body: Incoming,
     audit: &mut Option<Entry<'_>>,
 ) -> Response<Body> {
-    if !authorized(server, &parts.headers) {
-        return Reply::error(Accept::JSON, &ApiError::unauthorized());
-    }
+    let user = match admit(server, parts) {
+        Ok(user) => user,
+        Err(error) => return Reply::error(Accept::JSON, &error),
+    };
     let target = path::parse(parts.uri.path());
     let path = match target {
         Target::Other => return other::answer(server, parts),
@@ -84,7 +86,7 @@ async fn answer(
         }
     };
     let head = parts.method == Method::HEAD;
-    let (accept, result) = objects(server, parts, path, body, audit).await;
+    let (accept, result) = objects(server, parts, user, path, body, audit).await;
     match result {
         Ok(reply) => reply.into_response(),
         Err(error) => {
@@ -100,6 +102,7 @@ async fn answer(
 async fn objects(
     server: &Arc<Server>,
     parts: &Parts,
+    user: Option<Arc<User>>,
     path: ObjectPath,
     body: Incoming,
     audit: &mut Option<Entry<'_>>,
@@ -137,6 +140,7 @@ async fn objects(
         path,
         query: Query::parse(parts.uri.query()),
         accept,
+        user,
         content_type: text(&parts.headers, header::CONTENT_TYPE),
         user_agent: text(&parts.headers, header::USER_AGENT),
         body,
@@ -161,7 +165,8 @@ async fn objects(
         Verb::Evict => delete::evict(server, &request),
         Verb::Log => log::log(server, &request).await,
         Verb::Finalize => namespaces::finalize(server, &request),
-        Verb::ReviewAccess => review::access(&request),
+        Verb::ReviewAccess => review::access(server, &request),
+        Verb::ReviewSelf => review::own_user(&request),
         Verb::ReviewToken => review::token(server, &request),
     };
     // Everything that the response shows must survive a crash.
@@ -187,6 +192,7 @@ enum Verb {
     Log,
     Finalize,
     ReviewAccess,
+    ReviewSelf,
     ReviewToken,
 }
 
@@ -212,6 +218,7 @@ impl Verb {
             }
             (&Method::POST, None, None) => match resource.kind {
                 "Binding" => (Self::Bind, "create"),
+                "SelfSubjectReview" => (Self::ReviewSelf, "create"),
                 "TokenReview" => (Self::ReviewToken, "create"),
                 "LocalSubjectAccessReview" | "SelfSubjectAccessReview" | "SubjectAccessReview" => {
                     (Self::ReviewAccess, "create")
@@ -272,9 +279,19 @@ async fn read(body: Incoming) -> Result<Bytes, ApiError> {
     }
 }
 
-fn authorized(server: &Server, headers: &HeaderMap) -> bool {
-    let Some(token) = &server.token else { return true };
-    text(headers, header::AUTHORIZATION).strip_prefix("Bearer ") == Some(token.as_str())
+/// The user of a request, whom its rights allow to make it; `None` without access control. Here, and only
+/// here, it is decided who sends a request.
+fn admit(server: &Server, parts: &Parts) -> Result<Option<Arc<User>>, ApiError> {
+    let header = text(&parts.headers, header::AUTHORIZATION);
+    let token = header.strip_prefix("Bearer ");
+    let Some(authorizer) = &server.authorizer else {
+        let valid = server.token.is_none() || server.token.as_deref() == token;
+        return if valid { Ok(None) } else { Err(ApiError::unauthorized()) };
+    };
+    let user = authorizer.user(token).ok_or_else(ApiError::unauthorized)?;
+    let request = Attributes::of(&parts.method, parts.uri.path(), parts.uri.query());
+    server.authorize(Some(&user), &request)?;
+    Ok(Some(user))
 }
 
 fn text(headers: &HeaderMap, name: header::HeaderName) -> String {

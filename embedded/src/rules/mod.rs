@@ -11,13 +11,14 @@ mod event;
 mod field;
 mod gang;
 mod job;
-mod label_selector;
+pub(crate) mod label_selector;
 mod lease;
 mod metadata;
 mod names;
 pub mod openapi;
 mod pod;
 mod quantity;
+mod rbac;
 #[cfg(test)]
 mod recordings;
 #[cfg(test)]
@@ -33,6 +34,7 @@ pub use gang::{PodGroupStrategy, WorkloadStrategy, workload_of};
 pub use job::JobStrategy;
 pub use lease::LeaseStrategy;
 pub use pod::{PodStrategy, bind};
+pub use rbac::{RoleBindingStrategy, RoleStrategy};
 
 /// All reasons why a Kubernetes API server would refuse to create this Job manifest with strict field
 /// validation. Nothing is created.

@@ -100,6 +100,11 @@ impl Table {
         Self { plural, revisions, limits, contents: RwLock::new(contents), newest: watch::Sender::new(0) }
     }
 
+    /// The revision of the newest write of this table; 0 if there was none.
+    pub(crate) fn newest(&self) -> u64 {
+        *self.newest.borrow()
+    }
+
     /// Fills a new table with the objects of an earlier process; `newest` is the revision of its last write.
     /// Watches can continue from that revision, but not from an earlier one.
     pub(crate) fn restore(&self, objects: impl Iterator<Item = (Key, Arc<Object>)>, newest: u64) {

@@ -48,6 +48,7 @@ pub(crate) fn apply(server: &Server, request: &Request) -> Result<Reply, ApiErro
             if let Some(metadata) = metadata_mut(&mut new) {
                 metadata.remove("resourceVersion");
             }
+            create::authorize(server, request)?;
             (StatusCode::CREATED, create::insert(server, resource, namespace, new, writer)?)
         }
         changed => (StatusCode::OK, changed?),

@@ -8,6 +8,7 @@ use serde_json::Value;
 
 use crate::admission;
 use crate::admission::namespaces;
+use crate::authorization::Attributes;
 use crate::error::ApiError;
 use crate::exchange::reply::Reply;
 use crate::exchange::request::Request;
@@ -64,7 +65,7 @@ pub(crate) fn insert(
         resource.strategy.prepare_create(&mut candidate);
         validate(resource, &candidate)?;
         let warnings = resource.strategy.warnings(Subresource::Main, None, &candidate);
-        let stored = store(server, resource, namespace, candidate, writer.dry_run)
+        let stored = store(server, resource, namespace, candidate, writer)
             .map_err(|error| error.with_warnings(&warnings));
         match stored {
             Err(taken) if attempts > 0 && taken.reason == "AlreadyExists" => {}
@@ -87,6 +88,16 @@ fn validate(resource: &Resource, object: &Value) -> Result<(), ApiError> {
         return Ok(());
     }
     Err(ApiError::invalid_object(resource, name, &causes))
+}
+
+/// Refuses to create an object by a request that is meant to change it, unless its user may create it, too.
+pub(super) fn authorize(server: &Server, request: &Request) -> Result<(), ApiError> {
+    if request.user.is_none() {
+        return Ok(());
+    }
+    let namespace = request.path.namespace.as_deref().unwrap_or_default();
+    let creation = Attributes::for_object("create", request.resource(), "", namespace, request.name());
+    server.authorize(request.user.as_deref(), &creation)
 }
 
 /// Sets the object's namespace from the path, or refuses a different one.
@@ -132,7 +143,7 @@ fn store(
     resource: &Resource,
     namespace: Option<&str>,
     mut object: Value,
-    dry_run: bool,
+    writer: Writer<'_>,
 ) -> Result<Arc<Object>, ApiError> {
     let key = object::key(namespace, meta(&object, "name"));
     let table = server.table(resource);
@@ -140,11 +151,11 @@ fn store(
     if let Some(taken) = table.get(&key) {
         return Err(ApiError::already_exists(resource, &name, taken.header.deleting));
     }
-    admission::admit(server, resource, &object, dry_run)?;
+    admission::admit(server, resource, &object, writer)?;
     let lacks_defaults = resource.strategy.default_read_back(&mut object);
     let (header, tail) = Object::encode(resource, views::to_stored(resource, object));
     let header = Header { lacks_defaults, ..header };
-    if dry_run {
+    if writer.dry_run {
         return Ok(Arc::new(Object { revision: 0, header, tail }));
     }
     table.put(&key, Expect::Absent, NewVersion { header, tail }).map_err(|WriteError::Changed(taken)| {

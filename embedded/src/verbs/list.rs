@@ -37,7 +37,7 @@ pub(crate) fn list(server: &Server, request: &Request) -> Result<Reply, ApiError
     let include = request.include()?;
     let limit = query.integer("limit")?;
     let selector = selector(server, request)?;
-    validate_versions(query, false)?;
+    validate_versions(server, query, false)?;
     let (page, meta) = read(server, request, &selector, limit)?;
     Reply::list(request.accept, resource, &page, &meta, include)
 }
@@ -134,7 +134,7 @@ pub(crate) fn invalid_version(text: &str) -> String {
 }
 
 /// Refuses options that contradict each other (`metav1.ListOptions` validation).
-pub(crate) fn validate_versions(query: &Query, watch: bool) -> Result<(), ApiError> {
+pub(crate) fn validate_versions(server: &Server, query: &Query, watch: bool) -> Result<(), ApiError> {
     let matching = query.get("resourceVersionMatch");
     let version = query.get("resourceVersion");
     let initial = query.option("sendInitialEvents");
@@ -151,6 +151,12 @@ pub(crate) fn validate_versions(query: &Query, watch: bool) -> Result<(), ApiErr
             forbid(
                 "resourceVersionMatch",
                 "sendInitialEvents requires setting resourceVersionMatch to NotOlderThan",
+            );
+        }
+        if initial.is_some() && !server.gate("WatchList") {
+            forbid(
+                "sendInitialEvents",
+                "sendInitialEvents is forbidden for watch unless the WatchList feature gate is enabled",
             );
         }
         if initial.is_none() && matching.is_some() {

@@ -9,6 +9,7 @@ pub(crate) mod log;
 pub(crate) mod namespaces;
 pub(crate) mod patch;
 pub(crate) mod review;
+pub(crate) mod roles;
 pub(crate) mod update;
 pub(crate) mod watch;
 
@@ -16,6 +17,7 @@ use http::StatusCode;
 use jiff::Timestamp;
 use serde_json::Value;
 
+use super::authorization::User;
 use super::error::ApiError;
 use super::exchange::reply::Reply;
 use super::exchange::request::Request;
@@ -28,6 +30,8 @@ use super::server::Server;
 /// The writer and mode of a write.
 #[derive(Clone, Copy)]
 pub(crate) struct Writer<'a> {
+    /// The user whose rights count; `None` without access control and for the server's own components.
+    pub(crate) user: Option<&'a User>,
     /// How the write updates `managedFields`.
     pub(crate) fields: ManagedFields<'a>,
     /// Whether to do everything except storing.
@@ -48,12 +52,16 @@ pub(crate) enum ManagedFields<'a> {
 impl<'a> Writer<'a> {
     /// A component of the server itself.
     pub(crate) fn internal(server: &Server, manager: &'a str) -> Self {
-        Self { fields: ManagedFields::by(server, manager), dry_run: false }
+        Self { user: None, fields: ManagedFields::by(server, manager), dry_run: false }
     }
 
     /// The client of a request.
     pub(crate) fn of(server: &Server, request: &'a Request) -> Self {
-        Self { fields: ManagedFields::by(server, request.manager()), dry_run: request.query.dry_run() }
+        Self {
+            user: request.user.as_deref(),
+            fields: ManagedFields::by(server, request.manager()),
+            dry_run: request.query.dry_run(),
+        }
     }
 
     /// Updates the `managedFields` of `new`.

@@ -3,31 +3,123 @@
 use http::StatusCode;
 use serde_json::{Value, json};
 
+use crate::authorization::{Access, Attributes, Target, User};
 use crate::error::ApiError;
 use crate::exchange::reply::Reply;
 use crate::exchange::request::Request;
+use crate::rules::{Cause, CauseReason};
 use crate::server::Server;
 
-/// An access review. Everything is allowed.
-pub(crate) fn access(request: &Request) -> Result<Reply, ApiError> {
-    answer(request, |_| json!({"allowed": true}))
-}
-
-/// A token review. There is at most one user: the holder of the server's token.
-pub(crate) fn token(server: &Server, request: &Request) -> Result<Reply, ApiError> {
-    answer(request, |review| match &server.token {
-        Some(token) if review["spec"]["token"] == token.as_str() => json!({
-            "authenticated": true, "user": {"username": "admin", "groups": ["system:masters", "system:authenticated"]},
-        }),
-        _ => json!({"user": {}, "error": "unknown token"}),
+/// An access review. Without access control, everything is allowed.
+pub(crate) fn access(server: &Server, request: &Request) -> Result<Reply, ApiError> {
+    let (Some(authorizer), Some(own)) = (&server.authorizer, &request.user) else {
+        return answer(request, |_| Ok(json!({"allowed": true})));
+    };
+    answer(request, |review| {
+        let spec = &review["spec"];
+        let attributes = attributes(request, spec)?;
+        let access = if request.resource().kind == "SelfSubjectAccessReview" {
+            authorizer.review(&server.store, own, &attributes)
+        } else {
+            authorizer.review(&server.store, &subject(request, spec)?, &attributes)
+        };
+        Ok(access.to_status())
     })
 }
 
-fn answer(request: &Request, status: impl FnOnce(&Value) -> Value) -> Result<Reply, ApiError> {
+/// A token review. The users are those whom the server knows; without access control, the only one is the
+/// holder of the server's token.
+pub(crate) fn token(server: &Server, request: &Request) -> Result<Reply, ApiError> {
+    answer(request, |review| {
+        let token = review["spec"]["token"].as_str().filter(|token| !token.is_empty());
+        let user = token.and_then(|token| match &server.authorizer {
+            Some(authorizer) => authorizer.user(Some(token)).map(|user| user_info(&user)),
+            None if server.token.as_deref() == Some(token) => {
+                Some(json!({"username": "admin", "groups": ["system:masters", "system:authenticated"]}))
+            }
+            None => None,
+        });
+        Ok(match user {
+            Some(user) => json!({"authenticated": true, "user": user}),
+            None => json!({"user": {}, "error": "unknown token"}),
+        })
+    })
+}
+
+/// A review of the user who sends it.
+pub(crate) fn own_user(request: &Request) -> Result<Reply, ApiError> {
+    let user = request.user.as_deref().map_or_else(|| user_info(&User::anonymous()), user_info);
+    answer(request, |_| Ok(json!({"userInfo": user})))
+}
+
+fn answer(
+    request: &Request,
+    status: impl FnOnce(&Value) -> Result<Value, ApiError>,
+) -> Result<Reply, ApiError> {
     let resource = request.resource();
     let mut review = request.decode()?.object;
     review["kind"] = resource.kind.into();
     review["apiVersion"] = resource.api_version().into();
-    review["status"] = status(&review);
+    review["status"] = status(&review)?;
     Ok(Reply::value(StatusCode::CREATED, request.accept, &review))
+}
+
+fn user_info(user: &User) -> Value {
+    json!({"username": user.name, "groups": user.groups})
+}
+
+impl Access {
+    fn to_status(&self) -> Value {
+        let mut status = json!({"allowed": self.allowed});
+        if !self.reason.is_empty() {
+            status["reason"] = self.reason.as_str().into();
+        }
+        status
+    }
+}
+
+/// What an access review asks about.
+fn attributes(request: &Request, spec: &Value) -> Result<Attributes, ApiError> {
+    let (objects, path) = (&spec["resourceAttributes"], &spec["nonResourceAttributes"]);
+    let given = if objects.is_null() { path } else { objects };
+    let text = |field: &str| given[field].as_str().unwrap_or_default().to_owned();
+    let target = match (objects.is_null(), path.is_null()) {
+        (false, true) => Target::Objects {
+            group: text("group"),
+            resource: text("resource"),
+            subresource: text("subresource"),
+            namespace: text("namespace"),
+            name: text("name"),
+        },
+        (true, false) => Target::Path(text("path")),
+        (false, false) => {
+            let why = "cannot be specified in combination with resourceAttributes";
+            return Err(invalid(request, "spec.nonResourceAttributes", path, why));
+        }
+        (true, true) => {
+            let why = "exactly one of nonResourceAttributes or resourceAttributes must be specified";
+            return Err(invalid(request, "spec.resourceAttributes", objects, why));
+        }
+    };
+    Ok(Attributes { verb: text("verb"), target })
+}
+
+/// Whom an access review asks about.
+fn subject(request: &Request, spec: &Value) -> Result<User, ApiError> {
+    let groups = spec["groups"].as_array().into_iter().flatten();
+    let user = User {
+        name: spec["user"].as_str().unwrap_or_default().to_owned(),
+        groups: groups.filter_map(|group| group.as_str().map(str::to_owned)).collect(),
+    };
+    if user.name.is_empty() && user.groups.is_empty() {
+        let why = "at least one of user or group must be specified";
+        return Err(invalid(request, "spec.user", &"".into(), why));
+    }
+    Ok(user)
+}
+
+fn invalid(request: &Request, field: &str, value: &Value, why: &str) -> ApiError {
+    let message = format!("Invalid value: {value}: {why}");
+    let cause = Cause { reason: CauseReason::Invalid, field: field.into(), message };
+    ApiError::invalid_object(request.resource(), "", &[cause])
 }

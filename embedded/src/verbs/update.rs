@@ -6,7 +6,7 @@ use http::StatusCode;
 use serde_json::{Value, json};
 
 use super::create;
-use crate::admission::gang;
+use crate::admission::{gang, owner_references};
 use crate::error::ApiError;
 use crate::exchange::reply::Reply;
 use crate::exchange::request::Request;
@@ -44,6 +44,7 @@ pub(crate) fn update(server: &Server, request: &Request) -> Result<Reply, ApiErr
             if let Some(metadata) = metadata_mut(&mut sent) {
                 metadata.remove("resourceVersion");
             }
+            create::authorize(server, request)?;
             let (stored, warnings) = create::insert(server, resource, namespace, sent, writer)?;
             let reply = Reply::object(StatusCode::CREATED, request.accept, resource, &stored, include)?;
             Ok(reply.with_warnings(body.warnings).with_warnings(warnings))
@@ -120,6 +121,7 @@ pub(crate) fn modify(
             return Err(ApiError::invalid_object(resource, name, &causes));
         }
         let warnings = resource.strategy.warnings(subresource, Some(&old), &new);
+        owner_references::admit(server, writer.user, resource, subresource, Some(&old), &new)?;
         gang::admit_update(server, resource, &old, &new)?;
         let ends_deletion = ends_deletion(resource, &new);
         if same(&old, &new) && !ends_deletion && !current.header.lacks_defaults {

@@ -47,7 +47,7 @@ pub(crate) fn watch(server: &Arc<Server>, request: &Request) -> Result<Reply, Ap
     let seconds = query.integer("timeoutSeconds")?;
     let include = request.include()?;
     let selector = list::selector(server, request)?;
-    list::validate_versions(query, true)?;
+    list::validate_versions(server, query, true)?;
     let start = Start::of(request)?;
     let timeout = match seconds.and_then(|seconds| u64::try_from(seconds).ok()).filter(|seconds| *seconds > 0)
     {

@@ -113,9 +113,13 @@ const OPTIONAL_TIMES: &[(&str, &[&str])] = &[
 /// Optional strings that are written even if empty.
 const WRITTEN: &[(&str, &[&str])] = &[("core.v1.Event", &["reportingComponent", "reportingInstance"])];
 
-/// Pointers that are written as null if not given.
-const NULLS: &[(&str, &[&str])] =
-    &[("PodGroupTemplate", &["schedulingConstraints"]), ("PodGroupSpec", &["podGroupTemplateRef"])];
+/// Pointers and lists that are written as null if not given.
+const NULLS: &[(&str, &[&str])] = &[
+    ("ClusterRole", &["rules"]),
+    ("PodGroupTemplate", &["schedulingConstraints"]),
+    ("PodGroupSpec", &["podGroupTemplateRef"]),
+    ("Role", &["rules"]),
+];
 
 /// Fields of named string types, and of maps and lists of them, with the type's name in decoder messages.
 const NAMED: &[(&str, &str, &str)] = &[
@@ -182,6 +186,7 @@ pub(super) fn presence(ty: &str, field: &str, kind: &Kind, required: bool) -> Pr
         Kind::Bool | Kind::Int32 | Kind::Int64 => Presence::Given,
         Kind::Text if listed(WRITTEN, ty, field) => Presence::Always,
         Kind::Text if listed(POINTERS, ty, field) => Presence::Given,
+        Kind::List(_) if listed(NULLS, ty, field) => Presence::OrNull,
         Kind::Text | Kind::List(_) | Kind::Map(_) => Presence::NonZero,
         Kind::Time | Kind::MicroTime if listed(OPTIONAL_TIMES, ty, field) => Presence::Given,
         Kind::Time | Kind::MicroTime => Presence::Always,

@@ -121,8 +121,10 @@ const ATOMIC_STRUCTS: &[&str] = &[
     "ObjectReference",
     "OwnerReference",
     "ResourceFieldSelector",
+    "RoleRef",
     "ScopeSelector",
     "SecretKeySelector",
+    "Subject",
     "TypedLocalObjectReference",
 ];
 

@@ -1,0 +1,128 @@
+//! The policy as the store has it now, the users' tokens, and a record of refusals.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+use serde_json::Value;
+use tokio::sync::mpsc::UnboundedSender;
+
+use super::attributes::Attributes;
+use super::policy::{Decision, Objects, Policy};
+use super::user::User;
+use crate::resources;
+use crate::store::Store;
+
+/// Receives the refusals of one server.
+pub type DenialSink = UnboundedSender<Denial>;
+
+/// Access control by roles.
+#[derive(Clone, Debug, Default)]
+pub struct Rbac {
+    /// The users by bearer token. The server's own token is an administrator's, and a request without a token
+    /// is of `system:anonymous`.
+    pub users: BTreeMap<String, User>,
+    /// Sink that receives a record of every refusal.
+    pub denials: Option<DenialSink>,
+}
+
+/// A request that was refused because its user may not do it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Denial {
+    /// The user's name.
+    pub user: String,
+    /// What the user may not do, as the answer says it.
+    pub message: String,
+}
+
+/// Whether a user may do something, and why.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Access {
+    /// Whether it is allowed.
+    pub(crate) allowed: bool,
+    /// The reason, as Kubernetes gives it; often empty.
+    pub(crate) reason: String,
+}
+
+/// Decides by the roles and bindings in the store.
+pub(crate) struct Authorizer {
+    users: BTreeMap<String, Arc<User>>,
+    anonymous: Arc<User>,
+    denials: Option<DenialSink>,
+    policy: Mutex<Option<(Versions, Arc<Policy>)>>,
+}
+
+/// The revisions of the tables that a policy was read from.
+type Versions = [u64; TABLES.len()];
+
+const TABLES: [&str; 4] = ["clusterroles", "roles", "clusterrolebindings", "rolebindings"];
+
+impl Authorizer {
+    /// An authorizer for these users, and for an administrator with the given token.
+    pub(crate) fn new(rbac: Rbac, administrator: String) -> Self {
+        let mut users: BTreeMap<String, Arc<User>> =
+            rbac.users.into_iter().map(|(token, user)| (token, Arc::new(user))).collect();
+        users.insert(administrator, Arc::new(User::administrator()));
+        let anonymous = Arc::new(User::anonymous());
+        Self { users, anonymous, denials: rbac.denials, policy: Mutex::new(None) }
+    }
+
+    /// The user with this token; `None` if nobody has it.
+    pub(crate) fn user(&self, token: Option<&str>) -> Option<Arc<User>> {
+        token.map_or(Some(&self.anonymous), |token| self.users.get(token)).cloned()
+    }
+
+    /// Whether a user may do something.
+    pub(crate) fn review(&self, store: &Store, user: &User, request: &Attributes) -> Access {
+        if user.is_administrator() {
+            return Access { allowed: true, reason: String::new() };
+        }
+        match self.policy(store).decide(user, request) {
+            Decision::Allowed(grant) => Access { allowed: true, reason: format!("RBAC: allowed by {grant}") },
+            Decision::NoOpinion(missing) => Access { allowed: false, reason: not_found(&missing) },
+        }
+    }
+
+    /// Records that a request was refused.
+    pub(crate) fn record_denial(&self, user: &User, message: &str) {
+        if let Some(denials) = &self.denials {
+            // The receiver may be gone when the server stops.
+            let _sent = denials.send(Denial { user: user.name.clone(), message: message.to_owned() });
+        }
+    }
+
+    /// The policy that the store has now. It is read again only after a change.
+    fn policy(&self, store: &Store) -> Arc<Policy> {
+        // Taken before the objects are read: a change in between is then read once more.
+        let versions = TABLES.map(|plural| store.table(plural).map_or(0, |table| table.newest()));
+        let mut current = self.policy.lock();
+        if let Some((_, policy)) = current.as_ref().filter(|(read, _)| *read == versions) {
+            return Arc::clone(policy);
+        }
+        let [cluster_roles, roles, cluster_role_bindings, role_bindings] =
+            TABLES.map(|plural| objects(store, plural));
+        let objects = Objects { cluster_roles, roles, cluster_role_bindings, role_bindings };
+        let policy = Arc::new(Policy::new(&objects));
+        *current = Some((versions, Arc::clone(&policy)));
+        policy
+    }
+}
+
+fn objects(store: &Store, plural: &str) -> Vec<Value> {
+    let (Some(table), Some(resource)) = (store.table(plural), resources::stored(plural)) else {
+        return Vec::new();
+    };
+    let page = table.page("", None, None, None, |_| true);
+    page.map(|page| page.items.iter().map(|object| object.decode(resource)).collect()).unwrap_or_default()
+}
+
+/// Why rights may be missing: the roles that do not exist, several in brackets.
+fn not_found<T: fmt::Display>(missing: impl IntoIterator<Item = T>) -> String {
+    let missing: Vec<String> = missing.into_iter().map(|role| role.to_string()).collect();
+    match missing.as_slice() {
+        [] => String::new(),
+        [one] => format!("RBAC: {one}"),
+        all => format!("RBAC: [{}]", all.join(", ")),
+    }
+}

@@ -1,0 +1,186 @@
+//! What the controller is to do: together it takes every right of the chart.
+
+use std::time::Duration;
+
+use futures::future::join_all;
+use http::Method;
+use kube::Client;
+use serde_json::{Value, json};
+
+use crate::case::Case;
+use crate::yard::Yard;
+
+/// Namespaces of the Jobs: of most of them, of one whose pods are refused at first, and of one where an answer is lost.
+pub(crate) const NAMESPACES: [&str; 3] = ["rights", REFUSED, LOST];
+pub(crate) const REFUSED: &str = "rights-refused";
+pub(crate) const LOST: &str = "rights-lost";
+
+/// The Job whose pods run while shards change hands.
+const INDEXED: &str = "indexed";
+
+/// What there is to do.
+pub(crate) struct Work {
+    managed_by: Option<String>,
+    gangs: bool,
+    ttl: bool,
+    faults: bool,
+}
+
+impl Work {
+    /// All that the case is for; `faults` are there or not.
+    pub(crate) fn of(case: &Case, faults: bool) -> Self {
+        Self { managed_by: case.managed_by(), gangs: case.gangs, ttl: case.ttl, faults }
+    }
+
+    /// Creates a Job whose pods run so long.
+    async fn create(&self, client: &Client, namespace: &str, name: &str, run_time: &str, spec: Value) {
+        let mut job = json!({"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": name}, "spec": {
+            "backoffLimit": 10,
+            "template": {
+                "metadata": {
+                    "annotations": {"yardmaster.dev/simulated-run-time": run_time}, "labels": {"app": name},
+                },
+                "spec": pod_spec(),
+            },
+        }});
+        if let Some(name) = &self.managed_by {
+            job["spec"]["managedBy"] = name.as_str().into();
+        }
+        job["spec"].as_object_mut().unwrap().extend(spec.as_object().unwrap().clone());
+        let path = format!("/apis/batch/v1/namespaces/{namespace}/jobs");
+        send(client, Method::POST, &path, Some(&job)).await.unwrap();
+    }
+
+    /// Creates a Job and waits until it has completed.
+    async fn run(&self, client: &Client, namespace: &str, name: &str, spec: Value) {
+        self.create(client, namespace, name, "100ms", spec).await;
+        completes(client, namespace, name).await;
+    }
+
+    /// An Indexed Job loses one pod to a deletion, and one because it needs less.
+    async fn indexed(&self, client: &Client) {
+        let spec = json!({"completionMode": "Indexed", "completions": 3, "parallelism": 3});
+        self.create(client, "rights", INDEXED, "3s", spec).await;
+        until(client, &job_path("rights", INDEXED), |job| job["status"]["ready"] == 3).await;
+        let fewer = json!({"spec": {"completions": 2, "parallelism": 2}});
+        send(client, Method::PATCH, &job_path("rights", INDEXED), Some(&fewer)).await.unwrap();
+        let pods = format!("{PODS}?labelSelector=batch.kubernetes.io/job-name={INDEXED}");
+        let left = until(client, &pods, |pods| pods["items"].as_array().unwrap().len() == 2).await;
+        let name = left["items"][0]["metadata"]["name"].as_str().unwrap();
+        send(client, Method::DELETE, &format!("{PODS}/{name}"), None).await.unwrap();
+        let job = completes(client, "rights", INDEXED).await;
+        assert_eq!(job["status"]["failed"], 1, "{job}");
+    }
+
+    /// A pod that nobody owns becomes one of the Job's two.
+    async fn adopting(&self, client: &Client) {
+        let labels = json!({"app": "adopting"});
+        let annotations = json!({"yardmaster.dev/simulated-run-time": "2s"});
+        let orphan = json!({
+            "apiVersion": "v1", "kind": "Pod", "spec": pod_spec(),
+            "metadata": {"name": "orphan", "labels": labels, "annotations": annotations},
+        });
+        send(client, Method::POST, PODS, Some(&orphan)).await.unwrap();
+        let selector = json!({"matchLabels": labels});
+        let spec = json!({"manualSelector": true, "selector": selector, "completions": 2, "parallelism": 2});
+        self.create(client, "rights", "adopting", "2s", spec).await;
+        completes(client, "rights", "adopting").await;
+        let orphan = send(client, Method::GET, &format!("{PODS}/orphan"), None).await.unwrap();
+        assert_eq!(orphan["metadata"]["ownerReferences"][0]["name"], "adopting");
+    }
+}
+
+const PODS: &str = "/api/v1/namespaces/rights/pods";
+
+fn pod_spec() -> Value {
+    json!({"restartPolicy": "Never", "containers": [{"name": "c", "image": "i"}]})
+}
+
+/// Does all of it.
+pub(crate) async fn work(client: &Client, work: &Work) {
+    let two = || json!({"completions": 2, "parallelism": 2});
+    let with_faults = async {
+        if work.faults {
+            // Creations that fail alike are counted in one Event; one whose answer is lost is looked up.
+            tokio::join!(
+                work.run(client, REFUSED, "refused", json!({})),
+                work.run(client, LOST, "lost", json!({}))
+            );
+        }
+    };
+    let gang = async {
+        if work.gangs {
+            let spec = json!({"completionMode": "Indexed", "completions": 2, "parallelism": 2});
+            work.run(client, "rights", "gang", spec).await;
+            let workloads = "/apis/scheduling.k8s.io/v1alpha2/namespaces/rights/workloads";
+            until(client, workloads, |found| !found["items"].as_array().unwrap().is_empty()).await;
+        }
+    };
+    let deleted = async {
+        if work.ttl {
+            let spec = json!({"ttlSecondsAfterFinished": 0});
+            work.create(client, "rights", "deleted", "100ms", spec).await;
+            while exists(client, &job_path("rights", "deleted")).await {
+                tokio::time::sleep(PAUSE).await;
+            }
+        }
+    };
+    let plain = work.run(client, "rights", "plain", two());
+    tokio::join!(plain, work.indexed(client), work.adopting(client), with_faults, gang, deleted);
+}
+
+/// Ends one of two replicas while pods run. The other then runs Jobs of all shards.
+pub(crate) async fn hand_over(yard: &Yard, work: &Work) {
+    while !exists(&yard.client, &job_path("rights", INDEXED)).await {
+        tokio::time::sleep(PAUSE).await;
+    }
+    until(&yard.client, &job_path("rights", INDEXED), |job| job["status"]["active"].as_u64() > Some(0)).await;
+    yard.leave_one().await;
+    let after = ["after-1", "after-2", "after-3", "after-4", "after-5"];
+    join_all(after.map(|name| work.run(&yard.client, "rights", name, json!({})))).await;
+}
+
+const PAUSE: Duration = Duration::from_millis(30);
+
+fn job_path(namespace: &str, name: &str) -> String {
+    format!("/apis/batch/v1/namespaces/{namespace}/jobs/{name}")
+}
+
+async fn exists(client: &Client, path: &str) -> bool {
+    match send(client, Method::GET, path, None).await {
+        Err(kube::Error::Api(status)) if status.code == 404 => false,
+        found => found.map(|_| true).unwrap(),
+    }
+}
+
+/// Waits until an object, or a list, is as wanted.
+async fn until(client: &Client, path: &str, holds: impl Fn(&Value) -> bool) -> Value {
+    loop {
+        let found = send(client, Method::GET, path, None).await.unwrap();
+        if holds(&found) {
+            return found;
+        }
+        tokio::time::sleep(PAUSE).await;
+    }
+}
+
+async fn completes(client: &Client, namespace: &str, name: &str) -> Value {
+    let complete = |job: &Value| {
+        let mut conditions = job["status"]["conditions"].as_array().into_iter().flatten();
+        conditions.any(|one| one["type"] == "Complete" && one["status"] == "True")
+    };
+    until(client, &job_path(namespace, name), complete).await
+}
+
+/// Sends a request. A patch is a JSON merge patch.
+pub(crate) async fn send(
+    client: &Client,
+    method: Method,
+    path: &str,
+    body: Option<&Value>,
+) -> Result<Value, kube::Error> {
+    let content = if method == Method::PATCH { "application/merge-patch+json" } else { "application/json" };
+    let body = body.map(|body| serde_json::to_vec(body).unwrap()).unwrap_or_default();
+    let request = http::Request::builder().method(method).uri(path).header("content-type", content);
+    client.request(request.body(body).unwrap()).await
+}
