@@ -97,6 +97,9 @@ pub struct ApiServerConfig {
     /// Whether to maintain `metadata.managedFields`, which server-side apply needs; writes are faster
     /// without.
     pub track_managed_fields: bool,
+    /// The `gitVersion` at `/version`, such as `v1.31.0`, in place of the server's own:
+    /// for tests of what clients do on other versions. The API stays the same.
+    pub git_version: Option<String>,
     /// Seed for uids and generated names; random if absent.
     pub seed: Option<u64>,
     /// Sink that receives a record of every requested write.
@@ -115,6 +118,7 @@ impl Default for ApiServerConfig {
             max_inflight: None,
             feature_gates: BTreeMap::new(),
             track_managed_fields: true,
+            git_version: None,
             seed: None,
             audit: None,
         }
@@ -152,6 +156,7 @@ impl ApiServer {
             store,
             gates: config.feature_gates,
             track_managed_fields: config.track_managed_fields,
+            git_version: config.git_version,
             authorizer: config.rbac.map(authorizer),
             protects_owners: config.owner_references_permission_enforcement,
             token,

@@ -28,6 +28,8 @@ pub(crate) struct Server {
     pub(crate) gates: BTreeMap<String, bool>,
     /// Whether `metadata.managedFields` is kept.
     pub(crate) track_managed_fields: bool,
+    /// The version at `/version`, if it is not the server's own.
+    pub(crate) git_version: Option<String>,
     /// The bearer token that every request must carry, if any.
     pub(crate) token: Option<String>,
     /// Access control, if it is on.

@@ -22,7 +22,7 @@ use tokio::time::Instant;
 use super::clock::SystemClock;
 use super::config::ControllerConfig;
 use super::context::ReplicaContext;
-use super::lease_manager::{LayoutError, LeaseManager, LeaseManagerHandle, ReplicaPhase};
+use super::lease_manager::{Incompatibility, LeaseManager, LeaseManagerHandle, ReplicaPhase};
 use super::orphan_controller::OrphanController;
 use super::orphan_controller::election::Election;
 use super::protocol::ShardProgress;
@@ -67,9 +67,9 @@ pub enum ControllerError {
     /// The actors ended by themselves, or before they began.
     #[error("the actors are gone")]
     Actors,
-    /// The cluster's Jobs are spread over shards in another way.
+    /// The replica must not run on this cluster.
     #[error(transparent)]
-    Layout(#[from] LayoutError),
+    Incompatible(#[from] Incompatibility),
 }
 
 impl Controller {

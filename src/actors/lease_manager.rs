@@ -4,7 +4,9 @@
 //! It runs on the tokio runtime and not as an actor: a heartbeat must not wait behind Jobs.
 
 mod feed;
+mod incompatibility;
 mod layout;
+mod server_version;
 mod view;
 #[cfg(feature = "test-hooks")]
 mod without_leases;
@@ -23,7 +25,7 @@ use tokio::task::AbortHandle;
 use tokio::time::{Instant, sleep_until};
 
 use self::feed::Feed;
-pub use self::layout::LayoutError;
+pub use self::incompatibility::Incompatibility;
 pub use self::view::{ReplicaPhase, View};
 use super::context::ReplicaContext;
 use super::protocol::{ProgressSender, ShardCommand, ShardProgress};
@@ -141,8 +143,11 @@ impl LeaseManager {
     async fn run(mut self, replica: Recipient<ShardCommand>) {
         let shards = self.cx.config.shards;
         tokio::select! {
-            agreed = layout::agree(&self.leases, &self.writer, shards) => {
-                if let Err(error) = agreed {
+            compatible = async {
+                server_version::check(&*self.cx.transport, &self.cx.config).await?;
+                layout::agree(&self.leases, &self.writer, shards).await
+            } => {
+                if let Err(error) = compatible {
                     return self.end(Some(error));
                 }
             }
@@ -192,7 +197,7 @@ impl LeaseManager {
         self.origin.elapsed()
     }
 
-    fn end(&mut self, refused: Option<LayoutError>) {
+    fn end(&mut self, refused: Option<Incompatibility>) {
         self.view.send_modify(|view| *view = View::ended(refused));
     }
 
@@ -209,7 +214,7 @@ impl LeaseManager {
         });
     }
 
-    fn take_in(&mut self, feed: &mut Feed, change: Change<Lease>, refused: &mut Option<LayoutError>) {
+    fn take_in(&mut self, feed: &mut Feed, change: Change<Lease>, refused: &mut Option<Incompatibility>) {
         let now = self.now();
         for record in feed.gone(&change) {
             self.gone(&record, now);

@@ -36,6 +36,6 @@ mod watch_feed;
 
 pub use config::{ControllerConfig, FeatureGates};
 pub use controller::{Controller, ControllerError};
-pub use lease_manager::LayoutError;
+pub use lease_manager::Incompatibility;
 pub use shard_actor::ShardReport;
 pub use waits::WaitingJob;

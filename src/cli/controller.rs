@@ -11,7 +11,7 @@ use tokio::sync::oneshot;
 use super::connection::ConnectionArgs;
 use super::signals::Interrupts;
 use super::{Failure, Telemetry};
-use crate::actors::{Controller, ControllerConfig, ControllerError, FeatureGates};
+use crate::actors::{Controller, ControllerConfig, ControllerError, FeatureGates, Incompatibility};
 use crate::sharding::ShardCount;
 
 /// Flags of `controller`. Durations are numbers with a unit, such as `15s` or `500ms`.
@@ -87,8 +87,9 @@ pub(super) struct ControllerArgs {
     exit_with_stdin: bool,
 }
 
+/// Whether something is on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-enum Switch {
+pub(super) enum Switch {
     On,
     Off,
     Auto,
@@ -135,7 +136,7 @@ impl ControllerArgs {
 }
 
 /// The feature gates that the controller knows; the embedded API server knows more.
-fn feature_gates(given: &[(String, bool)]) -> Result<FeatureGates, Failure> {
+pub(super) fn feature_gates(given: &[(String, bool)]) -> Result<FeatureGates, Failure> {
     let mut gates = FeatureGates::default();
     for (name, on) in given {
         match name.as_str() {
@@ -149,14 +150,15 @@ fn feature_gates(given: &[(String, bool)]) -> Result<FeatureGates, Failure> {
 /// The namespace of the Leases: the given one, else the namespace of the pod that this process runs in, else
 /// `default`.
 pub(super) fn lease_namespace(given: Option<&str>) -> String {
-    given.map_or_else(own_namespace, str::to_owned)
+    given.map(str::to_owned).or_else(pod_namespace).unwrap_or_else(|| "default".into())
 }
 
-fn own_namespace() -> String {
+/// The namespace of the pod that this process runs in.
+pub(super) fn pod_namespace() -> Option<String> {
     const FILE: &str = "/var/run/secrets/kubernetes.io/serviceaccount/namespace";
     let given = std::env::var("POD_NAMESPACE").ok();
     let mounted = || std::fs::read_to_string(FILE).ok().map(|text| text.trim().to_owned());
-    given.or_else(mounted).filter(|name| !name.is_empty()).unwrap_or_else(|| "default".into())
+    given.or_else(mounted).filter(|name| !name.is_empty())
 }
 
 /// Runs a replica until SIGTERM, and then releases its shards.
@@ -171,7 +173,9 @@ pub(super) async fn run(args: ControllerArgs, telemetry: Telemetry) -> Result<Ex
         error = controller.ended() => {
             controller.shutdown().await;
             return Err(match error {
-                ControllerError::Layout(error) => Failure::bad_input(error.to_string()),
+                ControllerError::Incompatible(
+                    error @ (Incompatibility::OtherCount { .. } | Incompatibility::Resharding { .. }),
+                ) => Failure::bad_input(error.to_string()),
                 error => error.into(),
             });
         }

@@ -1,5 +1,6 @@
 //! The command line: the only module that combines all others.
 
+mod check;
 #[cfg(feature = "embedded")]
 mod cluster;
 mod connection;
@@ -8,10 +9,12 @@ mod controller;
 mod embedded;
 mod failure;
 mod identity;
+mod ownership;
 mod reshard;
 mod run;
 mod signals;
 mod status;
+mod table;
 
 use std::process::ExitCode;
 use std::time::Duration;
@@ -55,6 +58,8 @@ enum Command {
     Controller(Box<controller::ControllerArgs>),
     /// Show replicas, shards and Jobs, and why Jobs create no pods.
     Status(status::StatusArgs),
+    /// Check a cluster before or after the installation, and say what to do about what is not well.
+    Check(Box<check::CheckArgs>),
     /// Change the number of shards while no replica runs.
     Reshard(reshard::ReshardArgs),
 }
@@ -87,7 +92,7 @@ struct Telemetry {
 
 /// Parses the command line, runs the command and returns its exit code.
 ///
-/// 0: done; 1: some Job failed; 2: bad input, with one line per problem on standard error; 3: could not run;
+/// 0: done; 1: some Job or check failed; 2: bad input, with one line per problem on standard error; 3: could not run;
 /// 130: interrupted.
 pub fn main() -> ExitCode {
     let parsed = with_variables(Cli::command()).try_get_matches();
@@ -133,6 +138,7 @@ fn execute(cli: Cli) -> Result<ExitCode, Failure> {
             Command::Cluster(args) => cluster::run(args).await,
             Command::Controller(args) => controller::run(*args, telemetry).await,
             Command::Status(args) => status::run(args).await,
+            Command::Check(args) => check::run(*args).await,
             Command::Reshard(args) => reshard::run(args).await,
         }
     });

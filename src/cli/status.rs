@@ -1,24 +1,25 @@
 //! `yardmaster status`: who owns which shard, the progress of Jobs, and why Jobs create no pods.
 
-mod ownership;
 mod waits;
 
 use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::Args;
-use comfy_table::{ContentArrangement, Table, presets};
+use comfy_table::Table;
 use futures::stream::{self, StreamExt};
 use jiff::{SignedDuration, Timestamp, Unit};
 use k8s_openapi::api::batch::v1::Job;
 use kube::api::{Api, ListParams};
 use serde::Serialize;
 
-use self::ownership::Ownership;
 use self::waits::{Inquiry, Waiting};
 use super::Failure;
 use super::connection::ConnectionArgs;
+use super::ownership::Ownership;
 use super::signals::Interrupts;
+use super::table::plain_table;
+use crate::sharding::lease::LEASE_LABEL;
 
 /// Interval of `--watch`.
 const PERIOD: Duration = Duration::from_secs(2);
@@ -97,7 +98,7 @@ pub(super) async fn run(args: StatusArgs) -> Result<ExitCode, Failure> {
 async fn read(client: &kube::Client, lease_namespace: Option<&str>) -> anyhow::Result<Report> {
     let api: Api<Job> = Api::all(client.clone());
     let now = Timestamp::now();
-    let ownership = Ownership::read(client, lease_namespace, now).await?;
+    let ownership = Ownership::read(client, lease_namespace, LEASE_LABEL, now).await?;
     let inquiry = Inquiry::new(client.clone(), now);
     let mut jobs = Vec::new();
     let mut params = ListParams::default().limit(500);
@@ -157,13 +158,6 @@ fn state(
         .chain([("FailureTarget", "FailureTarget"), ("SuccessCriteriaMet", "SuccessCriteriaMet")])
         .find_map(|(type_, state)| has(type_).then_some(state))
         .unwrap_or(if spec.suspend == Some(true) { "Suspended" } else { "Running" })
-}
-
-/// A table without borders, as kubectl prints it.
-fn plain_table() -> Table {
-    let mut table = Table::new();
-    table.load_preset(presets::NOTHING).set_content_arrangement(ContentArrangement::Disabled);
-    table
 }
 
 fn table(report: &Report) -> Table {

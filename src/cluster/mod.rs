@@ -10,6 +10,7 @@
 //! | [`reads`] | live reads of single objects |
 //! | [`events`] | `v1` Events about Jobs, aggregated |
 //! | [`resource`] | resources of the API and their paths |
+//! | [`version`] | the version of the API server |
 
 pub mod events;
 pub mod gate;
@@ -18,5 +19,6 @@ mod rate;
 pub mod reads;
 pub mod resource;
 pub mod transport;
+pub mod version;
 pub mod watch;
 pub mod wire;

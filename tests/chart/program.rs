@@ -62,6 +62,8 @@ fn flag<'a>(arguments: &'a [String], name: &str) -> &'a str {
 /// The status code of a page, if there is an answer.
 fn get(at: SocketAddr, path: &str) -> Option<u16> {
     let mut stream = TcpStream::connect(at).ok()?;
+    // Another program may have the port by now, and say nothing.
+    stream.set_read_timeout(Some(Duration::from_secs(5))).ok()?;
     write!(stream, "GET {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n").ok()?;
     let mut answer = String::new();
     stream.read_to_string(&mut answer).ok()?;

@@ -42,7 +42,7 @@ pub(super) fn answer(server: &Server, parts: &Parts) -> Response<Body> {
     };
     let document = match parts_of_path.as_slice() {
         [] | [""] => Some(json!({"paths": PATHS})),
-        ["version"] => Some(version()),
+        ["version"] => Some(version(server.git_version.as_deref())),
         ["healthz" | "livez" | "readyz"] | ["healthz" | "livez" | "readyz", "ping"] => {
             return Reply::full(StatusCode::OK, PLAIN, "ok").into_response();
         }
@@ -106,8 +106,24 @@ fn host(parts: &Parts) -> String {
     parts.headers.get(header::HOST).and_then(|host| host.to_str().ok()).unwrap_or_default().to_owned()
 }
 
-/// `GET /version`: the Kubernetes release whose API this server implements.
-fn version() -> Value {
+/// `GET /version`: the Kubernetes release whose API this server implements, or the one that it shall name.
+fn version(given: Option<&str>) -> Value {
+    let mut version = own_version();
+    if let Some(given) = given {
+        let mut numbers = given.trim_start_matches('v').split('.');
+        for fields in [
+            ["major", "emulationMajor", "minCompatibilityMajor"],
+            ["minor", "emulationMinor", "minCompatibilityMinor"],
+        ] {
+            let number = numbers.next().unwrap_or_default();
+            fields.into_iter().for_each(|field| version[field] = number.into());
+        }
+        version["gitVersion"] = given.into();
+    }
+    version
+}
+
+fn own_version() -> Value {
     json!({
         "major": "1", "minor": "36", "emulationMajor": "1", "emulationMinor": "36", "minCompatibilityMajor": "1",
         "minCompatibilityMinor": "35", "gitVersion": concat!("v1.36.2+yardmaster-", env!("CARGO_PKG_VERSION")),

@@ -3,6 +3,7 @@
 
 use std::time::Duration;
 
+use super::incompatibility::Incompatibility;
 use crate::cluster::leases::{LeaseClient, LeaseError};
 use crate::sharding::ShardCount;
 use crate::sharding::lease::{Layout, LeaseRecord, LeaseWriter};
@@ -10,39 +11,14 @@ use crate::sharding::lease::{Layout, LeaseRecord, LeaseWriter};
 /// Pause after a failure to read or write the layout.
 const RETRY_PAUSE: Duration = Duration::from_secs(1);
 
-/// Why this replica must not run.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum LayoutError {
-    /// The cluster has another number of shards.
-    #[error(
-        "--shards {}: this cluster has {} shards; give --shards {}, or change the cluster while no replica runs \
-         by `yardmaster reshard --to {}` with the replicas' --controller-name and --lease-namespace", .ours.get(), .theirs.get(), .theirs.get(), .ours.get()
-    )]
-    OtherCount {
-        /// The number in this replica's settings.
-        ours: ShardCount,
-        /// The number recorded in the cluster.
-        theirs: ShardCount,
-    },
-    /// The number of shards is being changed.
-    #[error(
-        "the number of shards is being changed to {}; once `yardmaster reshard --to {}` has ended, start with --shards {}",
-        .to.get(), .to.get(), .to.get()
-    )]
-    Resharding {
-        /// The coming number.
-        to: ShardCount,
-    },
-}
-
 /// Why a replica with this number of shards must not run, according to a record.
-pub(super) fn objection(ours: ShardCount, record: &LeaseRecord) -> Option<LayoutError> {
+pub(super) fn objection(ours: ShardCount, record: &LeaseRecord) -> Option<Incompatibility> {
     match record {
         LeaseRecord::Layout(Layout { resharding_to: Some(to), .. }) => {
-            Some(LayoutError::Resharding { to: *to })
+            Some(Incompatibility::Resharding { to: *to })
         }
         LeaseRecord::Layout(Layout { shards, .. }) if *shards != ours => {
-            Some(LayoutError::OtherCount { ours, theirs: *shards })
+            Some(Incompatibility::OtherCount { ours, theirs: *shards })
         }
         _ => None,
     }
@@ -54,7 +30,7 @@ pub(super) async fn agree(
     leases: &LeaseClient,
     writer: &LeaseWriter,
     ours: ShardCount,
-) -> Result<(), LayoutError> {
+) -> Result<(), Incompatibility> {
     loop {
         match read_or_write(leases, writer, ours).await {
             Ok(Some(record)) => return objection(ours, &record).map_or(Ok(()), Err),

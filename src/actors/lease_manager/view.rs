@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use tokio::time::Instant;
 
-use super::LayoutError;
+use super::Incompatibility;
 use crate::sharding::{ShardId, ShardState};
 
 /// The phase of a replica.
@@ -16,7 +16,7 @@ pub enum ReplicaPhase {
     /// Its heartbeat is valid, and all shards that it owns are synced.
     Ready,
     /// It has ended.
-    Ended(Option<LayoutError>),
+    Ended(Option<Incompatibility>),
 }
 
 /// The shards that a replica owns, and its heartbeat.
@@ -48,7 +48,7 @@ impl View {
         }
     }
 
-    pub(super) fn ended(refused: Option<LayoutError>) -> Self {
+    pub(super) fn ended(refused: Option<Incompatibility>) -> Self {
         Self { phase: ReplicaPhase::Ended(refused), ..Self::default() }
     }
 

@@ -7,54 +7,73 @@ use k8s_openapi::api::coordination::v1::Lease;
 use kube::api::{Api, ListParams};
 use serde::Serialize;
 
-use super::plain_table;
-use crate::sharding::lease::{CONTROLLER_LABEL, LEASE_LABEL, LeaseRecord};
+use super::table::plain_table;
+use crate::sharding::ShardCount;
+use crate::sharding::lease::{CONTROLLER_LABEL, LeaseRecord};
 
 /// Which replica owns which shards.
 #[derive(Debug, Default, PartialEq, Serialize)]
 pub(super) struct Ownership {
-    replicas: Vec<Replica>,
-    shards: Vec<Shard>,
+    pub(super) replicas: Vec<Replica>,
+    pub(super) shards: Vec<Shard>,
+    /// The number of shards of each controller that has recorded it.
+    #[serde(skip)]
+    pub(super) layouts: Vec<ControllerLayout>,
+}
+
+/// The number of shards of a controller.
+#[derive(Debug, PartialEq)]
+pub(super) struct ControllerLayout {
+    pub(super) shards: u32,
+    /// The number is being changed to this one.
+    pub(super) resharding_to: Option<u32>,
 }
 
 /// A replica that has a heartbeat.
 #[derive(Debug, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
-struct Replica {
+pub(super) struct Replica {
     controller: String,
-    identity: String,
+    pub(super) identity: String,
     /// Seconds since the last heartbeat, by this machine's clock.
-    heartbeat_age: Option<f64>,
+    pub(super) heartbeat_age: Option<f64>,
     /// It is releasing its shards.
-    leaving: bool,
+    pub(super) leaving: bool,
     shards: usize,
+    /// Seconds after which a silent replica is dead.
+    #[serde(skip)]
+    pub(super) lease_duration: f64,
+    /// `metadata.resourceVersion` of the heartbeat.
+    #[serde(skip)]
+    pub(super) version: u64,
 }
 
 /// A shard that has been claimed.
 #[derive(Debug, PartialEq, Serialize)]
-struct Shard {
+pub(super) struct Shard {
     controller: String,
-    shard: u32,
-    owner: Option<String>,
+    pub(super) shard: u32,
+    pub(super) owner: Option<String>,
     epoch: u64,
 }
 
 impl Ownership {
-    /// Reads the Leases of all controllers, in one namespace or all.
+    /// Reads the Leases that a label selector selects, in one namespace or all.
     pub(super) async fn read(
         client: &kube::Client,
         namespace: Option<&str>,
+        selector: &str,
         now: Timestamp,
     ) -> anyhow::Result<Self> {
         let leases: Api<Lease> = match namespace {
             Some(namespace) => Api::namespaced(client.clone(), namespace),
             None => Api::all(client.clone()),
         };
-        let listed = leases.list(&ListParams::default().labels(LEASE_LABEL)).await?;
+        let listed = leases.list(&ListParams::default().labels(selector)).await?;
         Ok(Self::of(&listed.items, now))
     }
 
-    fn of(leases: &[Lease], now: Timestamp) -> Self {
+    pub(super) fn of(leases: &[Lease], now: Timestamp) -> Self {
         let mut ownership = Self::default();
         for lease in leases {
             let labels = lease.metadata.labels.as_ref();
@@ -69,6 +88,8 @@ impl Ownership {
                         heartbeat_age: renewed.map(|renewed| now.duration_since(renewed.0).as_secs_f64()),
                         leaving: heartbeat.leaving,
                         shards: 0,
+                        lease_duration: heartbeat.lease_duration.as_secs_f64(),
+                        version: heartbeat.version,
                     });
                 }
                 Some(LeaseRecord::Claim(claim)) => ownership.shards.push(Shard {
@@ -77,7 +98,11 @@ impl Ownership {
                     owner: claim.holder.map(|holder| holder.identity.to_string()),
                     epoch: claim.epoch,
                 }),
-                Some(LeaseRecord::Layout(_) | LeaseRecord::Balance(_)) | None => {}
+                Some(LeaseRecord::Layout(layout)) => ownership.layouts.push(ControllerLayout {
+                    shards: layout.shards.get(),
+                    resharding_to: layout.resharding_to.map(ShardCount::get),
+                }),
+                Some(LeaseRecord::Balance(_)) | None => {}
             }
         }
         ownership.replicas.sort_by(|a, b| (&a.controller, &a.identity).cmp(&(&b.controller, &b.identity)));
