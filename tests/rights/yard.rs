@@ -190,22 +190,26 @@ impl Yard {
         seen.clone()
     }
 
-    /// Ends the cluster; removes from a real one what was created there.
+    /// Ends the cluster. A real one loses all that was created there but the namespaces.
     pub(crate) async fn end(self, case: &Case) {
         drop(self.replicas);
-        self.kubelet.shutdown().await;
-        let Some(server) = self.server else {
-            let roles = case.objects.iter().filter(|object| object["metadata"]["namespace"].is_null());
-            for object in roles {
+        if self.server.is_none() {
+            for object in &case.objects {
                 send(&self.client, Method::DELETE, &path(object, true), None).await.unwrap();
             }
             for namespace in NAMESPACES.iter().chain(&[NAMESPACE]) {
-                let path = format!("/api/v1/namespaces/{namespace}");
-                send(&self.client, Method::DELETE, &path, None).await.unwrap();
+                for of in ["apis/batch/v1 jobs", "api/v1 pods", "apis/coordination.k8s.io/v1 leases"] {
+                    let (group, plural) = of.split_once(' ').unwrap();
+                    let path =
+                        format!("/{group}/namespaces/{namespace}/{plural}?propagationPolicy=Background");
+                    send(&self.client, Method::DELETE, &path, None).await.unwrap();
+                }
             }
-            return;
-        };
-        server.shutdown().await;
+        }
+        self.kubelet.shutdown().await;
+        if let Some(server) = self.server {
+            server.shutdown().await;
+        }
     }
 }
 
