@@ -67,9 +67,11 @@ impl Work {
         let size = if self.gangs { 3 } else { 2 };
         let fewer = json!({"spec": {"completions": size, "parallelism": size}});
         send(client, Method::PATCH, &job_path("rights", INDEXED), Some(&fewer)).await.unwrap();
-        let pods = format!("{PODS}?labelSelector=batch.kubernetes.io/job-name={INDEXED}");
-        let left = until(client, &pods, |pods| pods["items"].as_array().unwrap().len() == size).await;
-        let name = left["items"][0]["metadata"]["name"].as_str().unwrap();
+        // At once, while all pods run.
+        let first = "batch.kubernetes.io/job-completion-index=0";
+        let pods = format!("{PODS}?labelSelector=batch.kubernetes.io/job-name={INDEXED},{first}");
+        let found = send(client, Method::GET, &pods, None).await.unwrap();
+        let name = found["items"][0]["metadata"]["name"].as_str().unwrap();
         send(client, Method::DELETE, &format!("{PODS}/{name}"), None).await.unwrap();
         let job = completes(client, "rights", INDEXED).await;
         assert_eq!(job["status"]["failed"], 1, "{job}");
