@@ -61,7 +61,8 @@ impl Work {
     /// An Indexed Job loses one pod to a deletion, and one because it needs less.
     async fn indexed(&self, client: &Client) {
         let spec = json!({"completionMode": "Indexed", "completions": 3, "parallelism": 3});
-        self.create(client, "rights", INDEXED, "3s", spec).await;
+        // Long enough that no pod ends before one is deleted, also on a busy machine.
+        self.create(client, "rights", INDEXED, "10s", spec).await;
         until(client, &job_path("rights", INDEXED), |job| job["status"]["ready"] == 3).await;
         // The size of a gang is fixed.
         let size = if self.gangs { 3 } else { 2 };

@@ -110,14 +110,19 @@ const ESCALATE: Right = Right::cluster("escalate", "rbac.authorization.k8s.io", 
 /// The rights to install the Helm chart with its defaults.
 fn of_installer() -> Vec<Right> {
     const RBAC: &str = "rbac.authorization.k8s.io";
+    const FLOW_CONTROL: &str = "flowcontrol.apiserver.k8s.io";
     vec![
         Right::cluster("create", RBAC, "clusterroles"),
         Right::cluster("create", RBAC, "clusterrolebindings"),
+        Right::cluster("create", FLOW_CONTROL, "flowschemas"),
+        Right::cluster("create", FLOW_CONTROL, "prioritylevelconfigurations"),
         Right::namespaced("create", RBAC, "roles"),
         Right::namespaced("create", RBAC, "rolebindings"),
         Right::namespaced("create", "", "serviceaccounts"),
         Right::namespaced("create", "", "services"),
+        // Helm keeps releases in Secrets, and runs the chart's checks in pods.
         Right::namespaced("create", "", "secrets"),
+        Right::namespaced("create", "", "pods"),
         Right::namespaced("create", "apps", "deployments"),
         Right::namespaced("create", "policy", "poddisruptionbudgets"),
     ]
@@ -229,6 +234,11 @@ async fn has(cx: &Context, right: &Right) -> Result<bool, String> {
 
 #[cfg(test)]
 mod tests {
+    #![allow(clippy::unwrap_used)]
+    use std::collections::BTreeSet;
+
+    use serde_json::Value;
+
     use super::*;
     use crate::actors::FeatureGates;
     use crate::cli::check::report::Status;
@@ -254,6 +264,47 @@ mod tests {
             list(&ControllerConfig { ttl_controller: true, feature_gates, ..ControllerConfig::default() });
         for right in ["delete jobs.batch", "create podgroups.scheduling.k8s.io"] {
             assert!(all.iter().any(|other| other == right), "{right}");
+        }
+    }
+
+    /// The objects of the chart with its defaults.
+    fn chart() -> Vec<Value> {
+        let rendered = include_str!("../../../tests/chart/snapshots/defaults.yaml");
+        rendered.split("\n---\n").map(|object| serde_saphyr::from_str(object).unwrap()).collect()
+    }
+
+    fn texts(list: &Value) -> impl Iterator<Item = &str> {
+        list.as_array().into_iter().flatten().filter_map(Value::as_str)
+    }
+
+    #[test]
+    fn the_rights_are_those_that_the_chart_grants() {
+        let mut granted = BTreeSet::new();
+        for role in chart() {
+            let is_role = matches!(role["kind"].as_str(), Some("ClusterRole" | "Role"));
+            if !is_role || role["metadata"]["labels"]["app.kubernetes.io/component"] != "controller" {
+                continue;
+            }
+            for rule in role["rules"].as_array().into_iter().flatten() {
+                // The chart has a rule for each group.
+                let group = texts(&rule["apiGroups"]).next().unwrap();
+                let dot = if group.is_empty() { "" } else { "." };
+                for resource in texts(&rule["resources"]) {
+                    granted
+                        .extend(texts(&rule["verbs"]).map(|verb| format!("{verb} {resource}{dot}{group}")));
+                }
+            }
+        }
+        let asked: BTreeSet<String> = list(&ControllerConfig::default()).into_iter().collect();
+        assert_eq!(asked, granted);
+    }
+
+    #[test]
+    fn the_installer_may_create_every_object_of_the_chart() {
+        let rights = of_installer();
+        for object in chart() {
+            let plural = format!("{}s", object["kind"].as_str().unwrap().to_lowercase());
+            assert!(rights.iter().any(|right| right.resource == plural), "{plural}");
         }
     }
 
