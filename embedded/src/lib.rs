@@ -77,7 +77,7 @@ pub struct ApiServerConfig {
     pub listen: SocketAddr,
     /// The bearer token that every request must carry.
     pub token: Option<String>,
-    /// Access control by roles; without it, whoever may send requests may do everything. With it, the bearer
+    /// Access control by roles; without it, every client may do everything. With it, the bearer
     /// token above is an administrator's, and is generated if absent.
     pub rbac: Option<Rbac>,
     /// Whether a user who sets `blockOwnerDeletion` needs the right to `update` the owner's `finalizers`, and

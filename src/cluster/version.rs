@@ -10,7 +10,7 @@ use serde::Deserialize;
 use super::transport::{Transport, TransportError};
 use super::wire::Refusal;
 
-/// The least version that keeps `spec.managedBy` of Jobs unless told otherwise. Older ones drop the field
+/// The least version that keeps `spec.managedBy` of Jobs by default. Older ones drop the field
 /// without a word.
 pub const MANAGED_BY: ServerVersion = ServerVersion { major: 1, minor: 32 };
 

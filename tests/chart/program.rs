@@ -161,7 +161,7 @@ fn defaults_are_those_of_the_program() {
         });
         letters.collect()
     };
-    // What the chart has in another way: the pod tells its namespace, gates and address have flags of another form, and logs
+    // What the chart has in another way: the pod knows its namespace, gates and address have flags of another form, and logs
     // are read by machines.
     let other = ["name", "leaseNamespace", "featureGates", "listenAddress", "port", "logFormat", "logLevel"];
     let settings = values["controller"].as_object().unwrap();

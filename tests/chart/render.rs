@@ -43,7 +43,7 @@ impl ValueSet {
     pub(crate) fn objects(&self, helm: &Helm, kubernetes: &str, more: &[&str]) -> Vec<Value> {
         let mut command = helm.template(["--kube-version", &format!("{kubernetes}.0")]);
         command.arg("-f").arg(&self.path).args(more);
-        // What Helm would be told by such a cluster.
+        // The answer of such a cluster to Helm.
         match kubernetes {
             "1.32" => command.args(["--set", "defaulting.enabled=false"]),
             "1.34" => command
