@@ -1,0 +1,3 @@
+//! What strangers can and cannot do to the embedded cluster and to a controller.
+#![cfg(feature = "embedded")]
+#![allow(clippy::unwrap_used, missing_docs)]

@@ -1,0 +1,3 @@
+//! What operators see: traces, metrics, the page, logs.
+#![cfg(feature = "embedded")]
+#![allow(clippy::unwrap_used, missing_docs)]
