@@ -68,9 +68,23 @@ impl ApiError {
         Self::new(StatusCode::BAD_REQUEST, "BadRequest", message)
     }
 
-    /// 401: the bearer token is absent or wrong.
+    /// 401: the bearer token is wrong, or absent where one is needed.
     pub(crate) fn unauthorized() -> Self {
         Self::new(StatusCode::UNAUTHORIZED, "Unauthorized", "Unauthorized")
+    }
+
+    /// 403: the request is addressed to another server, or comes from a page of another, as this header says.
+    pub(crate) fn foreign_site(header: &str, value: &str) -> Self {
+        const SHOWN: usize = 100;
+        let value: String = value.chars().take(SHOWN).collect();
+        let why = format!("forbidden: {header} {value:?} is not of this server");
+        Self::new(StatusCode::FORBIDDEN, "Forbidden", why).with_details(json!({}))
+    }
+
+    /// 408: the body did not arrive in time.
+    pub(crate) fn body_too_slow(seconds: u64) -> Self {
+        let why = format!("Timeout: the request body did not arrive within {seconds} s");
+        Self::new(StatusCode::REQUEST_TIMEOUT, "Timeout", why).with_details(json!({}))
     }
 
     /// 500 without a reason: the API server's answer to an error that it has not classified.

@@ -28,7 +28,6 @@ use std::net::Ipv4Addr;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use tempfile::TempDir;
 use tokio::net::TcpListener;
 use tokio::task::JoinSet;
@@ -37,8 +36,10 @@ use tokio_util::sync::CancellationToken;
 use self::events::Events;
 use self::logs::LogIndex;
 use self::manager::Manager;
+use self::server::LogServer;
 use self::stragglers::Stragglers;
 use self::worker::Context;
+use crate::open_files;
 
 /// How containers are run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -89,7 +90,7 @@ pub enum KubeletError {
 pub struct Kubelet {
     stop: CancellationToken,
     manager: JoinSet<()>,
-    server: JoinSet<()>,
+    server: LogServer,
     // Removed after the tasks that use it.
     _data_dir: Option<TempDir>,
 }
@@ -97,20 +98,14 @@ pub struct Kubelet {
 impl Kubelet {
     /// Registers the node and starts to run pods.
     pub async fn start(client: kube::Client, config: KubeletConfig) -> Result<Self, KubeletError> {
-        raise_file_limit();
+        open_files::raise_limit();
         let (directory, data_dir) = data_dir(config.data_dir)?;
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.map_err(KubeletError::Listen)?;
         let port = listener.local_addr().map_err(KubeletError::Listen)?.port();
         node::register(client.clone(), &config.node_name, port).await.map_err(KubeletError::Register)?;
 
         let logs = Arc::new(LogIndex::default());
-        let mut server = JoinSet::new();
-        let router = server::router(Arc::clone(&logs));
-        server.spawn(async move {
-            if let Err(error) = axum::serve(listener, router).await {
-                tracing::error!(%error, "the log endpoint stopped");
-            }
-        });
+        let server = LogServer::start(listener, Arc::clone(&logs), client.clone());
 
         let stop = CancellationToken::new();
         let context = Context {
@@ -150,17 +145,5 @@ fn data_dir(given: Option<PathBuf>) -> Result<(PathBuf, Option<TempDir>), Kubele
                 .map_err(|error| KubeletError::DataDir(std::env::temp_dir(), error))?;
             Ok((directory.path().to_owned(), Some(directory)))
         }
-    }
-}
-
-/// Raises the limit of open files as far as allowed, because each container needs some.
-fn raise_file_limit() {
-    /// More than enough for [`node::MAX_PODS`]. Some programs start slowly with a limit of millions.
-    const ENOUGH: u64 = 65_536;
-    if let Ok((soft, hard)) = getrlimit(Resource::RLIMIT_NOFILE)
-        && soft < ENOUGH
-        && let Err(error) = setrlimit(Resource::RLIMIT_NOFILE, hard.min(ENOUGH), hard)
-    {
-        tracing::debug!(%error, "cannot raise the limit of open files");
     }
 }
