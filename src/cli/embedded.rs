@@ -1,6 +1,8 @@
 //! A complete cluster within this process: API server, controllers and kubelet.
 
+use std::fs::Permissions;
 use std::io::Write as _;
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 
 use anyhow::Context;
@@ -27,7 +29,7 @@ pub(super) struct EmbeddedCluster {
 impl EmbeddedCluster {
     /// Starts everything, with a controller for each of these values of `spec.managedBy`.
     pub(super) async fn start(controller_names: &[&str], traces: &JobTraces) -> anyhow::Result<Self> {
-        let directory = tempfile::Builder::new().prefix("yardmaster-").tempdir()?;
+        let directory = private_directory()?;
         let server = ApiServer::start(ApiServerConfig::default()).await?;
         let config = server.client_config();
         // One shard per core uses all cores; more shards would only add watches.
@@ -94,6 +96,12 @@ fn controller_config(name: &str, shards: ShardCount, traces: JobTraces) -> Contr
         traces,
         ..ControllerConfig::default()
     }
+}
+
+/// A temporary directory that only this user can enter.
+pub(super) fn private_directory() -> std::io::Result<TempDir> {
+    let private = Permissions::from_mode(0o700);
+    tempfile::Builder::new().prefix("yardmaster-").permissions(private).tempdir()
 }
 
 /// The absolute path, for use in other directories.

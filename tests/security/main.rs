@@ -1,3 +1,7 @@
 //! What strangers can and cannot do to the embedded cluster and to a controller.
 #![cfg(feature = "embedded")]
 #![allow(clippy::unwrap_used, missing_docs)]
+
+mod access;
+#[path = "../binary/mod.rs"]
+mod binary;

@@ -13,7 +13,7 @@ use clap::{Args, ValueEnum};
 use tempfile::TempDir;
 
 use self::replicas::Replicas;
-use super::embedded::write_kubeconfig;
+use super::embedded::{private_directory, write_kubeconfig};
 use super::signals::Interrupts;
 use super::{Failure, embedded};
 use yardmaster_embedded::kubelet::{Kubelet, KubeletConfig, KubeletMode};
@@ -187,7 +187,7 @@ struct Cluster {
 
 impl Cluster {
     async fn start(args: &ClusterArgs, server: ApiServerConfig) -> anyhow::Result<Self> {
-        let directory = tempfile::Builder::new().prefix("yardmaster-").tempdir()?;
+        let directory = private_directory()?;
         let server = ApiServer::start(server).await?;
         let client = kube::Client::try_from(server.client_config())?;
         let choice = args.kubelet();
