@@ -15,6 +15,7 @@ mod admission;
 mod audit;
 mod authorization;
 mod controllers;
+mod data_dir;
 mod discovery;
 mod error;
 mod exchange;
@@ -58,6 +59,7 @@ use tokio_util::task::TaskTracker;
 
 pub use audit::{AuditRecord, AuditSink};
 pub use authorization::{Denial, DenialSink, Rbac, User};
+pub use data_dir::ClaimError;
 pub use faults::{Fault, FaultId, FaultScope, Faults};
 pub use protobuf::{decode as decode_protobuf, write_event as encode_watch_event};
 pub use start_error::EmbeddedError;
