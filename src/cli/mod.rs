@@ -62,6 +62,10 @@ enum Command {
     Check(Box<check::CheckArgs>),
     /// Change the number of shards while no replica runs.
     Reshard(reshard::ReshardArgs),
+    /// Supervise the processes of an embedded cluster's pods, which starts this by itself.
+    #[cfg(feature = "embedded")]
+    #[command(name = yardmaster_embedded::kubelet::SUPERVISE, hide = true)]
+    Supervise,
 }
 
 /// Flags for the log on standard error.
@@ -100,6 +104,11 @@ pub fn main() -> ExitCode {
         Ok(cli) => cli,
         Err(error) => return usage(&error),
     };
+    #[cfg(feature = "embedded")]
+    if matches!(cli.command, Command::Supervise) {
+        // On the main thread, and without the threads of a runtime.
+        return embedded::supervise();
+    }
     match execute(cli) {
         Ok(code) => code,
         Err(failure) => {
@@ -140,6 +149,8 @@ fn execute(cli: Cli) -> Result<ExitCode, Failure> {
             Command::Status(args) => status::run(args).await,
             Command::Check(args) => check::run(*args).await,
             Command::Reshard(args) => reshard::run(args).await,
+            #[cfg(feature = "embedded")]
+            Command::Supervise => Ok(embedded::supervise()),
         }
     });
     // The exporter needs the runtime to send the remaining traces.

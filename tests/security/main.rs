@@ -5,3 +5,4 @@
 mod access;
 #[path = "../binary/mod.rs"]
 mod binary;
+mod files;

@@ -5,6 +5,9 @@ use std::time::Duration;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
+/// Longest grace period: time is finite.
+const MAX_GRACE: Duration = Duration::from_secs(10 * 365 * 24 * 3600);
+
 /// The sender of the order.
 #[derive(Debug, Default)]
 pub(super) struct StopOrder(watch::Sender<Option<Instant>>);
@@ -13,7 +16,7 @@ impl StopOrder {
     /// Requests the stop now and forces it after `grace`. A later order can shorten the time but never
     /// lengthen it.
     pub(super) fn request(&self, grace: Duration) {
-        self.request_until(Instant::now() + grace);
+        self.request_until(Instant::now() + grace.min(MAX_GRACE));
     }
 
     /// Requests the stop now and forces it at `deadline`.
@@ -80,6 +83,7 @@ mod tests {
     async fn a_later_order_only_shortens_the_grace() {
         let order = StopOrder::default();
         let start = Instant::now();
+        order.request(Duration::MAX);
         order.request(Duration::from_secs(30));
         order.request(Duration::from_secs(60));
         let signal = order.signal();
