@@ -17,7 +17,8 @@ use super::plan::{JobEvent, StatusWrite};
 use super::pod::Phase;
 use super::pod_set::PodSet;
 use super::spec::Completion;
-use super::state::{JobState, after};
+use super::saturating::after;
+use super::state::JobState;
 use super::status::{ConditionKind, ConditionStatus, JobStatus, Uncounted};
 use super::uid::Uid;
 
