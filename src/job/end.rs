@@ -6,8 +6,8 @@
 use jiff::Timestamp;
 
 use super::pod_failure_policy::judge;
-use super::spec::Completion;
 use super::saturating::after;
+use super::spec::Completion;
 use super::state::JobState;
 use super::status::{Condition, ConditionKind, ConditionStatus, JobStatus};
 use super::success_policy;

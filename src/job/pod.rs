@@ -2,6 +2,7 @@
 
 use jiff::Timestamp;
 
+use super::saturating::seconds_before;
 use super::second::Second;
 use super::uid::Uid;
 

@@ -1,3 +1,5 @@
 //! What strangers can and cannot do to the embedded cluster and to a controller.
 #![cfg(feature = "embedded")]
 #![allow(clippy::unwrap_used, missing_docs)]
+
+mod input;

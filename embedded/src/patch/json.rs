@@ -4,14 +4,12 @@ use json_patch::{Patch, PatchOperation};
 use serde_json::Value;
 
 use crate::error::ApiError;
+use crate::rules::decode::DEPTH_MAX;
 
 /// Maximum number of operations, as in Kubernetes.
 const OPERATIONS_MAX: usize = 10_000;
 /// Maximum size of all copied values together, in bytes of JSON, as in Kubernetes (`JSONPatchMaxCopyBytes`).
 const COPIED_BYTES_MAX: usize = 3 << 20;
-/// Maximum number of maps and lists within each other. The parser of stored objects allows 127; responses put
-/// objects into lists and events.
-const DEPTH_MAX: usize = 120;
 
 /// Why a patch cannot be applied. Kubernetes does not tell its clients.
 #[derive(Debug, thiserror::Error)]

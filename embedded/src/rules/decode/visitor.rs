@@ -3,17 +3,20 @@
 use std::collections::HashSet;
 use std::fmt;
 
-use serde::de::{DeserializeSeed, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
+use serde::de::{Deserialize as _, DeserializeSeed, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use serde_json::{Map, Number, Value};
 
 use super::super::quantity;
 use super::super::schema::{Field, Kind, Presence, Type, Types};
+use super::DEPTH_MAX;
 use super::time::{self, Precision};
 
 /// The position of the decoder in the document.
 pub(super) struct Place<'a> {
     parent: Option<&'a Place<'a>>,
     segment: Segment<'a>,
+    /// The number of maps and lists around it.
+    depth: usize,
 }
 
 enum Segment<'a> {
@@ -25,11 +28,11 @@ enum Segment<'a> {
 
 impl<'a> Place<'a> {
     pub(super) const fn root() -> Self {
-        Self { parent: None, segment: Segment::Root }
+        Self { parent: None, segment: Segment::Root, depth: 0 }
     }
 
     fn child(&'a self, segment: Segment<'a>) -> Self {
-        Self { parent: Some(self), segment }
+        Self { parent: Some(self), segment, depth: self.depth + 1 }
     }
 
     /// The path in the form of strict errors: `spec.containers[0].image`.
@@ -179,6 +182,10 @@ impl<'de> DeserializeSeed<'de> for Seed<'_, '_> {
     type Value = Option<Value>;
 
     fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Self::Value, D::Error> {
+        if self.place.depth > DEPTH_MAX {
+            self.report.fail(|| "json: exceeded max depth".into());
+            return IgnoredAny::deserialize(deserializer).map(|IgnoredAny| None);
+        }
         deserializer.deserialize_any(self)
     }
 }
