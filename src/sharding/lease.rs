@@ -310,7 +310,7 @@ impl LeaseWriter {
 
 /// `leaseDurationSeconds`: at least 1, and never shorter than `duration`.
 fn whole_seconds(duration: Duration) -> i32 {
-    let seconds = duration.as_secs() + u64::from(duration.subsec_nanos() > 0);
+    let seconds = duration.as_secs().saturating_add(u64::from(duration.subsec_nanos() > 0));
     i32::try_from(seconds).unwrap_or(i32::MAX).max(1)
 }
 

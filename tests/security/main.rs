@@ -6,3 +6,4 @@ mod access;
 #[path = "../binary/mod.rs"]
 mod binary;
 mod files;
+mod input;
