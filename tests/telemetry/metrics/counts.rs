@@ -77,10 +77,11 @@ fn latencies_are_those_of_the_jobs_that_had_them() {
     assert_eq!(count("job_first_pod"), 8.0);
     // `indexed`, `plain`, `expires`, `suspended`.
     assert_eq!(count("job_completion"), 4.0);
-    // `fails` once, and `ignored` for each failure but perhaps the last.
+    // `fails` once, and `ignored` for each failure. Its deletion may come before or after the last two steps of
+    // the last of them.
     let ignored =
         LOAD.both.value("job_controller_pod_failures_handled_by_failure_policy_total{action=Ignore}");
-    assert!((ignored..=1.0 + ignored).contains(&count("pod_replacement")), "{}", count("pod_replacement"));
+    assert!((ignored..=2.0 + ignored).contains(&count("pod_replacement")), "{}", count("pod_replacement"));
     assert!(count("event_reaction") >= 10.0);
     assert_eq!(LOAD.both.value("ttl_after_finished_controller_job_deletion_duration_seconds_count"), 1.0);
 }
@@ -98,7 +99,7 @@ fn shards_and_waiting_jobs_count_right_through_a_hand_over() {
     assert_eq!(both.value("yardmaster_handovers_total{direction=lost}"), 0.0);
     assert_eq!(both.value("yardmaster_handover_duration_seconds_count"), shards * 1.5);
     assert_eq!(both.value("yardmaster_orphan_controller_leader"), 1.0);
-    assert_eq!(both.value("yardmaster_held_jobs"), 8.0, "`expires` and `ignored` are gone");
+    assert_eq!(both.value("yardmaster_held_jobs"), 7.0, "`expires` and `ignored` are gone");
 }
 
 #[test]

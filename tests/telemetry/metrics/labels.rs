@@ -35,7 +35,7 @@ fn values(label: &str) -> Option<&'static [&'static str]> {
         "resource" => {
             &["jobs", "jobs/status", "pods", "events", "leases", "workloads", "podgroups", "namespaces"]
         }
-        "type" => &["ADDED", "MODIFIED", "DELETED", "BOOKMARK", "ERROR"],
+        "type" => &["ADDED", "MODIFIED", "DELETED", "BOOKMARK", "ERROR", "UNREADABLE"],
         "version" => &[env!("CARGO_PKG_VERSION")],
         _ => return None,
     })
