@@ -237,6 +237,40 @@ impl Drop for JobMeter {
     }
 }
 
+/// The metrics of one pod that has no Job and is to be released.
+pub struct OrphanMeter {
+    metrics: Arc<Metrics>,
+    /// The pod has ended with the tracking finalizer.
+    terminated: bool,
+    _stall: Since,
+}
+
+impl OrphanMeter {
+    /// The release of a pod begins. It ends when the meter is dropped.
+    pub fn new(metrics: Arc<Metrics>, terminated: bool) -> Self {
+        let stall = metrics.release_stalls.party();
+        if terminated {
+            metrics.job_controller.count_terminated(FinalizerEvent::Add, 1);
+            metrics.unreleased_pods.inc();
+            stall.begin();
+        }
+        Self { metrics, terminated, _stall: stall }
+    }
+
+    /// The pod has lost the finalizer.
+    pub fn released(self) {
+        if self.terminated {
+            self.metrics.job_controller.count_terminated(FinalizerEvent::Delete, 1);
+        }
+    }
+}
+
+impl Drop for OrphanMeter {
+    fn drop(&mut self) {
+        self.metrics.unreleased_pods.dec_by(self.terminated.into());
+    }
+}
+
 fn mode(job: &Job) -> CompletionMode {
     match job.spec.completion {
         Completion::Indexed(_) => CompletionMode::Indexed,
