@@ -41,7 +41,9 @@ fn objects_fit_the_schemas_of_kubernetes() {
 /// Replaces the dashboards of a ConfigMap, which are thousands of lines, by where they are.
 fn shorten_dashboards(map: &mut Value) {
     for (name, text) in map["data"].as_object_mut().unwrap() {
-        let file = std::fs::read_to_string(project("charts/yardmaster/files/dashboards").join(name)).unwrap();
+        let file = project("charts/yardmaster/files/dashboards").join(name);
+        // Users add maps of their own.
+        let Ok(file) = std::fs::read_to_string(file) else { continue };
         assert_eq!(text.as_str(), Some(file.trim()), "{name}");
         *text = json!(format!("files/dashboards/{name}"));
     }
