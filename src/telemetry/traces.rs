@@ -1,5 +1,6 @@
 //! Traces (OpenTelemetry): one per Job, shared by all replicas that ever owned it.
 
+mod exemplar;
 mod ids;
 mod sampler;
 
@@ -9,8 +10,8 @@ use std::time::SystemTime;
 
 use jiff::Timestamp;
 use opentelemetry::trace::{
-    Span as _, SpanBuilder, SpanContext, SpanKind, Status, TraceContextExt, TraceFlags, TraceId, TraceState,
-    Tracer, TracerProvider,
+    Span as _, SpanBuilder, SpanContext, SpanKind, Status, TraceContextExt, TraceFlags, TraceState, Tracer,
+    TracerProvider,
 };
 use opentelemetry::{Context, KeyValue};
 use opentelemetry_otlp::{ExporterBuildError, SpanExporter, WithExportConfig};
@@ -132,13 +133,6 @@ impl JobTraces {
             // A span that is filtered out belongs to no trace.
             let _ = span.set_parent(exporting.root_of(&job_uid.to_string()));
         }
-    }
-
-    /// The trace of a Job, if it is exported: an exemplar for metrics.
-    pub fn exemplar(&self, job_uid: &(impl Display + ?Sized)) -> Option<TraceId> {
-        let root = self.exporting.as_ref()?.root_of(&job_uid.to_string());
-        let root = root.span().span_context().clone();
-        root.is_sampled().then(|| root.trace_id())
     }
 
     /// Exports the root span of a Job's trace, once the Job has ended.
