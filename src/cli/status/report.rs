@@ -1,0 +1,153 @@
+//! A report on the whole cluster, or on a part of it, and how it is read.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use futures::FutureExt as _;
+use futures::future::BoxFuture;
+use futures::stream::{self, StreamExt as _};
+use jiff::Timestamp;
+use k8s_openapi::api::batch::v1::Job;
+use k8s_openapi::api::core::v1::Pod;
+use kube::Client;
+use kube::api::{Api, ApiResource, ListParams};
+use kube::runtime::watcher;
+use serde::Serialize;
+
+use super::job::JobReport;
+use super::waits::{Inquiry, Waiting};
+use crate::cli::ownership::Ownership;
+use crate::cli::pod_view::PodView;
+use crate::job::names::CONTROLLER_UID_LABEL;
+use crate::sharding::lease::LEASE_LABEL;
+
+/// Objects in one page of a list.
+const PAGE: u32 = 500;
+/// Jobs that are examined concurrently.
+const AT_ONCE: usize = 8;
+
+/// Controllers, replicas, shards and Jobs at one time.
+#[derive(Clone, Debug, Serialize)]
+pub(super) struct Report {
+    pub(super) time: Timestamp,
+    #[serde(flatten)]
+    pub(super) ownership: Ownership,
+    /// The most interesting first.
+    pub(super) jobs: Vec<JobReport>,
+}
+
+/// The Jobs that a report is about.
+#[derive(Clone, Debug)]
+pub(super) enum Selection {
+    /// One Job, of which more is read.
+    One { namespace: String, name: String },
+    /// All Jobs that match, of one namespace or of all.
+    Many { namespace: Option<String>, selector: Option<String>, unfinished: bool },
+}
+
+impl Selection {
+    /// Where the Jobs are.
+    pub(super) fn api(&self, client: &Client) -> Api<Job> {
+        match self {
+            Self::One { namespace, .. } | Self::Many { namespace: Some(namespace), .. } => {
+                Api::namespaced(client.clone(), namespace)
+            }
+            Self::Many { namespace: None, .. } => Api::all(client.clone()),
+        }
+    }
+
+    /// What a watch of the Jobs asks for.
+    pub(super) fn watch(&self) -> watcher::Config {
+        let config = watcher::Config::default().page_size(PAGE);
+        match self {
+            Self::One { name, .. } => config.fields(&format!("metadata.name={name}")),
+            Self::Many { selector: Some(selector), .. } => config.labels(selector),
+            Self::Many { selector: None, .. } => config,
+        }
+    }
+
+    /// Whether all Jobs are of one namespace.
+    pub(super) fn is_one_namespace(&self) -> bool {
+        !matches!(self, Self::Many { namespace: None, .. })
+    }
+
+    /// Whether a Job of the list belongs to the report.
+    pub(super) fn includes(&self, job: &JobReport) -> bool {
+        !matches!(self, Self::Many { unfinished: true, .. }) || !job.is_finished()
+    }
+}
+
+/// Reads a report, page by page.
+pub(super) async fn read(
+    client: &Client,
+    selection: &Selection,
+    lease_namespace: Option<&str>,
+) -> anyhow::Result<Report> {
+    let time = Timestamp::now();
+    let ownership = Ownership::read(client, lease_namespace, LEASE_LABEL, time).await?;
+    let inquiry = Inquiry::new(client.clone(), time);
+    let api = selection.api(client);
+    let mut jobs = Vec::new();
+    match selection {
+        Selection::One { namespace, name } => {
+            let found = api.get_opt(name).await?;
+            let job = found.ok_or_else(|| anyhow::anyhow!("Job {namespace}/{name} not found"))?;
+            let report = JobReport::of(&job, &ownership, time);
+            jobs.push(with_pods(client, JobReport { waiting: wait(&inquiry, &job).await, ..report }).await?);
+        }
+        Selection::Many { selector, .. } => {
+            let mut params = ListParams::default().limit(PAGE);
+            params.label_selector = selector.clone();
+            loop {
+                let page = api.list(&params).await?;
+                let reports = page.items.iter().map(async |job| {
+                    let waiting = wait(&inquiry, job).await;
+                    JobReport { waiting, ..JobReport::of(job, &ownership, time) }
+                });
+                let reports = stream::iter(reports).buffered(AT_ONCE);
+                jobs.extend(
+                    reports.collect::<Vec<_>>().await.into_iter().filter(|job| selection.includes(job)),
+                );
+                match page.metadata.continue_.filter(|token| !token.is_empty()) {
+                    Some(token) => params.continue_token = Some(token),
+                    None => break,
+                }
+            }
+        }
+    }
+    jobs.sort_by(JobReport::by_interest);
+    Ok(Report { time, ownership, jobs })
+}
+
+/// What a Job waits for, as far as that can be found out.
+pub(super) async fn wait(inquiry: &Inquiry, job: &Job) -> Option<Waiting> {
+    inquiry.why(job).await.unwrap_or_else(|error| {
+        tracing::warn!(job = ?job.metadata.name, %error, "cannot find out what the Job waits for");
+        None
+    })
+}
+
+/// The waits of several Jobs, in their order.
+pub(super) async fn waits(inquiry: &Inquiry, jobs: &[Arc<Job>]) -> Vec<Option<Waiting>> {
+    let waits: Vec<BoxFuture<'_, _>> = jobs.iter().map(|job| wait(inquiry, job).boxed()).collect();
+    stream::iter(waits).buffered(AT_ONCE).collect().await
+}
+
+/// Adds the number of pods by phase.
+pub(super) async fn with_pods(client: &Client, job: JobReport) -> anyhow::Result<JobReport> {
+    let pod = ApiResource::erase::<Pod>(&());
+    let api: Api<PodView> = Api::namespaced_with(client.clone(), &job.namespace, &pod);
+    let mut params = ListParams::default().labels(&format!("{CONTROLLER_UID_LABEL}={}", job.uid)).limit(PAGE);
+    let mut phases: BTreeMap<String, u64> = BTreeMap::new();
+    loop {
+        let page = api.list(&params).await?;
+        for pod in page.items {
+            let phase = pod.status.map(|status| status.phase).filter(|phase| !phase.is_empty());
+            *phases.entry(phase.unwrap_or_else(|| "Pending".to_owned())).or_default() += 1;
+        }
+        match page.metadata.continue_.filter(|token| !token.is_empty()) {
+            Some(token) => params.continue_token = Some(token),
+            None => return Ok(JobReport { pods: Some(phases), ..job }),
+        }
+    }
+}
