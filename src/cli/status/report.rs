@@ -151,3 +151,52 @@ pub(super) async fn with_pods(client: &Client, job: JobReport) -> anyhow::Result
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use std::collections::BTreeSet;
+
+    use serde_json::{Value, json};
+
+    use super::super::job::tests::{ended, job};
+    use super::*;
+
+    /// The paths of all fields, such as `jobs[].waiting.reason`.
+    fn paths(value: &Value, path: &str, into: &mut BTreeSet<String>) {
+        match value {
+            Value::Object(fields) => {
+                let prefix = if path.is_empty() { String::new() } else { format!("{path}.") };
+                for (name, field) in fields {
+                    let path = format!("{prefix}{name}");
+                    into.insert(path.clone());
+                    // The names in it are those of phases.
+                    if path != "jobs[].pods" {
+                        paths(field, &path, into);
+                    }
+                }
+            }
+            Value::Array(items) => items.iter().for_each(|item| paths(item, &format!("{path}[]"), into)),
+            _ => {}
+        }
+    }
+
+    #[test]
+    fn every_field_is_documented_and_no_other() {
+        let time = "2026-01-01T00:00:20Z".parse().unwrap();
+        let waiting = Waiting { reason: "Refused", until: Some(time), message: Some("no".into()) };
+        let complete = job("complete", json!({"completions": 1}), ended("Complete", 1));
+        let waits = JobReport { waiting: Some(waiting), pods: Some(BTreeMap::new()), ..complete };
+        let ownership = crate::cli::ownership::tests::big(time);
+        let report = serde_json::to_value(Report { time, ownership, jobs: vec![waits] }).unwrap();
+        let mut written = BTreeSet::new();
+        paths(&report, "", &mut written);
+
+        let page = concat!(env!("CARGO_MANIFEST_DIR"), "/docs/commands.md");
+        let page = std::fs::read_to_string(page).unwrap();
+        let section = page.split("\n### ").find(|section| section.starts_with("Fields of status")).unwrap();
+        let fields = section.lines().filter_map(|line| line.strip_prefix("| `")?.split('`').next());
+        let documented: BTreeSet<_> = fields.map(str::to_owned).collect();
+        assert_eq!(documented, written);
+    }
+}
