@@ -376,8 +376,8 @@ pub(super) mod tests {
         let ownership = Ownership::of(&leases, now());
         let names: Vec<_> = ownership.controllers().iter().map(|shards| shards.name.as_str()).collect();
         let label = controller_label("example.com/other");
-        assert_eq!(names, ["example.com/jobs", &label, BUILT_IN_CONTROLLER]);
-        assert_eq!(ownership.replicas[0].shards, 1);
+        assert_eq!(names, [&label, "example.com/jobs", BUILT_IN_CONTROLLER]);
+        assert_eq!(ownership.replicas[1].shards, 1);
     }
 
     #[test]

@@ -13,6 +13,7 @@ pub(super) type PodView = Object<PodSpec, PodStatus>;
 #[serde(rename_all = "camelCase", default)]
 pub(super) struct PodSpec {
     pub(super) containers: Vec<Named>,
+    pub(super) restart_policy: String,
 }
 
 /// An object whose name alone is read.

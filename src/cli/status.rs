@@ -170,7 +170,11 @@ async fn browse(mut feed: Feed, layout: Layout, mut interrupts: Interrupts) -> R
                 None => latest = newer,
             },
             event = events.next() => match event {
-                Some(Ok(Event::Key(key))) if view.key(key) == Flow::Leave => return Ok(ExitCode::SUCCESS),
+                Some(Ok(Event::Key(key))) => match view.key(key) {
+                    Flow::Leave => return Ok(ExitCode::SUCCESS),
+                    Flow::Redraw => screen.forget(),
+                    Flow::Stay => {}
+                },
                 Some(Ok(_)) => {}
                 // The terminal is gone.
                 Some(Err(_)) | None => return Ok(ExitCode::SUCCESS),

@@ -12,6 +12,7 @@ use kube::api::{Api, PostParams};
 use kube::config::KubeConfigOptions;
 use serde_json::{Value, json};
 use tempfile::TempDir;
+use tokio::task::JoinHandle;
 use yardmaster::actors::{Controller, ControllerConfig};
 use yardmaster::sharding::ShardCount;
 use yardmaster_embedded::kubelet::{Kubelet, KubeletConfig};
@@ -94,6 +95,23 @@ impl Yard {
         tokio::task::spawn_blocking(move || command.output().unwrap()).await.unwrap()
     }
 
+    /// Follows the logs of a Job. Returns once there is a line; the task ends with the command, and has all lines.
+    async fn follow(&self, job: &str) -> JoinHandle<Vec<String>> {
+        let mut logs = Background::start(&mut self.command(&[job, "-f"]));
+        let output = BufReader::new(logs.0.stdout.take().unwrap());
+        let (first, seen) = tokio::sync::oneshot::channel();
+        let task = tokio::task::spawn_blocking(move || {
+            let mut output = output.lines().map(Result::unwrap);
+            let mut lines = vec![output.next().unwrap()];
+            first.send(()).unwrap();
+            lines.extend(output);
+            assert_eq!(logs.exit_code(), Some(0));
+            lines
+        });
+        seen.await.unwrap();
+        task
+    }
+
     /// Standard output of a command that succeeds.
     async fn logs(&self, arguments: &[&str]) -> Vec<String> {
         let output = self.run(arguments).await;
@@ -167,23 +185,24 @@ async fn logs_of_all_pods_are_printed_by_index() {
 async fn containers_that_start_again_and_pods_that_are_replaced_are_followed() {
     let yard = Yard::start().await;
     let marks = yard.home.path().display().to_string();
-    // Fails once, in the same pod.
-    let again = format!(
-        "if test -e {marks}/again; then echo second; else touch {marks}/again; echo first; exit 1; fi"
-    );
-    yard.create("again", json!({}), "OnFailure", &[("main", &again)]).await;
-    // Fails once, and another pod takes its place.
-    let anew = format!(
-        "sleep 1; if test -e {marks}/anew; then echo second; else touch {marks}/anew; echo first; exit 1; fi"
-    );
-    yard.create("anew", json!({}), "Never", &[("main", &anew)]).await;
+    // Fails once, as soon as its log has been seen.
+    let script = |job: &str| {
+        format!(
+            "if test -e {marks}/{job}; then echo second; else touch {marks}/{job}; echo first; \
+             until test -e {marks}/go; do sleep 0.05; done; exit 1; fi"
+        )
+    };
+    // The first starts again in its pod, another pod takes the place of the second.
+    yard.create("again", json!({}), "OnFailure", &[("main", &script("again"))]).await;
+    yard.create("anew", json!({}), "Never", &[("main", &script("anew"))]).await;
+    let (again, anew) = (yard.follow("again").await, yard.follow("anew").await);
+    std::fs::write(yard.home.path().join("go"), "").unwrap();
+    let (again, anew) = (again.await.unwrap(), anew.await.unwrap());
 
-    let (again, anew) = tokio::join!(yard.logs(&["again", "-f"]), yard.logs(&["anew", "-f"]));
     let runs = by_prefix(&again);
     assert_eq!(runs.values().collect::<Vec<_>>(), [&["first", "second"]], "{again:?}");
     let pods = by_prefix(&anew);
-    let mut texts: Vec<_> = pods.values().flatten().copied().collect();
-    texts.sort_unstable();
+    let texts: Vec<_> = anew.iter().filter_map(|line| Some(line.split_once(": ")?.1)).collect();
     assert_eq!((pods.len(), texts), (2, vec!["first", "second"]), "{anew:?}");
     let previous = yard.logs(&["again", "--previous", "--no-prefix"]).await;
     assert_eq!(previous, ["first"]);
@@ -195,18 +214,7 @@ async fn a_broken_connection_loses_no_line_and_doubles_none() {
     let yard = Yard::start().await;
     let script = "n=0; while test $n -lt 300; do n=$((n+1)); echo line $n; sleep 0.01; done";
     yard.create("talks", json!({"completions": 2, "parallelism": 2}), "Never", &[("main", script)]).await;
-    let mut logs = Background::start(&mut yard.command(&["talks", "-f"]));
-    let output = BufReader::new(logs.0.stdout.take().unwrap());
-    let (first, seen) = tokio::sync::oneshot::channel();
-    let reader = tokio::task::spawn_blocking(move || {
-        let mut first = Some(first);
-        let lines = output.lines().map(|line| {
-            first.take().map(|first| first.send(()));
-            line.unwrap()
-        });
-        lines.collect::<Vec<_>>()
-    });
-    seen.await.unwrap();
+    let reader = yard.follow("talks").await;
     let mut cut = 0;
     for _ in 0..6 {
         cut += yard.proxy.cut();
@@ -214,7 +222,6 @@ async fn a_broken_connection_loses_no_line_and_doubles_none() {
     }
     assert!(cut >= 6, "only {cut} connections were cut");
     let lines = reader.await.unwrap();
-    assert_eq!(logs.exit_code(), Some(0));
     let expected: Vec<_> = (1..=300).map(|n| format!("line {n}")).collect();
     let pods = by_prefix(&lines);
     assert_eq!(pods.len(), 2);

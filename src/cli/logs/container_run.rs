@@ -53,6 +53,8 @@ pub(super) struct ContainerRun {
     pub(super) key: RunKey,
     pub(super) extent: Extent,
     pub(super) state: Progress,
+    /// Another run may follow, whose log the same request would read.
+    pub(super) may_restart: bool,
 }
 
 /// How far a run is.
@@ -64,6 +66,14 @@ pub(super) enum Progress {
     Previous,
     /// Its log cannot be read any longer.
     Gone,
+}
+
+/// How a log that could be read ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum End {
+    Complete,
+    /// Nothing was read: the next run has begun.
+    Superseded,
 }
 
 /// Why a log was not read to its end.
@@ -109,7 +119,7 @@ impl ContainerRun {
             .without_max_times()
             .with_jitter();
         let (mut pause, mut failures, mut noted) = (pauses.build(), 0, false);
-        loop {
+        while self.state != Progress::Gone {
             let to_the_end = !self.extent.follow || self.state != Progress::Running;
             let before = lines.position();
             let outcome = self.read(&mut lines, !to_the_end, &sink).await;
@@ -117,8 +127,8 @@ impl ContainerRun {
                 (pause, failures, noted) = (pauses.build(), 0, false);
             }
             match outcome {
-                Ok(()) if to_the_end => return sink.write(&lines.finish()),
-                Ok(()) => {}
+                Ok(End::Complete) if to_the_end => return sink.write(&lines.finish()),
+                Ok(_) => {}
                 Err(ReadError::Output(error)) => return Err(error),
                 Err(error) => {
                     failures += 1;
@@ -133,20 +143,20 @@ impl ContainerRun {
                     }
                 }
             }
-            let progress = self.progress().await.unwrap_or(self.state);
-            if progress == Progress::Gone {
-                return sink.write(&lines.finish());
-            }
-            // The end of a run is read at once, all else after a pause.
-            if progress == self.state {
-                tokio::time::sleep(pause.next().unwrap_or(PAUSE.1)).await;
-            }
-            self.state = progress;
+            // The state that is found then is the one to read by.
+            tokio::time::sleep(pause.next().unwrap_or(PAUSE.1)).await;
+            self.refresh().await;
         }
+        sink.write(&lines.finish())
+    }
+
+    /// Finds out how far the run is, if that can be found out.
+    pub(super) async fn refresh(&mut self) {
+        self.state = self.progress().await.unwrap_or(self.state);
     }
 
     /// Reads until the log or the connection ends.
-    async fn read(&self, lines: &mut Lines, follow: bool, sink: &impl LogSink) -> Result<(), ReadError> {
+    async fn read(&self, lines: &mut Lines, follow: bool, sink: &impl LogSink) -> Result<End, ReadError> {
         lines.reopen();
         let position = lines.position();
         let params = LogParams {
@@ -161,11 +171,18 @@ impl ContainerRun {
         };
         let pods: Api<Pod> = Api::namespaced(self.client.clone(), &self.namespace);
         let log = pods.log_stream(&self.pod, &params).await.map_err(ReadError::Request)?;
+        // The next run may have begun just before the request.
+        if self.may_restart
+            && self.state != Progress::Previous
+            && matches!(self.progress().await, Ok(Progress::Previous | Progress::Gone))
+        {
+            return Ok(End::Superseded);
+        }
         let mut log = pin!(log);
         loop {
             let piece = log.fill_buf().await.map_err(ReadError::Connection)?;
             if piece.is_empty() {
-                return Ok(());
+                return Ok(End::Complete);
             }
             let (length, shown) = (piece.len(), lines.take(piece));
             log.consume_unpin(length);

@@ -70,9 +70,20 @@ impl<S: LogSink> Followers<S> {
             ));
         }
         let (slots, sink, decoration) = (self.slots.clone(), self.sink.clone(), decoration.clone());
+        let mut run = run;
         self.tasks.spawn(async move {
-            // The semaphore is never closed.
-            let _slot = slots.acquire_owned().await;
+            let free = slots.clone().try_acquire_owned();
+            let _slot = match free {
+                Ok(slot) => Some(slot),
+                Err(_) => {
+                    // The semaphore is never closed.
+                    let slot = slots.acquire_owned().await.ok();
+                    if run.state != Progress::Previous {
+                        run.refresh().await;
+                    }
+                    slot
+                }
+            };
             run.show(decoration, sink).await
         });
     }
@@ -96,7 +107,7 @@ impl<S: LogSink> Followers<S> {
     }
 }
 
-/// The newest run of a container.
+/// The newest run of a container; in the state `Previous`, the one before.
 pub(super) fn run(
     client: &kube::Client,
     pod: &PodView,
@@ -107,7 +118,7 @@ pub(super) fn run(
     let key = RunKey {
         pod_uid: pod.metadata.uid.clone()?,
         container: container.name.clone(),
-        restart_count: container.restart_count,
+        restart_count: container.restart_count.saturating_sub(u32::from(state == Progress::Previous)),
     };
     Some(ContainerRun {
         client: client.clone(),
@@ -116,5 +127,6 @@ pub(super) fn run(
         key,
         extent,
         state,
+        may_restart: pod.spec.restart_policy != "Never",
     })
 }

@@ -190,11 +190,12 @@ impl Printer {
                     Err(error) => tracing::warn!(%error, "the watch of the Job was interrupted"),
                 },
                 Some(event) = pods.next() => match event {
-                    Ok(watcher::Event::InitApply(pod) | watcher::Event::Apply(pod) | watcher::Event::Delete(pod)) => {
+                    Ok(watcher::Event::InitApply(pod) | watcher::Event::Apply(pod)) => {
                         self.observe(&mut followers, &pod, !listed);
                     }
                     Ok(watcher::Event::InitDone) => listed = true,
-                    Ok(watcher::Event::Init) => {}
+                    // The log of a pod that is gone cannot be read.
+                    Ok(watcher::Event::Init | watcher::Event::Delete(_)) => {}
                     Err(error) if !listed => return Err(error.into()),
                     Err(error) => tracing::warn!(%error, "the watch of pods was interrupted"),
                 },

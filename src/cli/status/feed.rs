@@ -4,7 +4,7 @@ use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use futures::StreamExt as _;
+use futures::{FutureExt as _, StreamExt as _};
 use jiff::Timestamp;
 use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::coordination::v1::Lease;
@@ -50,7 +50,7 @@ impl Feed {
     pub(super) fn start(client: Client, selection: Selection, lease_namespace: Option<String>) -> Self {
         let (sender, latest) = watch::channel(Latest::default());
         let reader = tokio::spawn(async move {
-            let mut reader = Reader { client, selection, waits: HashMap::new() };
+            let mut reader = Reader { client, selection, waits: HashMap::new(), unknown: None };
             if let Err(error) = reader.run(lease_namespace, &sender).await {
                 sender.send_modify(|latest| latest.end = Some(format!("{error:#}")));
             }
@@ -60,11 +60,12 @@ impl Feed {
 
     /// Waits for something newer.
     pub(super) async fn next(&mut self) -> Latest {
-        if self.latest.changed().await.is_err() {
-            // The last state says why; there is nothing to wait for.
-            std::future::pending::<()>().await;
+        let ended = self.latest.changed().await.is_err();
+        let mut latest = self.latest.borrow_and_update().clone();
+        if ended {
+            latest.end.get_or_insert_with(|| "the reports have ended".to_owned());
         }
-        self.latest.borrow_and_update().clone()
+        latest
     }
 }
 
@@ -80,6 +81,8 @@ struct Reader {
     selection: Selection,
     /// Waits by Job UID.
     waits: HashMap<String, Examined>,
+    /// Why the wait of some Job is not known.
+    unknown: Option<String>,
 }
 
 impl Reader {
@@ -110,14 +113,18 @@ impl Reader {
             match event {
                 Some(Ok(())) => {
                     // A poll shows whether the store is filled.
-                    ready = ready || (is_filled(&jobs).await && is_filled(&leases).await);
+                    ready = ready || is_filled(&jobs) && is_filled(&leases);
                     latest.send_if_modified(|latest| latest.problem.take().is_some());
                 }
                 Some(Err(error)) if !ready => return Err(error.into()),
                 Some(Err(error)) => latest.send_modify(|latest| latest.problem = Some(error.to_string())),
                 None => {
                     let report = self.report(&jobs.state(), &leases.state()).await?;
-                    latest.send_modify(|latest| latest.report = Some(Arc::new(report)));
+                    let unknown = self.unknown.take();
+                    latest.send_modify(|latest| {
+                        latest.report = Some(Arc::new(report));
+                        latest.problem = latest.problem.take().or(unknown);
+                    });
                 }
             }
         }
@@ -137,8 +144,8 @@ impl Reader {
             })
             .filter(|job| self.selection.includes(job))
             .collect();
-        if let (Selection::One { namespace, name }, found) = (&self.selection, reports.pop()) {
-            let job = found.ok_or_else(|| anyhow::anyhow!("Job {namespace}/{name} not found"))?;
+        if let Selection::One { namespace, name } = &self.selection {
+            let job = reports.pop().ok_or_else(|| anyhow::anyhow!("Job {namespace}/{name} not found"))?;
             reports = vec![with_pods(&self.client, job).await?];
         }
         reports.sort_by(JobReport::by_interest);
@@ -154,6 +161,11 @@ impl Reader {
         let found = waits(&inquiry, &due).await;
         for (job, waiting) in due.into_iter().zip(found) {
             let (uid, version) = (job.metadata.uid.clone().unwrap_or_default(), job.resource_version());
+            let waiting = waiting.unwrap_or_else(|error| {
+                self.unknown =
+                    Some(format!("cannot find out what Job {} waits for: {error}", job.name_any()));
+                None
+            });
             self.waits.insert(uid, Examined { version, at: Instant::now(), waiting });
         }
     }
@@ -171,15 +183,11 @@ impl Reader {
 }
 
 /// Whether the first list is complete.
-async fn is_filled<K>(store: &Store<K>) -> bool
+fn is_filled<K>(store: &Store<K>) -> bool
 where
-    K: kube::runtime::reflector::Lookup<DynamicType = ()> + Clone + 'static,
+    K: reflector::Lookup<DynamicType = ()> + Clone + 'static,
 {
-    tokio::select! {
-        biased;
-        filled = store.wait_until_ready() => filled.is_ok(),
-        () = std::future::ready(()) => false,
-    }
+    store.wait_until_ready().now_or_never().is_some_and(|ready| ready.is_ok())
 }
 
 /// Drops what no report needs and what takes most of the memory of a Job.

@@ -120,7 +120,7 @@ pub(super) async fn read(
 }
 
 /// What a Job waits for, as far as that can be found out.
-pub(super) async fn wait(inquiry: &Inquiry, job: &Job) -> Option<Waiting> {
+async fn wait(inquiry: &Inquiry, job: &Job) -> Option<Waiting> {
     inquiry.why(job).await.unwrap_or_else(|error| {
         tracing::warn!(job = ?job.metadata.name, %error, "cannot find out what the Job waits for");
         None
@@ -128,8 +128,8 @@ pub(super) async fn wait(inquiry: &Inquiry, job: &Job) -> Option<Waiting> {
 }
 
 /// The waits of several Jobs, in their order.
-pub(super) async fn waits(inquiry: &Inquiry, jobs: &[Arc<Job>]) -> Vec<Option<Waiting>> {
-    let waits: Vec<BoxFuture<'_, _>> = jobs.iter().map(|job| wait(inquiry, job).boxed()).collect();
+pub(super) async fn waits(inquiry: &Inquiry, jobs: &[Arc<Job>]) -> Vec<anyhow::Result<Option<Waiting>>> {
+    let waits: Vec<BoxFuture<'_, _>> = jobs.iter().map(|job| inquiry.why(job).boxed()).collect();
     stream::iter(waits).buffered(AT_ONCE).collect().await
 }
 

@@ -52,6 +52,11 @@ impl Screen {
         terminal::size()
     }
 
+    /// Lets the next draw write everything.
+    pub(super) fn forget(&mut self) {
+        self.size = (0, 0);
+    }
+
     /// Shows these lines from the top; only those that have changed are written, all at once.
     pub(super) fn draw(&mut self, lines: &[String], size: (u16, u16)) -> io::Result<()> {
         let (columns, rows) = size;

@@ -21,8 +21,8 @@ const HELP: [&str; 12] = [
     "Up, Down, k, j   scroll by a line",
     "PageUp, PageDown scroll by a page",
     "Home, End        to the top, to the end",
+    "Ctrl-L           draw anew",
     "?                this help",
-    "",
 ];
 
 /// The order of Jobs.
@@ -76,6 +76,8 @@ enum Mode {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Flow {
     Stay,
+    /// Everything is drawn anew: another program may have written to the terminal.
+    Redraw,
     Leave,
 }
 
@@ -106,7 +108,11 @@ impl View {
             return Flow::Stay;
         }
         if key.modifiers.contains(KeyModifiers::CONTROL) {
-            return if key.code == KeyCode::Char('c') { Flow::Leave } else { Flow::Stay };
+            return match key.code {
+                KeyCode::Char('c') => Flow::Leave,
+                KeyCode::Char('l') => Flow::Redraw,
+                _ => Flow::Stay,
+            };
         }
         match self.mode {
             Mode::Help => self.mode = Mode::Browse,
@@ -283,9 +289,9 @@ mod tests {
     fn help_closes_with_any_key_and_the_view_with_three() {
         let (mut view, latest) = (view(), latest());
         press(&mut view, &text("?"));
-        assert!(view.frame(&latest, SIZE).iter().any(|line| line.contains("this help")));
+        assert!(view.frame(&latest, (80, 24)).iter().any(|line| line.contains("this help")));
         assert_eq!(press(&mut view, &text("q")), Flow::Stay);
-        assert!(!view.frame(&latest, SIZE).iter().any(|line| line.contains("this help")));
+        assert!(!view.frame(&latest, (80, 24)).iter().any(|line| line.contains("this help")));
         assert_eq!(press(&mut view, &text("q")), Flow::Leave);
         assert_eq!(press(&mut view, &[KeyCode::Esc]), Flow::Leave);
         let interrupt = KeyEvent::new(KeyCode::Char('c'), KeyModifiers::CONTROL);
