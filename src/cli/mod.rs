@@ -12,6 +12,7 @@ mod identity;
 mod job_phase;
 mod logs;
 mod ownership;
+mod pages;
 mod pod_view;
 mod reshard;
 mod run;

@@ -2,17 +2,16 @@
 
 use std::collections::BTreeMap;
 
+use futures::TryStreamExt as _;
 use jiff::Timestamp;
 use k8s_openapi::api::coordination::v1::Lease;
 use kube::api::{Api, ListParams};
 use serde::Serialize;
 
+use super::pages::pages;
 use crate::job::names::{BUILT_IN_CONTROLLER, EXTERNAL_CONTROLLER};
 use crate::sharding::ShardCount;
 use crate::sharding::lease::{CONTROLLER_LABEL, CONTROLLER_NAME, LeaseRecord, controller_label};
-
-/// Leases in one page of a list.
-const PAGE: u32 = 500;
 
 /// Which controllers there are, and which replica owns which shards. All lists are sorted by controller.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
@@ -123,17 +122,8 @@ impl Ownership {
         selector: &str,
         now: Timestamp,
     ) -> anyhow::Result<Self> {
-        let leases = Self::leases(client, namespace);
-        let mut params = ListParams::default().labels(selector).limit(PAGE);
-        let mut all = Vec::new();
-        loop {
-            let page = leases.list(&params).await?;
-            all.extend(page.items);
-            match page.metadata.continue_.filter(|token| !token.is_empty()) {
-                Some(token) => params.continue_token = Some(token),
-                None => return Ok(Self::of(&all, now)),
-            }
-        }
+        let leases = pages(Self::leases(client, namespace), ListParams::default().labels(selector));
+        Ok(Self::of(&leases.try_concat().await?, now))
     }
 
     /// The Leases of one namespace or all.

@@ -141,7 +141,7 @@ async fn repeat(mut feed: Feed, style: Style, mut interrupts: Interrupts) -> Res
             return Err(anyhow::anyhow!(end).into());
         }
         if let Some(problem) = latest.problem {
-            tracing::warn!(problem, "a watch was interrupted");
+            tracing::warn!("{problem}");
         }
         if let Some(report) = latest.report.filter(|report| printed != Some(report.time)) {
             if let (Some(_), Style::Text(_)) = (printed.replace(report.time), style) {

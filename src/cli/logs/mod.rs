@@ -12,8 +12,8 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::Args;
-use futures::StreamExt as _;
 use futures::stream::BoxStream;
+use futures::{StreamExt as _, TryStreamExt as _};
 use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::Pod;
 use kube::api::{Api, ApiResource, ListParams};
@@ -28,14 +28,12 @@ use self::output::Output;
 use self::selection::{Selection, container_names, index, prefix};
 use super::connection::ConnectionArgs;
 use super::job_phase::JobPhase;
+use super::pages::pages;
 use super::pod_view::{ContainerStatus, PodView, RunState};
 use super::signals::Interrupts;
 use super::{Failure, INTERRUPTED};
 use crate::job::index_set::IndexSet;
 use crate::job::names::CONTROLLER_UID_LABEL;
-
-/// Pods in one page of a list.
-const PAGE: u32 = 500;
 
 /// Flags of `logs`.
 #[derive(Debug, Args)]
@@ -252,16 +250,8 @@ impl Printer {
     }
 
     async fn list(&self) -> anyhow::Result<Vec<PodView>> {
-        let mut params = ListParams::default().labels(&self.label()).limit(PAGE);
-        let mut pods = Vec::new();
-        loop {
-            let page = self.pods.list(&params).await?;
-            pods.extend(page.items);
-            match page.metadata.continue_.filter(|token| !token.is_empty()) {
-                Some(token) => params.continue_token = Some(token),
-                None => return Ok(pods),
-            }
-        }
+        let params = ListParams::default().labels(&self.label());
+        Ok(pages(self.pods.clone(), params).try_concat().await?)
     }
 }
 

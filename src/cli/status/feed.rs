@@ -18,6 +18,7 @@ use tokio_util::task::AbortOnDropHandle;
 use super::job::JobReport;
 use super::report::{Report, Selection, waits, with_pods};
 use super::waits::{Inquiry, Waiting};
+use crate::cli::job_phase::JobPhase;
 use crate::cli::ownership::Ownership;
 use crate::sharding::lease::LEASE_LABEL;
 
@@ -25,15 +26,17 @@ use crate::sharding::lease::LEASE_LABEL;
 pub(super) const PERIOD: Duration = Duration::from_secs(2);
 /// Age at which the wait of a Job that has not changed is found out again.
 const WAIT_AGE: Duration = Duration::from_secs(10);
+/// Jobs whose waits are found out for one report: each may take a list of pods and one of Events.
+const EXAMINED: usize = 250;
 /// Where `kubectl apply` keeps the whole Job a second time.
 const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
 
-/// The newest report, and what keeps newer ones from coming.
+/// The newest report, and what is wrong with it.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Latest {
     /// `None` before everything was listed.
     pub(super) report: Option<Arc<Report>>,
-    /// A watch was interrupted, and tries to go on.
+    /// Why the report may be old or lacks something.
     pub(super) problem: Option<String>,
     /// Why there will be no further reports.
     pub(super) end: Option<String>,
@@ -117,7 +120,9 @@ impl Reader {
                     latest.send_if_modified(|latest| latest.problem.take().is_some());
                 }
                 Some(Err(error)) if !ready => return Err(error.into()),
-                Some(Err(error)) => latest.send_modify(|latest| latest.problem = Some(error.to_string())),
+                Some(Err(error)) => latest.send_modify(|latest| {
+                    latest.problem = Some(format!("connection lost, trying again: {error}"));
+                }),
                 None => {
                     let report = self.report(&jobs.state(), &leases.state()).await?;
                     let unknown = self.unknown.take();
@@ -138,15 +143,18 @@ impl Reader {
         let mut reports: Vec<_> = jobs
             .iter()
             .map(|job| {
-                let examined = job.metadata.uid.as_ref().and_then(|uid| self.waits.get(uid));
-                let waiting = examined.and_then(|examined| examined.waiting.clone());
+                let waiting = self.examined(job).and_then(|examined| examined.waiting.clone());
                 JobReport { waiting, ..JobReport::of(job, &ownership, time) }
             })
             .filter(|job| self.selection.includes(job))
             .collect();
         if let Selection::One { namespace, name } = &self.selection {
             let job = reports.pop().ok_or_else(|| anyhow::anyhow!("Job {namespace}/{name} not found"))?;
-            reports = vec![with_pods(&self.client, job).await?];
+            let whole = with_pods(&self.client, job.clone()).await;
+            reports.push(whole.unwrap_or_else(|error| {
+                self.unknown = Some(format!("cannot list the pods of the Job: {error}"));
+                job
+            }));
         }
         reports.sort_by(JobReport::by_interest);
         Ok(Report { time, ownership, jobs: reports })
@@ -154,9 +162,14 @@ impl Reader {
 
     /// Finds out what Jobs wait for, where that is not known from a short time ago.
     async fn examine(&mut self, jobs: &[Arc<Job>], now: Timestamp) {
-        let uids: HashSet<&str> = jobs.iter().filter_map(|job| job.metadata.uid.as_deref()).collect();
+        let unfinished: Vec<_> = jobs.iter().filter(|job| !JobPhase::of(job).is_finished()).collect();
+        let uids: HashSet<&str> = unfinished.iter().filter_map(|job| job.metadata.uid.as_deref()).collect();
         self.waits.retain(|uid, _| uids.contains(uid.as_str()));
-        let due: Vec<Arc<Job>> = jobs.iter().filter(|job| !self.is_examined(job, now)).cloned().collect();
+        let due = unfinished.into_iter().filter(|job| !self.is_examined(job, now));
+        let mut due: Vec<Arc<Job>> = due.cloned().collect();
+        // Those that were never examined come first, then those that were examined longest ago.
+        due.sort_by_key(|job| self.examined(job).map(|examined| examined.at));
+        due.truncate(EXAMINED);
         let inquiry = Inquiry::new(self.client.clone(), now);
         let found = waits(&inquiry, &due).await;
         for (job, waiting) in due.into_iter().zip(found) {
@@ -170,10 +183,14 @@ impl Reader {
         }
     }
 
+    /// What was found out about a Job the last time.
+    fn examined(&self, job: &Job) -> Option<&Examined> {
+        self.waits.get(job.metadata.uid.as_ref()?)
+    }
+
     /// Whether the wait of a Job, as it is now, is known from a short time ago, and has not run out.
     fn is_examined(&self, job: &Job, now: Timestamp) -> bool {
-        let examined = job.metadata.uid.as_ref().and_then(|uid| self.waits.get(uid));
-        examined.is_some_and(|examined| {
+        self.examined(job).is_some_and(|examined| {
             let until = examined.waiting.as_ref().and_then(|waiting| waiting.until);
             examined.version == job.resource_version()
                 && examined.at.elapsed() < WAIT_AGE

@@ -1,11 +1,12 @@
 //! A report on the whole cluster, or on a part of it, and how it is read.
 
 use std::collections::BTreeMap;
+use std::pin::pin;
 use std::sync::Arc;
 
-use futures::FutureExt as _;
 use futures::future::BoxFuture;
 use futures::stream::{self, StreamExt as _};
+use futures::{FutureExt as _, TryStreamExt as _};
 use jiff::Timestamp;
 use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::Pod;
@@ -17,12 +18,11 @@ use serde::Serialize;
 use super::job::JobReport;
 use super::waits::{Inquiry, Waiting};
 use crate::cli::ownership::Ownership;
+use crate::cli::pages::pages;
 use crate::cli::pod_view::PodView;
 use crate::job::names::CONTROLLER_UID_LABEL;
 use crate::sharding::lease::LEASE_LABEL;
 
-/// Objects in one page of a list.
-const PAGE: u32 = 500;
 /// Jobs that are examined concurrently.
 const AT_ONCE: usize = 8;
 
@@ -58,7 +58,7 @@ impl Selection {
 
     /// What a watch of the Jobs asks for.
     pub(super) fn watch(&self) -> watcher::Config {
-        let config = watcher::Config::default().page_size(PAGE);
+        let config = watcher::Config::default();
         match self {
             Self::One { name, .. } => config.fields(&format!("metadata.name={name}")),
             Self::Many { selector: Some(selector), .. } => config.labels(selector),
@@ -96,11 +96,10 @@ pub(super) async fn read(
             jobs.push(with_pods(client, JobReport { waiting: wait(&inquiry, &job).await, ..report }).await?);
         }
         Selection::Many { selector, .. } => {
-            let mut params = ListParams::default().limit(PAGE);
-            params.label_selector = selector.clone();
-            loop {
-                let page = api.list(&params).await?;
-                let reports = page.items.iter().map(async |job| {
+            let label_selector = selector.clone();
+            let mut pages = pin!(pages(api, ListParams { label_selector, ..ListParams::default() }));
+            while let Some(page) = pages.try_next().await? {
+                let reports = page.iter().map(async |job| {
                     let waiting = wait(&inquiry, job).await;
                     JobReport { waiting, ..JobReport::of(job, &ownership, time) }
                 });
@@ -108,10 +107,6 @@ pub(super) async fn read(
                 jobs.extend(
                     reports.collect::<Vec<_>>().await.into_iter().filter(|job| selection.includes(job)),
                 );
-                match page.metadata.continue_.filter(|token| !token.is_empty()) {
-                    Some(token) => params.continue_token = Some(token),
-                    None => break,
-                }
             }
         }
     }
@@ -137,19 +132,16 @@ pub(super) async fn waits(inquiry: &Inquiry, jobs: &[Arc<Job>]) -> Vec<anyhow::R
 pub(super) async fn with_pods(client: &Client, job: JobReport) -> anyhow::Result<JobReport> {
     let pod = ApiResource::erase::<Pod>(&());
     let api: Api<PodView> = Api::namespaced_with(client.clone(), &job.namespace, &pod);
-    let mut params = ListParams::default().labels(&format!("{CONTROLLER_UID_LABEL}={}", job.uid)).limit(PAGE);
+    let params = ListParams::default().labels(&format!("{CONTROLLER_UID_LABEL}={}", job.uid));
     let mut phases: BTreeMap<String, u64> = BTreeMap::new();
-    loop {
-        let page = api.list(&params).await?;
-        for pod in page.items {
+    let mut pages = pin!(pages(api, params));
+    while let Some(page) = pages.try_next().await? {
+        for pod in page {
             let phase = pod.status.map(|status| status.phase).filter(|phase| !phase.is_empty());
             *phases.entry(phase.unwrap_or_else(|| "Pending".to_owned())).or_default() += 1;
         }
-        match page.metadata.continue_.filter(|token| !token.is_empty()) {
-            Some(token) => params.continue_token = Some(token),
-            None => return Ok(JobReport { pods: Some(phases), ..job }),
-        }
     }
+    Ok(JobReport { pods: Some(phases), ..job })
 }
 
 #[cfg(test)]
