@@ -1,7 +1,5 @@
 //! Tables that fit the width of a terminal.
 
-use std::fmt;
-
 use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
 
 /// Spaces between two columns.
@@ -142,12 +140,6 @@ impl Table {
     fn widest(&self, n: usize, column: &Column) -> Option<usize> {
         let widest = self.rows.iter().map(|row| row[n].width()).max().unwrap_or(0);
         (widest > 0 || column.drop == 0).then(|| widest.max(column.header.width()))
-    }
-}
-
-impl fmt::Display for Table {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.lines(None).iter().try_for_each(|line| writeln!(f, "{line}"))
     }
 }
 
