@@ -43,9 +43,14 @@ impl Stage {
 
     /// A controller with 4 shards beside the built-in one.
     fn controller(&self) -> Command {
+        self.controller_with(4)
+    }
+
+    /// A controller with so many shards beside the built-in one.
+    fn controller_with(&self, shards: u32) -> Command {
         let mut command = yardmaster();
-        command.args(["controller", "--listen", "127.0.0.1:0", "--shards", "4", "--kubeconfig"]);
-        command.arg(&self.kubeconfig).stdout(Stdio::null()).stderr(Stdio::null());
+        command.args(["controller", "--listen", "127.0.0.1:0", "--shards", &shards.to_string()]);
+        command.arg("--kubeconfig").arg(&self.kubeconfig).stdout(Stdio::null()).stderr(Stdio::null());
         command
     }
 

@@ -1,7 +1,8 @@
 //! Ways out: from beside to in place and back, uninstallation, and the roll back to an earlier revision, as
 //! docs/operations.md and docs/beside-or-in-place.md describe them, with the program as a process.
 
-use std::process::Command;
+use std::process::{Command, Stdio};
+use std::time::Instant;
 
 use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::coordination::v1::Lease;
@@ -10,7 +11,7 @@ use nix::sys::signal::Signal;
 use serde_json::json;
 
 use crate::Stage;
-use crate::binary::Background;
+use crate::binary::{Background, PATIENCE};
 use crate::cluster::REPLACEMENT;
 
 const BESIDE: &str = "yardmaster.dev/job-controller";
@@ -125,11 +126,13 @@ async fn from_beside_to_in_place_no_pod_is_lost_or_doubled() {
 
     // A replica releases the pods of the deleted Job, and the release can go.
     let beside = Background::start(&mut stage.controller());
+    let deadline = Instant::now() + PATIENCE;
     let found = loop {
         let found = stage.check(&["--leaving"]);
         if found.code == Some(0) {
             break found;
         }
+        assert!(Instant::now() < deadline, "{}", found.json);
         assert_eq!(found.names("failed"), ["pods-with-finalizer"], "{}", found.json);
     };
     assert_eq!(found.names("ok"), both, "{}", found.json);
@@ -195,22 +198,26 @@ async fn an_earlier_revision_takes_over_unless_it_has_another_number_of_shards()
     let layout = stage.leases().get("yardmaster-layout").await.unwrap().metadata.uid;
 
     let first = named(&mut stage.controller(), "first", &[]);
-    let mut owners = stage.check(&["--shards", "4"]);
-    while !owners.message("replicas").contains("first") {
-        owners = stage.check(&["--shards", "4"]);
+    let deadline = Instant::now() + PATIENCE;
+    loop {
+        let found = stage.check(&["--shards", "4"]);
+        assert_eq!((found.code, found.names("failed")), (Some(0), vec![]), "{}", found.json);
+        if found.message("replicas").contains("first") {
+            break;
+        }
+        assert!(Instant::now() < deadline, "{}", found.json);
     }
-    assert_eq!((owners.code, owners.names("failed")), (Some(0), vec![]), "{}", owners.json);
     leave(second);
     stage.assert_exact("before").await;
     assert_eq!(stage.leases().get("yardmaster-layout").await.unwrap().metadata.uid, layout);
 
     // A revision with another number of shards does not start. The replicas of the other one go on.
-    let mut other = stage.controller();
-    other.args(["--identity", "zeroth", "--shards", "8", "--log-level", "error"]);
-    let refused = other.stderr(std::process::Stdio::piped()).output().unwrap();
+    let mut other = stage.controller_with(8);
+    other.args(["--identity", "zeroth", "--log-level", "error"]);
+    let refused = other.stderr(Stdio::piped()).output().unwrap();
     let line = String::from_utf8(refused.stderr).unwrap();
     assert_eq!((refused.status.code(), line.lines().count()), (Some(2), 1), "{line}");
-    for part in ["--shards 8", "the cluster has 4", "--shards 4"] {
+    for part in ["--shards 8", "this cluster has 4", "--shards 4"] {
         assert!(line.contains(part), "no {part:?} in {line}");
     }
     stage.create_jobs("after", Some(BESIDE)).await;
