@@ -25,9 +25,10 @@ ARG RUST_IMAGE=docker.io/library/rust:1.95-bookworm
 ARG BASE_IMAGE=gcr.io/distroless/static-debian12:nonroot
 
 FROM ${RUST_IMAGE} AS build
-# The C compiler for the allocator and the cryptography, against a libc that can be linked statically.
+# The C compiler for the allocator and the cryptography, against a libc that can be linked statically; and what lists the
+# crates.
 RUN apt-get update \
-    && apt-get install -y --no-install-recommends musl-tools=1.2.3-1 \
+    && apt-get install -y --no-install-recommends musl-tools=1.2.3-1 python3=3.11.2-1+b1 \
     && rm -rf /var/lib/apt/lists/* \
     && rustup target add "$(uname -m)-unknown-linux-musl" \
     && cargo install --locked cargo-auditable@0.7.7 cargo-cyclonedx@0.5.9
