@@ -47,7 +47,15 @@ impl Cluster {
         };
         let controller = Controller::start(controller, config.clone()).await.unwrap();
         let client = kube::Client::try_from(config).unwrap();
-        let kubelet = Kubelet::start(client, KubeletConfig::default()).await.unwrap();
+        let kubelet = Kubelet::start(
+            client,
+            KubeletConfig {
+                supervisor: Some(env!("CARGO_BIN_EXE_yardmaster").into()),
+                ..KubeletConfig::default()
+            },
+        )
+        .await
+        .unwrap();
         Some(Self { kubectl, home, kubelet, controller, server })
     }
 

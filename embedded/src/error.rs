@@ -1,5 +1,6 @@
 //! Errors as clients see them: `metav1.Status` with its reason, details and causes.
 
+use std::collections::HashSet;
 use std::ops::{Deref, DerefMut};
 
 use http::StatusCode;
@@ -237,13 +238,9 @@ impl ApiError {
     /// 422 from field validation.
     pub(crate) fn invalid(group: &str, kind: &str, name: &str, causes: &[Cause]) -> Self {
         let qualified = if group.is_empty() { kind.to_owned() } else { format!("{kind}.{group}") };
-        let mut texts: Vec<String> = Vec::new();
-        for cause in causes {
-            let text = format!("{}: {}", cause.field, cause.message);
-            if !texts.contains(&text) {
-                texts.push(text);
-            }
-        }
+        let mut known = HashSet::new();
+        let texts = causes.iter().map(|cause| format!("{}: {}", cause.field, cause.message));
+        let texts: Vec<String> = texts.filter(|text| known.insert(text.clone())).collect();
         let all = if let [one] = texts.as_slice() { one.clone() } else { format!("[{}]", texts.join(", ")) };
         let mut details = Map::new();
         if !name.is_empty() {
@@ -346,10 +343,15 @@ impl ApiError {
 
     /// 413.
     pub(crate) fn body_too_large(limit: usize) -> Self {
+        Self::too_large(&format!("limit is {limit}"))
+    }
+
+    /// 413 with the given text.
+    pub(crate) fn too_large(why: &str) -> Self {
         Self::new(
             StatusCode::PAYLOAD_TOO_LARGE,
             "RequestEntityTooLarge",
-            format!("Request entity too large: limit is {limit}"),
+            format!("Request entity too large: {why}"),
         )
     }
 

@@ -30,7 +30,7 @@ pub(crate) fn read(path: &Path) -> Result<String, SecretFileError> {
     let file = File::open(path)?;
     // Of the open file, which nobody can exchange any more.
     let metadata = file.metadata()?;
-    if metadata.uid() != nix::unistd::geteuid().as_raw() {
+    if metadata.uid() != rustix::process::geteuid().as_raw() {
         return Err(SecretFileError::Foreign(metadata.uid()));
     }
     if metadata.mode() & 0o077 != 0 {

@@ -4,6 +4,7 @@ use std::fs::Permissions;
 use std::io::Write as _;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
+use std::process::ExitCode;
 
 use anyhow::Context;
 use k8s_openapi::api::core::v1::Namespace;
@@ -16,6 +17,17 @@ use crate::sharding::ShardCount;
 use crate::telemetry::traces::JobTraces;
 use yardmaster_embedded::kubelet::{Kubelet, KubeletConfig};
 use yardmaster_embedded::{ApiServer, ApiServerConfig};
+
+/// Supervises the processes of a cluster's pods until the cluster has ended and all of them are killed.
+pub(super) fn supervise() -> ExitCode {
+    match yardmaster_embedded::kubelet::supervise() {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("{}: {error}", yardmaster_embedded::kubelet::SUPERVISE);
+            ExitCode::from(3)
+        }
+    }
+}
 
 /// A running embedded cluster.
 pub(super) struct EmbeddedCluster {

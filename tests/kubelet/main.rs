@@ -21,6 +21,12 @@ use yardmaster_embedded::{ApiServer, ApiServerConfig};
 /// Limit for everything that does not take time by design.
 const PATIENCE: Duration = Duration::from_secs(20);
 
+/// The configuration of a kubelet that runs processes.
+fn config() -> KubeletConfig {
+    let supervisor = Some(env!("CARGO_BIN_EXE_yardmaster").into());
+    KubeletConfig { supervisor, ..KubeletConfig::default() }
+}
+
 struct Cluster {
     server: ApiServer,
     kubelet: Kubelet,
@@ -40,8 +46,7 @@ impl Cluster {
         let options = KubeConfigOptions::default();
         let config = kube::Config::from_custom_kubeconfig(server.kubeconfig(), &options).await.unwrap();
         let client = kube::Client::try_from(config).unwrap();
-        let kubelet =
-            Kubelet::start(client.clone(), KubeletConfig { mode, ..KubeletConfig::default() }).await.unwrap();
+        let kubelet = Kubelet::start(client.clone(), KubeletConfig { mode, ..config() }).await.unwrap();
         let pods = Api::namespaced(client.clone(), "default");
         Self { server, kubelet, client, pods, directory: tempfile::tempdir().unwrap() }
     }

@@ -24,7 +24,7 @@ impl Cluster {
 }
 
 fn keeping(directory: &TempDir) -> KubeletConfig {
-    KubeletConfig { data_dir: Some(directory.path().join("pods")), ..KubeletConfig::default() }
+    KubeletConfig { data_dir: Some(directory.path().join("pods")), ..config() }
 }
 
 #[tokio::test]
@@ -62,7 +62,8 @@ async fn pods_continue_by_restart_policy() {
         cluster.gone(name).await;
     }
     let kept = cluster.file("pods");
-    until("nothing of the pods is kept", async || std::fs::read_dir(&kept).unwrap().next().is_none()).await;
+    let pods = || std::fs::read_dir(&kept).unwrap().filter(|entry| entry.as_ref().unwrap().path().is_dir());
+    until("nothing of the pods is kept", async || pods().next().is_none()).await;
     cluster.stop().await;
 }
 
@@ -71,6 +72,7 @@ async fn processes_and_files_of_deleted_pods_are_removed() {
     let cluster = Cluster::start_keeping().await;
     let left = cluster.file("pods").join("default_gone_some-uid");
     std::fs::create_dir_all(left.join("logs/main")).unwrap();
+    std::fs::write(left.join(".yardmaster-pod"), "some-uid").unwrap();
     let mut command = std::process::Command::new("sleep");
     command.arg("100").env("YARDMASTER_POD_UID", "some-uid").stdin(Stdio::null());
     let mut process = command.spawn().unwrap();

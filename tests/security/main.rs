@@ -5,3 +5,5 @@
 mod access;
 #[path = "../binary/mod.rs"]
 mod binary;
+mod files;
+mod input;

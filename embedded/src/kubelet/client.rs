@@ -34,6 +34,12 @@ impl PodClient {
         &self.key.namespace
     }
 
+    /// The pod as it is now; `None` if it is gone or cannot be read.
+    pub(super) async fn read(&self) -> Option<Pod> {
+        let pod = self.pods.get_opt(&self.key.name).await.ok().flatten()?;
+        (PodKey::of(&pod) == self.key).then_some(pod)
+    }
+
     /// The contents of a ConfigMap; `None` if it is optional and missing.
     pub(super) async fn config_map(&self, name: &str, optional: bool) -> Result<Option<Data>, SetupError> {
         let api: Api<core::ConfigMap> = Api::namespaced(self.client.clone(), self.namespace());

@@ -11,11 +11,13 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
+use super::KubeletMode;
 use super::client::PodClient;
 use super::node::MAX_PODS;
 use super::pod::{self, Pod, PodKey, PodStatus};
+use super::pod_folder::PodFolder;
+use super::restarts::Restarts;
 use super::worker::{self, Context, Wanted};
-use super::{KubeletMode, leftovers};
 
 /// Maximum number of concurrent binding requests.
 const MAX_BINDINGS: usize = 16;
@@ -36,15 +38,15 @@ pub(super) struct Manager {
     reserved: HashMap<String, OwnedSemaphorePermit>,
     /// Pods seen since the watch restarted.
     seen: HashSet<String>,
-    /// Whether the leftovers of pods from before the start have been cleaned up.
-    cleaned_up: bool,
+    /// Folders of pods from before the start, until those of pods that no longer exist are removed.
+    left: Vec<PodFolder>,
 }
 
 impl Manager {
-    /// A manager without pods.
-    pub(super) fn new(context: Context) -> Self {
+    /// A manager without pods. A previous kubelet has left these folders.
+    pub(super) fn new(context: Arc<Context>, left: Vec<PodFolder>) -> Self {
         Self {
-            context: Arc::new(context),
+            context,
             workers: HashMap::new(),
             tasks: JoinSet::new(),
             queue: VecDeque::new(),
@@ -53,12 +55,22 @@ impl Manager {
             bindings: Arc::new(Semaphore::new(MAX_BINDINGS)),
             reserved: HashMap::new(),
             seen: HashSet::new(),
-            cleaned_up: false,
+            left,
         }
     }
 
     /// Runs until `stop`, then until the last process has ended.
     pub(super) async fn run(mut self, stop: CancellationToken) {
+        let mut restarts = Restarts::of("the kubelet's manager");
+        while restarts.run(self.manage(&stop)).await.is_none() {}
+        for wanted in self.workers.values() {
+            wanted.send_replace(Wanted::Abandon);
+        }
+        while self.tasks.join_next().await.is_some() {}
+    }
+
+    /// Watches pods until `stop`.
+    async fn manage(&mut self, stop: &CancellationToken) {
         let pods: Api<Pod> = Api::all_with(self.context.client.clone(), &pod::resource());
         let events = watch_pods(pods, watcher::Config::default())
             .default_backoff()
@@ -67,22 +79,18 @@ impl Manager {
         pin_mut!(events);
         loop {
             tokio::select! {
-                () = stop.cancelled() => break,
+                () = stop.cancelled() => return,
                 Some(event) = events.next() => self.observe(event),
                 Ok(permit) = Arc::clone(&self.capacity).acquire_owned(), if !self.queue.is_empty() => {
                     self.schedule(permit);
                 }
                 Some(ended) = self.tasks.join_next() => {
                     if let Err(error) = ended {
-                        tracing::error!(%error, "a pod's worker panicked");
+                        tracing::error!(%error, "a task of the kubelet panicked");
                     }
                 }
             }
         }
-        for wanted in self.workers.values() {
-            wanted.send_replace(Wanted::Abandon);
-        }
-        while self.tasks.join_next().await.is_some() {}
     }
 
     fn observe(&mut self, event: Event<Pod>) {
@@ -99,9 +107,7 @@ impl Manager {
                 }
                 self.unscheduled.retain(|uid| self.seen.contains(uid));
                 self.seen.clear();
-                if !std::mem::replace(&mut self.cleaned_up, true) {
-                    self.clean_up_leftovers();
-                }
+                self.clean_up_leftovers();
             }
             Event::Apply(pod) => self.apply(pod),
             Event::Delete(pod) => self.pod_deleted(pod.metadata.uid.as_deref().unwrap_or_default()),
@@ -110,14 +116,14 @@ impl Manager {
 
     /// Removes processes and files that a previous kubelet left of pods that no longer exist.
     fn clean_up_leftovers(&mut self) {
-        let left = leftovers::pods(&self.context.directory).into_iter();
-        for (uid, directory) in left.filter(|(uid, _)| !self.workers.contains_key(uid)) {
+        let left = std::mem::take(&mut self.left).into_iter();
+        for folder in left.filter(|folder| !self.workers.contains_key(folder.uid())) {
             let context = Arc::clone(&self.context);
             self.tasks.spawn(async move {
                 if context.mode == KubeletMode::Process {
-                    context.stragglers.kill(&uid).await;
+                    context.stragglers.kill(folder.uid()).await;
                 }
-                worker::remove_directory(&directory).await;
+                folder.remove().await;
             });
         }
     }
@@ -157,7 +163,8 @@ impl Manager {
         let (bindings, context) = (Arc::clone(&self.bindings), Arc::clone(&self.context));
         self.tasks.spawn(async move {
             let _turn = bindings.acquire().await;
-            client.bind(&context.node_name).await;
+            let mut restarts = Restarts::of("the binding of a pod");
+            while restarts.run(client.bind(&context.node_name)).await.is_none() {}
         });
     }
 

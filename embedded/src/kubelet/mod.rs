@@ -7,20 +7,24 @@
 mod client;
 mod environment;
 mod events;
+mod folder;
 mod leftovers;
 mod logs;
 mod manager;
 mod node;
 mod pod;
+mod pod_folder;
 mod process;
 mod quantity;
 mod reporter;
+mod restarts;
 mod runtime;
 mod server;
 mod setup;
 mod status;
 mod stop;
 mod stragglers;
+mod supervisor;
 mod volumes;
 mod worker;
 
@@ -37,9 +41,13 @@ use self::events::Events;
 use self::logs::LogIndex;
 use self::manager::Manager;
 use self::server::LogServer;
+use self::pod_folder::{PodFolder, PodFolders};
 use self::stragglers::Stragglers;
+use self::supervisor::Supervisor;
+pub use self::supervisor::{SUPERVISE, supervise};
 use self::worker::Context;
 use crate::open_files;
+use crate::data_dir::ClaimError;
 
 /// How containers are run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -63,11 +71,19 @@ pub struct KubeletConfig {
     /// directory from a previous kubelet, this kubelet continues pods that may be restarted, reports the end
     /// of the others, and removes the files of pods that no longer exist.
     pub data_dir: Option<PathBuf>,
+    /// The program that supervises processes: started with the argument [`SUPERVISE`], it calls [`supervise`].
+    /// This program itself by default. Not used without processes.
+    pub supervisor: Option<PathBuf>,
 }
 
 impl Default for KubeletConfig {
     fn default() -> Self {
-        Self { node_name: "yardmaster-local".into(), mode: KubeletMode::default(), data_dir: None }
+        Self {
+            node_name: "yardmaster-local".into(),
+            mode: KubeletMode::default(),
+            data_dir: None,
+            supervisor: None,
+        }
     }
 }
 
@@ -79,7 +95,10 @@ pub enum KubeletError {
     Register(#[source] kube::Error),
     /// The directory for volumes and logs cannot be used.
     #[error("cannot use the data directory {0}: {1}")]
-    DataDir(PathBuf, #[source] std::io::Error),
+    DataDir(PathBuf, #[source] ClaimError),
+    /// The supervisor of processes cannot be started.
+    #[error("cannot start the supervisor of processes: {0}")]
+    Supervisor(#[source] std::io::Error),
     /// The endpoint for logs cannot be opened.
     #[error("cannot listen on the loopback interface: {0}")]
     Listen(#[source] std::io::Error),
@@ -91,6 +110,7 @@ pub struct Kubelet {
     stop: CancellationToken,
     manager: JoinSet<()>,
     server: LogServer,
+    supervisor: Option<Arc<Supervisor>>,
     // Removed after the tasks that use it.
     _data_dir: Option<TempDir>,
 }
@@ -99,7 +119,10 @@ impl Kubelet {
     /// Registers the node and starts to run pods.
     pub async fn start(client: kube::Client, config: KubeletConfig) -> Result<Self, KubeletError> {
         open_files::raise_limit();
-        let (directory, data_dir) = data_dir(config.data_dir)?;
+        let (data_dir, pods, left) = tokio::task::spawn_blocking(move || claim(config.data_dir))
+            .await
+            .unwrap_or_else(|panic| Err((std::env::temp_dir(), ClaimError::Unusable(panic.into()))))
+            .map_err(|(directory, error)| KubeletError::DataDir(directory, error))?;
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.map_err(KubeletError::Listen)?;
         let port = listener.local_addr().map_err(KubeletError::Listen)?.port();
         node::register(client.clone(), &config.node_name, port).await.map_err(KubeletError::Register)?;
@@ -108,18 +131,27 @@ impl Kubelet {
         let server = LogServer::start(listener, Arc::clone(&logs), client.clone());
 
         let stop = CancellationToken::new();
+        let supervisor = match config.mode {
+            KubeletMode::Process => {
+                tokio::task::spawn_blocking(stragglers::kill_orphans);
+                let program = config.supervisor.map_or_else(std::env::current_exe, Ok);
+                Some(Arc::new(program.and_then(Supervisor::start).map_err(KubeletError::Supervisor)?))
+            }
+            KubeletMode::Simulated => None,
+        };
         let context = Context {
             events: Events::new(client.clone(), &config.node_name),
             client,
             node_name: config.node_name,
             mode: config.mode,
-            directory,
+            pods,
             logs,
             stragglers: Stragglers::start(),
+            supervisor: supervisor.clone(),
         };
         let mut manager = JoinSet::new();
-        manager.spawn(Manager::new(context).run(stop.clone()));
-        Ok(Self { stop, manager, server, _data_dir: data_dir })
+        manager.spawn(Manager::new(Arc::new(context), left).run(stop.clone()));
+        Ok(Self { stop, manager, server, supervisor, _data_dir: data_dir })
     }
 
     /// Stops the processes of all pods (SIGTERM, then SIGKILL after at most two seconds) and waits for them.
@@ -128,22 +160,26 @@ impl Kubelet {
     pub async fn shutdown(mut self) {
         self.stop.cancel();
         while self.manager.join_next().await.is_some() {}
+        if let Some(supervisor) = &self.supervisor {
+            supervisor.shutdown().await;
+        }
         self.server.shutdown().await;
     }
 }
 
-fn data_dir(given: Option<PathBuf>) -> Result<(PathBuf, Option<TempDir>), KubeletError> {
-    match given {
-        Some(directory) => match std::fs::create_dir_all(&directory) {
-            Ok(()) => Ok((directory, None)),
-            Err(error) => Err(KubeletError::DataDir(directory, error)),
-        },
+/// The directory if it is a temporary one, the folders of pods, and those that are left of a previous kubelet.
+type Claimed = (Option<TempDir>, PodFolders, Vec<PodFolder>);
+
+fn claim(given: Option<PathBuf>) -> Result<Claimed, (PathBuf, ClaimError)> {
+    let (directory, temporary) = match given {
+        Some(directory) => (directory, None),
         None => {
-            let directory = tempfile::Builder::new()
-                .prefix("yardmaster-")
-                .tempdir()
-                .map_err(|error| KubeletError::DataDir(std::env::temp_dir(), error))?;
-            Ok((directory.path().to_owned(), Some(directory)))
+            let made = tempfile::Builder::new().prefix("yardmaster-").tempdir();
+            let made = made.map_err(|error| (std::env::temp_dir(), error.into()))?;
+            (made.path().to_owned(), Some(made))
         }
-    }
+    };
+    let pods = PodFolders::claim(&directory).map_err(|error| (directory, error))?;
+    let left = pods.all();
+    Ok((temporary, pods, left))
 }

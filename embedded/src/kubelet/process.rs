@@ -4,19 +4,18 @@
 //! [`Process`] kills the group: no process survives a shutdown, a panic or a forgotten task.
 
 use std::ffi::OsString;
-use std::os::unix::process::ExitStatusExt;
 use std::path::PathBuf;
-use std::process::{ExitStatus, Stdio};
 use std::time::Duration;
 
-use nix::sys::signal::{Signal, killpg};
-use nix::unistd::Pid;
+use rustix::process::Signal;
 use tokio::io::AsyncReadExt;
 use tokio::net::unix::pipe;
 
 use super::environment::Variables;
 use super::logs::LogWriter;
 use super::stop::StopSignal;
+pub(super) use super::supervisor::Exit;
+use super::supervisor::{Running, Start, Supervisor};
 
 /// Time to continue reading the output of a container that has ended, in case a process that left its group
 /// keeps the pipe open.
@@ -33,23 +32,6 @@ pub(super) struct Launch {
     pub(super) environment: Variables,
     /// The working directory; `None` for the directory of this process.
     pub(super) directory: Option<PathBuf>,
-}
-
-/// How a process ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Exit {
-    /// Exit code; 128 plus the signal if a signal ended the process.
-    pub(super) code: i32,
-    /// The signal that ended the process.
-    pub(super) signal: Option<i32>,
-}
-
-impl From<ExitStatus> for Exit {
-    fn from(status: ExitStatus) -> Self {
-        let signal = status.signal();
-        let code = status.code().or(signal.map(|signal| 128 + signal));
-        Self { code: code.unwrap_or(255), signal }
-    }
 }
 
 /// Why a process did not start, with the messages of container runtimes.
@@ -72,79 +54,68 @@ pub(super) enum StartError {
 /// A running container.
 #[derive(Debug)]
 pub(super) struct Process {
-    // Declared first, thus dropped first: the group must be killed before its leader is reaped.
-    group: ProcessGroup,
-    child: tokio::process::Child,
+    running: Running,
     output: pipe::Receiver,
 }
 
 impl Process {
     /// Starts the command.
-    pub(super) fn start(launch: &Launch) -> Result<Self, StartError> {
-        let name = &launch.command;
-        if let Some(directory) = &launch.directory {
-            std::fs::read_dir(directory)
-                .map_err(|error| StartError::Directory(directory.display().to_string(), error))?;
-        }
-        let program = locate(launch)?;
+    pub(super) async fn start(supervisor: &Supervisor, launch: Launch) -> Result<Self, StartError> {
+        let name = launch.command.clone();
         let system = |error| StartError::System(name.clone(), error);
+        let start = tokio::task::spawn_blocking(move || prepare(launch)).await;
+        let start = start.map_err(|panic| system(panic.into()))??;
         let (output, input) = std::io::pipe().map_err(system)?;
-        let mut command = tokio::process::Command::new(program);
-        command
-            .arg0(name)
-            .args(&launch.args)
-            .env_clear()
-            .envs(&launch.environment)
-            .process_group(0)
-            .kill_on_drop(true)
-            .stdin(Stdio::null())
-            .stdout(input.try_clone().map_err(system)?)
-            .stderr(input);
-        if let Some(directory) = &launch.directory {
-            command.current_dir(directory);
-        }
-        let child = command.spawn().map_err(system)?;
-        // The command holds the write end of the pipe. Without it, the output ends when the process ends.
-        drop(command);
-        let group = ProcessGroup(child.id().and_then(|id| i32::try_from(id).ok()).map(Pid::from_raw));
+        let running = supervisor.spawn(start, input.into()).await.map_err(system)?;
         let output = pipe::Receiver::from_owned_fd(output.into()).map_err(system)?;
-        Ok(Self { group, child, output })
+        Ok(Self { running, output })
     }
 
     /// Waits for the end of the process and copies its output. Stops it when the signal arrives.
-    pub(super) async fn wait(mut self, log: &mut LogWriter, stop: StopSignal) -> Exit {
-        let copying = copy(&mut self.output, log);
+    pub(super) async fn wait(self, log: &mut LogWriter, stop: StopSignal) -> Exit {
+        let Self { mut running, mut output } = self;
+        let copying = copy(&mut output, log);
         tokio::pin!(copying);
         let mut copied = false;
         let mut terminating = false;
         let mut killed = false;
-        let status = loop {
-            tokio::select! {
-                status = self.child.wait() => break status,
-                () = &mut copying, if !copied => copied = true,
+        let exit = loop {
+            let signal = tokio::select! {
+                exit = running.wait() => break exit,
+                () = &mut copying, if !copied => {
+                    copied = true;
+                    continue;
+                }
                 () = stop.requested(), if !terminating => {
                     terminating = true;
-                    self.group.signal(Signal::SIGTERM);
+                    Signal::TERM
                 }
                 () = stop.expired(), if !killed => {
                     killed = true;
-                    self.group.signal(Signal::SIGKILL);
+                    Signal::KILL
                 }
-            }
+            };
+            running.signal(signal);
         };
-        self.group.signal(Signal::SIGKILL);
         if !copied && tokio::time::timeout(OUTPUT_GRACE, copying).await.is_err() {
             tracing::debug!("a process outside of the container's group keeps its output open");
         }
-        self.group.0 = None;
-        match status {
-            Ok(status) => status.into(),
-            Err(error) => {
-                tracing::warn!(%error, "cannot determine how a process ended");
-                Exit { code: 255, signal: None }
-            }
-        }
+        exit.unwrap_or_else(|error| {
+            tracing::warn!(%error, "cannot determine how a process ended");
+            Exit::KILLED
+        })
     }
+}
+
+/// Finds what the command needs on the disk.
+fn prepare(launch: Launch) -> Result<Start, StartError> {
+    if let Some(directory) = &launch.directory {
+        std::fs::read_dir(directory)
+            .map_err(|error| StartError::Directory(directory.display().to_string(), error))?;
+    }
+    let program = locate(&launch)?;
+    let Launch { command: name, args, environment, directory } = launch;
+    Ok(Start { program, name, args, environment, directory })
 }
 
 /// The program file, found through the container's own PATH.
@@ -165,30 +136,11 @@ async fn copy(output: &mut pipe::Receiver, log: &mut LogWriter) {
     loop {
         match output.read(&mut buffer).await {
             Ok(0) => break,
-            Ok(length) => log.write(&buffer[..length]),
+            Ok(length) => log.write(&buffer[..length]).await,
             Err(error) => {
                 tracing::warn!(%error, "cannot read a container's output");
                 break;
             }
         }
-    }
-}
-
-/// A process group that is killed on drop.
-#[derive(Debug)]
-struct ProcessGroup(Option<Pid>);
-
-impl ProcessGroup {
-    fn signal(&self, signal: Signal) {
-        if let Some(leader) = self.0 {
-            // The group may already be gone, which is the aim of the signal.
-            let _gone = killpg(leader, signal);
-        }
-    }
-}
-
-impl Drop for ProcessGroup {
-    fn drop(&mut self) {
-        self.signal(Signal::SIGKILL);
     }
 }

@@ -8,10 +8,10 @@ use jiff::Timestamp;
 
 use super::KubeletMode;
 use super::environment::{self, Variables};
-use super::leftovers;
-use super::logs::{self, LogWriter};
+use super::logs::{LogPlace, LogWriter};
 use super::pod::{Container, Pod, SecurityContext, Slot};
-use super::process::{Exit, Launch, Process};
+use super::pod_folder::PodFolder;
+use super::process::{Exit, Launch, Process, StartError};
 use super::setup::SetupError;
 use super::status::Termination;
 use super::stop::StopOrder;
@@ -27,10 +27,12 @@ const INHERITED: &[&str] = &["PATH", "HOME", "TMPDIR", "LANG"];
 /// The variable with the file for the termination message, because `terminationMessagePath` does not exist
 /// here.
 const TERMINATION_LOG_VARIABLE: &str = "YARDMASTER_TERMINATION_LOG";
-/// Maximum length of a termination message from a file, in bytes.
-const MAX_MESSAGE: usize = 4096;
+/// Maximum length of a termination message from a file, in bytes. Of a longer file the end counts.
+const MAX_MESSAGE: u64 = 4096;
 /// Maximum length of a termination message from the end of the log, in lines and bytes.
 const MAX_LOG_MESSAGE: (usize, usize) = (80, 2048);
+/// How long the disk may take for a termination message.
+const MESSAGE_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// A container that is ready to run.
 #[derive(Debug)]
@@ -65,7 +67,7 @@ async fn launch(worker: &Worker, slot: Slot, volumes: &Variables) -> Result<Laun
     let mut given: Variables =
         INHERITED.iter().filter_map(|name| Some(((*name).into(), std::env::var(name).ok()?))).collect();
     let hostname = pod.spec.hostname.as_ref().unwrap_or(&worker.key.name);
-    let termination_log = termination_log(worker, container);
+    let termination_log = worker.folder.path().join(termination_log(container));
     given.extend([
         ("HOSTNAME".into(), hostname.clone()),
         (POD_UID_VARIABLE.into(), worker.key.uid.clone()),
@@ -91,7 +93,7 @@ async fn launch(worker: &Worker, slot: Slot, volumes: &Variables) -> Result<Laun
 
 /// Refuses other users than that of this process, because processes can only run as that one.
 fn check_user(container: &SecurityContext, pod: &SecurityContext) -> Result<(), SetupError> {
-    let ours = nix::unistd::geteuid().as_raw();
+    let ours = rustix::process::geteuid().as_raw();
     let wanted = container.run_as_user.or(pod.run_as_user);
     let non_root = container.run_as_non_root.or(pod.run_as_non_root).unwrap_or(false);
     let message = match wanted {
@@ -131,8 +133,8 @@ pub(super) async fn run(
     stop: &StopOrder,
 ) -> Termination {
     let container = worker.pod.spec.container(slot);
-    let path = leftovers::log_file(&worker.directory, &container.name, attempt);
-    let mut log = match LogWriter::create(path.clone()) {
+    let place = LogPlace { pod: worker.folder.clone(), container: container.name.clone(), run: attempt };
+    let mut log = match LogWriter::create(place.clone()).await {
         Ok(log) => log,
         Err(error) => return not_started(worker, format!("log file: {error}")).await,
     };
@@ -147,7 +149,7 @@ pub(super) async fn run(
     };
     let exit = match prepared {
         Prepared::Process(launch) => {
-            let process = match Process::start(&launch) {
+            let process = match start(worker, launch).await {
                 Ok(process) => process,
                 Err(error) => return not_started(worker, error.to_string()).await,
             };
@@ -163,14 +165,21 @@ pub(super) async fn run(
             }
         }
     };
-    drop(log);
+    log.finish().await;
     Termination {
         exit_code: exit.code,
         signal: exit.signal,
         reason: if exit.code == 0 { "Completed" } else { "Error" }.into(),
-        message: message(worker, container, exit, path),
+        message: message(worker, container, exit, place).await,
         started_at: Some(started_at),
         finished_at: Timestamp::now(),
+    }
+}
+
+async fn start(worker: &Worker, launch: Launch) -> Result<Process, StartError> {
+    match &worker.context.supervisor {
+        Some(supervisor) => Process::start(supervisor, launch).await,
+        None => Err(StartError::System(launch.command, std::io::ErrorKind::Unsupported.into())),
     }
 }
 
@@ -179,20 +188,41 @@ async fn not_started(worker: &Worker, message: String) -> Termination {
     Termination::not_started("StartError", message, Timestamp::now())
 }
 
-fn termination_log(worker: &Worker, container: &Container) -> PathBuf {
-    worker.directory.join(format!("{}.termination", container.name))
+/// The file for the termination message, in the folder of the pod.
+fn termination_log(container: &Container) -> String {
+    format!("{}.termination", container.name)
 }
 
 /// The termination message: the container's own, or the end of its log if its policy says so.
-fn message(worker: &Worker, container: &Container, exit: Exit, log: PathBuf) -> Option<String> {
-    let file = termination_log(worker, container);
-    if let Ok(message) = std::fs::read(&file) {
-        // The next run must not report the same message.
-        let _removed = std::fs::remove_file(&file);
-        let message = &message[..message.len().min(MAX_MESSAGE)];
-        return Some(String::from_utf8_lossy(message).into_owned()).filter(|message| !message.is_empty());
+async fn message(worker: &Worker, container: &Container, exit: Exit, log: LogPlace) -> Option<String> {
+    let fall_back =
+        exit.code != 0 && container.termination_message_policy.as_deref() == Some("FallbackToLogsOnError");
+    let (pod, file) = (worker.folder.clone(), termination_log(container));
+    let read = tokio::task::spawn_blocking(move || {
+        let own = own_message(&pod, &file);
+        let (lines, bytes) = MAX_LOG_MESSAGE;
+        own.or_else(|| if fall_back { log.tail(lines, bytes).ok() } else { None })
+    });
+    match tokio::time::timeout(MESSAGE_TIMEOUT, read).await {
+        Ok(Ok(message)) => message,
+        Ok(Err(panic)) => Some(format!("Error on reading termination log: {panic}")),
+        Err(_) => Some("Error on reading termination log: the disk did not answer in time".into()),
     }
-    let wanted = container.termination_message_policy.as_deref() == Some("FallbackToLogsOnError");
-    let (lines, bytes) = MAX_LOG_MESSAGE;
-    (wanted && exit.code != 0).then(|| logs::tail(&log, lines, bytes).ok()).flatten()
+}
+
+/// What the container wrote to its termination message file. The file is removed, because the next run must
+/// not report the same message.
+fn own_message(pod: &PodFolder, file: &str) -> Option<String> {
+    let folder = pod.open().ok()?;
+    let message = match folder.read_end(file, MAX_MESSAGE) {
+        Ok(message) => String::from_utf8_lossy(&message).into_owned(),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return None,
+        Err(error) => {
+            format!("Error on reading termination log {}: {error}", pod.path().join(file).display())
+        }
+    };
+    if let Err(error) = folder.remove(file) {
+        tracing::debug!(%error, "cannot remove a termination message");
+    }
+    Some(message).filter(|message| !message.is_empty())
 }

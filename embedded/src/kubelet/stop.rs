@@ -5,6 +5,8 @@ use std::time::Duration;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
+use crate::time::from_now;
+
 /// The sender of the order.
 #[derive(Debug, Default)]
 pub(super) struct StopOrder(watch::Sender<Option<Instant>>);
@@ -13,7 +15,7 @@ impl StopOrder {
     /// Requests the stop now and forces it after `grace`. A later order can shorten the time but never
     /// lengthen it.
     pub(super) fn request(&self, grace: Duration) {
-        self.request_until(Instant::now() + grace);
+        self.request_until(from_now(grace));
     }
 
     /// Requests the stop now and forces it at `deadline`.
@@ -80,6 +82,7 @@ mod tests {
     async fn a_later_order_only_shortens_the_grace() {
         let order = StopOrder::default();
         let start = Instant::now();
+        order.request(Duration::MAX);
         order.request(Duration::from_secs(30));
         order.request(Duration::from_secs(60));
         let signal = order.signal();
@@ -90,5 +93,14 @@ mod tests {
         tokio::time::sleep(Duration::from_secs(1)).await;
         order.request(Duration::from_secs(4));
         assert_eq!(expired.await.unwrap().as_secs(), 5);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_grace_may_be_endless() {
+        let order = StopOrder::default();
+        order.request(Duration::MAX);
+        let signal = order.signal();
+        signal.requested().await;
+        assert!(tokio::time::timeout(Duration::from_secs(1 << 20), signal.expired()).await.is_err());
     }
 }

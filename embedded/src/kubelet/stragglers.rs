@@ -1,17 +1,22 @@
 //! Processes that left the process group of their container, as daemons do.
 //!
-//! They are recognised by a variable that all processes of a pod inherit. Finding them takes a scan of
+//! They are recognised by variables that all processes of a pod inherit. Finding them takes a scan of
 //! `/proc`, whose cost grows with the number of processes, so pods that end at about the same time share a
 //! scan. Systems without `/proc` do not have this cleanup.
+//!
+//! Signals go through a pidfd: the process is looked at again once it is pinned, so no signal reaches another
+//! process that was given the same number meanwhile.
 
 use std::collections::HashSet;
 
-use nix::sys::signal::{Signal, kill};
-use nix::unistd::Pid;
+use rustix::io::Errno;
+use rustix::process::{Pid, PidfdFlags, Signal, kill_process, pidfd_open, pidfd_send_signal};
 use tokio::sync::{mpsc, oneshot};
 
 /// The variable with the uid of the pod that a process belongs to.
 pub(super) const POD_UID_VARIABLE: &str = "YARDMASTER_POD_UID";
+/// The variable with the [`identity`] of the supervisor that started a process.
+pub(super) const SUPERVISOR_VARIABLE: &str = "YARDMASTER_SUPERVISOR";
 
 /// Maximum number of pods per scan.
 const MAX_SHARED: usize = 1024;
@@ -55,33 +60,124 @@ impl Stragglers {
 }
 
 fn kill_processes_of(pods: &HashSet<String>) {
-    let Ok(processes) = std::fs::read_dir("/proc") else { return };
-    let processes = processes.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse::<i32>().ok());
-    for id in processes {
-        // The environments of other users' processes cannot be read, so these are skipped.
-        let Ok(environment) = std::fs::read(format!("/proc/{id}/environ")) else { continue };
-        if pod_of(&environment).is_some_and(|pod| pods.contains(pod)) {
-            let _gone = kill(Pid::from_raw(id), Signal::SIGKILL);
+    kill_where(|environment| value_of(POD_UID_VARIABLE, environment).is_some_and(|pod| pods.contains(pod)));
+}
+
+/// Kills the processes of a supervisor.
+pub(super) fn kill_processes_under(supervisor: &str) {
+    kill_where(|environment| value_of(SUPERVISOR_VARIABLE, environment) == Some(supervisor));
+}
+
+/// Kills the processes whose supervisor has ended: it was killed together with its cluster.
+pub(super) fn kill_orphans() {
+    kill_where(|environment| value_of(SUPERVISOR_VARIABLE, environment).is_some_and(has_ended));
+}
+
+/// Identifies a process of this host among all that ever ran since it was booted.
+pub(super) fn identity(process: u32) -> Option<String> {
+    Some(format!("{}:{process}:{}", namespace()?, start_time(process)?))
+}
+
+/// Whether the process with this [`identity`] has ended. Nothing is known of other process namespaces.
+fn has_ended(identity: &str) -> bool {
+    let parse = || {
+        let (process, start) = identity.strip_prefix(&namespace()?)?.strip_prefix(':')?.split_once(':')?;
+        Some((process.parse().ok()?, start.parse::<u64>().ok()?))
+    };
+    parse().is_some_and(|(process, start)| start_time(process) != Some(start))
+}
+
+/// The process namespace of this process.
+fn namespace() -> Option<String> {
+    let namespace = std::fs::read_link("/proc/self/ns/pid").ok()?.into_os_string().into_string().ok()?;
+    Some(namespace.chars().filter(char::is_ascii_digit).collect())
+}
+
+/// When a process started, in ticks since the host was booted.
+fn start_time(process: u32) -> Option<u64> {
+    stat(process, 22)?.parse().ok()
+}
+
+/// A field of `/proc/PROCESS/stat` behind the program's name, by its number in proc_pid_stat(5).
+fn stat(process: u32, field: usize) -> Option<String> {
+    let stat = std::fs::read_to_string(format!("/proc/{process}/stat")).ok()?;
+    // The name is in parentheses and may contain anything.
+    let (_, fields) = stat.rsplit_once(") ")?;
+    fields.split(' ').nth(field - 3).map(str::to_owned)
+}
+
+/// The children of this process.
+pub(super) fn children() -> Vec<Pid> {
+    let own = std::process::id();
+    let numbers: Vec<u32> = match std::fs::read_to_string(format!("/proc/{own}/task/{own}/children")) {
+        Ok(children) => children.split_whitespace().filter_map(|child| child.parse().ok()).collect(),
+        // A kernel without this file.
+        Err(_) => {
+            processes().filter(|id| stat(*id, 4).is_some_and(|parent| parent == own.to_string())).collect()
         }
+    };
+    numbers.into_iter().filter_map(pid).collect()
+}
+
+fn pid(process: u32) -> Option<Pid> {
+    Pid::from_raw(i32::try_from(process).ok()?)
+}
+
+fn processes() -> impl Iterator<Item = u32> {
+    let entries = std::fs::read_dir("/proc").into_iter().flatten();
+    entries.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok())
+}
+
+/// Kills every process that has such an environment.
+fn kill_where(is_wanted: impl Fn(&[u8]) -> bool) {
+    let wanted = |process: u32| {
+        // The environments of other users' processes cannot be read, so these are skipped.
+        std::fs::read(format!("/proc/{process}/environ")).is_ok_and(|environment| is_wanted(&environment))
+    };
+    for process in processes().filter(|process| wanted(*process)) {
+        let (Some(pid), start) = (pid(process), start_time(process)) else { continue };
+        // The process may end at any time, which is the aim.
+        let _gone = match pidfd_open(pid, PidfdFlags::empty()) {
+            Ok(pinned) if wanted(process) => pidfd_send_signal(&pinned, Signal::KILL),
+            // A kernel before Linux 5.3.
+            Err(Errno::NOSYS) if wanted(process) && start_time(process) == start => {
+                kill_process(pid, Signal::KILL)
+            }
+            _ => Ok(()),
+        };
     }
 }
 
-/// The pod that a process with this environment belongs to.
-fn pod_of(environment: &[u8]) -> Option<&str> {
+/// The value of a variable in this environment.
+fn value_of<'a>(variable: &str, environment: &'a [u8]) -> Option<&'a str> {
     let mut variables = environment.split(|byte| *byte == 0);
-    let value = variables
-        .find_map(|variable| variable.strip_prefix(POD_UID_VARIABLE.as_bytes())?.strip_prefix(b"="))?;
+    let value = variables.find_map(|entry| entry.strip_prefix(variable.as_bytes())?.strip_prefix(b"="))?;
     std::str::from_utf8(value).ok()
 }
 
 #[cfg(test)]
 mod tests {
-    use super::pod_of;
+    #![allow(clippy::unwrap_used)]
+    use super::*;
 
     #[test]
     fn the_pod_is_in_the_environment() {
+        let pod_of = |environment| value_of(POD_UID_VARIABLE, environment);
         assert_eq!(pod_of(b"A=1\0YARDMASTER_POD_UID=abc\0B=2\0"), Some("abc"));
         assert_eq!(pod_of(b"A=YARDMASTER_POD_UID=abc\0YARDMASTER_POD_UID_2=x\0"), None);
         assert_eq!(pod_of(b""), None);
+    }
+
+    #[test]
+    fn an_identity_says_whether_its_process_has_ended() {
+        let own = identity(std::process::id()).unwrap();
+        assert!(!has_ended(&own));
+        assert!(has_ended(&format!("{own}0")), "another process had the same number");
+        assert!(!has_ended(&format!("1{own}")), "another namespace");
+        assert!(!has_ended("anything"));
+        let mut child = std::process::Command::new("true").spawn().unwrap();
+        let identity = identity(child.id()).unwrap();
+        child.wait().unwrap();
+        assert!(has_ended(&identity));
     }
 }

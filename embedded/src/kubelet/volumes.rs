@@ -5,29 +5,51 @@
 //! `_`).
 
 use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
+use std::io::ErrorKind;
+use std::path::PathBuf;
 
 use k8s_openapi::api::core::v1 as core;
 
 use super::client::{Data, PodClient};
 use super::environment::{self, Variables};
 use super::pod::{Pod, Volume};
+use super::pod_folder::PodFolder;
 use super::setup::SetupError;
 
-/// Creates the pod's volumes below `directory` and returns the variables with their paths.
+/// Permissions of files without a mode of their own, as the API server defaults them.
+const DEFAULT_MODE: i32 = 0o644;
+
+/// The files of a volume, by relative path.
+type Files = BTreeMap<String, VolumeFile>;
+
+#[derive(Debug, PartialEq, Eq)]
+struct VolumeFile {
+    content: Vec<u8>,
+    /// Permissions.
+    mode: u32,
+}
+
+impl VolumeFile {
+    /// A file with a mode from the API.
+    fn new(content: Vec<u8>, mode: i32) -> Self {
+        Self { content, mode: mode.unsigned_abs() & 0o777 }
+    }
+}
+
+/// Creates the pod's volumes in its folder and returns the variables with their paths.
 pub(super) async fn prepare(
     client: &PodClient,
     pod: &Pod,
-    directory: &Path,
+    folder: &PodFolder,
 ) -> Result<Variables, SetupError> {
     let mut variables = Variables::new();
     for volume in &pod.spec.volumes {
         let path = match &volume.host_path {
             Some(host) => PathBuf::from(&host.path),
             None => {
-                let path = directory.join(&volume.name);
-                fill(&path, files(client, pod, volume).await?).await?;
-                path
+                let files = files(client, pod, volume).await?;
+                fill(folder, volume.name.clone(), files).await?;
+                folder.volume_path(&volume.name)
             }
         };
         variables.insert(variable(&volume.name), path.to_string_lossy().into_owned());
@@ -40,19 +62,19 @@ fn variable(volume: &str) -> String {
     format!("YARDMASTER_VOLUME_{}", volume.to_uppercase().replace('-', "_"))
 }
 
-/// The files of a volume, by relative path.
-async fn files(client: &PodClient, pod: &Pod, volume: &Volume) -> Result<Data, SetupError> {
-    if volume.empty_dir.is_some() {
-        Ok(Data::new())
+/// The files of a volume; `None` if the pod itself fills it.
+async fn files(client: &PodClient, pod: &Pod, volume: &Volume) -> Result<Option<Files>, SetupError> {
+    let files = if volume.empty_dir.is_some() {
+        return Ok(None);
     } else if let Some(source) = &volume.config_map {
         let data = client.config_map(&source.name, source.optional.unwrap_or(false)).await?;
-        select(data, source.items.as_deref(), &source.name)
+        select(data, source.items.as_deref(), &source.name, source.default_mode)
     } else if let Some(source) = &volume.secret {
         let name = source.secret_name.as_deref().unwrap_or_default();
         let data = client.secret(name, source.optional.unwrap_or(false)).await?;
-        select(data, source.items.as_deref(), name)
+        select(data, source.items.as_deref(), name, source.default_mode)
     } else if let Some(source) = &volume.downward_api {
-        downward(pod, source.items.as_deref())
+        downward(pod, source.items.as_deref(), source.default_mode)
     } else if let Some(source) = &volume.projected {
         projected(client, pod, source).await
     } else {
@@ -60,24 +82,26 @@ async fn files(client: &PodClient, pod: &Pod, volume: &Volume) -> Result<Data, S
         let name = &volume.name;
         let message = format!("volume {name:?}: a {kind} volume is not supported by the local kubelet");
         Err(SetupError::refused("FailedMount", message))
-    }
+    };
+    files.map(Some)
 }
 
 async fn projected(
     client: &PodClient,
     pod: &Pod,
-    source: &core::ProjectedVolumeSource,
-) -> Result<Data, SetupError> {
-    let mut files = Data::new();
-    for source in source.sources.iter().flatten() {
+    projection: &core::ProjectedVolumeSource,
+) -> Result<Files, SetupError> {
+    let mode = projection.default_mode;
+    let mut files = Files::new();
+    for source in projection.sources.iter().flatten() {
         if let Some(source) = &source.config_map {
             let data = client.config_map(&source.name, source.optional.unwrap_or(false)).await?;
-            files.extend(select(data, source.items.as_deref(), &source.name)?);
+            files.extend(select(data, source.items.as_deref(), &source.name, mode)?);
         } else if let Some(source) = &source.secret {
             let data = client.secret(&source.name, source.optional.unwrap_or(false)).await?;
-            files.extend(select(data, source.items.as_deref(), &source.name)?);
+            files.extend(select(data, source.items.as_deref(), &source.name, mode)?);
         } else if let Some(source) = &source.downward_api {
-            files.extend(downward(pod, source.items.as_deref())?);
+            files.extend(downward(pod, source.items.as_deref(), mode)?);
         }
         // Service account tokens and trust bundles have no issuer here, so they are missing from the volume.
     }
@@ -85,18 +109,34 @@ async fn projected(
 }
 
 /// All keys, or only those in `items`, under the paths in `items`.
-fn select(data: Option<Data>, items: Option<&[core::KeyToPath]>, name: &str) -> Result<Data, SetupError> {
-    let (Some(mut data), Some(items)) = (data.clone(), items) else { return Ok(data.unwrap_or_default()) };
-    let pick = |item: &core::KeyToPath| {
-        let content = data.remove(&item.key);
-        let message = || format!("references non-existent key: {} in {name:?}", item.key);
-        content.map(|content| (item.path.clone(), content)).ok_or_else(|| SetupError::missing(message()))
+fn select(
+    data: Option<Data>,
+    items: Option<&[core::KeyToPath]>,
+    name: &str,
+    default_mode: Option<i32>,
+) -> Result<Files, SetupError> {
+    let default_mode = default_mode.unwrap_or(DEFAULT_MODE);
+    let mut data = match (data, items) {
+        (Some(data), Some(_)) => data,
+        (data, _) => {
+            let all = data.unwrap_or_default().into_iter();
+            return Ok(all.map(|(key, content)| (key, VolumeFile::new(content, default_mode))).collect());
+        }
     };
-    items.iter().map(pick).collect()
+    let pick = |item: &core::KeyToPath| {
+        let message = || format!("references non-existent key: {} in {name:?}", item.key);
+        let content = data.remove(&item.key).ok_or_else(|| SetupError::missing(message()))?;
+        Ok((item.path.clone(), VolumeFile::new(content, item.mode.unwrap_or(default_mode))))
+    };
+    items.unwrap_or_default().iter().map(pick).collect()
 }
 
-fn downward(pod: &Pod, items: Option<&[core::DownwardAPIVolumeFile]>) -> Result<Data, SetupError> {
-    let mut files = BTreeMap::new();
+fn downward(
+    pod: &Pod,
+    items: Option<&[core::DownwardAPIVolumeFile]>,
+    default_mode: Option<i32>,
+) -> Result<Files, SetupError> {
+    let mut files = Files::new();
     for item in items.unwrap_or_default() {
         let content = if let Some(reference) = &item.field_ref {
             environment::field(pod, &reference.field_path)?
@@ -107,27 +147,36 @@ fn downward(pod: &Pod, items: Option<&[core::DownwardAPIVolumeFile]>) -> Result<
         } else {
             String::new()
         };
-        files.insert(item.path.clone(), content.into_bytes());
+        let mode = item.mode.or(default_mode).unwrap_or(DEFAULT_MODE);
+        files.insert(item.path.clone(), VolumeFile::new(content.into_bytes(), mode));
     }
     Ok(files)
 }
 
-async fn fill(directory: &Path, files: Data) -> Result<(), SetupError> {
-    let write = async {
-        tokio::fs::create_dir_all(directory).await?;
-        for (path, content) in files {
-            // The API forbids absolute paths and `..` in volume items and keys.
-            let path = directory.join(path);
-            if let Some(parent) = path.parent() {
-                tokio::fs::create_dir_all(parent).await?;
-            }
-            tokio::fs::write(path, content).await?;
+/// Makes the folder of a volume. One with files is made anew, because containers may have changed it.
+async fn fill(folder: &PodFolder, volume: String, files: Option<Files>) -> Result<(), SetupError> {
+    let (pod, name) = (folder.clone(), volume.clone());
+    let filled = tokio::task::spawn_blocking(move || {
+        let volumes = pod.volumes()?;
+        if files.is_some() {
+            volumes.remove(&name)?;
+        }
+        let folder = volumes.enter_or_create(&name)?;
+        for (path, file) in files.iter().flatten() {
+            folder.write(path, &file.content, file.mode)?;
         }
         Ok::<_, std::io::Error>(())
-    };
-    write
-        .await
-        .map_err(|error| SetupError::missing(format!("volume directory {}: {error}", directory.display())))
+    });
+    filled.await.unwrap_or_else(|panic| Err(panic.into())).map_err(|error| {
+        let message = format!("volume {volume:?}: {error}");
+        match error.kind() {
+            // The paths are wrong, or a container has put something else in the place of a folder.
+            ErrorKind::InvalidInput | ErrorKind::NotADirectory | ErrorKind::AlreadyExists => {
+                SetupError::refused("FailedMount", message)
+            }
+            _ => SetupError::missing(message),
+        }
+    })
 }
 
 #[cfg(test)]
@@ -138,12 +187,17 @@ mod tests {
     #[test]
     fn items_select_and_rename() {
         let data = Data::from([("a".into(), b"1".to_vec()), ("b".into(), b"2".to_vec())]);
-        let item = |key: &str, path: &str| core::KeyToPath { key: key.into(), path: path.into(), mode: None };
-        assert_eq!(select(Some(data.clone()), None, "m").unwrap(), data);
-        assert_eq!(select(None, Some(&[item("a", "x")]), "m").unwrap(), Data::new());
-        let picked = select(Some(data.clone()), Some(&[item("b", "dir/x")]), "m").unwrap();
-        assert_eq!(picked, Data::from([("dir/x".into(), b"2".to_vec())]));
-        assert!(matches!(select(Some(data), Some(&[item("c", "x")]), "m"), Err(SetupError::Missing(_))));
+        let item = |key: &str, path: &str, mode| core::KeyToPath { key: key.into(), path: path.into(), mode };
+        let file = |content: &str, mode| VolumeFile { content: content.into(), mode };
+        let all = Files::from([("a".into(), file("1", 0o644)), ("b".into(), file("2", 0o644))]);
+        assert_eq!(select(Some(data.clone()), None, "m", None).unwrap(), all);
+        assert_eq!(select(None, Some(&[item("a", "x", None)]), "m", None).unwrap(), Files::new());
+        let items = [item("b", "dir/x", None), item("a", "y", Some(0o400))];
+        let picked = select(Some(data.clone()), Some(&items), "m", Some(0o600)).unwrap();
+        let wanted = Files::from([("dir/x".into(), file("2", 0o600)), ("y".into(), file("1", 0o400))]);
+        assert_eq!(picked, wanted);
+        let missing = select(Some(data), Some(&[item("c", "x", None)]), "m", None);
+        assert!(matches!(missing, Err(SetupError::Missing(_))));
     }
 
     #[test]

@@ -1,13 +1,12 @@
 //! The lifecycle of one pod on this node, from assignment to removal.
 
-use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
 use futures::future::join_all;
 use jiff::Timestamp;
 use tokio::sync::{OwnedSemaphorePermit, watch};
-use tokio::task::JoinSet;
+use tokio::task::{JoinError, JoinSet};
 
 use super::client::PodClient;
 use super::environment::Variables;
@@ -15,10 +14,13 @@ use super::events::Events;
 use super::leftovers::Leftovers;
 use super::logs::LogIndex;
 use super::pod::{Pod, PodKey, RestartPolicy, Slot};
+use super::pod_folder::{PodFolder, PodFolders};
+use super::restarts::Restarts;
 use super::setup::SetupError;
 use super::status::{Failure, PodRecord, Termination};
 use super::stop::StopOrder;
 use super::stragglers::Stragglers;
+use super::supervisor::Supervisor;
 use super::{KubeletMode, reporter, runtime, volumes};
 
 /// Grace period of processes after SIGTERM when the kubelet itself stops.
@@ -36,18 +38,12 @@ pub(super) struct Context {
     pub(super) client: kube::Client,
     pub(super) node_name: String,
     pub(super) mode: KubeletMode,
-    /// Contains a directory per pod.
-    pub(super) directory: PathBuf,
+    pub(super) pods: PodFolders,
     pub(super) logs: Arc<LogIndex>,
     pub(super) events: Events,
     pub(super) stragglers: Stragglers,
-}
-
-impl Context {
-    /// The directory of a pod's logs and volumes.
-    pub(super) fn directory_of(&self, pod: &PodKey) -> PathBuf {
-        self.directory.join(format!("{}_{}_{}", pod.namespace, pod.name, pod.uid))
-    }
+    /// Runs processes; absent if there are none.
+    pub(super) supervisor: Option<Arc<Supervisor>>,
 }
 
 /// The desired state of a pod.
@@ -79,13 +75,39 @@ pub(super) async fn run_pod(
     pod: Arc<Pod>,
     taken_over: bool,
     wanted: watch::Receiver<Wanted>,
-    permit: Option<OwnedSemaphorePermit>,
+    mut permit: Option<OwnedSemaphorePermit>,
+) {
+    let key = PodKey::of(&pod);
+    let mut restarts = Restarts::of(format!("the worker of pod {key}"));
+    loop {
+        let is_restart = restarts.count() > 0;
+        let run = async {
+            let mut pod = Arc::clone(&pod);
+            if is_restart {
+                // Continued as by another kubelet, from what is on the API server and on the disk.
+                let client = PodClient::new(context.client.clone(), key.clone());
+                pod = client.read().await.map_or(pod, Arc::new);
+            }
+            run_pod_once(&context, pod, taken_over || is_restart, wanted.clone(), &mut permit).await;
+        };
+        if restarts.run(run).await.is_some() {
+            return;
+        }
+    }
+}
+
+async fn run_pod_once(
+    context: &Arc<Context>,
+    pod: Arc<Pod>,
+    taken_over: bool,
+    wanted: watch::Receiver<Wanted>,
+    permit: &mut Option<OwnedSemaphorePermit>,
 ) {
     let key = PodKey::of(&pod);
     let client = PodClient::new(context.client.clone(), key.clone());
-    let left = if taken_over { Leftovers::of(&context.directory_of(&key)) } else { Leftovers::default() };
+    let left = if taken_over { Leftovers::of(context.pods.of(&key)).await } else { Leftovers::default() };
     context.logs.add_pod(&key, &left);
-    let worker = Arc::new(Worker::new(Arc::clone(&context), pod, &left, client.clone()));
+    let worker = Arc::new(Worker::new(Arc::clone(context), pod, &left, client.clone()));
     if taken_over && context.mode == KubeletMode::Process {
         // If the previous kubelet was killed, it may have left processes behind.
         context.stragglers.kill(&key.uid).await;
@@ -100,16 +122,20 @@ pub(super) async fn run_pod(
         }
     };
     tokio::join!(worker.run(wanted.clone()), reporting);
-    drop(permit);
+    *permit = None;
 
-    await_removal(&context, &client, &key, wanted).await;
+    await_removal(context, &client, &key, wanted).await;
 }
 
 /// Serves the logs of a pod that finished under a previous kubelet.
 pub(super) async fn serve_logs(context: Arc<Context>, key: PodKey, wanted: watch::Receiver<Wanted>) {
+    let mut restarts = Restarts::of(format!("the worker of pod {key}"));
     let client = PodClient::new(context.client.clone(), key.clone());
-    context.logs.add_pod(&key, &Leftovers::of(&context.directory_of(&key)));
-    await_removal(&context, &client, &key, wanted).await;
+    let serve = async || {
+        context.logs.add_pod(&key, &Leftovers::of(context.pods.of(&key)).await);
+        await_removal(&context, &client, &key, wanted.clone()).await;
+    };
+    while restarts.run(serve()).await.is_none() {}
 }
 
 /// Keeps logs and volumes of a finished pod available until it is deleted.
@@ -132,16 +158,7 @@ async fn await_removal(
     context.logs.remove_pod(key);
     // The next kubelet needs the directory to continue this pod.
     if !matches!(order, Ok(Wanted::Abandon)) {
-        remove_directory(&context.directory_of(key)).await;
-    }
-}
-
-/// Removes the directory of a pod, if there is one.
-pub(super) async fn remove_directory(directory: &Path) {
-    if let Err(error) = tokio::fs::remove_dir_all(directory).await
-        && error.kind() != std::io::ErrorKind::NotFound
-    {
-        tracing::warn!(directory = %directory.display(), %error, "cannot remove a pod's directory");
+        context.pods.of(key).remove().await;
     }
 }
 
@@ -152,7 +169,7 @@ pub(super) struct Worker {
     pub(super) key: PodKey,
     pub(super) client: PodClient,
     /// Volumes and logs of this pod.
-    pub(super) directory: PathBuf,
+    pub(super) folder: PodFolder,
     pub(super) record: watch::Sender<PodRecord>,
     /// Whether to start no containers, because a previous kubelet ran the pod and it must not be restarted.
     over: bool,
@@ -165,12 +182,12 @@ pub(super) struct Worker {
 impl Worker {
     fn new(context: Arc<Context>, pod: Arc<Pod>, left: &Leftovers, client: PodClient) -> Self {
         let key = PodKey::of(&pod);
-        let directory = context.directory_of(&key);
+        let folder = context.pods.of(&key);
         let status = pod.status.clone().unwrap_or_default();
         let (record, over) = PodRecord::resume(&pod.spec, &status, left, Timestamp::now());
         let record = watch::Sender::new(record);
         let (stop, stop_sidecars) = (StopOrder::default(), StopOrder::default());
-        Self { context, pod, key, client, directory, record, over, stop, stop_sidecars }
+        Self { context, pod, key, client, folder, record, over, stop, stop_sidecars }
     }
 
     /// Runs the pod until it finishes, is stopped, or exceeds its deadline.
@@ -244,7 +261,9 @@ impl Worker {
             Some(deadline) => self.stop_sidecars.request_until(deadline),
             None => self.stop_sidecars.request(self.pod.spec.grace()),
         }
-        while sidecars.join_next().await.is_some() {}
+        while let Some(ended) = sidecars.join_next().await {
+            propagate_panic(ended);
+        }
     }
 
     /// Runs the init containers in sequence; `true` if the main containers may start.
@@ -343,8 +362,7 @@ impl Worker {
         if self.context.mode == KubeletMode::Simulated {
             return Some(Variables::new());
         }
-        let directory = self.directory.join("volumes");
-        let prepare = || volumes::prepare(&self.client, &self.pod, &directory);
+        let prepare = || volumes::prepare(&self.client, &self.pod, &self.folder);
         let variables = self.await_setup(None, &self.stop, prepare).await?;
         let mounts = self.pod.spec.containers.iter().any(|container| !container.volume_mounts.is_empty());
         if mounts {
@@ -405,6 +423,15 @@ impl Worker {
             self.record.send_modify(|record| record.terminated(slot, termination));
         }
         self.fail(reason, message);
+    }
+}
+
+/// A panic of a part is one of the whole.
+fn propagate_panic(ended: Result<(), JoinError>) {
+    if let Err(error) = ended
+        && let Ok(panic) = error.try_into_panic()
+    {
+        std::panic::resume_unwind(panic);
     }
 }
 

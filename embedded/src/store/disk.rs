@@ -1,7 +1,9 @@
 //! Objects in a directory: one redb database. After a crash at any moment it holds the state of some commit.
 
-use std::fs::{DirBuilder, File, TryLockError};
-use std::os::unix::fs::DirBuilderExt as _;
+use std::ffi::OsString;
+use std::fs::{File, TryLockError};
+use std::io::Read as _;
+use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 
 use bytes::Bytes;
@@ -11,13 +13,14 @@ use redb::{
 };
 
 use super::journal::{Content, Record, Sink};
+use crate::data_dir::{self, ClaimError, LOCK_FILE};
 
 /// The database.
 const FILE: &str = "store.redb";
 /// The database during its creation; renamed when complete.
 const NEW_FILE: &str = "store.redb.new";
-/// Locked by the process that uses the directory.
-const LOCK_FILE: &str = "lock";
+/// How every database begins.
+const MAGIC: [u8; 9] = *b"redb\x1A\x0A\xA9\x0D\x0A";
 
 /// Objects by plural and key: the revision, whether defaults are missing, the tail.
 const OBJECTS: TableDefinition<'_, (&str, &str), (u64, bool, &[u8])> = TableDefinition::new("objects");
@@ -39,6 +42,9 @@ pub enum DataDirError {
     /// The directory cannot be created or its files cannot be opened.
     #[error("{0}")]
     Unusable(#[source] std::io::Error),
+    /// The directory is not ours to use.
+    #[error(transparent)]
+    NotOurs(ClaimError),
     /// Another process uses it.
     #[error("another process is using it")]
     InUse,
@@ -55,6 +61,15 @@ pub enum DataDirError {
 
 fn one_line(text: &str) -> String {
     text.split_whitespace().collect::<Vec<_>>().join(" ")
+}
+
+impl From<ClaimError> for DataDirError {
+    fn from(error: ClaimError) -> Self {
+        match error {
+            ClaimError::Unusable(error) => Self::Unusable(error),
+            other => Self::NotOurs(other),
+        }
+    }
 }
 
 impl From<redb::Error> for DataDirError {
@@ -121,11 +136,12 @@ pub(crate) struct Disk {
 impl Disk {
     /// Opens a directory and creates it if it does not exist. Reads all of it to detect damage.
     pub(crate) fn open(directory: &Path) -> Result<Self, DataDirError> {
-        // Only for this user, because the directory can contain Secrets.
-        let made = DirBuilder::new().recursive(true).mode(0o700).create(directory);
-        made.map_err(DataDirError::Unusable)?;
-        let lock = lock(&directory.join(LOCK_FILE))?;
         let file = directory.join(FILE);
+        data_dir::claim(directory, |names| is_earlier(names, &file))?;
+        let lock = lock(&directory.join(LOCK_FILE))?;
+        for file in [FILE, LOCK_FILE] {
+            data_dir::make_private(&directory.join(file)).map_err(DataDirError::Unusable)?;
+        }
         if !file.try_exists().map_err(DataDirError::Unusable)? {
             create(directory, &file)?;
         }
@@ -192,8 +208,15 @@ fn builder() -> Builder {
     builder
 }
 
+/// Whether a version without markers has left a database, or was interrupted when it created one.
+fn is_earlier(names: &[OsString], file: &Path) -> bool {
+    let mut start = Vec::new();
+    let read = File::open(file).and_then(|file| file.take(MAGIC.len() as u64).read_to_end(&mut start));
+    (read.is_ok() && start == MAGIC) || names == [NEW_FILE]
+}
+
 fn lock(file: &PathBuf) -> Result<File, DataDirError> {
-    let options = File::options().create(true).truncate(false).write(true).open(file);
+    let options = File::options().create(true).truncate(false).write(true).mode(0o600).open(file);
     let lock = options.map_err(DataDirError::Unusable)?;
     match lock.try_lock() {
         Ok(()) => Ok(lock),
@@ -203,7 +226,7 @@ fn lock(file: &PathBuf) -> Result<File, DataDirError> {
 }
 
 /// Creates an empty database atomically: under its name it is either complete or absent.
-fn create(directory: &Path, file: &Path) -> Result<(), DataDirError> {
+fn create(directory: &Path, place: &Path) -> Result<(), DataDirError> {
     let new = directory.join(NEW_FILE);
     match std::fs::remove_file(&new) {
         Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
@@ -211,6 +234,8 @@ fn create(directory: &Path, file: &Path) -> Result<(), DataDirError> {
         }
         _ => {}
     }
+    let file = File::options().create_new(true).write(true).mode(0o600).open(&new);
+    drop(file.map_err(DataDirError::Unusable)?);
     let database = builder().create(&new)?;
     let transaction = database.begin_write()?;
     transaction.open_table(OBJECTS)?;
@@ -218,7 +243,7 @@ fn create(directory: &Path, file: &Path) -> Result<(), DataDirError> {
     transaction.open_table(FACTS)?.insert(FORMAT, CURRENT_FORMAT)?;
     transaction.commit()?;
     drop(database);
-    let renamed = std::fs::rename(&new, file).and_then(|()| File::open(directory)?.sync_all());
+    let renamed = std::fs::rename(&new, place).and_then(|()| File::open(directory)?.sync_all());
     renamed.map_err(DataDirError::Unusable)
 }
 
@@ -275,9 +300,27 @@ mod tests {
     }
 
     #[test]
+    fn a_directory_of_an_earlier_version_is_taken_and_made_private() {
+        use std::os::unix::fs::PermissionsExt as _;
+        let directory = tempfile::tempdir().unwrap();
+        Disk::open(directory.path()).unwrap().commit(&[record(2, "n/a", Some("1"))]).unwrap();
+        std::fs::remove_file(directory.path().join("yardmaster-data-dir")).unwrap();
+        for name in ["", FILE, LOCK_FILE] {
+            let everybody = std::fs::Permissions::from_mode(0o755);
+            std::fs::set_permissions(directory.path().join(name), everybody).unwrap();
+        }
+        assert_eq!(Disk::open(directory.path()).unwrap().read().unwrap().revision, 2);
+        for name in ["", FILE, LOCK_FILE, "yardmaster-data-dir"] {
+            let mode = directory.path().join(name).metadata().unwrap().permissions().mode();
+            assert_eq!(mode & 0o077, 0, "{name}");
+        }
+    }
+
+    #[test]
     fn an_interrupted_creation_is_repeated() {
         let directory = tempfile::tempdir().unwrap();
         std::fs::write(directory.path().join(NEW_FILE), "half").unwrap();
+        std::fs::write(directory.path().join(LOCK_FILE), "").unwrap();
         assert_eq!(Disk::open(directory.path()).unwrap().read().unwrap().revision, 0);
         assert!(!directory.path().join(NEW_FILE).exists());
     }
@@ -294,13 +337,18 @@ mod tests {
 
     #[test]
     fn a_file_that_is_no_database_is_refused_in_one_line() {
-        let directory = tempfile::tempdir().unwrap();
+        let (ours, foreign) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        drop(Disk::open(ours.path()).unwrap());
         for junk in ["junk".repeat(10_000), String::new()] {
-            std::fs::write(directory.path().join(FILE), &junk).unwrap();
-            let Err(problem) = Disk::open(directory.path()) else { panic!("took {} bytes", junk.len()) };
-            assert!(matches!(problem, DataDirError::Damaged(_)), "{problem:?}");
-            assert_eq!(problem.to_string().lines().count(), 1, "{problem}");
+            for (directory, is_ours) in [(&ours, true), (&foreign, false)] {
+                std::fs::write(directory.path().join(FILE), &junk).unwrap();
+                let Err(problem) = Disk::open(directory.path()) else { panic!("took {} bytes", junk.len()) };
+                assert_eq!(matches!(problem, DataDirError::Damaged(_)), is_ours, "{problem:?}");
+                assert_eq!(matches!(problem, DataDirError::NotOurs(_)), !is_ours, "{problem:?}");
+                assert_eq!(problem.to_string().lines().count(), 1, "{problem}");
+            }
         }
+        let directory = ours;
         let file = directory.path().join(FILE);
         assert!(matches!(Disk::open(&file), Err(DataDirError::Unusable(_))), "a file is no directory");
     }

@@ -16,7 +16,7 @@ use self::replicas::Replicas;
 use super::embedded::{private_directory, write_kubeconfig};
 use super::signals::Interrupts;
 use super::{Failure, embedded};
-use yardmaster_embedded::kubelet::{Kubelet, KubeletConfig, KubeletMode};
+use yardmaster_embedded::kubelet::{Kubelet, KubeletConfig, KubeletError, KubeletMode};
 use yardmaster_embedded::{
     ApiServer, ApiServerConfig, Authentication, DataDirError, EmbeddedError, Token, is_host,
 };
@@ -40,8 +40,8 @@ pub(super) struct ClusterArgs {
     /// Write a kubeconfig for the cluster to this file [default: a temporary file].
     #[arg(long, value_name = "FILE")]
     write_kubeconfig: Option<PathBuf>,
-    /// Store the API server's objects in this directory, so that they survive restarts and crashes [default:
-    /// memory only].
+    /// Store the API server's objects in this directory, so that they survive restarts and crashes; it must be
+    /// empty or from an earlier start, and becomes readable by this user only [default: memory only].
     #[arg(long, value_name = "DIR")]
     data_dir: Option<PathBuf>,
     /// Start only the API server: no controller, no garbage collector, no kubelet [default: off].
@@ -165,13 +165,16 @@ fn host_name(text: &str) -> Result<String, String> {
 /// A data directory that can never be used is bad input; one that is in use or damaged is not. Credentials that
 /// others may read are bad input, too.
 fn start_failure(error: anyhow::Error) -> Failure {
-    match error.downcast_ref() {
-        Some(EmbeddedError::DataDir { directory, source: DataDirError::Unusable(why) }) => {
-            Failure::bad_input(format!("--data-dir {}: {why}", directory.display()))
+    let (directory, why) = match (error.downcast_ref(), error.downcast_ref()) {
+        (Some(EmbeddedError::DataDir { directory, source: DataDirError::Unusable(why) }), _) => {
+            (directory, why.to_string())
         }
-        Some(EmbeddedError::Credentials(error)) => Failure::bad_input(format!("--data-dir: {error}")),
-        _ => Failure::CouldNotRun(error),
-    }
+        (Some(EmbeddedError::DataDir { directory, source: DataDirError::NotOurs(why) }), _)
+        | (_, Some(KubeletError::DataDir(directory, why))) => (directory, why.to_string()),
+        (Some(EmbeddedError::Credentials(error)), _) => return Failure::bad_input(format!("--data-dir: {error}")),
+        _ => return Failure::CouldNotRun(error),
+    };
+    Failure::bad_input(format!("--data-dir {}: {why}", directory.display()))
 }
 
 /// A running cluster.

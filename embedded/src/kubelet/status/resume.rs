@@ -63,7 +63,7 @@ impl ContainerRecord {
     }
 
     /// Accounts for starts that the status does not include. The termination of such a run is unknown.
-    fn account_for_starts(&mut self, starts: usize, now: Timestamp) {
+    fn account_for_starts(&mut self, starts: u32, now: Timestamp) {
         let starts = i32::try_from(starts).unwrap_or(i32::MAX);
         let known = if self.never_started() { 0 } else { self.restarts + 1 };
         if starts > known {
@@ -91,8 +91,8 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
-    use crate::kubelet::leftovers::log_file;
-    use crate::kubelet::pod::Slot;
+    use crate::kubelet::pod::{PodKey, Slot};
+    use crate::kubelet::pod_folder::PodFolders;
     use crate::kubelet::status::Phase;
 
     const RUNNING: &str = r#"{"running": {"startedAt": "2026-01-01T00:00:00Z"}}"#;
@@ -147,20 +147,20 @@ mod tests {
         }
     }
 
-    #[test]
-    fn an_unreported_start_counts() {
+    #[tokio::test]
+    async fn an_unreported_start_counts() {
         let directory = tempfile::tempdir().unwrap();
         let spec: PodSpec =
             serde_json::from_value(json!({"restartPolicy": "Never", "containers": [{"name": "a"}]})).unwrap();
-        let resume = || {
-            let left = Leftovers::of(directory.path());
+        let key = PodKey { namespace: "n".into(), name: "p".into(), uid: "u".into() };
+        let pod = PodFolders::claim(directory.path()).unwrap().of(&key);
+        let resume = async || {
+            let left = Leftovers::of(pod.clone()).await;
             PodRecord::resume(&spec, &PodStatus::default(), &left, Timestamp::UNIX_EPOCH).1
         };
-        assert!(!resume(), "nothing ran");
-        let log = log_file(directory.path(), "a", 0);
-        std::fs::create_dir_all(log.parent().unwrap()).unwrap();
-        std::fs::write(log, "").unwrap();
-        assert!(resume(), "it ran, and nobody knows how it ended");
+        assert!(!resume().await, "nothing ran");
+        pod.create_logs("a").unwrap().create_file("0.log").unwrap();
+        assert!(resume().await, "it ran, and nobody knows how it ended");
     }
 
     #[test]

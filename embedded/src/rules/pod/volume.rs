@@ -1,5 +1,7 @@
 //! Volumes of a pod.
 
+use std::collections::HashSet;
+
 use serde_json::Value;
 
 use super::super::field::{Causes, Path};
@@ -22,6 +24,7 @@ const REQUIRED: [(&str, &str); 7] = [
 
 /// Checks the volumes of a pod.
 pub(super) fn validate_all(causes: &mut Causes, path: &Path<'_>, volumes: &[Value]) {
+    let mut known = HashSet::new();
     for (index, volume) in volumes.iter().enumerate() {
         let path = path.index(index);
         validate_source(causes, &path, volume);
@@ -32,7 +35,7 @@ pub(super) fn validate_all(causes: &mut Causes, path: &Path<'_>, volumes: &[Valu
             continue;
         }
         causes.invalid_each(&name_path, name, names::dns_label(name));
-        if volumes[..index].iter().any(|other| other["name"] == volume["name"]) {
+        if !known.insert(name) {
             causes.duplicate(&name_path, &volume["name"]);
         }
     }
@@ -56,8 +59,10 @@ fn validate_source(causes: &mut Causes, path: &Path<'_>, volume: &Value) {
     for kind in ["configMap", "secret", "projected", "downwardAPI"] {
         let source_path = path.child(kind);
         file_mode(causes, &source_path.child("defaultMode"), &volume[kind]["defaultMode"]);
-        if kind != "downwardAPI" {
-            key_paths(causes, &source_path.child("items"), &volume[kind]["items"]);
+        match kind {
+            "projected" => projections(causes, &source_path, list(&volume[kind]["sources"])),
+            "downwardAPI" => downward_files(causes, &source_path, &volume[kind]["items"]),
+            _ => key_paths(causes, &source_path.child("items"), &volume[kind]["items"]),
         }
     }
     let host_type = &volume["hostPath"]["type"];
@@ -72,17 +77,82 @@ fn file_mode(causes: &mut Causes, path: &Path<'_>, mode: &Value) {
     }
 }
 
+/// Checks the sources of a projected volume, whose files must not meet.
+fn projections(causes: &mut Causes, path: &Path<'_>, sources: &[Value]) {
+    let mut taken = HashSet::new();
+    let all_sources = path.child("sources");
+    for (index, source) in sources.iter().enumerate() {
+        let source_path = all_sources.index(index);
+        for kind in ["secret", "configMap", "downwardAPI"] {
+            let (source, path_of_kind) = (&source[kind], source_path.child(kind));
+            if source.is_null() {
+                continue;
+            }
+            if kind == "downwardAPI" {
+                downward_files(causes, &path_of_kind, &source["items"]);
+            } else {
+                if text(&source["name"]).is_empty() {
+                    causes.required(&path_of_kind.child("name"), "");
+                }
+                key_paths(causes, &path_of_kind.child("items"), &source["items"]);
+            }
+            for given in list(&source["items"]).iter().map(|item| text(&item["path"])) {
+                if !given.is_empty() && !taken.insert(given) {
+                    let shown = if kind == "downwardAPI" { given } else { text(&source["name"]) };
+                    causes.invalid_str(path, shown, "conflicting duplicate paths");
+                }
+            }
+        }
+        let token = &source["serviceAccountToken"];
+        if !token.is_null() {
+            file_path(causes, &path.child("path"), text(&token["path"]));
+        }
+        let bundle = &source["clusterTrustBundle"];
+        if !bundle.is_null() {
+            file_path(causes, &source_path.child("clusterTrustBundle").child("path"), text(&bundle["path"]));
+        }
+        let certificate = source_path.child("podCertificate");
+        for field in ["credentialBundlePath", "keyPath", "certificateChainPath"] {
+            match text(&source["podCertificate"][field]) {
+                "" => {}
+                given => local_path(causes, &certificate.child(field), given),
+            }
+        }
+    }
+}
+
+/// Checks the files of a downwardAPI volume. As in Kubernetes, the path of a cause does not name the item.
+fn downward_files(causes: &mut Causes, path: &Path<'_>, items: &Value) {
+    for item in list(items) {
+        file_path(causes, &path.child("path"), text(&item["path"]));
+        file_mode(causes, &path.child("mode"), &item["mode"]);
+    }
+}
+
+/// A path that must be given.
+fn file_path(causes: &mut Causes, path: &Path<'_>, given: &str) {
+    if given.is_empty() {
+        causes.required(path, "");
+    }
+    local_path(causes, path, given);
+}
+
 fn key_paths(causes: &mut Causes, path: &Path<'_>, items: &Value) {
     for (index, item) in list(items).iter().enumerate() {
         let path = path.index(index);
         if text(&item["key"]).is_empty() {
             causes.required(&path.child("key"), "");
         }
-        match text(&item["path"]) {
-            "" => causes.required(&path.child("path"), ""),
-            given => relative_path(causes, &path.child("path"), given),
-        }
+        file_path(causes, &path.child("path"), text(&item["path"]));
         file_mode(causes, &path.child("mode"), &item["mode"]);
+    }
+}
+
+/// Refuses paths that leave their directory, and names that volumes reserve.
+fn local_path(causes: &mut Causes, path: &Path<'_>, given: &str) {
+    relative_path(causes, path, given);
+    if given.starts_with("..") && !given.starts_with("../") {
+        causes.invalid_str(path, given, "must not start with '..'");
     }
 }
 

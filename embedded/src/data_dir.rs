@@ -1,0 +1,189 @@
+//! Data directories: which this program may fill and tidy up, and which belong to somebody else.
+//!
+//! A directory is ours if it has a marker. Only an empty directory, or one of a version without markers, gets
+//! one. It belongs to this user alone, because it can contain Secrets.
+
+use std::ffi::{OsStr, OsString};
+use std::fs::{DirBuilder, File, Permissions};
+use std::io::{Read as _, Write as _};
+use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, OpenOptionsExt as _, PermissionsExt as _};
+use std::path::Path;
+
+use rustix::fs::OFlags;
+
+/// Marks a data directory, and names its format.
+const MARKER: &str = "yardmaster-data-dir";
+/// Begins the names of markers that are not complete.
+const NEW_MARKER: &str = ".yardmaster-data-dir-";
+/// Locked by the process that uses the directory. An empty one is left of a start that was interrupted.
+pub(crate) const LOCK_FILE: &str = "lock";
+/// The format that this code reads and writes.
+const CURRENT_FORMAT: &str = "format 1";
+/// Longest first line of a marker, in bytes.
+const MAX_MARKER: u64 = 64;
+
+/// Why a directory cannot be a data directory. Each message is one line.
+#[derive(Debug, thiserror::Error)]
+pub enum ClaimError {
+    /// The directory cannot be created or used.
+    #[error("{0}")]
+    Unusable(#[from] std::io::Error),
+    /// The directory has contents that yardmaster did not make.
+    #[error("not empty, and not a data directory of yardmaster: choose an empty directory")]
+    Foreign,
+    /// The directory belongs to another user.
+    #[error("belongs to another user (uid {0})")]
+    OtherUser(u32),
+    /// The directory has the marker of a version with another format.
+    #[error("written by another version of yardmaster ({0:?}, this one reads {CURRENT_FORMAT:?})")]
+    OtherFormat(String),
+}
+
+/// How a directory came to be ours.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Claim {
+    /// It had the marker.
+    Marked,
+    /// It was absent or empty.
+    New,
+    /// It was written by a version without markers.
+    Earlier,
+}
+
+/// Takes a directory as data directory: creates it, closes it to other users, and marks it. `is_earlier`
+/// recognises what a version without markers left in it.
+///
+/// # Errors
+///
+/// If the directory is not ours. Nothing in it has changed then.
+pub(crate) fn claim(
+    directory: &Path,
+    is_earlier: impl FnOnce(&[OsString]) -> bool,
+) -> Result<Claim, ClaimError> {
+    DirBuilder::new().recursive(true).mode(0o700).create(directory)?;
+    let metadata = directory.metadata()?;
+    if metadata.uid() != rustix::process::geteuid().as_raw() {
+        return Err(ClaimError::OtherUser(metadata.uid()));
+    }
+    let claim = match read_marker(directory)? {
+        Some(format) if format == CURRENT_FORMAT => Claim::Marked,
+        Some(format) => return Err(ClaimError::OtherFormat(format)),
+        None => {
+            let entries = entries(directory)?;
+            match () {
+                () if entries.is_empty() => Claim::New,
+                () if is_earlier(&entries) => Claim::Earlier,
+                () => return Err(ClaimError::Foreign),
+            }
+        }
+    };
+    if metadata.mode() & 0o077 != 0 {
+        std::fs::set_permissions(directory, Permissions::from_mode(0o700))?;
+    }
+    if claim != Claim::Marked {
+        write_marker(directory)?;
+    }
+    Ok(claim)
+}
+
+/// Closes a file to other users, if it is there.
+pub(crate) fn make_private(file: &Path) -> std::io::Result<()> {
+    match file.symlink_metadata() {
+        Ok(metadata) if metadata.is_file() && metadata.mode() & 0o077 != 0 => {
+            std::fs::set_permissions(file, Permissions::from_mode(0o600))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// The names in a directory, without what an interrupted start leaves.
+fn entries(directory: &Path) -> std::io::Result<Vec<OsString>> {
+    let mut names = Vec::new();
+    for entry in directory.read_dir()? {
+        let entry = entry?;
+        let (name, metadata) = (entry.file_name(), entry.metadata()?);
+        let is_empty_lock = name == OsStr::new(LOCK_FILE) && metadata.is_file() && metadata.len() == 0;
+        if !is_empty_lock && !name.as_encoded_bytes().starts_with(NEW_MARKER.as_bytes()) {
+            names.push(name);
+        }
+    }
+    Ok(names)
+}
+
+fn read_marker(directory: &Path) -> std::io::Result<Option<String>> {
+    let flags = (OFlags::NOFOLLOW | OFlags::NONBLOCK).bits();
+    let file = File::options().read(true).custom_flags(flags as i32).open(directory.join(MARKER));
+    let file = match file {
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
+        file => file?,
+    };
+    let mut content = Vec::new();
+    file.take(MAX_MARKER).read_to_end(&mut content)?;
+    Ok(Some(String::from_utf8_lossy(&content).lines().next().unwrap_or_default().to_owned()))
+}
+
+/// Writes the marker atomically: under its name it is either complete or absent.
+fn write_marker(directory: &Path) -> std::io::Result<()> {
+    // Temporary files are readable by their owner only.
+    let mut file = tempfile::Builder::new().prefix(NEW_MARKER).tempfile_in(directory)?;
+    writeln!(file, "{CURRENT_FORMAT}")?;
+    writeln!(file, "Yardmaster keeps objects, logs and volumes here, and removes what it no longer needs.")?;
+    file.as_file().sync_all()?;
+    file.persist(directory.join(MARKER))?;
+    File::open(directory)?.sync_all()
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    fn mode(path: &Path) -> u32 {
+        path.metadata().unwrap().mode() & 0o777
+    }
+
+    #[test]
+    fn an_empty_directory_is_taken_and_marked() {
+        let parent = tempfile::tempdir().unwrap();
+        let data = parent.path().join("some/data");
+        assert_eq!(claim(&data, |_| false).unwrap(), Claim::New);
+        std::fs::write(data.join("file"), "").unwrap();
+        assert_eq!(claim(&data, |_| false).unwrap(), Claim::Marked);
+        assert_eq!((mode(&data), mode(&data.join(MARKER))), (0o700, 0o600));
+    }
+
+    #[test]
+    fn a_foreign_directory_is_refused_and_unchanged() {
+        let parent = tempfile::tempdir().unwrap();
+        let data = parent.path().join("data");
+        std::fs::create_dir(&data).unwrap();
+        std::fs::set_permissions(&data, Permissions::from_mode(0o755)).unwrap();
+        std::fs::write(data.join("thesis.tex"), "x").unwrap();
+        let refused = claim(&data, |_| false).unwrap_err();
+        assert!(matches!(refused, ClaimError::Foreign), "{refused}");
+        assert_eq!(refused.to_string().lines().count(), 1);
+        assert_eq!((mode(&data), data.read_dir().unwrap().count()), (0o755, 1));
+        // Of an earlier version it is taken, and closed to others.
+        let is_earlier = |names: &[OsString]| names == ["thesis.tex"];
+        assert_eq!(claim(&data, is_earlier).unwrap(), Claim::Earlier);
+        assert_eq!(mode(&data), 0o700);
+    }
+
+    #[test]
+    fn an_interrupted_start_is_repeated() {
+        let data = tempfile::tempdir().unwrap();
+        std::fs::write(data.path().join(LOCK_FILE), "").unwrap();
+        std::fs::write(data.path().join(format!("{NEW_MARKER}x")), "for").unwrap();
+        assert_eq!(claim(data.path(), |_| false).unwrap(), Claim::New);
+    }
+
+    #[test]
+    fn another_format_is_refused() {
+        let data = tempfile::tempdir().unwrap();
+        for (marker, shown) in [("format 2\nmore", "format 2"), ("", "")] {
+            std::fs::write(data.path().join(MARKER), marker).unwrap();
+            let refused = claim(data.path(), |_| true).unwrap_err();
+            assert!(matches!(&refused, ClaimError::OtherFormat(format) if format == shown), "{refused}");
+        }
+    }
+}

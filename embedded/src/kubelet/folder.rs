@@ -1,0 +1,252 @@
+//! Folders in which containers can write. Every step goes through an open folder, and none follows a symbolic
+//! link: whatever a container puts there, the kubelet stays inside and waits for nothing.
+
+use std::ffi::CString;
+use std::fs::File;
+use std::io::{Error, ErrorKind, Read as _, Result, Seek as _, SeekFrom, Write as _};
+use std::os::fd::OwnedFd;
+use std::path::Path;
+
+use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags};
+use rustix::io::Errno;
+
+/// Flags of everything that is opened. Nothing blocks, such as the other end of a FIFO.
+const SAFELY: OFlags = OFlags::NOFOLLOW.union(OFlags::NONBLOCK).union(OFlags::CLOEXEC);
+/// Permissions of folders.
+const PRIVATE_FOLDER: Mode = Mode::RWXU;
+/// Permissions of files, unless they have a mode of their own.
+const PRIVATE_FILE: Mode = Mode::RUSR.union(Mode::WUSR);
+
+/// An open folder.
+#[derive(Debug)]
+pub(super) struct Folder(OwnedFd);
+
+impl Folder {
+    /// Opens a folder that no container has made, by a path that may contain symbolic links.
+    pub(super) fn open(path: &Path) -> Result<Self> {
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        Ok(Self(rustix::fs::open(path, flags, Mode::empty())?))
+    }
+
+    /// Opens a folder in this one.
+    pub(super) fn enter(&self, name: &str) -> Result<Self> {
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | SAFELY;
+        Ok(Self(rustix::fs::openat(&self.0, component(name)?, flags, Mode::empty())?))
+    }
+
+    /// Opens a folder in this one, and creates it unless it exists.
+    pub(super) fn enter_or_create(&self, name: &str) -> Result<Self> {
+        match rustix::fs::mkdirat(&self.0, component(name)?, PRIVATE_FOLDER) {
+            Err(error) if error != Errno::EXIST => Err(error.into()),
+            _ => self.enter(name),
+        }
+    }
+
+    /// Creates a file. It must not exist.
+    pub(super) fn create_file(&self, name: &str) -> Result<File> {
+        let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | SAFELY;
+        Ok(rustix::fs::openat(&self.0, component(name)?, flags, PRIVATE_FILE)?.into())
+    }
+
+    /// Opens a file for reading.
+    ///
+    /// # Errors
+    ///
+    /// If it is no plain file, but a FIFO, a device or a symbolic link, for example.
+    pub(super) fn open_file(&self, name: &str) -> Result<File> {
+        let not_plain = || Error::new(ErrorKind::InvalidInput, "not a plain file");
+        let file = match rustix::fs::openat(&self.0, component(name)?, OFlags::RDONLY | SAFELY, Mode::empty())
+        {
+            Err(Errno::LOOP | Errno::NXIO) => return Err(not_plain()),
+            file => file?,
+        };
+        let is_plain = FileType::from_raw_mode(rustix::fs::fstat(&file)?.st_mode) == FileType::RegularFile;
+        if is_plain { Ok(file.into()) } else { Err(not_plain()) }
+    }
+
+    /// The end of a plain file: at most this many bytes.
+    pub(super) fn read_end(&self, name: &str, bytes: u64) -> Result<Vec<u8>> {
+        let mut file = self.open_file(name)?;
+        file.seek(SeekFrom::Start(file.metadata()?.len().saturating_sub(bytes)))?;
+        let mut content = Vec::new();
+        file.take(bytes).read_to_end(&mut content)?;
+        Ok(content)
+    }
+
+    /// Creates a file with these permissions at a path below this folder, together with the folders on the
+    /// way.
+    ///
+    /// # Errors
+    ///
+    /// If the path leaves the folder, or if the file exists.
+    pub(super) fn write(&self, path: &str, content: &[u8], mode: u32) -> Result<()> {
+        let (parent, name) =
+            path.rsplit_once('/').map_or((None, path), |(parent, name)| (Some(parent), name));
+        let mut folder = None;
+        for part in parent.into_iter().flat_map(|parent| parent.split('/')) {
+            folder = Some(folder.as_ref().unwrap_or(self).enter_or_create(part)?);
+        }
+        let mut file = folder.as_ref().unwrap_or(self).create_file(name)?;
+        file.write_all(content)?;
+        // Unlike the mode at creation, this one does not depend on the umask.
+        Ok(rustix::fs::fchmod(&file, Mode::from_raw_mode(mode))?)
+    }
+
+    /// Removes a file, or a folder with everything in it. It is no error if there is none.
+    pub(super) fn remove(&self, name: &str) -> Result<()> {
+        let name = CString::new(component(name)?)?;
+        if self.unlink(&name)? {
+            return Ok(());
+        }
+        self.enter_for_removal(&name)?.clear()?;
+        Ok(rustix::fs::unlinkat(&self.0, &name, AtFlags::REMOVEDIR)?)
+    }
+
+    /// The names of everything in this folder that are text.
+    pub(super) fn names(&self) -> Result<Vec<String>> {
+        Ok(self.entries()?.into_iter().filter_map(|name| name.into_string().ok()).collect())
+    }
+
+    /// Empties this folder. Deeper folders move up first, so that the depth of a tree takes neither stack nor
+    /// open files.
+    fn clear(&self) -> Result<()> {
+        let prefix = uuid::Uuid::new_v4();
+        let mut moved = 0_u64;
+        loop {
+            let before = moved;
+            for name in self.entries()? {
+                if self.unlink(&name)? {
+                    continue;
+                }
+                let folder = self.enter_for_removal(&name)?;
+                for inner in folder.entries()? {
+                    if !folder.unlink(&inner)? {
+                        // A folder that cannot be written cannot be moved either.
+                        drop(folder.enter_for_removal(&inner)?);
+                        rustix::fs::renameat(&folder.0, &inner, &self.0, format!("{prefix}-{moved}"))?;
+                        moved += 1;
+                    }
+                }
+                rustix::fs::unlinkat(&self.0, &name, AtFlags::REMOVEDIR)?;
+            }
+            if moved == before {
+                return Ok(());
+            }
+        }
+    }
+
+    /// Removes what is no folder; `false` if it is one.
+    fn unlink(&self, name: &CString) -> Result<bool> {
+        match rustix::fs::unlinkat(&self.0, name, AtFlags::empty()) {
+            Ok(()) | Err(Errno::NOENT) => Ok(true),
+            Err(Errno::ISDIR | Errno::PERM) => Ok(false),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// Opens a folder in this one whatever its permissions, and gives itself all of them.
+    fn enter_for_removal(&self, name: &CString) -> Result<Self> {
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | SAFELY;
+        let folder = match rustix::fs::openat(&self.0, name, flags, Mode::empty()) {
+            Err(Errno::ACCESS) => {
+                let place = rustix::fs::openat(&self.0, name, flags | OFlags::PATH, Mode::empty())?;
+                let place = format!("/proc/self/fd/{}", std::os::fd::AsRawFd::as_raw_fd(&place));
+                rustix::fs::chmod(&place, PRIVATE_FOLDER)?;
+                rustix::fs::openat(&self.0, name, flags, Mode::empty())?
+            }
+            folder => folder?,
+        };
+        rustix::fs::fchmod(&folder, PRIVATE_FOLDER)?;
+        Ok(Self(folder))
+    }
+
+    fn entries(&self) -> Result<Vec<CString>> {
+        let mut names = Vec::new();
+        for entry in Dir::read_from(&self.0)? {
+            let entry = entry?;
+            if !matches!(entry.file_name().to_bytes(), b"." | b"..") {
+                names.push(entry.file_name().to_owned());
+            }
+        }
+        Ok(names)
+    }
+}
+
+/// The name, if it names something in the folder itself.
+fn component(name: &str) -> Result<&str> {
+    if matches!(name, "" | "." | "..") || name.contains(['/', '\0']) {
+        let message = format!("{name:?} does not name a file in its folder");
+        return Err(Error::new(ErrorKind::InvalidInput, message));
+    }
+    Ok(name)
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use std::os::unix::fs::{PermissionsExt as _, symlink};
+    use std::process::Command;
+
+    use super::*;
+
+    #[test]
+    fn paths_stay_inside() {
+        let directory = tempfile::tempdir().unwrap();
+        std::fs::create_dir_all(directory.path().join("a/b")).unwrap();
+        let folder = Folder::open(&directory.path().join("a")).unwrap();
+        for path in ["../x", "b/../../x", "/x", "", ".", "b/", "b//x", "..", "b/\0"] {
+            let refused = folder.write(path, b"", 0o600).unwrap_err();
+            assert_eq!(refused.kind(), ErrorKind::InvalidInput, "{path:?}: {refused}");
+        }
+        symlink(directory.path(), directory.path().join("a/up")).unwrap();
+        assert!(folder.write("up/x", b"", 0o600).is_err());
+        symlink(directory.path().join("x"), directory.path().join("a/link")).unwrap();
+        assert!(folder.write("link", b"", 0o600).is_err());
+        assert!(!directory.path().join("x").exists());
+        folder.write("b/c/..x", b"it", 0o640).unwrap();
+        let written = directory.path().join("a/b/c/..x");
+        assert_eq!(std::fs::read(&written).unwrap(), b"it");
+        assert_eq!(written.metadata().unwrap().permissions().mode() & 0o777, 0o640);
+    }
+
+    #[test]
+    fn only_plain_files_are_read() {
+        let directory = tempfile::tempdir().unwrap();
+        let folder = Folder::open(directory.path()).unwrap();
+        assert!(Command::new("mkfifo").arg(directory.path().join("fifo")).status().unwrap().success());
+        symlink("/dev/zero", directory.path().join("zero")).unwrap();
+        std::fs::create_dir(directory.path().join("folder")).unwrap();
+        for name in ["fifo", "zero", "folder"] {
+            assert_eq!(folder.read_end(name, 9).unwrap_err().kind(), ErrorKind::InvalidInput, "{name}");
+        }
+        std::fs::write(directory.path().join("plain"), "0123456789").unwrap();
+        assert_eq!(folder.read_end("plain", 3).unwrap(), b"789");
+        assert_eq!(folder.read_end("plain", 99).unwrap(), b"0123456789");
+    }
+
+    #[test]
+    fn trees_of_any_depth_and_permissions_are_removed_and_nothing_beside_them() {
+        let directory = tempfile::tempdir().unwrap();
+        let kept = directory.path().join("kept");
+        std::fs::create_dir(&kept).unwrap();
+        std::fs::write(kept.join("file"), "").unwrap();
+        let folder = Folder::open(directory.path()).unwrap();
+        let mut deepest = folder.enter_or_create("tree").unwrap();
+        for _ in 0..1_500 {
+            deepest = deepest.enter_or_create("d").unwrap();
+        }
+        deepest.write("file", b"", 0o600).unwrap();
+        let tree = directory.path().join("tree");
+        symlink(&kept, tree.join("link")).unwrap();
+        std::fs::create_dir_all(tree.join("locked/inner/more")).unwrap();
+        for (path, mode) in [("locked/inner", 0o000), ("locked", 0o500)] {
+            std::fs::set_permissions(tree.join(path), std::fs::Permissions::from_mode(mode)).unwrap();
+        }
+        folder.remove("tree").unwrap();
+        assert!(!tree.exists() && kept.join("file").exists());
+        symlink(&kept, &tree).unwrap();
+        folder.remove("tree").unwrap();
+        assert!(tree.symlink_metadata().is_err() && kept.join("file").exists());
+        folder.remove("tree").unwrap();
+    }
+}
