@@ -22,6 +22,7 @@ mod credentials;
 mod data_dir;
 mod discovery;
 mod endpoint;
+mod entrance;
 mod error;
 mod exchange;
 mod faults;
@@ -60,7 +61,6 @@ use rand::rngs::SmallRng;
 use tokio::net::TcpListener;
 use tokio::sync::Semaphore;
 use tokio::task::JoinHandle;
-use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
@@ -81,12 +81,9 @@ pub use tls::TlsError;
 use authentication::Authenticator;
 use authorization::Authorizer;
 use connections::Port;
-use credentials::Credentials;
-use endpoint::Endpoint;
-use host_names::HostNames;
+use entrance::Entrance;
 use server::Server;
 use store::{HistoryLimits, Store};
-use tls::CertificateAuthority;
 
 /// Configuration of the API server.
 #[derive(Clone, Debug)]
@@ -166,8 +163,7 @@ impl ApiServer {
     /// If the address cannot be bound, if it is reachable from outside and there is no token, or if the data
     /// directory or the credentials in it cannot be used.
     pub async fn start(config: ApiServerConfig) -> Result<Self, EmbeddedError> {
-        let remote = !config.listen.ip().is_loopback();
-        if remote && matches!(config.authentication, Authentication::Anonymous) {
+        if entrance::is_remote(config.listen) && matches!(config.authentication, Authentication::Anonymous) {
             return Err(EmbeddedError::TokenRequired(config.listen));
         }
         let failed = |source| EmbeddedError::Listen { address: config.listen, source };
@@ -175,24 +171,8 @@ impl ApiServer {
         let address = listener.local_addr().map_err(failed)?;
         let random = config.seed.map_or_else(SmallRng::from_os_rng, SmallRng::seed_from_u64);
         let store = open_store(config.data_dir.clone()).await?;
-        let names = HostNames::new(address.ip(), &config.host_names);
-        let credentials = config.data_dir.as_deref().map(Credentials::open).transpose()?;
-        let authority = match &credentials {
-            _ if !remote => None,
-            Some(credentials) => Some(CertificateAuthority::open(credentials)?),
-            None => Some(CertificateAuthority::generate()?),
-        };
-        let tls = authority.as_ref().map(|authority| authority.server_config(&names)).transpose()?;
-        let endpoint = Endpoint::new(address, &names, authority.as_ref());
-        let endpoint = endpoint.ok_or_else(|| failed(std::io::ErrorKind::InvalidInput.into()))?;
-        let owner = match config.authentication {
-            Authentication::Anonymous => None,
-            Authentication::Token(token) => Some(token),
-            Authentication::Generated => Some(match &credentials {
-                Some(credentials) => credentials.token()?,
-                None => Token::random(),
-            }),
-        };
+        // After the store, which knows whether the directory is a server's.
+        let entrance = Entrance::open(&config, address)?;
         let (users, denials) =
             config.rbac.map_or_else(Default::default, |rbac| (rbac.users, Some(rbac.denials)));
         let server = Arc::new(Server {
@@ -200,9 +180,9 @@ impl ApiServer {
             gates: config.feature_gates,
             track_managed_fields: config.track_managed_fields,
             git_version: config.git_version,
-            authenticator: Authenticator::new(owner, users)?,
-            names,
-            endpoint,
+            authenticator: Authenticator::new(entrance.owner, users)?,
+            names: entrance.names,
+            endpoint: entrance.endpoint,
             limits: config.limits,
             authorizer: denials.map(Authorizer::new),
             protects_owners: config.owner_references_permission_enforcement,
@@ -233,7 +213,7 @@ impl ApiServer {
         }
         let port = Port {
             listener,
-            tls: tls.map(|config| TlsAcceptor::from(Arc::new(config))),
+            tls: entrance.tls,
             limits: config.limits,
             stop: server.stop.clone(),
             tasks: tasks.clone(),

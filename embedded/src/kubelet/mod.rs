@@ -40,14 +40,14 @@ use tokio_util::sync::CancellationToken;
 use self::events::Events;
 use self::logs::LogIndex;
 use self::manager::Manager;
-use self::server::LogServer;
 use self::pod_folder::{PodFolder, PodFolders};
+use self::server::LogServer;
 use self::stragglers::Stragglers;
 use self::supervisor::Supervisor;
 pub use self::supervisor::{SUPERVISE, supervise};
 use self::worker::Context;
-use crate::open_files;
 use crate::data_dir::ClaimError;
+use crate::open_files;
 
 /// How containers are run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

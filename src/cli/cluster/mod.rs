@@ -171,7 +171,9 @@ fn start_failure(error: anyhow::Error) -> Failure {
         }
         (Some(EmbeddedError::DataDir { directory, source: DataDirError::NotOurs(why) }), _)
         | (_, Some(KubeletError::DataDir(directory, why))) => (directory, why.to_string()),
-        (Some(EmbeddedError::Credentials(error)), _) => return Failure::bad_input(format!("--data-dir: {error}")),
+        (Some(EmbeddedError::Credentials(error)), _) => {
+            return Failure::bad_input(format!("--data-dir: {error}"));
+        }
         _ => return Failure::CouldNotRun(error),
     };
     Failure::bad_input(format!("--data-dir {}: {why}", directory.display()))

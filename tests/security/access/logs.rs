@@ -25,7 +25,9 @@ impl Printed {
     async fn start() -> Self {
         let server = ApiServer::start(ApiServerConfig::default()).await.unwrap();
         let client = client(&server);
-        let kubelet = Kubelet::start(client.clone(), KubeletConfig::default()).await.unwrap();
+        let supervisor = Some(env!("CARGO_BIN_EXE_yardmaster").into());
+        let config = KubeletConfig { supervisor, ..KubeletConfig::default() };
+        let kubelet = Kubelet::start(client.clone(), config).await.unwrap();
         let pods: Api<Pod> = Api::default_namespaced(client.clone());
         let pod = json!({"metadata": {"name": "p"}, "spec": {"restartPolicy": "Never", "containers": [
             {"name": "c", "image": "none", "command": ["echo", "secret of the owner"]},

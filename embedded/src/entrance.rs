@@ -1,0 +1,55 @@
+//! How clients come in: under which names, over TLS or in clear, and with whose token.
+
+use std::io::ErrorKind;
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use tokio_rustls::TlsAcceptor;
+
+use crate::authentication::{Authentication, Token};
+use crate::credentials::Credentials;
+use crate::endpoint::Endpoint;
+use crate::host_names::HostNames;
+use crate::tls::CertificateAuthority;
+use crate::{ApiServerConfig, EmbeddedError};
+
+/// The entrance of one server.
+pub(crate) struct Entrance {
+    /// The names that requests may be addressed to.
+    pub(crate) names: HostNames,
+    /// TLS, for a server that other hosts can reach.
+    pub(crate) tls: Option<TlsAcceptor>,
+    /// Where and how clients reach the server.
+    pub(crate) endpoint: Endpoint,
+    /// The owner's token; `None` if nobody needs one.
+    pub(crate) owner: Option<Token>,
+}
+
+impl Entrance {
+    /// The entrance of a server that listens on `address`. What outlives the server is in its data directory.
+    pub(crate) fn open(config: &ApiServerConfig, address: SocketAddr) -> Result<Self, EmbeddedError> {
+        let credentials = config.data_dir.as_deref().map(Credentials::open).transpose()?;
+        let names = HostNames::new(address.ip(), &config.host_names);
+        let authority = match &credentials {
+            _ if !is_remote(address) => None,
+            Some(credentials) => Some(CertificateAuthority::open(credentials)?),
+            None => Some(CertificateAuthority::generate()?),
+        };
+        let tls = authority.as_ref().map(|authority| authority.server_config(&names)).transpose()?;
+        let endpoint = Endpoint::new(address, &names, authority.as_ref());
+        let unusable = EmbeddedError::Listen { address, source: ErrorKind::InvalidInput.into() };
+        let owner = match (&config.authentication, &credentials) {
+            (Authentication::Anonymous, _) => None,
+            (Authentication::Token(token), _) => Some(token.clone()),
+            (Authentication::Generated, Some(credentials)) => Some(credentials.token()?),
+            (Authentication::Generated, None) => Some(Token::random()),
+        };
+        let tls = tls.map(|config| TlsAcceptor::from(Arc::new(config)));
+        Ok(Self { names, tls, endpoint: endpoint.ok_or(unusable)?, owner })
+    }
+}
+
+/// Whether other hosts can reach an address.
+pub(crate) fn is_remote(address: SocketAddr) -> bool {
+    !address.ip().is_loopback()
+}
