@@ -3,19 +3,21 @@
 #   docker build -t yardmaster .
 #   docker run --rm yardmaster --help
 #
-# For both architectures, with a bill of materials (SBOM) and a record of how it was built:
+# A release is for both architectures, and names the images that it is made from by digest (`docker buildx imagetools inspect
+# rust:1.95-bookworm` prints the one that the tag has). It has a record of how it was built, and a bill of materials (SBOM)
+# in CycloneDX, which is written to a folder:
 #
-#   docker buildx build --platform linux/amd64,linux/arm64 --sbom=true --provenance=mode=max \
+#   pins="--build-arg RUST_IMAGE=docker.io/library/rust@sha256:... --build-arg BASE_IMAGE=gcr.io/distroless/static-debian12@sha256:..."
+#   docker buildx build --platform linux/amd64,linux/arm64 $pins --sbom=true --provenance=mode=max \
 #     --build-arg VERSION=0.1.0 --build-arg REVISION=$(git rev-parse HEAD) \
 #     --build-arg CREATED=$(date -u +%Y-%m-%dT%H:%M:%SZ) -t REGISTRY/yardmaster:0.1.0 --push .
+#   docker buildx build --platform linux/amd64,linux/arm64 $pins --target sbom --output type=local,dest=release .
 #
 # Each architecture is built by a builder of its own, so that no C cross compiler is needed. Emulated, the thorough
 # optimisation takes hours; give buildx a node of each architecture (docker buildx create --append).
 #
-# The images below are named by tag. A release pins them by digest, which the tag had when the release was tried:
-#
-#   docker buildx imagetools inspect rust:1.95-bookworm                       # prints the digest
-#   docker build --build-arg RUST_IMAGE=docker.io/library/rust@sha256:... --build-arg BASE_IMAGE=...@sha256:... .
+# `.ci/image --profile dist` assembles the same image without Docker and without base images, on the architecture of the
+# machine, and checks it: files, user, labels, size, start, bill of materials.
 #
 # Without access to the base image, --build-arg BASE_IMAGE=scratch does as well; only traces over TLS need the
 # certificates that the base image has.
@@ -23,18 +25,20 @@ ARG RUST_IMAGE=docker.io/library/rust:1.95-bookworm
 ARG BASE_IMAGE=gcr.io/distroless/static-debian12:nonroot
 
 FROM ${RUST_IMAGE} AS build
-# The C compiler for the allocator and the cryptography, against a libc that can be linked statically.
+# The C compiler for the allocator and the cryptography, against a libc that can be linked statically; and what lists the
+# crates.
 RUN apt-get update \
-    && apt-get install -y --no-install-recommends musl-tools=1.2.3-1 \
+    && apt-get install -y --no-install-recommends musl-tools=1.2.3-1 python3=3.11.2-1+b1 \
     && rm -rf /var/lib/apt/lists/* \
-    && rustup target add "$(uname -m)-unknown-linux-musl"
+    && rustup target add "$(uname -m)-unknown-linux-musl" \
+    && cargo install --locked cargo-auditable@0.7.7 cargo-cyclonedx@0.5.9
 WORKDIR /src
 COPY . .
 # Without the embedded cluster: nothing in a real cluster uses it.
-RUN target="$(uname -m)-unknown-linux-musl" \
-    && CARGO_PROFILE_DIST_STRIP=debuginfo cargo build --profile dist --no-default-features --locked \
-        --package yardmaster --bin yardmaster --target "$target" \
-    && install -D "target/$target/dist/yardmaster" /out/yardmaster
+RUN .ci/static-binary dist /
+
+FROM scratch AS sbom
+COPY --from=build /out/yardmaster.cdx.json /
 
 FROM ${BASE_IMAGE}
 ARG VERSION=0.1.0

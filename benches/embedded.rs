@@ -24,7 +24,7 @@ use serde_json::{Value, json};
 use tokio::net::TcpStream;
 use tokio::runtime::Runtime;
 use tokio::task::{JoinHandle, JoinSet};
-use yardmaster_embedded::{ApiServer, ApiServerConfig};
+use yardmaster_embedded::{ApiServer, ApiServerConfig, Authentication, Token};
 
 /// The allocator of the `yardmaster` command.
 #[global_allocator]
@@ -100,6 +100,9 @@ enum Watches {
 /// The request for the pod with this number, of the Job with this UID.
 type Write = fn(usize, &str) -> Request<Full<Bytes>>;
 
+/// The token of all servers.
+const TOKEN: &str = "0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef";
+
 /// A server that is never shut down.
 struct Cluster {
     address: SocketAddr,
@@ -120,7 +123,8 @@ static MANY_PODS: LazyLock<Cluster> = LazyLock::new(|| {
 
 impl Cluster {
     async fn start(track_managed_fields: bool) -> Self {
-        let config = ApiServerConfig { track_managed_fields, ..ApiServerConfig::default() };
+        let authentication = Authentication::Token(Token::new(TOKEN).unwrap());
+        let config = ApiServerConfig { track_managed_fields, authentication, ..ApiServerConfig::default() };
         let server = ApiServer::start(config).await.unwrap();
         let address = server.url().strip_prefix("http://").unwrap().parse().unwrap();
         let job = Client::connect(address).await.create_job().await;
@@ -240,6 +244,7 @@ fn request(method: Method, path: &str, content_type: &str, body: Bytes) -> Reque
     let request = Request::builder().method(method).uri(path).header(header::HOST, "localhost");
     let request =
         if content_type.is_empty() { request } else { request.header(header::CONTENT_TYPE, content_type) };
+    let request = request.header(header::AUTHORIZATION, format!("Bearer {TOKEN}"));
     request.header(header::USER_AGENT, "bench/1").body(Full::new(body)).unwrap()
 }
 

@@ -4,6 +4,7 @@
 
 mod binary;
 mod cluster;
+mod moves;
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -42,9 +43,14 @@ impl Stage {
 
     /// A controller with 4 shards beside the built-in one.
     fn controller(&self) -> Command {
+        self.controller_with(4)
+    }
+
+    /// A controller with so many shards beside the built-in one.
+    fn controller_with(&self, shards: u32) -> Command {
         let mut command = yardmaster();
-        command.args(["controller", "--listen", "127.0.0.1:0", "--shards", "4", "--kubeconfig"]);
-        command.arg(&self.kubeconfig).stdout(Stdio::null()).stderr(Stdio::null());
+        command.args(["controller", "--listen", "127.0.0.1:0", "--shards", &shards.to_string()]);
+        command.arg("--kubeconfig").arg(&self.kubeconfig).stdout(Stdio::null()).stderr(Stdio::null());
         command
     }
 
@@ -217,13 +223,16 @@ async fn without_a_controller_shards_are_unowned_and_the_probe_job_waits() {
     stage.end().await;
 }
 
+/// What is asked before a release beside the built-in controller leaves.
+const LEAVING: [&str; 2] = ["unfinished-jobs", "pods-with-finalizer"];
+
 #[tokio::test(flavor = "multi_thread")]
 async fn leaving_is_refused_while_managed_jobs_are_unfinished() {
     let stage = Stage::start().await;
     // Jobs of the built-in controller do not matter.
     stage.cluster.create("foreign", json!({}), "10ms").await;
     let found = stage.check(&["--leaving"]);
-    assert_eq!((found.code, found.names("ok")), (Some(0), vec!["unfinished-jobs"]), "{}", found.json);
+    assert_eq!((found.code, found.names("ok")), (Some(0), LEAVING.to_vec()), "{}", found.json);
 
     let managed = json!({"managedBy": "yardmaster.dev/job-controller"});
     stage.cluster.create("work", managed, "10ms").await;
@@ -243,6 +252,38 @@ async fn leaving_is_refused_while_managed_jobs_are_unfinished() {
     assert_eq!(stage.check(&["--leaving"]).code, Some(0));
     replica.signal(Signal::SIGTERM);
     assert_eq!(replica.exit_code(), Some(0));
+    stage.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn leaving_is_refused_while_pods_have_the_finalizer() {
+    let stage = Stage::start().await;
+    let create = async |name: &str, finalizer: &str, label: &str| {
+        let pod = json!({
+            "metadata": {"name": name, "finalizers": [finalizer], "labels": {label: "3"}},
+            "spec": {"containers": [{"name": "c", "image": "i"}]},
+        });
+        let pod: Pod = serde_json::from_value(pod).unwrap();
+        stage.cluster.pods.create(&PostParams::default(), &pod).await.unwrap();
+    };
+    // The built-in controller's finalizer is not ours, and another label does not make a pod of a Job.
+    create("built-in", "batch.kubernetes.io/job-tracking", "batch.kubernetes.io/job-name").await;
+    create("unrelated", "yardmaster.dev/job-tracking", "app").await;
+    let found = stage.check(&["--leaving"]);
+    assert_eq!((found.code, found.names("ok")), (Some(0), LEAVING.to_vec()), "{}", found.json);
+
+    for number in 0..11 {
+        create(&format!("of-a-shard-{number:02}"), "yardmaster.dev/job-tracking", "yardmaster.dev/shard")
+            .await;
+    }
+    let found = stage.check(&["--leaving"]);
+    assert_eq!((found.code, found.names("failed")), (Some(1), vec![LEAVING[1]]), "{}", found.json);
+    let message = found.message(LEAVING[1]);
+    assert!(message.starts_with("11 pods have the finalizer yardmaster.dev/job-tracking: "), "{message}");
+    assert!(message.ends_with(", ...") && message.matches("default/of-a-shard-").count() == 10, "{message}");
+
+    let in_place = stage.check(&["--leaving", "--controller-name", REPLACEMENT]);
+    assert_eq!((in_place.code, in_place.names("ok")), (Some(0), vec![LEAVING[0]]), "{}", in_place.json);
     stage.end().await;
 }
 

@@ -167,6 +167,13 @@ fn bad_flags_are_refused_in_one_line() {
         (vec!["controller", "--feature-gates", "NoSuch=true"], "--feature-gates"),
         (vec!["controller", "--kubeconfig", "/no/such/file"], "--kubeconfig"),
         (vec!["status", "--kubeconfig", "/no/such/file"], "--kubeconfig"),
+        (vec!["status", "--all", "--unfinished"], "--unfinished"),
+        (vec!["status", "job", "--shards"], "--shards"),
+        (vec!["logs"], "<JOB>"),
+        (vec!["logs", "job", "--tail", "-1"], "--tail"),
+        (vec!["logs", "job", "--since", "0s"], "--since"),
+        (vec!["logs", "job", "--index", "3-"], "--index"),
+        (vec!["logs", "job", "--max-log-requests", "0"], "--max-log-requests"),
         (vec!["--log-level", "yardmaster=loud", "status"], "--log-level"),
         (vec!["nonsense"], "nonsense"),
     ] {
@@ -203,7 +210,7 @@ fn a_cluster_that_does_not_answer_is_no_bad_input() {
 
 #[test]
 fn help_explains_every_flag_in_a_line() {
-    for command in ["run", "cluster", "controller", "status"] {
+    for command in ["run", "cluster", "controller", "status", "logs"] {
         let output = yardmaster().args([command, "--help"]).output().unwrap();
         assert!(output.status.success());
         let help = String::from_utf8(output.stdout).unwrap();

@@ -1,8 +1,12 @@
-//! The commands that run something: Jobs to the end, an embedded cluster, a controller.
+//! The commands that run something: Jobs to the end, an embedded cluster, a controller; and those that look at what
+//! runs: `logs`, `status --watch`.
 #![cfg(feature = "embedded")]
 #![allow(clippy::unwrap_used, clippy::expect_used, missing_docs)]
 
 mod binary;
+mod cluster;
+mod logs;
+mod terminal;
 
 use std::path::{Path, PathBuf};
 use std::process::Output;

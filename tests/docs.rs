@@ -239,7 +239,7 @@ fn every_flag_behind_a_command_is_in_its_help() {
         wrong.extend(unknown.map(|flag| format!("{}: no command has {flag}", path.display())));
     }
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
-    for command in ["run", "cluster", "controller", "status", "reshard"] {
+    for command in ["run", "cluster", "controller", "status", "logs", "reshard"] {
         assert!(seen.contains(command), "yardmaster {command} is nowhere in the documentation");
     }
 }

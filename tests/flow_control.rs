@@ -4,28 +4,55 @@
 mod binary;
 
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
-use std::net::TcpStream;
+use std::net::{TcpListener, TcpStream};
 
 use nix::sys::signal::Signal;
+use serde_json::{Value, json};
 
 use crate::binary::{Background, PATIENCE, until, yardmaster};
 
 const MAPS: &str = "/api/v1/namespaces/default/configmaps";
+/// The log of a pod on a node whose kubelet never answers.
+const SILENT_LOG: &str = "/api/v1/namespaces/default/pods/silent/log";
 
 /// The API server of a cluster with a limit of concurrent requests.
 struct Server {
     process: Background,
     address: String,
+    /// Accepts connections, and never reads from them.
+    _kubelet: TcpListener,
 }
 
 impl Server {
     fn start(max_inflight: &str) -> Self {
         let mut command = yardmaster();
-        command.args(["cluster", "--api-only", "--max-inflight", max_inflight]);
+        command.args(["cluster", "--api-only", "--insecure-no-token", "--max-inflight", max_inflight]);
         let mut process = Background::start(&mut command);
         let line = Background::line(process.0.stdout.take().unwrap(), "API server");
         let address = line.rsplit_once("http://").unwrap().1.to_owned();
-        Self { process, address }
+        let kubelet = TcpListener::bind("127.0.0.1:0").unwrap();
+        let port = kubelet.local_addr().unwrap().port();
+        let server = Self { process, address, _kubelet: kubelet };
+        let status = json!({
+            "addresses": [{"type": "InternalIP", "address": "127.0.0.1"}],
+            "daemonEndpoints": {"kubeletEndpoint": {"Port": port}},
+        });
+        server.create("/api/v1/nodes", &json!({"metadata": {"name": "n"}, "status": status}));
+        let spec = json!({"nodeName": "n", "containers": [{"name": "c", "image": "i"}]});
+        let pod = json!({"metadata": {"name": "silent"}, "spec": spec});
+        server.create("/api/v1/namespaces/default/pods", &pod);
+        server
+    }
+
+    fn create(&self, path: &str, object: &Value) {
+        let (object, json) = (object.to_string(), "Content-Type: application/json");
+        let length = object.len();
+        let mut stream = self.send(&format!(
+            "POST {path} HTTP/1.1\r\nHost: localhost\r\n{json}\r\nContent-Length: {length}\r\n\r\n{object}"
+        ));
+        let mut status = String::new();
+        stream.read_line(&mut status).unwrap();
+        assert!(status.contains(" 201 "), "{status}");
     }
 
     /// Sends a request or its beginning.
@@ -36,16 +63,22 @@ impl Server {
         BufReader::new(stream)
     }
 
-    /// Sends an incomplete POST. It holds a slot until the connection closes.
+    /// Asks for a log that does not come. The request holds a slot until the connection closes.
     fn occupy(&self) -> BufReader<TcpStream> {
+        self.send(&format!("GET {SILENT_LOG} HTTP/1.1\r\nHost: localhost\r\n\r\n"))
+    }
+
+    /// Sends the beginning of a request. It holds no slot.
+    fn dawdle(&self) -> BufReader<TcpStream> {
         self.send(&format!(
-            "POST {MAPS} HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: 100\r\n\r\n{{"
+            "POST {MAPS} HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n\
+             Content-Length: 100\r\n\r\n{{"
         ))
     }
 
     /// Status and headers of the answer to a GET. The connection stays open.
     fn get(&self, path: &str) -> (u16, String, BufReader<TcpStream>) {
-        let mut stream = self.send(&format!("GET {path} HTTP/1.1\r\nHost: x\r\n\r\n"));
+        let mut stream = self.send(&format!("GET {path} HTTP/1.1\r\nHost: localhost\r\n\r\n"));
         let mut head = String::new();
         while !head.ends_with("\r\n\r\n") {
             assert!(stream.read_line(&mut head).unwrap() > 0, "cut off: {head}");
@@ -67,6 +100,8 @@ impl Server {
 #[test]
 fn requests_beyond_the_limit_get_429_with_retry_after() {
     let server = Server::start("2");
+    // Requests whose bodies are slow hold none.
+    let _slow: Vec<_> = (0..5).map(|_| server.dawdle()).collect();
     assert_eq!(server.code(MAPS), 200);
     // The probe may have held the slot that an occupying request wanted. Then one more is needed.
     let mut occupied = Vec::new();

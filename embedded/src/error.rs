@@ -1,5 +1,6 @@
 //! Errors as clients see them: `metav1.Status` with its reason, details and causes.
 
+use std::collections::HashSet;
 use std::ops::{Deref, DerefMut};
 
 use http::StatusCode;
@@ -68,9 +69,23 @@ impl ApiError {
         Self::new(StatusCode::BAD_REQUEST, "BadRequest", message)
     }
 
-    /// 401: the bearer token is absent or wrong.
+    /// 401: the bearer token is wrong, or absent where one is needed.
     pub(crate) fn unauthorized() -> Self {
         Self::new(StatusCode::UNAUTHORIZED, "Unauthorized", "Unauthorized")
+    }
+
+    /// 403: the request is addressed to another server, or comes from a page of another, as this header says.
+    pub(crate) fn foreign_site(header: &str, value: &str) -> Self {
+        const SHOWN: usize = 100;
+        let value: String = value.chars().take(SHOWN).collect();
+        let why = format!("forbidden: {header} {value:?} is not of this server");
+        Self::new(StatusCode::FORBIDDEN, "Forbidden", why).with_details(json!({}))
+    }
+
+    /// 408: the body did not arrive in time.
+    pub(crate) fn body_too_slow(seconds: u64) -> Self {
+        let why = format!("Timeout: the request body did not arrive within {seconds} s");
+        Self::new(StatusCode::REQUEST_TIMEOUT, "Timeout", why).with_details(json!({}))
     }
 
     /// 500 without a reason: the API server's answer to an error that it has not classified.
@@ -223,13 +238,9 @@ impl ApiError {
     /// 422 from field validation.
     pub(crate) fn invalid(group: &str, kind: &str, name: &str, causes: &[Cause]) -> Self {
         let qualified = if group.is_empty() { kind.to_owned() } else { format!("{kind}.{group}") };
-        let mut texts: Vec<String> = Vec::new();
-        for cause in causes {
-            let text = format!("{}: {}", cause.field, cause.message);
-            if !texts.contains(&text) {
-                texts.push(text);
-            }
-        }
+        let mut known = HashSet::new();
+        let texts = causes.iter().map(|cause| format!("{}: {}", cause.field, cause.message));
+        let texts: Vec<String> = texts.filter(|text| known.insert(text.clone())).collect();
         let all = if let [one] = texts.as_slice() { one.clone() } else { format!("[{}]", texts.join(", ")) };
         let mut details = Map::new();
         if !name.is_empty() {
@@ -332,10 +343,15 @@ impl ApiError {
 
     /// 413.
     pub(crate) fn body_too_large(limit: usize) -> Self {
+        Self::too_large(&format!("limit is {limit}"))
+    }
+
+    /// 413 with the given text.
+    pub(crate) fn too_large(why: &str) -> Self {
         Self::new(
             StatusCode::PAYLOAD_TOO_LARGE,
             "RequestEntityTooLarge",
-            format!("Request entity too large: limit is {limit}"),
+            format!("Request entity too large: {why}"),
         )
     }
 

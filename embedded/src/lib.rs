@@ -8,33 +8,42 @@
 //! verbs are the same for every kind; differences between kinds are in the table of `resources` and in the
 //! strategies of [`rules`]. The `store` holds objects as compact text, and a verb decodes them only when it
 //! needs to. A write decodes the old object, builds the new one without holding a lock, and stores it unless
-//! another write came first. `authorization` decides whether a user may make a request. `controllers` are the garbage collector and the namespace controller of a
-//! cluster.
+//! another write came first. `authentication` knows who sends a request, and `authorization` decides whether
+//! that user may make it. `connections` bounds what clients of a port can hold. `controllers` are the garbage
+//! collector and the namespace controller of a cluster.
 
 mod admission;
 mod audit;
+mod authentication;
 mod authorization;
+mod connections;
 mod controllers;
+mod credentials;
 mod data_dir;
 mod discovery;
+mod endpoint;
 mod error;
 mod exchange;
 mod faults;
+mod host_names;
 mod http;
 pub mod kubelet;
 mod labels;
 mod object;
+mod open_files;
 mod patch;
 mod protobuf;
 mod resources;
 mod restore;
 pub mod rules;
+mod secret_file;
 mod selectors;
 mod server;
 mod start_error;
 mod store;
 mod table;
 mod time;
+mod tls;
 mod verbs;
 mod views;
 
@@ -43,51 +52,64 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, OnceLock};
-use std::time::Duration;
 
-use hyper::service::service_fn;
-use hyper_util::rt::{TokioIo, TokioTimer};
-use kube::config::{AuthInfo, Cluster, Context, Kubeconfig, NamedAuthInfo, NamedCluster, NamedContext};
+use kube::config::Kubeconfig;
 use parking_lot::Mutex;
 use rand::SeedableRng as _;
 use rand::rngs::SmallRng;
 use tokio::net::TcpListener;
 use tokio::sync::Semaphore;
 use tokio::task::JoinHandle;
+use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 pub use audit::{AuditRecord, AuditSink};
+pub use authentication::{Authentication, Token, TokenError};
 pub use authorization::{Denial, DenialSink, Rbac, User};
+pub use connections::HttpLimits;
+pub use credentials::CredentialsError;
 pub use data_dir::ClaimError;
 pub use faults::{Fault, FaultId, FaultScope, Faults};
+pub use host_names::is_host;
 pub use protobuf::{decode as decode_protobuf, write_event as encode_watch_event};
+pub use secret_file::SecretFileError;
 pub use start_error::EmbeddedError;
 pub use store::DataDirError;
+pub use tls::TlsError;
 
+use authentication::Authenticator;
 use authorization::Authorizer;
+use connections::Port;
+use credentials::Credentials;
+use endpoint::Endpoint;
+use host_names::HostNames;
 use server::Server;
 use store::{HistoryLimits, Store};
-
-/// Time for requests in flight to finish when the server stops.
-const SHUTDOWN_GRACE: Duration = Duration::from_secs(2);
+use tls::CertificateAuthority;
 
 /// Configuration of the API server.
 #[derive(Clone, Debug)]
 pub struct ApiServerConfig {
-    /// Listen address; port 0 picks a free one. An address other than loopback needs a `token`.
+    /// Listen address; port 0 picks a free one. An address other than loopback is served over TLS, with a
+    /// certificate authority that [`ApiServer::kubeconfig`] names. It needs a token.
     pub listen: SocketAddr,
-    /// The bearer token that every request must carry.
-    pub token: Option<String>,
-    /// Access control by roles; without it, every client may do everything. With it, the bearer
-    /// token above is an administrator's, and is generated if absent.
+    /// Host names and addresses of the server besides its own, for its certificate and the `Host` header.
+    pub host_names: Vec<String>,
+    /// Who may send requests.
+    pub authentication: Authentication,
+    /// Bounds of what clients can hold.
+    pub limits: HttpLimits,
+    /// Access control by roles; without it, every client with the token may do everything. With it, the token
+    /// is an administrator's.
     pub rbac: Option<Rbac>,
     /// Whether a user who sets `blockOwnerDeletion` needs the right to `update` the owner's `finalizers`, and
     /// one who changes owner references the right to delete the object: the admission plugin
     /// OwnerReferencesPermissionEnforcement. It has no effect without `rbac`.
     pub owner_references_permission_enforcement: bool,
     /// Directory that keeps objects across restarts and crashes; in memory only if absent. With a directory,
-    /// a write is acknowledged and becomes visible to clients once it is on disk.
+    /// a write is acknowledged and becomes visible to clients once it is on disk. It also keeps the generated
+    /// token and the certificate authority, so that a kubeconfig stays valid.
     pub data_dir: Option<PathBuf>,
     /// Whether to run without the garbage collector and the namespace controller.
     pub api_only: bool,
@@ -112,7 +134,9 @@ impl Default for ApiServerConfig {
     fn default() -> Self {
         Self {
             listen: (Ipv4Addr::LOCALHOST, 0).into(),
-            token: None,
+            host_names: Vec::new(),
+            authentication: Authentication::default(),
+            limits: HttpLimits::default(),
             rbac: None,
             owner_references_permission_enforcement: false,
             data_dir: None,
@@ -129,7 +153,6 @@ impl Default for ApiServerConfig {
 
 /// A running API server. Dropping it stops it at once; [`shutdown`](Self::shutdown) stops it gracefully.
 pub struct ApiServer {
-    address: SocketAddr,
     server: Arc<Server>,
     tasks: TaskTracker,
     listener: JoinHandle<()>,
@@ -141,27 +164,48 @@ impl ApiServer {
     /// # Errors
     ///
     /// If the address cannot be bound, if it is reachable from outside and there is no token, or if the data
-    /// directory cannot be used.
+    /// directory or the credentials in it cannot be used.
     pub async fn start(config: ApiServerConfig) -> Result<Self, EmbeddedError> {
-        if !config.listen.ip().is_loopback() && config.token.is_none() {
+        let remote = !config.listen.ip().is_loopback();
+        if remote && matches!(config.authentication, Authentication::Anonymous) {
             return Err(EmbeddedError::TokenRequired(config.listen));
         }
         let failed = |source| EmbeddedError::Listen { address: config.listen, source };
         let listener = TcpListener::bind(config.listen).await.map_err(failed)?;
         let address = listener.local_addr().map_err(failed)?;
         let random = config.seed.map_or_else(SmallRng::from_os_rng, SmallRng::seed_from_u64);
-        let store = open_store(config.data_dir).await?;
-        let generated = || uuid::Uuid::new_v4().simple().to_string();
-        let token = config.token.or_else(|| config.rbac.is_some().then(generated));
-        let authorizer = |rbac| Authorizer::new(rbac, token.clone().unwrap_or_default());
+        let store = open_store(config.data_dir.clone()).await?;
+        let names = HostNames::new(address.ip(), &config.host_names);
+        let credentials = config.data_dir.as_deref().map(Credentials::open).transpose()?;
+        let authority = match &credentials {
+            _ if !remote => None,
+            Some(credentials) => Some(CertificateAuthority::open(credentials)?),
+            None => Some(CertificateAuthority::generate()?),
+        };
+        let tls = authority.as_ref().map(|authority| authority.server_config(&names)).transpose()?;
+        let endpoint = Endpoint::new(address, &names, authority.as_ref());
+        let endpoint = endpoint.ok_or_else(|| failed(std::io::ErrorKind::InvalidInput.into()))?;
+        let owner = match config.authentication {
+            Authentication::Anonymous => None,
+            Authentication::Token(token) => Some(token),
+            Authentication::Generated => Some(match &credentials {
+                Some(credentials) => credentials.token()?,
+                None => Token::random(),
+            }),
+        };
+        let (users, denials) =
+            config.rbac.map_or_else(Default::default, |rbac| (rbac.users, Some(rbac.denials)));
         let server = Arc::new(Server {
             store,
             gates: config.feature_gates,
             track_managed_fields: config.track_managed_fields,
             git_version: config.git_version,
-            authorizer: config.rbac.map(authorizer),
+            authenticator: Authenticator::new(owner, users)?,
+            names,
+            endpoint,
+            limits: config.limits,
+            authorizer: denials.map(Authorizer::new),
             protects_owners: config.owner_references_permission_enforcement,
-            token,
             inflight: config.max_inflight.map(Semaphore::new),
             faults: Faults::default(),
             audit: config.audit,
@@ -187,47 +231,43 @@ impl ApiServer {
         if !config.api_only {
             controllers::start(&server, &tasks);
         }
-        let listener = tokio::spawn(accept(listener, Arc::clone(&server), tasks.clone()));
-        Ok(Self { address, server, tasks, listener })
+        let port = Port {
+            listener,
+            tls: tls.map(|config| TlsAcceptor::from(Arc::new(config))),
+            limits: config.limits,
+            stop: server.stop.clone(),
+            tasks: tasks.clone(),
+        };
+        let serving = Arc::clone(&server);
+        let handle = move |request, connection| self::http::handle(Arc::clone(&serving), request, connection);
+        let listener = tokio::spawn(port.serve(handle));
+        Ok(Self { server, tasks, listener })
     }
 
     /// The address, such as `http://127.0.0.1:34567`.
     pub fn url(&self) -> String {
-        format!("http://{}", self.address)
+        self.server.endpoint.url()
     }
 
-    /// A kubeconfig for this server, with its own token if it has one.
+    /// The token of the server's owner; `None` if nobody needs one.
+    pub fn token(&self) -> Option<&Token> {
+        self.server.authenticator.owner()
+    }
+
+    /// A configuration for clients in this process, with the owner's token. Nothing in the environment changes
+    /// it: no proxy sees the requests.
+    pub fn client_config(&self) -> kube::Config {
+        self.server.endpoint.client_config(self.token().map(Token::secret))
+    }
+
+    /// A kubeconfig for this server, with the owner's token if it has one.
     pub fn kubeconfig(&self) -> Kubeconfig {
-        self.kubeconfig_with(self.server.token.as_deref())
+        self.server.endpoint.kubeconfig(self.token().map(Token::secret))
     }
 
     /// A kubeconfig for this server with a bearer token, such as one of [`Rbac::users`].
     pub fn kubeconfig_with(&self, token: Option<&str>) -> Kubeconfig {
-        const NAME: &str = "yardmaster";
-        let cluster = Cluster { server: Some(self.url()), ..Cluster::default() };
-        let user = AuthInfo { token: token.map(|token| token.to_owned().into()), ..AuthInfo::default() };
-        let context = Context { cluster: NAME.into(), user: Some(NAME.into()), ..Context::default() };
-        Kubeconfig {
-            api_version: Some("v1".into()),
-            kind: Some("Config".into()),
-            clusters: vec![NamedCluster {
-                name: NAME.into(),
-                cluster: Some(cluster),
-                ..NamedCluster::default()
-            }],
-            auth_infos: vec![NamedAuthInfo {
-                name: NAME.into(),
-                auth_info: Some(user),
-                ..NamedAuthInfo::default()
-            }],
-            contexts: vec![NamedContext {
-                name: NAME.into(),
-                context: Some(context),
-                ..NamedContext::default()
-            }],
-            current_context: Some(NAME.into()),
-            ..Kubeconfig::default()
-        }
+        self.server.endpoint.kubeconfig(token.map(|token| token.to_owned().into()))
     }
 
     /// The faults to inject.
@@ -273,45 +313,4 @@ async fn open_store(data_dir: Option<PathBuf>) -> Result<Store, EmbeddedError> {
     let path = directory.clone();
     let opened = tokio::task::spawn_blocking(move || restore::open(&path, limits)).await;
     opened.unwrap_or_else(|broken| Err(DataDirError::Damaged(broken.to_string()))).map_err(failed)
-}
-
-async fn accept(listener: TcpListener, server: Arc<Server>, connections: TaskTracker) {
-    loop {
-        let accepted = tokio::select! {
-            accepted = listener.accept() => accepted,
-            () = server.stop.cancelled() => return,
-        };
-        match accepted {
-            Ok((stream, _)) => {
-                // Small responses must not be delayed. A failure here costs only latency.
-                let _ = stream.set_nodelay(true);
-                connections.spawn(serve(stream, Arc::clone(&server)));
-            }
-            Err(error) => {
-                // Most likely out of file descriptors: other connections will close.
-                tracing::warn!(%error, "cannot accept a connection");
-                tokio::time::sleep(Duration::from_millis(50)).await;
-            }
-        }
-    }
-}
-
-async fn serve(stream: tokio::net::TcpStream, server: Arc<Server>) {
-    let stop = server.stop.clone();
-    let service = service_fn(move |request| self::http::handle(Arc::clone(&server), request));
-    let connection = hyper::server::conn::http1::Builder::new()
-        .timer(TokioTimer::new())
-        .serve_connection(TokioIo::new(stream), service);
-    tokio::pin!(connection);
-    let result = tokio::select! {
-        result = connection.as_mut() => result,
-        () = stop.cancelled() => {
-            connection.as_mut().graceful_shutdown();
-            // A client that never finishes its request must not keep the server running.
-            tokio::time::timeout(SHUTDOWN_GRACE, connection).await.unwrap_or(Ok(()))
-        }
-    };
-    if let Err(error) = result {
-        tracing::debug!(%error, "connection ended");
-    }
 }

@@ -12,10 +12,14 @@ use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 
 use super::audit::AuditSink;
+use super::authentication::Authenticator;
 use super::authorization::{Attributes, Authorizer, Target, User};
+use super::connections::HttpLimits;
+use super::endpoint::Endpoint;
 use super::error::ApiError;
 use super::exchange::openapi::Documents;
 use super::faults::Faults;
+use super::host_names::HostNames;
 use super::protobuf;
 use super::resources::Resource;
 use super::store::{Store, Table};
@@ -30,8 +34,14 @@ pub(crate) struct Server {
     pub(crate) track_managed_fields: bool,
     /// The version at `/version`, if it is not the server's own.
     pub(crate) git_version: Option<String>,
-    /// The bearer token that every request must carry, if any.
-    pub(crate) token: Option<String>,
+    /// Who may send requests.
+    pub(crate) authenticator: Authenticator,
+    /// The names that requests may be addressed to.
+    pub(crate) names: HostNames,
+    /// Where and how clients reach the server.
+    pub(crate) endpoint: Endpoint,
+    /// Bounds of what clients can hold.
+    pub(crate) limits: HttpLimits,
     /// Access control, if it is on.
     pub(crate) authorizer: Option<Authorizer>,
     /// Whether changes of owner references need rights on the object and its owner

@@ -14,6 +14,15 @@ pub enum EmbeddedError {
     /// An address that others can reach needs a token.
     #[error("refusing to listen on {0}, which is not a loopback address, without a token")]
     TokenRequired(std::net::SocketAddr),
+    /// A token cannot be used.
+    #[error("token: {0}")]
+    Token(#[from] super::authentication::TokenError),
+    /// The credentials in the data directory cannot be used.
+    #[error(transparent)]
+    Credentials(#[from] super::credentials::CredentialsError),
+    /// There is no TLS for an address that others can reach.
+    #[error("TLS: {0}")]
+    Tls(#[source] super::tls::TlsError),
     /// The data directory cannot be used.
     #[error("data directory {}: {source}", directory.display())]
     DataDir {
@@ -25,4 +34,13 @@ pub enum EmbeddedError {
     /// The objects of a new cluster could not be created.
     #[error("cannot create the initial namespaces: {0}")]
     Bootstrap(String),
+}
+
+impl From<super::tls::TlsError> for EmbeddedError {
+    fn from(error: super::tls::TlsError) -> Self {
+        match error {
+            super::tls::TlsError::Credentials(error) => Self::Credentials(error),
+            other => Self::Tls(other),
+        }
+    }
 }

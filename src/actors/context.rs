@@ -62,6 +62,7 @@ impl ReplicaContext {
         let reads = Reader::new(transport.clone(), config.finalizer(), metrics.clone());
         let seeds = Arc::new(AtomicU64::new(config.seed));
         let loads = LoadBoard::new(config.shards);
+        metrics.shards.set(config.shards.shards().count() as i64);
         Self {
             config: Arc::new(config),
             runtime,

@@ -31,7 +31,7 @@ use super::shard_actor::ShardReport;
 use super::threads;
 use crate::cluster::events::Recorder;
 use crate::cluster::gate::WriteGate;
-use crate::cluster::transport::{ConnectError, Connection, connect};
+use crate::cluster::transport::{ConnectError, Connection, connect_measured};
 use crate::telemetry::http::{self, Probe};
 use crate::telemetry::metrics::Metrics;
 
@@ -83,8 +83,9 @@ impl Controller {
             None => None,
             Some(at) => Some(TcpListener::bind(at).await.map_err(|e| ControllerError::Listen(at, e))?),
         };
-        let Connection { client, transport } = connect(kube, &config.identity)?;
         let metrics = Arc::new(Metrics::new());
+        let Connection { client, transport } =
+            connect_measured(kube, &config.identity, &metrics.rest_client)?;
         let cx =
             ReplicaContext::new(config, transport, metrics.clone(), Handle::current(), Arc::new(SystemClock));
         let (gate, recorder) = (cx.gate.clone(), cx.recorder.clone());

@@ -8,6 +8,9 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::time::Instant;
+
+use crate::telemetry::metrics::workqueue::WorkQueue;
 
 /// Inputs of type `T` for one actor.
 #[derive(Debug)]
@@ -26,10 +29,16 @@ struct Shared<T> {
     /// A wake-up has been sent, and [`Inbox::take`] has not followed yet.
     woken: AtomicBool,
     wake: OnceLock<Box<dyn Fn() + Send + Sync>>,
+    /// Where the actor counts while it waits for its turn.
+    queue: Option<Arc<WorkQueue>>,
 }
 
 struct Contents<T> {
     items: Vec<T>,
+    /// When the first of the watch events among them arrived.
+    event: Option<Instant>,
+    /// When the actor was last woken.
+    woken_at: Option<Instant>,
     /// Promises that are neither kept nor dropped.
     due: usize,
 }
@@ -42,13 +51,30 @@ impl<T> std::fmt::Debug for Shared<T> {
 
 impl<T> Default for Inbox<T> {
     fn default() -> Self {
-        let contents = Mutex::new(Contents { items: Vec::new(), due: 0 });
-        let shared = Shared { contents, woken: AtomicBool::new(false), wake: OnceLock::new() };
-        Self { shared: Arc::new(shared) }
+        Self::with(None)
+    }
+}
+
+impl<T> Drop for Shared<T> {
+    fn drop(&mut self) {
+        if let Some(queue) = self.queue.as_ref().filter(|_| *self.woken.get_mut()) {
+            queue.dropped();
+        }
     }
 }
 
 impl<T> Inbox<T> {
+    /// An inbox whose actor counts as queued from each wake-up until it takes its inputs.
+    pub fn queued(queue: Arc<WorkQueue>) -> Self {
+        Self::with(Some(queue))
+    }
+
+    fn with(queue: Option<Arc<WorkQueue>>) -> Self {
+        let contents = Mutex::new(Contents { items: Vec::new(), event: None, woken_at: None, due: 0 });
+        let shared = Shared { contents, woken: AtomicBool::new(false), wake: OnceLock::new(), queue };
+        Self { shared: Arc::new(shared) }
+    }
+
     /// Sets how to wake the actor. Earlier inputs wake it at once.
     pub fn connect(&self, wake: impl Fn() + Send + Sync + 'static) {
         if self.shared.wake.set(Box::new(wake)).is_ok() && self.shared.woken.load(Ordering::Acquire) {
@@ -70,10 +96,25 @@ impl<T> Inbox<T> {
     /// Changes the contents, and wakes the actor unless it has been woken since its last
     /// [`take`](Self::take).
     fn change(&self, change: impl FnOnce(&mut Contents<T>)) {
-        change(&mut self.contents());
-        if !self.shared.woken.swap(true, Ordering::AcqRel) {
-            self.wake();
+        let mut contents = self.contents();
+        change(&mut contents);
+        if self.shared.woken.swap(true, Ordering::AcqRel) {
+            return;
         }
+        if let Some(queue) = &self.shared.queue {
+            contents.woken_at = Some(Instant::now());
+            queue.added();
+        }
+        drop(contents);
+        self.wake();
+    }
+
+    /// Puts in what a watch event showed that arrived at `arrived`.
+    pub fn push_event(&self, item: T, arrived: Instant) {
+        self.change(|contents| {
+            contents.items.push(item);
+            contents.event.get_or_insert(arrived);
+        });
     }
 
     /// Puts an input in.
@@ -100,8 +141,17 @@ impl<T> Inbox<T> {
 
     /// Takes all inputs, in order. The next input sends a wake-up again.
     pub fn take(&self) -> Vec<T> {
+        self.take_timed().0
+    }
+
+    /// As [`take`](Self::take), and when the first of the watch events among the inputs arrived.
+    pub fn take_timed(&self) -> (Vec<T>, Option<Instant>) {
+        let mut contents = self.contents();
         self.shared.woken.store(false, Ordering::Release);
-        std::mem::take(&mut self.contents().items)
+        if let (Some(queue), Some(woken)) = (&self.shared.queue, contents.woken_at.take()) {
+            queue.taken(woken.elapsed());
+        }
+        (std::mem::take(&mut contents.items), contents.event.take())
     }
 }
 

@@ -14,7 +14,7 @@ use self::lifecycle::Lifecycle;
 use super::clock;
 use super::inbox::Inbox;
 use super::job_input::{AdoptionAttempt, JobInput, RequestEvent};
-use super::job_metrics::{self, SyncMeter};
+use super::job_metrics::JobMeter;
 use super::loads::Correction;
 use super::pod_events::{PodAction, PodEvents};
 use super::protocol::{ExitReason, JobReport};
@@ -32,6 +32,7 @@ use crate::job::spec::Job;
 use crate::job::state::JobState;
 use crate::job::status::{ConditionKind, JobStatus};
 use crate::job::uid::{Uid, UidSet};
+use crate::telemetry::metrics::workqueue::Work;
 use crate::telemetry::traces::JobLife;
 
 /// Pause after a reconciliation, so that inputs that come in a stream are taken in together.
@@ -82,6 +83,7 @@ pub struct JobActor {
     waiting: Option<Wait>,
     refusal: Option<Box<str>>,
     load: Correction,
+    meter: JobMeter,
     notice: EndNotice,
 }
 
@@ -113,6 +115,7 @@ impl JobActor {
             pod_events: PodEvents::new(requests.cx.config.replaces_built_in()),
             reported_status: job.status.clone(),
             state: JobState::new(job, requests.cx.config.limits()).into(),
+            meter: JobMeter::new(requests.clone()),
             requests,
             seen_by_shard: seen.version.order(),
             seen,
@@ -134,7 +137,8 @@ impl JobActor {
     }
 
     fn work(&mut self, ctx: &mut Context<Self>) {
-        let inputs = self.inbox.take();
+        let (inputs, event) = self.inbox.take_timed();
+        let work = self.meter.begin(event);
         self.worked = Some(Instant::now());
         let span = tracing::debug_span!(
             "reconcile",
@@ -146,7 +150,9 @@ impl JobActor {
         self.requests.cx.config.traces.adopt(&span, &self.state.job.uid);
         let _entered = span.enter();
         for input in inputs {
+            self.meter.input(&input, &self.state);
             self.take_in(input);
+            self.meter.follow(&self.state);
         }
         if self.lifecycle != Lifecycle::Ready {
             return;
@@ -156,22 +162,21 @@ impl JobActor {
             self.state.reading_job();
             self.requests.read();
         } else {
-            self.reconcile(&span, ctx);
+            self.reconcile(&span, &work, ctx);
         }
     }
 
-    fn reconcile(&mut self, span: &Span, ctx: &mut Context<Self>) {
+    fn reconcile(&mut self, span: &Span, work: &Work, ctx: &mut Context<Self>) {
         #[cfg(feature = "test-hooks")]
         if let Some(hook) = &self.requests.cx.config.test_hooks.before_reconcile {
             hook.0(&self.state.job);
         }
         let now = self.now();
-        let meter = SyncMeter::start();
         self.state.keep_pace(self.requests.cx.gate.pace());
         let plan = reconcile(&self.state, now);
         self.state.begin(&plan, now);
         self.load.follow(&self.state);
-        meter.finish(&self.requests.cx.metrics, &self.state.job, &plan);
+        self.meter.planned(&self.state, &plan, work);
         span.record("plan_size", plan.size());
         let wake_at = plan.wake_at;
         let status_follows = plan.status.is_some() || plan.status_waits;
@@ -228,7 +233,6 @@ impl JobActor {
                 self.lifecycle.pods_listed();
             }
             JobInput::Created { place, answer, event } => {
-                job_metrics::count_creation(&self.requests.cx.metrics, &self.state.job, place, &answer);
                 self.state.created(place, answer, now);
                 if let RequestEvent::Refused(why) = &event {
                     self.refusal = Some(why.clone());
@@ -240,7 +244,6 @@ impl JobActor {
                 self.report_pod(event, PodAction::Deleted, ("FailedDelete", "Error deleting"));
             }
             JobInput::Released { pod, answer } => {
-                job_metrics::count_release(&self.requests.cx.metrics, &answer);
                 self.state.changed(&pod, answer, now);
             }
             JobInput::Adopted { pod, attempt } => {
@@ -310,7 +313,7 @@ impl JobActor {
     fn status_written(&mut self, written: Arc<ObservedJob>, now: Timestamp) {
         let unfinished = self.reported_status.finished().is_none();
         if let Ok(job) = &written.job {
-            job_metrics::count_progress(&self.requests.cx.metrics, job, &self.reported_status);
+            self.meter.progressed(job, &self.reported_status);
             self.reported_status = job.status.clone();
         }
         self.observe(written);
@@ -430,7 +433,7 @@ impl JobActor {
             self.requests.ensure_gang(job, request);
         }
         if plan.delete_job {
-            self.requests.delete_job();
+            self.requests.delete_job(self.state.job.clone());
         }
     }
 

@@ -1,43 +1,273 @@
-//! Metrics of the work on Jobs, under the names of the controller built into Kubernetes.
+//! Metrics of the work on one Job. Those of the controller built into Kubernetes move here at the same events
+//! as there.
 
+mod latencies;
+
+use std::sync::Arc;
 use std::time::Instant;
 
+use jiff::Timestamp;
+
+use self::latencies::JobClock;
+use super::job_input::JobInput;
+use super::requests::Requests;
+use crate::job::end::Tally;
+use crate::job::gang_state::GangAnswer;
 use crate::job::plan::Plan;
-use crate::job::pod::Place;
-use crate::job::spec::{Completion, Job};
-use crate::job::state::{Changed, Created};
+use crate::job::pod_failure_policy::judge;
+use crate::job::spec::{Completion, Job, PodFailureAction};
+use crate::job::state::{Changed, Created, JobState, Limits};
 use crate::job::status::{ConditionKind, JobStatus};
-use crate::telemetry::metrics::Metrics;
+use crate::job::ttl;
+use crate::job::uid::Uid;
 use crate::telemetry::metrics::labels::{
-    BackoffScope, CompletionMode, CreationReason, FinalizerEvent, FinishedIndexLabels, FinishedJobLabels,
-    FinishedPodLabels, Outcome, PodCreationLabels, SyncAction, SyncLabels, SyncResult,
-    TrackingFinalizerLabels,
+    BackoffScope, CompletionMode, CreationReason, FinalizerEvent, FinishReason, FinishedIndexLabels,
+    FinishedJobLabels, Outcome, PodFailurePolicyLabels, PolicyAction, SyncAction, SyncLabels, SyncResult,
 };
+use crate::telemetry::metrics::workqueue::Work;
+use crate::telemetry::metrics::{Metrics, Since};
 
-/// Times one reconciliation.
-#[derive(Debug)]
-pub struct SyncMeter(Instant);
+/// The metrics of one Job's actor. What it has added to gauges is taken away when it is dropped.
+pub struct JobMeter {
+    requests: Arc<Requests>,
+    clock: JobClock,
+    /// Ended pods with the tracking finalizer.
+    terminated: usize,
+    /// Those of them that need it no longer.
+    unreleased: usize,
+    stall: Since,
+    /// Why the last planned pods are created.
+    creation: CreationReason,
+    /// A request that the present look learns of was refused.
+    refused: bool,
+    /// When the first watch event arrived that the present look takes in.
+    event: Option<Instant>,
+}
 
-impl SyncMeter {
-    /// Starts the clock.
-    pub fn start() -> Self {
-        Self(Instant::now())
+impl JobMeter {
+    /// The meter of a Job's new actor.
+    pub fn new(requests: Arc<Requests>) -> Self {
+        Self {
+            clock: JobClock::new(requests.cx.clock.now()),
+            terminated: 0,
+            unreleased: 0,
+            stall: requests.cx.metrics.release_stalls.party(),
+            creation: CreationReason::New,
+            refused: false,
+            event: None,
+            requests,
+        }
     }
 
-    /// Counts the reconciliation and how long it took.
-    pub fn finish(self, metrics: &Metrics, job: &Job, plan: &Plan) {
-        let action = if !plan.creates.is_empty() {
-            SyncAction::PodsCreated
-        } else if !plan.deletes.is_empty() {
-            SyncAction::PodsDeleted
-        } else if !plan.releases.is_empty() || plan.status.is_some() {
-            SyncAction::Tracking
+    fn metrics(&self) -> &Metrics {
+        &self.requests.cx.metrics
+    }
+
+    fn now(&self) -> Timestamp {
+        self.requests.cx.clock.now()
+    }
+
+    /// A look at the Job begins, with a watch event that arrived at `event`. It ends when the returned value
+    /// is dropped.
+    pub fn begin(&mut self, event: Option<Instant>) -> Work {
+        self.event = event;
+        self.refused = false;
+        let cx = &self.requests.cx;
+        cx.metrics.workqueue.begin(self.requests.shard.0 as usize % cx.config.arbiter_count().max(1))
+    }
+
+    /// An input is about to change the state.
+    pub fn input(&mut self, input: &JobInput, state: &JobState) {
+        self.refused |= is_refusal(input);
+        match input {
+            JobInput::Created { place, answer, .. } => {
+                self.count_creation(answer);
+                if matches!(answer, Created::Pod(_)) {
+                    self.clock.pod_created(&self.requests, &state.job, place.number);
+                }
+            }
+            JobInput::Released { pod, answer } if !matches!(answer, Changed::Refused) => {
+                self.count_policy(state, pod);
+            }
+            JobInput::Pod(observed) if observed.pod.is_failed(state.job.spec.replace_only_failed) => {
+                let known = state.pods.get(&observed.pod.uid);
+                if known.is_some_and(|known| !known.is_failed(state.job.spec.replace_only_failed)) {
+                    self.clock.pod_failed(&state.job, &observed.pod, self.now());
+                }
+            }
+            JobInput::PodsListed { .. } => self.clock.pods_listed(state),
+            _ => {}
+        }
+    }
+
+    /// An input has changed the state.
+    pub fn follow(&mut self, state: &JobState) {
+        let (terminated, unreleased) = (state.pods.terminated(), state.pods.unreleased());
+        if terminated != self.terminated {
+            if terminated > self.terminated {
+                self.clock.pod_ended(self.now());
+            }
+            self.count_terminated(terminated);
+        }
+        if unreleased != self.unreleased {
+            match unreleased {
+                0 => self.stall.end(),
+                // One more pod to release is no progress.
+                _ if unreleased < self.unreleased || self.unreleased == 0 => self.stall.begin(),
+                _ => {}
+            }
+            self.metrics().unreleased_pods.inc_by(unreleased as i64 - self.unreleased as i64);
+            self.unreleased = unreleased;
+        }
+    }
+
+    fn count_terminated(&mut self, terminated: usize) {
+        let metrics = &self.metrics().job_controller;
+        if let Some(more) = terminated.checked_sub(self.terminated) {
+            metrics.count_terminated(FinalizerEvent::Add, more);
         } else {
+            metrics.count_terminated(FinalizerEvent::Delete, self.terminated - terminated);
+        }
+        self.terminated = terminated;
+    }
+
+    /// A plan was made and begun. Like the built-in controller, it counts no looks at finished Jobs.
+    pub fn planned(&mut self, state: &JobState, plan: &Plan, work: &Work) {
+        if !plan.creates.is_empty() {
+            self.creation = creation_reason(state);
+        }
+        let metrics = self.metrics();
+        if let Some(event) = self.event.filter(|_| !plan.is_idle()) {
+            metrics.latencies.event_reaction.observe(event.elapsed(), self.clock.trace(&self.requests));
+        }
+        if self.refused {
+            metrics.workqueue.retries.inc();
+        }
+        if state.job.status.finished().is_some() || state.is_gone() {
+            return;
+        }
+        let result = if self.refused { SyncResult::Error } else { SyncResult::Success };
+        let action = if !plan.deletes.is_empty() {
+            SyncAction::PodsDeleted
+        } else if !plan.creates.is_empty() {
+            SyncAction::PodsCreated
+        } else if state.pods.has_flights() {
             SyncAction::Reconciling
+        } else {
+            SyncAction::Tracking
         };
-        let labels = SyncLabels { completion_mode: mode(job), result: SyncResult::Success, action };
-        metrics.job_syncs.get_or_create(&labels).inc();
-        metrics.job_sync_duration.get_or_create(&labels).observe(self.0.elapsed().as_secs_f64());
+        let labels = SyncLabels { completion_mode: mode(&state.job), result, action };
+        metrics.job_controller.count_sync(&labels, work.began().elapsed());
+    }
+
+    /// Counts the progress from an older status to the status that was just written.
+    pub fn progressed(&mut self, job: &Job, old: &JobStatus) {
+        let completion_mode = mode(job);
+        let now = &job.status;
+        let metrics = &self.metrics().job_controller;
+        for (result, count) in [
+            (Outcome::Succeeded, now.succeeded.saturating_sub(old.succeeded)),
+            (Outcome::Failed, now.failed.saturating_sub(old.failed)),
+        ] {
+            metrics.count_finished(completion_mode, result, count);
+        }
+        if job.spec.completion.indexes().is_some() {
+            self.count_indexes(job, old);
+        }
+        if let (None, Some(end)) = (old.finished(), now.finished()) {
+            let complete = end.kind == ConditionKind::Complete;
+            let result = if complete { Outcome::Succeeded } else { Outcome::Failed };
+            let known = FinishReason::ALL.iter().copied().find(|reason| reason.as_str() == &*end.reason);
+            let reason = known.unwrap_or(FinishReason::Other);
+            let labels = FinishedJobLabels { completion_mode, result, reason };
+            metrics.jobs_finished.get_or_create(&labels).inc();
+            if complete {
+                self.clock.completed(&self.requests, self.now());
+            }
+        }
+    }
+
+    fn count_indexes(&self, job: &Job, old: &JobStatus) {
+        let now = &job.status;
+        let backoff_limit =
+            if job.spec.per_index.is_some() { BackoffScope::PerIndex } else { BackoffScope::Global };
+        let failed = |status: &JobStatus| status.failed_indexes.as_ref().map_or(0, |indexes| indexes.len());
+        for (status, count) in [
+            (Outcome::Succeeded, now.completed_indexes.len().saturating_sub(old.completed_indexes.len())),
+            (Outcome::Failed, failed(now).saturating_sub(failed(old))),
+        ] {
+            self.metrics()
+                .job_controller
+                .finished_indexes
+                .get_or_create(&FinishedIndexLabels { status, backoff_limit })
+                .inc_by(u64::from(count));
+        }
+    }
+
+    fn count_creation(&self, answer: &Created) {
+        let status = match answer {
+            Created::Pod(_) => Outcome::Succeeded,
+            Created::Refused => Outcome::Failed,
+            Created::NameTaken | Created::NamespaceTerminating => return,
+        };
+        self.metrics().job_controller.count_creation(self.creation, status);
+    }
+
+    /// Counts the rule that a pod matched, once the pod has lost its finalizer.
+    fn count_policy(&self, state: &JobState, pod: &Uid) {
+        let action = state.job.spec.pod_failure_policy.as_ref().and_then(|rules| {
+            let outcome = state.pods.get(pod)?.outcome.as_ref()?;
+            judge(rules, outcome).map(|matched| matched.action)
+        });
+        let Some(action) = action else { return };
+        let action = match action {
+            PodFailureAction::FailJob => PolicyAction::FailJob,
+            PodFailureAction::FailIndex => PolicyAction::FailIndex,
+            PodFailureAction::Ignore => PolicyAction::Ignore,
+            PodFailureAction::Count => PolicyAction::Count,
+        };
+        let handled = &self.metrics().job_controller.pod_failures_handled_by_failure_policy;
+        handled.get_or_create(&PodFailurePolicyLabels { action }).inc();
+    }
+}
+
+impl Drop for JobMeter {
+    fn drop(&mut self) {
+        self.metrics().unreleased_pods.dec_by(self.unreleased as i64);
+    }
+}
+
+/// The metrics of one pod that has no Job and is to be released.
+pub struct OrphanMeter {
+    metrics: Arc<Metrics>,
+    /// The pod has ended with the tracking finalizer.
+    terminated: bool,
+    _stall: Since,
+}
+
+impl OrphanMeter {
+    /// The release of a pod begins. It ends when the meter is dropped.
+    pub fn new(metrics: Arc<Metrics>, terminated: bool) -> Self {
+        let stall = metrics.release_stalls.party();
+        if terminated {
+            metrics.job_controller.count_terminated(FinalizerEvent::Add, 1);
+            metrics.unreleased_pods.inc();
+            stall.begin();
+        }
+        Self { metrics, terminated, _stall: stall }
+    }
+
+    /// The pod has lost the finalizer.
+    pub fn released(self) {
+        if self.terminated {
+            self.metrics.job_controller.count_terminated(FinalizerEvent::Delete, 1);
+        }
+    }
+}
+
+impl Drop for OrphanMeter {
+    fn drop(&mut self) {
+        self.metrics.unreleased_pods.dec_by(self.terminated.into());
     }
 }
 
@@ -48,62 +278,32 @@ fn mode(job: &Job) -> CompletionMode {
     }
 }
 
-/// Counts a creation that was answered.
-pub fn count_creation(metrics: &Metrics, job: &Job, place: Place, answer: &Created) {
-    let status = match answer {
-        Created::Pod(_) => Outcome::Succeeded,
-        Created::Refused => Outcome::Failed,
-        Created::NameTaken | Created::NamespaceTerminating => return,
-    };
-    let reason = match (place.attempt, job.spec.replace_only_failed) {
-        (0, _) => CreationReason::New,
-        (_, true) => CreationReason::RecreateFailed,
-        (_, false) => CreationReason::RecreateTerminatingOrFailed,
-    };
-    metrics.job_pods_creation.get_or_create(&PodCreationLabels { reason, status }).inc();
-}
-
-/// Counts a tracking finalizer that was removed.
-pub fn count_release(metrics: &Metrics, answer: &Changed) {
-    if !matches!(answer, Changed::Refused) {
-        let labels = TrackingFinalizerLabels { event: FinalizerEvent::Delete };
-        metrics.terminated_pods_tracking_finalizer.get_or_create(&labels).inc();
+/// The reason that the built-in controller gives for all pods that it creates at once.
+fn creation_reason(state: &JobState) -> CreationReason {
+    let failed = Tally::of(state).failed > 0;
+    if failed && state.job.spec.replace_only_failed {
+        CreationReason::RecreateFailed
+    } else if failed || state.pods.terminating() > 0 {
+        CreationReason::RecreateTerminatingOrFailed
+    } else {
+        CreationReason::New
     }
 }
 
-/// Counts the progress from an older status to the status that was just written.
-pub fn count_progress(metrics: &Metrics, job: &Job, old: &JobStatus) {
-    let completion_mode = mode(job);
-    let now = &job.status;
-    for (result, count) in [
-        (Outcome::Succeeded, now.succeeded.saturating_sub(old.succeeded)),
-        (Outcome::Failed, now.failed.saturating_sub(old.failed)),
-    ] {
-        let labels = FinishedPodLabels { completion_mode, result };
-        metrics.job_pods_finished.get_or_create(&labels).inc_by(u64::from(count));
-    }
-    if job.spec.completion.indexes().is_some() {
-        count_indexes(metrics, job, old);
-    }
-    if let (None, Some(end)) = (old.finished(), now.finished()) {
-        let result = if end.kind == ConditionKind::Complete { Outcome::Succeeded } else { Outcome::Failed };
-        let labels = FinishedJobLabels { completion_mode, result, reason: end.reason.to_string().into() };
-        metrics.jobs_finished.get_or_create(&labels).inc();
+/// Whether the built-in controller would end its look with an error.
+fn is_refusal(input: &JobInput) -> bool {
+    match input {
+        JobInput::Created { answer, .. } => *answer == Created::Refused,
+        JobInput::Deleted { answer, .. } | JobInput::Released { answer, .. } => *answer == Changed::Refused,
+        JobInput::Gang { answer, .. } => *answer == GangAnswer::Refused,
+        JobInput::StatusWritten(None) | JobInput::StatusConflict(_) | JobInput::DeletionRefused => true,
+        _ => false,
     }
 }
 
-fn count_indexes(metrics: &Metrics, job: &Job, old: &JobStatus) {
-    let now = &job.status;
-    let backoff_limit =
-        if job.spec.per_index.is_some() { BackoffScope::PerIndex } else { BackoffScope::Global };
-    let failed = |status: &JobStatus| status.failed_indexes.as_ref().map_or(0, |indexes| indexes.len());
-    for (status, count) in [
-        (Outcome::Succeeded, now.completed_indexes.len().saturating_sub(old.completed_indexes.len())),
-        (Outcome::Failed, failed(now).saturating_sub(failed(old))),
-    ] {
-        metrics
-            .job_finished_indexes
-            .get_or_create(&FinishedIndexLabels { status, backoff_limit })
-            .inc_by(u64::from(count));
-    }
+/// Observes how late a Job was deleted whose TTL has expired.
+pub fn observe_ttl(metrics: &Metrics, job: &Job, limits: Limits, now: Timestamp) {
+    let late = ttl::expires_at(job, limits).map(|at| latencies::between(at, now));
+    late.into_iter()
+        .for_each(|late| metrics.job_controller.ttl_deletion_duration.observe(late.as_secs_f64()));
 }

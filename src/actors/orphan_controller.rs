@@ -195,6 +195,7 @@ impl Actor for OrphanController {
 
     fn stopped(&mut self, _: &mut Self::Context) {
         self.leader = None;
+        self.cx.metrics.orphan_controller_leader.set(0);
     }
 }
 
@@ -205,6 +206,7 @@ impl Handler<LeadershipChanged> for OrphanController {
         if elected == self.leader.is_some() {
             return;
         }
+        self.cx.metrics.orphan_controller_leader.set(elected.into());
         self.leader = elected.then(|| {
             let fence = Fence::unlimited();
             LeaderState {
@@ -243,7 +245,7 @@ impl Handler<Outlines> for OrphanController {
 impl Handler<Pods> for OrphanController {
     type Result = ();
 
-    fn handle(&mut self, Pods { from, changes }: Pods, ctx: &mut Self::Context) {
+    fn handle(&mut self, Pods { from, changes, .. }: Pods, ctx: &mut Self::Context) {
         let Some(leader) = self.leader.as_mut().filter(|leader| leader.pods.is(from)) else { return };
         for change in changes {
             match change {

@@ -5,6 +5,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use super::context::ReplicaContext;
+use super::job_metrics::OrphanMeter;
 use crate::cluster::gate::{Fence, Order, Priority, Write, WriteError};
 use crate::cluster::wire::{ControllerRef, ObservedPod, orphan_patch};
 use crate::job::names::SHARD_LABEL;
@@ -102,6 +103,8 @@ struct OrphanRelease {
     version: u64,
     /// The Job that the pod named as its controller at that version, if any.
     owner: Option<Uid>,
+    /// The pod had ended with the tracking finalizer by then.
+    terminated: bool,
 }
 
 impl OrphanRelease {
@@ -114,6 +117,7 @@ impl OrphanRelease {
             uid: pod.pod.uid.clone(),
             version: pod.pod.version,
             owner: pod.controller.as_ref().map(|owner| owner.uid.clone()),
+            terminated: pod.pod.phase.is_final() && pod.pod.tracked,
         }
     }
 
@@ -133,6 +137,7 @@ impl OrphanRelease {
 
     async fn release(mut self) {
         let mut backoff = self.cx.api_backoff();
+        let unreleased = OrphanMeter::new(self.cx.metrics.clone(), self.terminated);
         loop {
             let order =
                 Order { priority: Priority::Finalizer, flow: self.uid.clone(), fence: self.fence.clone() };
@@ -142,7 +147,8 @@ impl OrphanRelease {
                 body: orphan_patch(&self.uid, self.version, self.cx.config.finalizer()),
             };
             match self.cx.gate.submit(order, write).await {
-                Ok(_) | Err(WriteError::Fenced) => return,
+                Ok(_) => return unreleased.released(),
+                Err(WriteError::Fenced) => return,
                 Err(WriteError::Conflict(_)) if !self.is_still_orphan().await => return,
                 Err(WriteError::Conflict(_)) => continue,
                 Err(refusal) => {

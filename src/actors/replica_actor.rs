@@ -7,7 +7,7 @@
 use std::collections::HashMap;
 use std::io;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use actix::{
     Actor, ActorFutureExt, Addr, ArbiterHandle, AsyncContext, Context, Handler, Message, ResponseFuture,
@@ -32,7 +32,6 @@ use crate::cluster::watch::Change;
 use crate::cluster::wire::ObservedJob;
 use crate::job::uid::{Uid, UidSet};
 use crate::sharding::ShardId;
-use crate::telemetry::metrics::labels::ExternalJobLabels;
 
 /// How long the release of a shard waits for its requests in flight. Later ones do no harm: the fence refuses
 /// them, and those that were sent are idempotent.
@@ -155,7 +154,7 @@ impl ReplicaActor {
         self.shards.insert(id, OwnedShard { actor, phase: ShardPhase::Active { jobs } });
         if let JobFeed::Listing(_) | JobFeed::Listed(_) = self.job_feed {
             let jobs: Vec<_> = self.job_cache.of(id).cloned().collect();
-            jobs.into_iter().for_each(|job| self.deliver(id, job));
+            jobs.into_iter().for_each(|job| self.deliver(id, job, Instant::now()));
         }
         if let (JobFeed::Listed(_), Some(shard)) = (&self.job_feed, self.shards.get(&id)) {
             shard.actor.do_send(JobsListed);
@@ -212,14 +211,14 @@ impl ReplicaActor {
         }
     }
 
-    fn job_seen(&mut self, source: Source, job: Arc<ObservedJob>) {
+    fn job_seen(&mut self, source: Source, job: Arc<ObservedJob>, arrived: Instant) {
         if let Some((shard, job)) = self.job_cache.insert(source, job) {
-            self.deliver(shard, job);
+            self.deliver(shard, job, arrived);
         }
     }
 
     /// Delivers a Job to its shard, if that is ours.
-    fn deliver(&mut self, id: ShardId, job: Arc<ObservedJob>) {
+    fn deliver(&mut self, id: ShardId, job: Arc<ObservedJob>, arrived: Instant) {
         let Some(OwnedShard { actor, phase: ShardPhase::Active { .. } }) = self.shards.get(&id) else {
             return;
         };
@@ -228,15 +227,14 @@ impl ReplicaActor {
         }
         let Ok(read) = &job.job else { return self.report_unknown_mode(&job) };
         self.job_index.insert(read);
-        actor.do_send(JobSeen(job));
+        actor.do_send(JobSeen { job, arrived });
     }
 
     fn count_external_job(&mut self, job: &ObservedJob) {
         if let Some(name) = &job.managed_by
             && self.skipped.insert(job.uid.clone())
         {
-            let labels = ExternalJobLabels { controller_name: name.to_string().into() };
-            self.cx.metrics.jobs_by_external_controller.get_or_create(&labels).inc();
+            self.cx.metrics.job_controller.count_external(name);
         }
     }
 
@@ -305,14 +303,14 @@ impl Handler<ShardSelectorServed> for ReplicaActor {
 impl Handler<Jobs> for ReplicaActor {
     type Result = ();
 
-    fn handle(&mut self, Jobs { of, from, changes }: Jobs, _: &mut Self::Context) {
+    fn handle(&mut self, Jobs { of, from, arrived, changes }: Jobs, _: &mut Self::Context) {
         if !self.receives(of, from) {
             return;
         }
         for change in changes {
             match change {
                 Change::Restarted => self.job_cache.restart(of),
-                Change::Listed(job) | Change::Applied(job) => self.job_seen(of, job),
+                Change::Listed(job) | Change::Applied(job) => self.job_seen(of, job, arrived),
                 Change::Deleted(job) => self.job_gone(&job.uid),
                 Change::Synced { .. } => self.jobs_listed(of),
             }

@@ -14,6 +14,7 @@ use tokio_util::task::TaskTracker;
 use super::context::ReplicaContext;
 use super::inbox::Inbox;
 use super::job_input::{AdoptionAttempt, JobInput, RequestEvent};
+use super::job_metrics::observe_ttl;
 use super::waits::Waits;
 use crate::cluster::gate::{Answer, Fence, Order, Priority, Write, WriteError};
 use crate::cluster::reads::ReadError;
@@ -24,6 +25,7 @@ use crate::cluster::wire::{
 use crate::job::manifest::PodManifest;
 use crate::job::plan::PodDeletion;
 use crate::job::pod::{Place, PodRef};
+use crate::job::spec::Job;
 use crate::job::state::{Changed, Created};
 use crate::job::status::JobStatus;
 use crate::job::uid::Uid;
@@ -275,8 +277,8 @@ impl Requests {
         });
     }
 
-    /// Deletes the Job with its pods.
-    pub fn delete_job(&self) {
+    /// Deletes the Job, whose TTL has expired, with its pods.
+    pub fn delete_job(&self, job: Job) {
         let write = Write::DeleteJob {
             namespace: self.namespace.clone(),
             name: self.job.clone(),
@@ -284,11 +286,13 @@ impl Requests {
             foreground: true,
         };
         let deleted = self.cx.gate.submit(self.order(Priority::Delete), write);
-        let answer = self.inbox.promise();
+        let (answer, cx) = (self.inbox.promise(), self.cx.clone());
         self.spawn(async move {
             if let Err(refusal) = deleted.await {
                 tracing::warn!(%refusal, "a Job that has outlived its TTL was not deleted");
                 answer.keep(JobInput::DeletionRefused);
+            } else {
+                observe_ttl(&cx.metrics, &job, cx.config.limits(), cx.clock.now());
             }
         });
     }

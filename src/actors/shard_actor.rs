@@ -7,7 +7,7 @@ mod jobs;
 mod pod_feed;
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use actix::{Actor, ActorContext, AsyncContext, Context, Handler, Message, ResponseActFuture, WrapFuture};
 use futures::future::join_all;
@@ -41,7 +41,12 @@ pub struct JobsListed;
 /// A Job of the shard was added or changed.
 #[derive(Message)]
 #[rtype(result = "()")]
-pub struct JobSeen(pub Arc<ObservedJob>);
+pub struct JobSeen {
+    /// The Job.
+    pub job: Arc<ObservedJob>,
+    /// When the watch brought it.
+    pub arrived: Instant,
+}
 
 /// A Job of the shard no longer exists.
 #[derive(Message)]
@@ -123,6 +128,8 @@ pub struct ShardActor {
     pod_feed: PodFeed,
     /// Jobs and pods last shown by the gauges.
     shown: (i64, i64),
+    /// When the watch events arrived that are being handled.
+    arrived: Instant,
 }
 
 impl ShardActor {
@@ -131,15 +138,16 @@ impl ShardActor {
         Self {
             orphan_pods: OrphanPods::new(cx.clone(), owned.fence.clone()),
             owned,
-            cx,
             job_index,
             progress,
             in_flight: TaskTracker::new(),
-            waits: Waits::default(),
+            waits: Waits::new(&cx.metrics),
             jobs: UidMap::default(),
             pod_owners: PodOwnerIndex::default(),
             pod_feed: PodFeed::AwaitingJobs,
             shown: (0, 0),
+            arrived: Instant::now(),
+            cx,
         }
     }
 
@@ -269,7 +277,8 @@ impl Handler<JobsListed> for ShardActor {
 impl Handler<JobSeen> for ShardActor {
     type Result = ();
 
-    fn handle(&mut self, JobSeen(job): JobSeen, ctx: &mut Self::Context) {
+    fn handle(&mut self, JobSeen { job, arrived }: JobSeen, ctx: &mut Self::Context) {
+        self.arrived = arrived;
         if self.wants_dropped_pods(&job) {
             self.relist_pods(ctx);
         }
@@ -288,7 +297,8 @@ impl Handler<JobVanished> for ShardActor {
 impl Handler<Pods> for ShardActor {
     type Result = ();
 
-    fn handle(&mut self, Pods { from, changes }: Pods, ctx: &mut Self::Context) {
+    fn handle(&mut self, Pods { from, arrived, changes }: Pods, ctx: &mut Self::Context) {
+        self.arrived = arrived;
         for change in changes {
             // A change may end the subscription: the ones behind it no longer count.
             if !self.pod_feed.receives(from) {
@@ -309,13 +319,14 @@ impl Handler<Candidates> for ShardActor {
     type Result = ();
 
     fn handle(&mut self, Candidates { job, pods }: Candidates, ctx: &mut Self::Context) {
+        self.arrived = Instant::now();
         for pod in pods.into_iter().filter(|pod| pod.controller.is_none()) {
             self.route_pod(pod, ctx);
         }
         if let Some(entry) = self.jobs.get_mut(&job) {
             entry.candidates_found();
         }
-        self.deliver_listed(&job);
+        self.deliver_listed(&job, None);
     }
 }
 

@@ -4,11 +4,14 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use jiff::Timestamp;
+use prometheus_client::metrics::gauge::Gauge;
 use serde::Serialize;
 
 use crate::job::plan::Wait;
 use crate::job::spec::Job;
 use crate::job::uid::Uid;
+use crate::telemetry::metrics::Metrics;
+use crate::telemetry::metrics::labels::WaitLabels;
 
 /// Most Jobs of one shard that are listed; the others are only counted.
 const MAX_LISTED: usize = 100;
@@ -31,24 +34,53 @@ pub struct WaitingJob {
 }
 
 /// The waiting Jobs of one shard. Clones share one board.
-#[derive(Clone, Debug, Default)]
-pub struct Waits(Arc<Mutex<BTreeMap<Key, WaitingJob>>>);
+#[derive(Clone, Debug)]
+pub struct Waits(Arc<Board>);
+
+#[derive(Debug)]
+struct Board {
+    jobs: Mutex<BTreeMap<Key, WaitingJob>>,
+    /// How many Jobs of the replica wait, for each of [`Wait::REASONS`].
+    gauges: [Gauge; Wait::REASONS.len()],
+}
 
 /// Ordered by name. The UID is part of the key, since a new Job may take the name of an old one.
 type Key = (Arc<str>, Arc<str>, Uid);
 
+impl Board {
+    fn count(&self, job: &WaitingJob, change: i64) {
+        let gauge = Wait::REASONS.iter().zip(&self.gauges).find(|(reason, _)| **reason == job.reason);
+        gauge.into_iter().for_each(|(_, gauge)| _ = gauge.inc_by(change));
+    }
+}
+
+/// The Jobs of a shard that is given up wait elsewhere.
+impl Drop for Board {
+    fn drop(&mut self) {
+        let jobs = std::mem::take(self.jobs.get_mut().unwrap_or_else(PoisonError::into_inner));
+        jobs.values().for_each(|job| self.count(job, -1));
+    }
+}
+
 impl Waits {
+    /// The board of a shard on which no Job waits yet.
+    pub fn new(metrics: &Metrics) -> Self {
+        let gauges =
+            Wait::REASONS.map(|reason| metrics.waiting_jobs.get_or_create_owned(&WaitLabels { reason }));
+        Self(Arc::new(Board { jobs: Mutex::default(), gauges }))
+    }
+
     fn jobs(&self) -> MutexGuard<'_, BTreeMap<Key, WaitingJob>> {
         // A panic while writing leaves the map whole.
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.jobs.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Records why a Job waits, if it does. `refusal`: the API server's last refusal of a pod.
     pub fn write(&self, job: &Job, wait: Option<&Wait>, refusal: Option<&str>) {
         let key = (job.namespace.clone(), job.name.clone(), job.uid.clone());
         let Some(wait) = wait else {
-            self.jobs().remove(&key);
-            return;
+            let before = self.jobs().remove(&key);
+            return before.into_iter().for_each(|job| self.0.count(&job, -1));
         };
         let waiting = WaitingJob {
             namespace: job.namespace.clone(),
@@ -57,7 +89,9 @@ impl Waits {
             until: wait.until(),
             message: refusal.filter(|_| matches!(wait, Wait::Refused(_))).map(Box::from),
         };
-        self.jobs().insert(key, waiting);
+        self.0.count(&waiting, 1);
+        let before = self.jobs().insert(key, waiting);
+        before.into_iter().for_each(|job| self.0.count(&job, -1));
     }
 
     /// How many Jobs wait, and the first of them by name.
@@ -76,7 +110,14 @@ mod tests {
 
     #[test]
     fn the_board_follows_the_plans() {
-        let (waits, job) = (Waits::default(), job(Completion::Count(1), 1));
+        let metrics = Metrics::new();
+        let (waits, job) = (Waits::new(&metrics), job(Completion::Count(1), 1));
+        let counted = || {
+            let of = |reason: &&str| (**reason).to_owned();
+            let gauge = |reason| metrics.waiting_jobs.get_or_create(&WaitLabels { reason }).get();
+            let waiting = Wait::REASONS.into_iter().filter(|reason| gauge(reason) != 0);
+            waiting.map(|reason| (of(&reason), gauge(reason))).collect::<Vec<_>>()
+        };
         let quota = "exceeded quota: pods";
         for (wait, expected) in [
             (Some(Wait::Suspended), Some(("Suspended", None, None))),
@@ -88,12 +129,38 @@ mod tests {
             let (count, listed) = waits.clone().read();
             let seen = listed.first().map(|job| (job.reason, job.until, job.message.as_deref()));
             assert_eq!((count, seen), (usize::from(wait.is_some()), expected));
+            let gauges: Vec<_> = expected.iter().map(|(reason, ..)| ((*reason).to_owned(), 1)).collect();
+            assert_eq!(counted(), gauges);
+        }
+        waits.write(&job, Some(&Wait::Gang), None);
+        let another = waits.clone();
+        drop(waits);
+        assert_eq!(counted(), [("GangScheduling".to_owned(), 1)]);
+        drop(another);
+        assert_eq!(counted(), [], "the shard is gone");
+    }
+
+    #[test]
+    fn every_reason_has_a_series() {
+        for wait in [
+            Wait::Suspended,
+            Wait::Deleting,
+            Wait::PodBackoff(at(1)),
+            Wait::IndexBackoff(at(1)),
+            Wait::Refused(at(1)),
+            Wait::Gang,
+            Wait::Adopting,
+            Wait::Terminating,
+            Wait::FailureDebounce(at(1)),
+            Wait::Finishing,
+        ] {
+            assert!(Wait::REASONS.contains(&wait.reason()), "{wait:?}");
         }
     }
 
     #[test]
     fn the_list_is_bounded_and_the_count_is_not() {
-        let waits = Waits::default();
+        let waits = Waits::new(&Metrics::new());
         for number in 0..250 {
             let mut job = job(Completion::Count(1), 1);
             job.name = format!("work-{number:03}").into();

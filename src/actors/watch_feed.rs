@@ -5,7 +5,7 @@
 //! message wakes a shard and its Jobs.
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant as StdInstant};
 
 use actix::prelude::SendError;
 use actix::{Message, Recipient};
@@ -42,6 +42,8 @@ const IDLE_GAP: Duration = Duration::from_millis(10);
 pub struct Pods {
     /// The subscription that sends them.
     pub from: SubscriptionId,
+    /// When the watch brought them.
+    pub arrived: StdInstant,
     /// The changes.
     pub changes: Vec<Change<Box<ObservedPod>>>,
 }
@@ -54,6 +56,8 @@ pub struct Jobs {
     pub of: Option<ShardId>,
     /// The subscription that sends them.
     pub from: SubscriptionId,
+    /// When the watch brought them.
+    pub arrived: StdInstant,
     /// The changes.
     pub changes: Vec<Change<Arc<ObservedJob>>>,
 }
@@ -76,7 +80,8 @@ pub fn feed_jobs(cx: &ReplicaContext, of: Option<ShardId>, to: Recipient<Jobs>) 
         ..Selection::all(Resource::JOBS)
     };
     let decoder = JobDecoder::knowing(cx.self_writes.clone());
-    feed(cx, selection, decoder, to, move |from, changes| Jobs { of, from, changes })
+    let arrived = StdInstant::now;
+    feed(cx, selection, decoder, to, move |from, changes| Jobs { of, from, arrived: arrived(), changes })
 }
 
 /// Feeds outlines of all Jobs of the cluster to an actor.
@@ -121,6 +126,7 @@ fn feed_pods(cx: &ReplicaContext, labels: String, to: Recipient<Pods>) -> Subscr
     let decoder = PodDecoder::new(cx.config.finalizer());
     feed(cx, Selection::all(Resource::PODS).labelled(labels), decoder, to, |from, changes| Pods {
         from,
+        arrived: StdInstant::now(),
         changes,
     })
 }

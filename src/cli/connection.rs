@@ -1,9 +1,11 @@
 //! The cluster that a command connects to.
 
+use std::net::IpAddr;
 use std::path::PathBuf;
 
 use anyhow::Context;
 use clap::Args;
+use http::Uri;
 use kube::config::{KubeConfigOptions, Kubeconfig};
 
 use super::Failure;
@@ -28,6 +30,10 @@ impl ConnectionArgs {
     /// The configuration of the selected cluster, else of the default one (`KUBECONFIG`, `~/.kube/config`,
     /// in-cluster).
     pub(super) async fn config(&self) -> Result<kube::Config, Failure> {
+        self.any_config().await.map(without_proxy_on_loopback)
+    }
+
+    async fn any_config(&self) -> Result<kube::Config, Failure> {
         if !self.is_given() {
             return Ok(kube::Config::infer().await.context("no cluster is configured")?);
         }
@@ -61,4 +67,18 @@ impl ConnectionArgs {
         };
         Failure::bad_input(format!("{flag} {value}: {error}"))
     }
+}
+
+/// The environment's proxy is for other hosts: nobody but this machine sees requests to it, and their token. kube
+/// does not know `NO_PROXY`.
+fn without_proxy_on_loopback(mut config: kube::Config) -> kube::Config {
+    let host = config.cluster_url.host().unwrap_or_default().trim_matches(['[', ']']);
+    let on_loopback =
+        host == "localhost" || host.parse::<IpAddr>().is_ok_and(|address| address.is_loopback());
+    let from_environment = |proxy: &Uri| {
+        let named = |name| std::env::var(name).ok().and_then(|text| text.parse::<Uri>().ok());
+        ["HTTPS_PROXY", "https_proxy"].into_iter().filter_map(named).any(|named| named == *proxy)
+    };
+    config.proxy_url = config.proxy_url.filter(|proxy| !on_loopback || !from_environment(proxy));
+    config
 }

@@ -1,12 +1,15 @@
 //! A complete cluster within this process: API server, controllers and kubelet.
 
+use std::fs::Permissions;
+use std::io::Write as _;
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::Context;
 use k8s_openapi::api::core::v1::Namespace;
 use kube::api::{Api, ObjectMeta, PostParams};
-use kube::config::{KubeConfigOptions, Kubeconfig};
+use kube::config::Kubeconfig;
 use tempfile::TempDir;
 
 use crate::actors::{Controller, ControllerConfig};
@@ -38,9 +41,9 @@ pub(super) struct EmbeddedCluster {
 impl EmbeddedCluster {
     /// Starts everything, with a controller for each of these values of `spec.managedBy`.
     pub(super) async fn start(controller_names: &[&str], traces: &JobTraces) -> anyhow::Result<Self> {
-        let directory = tempfile::Builder::new().prefix("yardmaster-").tempdir()?;
+        let directory = private_directory()?;
         let server = ApiServer::start(ApiServerConfig::default()).await?;
-        let config = config(server.kubeconfig()).await?;
+        let config = server.client_config();
         // One shard per core uses all cores; more shards would only add watches.
         let cores = std::thread::available_parallelism().map_or(1, |cores| cores.get() as u32);
         let shards = ShardCount::new(cores.next_power_of_two().min(ShardCount::MAX))?;
@@ -107,10 +110,10 @@ fn controller_config(name: &str, shards: ShardCount, traces: JobTraces) -> Contr
     }
 }
 
-/// A client configuration for an embedded API server.
-pub(super) async fn config(kubeconfig: Kubeconfig) -> anyhow::Result<kube::Config> {
-    let config = kube::Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await;
-    config.context("kubeconfig of the embedded API server")
+/// A temporary directory that only this user can enter.
+pub(super) fn private_directory() -> std::io::Result<TempDir> {
+    let private = Permissions::from_mode(0o700);
+    tempfile::Builder::new().prefix("yardmaster-").permissions(private).tempdir()
 }
 
 /// The absolute path, for use in other directories.
@@ -124,8 +127,8 @@ pub(super) fn write_kubeconfig(kubeconfig: &Kubeconfig, file: &Path) -> anyhow::
     let directory = file.parent().filter(|parent| !parent.as_os_str().is_empty());
     let write = || -> std::io::Result<()> {
         // Temporary files are readable by their owner only.
-        let temporary = tempfile::NamedTempFile::new_in(directory.unwrap_or(Path::new(".")))?;
-        std::fs::write(temporary.path(), text)?;
+        let mut temporary = tempfile::NamedTempFile::new_in(directory.unwrap_or(Path::new(".")))?;
+        temporary.write_all(text.as_bytes())?;
         temporary.persist(file)?;
         Ok(())
     };

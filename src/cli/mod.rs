@@ -9,7 +9,11 @@ mod controller;
 mod embedded;
 mod failure;
 mod identity;
+mod job_phase;
+mod logs;
 mod ownership;
+mod pages;
+mod pod_view;
 mod reshard;
 mod run;
 mod signals;
@@ -56,8 +60,10 @@ enum Command {
     Cluster(cluster::ClusterArgs),
     /// Run one replica of the controller.
     Controller(Box<controller::ControllerArgs>),
-    /// Show replicas, shards and Jobs, and why Jobs create no pods.
+    /// Show Jobs with their progress, why they create no pods, and the replicas.
     Status(status::StatusArgs),
+    /// Print the logs of all pods of a Job.
+    Logs(logs::LogsArgs),
     /// Check a cluster before or after the installation, and say what to do about what is not well.
     Check(Box<check::CheckArgs>),
     /// Change the number of shards while no replica runs.
@@ -147,6 +153,7 @@ fn execute(cli: Cli) -> Result<ExitCode, Failure> {
             Command::Cluster(args) => cluster::run(args).await,
             Command::Controller(args) => controller::run(*args, telemetry).await,
             Command::Status(args) => status::run(args).await,
+            Command::Logs(args) => logs::run(args).await,
             Command::Check(args) => check::run(*args).await,
             Command::Reshard(args) => reshard::run(args).await,
             #[cfg(feature = "embedded")]

@@ -1,10 +1,254 @@
-//! Tables in the output of commands.
+//! Tables that fit the width of a terminal.
 
-use comfy_table::{ContentArrangement, Table, presets};
+use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
 
-/// A table without borders, as kubectl prints it.
-pub(super) fn plain_table() -> Table {
-    let mut table = Table::new();
-    table.load_preset(presets::NOTHING).set_content_arrangement(ContentArrangement::Disabled);
-    table
+/// Spaces between two columns.
+const GAP: usize = 2;
+/// Marks where a cell was shortened.
+const CUT: char = '…';
+
+/// How the cells of a column are made shorter.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Shorten {
+    /// Not at all: half a number is a wrong number.
+    Never,
+    /// In the middle: names differ at their ends.
+    Middle,
+    /// At the end, as a sentence.
+    End,
+    /// Behind a comma, as a list.
+    List,
+}
+
+/// A column of a table.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Column {
+    /// The text above its cells.
+    pub(super) header: &'static str,
+    /// How its cells are made shorter.
+    pub(super) shorten: Shorten,
+    /// Cells are not made shorter than this, in columns of the terminal.
+    pub(super) min: usize,
+    /// Of the columns that can be left out, the one with the highest number goes first; 0 always stays.
+    pub(super) drop: u8,
+}
+
+impl Column {
+    /// A column whose cells stay whole.
+    pub(super) const fn whole(header: &'static str, drop: u8) -> Self {
+        Self { header, shorten: Shorten::Never, min: 0, drop }
+    }
+
+    /// A column of names, which stay at least `min` wide.
+    pub(super) const fn names(header: &'static str, min: usize, drop: u8) -> Self {
+        Self { header, shorten: Shorten::Middle, min, drop }
+    }
+
+    /// A column of sentences, which stay at least `min` wide.
+    pub(super) const fn text(header: &'static str, min: usize, drop: u8) -> Self {
+        Self { header, shorten: Shorten::End, min, drop }
+    }
+
+    /// A column of lists, which stay at least `min` wide.
+    pub(super) const fn lists(header: &'static str, min: usize, drop: u8) -> Self {
+        Self { header, shorten: Shorten::List, min, drop }
+    }
+
+    fn narrowest(&self, widest: usize) -> usize {
+        match self.shorten {
+            Shorten::Never => widest,
+            Shorten::Middle | Shorten::End | Shorten::List => widest.min(self.min.max(self.header.width())),
+        }
+    }
+}
+
+/// Rows below headers, as kubectl prints them.
+#[derive(Clone, Debug)]
+pub(super) struct Table {
+    columns: Vec<Column>,
+    rows: Vec<Vec<String>>,
+}
+
+impl Table {
+    /// A table without rows.
+    pub(super) fn new(columns: impl Into<Vec<Column>>) -> Self {
+        Self { columns: columns.into(), rows: Vec::new() }
+    }
+
+    /// Adds a row with a cell for each column.
+    pub(super) fn row(&mut self, cells: impl IntoIterator<Item = String>) {
+        let mut cells: Vec<_> = cells.into_iter().map(|cell| printable(&cell)).collect();
+        cells.resize(self.columns.len(), String::new());
+        self.rows.push(cells);
+    }
+
+    /// Whether it has no rows.
+    pub(super) fn is_empty(&self) -> bool {
+        self.rows.is_empty()
+    }
+
+    /// The lines of the table, header first, none wider than `width`; without a width nothing is made shorter.
+    /// Columns without content are left out.
+    pub(super) fn lines(&self, width: Option<usize>) -> Vec<String> {
+        let widths = self.widths(width);
+        let headers = self.columns.iter().map(|column| column.header);
+        let header = line(headers.map(str::to_owned), &widths);
+        let rows = self.rows.iter().map(|row| {
+            let cells = row.iter().zip(&self.columns).zip(&widths);
+            line(
+                cells.map(|((cell, column), width)| shorten(cell, width.unwrap_or(0), column.shorten)),
+                &widths,
+            )
+        });
+        let clip = |line: String| match width {
+            // Only where not even the columns that always stay fit.
+            Some(width) => shorten(&line, width, Shorten::End),
+            None => line,
+        };
+        std::iter::once(header).chain(rows).map(clip).collect()
+    }
+
+    /// The width of each column; `None` for those that are left out.
+    fn widths(&self, available: Option<usize>) -> Vec<Option<usize>> {
+        let mut widths: Vec<_> =
+            self.columns.iter().enumerate().map(|(n, column)| self.widest(n, column)).collect();
+        let Some(available) = available else { return widths };
+        let narrowest = |widths: &[Option<usize>]| {
+            let columns = self.columns.iter().zip(widths);
+            let shown = columns.filter_map(|(column, width)| Some(column.narrowest((*width)?) + GAP));
+            shown.sum::<usize>().saturating_sub(GAP)
+        };
+        while narrowest(&widths) > available {
+            let shown = (0..widths.len()).filter(|n| widths[*n].is_some() && self.columns[*n].drop > 0);
+            let Some(first) = shown.max_by_key(|n| self.columns[*n].drop) else { break };
+            widths[first] = None;
+        }
+        let used = |widths: &[Option<usize>]| {
+            widths.iter().flatten().map(|width| width + GAP).sum::<usize>().saturating_sub(GAP)
+        };
+        while used(&widths) > available {
+            // The widest of those that can be made shorter.
+            let shrinks =
+                |n: &usize| widths[*n].is_some_and(|width| width > self.columns[*n].narrowest(width));
+            let Some(widest) = (0..widths.len()).filter(shrinks).max_by_key(|n| widths[*n]) else { break };
+            widths[widest] = widths[widest].map(|width| width - 1);
+        }
+        widths
+    }
+
+    /// The width of a column's widest cell; `None` if all are empty and the column can be left out.
+    fn widest(&self, n: usize, column: &Column) -> Option<usize> {
+        let widest = self.rows.iter().map(|row| row[n].width()).max().unwrap_or(0);
+        (widest > 0 || column.drop == 0).then(|| widest.max(column.header.width()))
+    }
+}
+
+/// The cells of shown columns, padded; no spaces at the end.
+fn line(cells: impl Iterator<Item = String>, widths: &[Option<usize>]) -> String {
+    let mut line = String::new();
+    for (cell, width) in cells.zip(widths).filter_map(|(cell, width)| Some((cell, (*width)?))) {
+        line.push_str(&cell);
+        line.extend(std::iter::repeat_n(' ', width.saturating_sub(cell.width()) + GAP));
+    }
+    line.trim_end().to_owned()
+}
+
+/// The text on one line, without characters that control a terminal.
+pub(super) fn printable(text: &str) -> String {
+    text.split(|letter: char| letter.is_whitespace() || letter.is_control())
+        .filter(|word| !word.is_empty())
+        .collect::<Vec<_>>()
+        .join(" ")
+}
+
+/// The text in at most `width` columns of a terminal.
+pub(super) fn shorten(text: &str, width: usize, how: Shorten) -> String {
+    if text.width() <= width || how == Shorten::Never {
+        return text.to_owned();
+    }
+    let room = width.saturating_sub(1);
+    let tail = if how == Shorten::Middle { room / 2 } else { 0 };
+    let mut start = fitting(text.chars(), room - tail);
+    if how == Shorten::List {
+        start.truncate(start.rfind(',').map_or(0, |comma| comma + 1));
+    }
+    let end: String = fitting(text.chars().rev(), tail).chars().rev().collect();
+    if width == 0 { String::new() } else { format!("{start}{CUT}{end}") }
+}
+
+/// The first letters that fit.
+fn fitting(letters: impl Iterator<Item = char>, width: usize) -> String {
+    let mut left = width;
+    letters
+        .take_while(|letter| {
+            let fits = letter.width().unwrap_or(0) <= left;
+            left = left.saturating_sub(letter.width().unwrap_or(0));
+            fits
+        })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn table(names: &[&str]) -> Table {
+        let mut table = Table::new([
+            Column::names("NAME", 8, 0),
+            Column::whole("COUNT", 1),
+            Column::whole("NOTHING", 1),
+            Column::text("WHY", 6, 2),
+        ]);
+        for name in names {
+            table.row([
+                (*name).to_owned(),
+                "12345".to_owned(),
+                String::new(),
+                "a rather long reason".to_owned(),
+            ]);
+        }
+        table
+    }
+
+    #[test]
+    fn a_table_without_a_limit_shows_everything_that_has_content() {
+        let lines = table(&["a-rather-long-name"]).lines(None);
+        assert_eq!(lines[0], "NAME                COUNT  WHY");
+        assert_eq!(lines[1], "a-rather-long-name  12345  a rather long reason");
+    }
+
+    #[test]
+    fn names_are_cut_in_the_middle_and_sentences_at_the_end() {
+        assert_eq!(table(&["a-rather-long-name"]).lines(Some(30))[1], "a-rat…-name  12345  a rather …");
+    }
+
+    #[test]
+    fn lists_are_cut_behind_a_comma() {
+        for (width, text) in
+            [(12, "0-3,8-15,17"), (11, "0-3,8-15,17"), (10, "0-3,8-15,…"), (9, "0-3,…"), (3, "…")]
+        {
+            assert_eq!(shorten("0-3,8-15,17", width, Shorten::List), text, "{width}");
+        }
+    }
+
+    #[test]
+    fn the_least_important_columns_go_first() {
+        assert_eq!(table(&["a-rather-long-name"]).lines(Some(16)), ["NAME       COUNT", "a-ra…name  12345"]);
+        assert_eq!(table(&["a-rather-long-name"]).lines(Some(10)), ["NAME", "a-rat…name"]);
+    }
+
+    #[test]
+    fn no_line_is_wider_than_the_limit() {
+        let table = table(&["x", "a-rather-long-name", "名前が長いジョブの名前", "e\u{301}e\u{301}e\u{301}"]);
+        for width in 0..80 {
+            for line in table.lines(Some(width)) {
+                assert!(line.width() <= width, "{width}: {line:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn cells_cannot_control_the_terminal() {
+        assert_eq!(printable("a\n  b\u{1b}[2Jc\t"), "a b [2Jc");
+    }
 }

@@ -15,6 +15,7 @@
 pub mod events;
 pub mod gate;
 pub mod leases;
+mod measured;
 mod rate;
 pub mod reads;
 pub mod resource;

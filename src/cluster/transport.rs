@@ -12,9 +12,13 @@ use http_body_util::{BodyExt, Full};
 use hyper::body::Incoming;
 use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::TokioExecutor;
-use kube::client::ConfigExt;
+use kube::client::{ClientBuilder, ConfigExt};
 use tower::util::{BoxCloneSyncService, ServiceExt};
 use tower::{BoxError, ServiceBuilder};
+
+use super::measured::MeasuredLayer;
+use crate::telemetry::metrics::Metrics;
+use crate::telemetry::metrics::rest_client::{HostMetrics, RestClientMetrics};
 
 /// A body that arrives in pieces.
 pub type ByteStream = BoxStream<'static, Result<Bytes, TransportError>>;
@@ -88,7 +92,19 @@ pub struct Connection {
 /// # Errors
 /// When the identity is not a valid header value, or the configuration (addresses, certificates, credentials)
 /// is not usable.
-pub fn connect(mut config: kube::Config, identity: &str) -> Result<Connection, ConnectError> {
+pub fn connect(config: kube::Config, identity: &str) -> Result<Connection, ConnectError> {
+    connect_measured(config, identity, &Metrics::new().rest_client)
+}
+
+/// As [`connect`], with metrics of all requests of both clients.
+///
+/// # Errors
+/// As for [`connect`].
+pub fn connect_measured(
+    mut config: kube::Config,
+    identity: &str,
+    metrics: &RestClientMetrics,
+) -> Result<Connection, ConnectError> {
     let user_agent = format!("yardmaster/{} ({identity})", env!("CARGO_PKG_VERSION"));
     let value = HeaderValue::try_from(user_agent).map_err(|_| ConnectError::Identity(identity.to_owned()))?;
     config.headers.retain(|(name, _): &(HeaderName, HeaderValue)| name != header::USER_AGENT);
@@ -97,18 +113,23 @@ pub fn connect(mut config: kube::Config, identity: &str) -> Result<Connection, C
     let host = config.cluster_url.authority().and_then(|at| at.as_str().rsplit('@').next());
     config.headers.extend(host.and_then(|host| Some((header::HOST, HeaderValue::try_from(host).ok()?))));
     config.default_retry = false;
-    let transport = Arc::new(HttpTransport::new(&config)?);
-    Ok(Connection { client: kube::Client::try_from(config)?, transport })
+    let url = &config.cluster_url;
+    let port = url.port_u16().unwrap_or(if url.scheme_str() == Some("http") { 80 } else { 443 });
+    let metrics = metrics.of_host(&format!("{}:{port}", url.host().unwrap_or_default()));
+    let transport = Arc::new(HttpTransport::new(&config, metrics.clone())?);
+    let client = ClientBuilder::try_from(config)?.with_layer(&MeasuredLayer(metrics)).build();
+    Ok(Connection { client, transport })
 }
 
 /// HTTP, with kube's layers for addresses, TLS and credentials. kube's own client also passes every request
 /// through one shared task, which is measurable at thousands of requests a second.
 struct HttpTransport {
     service: BoxCloneSyncService<Request<Full<Bytes>>, Response<Incoming>, BoxError>,
+    metrics: HostMetrics,
 }
 
 impl HttpTransport {
-    fn new(config: &kube::Config) -> Result<Self, kube::Error> {
+    fn new(config: &kube::Config, metrics: HostMetrics) -> Result<Self, kube::Error> {
         let mut connector = HttpConnector::new();
         connector.enforce_http(false);
         connector.set_nodelay(true);
@@ -124,7 +145,7 @@ impl HttpTransport {
             .layer(config.extra_headers_layer()?)
             .map_err(BoxError::from)
             .service(client);
-        Ok(Self { service: BoxCloneSyncService::new(service) })
+        Ok(Self { service: BoxCloneSyncService::new(service), metrics })
     }
 }
 
@@ -144,9 +165,12 @@ impl Transport for HttpTransport {
         &self,
         request: Request<Bytes>,
     ) -> BoxFuture<'static, Result<Response<ByteStream>, TransportError>> {
+        let sent = self.metrics.send(request.method());
         let answer = self.service.clone().oneshot(request.map(Full::new));
         Box::pin(async move {
-            let response = answer.await.map_err(|e| TransportError(causes(&*e)))?;
+            let answer = answer.await;
+            sent.answered(answer.as_ref().ok().map(Response::status));
+            let response = answer.map_err(|e| TransportError(causes(&*e)))?;
             Ok(response.map(|body| body.into_data_stream().map_err(|e| TransportError(causes(&e))).boxed()))
         })
     }

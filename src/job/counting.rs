@@ -16,8 +16,9 @@ use super::end::{End, condition};
 use super::plan::{JobEvent, StatusWrite};
 use super::pod::Phase;
 use super::pod_set::PodSet;
+use super::saturating::after;
 use super::spec::Completion;
-use super::state::{JobState, after};
+use super::state::JobState;
 use super::status::{ConditionKind, ConditionStatus, JobStatus, Uncounted};
 use super::uid::Uid;
 

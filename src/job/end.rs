@@ -6,8 +6,9 @@
 use jiff::Timestamp;
 
 use super::pod_failure_policy::judge;
+use super::saturating::after;
 use super::spec::Completion;
-use super::state::{JobState, after};
+use super::state::JobState;
 use super::status::{Condition, ConditionKind, ConditionStatus, JobStatus};
 use super::success_policy;
 
@@ -130,7 +131,7 @@ fn failed_indexes(state: &JobState) -> Option<End> {
         let message = "Job has exceeded the specified maximal number of failed indexes";
         return Some(End::failure("MaxFailedIndexesExceeded", message));
     }
-    (failed > 0 && failed + state.pods.succeeded_indexes().len() >= completions)
+    (failed > 0 && failed.saturating_add(state.pods.succeeded_indexes().len()) >= completions)
         .then(|| End::failure("FailedIndexes", "Job has failed indexes"))
 }
 

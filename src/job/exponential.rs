@@ -2,7 +2,9 @@
 
 use std::time::Duration;
 
-use jiff::{SignedDuration, Timestamp};
+use jiff::Timestamp;
+
+use super::saturating::after;
 
 /// A delay that doubles with each failure in a row, up to a limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -23,8 +25,7 @@ impl Exponential {
     pub fn after(&self, at: Timestamp, failures: u32) -> Timestamp {
         let factor = 1u32.checked_shl(failures.saturating_sub(1)).unwrap_or(u32::MAX);
         let delay = self.initial.checked_mul(factor).unwrap_or(self.max).min(self.max);
-        let delay = SignedDuration::try_from(delay).unwrap_or(SignedDuration::MAX);
-        at.saturating_add(delay).unwrap_or(Timestamp::MAX)
+        after(at, delay)
     }
 }
 

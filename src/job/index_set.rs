@@ -6,7 +6,11 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
-/// A set of `u32` as disjoint, non-adjacent intervals. Lookup and change cost O(log intervals).
+/// The highest index. Kubernetes has none above `i32::MAX`; this one lets the number of indexes fit its type.
+const MAX_INDEX: u32 = u32::MAX - 1;
+
+/// A set of `u32` up to [`MAX_INDEX`] as disjoint, non-adjacent intervals. Lookup and change cost
+/// O(log intervals).
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct IndexSet {
     /// First index of each interval -> its last index (inclusive).
@@ -82,8 +86,11 @@ impl IndexSet {
         self.len += last - first + 1;
     }
 
-    /// Adds an index; true if it was not in the set.
+    /// Adds an index; true if it was not in the set, and is not above the highest.
     pub fn insert(&mut self, index: u32) -> bool {
+        if index > MAX_INDEX {
+            return false;
+        }
         let below = self.intervals.range(..=index).next_back().map(|(first, last)| (*first, *last));
         if below.is_some_and(|(_, last)| last >= index) {
             return false;
@@ -202,14 +209,18 @@ impl IndexSet {
 fn parse_part(part: &str) -> Option<(u32, u32)> {
     match part.split_once('-') {
         None => {
-            let index = part.parse().ok()?;
+            let index = parse_index(part)?;
             Some((index, index))
         }
         Some((first, last)) => {
-            let (first, last) = (first.parse().ok()?, last.parse().ok()?);
+            let (first, last) = (parse_index(first)?, parse_index(last)?);
             (first <= last).then_some((first, last))
         }
     }
+}
+
+fn parse_index(text: &str) -> Option<u32> {
+    text.parse().ok().filter(|index| *index <= MAX_INDEX)
 }
 
 impl FromIterator<u32> for IndexSet {
@@ -286,6 +297,17 @@ mod tests {
         assert_eq!(IndexSet::parse_strict("0,2-4").map(|s| s.len()), Some(4));
         assert_eq!(IndexSet::parse_strict("0,x"), None);
         assert_eq!(IndexSet::parse_strict(""), None);
+    }
+
+    #[test]
+    fn the_number_of_indexes_fits_its_type() {
+        assert_eq!(IndexSet::parse_strict("0-4294967295"), None);
+        let all = IndexSet::parse_strict("0-4294967294").unwrap();
+        assert_eq!((all.len(), all.gaps().count()), (u32::MAX, 0));
+        assert_eq!(IndexSet::parse_lenient("0-4294967295,7", 9), IndexSet::from_iter([7]));
+        let mut set = IndexSet::below(u32::MAX);
+        assert!(!set.insert(u32::MAX));
+        assert_eq!(set.overlap(&all), u32::MAX);
     }
 
     #[derive(Clone, Debug)]

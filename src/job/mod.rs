@@ -53,6 +53,7 @@ pub mod pod_set;
 pub mod reconcile;
 pub mod retention;
 pub mod retry;
+mod saturating;
 pub mod second;
 pub mod selector;
 pub mod slow_start;

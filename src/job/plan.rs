@@ -103,6 +103,20 @@ pub enum Wait {
 }
 
 impl Wait {
+    /// All values of [`reason`](Self::reason).
+    pub const REASONS: [&str; 10] = [
+        "Suspended",
+        "Deleting",
+        "PodBackoff",
+        "IndexBackoff",
+        "Refused",
+        "GangScheduling",
+        "Adopting",
+        "PodsTerminating",
+        "FailureDebounce",
+        "Finishing",
+    ];
+
     /// One word, for display.
     pub fn reason(&self) -> &'static str {
         match self {

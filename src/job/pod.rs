@@ -1,7 +1,8 @@
 //! A pod, reduced to the fields that the rules read. It is small because a Job may have 100,000 of them.
 
-use jiff::{SignedDuration, Timestamp};
+use jiff::Timestamp;
 
+use super::saturating::seconds_before;
 use super::second::Second;
 use super::uid::Uid;
 
@@ -193,10 +194,7 @@ pub struct FinishClues {
 /// When a pod ended: the newest finish time of its containers if all are known, else the time it stopped
 /// being ready, else the time its deletion was requested, else its creation time.
 pub fn finish_time(clues: FinishClues, created: Timestamp) -> Timestamp {
-    let deletion_asked = || {
-        let grace = SignedDuration::from_secs(clues.deletion_grace_seconds);
-        clues.deletion.map(|at| at.checked_sub(grace).unwrap_or(at))
-    };
+    let deletion_asked = || clues.deletion.map(|at| seconds_before(at, clues.deletion_grace_seconds));
     clues.containers_finished.or(clues.unready_since).or_else(deletion_asked).unwrap_or(created)
 }
 

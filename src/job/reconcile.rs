@@ -9,7 +9,8 @@ use super::manage::{forget, manage};
 use super::plan::{BackoffUpdate, Plan, PodDeletion, Wait};
 use super::pod::PodRef;
 use super::retention;
-use super::state::{JobState, after};
+use super::saturating::after;
+use super::state::JobState;
 use super::ttl;
 
 /// Makes the plan for a Job at this time. The function is pure: the same state and time give the same plan.

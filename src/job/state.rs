@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use jiff::{SignedDuration, Timestamp};
+use jiff::Timestamp;
 
 use super::backoff::extend;
 use super::exponential::Exponential;
@@ -11,6 +11,7 @@ use super::plan::Plan;
 use super::pod::{BackoffRecord, Place, Pod};
 use super::pod_set::{PendingRequest, PodSet, Source};
 use super::retry::Retry;
+use super::saturating::after;
 use super::slow_start::SlowStart;
 use super::spec::Job;
 use super::status::ConditionKind;
@@ -417,10 +418,4 @@ impl JobState {
         self.deletion_in_flight = false;
         self.write_retry.refused(self.limits.api_backoff, now);
     }
-}
-
-/// `at` plus a delay, without overflow.
-pub(super) fn after(at: Timestamp, delay: Duration) -> Timestamp {
-    let delay = SignedDuration::try_from(delay).unwrap_or(SignedDuration::MAX);
-    at.saturating_add(delay).unwrap_or(Timestamp::MAX)
 }

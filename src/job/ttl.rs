@@ -3,8 +3,9 @@
 use jiff::Timestamp;
 
 use super::plan::Plan;
+use super::saturating::after;
 use super::spec::Job;
-use super::state::{JobState, Limits, after};
+use super::state::{JobState, Limits};
 
 /// When the TTL expires, if the Job is ours to delete. The TTL begins at the transition of the terminal
 /// condition.

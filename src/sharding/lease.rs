@@ -24,8 +24,10 @@ use super::loads::Loads;
 
 /// Label of all Leases: their kind.
 pub const LEASE_LABEL: &str = "yardmaster.dev/lease";
-/// Label of all Leases: the controller that they belong to.
+/// Label of all Leases: the controller that they belong to, as [`controller_label`] of its name.
 pub const CONTROLLER_LABEL: &str = "yardmaster.dev/controller";
+/// Annotation of heartbeats and of the layout: the name of the controller, which a label cannot hold.
+pub const CONTROLLER_NAME: &str = "yardmaster.dev/controller-name";
 /// Label of a claim: the number of its shard.
 const SHARD_LABEL: &str = "yardmaster.dev/shard";
 /// The session of the replica: one that restarts under its old name owns nothing that it owned before.
@@ -190,6 +192,8 @@ pub struct LeaseWriter {
     prefix: String,
     /// The value of [`CONTROLLER_LABEL`].
     controller: String,
+    /// The value of [`CONTROLLER_NAME`].
+    name: String,
 }
 
 impl LeaseWriter {
@@ -198,7 +202,7 @@ impl LeaseWriter {
         let slug = dns_name(controller);
         let prefix =
             if controller == default { "yardmaster".to_owned() } else { format!("yardmaster-{slug}") };
-        Self { prefix, controller: slug }
+        Self { prefix, controller: slug, name: controller.to_owned() }
     }
 
     /// `labelSelector` of all Leases that contain records.
@@ -233,7 +237,8 @@ impl LeaseWriter {
 
     /// A heartbeat at `now`; `version` is that of the Lease that it replaces.
     pub fn heartbeat(&self, heartbeat: &Heartbeat, now: Timestamp) -> Lease {
-        let mut annotations = BTreeMap::from([(SESSION.to_owned(), heartbeat.holder.session.to_string())]);
+        let session = (SESSION.to_owned(), heartbeat.holder.session.to_string());
+        let mut annotations = BTreeMap::from([session, self.name_annotation()]);
         if heartbeat.leaving {
             annotations.insert(LEAVING.to_owned(), "true".to_owned());
         }
@@ -269,7 +274,8 @@ impl LeaseWriter {
 
     /// The Lease with the number of shards.
     pub fn layout(&self, layout: &Layout) -> Lease {
-        let mut annotations = BTreeMap::from([(SHARDS.to_owned(), layout.shards.get().to_string())]);
+        let shards = (SHARDS.to_owned(), layout.shards.get().to_string());
+        let mut annotations = BTreeMap::from([shards, self.name_annotation()]);
         if let Some(to) = layout.resharding_to {
             annotations.insert(RESHARDING.to_owned(), to.get().to_string());
         }
@@ -281,6 +287,10 @@ impl LeaseWriter {
         let moves = balance.moves.iter().map(|(shard, to)| json!([shard.0, to.epoch, to.to]));
         let annotations = [(MOVES.to_owned(), moves.collect::<Value>().to_string())].into();
         self.lease("balance", self.balance_name(), [], annotations, balance.version, LeaseSpec::default())
+    }
+
+    fn name_annotation(&self) -> (String, String) {
+        (CONTROLLER_NAME.to_owned(), self.name.clone())
     }
 
     fn lease(
@@ -310,8 +320,13 @@ impl LeaseWriter {
 
 /// `leaseDurationSeconds`: at least 1, and never shorter than `duration`.
 fn whole_seconds(duration: Duration) -> i32 {
-    let seconds = duration.as_secs() + u64::from(duration.subsec_nanos() > 0);
+    let seconds = duration.as_secs().saturating_add(u64::from(duration.subsec_nanos() > 0));
     i32::try_from(seconds).unwrap_or(i32::MAX).max(1)
+}
+
+/// The value of [`CONTROLLER_LABEL`] for the controller of this name.
+pub fn controller_label(name: &str) -> String {
+    dns_name(name)
 }
 
 /// The text as part of a name (RFC 1123) and as the value of a label. A text that has to be changed for that
@@ -380,6 +395,21 @@ mod tests {
         let moves = [(ShardId(3), Move { to: "a \"b\", c=1".into(), epoch: 5 })].into();
         let balance = Balance { version: 10, moves };
         assert_eq!(LeaseRecord::read(&writer().balance(&balance)), Some(LeaseRecord::Balance(balance)));
+    }
+
+    #[test]
+    fn heartbeats_and_the_layout_name_their_controller() {
+        let (name, default) = ("kubernetes.io/job-controller", "yardmaster.dev/job-controller");
+        let writer = LeaseWriter::new(name, default);
+        let layout =
+            writer.layout(&Layout { version: 1, shards: ShardCount::default(), resharding_to: None });
+        let lease_duration = Duration::from_secs(15);
+        let heartbeat =
+            Heartbeat { holder: holder(), version: 1, lease_duration, leaving: false, loads: None };
+        for lease in [layout, writer.heartbeat(&heartbeat, Timestamp::UNIX_EPOCH)] {
+            assert_eq!(lease.metadata.annotations.unwrap()[CONTROLLER_NAME], name);
+            assert_eq!(lease.metadata.labels.unwrap()[CONTROLLER_LABEL], controller_label(name));
+        }
     }
 
     #[test]

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use axum::Router;
 use axum::extract::State;
-use axum::http::{StatusCode, header};
+use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::IntoResponse;
 use axum::routing::get;
 
@@ -13,7 +13,7 @@ use futures::future::BoxFuture;
 use serde_json::Value;
 use tokio::net::TcpListener;
 
-use super::metrics::Metrics;
+use super::metrics::{Format, Metrics};
 
 /// The state of a replica, as its pages show it.
 pub trait Probe: Send + Sync + 'static {
@@ -41,9 +41,6 @@ struct Pages {
     probe: Arc<dyn Probe>,
 }
 
-/// Content type of Prometheus' text format.
-const METRICS_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8";
-
 /// A router that serves the pages.
 pub fn router(metrics: Arc<Metrics>, probe: Arc<dyn Probe>) -> Router {
     Router::new()
@@ -69,9 +66,10 @@ pub async fn serve(
     axum::serve(listener, pages).with_graceful_shutdown(end).await
 }
 
-async fn metrics_page(State(pages): State<Arc<Pages>>) -> impl IntoResponse {
+async fn metrics_page(State(pages): State<Arc<Pages>>, headers: HeaderMap) -> impl IntoResponse {
     pages.probe.measure(&pages.metrics);
-    ([(header::CONTENT_TYPE, METRICS_TYPE)], pages.metrics.render())
+    let format = Format::negotiate(headers.get(header::ACCEPT).and_then(|accept| accept.to_str().ok()));
+    ([(header::CONTENT_TYPE, format.content_type())], pages.metrics.render(format))
 }
 
 async fn shards_page(State(pages): State<Arc<Pages>>) -> impl IntoResponse {

@@ -1,56 +1,65 @@
-//! Metrics in Prometheus' text format.
+//! Metrics in Prometheus' text format and in OpenMetrics.
 //!
-//! Metrics named `job_controller_*` and `ttl_after_finished_controller_*` have the names, labels, values and
-//! buckets of the controllers built into Kubernetes, so that dashboards and alerts for those keep working.
-//! All others are named `yardmaster_*`. No label carries the name of a pod or Job.
+//! | names | whose they are |
+//! |---|---|
+//! | `job_controller_*`, `ttl_after_finished_controller_*` | [`job_controller`]: Kubernetes' own Job controller |
+//! | `workqueue_*`, `rest_client_*` | [`workqueue`], [`rest_client`]: every controller of Kubernetes |
+//! | `process_*` | [`process`]: every Prometheus client |
+//! | `yardmaster_*` | ours, below and in [`latency`] |
+//!
+//! The first three have the names, labels and buckets that existing dashboards and alerts read. No label
+//! carries the name of a pod or Job, and every label has a bounded set of values. `docs/metrics.md` lists
+//! all.
 
+mod buckets;
+mod few;
+pub mod job_controller;
 pub mod labels;
+pub mod latency;
+mod oldest;
+mod process;
+pub mod rest_client;
 mod text;
+pub mod workqueue;
 
+use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
 use prometheus_client::metrics::counter::Counter;
-use prometheus_client::metrics::family::{Family, MetricConstructor};
+use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
-use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
+use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::{Metric, Registry};
 
-use labels::{
-    ApiCallLabels, ApiRequestLabels, ExternalJobLabels, FinishedIndexLabels, FinishedJobLabels,
-    FinishedPodLabels, HandoverLabels, LostEventLabels, PodCreationLabels, PodFailurePolicyLabels,
-    QueueLabels, SyncLabels, TrackingFinalizerLabels, WatchEventLabels, WatchLabels,
+pub use self::buckets::{Buckets, DurationFamily};
+use self::job_controller::JobControllerMetrics;
+use self::labels::{
+    ApiCallLabels, ApiRequestLabels, BuildLabels, Handover, HandoverLabels, LostEvent, LostEventLabels,
+    QueueLabels, WaitLabels, WatchEventLabels, WatchLabels,
 };
-
-/// A family of histograms of durations.
-pub type DurationFamily<L> = Family<L, Histogram, Buckets>;
+use self::latency::JobLatencies;
+pub use self::oldest::{Oldest, Since};
+use self::rest_client::RestClientMetrics;
+pub use self::text::Format;
+use self::workqueue::WorkQueue;
 
 /// All metrics of one process. There is no global registry: users get a reference.
 #[derive(Debug)]
 pub struct Metrics {
     registry: Registry,
 
-    /// Reconciliations of Jobs.
-    pub job_syncs: Family<SyncLabels, Counter>,
-    /// Duration of reconciliations.
-    pub job_sync_duration: DurationFamily<SyncLabels>,
-    /// Jobs that became Complete or Failed.
-    pub jobs_finished: Family<FinishedJobLabels, Counter>,
-    /// Pods counted in a Job's status.
-    pub job_pods_finished: Family<FinishedPodLabels, Counter>,
-    /// Observed Jobs that another controller manages.
-    pub jobs_by_external_controller: Family<ExternalJobLabels, Counter>,
-    /// Failed pods that a pod failure policy's rule matched.
-    pub pod_failures_handled_by_failure_policy: Family<PodFailurePolicyLabels, Counter>,
-    /// Tracking finalizers added to and removed from ended pods.
-    pub terminated_pods_tracking_finalizer: Family<TrackingFinalizerLabels, Counter>,
-    /// Indexes that succeeded or finally failed.
-    pub job_finished_indexes: Family<FinishedIndexLabels, Counter>,
-    /// Pods created, by reason.
-    pub job_pods_creation: Family<PodCreationLabels, Counter>,
-    /// Time from the end of a finished Job's TTL to its deletion.
-    pub ttl_deletion_duration: Histogram,
+    /// The metrics of Kubernetes' own Job controller.
+    pub job_controller: JobControllerMetrics,
+    /// Jobs that wait to be looked at.
+    pub workqueue: Arc<WorkQueue>,
+    /// All requests to the API server, whoever sends them.
+    pub rest_client: RestClientMetrics,
+    /// How long Jobs wait for what matters to their users.
+    pub latencies: JobLatencies,
 
+    /// The number of shards of all replicas together.
+    pub shards: Gauge,
     /// Shards that this replica owns.
     pub owned_shards: Gauge,
     /// Shards taken over, released, and lost.
@@ -59,12 +68,20 @@ pub struct Metrics {
     pub handover_duration: Histogram,
     /// Seconds since this replica last renewed its heartbeat.
     pub heartbeat_age: Gauge<f64, AtomicU64>,
+    /// 1 while this replica leads the orphan controllers, else 0.
+    pub orphan_controller_leader: Gauge,
     /// Jobs held in memory.
     pub held_jobs: Gauge,
     /// Pods held in memory.
     pub held_pods: Gauge,
-    /// Time from a watch event to the first write in response.
-    pub event_reaction: Histogram,
+    /// Jobs that are not done although no pod of theirs is created.
+    pub waiting_jobs: Family<WaitLabels, Gauge>,
+    /// Ended pods that still have the tracking finalizer, without those that are kept until their index has a
+    /// successor.
+    pub unreleased_pods: Gauge,
+    /// Since when Jobs have had such pods, or have released one.
+    pub release_stalls: Oldest,
+    release_stall: Gauge<f64, AtomicU64>,
 
     /// Requests to the API server by outcome.
     pub api_requests: Family<ApiRequestLabels, Counter>,
@@ -86,32 +103,6 @@ pub struct Metrics {
     pub watch_lists: Family<WatchLabels, Counter>,
     /// Kubernetes Events that were not sent.
     pub lost_events: Family<LostEventLabels, Counter>,
-}
-
-/// Exponential bucket bounds in seconds.
-#[derive(Clone, Copy, Debug)]
-pub struct Buckets {
-    start: f64,
-    count: u16,
-}
-
-impl Buckets {
-    /// The built-in's buckets for syncs: 4 ms to 65 s.
-    const SYNC: Self = Self { start: 0.004, count: 15 };
-    /// The built-in's buckets for deletions after the TTL: 0.1 s to 14 min.
-    const TTL: Self = Self { start: 0.1, count: 14 };
-    /// Buckets for requests: 1 ms to 33 s.
-    const REQUEST: Self = Self { start: 0.001, count: 16 };
-
-    fn histogram(self) -> Histogram {
-        Histogram::new(exponential_buckets(self.start, 2.0, self.count))
-    }
-}
-
-impl MetricConstructor<Histogram> for Buckets {
-    fn new_metric(&self) -> Histogram {
-        self.histogram()
-    }
 }
 
 /// Registers metrics under one prefix.
@@ -142,51 +133,19 @@ impl Metrics {
     /// All metrics, at zero.
     pub fn new() -> Self {
         let mut registry = Registry::default();
-        let mut job = Group { registry: &mut registry, prefix: "job_controller" };
-        let job_syncs = job.add("job_syncs", "The number of job syncs");
-        let job_sync_duration = job.add_as(
-            Family::new_with_constructor(Buckets::SYNC),
-            "job_sync_duration_seconds",
-            "The time it took to sync a job",
-        );
-        let jobs_finished = job.add("jobs_finished", "The number of finished jobs");
-        let job_pods_finished =
-            job.add("job_pods_finished", "The number of finished pods that are fully tracked");
-        let jobs_by_external_controller =
-            job.add("jobs_by_external_controller", "The number of jobs managed by an external controller");
-        let pod_failures_handled_by_failure_policy = job.add(
-            "pod_failures_handled_by_failure_policy",
-            "The number of failed pods handled by a pod failure policy, by the action of the matched rule",
-        );
-        let terminated_pods_tracking_finalizer = job.add(
-            "terminated_pods_tracking_finalizer",
-            "The number of terminated pods that have the tracking finalizer: added and deleted",
-        );
-        let job_finished_indexes = job.add(
-            "job_finished_indexes",
-            "The number of finished indexes by status and kind of back-off limit",
-        );
-        let job_pods_creation =
-            job.add("job_pods_creation", "The number of pods created, by reason and outcome");
-        let mut ttl = Group { registry: &mut registry, prefix: "ttl_after_finished_controller" };
-        let ttl_deletion_duration = ttl.add_as(
-            Buckets::TTL.histogram(),
-            "job_deletion_duration_seconds",
-            "The time from a finished job's end of life to its deletion",
-        );
-
+        process::register(&mut registry);
+        let job_controller = JobControllerMetrics::register(&mut registry);
+        let workqueue = Arc::new(WorkQueue::register(&mut registry, "job"));
+        let rest_client = RestClientMetrics::register(&mut registry);
         let mut own = Group { registry: &mut registry, prefix: "yardmaster" };
-        Self {
-            job_syncs,
-            job_sync_duration,
-            jobs_finished,
-            job_pods_finished,
-            jobs_by_external_controller,
-            pod_failures_handled_by_failure_policy,
-            terminated_pods_tracking_finalizer,
-            job_finished_indexes,
-            job_pods_creation,
-            ttl_deletion_duration,
+        let build: Family<BuildLabels, Gauge> = own.add("build_info", "The program's version. Always 1");
+        build.get_or_create(&BuildLabels { version: env!("CARGO_PKG_VERSION") }).set(1);
+        let metrics = Self {
+            job_controller,
+            workqueue,
+            rest_client,
+            latencies: JobLatencies::register(&mut own),
+            shards: own.add("shards", "Shards of all replicas together"),
             owned_shards: own.add("owned_shards", "Shards that this replica owns"),
             handovers: own.add("handovers", "Shards taken over, released and lost"),
             handover_duration: own.add_as(
@@ -195,12 +154,22 @@ impl Metrics {
                 "The time from claiming a shard to having its caches synced",
             ),
             heartbeat_age: own.add("heartbeat_age_seconds", "The time since the heartbeat was last renewed"),
+            orphan_controller_leader: own
+                .add("orphan_controller_leader", "Whether this replica leads the orphan controllers"),
             held_jobs: own.add("held_jobs", "Jobs held in memory"),
             held_pods: own.add("held_pods", "Pods held in memory"),
-            event_reaction: own.add_as(
-                Buckets::REQUEST.histogram(),
-                "event_reaction_seconds",
-                "The time from a watch event to the first write that answers it",
+            waiting_jobs: own.add(
+                "waiting_jobs",
+                "Jobs that are not done although no pod of theirs is created, by reason",
+            ),
+            unreleased_pods: own.add(
+                "unreleased_pods",
+                "Ended pods that still have the tracking finalizer and need it no longer",
+            ),
+            release_stalls: Oldest::default(),
+            release_stall: own.add(
+                "release_stall_seconds",
+                "The longest time that a Job has had such pods without releasing one",
             ),
             api_requests: own.add("api_requests", "Requests to the API server by HTTP status"),
             api_request_duration: own.add_as(
@@ -217,6 +186,18 @@ impl Metrics {
             watch_lists: own.add("watch_lists", "Full lists begun"),
             lost_events: own.add("lost_events", "Kubernetes Events that were not sent"),
             registry,
+        };
+        metrics.begin_at_zero();
+        metrics
+    }
+
+    /// Creates the series that alerts watch. The increase of a series that begins with its first event is 0.
+    fn begin_at_zero(&self) {
+        for reason in LostEvent::ALL {
+            drop(self.lost_events.get_or_create(&LostEventLabels { reason: *reason }));
+        }
+        for direction in Handover::ALL {
+            drop(self.handovers.get_or_create(&HandoverLabels { direction: *direction }));
         }
     }
 
@@ -227,9 +208,11 @@ impl Metrics {
         self.api_request_duration.get_or_create(&call).observe(duration.as_secs_f64());
     }
 
-    /// All metrics in Prometheus' text format, version 0.0.4.
-    pub fn render(&self) -> String {
-        text::render(&self.registry)
+    /// All metrics, in a format.
+    pub fn render(&self, format: Format) -> String {
+        self.workqueue.measure();
+        self.release_stall.set(self.release_stalls.age().as_secs_f64());
+        text::render(&self.registry, format)
     }
 }
 

@@ -1,5 +1,6 @@
 //! Traces (OpenTelemetry): one per Job, shared by all replicas that ever owned it.
 
+mod exemplar;
 mod ids;
 mod sampler;
 

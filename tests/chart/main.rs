@@ -5,6 +5,7 @@
 //! that cluster's API server looks at the objects, too, and keeps none.
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
+mod alerts;
 #[path = "../binary/mod.rs"]
 mod binary;
 #[path = "../cluster/mod.rs"]

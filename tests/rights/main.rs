@@ -10,6 +10,7 @@
 #[path = "../binary/mod.rs"]
 mod binary;
 mod case;
+mod leaving;
 #[path = "../chart/render.rs"]
 #[allow(dead_code)]
 mod render;

@@ -213,7 +213,7 @@ impl Yard {
     }
 }
 
-async fn client(kubeconfig: Kubeconfig) -> Client {
+pub(crate) async fn client(kubeconfig: Kubeconfig) -> Client {
     let config =
         kube::Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await.unwrap();
     Client::try_from(config).unwrap()
@@ -234,7 +234,7 @@ fn path(object: &Value, named: bool) -> String {
 }
 
 /// Creates an object, unless it is there already.
-async fn apply(client: &Client, object: &Value) {
+pub(crate) async fn apply(client: &Client, object: &Value) {
     match send(client, Method::POST, &path(object, false), Some(object)).await {
         Err(kube::Error::Api(status)) if status.code == 409 => {}
         created => drop(created.unwrap()),

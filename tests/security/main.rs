@@ -2,6 +2,8 @@
 #![cfg(feature = "embedded")]
 #![allow(clippy::unwrap_used, missing_docs)]
 
+mod access;
 #[path = "../binary/mod.rs"]
 mod binary;
 mod files;
+mod input;

@@ -1,4 +1,4 @@
-//! The policy as the store has it now, the users' tokens, and a record of refusals.
+//! The policy as the store has it now, and a record of refusals.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -20,8 +20,8 @@ pub type DenialSink = UnboundedSender<Denial>;
 /// Access control by roles.
 #[derive(Clone, Debug, Default)]
 pub struct Rbac {
-    /// The users by bearer token. The server's own token is an administrator's, and a request without a token
-    /// is of `system:anonymous`.
+    /// The users by bearer token. The owner's token is an administrator's, and a request without a token is of
+    /// `system:anonymous`.
     pub users: BTreeMap<String, User>,
     /// Sink that receives a record of every refusal.
     pub denials: Option<DenialSink>,
@@ -47,7 +47,6 @@ pub(crate) struct Access {
 
 /// Decides by the roles and bindings in the store.
 pub(crate) struct Authorizer {
-    users: BTreeMap<String, Arc<User>>,
     anonymous: Arc<User>,
     denials: Option<DenialSink>,
     policy: Mutex<Option<(Versions, Arc<Policy>)>>,
@@ -59,18 +58,14 @@ type Versions = [u64; TABLES.len()];
 const TABLES: [&str; 4] = ["clusterroles", "roles", "clusterrolebindings", "rolebindings"];
 
 impl Authorizer {
-    /// An authorizer for these users, and for an administrator with the given token.
-    pub(crate) fn new(rbac: Rbac, administrator: String) -> Self {
-        let mut users: BTreeMap<String, Arc<User>> =
-            rbac.users.into_iter().map(|(token, user)| (token, Arc::new(user))).collect();
-        users.insert(administrator, Arc::new(User::administrator()));
-        let anonymous = Arc::new(User::anonymous());
-        Self { users, anonymous, denials: rbac.denials, policy: Mutex::new(None) }
+    /// An authorizer that reports refusals.
+    pub(crate) fn new(denials: Option<DenialSink>) -> Self {
+        Self { anonymous: Arc::new(User::anonymous()), denials, policy: Mutex::new(None) }
     }
 
-    /// The user with this token; `None` if nobody has it.
-    pub(crate) fn user(&self, token: Option<&str>) -> Option<Arc<User>> {
-        token.map_or(Some(&self.anonymous), |token| self.users.get(token)).cloned()
+    /// The user of requests without a token.
+    pub(crate) fn anonymous(&self) -> Arc<User> {
+        Arc::clone(&self.anonymous)
     }
 
     /// Whether a user may do something.

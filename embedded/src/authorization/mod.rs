@@ -7,7 +7,7 @@
 //! | `rule` | what one rule of a role allows |
 //! | `policy` | all roles and bindings: whether a user may do something, and by which binding |
 //! | `defaults` | the roles and bindings of a new cluster |
-//! | `authorizer` | the policy as the store has it now, the users' tokens, and a record of refusals |
+//! | `authorizer` | the policy as the store has it now, and a record of refusals |
 //!
 //! All but `authorizer` are pure functions. A server without access control has no authorizer, and none of
 //! this runs. As in Kubernetes, rights only add up: no rule takes a right away.

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use tokio::sync::mpsc;
+use tokio::task::JoinSet;
 
 use crate::object::Object;
 use crate::server::Server;
@@ -22,13 +23,43 @@ pub(super) enum TableEvent {
 /// An event with the table's plural.
 pub(super) type Message = (&'static str, TableEvent);
 
-/// A channel with room for a few batches. A slow reader delays reading of the history, but not the writers.
-pub(super) fn channel() -> (mpsc::Sender<Message>, mpsc::Receiver<Message>) {
-    mpsc::channel(64)
+/// The changes of all tables, from their current objects on.
+pub(super) struct Feed {
+    messages: mpsc::Receiver<Message>,
+    /// A task for each table, which ends with this feed.
+    forwarders: JoinSet<()>,
+}
+
+impl Feed {
+    /// Starts to read all tables.
+    pub(super) fn start(server: &Arc<Server>) -> Self {
+        // Room for a few batches. A slow reader delays reading of the history, but not the writers.
+        let (sender, messages) = mpsc::channel(64);
+        let mut forwarders = JoinSet::new();
+        for (plural, table) in server.store.tables() {
+            forwarders.spawn(forward(Arc::clone(server), plural, Arc::clone(table), sender.clone()));
+        }
+        Self { messages, forwarders }
+    }
+
+    /// The next event; `None` once the server stops.
+    ///
+    /// # Panics
+    ///
+    /// If reading a table has panicked.
+    pub(super) async fn next(&mut self) -> Option<Message> {
+        tokio::select! {
+            message = self.messages.recv() => message,
+            Some(Err(ended)) = self.forwarders.join_next() => match ended.try_into_panic() {
+                Ok(panic) => std::panic::resume_unwind(panic),
+                Err(_) => None,
+            },
+        }
+    }
 }
 
 /// Forwards all changes of a table until the server stops.
-pub(super) async fn forward(
+async fn forward(
     server: Arc<Server>,
     plural: &'static str,
     table: Arc<Table>,

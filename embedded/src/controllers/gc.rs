@@ -2,14 +2,14 @@
 //! `foregroundDeletion` from owners once their dependents are released or gone.
 
 use std::cmp::Reverse;
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::{BTreeSet, HashSet, VecDeque};
 use std::sync::Arc;
 
 use serde_json::Value;
-use tokio::sync::mpsc;
 
-use super::feed::{Message, TableEvent};
+use super::feed::{Feed, TableEvent};
 use super::graph::{Graph, Node, Uid};
+use super::supervisor::panics;
 use crate::exchange::delete_options::{DeleteOptions, Propagation};
 use crate::object::{self, Object};
 use crate::resources::{self, RESOURCES, Resource};
@@ -21,16 +21,24 @@ use crate::verbs::{Writer, update};
 /// Kinds that neither own nor have owners. They change often, so their changes are skipped.
 const IGNORED: &[&str] = &["events", "leases"];
 
+/// The name of this controller in the log.
+const NAME: &str = "garbage collector";
+
 /// The field manager of these writes.
 const MANAGER: &str = "kube-controller-manager";
 
 /// Collects garbage until the server stops.
-pub(super) async fn run(server: Arc<Server>, mut events: mpsc::Receiver<Message>) {
-    let mut collector =
-        Collector { server: Arc::clone(&server), graph: Graph::default(), due: VecDeque::new() };
+pub(super) async fn run(server: Arc<Server>) {
+    let mut feed = Feed::start(&server);
+    let mut collector = Collector {
+        server: Arc::clone(&server),
+        graph: Graph::default(),
+        due: VecDeque::new(),
+        poisoned: HashSet::new(),
+    };
     loop {
         let message = tokio::select! {
-            message = events.recv() => message,
+            message = feed.next() => message,
             () = server.stop.cancelled() => None,
         };
         let Some((plural, event)) = message else { return };
@@ -38,7 +46,9 @@ pub(super) async fn run(server: Arc<Server>, mut events: mpsc::Receiver<Message>
             collector.observe(plural, event);
         }
         while let Some(uid) = collector.due.pop_front() {
-            collector.process(&uid);
+            if !collector.poisoned.contains(&uid) && panics(NAME, &uid, || collector.process(&uid)) {
+                collector.poisoned.insert(uid);
+            }
             tokio::task::yield_now().await;
         }
     }
@@ -49,6 +59,8 @@ struct Collector {
     graph: Graph,
     /// The work queue.
     due: VecDeque<Uid>,
+    /// Objects that made the collector panic. They are left alone until they change.
+    poisoned: HashSet<Uid>,
 }
 
 impl Collector {
@@ -78,6 +90,7 @@ impl Collector {
     }
 
     fn observe_object(&mut self, plural: &'static str, object: &Arc<Object>) {
+        self.poisoned.remove(&object.header.uid);
         let former: Vec<Uid> = self.owners(&object.header.uid);
         self.graph.insert(plural, object);
         let header = &object.header;
@@ -92,6 +105,7 @@ impl Collector {
     }
 
     fn observe_removal(&mut self, uid: &str) {
+        self.poisoned.remove(uid);
         let owners = self.owners(uid);
         self.graph.remove(uid);
         self.due.extend(owners);
@@ -122,6 +136,8 @@ impl Collector {
         if &*current.header.uid != uid {
             return;
         }
+        #[cfg(test)]
+        super::tests::maybe_panic(&current.header.name);
         if current.header.deleting {
             let object = current.decode(resource);
             let finalizers = object::finalizers(&object);
@@ -171,17 +187,17 @@ impl Collector {
         }
         let object = current.decode(resource);
         let references = object["metadata"]["ownerReferences"].as_array().cloned().unwrap_or_default();
-        let (mut solid, mut waiting, mut absent) = (0, 0, Vec::new());
+        let (mut solid, mut waiting, mut absent) = (0, 0, HashSet::new());
         for reference in &references {
             match self.owner(&current.header.namespace, reference) {
                 Owner::Solid | Owner::Unknown => solid += 1,
                 Owner::WaitsForDependents => waiting += 1,
-                Owner::Absent => absent.push(reference["uid"].as_str().unwrap_or_default().to_owned()),
+                Owner::Absent => drop(absent.insert(reference["uid"].as_str().unwrap_or_default())),
             }
         }
         if solid > 0 {
             if let Some(node) = self.graph.get(&current.header.uid).filter(|_| !absent.is_empty()) {
-                self.remove_owners(node, &|owner| absent.iter().any(|one| one == owner));
+                self.remove_owners(node, &|owner| absent.contains(owner));
             }
             return;
         }

@@ -4,19 +4,22 @@ mod feed;
 mod gc;
 mod graph;
 mod namespace;
+mod supervisor;
+#[cfg(test)]
+mod tests;
 
 use std::sync::Arc;
 
 use tokio_util::task::TaskTracker;
 
 use super::server::Server;
+use supervisor::supervise;
 
 /// Starts the controllers, which stop with the server.
 pub(crate) fn start(server: &Arc<Server>, tasks: &TaskTracker) {
-    let (sender, receiver) = feed::channel();
-    for (plural, table) in server.store.tables() {
-        tasks.spawn(feed::forward(Arc::clone(server), plural, Arc::clone(table), sender.clone()));
-    }
-    tasks.spawn(gc::run(Arc::clone(server), receiver));
-    tasks.spawn(namespace::run(Arc::clone(server), tasks.clone()));
+    let owned = Arc::clone(server);
+    tasks.spawn(supervise(Arc::clone(server), "garbage collector", move || gc::run(Arc::clone(&owned))));
+    let (owned, more) = (Arc::clone(server), tasks.clone());
+    let run = move || namespace::run(Arc::clone(&owned), more.clone());
+    tasks.spawn(supervise(Arc::clone(server), "namespace controller", run));
 }

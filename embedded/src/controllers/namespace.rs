@@ -8,6 +8,7 @@ use serde_json::json;
 use tokio::sync::watch;
 use tokio_util::task::TaskTracker;
 
+use super::supervisor::supervise;
 use crate::exchange::delete_options::{DeleteOptions, Propagation};
 use crate::object::{self, Object};
 use crate::resources::{self, RESOURCES, Resource};
@@ -33,7 +34,9 @@ pub(super) async fn run(server: Arc<Server>, tasks: TaskTracker) {
             if !namespace.header.deleting {
                 ensure_service_account(&server, name);
             } else if terminating.insert(uid.clone()) {
-                tasks.spawn(terminate(Arc::clone(&server), resource, name.to_string()));
+                let (owned, name) = (Arc::clone(&server), name.to_string());
+                let run = move || terminate(Arc::clone(&owned), resource, name.clone());
+                tasks.spawn(supervise(Arc::clone(&server), "deletion of a namespace", run));
             }
         }
         tokio::select! {

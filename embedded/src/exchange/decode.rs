@@ -92,13 +92,17 @@ fn is_plainly(kind: &str, api_version: &str, body: &[u8]) -> bool {
         .is_ok_and(|meta: TypeMeta<'_>| meta.kind == Some(kind) && meta.api_version == Some(api_version))
 }
 
+/// The format that a Content-Type names; as in Kubernetes, JSON if there is none.
 fn format(content_type: &str) -> Option<BodyFormat> {
-    match media::essence(content_type) {
-        "" | "application/json" => Some(BodyFormat::Json),
-        "application/yaml" => Some(BodyFormat::Yaml),
-        "application/vnd.kubernetes.protobuf" => Some(BodyFormat::Protobuf),
-        _ => None,
-    }
+    let essence = media::essence(content_type);
+    [
+        ("", BodyFormat::Json),
+        ("application/json", BodyFormat::Json),
+        ("application/yaml", BodyFormat::Yaml),
+        ("application/vnd.kubernetes.protobuf", BodyFormat::Protobuf),
+    ]
+    .into_iter()
+    .find_map(|(name, format)| essence.eq_ignore_ascii_case(name).then_some(format))
 }
 
 fn parse(kind: &str, content_type: &str, body: &[u8]) -> Result<Value, ApiError> {
@@ -131,7 +135,7 @@ fn parse(kind: &str, content_type: &str, body: &[u8]) -> Result<Value, ApiError>
 
 /// Decodes the `DeleteOptions` of a DELETE.
 pub(crate) fn delete_options(content_type: &str, body: &[u8]) -> Result<Value, ApiError> {
-    if !matches!(media::essence(content_type), "" | "application/json") {
+    if !matches!(format(content_type), Some(BodyFormat::Json)) {
         return parse("DeleteOptions", content_type, body);
     }
     let value = json(body).map_err(|problem| {

@@ -10,3 +10,4 @@ pub(crate) mod path;
 pub(crate) mod query;
 pub(crate) mod reply;
 pub(crate) mod request;
+mod warnings;

@@ -9,6 +9,7 @@ use http_body_util::{BodyExt as _, Full};
 use serde_json::{Value, json};
 
 use super::media::{Accept, Form, Format};
+use super::warnings;
 use crate::error::ApiError;
 use crate::object::Object;
 use crate::resources::Resource;
@@ -27,7 +28,7 @@ pub(crate) struct Reply {
     pub(crate) content_type: &'static str,
     /// The body.
     pub(crate) body: Body,
-    /// Texts for `Warning` headers.
+    /// Texts for `Warning` headers, of which a reader gets as many as fit.
     pub(crate) warnings: Vec<String>,
 }
 
@@ -157,11 +158,8 @@ impl Reply {
             headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(self.content_type));
         }
         headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-cache, private"));
-        for warning in &self.warnings {
-            let quoted = warning.replace('\\', "\\\\").replace('"', "\\\"");
-            if let Ok(value) = HeaderValue::from_str(&format!("299 - \"{quoted}\"")) {
-                headers.append(header::WARNING, value);
-            }
+        for warning in warnings::headers(&self.warnings) {
+            headers.append(header::WARNING, warning);
         }
         response
     }

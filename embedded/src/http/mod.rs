@@ -1,16 +1,20 @@
 //! HTTP: from a request on a connection to a response.
 
 mod other;
+mod site;
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::Bytes;
 use http::{HeaderMap, Method, Response, header, request::Parts};
 use http_body_util::{BodyExt as _, Limited};
-use hyper::body::Incoming;
+use hyper::body::{Body as _, Incoming};
 
 use super::audit::Entry;
+use super::authentication::InvalidToken;
 use super::authorization::{Attributes, User};
+use super::connections::Newcomer;
 use super::error::ApiError;
 use super::faults::Fault;
 use super::resources::Subresource;
@@ -35,10 +39,11 @@ pub(crate) struct Dropped;
 pub(crate) async fn handle(
     server: Arc<Server>,
     request: http::Request<Incoming>,
+    connection: Arc<Newcomer>,
 ) -> Result<Response<Body>, Dropped> {
     let (parts, body) = request.into_parts();
     let mut audit = Entry::begin(server.audit.as_ref(), &parts);
-    let response = respond(&server, &parts, body, &mut audit).await;
+    let response = respond(&server, &parts, body, &connection, &mut audit).await;
     if let Some(entry) = audit {
         entry.finish(response.as_ref().map_or(0, |response| response.status().as_u16()));
     }
@@ -49,6 +54,7 @@ async fn respond(
     server: &Arc<Server>,
     parts: &Parts,
     body: Incoming,
+    connection: &Newcomer,
     audit: &mut Option<Entry<'_>>,
 ) -> Result<Response<Body>, Dropped> {
     let user_agent = text(&parts.headers, header::USER_AGENT);
@@ -63,7 +69,7 @@ async fn respond(
             Fault::ExpireWatches | Fault::HoldWatches => {}
         }
     }
-    let response = answer(server, parts, body, audit).await;
+    let response = answer(server, parts, body, connection, audit).await;
     if lose_reply { Err(Dropped) } else { Ok(response) }
 }
 
@@ -71,9 +77,10 @@ async fn answer(
     server: &Arc<Server>,
     parts: &Parts,
     body: Incoming,
+    connection: &Newcomer,
     audit: &mut Option<Entry<'_>>,
 ) -> Response<Body> {
-    let user = match admit(server, parts) {
+    let user = match admit(server, parts, connection) {
         Ok(user) => user,
         Err(error) => return Reply::error(Accept::JSON, &error),
     };
@@ -121,17 +128,18 @@ async fn objects(
         Ok(accept) => accept,
         Err(error) => return (Accept::JSON, Err(error)),
     };
-    // Held while the request is processed. The stream of a watch does not hold it.
+    let body = match read(body, server.limits.body).await {
+        Ok(body) => body,
+        Err(error) => return (accept, Err(error)),
+    };
+    // Held while the request is processed, and not while a client is slow. The stream of a watch does not hold
+    // it.
     let _permit = match &server.inflight {
         Some(limit) if verb != Verb::Watch => match limit.try_acquire() {
             Ok(permit) => Some(permit),
             Err(_) => return (accept, Err(ApiError::too_many_requests())),
         },
         _ => None,
-    };
-    let body = match read(body).await {
-        Ok(body) => body,
-        Err(error) => return (accept, Err(error)),
     };
     if let Some(entry) = audit.as_mut().filter(|_| verb == Verb::Create) {
         entry.read_name(&body);
@@ -166,7 +174,7 @@ async fn objects(
         Verb::Log => log::log(server, &request).await,
         Verb::Finalize => namespaces::finalize(server, &request),
         Verb::ReviewAccess => review::access(server, &request),
-        Verb::ReviewSelf => review::own_user(&request),
+        Verb::ReviewSelf => review::own_user(server, &request),
         Verb::ReviewToken => review::token(server, &request),
     };
     // Everything that the response shows must survive a crash.
@@ -269,8 +277,12 @@ impl Verb {
     }
 }
 
-async fn read(body: Incoming) -> Result<Bytes, ApiError> {
-    match Limited::new(body, BODY_LIMIT).collect().await {
+async fn read(body: Incoming, time: Duration) -> Result<Bytes, ApiError> {
+    if body.is_end_stream() {
+        return Ok(Bytes::new());
+    }
+    let read = tokio::time::timeout(time, Limited::new(body, BODY_LIMIT).collect()).await;
+    match read.map_err(|_| ApiError::body_too_slow(time.as_secs()))? {
         Ok(body) => Ok(body.to_bytes()),
         Err(error) if error.is::<http_body_util::LengthLimitError>() => {
             Err(ApiError::body_too_large(BODY_LIMIT))
@@ -281,17 +293,29 @@ async fn read(body: Incoming) -> Result<Bytes, ApiError> {
 
 /// The user of a request, whom its rights allow to make it; `None` without access control. Here, and only
 /// here, it is decided who sends a request.
-fn admit(server: &Server, parts: &Parts) -> Result<Option<Arc<User>>, ApiError> {
-    let header = text(&parts.headers, header::AUTHORIZATION);
-    let token = header.strip_prefix("Bearer ");
+fn admit(server: &Server, parts: &Parts, connection: &Newcomer) -> Result<Option<Arc<User>>, ApiError> {
+    site::check(&server.names, server.endpoint.scheme(), parts)?;
+    let user = server.authenticator.authenticate(&parts.headers);
+    let user = user.map_err(|InvalidToken| ApiError::unauthorized())?;
+    let anybody = server.authenticator.owner().is_none();
+    if user.is_some() || anybody {
+        connection.welcome();
+    }
     let Some(authorizer) = &server.authorizer else {
-        let valid = server.token.is_none() || server.token.as_deref() == token;
-        return if valid { Ok(None) } else { Err(ApiError::unauthorized()) };
+        let admitted = user.is_some() || anybody || is_public(parts);
+        return if admitted { Ok(None) } else { Err(ApiError::unauthorized()) };
     };
-    let user = authorizer.user(token).ok_or_else(ApiError::unauthorized)?;
+    let user = user.unwrap_or_else(|| authorizer.anonymous());
     let request = Attributes::of(&parts.method, parts.uri.path(), parts.uri.query());
     server.authorize(Some(&user), &request)?;
     Ok(Some(user))
+}
+
+/// Whether a request needs no token: what the role `system:public-info-viewer` allows.
+fn is_public(parts: &Parts) -> bool {
+    let path = parts.uri.path();
+    parts.method == Method::GET
+        && matches!(path, "/healthz" | "/livez" | "/readyz" | "/version" | "/version/")
 }
 
 fn text(headers: &HeaderMap, name: header::HeaderName) -> String {

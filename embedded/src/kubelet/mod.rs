@@ -32,7 +32,6 @@ use std::net::Ipv4Addr;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use tempfile::TempDir;
 use tokio::net::TcpListener;
 use tokio::task::JoinSet;
@@ -42,11 +41,13 @@ use self::events::Events;
 use self::logs::LogIndex;
 use self::manager::Manager;
 use self::pod_folder::{PodFolder, PodFolders};
+use self::server::LogServer;
 use self::stragglers::Stragglers;
 use self::supervisor::Supervisor;
 pub use self::supervisor::{SUPERVISE, supervise};
 use self::worker::Context;
 use crate::data_dir::ClaimError;
+use crate::open_files;
 
 /// How containers are run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -108,7 +109,7 @@ pub enum KubeletError {
 pub struct Kubelet {
     stop: CancellationToken,
     manager: JoinSet<()>,
-    server: JoinSet<()>,
+    server: LogServer,
     supervisor: Option<Arc<Supervisor>>,
     // Removed after the tasks that use it.
     _data_dir: Option<TempDir>,
@@ -117,7 +118,7 @@ pub struct Kubelet {
 impl Kubelet {
     /// Registers the node and starts to run pods.
     pub async fn start(client: kube::Client, config: KubeletConfig) -> Result<Self, KubeletError> {
-        raise_file_limit();
+        open_files::raise_limit();
         let (data_dir, pods, left) = tokio::task::spawn_blocking(move || claim(config.data_dir))
             .await
             .unwrap_or_else(|panic| Err((std::env::temp_dir(), ClaimError::Unusable(panic.into()))))
@@ -127,13 +128,7 @@ impl Kubelet {
         node::register(client.clone(), &config.node_name, port).await.map_err(KubeletError::Register)?;
 
         let logs = Arc::new(LogIndex::default());
-        let mut server = JoinSet::new();
-        let router = server::router(Arc::clone(&logs));
-        server.spawn(async move {
-            if let Err(error) = axum::serve(listener, router).await {
-                tracing::error!(%error, "the log endpoint stopped");
-            }
-        });
+        let server = LogServer::start(listener, Arc::clone(&logs), client.clone());
 
         let stop = CancellationToken::new();
         let supervisor = match config.mode {
@@ -187,17 +182,4 @@ fn claim(given: Option<PathBuf>) -> Result<Claimed, (PathBuf, ClaimError)> {
     let pods = PodFolders::claim(&directory).map_err(|error| (directory, error))?;
     let left = pods.all();
     Ok((temporary, pods, left))
-}
-
-/// Raises the limit of open files as far as allowed, because each container needs some.
-fn raise_file_limit() {
-    /// More than enough for [`node::MAX_PODS`]. Some programs start slowly with a limit of millions.
-    const ENOUGH: u64 = 65_536;
-    let limit = getrlimit(Resource::Nofile);
-    let enough = limit.maximum.map_or(ENOUGH, |maximum| maximum.min(ENOUGH));
-    if limit.current.is_some_and(|current| current < enough)
-        && let Err(error) = setrlimit(Resource::Nofile, Rlimit { current: Some(enough), ..limit })
-    {
-        tracing::debug!(%error, "cannot raise the limit of open files");
-    }
 }

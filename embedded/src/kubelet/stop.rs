@@ -5,8 +5,7 @@ use std::time::Duration;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
-/// Longest grace period: time is finite.
-const MAX_GRACE: Duration = Duration::from_secs(10 * 365 * 24 * 3600);
+use crate::time::from_now;
 
 /// The sender of the order.
 #[derive(Debug, Default)]
@@ -16,7 +15,7 @@ impl StopOrder {
     /// Requests the stop now and forces it after `grace`. A later order can shorten the time but never
     /// lengthen it.
     pub(super) fn request(&self, grace: Duration) {
-        self.request_until(Instant::now() + grace.min(MAX_GRACE));
+        self.request_until(from_now(grace));
     }
 
     /// Requests the stop now and forces it at `deadline`.
@@ -94,5 +93,14 @@ mod tests {
         tokio::time::sleep(Duration::from_secs(1)).await;
         order.request(Duration::from_secs(4));
         assert_eq!(expired.await.unwrap().as_secs(), 5);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_grace_may_be_endless() {
+        let order = StopOrder::default();
+        order.request(Duration::MAX);
+        let signal = order.signal();
+        signal.requested().await;
+        assert!(tokio::time::timeout(Duration::from_secs(1 << 20), signal.expired()).await.is_err());
     }
 }

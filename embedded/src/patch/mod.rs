@@ -1,5 +1,6 @@
 //! The three patch formats without field ownership: JSON patch, merge patch, strategic merge patch.
 
+mod json;
 mod strategic;
 
 use json_patch::PatchOperation;
@@ -35,6 +36,7 @@ impl Patch {
                         )),
                     })
                     .map_err(|problem| ApiError::bad_request(format!("error decoding patch: {problem}")))?;
+                json::check_length(&operations)?;
                 Ok(Self::Json(operations))
             }
             "application/merge-patch+json" => match map(body) {
@@ -69,7 +71,7 @@ impl Patch {
         let mut patched = object.clone();
         match self {
             Self::Json(operations) => {
-                json_patch::patch(&mut patched, operations).map_err(|_| ApiError::inapplicable_patch())?;
+                json::apply(&mut patched, operations).map_err(|_| ApiError::inapplicable_patch())?;
             }
             Self::Merge(patch) => json_patch::merge(&mut patched, patch),
             Self::Strategic(patch) => {

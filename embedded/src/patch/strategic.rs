@@ -1,5 +1,7 @@
 //! Strategic merge patch: a merge patch with directives, which merges lists according to their type.
 
+use std::collections::{HashMap, HashSet, VecDeque};
+
 use serde_json::{Map, Value};
 
 use crate::rules::schema::{self, PatchStrategy, TypeId};
@@ -30,17 +32,17 @@ fn merge_map(original: Value, patch: &Map<String, Value>, ty: Option<TypeId>) ->
         _ => Map::new(),
     };
     if let Some(kept) = patch.get(RETAIN_KEYS).and_then(Value::as_array) {
-        merged.retain(|key, _| kept.iter().any(|one| one == key));
+        let kept: HashSet<&str> = kept.iter().filter_map(Value::as_str).collect();
+        merged.retain(|key, _| kept.contains(key.as_str()));
     }
     let ordered = patch.keys().filter_map(|key| key.strip_prefix(ORDER_PREFIX));
-    let ordered: Vec<&str> = ordered.collect();
-    for field in &ordered {
+    for field in ordered {
         merge_ordered(&mut merged, patch, ty, field)?;
     }
     for (key, value) in patch {
         if let Some(field) = key.strip_prefix(DELETE_PREFIX) {
             delete_from(&mut merged, field, value);
-        } else if !key.starts_with('$') && !ordered.contains(&key.as_str()) {
+        } else if !key.starts_with('$') && !patch.contains_key(&format!("{ORDER_PREFIX}{key}")) {
             merge_field(&mut merged, key, value, ty)?;
         }
     }
@@ -84,7 +86,7 @@ fn without_directives(patch: &Map<String, Value>) -> Map<String, Value> {
 }
 
 fn delete_from(merged: &mut Map<String, Value>, field: &str, values: &Value) {
-    let gone = values.as_array().map_or(&[][..], Vec::as_slice);
+    let gone: HashSet<&Value> = values.as_array().into_iter().flatten().collect();
     if let Some(list) = merged.get_mut(field).and_then(Value::as_array_mut) {
         list.retain(|value| !gone.contains(value));
     }
@@ -120,12 +122,10 @@ fn merge_list(
     match how {
         PatchStrategy::Replace => Ok(patch.to_vec()),
         PatchStrategy::Add => {
-            let mut merged = old.clone();
-            for value in patch {
-                if !merged.contains(value) {
-                    merged.push(value.clone());
-                }
-            }
+            let known: HashSet<&Value> = old.iter().collect();
+            let mut added = HashSet::new();
+            let new = patch.iter().filter(|value| !known.contains(value) && added.insert(*value));
+            let merged = old.iter().chain(new).cloned().collect();
             Ok(sort(merged, patch, &old, how))
         }
         PatchStrategy::Key(key) => merge_keyed(old, patch, key, item),
@@ -143,41 +143,80 @@ fn merge_keyed(
     if patch.iter().any(|item| directive(item).as_deref() == Some("replace")) {
         return Ok(plain);
     }
-    let mut merged = old.clone();
+    // Deleted elements leave a gap, so that the places of the others stay as they are.
+    let mut merged: Vec<Option<Value>> = old.iter().cloned().map(Some).collect();
+    let mut places = Places::of(&old, key);
     for item in patch {
         let Some(id) = item.get(key) else {
             let text = item.as_object().map(go_map).unwrap_or_default();
             return Err(format!("map: {text} does not contain declared merge key: {key}"));
         };
-        let place = merged.iter().position(|one| one.get(key) == Some(id));
-        match (directive(item).as_deref(), place) {
-            (Some("delete"), Some(place)) => {
-                merged.remove(place);
+        let place = places.first(id);
+        if directive(item).as_deref() == Some("delete") {
+            if let Some(place) = place {
+                places.forget(id);
+                merged[place] = None;
             }
-            (Some("delete"), None) => {}
-            (_, place) => {
-                let fields = item.as_object().cloned().unwrap_or_default();
-                match place.and_then(|place| merged.get_mut(place)) {
-                    Some(slot) => *slot = merge_map(std::mem::take(slot), &fields, ty)?,
-                    None => merged.push(merge_map(Value::Null, &fields, ty)?),
-                }
+            continue;
+        }
+        let fields = item.as_object().cloned().unwrap_or_default();
+        match place.and_then(|place| merged.get_mut(place)) {
+            Some(slot) => *slot = Some(merge_map(slot.take().unwrap_or_default(), &fields, ty)?),
+            None => {
+                places.add(id, merged.len());
+                merged.push(Some(merge_map(Value::Null, &fields, ty)?));
             }
         }
     }
+    let merged = merged.into_iter().flatten().collect();
     Ok(sort(merged, &plain, &old, PatchStrategy::Key(key)))
+}
+
+/// The places of a list's elements by their keys, in order.
+struct Places<'a>(HashMap<&'a Value, VecDeque<usize>>);
+
+impl<'a> Places<'a> {
+    fn of(list: &'a [Value], key: &str) -> Self {
+        let mut places = Self(HashMap::with_capacity(list.len()));
+        for (place, item) in list.iter().enumerate() {
+            if let Some(id) = item.get(key) {
+                places.add(id, place);
+            }
+        }
+        places
+    }
+
+    fn add(&mut self, id: &'a Value, place: usize) {
+        self.0.entry(id).or_default().push_back(place);
+    }
+
+    /// The first element with this key.
+    fn first(&self, id: &Value) -> Option<usize> {
+        self.0.get(id)?.front().copied()
+    }
+
+    /// Forgets the first element with this key.
+    fn forget(&mut self, id: &Value) {
+        if let Some(places) = self.0.get_mut(id) {
+            places.pop_front();
+        }
+    }
 }
 
 /// Sorts a merged list: items of the patch in the order of `order`, others in the order of `server`. If
 /// neither decides, items of the patch come first.
 fn sort(list: Vec<Value>, order: &[Value], server: &[Value], how: PatchStrategy) -> Vec<Value> {
-    let place = |among: &[Value], item: &Value| {
-        let id = identity(item, how);
-        among.iter().position(|one| identity(one, how) == id)
+    let places = |among: &[Value]| -> HashMap<Value, usize> {
+        let ids = among.iter().map(|item| identity(item, how).clone()).enumerate();
+        // Collected from the end, so that the first of several elements counts.
+        ids.map(|(place, id)| (id, place)).rev().collect()
     };
+    let (ordered, known) = (places(order), places(server));
+    let place_in = |places: &HashMap<Value, usize>, item: &Value| places.get(identity(item, how)).copied();
     let (mut sent, mut others): (Vec<Value>, Vec<Value>) =
-        list.into_iter().partition(|item| place(order, item).is_some());
-    sent.sort_by_key(|item| place(order, item));
-    others.sort_by_key(|item| place(server, item));
+        list.into_iter().partition(|item| place_in(&ordered, item).is_some());
+    sent.sort_by_cached_key(|item| place_in(&ordered, item));
+    others.sort_by_cached_key(|item| place_in(&known, item));
     let mut sorted = Vec::with_capacity(sent.len() + others.len());
     let (mut sent, mut others) = (sent.into_iter().peekable(), others.into_iter().peekable());
     loop {
@@ -185,7 +224,7 @@ fn sort(list: Vec<Value>, order: &[Value], server: &[Value], how: PatchStrategy)
             (None, None) => return sorted,
             (Some(_), None) => true,
             (None, Some(_)) => false,
-            (Some(other), Some(sent)) => match (place(server, other), place(server, sent)) {
+            (Some(other), Some(sent)) => match (place_in(&known, other), place_in(&known, sent)) {
                 (Some(other), Some(sent)) => other < sent,
                 _ => false,
             },

@@ -56,9 +56,17 @@ impl fmt::Display for Path<'_> {
     }
 }
 
-/// The causes found so far, in the order in which Kubernetes reports them.
+/// Maximum size of all causes together, in bytes. An object may have many causes, each with a large part of it.
+const SIZE_MAX: usize = 16 << 20;
+
+/// The causes found so far, in the order in which Kubernetes reports them. Those beyond a size that no client
+/// reads are left out.
 #[derive(Default)]
-pub(crate) struct Causes(Vec<Cause>);
+pub(crate) struct Causes {
+    list: Vec<Cause>,
+    /// Bytes of all fields and messages.
+    size: usize,
+}
 
 /// The invalid value in the form of messages: JSON, with strings quoted.
 fn shown(value: &Value) -> String {
@@ -67,15 +75,24 @@ fn shown(value: &Value) -> String {
 
 impl Causes {
     pub(crate) fn into_vec(self) -> Vec<Cause> {
-        self.0
+        self.list
     }
 
     pub(crate) fn is_empty(&self) -> bool {
-        self.0.is_empty()
+        self.list.is_empty()
+    }
+
+    /// Whether further causes are left out.
+    pub(crate) fn is_full(&self) -> bool {
+        self.size >= SIZE_MAX
     }
 
     fn push(&mut self, reason: CauseReason, path: &Path<'_>, message: String) {
-        self.0.push(Cause { reason, field: path.to_string(), message });
+        if !self.is_full() {
+            let cause = Cause { reason, field: path.to_string(), message };
+            self.size += cause.field.len() + cause.message.len();
+            self.list.push(cause);
+        }
     }
 
     fn push_with_detail(&mut self, reason: CauseReason, path: &Path<'_>, head: String, detail: &str) {

@@ -1,5 +1,7 @@
 //! `scheduling.k8s.io/v1alpha2` Workload and PodGroup, for gang scheduling.
 
+use std::collections::HashSet;
+
 use serde_json::{Value, json};
 
 use super::field::{Causes, Path};
@@ -192,8 +194,9 @@ fn templates(causes: &mut Causes, path: &Path<'_>, templates: &Value) {
         causes.too_many(path, templates.len(), TEMPLATES_MAX);
         return;
     }
+    let mut known = HashSet::new();
     for (index, template) in templates.iter().enumerate() {
-        if templates[..index].iter().any(|other| other["name"] == template["name"]) {
+        if !known.insert(&template["name"]) {
             // The message shows the fields in the order of the Go type.
             let (name, policy) = (&template["name"], &template["schedulingPolicy"]);
             let shown =

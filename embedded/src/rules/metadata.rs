@@ -1,5 +1,7 @@
 //! `metadata`: the rules that all kinds share (`ValidateObjectMeta` and `BeforeUpdate` of Kubernetes).
 
+use std::collections::HashSet;
+
 use serde_json::{Map, Value, json};
 
 use super::field::{Causes, Path};
@@ -111,6 +113,9 @@ fn owner_references(causes: &mut Causes, metadata: &Value) {
                         "Only one reference can have Controller set to true. Found \"true\" in references for {first} and {current}"
                     );
                     causes.invalid(&path, references, &detail);
+                    if causes.is_full() {
+                        return;
+                    }
                 }
                 None => controller = Some(current),
             }
@@ -149,8 +154,8 @@ fn validate_finalizer_names(causes: &mut Causes, metadata: &Value) {
 pub(crate) fn validate_update_generic(causes: &mut Causes, old: &Value, new: &Value) {
     let (old, new) = (&old["metadata"], &new["metadata"]);
     if !old["deletionTimestamp"].is_null() {
-        let added: Vec<&str> =
-            finalizers(new).filter(|name| !finalizers(old).any(|known| known == *name)).collect();
+        let known: HashSet<&str> = finalizers(old).collect();
+        let added: Vec<&str> = finalizers(new).filter(|name| !known.contains(name)).collect();
         if !added.is_empty() {
             let added: Vec<String> = added.iter().map(|name| format!("{name:?}")).collect();
             let detail = format!(
@@ -216,7 +221,7 @@ pub(crate) fn keep(old: &Value, new: &mut Value, field: &str) {
 
 /// Raises `metadata.generation` by one.
 pub(crate) fn bump_generation(object: &mut Value) {
-    let generation = object["metadata"]["generation"].as_i64().unwrap_or(0) + 1;
+    let generation = object["metadata"]["generation"].as_i64().unwrap_or(0).saturating_add(1);
     object_at(object, "metadata").insert("generation".into(), json!(generation));
 }
 

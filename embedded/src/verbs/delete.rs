@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use http::StatusCode;
-use jiff::{SignedDuration, Timestamp};
+use jiff::Timestamp;
 use serde_json::{Value, json};
 
 use super::{Writer, list, update};
@@ -18,7 +18,7 @@ use crate::rules::Subresource;
 use crate::server::Server;
 use crate::store::{Expect, NewVersion, Page, WriteError};
 use crate::table::ListMeta;
-use crate::time::format_time;
+use crate::time::{format_time, seconds_after};
 use crate::views;
 
 /// The finalizer with which the garbage collector orphans dependents first.
@@ -268,11 +268,11 @@ fn shorten(object: &mut Value, options: &DeleteOptions, now: Timestamp) -> Grace
         (Some(deadline), Some(had)) => {
             let Some(asked) = options.grace.filter(|asked| *asked < had) else { return Grace::Pending };
             let asked = asked.max(0);
-            (asked, deadline - SignedDuration::from_secs(had - asked), false)
+            (asked, seconds_after(deadline, asked.saturating_sub(had)), false)
         }
         (None, _) => {
             let seconds = grace(object, options);
-            (seconds, now + SignedDuration::from_secs(seconds), true)
+            (seconds, seconds_after(now, seconds), true)
         }
     };
     if first {
@@ -315,7 +315,7 @@ fn mark(object: &mut Value, now: Timestamp) {
 
 fn raise_generation(object: &mut Value) {
     if let Some(generation) = object["metadata"]["generation"].as_i64().filter(|generation| *generation > 0) {
-        object["metadata"]["generation"] = (generation + 1).into();
+        object["metadata"]["generation"] = generation.saturating_add(1).into();
     }
 }
 

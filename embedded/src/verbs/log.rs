@@ -9,6 +9,7 @@ use hyper_util::rt::TokioIo;
 use serde_json::Value;
 use tokio::net::TcpStream;
 
+use crate::authentication::Token;
 use crate::error::ApiError;
 use crate::exchange::reply::Reply;
 use crate::exchange::request::Request;
@@ -31,7 +32,7 @@ pub(crate) async fn log(server: &Server, request: &Request) -> Result<Reply, Api
     let namespace = request.path.namespace.as_deref().unwrap_or_default();
     let path =
         format!("/containerLogs/{namespace}/{}/{container}?{}", request.name(), request.query.encode());
-    let answer = fetch(&address, &path)
+    let answer = fetch(&address, &path, server.authenticator.kubelet_client())
         .await
         .map_err(|problem| ApiError::unclassified(format!("Get \"http://{address}{path}\": {problem}")))?;
     let code = answer.status();
@@ -114,7 +115,7 @@ fn kubelet_address(server: &Server, name: &str) -> Result<String, ApiError> {
     }
 }
 
-async fn fetch(address: &str, path: &str) -> Result<http::Response<Incoming>, String> {
+async fn fetch(address: &str, path: &str, token: &Token) -> Result<http::Response<Incoming>, String> {
     let stream = TcpStream::connect(address).await.map_err(|error| error.to_string())?;
     let (mut sender, connection) =
         http1::handshake(TokioIo::new(stream)).await.map_err(|error| error.to_string())?;
@@ -123,5 +124,9 @@ async fn fetch(address: &str, path: &str) -> Result<http::Response<Incoming>, St
     *request.uri_mut() = path.parse().map_err(|error: http::uri::InvalidUri| error.to_string())?;
     let host = HeaderValue::from_str(address).map_err(|error| error.to_string())?;
     request.headers_mut().insert(header::HOST, host);
+    let credential = HeaderValue::from_str(&format!("Bearer {}", token.expose()));
+    let mut credential = credential.map_err(|error| error.to_string())?;
+    credential.set_sensitive(true);
+    request.headers_mut().insert(header::AUTHORIZATION, credential);
     sender.send_request(request).await.map_err(|error| error.to_string())
 }

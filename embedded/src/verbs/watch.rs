@@ -28,6 +28,7 @@ use crate::object::Object;
 use crate::selectors::Selector;
 use crate::server::Server;
 use crate::store::{Change, Label};
+use crate::time::from_now;
 
 /// Maximum number of changes per read of the history.
 const BATCH: usize = 512;
@@ -55,7 +56,7 @@ pub(crate) fn watch(server: &Arc<Server>, request: &Request) -> Result<Reply, Ap
         None => server.watch_timeout(),
     };
     let bookmarks = query.flag("allowWatchBookmarks");
-    let deadline = Instant::now() + timeout;
+    let deadline = from_now(timeout);
     let (table, label) = (server.table(request.resource()), selector.label());
     let mut watch = Watch {
         newest: label.as_ref().map_or_else(|| table.subscribe(), |label| table.subscribe_to(label)),

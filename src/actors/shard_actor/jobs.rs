@@ -6,7 +6,7 @@
 //! seen.
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use actix::{Actor, Addr, AsyncContext, Context, SpawnHandle};
 
@@ -78,6 +78,13 @@ impl JobEntry {
         }
     }
 
+    /// Sends what a watch event showed that arrived at `arrived`.
+    fn send_event(&mut self, input: JobInput, arrived: Instant) {
+        if let Stage::Active(active) = &self.stage {
+            active.inbox.push_event(input, arrived);
+        }
+    }
+
     /// Sends an input to the actor. A Job without an actor learns what it needs when it gets one.
     pub(super) fn send(&mut self, input: JobInput) {
         let gone = matches!(input, JobInput::JobGone);
@@ -129,7 +136,7 @@ impl ShardActor {
             return;
         }
         entry.seen = seen.clone();
-        entry.send(JobInput::Job(seen));
+        entry.send_event(JobInput::Job(seen), self.arrived);
         if entry.is_passivated() && !self.remains_passivated(&uid, ctx) {
             self.activate(&uid, [], ctx);
         }
@@ -147,7 +154,7 @@ impl ShardActor {
         for pod in self.orphan_pods.waiting_for(&uid) {
             self.route_pod(pod, ctx);
         }
-        self.deliver_listed(&uid);
+        self.deliver_listed(&uid, Some(self.arrived));
     }
 
     /// Takes in that a Job no longer exists.
@@ -170,18 +177,23 @@ impl ShardActor {
     /// Delivers a pod to the Job that holds it or may adopt it.
     pub(super) fn deliver_pod(&mut self, job: &Uid, pod: Box<ObservedPod>, ctx: &mut Context<Self>) {
         match self.jobs.get_mut(job) {
-            Some(entry) if !entry.is_passivated() => entry.send(JobInput::Pod(pod)),
+            Some(entry) if !entry.is_passivated() => entry.send_event(JobInput::Pod(pod), self.arrived),
             Some(entry) if entry.concerns_job(&pod) => self.activate(job, [JobInput::Pod(pod)], ctx),
             Some(_) | None => {}
         }
     }
 
     /// Gives its list of pods to a Job that was unknown when the shard's pods were listed. The pods
-    /// themselves have come by watch, or are about to.
-    pub(super) fn deliver_listed(&mut self, job: &Uid) {
+    /// themselves have come by watch, or are about to. `arrived`: when a watch event arrived that is the
+    /// cause.
+    pub(super) fn deliver_listed(&mut self, job: &Uid, arrived: Option<Instant>) {
         let Some(version) = self.pod_feed.version() else { return };
         if let Some(entry) = self.jobs.get_mut(job).filter(|entry| !entry.awaits_candidates()) {
-            entry.send(JobInput::PodsListed { listed: self.pod_owners.pods_of(job), version });
+            let input = JobInput::PodsListed { listed: self.pod_owners.pods_of(job), version };
+            match arrived {
+                Some(arrived) => entry.send_event(input, arrived),
+                None => entry.send(input),
+            }
         }
     }
 
@@ -216,7 +228,7 @@ impl ShardActor {
         let Some(entry) = self.jobs.get_mut(uid) else { return };
         inputs.into_iter().for_each(|input| entry.send(input));
         if entry.is_finished() {
-            self.deliver_listed(uid);
+            self.deliver_listed(uid, None);
         } else {
             // Somebody has removed its terminal condition. Its counted pods were ignored while it was
             // passivated.
@@ -237,7 +249,7 @@ impl ShardActor {
         if awaits_candidates {
             self.look_for_candidates(job, &ctx.address());
         }
-        let inbox = Inbox::default();
+        let inbox = Inbox::queued(self.cx.metrics.workqueue.clone());
         let actor = self.start_actor(job.clone(), entry.seen.clone(), inbox.clone(), &ctx.address());
         if let Some(entry) = self.jobs.get_mut(uid) {
             entry.enter(Stage::Active(Active { inbox, actor, leaving: false, awaits_candidates }), ctx);

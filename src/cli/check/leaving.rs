@@ -1,49 +1,104 @@
-//! Whether Jobs would be left without a controller.
+//! Whether Jobs would be left without a controller, and pods with its finalizer.
+
+use std::collections::{BTreeMap, BTreeSet};
 
 use k8s_openapi::api::batch::v1::Job;
 use kube::api::{Api, ListParams};
 
 use super::context::{Context, message};
+use super::pods::{self, Held};
 use super::{CheckId, Finding};
+use crate::job::names::EXTERNAL_FINALIZER;
 
-pub(super) const CHECK: CheckId = CheckId { group: "leaving", name: "unfinished-jobs" };
+pub(super) const JOBS: CheckId = CheckId { group: "leaving", name: "unfinished-jobs" };
+pub(super) const FINALIZERS: CheckId = CheckId { group: "leaving", name: "pods-with-finalizer" };
 
 /// Objects in one page of a list.
 const PAGE: u32 = 500;
-/// Jobs that are named.
+/// Objects that are named.
 const NAMED: usize = 10;
 
-pub(super) async fn check(cx: &Context) -> Finding {
-    match unfinished(cx).await {
-        Ok(jobs) => evaluate(&jobs, cx.controller.replaces_built_in()),
-        Err(error) => Finding::failed(
-            format!("cannot list Jobs: {}", message(&error)),
-            "Use an account that may list Jobs in all namespaces, and check that the API server answers.",
+/// What the controller still has to do. In replacement mode finalizers do not count: the built-in controller has the same,
+/// and takes the pods over together with their Jobs.
+pub(super) async fn check(cx: &Context) -> Vec<(CheckId, Finding)> {
+    let in_place = cx.controller.replaces_built_in();
+    let held = if in_place { Ok(BTreeMap::new()) } else { held_twice(cx).await };
+    // Listed after the pods: a pod is younger than its Job.
+    let jobs = match jobs(cx).await {
+        Ok(jobs) => jobs,
+        Err(error) => return vec![(JOBS, unknown("Jobs", &error))],
+    };
+    let mut findings = vec![(JOBS, evaluate_jobs(&jobs.unfinished, in_place))];
+    if !in_place {
+        let finding = match held {
+            Ok(held) => evaluate_pods(&without_others(held, &jobs.of_others)),
+            Err(error) => unknown("pods", &error),
+        };
+        findings.push((FINALIZERS, finding));
+    }
+    findings
+}
+
+fn unknown(what: &str, error: &kube::Error) -> Finding {
+    Finding::failed(
+        format!("cannot list {what}: {}", message(error)),
+        format!(
+            "Use an account that may list {what} in all namespaces, and check that the API server answers."
         ),
+    )
+}
+
+/// Pods that have the finalizer at two looks. In between the controller releases those whose Job has just ended.
+async fn held_twice(cx: &Context) -> Result<BTreeMap<String, Held>, kube::Error> {
+    let first = pods::held(cx).await?;
+    if first.is_empty() {
+        return Ok(first);
+    }
+    cx.pause(pods::RELEASE).await;
+    let mut second = pods::held(cx).await?;
+    second.retain(|uid, _| first.contains_key(uid));
+    Ok(second)
+}
+
+#[derive(Debug, Default)]
+struct Jobs {
+    /// Unfinished Jobs that the controller manages, as `NAMESPACE/NAME`.
+    unfinished: Vec<String>,
+    /// UIDs of the Jobs that it does not manage.
+    of_others: BTreeSet<String>,
+}
+
+async fn jobs(cx: &Context) -> Result<Jobs, kube::Error> {
+    let api: Api<Job> = Api::all(cx.client.clone());
+    let mut parameters = ListParams::default().limit(PAGE);
+    let mut jobs = Jobs::default();
+    loop {
+        let page = api.list(&parameters).await?;
+        for job in page.items {
+            let managed_by = job.spec.as_ref().and_then(|spec| spec.managed_by.as_deref());
+            if !cx.controller.manages(managed_by) {
+                jobs.of_others.extend(job.metadata.uid);
+            } else if !is_finished(&job) {
+                let meta = job.metadata;
+                jobs.unfinished.push(format!(
+                    "{}/{}",
+                    meta.namespace.unwrap_or_default(),
+                    meta.name.unwrap_or_default()
+                ));
+            }
+        }
+        match page.metadata.continue_.filter(|token| !token.is_empty()) {
+            Some(token) if !cx.is_stopped() => parameters.continue_token = Some(token),
+            _ => return Ok(jobs),
+        }
     }
 }
 
-/// All unfinished Jobs that the controller manages, as `NAMESPACE/NAME`.
-async fn unfinished(cx: &Context) -> Result<Vec<String>, kube::Error> {
-    let api: Api<Job> = Api::all(cx.client.clone());
-    let mut parameters = ListParams::default().limit(PAGE);
-    let mut unfinished = Vec::new();
-    loop {
-        let page = api.list(&parameters).await?;
-        let managed = page.items.iter().filter(|job| {
-            let managed_by = job.spec.as_ref().and_then(|spec| spec.managed_by.as_deref());
-            cx.controller.manages(managed_by) && !is_finished(job)
-        });
-        unfinished.extend(managed.map(|job| {
-            let meta = &job.metadata;
-            let text = |text: &Option<String>| text.clone().unwrap_or_default();
-            format!("{}/{}", text(&meta.namespace), text(&meta.name))
-        }));
-        match page.metadata.continue_.filter(|token| !token.is_empty()) {
-            Some(token) if !cx.is_stopped() => parameters.continue_token = Some(token),
-            _ => return Ok(unfinished),
-        }
-    }
+/// Names of the pods whose Job is managed by this controller or gone. All controllers beside the built-in one have the same
+/// finalizer.
+fn without_others(held: BTreeMap<String, Held>, of_others: &BTreeSet<String>) -> Vec<String> {
+    let is_ours = |pod: &Held| pod.job.as_ref().is_none_or(|job| !of_others.contains(job));
+    held.into_values().filter(is_ours).map(|pod| pod.name).collect()
 }
 
 fn is_finished(job: &Job) -> bool {
@@ -54,14 +109,18 @@ fn is_finished(job: &Job) -> bool {
         .any(|condition| matches!(&*condition.type_, "Complete" | "Failed") && condition.status == "True")
 }
 
-fn evaluate(jobs: &[String], replaces_built_in: bool) -> Finding {
+/// The first names of a list.
+fn first(names: &[String]) -> String {
+    let more = if names.len() > NAMED { ", ..." } else { "" };
+    format!("{}{more}", names.iter().take(NAMED).cloned().collect::<Vec<_>>().join(", "))
+}
+
+fn evaluate_jobs(jobs: &[String], replaces_built_in: bool) -> Finding {
     let count = match jobs.len() {
         0 => return Finding::ok("no unfinished Job is managed by this controller"),
         1 => "1 unfinished Job is".to_owned(),
         count => format!("{count} unfinished Jobs are"),
     };
-    let first = jobs.iter().take(NAMED).cloned().collect::<Vec<_>>().join(", ");
-    let more = if jobs.len() > NAMED { ", ..." } else { "" };
     let remedy = if replaces_built_in {
         "Let them finish (`yardmaster status`), delete them (`kubectl delete job`), or move them: the \
          built-in Job controller takes them over once it is switched on again."
@@ -69,7 +128,22 @@ fn evaluate(jobs: &[String], replaces_built_in: bool) -> Finding {
         "Let them finish (`yardmaster status`), delete them (`kubectl delete job`), or move them: create \
          them again without spec.managedBy, which cannot be changed."
     };
-    Finding::failed(format!("{count} managed by this controller: {first}{more}"), remedy)
+    Finding::failed(format!("{count} managed by this controller: {}", first(jobs)), remedy)
+}
+
+fn evaluate_pods(pods: &[String]) -> Finding {
+    let count = match pods.len() {
+        0 => return Finding::ok("no pod waits for this controller to remove its finalizer"),
+        1 => "1 pod has".to_owned(),
+        count => format!("{count} pods have"),
+    };
+    Finding::failed(
+        format!("{count} the finalizer {EXTERNAL_FINALIZER}: {}", first(pods)),
+        "Keep a replica running: it removes the finalizer once a pod is counted, or its Job is gone. Without \
+         it such pods stay in Terminating. If no replica will run again, remove it yourself (kubectl patch \
+         pod NAME --type=strategic -p \
+         '{\"metadata\":{\"$deleteFromPrimitiveList/finalizers\":[\"yardmaster.dev/job-tracking\"]}}').",
+    )
 }
 
 #[cfg(test)]
@@ -83,19 +157,41 @@ mod tests {
     #[test]
     fn the_first_ten_jobs_are_named() {
         let jobs = |count| (1..=count).map(|number| format!("n/job-{number}")).collect::<Vec<_>>();
-        assert_eq!(evaluate(&[], false).status, Status::Ok);
-        let one = evaluate(&jobs(1), false);
+        assert_eq!(evaluate_jobs(&[], false).status, Status::Ok);
+        let one = evaluate_jobs(&jobs(1), false);
         assert_eq!(
             (one.status, &*one.message),
             (Status::Failed, "1 unfinished Job is managed by this controller: n/job-1")
         );
         assert!(one.remedy.unwrap().contains("without spec.managedBy"));
-        let many = evaluate(&jobs(12), true);
+        let many = evaluate_jobs(&jobs(12), true);
         assert!(
             many.message.starts_with("12 unfinished Jobs are") && many.message.ends_with("n/job-10, ...")
         );
         assert!(many.remedy.unwrap().contains("built-in"));
-        assert!(!evaluate(&jobs(10), true).message.contains("..."));
+        assert!(!evaluate_jobs(&jobs(10), true).message.contains("..."));
+    }
+
+    #[test]
+    fn pods_count_unless_their_job_has_another_controller() {
+        let held = |job: Option<&str>| Held {
+            name: format!("n/of-{}", job.unwrap_or("nobody")),
+            deleted_at: None,
+            job: job.map(str::to_owned),
+        };
+        let held = [Some("ours"), Some("theirs"), Some("gone"), None].map(held);
+        let held = held.into_iter().map(|pod| (pod.name.clone(), pod)).collect();
+        let pods = without_others(held, &BTreeSet::from(["theirs".to_owned(), "another".to_owned()]));
+        assert_eq!(pods, ["n/of-gone", "n/of-nobody", "n/of-ours"]);
+        let finding = evaluate_pods(&pods);
+        assert_eq!(
+            (finding.status, &*finding.message),
+            (
+                Status::Failed,
+                "3 pods have the finalizer yardmaster.dev/job-tracking: n/of-gone, n/of-nobody, n/of-ours"
+            )
+        );
+        assert_eq!(evaluate_pods(&[]).status, Status::Ok);
     }
 
     #[test]

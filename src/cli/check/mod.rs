@@ -42,7 +42,8 @@ pub(super) struct CheckArgs {
     /// [default: off].
     #[arg(long, conflicts_with = "leaving")]
     pre: bool,
-    /// Check only that no unfinished Job is managed by this controller, before it is removed [default: off].
+    /// Check only that no unfinished Job is managed by this controller, and that no pod waits for it to remove
+    /// its finalizer, before it is removed [default: off].
     #[arg(long)]
     leaving: bool,
     /// Output format: json [default: a line for each check].
@@ -158,7 +159,10 @@ pub(super) async fn run(args: CheckArgs) -> Result<ExitCode, Failure> {
 
 async fn checks(args: &CheckArgs, cx: &Context, report: &mut Report) {
     if args.leaving {
-        return report.add(leaving::CHECK, leaving::check(cx).await);
+        for (id, finding) in leaving::check(cx).await {
+            report.add(id, finding);
+        }
+        return;
     }
     let read = version::read(cx).await;
     let is_reachable = read.is_ok();

@@ -22,19 +22,19 @@ const PAGE: u32 = 500;
 /// A deleted pod is gone by then, however long its grace period.
 const PATIENCE: SignedDuration = SignedDuration::from_mins(5);
 /// A pod whose Job has just been deleted is released by then.
-const RELEASE: Duration = Duration::from_secs(3);
+pub(super) const RELEASE: Duration = Duration::from_secs(3);
 /// Pods that are named.
 const NAMED: usize = 10;
 
 /// A pod with our finalizer.
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct Held {
+pub(super) struct Held {
     /// `NAMESPACE/NAME`.
-    name: String,
+    pub(super) name: String,
     /// When it should have been gone.
-    deleted_at: Option<Timestamp>,
+    pub(super) deleted_at: Option<Timestamp>,
     /// UID of the Job that controls it.
-    job: Option<String>,
+    pub(super) job: Option<String>,
 }
 
 /// Why a pod is stuck.
@@ -73,7 +73,8 @@ fn unknown(error: &kube::Error) -> Finding {
 /// Names of stuck pods, and why they are stuck, by UID.
 type Stuck = BTreeMap<String, (String, Reason)>;
 
-async fn stuck(cx: &Context) -> Result<Stuck, kube::Error> {
+/// All pods with our finalizer, by UID.
+pub(super) async fn held(cx: &Context) -> Result<BTreeMap<String, Held>, kube::Error> {
     let finalizer = cx.controller.finalizer();
     let mut held = BTreeMap::new();
     // Pods of Jobs, and pods that somebody has taken from their Job.
@@ -84,6 +85,11 @@ async fn stuck(cx: &Context) -> Result<Stuck, kube::Error> {
         })
         .await?;
     }
+    Ok(held)
+}
+
+async fn stuck(cx: &Context) -> Result<Stuck, kube::Error> {
+    let held = held(cx).await?;
     if held.is_empty() {
         return Ok(Stuck::new());
     }

@@ -13,11 +13,13 @@ use clap::{Args, ValueEnum};
 use tempfile::TempDir;
 
 use self::replicas::Replicas;
-use super::embedded::{config, write_kubeconfig};
+use super::embedded::{private_directory, write_kubeconfig};
 use super::signals::Interrupts;
 use super::{Failure, embedded};
 use yardmaster_embedded::kubelet::{Kubelet, KubeletConfig, KubeletError, KubeletMode};
-use yardmaster_embedded::{ApiServer, ApiServerConfig, DataDirError, EmbeddedError};
+use yardmaster_embedded::{
+    ApiServer, ApiServerConfig, Authentication, DataDirError, EmbeddedError, Token, is_host,
+};
 
 /// Flags of `cluster`.
 #[derive(Debug, Args)]
@@ -45,12 +47,21 @@ pub(super) struct ClusterArgs {
     /// Start only the API server: no controller, no garbage collector, no kubelet [default: off].
     #[arg(long)]
     api_only: bool,
-    /// Allow a --listen address that other hosts can reach; requires --token-file [default: off].
+    /// Allow a --listen address that other hosts can reach, served over TLS; requires --token-file [default:
+    /// off].
     #[arg(long, requires = "token_file")]
     allow_remote: bool,
-    /// File with the bearer token that every request must carry [default: no authentication].
+    /// Further host names and addresses of the API server, for its certificate and the Host header [default:
+    /// none].
+    #[arg(long, value_name = "NAME,...", value_delimiter = ',', value_parser = host_name)]
+    tls_san: Vec<String>,
+    /// File with the bearer token that every request must carry; nobody else may read it [default: a random
+    /// token, only in the kubeconfig].
     #[arg(long, value_name = "FILE")]
     token_file: Option<PathBuf>,
+    /// Let every user of this machine do everything, without a token; not with --kubelet process [default: off].
+    #[arg(long, conflicts_with = "token_file")]
+    insecure_no_token: bool,
     /// Maximum number of concurrent requests, watches not counted; further ones get 429 [default: no limit].
     #[arg(long, value_name = "N")]
     max_inflight: Option<NonZeroUsize>,
@@ -77,14 +88,25 @@ impl KubeletChoice {
 }
 
 impl ClusterArgs {
-    fn token(&self) -> Result<Option<String>, Failure> {
-        let Some(file) = &self.token_file else { return Ok(None) };
-        let text = std::fs::read_to_string(file)
-            .map_err(|error| Failure::bad_input(format!("--token-file {}: {error}", file.display())))?;
-        match text.trim() {
-            "" => Err(Failure::bad_input(format!("--token-file {}: contains no token", file.display()))),
-            token => Ok(Some(token.to_owned())),
+    /// The kubelet, which `--api-only` leaves out.
+    fn kubelet(&self) -> KubeletChoice {
+        if self.api_only { KubeletChoice::None } else { self.kubelet }
+    }
+
+    fn authentication(&self) -> Result<Authentication, Failure> {
+        if self.insecure_no_token {
+            return match self.kubelet() {
+                KubeletChoice::Process => Err(Failure::bad_input(
+                    "--insecure-no-token: every user of this machine could start processes as you: requires \
+                     --kubelet simulated, --kubelet none or --api-only",
+                )),
+                KubeletChoice::Simulated | KubeletChoice::None => Ok(Authentication::Anonymous),
+            };
         }
+        let Some(file) = &self.token_file else { return Ok(Authentication::Generated) };
+        let token = Token::read(file)
+            .map_err(|error| Failure::bad_input(format!("--token-file {}: {error}", file.display())))?;
+        Ok(Authentication::Token(token))
     }
 
     fn server(&self) -> Result<ApiServerConfig, Failure> {
@@ -96,7 +118,8 @@ impl ClusterArgs {
         }
         Ok(ApiServerConfig {
             listen: self.listen,
-            token: self.token()?,
+            host_names: self.tls_san.clone(),
+            authentication: self.authentication()?,
             data_dir: self.data_dir.clone(),
             api_only: self.api_only,
             max_inflight: self.max_inflight.map(NonZeroUsize::get),
@@ -109,6 +132,11 @@ impl ClusterArgs {
 /// Runs the cluster until Ctrl-C or SIGTERM.
 pub(super) async fn run(args: ClusterArgs) -> Result<ExitCode, Failure> {
     let server = args.server()?;
+    if args.insecure_no_token {
+        eprintln!(
+            "WARNING: --insecure-no-token: every user of this machine may do everything in this cluster."
+        );
+    }
     let mut interrupts = Interrupts::listen()?;
     let mut cluster = Cluster::start(&args, server).await.map_err(start_failure)?;
     // The reader of standard output may have closed it already.
@@ -129,7 +157,13 @@ pub(super) async fn run(args: ClusterArgs) -> Result<ExitCode, Failure> {
     }
 }
 
-/// A data directory that can never be used is bad input; one that is in use or damaged is not.
+/// A value of `--tls-san`.
+fn host_name(text: &str) -> Result<String, String> {
+    if is_host(text) { Ok(text.to_owned()) } else { Err("neither a host name nor an IP address".into()) }
+}
+
+/// A data directory that can never be used is bad input; one that is in use or damaged is not. Credentials that
+/// others may read are bad input, too.
 fn start_failure(error: anyhow::Error) -> Failure {
     let (directory, why) = match (error.downcast_ref(), error.downcast_ref()) {
         (Some(EmbeddedError::DataDir { directory, source: DataDirError::Unusable(why) }), _) => {
@@ -137,6 +171,9 @@ fn start_failure(error: anyhow::Error) -> Failure {
         }
         (Some(EmbeddedError::DataDir { directory, source: DataDirError::NotOurs(why) }), _)
         | (_, Some(KubeletError::DataDir(directory, why))) => (directory, why.to_string()),
+        (Some(EmbeddedError::Credentials(error)), _) => {
+            return Failure::bad_input(format!("--data-dir: {error}"));
+        }
         _ => return Failure::CouldNotRun(error),
     };
     Failure::bad_input(format!("--data-dir {}: {why}", directory.display()))
@@ -155,10 +192,10 @@ struct Cluster {
 
 impl Cluster {
     async fn start(args: &ClusterArgs, server: ApiServerConfig) -> anyhow::Result<Self> {
-        let directory = tempfile::Builder::new().prefix("yardmaster-").tempdir()?;
+        let directory = private_directory()?;
         let server = ApiServer::start(server).await?;
-        let client = kube::Client::try_from(config(server.kubeconfig()).await?)?;
-        let choice = if args.api_only { KubeletChoice::None } else { args.kubelet };
+        let client = kube::Client::try_from(server.client_config())?;
+        let choice = args.kubelet();
         let kubelet = match choice.mode() {
             Some(mode) => {
                 let data_dir = args.data_dir.as_deref().unwrap_or(directory.path());

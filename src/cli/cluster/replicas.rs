@@ -19,6 +19,9 @@ const GRACE: Duration = Duration::from_secs(10);
 const OWN_VARIABLES: &[&str] =
     &["YARDMASTER_LISTEN", "YARDMASTER_CONTEXT", "YARDMASTER_IDENTITY", "YARDMASTER_CONTROLLER_NAME"];
 
+/// Variables that name a proxy. The controllers talk to this cluster alone, and no proxy may see its token.
+const PROXY_VARIABLES: &[&str] = &["HTTPS_PROXY", "https_proxy"];
+
 /// The controllers of a cluster.
 pub(super) struct Replicas {
     pids: Vec<u32>,
@@ -53,7 +56,7 @@ impl Replicas {
             if !gates.is_empty() {
                 command.args(["--feature-gates", &gates.join(",")]);
             }
-            for variable in OWN_VARIABLES {
+            for variable in OWN_VARIABLES.iter().chain(PROXY_VARIABLES) {
                 command.env_remove(variable);
             }
             let child = command.spawn().with_context(|| format!("cannot start {}", program.display()))?;

@@ -30,8 +30,9 @@ use self::pods::{LogMode, PodObserver};
 use self::progress::Progress;
 use self::target::TargetCluster;
 use self::tracker::{Tracker, Verdict};
-use self::view::{JobView, PodView};
+use self::view::JobView;
 use super::connection::ConnectionArgs;
+use super::pod_view::PodView;
 use super::signals::Interrupts;
 use super::{Failure, Telemetry};
 

@@ -1,14 +1,11 @@
 //! Follows the pods of the Jobs: their output, why they do not start, and how they fail.
 
 use std::collections::{HashMap, HashSet};
-
-use futures::io::{AsyncBufRead, AsyncBufReadExt};
-use k8s_openapi::api::core::v1::Pod;
-use kube::api::{Api, LogParams};
-use tokio::task::JoinSet;
+use std::io;
 
 use super::progress::Progress;
-use super::view::{ContainerStatus, PodView};
+use crate::cli::logs::{Decoration, Extent, Followers, LogSink};
+use crate::cli::pod_view::{ContainerStatus, PodView};
 
 /// How a pod failed.
 #[derive(Clone, Debug)]
@@ -32,14 +29,11 @@ pub(super) enum LogMode {
 
 /// Observes the pods of all Jobs.
 pub(super) struct PodObserver {
-    client: kube::Client,
     progress: Progress,
     mode: LogMode,
     /// Keys of the Jobs by uid.
     jobs: HashMap<String, String>,
-    /// Container runs whose output is shown: pod uid, container, restart count.
-    followed: HashSet<(String, String, u32)>,
-    followers: JoinSet<()>,
+    followers: Followers<Progress>,
     /// Reported reasons why pods do not start: Job uid, reason.
     reported: HashSet<(String, String)>,
     /// The last failure by Job uid.
@@ -55,12 +49,11 @@ impl PodObserver {
         jobs: HashMap<String, String>,
     ) -> Self {
         Self {
-            client,
+            // The pods that run at once are as many as the Jobs want.
+            followers: Followers::new(client, progress.clone(), usize::MAX),
             progress,
             mode,
             jobs,
-            followed: HashSet::new(),
-            followers: JoinSet::new(),
             reported: HashSet::new(),
             failures: HashMap::new(),
         }
@@ -91,27 +84,16 @@ impl PodObserver {
 
     /// Waits until all output has been shown.
     pub(super) async fn finish(&mut self) {
-        while self.followers.join_next().await.is_some() {}
+        // The reader may have closed standard output, as `| head` does. The Jobs run on.
+        let _shown = self.followers.finish().await;
     }
 
     fn follow(&mut self, pod: &PodView) {
         let (Some(status), false) = (&pod.status, self.mode == LogMode::Off) else { return };
-        let uid = pod.metadata.uid.clone().unwrap_or_default();
-        for container in status.containers().filter(|container| container.has_run()) {
-            let run = (uid.clone(), container.name.clone(), container.restart_count);
-            if self.followed.insert(run) {
-                let follower = Follower {
-                    pods: Api::namespaced(
-                        self.client.clone(),
-                        pod.metadata.namespace.as_deref().unwrap_or_default(),
-                    ),
-                    pod: pod.metadata.name.clone().unwrap_or_default(),
-                    container: container.name.clone(),
-                    prefix: self.prefix(pod, container),
-                    progress: self.progress.clone(),
-                };
-                self.followers.spawn(follower.follow());
-            }
+        let extent = Extent { follow: true, ..Extent::default() };
+        for container in status.containers() {
+            let decoration = Decoration { prefix: self.prefix(pod, container), timestamps: false };
+            self.followers.follow(pod, container, extent, &decoration);
         }
     }
 
@@ -161,50 +143,12 @@ fn failure(pod: &PodView) -> Option<PodFailure> {
     Some(PodFailure { pod: pod.metadata.name.clone().unwrap_or_default(), what: parts.join("; ") })
 }
 
-/// Shows the output of one run of a container.
-struct Follower {
-    pods: Api<Pod>,
-    pod: String,
-    container: String,
-    prefix: Option<String>,
-    progress: Progress,
-}
-
-impl Follower {
-    async fn follow(self) {
-        let params =
-            LogParams { follow: true, container: Some(self.container.clone()), ..LogParams::default() };
-        let copied = match self.pods.log_stream(&self.pod, &params).await {
-            Ok(output) => self.copy(output).await,
-            Err(error) => Err(std::io::Error::other(error)),
-        };
-        match copied {
-            // The reader has closed standard output, as `| head` does.
-            Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => {}
-            Err(error) => self.progress.note(&format!("logs of pod {}: {error}", self.pod)),
-            Ok(()) => {}
-        }
+impl LogSink for Progress {
+    fn write(&self, lines: &[u8]) -> io::Result<()> {
+        self.print(lines)
     }
 
-    async fn copy(&self, output: impl AsyncBufRead) -> std::io::Result<()> {
-        futures::pin_mut!(output);
-        let mut line = Vec::new();
-        loop {
-            line.clear();
-            if output.read_until(b'\n', &mut line).await? == 0 {
-                return Ok(());
-            }
-            match &self.prefix {
-                None => self.progress.print(&line)?,
-                Some(prefix) => {
-                    let mut whole = prefix.clone().into_bytes();
-                    whole.extend_from_slice(&line);
-                    if !whole.ends_with(b"\n") {
-                        whole.push(b'\n');
-                    }
-                    self.progress.print(&whole)?;
-                }
-            }
-        }
+    fn note(&self, text: &str) {
+        Self::note(self, text);
     }
 }

@@ -1,11 +1,11 @@
 //! The report after all Jobs have ended.
 
-use comfy_table::{ContentArrangement, Table, presets};
 use serde_json::{Value, json};
 
 use super::pods::PodObserver;
 use super::tracker::{End, Tracked};
 use super::view::{JobView, Outcome};
+use crate::cli::table::{Column, Table};
 
 /// Format of the finished Jobs on standard output.
 #[derive(Clone, Copy, Debug, clap::ValueEnum)]
@@ -16,9 +16,8 @@ pub(super) enum Format {
 
 /// A table of all Jobs, and why some did not complete.
 pub(super) fn summary(jobs: &[Tracked], pods: &PodObserver) -> String {
-    let mut table = Table::new();
-    table.load_preset(presets::NOTHING).set_content_arrangement(ContentArrangement::Disabled);
-    table.set_header(["JOB", "RESULT", "SUCCEEDED", "FAILED", "DURATION"]);
+    let columns = ["JOB", "RESULT", "SUCCEEDED", "FAILED", "DURATION"];
+    let mut table = Table::new(columns.map(|header| Column::whole(header, 0)));
     let mut reasons = String::new();
     for tracked in jobs {
         let view = JobView::of(&tracked.job);
@@ -41,9 +40,9 @@ pub(super) fn summary(jobs: &[Tracked], pods: &PodObserver) -> String {
         };
         let duration = view.duration().map_or_else(String::new, |duration| format!("{duration:#}"));
         let failed = view.failed().to_string();
-        table.add_row([tracked.key(), result, view.progress(), failed, duration]);
+        table.row([tracked.key(), result, view.progress(), failed, duration]);
     }
-    format!("{}\n{reasons}", table.trim_fmt()).trim_end().to_owned()
+    format!("{}\n{reasons}", table.lines(None).join("\n")).trim_end().to_owned()
 }
 
 /// The finished Jobs in the requested format: a single one as it is, several as a List.

@@ -1,10 +1,7 @@
-//! The fields of Jobs and pods that `run` reads.
-
-use std::collections::BTreeMap;
+//! The fields of Jobs that `run` reads.
 
 use jiff::Timestamp;
-use kube::core::Object;
-use serde::{Deserialize, Serialize};
+use serde::Deserialize;
 use serde_json::Value;
 
 /// The `spec` and `status` of a Job, as far as `run` reads them.
@@ -134,68 +131,6 @@ impl JobView {
             parts.push("suspended".into());
         }
         parts.join(", ")
-    }
-}
-
-/// A pod with the fields that `run` reads.
-pub(super) type PodView = Object<PodSpec, PodStatus>;
-
-/// The fields of a pod's `spec` that `run` reads.
-#[derive(Clone, Debug, Default, Deserialize, Serialize)]
-#[serde(rename_all = "camelCase", default)]
-pub(super) struct PodSpec {
-    pub(super) containers: Vec<Named>,
-}
-
-/// An object whose name alone is read.
-#[derive(Clone, Debug, Default, Deserialize, Serialize)]
-#[serde(default)]
-pub(super) struct Named {
-    pub(super) name: String,
-}
-
-/// The fields of a pod's `status` that `run` reads.
-#[derive(Clone, Debug, Default, Deserialize, Serialize)]
-#[serde(rename_all = "camelCase", default)]
-pub(super) struct PodStatus {
-    pub(super) phase: String,
-    pub(super) reason: Option<String>,
-    pub(super) message: Option<String>,
-    pub(super) init_container_statuses: Vec<ContainerStatus>,
-    pub(super) container_statuses: Vec<ContainerStatus>,
-}
-
-impl PodStatus {
-    /// All containers, init containers first.
-    pub(super) fn containers(&self) -> impl Iterator<Item = &ContainerStatus> {
-        self.init_container_statuses.iter().chain(&self.container_statuses)
-    }
-}
-
-/// The state of one container.
-#[derive(Clone, Debug, Default, Deserialize, Serialize)]
-#[serde(rename_all = "camelCase", default)]
-pub(super) struct ContainerStatus {
-    pub(super) name: String,
-    pub(super) restart_count: u32,
-    pub(super) state: BTreeMap<String, ContainerState>,
-}
-
-/// The details of a container's state; the fields set depend on the state.
-#[derive(Clone, Debug, Default, Deserialize, Serialize)]
-#[serde(rename_all = "camelCase", default)]
-pub(super) struct ContainerState {
-    pub(super) reason: Option<String>,
-    pub(super) message: Option<String>,
-    pub(super) exit_code: Option<i32>,
-    pub(super) started_at: Option<String>,
-}
-
-impl ContainerStatus {
-    /// Whether the container has started, so that it may have output.
-    pub(super) fn has_run(&self) -> bool {
-        self.state.contains_key("running")
-            || self.state.get("terminated").is_some_and(|state| state.started_at.is_some())
     }
 }
 

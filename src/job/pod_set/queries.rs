@@ -183,6 +183,17 @@ impl PodSet {
         self.queues.tracked
     }
 
+    /// Number of ended pods with the tracking finalizer.
+    pub fn terminated(&self) -> usize {
+        self.queues.terminated
+    }
+
+    /// Number of ended pods with the tracking finalizer, without those that are held until their index has a
+    /// successor.
+    pub fn unreleased(&self) -> usize {
+        self.queues.terminated.saturating_sub(self.held.len())
+    }
+
     /// Ends of pods that the back-off has not taken in.
     pub fn newly_ended(&self) -> &[Ended] {
         &self.newly_ended

@@ -1,6 +1,6 @@
 //! The queues and sums of a set: the state that follows from each pod alone.
 
-use super::classify::{Lateness, Rank, Tags, Tracking};
+use super::classify::{Lateness, PodStage, Rank, Tags, Tracking};
 use super::occupants::Occupants;
 use super::slots::SlotSet;
 use super::step::{Queue, Step};
@@ -16,6 +16,8 @@ pub(super) struct Queues {
     pub(super) restarts: u64,
     /// Pods with the tracking finalizer.
     pub(super) tracked: usize,
+    /// Ended pods with the tracking finalizer.
+    pub(super) terminated: usize,
     /// Pods with the tracking finalizer that the status lists as uncounted.
     pub(super) listed_and_tracked: usize,
     /// Active pods by place (Indexed).
@@ -60,6 +62,7 @@ impl Queues {
         self.shift_failure(step, spec);
         step.count(&mut self.ready, Tags::is_ready);
         step.count(&mut self.tracked, |tags| tags.tracked);
+        step.count(&mut self.terminated, |tags| tags.tracked && tags.stage == PodStage::Ended);
         step.count(&mut self.listed_and_tracked, |tags| tags.tracked && tags.listed);
         step.count(&mut self.fresh_failures, |tags| tags.tracking == Tracking::RecordFailure);
         let [before, after] = step.both(|tags| Some(u64::from(tags.restarts))).map(Option::unwrap_or_default);

@@ -3,8 +3,8 @@
 use super::world::World;
 use crate::job::pod::Pod;
 use crate::job::pod_failure_policy::judge;
+use crate::job::saturating::after;
 use crate::job::spec::{Completion, PodFailureAction};
-use crate::job::state::after;
 use crate::job::status::{Condition, ConditionKind, JobStatus};
 
 impl World {

@@ -2,8 +2,11 @@
 
 use std::borrow::Cow;
 use std::fmt::{self, Write};
+use std::sync::Arc;
 
 use prometheus_client::encoding::{EncodeLabelSet, EncodeLabelValue, LabelValueEncoder};
+
+use super::few::Numbered;
 
 /// Defines enums whose variants are written as the given texts.
 macro_rules! label_values {
@@ -13,6 +16,9 @@ macro_rules! label_values {
         pub enum $name { $($(#[$variant_doc])* $variant),+ }
 
         impl $name {
+            /// All values.
+            pub const ALL: &[Self] = &[$(Self::$variant),+];
+
             /// The value of the label.
             pub fn as_str(self) -> &'static str {
                 match self { $(Self::$variant => $text),+ }
@@ -86,6 +92,26 @@ label_values! {
         Count = "Count",
     }
 
+    /// `reason` of a Job's terminal condition.
+    FinishReason {
+        /// All wanted pods have succeeded.
+        CompletionsReached = "CompletionsReached",
+        /// The success policy is met.
+        SuccessPolicy = "SuccessPolicy",
+        /// Too many pods have failed.
+        BackoffLimitExceeded = "BackoffLimitExceeded",
+        /// The Job was active for too long.
+        DeadlineExceeded = "DeadlineExceeded",
+        /// A `FailJob` rule matched.
+        PodFailurePolicy = "PodFailurePolicy",
+        /// All indexes have ended, and some have failed.
+        FailedIndexes = "FailedIndexes",
+        /// Too many indexes have failed.
+        MaxFailedIndexesExceeded = "MaxFailedIndexesExceeded",
+        /// A reason that somebody else has written.
+        Other = "Other",
+    }
+
     /// `event` of a tracking finalizer.
     FinalizerEvent {
         /// An ended pod with the finalizer was observed.
@@ -134,6 +160,17 @@ pub struct SyncLabels {
     pub action: SyncAction,
 }
 
+impl SyncLabels {
+    pub(super) const COUNT: usize = CompletionMode::ALL.len() * SyncResult::ALL.len() * SyncAction::ALL.len();
+}
+
+impl Numbered for SyncLabels {
+    fn number(&self) -> usize {
+        (self.completion_mode as usize * SyncResult::ALL.len() + self.result as usize) * SyncAction::ALL.len()
+            + self.action as usize
+    }
+}
+
 /// Labels of finished Jobs.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 pub struct FinishedJobLabels {
@@ -142,7 +179,7 @@ pub struct FinishedJobLabels {
     /// Whether the Job succeeded.
     pub result: Outcome,
     /// Reason of its terminal condition.
-    pub reason: Cow<'static, str>,
+    pub reason: FinishReason,
 }
 
 /// Labels of finished pods.
@@ -152,6 +189,16 @@ pub struct FinishedPodLabels {
     pub completion_mode: CompletionMode,
     /// Whether the pod succeeded.
     pub result: Outcome,
+}
+
+impl FinishedPodLabels {
+    pub(super) const COUNT: usize = CompletionMode::ALL.len() * Outcome::ALL.len();
+}
+
+impl Numbered for FinishedPodLabels {
+    fn number(&self) -> usize {
+        self.completion_mode as usize * Outcome::ALL.len() + self.result as usize
+    }
 }
 
 /// Labels of Jobs of other controllers.
@@ -173,6 +220,16 @@ pub struct PodFailurePolicyLabels {
 pub struct TrackingFinalizerLabels {
     /// Event of the finalizer.
     pub event: FinalizerEvent,
+}
+
+impl TrackingFinalizerLabels {
+    pub(super) const COUNT: usize = FinalizerEvent::ALL.len();
+}
+
+impl Numbered for TrackingFinalizerLabels {
+    fn number(&self) -> usize {
+        self.event as usize
+    }
 }
 
 /// Labels of finished indexes.
@@ -201,6 +258,16 @@ pub struct PodCreationLabels {
     pub reason: CreationReason,
     /// Whether the API server accepted it.
     pub status: Outcome,
+}
+
+impl PodCreationLabels {
+    pub(super) const COUNT: usize = CreationReason::ALL.len() * Outcome::ALL.len();
+}
+
+impl Numbered for PodCreationLabels {
+    fn number(&self) -> usize {
+        self.reason as usize * Outcome::ALL.len() + self.status as usize
+    }
 }
 
 /// Labels of hand-overs.
@@ -258,4 +325,58 @@ pub struct WatchEventLabels {
 pub struct LostEventLabels {
     /// Why it was not sent.
     pub reason: LostEvent,
+}
+
+/// Labels of waiting Jobs.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub struct WaitLabels {
+    /// Why they wait, in one word.
+    pub reason: &'static str,
+}
+
+/// Labels of the program.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub struct BuildLabels {
+    /// Its version.
+    pub version: &'static str,
+}
+
+/// Labels of an exemplar.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub struct TraceLabels {
+    /// The trace, in hexadecimal digits.
+    pub trace_id: String,
+}
+
+/// Labels of requests of all clients.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub struct RestRequestLabels {
+    /// The status.
+    pub code: ResponseCode,
+    /// The HTTP method.
+    pub method: &'static str,
+    /// The API server.
+    pub host: Arc<str>,
+}
+
+/// Labels of the durations of requests of all clients.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub struct RestCallLabels {
+    /// The HTTP method.
+    pub verb: &'static str,
+    /// The API server.
+    pub host: Arc<str>,
+}
+
+/// `code` of a request: the HTTP status, or `<error>` without a response.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct ResponseCode(pub Option<u16>);
+
+impl EncodeLabelValue for ResponseCode {
+    fn encode(&self, encoder: &mut LabelValueEncoder<'_>) -> Result<(), fmt::Error> {
+        match self.0 {
+            Some(code) => write!(encoder, "{code}"),
+            None => encoder.write_str("<error>"),
+        }
+    }
 }

@@ -76,19 +76,25 @@ impl<'a> FieldSet<'a> {
         both
     }
 
-    /// All paths, in the form of messages: `.spec.containers[name="c"].image`.
+    /// The paths, in the form of messages: `.spec.containers[name="c"].image`. Those beyond a size that no
+    /// client reads are left out: many paths may share one long element.
     pub(super) fn paths(&self) -> Vec<String> {
         let mut paths = Vec::new();
-        self.collect_paths("", &mut paths);
+        self.collect_paths("", &mut paths, &mut 0);
         paths
     }
 
-    fn collect_paths(&self, path: &str, paths: &mut Vec<String>) {
+    fn collect_paths(&self, path: &str, paths: &mut Vec<String>, size: &mut usize) {
         if self.member {
             paths.push(path.to_owned());
         }
         for (element, below) in &self.children {
-            below.collect_paths(&format!("{path}{}", shown(element)), paths);
+            if *size >= PATHS_SIZE_MAX {
+                return;
+            }
+            let path = format!("{path}{}", shown(element));
+            *size += path.len();
+            below.collect_paths(&path, paths, size);
         }
     }
 
@@ -138,6 +144,9 @@ impl<'a> FieldSet<'a> {
         })
     }
 }
+
+/// Maximum size of all paths of a set, in bytes.
+const PATHS_SIZE_MAX: usize = 4 << 20;
 
 /// The element for the path itself, used if paths below it are also in the set.
 const SELF: &str = ".";

@@ -1,5 +1,7 @@
 //! `metadata.managedFields`: which manager set which fields.
 
+use std::collections::HashSet;
+
 use serde_json::{Map, Value, json};
 
 use super::super::Subresource;
@@ -7,7 +9,7 @@ use super::Conflict;
 use super::field_set::FieldSet;
 
 /// How a manager wrote its fields.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) enum Operation {
     /// Server-side apply: the manager specifies all fields that it wants.
     Apply,
@@ -25,7 +27,7 @@ impl Operation {
 }
 
 /// The identity of a manager: its name, operation, API version and subresource.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Identity<'a> {
     pub(super) name: &'a str,
     pub(super) operation: Operation,
@@ -78,6 +80,13 @@ impl<'a> Fields<'a> {
         match self {
             Self::Stored(_, json) => set.meets(json),
             Self::Known(own) => !own.intersection(set).is_empty(),
+        }
+    }
+
+    fn set(&self) -> FieldSet<'a> {
+        match self {
+            Self::Stored(_, json) => FieldSet::from_json(json),
+            Self::Known(fields) => fields.clone(),
         }
     }
 
@@ -144,11 +153,8 @@ impl<'a> Managers<'a> {
 
     /// The fields of a manager.
     pub(super) fn fields(&self, identity: &Identity<'_>) -> FieldSet<'a> {
-        match self.0.iter().find(|manager| manager.identity == *identity).map(|manager| &manager.fields) {
-            Some(Fields::Known(fields)) => fields.clone(),
-            Some(Fields::Stored(_, json)) => FieldSet::from_json(json),
-            None => FieldSet::default(),
-        }
+        let manager = self.0.iter().find(|manager| manager.identity == *identity);
+        manager.map(|manager| manager.fields.set()).unwrap_or_default()
     }
 
     /// Replaces the fields of a manager, or adds it.
@@ -171,8 +177,10 @@ impl<'a> Managers<'a> {
     /// The fields of all managers.
     pub(super) fn owned(&self) -> FieldSet<'a> {
         let mut owned = FieldSet::default();
-        for manager in &self.0 {
-            owned.absorb(self.fields(&manager.identity));
+        // The first of several entries with one identity counts.
+        let mut known = HashSet::new();
+        for manager in self.0.iter().filter(|manager| known.insert(manager.identity)) {
+            owned.absorb(manager.fields.set());
         }
         owned
     }

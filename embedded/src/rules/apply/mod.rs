@@ -6,6 +6,8 @@ mod field_set;
 mod managers;
 mod typed;
 
+use std::collections::BTreeMap;
+
 use jiff::Timestamp;
 use serde_json::Value;
 
@@ -84,17 +86,13 @@ fn conflict_message(conflicts: &[Conflict]) -> String {
     if let [only] = conflicts {
         return format!("Apply failed with 1 conflict: {}: {}", only.message(), only.field);
     }
-    let mut managers: Vec<&str> = conflicts.iter().map(|conflict| conflict.manager.as_str()).collect();
-    managers.sort_unstable();
-    managers.dedup();
-    let groups: Vec<String> = managers
-        .into_iter()
-        .map(|manager| {
-            let fields = conflicts.iter().filter(|conflict| conflict.manager == manager);
-            let fields: Vec<String> = fields.map(|conflict| format!("- {}", conflict.field)).collect();
-            format!("conflicts with {manager}:\n{}", fields.join("\n"))
-        })
-        .collect();
+    let mut managers: BTreeMap<&str, Vec<String>> = BTreeMap::new();
+    for conflict in conflicts {
+        managers.entry(&conflict.manager).or_default().push(format!("- {}", conflict.field));
+    }
+    let groups = managers.iter();
+    let groups: Vec<String> =
+        groups.map(|(manager, fields)| format!("conflicts with {manager}:\n{}", fields.join("\n"))).collect();
     format!("Apply failed with {} conflicts: {}", conflicts.len(), groups.join("\n"))
 }
 

@@ -1,5 +1,7 @@
 //! Typed views of objects: the fields that they set, how two differ, and how one merges into another.
 
+use std::collections::{HashMap, HashSet};
+
 use serde_json::{Map, Value, json};
 
 use super::super::schema::{Kind, ListType, Type, Types, key_default};
@@ -107,6 +109,11 @@ fn parts<'a, 'v>(shape: &Shape<'a>, value: &'v Value) -> Vec<Part<'a, 'v>> {
         }
         _ => Vec::new(),
     }
+}
+
+/// The first part of each path element. Lists of clients may repeat elements.
+fn first_places<'p>(parts: &'p [Part<'_, '_>]) -> HashMap<&'p str, usize> {
+    parts.iter().enumerate().rev().map(|(place, part)| (&*part.element, place)).collect()
 }
 
 fn key_element(keys: &[&str], item: &Value) -> String {
@@ -252,18 +259,18 @@ fn compare_fields(
 /// null.
 fn compare_elements(changes: &mut Changes, shape: &Shape<'_>, old: &Value, new: &Value, ignored: &[&str]) {
     let (old, new) = (parts(shape, old), parts(shape, new));
-    let find = |parts: &[Part<'_, '_>], element: &str| parts.iter().position(|part| part.element == element);
-    let only_new = new.iter().filter(|part| find(&old, &part.element).is_none());
+    let (old_places, new_places) = (first_places(&old), first_places(&new));
+    let only_new = new.iter().filter(|part| !old_places.contains_key(&*part.element));
     for (index, part) in old.iter().chain(only_new).enumerate() {
         let ignored = ignored.iter().any(|name| part.element.strip_prefix("f:") == Some(name));
         let (true, Some(slot)) = (!ignored, part.slot) else { continue };
         // The first of several elements with the same key counts.
-        let before = find(&old, &part.element);
+        let before = old_places.get(&*part.element).copied();
         if before.is_some_and(|first| first != index) {
             continue;
         }
         let before = before.and_then(|at| old.get(at)).map(|part| part.value);
-        let after = find(&new, &part.element).and_then(|at| new.get(at)).map(|part| part.value);
+        let after = new_places.get(&*part.element).and_then(|at| new.get(*at)).map(|part| part.value);
         changes.insert(part.element.clone(), compare(slot, before, after));
     }
 }
@@ -287,15 +294,16 @@ pub(super) fn merge(slot: Slot<'_>, live: Option<&Value>, applied: &Value) -> Va
         (Shape::Keyed(..) | Shape::Set, Value::Array(_), Value::Array(_)) => {
             let applied = parts(&shape, applied);
             let live = parts(&shape, live);
+            let (applied_places, live_places) = (first_places(&applied), first_places(&live));
             let mut merged: Vec<Value> = Vec::new();
             for part in &live {
-                let given = applied.iter().find(|given| given.element == part.element);
+                let given = applied_places.get(&*part.element).and_then(|at| applied.get(*at));
                 merged.push(match (given, part.slot) {
                     (Some(given), Some(slot)) => merge(slot, Some(part.value), given.value),
                     _ => part.value.clone(),
                 });
             }
-            let is_known = |given: &&Part<'_, '_>| live.iter().any(|part| part.element == given.element);
+            let is_known = |given: &&Part<'_, '_>| live_places.contains_key(&*given.element);
             merged.extend(applied.iter().filter(|given| !is_known(given)).map(|given| given.value.clone()));
             Value::Array(merged)
         }
@@ -307,13 +315,11 @@ pub(super) fn merge(slot: Slot<'_>, live: Option<&Value>, applied: &Value) -> Va
 /// manager owns any more.
 pub(super) fn prune(slot: Slot<'_>, value: &mut Value, last: &FieldSet<'_>, owned: &FieldSet<'_>) {
     let shape = slot.shape();
-    for (element, last) in &last.children {
-        let owned = owned.children.get(element);
-        let child_slot = shape.below(element);
-        match value {
-            Value::Object(map) => {
+    match value {
+        Value::Object(map) => {
+            for (element, last) in &last.children {
                 let Some(name) = element.strip_prefix("f:") else { continue };
-                match (owned, child_slot) {
+                match (owned.children.get(element), shape.below(element)) {
                     (None, _) => drop(map.remove(name)),
                     (Some(owned), Some(slot)) => {
                         if let Some(child) = map.get_mut(name) {
@@ -323,18 +329,28 @@ pub(super) fn prune(slot: Slot<'_>, value: &mut Value, last: &FieldSet<'_>, owne
                     _ => {}
                 }
             }
-            Value::Array(_) => {
-                let found = parts(&shape, value).iter().position(|part| part.element == *element);
-                let Value::Array(list) = value else { continue };
-                match (found, owned, child_slot) {
-                    (Some(index), None, _) => drop(list.remove(index)),
-                    (Some(index), Some(owned), Some(slot)) => prune(slot, &mut list[index], last, owned),
-                    _ => {}
-                }
-            }
+        }
+        Value::Array(_) => prune_list(&shape, value, last, owned),
+        _ => {}
+    }
+}
+
+fn prune_list(shape: &Shape<'_>, value: &mut Value, last: &FieldSet<'_>, owned: &FieldSet<'_>) {
+    let parts = parts(shape, value);
+    let places = first_places(&parts);
+    let place = |element: &Element<'_>| places.get(&**element).copied();
+    let found: Vec<_> = last.children.iter().map(|(element, last)| (place(element), element, last)).collect();
+    let Value::Array(list) = value else { return };
+    let mut removed = HashSet::new();
+    for (place, element, last) in found {
+        match (place, owned.children.get(element), shape.below(element)) {
+            (Some(place), None, _) => drop(removed.insert(place)),
+            (Some(place), Some(owned), Some(slot)) => prune(slot, &mut list[place], last, owned),
             _ => {}
         }
     }
+    let mut place = 0..;
+    list.retain(|_| place.next().is_none_or(|place| !removed.contains(&place)));
 }
 
 /// Adds the reasons why a value does not fit its type, in the words of Kubernetes' apply. Each begins with
@@ -394,11 +410,11 @@ fn check_list(shape: &Shape<'_>, item: &Kind, path: &str, list: &[Value], errors
         }
     }
     let whole = json!(list);
-    let elements: Vec<Element<'static>> = parts(shape, &whole).into_iter().map(|part| part.element).collect();
-    for (index, element) in elements.iter().enumerate() {
-        if elements[..index].contains(element) {
+    let mut known = HashSet::new();
+    for Part { element, .. } in parts(shape, &whole) {
+        if !known.insert(element.clone()) {
             let mut only = FieldSet::default();
-            only.insert(element.clone(), FieldSet::leaf());
+            only.insert(element, FieldSet::leaf());
             let shown = only.paths().concat();
             errors.push(format!("{path}: duplicate entries for key {shown}"));
         }

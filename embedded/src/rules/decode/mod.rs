@@ -13,6 +13,10 @@ use serde_json::Value;
 use super::schema::{Kind, Types};
 use visitor::{Place, Report, Seed};
 
+/// Maximum number of maps and lists within each other. The parser of stored objects allows 127; responses put
+/// objects into lists and events.
+pub(crate) const DEPTH_MAX: usize = 120;
+
 /// A decoded object.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Decoded {
@@ -148,6 +152,17 @@ mod tests {
             error(r#"{"metadata":{"labels":{"a":1}}}"#),
             format!("{prefix} number into Go struct field ObjectMeta.metadata.labels of type string")
         );
+    }
+
+    #[test]
+    fn free_form_fields_have_a_limited_depth() {
+        let nested = |levels| {
+            let fields = (0..levels).fold(json!({}), |inner, _| json!({"f:a": inner}));
+            let object = json!({"metadata": {"managedFields": [{"fieldsV1": fields}]}});
+            from_value("batch/v1", "Job", object).map(|_| ())
+        };
+        assert_eq!(nested(DEPTH_MAX - 5), Ok(()));
+        assert_eq!(nested(DEPTH_MAX), Err(DecodeError::Type("json: exceeded max depth".into())));
     }
 
     #[test]

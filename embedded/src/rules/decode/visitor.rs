@@ -1,18 +1,22 @@
 //! The decoder's traversal of a document along the types of the schema.
 
+use std::collections::HashSet;
 use std::fmt;
 
-use serde::de::{DeserializeSeed, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
+use serde::de::{Deserialize as _, DeserializeSeed, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use serde_json::{Map, Number, Value};
 
 use super::super::quantity;
 use super::super::schema::{Field, Kind, Presence, Type, Types};
+use super::DEPTH_MAX;
 use super::time::{self, Precision};
 
 /// The position of the decoder in the document.
 pub(super) struct Place<'a> {
     parent: Option<&'a Place<'a>>,
     segment: Segment<'a>,
+    /// The number of maps and lists around it.
+    depth: usize,
 }
 
 enum Segment<'a> {
@@ -24,11 +28,11 @@ enum Segment<'a> {
 
 impl<'a> Place<'a> {
     pub(super) const fn root() -> Self {
-        Self { parent: None, segment: Segment::Root }
+        Self { parent: None, segment: Segment::Root, depth: 0 }
     }
 
     fn child(&'a self, segment: Segment<'a>) -> Self {
-        Self { parent: Some(self), segment }
+        Self { parent: Some(self), segment, depth: self.depth + 1 }
     }
 
     /// The path in the form of strict errors: `spec.containers[0].image`.
@@ -65,14 +69,27 @@ impl<'a> Place<'a> {
 pub(super) struct Report {
     /// The first value with a wrong type.
     pub(super) error: Option<String>,
-    /// Unknown and repeated fields.
+    /// Unknown and repeated fields: the first of them, each once.
     pub(super) strict: Vec<String>,
 }
+
+/// Maximum number of unknown and repeated fields that are reported, as in Kubernetes.
+const STRICT_MAX: usize = 100;
 
 impl Report {
     fn fail(&mut self, error: impl FnOnce() -> String) {
         if self.error.is_none() {
             self.error = Some(error());
+        }
+    }
+
+    /// Reports an unknown or repeated field.
+    fn strict(&mut self, problem: &str, place: &Place<'_>) {
+        if self.strict.len() < STRICT_MAX {
+            let error = format!("{problem} field {:?}", place.path());
+            if !self.strict.contains(&error) {
+                self.strict.push(error);
+            }
         }
     }
 }
@@ -165,6 +182,10 @@ impl<'de> DeserializeSeed<'de> for Seed<'_, '_> {
     type Value = Option<Value>;
 
     fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Self::Value, D::Error> {
+        if self.place.depth > DEPTH_MAX {
+            self.report.fail(|| "json: exceeded max depth".into());
+            return IgnoredAny::deserialize(deserializer).map(|IgnoredAny| None);
+        }
         deserializer.deserialize_any(self)
     }
 }
@@ -249,7 +270,7 @@ impl<'de> Visitor<'de> for Seed<'_, '_> {
 
 impl Seed<'_, '_> {
     fn repeated(&mut self, place: &Place<'_>) {
-        self.report.strict.push(format!("duplicate field {:?}", place.path()));
+        self.report.strict("duplicate", place);
     }
 
     fn entries<'de, A: MapAccess<'de>>(mut self, item: &Kind, mut map: A) -> Result<Option<Value>, A::Error> {
@@ -270,11 +291,11 @@ impl Seed<'_, '_> {
 
     fn structure<'de, A: MapAccess<'de>>(mut self, ty: &Type, mut map: A) -> Result<Option<Value>, A::Error> {
         let mut fields = Map::new();
-        let mut nulls: Vec<String> = Vec::new();
+        let mut nulls = HashSet::new();
         while let Some(key) = map.next_key::<String>()? {
             let place = self.place.child(Segment::Field(&key));
             let Some(field) = ty.fields.get(&key) else {
-                self.report.strict.push(format!("unknown field {:?}", place.path()));
+                self.report.strict("unknown", &place);
                 map.next_value::<IgnoredAny>()?;
                 continue;
             };
@@ -290,7 +311,7 @@ impl Seed<'_, '_> {
                 }
                 _ => {
                     fields.remove(&key);
-                    nulls.push(key);
+                    nulls.insert(key);
                 }
             }
         }

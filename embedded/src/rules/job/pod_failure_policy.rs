@@ -1,5 +1,7 @@
 //! `spec.podFailurePolicy` of a Job.
 
+use std::collections::HashSet;
+
 use serde_json::Value;
 
 use super::super::field::{Causes, Path};
@@ -31,12 +33,21 @@ pub(super) fn validate(causes: &mut Causes, path: &Path<'_>, spec: &Value) {
     if rules.len() > RULES_MAX {
         causes.too_many(&path, rules.len(), RULES_MAX);
     }
+    let pod = &spec["template"]["spec"];
+    let containers = list(&pod["containers"]).iter().chain(list(&pod["initContainers"]));
+    let containers: HashSet<&str> = containers.filter_map(|container| container["name"].as_str()).collect();
     for (index, rule) in rules.iter().enumerate() {
-        validate_rule(causes, &path.index(index), spec, rule);
+        validate_rule(causes, &path.index(index), spec, &containers, rule);
     }
 }
 
-fn validate_rule(causes: &mut Causes, path: &Path<'_>, spec: &Value, rule: &Value) {
+fn validate_rule(
+    causes: &mut Causes,
+    path: &Path<'_>,
+    spec: &Value,
+    containers: &HashSet<&str>,
+    rule: &Value,
+) {
     let action_path = path.child("action");
     match rule["action"].as_str().unwrap_or_default() {
         "" => causes.required(&action_path, &valid_values(&ACTIONS)),
@@ -49,7 +60,7 @@ fn validate_rule(causes: &mut Causes, path: &Path<'_>, spec: &Value, rule: &Valu
     let exit_codes = &rule["onExitCodes"];
     let patterns = list(&rule["onPodConditions"]);
     if !exit_codes.is_null() {
-        validate_exit_codes(causes, &path.child("onExitCodes"), spec, exit_codes);
+        validate_exit_codes(causes, &path.child("onExitCodes"), containers, exit_codes);
     }
     if !patterns.is_empty() {
         if !exit_codes.is_null() {
@@ -61,7 +72,12 @@ fn validate_rule(causes: &mut Causes, path: &Path<'_>, spec: &Value, rule: &Valu
     }
 }
 
-fn validate_exit_codes(causes: &mut Causes, path: &Path<'_>, spec: &Value, requirement: &Value) {
+fn validate_exit_codes(
+    causes: &mut Causes,
+    path: &Path<'_>,
+    containers: &HashSet<&str>,
+    requirement: &Value,
+) {
     let operator = &requirement["operator"];
     match operator.as_str().unwrap_or_default() {
         "" => causes.required(&path.child("operator"), &valid_values(&OPERATORS)),
@@ -71,9 +87,7 @@ fn validate_exit_codes(causes: &mut Causes, path: &Path<'_>, spec: &Value, requi
         _ => {}
     }
     if let Some(name) = requirement["containerName"].as_str() {
-        let pod = &spec["template"]["spec"];
-        let mut containers = list(&pod["containers"]).iter().chain(list(&pod["initContainers"]));
-        if !containers.any(|container| container["name"] == *name) {
+        if !containers.contains(name) {
             let detail = "must be one of the container or initContainer names in the pod template";
             causes.invalid_str(&path.child("containerName"), name, detail);
         }
@@ -89,12 +103,12 @@ fn validate_exit_codes(causes: &mut Causes, path: &Path<'_>, spec: &Value, requi
 }
 
 fn validate_exit_code_values(causes: &mut Causes, path: &Path<'_>, is_in: bool, values: &[Value]) {
-    let mut ordered = true;
+    let (mut ordered, mut known) = (true, HashSet::new());
     for (index, value) in values.iter().enumerate() {
         if is_in && *value == 0 {
             causes.invalid(&path.index(index), value, "must not be 0 for the In operator");
         }
-        if values[..index].contains(value) {
+        if !known.insert(value) {
             causes.duplicate(&path.index(index), value);
         }
         if index > 0 && values[index - 1].as_i64() > value.as_i64() {

@@ -3,6 +3,7 @@
 //! A rule about a relation between fields applies only to an update that changes one of them, so that a Job
 //! stored under older rules can still be updated.
 
+use std::collections::HashSet;
 use std::ops::RangeInclusive;
 
 use jiff::Timestamp;
@@ -76,16 +77,14 @@ fn counters(causes: &mut Causes, status: &Value) {
 
 fn uncounted(causes: &mut Causes, uncounted: &Value) {
     let path = STATUS.child("uncountedTerminatedPods");
-    let mut seen: Vec<&Value> = Vec::new();
+    let mut seen: HashSet<&Value> = HashSet::new();
     for field in ["succeeded", "failed"] {
         let path = path.child(field);
         for (index, uid) in uncounted[field].as_array().into_iter().flatten().enumerate() {
             if uid == "" {
                 causes.invalid(&path.index(index), uid, "must not be empty");
-            } else if seen.contains(&uid) {
+            } else if !seen.insert(uid) {
                 causes.duplicate(&path.index(index), uid);
-            } else {
-                seen.push(uid);
             }
         }
     }

@@ -1,5 +1,7 @@
 //! Containers of a pod.
 
+use std::collections::HashSet;
+
 use serde_json::Value;
 
 use super::super::field::{Causes, Path};
@@ -37,7 +39,8 @@ const STANDARD_RESOURCES: [&str; 3] = ["cpu", "memory", "ephemeral-storage"];
 
 /// Checks containers and init containers of a pod spec.
 pub(super) fn validate_all(causes: &mut Causes, path: &Path<'_>, spec: &Value) {
-    let volumes = list(&spec["volumes"]);
+    let volumes: HashSet<&Value> = list(&spec["volumes"]).iter().map(|volume| &volume["name"]).collect();
+    let mut names = HashSet::new();
     let regular = list(&spec["containers"]);
     let containers_path = path.child("containers");
     if regular.is_empty() {
@@ -45,8 +48,8 @@ pub(super) fn validate_all(causes: &mut Causes, path: &Path<'_>, spec: &Value) {
     }
     for (index, container) in regular.iter().enumerate() {
         let path = containers_path.index(index);
-        validate(causes, &path, container, volumes);
-        duplicate_name(causes, &path, container, &regular[..index], &[]);
+        validate(causes, &path, container, &volumes);
+        duplicate_name(causes, &path, container, &mut names);
         probe::validate_all(causes, &path, container);
     }
     host_port_conflicts(causes, &containers_path, regular);
@@ -54,12 +57,12 @@ pub(super) fn validate_all(causes: &mut Causes, path: &Path<'_>, spec: &Value) {
     let init_path = path.child("initContainers");
     for (index, container) in init.iter().enumerate() {
         let path = init_path.index(index);
-        validate(causes, &path, container, volumes);
+        validate(causes, &path, container, &volumes);
         let policy = &container["restartPolicy"];
         if !policy.is_null() && !RESTART_POLICIES.contains(&text(policy)) {
             causes.not_supported(&path.child("restartPolicy"), policy, &RESTART_POLICIES);
         }
-        duplicate_name(causes, &path, container, regular, &init[..index]);
+        duplicate_name(causes, &path, container, &mut names);
         host_port_conflicts(causes, &init_path, std::slice::from_ref(container));
         // Only sidecars run as long as regular containers.
         if *policy == "Always" {
@@ -90,14 +93,19 @@ pub(super) fn host_network_ports(causes: &mut Causes, path: &Path<'_>, spec: &Va
     }
 }
 
-fn duplicate_name(causes: &mut Causes, path: &Path<'_>, container: &Value, others: &[Value], more: &[Value]) {
-    let name = &container["name"];
-    if others.iter().chain(more).any(|other| text(&other["name"]) == text(name)) {
-        causes.duplicate(&path.child("name"), &text(name).into());
+fn duplicate_name<'a>(
+    causes: &mut Causes,
+    path: &Path<'_>,
+    container: &'a Value,
+    known: &mut HashSet<&'a str>,
+) {
+    let name = text(&container["name"]);
+    if !known.insert(name) {
+        causes.duplicate(&path.child("name"), &name.into());
     }
 }
 
-fn validate(causes: &mut Causes, path: &Path<'_>, container: &Value, volumes: &[Value]) {
+fn validate(causes: &mut Causes, path: &Path<'_>, container: &Value, volumes: &HashSet<&Value>) {
     match text(&container["name"]) {
         "" => causes.required(&path.child("name"), ""),
         name => causes.invalid_each(&path.child("name"), name, names::dns_label(name)),
@@ -116,15 +124,15 @@ fn validate(causes: &mut Causes, path: &Path<'_>, container: &Value, volumes: &[
 }
 
 fn ports(causes: &mut Causes, path: &Path<'_>, ports: &Value) {
-    let ports = list(ports);
-    for (index, port) in ports.iter().enumerate() {
+    let mut known = HashSet::new();
+    for (index, port) in list(ports).iter().enumerate() {
         let path = path.index(index);
         let name = text(&port["name"]);
         if !name.is_empty() {
             let errors = names::port_name(name);
             let valid = errors.is_empty();
             causes.invalid_each(&path.child("name"), name, errors);
-            if valid && ports[..index].iter().any(|other| other["name"] == *name) {
+            if !known.insert(name) && valid {
                 causes.duplicate(&path.child("name"), &port["name"]);
             }
         }
@@ -141,7 +149,7 @@ fn ports(causes: &mut Causes, path: &Path<'_>, ports: &Value) {
 }
 
 fn host_port_conflicts(causes: &mut Causes, path: &Path<'_>, containers: &[Value]) {
-    let mut taken: Vec<(&str, &str, i64)> = Vec::new();
+    let mut taken: HashSet<(&str, &str, i64)> = HashSet::new();
     for (index, container) in containers.iter().enumerate() {
         for (port_index, port) in list(&container["ports"]).iter().enumerate() {
             let host_port = port["hostPort"].as_i64().unwrap_or(0);
@@ -149,13 +157,11 @@ fn host_port_conflicts(causes: &mut Causes, path: &Path<'_>, containers: &[Value
                 continue;
             }
             let key = (text(&port["protocol"]), text(&port["hostIP"]), host_port);
-            if taken.contains(&key) {
+            if !taken.insert(key) {
                 let (container_path, ports_path) = (path.index(index), "ports");
                 let ports_path = container_path.child(ports_path);
                 let shown = format!("{}/{}/{}", key.0, key.1, key.2);
                 causes.duplicate(&ports_path.index(port_index).child("hostPort"), &shown.into());
-            } else {
-                taken.push(key);
             }
         }
     }
@@ -219,21 +225,21 @@ fn field_ref(causes: &mut Causes, path: &Path<'_>, reference: &Value) {
     }
 }
 
-fn volume_mounts(causes: &mut Causes, path: &Path<'_>, mounts: &Value, volumes: &[Value]) {
-    let mounts = list(mounts);
-    for (index, mount) in mounts.iter().enumerate() {
+fn volume_mounts(causes: &mut Causes, path: &Path<'_>, mounts: &Value, volumes: &HashSet<&Value>) {
+    let mut known = HashSet::new();
+    for (index, mount) in list(mounts).iter().enumerate() {
         let path = path.index(index);
         let name = &mount["name"];
         if text(name).is_empty() {
             causes.required(&path.child("name"), "");
         }
-        if !volumes.iter().any(|volume| volume["name"] == *name) {
+        if !volumes.contains(name) {
             causes.not_found(&path.child("name"), &text(name).into());
         }
         let mount_path = &mount["mountPath"];
         if text(mount_path).is_empty() {
             causes.required(&path.child("mountPath"), "");
-        } else if mounts[..index].iter().any(|other| other["mountPath"] == *mount_path) {
+        } else if !known.insert(text(mount_path)) {
             causes.invalid(&path.child("mountPath"), mount_path, "must be unique");
         }
         for field in ["subPath", "subPathExpr"] {

@@ -1,5 +1,7 @@
 //! Scheduling constraints: tolerations, affinity, gates, topology spread.
 
+use std::collections::HashSet;
+
 use serde_json::Value;
 
 use super::super::field::{Causes, Path};
@@ -51,12 +53,12 @@ pub(super) fn tolerations(causes: &mut Causes, path: &Path<'_>, tolerations: &Va
 
 /// Checks scheduling gates.
 pub(super) fn gates(causes: &mut Causes, path: &Path<'_>, gates: &Value) {
-    let gates = list(gates);
-    for (index, gate) in gates.iter().enumerate() {
+    let mut known = HashSet::new();
+    for (index, gate) in list(gates).iter().enumerate() {
         let path = path.index(index);
         let name = text(&gate["name"]);
         causes.invalid_each(&path, name, names::qualified_name(name));
-        if gates[..index].iter().any(|other| other["name"] == gate["name"]) {
+        if !known.insert(&gate["name"]) {
             causes.duplicate(&path, &gate["name"]);
         }
     }

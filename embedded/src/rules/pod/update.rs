@@ -1,5 +1,7 @@
 //! Updates of a pod, whose spec is mostly immutable.
 
+use std::collections::{HashMap, HashSet};
+
 use serde_json::Value;
 
 use super::super::Subresource;
@@ -132,9 +134,8 @@ fn tolerations(causes: &mut Causes, old: &Value, new: &Value) {
         as_object(&mut toleration).remove("tolerationSeconds");
         toleration
     };
-    let kept =
-        |toleration: &Value| list(new).iter().any(|other| without_time(other) == without_time(toleration));
-    if !list(old).iter().all(kept) {
+    let known: HashSet<Value> = list(new).iter().map(without_time).collect();
+    if !list(old).iter().all(|toleration| known.contains(&without_time(toleration))) {
         let detail = "existing toleration can not be modified except its tolerationSeconds";
         causes.forbidden(&SPEC.child("tolerations"), detail);
     }
@@ -142,8 +143,9 @@ fn tolerations(causes: &mut Causes, old: &Value, new: &Value) {
 
 fn gates(causes: &mut Causes, old: &Value, new: &Value) {
     let path = SPEC.child("schedulingGates");
+    let known: HashSet<&Value> = list(old).iter().collect();
     for (index, gate) in list(new).iter().enumerate() {
-        if !list(old).contains(gate) {
+        if !known.contains(gate) {
             let detail =
                 format!("only deletion is allowed, but found new scheduling gate '{}'", text(&gate["name"]));
             causes.forbidden(&path.index(index).child("name"), &detail);
@@ -165,16 +167,24 @@ fn status_changes(causes: &mut Causes, old: &Value, new: &Value) {
         return;
     }
     let path = status_path.child("containerStatuses");
+    let mut current: HashMap<&Value, Vec<usize>> = HashMap::new();
+    for (index, status) in list(&new["status"]["containerStatuses"]).iter().enumerate() {
+        if status["state"]["terminated"].is_null() {
+            current.entry(&status["name"]).or_default().push(index);
+        }
+    }
     for previous in list(&old["status"]["containerStatuses"]) {
         let terminated = &previous["state"]["terminated"];
         let may_restart = old["spec"]["restartPolicy"] == "OnFailure" && terminated["exitCode"] != 0;
         if terminated.is_null() || may_restart {
             continue;
         }
-        for (index, current) in list(&new["status"]["containerStatuses"]).iter().enumerate() {
-            if current["name"] == previous["name"] && current["state"]["terminated"].is_null() {
-                let state = path.index(index);
-                causes.forbidden(&state.child("state"), "may not be transitioned to non-terminated state");
+        for index in current.get(&previous["name"]).into_iter().flatten() {
+            let state = path.index(*index);
+            causes.forbidden(&state.child("state"), "may not be transitioned to non-terminated state");
+            // Several entries may have one name.
+            if causes.is_full() {
+                return;
             }
         }
     }

@@ -24,6 +24,7 @@ const REQUIRED: [(&str, &str); 7] = [
 
 /// Checks the volumes of a pod.
 pub(super) fn validate_all(causes: &mut Causes, path: &Path<'_>, volumes: &[Value]) {
+    let mut known = HashSet::new();
     for (index, volume) in volumes.iter().enumerate() {
         let path = path.index(index);
         validate_source(causes, &path, volume);
@@ -34,7 +35,7 @@ pub(super) fn validate_all(causes: &mut Causes, path: &Path<'_>, volumes: &[Valu
             continue;
         }
         causes.invalid_each(&name_path, name, names::dns_label(name));
-        if volumes[..index].iter().any(|other| other["name"] == volume["name"]) {
+        if !known.insert(name) {
             causes.duplicate(&name_path, &volume["name"]);
         }
     }

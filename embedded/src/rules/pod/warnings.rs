@@ -1,5 +1,7 @@
 //! Warnings about pods and templates that are allowed but unwise (`pkg/api/pod/warnings.go`).
 
+use std::collections::HashSet;
+
 use serde_json::Value;
 
 use super::super::field::Path;
@@ -74,10 +76,10 @@ fn of_spec(warnings: &mut Vec<String>, path: &Path<'_>, old: Option<&Value>, spe
 
 fn of_container(warnings: &mut Vec<String>, path: &Path<'_>, container: &Value) {
     let env_path = path.child("env");
-    let variables = list(&container["env"]);
-    for (index, variable) in variables.iter().enumerate() {
-        let name = text(&variable["name"]);
-        if variables[..index].iter().any(|other| other["name"] == *name) {
+    let mut known = HashSet::new();
+    for (index, variable) in list(&container["env"]).iter().enumerate() {
+        let Some(name) = variable["name"].as_str() else { continue };
+        if !known.insert(name) {
             warnings.push(format!(
                 "{}: hides previous definition of {name:?}, which may be dropped when using apply",
                 env_path.index(index)
@@ -88,10 +90,10 @@ fn of_container(warnings: &mut Vec<String>, path: &Path<'_>, container: &Value) 
 
 /// Warnings about entries that repeat the key of an earlier one, which apply may drop.
 fn duplicates(warnings: &mut Vec<String>, path: &Path<'_>, entries: &Value, key: &str) {
-    let entries = list(entries);
-    for (index, entry) in entries.iter().enumerate() {
-        let value = text(&entry[key]);
-        if entries[..index].iter().any(|other| other[key] == *value) {
+    let mut known = HashSet::new();
+    for (index, entry) in list(entries).iter().enumerate() {
+        let Some(value) = entry[key].as_str() else { continue };
+        if !known.insert(value) {
             let path = path.index(index);
             warnings.push(format!("{}: duplicate {key} {value:?}", path.child(key)));
         }

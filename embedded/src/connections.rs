@@ -1,0 +1,284 @@
+//! A listening port, whose connections are bounded in number and time.
+//!
+//! A connection is a newcomer until its first request from somebody who is known. Newcomers have little time,
+//! and when there are too many of them, the oldest has to leave: clients that want something send their
+//! request at once, so these keep getting in while somebody opens connections without end. All other
+//! connections are of known clients. They end when they have been idle for long.
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use http::{Request, Response};
+use hyper::body::{Body, Incoming};
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioIo, TokioTimer};
+use parking_lot::Mutex;
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::Semaphore;
+use tokio_rustls::TlsAcceptor;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+
+use crate::open_files;
+
+/// Time for requests in flight to finish when the server stops.
+const SHUTDOWN_GRACE: Duration = Duration::from_secs(2);
+
+/// Maximum size of a request's line and headers, in bytes. hyper bounds their number to 100.
+const MAX_HEADER_SIZE: usize = 128 << 10;
+
+/// Bounds of what the clients of a port can hold.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct HttpLimits {
+    /// Maximum number of connections; further ones wait to be accepted. It is lower if the process may not open
+    /// twice as many files.
+    pub connections: usize,
+    /// Maximum number of connections that have not sent a request with valid credentials yet. The oldest of them
+    /// is closed when there is one more.
+    pub newcomers: usize,
+    /// Time for the first request with valid credentials.
+    pub arrival: Duration,
+    /// Time between a response and the complete headers of the next request.
+    pub idle: Duration,
+    /// Time for the body of a request.
+    pub body: Duration,
+}
+
+impl Default for HttpLimits {
+    /// As long as kube-apiserver lets clients be idle and requests last.
+    fn default() -> Self {
+        Self {
+            connections: 4096,
+            newcomers: 128,
+            arrival: Duration::from_secs(10),
+            idle: Duration::from_secs(90),
+            body: Duration::from_secs(60),
+        }
+    }
+}
+
+/// A port to serve.
+pub(crate) struct Port {
+    pub(crate) listener: TcpListener,
+    pub(crate) tls: Option<TlsAcceptor>,
+    pub(crate) limits: HttpLimits,
+    /// Stops the port: no more connections are accepted, and requests in flight have a little time.
+    pub(crate) stop: CancellationToken,
+    /// The connections.
+    pub(crate) tasks: TaskTracker,
+}
+
+impl Port {
+    /// Serves until stopped. An error of `handle` ends the connection without a response.
+    pub(crate) async fn serve<F, R, B, E>(self, handle: F)
+    where
+        F: Fn(Request<Incoming>, Arc<Newcomer>) -> R + Clone + Send + Sync + 'static,
+        R: Future<Output = Result<Response<B>, E>> + Send + 'static,
+        B: Body<Data: Send, Error: Into<Box<dyn std::error::Error + Send + Sync>>> + Send + 'static,
+        E: std::error::Error + Send + Sync + 'static,
+    {
+        let possible = usize::try_from(open_files::raise_limit() / 2).unwrap_or(usize::MAX);
+        let places = Arc::new(Semaphore::new(self.limits.connections.min(possible).max(1)));
+        let lobby = Arc::new(Lobby { limit: self.limits.newcomers, newcomers: Mutex::default() });
+        loop {
+            let accepted = tokio::select! {
+                accepted = accept(&self.listener, &places) => accepted,
+                () = self.stop.cancelled() => return,
+            };
+            let (stream, place) = match accepted {
+                Ok(accepted) => accepted,
+                Err(error) => {
+                    // Most likely out of file descriptors: other connections will close.
+                    tracing::warn!(%error, "cannot accept a connection");
+                    tokio::time::sleep(Duration::from_millis(50)).await;
+                    continue;
+                }
+            };
+            // Small responses must not be delayed. A failure here costs only latency.
+            let _ = stream.set_nodelay(true);
+            let connection = Connection {
+                newcomer: Arc::new(lobby.enter()),
+                limits: self.limits,
+                stop: self.stop.clone(),
+                handle: handle.clone(),
+            };
+            let tls = self.tls.clone();
+            self.tasks.spawn(async move {
+                let _place = place;
+                match tls {
+                    None => connection.serve(stream).await,
+                    Some(tls) => connection.serve_tls(&tls, stream).await,
+                }
+            });
+        }
+    }
+}
+
+async fn accept(
+    listener: &TcpListener,
+    places: &Arc<Semaphore>,
+) -> std::io::Result<(TcpStream, tokio::sync::OwnedSemaphorePermit)> {
+    let place = Arc::clone(places).acquire_owned().await.map_err(std::io::Error::other)?;
+    let (stream, _address): (_, SocketAddr) = listener.accept().await?;
+    Ok((stream, place))
+}
+
+/// One connection before it is served.
+struct Connection<F> {
+    newcomer: Arc<Newcomer>,
+    limits: HttpLimits,
+    stop: CancellationToken,
+    handle: F,
+}
+
+impl<F, R, B, E> Connection<F>
+where
+    F: Fn(Request<Incoming>, Arc<Newcomer>) -> R + Clone + Send + Sync + 'static,
+    R: Future<Output = Result<Response<B>, E>> + Send + 'static,
+    B: Body<Data: Send, Error: Into<Box<dyn std::error::Error + Send + Sync>>> + Send + 'static,
+    E: std::error::Error + Send + Sync + 'static,
+{
+    async fn serve_tls(self, tls: &TlsAcceptor, stream: TcpStream) {
+        let stream = tokio::select! {
+            stream = tls.accept(stream) => stream,
+            () = self.newcomer.overdue(self.limits.arrival) => return,
+            () = self.stop.cancelled() => return,
+        };
+        match stream {
+            Ok(stream) => self.serve(stream).await,
+            Err(error) => tracing::debug!(%error, "no TLS"),
+        }
+    }
+
+    async fn serve<I>(self, stream: I)
+    where
+        I: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    {
+        let (newcomer, handle) = (Arc::clone(&self.newcomer), self.handle);
+        let service = service_fn(move |request| handle(request, Arc::clone(&newcomer)));
+        let connection = http1::Builder::new()
+            .timer(TokioTimer::new())
+            .header_read_timeout(self.limits.idle)
+            .max_header_size(MAX_HEADER_SIZE)
+            .serve_connection(TokioIo::new(stream), service);
+        tokio::pin!(connection);
+        let result = tokio::select! {
+            result = connection.as_mut() => result,
+            () = self.newcomer.overdue(self.limits.arrival) => return,
+            () = self.stop.cancelled() => {
+                connection.as_mut().graceful_shutdown();
+                // A client that never finishes its request must not keep the server running.
+                tokio::time::timeout(SHUTDOWN_GRACE, connection).await.unwrap_or(Ok(()))
+            }
+        };
+        if let Err(error) = result {
+            tracing::debug!(%error, "connection ended");
+        }
+    }
+}
+
+/// The newcomers of a port.
+struct Lobby {
+    limit: usize,
+    newcomers: Mutex<Newcomers>,
+}
+
+#[derive(Default)]
+struct Newcomers {
+    next: u64,
+    /// By order of arrival; cancelled when they have to leave.
+    waiting: BTreeMap<u64, CancellationToken>,
+}
+
+impl Lobby {
+    /// A new connection. The oldest newcomer leaves when there are too many.
+    fn enter(self: &Arc<Self>) -> Newcomer {
+        let displaced = CancellationToken::new();
+        let mut newcomers = self.newcomers.lock();
+        let number = newcomers.next;
+        newcomers.next += 1;
+        newcomers.waiting.insert(number, displaced.clone());
+        if newcomers.waiting.len() > self.limit.max(1)
+            && let Some((_, oldest)) = newcomers.waiting.pop_first()
+        {
+            oldest.cancel();
+        }
+        drop(newcomers);
+        Newcomer { lobby: Arc::clone(self), number, displaced, welcome: CancellationToken::new() }
+    }
+}
+
+/// A connection that has to show who it is.
+pub(crate) struct Newcomer {
+    lobby: Arc<Lobby>,
+    number: u64,
+    displaced: CancellationToken,
+    welcome: CancellationToken,
+}
+
+impl Newcomer {
+    /// Records that the client is known: from now on the connection may stay.
+    pub(crate) fn welcome(&self) {
+        if !self.welcome.is_cancelled() {
+            self.welcome.cancel();
+            self.leave();
+        }
+    }
+
+    /// Waits until the connection has been a newcomer for too long, or among too many.
+    async fn overdue(&self, time: Duration) {
+        tokio::select! {
+            () = self.welcome.cancelled() => std::future::pending().await,
+            () = self.displaced.cancelled() => {}
+            () = tokio::time::sleep(time) => {}
+        }
+    }
+
+    fn leave(&self) {
+        self.lobby.newcomers.lock().waiting.remove(&self.number);
+    }
+}
+
+impl Drop for Newcomer {
+    fn drop(&mut self) {
+        self.leave();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn lobby(limit: usize) -> Arc<Lobby> {
+        Arc::new(Lobby { limit, newcomers: Mutex::default() })
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_newcomer_has_little_time_until_it_is_known() {
+        let lobby = lobby(9);
+        let (silent, known) = (lobby.enter(), lobby.enter());
+        known.welcome();
+        let hour = Duration::from_secs(3600);
+        assert!(tokio::time::timeout(hour, silent.overdue(Duration::from_secs(5))).await.is_ok());
+        assert!(tokio::time::timeout(hour, known.overdue(Duration::from_secs(5))).await.is_err());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_oldest_of_too_many_newcomers_leaves() {
+        let lobby = lobby(2);
+        let (first, second, known) = (lobby.enter(), lobby.enter(), lobby.enter());
+        assert!(first.displaced.is_cancelled() && !second.displaced.is_cancelled());
+        known.welcome();
+        let third = lobby.enter();
+        assert!(!second.displaced.is_cancelled(), "a known connection is no newcomer");
+        drop(third);
+        let _fourth = lobby.enter();
+        assert!(!second.displaced.is_cancelled(), "nor is one that has ended");
+        let _fifth = lobby.enter();
+        assert!(second.displaced.is_cancelled());
+    }
+}

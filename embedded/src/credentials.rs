@@ -1,0 +1,68 @@
+//! What a server keeps secret in its data directory, so that a kubeconfig stays valid: files with mode 0600 in
+//! a folder with mode 0700.
+
+use std::fs::DirBuilder;
+use std::io::ErrorKind;
+use std::os::unix::fs::DirBuilderExt as _;
+use std::path::{Path, PathBuf};
+
+use crate::authentication::{Token, TokenError};
+use crate::secret_file::{self, SecretFileError};
+
+/// The folder in the data directory.
+const FOLDER: &str = "credentials";
+
+/// Why the credentials in a data directory cannot be used.
+#[derive(Debug, thiserror::Error)]
+#[error("{}: {source}", file.display())]
+pub struct CredentialsError {
+    /// The file or folder.
+    pub file: PathBuf,
+    /// Why it cannot be used.
+    pub source: TokenError,
+}
+
+/// The folder with a server's credentials.
+pub(crate) struct Credentials(PathBuf);
+
+impl Credentials {
+    /// The folder of a data directory, which is created if necessary.
+    pub(crate) fn open(data_dir: &Path) -> Result<Self, CredentialsError> {
+        let folder = data_dir.join(FOLDER);
+        match DirBuilder::new().recursive(true).mode(0o700).create(&folder) {
+            Ok(()) => Ok(Self(folder)),
+            Err(error) => Err(failed(folder, SecretFileError::Io(error))),
+        }
+    }
+
+    /// The contents of a file; `None` if it does not exist.
+    pub(crate) fn read(&self, name: &str) -> Result<Option<String>, CredentialsError> {
+        let file = self.0.join(name);
+        match secret_file::read(&file) {
+            Ok(text) => Ok(Some(text)),
+            Err(SecretFileError::Io(error)) if error.kind() == ErrorKind::NotFound => Ok(None),
+            Err(error) => Err(failed(file, error)),
+        }
+    }
+
+    /// Writes a file.
+    pub(crate) fn write(&self, name: &str, text: &str) -> Result<(), CredentialsError> {
+        let file = self.0.join(name);
+        secret_file::write(&file, text).map_err(|error| failed(file, SecretFileError::Io(error)))
+    }
+
+    /// The owner's token, which is made if there is none.
+    pub(crate) fn token(&self) -> Result<Token, CredentialsError> {
+        const NAME: &str = "token";
+        if let Some(text) = self.read(NAME)? {
+            return Token::new(&text).map_err(|source| CredentialsError { file: self.0.join(NAME), source });
+        }
+        let token = Token::random();
+        self.write(NAME, token.expose())?;
+        Ok(token)
+    }
+}
+
+fn failed(file: PathBuf, source: SecretFileError) -> CredentialsError {
+    CredentialsError { file, source: source.into() }
+}

@@ -1,0 +1,49 @@
+//! Standard output for the lines of many logs, and what stands before each line.
+
+use std::io::{self, IsTerminal as _, Write as _};
+
+use crossterm::style::{Color, Stylize as _};
+
+use super::container_run::LogSink;
+use super::lines::Decoration;
+
+/// Colours of prefixes, in turn.
+const COLORS: [Color; 6] =
+    [Color::Cyan, Color::Green, Color::Magenta, Color::Yellow, Color::Blue, Color::Red];
+
+/// Standard output.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Output {
+    /// Prefixes have colours.
+    color: bool,
+}
+
+impl Output {
+    /// Prefixes have colours on a terminal, unless the variable `NO_COLOR` is set.
+    pub(super) fn new() -> Self {
+        let no_color = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
+        Self { color: io::stdout().is_terminal() && !no_color }
+    }
+
+    /// Puts this before each line, in the colour of this number.
+    pub(super) fn decoration(self, prefix: &str, number: usize, timestamps: bool) -> Decoration {
+        let prefix = match self.color {
+            true => format!("{} ", format!("{prefix}:").with(COLORS[number % COLORS.len()])),
+            false => format!("{prefix}: "),
+        };
+        Decoration { prefix: Some(prefix), timestamps }
+    }
+}
+
+impl LogSink for Output {
+    fn write(&self, lines: &[u8]) -> io::Result<()> {
+        let mut out = io::stdout().lock();
+        out.write_all(lines)?;
+        out.flush()
+    }
+
+    fn note(&self, text: &str) {
+        // Nobody may read it.
+        let _written = writeln!(io::stderr(), "{text}");
+    }
+}

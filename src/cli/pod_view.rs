@@ -1,0 +1,89 @@
+//! The fields of pods that commands read.
+
+use std::collections::BTreeMap;
+
+use kube::core::Object;
+use serde::{Deserialize, Serialize};
+
+/// A pod with the fields that commands read.
+pub(super) type PodView = Object<PodSpec, PodStatus>;
+
+/// The fields of a pod's `spec` that commands read.
+#[derive(Clone, Debug, Default, Deserialize, Serialize)]
+#[serde(rename_all = "camelCase", default)]
+pub(super) struct PodSpec {
+    pub(super) containers: Vec<Named>,
+    pub(super) restart_policy: String,
+}
+
+/// An object whose name alone is read.
+#[derive(Clone, Debug, Default, Deserialize, Serialize)]
+#[serde(default)]
+pub(super) struct Named {
+    pub(super) name: String,
+}
+
+/// The fields of a pod's `status` that commands read.
+#[derive(Clone, Debug, Default, Deserialize, Serialize)]
+#[serde(rename_all = "camelCase", default)]
+pub(super) struct PodStatus {
+    pub(super) phase: String,
+    pub(super) reason: Option<String>,
+    pub(super) message: Option<String>,
+    pub(super) init_container_statuses: Vec<ContainerStatus>,
+    pub(super) container_statuses: Vec<ContainerStatus>,
+}
+
+impl PodStatus {
+    /// All containers, init containers first.
+    pub(super) fn containers(&self) -> impl Iterator<Item = &ContainerStatus> {
+        self.init_container_statuses.iter().chain(&self.container_statuses)
+    }
+}
+
+/// The state of one container.
+#[derive(Clone, Debug, Default, Deserialize, Serialize)]
+#[serde(rename_all = "camelCase", default)]
+pub(super) struct ContainerStatus {
+    pub(super) name: String,
+    pub(super) restart_count: u32,
+    pub(super) state: BTreeMap<String, ContainerState>,
+    pub(super) last_state: BTreeMap<String, ContainerState>,
+}
+
+/// The details of a container's state; the fields set depend on the state.
+#[derive(Clone, Debug, Default, Deserialize, Serialize)]
+#[serde(rename_all = "camelCase", default)]
+pub(super) struct ContainerState {
+    pub(super) reason: Option<String>,
+    pub(super) message: Option<String>,
+    pub(super) exit_code: Option<i32>,
+    pub(super) started_at: Option<String>,
+}
+
+/// What a container's current run is doing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum RunState {
+    /// It has not started.
+    NotStarted,
+    /// It runs.
+    Running,
+    /// It has ended; another may follow.
+    Ended,
+}
+
+impl ContainerStatus {
+    /// The run that `restart_count` counts: the newest that has started, or that starts next.
+    pub(super) fn run_state(&self) -> RunState {
+        let ended = |states: &BTreeMap<String, ContainerState>| {
+            states.get("terminated").is_some_and(|state| state.started_at.is_some())
+        };
+        if self.state.contains_key("running") {
+            RunState::Running
+        } else if ended(&self.state) || self.state.contains_key("waiting") && ended(&self.last_state) {
+            RunState::Ended
+        } else {
+            RunState::NotStarted
+        }
+    }
+}

@@ -1,0 +1,95 @@
+//! Everything about one Job, as text.
+
+use jiff::Timestamp;
+
+use super::job::JobReport;
+use super::report::Report;
+use super::text::{self, Layout, clip, describe, duration};
+use crate::cli::table::{Column, Shorten, Table};
+
+/// The report: everything about a Job that was asked for by name, else tables. `jobs` are those that are shown.
+pub(super) fn body(report: &Report, jobs: &[&JobReport], layout: &Layout) -> Vec<String> {
+    match jobs {
+        [job] if layout.one_job => lines(job, report.time, layout.width),
+        _ => text::lines(report, jobs, layout),
+    }
+}
+
+/// The lines about a Job at `now`; none is wider than `width`.
+fn lines(job: &JobReport, now: Timestamp, width: Option<usize>) -> Vec<String> {
+    let mut lines = Vec::new();
+    let mut fact = |name: &str, value: Option<String>| {
+        if let Some(value) = value.filter(|value| !value.is_empty()) {
+            let text = format!("{name}:{:1$}{value}", "", 13_usize.saturating_sub(name.len()));
+            // The padding is part of the text, so only the value is made printable.
+            lines.push((text, value));
+        }
+    };
+    fact("Job", Some(job.key()));
+    fact("State", Some(job.state.name().to_owned()));
+    fact(
+        "Waiting",
+        job.waiting.as_ref().map(|waiting| {
+            let until = waiting.until.map(|until| format!(" (until {until})"));
+            format!("{}{}", describe(waiting, now), until.unwrap_or_default())
+        }),
+    );
+    fact("Succeeded", Some(job.progress()));
+    let parallelism = job.parallelism.map(|parallelism| format!(" of {parallelism}")).unwrap_or_default();
+    fact("Active", Some(format!("{}{parallelism}, {} ready", job.active, job.ready)));
+    fact("Failed", Some(job.failed.to_string()));
+    fact(
+        "Pods",
+        job.pods.as_ref().map(|pods| {
+            let counts: Vec<_> = pods.iter().map(|(phase, count)| format!("{count} {phase}")).collect();
+            if counts.is_empty() { "none".to_owned() } else { counts.join(", ") }
+        }),
+    );
+    fact("Pods/s", job.rate.map(|rate| format!("{rate:.2}")));
+    fact("Time left", job.seconds_left.map(duration));
+    let ago = |time: Timestamp| format!("{time} ({} ago)", duration(now.duration_since(time).as_secs_f64()));
+    fact("Started", job.start_time.map(ago));
+    fact("Ended", job.end_time.map(ago));
+    fact("Controller", Some(job.controller.clone()));
+    fact(
+        "Shard",
+        job.shard.map(|shard| match (&job.owner, job.epoch) {
+            (Some(owner), Some(epoch)) => format!("{shard}, owned by {owner} (epoch {epoch})"),
+            _ => format!("{shard}, without an owner"),
+        }),
+    );
+    fact("Trace", Some(job.trace_id.clone()));
+    let mut text: Vec<String> = lines.into_iter().map(|(line, value)| fit(&line, &value, width)).collect();
+    if !job.conditions.is_empty() {
+        text.push(String::new());
+        text.extend(conditions(job).lines(width));
+    }
+    text
+}
+
+/// The line with its value made printable, and shortened if it is too long.
+fn fit(line: &str, value: &str, width: Option<usize>) -> String {
+    let name = line.strip_suffix(value).unwrap_or_default();
+    let room = width.map(|width| width.saturating_sub(name.len()));
+    format!("{name}{}", clip(value, room, Shorten::End))
+}
+
+fn conditions(job: &JobReport) -> Table {
+    let mut table = Table::new([
+        Column::whole("CONDITION", 0),
+        Column::whole("STATUS", 0),
+        Column::whole("SINCE", 2),
+        Column::text("REASON", 12, 0),
+        Column::text("MESSAGE", 16, 1),
+    ]);
+    for condition in &job.conditions {
+        table.row([
+            condition.type_.clone(),
+            condition.status.clone(),
+            condition.last_transition_time.map(|time| time.to_string()).unwrap_or_default(),
+            condition.reason.clone().unwrap_or_default(),
+            condition.message.clone().unwrap_or_default(),
+        ]);
+    }
+    table
+}

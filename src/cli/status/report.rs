@@ -1,0 +1,194 @@
+//! A report on the whole cluster, or on a part of it, and how it is read.
+
+use std::collections::BTreeMap;
+use std::pin::pin;
+use std::sync::Arc;
+
+use futures::future::BoxFuture;
+use futures::stream::{self, StreamExt as _};
+use futures::{FutureExt as _, TryStreamExt as _};
+use jiff::Timestamp;
+use k8s_openapi::api::batch::v1::Job;
+use k8s_openapi::api::core::v1::Pod;
+use kube::Client;
+use kube::api::{Api, ApiResource, ListParams};
+use kube::runtime::watcher;
+use serde::Serialize;
+
+use super::job::JobReport;
+use super::waits::{Inquiry, Waiting};
+use crate::cli::ownership::Ownership;
+use crate::cli::pages::pages;
+use crate::cli::pod_view::PodView;
+use crate::job::names::CONTROLLER_UID_LABEL;
+use crate::sharding::lease::LEASE_LABEL;
+
+/// Jobs that are examined concurrently.
+const AT_ONCE: usize = 8;
+
+/// Controllers, replicas, shards and Jobs at one time.
+#[derive(Clone, Debug, Serialize)]
+pub(super) struct Report {
+    pub(super) time: Timestamp,
+    #[serde(flatten)]
+    pub(super) ownership: Ownership,
+    /// The most interesting first.
+    pub(super) jobs: Vec<JobReport>,
+}
+
+/// The Jobs that a report is about.
+#[derive(Clone, Debug)]
+pub(super) enum Selection {
+    /// One Job, of which more is read.
+    One { namespace: String, name: String },
+    /// All Jobs that match, of one namespace or of all.
+    Many { namespace: Option<String>, selector: Option<String>, unfinished: bool },
+}
+
+impl Selection {
+    /// Where the Jobs are.
+    pub(super) fn api(&self, client: &Client) -> Api<Job> {
+        match self {
+            Self::One { namespace, .. } | Self::Many { namespace: Some(namespace), .. } => {
+                Api::namespaced(client.clone(), namespace)
+            }
+            Self::Many { namespace: None, .. } => Api::all(client.clone()),
+        }
+    }
+
+    /// What a watch of the Jobs asks for.
+    pub(super) fn watch(&self) -> watcher::Config {
+        let config = watcher::Config::default();
+        match self {
+            Self::One { name, .. } => config.fields(&format!("metadata.name={name}")),
+            Self::Many { selector: Some(selector), .. } => config.labels(selector),
+            Self::Many { selector: None, .. } => config,
+        }
+    }
+
+    /// Whether all Jobs are of one namespace.
+    pub(super) fn is_one_namespace(&self) -> bool {
+        !matches!(self, Self::Many { namespace: None, .. })
+    }
+
+    /// Whether a Job of the list belongs to the report.
+    pub(super) fn includes(&self, job: &JobReport) -> bool {
+        !matches!(self, Self::Many { unfinished: true, .. }) || !job.is_finished()
+    }
+}
+
+/// Reads a report, page by page.
+pub(super) async fn read(
+    client: &Client,
+    selection: &Selection,
+    lease_namespace: Option<&str>,
+) -> anyhow::Result<Report> {
+    let time = Timestamp::now();
+    let ownership = Ownership::read(client, lease_namespace, LEASE_LABEL, time).await?;
+    let inquiry = Inquiry::new(client.clone(), time);
+    let api = selection.api(client);
+    let mut jobs = Vec::new();
+    match selection {
+        Selection::One { namespace, name } => {
+            let found = api.get_opt(name).await?;
+            let job = found.ok_or_else(|| anyhow::anyhow!("Job {namespace}/{name} not found"))?;
+            let report = JobReport::of(&job, &ownership, time);
+            jobs.push(with_pods(client, JobReport { waiting: wait(&inquiry, &job).await, ..report }).await?);
+        }
+        Selection::Many { selector, .. } => {
+            let label_selector = selector.clone();
+            let mut pages = pin!(pages(api, ListParams { label_selector, ..ListParams::default() }));
+            while let Some(page) = pages.try_next().await? {
+                let reports = page.iter().map(async |job| {
+                    let waiting = wait(&inquiry, job).await;
+                    JobReport { waiting, ..JobReport::of(job, &ownership, time) }
+                });
+                let reports = stream::iter(reports).buffered(AT_ONCE);
+                jobs.extend(
+                    reports.collect::<Vec<_>>().await.into_iter().filter(|job| selection.includes(job)),
+                );
+            }
+        }
+    }
+    jobs.sort_by(JobReport::by_interest);
+    Ok(Report { time, ownership, jobs })
+}
+
+/// What a Job waits for, as far as that can be found out.
+async fn wait(inquiry: &Inquiry, job: &Job) -> Option<Waiting> {
+    inquiry.why(job).await.unwrap_or_else(|error| {
+        tracing::warn!(job = ?job.metadata.name, %error, "cannot find out what the Job waits for");
+        None
+    })
+}
+
+/// The waits of several Jobs, in their order.
+pub(super) async fn waits(inquiry: &Inquiry, jobs: &[Arc<Job>]) -> Vec<anyhow::Result<Option<Waiting>>> {
+    let waits: Vec<BoxFuture<'_, _>> = jobs.iter().map(|job| inquiry.why(job).boxed()).collect();
+    stream::iter(waits).buffered(AT_ONCE).collect().await
+}
+
+/// Adds the number of pods by phase.
+pub(super) async fn with_pods(client: &Client, job: JobReport) -> anyhow::Result<JobReport> {
+    let pod = ApiResource::erase::<Pod>(&());
+    let api: Api<PodView> = Api::namespaced_with(client.clone(), &job.namespace, &pod);
+    let params = ListParams::default().labels(&format!("{CONTROLLER_UID_LABEL}={}", job.uid));
+    let mut phases: BTreeMap<String, u64> = BTreeMap::new();
+    let mut pages = pin!(pages(api, params));
+    while let Some(page) = pages.try_next().await? {
+        for pod in page {
+            let phase = pod.status.map(|status| status.phase).filter(|phase| !phase.is_empty());
+            *phases.entry(phase.unwrap_or_else(|| "Pending".to_owned())).or_default() += 1;
+        }
+    }
+    Ok(JobReport { pods: Some(phases), ..job })
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use std::collections::BTreeSet;
+
+    use serde_json::{Value, json};
+
+    use super::super::job::tests::{ended, job};
+    use super::*;
+
+    /// The paths of all fields, such as `jobs[].waiting.reason`.
+    fn paths(value: &Value, path: &str, into: &mut BTreeSet<String>) {
+        match value {
+            Value::Object(fields) => {
+                let prefix = if path.is_empty() { String::new() } else { format!("{path}.") };
+                for (name, field) in fields {
+                    let path = format!("{prefix}{name}");
+                    into.insert(path.clone());
+                    // The names in it are those of phases.
+                    if path != "jobs[].pods" {
+                        paths(field, &path, into);
+                    }
+                }
+            }
+            Value::Array(items) => items.iter().for_each(|item| paths(item, &format!("{path}[]"), into)),
+            _ => {}
+        }
+    }
+
+    #[test]
+    fn every_field_is_documented_and_no_other() {
+        let time = "2026-01-01T00:00:20Z".parse().unwrap();
+        let waiting = Waiting { reason: "Refused", until: Some(time), message: Some("no".into()) };
+        let complete = job("complete", json!({"completions": 1}), ended("Complete", 1));
+        let waits = JobReport { waiting: Some(waiting), pods: Some(BTreeMap::new()), ..complete };
+        let ownership = crate::cli::ownership::tests::big(time);
+        let report = serde_json::to_value(Report { time, ownership, jobs: vec![waits] }).unwrap();
+        let mut written = BTreeSet::new();
+        paths(&report, "", &mut written);
+
+        let page = concat!(env!("CARGO_MANIFEST_DIR"), "/docs/commands.md");
+        let page = std::fs::read_to_string(page).unwrap();
+        let section = page.split("\n### ").find(|section| section.starts_with("Fields of status")).unwrap();
+        let fields = section.lines().filter_map(|line| line.strip_prefix("| `")?.split('`').next());
+        let documented: BTreeSet<_> = fields.map(str::to_owned).collect();
+        assert_eq!(documented, written);
+    }
+}

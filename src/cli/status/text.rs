@@ -1,0 +1,297 @@
+//! A report as text that fits a terminal.
+
+use jiff::{SignedDuration, Timestamp, Unit};
+
+use super::job::JobReport;
+use super::report::Report;
+use super::waits::Waiting;
+use crate::cli::ownership::{ControllerShards, Ownership, Replica, ReplicaState, ranges};
+use crate::cli::table::{Column, Shorten, Table, printable, shorten};
+
+/// Finished Jobs that are shown unless all are asked for.
+pub(super) const FINISHED: usize = 10;
+
+/// How much is shown.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Layout {
+    /// Columns of the terminal; without it nothing is made shorter.
+    pub(super) width: Option<usize>,
+    /// Show trace ids and shards of Jobs.
+    pub(super) wide: bool,
+    /// Show the owner and the epoch of every shard.
+    pub(super) shards: bool,
+    /// Finished Jobs that are shown; without it all.
+    pub(super) finished: Option<usize>,
+    /// All Jobs are of one namespace, which is not shown.
+    pub(super) one_namespace: bool,
+    /// Show everything about the only Job instead of a table.
+    pub(super) one_job: bool,
+}
+
+/// The Jobs, then the replicas. `jobs` are those of the report that are shown, in their order.
+pub(super) fn lines(report: &Report, jobs: &[&JobReport], layout: &Layout) -> Vec<String> {
+    let mut lines = self::jobs(jobs, report.time, layout);
+    let mut section = |more: Vec<String>| {
+        if !more.is_empty() {
+            lines.push(String::new());
+            lines.extend(more);
+        }
+    };
+    for controller in report.ownership.controllers() {
+        section(replicas(&report.ownership, controller, layout.width));
+    }
+    if layout.shards {
+        section(shards(&report.ownership, layout.width));
+    }
+    section(warnings(&report.ownership, layout.width));
+    lines
+}
+
+fn jobs(jobs: &[&JobReport], now: Timestamp, layout: &Layout) -> Vec<String> {
+    let finished = jobs.iter().filter(|job| job.is_finished()).count();
+    let mut finished_left = layout.finished.unwrap_or(finished);
+    let shown = jobs.iter().filter(|job| {
+        !job.is_finished() || {
+            let room = finished_left > 0;
+            finished_left = finished_left.saturating_sub(1);
+            room
+        }
+    });
+    let mut table = Table::new([
+        Column::names("NAMESPACE", 9, 4),
+        Column::names("JOB", 16, 0),
+        Column::names("STATE", 9, 0),
+        Column::whole("SUCCEEDED", 0),
+        Column::whole("ACTIVE", 1),
+        Column::whole("FAILED", 2),
+        Column::whole("PODS/S", 6),
+        Column::whole("LEFT", 5),
+        Column::text("WAITING", 12, 3),
+        Column::whole("SHARD", 8),
+        Column::whole("TRACE", 7),
+    ]);
+    for job in shown {
+        table.row([
+            if layout.one_namespace { String::new() } else { job.namespace.clone() },
+            job.name.clone(),
+            job.state.name().to_owned(),
+            job.progress(),
+            job.active.to_string(),
+            job.failed.to_string(),
+            job.rate.map(|rate| format!("{rate:.2}")).unwrap_or_default(),
+            job.seconds_left.map(duration).unwrap_or_default(),
+            job.waiting.as_ref().map(|waiting| describe(waiting, now)).unwrap_or_default(),
+            job.shard.filter(|_| layout.wide).map(|shard| shard.to_string()).unwrap_or_default(),
+            if layout.wide { job.trace_id.clone() } else { String::new() },
+        ]);
+    }
+    if jobs.is_empty() {
+        return vec!["No Jobs.".to_owned()];
+    }
+    let mut lines = if table.is_empty() { Vec::new() } else { table.lines(layout.width) };
+    if let Some(more) = finished.checked_sub(layout.finished.unwrap_or(finished)).filter(|more| *more > 0) {
+        let jobs = if more == 1 { "Job" } else { "Jobs" };
+        let older = if layout.finished == Some(0) { "" } else { " older" };
+        lines.push(clip(
+            &format!("{more}{older} finished {jobs} not shown (--all)"),
+            layout.width,
+            Shorten::End,
+        ));
+    }
+    lines
+}
+
+fn replicas(ownership: &Ownership, controller: &ControllerShards, width: Option<usize>) -> Vec<String> {
+    let its: Vec<&Replica> =
+        ownership.replicas.iter().filter(|replica| replica.controller == controller.name).collect();
+    let count = |count: usize, what: &str| match count {
+        1 => format!("1 {what}"),
+        _ => format!("{count} {what}s"),
+    };
+    let shards = controller.shards.map(|shards| count(shards as usize, "shard"));
+    let counts: Vec<_> = shards.into_iter().chain([count(its.len(), "replica")]).collect();
+    let title = format!("Controller {}: {}", controller.name, counts.join(", "));
+    let mut table = Table::new([
+        Column::names("REPLICA", 20, 0),
+        Column::whole("HEARTBEAT", 0),
+        Column::whole("STATE", 0),
+        Column::whole("SHARDS", 0),
+        Column::lists("NUMBERS", 10, 1),
+    ]);
+    for replica in its {
+        let age = replica.heartbeat_age.map(|age| format!("{} ago", duration(age.max(0.0))));
+        let state = match replica.state {
+            ReplicaState::Active => "active",
+            ReplicaState::Leaving => "leaving",
+            ReplicaState::Silent => "silent",
+        };
+        table.row([
+            replica.identity.clone(),
+            age.unwrap_or_default(),
+            state.to_owned(),
+            replica.shards.to_string(),
+            ranges(&ownership.shards_of(replica)),
+        ]);
+    }
+    let mut lines = vec![clip(&title, width, Shorten::End)];
+    if !table.is_empty() {
+        lines.extend(table.lines(width));
+    }
+    lines
+}
+
+fn shards(ownership: &Ownership, width: Option<usize>) -> Vec<String> {
+    let mut table = Table::new([
+        Column::whole("SHARDS", 0),
+        Column::names("OWNER", 12, 0),
+        Column::whole("EPOCH", 0),
+        Column::names("CONTROLLER", 12, 1),
+    ]);
+    for run in ownership.runs() {
+        let [first, ..] = run else { continue };
+        let numbers: Vec<u32> = run.iter().map(|shard| shard.shard).collect();
+        let owner = first.owner.clone().unwrap_or_else(|| "none".to_owned());
+        table.row([ranges(&numbers), owner, first.epoch.to_string(), first.controller.clone()]);
+    }
+    if table.is_empty() { Vec::new() } else { table.lines(width) }
+}
+
+fn warnings(ownership: &Ownership, width: Option<usize>) -> Vec<String> {
+    let of_each = ownership.controllers().iter().flat_map(|controller| {
+        let name = &controller.name;
+        let unowned = (!controller.unowned.is_empty()).then(|| {
+            let (count, numbers) = (controller.unowned.len(), ranges(&controller.unowned));
+            let have = if count == 1 { "shard has" } else { "shards have" };
+            format!("Warning: {count} {have} no owner: {numbers} ({name})")
+        });
+        let resharding = controller.resharding_to.map(|to| {
+            format!("Warning: the number of shards is being changed to {to}, and no replica may act ({name})")
+        });
+        unowned.into_iter().chain(resharding)
+    });
+    of_each.map(|line| clip(&line, width, Shorten::End)).collect()
+}
+
+/// The text on one line that fits.
+pub(super) fn clip(text: &str, width: Option<usize>, how: Shorten) -> String {
+    let text = printable(text);
+    width.map_or(text.clone(), |width| shorten(&text, width, how))
+}
+
+/// The reason, the time left, and the message.
+pub(super) fn describe(waiting: &Waiting, now: Timestamp) -> String {
+    let Waiting { reason, until, message } = waiting;
+    let left = until.map(|until| format!(", {} left", duration(until.duration_since(now).as_secs_f64())));
+    let message = message.as_ref().map(|message| format!(": {message}"));
+    [Some((*reason).to_owned()), left, message].into_iter().flatten().collect()
+}
+
+/// Seconds, as `1m 40s`.
+pub(super) fn duration(seconds: f64) -> String {
+    let duration = SignedDuration::try_from_secs_f64(seconds).ok();
+    let rounded = duration.and_then(|duration| duration.round(Unit::Second).ok());
+    rounded.map_or_else(String::new, |duration| format!("{duration:#}"))
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use serde_json::json;
+    use unicode_width::UnicodeWidthStr as _;
+
+    use super::super::job::tests::{ended, job};
+    use super::*;
+
+    fn now() -> Timestamp {
+        "2026-01-01T00:00:20Z".parse().unwrap()
+    }
+
+    fn waits(reason: &'static str, until: Option<&str>, message: Option<&str>) -> Waiting {
+        Waiting { reason, until: until.map(|until| until.parse().unwrap()), message: message.map(Into::into) }
+    }
+
+    /// A big cluster: long names, many Jobs, 40 replicas, 512 shards of which some have no owner.
+    fn big() -> Report {
+        let mut jobs: Vec<_> = (0..60)
+            .map(|n| {
+                let status = if n % 2 == 0 {
+                    ended("Complete", n % 20)
+                } else {
+                    json!({"active": n, "failed": n % 7})
+                };
+                let spec = json!({"completions": 100_000, "parallelism": 100});
+                let name = format!("a-training-run-with-a-rather-long-name-{n:03}");
+                JobReport { namespace: "a-team-with-a-long-name".into(), ..job(&name, spec, status) }
+            })
+            .collect();
+        let message = "pods \"a\" is forbidden: exceeded quota: compute\nlimited: pods=10".repeat(3);
+        jobs[1].waiting = Some(waits("Refused", None, Some(&message)));
+        jobs[3].waiting = Some(waits("PodBackoff", Some("2026-01-01T00:01:30Z"), None));
+        jobs.sort_by(JobReport::by_interest);
+        Report { time: now(), ownership: crate::cli::ownership::tests::big(now()), jobs }
+    }
+
+    fn shown(report: &Report, layout: &Layout) -> Vec<String> {
+        lines(report, &report.jobs.iter().collect::<Vec<_>>(), layout)
+    }
+
+    #[test]
+    fn nothing_is_wider_than_the_terminal() {
+        let report = big();
+        for width in [40, 80, 100, 120, 200] {
+            for (wide, shards) in [(false, false), (true, true)] {
+                let layout =
+                    Layout { width: Some(width), wide, shards, finished: Some(10), ..Layout::default() };
+                for line in shown(&report, &layout) {
+                    assert!(line.width() <= width, "{width}: {line}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn eighty_columns_say_what_matters() {
+        let layout = Layout { width: Some(80), finished: Some(10), ..Layout::default() };
+        let lines = shown(&big(), &layout);
+        let header: Vec<_> = lines[0].split_whitespace().collect();
+        assert_eq!(header[..4], ["NAMESPACE", "JOB", "STATE", "SUCCEEDED"], "{lines:#?}");
+        assert_eq!(header.last(), Some(&"WAITING"), "{lines:#?}");
+        // Both ends of a name stay, so that numbered Jobs can be told apart.
+        assert!(lines[1].contains("…") && lines.iter().any(|line| line.contains("-059")), "{lines:#?}");
+        assert!(lines.iter().any(|line| line.contains("Refused")), "{lines:#?}");
+        assert!(lines.contains(&"20 older finished Jobs not shown (--all)".to_owned()), "{lines:#?}");
+        let replicas = lines.iter().filter(|line| line.contains("ago  ")).count();
+        assert_eq!(replicas, 40, "{lines:#?}");
+        assert!(lines.iter().any(|line| line.starts_with("Warning: 4 shards have no owner: 5,505-507")));
+    }
+
+    #[test]
+    fn a_terminal_with_room_shows_everything() {
+        let layout = Layout { wide: true, shards: true, ..Layout::default() };
+        let lines = shown(&big(), &layout);
+        assert!(lines[1].contains("a-team-with-a-long-name  a-training-run-with-a-rather-long-name-"));
+        assert!(lines[1].ends_with("6ba7b8109dad11d180b400c04fd430c8"), "{}", lines[1]);
+        assert!(!lines.iter().any(|line| line.contains('…') || line.contains("not shown")));
+        assert!(lines.iter().any(|line| line.starts_with("SHARDS") && line.contains("EPOCH")));
+    }
+
+    #[test]
+    fn a_namespace_that_all_jobs_share_is_not_shown() {
+        let report = Report { jobs: vec![job("j", json!({}), json!({}))], ..big() };
+        let layout = Layout { one_namespace: true, ..Layout::default() };
+        assert!(shown(&report, &layout)[0].contains("JOB") && shown(&report, &layout)[1].starts_with("j "));
+        assert_eq!(shown(&Report { jobs: vec![], ..report }, &layout)[0], "No Jobs.");
+    }
+
+    #[test]
+    fn a_wait_shows_its_reason_and_the_time_left() {
+        let until = Some("2026-01-01T00:01:30Z");
+        assert_eq!(describe(&waits("PodBackoff", until, None), now()), "PodBackoff, 1m 10s left");
+        assert_eq!(describe(&waits("Suspended", None, None), now()), "Suspended");
+        assert_eq!(
+            describe(&waits("Refused", None, Some("exceeded quota")), now()),
+            "Refused: exceeded quota"
+        );
+        assert_eq!(duration(100.4), "1m 40s");
+    }
+}

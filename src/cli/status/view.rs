@@ -1,0 +1,308 @@
+//! `status --watch` on a terminal: what keys do, and what is on the screen.
+
+use crossterm::event::{KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
+
+use super::detail;
+use super::feed::Latest;
+use super::job::JobReport;
+use super::report::Report;
+use super::text::{FINISHED, Layout};
+use crate::cli::table::{Shorten, shorten};
+
+const HINTS: &str = "q quit  / filter  s sort  u unfinished  a all  arrows scroll  ? help";
+const HELP: [&str; 12] = [
+    "q, Esc, Ctrl-C   leave",
+    "/                filter by a part of NAMESPACE/NAME; Enter keeps it, Esc takes it away",
+    "s                sort by: need of attention, name, age, failed pods",
+    "u                hide finished Jobs, or show them",
+    "a                show all finished Jobs, or only the newest",
+    "w                show shards and trace ids of Jobs, where there is room",
+    "S                show owner and epoch of each shard",
+    "Up, Down, k, j   scroll by a line",
+    "PageUp, PageDown scroll by a page",
+    "Home, End        to the top, to the end",
+    "Ctrl-L           draw anew",
+    "?                this help",
+];
+
+/// The order of Jobs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Sort {
+    Interest,
+    Name,
+    Newest,
+    Failed,
+}
+
+impl Sort {
+    fn next(self) -> Self {
+        match self {
+            Self::Interest => Self::Name,
+            Self::Name => Self::Newest,
+            Self::Newest => Self::Failed,
+            Self::Failed => Self::Interest,
+        }
+    }
+
+    fn name(self) -> &'static str {
+        match self {
+            Self::Interest => "attention",
+            Self::Name => "name",
+            Self::Newest => "newest",
+            Self::Failed => "failed pods",
+        }
+    }
+
+    fn sort(self, jobs: &mut [&JobReport]) {
+        match self {
+            // The order of the report.
+            Self::Interest => {}
+            Self::Name => jobs.sort_by(|a, b| a.by_name(b)),
+            Self::Newest => jobs.sort_by_key(|job| std::cmp::Reverse(job.start_time)),
+            Self::Failed => jobs.sort_by_key(|job| std::cmp::Reverse(job.failed)),
+        }
+    }
+}
+
+/// What keys go to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Mode {
+    Browse,
+    Filter,
+    Help,
+}
+
+/// Whether the view stays after a key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Flow {
+    Stay,
+    /// Everything is drawn anew: another program may have written to the terminal.
+    Redraw,
+    Leave,
+}
+
+/// The state of the view.
+#[derive(Clone, Debug)]
+pub(super) struct View {
+    mode: Mode,
+    sort: Sort,
+    filter: String,
+    unfinished: bool,
+    layout: Layout,
+    /// Lines of the report above the screen.
+    offset: usize,
+    /// Lines of the report on the screen, for scrolling by pages.
+    page: usize,
+}
+
+impl View {
+    /// A view that begins with this layout.
+    pub(super) fn new(layout: Layout) -> Self {
+        let (mode, sort) = (Mode::Browse, Sort::Interest);
+        Self { mode, sort, filter: String::new(), unfinished: false, layout, offset: 0, page: 1 }
+    }
+
+    /// Does what a key means.
+    pub(super) fn key(&mut self, key: KeyEvent) -> Flow {
+        if key.kind == KeyEventKind::Release {
+            return Flow::Stay;
+        }
+        if key.modifiers.contains(KeyModifiers::CONTROL) {
+            return match key.code {
+                KeyCode::Char('c') => Flow::Leave,
+                KeyCode::Char('l') => Flow::Redraw,
+                _ => Flow::Stay,
+            };
+        }
+        match self.mode {
+            Mode::Help => self.mode = Mode::Browse,
+            Mode::Filter => self.edit(key.code),
+            Mode::Browse => return self.browse(key.code),
+        }
+        Flow::Stay
+    }
+
+    fn edit(&mut self, key: KeyCode) {
+        match key {
+            KeyCode::Enter => self.mode = Mode::Browse,
+            KeyCode::Esc => {
+                self.filter.clear();
+                self.mode = Mode::Browse;
+            }
+            KeyCode::Backspace => drop(self.filter.pop()),
+            KeyCode::Char(letter) => self.filter.push(letter),
+            _ => {}
+        }
+        self.offset = 0;
+    }
+
+    fn browse(&mut self, key: KeyCode) -> Flow {
+        match key {
+            KeyCode::Char('q') | KeyCode::Esc => return Flow::Leave,
+            KeyCode::Char('/') => self.mode = Mode::Filter,
+            KeyCode::Char('?') => self.mode = Mode::Help,
+            KeyCode::Char('s') => self.sort = self.sort.next(),
+            KeyCode::Char('u') => self.unfinished = !self.unfinished,
+            KeyCode::Char('a') => {
+                self.layout.finished = if self.layout.finished.is_some() { None } else { Some(FINISHED) };
+            }
+            KeyCode::Char('w') => self.layout.wide = !self.layout.wide,
+            KeyCode::Char('S') => self.layout.shards = !self.layout.shards,
+            KeyCode::Up | KeyCode::Char('k') => self.offset = self.offset.saturating_sub(1),
+            KeyCode::Down | KeyCode::Char('j') => self.offset += 1,
+            KeyCode::PageUp => self.offset = self.offset.saturating_sub(self.page),
+            KeyCode::PageDown => self.offset += self.page,
+            KeyCode::Home => self.offset = 0,
+            // The frame limits it to what there is.
+            KeyCode::End => self.offset = usize::MAX / 2,
+            _ => {}
+        }
+        Flow::Stay
+    }
+
+    /// The lines of the screen: a title, the part of the report that is scrolled to, and a line for messages.
+    pub(super) fn frame(&mut self, latest: &Latest, (columns, rows): (u16, u16)) -> Vec<String> {
+        let (columns, rows) = (usize::from(columns), usize::from(rows));
+        let (title, body) = match &latest.report {
+            None => ("Reading Jobs and Leases ...".to_owned(), Vec::new()),
+            Some(report) => self.report(report, columns),
+        };
+        let body = if self.mode == Mode::Help { HELP.map(str::to_owned).to_vec() } else { body };
+        self.page = rows.saturating_sub(2).max(1);
+        self.offset = self.offset.min(body.len().saturating_sub(self.page));
+        let offset = if self.mode == Mode::Help { 0 } else { self.offset };
+        let more = body.len().saturating_sub(offset + self.page);
+        let message = match (&self.mode, &latest.problem) {
+            (Mode::Filter, _) => format!("/{}_", self.filter),
+            (_, Some(problem)) => problem.clone(),
+            _ if more > 0 => format!("{more} more lines  {HINTS}"),
+            _ => HINTS.to_owned(),
+        };
+        let mut lines = vec![title];
+        lines.extend(body.into_iter().skip(offset).take(self.page));
+        lines.resize(rows.saturating_sub(1), String::new());
+        lines.push(message);
+        lines.truncate(rows);
+        lines.into_iter().map(|line| shorten(&line, columns, Shorten::End)).collect()
+    }
+
+    fn report(&self, report: &Report, columns: usize) -> (String, Vec<String>) {
+        let wanted =
+            |job: &&JobReport| (!self.unfinished || !job.is_finished()) && job.key().contains(&self.filter);
+        let mut jobs: Vec<&JobReport> = report.jobs.iter().filter(wanted).collect();
+        self.sort.sort(&mut jobs);
+        let unfinished = jobs.iter().filter(|job| !job.is_finished()).count();
+        let filter =
+            if self.filter.is_empty() { String::new() } else { format!("  filter: {}", self.filter) };
+        let time = report.time.strftime("%H:%M:%S UTC");
+        let counts = format!("{unfinished} unfinished of {} Jobs", jobs.len());
+        let title = format!("{time}  {counts}  sorted by {}{filter}", self.sort.name());
+        let layout = Layout { width: Some(columns), ..self.layout };
+        (title, detail::body(report, &jobs, &layout))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use std::sync::Arc;
+
+    use serde_json::json;
+    use unicode_width::UnicodeWidthStr as _;
+
+    use super::super::job::tests::{ended, job};
+    use super::*;
+
+    const SIZE: (u16, u16) = (80, 12);
+
+    fn latest() -> Latest {
+        let mut jobs: Vec<_> =
+            (0..30).map(|n| job(&format!("run-{n:02}"), json!({}), json!({"failed": n}))).collect();
+        jobs.extend((0..15).map(|n| job(&format!("done-{n:02}"), json!({}), ended("Complete", n))));
+        let time = "2026-01-01T00:00:20Z".parse().unwrap();
+        let report = Report { time, ownership: crate::cli::ownership::Ownership::default(), jobs };
+        Latest { report: Some(Arc::new(report)), ..Latest::default() }
+    }
+
+    fn view() -> View {
+        View::new(Layout { finished: Some(FINISHED), ..Layout::default() })
+    }
+
+    fn press(view: &mut View, keys: &[KeyCode]) -> Flow {
+        let flows: Vec<_> =
+            keys.iter().map(|key| view.key(KeyEvent::new(*key, KeyModifiers::NONE))).collect();
+        flows.last().copied().unwrap_or(Flow::Stay)
+    }
+
+    fn text(keys: &str) -> Vec<KeyCode> {
+        keys.chars().map(KeyCode::Char).collect()
+    }
+
+    #[test]
+    fn a_frame_has_the_size_of_the_terminal() {
+        for size in [(0, 0), (1, 1), (20, 2), (80, 24), (300, 100)] {
+            for latest in [latest(), Latest::default()] {
+                let lines = view().frame(&latest, size);
+                assert_eq!(lines.len(), usize::from(size.1));
+                assert!(lines.iter().all(|line| line.width() <= usize::from(size.0)), "{lines:#?}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_filter_is_typed_kept_and_taken_away() {
+        let (mut view, latest) = (view(), latest());
+        press(&mut view, &text("/run-07q"));
+        assert_eq!(view.frame(&latest, SIZE).last().unwrap(), "/run-07q_");
+        press(&mut view, &[KeyCode::Backspace, KeyCode::Enter]);
+        let lines = view.frame(&latest, SIZE);
+        assert!(
+            lines[0].contains("1 unfinished of 1 Jobs") && lines[0].contains("filter: run-07"),
+            "{lines:#?}"
+        );
+        press(&mut view, &text("/"));
+        assert_eq!(press(&mut view, &[KeyCode::Esc]), Flow::Stay);
+        assert!(view.frame(&latest, SIZE)[0].contains("of 45 Jobs"));
+    }
+
+    #[test]
+    fn keys_sort_hide_and_scroll() {
+        let (mut view, latest) = (view(), latest());
+        let first =
+            |view: &mut View| view.frame(&latest, SIZE)[2].split_whitespace().nth(1).unwrap().to_owned();
+        assert_eq!(first(&mut view), "run-00");
+        for (key, expected) in [('s', "done-00"), ('s', "run-00"), ('s', "run-29")] {
+            press(&mut view, &[KeyCode::Char(key)]);
+            assert_eq!(first(&mut view), expected, "sorted by {:?}", view.sort);
+        }
+        press(&mut view, &[KeyCode::PageDown]);
+        assert_eq!(view.frame(&latest, SIZE)[1].split_whitespace().nth(1), Some("run-20"));
+        press(&mut view, &text("u"));
+        press(&mut view, &[KeyCode::End]);
+        let lines = view.frame(&latest, SIZE);
+        assert!(lines[0].contains("30 unfinished of 30") && lines[10].contains("run-00"), "{lines:#?}");
+        press(&mut view, &[KeyCode::Home]);
+        assert_eq!(first(&mut view), "run-29");
+    }
+
+    #[test]
+    fn help_closes_with_any_key_and_the_view_with_three() {
+        let (mut view, latest) = (view(), latest());
+        press(&mut view, &text("?"));
+        assert!(view.frame(&latest, (80, 24)).iter().any(|line| line.contains("this help")));
+        assert_eq!(press(&mut view, &text("q")), Flow::Stay);
+        assert!(!view.frame(&latest, (80, 24)).iter().any(|line| line.contains("this help")));
+        assert_eq!(press(&mut view, &text("q")), Flow::Leave);
+        assert_eq!(press(&mut view, &[KeyCode::Esc]), Flow::Leave);
+        let interrupt = KeyEvent::new(KeyCode::Char('c'), KeyModifiers::CONTROL);
+        press(&mut view, &text("/"));
+        assert_eq!(view.key(interrupt), Flow::Leave);
+    }
+
+    #[test]
+    fn a_lost_connection_is_said_below_the_last_report() {
+        let latest = Latest { problem: Some("connection lost, trying again".into()), ..latest() };
+        let lines = view().frame(&latest, SIZE);
+        assert!(lines[1].contains("SUCCEEDED") && lines[11].contains("connection lost, trying again"));
+    }
+}

@@ -1,0 +1,125 @@
+//! Watch streams of hostile content, cut anywhere, in both formats.
+
+use std::cell::RefCell;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use bytes::{Bytes, BytesMut};
+use futures::FutureExt as _;
+use futures::future::BoxFuture;
+use futures::stream::{self, StreamExt as _};
+use http::{Request, Response};
+use rand::Rng as _;
+use rand::rngs::SmallRng;
+use serde_json::json;
+use tokio::runtime::Runtime;
+use tokio::time::timeout;
+use yardmaster::cluster::resource::Resource;
+use yardmaster::cluster::transport::{ByteStream, Transport, TransportError};
+use yardmaster::cluster::watch::{Selection, watch};
+use yardmaster::cluster::wire::{JobDecoder, OutlineDecoder, PodDecoder};
+use yardmaster::job::names::EXTERNAL_FINALIZER;
+use yardmaster::telemetry::metrics::Metrics;
+use yardmaster_embedded::encode_watch_event;
+
+use crate::driver::{Target, fuzz};
+use crate::{mutate, recorded};
+
+/// How long a watcher is looked at, in virtual time: long enough for retries.
+const PATIENCE: Duration = Duration::from_secs(5);
+/// The input begins with the format, and the length of the pieces in which the rest arrives.
+const HEAD: usize = 2;
+
+/// An API server that gives the same answer to every request.
+struct Answer {
+    pieces: Mutex<Vec<Bytes>>,
+    content_type: &'static str,
+}
+
+impl Transport for Answer {
+    fn open(&self, _: Request<Bytes>) -> BoxFuture<'static, Result<Response<ByteStream>, TransportError>> {
+        let pieces: Vec<_> = self.pieces.lock().unwrap().iter().cloned().map(Ok).collect();
+        let pieces = stream::iter(pieces).then(|piece| async {
+            tokio::task::yield_now().await;
+            piece
+        });
+        let answer = Response::builder().header("content-type", self.content_type);
+        futures::future::ready(Ok(answer.body(pieces.boxed()).unwrap())).boxed()
+    }
+}
+
+struct WatchStreams(RefCell<Runtime>);
+
+impl Target for WatchStreams {
+    const NAME: &str = "watch_streams";
+
+    fn mutate(&self, input: &[u8], others: &[Vec<u8>], random: &mut SmallRng) -> Vec<u8> {
+        let mut out = input.to_vec();
+        if out.len() >= HEAD && random.random_ratio(1, 5) {
+            out[random.random_range(0..HEAD)] = random.random();
+            return out;
+        }
+        mutate::bytes(&out, others, random)
+    }
+
+    fn run(&self, input: &[u8]) -> Result<(), String> {
+        let Some((&[format, size], body)) = input.split_first_chunk::<HEAD>() else { return Ok(()) };
+        let pieces = body.chunks(usize::from(size).max(1)).map(Bytes::copy_from_slice).collect();
+        let content_type = match format % 2 {
+            0 => "application/json",
+            _ => "application/vnd.kubernetes.protobuf;stream=watch",
+        };
+        let answer = Arc::new(Answer { pieces: Mutex::new(pieces), content_type });
+        let metrics = Arc::new(Metrics::default());
+        let runtime = self.0.borrow_mut();
+        macro_rules! read {
+            ($resource:expr, $decoder:expr) => {
+                runtime.block_on(async {
+                    let transport = Arc::clone(&answer) as Arc<dyn Transport>;
+                    let changes =
+                        watch(transport, Selection::all($resource), $decoder, Arc::clone(&metrics), 1);
+                    // Many changes are as good as endless ones.
+                    let _ = timeout(PATIENCE, changes.take(30).collect::<Vec<_>>()).await;
+                })
+            };
+        }
+        match format / 2 % 3 {
+            0 => read!(Resource::PODS, PodDecoder::new(EXTERNAL_FINALIZER)),
+            1 => read!(Resource::JOBS, JobDecoder::new()),
+            _ => read!(Resource::JOBS, OutlineDecoder::default()),
+        }
+        Ok(())
+    }
+}
+
+/// Streams of three events, in both formats, and of a bookmark that ends the list.
+fn seeds() -> Vec<Vec<u8>> {
+    let mut seeds = Vec::new();
+    for (decoder, of) in [(0, ("v1", "Pod")), (2, ("batch/v1", "Job")), (4, ("batch/v1", "Job"))] {
+        for objects in recorded::objects(of).chunks(3).take(40) {
+            let (mut lines, mut frames) = (vec![decoder, 100], vec![decoder + 1, 100]);
+            for ((json, text), kind) in objects.iter().zip(["ADDED", "MODIFIED", "DELETED"]) {
+                lines.extend(format!("{}\n", json!({"type": kind, "object": json})).bytes());
+                let mut out = BytesMut::new();
+                if encode_watch_event(&mut out, kind, of.0, of.1, text.as_bytes()).is_ok() {
+                    frames.extend_from_slice(&out);
+                }
+            }
+            let end = json!({"type": "BOOKMARK", "object": {"metadata": {"resourceVersion": "9",
+                "annotations": {"k8s.io/initial-events-end": "true"}}}});
+            lines.extend(format!("{end}\n").bytes());
+            let items: Vec<_> = objects.iter().map(|(json, _)| json).collect();
+            let list =
+                json!({"kind": "List", "metadata": {"resourceVersion": "5", "continue": ""}, "items": items});
+            seeds.extend([lines, frames, [vec![decoder, 255], list.to_string().into_bytes()].concat()]);
+        }
+    }
+    seeds
+}
+
+#[test]
+fn watch_streams() {
+    let runtime =
+        tokio::runtime::Builder::new_current_thread().enable_all().start_paused(true).build().unwrap();
+    fuzz(&WatchStreams(RefCell::new(runtime)), seeds());
+}
