@@ -80,7 +80,9 @@ pub(crate) fn claim(
     if metadata.mode() & 0o077 != 0 {
         std::fs::set_permissions(directory, Permissions::from_mode(0o700))?;
     }
-    if claim != Claim::Marked {
+    if claim == Claim::Marked {
+        make_private(&directory.join(MARKER))?;
+    } else {
         write_marker(directory)?;
     }
     Ok(claim)

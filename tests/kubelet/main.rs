@@ -22,7 +22,7 @@ use yardmaster_embedded::{ApiServer, ApiServerConfig};
 const PATIENCE: Duration = Duration::from_secs(20);
 
 /// The configuration of a kubelet that runs processes.
-fn config() -> KubeletConfig {
+fn with_processes() -> KubeletConfig {
     let supervisor = Some(env!("CARGO_BIN_EXE_yardmaster").into());
     KubeletConfig { supervisor, ..KubeletConfig::default() }
 }
@@ -46,7 +46,8 @@ impl Cluster {
         let options = KubeConfigOptions::default();
         let config = kube::Config::from_custom_kubeconfig(server.kubeconfig(), &options).await.unwrap();
         let client = kube::Client::try_from(config).unwrap();
-        let kubelet = Kubelet::start(client.clone(), KubeletConfig { mode, ..config() }).await.unwrap();
+        let kubelet =
+            Kubelet::start(client.clone(), KubeletConfig { mode, ..with_processes() }).await.unwrap();
         let pods = Api::namespaced(client.clone(), "default");
         Self { server, kubelet, client, pods, directory: tempfile::tempdir().unwrap() }
     }

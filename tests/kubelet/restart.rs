@@ -24,7 +24,7 @@ impl Cluster {
 }
 
 fn keeping(directory: &TempDir) -> KubeletConfig {
-    KubeletConfig { data_dir: Some(directory.path().join("pods")), ..config() }
+    KubeletConfig { data_dir: Some(directory.path().join("pods")), ..with_processes() }
 }
 
 #[tokio::test]

@@ -128,3 +128,28 @@ async fn volumes_are_directories_that_containers_share() {
     assert_eq!(cluster.logs("p").await, "from the map");
     cluster.stop().await;
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn files_of_volumes_have_the_modes_of_the_pod() {
+    let cluster = Cluster::start().await;
+    let maps: Api<ConfigMap> = Api::namespaced(cluster.client.clone(), "default");
+    let map = json!({"metadata": {"name": "settings"}, "data": {"a": "1", "b": "2"}});
+    maps.create(&PostParams::default(), &serde_json::from_value(map).unwrap()).await.unwrap();
+    let keys = json!([{"key": "a", "path": "a"}, {"key": "b", "path": "b", "mode": 0o440}]);
+    let name = json!([{"path": "name", "fieldRef": {"fieldPath": "metadata.name"}}]);
+    let volumes = json!([
+        {"name": "plain", "configMap": {"name": "settings"}},
+        {"name": "map", "configMap": {"name": "settings", "defaultMode": 0o600, "items": keys}},
+        {"name": "downward", "downwardAPI": {"defaultMode": 0o444, "items": name}},
+        {"name": "both", "projected": {"defaultMode": 0o640, "sources": [
+            {"configMap": {"name": "settings", "items": keys}}, {"downwardAPI": {"items": name}},
+        ]}},
+    ]);
+    let script = "for volume in PLAIN MAP DOWNWARD BOTH; do \
+        eval cd \\$YARDMASTER_VOLUME_$volume; stat -c '%n %a' *; done";
+    cluster.create("p", json!({"volumes": volumes, "containers": [container(script)]})).await;
+    cluster.phase("p", "Succeeded").await;
+    let expected = "a 644\nb 644\na 600\nb 440\nname 444\na 640\nb 440\nname 640\n";
+    assert_eq!(cluster.logs("p").await, expected);
+    cluster.stop().await;
+}

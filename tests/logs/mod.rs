@@ -45,7 +45,9 @@ impl Yard {
         };
         let controller = Controller::start(settings, config.clone()).await.unwrap();
         let client = kube::Client::try_from(config).unwrap();
-        let kubelet = Kubelet::start(client.clone(), KubeletConfig::default()).await.unwrap();
+        let supervisor = Some(env!("CARGO_BIN_EXE_yardmaster").into());
+        let config = KubeletConfig { supervisor, ..KubeletConfig::default() };
+        let kubelet = Kubelet::start(client.clone(), config).await.unwrap();
         let address = server.url();
         let proxy = Proxy::start(address.trim_start_matches("http://").trim_end_matches('/'));
         let home = tempfile::tempdir().unwrap();

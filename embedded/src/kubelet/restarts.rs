@@ -6,9 +6,11 @@ use std::time::Duration;
 
 use backon::{BackoffBuilder, ExponentialBackoff, ExponentialBuilder};
 use futures::FutureExt;
+use tokio::time::Instant;
 
 /// Delay before the first restart; doubles up to [`MAX_DELAY`].
 const MIN_DELAY: Duration = Duration::from_secs(1);
+/// Longest delay. A part that ran for longer begins with the first delay again.
 const MAX_DELAY: Duration = Duration::from_secs(60);
 
 /// The restarts of one part.
@@ -22,8 +24,7 @@ pub(super) struct Restarts {
 impl Restarts {
     /// For a part with this name, which has not run yet.
     pub(super) fn of(what: impl Into<String>) -> Self {
-        let delays = ExponentialBuilder::new().with_min_delay(MIN_DELAY).with_max_delay(MAX_DELAY);
-        Self { what: what.into(), count: 0, delays: delays.without_max_times().build() }
+        Self { what: what.into(), count: 0, delays: delays() }
     }
 
     /// How often the part has panicked.
@@ -34,9 +35,13 @@ impl Restarts {
     /// Runs the part. `None` after a panic, once it is time to run the part again. Everything that the part
     /// shares must be fit for use after a panic.
     pub(super) async fn run<T>(&mut self, part: impl Future<Output = T>) -> Option<T> {
+        let start = Instant::now();
         match AssertUnwindSafe(part).catch_unwind().await {
             Ok(done) => Some(done),
             Err(panic) => {
+                if start.elapsed() > MAX_DELAY {
+                    self.delays = delays();
+                }
                 self.count = self.count.saturating_add(1);
                 let delay = self.delays.next().unwrap_or(MAX_DELAY);
                 tracing::error!(panic = message(&*panic), ?delay, "{} panicked and is restarted", self.what);
@@ -45,6 +50,11 @@ impl Restarts {
             }
         }
     }
+}
+
+fn delays() -> ExponentialBackoff {
+    let delays = ExponentialBuilder::new().with_min_delay(MIN_DELAY).with_max_delay(MAX_DELAY);
+    delays.without_max_times().build()
 }
 
 fn message(panic: &(dyn Any + Send)) -> &str {
@@ -58,7 +68,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_part_that_panics_runs_again() {
-        let start = tokio::time::Instant::now();
+        let start = Instant::now();
         let mut restarts = Restarts::of("a part");
         let done = loop {
             let count = restarts.count();

@@ -282,6 +282,7 @@ impl Worker {
                 tokio::select! {
                     _ = record.wait_for(|record| record.has_started(slot)) => {}
                     () = self.stopped() => return false,
+                    Some(ended @ Err(_)) = sidecars.join_next() => propagate_panic(ended),
                 }
             } else if !self.run_container(slot, volumes, &self.stop).await {
                 return false;

@@ -76,8 +76,11 @@ impl LogWriter {
     }
 
     async fn flush(&mut self) {
+        if self.records.is_empty() {
+            return;
+        }
         let records = std::mem::take(&mut self.records);
-        let Some(mut files) = self.files.take().filter(|_| !records.is_empty()) else { return };
+        let Some(mut files) = self.files.take() else { return };
         let written = spawn_blocking(move || {
             let written = files.append(&records);
             (files, records, written)
@@ -146,7 +149,7 @@ mod tests {
         let place = place(directory.path(), 0);
         let mut writer = LogWriter::create(place.clone()).await.unwrap();
         let long = "x".repeat(MAX_LINE + 5);
-        for output in ["one\ntw", "o\n\n", long.as_str(), "\nend"] {
+        for output in ["on", "e\ntw", "o\n\n", long.as_str(), "\nend"] {
             writer.write(output.as_bytes()).await;
         }
         let log = writer.log();
