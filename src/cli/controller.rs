@@ -5,10 +5,11 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::{Args, ValueEnum};
-use humantime::{format_duration, parse_duration};
+use humantime::format_duration;
 use tokio::sync::oneshot;
 
 use super::connection::ConnectionArgs;
+use super::duration::parse_duration;
 use super::signals::Interrupts;
 use super::{Failure, Telemetry};
 use crate::actors::{Controller, ControllerConfig, ControllerError, FeatureGates, Incompatibility};

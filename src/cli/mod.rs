@@ -5,6 +5,7 @@ mod check;
 mod cluster;
 mod connection;
 mod controller;
+mod duration;
 #[cfg(feature = "embedded")]
 mod embedded;
 mod failure;

@@ -47,13 +47,18 @@ impl PodManifest {
     /// When the template has a form that the API server would not accept.
     pub fn new(maker: Maker<'_>, new: &NewPod) -> Result<Self, TemplateError> {
         let job = maker.job;
+        // From here on, nothing in them needs escaping.
+        for name in [&*job.name, &*job.namespace, maker.pod_group.unwrap_or_default()] {
+            if !name.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-.".contains(&byte)) {
+                return Err(TemplateError::NoName(name.into()));
+            }
+        }
         let index = job.spec.completion.indexes().map(|_| new.place.number);
         let Parts { labels, annotations, spec, finalizers: given, .. } =
             job.spec.template.parts(index.is_some())?;
         let name = pod_name(&job.name, &job.uid.to_string(), index, new.place);
         let own = OWN_LENGTH + NAMES * job.name.len() + job.namespace.len();
         let mut body = String::with_capacity(own + labels.len() + annotations.len() + spec.len());
-        // Names hold only characters that DNS allows, so nothing in them needs escaping.
         body.extend([
             r#"{"apiVersion":"v1","kind":"Pod","metadata":{"name":""#,
             &name,
@@ -290,6 +295,19 @@ mod tests {
         let template = json!({"metadata": {"finalizers": [FINALIZER]}, "spec": {}});
         let pod = made(Completion::Count(1), &template, &first(0), None);
         assert_eq!(pod["metadata"]["finalizers"], json!([FINALIZER]));
+    }
+
+    #[test]
+    fn no_name_can_add_fields_to_a_pod() {
+        let new = |name: &str, pod_group| {
+            let job = Job { name: name.into(), ..job(Completion::Count(1), 1) };
+            PodManifest::new(Maker { job: &job, finalizer: FINALIZER, shard: 0, pod_group }, &first(0))
+        };
+        assert!(new("a-1.b", Some("c")).is_ok());
+        for name in ["a\",\"b\":\"c", "a\\", "a\0", "a/b"] {
+            assert_eq!(new(name, None), Err(TemplateError::NoName(name.into())));
+            assert_eq!(new("a", Some(name)), Err(TemplateError::NoName(name.into())));
+        }
     }
 
     #[test]

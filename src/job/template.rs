@@ -28,14 +28,20 @@ struct Written {
     restarts_on_failure: OnceLock<bool>,
 }
 
-/// A pod template that no pod can be made from.
+/// Why no pod can be made from a template.
 #[derive(Clone, Debug, thiserror::Error, PartialEq, Eq)]
-#[error("spec.template cannot be read: {0}")]
-pub struct TemplateError(Box<str>);
+pub enum TemplateError {
+    /// The template is malformed.
+    #[error("spec.template cannot be read: {0}")]
+    Malformed(Box<str>),
+    /// The name of the Job, of its namespace or of its gang has characters that no name has.
+    #[error("{0:?} is no name")]
+    NoName(Box<str>),
+}
 
 impl From<serde_json::Error> for TemplateError {
     fn from(error: serde_json::Error) -> Self {
-        Self(error.to_string().into())
+        Self::Malformed(error.to_string().into())
     }
 }
 

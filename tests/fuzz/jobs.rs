@@ -94,7 +94,8 @@ impl Target for Jobs {
                 }
                 let deleted = plan.deletes.iter().map(|deletion| &deletion.pod);
                 for (number, pod) in plan.releases.iter().chain(deleted).enumerate() {
-                    let _ = untrack_patch(&pod.uid, EXTERNAL_FINALIZER);
+                    let _: Value = serde_json::from_slice(&untrack_patch(&pod.uid, EXTERNAL_FINALIZER))
+                        .map_err(|error| format!("a patch is no JSON: {error}"))?;
                     let answer = [Changed::Released, Changed::Gone, Changed::Refused][number % 3].clone();
                     state.changed(&pod.uid, answer, now);
                 }

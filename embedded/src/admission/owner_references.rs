@@ -2,6 +2,8 @@
 //! the object, and who lets an object block the deletion of its owner must be able to update the owner's
 //! finalizers.
 
+use std::collections::HashSet;
+
 use serde_json::Value;
 
 use crate::authorization::{Attributes, User};
@@ -68,8 +70,9 @@ fn references(object: Option<&Value>) -> &[Value] {
 /// The references that block their owner's deletion now but did not before.
 fn newly_blocking<'a>(old: Option<&'a Value>, new: &'a Value) -> impl Iterator<Item = &'a Value> {
     let blocks = |reference: &Value| reference["blockOwnerDeletion"] == true;
-    let before = move |uid: &Value| references(old).iter().any(|one| one["uid"] == *uid && blocks(one));
-    references(Some(new)).iter().filter(move |one| blocks(one) && !before(&one["uid"]))
+    let before = references(old).iter().filter(|one| blocks(one));
+    let before: HashSet<&Value> = before.map(|one| &one["uid"]).collect();
+    references(Some(new)).iter().filter(move |one| blocks(one) && !before.contains(&one["uid"]))
 }
 
 /// The deletion of the object itself.

@@ -23,13 +23,13 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::Args;
-use humantime::parse_duration;
 
 use self::context::{Context, ServiceAccount};
 use self::report::{CheckId, Finding, Report};
 use super::Failure;
 use super::connection::ConnectionArgs;
 use super::controller::{Switch, feature_gates, lease_namespace, pod_namespace};
+use super::duration::parse_duration;
 use super::signals::Interrupts;
 use crate::actors::ControllerConfig;
 use crate::job::names;

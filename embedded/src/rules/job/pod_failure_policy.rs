@@ -86,11 +86,11 @@ fn validate_exit_codes(
         }
         _ => {}
     }
-    if let Some(name) = requirement["containerName"].as_str() {
-        if !containers.contains(name) {
-            let detail = "must be one of the container or initContainer names in the pod template";
-            causes.invalid_str(&path.child("containerName"), name, detail);
-        }
+    if let Some(name) = requirement["containerName"].as_str()
+        && !containers.contains(name)
+    {
+        let detail = "must be one of the container or initContainer names in the pod template";
+        causes.invalid_str(&path.child("containerName"), name, detail);
     }
     let values = list(&requirement["values"]);
     let path = path.child("values");
