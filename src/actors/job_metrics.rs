@@ -15,10 +15,10 @@ use crate::job::end::Tally;
 use crate::job::gang_state::GangAnswer;
 use crate::job::plan::Plan;
 use crate::job::pod_failure_policy::judge;
+use crate::job::pod_set::PendingRequest;
 use crate::job::spec::{Completion, Job, PodFailureAction};
-use crate::job::state::{Changed, Created, JobState, Limits};
+use crate::job::state::{Changed, Created, JobState};
 use crate::job::status::{ConditionKind, JobStatus};
-use crate::job::ttl;
 use crate::job::uid::Uid;
 use crate::telemetry::metrics::labels::{
     BackoffScope, CompletionMode, CreationReason, FinalizerEvent, FinishReason, FinishedIndexLabels,
@@ -89,7 +89,11 @@ impl JobMeter {
             JobInput::Released { pod, answer } if !matches!(answer, Changed::Refused) => {
                 self.count_policy(state, pod);
             }
+            JobInput::PodGone(pod) => self.count_policy(state, pod),
             JobInput::Pod(observed) if observed.pod.is_failed(state.job.spec.replace_only_failed) => {
+                if !observed.pod.tracked {
+                    self.count_policy(state, &observed.pod.uid);
+                }
                 let known = state.pods.get(&observed.pod.uid);
                 if known.is_some_and(|known| !known.is_failed(state.job.spec.replace_only_failed)) {
                     self.clock.pod_failed(&state.job, &observed.pod, self.now());
@@ -213,11 +217,13 @@ impl JobMeter {
         self.metrics().job_controller.count_creation(self.creation, status);
     }
 
-    /// Counts the rule that a pod matched, once the pod has lost its finalizer.
-    fn count_policy(&self, state: &JobState, pod: &Uid) {
+    /// Counts the rule that a pod matched, when it is first known that the pod has lost its finalizer: by the
+    /// answer to our request, or by the watch.
+    fn count_policy(&self, state: &JobState, uid: &Uid) {
         let action = state.job.spec.pod_failure_policy.as_ref().and_then(|rules| {
-            let outcome = state.pods.get(pod)?.outcome.as_ref()?;
-            judge(rules, outcome).map(|matched| matched.action)
+            let pod = state.pods.get(uid).filter(|pod| pod.tracked)?;
+            let ours = state.pods.flight(uid) == PendingRequest::Release;
+            judge(rules, pod.outcome.as_ref().filter(|_| ours)?).map(|matched| matched.action)
         });
         let Some(action) = action else { return };
         let action = match action {
@@ -299,11 +305,4 @@ fn is_refusal(input: &JobInput) -> bool {
         JobInput::StatusWritten(None) | JobInput::StatusConflict(_) | JobInput::DeletionRefused => true,
         _ => false,
     }
-}
-
-/// Observes how late a Job was deleted whose TTL has expired.
-pub fn observe_ttl(metrics: &Metrics, job: &Job, limits: Limits, now: Timestamp) {
-    let late = ttl::expires_at(job, limits).map(|at| latencies::between(at, now));
-    late.into_iter()
-        .for_each(|late| metrics.job_controller.ttl_deletion_duration.observe(late.as_secs_f64()));
 }
