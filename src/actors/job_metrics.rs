@@ -15,11 +15,10 @@ use crate::job::end::Tally;
 use crate::job::gang_state::GangAnswer;
 use crate::job::plan::Plan;
 use crate::job::pod_failure_policy::judge;
-use crate::job::pod_set::PendingRequest;
 use crate::job::spec::{Completion, Job, PodFailureAction};
 use crate::job::state::{Changed, Created, JobState};
 use crate::job::status::{ConditionKind, JobStatus};
-use crate::job::uid::Uid;
+use crate::job::uid::{Uid, UidMap};
 use crate::telemetry::metrics::labels::{
     BackoffScope, CompletionMode, CreationReason, FinalizerEvent, FinishReason, FinishedIndexLabels,
     FinishedJobLabels, Outcome, PodFailurePolicyLabels, PolicyAction, SyncAction, SyncLabels, SyncResult,
@@ -42,6 +41,8 @@ pub struct JobMeter {
     refused: bool,
     /// When the first watch event arrived that the present look takes in.
     event: Option<Instant>,
+    /// Pods that are being released, and the rule of the pod failure policy that each has matched.
+    matched: UidMap<PodFailureAction>,
 }
 
 impl JobMeter {
@@ -55,6 +56,7 @@ impl JobMeter {
             creation: CreationReason::New,
             refused: false,
             event: None,
+            matched: UidMap::default(),
             requests,
         }
     }
@@ -87,13 +89,9 @@ impl JobMeter {
                 }
             }
             JobInput::Released { pod, answer } if !matches!(answer, Changed::Refused) => {
-                self.count_policy(state, pod);
+                self.released(pod);
             }
-            JobInput::PodGone(pod) => self.count_policy(state, pod),
             JobInput::Pod(observed) if observed.pod.is_failed(state.job.spec.replace_only_failed) => {
-                if !observed.pod.tracked {
-                    self.count_policy(state, &observed.pod.uid);
-                }
                 let known = state.pods.get(&observed.pod.uid);
                 if known.is_some_and(|known| !known.is_failed(state.job.spec.replace_only_failed)) {
                     self.clock.pod_failed(&state.job, &observed.pod, self.now());
@@ -140,6 +138,7 @@ impl JobMeter {
         if !plan.creates.is_empty() {
             self.creation = creation_reason(state);
         }
+        self.note_matched(state, plan);
         let metrics = self.metrics();
         if let Some(event) = self.event.filter(|_| !plan.is_idle()) {
             metrics.latencies.event_reaction.observe(event.elapsed(), self.clock.trace(&self.requests));
@@ -217,15 +216,20 @@ impl JobMeter {
         self.metrics().job_controller.count_creation(self.creation, status);
     }
 
-    /// Counts the rule that a pod matched, when it is first known that the pod has lost its finalizer: by the
-    /// answer to our request, or by the watch.
-    fn count_policy(&self, state: &JobState, uid: &Uid) {
-        let action = state.job.spec.pod_failure_policy.as_ref().and_then(|rules| {
-            let pod = state.pods.get(uid).filter(|pod| pod.tracked)?;
-            let ours = state.pods.flight(uid) == PendingRequest::Release;
-            judge(rules, pod.outcome.as_ref().filter(|_| ours)?).map(|matched| matched.action)
-        });
-        let Some(action) = action else { return };
+    /// Notes the rules of the pod failure policy that pods have matched which are to be released.
+    fn note_matched(&mut self, state: &JobState, plan: &Plan) {
+        let Some(rules) = &state.job.spec.pod_failure_policy else { return };
+        for pod in &plan.releases {
+            let outcome = state.pods.get(&pod.uid).and_then(|pod| pod.outcome.as_ref());
+            if let Some(matched) = outcome.and_then(|outcome| judge(rules, outcome)) {
+                self.matched.insert(pod.uid.clone(), matched.action);
+            }
+        }
+    }
+
+    /// A pod has lost its finalizer: now the rule counts that it has matched.
+    fn released(&mut self, pod: &Uid) {
+        let Some(action) = self.matched.remove(pod) else { return };
         let action = match action {
             PodFailureAction::FailJob => PolicyAction::FailJob,
             PodFailureAction::FailIndex => PolicyAction::FailIndex,
