@@ -16,10 +16,9 @@ use crate::job::gang_state::GangAnswer;
 use crate::job::plan::Plan;
 use crate::job::pod_failure_policy::judge;
 use crate::job::spec::{Completion, Job, PodFailureAction};
-use crate::job::state::{Changed, Created, JobState, Limits};
+use crate::job::state::{Changed, Created, JobState};
 use crate::job::status::{ConditionKind, JobStatus};
-use crate::job::ttl;
-use crate::job::uid::Uid;
+use crate::job::uid::{Uid, UidMap};
 use crate::telemetry::metrics::labels::{
     BackoffScope, CompletionMode, CreationReason, FinalizerEvent, FinishReason, FinishedIndexLabels,
     FinishedJobLabels, Outcome, PodFailurePolicyLabels, PolicyAction, SyncAction, SyncLabels, SyncResult,
@@ -42,6 +41,8 @@ pub struct JobMeter {
     refused: bool,
     /// When the first watch event arrived that the present look takes in.
     event: Option<Instant>,
+    /// Pods that are being released, and the rule of the pod failure policy that each has matched.
+    matched: UidMap<PodFailureAction>,
 }
 
 impl JobMeter {
@@ -55,6 +56,7 @@ impl JobMeter {
             creation: CreationReason::New,
             refused: false,
             event: None,
+            matched: UidMap::default(),
             requests,
         }
     }
@@ -87,7 +89,7 @@ impl JobMeter {
                 }
             }
             JobInput::Released { pod, answer } if !matches!(answer, Changed::Refused) => {
-                self.count_policy(state, pod);
+                self.released(pod);
             }
             JobInput::Pod(observed) if observed.pod.is_failed(state.job.spec.replace_only_failed) => {
                 let known = state.pods.get(&observed.pod.uid);
@@ -136,6 +138,7 @@ impl JobMeter {
         if !plan.creates.is_empty() {
             self.creation = creation_reason(state);
         }
+        self.note_matched(state, plan);
         let metrics = self.metrics();
         if let Some(event) = self.event.filter(|_| !plan.is_idle()) {
             metrics.latencies.event_reaction.observe(event.elapsed(), self.clock.trace(&self.requests));
@@ -213,13 +216,20 @@ impl JobMeter {
         self.metrics().job_controller.count_creation(self.creation, status);
     }
 
-    /// Counts the rule that a pod matched, once the pod has lost its finalizer.
-    fn count_policy(&self, state: &JobState, pod: &Uid) {
-        let action = state.job.spec.pod_failure_policy.as_ref().and_then(|rules| {
-            let outcome = state.pods.get(pod)?.outcome.as_ref()?;
-            judge(rules, outcome).map(|matched| matched.action)
-        });
-        let Some(action) = action else { return };
+    /// Notes the rules of the pod failure policy that pods have matched which are to be released.
+    fn note_matched(&mut self, state: &JobState, plan: &Plan) {
+        let Some(rules) = &state.job.spec.pod_failure_policy else { return };
+        for pod in &plan.releases {
+            let outcome = state.pods.get(&pod.uid).and_then(|pod| pod.outcome.as_ref());
+            if let Some(matched) = outcome.and_then(|outcome| judge(rules, outcome)) {
+                self.matched.insert(pod.uid.clone(), matched.action);
+            }
+        }
+    }
+
+    /// A pod has lost its finalizer: now the rule counts that it has matched.
+    fn released(&mut self, pod: &Uid) {
+        let Some(action) = self.matched.remove(pod) else { return };
         let action = match action {
             PodFailureAction::FailJob => PolicyAction::FailJob,
             PodFailureAction::FailIndex => PolicyAction::FailIndex,
@@ -299,11 +309,4 @@ fn is_refusal(input: &JobInput) -> bool {
         JobInput::StatusWritten(None) | JobInput::StatusConflict(_) | JobInput::DeletionRefused => true,
         _ => false,
     }
-}
-
-/// Observes how late a Job was deleted whose TTL has expired.
-pub fn observe_ttl(metrics: &Metrics, job: &Job, limits: Limits, now: Timestamp) {
-    let late = ttl::expires_at(job, limits).map(|at| latencies::between(at, now));
-    late.into_iter()
-        .for_each(|late| metrics.job_controller.ttl_deletion_duration.observe(late.as_secs_f64()));
 }

@@ -5,6 +5,7 @@
 //! requests make a retry harmless.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use futures::FutureExt;
 use futures::future::BoxFuture;
@@ -14,7 +15,6 @@ use tokio_util::task::TaskTracker;
 use super::context::ReplicaContext;
 use super::inbox::Inbox;
 use super::job_input::{AdoptionAttempt, JobInput, RequestEvent};
-use super::job_metrics::observe_ttl;
 use super::waits::Waits;
 use crate::cluster::gate::{Answer, Fence, Order, Priority, Write, WriteError};
 use crate::cluster::reads::ReadError;
@@ -28,6 +28,7 @@ use crate::job::pod::{Place, PodRef};
 use crate::job::spec::Job;
 use crate::job::state::{Changed, Created};
 use crate::job::status::JobStatus;
+use crate::job::ttl;
 use crate::job::uid::Uid;
 use crate::sharding::ShardId;
 
@@ -292,10 +293,17 @@ impl Requests {
                 tracing::warn!(%refusal, "a Job that has outlived its TTL was not deleted");
                 answer.keep(JobInput::DeletionRefused);
             } else {
-                observe_ttl(&cx.metrics, &job, cx.config.limits(), cx.clock.now());
+                observe_ttl(&cx, &job);
             }
         });
     }
+}
+
+/// Observes how late a Job was deleted whose TTL has expired.
+fn observe_ttl(cx: &ReplicaContext, job: &Job) {
+    let Some(expired) = ttl::expires_at(job, cx.config.limits()) else { return };
+    let late: Duration = cx.clock.now().duration_since(expired).try_into().unwrap_or_default();
+    cx.metrics.job_controller.ttl_deletion_duration.observe(late.as_secs_f64());
 }
 
 fn changed(answer: Answer) -> Changed {

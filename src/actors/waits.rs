@@ -4,14 +4,13 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use jiff::Timestamp;
-use prometheus_client::metrics::gauge::Gauge;
 use serde::Serialize;
 
 use crate::job::plan::Wait;
 use crate::job::spec::Job;
 use crate::job::uid::Uid;
-use crate::telemetry::metrics::Metrics;
 use crate::telemetry::metrics::labels::WaitLabels;
+use crate::telemetry::metrics::{Gauge, Metrics};
 
 /// Most Jobs of one shard that are listed; the others are only counted.
 const MAX_LISTED: usize = 100;

@@ -40,7 +40,7 @@ fn objects_fit_the_schemas_of_kubernetes() {
 
 /// Replaces the dashboards of a ConfigMap, which are thousands of lines, by where they are.
 fn shorten_dashboards(map: &mut Value) {
-    for (name, text) in map["data"].as_object_mut().unwrap() {
+    for (name, text) in map["data"].as_object_mut().into_iter().flatten() {
         let file = project("charts/yardmaster/files/dashboards").join(name);
         // Users add maps of their own.
         let Ok(file) = std::fs::read_to_string(file) else { continue };

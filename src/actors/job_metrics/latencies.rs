@@ -4,13 +4,13 @@ use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
 use jiff::Timestamp;
-use opentelemetry::trace::TraceId;
 
 use crate::actors::requests::Requests;
 use crate::job::pod::Pod;
 use crate::job::spec::{Completion, Job};
 use crate::job::state::JobState;
 use crate::job::status::ConditionKind;
+use crate::telemetry::metrics::latency::TraceId;
 
 /// Creation times of objects are whole seconds.
 const RESOLUTION: Duration = Duration::from_secs(1);
@@ -97,6 +97,6 @@ impl JobClock {
 }
 
 /// The time from one moment to another; zero if the clock was set back between them.
-pub(super) fn between(from: Timestamp, to: Timestamp) -> Duration {
+fn between(from: Timestamp, to: Timestamp) -> Duration {
     to.duration_since(from).try_into().unwrap_or_default()
 }

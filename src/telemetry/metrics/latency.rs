@@ -2,7 +2,7 @@
 
 use std::time::{Duration, SystemTime};
 
-use opentelemetry::trace::TraceId;
+pub use opentelemetry::trace::TraceId;
 use prometheus_client::metrics::exemplar::HistogramWithExemplars;
 
 use super::labels::TraceLabels;

@@ -77,11 +77,10 @@ fn latencies_are_those_of_the_jobs_that_had_them() {
     assert_eq!(count("job_first_pod"), 8.0);
     // `indexed`, `plain`, `expires`, `suspended`.
     assert_eq!(count("job_completion"), 4.0);
-    // `fails` once, and `ignored` for each failure. Its deletion may come before or after the last two steps of
-    // the last of them.
+    // `fails` once, and `ignored` for each failure but perhaps the last.
     let ignored =
         LOAD.both.value("job_controller_pod_failures_handled_by_failure_policy_total{action=Ignore}");
-    assert!((ignored..=2.0 + ignored).contains(&count("pod_replacement")), "{}", count("pod_replacement"));
+    assert!((ignored..=1.0 + ignored).contains(&count("pod_replacement")), "{}", count("pod_replacement"));
     assert!(count("event_reaction") >= 10.0);
     assert_eq!(LOAD.both.value("ttl_after_finished_controller_job_deletion_duration_seconds_count"), 1.0);
 }
@@ -99,7 +98,6 @@ fn shards_and_waiting_jobs_count_right_through_a_hand_over() {
     assert_eq!(both.value("yardmaster_handovers_total{direction=lost}"), 0.0);
     assert_eq!(both.value("yardmaster_handover_duration_seconds_count"), shards * 1.5);
     assert_eq!(both.value("yardmaster_orphan_controller_leader"), 1.0);
-    assert_eq!(both.value("yardmaster_held_jobs"), 7.0, "`expires` and `ignored` are gone");
 }
 
 #[test]
@@ -113,5 +111,7 @@ fn every_request_is_counted_by_whoever_sends_it() {
     };
     let pods = both.sum("job_controller_job_pods_creation_total");
     assert!(code("201", "POST") >= pods && code("200", "PATCH") >= pods && code("200", "GET") >= 4.0);
-    assert_eq!(all, both.sum("rest_client_request_duration_seconds_count"));
+    // Heartbeats and watches go on while the text is written.
+    let timed = both.sum("rest_client_request_duration_seconds_count");
+    assert!((all..=all + 4.0).contains(&timed), "{all}, {timed}");
 }

@@ -15,6 +15,8 @@ use crate::cluster::{Cluster, REPLACEMENT, has};
 
 /// Shards of the load.
 pub(crate) const SHARDS: u32 = 8;
+/// Jobs that are left at the end: those of [`jobs`], and `suspended`.
+const HELD: f64 = 7.0;
 
 /// What the replicas served at the end of the load.
 pub(crate) struct Load {
@@ -44,8 +46,8 @@ fn settings(identity: &str) -> ControllerConfig {
         controller_name: REPLACEMENT.to_owned(),
         identity: identity.to_owned(),
         shards: ShardCount::new(SHARDS).unwrap(),
-        lease_duration: Duration::from_secs(6),
-        renew_deadline: Duration::from_secs(4),
+        lease_duration: Duration::from_secs(60),
+        renew_deadline: Duration::from_secs(40),
         retry_period: Duration::from_secs(1),
         pod_failure_backoff: Duration::from_millis(100),
         api_backoff: Duration::from_millis(100),
@@ -131,7 +133,7 @@ async fn run() -> Load {
     cluster.jobs.patch("suspended", &PatchParams::default(), &resume).await.unwrap();
     cluster.completes("suspended").await;
 
-    let both = until(&[&first, &second], "nothing waits", |sum| waiting(sum) == 0.0 && released(sum)).await;
+    let both = until(&[&first, &second], "at rest", at_rest).await;
     let accept = "application/openmetrics-text;version=1.0.0,text/plain;q=0.5";
     let (content_type, open_metrics) = get_metrics(address, accept).unwrap();
     assert_eq!(content_type, "application/openmetrics-text; version=1.0.0; charset=utf-8");
@@ -151,7 +153,13 @@ async fn ends_in_other_ways(cluster: &Cluster, controller: &Controller) {
     cluster.create("ignored", ignored, "").await;
     let ignored = "job_controller_pod_failures_handled_by_failure_policy_total{action=Ignore}";
     until(&[controller], "a failure is ignored", |sum| sum.value(ignored) >= 2.0).await;
+    // Its last pod is removed without being counted.
+    let suspend = Patch::Merge(json!({"spec": {"suspend": true}}));
+    cluster.jobs.patch("ignored", &PatchParams::default(), &suspend).await.unwrap();
+    cluster.until("ignored", "suspended", |job| has(job, "Suspended")).await;
+    until(&[controller], "the Job waits", |sum| waiting(sum) == 1.0).await;
     cluster.jobs.delete("ignored", &DeleteParams::foreground()).await.unwrap();
+    until(&[controller], "the Job is gone", |sum| sum.sum("yardmaster_waiting_jobs") == 0.0).await;
 
     cluster.create("expires", json!({"ttlSecondsAfterFinished": 0}), "50ms").await;
     let expired = "ttl_after_finished_controller_job_deletion_duration_seconds_count";
@@ -172,11 +180,16 @@ fn waiting(sum: &Scrape) -> f64 {
     sum.value("yardmaster_waiting_jobs{reason=Suspended}")
 }
 
-fn released(sum: &Scrape) -> bool {
-    let of = |event| {
+/// Whether all Jobs have ended, those that are to be deleted are gone, and nothing is in progress.
+fn at_rest(sum: &Scrape) -> bool {
+    let pods = |event: &str| {
         sum.value(&format!("job_controller_terminated_pods_tracking_finalizer_total{{event={event}}}"))
     };
-    of("add") == of("delete")
+    let in_progress = ["depth", "longest_running_processor_seconds"];
+    pods("add") == pods("delete")
+        && sum.sum("yardmaster_waiting_jobs") == 0.0
+        && sum.value("yardmaster_held_jobs") == HELD
+        && in_progress.iter().all(|name| sum.value(&format!("workqueue_{name}{{name=job}}")) == 0.0)
 }
 
 /// Waits until the sum of what some controllers show is as wanted.
