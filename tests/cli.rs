@@ -170,7 +170,7 @@ fn bad_flags_are_refused_in_one_line() {
         (vec!["status", "--all", "--unfinished"], "--unfinished"),
         (vec!["status", "job", "--shards"], "--shards"),
         (vec!["logs"], "<JOB>"),
-        (vec!["logs", "job", "--tail", "-1"], "--tail"),
+        (vec!["logs", "job", "--tail=-1"], "--tail"),
         (vec!["logs", "job", "--since", "0s"], "--since"),
         (vec!["logs", "job", "--index", "3-"], "--index"),
         (vec!["logs", "job", "--max-log-requests", "0"], "--max-log-requests"),

@@ -3,7 +3,7 @@
 use std::fs::File;
 use std::io::{Read as _, Write as _};
 use std::os::fd::OwnedFd;
-use std::process::Stdio;
+use std::process::{Command, Stdio};
 use std::sync::{Arc, Mutex};
 
 use nix::pty::{OpenptyResult, Winsize, openpty};
@@ -59,6 +59,17 @@ impl Terminal {
         self.keyboard.write_all(keys.as_bytes()).unwrap();
     }
 
+    /// Changes the size of the terminal, as its window does.
+    fn resize(&self, rows: u16, columns: u16) {
+        self.screen.lock().unwrap().screen_mut().set_size(rows, columns);
+        let (rows, columns) = (rows.to_string(), columns.to_string());
+        let mut stty = Command::new("stty");
+        stty.args(["rows", &rows, "cols", &columns]).stdin(Stdio::from(self.line.try_clone().unwrap()));
+        assert!(stty.status().unwrap().success());
+        // The terminal is not the controlling one, so the kernel does not send it.
+        self.program.signal(Signal::SIGWINCH);
+    }
+
     /// Whether the terminal is as a shell expects it.
     fn is_restored(&self) -> bool {
         let modes = tcgetattr(&self.line).unwrap().local_flags;
@@ -88,6 +99,11 @@ async fn keys_work_and_the_terminal_is_restored_on_every_way_out() {
         terminal.shows("the hints", |text| text.contains("filter: ban") && text.contains("q quit"));
         terminal.press("s");
         terminal.shows("the order", |text| text.contains("sorted by name"));
+        terminal.resize(10, 40);
+        terminal.shows("the smaller size", |text| {
+            text.contains("banana") && text.lines().next().is_some_and(|title| title.ends_with('…'))
+        });
+        terminal.resize(24, 80);
         terminal.press("?");
         terminal.shows("the help", |text| text.contains("this help"));
         terminal.press("?");

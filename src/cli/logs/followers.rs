@@ -58,11 +58,12 @@ impl<S: LogSink> Followers<S> {
         self.start(run, decoration);
     }
 
-    fn start(&mut self, run: ContainerRun, decoration: &Decoration) {
+    fn start(&mut self, mut run: ContainerRun, decoration: &Decoration) {
         if !self.shown.insert(run.key.clone()) {
             return;
         }
-        if self.slots.available_permits() == 0 && !self.limit_noted {
+        let free = self.slots.clone().try_acquire_owned();
+        if free.is_err() && !self.limit_noted {
             self.limit_noted = true;
             let limit = self.limit;
             self.sink.note(&format!(
@@ -70,9 +71,7 @@ impl<S: LogSink> Followers<S> {
             ));
         }
         let (slots, sink, decoration) = (self.slots.clone(), self.sink.clone(), decoration.clone());
-        let mut run = run;
         self.tasks.spawn(async move {
-            let free = slots.clone().try_acquire_owned();
             let _slot = match free {
                 Ok(slot) => Some(slot),
                 Err(_) => {
