@@ -77,7 +77,11 @@ impl Stage {
         assert!([&selector, &election].iter().all(|told| page.contains(*told)), "{selector}, {election}");
         let selected = ListParams::default().labels(&selector);
         self.leases().delete_collection(&DeleteParams::default(), &selected).await.unwrap();
-        self.leases().delete(&election, &DeleteParams::default()).await.unwrap();
+        match self.leases().delete(&election, &DeleteParams::default()).await {
+            // The replica has left before it was elected.
+            Err(kube::Error::Api(status)) if status.code == 404 => {}
+            deleted => drop(deleted.unwrap()),
+        }
     }
 
     async fn lease_names(&self) -> Vec<String> {
