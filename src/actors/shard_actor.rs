@@ -106,6 +106,8 @@ pub struct Owned {
     pub epoch: u64,
     /// The right to act for it.
     pub fence: Fence,
+    /// The board on which its Job actors say why they wait.
+    pub waits: Waits,
 }
 
 /// The actor of one shard.
@@ -117,7 +119,6 @@ pub struct ShardActor {
     /// Requests of the shard's Jobs in flight.
     in_flight: TaskTracker,
     orphan_pods: OrphanPods,
-    waits: Waits,
     jobs: UidMap<JobEntry>,
     pod_owners: PodOwnerIndex,
     pod_feed: PodFeed,
@@ -135,7 +136,6 @@ impl ShardActor {
             job_index,
             progress,
             in_flight: TaskTracker::new(),
-            waits: Waits::default(),
             jobs: UidMap::default(),
             pod_owners: PodOwnerIndex::default(),
             pod_feed: PodFeed::AwaitingJobs,
@@ -335,7 +335,7 @@ impl Handler<Describe> for ShardActor {
     type Result = actix::MessageResult<Describe>;
 
     fn handle(&mut self, _: Describe, _: &mut Self::Context) -> Self::Result {
-        let (waiting, waits) = self.waits.read();
+        let (waiting, waits) = self.owned.waits.read();
         actix::MessageResult(ShardReport {
             shard: self.owned.id.0,
             epoch: self.owned.epoch,

@@ -8,7 +8,7 @@ use serde::Serialize;
 
 use crate::job::plan::Wait;
 use crate::job::spec::Job;
-use crate::job::uid::Uid;
+use crate::job::uid::{Uid, UidMap};
 
 /// Most Jobs of one shard that are listed; the others are only counted.
 const MAX_LISTED: usize = 100;
@@ -58,6 +58,11 @@ impl Waits {
             message: refusal.filter(|_| matches!(wait, Wait::Refused(_))).map(Box::from),
         };
         self.jobs().insert(key, waiting);
+    }
+
+    /// All of them.
+    pub fn by_job(&self) -> UidMap<WaitingJob> {
+        self.jobs().iter().map(|((.., uid), waiting)| (uid.clone(), waiting.clone())).collect()
     }
 
     /// How many Jobs wait, and the first of them by name.

@@ -1,5 +1,6 @@
 //! `yardmaster controller`: runs one replica of the controller.
 
+use std::io::Write as _;
 use std::net::SocketAddr;
 use std::process::ExitCode;
 use std::time::Duration;
@@ -9,10 +10,15 @@ use humantime::{format_duration, parse_duration};
 use tokio::sync::oneshot;
 
 use super::connection::ConnectionArgs;
+use super::pages::PagesArgs;
 use super::signals::Interrupts;
 use super::{Failure, Telemetry};
 use crate::actors::{Controller, ControllerConfig, ControllerError, FeatureGates, Incompatibility};
 use crate::sharding::ShardCount;
+use crate::telemetry::http::any_address;
+
+/// Port of the HTTP pages.
+const PORT: u16 = 8080;
 
 /// Flags of `controller`. Durations are numbers with a unit, such as `15s` or `500ms`.
 #[derive(Debug, Args)]
@@ -41,9 +47,12 @@ pub(super) struct ControllerArgs {
     /// Time between lease renewals; less than --renew-deadline.
     #[arg(long, value_name = "TIME", default_value = "2s", value_parser = parse_duration)]
     retry_period: Duration,
-    /// Address of the HTTP endpoints for metrics and health checks; port 0 picks a free port.
-    #[arg(long, value_name = "ADDRESS:PORT", default_value = "0.0.0.0:8080")]
-    listen: SocketAddr,
+    /// Address of the HTTP pages: metrics, health checks, / and /debug; port 0 picks a free port [default:
+    /// port 8080 of all addresses, IPv4 and IPv6].
+    #[arg(long, value_name = "ADDRESS:PORT")]
+    listen: Option<SocketAddr>,
+    #[command(flatten)]
+    pages: PagesArgs,
     /// Maximum requests per second to the API server; 0 is no limit.
     #[arg(long, value_name = "N", default_value_t = 0)]
     kube_api_qps: u32,
@@ -85,6 +94,9 @@ pub(super) struct ControllerArgs {
     /// End when standard input closes: the parent process may be killed.
     #[arg(long, hide = true)]
     exit_with_stdin: bool,
+    /// Print the address of the HTTP pages on standard output.
+    #[arg(long, hide = true)]
+    print_address: bool,
 }
 
 /// Whether something is on.
@@ -116,7 +128,10 @@ impl ControllerArgs {
             lease_duration: self.lease_duration,
             renew_deadline: self.renew_deadline,
             retry_period: self.retry_period,
-            listen: Some(self.listen),
+            listen: Some(self.listen.unwrap_or_else(|| any_address(PORT))),
+            tls: self.pages.tls(),
+            metrics_access: self.pages.metrics_access(),
+            debug_access: self.pages.debug_access()?,
             kube_api_qps: self.kube_api_qps,
             kube_api_burst: self.kube_api_burst,
             batch_period: self.batch_period,
@@ -166,7 +181,19 @@ pub(super) async fn run(args: ControllerArgs, telemetry: Telemetry) -> Result<Ex
     let settings = args.settings(telemetry)?;
     let mut interrupts = Interrupts::listen()?;
     let connection = args.connection.in_cluster_first().await?;
-    let controller = Controller::start(settings, connection).await?;
+    let controller = match Controller::start(settings, connection).await {
+        Err(ControllerError::Tls(error)) => {
+            return Err(Failure::bad_input(format!("--tls-cert-file: {error}")));
+        }
+        started => started?,
+    };
+    if let Some(address) = controller.address() {
+        tracing::info!(%address, "serving the HTTP pages");
+        if args.print_address {
+            // Nobody may listen.
+            let _written = writeln!(std::io::stdout(), "{address}");
+        }
+    }
     tokio::select! {
         () = interrupts.next() => {}
         () = end_of_stdin(), if args.exit_with_stdin => {}

@@ -10,6 +10,7 @@ mod embedded;
 mod failure;
 mod identity;
 mod ownership;
+mod pages;
 mod reshard;
 mod run;
 mod signals;
