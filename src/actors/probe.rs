@@ -28,14 +28,8 @@ pub(super) struct ReplicaProbe {
     lease_manager: LeaseManagerHandle,
     config: Arc<ControllerConfig>,
     metrics: Arc<Metrics>,
-    reading: Arc<Mutex<Option<Reading>>>,
-}
-
-/// The Jobs as they were a moment ago.
-#[derive(Clone)]
-struct Reading {
-    at: Instant,
-    jobs: Arc<SeenJobs>,
+    /// The Jobs as they were a moment ago, while somebody looks at them.
+    reading: Arc<Mutex<Option<Arc<SeenJobs>>>>,
 }
 
 impl ReplicaProbe {
@@ -68,11 +62,17 @@ impl ReplicaProbe {
     /// The Jobs as they are, or were within [`READING_PERIOD`].
     async fn jobs(&self) -> Arc<SeenJobs> {
         let mut reading = self.reading.lock().await;
-        if let Some(reading) = reading.as_ref().filter(|reading| reading.at.elapsed() < READING_PERIOD) {
-            return reading.jobs.clone();
+        if let Some(jobs) = &*reading {
+            return jobs.clone();
         }
         let jobs = Arc::new(self.replica.send(ReadJobs).await.unwrap_or_default());
-        *reading = Some(Reading { at: Instant::now(), jobs: jobs.clone() });
+        *reading = Some(jobs.clone());
+        let shared = self.reading.clone();
+        // Jobs that nobody looks at any more must not stay in memory.
+        tokio::spawn(async move {
+            tokio::time::sleep(READING_PERIOD).await;
+            *shared.lock().await = None;
+        });
         jobs
     }
 

@@ -15,10 +15,6 @@ use super::signals::Interrupts;
 use super::{Failure, Telemetry};
 use crate::actors::{Controller, ControllerConfig, ControllerError, FeatureGates, Incompatibility};
 use crate::sharding::ShardCount;
-use crate::telemetry::http::any_address;
-
-/// Port of the HTTP pages.
-const PORT: u16 = 8080;
 
 /// Flags of `controller`. Durations are numbers with a unit, such as `15s` or `500ms`.
 #[derive(Debug, Args)]
@@ -47,10 +43,10 @@ pub(super) struct ControllerArgs {
     /// Time between lease renewals; less than --renew-deadline.
     #[arg(long, value_name = "TIME", default_value = "2s", value_parser = parse_duration)]
     retry_period: Duration,
-    /// Address of the HTTP pages: metrics, health checks, / and /debug; port 0 picks a free port [default:
-    /// port 8080 of all addresses, IPv4 and IPv6].
-    #[arg(long, value_name = "ADDRESS:PORT")]
-    listen: Option<SocketAddr>,
+    /// Address of the HTTP pages: metrics, health checks, / and /debug. [::] is all addresses, those of IPv4
+    /// included; port 0 picks a free port.
+    #[arg(long, value_name = "ADDRESS:PORT", default_value = "[::]:8080")]
+    listen: SocketAddr,
     #[command(flatten)]
     pages: PagesArgs,
     /// Maximum requests per second to the API server; 0 is no limit.
@@ -128,7 +124,7 @@ impl ControllerArgs {
             lease_duration: self.lease_duration,
             renew_deadline: self.renew_deadline,
             retry_period: self.retry_period,
-            listen: Some(self.listen.unwrap_or_else(|| any_address(PORT))),
+            listen: Some(self.listen),
             tls: self.pages.tls(),
             metrics_access: self.pages.metrics_access(),
             debug_access: self.pages.debug_access()?,
@@ -187,12 +183,11 @@ pub(super) async fn run(args: ControllerArgs, telemetry: Telemetry) -> Result<Ex
         }
         started => started?,
     };
-    if let Some(address) = controller.address() {
-        tracing::info!(%address, "serving the HTTP pages");
-        if args.print_address {
-            // Nobody may listen.
-            let _written = writeln!(std::io::stdout(), "{address}");
-        }
+    match controller.address() {
+        // Nobody may listen.
+        Some(address) if args.print_address => _ = writeln!(std::io::stdout(), "{address}"),
+        Some(address) => tracing::info!(%address, "serving the HTTP pages"),
+        None => {}
     }
     tokio::select! {
         () = interrupts.next() => {}

@@ -25,7 +25,7 @@ use serde_json::Value;
 pub use self::access::Access;
 pub use self::reviews::{Reviewer, Reviews, Verdict};
 pub use self::secret::Secret;
-pub use self::server::{HEADER_TIMEOUT, MAX_CONNECTIONS, any_address, bind, serve};
+pub use self::server::{HEADER_TIMEOUT, MAX_CONNECTIONS, bind, serve};
 pub use self::tls::{Tls, TlsError, TlsFiles};
 use super::metrics::Metrics;
 

@@ -1,3 +1,9 @@
 //! What strangers can and cannot do to the embedded cluster and to a controller.
 #![cfg(feature = "embedded")]
 #![allow(clippy::unwrap_used, missing_docs)]
+
+#[path = "../binary/mod.rs"]
+mod binary;
+#[path = "../cluster/mod.rs"]
+mod cluster;
+mod controller;

@@ -7,7 +7,7 @@
 
 use std::collections::BTreeMap;
 use std::io;
-use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -49,20 +49,22 @@ const BACKLOG: i32 = 1024;
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Peer(pub(super) SocketAddr);
 
-/// All addresses of this host, IPv4 and IPv6, as far as it has both.
-pub fn any_address(port: u16) -> SocketAddr {
-    let has_ipv6 = Socket::new(Domain::IPV6, Type::STREAM, Some(Protocol::TCP)).is_ok();
-    if has_ipv6 { (Ipv6Addr::UNSPECIFIED, port).into() } else { (Ipv4Addr::UNSPECIFIED, port).into() }
-}
-
-/// A listener at an address. One at `[::]` accepts IPv4, too.
+/// A listener at an address. One at `[::]` accepts IPv4, too, and nothing but IPv4 where the host has no IPv6.
 ///
 /// # Errors
 /// When the address is in use, or is not of this host.
 pub fn bind(at: SocketAddr) -> io::Result<TcpListener> {
-    let socket = Socket::new(Domain::for_address(at), Type::STREAM, Some(Protocol::TCP))?;
+    let everywhere = at.is_ipv6() && at.ip().is_unspecified();
+    let open = |at| Socket::new(Domain::for_address(at), Type::STREAM, Some(Protocol::TCP));
+    let (socket, at) = match open(at) {
+        Err(_) if everywhere => {
+            let at = (Ipv4Addr::UNSPECIFIED, at.port()).into();
+            (open(at)?, at)
+        }
+        socket => (socket?, at),
+    };
     if at.is_ipv6() {
-        socket.set_only_v6(!at.ip().is_unspecified())?;
+        socket.set_only_v6(!everywhere)?;
     }
     // A replica that restarts takes the port of the one before it, whose connections are still closing.
     socket.set_reuse_address(true)?;
@@ -244,5 +246,43 @@ impl Drop for Connection {
     fn drop(&mut self) {
         let number = self.last().0;
         self.among.lock().by_age.remove(&number);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use std::net::Ipv6Addr;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn all_addresses_are_those_of_both_families() {
+        let listener = bind("[::]:0".parse().unwrap()).unwrap();
+        let port = listener.local_addr().unwrap().port();
+        let has_ipv6 = std::net::TcpListener::bind((Ipv6Addr::LOCALHOST, 0)).is_ok();
+        let ipv6 = has_ipv6.then_some(SocketAddr::from((Ipv6Addr::LOCALHOST, port)));
+        for at in [Some(SocketAddr::from((Ipv4Addr::LOCALHOST, port))), ipv6].into_iter().flatten() {
+            let _client = TcpStream::connect(at).await.unwrap();
+            let (_, peer) = listener.accept().await.unwrap();
+            assert!(peer.ip().to_canonical().is_loopback(), "{peer}");
+        }
+        assert!(bind(SocketAddr::from((Ipv4Addr::UNSPECIFIED, port))).is_err(), "the port is in use");
+    }
+
+    #[test]
+    fn the_connection_whose_last_request_is_the_longest_ago_is_closed() {
+        let connections = Arc::<Connections>::default();
+        let open: Vec<_> = (0..3).map(|_| Connections::open(&connections)).collect();
+        open[0].used();
+        connections.close_oldest();
+        let closed = || open.iter().map(|one| one.closed.is_cancelled()).collect::<Vec<_>>();
+        assert_eq!(closed(), [false, true, false]);
+        // One that is closed already is not used again.
+        open[1].used();
+        connections.close_oldest();
+        assert_eq!(closed(), [false, true, true]);
+        drop(open);
+        assert!(connections.lock().by_age.is_empty());
     }
 }

@@ -220,8 +220,9 @@
     const flight = sum((gate) => gate.in_flight);
     const queued = sum((gate) => Object.values(gate.queued).reduce((total, count) => total + count, 0));
     const fenced = sum((gate) => gate.fenced);
-    const refused = fenced > 0 ? `, ${fenced.toLocaleString("en")} fenced` : "";
-    setText(at("gate-summary"), `${flight} in flight, ${queued.toLocaleString("en")} waiting${refused}`);
+    setText(at("gate-flight"), `${flight.toLocaleString("en")} in flight`);
+    setText(at("gate-queued"), `${queued.toLocaleString("en")} waiting`);
+    setText(at("gate-fenced"), fenced > 0 ? `${fenced.toLocaleString("en")} fenced` : "");
     history.push([flight, queued]);
     if (history.length > HISTORY) history.shift();
     drawHistory();
@@ -238,12 +239,12 @@
   };
 
   const newRow = () => {
-    const head = make("th", "", make("span", "cut name"), make("span", "cut sub"));
+    const head = make("th", "", make("span", "cut", make("span", "soft"), make("span", "name")));
     head.scope = "row";
     const bar = track("track", "done", "active");
     bar.setAttribute("role", "progressbar");
     bar.setAttribute("aria-valuemin", "0");
-    const state = make("td", "", make("span", "phase"), make("span", "cut sub"));
+    const state = make("td", "", make("span", "state", make("span", "phase"), make("span", "soft")));
     return make("tr", "", head, make("td", "", make("span", "progress", bar, make("output"))),
       make("td", "number"), make("td", "number"), state, make("td", "number"));
   };
@@ -264,23 +265,25 @@
 
   const showJob = (row, job, now) => {
     const [head, progress, active, failed, state, age] = row.children;
-    setText(head.children[0], job.name);
-    setAttribute(head.children[0], "title", job.name);
-    setText(head.children[1], job.namespace);
+    const [namespace, name] = head.firstChild.children;
+    setText(namespace, `${job.namespace}/`);
+    setText(name, job.name);
+    setAttribute(head, "title", `${job.namespace}/${job.name}`);
     showProgress(progress, job);
     setText(active, job.active.toLocaleString("en"));
     setClass(active, job.active === 0 ? "number none" : "number");
     setAttribute(active, "title", `${job.ready} ready of ${plural(job.active, "active pod")}`);
     setText(failed, job.failed.toLocaleString("en"));
     setClass(failed, job.failed === 0 ? "number none" : "number bad");
-    const [phase, why] = state.children;
+    const [phase, why] = state.firstChild.children;
     setClass(phase, `phase ${job.phase}`);
     setText(phase, job.phase);
-    const left = job.until === undefined ? "" : `, ${span((Date.parse(job.until) - now) / 1000)} left`;
+    const wait = job.until === undefined ? 0 : (Date.parse(job.until) - now) / 1000;
+    const left = wait > 0 ? `, ${span(wait)} left` : "";
     const reason = job.reason === undefined ? "" : `${job.reason}${left}`;
     const message = job.message === undefined ? "" : `: ${job.message}`;
     setText(why, reason + message);
-    setAttribute(why, "title", reason + message);
+    setAttribute(state, "title", reason + message);
     setText(age, span((now - Date.parse(job.created)) / 1000));
   };
 
