@@ -166,10 +166,10 @@ impl Browser {
         self.call("Emulation.setEmulatedMedia", theme).await;
     }
 
-    /// A picture of what the window shows, as PNG.
+    /// A picture of what the window shows, as WebP.
     pub(crate) async fn picture(&mut self) -> Vec<u8> {
         use base64::Engine as _;
-        let picture = self.call("Page.captureScreenshot", json!({"format": "png"})).await;
+        let picture = self.call("Page.captureScreenshot", json!({"format": "webp", "quality": 90})).await;
         base64::engine::general_purpose::STANDARD.decode(picture["data"].as_str().unwrap()).unwrap()
     }
 

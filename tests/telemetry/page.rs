@@ -1,7 +1,12 @@
 //! The page at `/` in a real browser: what it shows, how fast it follows, and that it takes nobody's word for code.
+//!
+//! `YARDMASTER_UPDATE=1` takes the pictures of the documentation.
 
 mod cluster;
 mod model;
+
+use std::path::Path;
+use std::time::Duration;
 
 use serde_json::{Value, json};
 
@@ -50,7 +55,7 @@ async fn a_thousand_jobs_and_three_replicas_are_shown_without_pauses() {
     browser.call("Performance.enable", json!({"timeDomain": "threadTicks"})).await;
     let (mut before, mut longest, first) = (browser.processor_ms().await, 0.0_f64, model.answers());
     for number in 0.. {
-        tokio::time::sleep(std::time::Duration::from_millis(100)).await;
+        tokio::time::sleep(Duration::from_millis(100)).await;
         let now = browser.processor_ms().await;
         longest = longest.max(now - before);
         before = now;
@@ -107,6 +112,7 @@ async fn names_and_messages_are_never_code() {
 async fn both_themes_are_legible() {
     let Some(mut browser) = Browser::start().await else { return };
     let model = Model::serve(1_000).await;
+    model.turn();
     for theme in ["light", "dark"] {
         browser.theme(theme).await;
         browser.open(&model.url).await;
@@ -116,6 +122,16 @@ async fn both_themes_are_legible() {
         assert!(worst["contrast"].as_f64().unwrap() >= 4.5, "{theme}: {worst}");
         let ground = browser.value("getComputedStyle(document.body).backgroundColor").await;
         assert_eq!(ground == "rgb(17, 21, 27)", theme == "dark", "{ground}");
+
+        // Pictures of the documentation are of this page, and small.
+        let file = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("docs/img/page-{theme}.webp"));
+        if std::env::var_os("YARDMASTER_UPDATE").is_some() {
+            // The curve needs some time to be one.
+            tokio::time::sleep(Duration::from_secs(30)).await;
+            std::fs::write(&file, browser.picture().await).unwrap();
+        }
+        let size = std::fs::metadata(&file).unwrap().len();
+        assert!((10_000..150_000).contains(&size), "{}: {size} bytes", file.display());
     }
 }
 
