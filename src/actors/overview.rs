@@ -11,6 +11,7 @@ use std::collections::BTreeMap;
 
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
+use tokio::time::Instant;
 
 pub(super) use self::jobs::select;
 pub use self::merge::{merge, whole_pages};
@@ -19,7 +20,6 @@ use super::lease_manager::{SeenLeases, View};
 use crate::cluster::gate::Priority;
 use crate::telemetry::metrics::Metrics;
 use crate::telemetry::metrics::labels::QueueLabels;
-use tokio::time::Instant;
 
 /// Most hand-overs in an overview.
 const MAX_HANDOVERS: usize = 256;
