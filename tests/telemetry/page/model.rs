@@ -89,6 +89,11 @@ impl Model {
     }
 }
 
+/// A number without a pattern that an eye would see.
+fn mixed(number: u32) -> u32 {
+    number.wrapping_mul(0x9e37_79b1) >> 11
+}
+
 impl State {
     fn replica(&self, number: u64) -> String {
         let name = format!("yardmaster-{}", number % 3);
@@ -96,7 +101,7 @@ impl State {
     }
 
     fn owner(&self, shard: u32, turn: u64) -> String {
-        self.replica(u64::from(shard) + turn)
+        self.replica(u64::from(mixed(shard)) + turn)
     }
 
     fn job(&self, number: u32, turn: u64) -> JobOverview {
@@ -108,16 +113,17 @@ impl State {
         let phase = match number * 10 / self.jobs {
             8 => Phase::Complete,
             9 => Phase::Failed,
-            _ => PHASES[number as usize % PHASES.len()],
+            _ => PHASES[mixed(number) as usize % PHASES.len()],
         };
-        let completions = [8, 100, 16, 1_000][number as usize % 4];
+        let completions = [8, 100, 16, 1_000][mixed(number) as usize / 8 % 4];
         let succeeded = match phase {
             Phase::Complete => completions,
-            _ => (number * 37 + u32::try_from(turn).unwrap() * 3) % completions,
+            Phase::Suspended => 0,
+            _ => (mixed(number) + u32::try_from(turn).unwrap() * 3) % completions,
         };
-        let active = if phase == Phase::Running { 1 + number % 8 } else { 0 };
+        let active = if phase == Phase::Running { 1 + mixed(number) % 8 } else { 0 };
         let (reason, message) = match phase {
-            Phase::Waiting if number % 2 == 0 => (Some("PodBackoff"), None),
+            Phase::Waiting if mixed(number) % 4 > 0 => (Some("PodBackoff"), None),
             Phase::Waiting => (Some("Refused"), Some("exceeded quota: pods, requested: pods=1")),
             Phase::Failed => {
                 (Some("BackoffLimitExceeded"), Some("Job has reached the specified backoff limit"))
@@ -126,23 +132,24 @@ impl State {
         };
         let planted = |text: &str| if self.hostile { HOSTILE.to_owned() } else { text.to_owned() };
         let ended = matches!(phase, Phase::Complete | Phase::Failed);
-        let age = SignedDuration::from_secs(60 + i64::from(number) * 17 % 30_000);
+        let age = SignedDuration::from_secs(60 + i64::from(mixed(number) % 30_000));
         JobOverview {
-            namespace: planted(SPACES[number as usize * SPACES.len() / (self.jobs as usize + 1)]),
-            name: planted(&format!("{}-{number:04}", NAMES[number as usize % NAMES.len()])),
+            namespace: planted(SPACES[mixed(number) as usize / 16 % SPACES.len()]),
+            name: planted(&format!("{}-{number:04}", NAMES[mixed(number) as usize / 32 % NAMES.len()])),
             uid: format!("uid-{number}"),
             shard: number % SHARDS,
             phase,
             completions: Some(completions),
             parallelism: 8,
             succeeded,
-            failed: if phase == Phase::Failed { 7 } else { u32::from(number % 11 == 0) * 2 },
+            failed: if phase == Phase::Failed { 7 } else { u32::from(mixed(number) % 11 == 0) * 2 },
             active,
             ready: active / 2,
             created: now - age,
             finished: ended.then_some(now),
             reason: reason.map(planted),
-            until: (reason == Some("PodBackoff")).then_some(now + SignedDuration::from_secs(80)),
+            until: (reason == Some("PodBackoff"))
+                .then_some(now + SignedDuration::from_secs(i64::from(20 + mixed(number) % 400))),
             message: message.map(planted),
         }
     }
@@ -150,7 +157,8 @@ impl State {
     fn overview(&self, query: &JobQuery) -> Overview {
         let turn = self.turns.load(Ordering::Relaxed);
         let now = Timestamp::now();
-        let all: Vec<_> = (0..self.jobs).map(|number| self.job(number, turn)).collect();
+        let mut all: Vec<_> = (0..self.jobs).map(|number| self.job(number, turn)).collect();
+        all.sort_by_key(|job| (job.finished.is_some(), job.namespace.clone(), job.name.clone()));
         let mut phases = BTreeMap::new();
         all.iter().for_each(|job| *phases.entry(job.phase).or_insert(0) += 1);
         let handover = |shard: u32| HandoverOverview {
@@ -163,12 +171,14 @@ impl State {
             unowned_ms: Some(4),
             syncing_ms: Some(60 + u64::from(shard)),
         };
+        // It rises and falls with the answers.
+        let wave = (self.answers.load(Ordering::Relaxed) % 40).abs_diff(20);
         let gate = |number: u64| GateOverview {
             replica: self.replica(number),
             queued: [("status", 3), ("finalizer", 20), ("delete", 0), ("create", 240), ("event", 7)]
-                .map(|(priority, count)| (priority.to_owned(), count * (number + 1)))
+                .map(|(priority, count)| (priority.to_owned(), count * wave / 20))
                 .into(),
-            in_flight: 11 + 7 * number,
+            in_flight: 11 + 7 * number + wave / 4,
             window: 48,
             qps: 0,
             fenced: 0,
