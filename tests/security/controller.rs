@@ -29,7 +29,7 @@ use crate::cluster::{Cluster, kube_config};
 /// Connections of an attacker, more than the process may have files.
 const ATTACK: usize = 300;
 /// Files that the attacked process may have.
-const FILES: u64 = 256;
+const FILES: u64 = 192;
 
 fn settings() -> ControllerConfig {
     ControllerConfig {

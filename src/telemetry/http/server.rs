@@ -30,7 +30,7 @@ use tower::ServiceExt;
 use super::tls::Tls;
 
 /// Most connections at once.
-pub const MAX_CONNECTIONS: usize = 128;
+pub const MAX_CONNECTIONS: usize = 64;
 /// How long a client may take for a TLS handshake, and for the header of a request. It is also how long a
 /// connection may be idle between requests.
 pub const HEADER_TIMEOUT: Duration = Duration::from_secs(5);
