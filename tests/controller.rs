@@ -18,7 +18,7 @@ use serde_json::{Value, json};
 use tempfile::TempDir;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use yardmaster::actors::test_hooks::{ReconcileHook, TestHooks};
-use yardmaster::actors::{Controller, ControllerConfig, ControllerError};
+use yardmaster::actors::{Controller, ControllerConfig};
 use yardmaster::sharding::ShardCount;
 
 use crate::binary::{Background, PATIENCE, until};
@@ -195,21 +195,16 @@ fn collect(listener: &TcpListener, received: &Mutex<Vec<u8>>) {
 
 /// A controller with HTTP pages, and their address.
 async fn with_pages(config: kube::Config) -> (Controller, SocketAddr) {
-    loop {
-        // The port was free just now. If another process takes it first, another port is tried.
-        let at = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
-        let settings = ControllerConfig { listen: Some(at), ..settings() };
-        match Controller::start(settings, config.clone()).await {
-            Err(ControllerError::Listen(..)) => continue,
-            started => return (started.unwrap(), at),
-        }
-    }
+    let settings = ControllerConfig { listen: Some(([127, 0, 0, 1], 0).into()), ..settings() };
+    let controller = Controller::start(settings, config).await.unwrap();
+    let at = controller.address().unwrap();
+    (controller, at)
 }
 
 /// Status code and body of a page.
 async fn get(at: SocketAddr, path: &str) -> (u16, String) {
     let mut stream = tokio::net::TcpStream::connect(at).await.unwrap();
-    let request = format!("GET {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n");
+    let request = format!("GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n");
     stream.write_all(request.as_bytes()).await.unwrap();
     let mut answer = String::new();
     stream.read_to_string(&mut answer).await.unwrap();

@@ -8,6 +8,7 @@ use crate::job::exponential::Exponential;
 use crate::job::names;
 use crate::job::state::Limits;
 use crate::sharding::ShardCount;
+use crate::telemetry::http::{Secret, TlsFiles};
 use crate::telemetry::traces::JobTraces;
 
 /// Settings of one controller replica.
@@ -28,8 +29,14 @@ pub struct ControllerConfig {
     pub renew_deadline: Duration,
     /// Time between renewals.
     pub retry_period: Duration,
-    /// Where `/metrics`, `/healthz`, `/readyz` and `/debug/shards` are served, if anywhere.
+    /// Where the HTTP pages are served, if anywhere.
     pub listen: Option<SocketAddr>,
+    /// The certificate of the HTTP pages; without one they are served in clear.
+    pub tls: Option<TlsFiles>,
+    /// Who may read `/metrics`.
+    pub metrics_access: MetricsAccess,
+    /// Who may read `/` and `/debug`.
+    pub debug_access: DebugAccess,
     /// Writes per second; 0: no limit.
     pub kube_api_qps: u32,
     /// Writes that may leave at once under a limit.
@@ -63,6 +70,30 @@ pub struct ControllerConfig {
     pub test_hooks: super::test_hooks::TestHooks,
 }
 
+/// Who may read `/metrics`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum MetricsAccess {
+    /// Everybody who reaches the port.
+    #[default]
+    Everyone,
+    /// Who sends the bearer token of a user with the right to `get` the path.
+    Authorized,
+}
+
+/// Who may read `/` and `/debug`.
+#[derive(Clone, Debug, Default)]
+pub enum DebugAccess {
+    /// Processes of this host, `kubectl port-forward` included.
+    #[default]
+    Loopback,
+    /// Who sends this secret as a bearer token.
+    Secret(Secret),
+    /// Who sends the bearer token of a user with the right to `get` the path.
+    Authorized,
+    /// Nobody.
+    Off,
+}
+
 /// Features that are off by default, by their Kubernetes names.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct FeatureGates {
@@ -82,6 +113,9 @@ impl Default for ControllerConfig {
             renew_deadline: Duration::from_secs(10),
             retry_period: Duration::from_secs(2),
             listen: None,
+            tls: None,
+            metrics_access: MetricsAccess::default(),
+            debug_access: DebugAccess::default(),
             kube_api_qps: 0,
             kube_api_burst: 0,
             batch_period: limits.batch_period,

@@ -11,13 +11,9 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use actix::{Actor, Addr, System};
-use futures::future::BoxFuture;
-use serde_json::Value;
-use tokio::net::TcpListener;
 use tokio::runtime::Handle;
 use tokio::sync::oneshot;
 use tokio::task::AbortHandle;
-use tokio::time::Instant;
 
 use super::clock::SystemClock;
 use super::config::ControllerConfig;
@@ -25,6 +21,7 @@ use super::context::ReplicaContext;
 use super::lease_manager::{Incompatibility, LeaseManager, LeaseManagerHandle, ReplicaPhase};
 use super::orphan_controller::OrphanController;
 use super::orphan_controller::election::Election;
+use super::probe::ReplicaProbe;
 use super::protocol::ShardProgress;
 use super::replica_actor::{DescribeAll, ReplicaActor};
 use super::shard_actor::ShardReport;
@@ -32,7 +29,7 @@ use super::threads;
 use crate::cluster::events::Recorder;
 use crate::cluster::gate::WriteGate;
 use crate::cluster::transport::{ConnectError, Connection, connect_measured};
-use crate::telemetry::http::{self, Probe};
+use crate::telemetry::http::{self, Probe as _, Tls, TlsError};
 use crate::telemetry::metrics::Metrics;
 
 /// How long a controller that stops waits for its writes in flight.
@@ -42,12 +39,16 @@ const FLUSH_TIMEOUT: Duration = Duration::from_secs(10);
 pub struct Controller {
     system: System,
     thread: JoinHandle<()>,
-    actors: Actors,
+    replica: Addr<ReplicaActor>,
+    lease_manager: LeaseManagerHandle,
+    probe: ReplicaProbe,
     lease_task: AbortHandle,
     election: Election,
     gate: WriteGate,
     recorder: Recorder,
     metrics: Arc<Metrics>,
+    /// Where the HTTP pages are.
+    address: Option<SocketAddr>,
     /// Ends the HTTP pages when dropped.
     _pages: Option<oneshot::Sender<()>>,
 }
@@ -61,6 +62,9 @@ pub enum ControllerError {
     /// The HTTP pages cannot be served there.
     #[error("cannot listen on {0}: {1}")]
     Listen(SocketAddr, io::Error),
+    /// Their certificate cannot be used.
+    #[error("the TLS certificate: {0}")]
+    Tls(#[from] TlsError),
     /// The operating system gave no thread.
     #[error("no thread for the actors: {0}")]
     Thread(#[from] std::io::Error),
@@ -81,13 +85,23 @@ impl Controller {
     pub async fn start(config: ControllerConfig, kube: kube::Config) -> Result<Self, ControllerError> {
         let listener = match config.listen {
             None => None,
-            Some(at) => Some(TcpListener::bind(at).await.map_err(|e| ControllerError::Listen(at, e))?),
+            Some(at) => Some(http::bind(at).map_err(|e| ControllerError::Listen(at, e))?),
+        };
+        let address = listener.as_ref().and_then(|listener| listener.local_addr().ok());
+        let tls = match config.tls.clone() {
+            None => None,
+            Some(files) => Some(Tls::start(files).await?),
         };
         let metrics = Arc::new(Metrics::new());
         let Connection { client, transport } =
             connect_measured(kube, &config.identity, &metrics.rest_client)?;
-        let cx =
-            ReplicaContext::new(config, transport, metrics.clone(), Handle::current(), Arc::new(SystemClock));
+        let cx = ReplicaContext::new(
+            config,
+            transport.clone(),
+            metrics.clone(),
+            Handle::current(),
+            Arc::new(SystemClock),
+        );
         let (gate, recorder) = (cx.gate.clone(), cx.recorder.clone());
         let config = cx.config.clone();
         let (lease_manager, handle) = LeaseManager::new(cx.clone());
@@ -110,27 +124,45 @@ impl Controller {
         let (system, replica, orphan_controller) = actors.await.map_err(|_| ControllerError::Actors)??;
         let lease_task = lease_manager.start(replica.clone().recipient());
         let election = Election::start(client, &config, orphan_controller.recipient());
-        let actors = Actors { replica, lease_manager: handle };
-        let _pages = listener.map(|listener| actors.clone().serve(listener, metrics.clone()));
-        Ok(Self { system, thread, actors, lease_task, election, gate, recorder, metrics, _pages })
+        let probe = ReplicaProbe::new(replica.clone(), handle.clone(), config, metrics.clone());
+        let _pages = listener.map(|listener| probe.clone().serve(listener, tls, transport));
+        Ok(Self {
+            system,
+            thread,
+            replica,
+            lease_manager: handle,
+            probe,
+            lease_task,
+            election,
+            gate,
+            recorder,
+            metrics,
+            address,
+            _pages,
+        })
+    }
+
+    /// Where the HTTP pages are, if they are served.
+    pub fn address(&self) -> Option<SocketAddr> {
+        self.address
     }
 
     /// Waits until the heartbeat is valid and the caches of all owned shards are synced, or the replica has
     /// ended.
     pub async fn ready(&self) {
-        let mut view = self.actors.lease_manager.view();
+        let mut view = self.lease_manager.view();
         // It fails only when the lease manager is gone, which ends the replica.
         let _ = view.wait_for(|view| view.phase != ReplicaPhase::Starting).await;
     }
 
     /// Whether the heartbeat is valid and the caches of all owned shards are synced.
     pub fn is_ready(&self) -> bool {
-        self.actors.ready().is_ok()
+        self.probe.ready().is_ok()
     }
 
     /// Waits until the replica ends by itself, and returns the reason.
     pub async fn ended(&self) -> ControllerError {
-        let mut view = self.actors.lease_manager.view();
+        let mut view = self.lease_manager.view();
         let ended = view.wait_for(|view| matches!(view.phase, ReplicaPhase::Ended(_))).await;
         match ended.map(|view| view.phase) {
             Ok(ReplicaPhase::Ended(Some(error))) => error.into(),
@@ -145,13 +177,13 @@ impl Controller {
 
     /// A report on each owned shard; empty once the actors are gone.
     pub async fn shards(&self) -> Vec<ShardReport> {
-        self.actors.replica.send(DescribeAll).await.unwrap_or_default()
+        self.replica.send(DescribeAll).await.unwrap_or_default()
     }
 
     /// Stops: finishes the writes that are decided, releases all shards, and ends.
     pub async fn shutdown(self) {
-        let mut view = self.actors.lease_manager.view();
-        self.actors.lease_manager.progress().report(ShardProgress::Leave);
+        let mut view = self.lease_manager.view();
+        self.lease_manager.progress().report(ShardProgress::Leave);
         let flushed = async {
             // It fails only when the lease manager is gone.
             let _ = view.wait_for(|view| matches!(view.phase, ReplicaPhase::Ended(_))).await;
@@ -177,57 +209,4 @@ async fn end(lease_task: AbortHandle, system: System, thread: JoinHandle<()>) {
     system.stop();
     // A thread that has panicked has ended, too.
     let _ = tokio::task::spawn_blocking(move || thread.join()).await;
-}
-
-/// Access to the actors, for the HTTP pages.
-#[derive(Clone)]
-struct Actors {
-    replica: Addr<ReplicaActor>,
-    lease_manager: LeaseManagerHandle,
-}
-
-impl Actors {
-    /// Serves the pages until the returned sender is dropped.
-    fn serve(self, listener: TcpListener, metrics: Arc<Metrics>) -> oneshot::Sender<()> {
-        let (end, ended) = oneshot::channel::<()>();
-        let pages = http::router(metrics, Arc::new(self));
-        tokio::spawn(async move {
-            // Nothing is ever sent: the other side is dropped.
-            let end = async { drop(ended.await) };
-            if let Err(error) = http::serve(listener, pages, end).await {
-                tracing::error!(%error, "the HTTP pages are gone");
-            }
-        });
-        end
-    }
-}
-
-impl Probe for Actors {
-    fn healthy(&self) -> Result<(), String> {
-        if self.replica.connected() { Ok(()) } else { Err("the actors are gone".into()) }
-    }
-
-    fn ready(&self) -> Result<(), String> {
-        self.healthy()?;
-        let view = self.lease_manager.view();
-        let view = view.borrow();
-        match view.phase {
-            ReplicaPhase::Ready if view.is_alive(Instant::now()) => Ok(()),
-            ReplicaPhase::Ended(_) => Err("the replica has released its shards".into()),
-            _ if view.is_alive(Instant::now()) => Err("the caches of some shards are not synced".into()),
-            _ => Err("the heartbeat is not valid".into()),
-        }
-    }
-
-    fn shards(&self) -> BoxFuture<'_, Value> {
-        Box::pin(async {
-            let reports = self.replica.send(DescribeAll).await.unwrap_or_default();
-            serde_json::to_value(reports).unwrap_or_default()
-        })
-    }
-
-    fn measure(&self, metrics: &Metrics) {
-        let renewed = self.lease_manager.view().borrow().renewed();
-        metrics.heartbeat_age.set(renewed.map_or(0.0, |renewed| renewed.elapsed().as_secs_f64()));
-    }
 }

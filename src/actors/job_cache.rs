@@ -99,6 +99,11 @@ impl JobCache {
         self.shards.get(&shard).into_iter().flat_map(|known| known.jobs.values())
     }
 
+    /// All Jobs, with their shards.
+    pub fn all(&self) -> impl Iterator<Item = (ShardId, &Arc<ObservedJob>)> {
+        self.shards.iter().flat_map(|(id, known)| known.jobs.values().map(|job| (*id, job)))
+    }
+
     /// Forgets a shard, and the list in progress of its own source.
     pub fn forget(&mut self, shard: ShardId) {
         self.shards.remove(&shard);

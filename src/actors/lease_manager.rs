@@ -3,6 +3,7 @@
 //!
 //! It runs on the tokio runtime and not as an actor: a heartbeat must not wait behind Jobs.
 
+mod board;
 mod feed;
 mod incompatibility;
 mod layout;
@@ -24,6 +25,7 @@ use tokio::sync::{mpsc, watch};
 use tokio::task::AbortHandle;
 use tokio::time::{Instant, sleep_until};
 
+pub use self::board::{LeaseBoard, SeenLeases};
 use self::feed::Feed;
 pub use self::incompatibility::Incompatibility;
 pub use self::view::{ReplicaPhase, View};
@@ -46,6 +48,7 @@ const CHUNK: usize = 256;
 pub struct LeaseManagerHandle {
     progress: ProgressSender,
     view: watch::Receiver<View>,
+    board: LeaseBoard,
 }
 
 impl LeaseManagerHandle {
@@ -58,6 +61,11 @@ impl LeaseManagerHandle {
     pub fn view(&self) -> watch::Receiver<View> {
         self.view.clone()
     }
+
+    /// All replicas and the owners of all shards.
+    pub fn board(&self) -> &LeaseBoard {
+        &self.board
+    }
 }
 
 /// The lease manager of a replica.
@@ -67,6 +75,7 @@ pub struct LeaseManager {
     writer: LeaseWriter,
     reports: mpsc::UnboundedReceiver<ShardProgress>,
     view: watch::Sender<View>,
+    board: LeaseBoard,
     coordinator: Coordinator,
     /// The instant that [`Moment`]s count from.
     origin: Instant,
@@ -114,12 +123,14 @@ impl LeaseManager {
         );
         let (progress, reports) = ProgressSender::channel();
         let (view, watched) = watch::channel(View::default());
+        let board = LeaseBoard::default();
         let lease_manager = Self {
             leases,
             writer: LeaseWriter::new(&config.controller_name, names::EXTERNAL_CONTROLLER),
             cx,
             reports,
             view,
+            board: board.clone(),
             coordinator: Coordinator::new(me, times),
             origin: Instant::now(),
             answers: FuturesUnordered::new(),
@@ -127,7 +138,7 @@ impl LeaseManager {
             claimed: HashMap::new(),
             renewed: None,
         };
-        (lease_manager, LeaseManagerHandle { progress, view: watched })
+        (lease_manager, LeaseManagerHandle { progress, view: watched, board })
     }
 
     /// Starts it; it sends its commands to `replica`.
@@ -230,12 +241,16 @@ impl LeaseManager {
                     self.found(record, now);
                 }
             }
-            Change::Synced { .. } => self.coordinator.listed(),
+            Change::Synced { .. } => {
+                self.coordinator.listed();
+                self.board.listed();
+            }
             Change::Restarted | Change::Deleted(_) => {}
         }
     }
 
     fn found(&mut self, record: LeaseRecord, now: Moment) {
+        self.board.seen(&record, Instant::now(), self.cx.clock.now());
         match record {
             LeaseRecord::Heartbeat(heartbeat) => self.coordinator.heartbeat_seen(heartbeat, now),
             LeaseRecord::Claim(claim) => self.coordinator.claim_seen(claim),
@@ -245,6 +260,7 @@ impl LeaseManager {
     }
 
     fn gone(&mut self, record: &LeaseRecord, now: Moment) {
+        self.board.gone(record);
         match record {
             LeaseRecord::Heartbeat(heartbeat) => {
                 self.coordinator.heartbeat_gone(&heartbeat.holder.identity, heartbeat.version, now);
@@ -260,6 +276,7 @@ impl LeaseManager {
             ShardProgress::Synced(shard, epoch) => {
                 if let Some(claimed) = self.claimed.remove(&shard) {
                     self.cx.metrics.handover_duration.observe(claimed.elapsed().as_secs_f64());
+                    self.board.synced(shard, epoch, claimed.elapsed());
                 }
                 self.coordinator.synced(shard, epoch);
             }
@@ -304,6 +321,11 @@ impl LeaseManager {
                 });
                 if claim.holder.is_none() && matches!(written, Written::As(_)) {
                     self.count(Handover::Released);
+                }
+                if let Written::As(version) = written {
+                    // The watch may show it only after the shard is synced.
+                    let record = LeaseRecord::Claim(Claim { version, ..claim.clone() });
+                    self.board.seen(&record, Instant::now(), self.cx.clock.now());
                 }
                 self.coordinator.claim_written(&claim, written, now);
             }

@@ -24,6 +24,7 @@ use super::shard_actor::{
 };
 use super::subscription::{Subscription, SubscriptionId};
 use super::threads;
+use super::waits::Waits;
 use super::watch_feed::{Jobs, feed_jobs};
 use crate::cluster::events::{Event, EventType, ObjectRef};
 use crate::cluster::gate::Fence;
@@ -43,6 +44,22 @@ const RETRY_PAUSE: Duration = Duration::from_secs(1);
 #[derive(Message)]
 #[rtype(result = "Vec<ShardReport>")]
 pub struct DescribeAll;
+
+/// The Jobs that this replica sees, for the overview.
+#[derive(Message)]
+#[rtype(result = "SeenJobs")]
+pub struct ReadJobs;
+
+/// The Jobs of this controller that a replica sees.
+#[derive(actix::MessageResponse, Debug, Default)]
+pub struct SeenJobs {
+    /// The Jobs and their shards, in no order.
+    pub jobs: Vec<(ShardId, Arc<ObservedJob>)>,
+    /// Those of other replicas' shards are among them.
+    pub of_all_shards: bool,
+    /// Why Jobs of owned shards wait.
+    pub waits: Vec<Waits>,
+}
 
 /// Whether the API server serves `shardSelector`.
 #[derive(Message)]
@@ -80,6 +97,7 @@ enum JobFeed {
 struct OwnedShard {
     actor: Addr<ShardActor>,
     phase: ShardPhase,
+    waits: Waits,
 }
 
 enum ShardPhase {
@@ -146,12 +164,13 @@ impl ReplicaActor {
     fn start_shard(&mut self, id: ShardId, epoch: u64, fence: Fence, ctx: &Context<Self>) {
         let Some(arbiter) = self.arbiters.get(id.0 as usize % self.arbiters.len().max(1)) else { return };
         let (cx, job_index, progress) = (self.cx.clone(), self.job_index.clone(), self.progress.clone());
-        let actor = ShardActor::start_in_arbiter(arbiter, move |_| {
-            ShardActor::new(Owned { id, epoch, fence }, cx, job_index, progress)
-        });
+        let waits = Waits::new(&self.cx.metrics);
+        let owned = Owned { id, epoch, fence, waits: waits.clone() };
+        let actor =
+            ShardActor::start_in_arbiter(arbiter, move |_| ShardActor::new(owned, cx, job_index, progress));
         let per_shard = matches!(self.job_feed, JobFeed::PerShard);
         let jobs = per_shard.then(|| self.watch_jobs(Some(id), ctx));
-        self.shards.insert(id, OwnedShard { actor, phase: ShardPhase::Active { jobs } });
+        self.shards.insert(id, OwnedShard { actor, phase: ShardPhase::Active { jobs }, waits });
         if let JobFeed::Listing(_) | JobFeed::Listed(_) = self.job_feed {
             let jobs: Vec<_> = self.job_cache.of(id).cloned().collect();
             jobs.into_iter().for_each(|job| self.deliver(id, job, Instant::now()));
@@ -219,7 +238,7 @@ impl ReplicaActor {
 
     /// Delivers a Job to its shard, if that is ours.
     fn deliver(&mut self, id: ShardId, job: Arc<ObservedJob>, arrived: Instant) {
-        let Some(OwnedShard { actor, phase: ShardPhase::Active { .. } }) = self.shards.get(&id) else {
+        let Some(OwnedShard { actor, phase: ShardPhase::Active { .. }, .. }) = self.shards.get(&id) else {
             return;
         };
         if !self.cx.config.manages(job.managed_by.as_deref()) {
@@ -343,5 +362,23 @@ impl Handler<DescribeAll> for ReplicaActor {
             reports.sort_by_key(|report| report.shard);
             reports
         })
+    }
+}
+
+impl Handler<ReadJobs> for ReplicaActor {
+    type Result = SeenJobs;
+
+    fn handle(&mut self, _: ReadJobs, _: &mut Self::Context) -> Self::Result {
+        let ours = |job: &ObservedJob| self.cx.config.manages(job.managed_by.as_deref());
+        SeenJobs {
+            jobs: self
+                .job_cache
+                .all()
+                .filter(|(_, job)| ours(job))
+                .map(|(id, job)| (id, job.clone()))
+                .collect(),
+            of_all_shards: matches!(self.job_feed, JobFeed::Listing(_) | JobFeed::Listed(_)),
+            waits: self.shards.values().map(|shard| shard.waits.clone()).collect(),
+        }
     }
 }

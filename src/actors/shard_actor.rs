@@ -111,6 +111,8 @@ pub struct Owned {
     pub epoch: u64,
     /// The right to act for it.
     pub fence: Fence,
+    /// The board on which its Job actors say why they wait.
+    pub waits: Waits,
 }
 
 /// The actor of one shard.
@@ -122,7 +124,6 @@ pub struct ShardActor {
     /// Requests of the shard's Jobs in flight.
     in_flight: TaskTracker,
     orphan_pods: OrphanPods,
-    waits: Waits,
     jobs: UidMap<JobEntry>,
     pod_owners: PodOwnerIndex,
     pod_feed: PodFeed,
@@ -141,7 +142,6 @@ impl ShardActor {
             job_index,
             progress,
             in_flight: TaskTracker::new(),
-            waits: Waits::new(&cx.metrics),
             jobs: UidMap::default(),
             pod_owners: PodOwnerIndex::default(),
             pod_feed: PodFeed::AwaitingJobs,
@@ -346,7 +346,7 @@ impl Handler<Describe> for ShardActor {
     type Result = actix::MessageResult<Describe>;
 
     fn handle(&mut self, _: Describe, _: &mut Self::Context) -> Self::Result {
-        let (waiting, waits) = self.waits.read();
+        let (waiting, waits) = self.owned.waits.read();
         actix::MessageResult(ShardReport {
             shard: self.owned.id.0,
             epoch: self.owned.epoch,

@@ -8,7 +8,7 @@ use serde::Serialize;
 
 use crate::job::plan::Wait;
 use crate::job::spec::Job;
-use crate::job::uid::Uid;
+use crate::job::uid::{Uid, UidMap};
 use crate::telemetry::metrics::labels::WaitLabels;
 use crate::telemetry::metrics::{Gauge, Metrics};
 
@@ -91,6 +91,11 @@ impl Waits {
         self.0.count(&waiting, 1);
         let before = self.jobs().insert(key, waiting);
         before.into_iter().for_each(|job| self.0.count(&job, -1));
+    }
+
+    /// All of them.
+    pub fn by_job(&self) -> UidMap<WaitingJob> {
+        self.jobs().iter().map(|((.., uid), waiting)| (uid.clone(), waiting.clone())).collect()
     }
 
     /// How many Jobs wait, and the first of them by name.

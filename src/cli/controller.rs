@@ -1,5 +1,6 @@
 //! `yardmaster controller`: runs one replica of the controller.
 
+use std::io::Write as _;
 use std::net::SocketAddr;
 use std::process::ExitCode;
 use std::time::Duration;
@@ -10,6 +11,7 @@ use tokio::sync::oneshot;
 
 use super::connection::ConnectionArgs;
 use super::duration::parse_duration;
+use super::http_args::PagesArgs;
 use super::signals::Interrupts;
 use super::{Failure, Telemetry};
 use crate::actors::{Controller, ControllerConfig, ControllerError, FeatureGates, Incompatibility};
@@ -42,9 +44,12 @@ pub(super) struct ControllerArgs {
     /// Time between lease renewals; less than --renew-deadline.
     #[arg(long, value_name = "TIME", default_value = "2s", value_parser = parse_duration)]
     retry_period: Duration,
-    /// Address of the HTTP endpoints for metrics and health checks; port 0 picks a free port.
-    #[arg(long, value_name = "ADDRESS:PORT", default_value = "0.0.0.0:8080")]
+    /// Address of the HTTP pages: metrics, health checks, / and /debug. [::] is all addresses, those of IPv4
+    /// included; port 0 picks a free port.
+    #[arg(long, value_name = "ADDRESS:PORT", default_value = "[::]:8080")]
     listen: SocketAddr,
+    #[command(flatten)]
+    pages: PagesArgs,
     /// Maximum requests per second to the API server; 0 is no limit.
     #[arg(long, value_name = "N", default_value_t = 0)]
     kube_api_qps: u32,
@@ -86,6 +91,9 @@ pub(super) struct ControllerArgs {
     /// End when standard input closes: the parent process may be killed.
     #[arg(long, hide = true)]
     exit_with_stdin: bool,
+    /// Print the address of the HTTP pages on standard output.
+    #[arg(long, hide = true)]
+    print_address: bool,
 }
 
 /// Whether something is on.
@@ -118,6 +126,9 @@ impl ControllerArgs {
             renew_deadline: self.renew_deadline,
             retry_period: self.retry_period,
             listen: Some(self.listen),
+            tls: self.pages.tls(),
+            metrics_access: self.pages.metrics_access(),
+            debug_access: self.pages.debug_access()?,
             kube_api_qps: self.kube_api_qps,
             kube_api_burst: self.kube_api_burst,
             batch_period: self.batch_period,
@@ -167,7 +178,18 @@ pub(super) async fn run(args: ControllerArgs, telemetry: Telemetry) -> Result<Ex
     let settings = args.settings(telemetry)?;
     let mut interrupts = Interrupts::listen()?;
     let connection = args.connection.in_cluster_first().await?;
-    let controller = Controller::start(settings, connection).await?;
+    let controller = match Controller::start(settings, connection).await {
+        Err(ControllerError::Tls(error)) => {
+            return Err(Failure::bad_input(format!("--tls-cert-file: {error}")));
+        }
+        started => started?,
+    };
+    match controller.address() {
+        // Nobody may listen.
+        Some(address) if args.print_address => _ = writeln!(std::io::stdout(), "{address}"),
+        Some(address) => tracing::info!(%address, "serving the HTTP pages"),
+        None => {}
+    }
     tokio::select! {
         () = interrupts.next() => {}
         () = end_of_stdin(), if args.exit_with_stdin => {}

@@ -9,6 +9,7 @@ mod duration;
 #[cfg(feature = "embedded")]
 mod embedded;
 mod failure;
+mod http_args;
 mod identity;
 mod job_phase;
 mod logs;

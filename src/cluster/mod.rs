@@ -11,7 +11,9 @@
 //! | [`events`] | `v1` Events about Jobs, aggregated |
 //! | [`resource`] | resources of the API and their paths |
 //! | [`version`] | the version of the API server |
+//! | [`access_review`] | who may read the pages of a replica |
 
+pub mod access_review;
 pub mod events;
 pub mod gate;
 pub mod leases;

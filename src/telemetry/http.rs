@@ -1,22 +1,36 @@
-//! The HTTP pages of a replica: `/metrics`, `/healthz`, `/readyz`, `/debug/shards`.
+//! The HTTP pages of a replica: `/`, `/metrics`, `/livez`, `/readyz`, `/healthz` and `/debug`.
+//!
+//! [`server`] bounds what clients can cost, [`access`] says who may read what.
 
-use std::io;
+mod access;
+mod page;
+mod reviews;
+mod secret;
+mod server;
+mod tls;
+
 use std::sync::Arc;
 
 use axum::Router;
-use axum::extract::State;
-use axum::http::{HeaderMap, StatusCode, header};
-use axum::response::IntoResponse;
+use axum::extract::{Query, State};
+use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
+use axum::middleware::{from_fn_with_state, map_response};
+use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 
 use futures::future::BoxFuture;
+use serde::{Deserialize, Serialize};
 use serde_json::Value;
-use tokio::net::TcpListener;
 
+pub use self::access::Access;
+pub use self::reviews::{Reviewer, Reviews, Verdict};
+pub use self::secret::Secret;
+pub use self::server::{HEADER_TIMEOUT, MAX_CONNECTIONS, bind, serve};
+pub use self::tls::{Tls, TlsError, TlsFiles};
 use super::metrics::{Format, Metrics};
 
 /// The state of a replica, as its pages show it.
-pub trait Probe: Send + Sync + 'static {
+pub trait Probe: Overviews {
     /// Whether the process works at all.
     ///
     /// # Errors
@@ -36,34 +50,101 @@ pub trait Probe: Send + Sync + 'static {
     fn measure(&self, _metrics: &Metrics) {}
 }
 
+/// What the page at `/` shows.
+pub trait Overviews: Send + Sync + 'static {
+    /// Everything that the page shows now, with the Jobs that a query selects.
+    fn overview(&self, query: JobQuery) -> BoxFuture<'_, Value>;
+}
+
+/// Which Jobs an overview lists.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct JobQuery {
+    /// A part of `NAMESPACE/NAME`; empty for all.
+    pub search: String,
+    /// The phase; empty for all.
+    pub phase: String,
+    /// Jobs to skip.
+    pub offset: usize,
+    /// Most Jobs to list.
+    pub limit: usize,
+}
+
+/// Who may read the pages that are not for everybody.
+#[derive(Clone)]
+pub struct AccessRules {
+    /// `/metrics`.
+    pub metrics: Access,
+    /// `/` and `/debug`.
+    pub debug: Access,
+}
+
 struct Pages {
     metrics: Arc<Metrics>,
     probe: Arc<dyn Probe>,
 }
 
 /// A router that serves the pages.
-pub fn router(metrics: Arc<Metrics>, probe: Arc<dyn Probe>) -> Router {
+pub fn router(metrics: Arc<Metrics>, probe: Arc<dyn Probe>, access: AccessRules) -> Router {
+    let AccessRules { metrics: metrics_access, debug } = access;
+    let overviews: Arc<dyn Overviews> = probe.clone();
+    let for_operators = Router::new()
+        .route("/debug/shards", get(shards_page))
+        .route_layer(from_fn_with_state(debug.clone(), access::guard));
     Router::new()
         .route("/metrics", get(metrics_page))
-        .route(
-            "/healthz",
-            get(|State(pages): State<Arc<Pages>>| async move { verdict(pages.probe.healthy()) }),
-        )
+        .route_layer(from_fn_with_state(metrics_access, access::guard))
+        .route("/healthz", get(alive))
+        .route("/livez", get(alive))
         .route("/readyz", get(|State(pages): State<Arc<Pages>>| async move { verdict(pages.probe.ready()) }))
-        .route("/debug/shards", get(shards_page))
+        .merge(for_operators)
         .with_state(Arc::new(Pages { metrics, probe }))
+        .layer(map_response(with_headers))
+        .merge(page_router(overviews, debug))
 }
 
-/// Serves the pages until `end`. Requests under way still finish.
-///
-/// # Errors
-/// When the listener fails.
-pub async fn serve(
-    listener: TcpListener,
-    pages: Router,
-    end: impl Future<Output = ()> + Send + 'static,
-) -> io::Result<()> {
-    axum::serve(listener, pages).with_graceful_shutdown(end).await
+/// A router that serves nothing but the page at `/`, with what it reads.
+pub fn page_router(overviews: Arc<dyn Overviews>, access: Access) -> Router {
+    // The document says nothing of the cluster, and a browser has no way to send a token for it. The token is
+    // asked for what the page then reads.
+    let document = match &access {
+        Access::Secret(_) | Access::Authorized(_) => Access::Everyone,
+        other => other.clone(),
+    };
+    let data = Router::new()
+        .route("/debug/overview", get(overview))
+        .route_layer(from_fn_with_state(access, access::guard))
+        .with_state(overviews);
+    Router::new()
+        .route("/", get(page::page))
+        .route_layer(from_fn_with_state(document, access::guard))
+        .merge(data)
+        .layer(map_response(with_headers))
+}
+
+/// What a browser must not do with an answer.
+async fn with_headers(mut response: Response) -> Response {
+    const OWN_SITE: HeaderName = HeaderName::from_static("cross-origin-resource-policy");
+    for (name, value) in [
+        (header::X_CONTENT_TYPE_OPTIONS, "nosniff"),
+        (header::REFERRER_POLICY, "no-referrer"),
+        (header::CACHE_CONTROL, "no-store"),
+        (OWN_SITE, "same-origin"),
+    ] {
+        response.headers_mut().insert(name, HeaderValue::from_static(value));
+    }
+    response
+}
+
+async fn alive(State(pages): State<Arc<Pages>>) -> impl IntoResponse {
+    verdict(pages.probe.healthy())
+}
+
+async fn overview(
+    State(overviews): State<Arc<dyn Overviews>>,
+    Query(query): Query<JobQuery>,
+) -> impl IntoResponse {
+    ([(header::CONTENT_TYPE, "application/json")], overviews.overview(query).await.to_string())
 }
 
 async fn metrics_page(State(pages): State<Arc<Pages>>, headers: HeaderMap) -> impl IntoResponse {
@@ -87,12 +168,18 @@ fn verdict(result: Result<(), String>) -> (StatusCode, String) {
 mod tests {
     #![allow(clippy::unwrap_used)]
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
-    use tokio::net::TcpStream;
+    use tokio::net::{TcpListener, TcpStream};
     use tokio::sync::oneshot;
 
     use super::*;
 
     struct Starting;
+
+    impl Overviews for Starting {
+        fn overview(&self, query: JobQuery) -> BoxFuture<'_, Value> {
+            Box::pin(async move { serde_json::json!({"search": query.search, "limit": query.limit}) })
+        }
+    }
 
     impl Probe for Starting {
         fn healthy(&self) -> Result<(), String> {
@@ -114,7 +201,7 @@ mod tests {
 
     async fn get(address: std::net::SocketAddr, path: &str) -> String {
         let mut stream = TcpStream::connect(address).await.unwrap();
-        let request = format!("GET {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n");
+        let request = format!("GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n");
         stream.write_all(request.as_bytes()).await.unwrap();
         let mut answer = String::new();
         stream.read_to_string(&mut answer).await.unwrap();
@@ -126,14 +213,20 @@ mod tests {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         let (end, ended) = oneshot::channel::<()>();
-        let pages = router(Arc::new(Metrics::new()), Arc::new(Starting));
-        let server = tokio::spawn(serve(listener, pages, async { drop(ended.await) }));
+        let access = AccessRules { metrics: Access::Everyone, debug: Access::Loopback };
+        let pages = router(Arc::new(Metrics::new()), Arc::new(Starting), access);
+        let server = tokio::spawn(serve(listener, pages, None, async { drop(ended.await) }));
         for (path, status, part) in [
             ("/healthz", "200 OK", "ok"),
+            ("/livez", "200 OK", "ok"),
             ("/readyz", "503 Service Unavailable", "shard 3 is not synced"),
             ("/debug/shards", "200 OK", r#"[{"shard":3}]"#),
             ("/metrics", "200 OK", "yardmaster_heartbeat_age_seconds 1.5\n"),
             ("/metrics", "200 OK", "content-type: text/plain; version=0.0.4"),
+            ("/debug/overview?search=a%2Fb&limit=7", "200 OK", r#"{"limit":7,"search":"a/b"}"#),
+            ("/debug/overview?limit=many", "400 Bad Request", ""),
+            ("/", "200 OK", "content-security-policy: default-src 'none'"),
+            ("/", "200 OK", "x-content-type-options: nosniff"),
             ("/nothing", "404 Not Found", ""),
         ] {
             let answer = get(address, path).await;
@@ -141,6 +234,6 @@ mod tests {
             assert!(answer.contains(part), "{path}: {answer}");
         }
         end.send(()).unwrap();
-        server.await.unwrap().unwrap();
+        server.await.unwrap();
     }
 }

@@ -103,6 +103,9 @@ async fn run(set: &ValueSet, deployment: &Value) {
         *argument = format!("--listen={at}");
     }
 
+    // The Secret with the certificate is not here.
+    arguments.retain(|argument| !argument.starts_with("--tls-"));
+
     let directory = TempDir::new().unwrap();
     let log = directory.path().join("log");
     let mut command = yardmaster();

@@ -83,6 +83,19 @@ fn the_controller_may_do_what_it_does_and_nothing_else() {
 }
 
 #[test]
+fn the_controller_asks_about_others_only_where_pages_are_for_the_authorized() {
+    for helm in helms() {
+        for (set, bound) in [("defaults", false), ("everything", false), ("restricted", true)] {
+            let objects = ValueSet::named(set).objects(&helm, NEWEST, &[]);
+            let bindings = of_kind(&objects, "ClusterRoleBinding");
+            let delegates =
+                bindings.iter().filter(|binding| binding["roleRef"]["name"] == "system:auth-delegator");
+            assert_eq!(delegates.count(), usize::from(bound), "{helm}, {set}");
+        }
+    }
+}
+
+#[test]
 fn the_rights_about_leases_are_where_the_leases_are() {
     for helm in helms() {
         let objects = ValueSet::named("custom-names").objects(&helm, NEWEST, &[]);

@@ -5,5 +5,8 @@
 mod access;
 #[path = "../binary/mod.rs"]
 mod binary;
+#[path = "../cluster/mod.rs"]
+mod cluster;
+mod controller;
 mod files;
 mod input;

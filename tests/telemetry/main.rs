@@ -4,6 +4,8 @@
 
 #[path = "../binary/mod.rs"]
 mod binary;
+mod browser;
 #[path = "../cluster/mod.rs"]
 mod cluster;
 mod metrics;
+mod page;

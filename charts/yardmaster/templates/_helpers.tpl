@@ -215,6 +215,16 @@ Kubernetes version unless it is given --api-versions.
 {{- end }}
 {{- end }}
 
+{{/* Where the certificate of the HTTP pages is. */}}
+{{- define "yardmaster.tlsDirectory" -}}
+/var/run/secrets/yardmaster.dev/tls
+{{- end }}
+
+{{/* Whether the controller asks the API server who may read its pages. */}}
+{{- define "yardmaster.reviewsAccess" -}}
+{{- if or (eq .Values.controller.metricsAccess "authorized") (eq .Values.controller.debugAccess "authorized") }}true{{ end }}
+{{- end }}
+
 {{/* Arguments of the controller. */}}
 {{- define "yardmaster.controllerArgs" -}}
 {{- $c := .Values.controller -}}
@@ -226,6 +236,12 @@ Kubernetes version unless it is given --api-versions.
 - {{ printf "--renew-deadline=%s" $c.renewDeadline | quote }}
 - {{ printf "--retry-period=%s" $c.retryPeriod | quote }}
 - {{ printf "--listen=%s:%d" $c.listenAddress (int64 $c.port) | quote }}
+- {{ printf "--metrics-access=%s" $c.metricsAccess | quote }}
+- {{ printf "--debug-access=%s" $c.debugAccess | quote }}
+{{- if .Values.tls.secretName }}
+- "--tls-cert-file={{ include "yardmaster.tlsDirectory" . }}/tls.crt"
+- "--tls-private-key-file={{ include "yardmaster.tlsDirectory" . }}/tls.key"
+{{- end }}
 - {{ printf "--kube-api-qps=%d" (int64 $c.kubeApiQps) | quote }}
 - {{ printf "--kube-api-burst=%d" (int64 $c.kubeApiBurst) | quote }}
 - {{ printf "--batch-period=%s" $c.batchPeriod | quote }}

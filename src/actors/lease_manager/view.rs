@@ -57,6 +57,11 @@ impl View {
         self.shards.values().filter(|(state, _)| state.is_owned()).count()
     }
 
+    /// The state of a shard that it owns, acquires or releases.
+    pub fn state(&self, shard: ShardId) -> Option<ShardState> {
+        self.shards.get(&shard).map(|(state, _)| *state)
+    }
+
     /// Whether the heartbeat is valid.
     pub fn is_alive(&self, now: Instant) -> bool {
         self.acts_until.is_some_and(|until| now < until)

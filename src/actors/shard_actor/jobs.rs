@@ -276,7 +276,7 @@ impl ShardActor {
             namespace: job.namespace.clone(),
             job: job.name.clone(),
             job_uid: job.uid.clone(),
-            waits: self.waits.clone(),
+            waits: self.owned.waits.clone(),
         };
         JobActor::new(job, seen, Arc::new(requests), shard.clone().recipient()).start()
     }
@@ -293,7 +293,7 @@ impl ShardActor {
     /// Takes in that the actor of a Job has ended.
     pub(super) fn job_ended(&mut self, job: Uid, reason: ExitReason, ctx: &mut Context<Self>) {
         if let Some(Ok(job)) = self.jobs.get(&job).map(|entry| &entry.seen.job) {
-            self.waits.write(job, None, None);
+            self.owned.waits.write(job, None, None);
         }
         match reason {
             ExitReason::Over => self.remove_job(&job, ctx),

@@ -1,5 +1,6 @@
 //! `yardmaster cluster`: runs an embedded cluster in the foreground.
 
+mod page;
 mod replicas;
 
 use std::collections::BTreeMap;
@@ -12,6 +13,7 @@ use std::process::ExitCode;
 use clap::{Args, ValueEnum};
 use tempfile::TempDir;
 
+use self::page::ClusterPage;
 use self::replicas::Replicas;
 use super::embedded::{private_directory, write_kubeconfig};
 use super::signals::Interrupts;
@@ -34,6 +36,12 @@ pub(super) struct ClusterArgs {
     /// variables.
     #[arg(long, value_name = "N", default_value_t = 1)]
     replicas: u16,
+    /// Address of the page that shows Jobs, shards and replicas; port 0 picks a free port.
+    #[arg(
+        long, value_name = "ADDRESS:PORT",
+        default_value_t = SocketAddr::from((Ipv4Addr::LOCALHOST, 0))
+    )]
+    page_listen: SocketAddr,
     /// How pods run: as processes of this host, simulated without processes, or not at all.
     #[arg(long, value_name = "MODE", default_value = "process")]
     kubelet: KubeletChoice,
@@ -116,6 +124,12 @@ impl ClusterArgs {
                 self.listen
             )));
         }
+        if !self.page_listen.ip().is_loopback() {
+            return Err(Failure::bad_input(format!(
+                "--page-listen {}: must be an address of this host alone, such as 127.0.0.1:0",
+                self.page_listen
+            )));
+        }
         Ok(ApiServerConfig {
             listen: self.listen,
             host_names: self.tls_san.clone(),
@@ -182,6 +196,8 @@ fn start_failure(error: anyhow::Error) -> Failure {
 /// A running cluster.
 struct Cluster {
     replicas: Replicas,
+    /// None without controllers.
+    page: Option<ClusterPage>,
     kubelet: Option<Kubelet>,
     server: ApiServer,
     kubeconfig: PathBuf,
@@ -210,21 +226,28 @@ impl Cluster {
         let kubeconfig = args.write_kubeconfig.clone().unwrap_or_else(|| directory.path().join("kubeconfig"));
         write_kubeconfig(&server.kubeconfig(), &kubeconfig)?;
         let count = if args.api_only { 0 } else { args.replicas };
-        let replicas = Replicas::start(count, &kubeconfig, &args.feature_gates)?;
+        let token = page::Token::create(directory.path())?;
+        let replicas = Replicas::start(count, &kubeconfig, token.file(), &args.feature_gates)?;
+        let page = match count {
+            0 => None,
+            _ => Some(ClusterPage::serve(args.page_listen, token, replicas.pages().clone())?),
+        };
         let pods = match choice {
             KubeletChoice::Process => "processes of this host; images are not pulled",
             KubeletChoice::Simulated => "simulated",
             KubeletChoice::None => "not run",
         };
-        Ok(Self { replicas, kubelet, server, kubeconfig, pods, _directory: directory })
+        Ok(Self { replicas, page, kubelet, server, kubeconfig, pods, _directory: directory })
     }
 
     /// The addresses and components of the cluster.
     fn describe(&self) -> String {
+        let page = self.page.as_ref().map(|page| format!("page         {}\n", page.url()));
         format!(
-            "API server   {}\ncontrollers  {}\npods         {}\n\n  export KUBECONFIG={}\n",
+            "API server   {}\ncontrollers  {}\n{}pods         {}\n\n  export KUBECONFIG={}\n",
             self.server.url(),
             self.replicas.describe(),
+            page.unwrap_or_default(),
             self.pods,
             embedded::absolute(&self.kubeconfig).display(),
         )

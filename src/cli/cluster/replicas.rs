@@ -1,13 +1,17 @@
 //! Controllers as separate processes, so that each can be killed like a real replica.
 
+use std::collections::BTreeMap;
 use std::convert::Infallible;
+use std::net::SocketAddr;
 use std::path::Path;
 use std::process::Stdio;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use anyhow::Context;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
+use tokio::io::{AsyncBufReadExt as _, BufReader};
 use tokio::process::{Child, Command};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
@@ -15,9 +19,21 @@ use tokio_util::sync::CancellationToken;
 /// How long a controller may take to release its shards and end.
 const GRACE: Duration = Duration::from_secs(10);
 
-/// Variables of `cluster` that have another meaning for `controller`.
-const OWN_VARIABLES: &[&str] =
-    &["YARDMASTER_LISTEN", "YARDMASTER_CONTEXT", "YARDMASTER_IDENTITY", "YARDMASTER_CONTROLLER_NAME"];
+/// Variables of `cluster` that have another meaning for `controller`, and those about pages that only the
+/// page of the cluster reads.
+const OWN_VARIABLES: &[&str] = &[
+    "YARDMASTER_LISTEN",
+    "YARDMASTER_CONTEXT",
+    "YARDMASTER_IDENTITY",
+    "YARDMASTER_CONTROLLER_NAME",
+    "YARDMASTER_TLS_CERT_FILE",
+    "YARDMASTER_TLS_PRIVATE_KEY_FILE",
+    "YARDMASTER_DEBUG_ACCESS",
+    "YARDMASTER_DEBUG_TOKEN_FILE",
+];
+
+/// Where the pages of the running controllers are, by identity. Clones share the map.
+pub(super) type PageAddresses = Arc<Mutex<BTreeMap<String, SocketAddr>>>;
 
 /// Variables that name a proxy. The controllers talk to this cluster alone, and no proxy may see its token.
 const PROXY_VARIABLES: &[&str] = &["HTTPS_PROXY", "https_proxy"];
@@ -25,31 +41,42 @@ const PROXY_VARIABLES: &[&str] = &["HTTPS_PROXY", "https_proxy"];
 /// The controllers of a cluster.
 pub(super) struct Replicas {
     pids: Vec<u32>,
+    pages: PageAddresses,
     stop: CancellationToken,
     running: JoinSet<()>,
 }
 
 impl Replicas {
-    /// Starts `count` controllers, which replace Kubernetes' built-in one.
+    /// Starts `count` controllers, which replace Kubernetes' built-in one. Their pages want the token in
+    /// `debug_token`.
     pub(super) fn start(
         count: u16,
         kubeconfig: &Path,
+        debug_token: &Path,
         feature_gates: &[(String, bool)],
     ) -> anyhow::Result<Self> {
         let program = std::env::current_exe().context("cannot find the program file of this process")?;
         let gates: Vec<_> = feature_gates.iter().map(|(name, on)| format!("{name}={on}")).collect();
-        let mut replicas = Self { pids: Vec::new(), stop: CancellationToken::new(), running: JoinSet::new() };
+        let mut replicas = Self {
+            pids: Vec::new(),
+            pages: PageAddresses::default(),
+            stop: CancellationToken::new(),
+            running: JoinSet::new(),
+        };
         for number in 0..count {
             let identity = format!("yardmaster-{number}");
             let mut command = Command::new(&program);
             command
                 .args(["controller", "--controller-name", "kubernetes.io/job-controller"])
                 .args(["--ttl-controller", "on", "--listen", "127.0.0.1:0", "--exit-with-stdin"])
-                .args(["--identity", &identity])
+                .args(["--identity", &identity, "--print-address", "--debug-access", "token"])
+                .arg("--debug-token-file")
+                .arg(debug_token)
                 .arg("--kubeconfig")
                 .arg(kubeconfig)
                 // The pipe closes when this process ends, however it ends.
                 .stdin(Stdio::piped())
+                .stdout(Stdio::piped())
                 // Ctrl-C reaches only this process, which then stops its children.
                 .process_group(0)
                 .kill_on_drop(true);
@@ -61,9 +88,14 @@ impl Replicas {
             }
             let child = command.spawn().with_context(|| format!("cannot start {}", program.display()))?;
             replicas.pids.extend(child.id());
-            replicas.running.spawn(supervise(identity, child, replicas.stop.clone()));
+            replicas.running.spawn(supervise(identity, child, replicas.pages.clone(), replicas.stop.clone()));
         }
         Ok(replicas)
+    }
+
+    /// Where their pages are.
+    pub(super) fn pages(&self) -> &PageAddresses {
+        &self.pages
     }
 
     /// The number of controllers and their process ids.
@@ -89,9 +121,26 @@ impl Replicas {
     }
 }
 
-async fn supervise(identity: String, mut child: Child, stop: CancellationToken) {
+async fn supervise(identity: String, mut child: Child, pages: PageAddresses, stop: CancellationToken) {
     // `wait` would close the child's standard input, which ends it.
     let _input = child.stdin.take();
+    let mut output = child.stdout.take().map(|output| BufReader::new(output).lines());
+    let address = async {
+        let line = output.as_mut()?.next_line().await.ok()??;
+        line.parse().ok()
+    };
+    tokio::select! {
+        Some(address) = address => {
+            pages.lock().unwrap_or_else(PoisonError::into_inner).insert(identity.clone(), address);
+        }
+        _ended = child.wait() => {}
+        () = stop.cancelled() => {}
+    }
+    watch_over(&identity, child, stop).await;
+    pages.lock().unwrap_or_else(PoisonError::into_inner).remove(&identity);
+}
+
+async fn watch_over(identity: &str, mut child: Child, stop: CancellationToken) {
     tokio::select! {
         ended = child.wait() => {
             let reason = ended.map_or_else(|error| error.to_string(), |status| status.to_string());

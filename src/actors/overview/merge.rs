@@ -1,0 +1,202 @@
+//! One overview from those of several replicas.
+
+use std::collections::BTreeMap;
+
+use jiff::Timestamp;
+
+use super::jobs::{Place, page};
+use super::{
+    HandoverOverview, JobOverview, JobsOverview, MAX_HANDOVERS, Overview, ReplicaOverview, ShardOverview,
+};
+use crate::telemetry::http::JobQuery;
+
+/// Puts the overviews of several replicas together. Each must list the Jobs of the query from its first one
+/// to the last one of the page: see [`whole_pages`].
+pub fn merge(parts: Vec<Overview>, query: &JobQuery) -> Overview {
+    let mut replicas: BTreeMap<String, ReplicaOverview> = BTreeMap::new();
+    let mut shards: BTreeMap<u32, ShardOverview> = BTreeMap::new();
+    let mut handovers: BTreeMap<(u32, u64), HandoverOverview> = BTreeMap::new();
+    let (mut from, mut gates, mut jobs) = (Vec::new(), Vec::new(), Vec::new());
+    let version = parts.first().map(|part| part.version.clone());
+    for part in parts {
+        for replica in part.replicas {
+            let known = replicas.entry(replica.identity.clone()).or_insert_with(|| replica.clone());
+            if replica.heartbeat_age_ms < known.heartbeat_age_ms {
+                *known = replica;
+            }
+        }
+        for shard in part.shards {
+            let known = shards.entry(shard.shard).or_insert_with(|| shard.clone());
+            if news(&shard) > news(known) {
+                *known = shard;
+            }
+        }
+        for handover in part.handovers {
+            let known = handovers.entry((handover.shard, handover.epoch)).or_insert_with(|| handover.clone());
+            known.syncing_ms = known.syncing_ms.or(handover.syncing_ms);
+            known.unowned_ms = known.unowned_ms.or(handover.unowned_ms);
+        }
+        from.extend(part.from);
+        gates.extend(part.gates);
+        jobs.push(part.jobs);
+    }
+    let mut handovers: Vec<_> = handovers.into_values().collect();
+    handovers.sort_by_key(|handover| (std::cmp::Reverse(handover.at), handover.shard));
+    handovers.truncate(MAX_HANDOVERS);
+    let shards: Vec<_> = shards.into_values().collect();
+    Overview {
+        version: version.unwrap_or_else(|| env!("CARGO_PKG_VERSION").to_owned()),
+        at: Timestamp::now(),
+        from,
+        replicas: replicas.into_values().collect(),
+        jobs: merge_jobs(jobs, shards.len(), query),
+        shards,
+        handovers,
+        gates,
+    }
+}
+
+/// The query for each of several replicas whose overviews are merged.
+pub fn whole_pages(query: &JobQuery) -> JobQuery {
+    JobQuery { offset: 0, limit: query.offset.saturating_add(query.limit), ..query.clone() }
+}
+
+/// The later claim is the news; of the same claim its owner knows most.
+fn news(shard: &ShardOverview) -> (u64, bool, bool) {
+    (shard.epoch, shard.state.is_some(), shard.jobs.is_some())
+}
+
+fn merge_jobs(parts: Vec<JobsOverview>, shards: usize, query: &JobQuery) -> JobsOverview {
+    // A replica that sees the Jobs of all shards needs no other, but for the reasons.
+    let sees_all = parts.iter().position(|part| part.shards == shards && shards > 0);
+    let (mut merged, mut items) = (JobsOverview::default(), BTreeMap::<String, JobOverview>::new());
+    for (number, part) in parts.into_iter().enumerate() {
+        if sees_all.is_none_or(|all| all == number) {
+            merged.shards += part.shards;
+            merged.total += part.total;
+            merged.matching += part.matching;
+            for (phase, count) in part.phases {
+                *merged.phases.entry(phase).or_default() += count;
+            }
+        }
+        for job in part.items {
+            let known = items.entry(job.uid.clone()).or_insert_with(|| job.clone());
+            if known.reason.is_none() {
+                *known = job;
+            }
+        }
+    }
+    merged.shards = merged.shards.min(shards);
+    merged.items = page(items.into_values().collect(), query, |one, other| place(one).cmp(&place(other)));
+    merged
+}
+
+fn place(job: &JobOverview) -> Place<'_> {
+    Place { finished: job.finished, namespace: &job.namespace, name: &job.name, shard: job.shard }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::actors::overview::Phase;
+
+    fn job(name: &str, shard: u32, reason: Option<&str>) -> JobOverview {
+        JobOverview {
+            namespace: "n".into(),
+            name: name.into(),
+            uid: format!("uid-{name}"),
+            shard,
+            phase: Phase::Waiting,
+            completions: Some(3),
+            parallelism: 1,
+            succeeded: 0,
+            failed: 0,
+            active: 0,
+            ready: 0,
+            created: Timestamp::UNIX_EPOCH,
+            finished: None,
+            reason: reason.map(str::to_owned),
+            until: None,
+            message: None,
+        }
+    }
+
+    /// The overview of a replica that owns one of two shards.
+    fn part(identity: &str, own: u32, shards: usize, jobs: Vec<JobOverview>) -> Overview {
+        let age = |of: &str| if of == identity { 10 } else { 900 };
+        let replica = |of: &str| ReplicaOverview {
+            identity: of.into(),
+            heartbeat_age_ms: age(of),
+            lease_duration_ms: 15_000,
+            leaving: false,
+        };
+        let shard = |shard: u32| ShardOverview {
+            shard,
+            owner: Some(["a", "b"][shard as usize].into()),
+            epoch: 1,
+            state: (shard == own).then(|| "active".into()),
+            jobs: (shard == own).then_some(jobs.len()),
+        };
+        let handover = HandoverOverview {
+            shard: 1,
+            epoch: 1,
+            from: Some("a".into()),
+            to: "b".into(),
+            at: Timestamp::UNIX_EPOCH,
+            unowned_ms: Some(5),
+            syncing_ms: (own == 1).then_some(80),
+        };
+        Overview {
+            version: "1".into(),
+            at: Timestamp::UNIX_EPOCH,
+            from: vec![identity.into()],
+            replicas: ["a", "b"].map(replica).into(),
+            shards: [0, 1].map(shard).into(),
+            handovers: vec![handover],
+            gates: Vec::new(),
+            jobs: JobsOverview {
+                shards,
+                total: jobs.len(),
+                phases: BTreeMap::from([(Phase::Waiting, jobs.len())]),
+                matching: jobs.len(),
+                items: jobs,
+            },
+        }
+    }
+
+    #[test]
+    fn two_halves_are_a_whole() {
+        let query = JobQuery { offset: 1, limit: 2, ..JobQuery::default() };
+        assert_eq!(whole_pages(&query), JobQuery { limit: 3, ..JobQuery::default() });
+        let a = part("a", 0, 1, vec![job("k", 0, None), job("m", 0, None)]);
+        let b = part("b", 1, 1, vec![job("j", 1, None), job("l", 1, Some("Refused"))]);
+        for parts in [vec![a.clone(), b.clone()], vec![b, a]] {
+            let whole = merge(parts, &query);
+            assert_eq!(whole.replicas.iter().map(|one| one.heartbeat_age_ms).collect::<Vec<_>>(), [10, 10]);
+            assert!(whole.shards.iter().all(|shard| shard.state.is_some() && shard.jobs == Some(2)));
+            let handovers: Vec<_> = whole.handovers.iter().map(|one| one.syncing_ms).collect();
+            assert_eq!(handovers, [Some(80)], "both have seen the same one");
+            let jobs = whole.jobs;
+            assert_eq!((jobs.shards, jobs.total, jobs.matching, jobs.phases[&Phase::Waiting]), (2, 4, 4, 4));
+            assert_eq!(jobs.items.iter().map(|job| &*job.name).collect::<Vec<_>>(), ["k", "l"]);
+        }
+    }
+
+    #[test]
+    fn jobs_that_several_replicas_see_count_once() {
+        let query = JobQuery { limit: 9, ..JobQuery::default() };
+        let seen = |reasons: [Option<&str>; 2]| vec![job("k", 0, reasons[0]), job("l", 1, reasons[1])];
+        let a = part("a", 0, 2, seen([Some("PodBackoff"), None]));
+        let b = part("b", 1, 2, seen([None, Some("Refused")]));
+        let jobs = merge(vec![a, b], &query).jobs;
+        assert_eq!((jobs.shards, jobs.total, jobs.matching, jobs.phases[&Phase::Waiting]), (2, 2, 2, 2));
+        let reasons: Vec<_> = jobs.items.iter().map(|job| job.reason.as_deref()).collect();
+        assert_eq!(reasons, [Some("PodBackoff"), Some("Refused")]);
+    }
+
+    #[test]
+    fn without_replicas_nothing_is_known() {
+        let whole = merge(Vec::new(), &JobQuery::default());
+        assert!(whole.from.is_empty() && whole.shards.is_empty() && whole.jobs.items.is_empty());
+    }
+}

@@ -1,0 +1,151 @@
+//! The state of this replica, for its HTTP pages.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use actix::Addr;
+use futures::future::BoxFuture;
+use serde_json::Value;
+use tokio::sync::{Mutex, oneshot};
+use tokio::time::Instant;
+
+use super::config::{ControllerConfig, DebugAccess, MetricsAccess};
+use super::lease_manager::{LeaseManagerHandle, ReplicaPhase};
+use super::overview::{self, Overview};
+use super::replica_actor::{DescribeAll, ReadJobs, ReplicaActor, SeenJobs};
+use crate::cluster::access_review::AccessReviewer;
+use crate::cluster::transport::Transport;
+use crate::telemetry::http::{self, Access, AccessRules, JobQuery, Overviews, Probe, Reviews, Tls};
+use crate::telemetry::metrics::Metrics;
+
+/// How long readings of the Jobs are shared: so many viewers cost the actors no more than one.
+const READING_PERIOD: Duration = Duration::from_millis(250);
+
+/// Access to the actors, for the HTTP pages. Clones share everything.
+#[derive(Clone)]
+pub(super) struct ReplicaProbe {
+    replica: Addr<ReplicaActor>,
+    lease_manager: LeaseManagerHandle,
+    config: Arc<ControllerConfig>,
+    metrics: Arc<Metrics>,
+    /// The Jobs as they were a moment ago, while somebody looks at them.
+    reading: Arc<Mutex<Option<Arc<SeenJobs>>>>,
+}
+
+impl ReplicaProbe {
+    pub(super) fn new(
+        replica: Addr<ReplicaActor>,
+        lease_manager: LeaseManagerHandle,
+        config: Arc<ControllerConfig>,
+        metrics: Arc<Metrics>,
+    ) -> Self {
+        Self { replica, lease_manager, config, metrics, reading: Arc::default() }
+    }
+
+    /// Serves the pages until the returned sender is dropped.
+    pub(super) fn serve(
+        self,
+        listener: tokio::net::TcpListener,
+        tls: Option<Tls>,
+        transport: Arc<dyn Transport>,
+    ) -> oneshot::Sender<()> {
+        let (end, ended) = oneshot::channel::<()>();
+        let access = rules(&self.config, transport);
+        let pages = http::router(self.metrics.clone(), Arc::new(self), access);
+        tokio::spawn(async move {
+            // Nothing is ever sent: the other side is dropped.
+            http::serve(listener, pages, tls, async { drop(ended.await) }).await;
+        });
+        end
+    }
+
+    /// The Jobs as they are, or were within [`READING_PERIOD`].
+    async fn jobs(&self) -> Arc<SeenJobs> {
+        let mut reading = self.reading.lock().await;
+        if let Some(jobs) = &*reading {
+            return jobs.clone();
+        }
+        let jobs = Arc::new(self.replica.send(ReadJobs).await.unwrap_or_default());
+        *reading = Some(jobs.clone());
+        let shared = self.reading.clone();
+        // Jobs that nobody looks at any more must not stay in memory.
+        tokio::spawn(async move {
+            tokio::time::sleep(READING_PERIOD).await;
+            *shared.lock().await = None;
+        });
+        jobs
+    }
+
+    async fn read_overview(&self, query: JobQuery) -> Overview {
+        let jobs = self.jobs().await;
+        let view = self.lease_manager.view().borrow().clone();
+        let leases = self.lease_manager.board().read();
+        let mut overview = overview::of_leases(&self.config, &leases, &view);
+        overview.gates.push(overview::gate(&self.config, &self.metrics));
+        let (shards, own) = (overview.shards.len(), view.owned());
+        let of_all_shards = jobs.of_all_shards;
+        // Of very many Jobs it takes a while, and heartbeats leave from these threads.
+        let selected = tokio::task::spawn_blocking(move || overview::select(&jobs, &query)).await;
+        let Ok((jobs, by_shard)) = selected else { return overview };
+        for shard in &mut overview.shards {
+            let known = of_all_shards || shard.state.is_some();
+            shard.jobs = known.then(|| by_shard.get(&shard.shard).copied().unwrap_or_default());
+        }
+        overview.jobs = jobs;
+        overview.jobs.shards = if of_all_shards { shards } else { own };
+        overview
+    }
+}
+
+/// Who may read the pages, with this transport for questions to the API server.
+fn rules(config: &ControllerConfig, transport: Arc<dyn Transport>) -> AccessRules {
+    let reviews = Arc::new(Reviews::new(AccessReviewer::new(transport)));
+    AccessRules {
+        metrics: match config.metrics_access {
+            MetricsAccess::Everyone => Access::Everyone,
+            MetricsAccess::Authorized => Access::Authorized(reviews.clone()),
+        },
+        debug: match &config.debug_access {
+            DebugAccess::Loopback => Access::Loopback,
+            DebugAccess::Secret(secret) => Access::Secret(secret.clone()),
+            DebugAccess::Authorized => Access::Authorized(reviews),
+            DebugAccess::Off => Access::Off,
+        },
+    }
+}
+
+impl Overviews for ReplicaProbe {
+    fn overview(&self, query: JobQuery) -> BoxFuture<'_, Value> {
+        Box::pin(async { serde_json::to_value(self.read_overview(query).await).unwrap_or_default() })
+    }
+}
+
+impl Probe for ReplicaProbe {
+    fn healthy(&self) -> Result<(), String> {
+        if self.replica.connected() { Ok(()) } else { Err("the actors are gone".into()) }
+    }
+
+    fn ready(&self) -> Result<(), String> {
+        self.healthy()?;
+        let view = self.lease_manager.view();
+        let view = view.borrow();
+        match view.phase {
+            ReplicaPhase::Ready if view.is_alive(Instant::now()) => Ok(()),
+            ReplicaPhase::Ended(_) => Err("the replica has released its shards".into()),
+            _ if view.is_alive(Instant::now()) => Err("the caches of some shards are not synced".into()),
+            _ => Err("the heartbeat is not valid".into()),
+        }
+    }
+
+    fn shards(&self) -> BoxFuture<'_, Value> {
+        Box::pin(async {
+            let reports = self.replica.send(DescribeAll).await.unwrap_or_default();
+            serde_json::to_value(reports).unwrap_or_default()
+        })
+    }
+
+    fn measure(&self, metrics: &Metrics) {
+        let renewed = self.lease_manager.view().borrow().renewed();
+        metrics.heartbeat_age.set(renewed.map_or(0.0, |renewed| renewed.elapsed().as_secs_f64()));
+    }
+}

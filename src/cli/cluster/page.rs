@@ -1,0 +1,134 @@
+//! The page of the cluster: one for all controllers, put together from what each of them shows.
+//!
+//! A controller knows why the Jobs of its own shards wait, and its own write gate, but not those of the others.
+//! Each answers a part, so the cluster needs no watch of its own.
+//!
+//! On a machine with other users loopback is no protection. The page wants a random token, which is in the
+//! address behind the `#`: browsers do not send that part to servers.
+
+use std::fs::OpenOptions;
+use std::io::Write as _;
+use std::net::SocketAddr;
+use std::os::unix::fs::OpenOptionsExt as _;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, PoisonError};
+use std::time::Duration;
+
+use anyhow::Context;
+use bytes::Bytes;
+use futures::future::{BoxFuture, join_all};
+use http::{Request, header};
+use http_body_util::{BodyExt as _, Empty};
+use hyper_util::client::legacy::Client;
+use hyper_util::client::legacy::connect::HttpConnector;
+use hyper_util::rt::TokioExecutor;
+use serde_json::Value;
+use tokio::sync::oneshot;
+use tokio::time::timeout;
+
+use super::replicas::PageAddresses;
+use crate::actors::overview::{Overview, merge, whole_pages};
+use crate::telemetry::http::{Access, JobQuery, Overviews, Secret, bind, page_router, serve};
+
+/// How long a controller may take for its part.
+const TIMEOUT: Duration = Duration::from_secs(2);
+
+/// A random token, also in a file that only this user can read.
+pub(super) struct Token {
+    text: String,
+    file: PathBuf,
+}
+
+impl Token {
+    /// Makes a token and its file in a directory.
+    pub(super) fn create(directory: &Path) -> anyhow::Result<Self> {
+        let bytes: [u8; 32] = rand::random();
+        let text: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
+        let file = directory.join("debug-token");
+        let mut options = OpenOptions::new();
+        let opened = options.write(true).create_new(true).mode(0o600).open(&file);
+        opened
+            .and_then(|mut opened| opened.write_all(text.as_bytes()))
+            .with_context(|| format!("cannot write {}", file.display()))?;
+        Ok(Self { text, file })
+    }
+
+    /// The file.
+    pub(super) fn file(&self) -> &Path {
+        &self.file
+    }
+}
+
+/// The page while it is served.
+pub(super) struct ClusterPage {
+    url: String,
+    /// Ends the page when dropped.
+    _end: oneshot::Sender<()>,
+}
+
+impl ClusterPage {
+    /// Serves the page of the controllers at these addresses.
+    pub(super) fn serve(at: SocketAddr, token: Token, controllers: PageAddresses) -> anyhow::Result<Self> {
+        let listener = bind(at).with_context(|| format!("cannot listen on {at}"))?;
+        let url = format!("http://{}/#token={}", listener.local_addr()?, token.text);
+        let access = Access::Secret(Secret::new(&token.text));
+        let parts = Parts {
+            controllers,
+            authorization: format!("Bearer {}", token.text),
+            client: Client::builder(TokioExecutor::new()).build_http(),
+        };
+        let pages = page_router(Arc::new(parts), access);
+        let (_end, ended) = oneshot::channel::<()>();
+        // Nothing is ever sent: the other side is dropped.
+        tokio::spawn(serve(listener, pages, None, async { drop(ended.await) }));
+        Ok(Self { url, _end })
+    }
+
+    /// Its address, with the token.
+    pub(super) fn url(&self) -> &str {
+        &self.url
+    }
+}
+
+/// The overviews of the controllers.
+struct Parts {
+    controllers: PageAddresses,
+    authorization: String,
+    client: Client<HttpConnector, Empty<Bytes>>,
+}
+
+impl Parts {
+    /// What one controller shows; `None` if it does not answer.
+    async fn part(&self, at: SocketAddr, query: &str) -> Option<Overview> {
+        let request = Request::get(format!("http://{at}/debug/overview?{query}"))
+            .header(header::AUTHORIZATION, &self.authorization)
+            .body(Empty::new())
+            .ok()?;
+        let answered = async {
+            let answer = self.client.request(request).await.ok()?;
+            let body = answer.into_body().collect().await.ok()?.to_bytes();
+            serde_json::from_slice(&body).ok()
+        };
+        timeout(TIMEOUT, answered).await.ok()?
+    }
+
+    async fn whole(&self, query: JobQuery) -> Value {
+        let controllers: Vec<_> =
+            self.controllers.lock().unwrap_or_else(PoisonError::into_inner).values().copied().collect();
+        let JobQuery { search, phase, offset, limit } = whole_pages(&query);
+        let parameters = form_urlencoded::Serializer::new(String::new())
+            .append_pair("search", &search)
+            .append_pair("phase", &phase)
+            .append_pair("offset", &offset.to_string())
+            .append_pair("limit", &limit.to_string())
+            .finish();
+        let parts = join_all(controllers.into_iter().map(|at| self.part(at, &parameters))).await;
+        serde_json::to_value(merge(parts.into_iter().flatten().collect(), &query)).unwrap_or_default()
+    }
+}
+
+impl Overviews for Parts {
+    fn overview(&self, query: JobQuery) -> BoxFuture<'_, Value> {
+        Box::pin(self.whole(query))
+    }
+}

@@ -1,0 +1,102 @@
+//! Flags about who may read the HTTP pages of a controller, and how.
+
+use std::path::{Path, PathBuf};
+
+use clap::{Args, ValueEnum};
+
+use super::Failure;
+use crate::actors::{DebugAccess, MetricsAccess};
+use crate::telemetry::http::{Secret, TlsFiles};
+
+/// Flags about the HTTP pages.
+#[derive(Debug, Args)]
+pub(super) struct PagesArgs {
+    /// File with the certificate of the HTTP pages and those that lead to its CA, in PEM; read again when it
+    /// changes [default: no TLS].
+    #[arg(long, value_name = "FILE", requires = "tls_private_key_file")]
+    tls_cert_file: Option<PathBuf>,
+    /// File with the private key of that certificate, in PEM; read again when it changes [default: no TLS].
+    #[arg(long, value_name = "FILE", requires = "tls_cert_file")]
+    tls_private_key_file: Option<PathBuf>,
+    /// Who may read /metrics: everyone, or those whose token has the right to get it (TokenReview,
+    /// SubjectAccessReview).
+    #[arg(long, value_name = "WHO", default_value = "everyone")]
+    metrics_access: WhoMetrics,
+    /// Who may read / and /debug: processes of this host (loopback, which is where kubectl port-forward comes
+    /// from), those who send the token of --debug-token-file, those whose token has the right to get the path
+    /// (authorized), or nobody (off).
+    #[arg(long, value_name = "WHO", default_value = "loopback")]
+    debug_access: WhoDebug,
+    /// File with the bearer token of --debug-access token; nobody else may read the file.
+    #[arg(long, value_name = "FILE", required_if_eq("debug_access", "token"))]
+    debug_token_file: Option<PathBuf>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum WhoMetrics {
+    Everyone,
+    Authorized,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum WhoDebug {
+    Loopback,
+    Token,
+    Authorized,
+    Off,
+}
+
+impl PagesArgs {
+    pub(super) fn tls(&self) -> Option<TlsFiles> {
+        let (certificate, key) = (self.tls_cert_file.clone()?, self.tls_private_key_file.clone()?);
+        Some(TlsFiles { certificate, key })
+    }
+
+    pub(super) fn metrics_access(&self) -> MetricsAccess {
+        match self.metrics_access {
+            WhoMetrics::Everyone => MetricsAccess::Everyone,
+            WhoMetrics::Authorized => MetricsAccess::Authorized,
+        }
+    }
+
+    pub(super) fn debug_access(&self) -> Result<DebugAccess, Failure> {
+        Ok(match (self.debug_access, &self.debug_token_file) {
+            (WhoDebug::Token, Some(file)) => DebugAccess::Secret(Secret::new(&token(file)?)),
+            (WhoDebug::Token, None) => {
+                return Err(Failure::bad_input("--debug-access token: requires --debug-token-file"));
+            }
+            (_, Some(_)) => {
+                return Err(Failure::bad_input("--debug-token-file: requires --debug-access token"));
+            }
+            (WhoDebug::Loopback, None) => DebugAccess::Loopback,
+            (WhoDebug::Authorized, None) => DebugAccess::Authorized,
+            (WhoDebug::Off, None) => DebugAccess::Off,
+        })
+    }
+}
+
+/// The token in a file.
+fn token(file: &Path) -> Result<String, Failure> {
+    let refuse = |why: &dyn std::fmt::Display| {
+        Failure::bad_input(format!("--debug-token-file {}: {why}", file.display()))
+    };
+    let text = std::fs::read_to_string(file).map_err(|error| refuse(&error))?;
+    if is_open_to_others(file) {
+        return Err(refuse(&"other users can read it; run `chmod 600` on it"));
+    }
+    match text.trim() {
+        "" => Err(refuse(&"contains no token")),
+        token => Ok(token.to_owned()),
+    }
+}
+
+#[cfg(unix)]
+fn is_open_to_others(file: &Path) -> bool {
+    use std::os::unix::fs::PermissionsExt as _;
+    std::fs::metadata(file).is_ok_and(|meta| meta.permissions().mode() & 0o007 != 0)
+}
+
+#[cfg(not(unix))]
+fn is_open_to_others(_: &Path) -> bool {
+    false
+}

@@ -1,0 +1,165 @@
+//! The page of a real cluster: three controllers, 1,000 Jobs, and hand-overs while somebody looks.
+
+use std::collections::BTreeMap;
+use std::io::{BufRead as _, BufReader};
+use std::path::Path;
+use std::time::Duration;
+
+use futures::{StreamExt as _, stream};
+use jiff::Timestamp;
+use k8s_openapi::api::batch::v1::Job;
+use k8s_openapi::api::coordination::v1::Lease;
+use kube::api::{Api, PostParams};
+use kube::config::{KubeConfigOptions, Kubeconfig};
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use serde_json::{Value, json};
+
+use crate::binary::{Background, yardmaster};
+use crate::browser::Browser;
+
+/// Number of Jobs.
+const JOBS: usize = 1_000;
+/// The promise: so long after the claim the page shows the new owner.
+const FOLLOWS: Duration = Duration::from_secs(2);
+
+/// Notes the time at which each shard is first shown with its present owner.
+const NOTE_OWNERS: &str = r"
+    window.shown = {};
+    const note = () => document.querySelectorAll('#shard-map li').forEach((cell, shard) => {
+        const owner = (/: (.+), epoch/.exec(cell.getAttribute('aria-label') || '') || [])[1];
+        if (owner && (window.shown[shard] || {}).owner !== owner) window.shown[shard] = { owner, at: Date.now() };
+    });
+    note();
+    new MutationObserver(note).observe(document.getElementById('shard-map'), { subtree: true, attributes: true, childList: true });
+    true";
+
+struct Cluster {
+    program: Background,
+    page: String,
+    replicas: Vec<i32>,
+    client: kube::Client,
+}
+
+impl Cluster {
+    async fn start() -> Self {
+        let mut command = yardmaster();
+        command.args(["cluster", "--replicas", "3", "--kubelet", "simulated"]);
+        command.env("YARDMASTER_LEASE_DURATION", "15s").stderr(std::process::Stdio::null());
+        let mut program = Background::start(&mut command);
+        let mut lines = BufReader::new(program.0.stdout.take().unwrap()).lines().map_while(Result::ok);
+        let mut value = |prefix: &str| {
+            let line = lines.find_map(|line| line.trim().strip_prefix(prefix).map(str::to_owned));
+            line.unwrap_or_else(|| panic!("no {prefix}")).trim().to_owned()
+        };
+        let controllers = value("controllers");
+        let page = value("page");
+        let kubeconfig = value("export KUBECONFIG=");
+        let list = controllers.split_once("processes ").unwrap().1.trim_end_matches(')');
+        let replicas = list.split(", ").map(|pid| pid.parse().unwrap()).collect();
+        let client = client(Path::new(&kubeconfig)).await;
+        Self { program, page, replicas, client }
+    }
+
+    async fn create_jobs(&self) {
+        let jobs: Api<Job> = Api::default_namespaced(self.client.clone());
+        let jobs = &jobs;
+        let create = |number: usize| async move {
+            let run_time = ["1s", "600s"][number / 10 % 2];
+            let job = json!({
+                "metadata": {"name": format!("work-{number:04}")},
+                "spec": {"completions": 4, "parallelism": 2, "suspend": number % 10 != 0, "template": {
+                    "metadata": {"annotations": {"yardmaster.dev/simulated-run-time": run_time}},
+                    "spec": {"restartPolicy": "Never", "containers": [{"name": "c", "image": "i"}]},
+                }},
+            });
+            jobs.create(&PostParams::default(), &serde_json::from_value(job).unwrap()).await.unwrap();
+        };
+        stream::iter(0..JOBS).for_each_concurrent(16, create).await;
+    }
+
+    /// The owner of each shard, and since when, by the claims themselves.
+    async fn claims(&self) -> BTreeMap<u32, (String, Timestamp)> {
+        let leases: Api<Lease> = Api::default_namespaced(self.client.clone());
+        let all = leases.list(&kube::api::ListParams::default()).await.unwrap();
+        let claim = |lease: Lease| {
+            let shard = lease.metadata.labels?.get("yardmaster.dev/shard")?.parse().ok()?;
+            let spec = lease.spec?;
+            Some((shard, (spec.holder_identity?, spec.acquire_time?.0)))
+        };
+        all.items.into_iter().filter_map(claim).collect()
+    }
+}
+
+async fn client(kubeconfig: &Path) -> kube::Client {
+    let kubeconfig = Kubeconfig::read_from(kubeconfig).unwrap();
+    let config =
+        kube::Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await.unwrap();
+    kube::Client::try_from(config).unwrap()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_page_follows_handovers_of_a_real_cluster() {
+    let Some(mut browser) = Browser::start().await else { return };
+    let cluster = Cluster::start().await;
+    // The address without the token shows nothing, and asks for it.
+    let (bare, token) = cluster.page.split_once("#token=").unwrap();
+    browser.open(bare).await;
+    browser.until("!document.querySelector('#login').hidden").await;
+    assert_eq!(browser.value("document.querySelectorAll('#shard-map li').length").await, 0);
+    browser.value(&format!("document.querySelector('#token').value = '{token}'")).await;
+    browser.value("document.querySelector('#login').requestSubmit()").await;
+    browser.until("document.querySelector('#shard-summary').textContent === 'all 64 owned'").await;
+    browser.until("document.querySelectorAll('#replica-rows tr').length === 3").await;
+    browser.until("document.querySelectorAll('#gate-rows tr').length === 3").await;
+    // All Jobs of the three controllers, and what they do.
+    cluster.create_jobs().await;
+    browser.until("document.querySelector('#range').textContent === '1–50 of 1,000 Jobs'").await;
+    browser.until("document.querySelector('#phases [value=suspended] b').textContent === '900'").await;
+    browser.until("document.querySelector('#coverage').hidden").await;
+    browser.until("Number(document.querySelector('#phases [value=complete] b').textContent) > 0").await;
+
+    // One controller goes, then another: at the best of both, the page is as fast as it is meant to be. On a
+    // machine that is busy otherwise, a single one may not be.
+    browser.value(NOTE_OWNERS).await;
+    let mut delays = Vec::new();
+    for (replica, left) in [(2, 2), (1, 1)] {
+        let before = cluster.claims().await;
+        kill(Pid::from_raw(cluster.replicas[replica]), Signal::SIGTERM).unwrap();
+        let name = format!("yardmaster-{replica}");
+        let gone = format!(
+            "Object.keys(window.shown).length === 64 && !Object.values(window.shown).some((one) => one.owner === '{name}')"
+        );
+        browser.until(&gone).await;
+        browser
+            .until(&format!("new Set(Object.values(window.shown).map((one) => one.owner)).size <= {left}"))
+            .await;
+        let shown = browser.value("window.shown").await;
+        delays.push(longest_delay(&before, &cluster.claims().await, &shown));
+    }
+    println!("from the last claim to the page: {delays:?}");
+    assert!(delays.iter().any(|delay| *delay < FOLLOWS), "{delays:?}");
+    // The hand-over is listed, with the time that it took.
+    browser.until("/^\\d+ shards$/.test(document.querySelector('#handovers .what').textContent)").await;
+    browser.until("/^in [\\d.]+ m?s$/.test(document.querySelector('#handovers .took').textContent)").await;
+    // Nothing is lost on the way: all Jobs have come along.
+    browser.until("document.querySelector('#range').textContent === '1–50 of 1,000 Jobs'").await;
+    drop(cluster.program);
+    browser.until("document.querySelector('#live-text').textContent.startsWith('no answer')").await;
+}
+
+/// The longest time from a claim that is new since `before` to the new owner on the page.
+fn longest_delay(
+    before: &BTreeMap<u32, (String, Timestamp)>,
+    after: &BTreeMap<u32, (String, Timestamp)>,
+    shown: &Value,
+) -> Duration {
+    let moved = after.iter().filter(|(shard, claim)| before.get(shard) != Some(claim));
+    let delays = moved.map(|(shard, (owner, claimed))| {
+        let page = &shown[shard.to_string()];
+        assert_eq!(page["owner"], **owner, "shard {shard}");
+        let at = Timestamp::from_millisecond(page["at"].as_i64().unwrap()).unwrap();
+        Duration::try_from(at.duration_since(*claimed)).unwrap_or_default()
+    });
+    delays.max().unwrap()
+}
