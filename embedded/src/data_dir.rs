@@ -68,14 +68,11 @@ pub(crate) fn claim(
     let claim = match read_marker(directory)? {
         Some(format) if format == CURRENT_FORMAT => Claim::Marked,
         Some(format) => return Err(ClaimError::OtherFormat(format)),
-        None => {
-            let entries = entries(directory)?;
-            match () {
-                () if entries.is_empty() => Claim::New,
-                () if is_earlier(&entries) => Claim::Earlier,
-                () => return Err(ClaimError::Foreign),
-            }
-        }
+        None => match entries(directory)?.as_slice() {
+            [] => Claim::New,
+            entries if is_earlier(entries) => Claim::Earlier,
+            _ => return Err(ClaimError::Foreign),
+        },
     };
     if metadata.mode() & 0o077 != 0 {
         std::fs::set_permissions(directory, Permissions::from_mode(0o700))?;

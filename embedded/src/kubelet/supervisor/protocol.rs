@@ -127,9 +127,7 @@ pub(super) async fn send_request(
     };
     let mut sent = socket.async_io(Interest::WRITABLE, first).await?;
     while sent < frame.len() {
-        let rest = || socket.try_write(&frame[sent..]);
-        let written = rest();
-        match written {
+        match socket.try_write(&frame[sent..]) {
             Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => socket.writable().await?,
             written => sent += written?,
         }
