@@ -118,6 +118,7 @@ impl Browser {
     pub(crate) async fn open(&mut self, url: &str) {
         let opened = self.call("Page.navigate", json!({"url": url})).await;
         assert!(opened.get("errorText").is_none(), "{url}: {opened}");
+        self.until("location.href !== 'about:blank' && document.readyState === 'complete'").await;
     }
 
     /// The value of an expression in the page; promises are awaited.

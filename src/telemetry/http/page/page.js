@@ -1,10 +1,10 @@
 "use strict";
 // Names and messages are users' input: they are written as text (textContent) and never parsed.
 (() => {
-  const POLL = 500; // ms between an answer and the next question
+  const POLL = 400; // ms between an answer and the next question
   const PATIENCE = 5000; // ms to wait for an answer
   const ROWS = 50; // Jobs on one page
-  const HISTORY = 240; // points of the curve: two minutes
+  const HISTORY = 240; // points of the curve: about two minutes
   const FRESH = 3000; // ms that a shard is marked as new with its owner
   const PHASES = ["running", "waiting", "suspended", "failed", "complete"];
   const PRIORITIES = ["status", "finalizer", "delete", "create", "event"];
