@@ -193,7 +193,7 @@ mod tests {
             seen("held", true, &json!({})),
             seen("alpha", false, &json!({"failed": 1})),
         ];
-        let waits = Waits::default();
+        let waits = Waits::new(&crate::telemetry::metrics::Metrics::new());
         for (_, job) in &jobs {
             let job = job.job.as_ref().unwrap();
             match &*job.name {
