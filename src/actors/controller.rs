@@ -34,6 +34,7 @@ use crate::cluster::gate::WriteGate;
 use crate::cluster::transport::{ConnectError, Connection, connect};
 use crate::telemetry::http::{self, Probe};
 use crate::telemetry::metrics::Metrics;
+use crate::telemetry::traces::JobTraces;
 
 /// How long a controller that stops waits for its writes in flight.
 const FLUSH_TIMEOUT: Duration = Duration::from_secs(10);
@@ -78,11 +79,13 @@ impl Controller {
     /// # Errors
     /// When the API server's configuration is unusable or no thread can be started. An API server that does
     /// not answer is no error: the replica waits for it.
-    pub async fn start(config: ControllerConfig, kube: kube::Config) -> Result<Self, ControllerError> {
+    pub async fn start(mut config: ControllerConfig, kube: kube::Config) -> Result<Self, ControllerError> {
         let listener = match config.listen {
             None => None,
             Some(at) => Some(TcpListener::bind(at).await.map_err(|e| ControllerError::Listen(at, e))?),
         };
+        config.traces = config.traces.of_server(&kube.cluster_url);
+        let traces = config.traces.clone();
         let Connection { client, transport } = connect(kube, &config.identity)?;
         let metrics = Arc::new(Metrics::new());
         let cx =
@@ -109,7 +112,7 @@ impl Controller {
         let (system, replica, orphan_controller) = actors.await.map_err(|_| ControllerError::Actors)??;
         let lease_task = lease_manager.start(replica.clone().recipient());
         let election = Election::start(client, &config, orphan_controller.recipient());
-        let actors = Actors { replica, lease_manager: handle };
+        let actors = Actors { replica, lease_manager: handle, traces };
         let _pages = listener.map(|listener| actors.clone().serve(listener, metrics.clone()));
         Ok(Self { system, thread, actors, lease_task, election, gate, recorder, metrics, _pages })
     }
@@ -183,6 +186,7 @@ async fn end(lease_task: AbortHandle, system: System, thread: JoinHandle<()>) {
 struct Actors {
     replica: Addr<ReplicaActor>,
     lease_manager: LeaseManagerHandle,
+    traces: JobTraces,
 }
 
 impl Actors {
@@ -226,6 +230,7 @@ impl Probe for Actors {
     }
 
     fn measure(&self, metrics: &Metrics) {
+        metrics.dropped_spans.inc_by(self.traces.dropped().saturating_sub(metrics.dropped_spans.get()));
         let renewed = self.lease_manager.view().borrow().renewed();
         metrics.heartbeat_age.set(renewed.map_or(0.0, |renewed| renewed.elapsed().as_secs_f64()));
     }
