@@ -32,7 +32,6 @@ use crate::job::spec::Job;
 use crate::job::state::{Created, JobState};
 use crate::job::status::JobStatus;
 use crate::job::uid::{Uid, UidSet};
-use crate::telemetry::logs::log_job;
 use crate::telemetry::traces::{Attribute, ReconcileSpan};
 
 /// Pause after a reconciliation, so that inputs that come in a stream are taken in together.

@@ -30,7 +30,6 @@ use crate::job::state::{Changed, Created};
 use crate::job::status::JobStatus;
 use crate::job::uid::Uid;
 use crate::sharding::ShardId;
-use crate::telemetry::logs::log_job;
 use crate::telemetry::traces::{JobName, JobTrace};
 
 /// Sends the requests of one Job. Shared by the requests in flight.

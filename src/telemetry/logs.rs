@@ -37,8 +37,6 @@ macro_rules! log_job {
     };
 }
 
-pub(crate) use log_job;
-
 /// Directives that silence two sources: kube's client, which logs every failed request although its caller
 /// logs a better message, and candidates of an election, which log every few seconds.
 const QUIET: &str = "kube_client::client::builder=off,kube_leader_election=warn";

@@ -2,6 +2,7 @@
 //! numbers, not what a Job means.
 
 pub mod http;
+#[macro_use]
 pub mod logs;
 pub mod metrics;
 pub mod traces;

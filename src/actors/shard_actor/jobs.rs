@@ -25,7 +25,6 @@ use crate::job::retry::Retry;
 use crate::job::spec::Job;
 use crate::job::uid::Uid;
 use crate::sharding::ShardState;
-use crate::telemetry::logs::log_job;
 use crate::telemetry::traces::JobName;
 
 /// A Job of the shard.
