@@ -153,10 +153,11 @@ impl Collector {
                     match tls {
                         None => serve(connection, router).await,
                         // A client that does not trust this collector ends the connection.
-                        Some(tls) => match tls.accept(connection).await {
-                            Ok(connection) => serve(connection, router).await,
-                            Err(_) => {}
-                        },
+                        Some(tls) => {
+                            if let Ok(connection) = tls.accept(connection).await {
+                                serve(connection, router).await;
+                            }
+                        }
                     }
                 });
             }

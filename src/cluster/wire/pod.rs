@@ -28,7 +28,7 @@ pub struct ObservedPod {
     pub labels: Labels,
     /// The controller in `metadata.ownerReferences`.
     pub controller: Option<ControllerRef>,
-    /// How a pod that has ended ran, if the decoder is asked for that.
+    /// How a pod ran that has ended and is not counted, if the decoder is asked for that.
     pub run: Option<Box<PodRun>>,
 }
 
@@ -82,7 +82,7 @@ impl Decoder for PodDecoder {
 
     fn observe(&self, wire: WirePod<'_>) -> Result<Box<ObservedPod>, DecodeError> {
         let pod = self.pod(&wire)?;
-        let run = (self.reads_runs && pod.phase.is_final()).then(|| {
+        let run = (self.reads_runs && pod.phase.is_final() && pod.tracked).then(|| {
             let node = wire.spec.node_name.as_deref().filter(|node| !node.is_empty());
             Box::new(wire.status.run(node.map(|node| self.interner.get(node))))
         });
