@@ -16,9 +16,12 @@
 //! `yardmaster-embedded`, which only `cli` uses (feature `embedded`): it and the controller meet through the
 //! Kubernetes API.
 
+// First, since its macros are for all that follow.
+#[macro_use]
+pub mod telemetry;
+
 pub mod actors;
 pub mod cli;
 pub mod cluster;
 pub mod job;
 pub mod sharding;
-pub mod telemetry;

@@ -82,7 +82,7 @@ impl Controller {
     /// # Errors
     /// When the API server's configuration is unusable or no thread can be started. An API server that does
     /// not answer is no error: the replica waits for it.
-    pub async fn start(config: ControllerConfig, kube: kube::Config) -> Result<Self, ControllerError> {
+    pub async fn start(mut config: ControllerConfig, kube: kube::Config) -> Result<Self, ControllerError> {
         let listener = match config.listen {
             None => None,
             Some(at) => Some(http::bind(at).map_err(|e| ControllerError::Listen(at, e))?),
@@ -92,6 +92,7 @@ impl Controller {
             None => None,
             Some(files) => Some(Tls::start(files).await?),
         };
+        config.traces = config.traces.of_server(&kube.cluster_url);
         let metrics = Arc::new(Metrics::new());
         let Connection { client, transport } =
             connect_measured(kube, &config.identity, &metrics.rest_client)?;

@@ -131,7 +131,7 @@ impl Requests {
 
     async fn make(&self, resource: Resource, body: Bytes) -> Result<Bytes, WriteError> {
         let write = Write::Create { resource, namespace: self.namespace.clone(), body };
-        match self.cx.gate.submit(self.order(Priority::Create), write).await? {
+        match self.submit(Priority::Create, write).await? {
             Answer::Object(made) => Ok(made),
             _ => Err(WriteError::Unknown("the answer holds no object".into())),
         }

@@ -8,13 +8,13 @@ use std::time::Duration;
 use actix::{Actor, ActorContext, AsyncContext, Context, Handler, Message, Recipient, SpawnHandle};
 use jiff::Timestamp;
 use tokio::time::Instant;
-use tracing::{Span, field};
 
 use self::lifecycle::Lifecycle;
 use super::clock;
 use super::inbox::Inbox;
 use super::job_input::{AdoptionAttempt, JobInput, RequestEvent};
 use super::job_metrics::JobMeter;
+use super::job_trace::JobTracer;
 use super::loads::Correction;
 use super::pod_events::{PodAction, PodEvents};
 use super::protocol::{ExitReason, JobReport};
@@ -29,11 +29,11 @@ use crate::job::plan::{JobEvent, Plan, Wait};
 use crate::job::pod::{Pod, PodRef};
 use crate::job::reconcile::reconcile;
 use crate::job::spec::Job;
-use crate::job::state::JobState;
-use crate::job::status::{ConditionKind, JobStatus};
+use crate::job::state::{Created, JobState};
+use crate::job::status::JobStatus;
 use crate::job::uid::{Uid, UidSet};
 use crate::telemetry::metrics::workqueue::Work;
-use crate::telemetry::traces::JobLife;
+use crate::telemetry::traces::{Attribute, ReconcileSpan};
 
 /// Pause after a reconciliation, so that inputs that come in a stream are taken in together.
 const DEBOUNCE: Duration = Duration::from_millis(2);
@@ -84,6 +84,7 @@ pub struct JobActor {
     refusal: Option<Box<str>>,
     load: Correction,
     meter: JobMeter,
+    tracer: JobTracer,
     notice: EndNotice,
 }
 
@@ -92,6 +93,33 @@ struct EndNotice {
     job: Uid,
     reason: ExitReason,
     shard: Recipient<JobReport>,
+}
+
+/// Why a reconciliation takes place.
+#[derive(Clone, Copy)]
+struct Cause {
+    name: &'static str,
+    inputs: usize,
+    pods_changed: usize,
+}
+
+impl Cause {
+    fn of(inputs: &[JobInput]) -> Self {
+        Self {
+            name: inputs.first().map_or("timer", JobInput::name),
+            inputs: inputs.len(),
+            pods_changed: inputs.iter().filter(|input| input.is_about_a_pod()).count(),
+        }
+    }
+
+    fn attributes(self, plan_size: usize) -> Vec<Attribute> {
+        vec![
+            Attribute::new("yardmaster.cause", self.name),
+            Attribute::new("yardmaster.inputs", self.inputs as i64),
+            Attribute::new("yardmaster.pods_changed", self.pods_changed as i64),
+            Attribute::new("yardmaster.plan_size", plan_size as i64),
+        ]
+    }
 }
 
 impl Drop for EndNotice {
@@ -111,6 +139,7 @@ impl JobActor {
         let notice = EndNotice { job: job.uid.clone(), reason: ExitReason::Panic, shard };
         Self {
             load: requests.cx.loads.correction(requests.shard),
+            tracer: JobTracer::new(&requests.trace, &job, requests.ownership()),
             inbox: requests.inbox.clone(),
             pod_events: PodEvents::new(requests.cx.config.replaces_built_in()),
             reported_status: job.status.clone(),
@@ -140,15 +169,9 @@ impl JobActor {
         let (inputs, event) = self.inbox.take_timed();
         let work = self.meter.begin(event);
         self.worked = Some(Instant::now());
-        let span = tracing::debug_span!(
-            "reconcile",
-            cause = inputs.first().map_or("timer", JobInput::name),
-            inputs = inputs.len(),
-            pods_changed = inputs.iter().filter(|input| input.is_about_a_pod()).count(),
-            plan_size = field::Empty,
-        );
-        self.requests.cx.config.traces.adopt(&span, &self.state.job.uid);
-        let _entered = span.enter();
+        let cause = Cause::of(&inputs);
+        let trace = self.requests.trace.clone();
+        let span = trace.reconcile();
         for input in inputs {
             self.meter.input(&input, &self.state);
             self.take_in(input);
@@ -162,25 +185,38 @@ impl JobActor {
             self.state.reading_job();
             self.requests.read();
         } else {
-            self.reconcile(&span, &work, ctx);
+            self.reconcile(cause, span, &work, ctx);
         }
     }
 
-    fn reconcile(&mut self, span: &Span, work: &Work, ctx: &mut Context<Self>) {
+    fn reconcile(&mut self, cause: Cause, span: ReconcileSpan<'_>, work: &Work, ctx: &mut Context<Self>) {
         #[cfg(feature = "test-hooks")]
         if let Some(hook) = &self.requests.cx.config.test_hooks.before_reconcile {
             hook.0(&self.state.job);
         }
         let now = self.now();
         self.state.keep_pace(self.requests.cx.gate.pace());
+        self.tracer.planning(&self.state, now);
         let plan = reconcile(&self.state, now);
         self.state.begin(&plan, now);
         self.load.follow(&self.state);
         self.meter.planned(&self.state, &plan, work);
-        span.record("plan_size", plan.size());
+        let plan_size = plan.size();
+        log_job!(
+            debug,
+            self.requests.name(),
+            cause = cause.name,
+            inputs = cause.inputs,
+            pods_changed = cause.pods_changed,
+            plan_size,
+            "reconciled"
+        );
         let wake_at = plan.wake_at;
         let status_follows = plan.status.is_some() || plan.status_waits;
         self.carry_out(plan);
+        if plan_size > 0 {
+            span.end(|| cause.attributes(plan_size));
+        }
         self.set_timer(wake_at, now, ctx);
         if !status_follows && !self.state.pods.has_flights() {
             // No status write follows that these Events could join.
@@ -225,7 +261,10 @@ impl JobActor {
             // An adoption may follow, which would be a new decision.
             JobInput::Pod(_) if self.lifecycle == Lifecycle::Draining => {}
             JobInput::Pod(pod) => self.observe_pod(pod, now),
-            JobInput::PodGone(uid) => _ = self.state.pod_vanished(&uid),
+            JobInput::PodGone(uid) => {
+                self.tracer.pod_gone(&uid, &self.state, now);
+                self.state.pod_vanished(&uid);
+            }
             JobInput::RelistAccepted => self.lifecycle.relist_accepted(),
             JobInput::PodsListing => self.lifecycle.list_begins(),
             JobInput::PodsListed { listed, version } => {
@@ -233,6 +272,9 @@ impl JobActor {
                 self.lifecycle.pods_listed();
             }
             JobInput::Created { place, answer, event } => {
+                if let Created::Pod(pod) = &answer {
+                    self.tracer.pod_created(pod, now);
+                }
                 self.state.created(place, answer, now);
                 if let RequestEvent::Refused(why) = &event {
                     self.refusal = Some(why.clone());
@@ -291,6 +333,7 @@ impl JobActor {
         self.seen = seen;
         if self.state.job.status.finished().is_some() {
             // The end of the Job must be reported even if the answer to our last write is lost.
+            self.tracer.finished(&self.state.job, self.requests.cx.clock.now());
             self.report_events();
         }
     }
@@ -311,7 +354,6 @@ impl JobActor {
     /// The write named the version that it changed, so the Job differs from that version only in its status.
     /// The watch may have shown a later version before the answer arrived.
     fn status_written(&mut self, written: Arc<ObservedJob>, now: Timestamp) {
-        let unfinished = self.reported_status.finished().is_none();
         if let Ok(job) = &written.job {
             self.meter.progressed(job, &self.reported_status);
             self.reported_status = job.status.clone();
@@ -319,26 +361,7 @@ impl JobActor {
         self.observe(written);
         self.state.status_written(now);
         self.report_pod_events();
-        if unfinished {
-            self.report_life();
-        }
         self.report_events();
-    }
-
-    /// Exports the root span of a Job that has ended.
-    fn report_life(&self) {
-        let job = &self.state.job;
-        let Some(end) = job.status.finished() else { return };
-        self.requests.cx.config.traces.report(&JobLife {
-            namespace: &job.namespace,
-            name: &job.name,
-            uid: &job.uid.to_string(),
-            shard: self.requests.shard.0,
-            epoch: self.requests.epoch,
-            created: job.created,
-            ended: end.last_transition_time.unwrap_or_else(|| self.now()),
-            failure: (end.kind == ConditionKind::Failed).then_some(&*end.reason),
-        });
     }
 
     fn observe_pod(&mut self, observed: Box<ObservedPod>, now: Timestamp) {
@@ -350,7 +373,10 @@ impl JobActor {
         };
         let selected = job.spec.selector.matches(|key| observed.labels.get(key));
         match claim(controller, selected, observed.pod.deleting, job.deleting || self.state.is_gone()) {
-            AdoptionDecision::Keep => _ = self.state.observe_pod(observed.pod, now),
+            AdoptionDecision::Keep => {
+                self.tracer.pod_seen(&observed, &self.state, now);
+                self.state.observe_pod(observed.pod, now);
+            }
             AdoptionDecision::Adopt if job.status.finished().is_none() => self.adopt(observed.pod.into()),
             AdoptionDecision::Release => {
                 self.state.pod_vanished(&observed.pod.uid);
@@ -375,6 +401,7 @@ impl JobActor {
 
     /// Records why no pod is created, where that has changed.
     fn report_wait(&mut self, wait: Option<&Wait>) {
+        self.tracer.waits(wait, self.refusal.as_deref(), self.requests.cx.clock.now());
         if self.waiting.as_ref() != wait {
             self.requests.waits.write(&self.state.job, wait, self.refusal.as_deref());
             self.waiting = wait.cloned();
@@ -413,18 +440,22 @@ impl JobActor {
             self.requests.delete(deletion);
         }
         let job = &self.state.job;
+        let traceparent = (job.options.propagate_trace && !plan.creates.is_empty())
+            .then(|| self.requests.trace.traceparent())
+            .flatten();
         let maker = Maker {
             job,
             finalizer: self.requests.cx.config.finalizer(),
             shard: self.requests.shard.0,
             pod_group: self.state.gang.group(),
+            traceparent: traceparent.as_deref(),
         };
         for new in plan.creates {
             match PodManifest::new(maker, &new) {
                 Ok(manifest) => self.requests.create(new.place, manifest),
                 Err(error) => self.inbox.push(JobInput::Created {
                     place: new.place,
-                    answer: crate::job::state::Created::Refused,
+                    answer: Created::Refused,
                     event: RequestEvent::Refused(error.to_string().into()),
                 }),
             }
@@ -497,6 +528,7 @@ impl Handler<DrainJob> for JobActor {
 
     fn handle(&mut self, _: DrainJob, _: &mut Self::Context) {
         self.lifecycle.drain();
+        self.tracer.draining(self.now());
     }
 }
 
@@ -507,6 +539,7 @@ impl Handler<Halt> for JobActor {
         self.lifecycle.drain();
         self.work(ctx);
         self.report_pod_events();
+        self.tracer.left(self.now());
         self.end(ExitReason::Over, ctx);
     }
 }

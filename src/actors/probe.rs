@@ -145,6 +145,8 @@ impl Probe for ReplicaProbe {
     }
 
     fn measure(&self, metrics: &Metrics) {
+        let dropped = self.config.traces.dropped();
+        metrics.dropped_spans.inc_by(dropped.saturating_sub(metrics.dropped_spans.get()));
         let renewed = self.lease_manager.view().borrow().renewed();
         metrics.heartbeat_age.set(renewed.map_or(0.0, |renewed| renewed.elapsed().as_secs_f64()));
     }

@@ -9,12 +9,14 @@ use std::time::Duration;
 
 use futures::FutureExt;
 use futures::future::BoxFuture;
+use jiff::Timestamp;
 use tokio::time::Instant;
 use tokio_util::task::TaskTracker;
 
 use super::context::ReplicaContext;
 use super::inbox::Inbox;
 use super::job_input::{AdoptionAttempt, JobInput, RequestEvent};
+use super::job_trace::Ownership;
 use super::waits::Waits;
 use crate::cluster::gate::{Answer, Fence, Order, Priority, Write, WriteError};
 use crate::cluster::reads::ReadError;
@@ -31,6 +33,7 @@ use crate::job::status::JobStatus;
 use crate::job::ttl;
 use crate::job::uid::Uid;
 use crate::sharding::ShardId;
+use crate::telemetry::traces::{JobName, JobTrace};
 
 /// Sends the requests of one Job. Shared by the requests in flight.
 pub struct Requests {
@@ -54,11 +57,31 @@ pub struct Requests {
     pub job_uid: Uid,
     /// Where the Job records why it waits.
     pub waits: Waits,
+    /// The Job's trace.
+    pub trace: JobTrace,
+    /// When the shard was claimed, if the Job was taken over with it.
+    pub taken_over: Option<Timestamp>,
 }
 
 impl Requests {
-    pub(super) fn order(&self, priority: Priority) -> Order {
-        Order { priority, flow: self.job_uid.clone(), fence: self.fence.clone() }
+    /// The Job's owner, in its trace.
+    pub fn ownership(&self) -> Ownership {
+        Ownership { shard: self.shard.0, epoch: self.epoch, taken_over: self.taken_over }
+    }
+
+    /// Puts a write into the gate.
+    pub(super) fn submit(
+        &self,
+        priority: Priority,
+        write: Write,
+    ) -> BoxFuture<'static, Result<Answer, WriteError>> {
+        let order = Order { priority, flow: self.job_uid.clone(), fence: self.fence.clone() };
+        self.cx.gate.submit_traced(order, write, self.trace.calls())
+    }
+
+    /// The Job in logs.
+    pub(super) fn name(&self) -> JobName<'_, Uid> {
+        JobName { namespace: &self.namespace, name: &self.job, uid: &self.job_uid }
     }
 
     /// Runs a request on the tokio pool and puts its answer into the inbox.
@@ -74,10 +97,8 @@ impl Requests {
     /// Creates a pod.
     pub fn create(self: &Arc<Self>, place: Place, manifest: PodManifest) {
         let PodManifest { name, body } = manifest;
-        let created = self.cx.gate.submit(
-            self.order(Priority::Create),
-            Write::CreatePod { namespace: self.namespace.clone(), body },
-        );
+        let write = Write::CreatePod { namespace: self.namespace.clone(), body };
+        let created = self.submit(Priority::Create, write);
         let this = self.clone();
         self.run(async move {
             let (answer, event) = match created.await {
@@ -142,7 +163,7 @@ impl Requests {
                 uid: pod.uid.clone(),
                 grace: None,
             };
-            match this.cx.gate.submit(this.order(Priority::Delete), write).await {
+            match this.submit(Priority::Delete, write).await {
                 Ok(answer) => {
                     let event = RequestEvent::Done(pod.name.clone());
                     JobInput::Deleted { pod, answer: changed(answer), event }
@@ -166,7 +187,7 @@ impl Requests {
     pub fn release_unchanged(&self, pod: PodRef, version: u64) {
         let body = untrack_unchanged_patch(&pod.uid, version, self.cx.config.finalizer());
         let write = Write::PatchPod { namespace: self.namespace.clone(), name: pod.name, body };
-        let released = self.cx.gate.submit(self.order(Priority::Finalizer), write);
+        let released = self.submit(Priority::Finalizer, write);
         self.run(async move {
             let answer = released.await.map_or(Changed::Refused, changed);
             JobInput::Released { pod: pod.uid, answer }
@@ -176,7 +197,7 @@ impl Requests {
     fn untrack(&self, pod: &Uid, name: Box<str>) -> BoxFuture<'static, Result<Answer, WriteError>> {
         let body = untrack_patch(pod, self.cx.config.finalizer());
         let write = Write::PatchPod { namespace: self.namespace.clone(), name, body };
-        self.cx.gate.submit(self.order(Priority::Finalizer), write)
+        self.submit(Priority::Finalizer, write)
     }
 
     /// Adopts a pod, once a live read shows that the Job exists and is not being deleted. Retries while the
@@ -191,7 +212,9 @@ impl Requests {
                     Err(WriteError::Fenced) => {
                         return JobInput::Adopted { pod: pod.uid, attempt: AdoptionAttempt::PodGone };
                     }
-                    Err(refusal) => tracing::warn!(pod = %pod.uid, %refusal, "a pod was not adopted"),
+                    Err(refusal) => {
+                        log_job!(warn, this.name(), k8s.pod.uid = %pod.uid, %refusal, "a pod was not adopted")
+                    }
                 }
                 backoff.pause().await;
             }
@@ -216,20 +239,24 @@ impl Requests {
         };
         let body = adopt_patch(&pod.uid, &adoption);
         let write = Write::AdoptPod { namespace: self.namespace.clone(), name: pod.name.clone(), body };
-        match self.cx.gate.submit(self.order(Priority::Finalizer), write).await? {
+        match self.submit(Priority::Finalizer, write).await? {
             Answer::Pod(adopted) => Ok(AdoptionAttempt::Adopted(adopted)),
             _ => Ok(AdoptionAttempt::PodGone),
         }
     }
 
     /// Releases a pod that the Job's selector no longer selects.
-    pub fn release_unselected(&self, pod: PodRef) {
+    pub fn release_unselected(self: &Arc<Self>, pod: PodRef) {
         let body = release_patch(&pod.uid, &self.job_uid, self.cx.config.finalizer());
         let write = Write::PatchPod { namespace: self.namespace.clone(), name: pod.name, body };
-        let released = self.cx.gate.submit(self.order(Priority::Finalizer), write);
+        let released = self.submit(Priority::Finalizer, write);
+        let this = self.clone();
         self.spawn(async move {
             if let Err(refusal) = released.await {
-                tracing::warn!(pod = %pod.uid, %refusal, "a pod that the selector no longer selects was not released");
+                log_job!(
+                    warn, this.name(), k8s.pod.uid = %pod.uid, %refusal,
+                    "a pod that the selector no longer selects was not released"
+                );
             }
         });
     }
@@ -238,7 +265,7 @@ impl Requests {
     pub fn write_status(self: &Arc<Self>, seen: Arc<ObservedJob>, old: &JobStatus, status: JobStatus) {
         let body = status_patch(old, &status, &seen.version);
         let write = Write::PatchJobStatus { namespace: self.namespace.clone(), name: self.job.clone(), body };
-        let written = self.cx.gate.submit(self.order(Priority::Status), write);
+        let written = self.submit(Priority::Status, write);
         let this = self.clone();
         self.run(async move {
             match written.await {
@@ -250,7 +277,7 @@ impl Requests {
                 Ok(_) => JobInput::StatusWritten(None),
                 Err(WriteError::Conflict(_)) => JobInput::StatusConflict(this.read_job().await),
                 Err(refusal) => {
-                    tracing::warn!(namespace = %this.namespace, job = %this.job, %refusal, "status not written");
+                    log_job!(warn, this.name(), %refusal, "status not written");
                     JobInput::StatusWritten(None)
                 }
             }
@@ -271,7 +298,7 @@ impl Requests {
                 match this.cx.reads.get_job(&this.namespace, &this.job).await {
                     Ok(job) => return JobInput::Read(job.filter(|job| job.uid == this.job_uid)),
                     Err(_) if !this.fence.is_open(Instant::now()) => return JobInput::Read(None),
-                    Err(error) => tracing::warn!(job = %this.job, %error, "a Job was not read"),
+                    Err(error) => log_job!(warn, this.name(), %error, "a Job was not read"),
                 }
                 backoff.pause().await;
             }
@@ -279,21 +306,21 @@ impl Requests {
     }
 
     /// Deletes the Job, whose TTL has expired, with its pods.
-    pub fn delete_job(&self, job: Job) {
+    pub fn delete_job(self: &Arc<Self>, job: Job) {
         let write = Write::DeleteJob {
             namespace: self.namespace.clone(),
             name: self.job.clone(),
             uid: self.job_uid.clone(),
             foreground: true,
         };
-        let deleted = self.cx.gate.submit(self.order(Priority::Delete), write);
-        let (answer, cx) = (self.inbox.promise(), self.cx.clone());
+        let deleted = self.submit(Priority::Delete, write);
+        let (this, answer) = (self.clone(), self.inbox.promise());
         self.spawn(async move {
             if let Err(refusal) = deleted.await {
-                tracing::warn!(%refusal, "a Job that has outlived its TTL was not deleted");
+                log_job!(warn, this.name(), %refusal, "a Job that has outlived its TTL was not deleted");
                 answer.keep(JobInput::DeletionRefused);
             } else {
-                observe_ttl(&cx, &job);
+                observe_ttl(&this.cx, &job);
             }
         });
     }

@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 
 use actix::{Actor, ActorContext, AsyncContext, Context, Handler, Message, ResponseActFuture, WrapFuture};
 use futures::future::join_all;
+use jiff::Timestamp;
 use tokio_util::task::TaskTracker;
 
 use self::jobs::JobEntry;
@@ -118,6 +119,8 @@ pub struct Owned {
 /// The actor of one shard.
 pub struct ShardActor {
     owned: Owned,
+    /// When the shard became ours.
+    claimed: Timestamp,
     cx: ReplicaContext,
     job_index: Arc<JobIndex>,
     progress: ProgressSender,
@@ -139,6 +142,7 @@ impl ShardActor {
         Self {
             orphan_pods: OrphanPods::new(cx.clone(), owned.fence.clone()),
             owned,
+            claimed: cx.clock.now(),
             job_index,
             progress,
             in_flight: TaskTracker::new(),

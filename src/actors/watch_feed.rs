@@ -103,7 +103,7 @@ pub async fn list_selected(
 ) -> Vec<Box<ObservedPod>> {
     let selection = Selection { namespace: Some(namespace.into()), ..Selection::all(Resource::PODS) };
     let selection = selection.labelled(selector.to_string());
-    let decoder = PodDecoder::new(cx.config.finalizer());
+    let decoder = PodDecoder::new(cx.config.finalizer()).reading_runs(cx.config.traces.is_on());
     let changes = watch(cx.transport.clone(), selection, decoder, cx.metrics.clone(), cx.seed());
     let mut pods = Vec::new();
     let mut list = changes.take_while(|change| future::ready(!matches!(change, Change::Synced { .. })));
@@ -123,7 +123,7 @@ pub fn feed_unlabelled(cx: &ReplicaContext, to: Recipient<Pods>) -> Subscription
 }
 
 fn feed_pods(cx: &ReplicaContext, labels: String, to: Recipient<Pods>) -> Subscription {
-    let decoder = PodDecoder::new(cx.config.finalizer());
+    let decoder = PodDecoder::new(cx.config.finalizer()).reading_runs(cx.config.traces.is_on());
     feed(cx, Selection::all(Resource::PODS).labelled(labels), decoder, to, |from, changes| Pods {
         from,
         arrived: StdInstant::now(),

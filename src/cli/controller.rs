@@ -85,7 +85,8 @@ pub(super) struct ControllerArgs {
     /// Feature gates, such as WorkloadWithJob=true.
     #[arg(long, value_name = "NAME=BOOL,...", value_delimiter = ',', value_parser = super::feature_gate)]
     feature_gates: Vec<(String, bool)>,
-    /// OTLP/gRPC endpoint for traces [default: OTEL_EXPORTER_OTLP_ENDPOINT, else no traces].
+    /// OTLP endpoint for traces: gRPC, or as OTEL_EXPORTER_OTLP_PROTOCOL says [default: OTEL_EXPORTER_OTLP_ENDPOINT, else no
+    /// traces].
     #[arg(long, value_name = "URL")]
     pub(super) otlp_endpoint: Option<String>,
     /// End when standard input closes: the parent process may be killed.

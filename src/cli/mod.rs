@@ -33,7 +33,7 @@ pub use self::failure::Failure;
 use self::identity::default_identity;
 use crate::actors::threads;
 use crate::telemetry::logs::LogFormat;
-use crate::telemetry::traces::JobTraces;
+use crate::telemetry::traces::{ExportError, JobTraces};
 use crate::telemetry::{self, StartError};
 
 /// Exit code after Ctrl-C or SIGTERM, as shells report it: 128 + SIGINT.
@@ -184,10 +184,11 @@ impl Cli {
             telemetry::Config { log_format, log_level, otlp_endpoint: endpoint, identity: &identity };
         let traces = telemetry::start(&config).map_err(|error| match error {
             StartError::Level(error) => Failure::bad_input(format!("--log-level {log_level:?}: {error}")),
-            StartError::Endpoint(error) => Failure::bad_input(match endpoint {
-                Some(endpoint) => format!("--otlp-endpoint {endpoint:?}: {error}"),
+            StartError::Traces(error @ ExportError::Endpoint(_)) => Failure::bad_input(match endpoint {
+                Some(_) => format!("--otlp-endpoint {error}"),
                 None => format!("the endpoint in the OTEL_ environment variables: {error}"),
             }),
+            StartError::Traces(error) => Failure::bad_input(error.to_string()),
             StartError::Taken(error) => error.into(),
         })?;
         Ok(Telemetry { identity, traces })

@@ -24,7 +24,6 @@ use prometheus_client::metrics::gauge::Gauge;
 use tokio::sync::{Notify, oneshot};
 use tokio::time::{Instant, Timeout, sleep_until, timeout};
 use tokio_util::sync::{CancellationToken, DropGuard};
-use tracing::{Instrument, Span, field};
 
 use self::answer::AnswerReader;
 use self::queue::FairQueue;
@@ -37,6 +36,7 @@ use crate::job::state::Pace;
 use crate::job::uid::Uid;
 use crate::telemetry::metrics::Metrics;
 use crate::telemetry::metrics::labels::{ApiCallLabels, QueueLabels};
+use crate::telemetry::traces::{CallEnd, CallSpan, CallTrace};
 
 pub use self::answer::{Answer, WriteError};
 pub use self::fence::Fence;
@@ -108,6 +108,11 @@ impl Default for GateConfig {
 const PAUSE: Duration = Duration::from_secs(1);
 /// Longest pause, whatever the API server asks for.
 const LONGEST_PAUSE: Duration = Duration::from_secs(30);
+
+/// `error.type` of a request that was not answered in time.
+const TIMED_OUT: &str = "timeout";
+/// `error.type` of a request that was not answered: the connection failed or broke.
+const UNANSWERED: &str = "connection_error";
 
 /// Writes of one priority that may wait, as a multiple of the widest window.
 const WRITES_AHEAD: usize = 2;
@@ -230,11 +235,24 @@ impl WriteGate {
     /// # Errors
     /// See [`WriteError`].
     pub fn submit(&self, order: Order, write: Write) -> BoxFuture<'static, Result<Answer, WriteError>> {
+        self.submit_traced(order, write, CallTrace::default())
+    }
+
+    /// The same as [`submit`](Self::submit), for a write that belongs to a Job's trace.
+    ///
+    /// # Errors
+    /// See [`WriteError`].
+    pub fn submit_traced(
+        &self,
+        order: Order,
+        write: Write,
+        trace: CallTrace,
+    ) -> BoxFuture<'static, Result<Answer, WriteError>> {
         let (waiting, turn) = waiting(&order);
         let shared = self.shared.clone();
         shared.queue(&order, waiting);
         // Boxed, since the future of a caller that awaits it would have room for it twice.
-        Box::pin(shared.carry_out(order, write, turn, Span::current()))
+        Box::pin(shared.carry_out(order, write, trace, turn))
     }
 
     /// How many writes each Job with waiting writes may have under way. In total they are enough to keep the
@@ -346,22 +364,21 @@ impl Shared {
         self: Arc<Self>,
         order: Order,
         write: Write,
+        trace: CallTrace,
         mut turn: oneshot::Receiver<Result<Turn, WriteError>>,
-        cause: Span,
     ) -> WriteResult {
+        let mut resends = 0_u32;
         loop {
             let closed = |_| Err(WriteError::Unknown("the gate was closed".into()));
             let mut granted = turn.await.unwrap_or_else(closed)?;
             let call = write.call();
-            let span = tracing::debug_span!(
-                parent: &cause,
-                "api",
-                otel.name = call.span,
-                otel.kind = "client",
-                http.response.status_code = field::Empty,
-            );
-            let (signal, result) = match span.in_scope(|| self.send(call, &order.fence)) {
-                Ok(sent) => sent.answered(&self).instrument(span).await,
+            let (name, span) = (call.span, trace.begin(call.span));
+            let (signal, result) = match self.send(call, &order.fence, &span) {
+                Ok(sent) => {
+                    let (signal, end, result) = sent.answered(&self).await;
+                    trace.end(name, span, &CallEnd { resends, ..end }, || write.target(&result));
+                    (signal, result)
+                }
                 Err(refusal) => (None, Err(refusal)),
             };
             let Some(ticket) = granted.ticket.take() else { return result };
@@ -376,6 +393,7 @@ impl Shared {
                     return result;
                 }
             }
+            resends = resends.saturating_add(1);
         }
     }
 
@@ -398,13 +416,14 @@ impl Shared {
     }
 
     /// Builds the request of a write whose turn has come.
-    fn send(&self, call: Call, fence: &Fence) -> Result<Sent, WriteError> {
+    fn send(&self, call: Call, fence: &Fence, span: &CallSpan) -> Result<Sent, WriteError> {
         let Call { verb, resource, expected, of_existing, .. } = call;
-        let request = call.into_request().map_err(|e| WriteError::Invalid(e.to_string().into()))?;
+        let mut request = call.into_request().map_err(|e| WriteError::Invalid(e.to_string().into()))?;
         let started = Instant::now();
         if !fence.is_open(started) {
             return self.fenced();
         }
+        span.inject(request.headers_mut());
         let answer = timeout(self.timeout, self.transport.send(request));
         Ok(Sent { labels: ApiCallLabels { verb, resource }, expected, of_existing, started, answer })
     }
@@ -425,20 +444,23 @@ impl Shared {
 
 impl Sent {
     /// Waits for the answer; the request leaves as this is polled.
-    async fn answered(self, shared: &Shared) -> (Option<Signal>, WriteResult) {
+    async fn answered(self, shared: &Shared) -> (Option<Signal>, CallEnd, WriteResult) {
         let answered = self.answer.await;
-        let duration = self.started.elapsed();
+        let took = self.started.elapsed();
+        let failure =
+            answered.as_ref().map_or(Some(TIMED_OUT), |answer| answer.is_err().then_some(UNANSWERED));
         let answered =
             answered.unwrap_or_else(|_| Err(TransportError(format!("none within {:?}", shared.timeout))));
-        let code = answered.as_ref().map_or(0, |response| response.status().as_u16());
-        Span::current().record("http.response.status_code", code);
-        shared.metrics.count_request(self.labels, code, duration);
+        let code = answered.as_ref().map(|response| response.status().as_u16()).ok();
+        shared.metrics.count_request(self.labels, code.unwrap_or(0), took);
+        let end = CallEnd { code, failure, resends: 0, took };
         match answered {
             Ok(response) => (
-                Some(signal(&response, duration)),
+                Some(signal(&response, took)),
+                end,
                 shared.answers.read(&response, self.expected, self.of_existing),
             ),
-            Err(e) => (Some(Signal::Overloaded), Err(WriteError::Unknown(e.0.into()))),
+            Err(e) => (Some(Signal::Overloaded), end, Err(WriteError::Unknown(e.0.into()))),
         }
     }
 }

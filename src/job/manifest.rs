@@ -29,6 +29,8 @@ pub struct Maker<'a> {
     pub shard: u32,
     /// `spec.schedulingGroup.podGroupName`, for Jobs that are scheduled as a gang.
     pub pod_group: Option<&'a str>,
+    /// W3C `traceparent` for the containers, if they are to know it. The same for all pods of a Job.
+    pub traceparent: Option<&'a str>,
 }
 
 /// A pod to be created.
@@ -55,7 +57,7 @@ impl PodManifest {
         }
         let index = job.spec.completion.indexes().map(|_| new.place.number);
         let Parts { labels, annotations, spec, finalizers: given, .. } =
-            job.spec.template.parts(index.is_some())?;
+            job.spec.template.parts(index.is_some(), maker.traceparent)?;
         let name = pod_name(&job.name, &job.uid.to_string(), index, new.place);
         let own = OWN_LENGTH + NAMES * job.name.len() + job.namespace.len();
         let mut body = String::with_capacity(own + labels.len() + annotations.len() + spec.len());
@@ -188,9 +190,18 @@ mod tests {
     const FINALIZER: &str = "batch.kubernetes.io/job-tracking";
 
     fn made(completion: Completion, template: &Value, new: &NewPod, pod_group: Option<&str>) -> Value {
+        made_in(completion, template, new, (pod_group, None))
+    }
+
+    fn made_in(
+        completion: Completion,
+        template: &Value,
+        new: &NewPod,
+        (pod_group, traceparent): (Option<&str>, Option<&str>),
+    ) -> Value {
         let template = RawValue::from_string(template.to_string()).unwrap();
         let job = with(job(completion, 1), |spec| spec.template = PodTemplate::new(&template));
-        let maker = Maker { job: &job, finalizer: FINALIZER, shard: 7, pod_group };
+        let maker = Maker { job: &job, finalizer: FINALIZER, shard: 7, pod_group, traceparent };
         let manifest = PodManifest::new(maker, new).unwrap();
         let pod: Value = serde_json::from_slice(&manifest.body).unwrap();
         assert_eq!(pod["metadata"]["name"], manifest.name);
@@ -291,6 +302,28 @@ mod tests {
     }
 
     #[test]
+    fn containers_learn_the_trace_where_the_job_asks_for_it() {
+        let parent = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
+        let (given, trace) = (
+            json!({"name": "TRACEPARENT", "value": "mine"}),
+            json!({"name": "TRACEPARENT", "value": parent}),
+        );
+        let template = json!({"spec": {"containers": [{"name": "a"}, {"name": "b", "env": [given]}]}});
+        for completion in [Completion::Count(1), Completion::Indexed(1)] {
+            let env = |traceparent| {
+                let pod = made_in(completion, &template, &first(0), (None, traceparent));
+                let has = |container: usize, wanted: &Value| {
+                    let env = pod["spec"]["containers"][container]["env"].as_array().cloned();
+                    env.unwrap_or_default().contains(wanted)
+                };
+                (has(0, &trace), has(1, &trace), has(1, &given))
+            };
+            assert_eq!(env(Some(parent)), (true, false, true));
+            assert_eq!(env(None), (false, false, true));
+        }
+    }
+
+    #[test]
     fn the_tracking_finalizer_is_added_once() {
         let template = json!({"metadata": {"finalizers": [FINALIZER]}, "spec": {}});
         let pod = made(Completion::Count(1), &template, &first(0), None);
@@ -301,7 +334,8 @@ mod tests {
     fn no_name_can_add_fields_to_a_pod() {
         let new = |name: &str, pod_group| {
             let job = Job { name: name.into(), ..job(Completion::Count(1), 1) };
-            PodManifest::new(Maker { job: &job, finalizer: FINALIZER, shard: 0, pod_group }, &first(0))
+            let maker = Maker { job: &job, finalizer: FINALIZER, shard: 0, pod_group, traceparent: None };
+            PodManifest::new(maker, &first(0))
         };
         assert!(new("a-1.b", Some("c")).is_ok());
         for name in ["a\",\"b\":\"c", "a\\", "a\0", "a/b"] {
@@ -314,7 +348,7 @@ mod tests {
     fn a_malformed_template_is_an_error() {
         let template = RawValue::from_string(r#"{"metadata": {"labels": [1]}}"#.into()).unwrap();
         let job = with(job(Completion::Count(1), 1), |spec| spec.template = PodTemplate::new(&template));
-        let maker = Maker { job: &job, finalizer: FINALIZER, shard: 0, pod_group: None };
+        let maker = Maker { job: &job, finalizer: FINALIZER, shard: 0, pod_group: None, traceparent: None };
         assert!(PodManifest::new(maker, &first(0)).is_err());
     }
 }

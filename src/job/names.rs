@@ -13,6 +13,8 @@ pub const INDEX_FAILURE_COUNT: &str = "batch.kubernetes.io/job-index-failure-cou
 pub const INDEX_IGNORED_FAILURE_COUNT: &str = "batch.kubernetes.io/job-index-ignored-failure-count";
 /// Environment variable with the completion index in the containers of an Indexed Job.
 pub const COMPLETION_INDEX_ENV: &str = "JOB_COMPLETION_INDEX";
+/// Environment variable with the trace of the Job, in containers that are to know it.
+pub const TRACEPARENT_ENV: &str = "TRACEPARENT";
 
 /// `spec.managedBy` of Jobs of the controller built into Kubernetes. In replacement mode it is our own name.
 pub const BUILT_IN_CONTROLLER: &str = "kubernetes.io/job-controller";

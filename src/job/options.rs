@@ -20,9 +20,28 @@ pub struct Options {
     /// `yardmaster.dev/prune-succeeded`: succeeded pods of a running Indexed Job are deleted once they are
     /// counted.
     pub prune_succeeded: bool,
+    /// `yardmaster.dev/propagate-trace`: the containers learn the trace of the Job (`TRACEPARENT`).
+    pub propagate_trace: bool,
+    /// `tracing.k8s.io/traceparent` and `tracing.k8s.io/tracestate`: the trace that the Job was created in.
+    pub caller: Option<Box<TraceCaller>>,
     /// Annotations with invalid values, in the order of [`OPTIONS`].
     pub rejected: Vec<Rejected>,
 }
+
+/// The trace that a Job was created in, as W3C Trace Context writes it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct TraceCaller {
+    /// `traceparent`.
+    pub traceparent: Box<str>,
+    /// `tracestate`; empty where there is none.
+    pub tracestate: Box<str>,
+}
+
+/// Annotations of [`TraceCaller`] (KEP-5915).
+const TRACEPARENT: &str = "tracing.k8s.io/traceparent";
+const TRACESTATE: &str = "tracing.k8s.io/tracestate";
+/// Longest part of them that is read, in bytes: W3C asks for no more of a `tracestate`.
+const LONGEST_TRACE: usize = 512;
 
 /// An annotation with an invalid value.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, thiserror::Error)]
@@ -40,7 +59,7 @@ pub struct Rejected {
 type Setter = fn(&mut Options, &str) -> Result<(), &'static str>;
 
 /// Every annotation, without its prefix.
-const OPTIONS: [(&str, Setter); 4] = [
+const OPTIONS: [(&str, Setter); 5] = [
     ("backoff-initial", |options, text| duration(text).map(|delay| options.backoff_initial = Some(delay))),
     ("backoff-max", |options, text| duration(text).map(|delay| options.backoff_max = Some(delay))),
     ("failed-pods-limit", |options, text| {
@@ -49,10 +68,18 @@ const OPTIONS: [(&str, Setter); 4] = [
         Ok(())
     }),
     ("prune-succeeded", |options, text| {
-        options.prune_succeeded = text.parse().map_err(|_| "true or false is expected")?;
+        options.prune_succeeded = flag(text)?;
+        Ok(())
+    }),
+    ("propagate-trace", |options, text| {
+        options.propagate_trace = flag(text)?;
         Ok(())
     }),
 ];
+
+fn flag(text: &str) -> Result<bool, &'static str> {
+    text.parse().map_err(|_| "true or false is expected")
+}
 
 fn duration(text: &str) -> Result<Duration, &'static str> {
     humantime::parse_duration(text).map_err(|_| "a duration such as 500ms, 10s or 1m 30s is expected")
@@ -62,16 +89,27 @@ fn duration(text: &str) -> Result<Duration, &'static str> {
 const SHOWN: usize = 64;
 
 impl Options {
-    /// Reads a Job's annotations. Unknown ones and those without our prefix are ignored.
+    /// Reads a Job's annotations. Unknown ones are ignored.
     pub fn read<'a>(annotations: impl IntoIterator<Item = (&'a str, &'a str)>) -> Self {
         let mut found = [None; OPTIONS.len()];
+        let (mut traceparent, mut tracestate) = (None, None);
         for (key, value) in annotations {
+            match key {
+                TRACEPARENT => traceparent = Some(value),
+                TRACESTATE => tracestate = Some(value),
+                _ => {}
+            }
             let Some(name) = key.strip_prefix(PREFIX) else { continue };
             for (slot, _) in found.iter_mut().zip(OPTIONS).filter(|(_, (known, _))| *known == name) {
                 *slot = Some(value);
             }
         }
-        let mut options = Self::default();
+        let short = |text: &&str| text.len() <= LONGEST_TRACE;
+        let caller = traceparent.filter(short).map(|traceparent| {
+            let tracestate = tracestate.filter(short).unwrap_or_default().into();
+            Box::new(TraceCaller { traceparent: traceparent.into(), tracestate })
+        });
+        let mut options = Self { caller, ..Self::default() };
         for (value, (name, set)) in found.into_iter().zip(OPTIONS) {
             let Some(value) = value else { continue };
             if let Err(problem) = set(&mut options, value) {
@@ -120,6 +158,7 @@ mod tests {
         let delays =
             |initial, max| Options { backoff_initial: initial, backoff_max: max, ..Options::default() };
         let limit = |pods| Options { failed_pods_limit: Some(pods), ..Options::default() };
+        let propagate = Options { propagate_trace: true, ..Options::default() };
         let prune = Options { prune_succeeded: true, ..Options::default() };
         for (annotations, expected) in [
             (&[][..], none.clone()),
@@ -130,6 +169,7 @@ mod tests {
             (&[("yardmaster.dev/backoff-max", "1h")], delays(None, Some(s(3600)))),
             (&[("yardmaster.dev/failed-pods-limit", "0")], limit(0)),
             (&[("yardmaster.dev/failed-pods-limit", "12")], limit(12)),
+            (&[("yardmaster.dev/propagate-trace", "true")], propagate),
             (&[("yardmaster.dev/prune-succeeded", "true")], prune),
             (&[("yardmaster.dev/prune-succeeded", "false")], none.clone()),
             (&[("backoff-initial", "100ms"), ("yardmaster.dev/shard", "5")], none.clone()),
@@ -140,12 +180,31 @@ mod tests {
     }
 
     #[test]
+    fn the_trace_that_a_job_was_created_in_is_read() {
+        let (parent, state) = ("00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01", "vendor=1");
+        let caller = |parent: &str, state: &str| {
+            Some(TraceCaller { traceparent: parent.into(), tracestate: state.into() }.into())
+        };
+        let long = "x".repeat(LONGEST_TRACE + 1);
+        for (annotations, expected) in [
+            (&[(TRACEPARENT, parent)][..], caller(parent, "")),
+            (&[(TRACESTATE, state), (TRACEPARENT, parent)], caller(parent, state)),
+            (&[(TRACEPARENT, parent), (TRACESTATE, &*long)], caller(parent, "")),
+            (&[(TRACEPARENT, &*long)], None),
+            (&[(TRACESTATE, state)], None),
+        ] {
+            assert_eq!(read(annotations).caller, expected, "{annotations:?}");
+        }
+    }
+
+    #[test]
     fn invalid_values_are_reported_and_ignored() {
         for (name, values) in [
             ("backoff-initial", &["", "10", "-5s", "ten seconds", "10parsecs", "99999999999999999999s"][..]),
             ("backoff-max", &["1m,", "s", "NaN"]),
             ("failed-pods-limit", &["", "-1", "1.5", "all", "4294967296"]),
             ("prune-succeeded", &["", "yes", "True", "1"]),
+            ("propagate-trace", &["", "on"]),
         ] {
             for value in values {
                 let key = format!("{PREFIX}{name}");

@@ -297,7 +297,7 @@ impl JobState {
 
     /// Whether nothing has ever been done for the Job. No sign suffices alone: pods may be deleted,
     /// suspending clears the start time, and only the condition shows that a Job was suspended early.
-    fn is_new(&self) -> bool {
+    pub fn is_new(&self) -> bool {
         let status = &self.job.status;
         self.pods.is_empty()
             && self.pods.pending_creates() + self.adoptions_in_flight == 0

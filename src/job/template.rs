@@ -25,6 +25,8 @@ pub struct PodTemplate {
 struct Written {
     plain: OnceLock<Box<Result<Parts, TemplateError>>>,
     indexed: OnceLock<Box<Result<Parts, TemplateError>>>,
+    /// Of either mode, with the trace of the Job in every container's environment.
+    traced: OnceLock<Box<Result<Parts, TemplateError>>>,
     restarts_on_failure: OnceLock<bool>,
 }
 
@@ -121,27 +123,34 @@ impl PodTemplate {
     /// Whether `spec.schedulingGroup` is set: the user has chosen a group for the pods. Called for Indexed
     /// Jobs only.
     pub fn names_scheduling_group(&self) -> bool {
-        self.parts(true).is_ok_and(|parts| parts.names_scheduling_group)
+        self.parts(true, None).is_ok_and(|parts| parts.names_scheduling_group)
     }
 
-    pub(super) fn parts(&self, indexed: bool) -> Result<&Parts, TemplateError> {
-        let kind = if indexed { &self.written.indexed } else { &self.written.plain };
-        let parts = kind.get_or_init(|| Box::new(Parts::read(&self.json, indexed)));
+    /// The parts of pods of a Job with this completion mode and, where its containers are to know it, trace.
+    pub(super) fn parts(&self, indexed: bool, traceparent: Option<&str>) -> Result<&Parts, TemplateError> {
+        let kind = match (indexed, traceparent) {
+            (_, Some(_)) => &self.written.traced,
+            (true, None) => &self.written.indexed,
+            (false, None) => &self.written.plain,
+        };
+        let parts = kind.get_or_init(|| Box::new(Parts::read(&self.json, indexed, traceparent)));
         (**parts).as_ref().map_err(Clone::clone)
     }
 }
 
 impl Parts {
-    fn read(json: &RawValue, indexed: bool) -> Result<Self, TemplateError> {
+    fn read(json: &RawValue, indexed: bool, traceparent: Option<&str>) -> Result<Self, TemplateError> {
         let Template { metadata, spec } = serde_json::from_str(json.get())?;
         let given = spec.into_iter().filter(|(_, value)| value.get() != "null");
         let mut spec: BTreeMap<_, _> = given.map(|(field, value)| (field, Cow::Borrowed(value))).collect();
         if indexed {
             spec.remove("hostname");
-            for kind in ["initContainers", "containers"] {
-                if let Some(containers) = spec.get_mut(kind) {
-                    *containers = Cow::Owned(with_index_env(containers)?);
-                }
+        }
+        let trace = traceparent.map(|text| json!({"name": names::TRACEPARENT_ENV, "value": text}));
+        let env: Vec<Value> = indexed.then(index_env).into_iter().chain(trace).collect();
+        for kind in ["initContainers", "containers"].into_iter().filter(|_| !env.is_empty()) {
+            if let Some(containers) = spec.get_mut(kind) {
+                *containers = Cow::Owned(with_env(containers, &env)?);
             }
         }
         let own = |key: &str| OWN.contains(&key) || (indexed && OWN_AT_INDEX.contains(&key));
@@ -158,23 +167,29 @@ impl Parts {
     }
 }
 
-fn with_index_env(containers: &RawValue) -> Result<Box<RawValue>, serde_json::Error> {
+fn with_env(containers: &RawValue, variables: &[Value]) -> Result<Box<RawValue>, serde_json::Error> {
     let mut containers: Vec<Map<String, Value>> = serde_json::from_str(containers.get())?;
-    containers.iter_mut().for_each(add_index_env);
+    for container in &mut containers {
+        variables.iter().for_each(|variable| add_env(container, variable));
+    }
     to_raw_value(&containers)
 }
 
-fn add_index_env(container: &mut Map<String, Value>) {
+fn index_env() -> Value {
+    let path = format!("metadata.labels['{}']", names::COMPLETION_INDEX);
+    json!({"name": names::COMPLETION_INDEX_ENV, "valueFrom": {"fieldRef": {"fieldPath": path}}})
+}
+
+/// Adds a variable, unless the user has set one of its name.
+fn add_env(container: &mut Map<String, Value>, variable: &Value) {
     let env = container.entry("env").or_insert_with(|| json!([]));
     if env.is_null() {
         *env = json!([]);
     }
     let Some(env) = env.as_array_mut() else { return };
-    if env.iter().any(|var| var.get("name").and_then(Value::as_str) == Some(names::COMPLETION_INDEX_ENV)) {
-        return;
+    if !env.iter().any(|given| given.get("name") == variable.get("name")) {
+        env.push(variable.clone());
     }
-    let path = format!("metadata.labels['{}']", names::COMPLETION_INDEX);
-    env.push(json!({"name": names::COMPLETION_INDEX_ENV, "valueFrom": {"fieldRef": {"fieldPath": path}}}));
 }
 
 #[cfg(test)]
@@ -196,7 +211,7 @@ mod tests {
         };
         let job = with(job(Completion::Count(1), 1), |spec| spec.template = template.clone());
         assert_eq!(written(&template), (false, false));
-        job.spec.template.parts(false).unwrap();
+        job.spec.template.parts(false, None).unwrap();
         assert_eq!(written(&template), (true, false));
         assert!(!template.names_scheduling_group());
         assert_eq!((written(&template), written(&template.unwritten())), ((true, true), (false, false)));

@@ -103,6 +103,8 @@ pub struct Metrics {
     pub watch_lists: Family<WatchLabels, Counter>,
     /// Kubernetes Events that were not sent.
     pub lost_events: Family<LostEventLabels, Counter>,
+    /// Spans of traces that did not reach the collector.
+    pub dropped_spans: Counter,
 }
 
 /// Registers metrics under one prefix.
@@ -184,6 +186,7 @@ impl Metrics {
             watch_events: own.add("watch_events", "Watch events received"),
             watch_bytes: own.add("watch_bytes", "Bytes of lists and watches received"),
             watch_lists: own.add("watch_lists", "Full lists begun"),
+            dropped_spans: own.add("spans_dropped", "Spans of traces that did not reach the collector"),
             lost_events: own.add("lost_events", "Kubernetes Events that were not sent"),
             registry,
         };

@@ -2,6 +2,7 @@
 //! numbers, not what a Job means.
 
 pub mod http;
+#[macro_use]
 pub mod logs;
 pub mod metrics;
 pub mod traces;
@@ -11,8 +12,8 @@ use std::io;
 use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::util::{SubscriberInitExt, TryInitError};
 
-use self::logs::LogFormat;
-use self::traces::JobTraces;
+use self::logs::{LogFormat, Repeats};
+use self::traces::{ExportError, JobTraces};
 
 /// Configuration of a process's logs and traces.
 #[derive(Clone, Debug)]
@@ -21,7 +22,7 @@ pub struct Config<'a> {
     pub log_format: LogFormat,
     /// A level, or directives such as `warn,yardmaster=debug`.
     pub log_level: &'a str,
-    /// Collector for traces (OTLP/gRPC). If absent, the standard `OTEL_*` variables decide.
+    /// Collector for traces (OTLP). If absent, the standard `OTEL_*` variables decide.
     pub otlp_endpoint: Option<&'a str>,
     /// Identity of the replica: `service.instance.id` in traces.
     pub identity: &'a str,
@@ -33,22 +34,24 @@ pub enum StartError {
     /// The log level is malformed.
     #[error("log level: {0}")]
     Level(#[from] tracing_subscriber::filter::ParseError),
-    /// The collector's address is malformed.
-    #[error("OTLP endpoint: {0}")]
-    Endpoint(#[from] opentelemetry_otlp::ExporterBuildError),
+    /// Traces cannot be exported as asked.
+    #[error("traces: {0}")]
+    Traces(#[from] ExportError),
     /// The process already has another subscriber.
     #[error(transparent)]
     Taken(#[from] TryInitError),
 }
 
-/// Starts logs (on standard error) and traces of this process. Traces need a tokio runtime. Call
+/// Starts logs (on standard error) and traces of this process. Needs a tokio runtime. Call
 /// [`JobTraces::shutdown`] at the end.
 ///
 /// # Errors
 /// See [`StartError`].
 pub fn start(config: &Config<'_>) -> Result<JobTraces, StartError> {
     let traces = JobTraces::export(config.otlp_endpoint, config.identity)?;
-    let logs = logs::layer(config.log_format, config.log_level, io::stderr)?;
-    tracing_subscriber::registry().with(traces.layer()).with(logs).try_init()?;
+    let repeats = Repeats::default();
+    let logs = logs::layer(config.log_format, config.log_level, io::stderr, repeats.clone())?;
+    tracing_subscriber::registry().with(logs).try_init()?;
+    tokio::spawn(repeats.report());
     Ok(traces)
 }

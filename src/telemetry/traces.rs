@@ -1,43 +1,50 @@
 //! Traces (OpenTelemetry): one per Job, shared by all replicas that ever owned it.
+//!
+//! Spans are made when they end, with the times that the caller knows: only requests to the API server and
+//! reconciliations begin before they are known to be worth exporting. [`JobTrace`] is the trace of one Job; it
+//! is empty, and costs nothing, where nobody collects traces or the sampler has left the Job out.
 
-mod exemplar;
+mod call;
+mod export;
+mod health;
 mod ids;
-mod sampler;
+mod job;
+mod thinning;
 
 use std::fmt::Display;
 use std::sync::Arc;
-use std::time::SystemTime;
 
-use jiff::Timestamp;
-use opentelemetry::trace::{
-    Span as _, SpanBuilder, SpanContext, SpanKind, Status, TraceContextExt, TraceFlags, TraceState, Tracer,
-    TracerProvider,
-};
-use opentelemetry::{Context, KeyValue};
-use opentelemetry_otlp::{ExporterBuildError, SpanExporter, WithExportConfig};
+use http::Uri;
+use opentelemetry::KeyValue;
+use opentelemetry::trace::{SpanKind, TracerProvider};
 use opentelemetry_sdk::Resource;
 use opentelemetry_sdk::trace::{
-    Config, SamplingDecision, SdkTracer, SdkTracerProvider, ShouldSample, TracerProviderBuilder,
+    BatchSpanProcessor, Config, SamplingDecision, SdkTracer, SdkTracerProvider, ShouldSample, SpanProcessor,
 };
-use tracing::Subscriber;
-use tracing_opentelemetry::OpenTelemetrySpanExt;
-use tracing_subscriber::Layer;
-use tracing_subscriber::filter::{LevelFilter, Targets};
-use tracing_subscriber::registry::LookupSpan;
+use opentelemetry_semantic_conventions::attribute;
 
-pub use self::ids::trace_id_of;
-use self::ids::{JobIds, root_span_id_of, with_root_ids};
-use self::sampler::FewCalls;
+pub use self::call::{CallEnd, CallSpan, CallTarget, CallTrace};
+pub use self::export::ExportError;
+use self::health::{Bounded, Drops, Reporting};
+use self::ids::JobIds;
+pub use self::ids::{SpanKey, root_span_id_of, trace_id_of};
+pub use self::job::{Caller, FinishedSpan, JobName, JobTrace, Parent, ReconcileSpan};
+pub use self::thinning::Thinning;
+
+/// Attributes of spans, and their values.
+pub use opentelemetry::KeyValue as Attribute;
+/// The names of attributes that OpenTelemetry's semantic conventions define.
+pub use opentelemetry_semantic_conventions::attribute as names;
 
 /// Default of `OTEL_SERVICE_NAME`.
 const SERVICE: &str = "yardmaster";
-/// Environment variables that name a collector.
-const ENDPOINTS: [&str; 2] = ["OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT"];
 
 /// The traces of Jobs. Clones share one exporter; the default has none and costs nothing.
 #[derive(Clone, Debug, Default)]
 pub struct JobTraces {
     exporting: Option<Arc<Exporting>>,
+    /// `server.address` and `server.port` of requests.
+    server: Arc<[KeyValue]>,
 }
 
 #[derive(Debug)]
@@ -46,113 +53,78 @@ struct Exporting {
     tracer: SdkTracer,
     /// Samples whole Jobs.
     sampler: Box<dyn ShouldSample>,
-}
-
-/// The life of a Job, for the root span of its trace.
-#[derive(Clone, Copy, Debug)]
-pub struct JobLife<'a> {
-    /// `metadata.namespace`.
-    pub namespace: &'a str,
-    /// `metadata.name`.
-    pub name: &'a str,
-    /// `metadata.uid`.
-    pub uid: &'a str,
-    /// Shard of the Job.
-    pub shard: u32,
-    /// Epoch of that shard at the end.
-    pub epoch: u64,
-    /// Creation time of the Job.
-    pub created: Timestamp,
-    /// Time at which the Job ended.
-    pub ended: Timestamp,
-    /// Cause of its failure, if it failed.
-    pub failure: Option<&'a str>,
+    /// A large Job has fewer spans than requests. Not where the user has chosen a sampler.
+    thins: bool,
+    drops: Arc<Drops>,
 }
 
 impl JobTraces {
-    /// Exports to `endpoint` (OTLP/gRPC), or to the collector that the standard `OTEL_*` variables name.
-    /// Without either there are no traces. Needs a tokio runtime.
+    /// Exports to `endpoint`, or to the collector that the standard `OTEL_*` variables name. Without either
+    /// there are no traces. Needs a tokio runtime.
     ///
     /// # Errors
-    /// When the endpoint is malformed.
-    pub(super) fn export(endpoint: Option<&str>, identity: &str) -> Result<Self, ExporterBuildError> {
-        let set = |name: &&str| std::env::var_os(name).is_some_and(|value| !value.is_empty());
-        if is_switched_off() || endpoint.is_none() && !ENDPOINTS.iter().any(set) {
-            return Ok(Self::default());
-        }
-        let builder = SpanExporter::builder().with_tonic();
-        let exporter = match endpoint {
-            Some(endpoint) => builder.with_endpoint(endpoint).build()?,
-            None => builder.build()?,
-        };
-        let provider = SdkTracerProvider::builder().with_batch_exporter(exporter);
-        Ok(Self::over(provider, identity))
+    /// When the endpoint, the protocol or a certificate is not usable.
+    pub(super) fn export(endpoint: Option<&str>, identity: &str) -> Result<Self, ExportError> {
+        let Some(settings) = export::Settings::read(endpoint)? else { return Ok(Self::default()) };
+        let drops = Arc::new(Drops::default());
+        let exporter = Reporting::new(settings.exporter()?, settings.address(), drops.clone());
+        let batches = Bounded::new(BatchSpanProcessor::builder(exporter).build(), drops.clone());
+        Ok(Self::over(batches, drops, identity))
     }
 
-    fn over(provider: TracerProviderBuilder, identity: &str) -> Self {
+    fn over(processor: impl SpanProcessor + 'static, drops: Arc<Drops>, identity: &str) -> Self {
         let mut resource = Resource::builder()
-            .with_attribute(KeyValue::new("service.instance.id", identity.to_owned()))
-            .with_attribute(KeyValue::new("service.version", env!("CARGO_PKG_VERSION")));
+            .with_attribute(KeyValue::new(attribute::SERVICE_INSTANCE_ID, identity.to_owned()))
+            .with_attribute(KeyValue::new(attribute::SERVICE_VERSION, env!("CARGO_PKG_VERSION")));
         if std::env::var_os("OTEL_SERVICE_NAME").is_none() {
             resource = resource.with_service_name(SERVICE);
         }
-        // The default configuration follows OTEL_TRACES_SAMPLER. Where that is set, calls are not limited
-        // either.
-        let whole = Config::default().sampler;
-        let each: Box<dyn ShouldSample> = match std::env::var_os("OTEL_TRACES_SAMPLER") {
-            Some(_) => whole.box_clone(),
-            None => Box::new(FewCalls::new(whole.box_clone())),
-        };
-        let provider = provider
-            .with_sampler(each)
+        // The default configuration follows OTEL_TRACES_SAMPLER.
+        let sampler = Config::default().sampler;
+        let provider = SdkTracerProvider::builder()
+            .with_span_processor(processor)
+            .with_sampler(sampler.box_clone())
             .with_id_generator(JobIds::default())
             .with_resource(resource.build())
             .build();
         let tracer = provider.tracer(SERVICE);
-        Self { exporting: Some(Arc::new(Exporting { provider, tracer, sampler: whole })) }
+        let thins = std::env::var_os("OTEL_TRACES_SAMPLER").is_none();
+        let exporting = Exporting { provider, tracer, sampler, thins, drops };
+        Self { exporting: Some(Arc::new(exporting)), server: Arc::default() }
     }
 
-    /// The layer that exports the `tracing` spans of this crate, down to debug level.
-    pub(super) fn layer<S>(&self) -> Option<Box<dyn Layer<S> + Send + Sync>>
-    where
-        S: Subscriber + for<'a> LookupSpan<'a> + Send + Sync,
-    {
-        let exporting = self.exporting.as_ref()?;
-        let own = Targets::new().with_target(env!("CARGO_CRATE_NAME"), LevelFilter::DEBUG);
-        let layer = tracing_opentelemetry::layer()
-            .with_tracer(exporting.tracer.clone())
-            .with_location(false)
-            .with_threads(false)
-            .with_tracked_inactivity(false);
-        Some(layer.with_filter(own).boxed())
-    }
-
-    /// Makes a span that has not been entered yet a child of the root span of a Job's trace.
-    pub fn adopt(&self, span: &tracing::Span, job_uid: &(impl Display + ?Sized)) {
-        if let Some(exporting) = &self.exporting {
-            // A span that is filtered out belongs to no trace.
-            let _ = span.set_parent(exporting.root_of(&job_uid.to_string()));
-        }
-    }
-
-    /// Exports the root span of a Job's trace, once the Job has ended.
-    pub fn report(&self, life: &JobLife<'_>) {
-        let Some(exporting) = &self.exporting else { return };
-        let attributes = vec![
-            KeyValue::new("k8s.namespace.name", life.namespace.to_owned()),
-            KeyValue::new("k8s.job.name", life.name.to_owned()),
-            KeyValue::new("k8s.job.uid", life.uid.to_owned()),
-            KeyValue::new("shard", i64::from(life.shard)),
-            KeyValue::new("epoch", i64::try_from(life.epoch).unwrap_or(i64::MAX)),
+    /// The same traces, for requests to the API server at this address.
+    #[must_use]
+    pub fn of_server(self, address: &Uri) -> Self {
+        let host = address.host().unwrap_or_default().trim_matches(['[', ']']);
+        let default = if address.scheme_str() == Some("http") { 80 } else { 443 };
+        let port = address.port_u16().unwrap_or(default);
+        let server = [
+            KeyValue::new(attribute::SERVER_ADDRESS, host.to_owned()),
+            KeyValue::new(attribute::SERVER_PORT, i64::from(port)),
         ];
-        let builder = SpanBuilder::from_name("job")
-            .with_kind(SpanKind::Internal)
-            .with_start_time(SystemTime::from(life.created))
-            .with_attributes(attributes);
-        let start = || exporting.tracer.build_with_context(builder, &Context::new());
-        let mut root = with_root_ids(life.uid, start);
-        root.set_status(life.failure.map_or(Status::Ok, |why| Status::error(why.to_owned())));
-        root.end_with_timestamp(SystemTime::from(life.ended));
+        Self { server: Arc::new(server), ..self }
+    }
+
+    /// Whether traces are exported.
+    pub fn is_on(&self) -> bool {
+        self.exporting.is_some()
+    }
+
+    /// The trace of a Job: empty if traces are not exported, or if the sampler leaves this Job out.
+    pub fn job<U: Display + ?Sized>(&self, name: JobName<'_, U>) -> JobTrace {
+        let Some(exporting) = &self.exporting else { return JobTrace::default() };
+        let uid = name.uid.to_string();
+        if !exporting.samples(&uid) {
+            return JobTrace::default();
+        }
+        let name = JobName { namespace: name.namespace, name: name.name, uid: &*uid };
+        JobTrace::new(exporting.clone(), &self.server, name)
+    }
+
+    /// Spans that were dropped: the collector did not take them, or there were too many at once.
+    pub fn dropped(&self) -> u64 {
+        self.exporting.as_ref().map_or(0, |exporting| exporting.drops.count())
     }
 
     /// Sends the remaining spans. Blocks for some seconds if the collector does not answer.
@@ -165,21 +137,11 @@ impl JobTraces {
     }
 }
 
-/// Whether the standard variables disable traces.
-fn is_switched_off() -> bool {
-    let is = |name: &str, value: &str| std::env::var(name).is_ok_and(|v| v.eq_ignore_ascii_case(value));
-    is("OTEL_SDK_DISABLED", "true") || is("OTEL_TRACES_EXPORTER", "none")
-}
-
 impl Exporting {
-    /// The root span of a Job's trace, as a parent of spans, with the sampling decision that the root will
-    /// get.
-    fn root_of(&self, job_uid: &str) -> Context {
+    fn samples(&self, job_uid: &str) -> bool {
         let trace = trace_id_of(job_uid);
-        let decision = self.sampler.should_sample(None, trace, "job", &SpanKind::Internal, &[], &[]).decision;
-        let flags = TraceFlags::default().with_sampled(decision == SamplingDecision::RecordAndSample);
-        let root = SpanContext::new(trace, root_span_id_of(job_uid), flags, true, TraceState::default());
-        Context::new().with_remote_span_context(root)
+        let result = self.sampler.should_sample(None, trace, "job", &SpanKind::Internal, &[], &[]);
+        result.decision == SamplingDecision::RecordAndSample
     }
 }
 

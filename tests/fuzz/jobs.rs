@@ -79,8 +79,13 @@ impl Target for Jobs {
                     state.status_written(now);
                 }
                 for new in &plan.creates {
-                    let maker =
-                        Maker { job: &state.job, finalizer: EXTERNAL_FINALIZER, shard: 1, pod_group: None };
+                    let maker = Maker {
+                        job: &state.job,
+                        finalizer: EXTERNAL_FINALIZER,
+                        shard: 1,
+                        pod_group: None,
+                        traceparent: None,
+                    };
                     if let Ok(manifest) = PodManifest::new(maker, new) {
                         let _: Value = serde_json::from_slice(&manifest.body)
                             .map_err(|error| format!("a pod manifest is no JSON: {error}"))?;

@@ -280,6 +280,8 @@ Kubernetes version unless it is given --api-versions.
 {{- if $otlp.endpoint }}
 - name: OTEL_EXPORTER_OTLP_ENDPOINT
   value: {{ $otlp.endpoint | quote }}
+- name: OTEL_EXPORTER_OTLP_PROTOCOL
+  value: {{ $otlp.protocol | quote }}
 - name: OTEL_EXPORTER_OTLP_TIMEOUT
   value: {{ include "yardmaster.milliseconds" $otlp.timeout | quote }}
 {{- with $otlp.headersSecret }}
@@ -291,6 +293,16 @@ Kubernetes version unless it is given --api-versions.
       key: {{ .key | quote }}
 {{- end }}
 {{- end }}
+{{- if or $otlp.ca.secretName $otlp.ca.configMapName }}
+- name: OTEL_EXPORTER_OTLP_CERTIFICATE
+  value: /etc/yardmaster/otlp-ca/ca.crt
+{{- end }}
+{{- if $otlp.clientCertificateSecret }}
+- name: OTEL_EXPORTER_OTLP_CLIENT_CERTIFICATE
+  value: /etc/yardmaster/otlp-client/tls.crt
+- name: OTEL_EXPORTER_OTLP_CLIENT_KEY
+  value: /etc/yardmaster/otlp-client/tls.key
+{{- end }}
 {{- with $otlp.sampler }}
 - name: OTEL_TRACES_SAMPLER
   value: {{ . | quote }}
@@ -299,7 +311,15 @@ Kubernetes version unless it is given --api-versions.
 - name: OTEL_TRACES_SAMPLER_ARG
   value: {{ . | quote }}
 {{- end }}
-{{- with $otlp.resourceAttributes }}
+{{- $resource := deepCopy $otlp.resourceAttributes }}
+{{- $uid := $otlp.clusterUid }}
+{{- if eq $uid "lookup" }}
+{{- $uid = dig "metadata" "uid" "" (lookup "v1" "Namespace" "" "kube-system") }}
+{{- end }}
+{{- if $uid }}
+{{- $_ := set $resource "k8s.cluster.uid" $uid }}
+{{- end }}
+{{- with $resource }}
 {{- $attributes := list }}
 {{- range $name, $value := . }}
 {{- $attributes = append $attributes (printf "%s=%s" $name (toString $value | urlquery | replace "+" "%20")) }}
@@ -307,6 +327,42 @@ Kubernetes version unless it is given --api-versions.
 - name: OTEL_RESOURCE_ATTRIBUTES
   value: {{ join "," $attributes | quote }}
 {{- end }}
+{{- end }}
+{{- end }}
+
+{{/* The files for TLS to the collector of traces. */}}
+{{- define "yardmaster.tracingVolumes" -}}
+{{- $otlp := .Values.tracing.otlp }}
+{{- if $otlp.endpoint }}
+{{- with $otlp.ca }}
+{{- if or .secretName .configMapName }}
+- name: otlp-ca
+  {{- if .secretName }}
+  secret:
+    secretName: {{ .secretName | quote }}
+  {{- else }}
+  configMap:
+    name: {{ .configMapName | quote }}
+  {{- end }}
+    items:
+      - key: {{ .key | quote }}
+        path: ca.crt
+{{- end }}
+{{- end }}
+{{- with $otlp.clientCertificateSecret }}
+- name: otlp-client
+  secret:
+    secretName: {{ . | quote }}
+{{- end }}
+{{- end }}
+{{- end }}
+
+{{/* Where these files are. */}}
+{{- define "yardmaster.tracingVolumeMounts" -}}
+{{- range include "yardmaster.tracingVolumes" . | fromYamlArray }}
+- name: {{ .name }}
+  mountPath: /etc/yardmaster/{{ .name }}
+  readOnly: true
 {{- end }}
 {{- end }}
 

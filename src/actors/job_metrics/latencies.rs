@@ -45,7 +45,7 @@ impl JobClock {
 
     /// The trace of the Job, if it is exported.
     pub(super) fn trace(&self, requests: &Requests) -> Option<TraceId> {
-        requests.cx.config.traces.exemplar(&requests.job_uid)
+        requests.trace.id()
     }
 
     pub(super) fn pods_listed(&mut self, state: &JobState) {

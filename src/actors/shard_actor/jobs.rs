@@ -24,6 +24,8 @@ use crate::job::passivation::{NextLook, concerns, next_look};
 use crate::job::retry::Retry;
 use crate::job::spec::Job;
 use crate::job::uid::Uid;
+use crate::sharding::ShardState;
+use crate::telemetry::traces::JobName;
 
 /// A Job of the shard.
 pub(super) struct JobEntry {
@@ -277,6 +279,12 @@ impl ShardActor {
             job: job.name.clone(),
             job_uid: job.uid.clone(),
             waits: self.owned.waits.clone(),
+            trace: self.cx.config.traces.job(JobName {
+                namespace: &job.namespace,
+                name: &job.name,
+                uid: &job.uid,
+            }),
+            taken_over: (self.pod_feed.shard_state() == ShardState::Syncing).then_some(self.claimed),
         };
         JobActor::new(job, seen, Arc::new(requests), shard.clone().recipient()).start()
     }
@@ -329,8 +337,10 @@ impl ShardActor {
         entry.enter(Stage::Broken { leaving }, ctx);
         entry.panics.refused(self.cx.config.limits().api_backoff, now);
         let delay = entry.panics.waits(now).and_then(|at| Duration::try_from(at.duration_since(now)).ok());
-        tracing::error!(
-            namespace = %entry.seen.namespace, job = %entry.seen.name,
+        let seen = &entry.seen;
+        log_job!(
+            error,
+            JobName { namespace: &seen.namespace, name: &seen.name, uid: &seen.uid },
             "the actor of a Job has panicked; the Job is rebuilt from the cluster"
         );
         ctx.run_later(delay.unwrap_or_default(), move |shard, ctx| {

@@ -7,8 +7,10 @@ use http::uri::InvalidUri;
 use http::{HeaderValue, Method, Request, header};
 use serde_json::json;
 
+use super::answer::{Answer, WriteError};
 use crate::cluster::resource::Resource;
 use crate::job::uid::Uid;
+use crate::telemetry::traces::CallTarget;
 
 /// One write. Bodies are JSON.
 #[derive(Clone, Debug)]
@@ -199,6 +201,34 @@ impl Write {
     }
 }
 
+impl Write {
+    /// What the write is about, for its span.
+    pub(super) fn target(&self, result: &Result<Answer, WriteError>) -> CallTarget {
+        let call = self.call();
+        let pod = match (self, result) {
+            (Self::PatchPod { name, .. } | Self::AdoptPod { name, .. } | Self::DeletePod { name, .. }, _) => {
+                Some(name.to_string())
+            }
+            (Self::CreatePod { .. }, Ok(Answer::Pod(pod))) => Some(pod.pod.name.to_string()),
+            _ => None,
+        };
+        CallTarget { method: call.method.to_string(), template: template(&call.path), pod }
+    }
+}
+
+/// The path of a request with placeholders for the namespace and the object.
+fn template(path: &str) -> String {
+    const PLACEHOLDERS: [(usize, &str); 2] = [(0, "{namespace}"), (2, "{name}")];
+    let (mut after, mut parts) = (None, Vec::new());
+    for part in path.split('/') {
+        let shown =
+            PLACEHOLDERS.iter().find(|(place, _)| after == Some(*place)).map_or(part, |(_, name)| name);
+        parts.push(shown);
+        after = after.map(|place| place + 1).or_else(|| (part == "namespaces").then_some(0));
+    }
+    parts.join("/")
+}
+
 fn delete_options(uid: &Uid) -> serde_json::Value {
     json!({"kind": "DeleteOptions", "apiVersion": "v1", "preconditions": {"uid": uid}})
 }
@@ -278,5 +308,25 @@ impl Call {
         headers.insert(header::CONTENT_TYPE, self.content_type.clone());
         headers.insert(header::ACCEPT, accept.clone());
         Ok(request)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::template;
+
+    #[test]
+    fn a_template_names_no_object() {
+        for (path, expected) in [
+            ("/api/v1/namespaces/n/pods", "/api/v1/namespaces/{namespace}/pods"),
+            ("/api/v1/namespaces/n/pods/p", "/api/v1/namespaces/{namespace}/pods/{name}"),
+            (
+                "/apis/batch/v1/namespaces/namespaces/jobs/j/status",
+                "/apis/batch/v1/namespaces/{namespace}/jobs/{name}/status",
+            ),
+            ("/api/v1/pods", "/api/v1/pods"),
+        ] {
+            assert_eq!(template(path), expected);
+        }
     }
 }

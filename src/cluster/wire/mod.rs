@@ -35,7 +35,7 @@ pub use outline::{JobOutline, OutlineDecoder};
 pub use patch::{
     Adoption, adopt_patch, label_patch, orphan_patch, release_patch, untrack_patch, untrack_unchanged_patch,
 };
-pub use pod::{ObservedPod, PodDecoder};
+pub use pod::{ObservedPod, PodDecoder, PodRun};
 pub use protobuf::Malformed;
 pub use refusal::Refusal;
 pub(crate) use refusal::WireRefusal;

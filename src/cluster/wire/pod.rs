@@ -4,6 +4,8 @@ mod body;
 
 use std::sync::Arc;
 
+use jiff::Timestamp;
+
 use self::body::WirePod;
 use super::decode::{DecodeError, Decoder, FromProtobuf};
 use super::intern::Interner;
@@ -26,6 +28,23 @@ pub struct ObservedPod {
     pub labels: Labels,
     /// The controller in `metadata.ownerReferences`.
     pub controller: Option<ControllerRef>,
+    /// How a pod ran that has ended and is not counted, if the decoder is asked for that.
+    pub run: Option<Box<PodRun>>,
+}
+
+/// How a pod ran that has ended, for traces.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct PodRun {
+    /// `spec.nodeName`.
+    pub node: Option<Arc<str>>,
+    /// When the first of its containers started.
+    pub started: Option<Timestamp>,
+    /// Why it ended: `status.reason`, else that of the container.
+    pub reason: Option<Arc<str>>,
+    /// The first container that failed, else the first.
+    pub container: Option<Arc<str>>,
+    /// Exit code of that container.
+    pub exit_code: Option<i32>,
 }
 
 /// Reads pods.
@@ -33,12 +52,20 @@ pub struct ObservedPod {
 pub struct PodDecoder {
     finalizer: Arc<str>,
     interner: Interner,
+    /// Whether [`ObservedPod::run`] is read.
+    reads_runs: bool,
 }
 
 impl PodDecoder {
     /// A decoder for which pods with this finalizer are tracked.
     pub fn new(finalizer: &str) -> Self {
-        Self { finalizer: finalizer.into(), interner: Interner::default() }
+        Self { finalizer: finalizer.into(), interner: Interner::default(), reads_runs: false }
+    }
+
+    /// The same decoder, which also reads how pods ran (`reads`), or does not.
+    #[must_use]
+    pub fn reading_runs(self, reads: bool) -> Self {
+        Self { reads_runs: reads, ..self }
     }
 }
 
@@ -55,9 +82,14 @@ impl Decoder for PodDecoder {
 
     fn observe(&self, wire: WirePod<'_>) -> Result<Box<ObservedPod>, DecodeError> {
         let pod = self.pod(&wire)?;
+        let run = (self.reads_runs && pod.phase.is_final() && pod.tracked).then(|| {
+            let node = wire.spec.node_name.as_deref().filter(|node| !node.is_empty());
+            Box::new(wire.status.run(node.map(|node| self.interner.get(node))))
+        });
         Ok(Box::new(ObservedPod {
             namespace: self.interner.get(wire.metadata.namespace.as_deref().unwrap_or_default()),
             pod,
+            run,
             controller: wire.metadata.controller(&self.interner),
             labels: wire.metadata.labels.map(Labels::from).unwrap_or_default(),
         }))

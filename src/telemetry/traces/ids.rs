@@ -1,7 +1,8 @@
 //! Trace and span ids.
 //!
 //! All replicas that ever owned a Job must agree on its trace without communicating, so the ids of the trace
-//! and of its root span are derived from the Job's UID. All other ids are random.
+//! and of the spans that only one replica should export are derived from the Job's UID: a span that two
+//! replicas export is one. All other ids are random.
 
 use std::cell::Cell;
 use std::hash::Hasher;
@@ -16,7 +17,7 @@ pub fn trace_id_of(job_uid: &str) -> TraceId {
     let bytes = match Uuid::try_parse(job_uid) {
         Ok(uuid) if !uuid.is_nil() => uuid.into_bytes(),
         _ => {
-            let (high, low) = (hash(b"trace-high", job_uid), hash(b"trace-low", job_uid));
+            let (high, low) = (hash(&["trace-high", job_uid]), hash(&["trace-low", job_uid]));
             (u128::from(high) << 64 | u128::from(low)).max(1).to_be_bytes()
         }
     };
@@ -24,14 +25,41 @@ pub fn trace_id_of(job_uid: &str) -> TraceId {
 }
 
 /// The id of the root span of a Job's trace.
-pub(super) fn root_span_id_of(job_uid: &str) -> SpanId {
-    SpanId::from_bytes(hash(b"root", job_uid).max(1).to_be_bytes())
+pub fn root_span_id_of(job_uid: &str) -> SpanId {
+    SpanKey::Root.id(job_uid)
 }
 
-fn hash(salt: &[u8], text: &str) -> u64 {
+/// A span of a Job that there is only one of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SpanKey<'a> {
+    /// The root.
+    Root,
+    /// The Job's start.
+    Start,
+    /// The pod with this UID.
+    Pod(&'a str),
+    /// The time in which the pod with this UID was pending.
+    PodPending(&'a str),
+    /// The time in which the pod with this UID ran.
+    PodRunning(&'a str),
+}
+
+impl SpanKey<'_> {
+    pub(super) fn id(self, job_uid: &str) -> SpanId {
+        let (kind, pod) = match self {
+            Self::Root => ("root", ""),
+            Self::Start => ("start", ""),
+            Self::Pod(uid) => ("pod", uid),
+            Self::PodPending(uid) => ("pod-pending", uid),
+            Self::PodRunning(uid) => ("pod-running", uid),
+        };
+        SpanId::from_bytes(hash(&[kind, job_uid, pod]).max(1).to_be_bytes())
+    }
+}
+
+fn hash(parts: &[&str]) -> u64 {
     let mut hasher = FnvHasher::default();
-    hasher.write(salt);
-    hasher.write(text.as_bytes());
+    parts.iter().for_each(|part| hasher.write(part.as_bytes()));
     hasher.finish()
 }
 
@@ -40,15 +68,20 @@ thread_local! {
     static NEXT: Cell<Option<(TraceId, SpanId)>> = const { Cell::new(None) };
 }
 
-/// Starts a root span with the ids of a Job's trace.
-pub(super) fn with_root_ids<T>(job_uid: &str, start: impl FnOnce() -> T) -> T {
-    NEXT.set(Some((trace_id_of(job_uid), root_span_id_of(job_uid))));
-    let span = start();
+/// Starts a span with these ids. A span with a parent takes the trace of that.
+pub(super) fn with_ids<T>(trace: TraceId, span: SpanId, start: impl FnOnce() -> T) -> T {
+    NEXT.set(Some((trace, span)));
+    let started = start();
     NEXT.set(None);
-    span
+    started
 }
 
-/// Random ids, except for root spans of Jobs.
+/// A new span id.
+pub(super) fn random_span_id() -> SpanId {
+    RandomIdGenerator::default().new_span_id()
+}
+
+/// Random ids, except for spans whose id is chosen.
 #[derive(Debug, Default)]
 pub(super) struct JobIds(RandomIdGenerator);
 
@@ -66,15 +99,31 @@ impl IdGenerator for JobIds {
 mod tests {
     use super::*;
 
+    const UID: &str = "0b8f5a3e-9d4c-4a51-8a2b-6f7e1c2d3e4f";
+
     #[test]
     fn a_jobs_trace_id_is_derived_from_its_uid() {
-        let uid = "0b8f5a3e-9d4c-4a51-8a2b-6f7e1c2d3e4f";
-        assert_eq!(trace_id_of(uid).to_string(), "0b8f5a3e9d4c4a518a2b6f7e1c2d3e4f");
-        assert_ne!(root_span_id_of(uid), SpanId::INVALID);
+        assert_eq!(trace_id_of(UID).to_string(), "0b8f5a3e9d4c4a518a2b6f7e1c2d3e4f");
         for odd in ["", "job-1", "00000000-0000-0000-0000-000000000000"] {
             assert_ne!(trace_id_of(odd), TraceId::INVALID, "{odd:?}");
             assert_eq!(trace_id_of(odd), trace_id_of(odd));
         }
         assert_ne!(trace_id_of("job-1"), trace_id_of("job-2"));
+    }
+
+    #[test]
+    fn spans_that_there_is_one_of_have_ids_of_their_own() {
+        let keys = [
+            SpanKey::Root,
+            SpanKey::Start,
+            SpanKey::Pod("a"),
+            SpanKey::Pod("b"),
+            SpanKey::PodPending("a"),
+            SpanKey::PodRunning("a"),
+        ];
+        let ids: std::collections::HashSet<_> = keys.iter().map(|key| key.id(UID)).collect();
+        assert_eq!(ids.len(), keys.len());
+        assert!(!ids.contains(&SpanId::INVALID));
+        assert_ne!(SpanKey::Root.id(UID), SpanKey::Root.id("another"));
     }
 }

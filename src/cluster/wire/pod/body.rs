@@ -1,5 +1,7 @@
 //! The fields of a pod that are read from JSON or protobuf.
 
+use std::sync::Arc;
+
 use jiff::Timestamp;
 use serde::Deserialize;
 
@@ -7,6 +9,7 @@ use super::super::condition::WireCondition;
 use super::super::meta::Meta;
 use super::super::protobuf::{Malformed, Message, Value};
 use super::super::text::Text;
+use super::PodRun;
 use crate::job::pod::{ContainerExit, Outcome};
 
 /// Conditions that show the progress of a pod's start. Every pod has them, and no failure policy waits for
@@ -38,6 +41,8 @@ pub(super) struct WireStatus<'a> {
     #[serde(borrow)]
     pub(super) phase: Option<Text<'a>>,
     #[serde(borrow)]
+    reason: Option<Text<'a>>,
+    #[serde(borrow)]
     conditions: Option<Vec<WireCondition<'a>>>,
     #[serde(borrow)]
     container_statuses: Option<Vec<WireContainer<'a>>>,
@@ -51,19 +56,24 @@ pub(super) struct WireContainer<'a> {
     #[serde(borrow)]
     name: Text<'a>,
     pub(super) restart_count: u32,
-    state: Option<WireState>,
+    #[serde(borrow)]
+    state: Option<WireState<'a>>,
 }
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
-struct WireState {
-    terminated: Option<WireTerminated>,
+struct WireState<'a> {
+    #[serde(borrow)]
+    terminated: Option<WireTerminated<'a>>,
 }
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
-struct WireTerminated {
+struct WireTerminated<'a> {
     exit_code: i32,
+    #[serde(borrow)]
+    reason: Option<Text<'a>>,
+    started_at: Option<Timestamp>,
     finished_at: Option<Timestamp>,
 }
 
@@ -91,6 +101,7 @@ impl<'a> Message<'a> for WireStatus<'a> {
     fn take(&mut self, number: u32, value: Value<'a>) -> Result<(), Malformed> {
         match number {
             1 => self.phase = value.set_text()?,
+            4 => self.reason = value.set_text()?,
             2 => self.conditions.get_or_insert_default().push(value.message()?),
             8 => self.container_statuses.get_or_insert_default().push(value.message()?),
             10 => self.init_container_statuses.get_or_insert_default().push(value.message()?),
@@ -112,7 +123,7 @@ impl<'a> Message<'a> for WireContainer<'a> {
     }
 }
 
-impl<'a> Message<'a> for WireState {
+impl<'a> Message<'a> for WireState<'a> {
     fn take(&mut self, number: u32, value: Value<'a>) -> Result<(), Malformed> {
         if number == 3 {
             self.terminated.get_or_insert_default().merge(value.bytes()?)?;
@@ -121,10 +132,12 @@ impl<'a> Message<'a> for WireState {
     }
 }
 
-impl<'a> Message<'a> for WireTerminated {
+impl<'a> Message<'a> for WireTerminated<'a> {
     fn take(&mut self, number: u32, value: Value<'a>) -> Result<(), Malformed> {
         match number {
             1 => self.exit_code = value.integer()?,
+            3 => self.reason = value.set_text()?,
+            5 => self.started_at = value.time()?,
             6 => self.finished_at = value.time()?,
             _ => {}
         }
@@ -132,8 +145,8 @@ impl<'a> Message<'a> for WireTerminated {
     }
 }
 
-impl WireContainer<'_> {
-    fn terminated(&self) -> Option<&WireTerminated> {
+impl<'a> WireContainer<'a> {
+    fn terminated(&self) -> Option<&WireTerminated<'a>> {
         self.state.as_ref()?.terminated.as_ref()
     }
 
@@ -167,6 +180,20 @@ impl<'a> WireStatus<'a> {
     pub(super) fn containers_finished(&self) -> Option<Timestamp> {
         let mut times = self.containers().map(|c| c.terminated().and_then(|end| end.finished_at));
         times.try_fold(None, |newest, time| Some(newest.max(Some(time?)))).flatten()
+    }
+
+    /// How the pod ran, as its containers show: when the first started, and how the first that failed ended.
+    pub(super) fn run(&self, node: Option<Arc<str>>) -> PodRun {
+        let ends = || self.containers().filter_map(|c| Some((&c.name, c.terminated()?)));
+        let told = ends().find(|(_, end)| end.exit_code != 0).or_else(|| ends().next());
+        let reason = self.reason.as_deref().or_else(|| told.as_ref()?.1.reason.as_deref());
+        PodRun {
+            node,
+            started: ends().filter_map(|(_, end)| end.started_at).min(),
+            reason: reason.filter(|reason| !reason.is_empty()).map(Arc::from),
+            container: told.as_ref().map(|(name, _)| Arc::from(&***name)),
+            exit_code: told.map(|(_, end)| end.exit_code),
+        }
     }
 
     pub(super) fn outcome(&self) -> Outcome {

@@ -13,6 +13,10 @@ fn at(text: &str) -> Timestamp {
 
 /// A running pod of an Indexed Job, changed by a JSON merge patch.
 fn observe(patch: Value) -> ObservedPod {
+    observe_by(&PodDecoder::new(EXTERNAL_FINALIZER), patch)
+}
+
+fn observe_by(decoder: &PodDecoder, patch: Value) -> ObservedPod {
     let mut pod = json!({
         "kind": "Pod", "apiVersion": "v1",
         "metadata": {
@@ -45,7 +49,43 @@ fn observe(patch: Value) -> ObservedPod {
         },
     });
     json_patch::merge(&mut pod, &patch);
-    *PodDecoder::new(EXTERNAL_FINALIZER).decode(pod.to_string().as_bytes()).unwrap()
+    *decoder.decode(pod.to_string().as_bytes()).unwrap()
+}
+
+#[test]
+fn how_a_pod_ran_is_read_only_on_request_and_once_it_has_ended() {
+    let terminated = |name, code, reason, from, to| {
+        let end = json!({"exitCode": code, "reason": reason, "startedAt": from, "finishedAt": to});
+        json!({"name": name, "state": {"terminated": end}})
+    };
+    let (start, end) = ("2026-01-01T00:00:05Z", "2026-01-01T00:00:09Z");
+    let both = json!([
+        terminated("side", 0, "Completed", "2026-01-01T00:00:06Z", end),
+        terminated("main", 3, "Error", start, end),
+    ]);
+    let status = |phase, reason: Value| json!({"status": {"phase": phase, "reason": reason, "containerStatuses": both}});
+    let ran = |reason: &str| PodRun {
+        node: Some("n1".into()),
+        started: Some(at(start)),
+        reason: Some(reason.into()),
+        container: Some("main".into()),
+        exit_code: Some(3),
+    };
+    let decoder = PodDecoder::new(EXTERNAL_FINALIZER);
+    let reading = decoder.clone().reading_runs(true);
+    let counted = json!({"metadata": {"finalizers": null}});
+    for (decoder, patch, expected) in [
+        (&reading, status("Failed", json!(null)), Some(ran("Error"))),
+        (&reading, status("Failed", json!("Evicted")), Some(ran("Evicted"))),
+        (&reading, status("Running", json!(null)), None),
+        (&decoder, status("Failed", json!(null)), None),
+    ] {
+        let observed = observe_by(decoder, patch.clone());
+        assert_eq!(observed.run.as_deref(), expected.as_ref(), "{patch}");
+    }
+    let mut patch = status("Failed", json!(null));
+    json_patch::merge(&mut patch, &counted);
+    assert_eq!(observe_by(&reading, patch).run, None);
 }
 
 #[test]

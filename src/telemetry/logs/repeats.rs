@@ -1,0 +1,146 @@
+//! Warnings that repeat are counted instead of written.
+
+use std::collections::HashMap;
+use std::fmt::{self, Write as _};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use tokio::sync::Notify;
+use tokio::time::{Instant, sleep};
+use tracing::callsite::Identifier;
+use tracing::field::{Field, Visit};
+use tracing::{Event, Level, Metadata};
+use tracing_subscriber::layer::{Context, Filter};
+
+/// How long the same line is only counted.
+const PERIOD: Duration = Duration::from_secs(10);
+/// Most different lines that are remembered.
+const MOST_LINES: usize = 512;
+/// Target of the lines that tell the counts.
+const TARGET: &str = "yardmaster::repeated";
+/// Fields that tell why something failed: lines from one place in the code that differ in others, such as the
+/// name of an object, are the same.
+const REASONS: [&str; 3] = ["error", "refusal", "failure"];
+
+/// A filter that lets one warning of a kind pass each 10 s, and counts the others. Clones share the counts.
+#[derive(Clone, Debug, Default)]
+pub(in crate::telemetry) struct Repeats(Arc<Shared>);
+
+#[derive(Debug, Default)]
+struct Shared {
+    lines: Mutex<HashMap<Line, Count>>,
+    /// The first line of some kind was held back.
+    held_back: Notify,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct Line {
+    place: Identifier,
+    reason: String,
+}
+
+#[derive(Debug)]
+struct Count {
+    message: String,
+    until: Instant,
+    held_back: u64,
+}
+
+impl Repeats {
+    fn lines(&self) -> MutexGuard<'_, HashMap<Line, Count>> {
+        // A panic while counting leaves the map whole.
+        self.0.lines.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn passes(&self, event: &Event<'_>, now: Instant) -> bool {
+        let mut text = Text::default();
+        event.record(&mut text);
+        let line = Line { place: event.metadata().callsite(), reason: text.reason };
+        let mut lines = self.lines();
+        match lines.get_mut(&line) {
+            // What has been held back is told before the line itself is news again.
+            Some(count) if now < count.until || count.held_back > 0 => {
+                count.held_back += 1;
+                if count.held_back == 1 {
+                    self.0.held_back.notify_one();
+                }
+                return false;
+            }
+            Some(count) => count.until = now + PERIOD,
+            None => {
+                if lines.len() >= MOST_LINES {
+                    lines.retain(|_, count| now < count.until || count.held_back > 0);
+                }
+                if lines.len() < MOST_LINES {
+                    lines.insert(line, Count { message: text.message, until: now + PERIOD, held_back: 0 });
+                }
+            }
+        }
+        true
+    }
+
+    /// The lines whose time is over and that were held back: how often, message and reason.
+    fn take_due(&self, now: Instant) -> (Vec<(u64, String, String)>, bool) {
+        let mut lines = self.lines();
+        let mut due = Vec::new();
+        lines.retain(|line, count| {
+            let over = now >= count.until;
+            if over && count.held_back > 0 {
+                due.push((count.held_back, count.message.clone(), line.reason.clone()));
+            }
+            !over
+        });
+        (due, lines.values().any(|count| count.held_back > 0))
+    }
+
+    /// Tells the counts when their time is over, for ever.
+    pub(in crate::telemetry) async fn report(self) {
+        loop {
+            self.0.held_back.notified().await;
+            loop {
+                sleep(PERIOD).await;
+                let (due, more) = self.take_due(Instant::now());
+                for (times, message, reason) in due {
+                    tracing::warn!(target: TARGET, times, reason, "repeated: {message}");
+                }
+                if !more {
+                    break;
+                }
+            }
+        }
+    }
+}
+
+impl<S> Filter<S> for Repeats {
+    fn enabled(&self, _: &Metadata<'_>, _: &Context<'_, S>) -> bool {
+        true
+    }
+
+    fn event_enabled(&self, event: &Event<'_>, _: &Context<'_, S>) -> bool {
+        let metadata = event.metadata();
+        *metadata.level() > Level::WARN || metadata.target() == TARGET || self.passes(event, Instant::now())
+    }
+}
+
+/// The message of a line, and why something failed.
+#[derive(Debug, Default)]
+struct Text {
+    message: String,
+    reason: String,
+}
+
+impl Visit for Text {
+    fn record_str(&mut self, field: &Field, value: &str) {
+        self.record_debug(field, &format_args!("{value}"));
+    }
+
+    fn record_debug(&mut self, field: &Field, value: &dyn fmt::Debug) {
+        let text = match field.name() {
+            "message" => &mut self.message,
+            name if REASONS.contains(&name) => &mut self.reason,
+            _ => return,
+        };
+        // Writing to a string never fails.
+        let _ = write!(text, "{value:?}");
+    }
+}
