@@ -70,7 +70,7 @@ impl Cluster {
             let run_time = ["1s", "600s"][number / 10 % 2];
             let job = json!({
                 "metadata": {"name": format!("work-{number:04}")},
-                "spec": {"completions": 4, "parallelism": 2, "suspend": number % 10 != 0, "template": {
+                "spec": {"completions": 4, "parallelism": 2, "suspend": !number.is_multiple_of(10), "template": {
                     "metadata": {"annotations": {"yardmaster.dev/simulated-run-time": run_time}},
                     "spec": {"restartPolicy": "Never", "containers": [{"name": "c", "image": "i"}]},
                 }},

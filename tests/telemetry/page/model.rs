@@ -123,7 +123,7 @@ impl State {
         };
         let active = if phase == Phase::Running { 1 + mixed(number) % 8 } else { 0 };
         let (reason, message) = match phase {
-            Phase::Waiting if mixed(number) % 4 > 0 => (Some("PodBackoff"), None),
+            Phase::Waiting if !mixed(number).is_multiple_of(4) => (Some("PodBackoff"), None),
             Phase::Waiting => (Some("Refused"), Some("exceeded quota: pods, requested: pods=1")),
             Phase::Failed => {
                 (Some("BackoffLimitExceeded"), Some("Job has reached the specified backoff limit"))
@@ -142,7 +142,7 @@ impl State {
             completions: Some(completions),
             parallelism: 8,
             succeeded,
-            failed: if phase == Phase::Failed { 7 } else { u32::from(mixed(number) % 11 == 0) * 2 },
+            failed: if phase == Phase::Failed { 7 } else { u32::from(mixed(number).is_multiple_of(11)) * 2 },
             active,
             ready: active / 2,
             created: now - age,
