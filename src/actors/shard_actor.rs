@@ -13,6 +13,7 @@ use actix::{Actor, ActorContext, AsyncContext, Context, Handler, Message, Respon
 use futures::future::join_all;
 use jiff::Timestamp;
 use tokio_util::task::TaskTracker;
+use tracing::Instrument;
 
 use self::jobs::JobEntry;
 use self::pod_feed::PodFeed;
@@ -30,6 +31,7 @@ use crate::cluster::watch::Change;
 use crate::cluster::wire::{ObservedJob, ObservedPod};
 use crate::job::uid::{Uid, UidMap};
 use crate::sharding::ShardId;
+use crate::telemetry::traces::{TakeoverSpan, drain_span};
 
 /// Pause before pods are listed again for a Job: Jobs that need a list at the same time share it.
 const RELIST_DELAY: Duration = Duration::from_millis(10);
@@ -121,6 +123,8 @@ pub struct ShardActor {
     owned: Owned,
     /// When the shard became ours.
     claimed: Timestamp,
+    /// Until the caches are synced.
+    takeover: Option<TakeoverSpan>,
     cx: ReplicaContext,
     job_index: Arc<JobIndex>,
     progress: ProgressSender,
@@ -141,6 +145,7 @@ impl ShardActor {
     pub fn new(owned: Owned, cx: ReplicaContext, job_index: Arc<JobIndex>, progress: ProgressSender) -> Self {
         Self {
             orphan_pods: OrphanPods::new(cx.clone(), owned.fence.clone()),
+            takeover: Some(TakeoverSpan::begin(owned.id.0, owned.epoch)),
             owned,
             claimed: cx.clock.now(),
             job_index,
@@ -228,6 +233,9 @@ impl ShardActor {
         for (uid, entry) in self.jobs.iter_mut().filter(|(_, entry)| !entry.awaits_candidates()) {
             let listed = listing.remove(uid).unwrap_or_default();
             entry.send(JobInput::PodsListed { listed, version });
+        }
+        if let Some(takeover) = self.takeover.take() {
+            takeover.end(self.jobs.len());
         }
         if first {
             self.progress.report(ShardProgress::Synced(self.owned.id, self.owned.epoch));
@@ -379,7 +387,8 @@ impl Handler<Drain> for ShardActor {
             in_flight.wait().await;
             join_all(jobs.iter().map(|job| job.send(Halt))).await;
         };
-        Box::pin(drained.into_actor(self))
+        let span = drain_span(self.owned.id.0, self.owned.epoch);
+        Box::pin(drained.instrument(span).into_actor(self))
     }
 }
 

@@ -44,9 +44,9 @@ pub(super) struct ControllerArgs {
     /// Time between lease renewals; less than --renew-deadline.
     #[arg(long, value_name = "TIME", default_value = "2s", value_parser = parse_duration)]
     retry_period: Duration,
-    /// Address of the HTTP pages: metrics, health checks, / and /debug. [::] is all addresses, those of IPv4
-    /// included; port 0 picks a free port.
-    #[arg(long, value_name = "ADDRESS:PORT", default_value = "[::]:8080")]
+    /// Address of the HTTP pages: metrics, health checks, / and /debug. 0.0.0.0 is all addresses, those
+    /// of IPv6 included; port 0 picks a free port.
+    #[arg(long, value_name = "ADDRESS:PORT", default_value = "0.0.0.0:8080")]
     listen: SocketAddr,
     #[command(flatten)]
     pages: PagesArgs,

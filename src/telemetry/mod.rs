@@ -51,7 +51,7 @@ pub fn start(config: &Config<'_>) -> Result<JobTraces, StartError> {
     let traces = JobTraces::export(config.otlp_endpoint, config.identity)?;
     let repeats = Repeats::default();
     let logs = logs::layer(config.log_format, config.log_level, io::stderr, repeats.clone())?;
-    tracing_subscriber::registry().with(logs).try_init()?;
+    tracing_subscriber::registry().with(traces.layer()).with(logs).try_init()?;
     tokio::spawn(repeats.report());
     Ok(traces)
 }

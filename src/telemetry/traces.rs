@@ -9,6 +9,7 @@ mod export;
 mod health;
 mod ids;
 mod job;
+mod shard;
 mod thinning;
 
 use std::fmt::Display;
@@ -29,6 +30,7 @@ use self::health::{Bounded, Drops, Reporting};
 use self::ids::JobIds;
 pub use self::ids::{SpanKey, root_span_id_of, trace_id_of};
 pub use self::job::{Caller, FinishedSpan, JobName, JobTrace, Parent, ReconcileSpan};
+pub use self::shard::{TakeoverSpan, drain_span};
 pub use self::thinning::Thinning;
 
 /// Attributes of spans, and their values.

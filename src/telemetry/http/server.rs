@@ -7,7 +7,7 @@
 
 use std::collections::BTreeMap;
 use std::io;
-use std::net::{Ipv4Addr, SocketAddr};
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -49,13 +49,15 @@ const BACKLOG: i32 = 1024;
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Peer(pub(super) SocketAddr);
 
-/// A listener at an address. One at `[::]` accepts IPv4, too, and nothing but IPv4 where the host has no IPv6.
+/// A listener at an address. `0.0.0.0` and `[::]` both are all addresses of the host, whether it has IPv4, IPv6 or
+/// both.
 ///
 /// # Errors
 /// When the address is in use, or is not of this host.
 pub fn bind(at: SocketAddr) -> io::Result<TcpListener> {
-    let everywhere = at.is_ipv6() && at.ip().is_unspecified();
-    let open = |at| Socket::new(Domain::for_address(at), Type::STREAM, Some(Protocol::TCP));
+    let everywhere = at.ip().is_unspecified();
+    let at = if everywhere { (Ipv6Addr::UNSPECIFIED, at.port()).into() } else { at };
+    let open = |at: SocketAddr| Socket::new(Domain::for_address(at), Type::STREAM, Some(Protocol::TCP));
     let (socket, at) = match open(at) {
         Err(_) if everywhere => {
             let at = (Ipv4Addr::UNSPECIFIED, at.port()).into();
@@ -252,13 +254,11 @@ impl Drop for Connection {
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
-    use std::net::Ipv6Addr;
-
     use super::*;
 
     #[tokio::test]
     async fn all_addresses_are_those_of_both_families() {
-        let listener = bind("[::]:0".parse().unwrap()).unwrap();
+        let listener = bind("0.0.0.0:0".parse().unwrap()).unwrap();
         let port = listener.local_addr().unwrap().port();
         let has_ipv6 = std::net::TcpListener::bind((Ipv6Addr::LOCALHOST, 0)).is_ok();
         let ipv6 = has_ipv6.then_some(SocketAddr::from((Ipv6Addr::LOCALHOST, port)));
