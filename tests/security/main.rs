@@ -1,6 +1,6 @@
 //! What strangers can and cannot do to the embedded cluster and to a controller.
 #![cfg(feature = "embedded")]
-#![allow(clippy::unwrap_used, missing_docs)]
+#![allow(clippy::unwrap_used, clippy::expect_used, missing_docs)]
 
 mod access;
 #[path = "../binary/mod.rs"]

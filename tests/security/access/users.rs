@@ -105,6 +105,19 @@ async fn a_token_outlives_a_restart_with_the_objects() {
     assert!(error.to_string().contains("credentials/token"), "{error}");
 }
 
+#[tokio::test]
+async fn clients_that_send_tokens_over_tls_only_are_served_as_well() {
+    let server = ApiServer::start(ApiServerConfig::default()).await.unwrap();
+    let secure = server.secure_kubeconfig();
+    let cluster = secure.clusters[0].cluster.clone().unwrap();
+    assert!(cluster.server.unwrap().starts_with("https://127.0.0.1:"));
+    let options = kube::config::KubeConfigOptions::default();
+    let config = kube::Config::from_custom_kubeconfig(secure, &options).await.unwrap();
+    assert_eq!(wire::get(&kube::Client::try_from(config).unwrap(), PODS).await, 200);
+    assert_eq!(wire::get(&client(&server), PODS).await, 200, "and those in clear");
+    server.shutdown().await;
+}
+
 fn given(token: &str) -> Authentication {
     Authentication::Token(Token::new(token).unwrap())
 }
