@@ -49,13 +49,13 @@ pub struct HttpLimits {
 }
 
 impl Default for HttpLimits {
-    /// As long as kube-apiserver lets clients be idle and requests last.
+    /// A request may last as long as with kube-apiserver.
     fn default() -> Self {
         Self {
             connections: 4096,
             newcomers: 128,
             arrival: Duration::from_secs(10),
-            idle: Duration::from_secs(90),
+            idle: Duration::from_secs(30),
             body: Duration::from_secs(60),
         }
     }
