@@ -36,7 +36,7 @@ impl Cluster {
         };
         let server = ApiServer::start(ApiServerConfig::default()).await.unwrap();
         let home = tempfile::tempdir().unwrap();
-        let kubeconfig = serde_saphyr::to_string(&server.kubeconfig()).unwrap();
+        let kubeconfig = serde_saphyr::to_string(&server.secure_kubeconfig()).unwrap();
         std::fs::write(home.path().join("config"), kubeconfig).unwrap();
         let options = KubeConfigOptions::default();
         let config = kube::Config::from_custom_kubeconfig(server.kubeconfig(), &options).await.unwrap();

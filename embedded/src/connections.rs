@@ -49,22 +49,36 @@ pub struct HttpLimits {
 }
 
 impl Default for HttpLimits {
-    /// As long as kube-apiserver lets clients be idle and requests last.
+    /// A request may last as long as with kube-apiserver.
     fn default() -> Self {
         Self {
             connections: 4096,
             newcomers: 128,
             arrival: Duration::from_secs(10),
-            idle: Duration::from_secs(90),
+            idle: Duration::from_secs(30),
             body: Duration::from_secs(60),
         }
     }
 }
 
+/// What a port speaks.
+#[derive(Clone)]
+pub(crate) enum Transport {
+    /// HTTP in clear.
+    Clear,
+    /// TLS, and nothing else.
+    Tls(TlsAcceptor),
+    /// Both, as the first byte says: on loopback, where some clients send tokens over TLS only.
+    Either(TlsAcceptor),
+}
+
+/// The first byte of a client that speaks TLS: a handshake record. No HTTP request begins with it.
+const TLS_HANDSHAKE: u8 = 22;
+
 /// A port to serve.
 pub(crate) struct Port {
     pub(crate) listener: TcpListener,
-    pub(crate) tls: Option<TlsAcceptor>,
+    pub(crate) transport: Transport,
     pub(crate) limits: HttpLimits,
     /// Stops the port: no more connections are accepted, and requests in flight have a little time.
     pub(crate) stop: CancellationToken,
@@ -106,12 +120,17 @@ impl Port {
                 stop: self.stop.clone(),
                 handle: handle.clone(),
             };
-            let tls = self.tls.clone();
+            let transport = self.transport.clone();
             self.tasks.spawn(async move {
                 let _place = place;
-                match tls {
-                    None => connection.serve(stream).await,
-                    Some(tls) => connection.serve_tls(&tls, stream).await,
+                match transport {
+                    Transport::Clear => connection.serve(stream).await,
+                    Transport::Tls(tls) => connection.serve_tls(&tls, stream).await,
+                    Transport::Either(tls) => match connection.begins_tls(&stream).await {
+                        Some(true) => connection.serve_tls(&tls, stream).await,
+                        Some(false) => connection.serve(stream).await,
+                        None => {}
+                    },
                 }
             });
         }
@@ -142,6 +161,17 @@ where
     B: Body<Data: Send, Error: Into<Box<dyn std::error::Error + Send + Sync>>> + Send + 'static,
     E: std::error::Error + Send + Sync + 'static,
 {
+    /// Whether the client speaks TLS; `None` if it says nothing.
+    async fn begins_tls(&self, stream: &TcpStream) -> Option<bool> {
+        let mut first = [0];
+        let read = tokio::select! {
+            read = stream.peek(&mut first) => read,
+            () = self.newcomer.overdue(self.limits.arrival) => return None,
+            () = self.stop.cancelled() => return None,
+        };
+        matches!(read, Ok(1)).then_some(first == [TLS_HANDSHAKE])
+    }
+
     async fn serve_tls(self, tls: &TlsAcceptor, stream: TcpStream) {
         let stream = tokio::select! {
             stream = tls.accept(stream) => stream,

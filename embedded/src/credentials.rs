@@ -1,9 +1,9 @@
 //! What a server keeps secret in its data directory, so that a kubeconfig stays valid: files with mode 0600 in
-//! a folder with mode 0700.
+//! a folder with mode 0700. A secret that others could read is one no longer, and is replaced.
 
-use std::fs::DirBuilder;
+use std::fs::{DirBuilder, Permissions};
 use std::io::ErrorKind;
-use std::os::unix::fs::DirBuilderExt as _;
+use std::os::unix::fs::{DirBuilderExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 
 use crate::authentication::{Token, TokenError};
@@ -11,6 +11,8 @@ use crate::secret_file::{self, SecretFileError};
 
 /// The folder in the data directory.
 const FOLDER: &str = "credentials";
+/// Its mode.
+const PRIVATE: u32 = 0o700;
 
 /// Why the credentials in a data directory cannot be used.
 #[derive(Debug, thiserror::Error)]
@@ -29,18 +31,24 @@ impl Credentials {
     /// The folder of a data directory, which is created if necessary.
     pub(crate) fn open(data_dir: &Path) -> Result<Self, CredentialsError> {
         let folder = data_dir.join(FOLDER);
-        match DirBuilder::new().recursive(true).mode(0o700).create(&folder) {
+        let created = DirBuilder::new().recursive(true).mode(PRIVATE).create(&folder);
+        // An older one may be open to others.
+        match created.and_then(|()| std::fs::set_permissions(&folder, Permissions::from_mode(PRIVATE))) {
             Ok(()) => Ok(Self(folder)),
             Err(error) => Err(failed(folder, SecretFileError::Io(error))),
         }
     }
 
-    /// The contents of a file; `None` if it does not exist.
+    /// The contents of a file; `None` if it does not exist, or if others could read or change it.
     pub(crate) fn read(&self, name: &str) -> Result<Option<String>, CredentialsError> {
         let file = self.0.join(name);
         match secret_file::read(&file) {
             Ok(text) => Ok(Some(text)),
             Err(SecretFileError::Io(error)) if error.kind() == ErrorKind::NotFound => Ok(None),
+            Err(error @ (SecretFileError::Exposed(_) | SecretFileError::Foreign(_))) => {
+                tracing::warn!(file = %file.display(), %error, "this secret is replaced");
+                Ok(None)
+            }
             Err(error) => Err(failed(file, error)),
         }
     }

@@ -15,9 +15,10 @@ use crate::tls::CertificateAuthority;
 /// The name of everything in a kubeconfig.
 const NAME: &str = "yardmaster";
 
-/// The address of a server and its certificate authority.
+/// The addresses of a server and its certificate authority.
 pub(crate) struct Endpoint {
     url: Uri,
+    secure_url: Uri,
     /// In PEM and DER; `None` without TLS.
     authority: Option<(String, Vec<u8>)>,
 }
@@ -29,25 +30,29 @@ impl Endpoint {
         mut address: SocketAddr,
         names: &HostNames,
         authority: Option<&CertificateAuthority>,
+        in_clear: bool,
     ) -> Option<Self> {
         if address.ip().is_unspecified() {
             address.set_ip(names.remote_address().unwrap_or(Ipv4Addr::LOCALHOST.into()));
         }
-        let scheme = if authority.is_some() { "https" } else { "http" };
-        let authority = authority.map(|authority| (authority.pem().to_owned(), authority.der().to_vec()));
-        let url = Uri::builder().scheme(scheme).authority(address.to_string()).path_and_query("/").build();
-        Some(Self { url: url.ok()?, authority })
+        let url = |scheme: &str| {
+            Uri::builder().scheme(scheme).authority(address.to_string()).path_and_query("/").build().ok()
+        };
+        Some(Self {
+            url: url(if in_clear { "http" } else { "https" })?,
+            secure_url: url(if authority.is_some() { "https" } else { "http" })?,
+            authority: authority.map(|authority| (authority.pem().to_owned(), authority.der().to_vec())),
+        })
     }
 
-    /// The address without a final slash, such as `http://127.0.0.1:34567`.
+    /// The address without a final slash, such as `http://127.0.0.1:34567`: in clear if the server speaks that.
     pub(crate) fn url(&self) -> String {
-        let text = self.url.to_string();
-        text.strip_suffix('/').map(str::to_owned).unwrap_or(text)
+        without_slash(&self.url)
     }
 
-    /// `http` or `https`.
-    pub(crate) fn scheme(&self) -> &str {
-        self.url.scheme_str().unwrap_or_default()
+    /// The address over TLS if the server speaks that.
+    pub(crate) fn secure_url(&self) -> String {
+        without_slash(&self.secure_url)
     }
 
     /// A configuration for clients in this process. Nothing in the environment changes it: no proxy sees the
@@ -59,11 +64,12 @@ impl Endpoint {
         config
     }
 
-    /// A kubeconfig.
-    pub(crate) fn kubeconfig(&self, token: Option<SecretString>) -> Kubeconfig {
+    /// A kubeconfig with one of the addresses.
+    pub(crate) fn kubeconfig(&self, url: &str, token: Option<SecretString>) -> Kubeconfig {
+        let authority = self.authority.as_ref().filter(|_| url.starts_with("https:"));
         let cluster = Cluster {
-            server: Some(self.url()),
-            certificate_authority_data: self.authority.as_ref().map(|(pem, _)| STANDARD.encode(pem)),
+            server: Some(url.to_owned()),
+            certificate_authority_data: authority.map(|(pem, _)| STANDARD.encode(pem)),
             ..Cluster::default()
         };
         let user = AuthInfo { token, ..AuthInfo::default() };
@@ -90,4 +96,9 @@ impl Endpoint {
             ..Kubeconfig::default()
         }
     }
+}
+
+fn without_slash(url: &Uri) -> String {
+    let text = url.to_string();
+    text.strip_suffix('/').map(str::to_owned).unwrap_or(text)
 }

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use tokio_rustls::TlsAcceptor;
 
 use crate::authentication::{Authentication, Token};
+use crate::connections::Transport;
 use crate::credentials::Credentials;
 use crate::endpoint::Endpoint;
 use crate::host_names::HostNames;
@@ -17,8 +18,8 @@ use crate::{ApiServerConfig, EmbeddedError};
 pub(crate) struct Entrance {
     /// The names that requests may be addressed to.
     pub(crate) names: HostNames,
-    /// TLS, for a server that other hosts can reach.
-    pub(crate) tls: Option<TlsAcceptor>,
+    /// What the server speaks.
+    pub(crate) transport: Transport,
     /// Where and how clients reach the server.
     pub(crate) endpoint: Endpoint,
     /// The owner's token; `None` if nobody needs one.
@@ -31,12 +32,18 @@ impl Entrance {
         let credentials = config.data_dir.as_deref().map(Credentials::open).transpose()?;
         let names = HostNames::new(address.ip(), &config.host_names);
         let authority = match &credentials {
-            _ if !is_remote(address) => None,
+            _ if matches!(config.authentication, Authentication::Anonymous) => None,
             Some(credentials) => Some(CertificateAuthority::open(credentials)?),
             None => Some(CertificateAuthority::generate()?),
         };
         let tls = authority.as_ref().map(|authority| authority.server_config(&names)).transpose()?;
-        let endpoint = Endpoint::new(address, &names, authority.as_ref());
+        let transport = match tls.map(|config| TlsAcceptor::from(Arc::new(config))) {
+            None => Transport::Clear,
+            Some(tls) if is_remote(address) => Transport::Tls(tls),
+            Some(tls) => Transport::Either(tls),
+        };
+        let in_clear = !matches!(transport, Transport::Tls(_));
+        let endpoint = Endpoint::new(address, &names, authority.as_ref(), in_clear);
         let unusable = EmbeddedError::Listen { address, source: ErrorKind::InvalidInput.into() };
         let owner = match (&config.authentication, &credentials) {
             (Authentication::Anonymous, _) => None,
@@ -44,8 +51,7 @@ impl Entrance {
             (Authentication::Generated, Some(credentials)) => Some(credentials.token()?),
             (Authentication::Generated, None) => Some(Token::random()),
         };
-        let tls = tls.map(|config| TlsAcceptor::from(Arc::new(config)));
-        Ok(Self { names, tls, endpoint: endpoint.ok_or(unusable)?, owner })
+        Ok(Self { names, transport, endpoint: endpoint.ok_or(unusable)?, owner })
     }
 }
 

@@ -58,6 +58,7 @@ use kube::config::Kubeconfig;
 use parking_lot::Mutex;
 use rand::SeedableRng as _;
 use rand::rngs::SmallRng;
+use secrecy::SecretString;
 use tokio::net::TcpListener;
 use tokio::sync::Semaphore;
 use tokio::task::JoinHandle;
@@ -88,8 +89,8 @@ use store::{HistoryLimits, Store};
 /// Configuration of the API server.
 #[derive(Clone, Debug)]
 pub struct ApiServerConfig {
-    /// Listen address; port 0 picks a free one. An address other than loopback is served over TLS, with a
-    /// certificate authority that [`ApiServer::kubeconfig`] names. It needs a token.
+    /// Listen address; port 0 picks a free one. An address other than loopback needs a token, and is served over
+    /// TLS alone.
     pub listen: SocketAddr,
     /// Host names and addresses of the server besides its own, for its certificate and the `Host` header.
     pub host_names: Vec<String>,
@@ -213,7 +214,7 @@ impl ApiServer {
         }
         let port = Port {
             listener,
-            tls: entrance.tls,
+            transport: entrance.transport,
             limits: config.limits,
             stop: server.stop.clone(),
             tasks: tasks.clone(),
@@ -224,9 +225,14 @@ impl ApiServer {
         Ok(Self { server, tasks, listener })
     }
 
-    /// The address, such as `http://127.0.0.1:34567`.
+    /// The address, such as `http://127.0.0.1:34567`: in clear on loopback.
     pub fn url(&self) -> String {
         self.server.endpoint.url()
+    }
+
+    /// The address, such as `https://127.0.0.1:34567`: over TLS if a token is needed, also on loopback.
+    pub fn secure_url(&self) -> String {
+        self.server.endpoint.secure_url()
     }
 
     /// The token of the server's owner; `None` if nobody needs one.
@@ -240,14 +246,24 @@ impl ApiServer {
         self.server.endpoint.client_config(self.token().map(Token::secret))
     }
 
-    /// A kubeconfig for this server, with the owner's token if it has one.
+    /// A kubeconfig for this server, with the owner's token if it has one: in clear on loopback, for clients that
+    /// send a token there.
     pub fn kubeconfig(&self) -> Kubeconfig {
-        self.server.endpoint.kubeconfig(self.token().map(Token::secret))
+        self.kubeconfig_of(&self.url(), self.token().map(Token::secret))
+    }
+
+    /// The same over TLS, for all clients: kubectl and others in Go leave a token away where there is no TLS.
+    pub fn secure_kubeconfig(&self) -> Kubeconfig {
+        self.kubeconfig_of(&self.secure_url(), self.token().map(Token::secret))
     }
 
     /// A kubeconfig for this server with a bearer token, such as one of [`Rbac::users`].
     pub fn kubeconfig_with(&self, token: Option<&str>) -> Kubeconfig {
-        self.server.endpoint.kubeconfig(token.map(|token| token.to_owned().into()))
+        self.kubeconfig_of(&self.url(), token.map(|token| token.to_owned().into()))
+    }
+
+    fn kubeconfig_of(&self, url: &str, token: Option<SecretString>) -> Kubeconfig {
+        self.server.endpoint.kubeconfig(url, token)
     }
 
     /// The faults to inject.

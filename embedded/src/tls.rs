@@ -153,7 +153,8 @@ mod tests {
         }
         let exposed = std::fs::Permissions::from_mode(0o644);
         std::fs::set_permissions(folder.join(KEY), exposed).unwrap();
-        let refused = CertificateAuthority::open(&credentials).map(|_| ()).unwrap_err();
-        assert!(refused.to_string().contains("credentials/ca.key: others may use this file"), "{refused}");
+        let replaced = CertificateAuthority::open(&credentials).unwrap();
+        assert_ne!(first.pem(), replaced.pem(), "others could sign with its key");
+        assert_eq!(mode(&folder.join(KEY)), 0o600);
     }
 }

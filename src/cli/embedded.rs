@@ -80,10 +80,10 @@ impl EmbeddedCluster {
     /// Writes a kubeconfig, and returns a text that says how to use it.
     pub(super) fn address(&self) -> anyhow::Result<String> {
         let file = self.directory.path().join("kubeconfig");
-        write_kubeconfig(&self.server.kubeconfig(), &file)?;
+        write_kubeconfig(&self.server.secure_kubeconfig(), &file)?;
         Ok(format!(
             "The embedded cluster is at {}\n  export KUBECONFIG={}",
-            self.server.url(),
+            self.server.secure_url(),
             file.display()
         ))
     }

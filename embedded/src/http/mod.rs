@@ -294,7 +294,7 @@ async fn read(body: Incoming, time: Duration) -> Result<Bytes, ApiError> {
 /// The user of a request, whom its rights allow to make it; `None` without access control. Here, and only
 /// here, it is decided who sends a request.
 fn admit(server: &Server, parts: &Parts, connection: &Newcomer) -> Result<Option<Arc<User>>, ApiError> {
-    site::check(&server.names, server.endpoint.scheme(), parts)?;
+    site::check(&server.names, parts)?;
     let user = server.authenticator.authenticate(&parts.headers);
     let user = user.map_err(|InvalidToken| ApiError::unauthorized())?;
     let anybody = server.authenticator.owner().is_none();

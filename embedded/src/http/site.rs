@@ -14,7 +14,7 @@ use crate::host_names::HostNames;
 const SEC_FETCH_SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
 
 /// Refuses a request that is addressed to another server, or that comes from a page of another.
-pub(super) fn check(names: &HostNames, scheme: &str, parts: &Parts) -> Result<(), ApiError> {
+pub(super) fn check(names: &HostNames, parts: &Parts) -> Result<(), ApiError> {
     let host = host(&parts.headers, parts.version)?;
     let addressed = parts.uri.authority().map(Authority::as_str);
     for authority in [addressed, host].into_iter().flatten() {
@@ -23,8 +23,11 @@ pub(super) fn check(names: &HostNames, scheme: &str, parts: &Parts) -> Result<()
         }
     }
     if let Some(origin) = parts.headers.get(header::ORIGIN) {
-        let own = host.map(|host| format!("{scheme}://{host}"));
-        if own.is_none_or(|own| !origin.as_bytes().eq_ignore_ascii_case(own.as_bytes())) {
+        let page = origin.to_str().ok().and_then(|origin| origin.split_once("://"));
+        let own = page.zip(host).is_some_and(|((scheme, page), host)| {
+            matches!(scheme, "http" | "https") && page.eq_ignore_ascii_case(host)
+        });
+        if !own {
             return Err(ApiError::foreign_site("Origin", &shown(origin)));
         }
     }
@@ -75,7 +78,7 @@ mod tests {
         }
         let names = HostNames::new([127, 0, 0, 1].into(), &[]);
         let (parts, ()) = request.body(()).unwrap().into_parts();
-        check(&names, "http", &parts).map_or_else(|error| error.code, |()| StatusCode::OK).as_u16()
+        check(&names, &parts).map_or_else(|error| error.code, |()| StatusCode::OK).as_u16()
     }
 
     #[test]
@@ -105,8 +108,9 @@ mod tests {
         for origin in ["http://evil.example", "null", "", "http://localhost", "http://localhost:3000"] {
             assert_eq!(from("origin", origin), 403, "{origin}");
         }
-        assert_eq!(from("origin", "https://localhost:7443"), 403, "another scheme");
+        assert_eq!(from("origin", "ftp://localhost:7443"), 403);
         assert_eq!(from("origin", "http://localhost:7443"), 200);
+        assert_eq!(from("origin", "https://localhost:7443"), 200, "the port speaks both");
         for (site, expected) in [("cross-site", 403), ("same-site", 403), ("same-origin", 200), ("none", 200)]
         {
             assert_eq!(from("sec-fetch-site", site), expected, "{site}");

@@ -24,7 +24,7 @@ use tower::ServiceExt as _;
 use super::logs::reader::{Options, Reader};
 use super::logs::{Found, LogIndex};
 use crate::authentication::{KUBELET_CLIENT, Token, bearer_token};
-use crate::connections::{HttpLimits, Newcomer, Port};
+use crate::connections::{HttpLimits, Newcomer, Port, Transport};
 
 /// Bounds of the endpoint. Its only client opens a connection for each log that it reads.
 const LIMITS: HttpLimits = HttpLimits {
@@ -47,7 +47,13 @@ impl LogServer {
     /// Serves logs on a port. Credentials are reviewed by the API server of this client.
     pub(super) fn start(listener: TcpListener, logs: Arc<LogIndex>, client: kube::Client) -> Self {
         let (stop, tasks) = (CancellationToken::new(), TaskTracker::new());
-        let port = Port { listener, tls: None, limits: LIMITS, stop: stop.clone(), tasks: tasks.clone() };
+        let port = Port {
+            listener,
+            transport: Transport::Clear,
+            limits: LIMITS,
+            stop: stop.clone(),
+            tasks: tasks.clone(),
+        };
         let router = Router::new()
             .route("/containerLogs/{namespace}/{pod}/{container}", get(container_logs))
             .with_state(logs);

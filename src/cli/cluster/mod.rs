@@ -224,10 +224,13 @@ impl Cluster {
             None => None,
         };
         let kubeconfig = args.write_kubeconfig.clone().unwrap_or_else(|| directory.path().join("kubeconfig"));
-        write_kubeconfig(&server.kubeconfig(), &kubeconfig)?;
+        write_kubeconfig(&server.secure_kubeconfig(), &kubeconfig)?;
+        // The controllers of this host need no TLS to reach it.
+        let own = directory.path().join("controllers.kubeconfig");
+        write_kubeconfig(&server.kubeconfig(), &own)?;
         let count = if args.api_only { 0 } else { args.replicas };
         let token = page::Token::create(directory.path())?;
-        let replicas = Replicas::start(count, &kubeconfig, token.file(), &args.feature_gates)?;
+        let replicas = Replicas::start(count, &own, token.file(), &args.feature_gates)?;
         let page = match count {
             0 => None,
             _ => Some(ClusterPage::serve(args.page_listen, token, replicas.pages().clone())?),
@@ -245,7 +248,7 @@ impl Cluster {
         let page = self.page.as_ref().map(|page| format!("page         {}\n", page.url()));
         format!(
             "API server   {}\ncontrollers  {}\n{}pods         {}\n\n  export KUBECONFIG={}\n",
-            self.server.url(),
+            self.server.secure_url(),
             self.replicas.describe(),
             page.unwrap_or_default(),
             self.pods,

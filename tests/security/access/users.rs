@@ -1,6 +1,10 @@
 //! Another user of the same machine, who can connect to every port of loopback.
 
-use yardmaster_embedded::{ApiServer, ApiServerConfig, Authentication, EmbeddedError, Token};
+use std::fs::Permissions;
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::Path;
+
+use yardmaster_embedded::{ApiServer, ApiServerConfig, Authentication, Token};
 
 use super::wire::{self, MAPS, POD, PODS, address, bearer, client, request};
 
@@ -97,12 +101,31 @@ async fn a_token_outlives_a_restart_with_the_objects() {
     assert_eq!(request(address(&again), "GET", MAPS, &[HOST, &token], "").await.code, 200);
     again.shutdown().await;
 
-    use std::os::unix::fs::PermissionsExt as _;
+    // Others could read it: it is replaced.
     let file = directory.path().join("data/credentials/token");
-    assert_eq!(file.metadata().unwrap().permissions().mode() & 0o777, 0o600);
-    std::fs::set_permissions(&file, std::fs::Permissions::from_mode(0o644)).unwrap();
-    let Err(EmbeddedError::Credentials(error)) = start().await else { panic!("others may know this token") };
-    assert!(error.to_string().contains("credentials/token"), "{error}");
+    assert_eq!(mode(&file), 0o600);
+    std::fs::set_permissions(&file, Permissions::from_mode(0o644)).unwrap();
+    let mended = start().await.unwrap();
+    assert_eq!(request(address(&mended), "GET", MAPS, &[HOST, &token], "").await.status(), 401);
+    assert_eq!((mode(&file), wire::get(&client(&mended), MAPS).await), (0o600, 200));
+    mended.shutdown().await;
+}
+
+fn mode(path: &Path) -> u32 {
+    path.metadata().unwrap().permissions().mode() & 0o777
+}
+
+#[tokio::test]
+async fn clients_that_send_tokens_over_tls_only_are_served_as_well() {
+    let server = ApiServer::start(ApiServerConfig::default()).await.unwrap();
+    let secure = server.secure_kubeconfig();
+    let cluster = secure.clusters[0].cluster.clone().unwrap();
+    assert!(cluster.server.unwrap().starts_with("https://127.0.0.1:"));
+    let options = kube::config::KubeConfigOptions::default();
+    let config = kube::Config::from_custom_kubeconfig(secure, &options).await.unwrap();
+    assert_eq!(wire::get(&kube::Client::try_from(config).unwrap(), PODS).await, 200);
+    assert_eq!(wire::get(&client(&server), PODS).await, 200, "and those in clear");
+    server.shutdown().await;
 }
 
 fn given(token: &str) -> Authentication {
