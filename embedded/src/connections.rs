@@ -1,9 +1,10 @@
 //! A listening port, whose connections are bounded in number and time.
 //!
 //! A connection is a newcomer until its first request from somebody who is known. Newcomers have little time,
-//! and when there are too many of them, the oldest has to leave: clients that want something send their
-//! request at once, so these keep getting in while somebody opens connections without end. All other
-//! connections are of known clients. They end when they have been idle for long.
+//! and when there are too many of them, the oldest has to leave for the next. It has a second before that, in which
+//! further connections wait: clients that want something send their request at once, so a burst of theirs gets in,
+//! and so do they while somebody opens connections without end. All other connections are of known clients. They
+//! end when they have been idle for long.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -18,7 +19,8 @@ use hyper_util::rt::{TokioIo, TokioTimer};
 use parking_lot::Mutex;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::Semaphore;
+use tokio::sync::{Notify, Semaphore};
+use tokio::time::{Instant, sleep_until};
 use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
@@ -31,14 +33,17 @@ const SHUTDOWN_GRACE: Duration = Duration::from_secs(2);
 /// Maximum size of a request's line and headers, in bytes. hyper bounds their number to 100.
 const MAX_HEADER_SIZE: usize = 128 << 10;
 
+/// Time that a newcomer has at least, however many others come.
+const UNDISTURBED: Duration = Duration::from_secs(1);
+
 /// Bounds of what the clients of a port can hold.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct HttpLimits {
     /// Maximum number of connections; further ones wait to be accepted. It is lower if the process may not open
     /// twice as many files.
     pub connections: usize,
-    /// Maximum number of connections that have not sent a request with valid credentials yet. The oldest of them
-    /// is closed when there is one more.
+    /// Maximum number of connections that have not sent a request with valid credentials yet. Further ones wait to
+    /// be accepted until the oldest of them has had a second, which is then closed.
     pub newcomers: usize,
     /// Time for the first request with valid credentials.
     pub arrival: Duration,
@@ -49,13 +54,14 @@ pub struct HttpLimits {
 }
 
 impl Default for HttpLimits {
-    /// A request may last as long as with kube-apiserver.
+    /// A request may last as long as with kube-apiserver. Clients close idle connections after 90 s at most; this
+    /// is longer, since a request that is sent while the server closes the connection is lost.
     fn default() -> Self {
         Self {
             connections: 4096,
             newcomers: 128,
             arrival: Duration::from_secs(10),
-            idle: Duration::from_secs(30),
+            idle: Duration::from_secs(120),
             body: Duration::from_secs(60),
         }
     }
@@ -97,10 +103,10 @@ impl Port {
     {
         let possible = usize::try_from(open_files::raise_limit() / 2).unwrap_or(usize::MAX);
         let places = Arc::new(Semaphore::new(self.limits.connections.min(possible).max(1)));
-        let lobby = Arc::new(Lobby { limit: self.limits.newcomers, newcomers: Mutex::default() });
+        let lobby = Arc::new(Lobby::new(self.limits.newcomers));
         loop {
             let accepted = tokio::select! {
-                accepted = accept(&self.listener, &places) => accepted,
+                accepted = accept(&self.listener, &places, &lobby) => accepted,
                 () = self.stop.cancelled() => return,
             };
             let (stream, place) = match accepted {
@@ -140,8 +146,10 @@ impl Port {
 async fn accept(
     listener: &TcpListener,
     places: &Arc<Semaphore>,
+    lobby: &Lobby,
 ) -> std::io::Result<(TcpStream, tokio::sync::OwnedSemaphorePermit)> {
     let place = Arc::clone(places).acquire_owned().await.map_err(std::io::Error::other)?;
+    lobby.room().await;
     let (stream, _address): (_, SocketAddr) = listener.accept().await?;
     Ok((stream, place))
 }
@@ -215,28 +223,54 @@ where
 struct Lobby {
     limit: usize,
     newcomers: Mutex<Newcomers>,
+    /// One of them is known by now, or has ended.
+    left: Notify,
 }
 
 #[derive(Default)]
 struct Newcomers {
     next: u64,
-    /// By order of arrival; cancelled when they have to leave.
-    waiting: BTreeMap<u64, CancellationToken>,
+    /// When each came, by order of arrival; cancelled when it has to leave.
+    waiting: BTreeMap<u64, (Instant, CancellationToken)>,
 }
 
 impl Lobby {
-    /// A new connection. The oldest newcomer leaves when there are too many.
+    fn new(limit: usize) -> Self {
+        Self { limit: limit.max(1), newcomers: Mutex::default(), left: Notify::new() }
+    }
+
+    /// Waits for room for one more. If there are too many newcomers, the oldest leaves once it has had its time.
+    async fn room(&self) {
+        while let Some(since) = self.oldest_of_too_many() {
+            tokio::select! {
+                () = self.left.notified() => {}
+                () = sleep_until(since + UNDISTURBED) => self.displace(since),
+            }
+        }
+    }
+
+    /// When the oldest newcomer came, if there is no room for another.
+    fn oldest_of_too_many(&self) -> Option<Instant> {
+        let newcomers = self.newcomers.lock();
+        let oldest = newcomers.waiting.first_key_value().filter(|_| newcomers.waiting.len() >= self.limit);
+        oldest.map(|(_, (since, _))| *since)
+    }
+
+    /// Has the oldest newcomer leave, if it is the one that came then.
+    fn displace(&self, since: Instant) {
+        let mut newcomers = self.newcomers.lock();
+        if let Some(oldest) = newcomers.waiting.first_entry().filter(|oldest| oldest.get().0 == since) {
+            oldest.remove().1.cancel();
+        }
+    }
+
+    /// A new connection.
     fn enter(self: &Arc<Self>) -> Newcomer {
         let displaced = CancellationToken::new();
         let mut newcomers = self.newcomers.lock();
         let number = newcomers.next;
         newcomers.next += 1;
-        newcomers.waiting.insert(number, displaced.clone());
-        if newcomers.waiting.len() > self.limit.max(1)
-            && let Some((_, oldest)) = newcomers.waiting.pop_first()
-        {
-            oldest.cancel();
-        }
+        newcomers.waiting.insert(number, (Instant::now(), displaced.clone()));
         drop(newcomers);
         Newcomer { lobby: Arc::clone(self), number, displaced, welcome: CancellationToken::new() }
     }
@@ -270,6 +304,7 @@ impl Newcomer {
 
     fn leave(&self) {
         self.lobby.newcomers.lock().waiting.remove(&self.number);
+        self.lobby.left.notify_one();
     }
 }
 
@@ -284,7 +319,7 @@ mod tests {
     use super::*;
 
     fn lobby(limit: usize) -> Arc<Lobby> {
-        Arc::new(Lobby { limit, newcomers: Mutex::default() })
+        Arc::new(Lobby::new(limit))
     }
 
     #[tokio::test(start_paused = true)]
@@ -298,17 +333,31 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn the_oldest_of_too_many_newcomers_leaves() {
+    async fn the_oldest_of_too_many_newcomers_leaves_after_a_second() {
         let lobby = lobby(2);
-        let (first, second, known) = (lobby.enter(), lobby.enter(), lobby.enter());
+        let (first, second) = (lobby.enter(), lobby.enter());
+        let begun = Instant::now();
+        lobby.room().await;
+        assert_eq!(begun.elapsed(), UNDISTURBED);
         assert!(first.displaced.is_cancelled() && !second.displaced.is_cancelled());
-        known.welcome();
         let third = lobby.enter();
+        third.welcome();
+        lobby.room().await;
         assert!(!second.displaced.is_cancelled(), "a known connection is no newcomer");
-        drop(third);
-        let _fourth = lobby.enter();
-        assert!(!second.displaced.is_cancelled(), "nor is one that has ended");
-        let _fifth = lobby.enter();
-        assert!(second.displaced.is_cancelled());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_burst_of_known_clients_displaces_nobody() {
+        let (lobby, mut clients) = (lobby(2), tokio::task::JoinSet::new());
+        for _ in 0..100 {
+            lobby.room().await;
+            let newcomer = Arc::new(lobby.enter());
+            clients.spawn(async move {
+                tokio::time::sleep(Duration::from_millis(900)).await;
+                newcomer.welcome();
+                newcomer.displaced.is_cancelled()
+            });
+        }
+        assert!(clients.join_all().await.iter().all(|displaced| !displaced));
     }
 }
