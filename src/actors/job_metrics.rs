@@ -13,7 +13,7 @@ use super::job_input::JobInput;
 use super::requests::Requests;
 use crate::job::end::Tally;
 use crate::job::gang_state::GangAnswer;
-use crate::job::plan::Plan;
+use crate::job::plan::{Plan, Wait};
 use crate::job::pod_failure_policy::judge;
 use crate::job::spec::{Completion, Job, PodFailureAction};
 use crate::job::state::{Changed, Created, JobState};
@@ -135,6 +135,9 @@ impl JobMeter {
 
     /// A plan was made and begun. Like the built-in controller, it counts no looks at finished Jobs.
     pub fn planned(&mut self, state: &JobState, plan: &Plan, work: &Work) {
+        if matches!(plan.waiting, Some(Wait::Suspended | Wait::Finishing | Wait::Deleting)) {
+            self.clock.forget_failures();
+        }
         if !plan.creates.is_empty() {
             self.creation = creation_reason(state);
         }

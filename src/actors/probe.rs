@@ -28,6 +28,8 @@ pub(super) struct ReplicaProbe {
     lease_manager: LeaseManagerHandle,
     config: Arc<ControllerConfig>,
     metrics: Arc<Metrics>,
+    /// When the replica began.
+    began: Instant,
     /// The Jobs as they were a moment ago, while somebody looks at them.
     reading: Arc<Mutex<Option<Arc<SeenJobs>>>>,
 }
@@ -39,7 +41,7 @@ impl ReplicaProbe {
         config: Arc<ControllerConfig>,
         metrics: Arc<Metrics>,
     ) -> Self {
-        Self { replica, lease_manager, config, metrics, reading: Arc::default() }
+        Self { replica, lease_manager, config, metrics, began: Instant::now(), reading: Arc::default() }
     }
 
     /// Serves the pages until the returned sender is dropped.
@@ -148,6 +150,7 @@ impl Probe for ReplicaProbe {
         let dropped = self.config.traces.dropped();
         metrics.dropped_spans.inc_by(dropped.saturating_sub(metrics.dropped_spans.get()));
         let renewed = self.lease_manager.view().borrow().renewed();
-        metrics.heartbeat_age.set(renewed.map_or(0.0, |renewed| renewed.elapsed().as_secs_f64()));
+        // One that has never been renewed is as old as the replica.
+        metrics.heartbeat_age.set(renewed.unwrap_or(self.began).elapsed().as_secs_f64());
     }
 }

@@ -8,7 +8,7 @@ use serde::Serialize;
 
 use crate::job::plan::Wait;
 use crate::job::spec::Job;
-use crate::job::uid::{Uid, UidMap};
+use crate::job::uid::Uid;
 use crate::telemetry::metrics::labels::WaitLabels;
 use crate::telemetry::metrics::{Gauge, Metrics};
 
@@ -93,9 +93,10 @@ impl Waits {
         before.into_iter().for_each(|job| self.0.count(&job, -1));
     }
 
-    /// All of them.
-    pub fn by_job(&self) -> UidMap<WaitingJob> {
-        self.jobs().iter().map(|((.., uid), waiting)| (uid.clone(), waiting.clone())).collect()
+    /// Why a Job waits, if it does.
+    pub fn of(&self, job: &Job) -> Option<WaitingJob> {
+        let key = (job.namespace.clone(), job.name.clone(), job.uid.clone());
+        self.jobs().get(&key).cloned()
     }
 
     /// How many Jobs wait, and the first of them by name.

@@ -372,7 +372,10 @@ impl Shared {
             let closed = |_| Err(WriteError::Unknown("the gate was closed".into()));
             let mut granted = turn.await.unwrap_or_else(closed)?;
             let call = write.call();
-            let (name, span) = (call.span, trace.begin(call.span));
+            let name = call.span;
+            // A request that does not leave has no span.
+            let span =
+                if order.fence.is_open(Instant::now()) { trace.begin(name) } else { CallSpan::default() };
             let (signal, result) = match self.send(call, &order.fence, &span) {
                 Ok(sent) => {
                     let (signal, end, result) = sent.answered(&self).await;

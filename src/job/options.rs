@@ -77,6 +77,12 @@ const OPTIONS: [(&str, Setter); 5] = [
     }),
 ];
 
+/// Whether a text has the form of a W3C `traceparent` of version 00.
+fn is_traceparent(text: &&str) -> bool {
+    let widths = text.split('-').map(str::len);
+    widths.eq([2, 32, 16, 2]) && text.bytes().all(|byte| byte == b'-' || byte.is_ascii_hexdigit())
+}
+
 fn flag(text: &str) -> Result<bool, &'static str> {
     text.parse().map_err(|_| "true or false is expected")
 }
@@ -105,7 +111,7 @@ impl Options {
             }
         }
         let short = |text: &&str| text.len() <= LONGEST_TRACE;
-        let caller = traceparent.filter(short).map(|traceparent| {
+        let caller = traceparent.filter(is_traceparent).map(|traceparent| {
             let tracestate = tracestate.filter(short).unwrap_or_default().into();
             Box::new(TraceCaller { traceparent: traceparent.into(), tracestate })
         });

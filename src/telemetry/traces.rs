@@ -9,6 +9,7 @@ mod export;
 mod health;
 mod ids;
 mod job;
+mod sampler;
 mod shard;
 mod thinning;
 
@@ -30,6 +31,7 @@ use self::health::{Bounded, Drops, Reporting};
 use self::ids::JobIds;
 pub use self::ids::{SpanKey, root_span_id_of, trace_id_of};
 pub use self::job::{Caller, FinishedSpan, JobName, JobTrace, Parent, ReconcileSpan};
+use self::sampler::Hashed;
 pub use self::shard::{TakeoverSpan, drain_span};
 pub use self::thinning::Thinning;
 
@@ -82,7 +84,7 @@ impl JobTraces {
             resource = resource.with_service_name(SERVICE);
         }
         // The default configuration follows OTEL_TRACES_SAMPLER.
-        let sampler = Config::default().sampler;
+        let sampler: Box<dyn ShouldSample> = Box::new(Hashed(Config::default().sampler));
         let provider = SdkTracerProvider::builder()
             .with_span_processor(processor)
             .with_sampler(sampler.box_clone())

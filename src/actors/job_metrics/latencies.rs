@@ -75,10 +75,17 @@ impl JobClock {
         }
     }
 
+    /// What has failed is not replaced: the Job is suspended, or about to end.
+    pub(super) fn forget_failures(&mut self) {
+        self.failures = Failures::default();
+    }
+
     pub(super) fn pod_failed(&mut self, job: &Job, pod: &Pod, now: Timestamp) {
         match (&job.spec.completion, pod.index) {
-            (Completion::Indexed(_), Some(index)) => _ = self.failures.at.insert(index, now),
-            (Completion::Indexed(_), None) => {}
+            (Completion::Indexed(_), Some(index)) if self.failures.at.len() < MAX_FAILURES => {
+                self.failures.at.insert(index, now);
+            }
+            (Completion::Indexed(_), _) => {}
             _ if self.failures.queue.len() < MAX_FAILURES => self.failures.queue.push_back(now),
             _ => {}
         }

@@ -10,7 +10,6 @@ use crate::actors::replica_actor::SeenJobs;
 use crate::actors::waits::WaitingJob;
 use crate::job::plan::Wait;
 use crate::job::spec::Job;
-use crate::job::uid::UidMap;
 use crate::sharding::ShardId;
 use crate::telemetry::http::JobQuery;
 
@@ -60,7 +59,6 @@ pub(super) fn page<T>(mut all: Vec<T>, query: &JobQuery, order: impl Fn(&T, &T) 
 
 /// The Jobs that a query asks for, and the number of Jobs of each shard.
 pub(in crate::actors) fn select(seen: &SeenJobs, query: &JobQuery) -> (JobsOverview, BTreeMap<u32, usize>) {
-    let waits: UidMap<WaitingJob> = seen.waits.iter().flat_map(|waits| waits.by_job()).collect();
     let search = query.search.to_lowercase();
     let mut by_shard = BTreeMap::new();
     let mut phases = BTreeMap::new();
@@ -81,7 +79,8 @@ pub(in crate::actors) fn select(seen: &SeenJobs, query: &JobQuery) -> (JobsOverv
     }
     let found = matching.len();
     let listed = page(matching, query, |one, other| place(one).cmp(&place(other)));
-    let items = listed.into_iter().map(|(shard, job)| outline(shard, job, waits.get(&job.uid)));
+    let waiting = |job| seen.waits.iter().find_map(|waits| waits.of(job));
+    let items = listed.into_iter().map(|(shard, job)| outline(shard, job, waiting(job).as_ref()));
     let jobs = JobsOverview { shards: 0, total, phases, matching: found, items: items.collect() };
     (jobs, by_shard)
 }

@@ -5,7 +5,7 @@
 //! host in `Host` (a site that rebinds its own name to 127.0.0.1 does not), and must not come from another
 //! site.
 
-use std::net::{IpAddr, SocketAddr};
+use std::net::IpAddr;
 use std::sync::Arc;
 
 use axum::extract::{Request, State};
@@ -17,7 +17,7 @@ use axum::response::{IntoResponse, Response};
 
 use super::reviews::{Reviews, Verdict};
 use super::secret::Secret;
-use super::server::Peer;
+use super::server::Ends;
 
 const SEC_FETCH_SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
 
@@ -94,8 +94,7 @@ async fn permit(access: &Access, request: &Parts) -> Result<(), Refusal> {
     own_site(headers)?;
     match access {
         Access::Loopback => {
-            let peer = request.extensions.get::<Peer>().ok_or(Refusal::OtherHost)?;
-            from_this_host(peer.0)?;
+            from_this_host(request.extensions.get::<Ends>().ok_or(Refusal::OtherHost)?, headers)?;
             names_this_host(headers)
         }
         Access::Secret(secret) => {
@@ -118,9 +117,21 @@ async fn permit(access: &Access, request: &Parts) -> Result<(), Refusal> {
     }
 }
 
-fn from_this_host(peer: SocketAddr) -> Result<(), Refusal> {
+/// Headers of proxies, such as those of a service mesh, which pass requests of other hosts on from loopback.
+const FORWARDED: [HeaderName; 4] = [
+    header::FORWARDED,
+    header::VIA,
+    HeaderName::from_static("x-forwarded-for"),
+    HeaderName::from_static("x-envoy-external-address"),
+];
+
+/// A client of this host has both ends of its connection on loopback. A proxy beside the controller connects to the
+/// address of the pod, or says for whom it asks.
+fn from_this_host(ends: &Ends, headers: &HeaderMap) -> Result<(), Refusal> {
     // A listener at `[::]` shows IPv4 clients as ::ffff:127.0.0.1.
-    if peer.ip().to_canonical().is_loopback() { Ok(()) } else { Err(Refusal::OtherHost) }
+    let on_loopback = [ends.peer, ends.own].iter().all(|end| end.ip().to_canonical().is_loopback());
+    let forwarded = FORWARDED.iter().any(|name| headers.contains_key(name));
+    if on_loopback && !forwarded { Ok(()) } else { Err(Refusal::OtherHost) }
 }
 
 fn names_this_host(headers: &HeaderMap) -> Result<(), Refusal> {
@@ -156,6 +167,8 @@ fn text<'a>(headers: &'a HeaderMap, name: &HeaderName) -> Option<&'a str> {
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
+    use std::net::SocketAddr;
+
     use super::*;
 
     async fn verdict(access: &Access, peer: &str, headers: &[(&str, &str)]) -> Result<(), Refusal> {
@@ -164,7 +177,9 @@ mod tests {
             request = request.header(*name, *value);
         }
         let (mut head, ()) = request.body(()).unwrap().into_parts();
-        head.extensions.insert(Peer(peer.parse().unwrap()));
+        let peer: SocketAddr = peer.parse().unwrap();
+        let own = if peer.ip().to_canonical().is_loopback() { "127.0.0.1:8080" } else { "10.0.0.1:8080" };
+        head.extensions.insert(Ends { peer, own: own.parse().unwrap() });
         permit(access, &head).await
     }
 
@@ -178,6 +193,7 @@ mod tests {
             ("[::ffff:127.0.0.1]:5", vec![("host", "LOCALHOST")], Ok(())),
             ("10.0.0.7:5", vec![local], Err(Refusal::OtherHost)),
             ("[::ffff:10.0.0.7]:5", vec![local], Err(Refusal::OtherHost)),
+            ("127.0.0.1:5", vec![local, ("x-forwarded-for", "10.0.0.7")], Err(Refusal::OtherHost)),
             ("127.0.0.1:5", vec![], Err(Refusal::ForeignName)),
             ("127.0.0.1:5", vec![("host", "rebound.example:8080")], Err(Refusal::ForeignName)),
             ("127.0.0.1:5", vec![("host", "localhost.example")], Err(Refusal::ForeignName)),
@@ -195,6 +211,14 @@ mod tests {
         ] {
             assert_eq!(verdict(&Access::Loopback, peer, &headers).await, expected, "{peer} {headers:?}");
         }
+    }
+
+    #[test]
+    fn a_proxy_beside_the_controller_is_not_this_host() {
+        let ends = |peer: &str, own: &str| Ends { peer: peer.parse().unwrap(), own: own.parse().unwrap() };
+        let none = HeaderMap::new();
+        assert_eq!(from_this_host(&ends("127.0.0.6:5", "10.0.0.1:8080"), &none), Err(Refusal::OtherHost));
+        assert_eq!(from_this_host(&ends("[::1]:5", "[::1]:8080"), &none), Ok(()));
     }
 
     #[tokio::test]

@@ -45,9 +45,14 @@ const MAX_HEADER: usize = 16 << 10;
 /// Most connections that wait to be accepted.
 const BACKLOG: i32 = 1024;
 
-/// The other end of a connection.
+/// The two ends of a connection.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Peer(pub(super) SocketAddr);
+pub(super) struct Ends {
+    /// The client's.
+    pub(super) peer: SocketAddr,
+    /// Ours.
+    pub(super) own: SocketAddr,
+}
 
 /// A listener at an address. `0.0.0.0` and `[::]` both are all addresses of the host, whether it has IPv4, IPv6 or
 /// both.
@@ -100,13 +105,18 @@ struct Server {
 impl Server {
     async fn accept_all(&self, listener: &TcpListener, places: &Arc<Semaphore>) {
         loop {
-            // One place is always free, or becomes free at once.
-            if places.available_permits() == 0 {
-                self.connections.close_oldest();
-            }
-            let Ok(place) = places.clone().acquire_owned().await else { return };
             match listener.accept().await {
-                Ok((stream, peer)) => self.start(stream, peer, place),
+                Ok((stream, peer)) => {
+                    // For this one, a place is free or becomes free at once.
+                    if places.available_permits() == 0 {
+                        self.connections.close_oldest();
+                    }
+                    let Ok(place) = places.clone().acquire_owned().await else { return };
+                    // The client is gone already if this fails.
+                    if let Ok(own) = stream.local_addr() {
+                        self.start(stream, Ends { peer, own }, place);
+                    }
+                }
                 Err(error) if is_of_one_connection(&error) => {}
                 Err(error) => {
                     tracing::warn!(%error, "cannot accept connections for the HTTP pages");
@@ -116,7 +126,7 @@ impl Server {
         }
     }
 
-    fn start(&self, stream: TcpStream, peer: SocketAddr, place: OwnedSemaphorePermit) {
+    fn start(&self, stream: TcpStream, ends: Ends, place: OwnedSemaphorePermit) {
         // It only delays small answers if this fails.
         let _ = stream.set_nodelay(true);
         let connection = Connections::open(&self.connections);
@@ -125,11 +135,11 @@ impl Server {
             let closed = connection.closed.clone();
             let served = async {
                 match tls {
-                    None => talk(stream, peer, pages, &connection, draining).await,
+                    None => talk(stream, ends, pages, &connection, draining).await,
                     Some(tls) => {
                         let shaken = timeout(HEADER_TIMEOUT, tls.accept(stream)).await;
                         if let Ok(Ok(stream)) = shaken {
-                            talk(stream, peer, pages, &connection, draining).await;
+                            talk(stream, ends, pages, &connection, draining).await;
                         }
                     }
                 }
@@ -150,13 +160,13 @@ fn is_of_one_connection(error: &io::Error) -> bool {
 }
 
 /// Answers the requests of one connection.
-async fn talk<S>(stream: S, peer: SocketAddr, pages: Router, connection: &Connection, draining: Watcher)
+async fn talk<S>(stream: S, ends: Ends, pages: Router, connection: &Connection, draining: Watcher)
 where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
     let service = service_fn(|mut request: Request<Incoming>| {
         connection.used();
-        request.extensions_mut().insert(Peer(peer));
+        request.extensions_mut().insert(ends);
         pages.clone().oneshot(request.map(Body::new))
     });
     let talk = http1::Builder::new()

@@ -108,6 +108,7 @@ async fn follow(files: TlsFiles, mut pem: Pem, current: Weak<Current>) {
         }
         let read = Pem::read(&files).await;
         if read.as_ref().is_ok_and(|read| *read == pem) {
+            complained = false;
             continue;
         }
         match read.and_then(|read| Ok((read.certified(&files)?, read))) {

@@ -118,7 +118,7 @@ impl<S> Filter<S> for Repeats {
 
     fn event_enabled(&self, event: &Event<'_>, _: &Context<'_, S>) -> bool {
         let metadata = event.metadata();
-        *metadata.level() > Level::WARN || metadata.target() == TARGET || self.passes(event, Instant::now())
+        *metadata.level() != Level::WARN || metadata.target() == TARGET || self.passes(event, Instant::now())
     }
 }
 

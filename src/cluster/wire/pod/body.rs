@@ -137,7 +137,8 @@ impl<'a> Message<'a> for WireTerminated<'a> {
         match number {
             1 => self.exit_code = value.integer()?,
             3 => self.reason = value.set_text()?,
-            5 => self.started_at = value.time()?,
+            // Only traces look at it: a time that cannot be read must not make the pod unreadable.
+            5 => self.started_at = value.time().unwrap_or_default(),
             6 => self.finished_at = value.time()?,
             _ => {}
         }
