@@ -259,16 +259,16 @@ async fn a_large_job_makes_few_spans_and_says_how_many_pods_it_leaves_out() {
     let (cluster, collector) = (Cluster::start().await, Collector::start().await);
     let directory = tempfile::tempdir().unwrap();
     let running = Background::start(&mut replica(&cluster, &directory, "one", &collector.url()));
-    cluster.create("large", json!({"completions": 600, "parallelism": 100}), "10ms").await;
+    cluster.create("large", json!({"completions": 300, "parallelism": 50}), "10ms").await;
     cluster.completes("large").await;
     collector.until("job").await;
     stop(running);
     let spans = collector.spans();
-    assert!(spans.len() < 350, "{:?}", collector.counts());
+    assert!(spans.len() < 300, "{:?}", collector.counts());
     let root = only(&spans, "job");
     let shown = named(&spans, "pod").len() as i64;
     assert_eq!(shown, 24 + 16);
-    assert_eq!(root.number("yardmaster.pods_left_out"), Some(600 - shown));
+    assert_eq!(root.number("yardmaster.pods_left_out"), Some(300 - shown));
     cluster.end().await;
 }
 
