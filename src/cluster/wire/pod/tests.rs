@@ -82,9 +82,9 @@ fn how_a_pod_ran_is_read_only_on_request_and_once_it_has_ended() {
         let observed = observe_by(decoder, patch.clone());
         assert_eq!(observed.run.as_deref(), expected.as_ref(), "{patch}");
     }
-    let mut patch = status("Failed", json!(null));
-    patch["metadata"] = json!({"finalizers": null});
-    assert_eq!(observe_by(&reading, patch).run, None);
+    let mut counted = status("Failed", json!(null));
+    counted["metadata"] = json!({"finalizers": null});
+    assert_eq!(observe_by(&reading, counted).run, None);
 }
 
 #[test]
