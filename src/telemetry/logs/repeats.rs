@@ -10,6 +10,7 @@ use tokio::time::{Instant, sleep};
 use tracing::callsite::Identifier;
 use tracing::field::{Field, Visit};
 use tracing::{Event, Level, Metadata};
+use tracing_subscriber::filter::LevelFilter;
 use tracing_subscriber::layer::{Context, Filter};
 
 /// How long the same line is only counted.
@@ -114,6 +115,11 @@ impl Repeats {
 impl<S> Filter<S> for Repeats {
     fn enabled(&self, _: &Metadata<'_>, _: &Context<'_, S>) -> bool {
         true
+    }
+
+    fn max_level_hint(&self) -> Option<LevelFilter> {
+        // No limit; without a hint, the one of another filter would not count either.
+        Some(LevelFilter::TRACE)
     }
 
     fn event_enabled(&self, event: &Event<'_>, _: &Context<'_, S>) -> bool {
