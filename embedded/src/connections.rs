@@ -270,9 +270,10 @@ impl Lobby {
         let mut newcomers = self.newcomers.lock();
         let number = newcomers.next;
         newcomers.next += 1;
-        newcomers.waiting.insert(number, (Instant::now(), displaced.clone()));
+        let since = Instant::now();
+        newcomers.waiting.insert(number, (since, displaced.clone()));
         drop(newcomers);
-        Newcomer { lobby: Arc::clone(self), number, displaced, welcome: CancellationToken::new() }
+        Newcomer { lobby: Arc::clone(self), number, since, displaced, welcome: CancellationToken::new() }
     }
 }
 
@@ -280,6 +281,8 @@ impl Lobby {
 pub(crate) struct Newcomer {
     lobby: Arc<Lobby>,
     number: u64,
+    /// When it came.
+    since: Instant,
     displaced: CancellationToken,
     welcome: CancellationToken,
 }
@@ -293,12 +296,14 @@ impl Newcomer {
         }
     }
 
-    /// Waits until the connection has been a newcomer for too long, or among too many.
+    /// Waits until the connection has been a newcomer for this time, or among too many.
     async fn overdue(&self, time: Duration) {
         tokio::select! {
+            // A known client may stay, even if the time is over as well.
+            biased;
             () = self.welcome.cancelled() => std::future::pending().await,
             () = self.displaced.cancelled() => {}
-            () = tokio::time::sleep(time) => {}
+            () = sleep_until(self.since + time) => {}
         }
     }
 
@@ -330,6 +335,16 @@ mod tests {
         let hour = Duration::from_secs(3600);
         assert!(tokio::time::timeout(hour, silent.overdue(Duration::from_secs(5))).await.is_ok());
         assert!(tokio::time::timeout(hour, known.overdue(Duration::from_secs(5))).await.is_err());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_time_of_a_newcomer_runs_from_its_arrival() {
+        let newcomer = lobby(9).enter();
+        let begun = Instant::now();
+        for _step in ["the first byte", "the handshake", "the request"] {
+            newcomer.overdue(Duration::from_secs(5)).await;
+        }
+        assert_eq!(begun.elapsed(), Duration::from_secs(5));
     }
 
     #[tokio::test(start_paused = true)]

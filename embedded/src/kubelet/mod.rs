@@ -135,7 +135,8 @@ impl Kubelet {
             KubeletMode::Process => {
                 tokio::task::spawn_blocking(stragglers::kill_orphans);
                 let program = config.supervisor.map_or_else(std::env::current_exe, Ok);
-                Some(Arc::new(program.and_then(Supervisor::start).map_err(KubeletError::Supervisor)?))
+                let supervisor = program.and_then(|program| Supervisor::start(program, &stop));
+                Some(Arc::new(supervisor.map_err(KubeletError::Supervisor)?))
             }
             KubeletMode::Simulated => None,
         };

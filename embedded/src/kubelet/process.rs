@@ -10,6 +10,7 @@ use std::time::Duration;
 use rustix::process::Signal;
 use tokio::io::AsyncReadExt;
 use tokio::net::unix::pipe;
+use tokio_util::sync::CancellationToken;
 
 use super::environment::Variables;
 use super::logs::LogWriter;
@@ -17,9 +18,13 @@ use super::stop::StopSignal;
 pub(super) use super::supervisor::Exit;
 use super::supervisor::{Running, Start, Supervisor};
 
-/// Time to continue reading the output of a container that has ended, in case a process that left its group
-/// keeps the pipe open.
+/// Time to wait for more output of a container that has ended, in case a process that left its group keeps the
+/// pipe open.
 const OUTPUT_GRACE: Duration = Duration::from_secs(1);
+/// Size of the pieces in which output is read, in bytes.
+const PIECE: usize = 16 * 1024;
+/// Size of a pipe, in bytes.
+const PIPE: usize = 64 * 1024;
 
 /// A command that is ready to be started.
 #[derive(Debug)]
@@ -74,7 +79,8 @@ impl Process {
     /// Waits for the end of the process and copies its output. Stops it when the signal arrives.
     pub(super) async fn wait(self, log: &mut LogWriter, stop: StopSignal) -> Exit {
         let Self { mut running, mut output } = self;
-        let copying = copy(&mut output, log);
+        let ended = CancellationToken::new();
+        let copying = copy(&mut output, log, &ended);
         tokio::pin!(copying);
         let mut copied = false;
         let mut terminating = false;
@@ -97,8 +103,9 @@ impl Process {
             };
             running.signal(signal);
         };
-        if !copied && tokio::time::timeout(OUTPUT_GRACE, copying).await.is_err() {
-            tracing::debug!("a process outside of the container's group keeps its output open");
+        ended.cancel();
+        if !copied {
+            copying.await;
         }
         exit.unwrap_or_else(|error| {
             tracing::warn!(%error, "cannot determine how a process ended");
@@ -131,16 +138,35 @@ fn locate(launch: &Launch) -> Result<PathBuf, StartError> {
     which::which_in(name, path, directory).map_err(|_| StartError::NotFound(name.clone()))
 }
 
-async fn copy(output: &mut pipe::Receiver, log: &mut LogWriter) {
-    let mut buffer = vec![0; 16 * 1024];
+/// Copies the output to the log, until it ends or until there has been no end for [`OUTPUT_GRACE`] after that of
+/// the container. What was read is always written, however slow the disk is.
+async fn copy(output: &mut pipe::Receiver, log: &mut LogWriter, ended: &CancellationToken) {
+    let grace = async {
+        ended.cancelled().await;
+        tokio::time::sleep(OUTPUT_GRACE).await;
+    };
+    tokio::pin!(grace);
+    let mut buffer = vec![0; PIECE];
     loop {
-        match output.read(&mut buffer).await {
-            Ok(0) => break,
+        let read = tokio::select! {
+            read = output.read(&mut buffer) => read,
+            () = &mut grace => break,
+        };
+        match read {
+            Ok(0) => return,
             Ok(length) => log.write(&buffer[..length]).await,
             Err(error) => {
                 tracing::warn!(%error, "cannot read a container's output");
-                break;
+                return;
             }
+        }
+    }
+    tracing::debug!("a process outside of the container's group keeps its output open");
+    // The pipe may still have output of the container itself if writing took long.
+    for _ in 0..PIPE / PIECE {
+        match output.try_read(&mut buffer) {
+            Ok(length @ 1..) => log.write(&buffer[..length]).await,
+            _ => return,
         }
     }
 }

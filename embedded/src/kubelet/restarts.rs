@@ -11,7 +11,7 @@ use tokio::time::Instant;
 /// Delay before the first restart; doubles up to [`MAX_DELAY`].
 const MIN_DELAY: Duration = Duration::from_secs(1);
 /// Longest delay. A part that ran for longer begins with the first delay again.
-const MAX_DELAY: Duration = Duration::from_secs(60);
+pub(super) const MAX_DELAY: Duration = Duration::from_secs(60);
 
 /// The restarts of one part.
 #[derive(Debug)]
@@ -52,7 +52,8 @@ impl Restarts {
     }
 }
 
-fn delays() -> ExponentialBackoff {
+/// The delays before one restart after the other, without end.
+pub(super) fn delays() -> ExponentialBackoff {
     let delays = ExponentialBuilder::new().with_min_delay(MIN_DELAY).with_max_delay(MAX_DELAY);
     delays.without_max_times().build()
 }

@@ -8,6 +8,7 @@
 //! process that was given the same number meanwhile.
 
 use std::collections::HashSet;
+use std::path::Path;
 
 use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags, Signal, kill_process, pidfd_open, pidfd_send_signal};
@@ -78,13 +79,17 @@ pub(super) fn identity(process: u32) -> Option<String> {
     Some(format!("{}:{process}:{}", namespace()?, start_time(process)?))
 }
 
-/// Whether the process with this [`identity`] has ended. Nothing is known of other process namespaces.
+/// Whether the process with this [`identity`] has certainly ended. Nothing is known of other process namespaces.
 fn has_ended(identity: &str) -> bool {
     let parse = || {
         let (process, start) = identity.strip_prefix(&namespace()?)?.strip_prefix(':')?.split_once(':')?;
-        Some((process.parse().ok()?, start.parse::<u64>().ok()?))
+        Some((process.parse::<u32>().ok()?, start.parse::<u64>().ok()?))
     };
-    parse().is_some_and(|(process, start)| start_time(process) != Some(start))
+    parse().is_some_and(|(process, start)| match start_time(process) {
+        Some(current) => current != start,
+        // This process may be out of file descriptors, say.
+        None => matches!(Path::new(&format!("/proc/{process}")).try_exists(), Ok(false)),
+    })
 }
 
 /// The process namespace of this process.

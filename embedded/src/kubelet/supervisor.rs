@@ -25,17 +25,16 @@ use tokio::net::UnixStream;
 use tokio::process::{Child, Command};
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinSet;
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 pub use self::program::supervise;
 pub(super) use self::protocol::{Exit, Start};
 use self::protocol::{Reply, Request};
-use super::stragglers;
+use super::{restarts, stragglers};
 
 /// The argument that makes this program a supervisor.
 pub const SUPERVISE: &str = "supervise-pods";
-/// Delay before the supervisor is started again.
-const RESTART_DELAY: Duration = Duration::from_secs(1);
 /// How long the supervisor may take to kill what is left.
 const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(5);
 
@@ -48,19 +47,23 @@ pub(super) struct Supervisor {
     requests: mpsc::UnboundedSender<Outgoing>,
     calls: Arc<Calls>,
     next: AtomicU64,
+    closing: CancellationToken,
     stop: CancellationToken,
     task: Mutex<JoinSet<()>>,
 }
 
 impl Supervisor {
-    /// Starts the supervisor, which is `program` with the argument [`SUPERVISE`].
-    pub(super) fn start(program: PathBuf) -> std::io::Result<Self> {
+    /// Starts the supervisor, which is `program` with the argument [`SUPERVISE`]. It is started again when it ends,
+    /// but not once `closing` is cancelled: calls that wait for it fail then.
+    pub(super) fn start(program: PathBuf, closing: &CancellationToken) -> std::io::Result<Self> {
         let connection = Connection::open(&program)?;
         let (requests, outgoing) = mpsc::unbounded_channel();
-        let (calls, stop) = (Arc::new(Calls::default()), CancellationToken::new());
+        let calls = Arc::new(Calls::default());
+        let (closing, stop) = (closing.child_token(), CancellationToken::new());
+        let tokens = (closing.clone(), stop.clone());
         let mut task = JoinSet::new();
-        task.spawn(keep_running(program, connection, outgoing, Arc::clone(&calls), stop.clone()));
-        Ok(Self { requests, calls, next: AtomicU64::default(), stop, task: Mutex::new(task) })
+        task.spawn(keep_running(program, connection, outgoing, Arc::clone(&calls), tokens));
+        Ok(Self { requests, calls, next: AtomicU64::default(), closing, stop, task: Mutex::new(task) })
     }
 
     /// Starts a process. It writes both its outputs to `output`.
@@ -71,7 +74,9 @@ impl Supervisor {
         self.calls.0.lock().insert(id, Call { begin: Some(begin), end });
         // Exists from here on, so that the process is killed if nobody waits for its start.
         let mut running = Running { id, requests: self.requests.clone(), ended, is_over: false };
-        running.send(Request::Start { id, start }, Some(output));
+        if !running.send(Request::Start { id, start }, Some(output)) {
+            self.calls.0.lock().remove(&id);
+        }
         let answer = started.await.unwrap_or_else(|_| Err(lost()));
         running.is_over = answer.is_err();
         answer.map(|()| running)
@@ -79,6 +84,7 @@ impl Supervisor {
 
     /// Ends the supervisor, and with it all processes that are left.
     pub(super) async fn shutdown(&self) {
+        self.closing.cancel();
         self.stop.cancel();
         let mut task = std::mem::take(&mut *self.task.lock());
         while task.join_next().await.is_some() {}
@@ -101,7 +107,8 @@ pub(super) struct Running {
 impl Running {
     /// Sends a signal to the process group.
     pub(super) fn signal(&self, signal: Signal) {
-        self.send(Request::Signal { id: self.id, signal: signal.as_raw() }, None);
+        // Fails when the supervisor has ended, and the process with it.
+        let _sent = self.send(Request::Signal { id: self.id, signal: signal.as_raw() }, None);
     }
 
     /// Waits for the end of the process. Its process group has been killed then.
@@ -111,9 +118,9 @@ impl Running {
         ended.map_err(|_| lost())
     }
 
-    fn send(&self, request: Request, output: Option<OwnedFd>) {
-        // Fails when the supervisor has ended, and the process with it.
-        let _sent = self.requests.send((request, output));
+    /// Sends a request; `false` if no supervisor will get it.
+    fn send(&self, request: Request, output: Option<OwnedFd>) -> bool {
+        self.requests.send((request, output)).is_ok()
     }
 }
 
@@ -136,6 +143,14 @@ struct Call {
 }
 
 impl Calls {
+    /// Whether somebody still wants this request. Callers whose supervisor ended have got their answer.
+    fn want(&self, request: &Request) -> bool {
+        match request {
+            Request::Start { id, .. } => self.0.lock().contains_key(id),
+            Request::Signal { .. } => true,
+        }
+    }
+
     fn answer(&self, reply: Reply) {
         let mut calls = self.0.lock();
         // A caller that is gone needs no answer.
@@ -165,9 +180,14 @@ async fn keep_running(
     mut connection: Connection,
     mut outgoing: mpsc::UnboundedReceiver<Outgoing>,
     calls: Arc<Calls>,
-    stop: CancellationToken,
+    (closing, stop): (CancellationToken, CancellationToken),
 ) {
-    while connection.serve(&mut outgoing, &calls, &stop).await.is_continue() {
+    let mut delays = delays();
+    let last = loop {
+        let start = Instant::now();
+        if connection.serve(&mut outgoing, &calls, &stop).await.is_break() {
+            break Some(connection);
+        }
         tracing::error!("the supervisor of the pods' processes ended; their containers count as killed");
         let identity = std::mem::take(&mut connection.identity);
         let kill = tokio::task::spawn_blocking(move || stragglers::kill_processes_under(&identity));
@@ -175,15 +195,41 @@ async fn keep_running(
             tracing::error!(%error, "the search for processes without a supervisor panicked");
         }
         calls.0.lock().clear();
-        connection = loop {
-            match Connection::open(&program) {
-                Ok(connection) => break connection,
-                Err(error) => tracing::error!(%error, "cannot start the supervisor of the pods' processes"),
-            }
-            tokio::time::sleep(RESTART_DELAY).await;
-        };
+        if start.elapsed() > restarts::MAX_DELAY {
+            delays = self::delays();
+        }
+        match reopen(&program, &mut delays, &closing).await {
+            Some(next) => connection = next,
+            None => break None,
+        }
+    };
+    // From here on no request is accepted, so no call comes after the last ones have failed.
+    outgoing.close();
+    if let Some(connection) = last {
+        connection.close().await;
     }
-    connection.close().await;
+    calls.0.lock().clear();
+}
+
+/// The delays before one restart of the supervisor after the other: the first restart is at once.
+fn delays() -> impl Iterator<Item = Duration> {
+    std::iter::once(Duration::ZERO).chain(restarts::delays())
+}
+
+/// Starts a supervisor after the next delay, until that succeeds. `None` once the cluster is closing.
+async fn reopen(
+    program: &Path,
+    delays: &mut impl Iterator<Item = Duration>,
+    closing: &CancellationToken,
+) -> Option<Connection> {
+    for delay in delays {
+        closing.run_until_cancelled(tokio::time::sleep(delay)).await?;
+        match Connection::open(program) {
+            Ok(connection) => return Some(connection),
+            Err(error) => tracing::error!(%error, "cannot start the supervisor of the pods' processes"),
+        }
+    }
+    None
 }
 
 /// A supervisor that runs.
@@ -222,6 +268,9 @@ impl Connection {
         };
         let send = async {
             while let Some((request, output)) = outgoing.recv().await {
+                if !calls.want(&request) {
+                    continue;
+                }
                 if let Err(error) = protocol::send_request(writer.as_ref(), &request, output).await {
                     tracing::debug!(%error, "cannot reach the supervisor of the pods' processes");
                     return;
@@ -240,5 +289,55 @@ impl Connection {
         if tokio::time::timeout(SHUTDOWN_TIMEOUT, self.supervisor.wait()).await.is_err() {
             tracing::warn!("the supervisor still waits for processes that do not end");
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    #[test]
+    fn restarts_are_delayed_from_the_second_on() {
+        let seconds: Vec<_> = delays().take(9).map(|delay| delay.as_secs()).collect();
+        assert_eq!(seconds, [0, 1, 2, 4, 8, 16, 32, 60, 60]);
+    }
+
+    async fn spawn(supervisor: &Supervisor) -> std::io::Result<Running> {
+        let (program, name) = ("true".into(), "true".into());
+        let start =
+            Start { program, name, args: Vec::new(), environment: Default::default(), directory: None };
+        supervisor.spawn(start, std::io::pipe()?.1.into()).await
+    }
+
+    #[tokio::test]
+    async fn calls_fail_when_a_stop_comes_before_the_next_supervisor() {
+        // A program that ends at once.
+        let closing = CancellationToken::new();
+        let supervisor = Supervisor::start("true".into(), &closing).unwrap();
+        // Calls fail with each of the first supervisors, until one waits for the next.
+        while tokio::time::timeout(Duration::from_millis(300), spawn(&supervisor)).await.is_ok() {}
+        let both = async { tokio::join!(spawn(&supervisor), async { closing.cancel() }) };
+        let (queued, ()) = tokio::time::timeout(Duration::from_secs(60), both).await.unwrap();
+        assert!(queued.is_err());
+        let late = tokio::time::timeout(Duration::from_secs(60), spawn(&supervisor)).await.unwrap();
+        assert!(late.is_err());
+        supervisor.shutdown().await;
+    }
+
+    #[test]
+    fn a_start_without_its_call_is_not_wanted() {
+        let calls = Calls::default();
+        let start = Start {
+            program: "true".into(),
+            name: "true".into(),
+            args: Vec::new(),
+            environment: Default::default(),
+            directory: None,
+        };
+        let request = Request::Start { id: 7, start };
+        assert!(!calls.want(&request));
+        calls.0.lock().insert(7, Call { begin: None, end: oneshot::channel().0 });
+        assert!(calls.want(&request));
     }
 }

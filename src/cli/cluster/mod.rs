@@ -224,10 +224,12 @@ impl Cluster {
             None => None,
         };
         let kubeconfig = args.write_kubeconfig.clone().unwrap_or_else(|| directory.path().join("kubeconfig"));
-        write_kubeconfig(&server.secure_kubeconfig(), &kubeconfig)?;
-        // The controllers of this host need no TLS to reach it.
+        let secure = server.secure_kubeconfig();
+        write_kubeconfig(&secure, &kubeconfig)?;
+        // A file of their own, since somebody may replace or remove the other. Over TLS as well, so that nobody
+        // who takes over the port after a crash gets the token.
         let own = directory.path().join("controllers.kubeconfig");
-        write_kubeconfig(&server.kubeconfig(), &own)?;
+        write_kubeconfig(&secure, &own)?;
         let count = if args.api_only { 0 } else { args.replicas };
         let token = page::Token::create(directory.path())?;
         let replicas = Replicas::start(count, &own, token.file(), &args.feature_gates)?;

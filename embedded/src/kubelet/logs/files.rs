@@ -129,7 +129,12 @@ impl LogFiles {
                 self.folder.remove(&file_name(self.run, old))?;
             }
         }
-        self.file.write_all(records)?;
+        if let Err(error) = self.file.write_all(records) {
+            // What was written of them must not become the start of the next record.
+            self.file.set_len(self.size)?;
+            self.file.seek(SeekFrom::Start(self.size))?;
+            return Err(error);
+        }
         self.size += added;
         Ok((self.part, self.size))
     }

@@ -130,6 +130,7 @@ impl Reader {
     /// The next chunk to send; `None` at the end.
     pub(in crate::kubelet) async fn next(&mut self) -> std::io::Result<Option<Bytes>> {
         let mut chunk = Vec::new();
+        let mut promised = None;
         while self.budget > 0 && chunk.len() < CHUNK {
             // Asked before reading: a part that is complete now gets nothing more.
             let complete = self.progress.borrow().part > self.part;
@@ -140,8 +141,13 @@ impl Reader {
                     Some((part, file)) => self.switch(part, file),
                     None => break,
                 }
+            } else if promised == Some((self.part, self.position)) {
+                // The container has truncated its log: what was written is gone.
+                break;
             } else if !chunk.is_empty() || !self.more().await {
                 break;
+            } else {
+                promised = Some((self.part, self.position));
             }
         }
         Ok((!chunk.is_empty()).then(|| chunk.into()))
@@ -310,6 +316,21 @@ pub(super) mod tests {
         let left = numbers(&read(&writer.log(), Options::default()).await);
         assert!(left.first().is_some_and(|first| *first > 0));
         assert_eq!(left, (left[0]..written).collect::<Vec<_>>());
+    }
+
+    #[tokio::test]
+    async fn following_ends_when_the_container_truncates_its_log() {
+        let directory = tempfile::tempdir().unwrap();
+        let mut writer = LogWriter::create(place(directory.path(), 0)).await.unwrap();
+        writer.write(b"1\n").await;
+        let follow = Options { follow: true, ..Options::default() };
+        let mut reader = Reader::open(writer.log(), follow).await.unwrap();
+        assert_eq!(reader.next().await.unwrap().unwrap(), "1\n");
+        writer.write(b"2\n").await;
+        let file = place(directory.path(), 0).pod.path().join("logs/main/0.log");
+        std::fs::File::options().write(true).open(file).unwrap().set_len(0).unwrap();
+        let end = tokio::time::timeout(Duration::from_secs(60), reader.next()).await.expect("it spins");
+        assert_eq!(end.unwrap(), None);
     }
 
     #[tokio::test]

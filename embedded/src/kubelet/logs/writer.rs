@@ -20,11 +20,13 @@ const BURST: u64 = 16 << 20;
 /// Appends the output of a container to its log, line by line: `TIME F TEXT`.
 #[derive(Debug)]
 pub(in crate::kubelet) struct LogWriter {
-    /// Absent once the log cannot be written.
+    /// Absent after a panic.
     files: Option<LogFiles>,
     log: Arc<Log>,
     line: Vec<u8>,
     records: Vec<u8>,
+    /// Bytes that could not be written since the last success.
+    lost: usize,
     pace: Pace,
 }
 
@@ -35,7 +37,7 @@ impl LogWriter {
         let files = spawn_blocking(move || LogFiles::create(&of)).await??;
         let log = Arc::new(Log { place, progress: watch::Sender::default() });
         let pace = Pace { budget: BURST, since: Instant::now() };
-        Ok(Self { files: Some(files), log, line: Vec::new(), records: Vec::new(), pace })
+        Ok(Self { files: Some(files), log, line: Vec::new(), records: Vec::new(), lost: 0, pace })
     }
 
     /// The log that is being written.
@@ -85,24 +87,41 @@ impl LogWriter {
             let written = files.append(&records);
             (files, records, written)
         });
-        let problem = match written.await {
-            Ok((files, mut records, Ok((part, written)))) => {
+        let place = &self.log.place;
+        match written.await {
+            Ok((files, mut records, written)) => {
+                match written {
+                    Ok((part, written)) => {
+                        self.report_lost();
+                        self.log.progress.send_modify(|progress| {
+                            (progress.part, progress.written) = (part, written);
+                        });
+                    }
+                    Err(problem) => {
+                        if self.lost == 0 {
+                            tracing::warn!(?place, %problem, "cannot write a container's log");
+                        }
+                        self.lost += records.len();
+                    }
+                }
                 records.clear();
                 (self.files, self.records) = (Some(files), records);
-                self.log.progress.send_modify(|progress| {
-                    (progress.part, progress.written) = (part, written);
-                });
-                return;
             }
-            Ok((_, _, Err(error))) => error,
-            Err(panic) => panic.into(),
-        };
-        tracing::warn!(place = ?self.log.place, %problem, "cannot write a container's log; the rest is dropped");
+            Err(panic) => tracing::error!(?place, %panic, "writing a container's log ends"),
+        }
+    }
+
+    fn report_lost(&mut self) {
+        let bytes = std::mem::take(&mut self.lost);
+        if bytes > 0 {
+            tracing::warn!(place = ?self.log.place, bytes, "a part of a container's log is lost");
+        }
     }
 }
 
 impl Drop for LogWriter {
     fn drop(&mut self) {
+        self.report_lost();
         self.log.progress.send_modify(|progress| progress.closed = true);
     }
 }

@@ -1,6 +1,6 @@
 //! What the supervisor does.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::io::{Error, Result};
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::os::unix::net::UnixStream;
@@ -25,8 +25,11 @@ use crate::kubelet::stragglers::{self, SUPERVISOR_VARIABLE};
 const STACK: usize = 64 * 1024;
 /// Interval at which ended processes are reaped whose own parent ended before them.
 const REAP_INTERVAL: Duration = Duration::from_secs(1);
-/// Interval between rounds of killing, each of which may bring up children of the killed.
+/// Interval between rounds of killing, each of which may bring up children of the killed. It doubles up to
+/// [`MAX_KILL_INTERVAL`] while nothing ends.
 const KILL_INTERVAL: Duration = Duration::from_millis(2);
+/// Longest interval between rounds of killing.
+const MAX_KILL_INTERVAL: Duration = Duration::from_millis(250);
 
 /// Runs this process as the supervisor of a cluster's processes, with a socket to the cluster as standard
 /// input. Returns when the cluster has ended and all processes have been killed.
@@ -136,10 +139,13 @@ impl Children {
         let ended = WaitIdOptions::EXITED | WaitIdOptions::NOWAIT;
         while matches!(waitid(WaitId::Pid(leader), ended), Err(Errno::INTR)) {}
         let mut leaders = self.leaders.lock();
+        if leaders.remove(&id).is_none() {
+            // Reaped by `kill_all`: the number may belong to another process.
+            return;
+        }
         // The leader is not reaped yet, so the group is certainly its own. It may be empty.
         let _gone = kill_process_group(leader, Signal::KILL);
         let status = waitpid(Some(leader), WaitOptions::empty());
-        leaders.remove(&id);
         drop(leaders);
         let exit = status.ok().flatten().map_or(Exit::KILLED, |(_, status)| status.into());
         self.reply(&Reply::Ended { id, exit });
@@ -168,23 +174,29 @@ impl Children {
 
     /// Kills all descendants of this process: those whose parent has been killed become its children.
     fn kill_all(&self) {
+        let mut interval = KILL_INTERVAL;
         loop {
-            let leaders = self.leaders.lock();
+            let mut leaders = self.leaders.lock();
             for leader in leaders.values() {
                 let _gone = kill_process_group(*leader, Signal::KILL);
             }
             for child in stragglers::children() {
                 let _gone = kill_process(child, Signal::KILL);
             }
-            loop {
+            let mut reaped = HashSet::new();
+            let is_done = loop {
                 match wait(WaitOptions::NOHANG) {
-                    Ok(Some(_)) => {}
-                    Err(Errno::CHILD) => return,
-                    _ => break,
-                }
-            }
+                    Ok(Some((child, _))) => reaped.insert(child),
+                    end => break matches!(end, Err(Errno::CHILD)),
+                };
+            };
+            leaders.retain(|_, leader| !reaped.contains(leader));
             drop(leaders);
-            thread::sleep(KILL_INTERVAL);
+            if is_done {
+                return;
+            }
+            interval = if reaped.is_empty() { (interval * 2).min(MAX_KILL_INTERVAL) } else { KILL_INTERVAL };
+            thread::sleep(interval);
         }
     }
 }
