@@ -1,4 +1,4 @@
-//! Where and how clients reach the server, as a kubeconfig tells them.
+//! Where and how clients reach the server, as a kubeconfig says.
 
 use std::net::{Ipv4Addr, SocketAddr};
 

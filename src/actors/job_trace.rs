@@ -1,6 +1,6 @@
-//! The trace of one Job, as its actor tells it: the start, waits, pods, hand-overs and the end.
+//! The trace of one Job, as its actor records it: the start, waits, pods, hand-overs and the end.
 //!
-//! Pods are told when they have ended. Times that the API shows in whole seconds are made exact by the time
+//! Pods are recorded when they have ended. Times that the API shows in whole seconds are made exact by the time
 //! at which the actor saw the change, where it did.
 
 use std::sync::Arc;
@@ -31,7 +31,7 @@ pub struct Ownership {
     pub taken_over: Option<Timestamp>,
 }
 
-/// Tells the trace of a Job. Where the Job is not traced it does nothing and holds nothing.
+/// Records the trace of a Job. Where the Job is not traced it does nothing and holds nothing.
 #[derive(Debug)]
 pub struct JobTracer(Option<Box<Story>>);
 
@@ -46,7 +46,7 @@ struct Story {
     /// The first pods, until they end.
     watched: Vec<Watched>,
     draining: Option<Timestamp>,
-    /// The end of the Job has been told.
+    /// The end of the Job has been recorded.
     ended: bool,
 }
 
@@ -130,7 +130,7 @@ impl JobTracer {
             Phase::Failed => PodEnd::Failed,
             _ => return story.watch(pod, now),
         };
-        // A pod that had ended before, and was released, has been told.
+        // A pod that had ended before, and was released, has been recorded.
         let ends_now = state.pods.get(&pod.uid).map_or(pod.tracked, |known| !known.phase.is_final());
         if ends_now {
             story.pod_ended(pod, seen.run.as_deref(), end, now);
@@ -273,7 +273,7 @@ impl Story {
         }
     }
 
-    /// Tells what was still open, as this owner leaves the Job or the Job ends.
+    /// Records what was still open, as this owner leaves the Job or the Job ends.
     fn close(&mut self, now: Timestamp) -> Attribute {
         self.end_wait(now);
         self.pods.take_slowest().for_each(|record| record.export(&self.trace));

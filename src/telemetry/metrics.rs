@@ -53,7 +53,7 @@ pub struct Metrics {
     pub job_controller: JobControllerMetrics,
     /// Jobs that wait to be looked at.
     pub workqueue: Arc<WorkQueue>,
-    /// All requests to the API server, whoever sends them.
+    /// All requests to the API server.
     pub rest_client: RestClientMetrics,
     /// How long Jobs wait for what matters to their users.
     pub latencies: JobLatencies,

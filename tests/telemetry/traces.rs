@@ -1,4 +1,4 @@
-//! A Job's trace, as a collector gets it from real replicas, tells what happened to the Job.
+//! A Job's trace, as a collector gets it from real replicas, shows what happened to the Job.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fs::File;
@@ -98,7 +98,7 @@ async fn until_replaced(cluster: &Cluster, failed: &Pod) {
     }
 }
 
-/// The spans without those that came twice: a pod that ends during a hand-over may be told by both owners, as
+/// The spans without those that came twice: a pod that ends during a hand-over may be recorded by both owners, as
 /// one span.
 fn distinct(spans: Vec<Received>) -> Vec<Received> {
     let mut distinct: HashMap<Vec<u8>, Received> = HashMap::new();

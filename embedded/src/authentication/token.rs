@@ -70,7 +70,7 @@ impl Token {
         self.0.clone()
     }
 
-    /// Whether a client has sent this token. The time that this takes tells nothing of the token but its
+    /// Whether a client has sent this token. The time that this takes reveals nothing of the token but its
     /// length.
     pub(crate) fn is(&self, sent: &str) -> bool {
         self.expose().as_bytes().ct_eq(sent.as_bytes()).into()

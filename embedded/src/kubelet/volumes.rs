@@ -153,7 +153,7 @@ fn downward(
     Ok(files)
 }
 
-/// Makes the folder of a volume. One with files is made anew, because containers may have changed it.
+/// Makes the folder of a volume. One with files is made again, because containers may have changed it.
 async fn fill(folder: &PodFolder, volume: String, files: Option<Files>) -> Result<(), SetupError> {
     let (pod, name) = (folder.clone(), volume.clone());
     let filled = tokio::task::spawn_blocking(move || {

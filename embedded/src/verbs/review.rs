@@ -42,7 +42,7 @@ pub(crate) fn token(server: &Server, request: &Request) -> Result<Reply, ApiErro
 pub(crate) fn own_user(server: &Server, request: &Request) -> Result<Reply, ApiError> {
     let user = match &request.user {
         Some(user) => user_info(user),
-        // Without access control, whoever has come in has the owner's token, if one is needed.
+        // Without access control, every client that has come in has the owner's token, if one is needed.
         None if server.authenticator.owner().is_some() => user_info(&User::administrator()),
         None => user_info(&User::anonymous()),
     };

@@ -256,7 +256,7 @@ mod tests {
         let header: Vec<_> = lines[0].split_whitespace().collect();
         assert_eq!(header[..4], ["NAMESPACE", "JOB", "STATE", "SUCCEEDED"], "{lines:#?}");
         assert_eq!(header.last(), Some(&"WAITING"), "{lines:#?}");
-        // Both ends of a name stay, so that numbered Jobs can be told apart.
+        // Both ends of a name stay, so that numbered Jobs can be distinguished.
         assert!(lines[1].contains("…") && lines.iter().any(|line| line.contains("-059")), "{lines:#?}");
         assert!(lines.iter().any(|line| line.contains("Refused")), "{lines:#?}");
         assert!(lines.contains(&"20 older finished Jobs not shown (--all)".to_owned()), "{lines:#?}");

@@ -21,7 +21,7 @@ const HELP: [&str; 12] = [
     "Up, Down, k, j   scroll by a line",
     "PageUp, PageDown scroll by a page",
     "Home, End        to the top, to the end",
-    "Ctrl-L           draw anew",
+    "Ctrl-L           redraw",
     "?                this help",
 ];
 
@@ -76,7 +76,7 @@ enum Mode {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Flow {
     Stay,
-    /// Everything is drawn anew: another program may have written to the terminal.
+    /// Everything is redrawn: another program may have written to the terminal.
     Redraw,
     Leave,
 }

@@ -59,7 +59,7 @@ impl Repeats {
         let line = Line { place: event.metadata().callsite(), reason: text.reason };
         let mut lines = self.lines();
         match lines.get_mut(&line) {
-            // What has been held back is told before the line itself is news again.
+            // What has been held back is reported before the line itself is news again.
             Some(count) if now < count.until || count.held_back > 0 => {
                 count.held_back += 1;
                 if count.held_back == 1 {
@@ -94,7 +94,7 @@ impl Repeats {
         (due, lines.values().any(|count| count.held_back > 0))
     }
 
-    /// Tells the counts when their time is over, for ever.
+    /// Reports the counts when their time is over, for ever.
     pub(in crate::telemetry) async fn report(self) {
         loop {
             self.0.held_back.notified().await;

@@ -23,7 +23,7 @@ use super::labels::{
 };
 use super::{Buckets, DurationFamily, Group};
 
-/// Names of other controllers that are told apart. Users choose them.
+/// Names of other controllers that are distinguished. Users choose them.
 const MAX_CONTROLLERS: usize = 32;
 /// The label of all further controllers.
 const OTHER_CONTROLLERS: &str = "other";

@@ -15,7 +15,7 @@ use prometheus_client::registry::Registry;
 
 use super::{Buckets, Group};
 
-/// Threads whose work is told apart; those beyond share a place with others.
+/// Threads whose work is shown apart; those beyond share a place with others.
 const WORKERS: usize = 64;
 
 /// The queue of Jobs that wait to be looked at.

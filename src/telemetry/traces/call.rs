@@ -95,7 +95,7 @@ impl CallTarget {
 }
 
 impl CallSpan {
-    /// Tells the API server of the span, if there is one (W3C `traceparent`).
+    /// Sends the span to the API server, if there is one (W3C `traceparent`).
     pub fn inject(&self, headers: &mut HeaderMap) {
         if let Some(span) = &self.0 {
             let context = Context::new().with_remote_span_context(span.span_context().clone());

@@ -206,7 +206,7 @@ fn without_an_exporter_there_is_nothing() {
     JobTraces::default().shutdown();
 }
 
-/// An exporter that fails as long as it is told to.
+/// An exporter that fails as long as it is asked to.
 #[derive(Clone, Debug, Default)]
 struct Failing(Arc<std::sync::atomic::AtomicBool>);
 

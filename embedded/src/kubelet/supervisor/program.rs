@@ -65,7 +65,7 @@ pub fn supervise() -> Result<()> {
     Ok(())
 }
 
-/// Whoever stops the cluster may stop this process too, but it must remain for as long as the cluster.
+/// A signal that stops the cluster may reach this process too, but it must remain for as long as the cluster.
 /// Processes that it starts have the usual handlers.
 fn outlast_signals() -> Result<()> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_io().build()?;

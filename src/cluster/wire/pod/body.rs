@@ -186,14 +186,14 @@ impl<'a> WireStatus<'a> {
     /// How the pod ran, as its containers show: when the first started, and how the first that failed ended.
     pub(super) fn run(&self, node: Option<Arc<str>>) -> PodRun {
         let ends = || self.containers().filter_map(|c| Some((&c.name, c.terminated()?)));
-        let told = ends().find(|(_, end)| end.exit_code != 0).or_else(|| ends().next());
-        let reason = self.reason.as_deref().or_else(|| told.as_ref()?.1.reason.as_deref());
+        let shown = ends().find(|(_, end)| end.exit_code != 0).or_else(|| ends().next());
+        let reason = self.reason.as_deref().or_else(|| shown.as_ref()?.1.reason.as_deref());
         PodRun {
             node,
             started: ends().filter_map(|(_, end)| end.started_at).min(),
             reason: reason.filter(|reason| !reason.is_empty()).map(Arc::from),
-            container: told.as_ref().map(|(name, _)| Arc::from(&***name)),
-            exit_code: told.map(|(_, end)| end.exit_code),
+            container: shown.as_ref().map(|(name, _)| Arc::from(&***name)),
+            exit_code: shown.map(|(_, end)| end.exit_code),
         }
     }
 
