@@ -49,12 +49,14 @@ pub struct ReplicaContext {
 impl ReplicaContext {
     /// The context of a replica with these settings, over this network.
     pub fn new(
-        config: ControllerConfig,
+        mut config: ControllerConfig,
         transport: Arc<dyn Transport>,
         metrics: Arc<Metrics>,
         runtime: Handle,
         clock: Arc<dyn Clock>,
     ) -> Self {
+        // Counting the cores means reading files, which is too slow for each look at a Job.
+        config.arbiters = config.arbiter_count();
         let limits =
             GateConfig { qps: config.kube_api_qps, burst: config.kube_api_burst, ..GateConfig::default() };
         let gate = WriteGate::open(transport.clone(), limits, config.finalizer(), metrics.clone());
