@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 use k8s_openapi::api::core::v1::Namespace;
 use kube::api::{Api, PostParams};
 use nix::sys::signal::Signal;
+use rcgen::CertifiedKey;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 use yardmaster_embedded::ApiServerConfig;
@@ -40,6 +41,27 @@ fn environment(container: &Value) -> BTreeMap<String, String> {
         .iter()
         .map(|variable| (variable["name"].as_str().unwrap().to_owned(), value(variable)))
         .collect()
+}
+
+/// Puts the files of mounted volumes that variables name into a folder: certificates and a key.
+fn mount(container: &Value, environment: &mut BTreeMap<String, String>, folder: &Path) {
+    let mounts: Vec<&str> = container["volumeMounts"]
+        .as_array()
+        .into_iter()
+        .flatten()
+        .flat_map(|m| m["mountPath"].as_str())
+        .collect();
+    let CertifiedKey { cert, signing_key } =
+        rcgen::generate_simple_self_signed(["localhost".to_owned()]).unwrap();
+    for file in environment.values_mut() {
+        let Some(mounted) = mounts.iter().find_map(|mount| file.strip_prefix(&format!("{mount}/"))) else {
+            continue;
+        };
+        let text = if mounted.ends_with(".key") { signing_key.serialize_pem() } else { cert.pem() };
+        let path = folder.join(mounted);
+        std::fs::write(&path, text).unwrap();
+        *file = path.to_str().unwrap().to_owned();
+    }
 }
 
 /// The arguments that a kubelet would give the container.
@@ -85,7 +107,7 @@ async fn create_namespaces(cluster: &Cluster, names: [&str; 2]) {
 async fn run(set: &ValueSet, deployment: &Value) {
     let pod = &deployment["spec"]["template"]["spec"];
     let container = &pod["containers"][0];
-    let environment = environment(container);
+    let mut environment = environment(container);
     let mut arguments = arguments(container, &environment);
     let gates = if arguments.iter().any(|argument| argument.starts_with("--feature-gates=")) {
         ["GenericWorkload", "WorkloadWithJob"].map(|gate| (gate.to_owned(), true)).into()
@@ -108,10 +130,9 @@ async fn run(set: &ValueSet, deployment: &Value) {
 
     let directory = TempDir::new().unwrap();
     let log = directory.path().join("log");
+    mount(container, &mut environment, directory.path());
     let mut command = yardmaster();
-    // Nor is the ConfigMap with the collector's authorities.
-    let environment = environment.iter().filter(|(name, _)| *name != "OTEL_EXPORTER_OTLP_CERTIFICATE");
-    command.args(&arguments).envs(environment);
+    command.args(&arguments).envs(&environment);
     command.env("YARDMASTER_KUBECONFIG", cluster.write_kubeconfig(directory.path()));
     command.stdout(std::process::Stdio::null()).stderr(File::create(&log).unwrap());
     let mut replica = Background::start(&mut command);
