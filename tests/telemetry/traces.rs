@@ -81,7 +81,10 @@ async fn one_trace_tells_a_jobs_whole_story() {
     collector.until("job").await;
     stop(second);
     let pods = cluster.pods_of("story").await;
-    check_story(&distinct(collector.spans()), &job, &pods, &victim);
+    let (of_shards, of_the_job): (Vec<_>, Vec<_>) =
+        collector.spans().into_iter().partition(|received| received.span.name.starts_with("shard."));
+    check_shards(&of_shards);
+    check_story(&distinct(of_the_job), &job, &pods, &victim);
     cluster.end().await;
 }
 
@@ -110,6 +113,17 @@ fn distinct(spans: Vec<Received>) -> Vec<Received> {
         }
     }
     distinct.into_values().collect()
+}
+
+/// Each hand-over of a shard is a trace of its own, from the replica that takes or gives it.
+fn check_shards(spans: &[Received]) {
+    assert!(spans.iter().all(|received| received.number("yardmaster.shard").is_some()));
+    for (name, instance) in [("shard.takeover", "second"), ("shard.drain", "first")] {
+        let from = spans.iter().filter(|received| received.instance == instance);
+        assert!(from.into_iter().any(|received| received.span.name == name), "{name} of {instance}");
+    }
+    let traces: BTreeSet<_> = spans.iter().map(|received| received.span.trace_id.clone()).collect();
+    assert_eq!(traces.len(), spans.len());
 }
 
 fn check_story(spans: &[Received], job: &Job, pods: &[Pod], victim: &Pod) {
