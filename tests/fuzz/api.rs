@@ -111,11 +111,11 @@ fn check_refusal(status: StatusCode, body: &[u8]) -> Result<(), String> {
     let wrong = || format!("{status} with {}", String::from_utf8_lossy(body));
     let text = std::str::from_utf8(body).map_err(|_| wrong())?;
     // JSON is YAML, too.
-    let told: Value = serde_saphyr::from_str(text).map_err(|_| wrong())?;
-    let well_formed = told["kind"] == "Status"
-        && told["code"] == status.as_u16()
-        && told["status"] == "Failure"
-        && told["message"].as_str().is_some_and(|message| !message.is_empty());
+    let reply: Value = serde_saphyr::from_str(text).map_err(|_| wrong())?;
+    let well_formed = reply["kind"] == "Status"
+        && reply["code"] == status.as_u16()
+        && reply["status"] == "Failure"
+        && reply["message"].as_str().is_some_and(|message| !message.is_empty());
     if well_formed { Ok(()) } else { Err(wrong()) }
 }
 

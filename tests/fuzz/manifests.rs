@@ -42,11 +42,11 @@ impl Target for Manifests {
         // The program may refuse to read all of it.
         let _ = child.stdin.take().unwrap().write_all(input);
         let output = child.wait_with_output().unwrap();
-        let told = String::from_utf8_lossy(&output.stderr);
+        let errors = String::from_utf8_lossy(&output.stderr);
         match output.status.code() {
             // Bad input, or no cluster.
-            Some(2 | 3) if !told.contains("panicked") => Ok(()),
-            _ => Err(format!("{}: {told}", output.status)),
+            Some(2 | 3) if !errors.contains("panicked") => Ok(()),
+            _ => Err(format!("{}: {errors}", output.status)),
         }
     }
 }
