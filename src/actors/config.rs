@@ -3,6 +3,8 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
+use uuid::Uuid;
+
 use super::threads::half_the_cores;
 use crate::job::exponential::Exponential;
 use crate::job::names;
@@ -19,6 +21,8 @@ pub struct ControllerConfig {
     pub controller_name: String,
     /// Name of this replica, unique among the replicas.
     pub identity: String,
+    /// Distinguishes this process from earlier ones with the same identity.
+    pub process: Uuid,
     /// Number of shards; the same for all replicas.
     pub shards: ShardCount,
     /// Namespace of the Leases.
@@ -107,6 +111,7 @@ impl Default for ControllerConfig {
         Self {
             controller_name: names::EXTERNAL_CONTROLLER.to_owned(),
             identity: "yardmaster".to_owned(),
+            process: Uuid::new_v4(),
             shards: ShardCount::default(),
             lease_namespace: "default".to_owned(),
             lease_duration: Duration::from_secs(15),

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use actix::{Actor, Addr, System};
+use actix::{Addr, System};
 use tokio::runtime::Handle;
 use tokio::sync::oneshot;
 use tokio::task::AbortHandle;
@@ -19,10 +19,10 @@ use super::clock::SystemClock;
 use super::config::ControllerConfig;
 use super::context::ReplicaContext;
 use super::lease_manager::{Incompatibility, LeaseManager, LeaseManagerHandle, ReplicaPhase};
-use super::orphan_controller::OrphanController;
 use super::orphan_controller::election::Election;
 use super::probe::ReplicaProbe;
 use super::protocol::ShardProgress;
+use super::replica::Actors;
 use super::replica_actor::{DescribeAll, ReplicaActor};
 use super::shard_actor::ShardReport;
 use super::threads;
@@ -112,8 +112,7 @@ impl Controller {
         let thread = std::thread::Builder::new().name("yardmaster-actors".into()).spawn(move || {
             let runner = System::with_tokio_rt(|| runtime);
             let actors = runner.block_on(async move {
-                let replica = ReplicaActor::new(cx.clone(), progress)?.start();
-                Ok::<_, io::Error>((System::current(), replica, OrphanController::new(cx).start()))
+                Ok::<_, io::Error>((System::current(), Actors::start(cx, progress)?))
             });
             let runs = actors.is_ok();
             // If this fails, nobody is left who could stop the actors.
@@ -122,7 +121,7 @@ impl Controller {
                 let _ = runner.run();
             }
         })?;
-        let (system, replica, orphan_controller) = actors.await.map_err(|_| ControllerError::Actors)??;
+        let (system, Actors { replica, orphan_controller }) = actors.await.map_err(|_| ControllerError::Actors)??;
         let lease_task = lease_manager.start(replica.clone().recipient());
         let election = Election::start(client, &config, orphan_controller.recipient());
         let probe = ReplicaProbe::new(replica.clone(), handle.clone(), config, metrics.clone());

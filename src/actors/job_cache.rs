@@ -1,7 +1,7 @@
 //! The Jobs that a replica sees, by shard: a shard that is taken over starts from them. The cache also sums
 //! the work that remains for each shard.
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::config::ControllerConfig;
@@ -20,9 +20,9 @@ pub type Source = Option<ShardId>;
 pub struct JobCache {
     config: Arc<ControllerConfig>,
     loads: LoadBoard,
-    shards: HashMap<ShardId, ShardJobs>,
+    shards: BTreeMap<ShardId, ShardJobs>,
     /// The lists in progress.
-    relists: HashMap<Source, Relist<UidSet>>,
+    relists: BTreeMap<Source, Relist<UidSet>>,
 }
 
 /// The Jobs of a shard.
@@ -43,7 +43,7 @@ impl ShardJobs {
 impl JobCache {
     /// An empty cache, which records the work of each shard in `loads`.
     pub fn new(config: Arc<ControllerConfig>, loads: LoadBoard) -> Self {
-        Self { config, loads, shards: HashMap::new(), relists: HashMap::new() }
+        Self { config, loads, shards: BTreeMap::new(), relists: BTreeMap::new() }
     }
 
     /// A list begins.

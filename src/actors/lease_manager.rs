@@ -12,14 +12,13 @@ mod view;
 #[cfg(feature = "test-hooks")]
 mod without_leases;
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use actix::Recipient;
 use futures::StreamExt;
 use futures::future::BoxFuture;
 use futures::stream::FuturesUnordered;
-use jiff::Timestamp;
 use k8s_openapi::api::coordination::v1::Lease;
 use tokio::sync::{mpsc, watch};
 use tokio::task::AbortHandle;
@@ -81,9 +80,9 @@ pub struct LeaseManager {
     origin: Instant,
     answers: FuturesUnordered<BoxFuture<'static, Answer>>,
     /// The right to act for each shard that is owned.
-    fences: HashMap<ShardId, Fence>,
+    fences: BTreeMap<ShardId, Fence>,
     /// When the claim of each shard that is not synced yet was decided on.
-    claimed: HashMap<ShardId, Instant>,
+    claimed: BTreeMap<ShardId, Instant>,
     /// When the last acknowledged heartbeat was sent.
     renewed: Option<Instant>,
 }
@@ -111,7 +110,7 @@ impl LeaseManager {
         };
         let me = ReplicaIdentity {
             identity: config.identity.as_str().into(),
-            process: uuid::Uuid::new_v4().simple().to_string().into(),
+            process: config.process.simple().to_string().into(),
             shards: config.shards,
             qps: config.kube_api_qps,
         };
@@ -134,8 +133,8 @@ impl LeaseManager {
             coordinator: Coordinator::new(me, times),
             origin: Instant::now(),
             answers: FuturesUnordered::new(),
-            fences: HashMap::new(),
-            claimed: HashMap::new(),
+            fences: BTreeMap::new(),
+            claimed: BTreeMap::new(),
             renewed: None,
         };
         (lease_manager, LeaseManagerHandle { progress, view: watched, board })
@@ -154,6 +153,7 @@ impl LeaseManager {
     async fn run(mut self, replica: Recipient<ShardCommand>) {
         let shards = self.cx.config.shards;
         tokio::select! {
+            biased;
             compatible = async {
                 server_version::check(&*self.cx.transport, &self.cx.config).await?;
                 layout::agree(&self.leases, &self.writer, shards).await
@@ -191,15 +191,17 @@ impl LeaseManager {
             }
             self.show();
             let wake_at = wake_at.map(|at| self.origin + at);
+            // In this order: answers and reports are few, so none of the others starves.
             tokio::select! {
+                biased;
+                Some(answer) = self.answers.next() => self.answered(answer),
+                report = self.reports.recv() => self.reported(report.unwrap_or(ShardProgress::Leave)),
+                () = sleep_until(wake_at.unwrap_or_else(Instant::now)), if wake_at.is_some() => {}
                 chunk = changes.next() => {
                     for change in chunk.into_iter().flatten() {
                         self.take_in(&mut feed, change, &mut refused);
                     }
                 }
-                Some(answer) = self.answers.next() => self.answered(answer),
-                report = self.reports.recv() => self.reported(report.unwrap_or(ShardProgress::Leave)),
-                () = sleep_until(wake_at.unwrap_or_else(Instant::now)), if wake_at.is_some() => {}
             }
         }
     }
@@ -398,9 +400,10 @@ impl LeaseManager {
 
     fn write_heartbeat(&mut self, heartbeat: Heartbeat) {
         let (leases, writer, sent) = (self.leases.clone(), self.writer.clone(), Instant::now());
+        let now = self.cx.clock.now();
         let leaving = heartbeat.leaving;
         self.answers.push(Box::pin(async move {
-            let lease = writer.heartbeat(&heartbeat, Timestamp::now());
+            let lease = writer.heartbeat(&heartbeat, now);
             let name = writer.heartbeat_name(&heartbeat.holder.identity);
             let (written, found) = write(&leases, &lease, &name).await;
             Answer::Heartbeat { sent, leaving, found, written }
@@ -414,9 +417,9 @@ impl LeaseManager {
             self.claimed.insert(claim.shard, Instant::now());
         }
         let (leases, writer) = (self.leases.clone(), self.writer.clone());
-        let duration = self.cx.config.lease_duration;
+        let (duration, now) = (self.cx.config.lease_duration, self.cx.clock.now());
         self.answers.push(Box::pin(async move {
-            let lease = writer.claim(&claim, duration, Timestamp::now());
+            let lease = writer.claim(&claim, duration, now);
             let (written, found) = write(&leases, &lease, &writer.claim_name(claim.shard)).await;
             Answer::Claim { claim, found, written }
         }));

@@ -28,6 +28,7 @@ mod pod_sample;
 mod probe;
 mod protocol;
 mod relist;
+mod replica;
 mod replica_actor;
 mod requests;
 mod shard_actor;
@@ -39,7 +40,9 @@ mod waits;
 mod watch_feed;
 
 pub use config::{ControllerConfig, DebugAccess, FeatureGates, MetricsAccess};
+pub use context::ReplicaContext;
 pub use controller::{Controller, ControllerError};
 pub use lease_manager::Incompatibility;
+pub use replica::Replica;
 pub use shard_actor::ShardReport;
 pub use waits::WaitingJob;

@@ -4,7 +4,7 @@
 //! Where the API server serves `shardSelector`, Jobs are watched shard by shard; otherwise all Jobs are
 //! watched, and those of other replicas are cached until their shard is taken over.
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::io;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -113,7 +113,7 @@ pub struct ReplicaActor {
     progress: ProgressSender,
     job_index: Arc<JobIndex>,
     arbiters: Vec<ArbiterHandle>,
-    shards: HashMap<ShardId, OwnedShard>,
+    shards: BTreeMap<ShardId, OwnedShard>,
     job_feed: JobFeed,
     job_cache: JobCache,
     /// Jobs of other controllers, and Jobs with an unknown completion mode: each is counted or reported once.
@@ -136,7 +136,7 @@ impl ReplicaActor {
             progress,
             job_index: Arc::default(),
             arbiters,
-            shards: HashMap::new(),
+            shards: BTreeMap::new(),
             job_feed: JobFeed::Undecided,
             skipped: UidSet::default(),
         })

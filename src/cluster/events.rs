@@ -154,6 +154,7 @@ impl Sender {
         let mut open = true;
         while open || !sending.is_empty() {
             tokio::select! {
+                biased;
                 event = events.recv(), if open => match event.map(|event| self.correlator.note(event)) {
                     Some(Noted::Write(write)) => sending.push(send(self.gate.clone(), write)),
                     Some(Noted::Merged) => {}

@@ -84,6 +84,7 @@ pub fn watch<D: Decoder>(
     // Reading goes on in a task of its own while the consumer lets events accumulate.
     tokio::spawn(async move {
         tokio::select! {
+            biased;
             () = out.closed() => {}
             Stopped = watcher.run() => {}
         }

@@ -7,14 +7,15 @@ use std::collections::{HashMap, HashSet};
 use std::fmt;
 use std::sync::Arc;
 
-use foldhash::fast::RandomState;
+use foldhash::fast::FixedState;
 use serde::{Serialize, Serializer};
 use uuid::Uuid;
 
-/// A map keyed by UID. API servers choose UIDs at random, so nobody can provoke hash collisions.
-pub type UidMap<T> = HashMap<Uid, T, RandomState>;
+/// A map keyed by UID. API servers choose UIDs at random, so nobody can provoke hash collisions, and the order
+/// of iteration need not vary from process to process.
+pub type UidMap<T> = HashMap<Uid, T, FixedState>;
 /// A set of UIDs.
-pub type UidSet = HashSet<Uid, RandomState>;
+pub type UidSet = HashSet<Uid, FixedState>;
 
 /// The UID of a Kubernetes object. API servers write RFC 9562 UUIDs; for clients it is opaque text.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]

@@ -1,6 +1,6 @@
 //! Detects deleted Leases, across restarts of the watch.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeMap, HashSet};
 
 use k8s_openapi::api::coordination::v1::Lease;
 
@@ -11,7 +11,7 @@ use crate::sharding::lease::LeaseRecord;
 /// The Leases known to exist.
 #[derive(Debug, Default)]
 pub(super) struct Feed {
-    known: HashMap<String, LeaseRecord>,
+    known: BTreeMap<String, LeaseRecord>,
     relist: Relist<HashSet<String>>,
 }
 
