@@ -1,0 +1,221 @@
+//! What must hold, whatever breaks.
+
+mod counts;
+mod creations;
+mod finals;
+mod owners;
+mod traffic;
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use bytes::Bytes;
+use http::{Method, Request, Response};
+
+use crate::ledger::{Change, Kind, Ledger};
+use crate::plan::Plan;
+use crate::time::Time;
+use crate::world::Slot;
+
+use self::owners::Owners;
+use self::traffic::Traffic;
+
+/// A promise, by name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Promise {
+    /// Succeeded and failed equal what really happened.
+    Counts,
+    /// No index runs again after its success, and no pod is surplus.
+    Surplus,
+    /// No finalizer is left on pods of finished or deleted Jobs.
+    Finalizers,
+    /// Everything reaches its end once nothing breaks any more.
+    Ends,
+    /// One owner a shard.
+    OneOwner,
+    /// No shard without owner for longer than the lease.
+    Owned,
+    /// The API server's validation accepts every write.
+    Accepted,
+    /// No hot loop.
+    Paced,
+    /// Memory is back to its base when all is done.
+    Memory,
+    /// What has ended does not begin again, and counts do not go back.
+    Monotonic,
+    /// Replicas run.
+    Runs,
+}
+
+/// A broken promise.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Violation {
+    /// Which promise.
+    pub promise: Promise,
+    /// When.
+    pub at: Time,
+    /// What happened.
+    pub what: String,
+}
+
+impl fmt::Display for Violation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:?} at {}: {}", self.promise, self.at, self.what)
+    }
+}
+
+/// Whose request has caused a change.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Author {
+    pub(crate) replica: usize,
+    pub(crate) sent_at: Time,
+}
+
+/// All checks of a world.
+pub(crate) struct Checks {
+    violation: Option<Violation>,
+    over: bool,
+    requests: u64,
+    traffic: Traffic,
+    owners: Owners,
+    /// Counts of Jobs as last seen, by UID: succeeded, failed, finished.
+    seen: BTreeMap<String, (u64, u64, bool)>,
+    /// Since when everything has been at rest.
+    at_rest_since: Option<Time>,
+    /// Until then nothing is known for certain: etcd was restored.
+    doubtful: bool,
+}
+
+impl Checks {
+    pub(crate) fn new(plan: &Plan) -> Self {
+        Self {
+            violation: None,
+            over: false,
+            requests: 0,
+            traffic: Traffic::default(),
+            owners: Owners::new(&plan.settings),
+            seen: BTreeMap::new(),
+            at_rest_since: None,
+            doubtful: false,
+        }
+    }
+
+    /// Whether a promise is broken.
+    pub(crate) fn failed(&self) -> bool {
+        self.violation.is_some()
+    }
+
+    /// Whether the world has come to its end.
+    pub(crate) fn is_over(&self) -> bool {
+        self.over
+    }
+
+    pub(crate) fn finish(self) -> (Option<Violation>, u64) {
+        (self.violation, self.requests)
+    }
+
+    /// The first violation counts.
+    fn violated(&mut self, promise: Promise, at: Time, what: String) {
+        self.violation.get_or_insert(Violation { promise, at, what });
+    }
+
+    /// Something that should not happen to any world.
+    pub(crate) fn broken(&mut self, at: Time, what: String) {
+        self.violated(Promise::Runs, at, what);
+    }
+
+    /// etcd was restored: what was counted before may not have happened.
+    pub(crate) fn doubt(&mut self) {
+        self.doubtful = true;
+        self.seen.clear();
+    }
+
+    /// Nobody can own anything without the API server.
+    pub(crate) fn forgive(&mut self) {
+        self.owners.forgive();
+    }
+
+    /// A replica sends a request.
+    pub(crate) fn sent(&mut self, at: Time, from: usize, request: &Request<Bytes>, ledger: &Ledger) {
+        self.requests += 1;
+        if let Some(what) = self.traffic.sent(at, from, request) {
+            self.violated(Promise::Paced, at, what);
+        }
+        if !self.doubtful
+            && let Some(what) = self.owners.sent(from, request, ledger)
+        {
+            self.violated(Promise::OneOwner, at, what);
+        }
+    }
+
+    /// A replica's request was answered.
+    pub(crate) fn answered(
+        &mut self,
+        at: Time,
+        from: usize,
+        method: &Method,
+        uri: &str,
+        answer: &Response<Bytes>,
+    ) {
+        if let Some(what) = traffic::rejected(from, method, uri, answer) {
+            self.violated(Promise::Accepted, at, what);
+        }
+    }
+
+    /// An object has changed.
+    pub(crate) fn changed(
+        &mut self,
+        at: Time,
+        plan: &Plan,
+        ledger: &Ledger,
+        change: &Change,
+        author: Option<Author>,
+    ) {
+        if self.doubtful {
+            return;
+        }
+        let what = match (change.kind, author) {
+            (Kind::Pod, Some(author)) if change.created => {
+                creations::check(plan, ledger, &change.uid, author).map(|what| (Promise::Surplus, what))
+            }
+            (Kind::Job, _) => {
+                let before = self.seen.get(&change.uid).copied();
+                let (now, what) = counts::compare(ledger, &change.uid, before);
+                self.seen.insert(change.uid.clone(), now);
+                what.map(|what| (Promise::Monotonic, what))
+            }
+            _ => None,
+        };
+        if let Some((promise, what)) = what {
+            self.violated(promise, at, what);
+        }
+    }
+
+    /// A look at the whole.
+    pub(crate) fn look(&mut self, now: Time, plan: &Plan, ledger: &Ledger, slots: &[Slot]) {
+        if let Some(what) = self.owners.look(now, ledger, slots) {
+            self.violated(Promise::Owned, now, what);
+        }
+        if now < plan.settings.calm_from {
+            return;
+        }
+        if finals::unrest(plan, ledger, slots).is_some() {
+            self.at_rest_since = None;
+            return;
+        }
+        let since = *self.at_rest_since.get_or_insert(now);
+        if now.since(since) >= finals::QUIET {
+            self.over = true;
+            if let Some((promise, what)) = finals::check(plan, ledger, slots, self.doubtful) {
+                self.violated(promise, now, what);
+            }
+        }
+    }
+
+    /// The patience with the world is over.
+    pub(crate) fn never_ends(&mut self, now: Time, plan: &Plan, ledger: &Ledger) {
+        let what = finals::unrest(plan, ledger, &[]).unwrap_or_else(|| "a replica still has work".into());
+        let promise = if what.contains("finalizer") { Promise::Finalizers } else { Promise::Ends };
+        self.violated(promise, now, what);
+    }
+}

@@ -1,0 +1,84 @@
+//! Counts: they never go back, and in the end they equal what really happened.
+
+use std::collections::BTreeSet;
+
+use crate::ledger::{JobFacts, Ledger, PodFacts};
+
+/// Compares a Job's counts with those last seen.
+pub(super) fn compare(
+    ledger: &Ledger,
+    uid: &str,
+    before: Option<(u64, u64, bool)>,
+) -> ((u64, u64, bool), Option<String>) {
+    let Some(job) = ledger.jobs.get(uid) else { return (Default::default(), None) };
+    let now = (job.count("succeeded"), job.count("failed"), job.finished.is_some());
+    let name = job.name().1;
+    let what = match before {
+        Some((succeeded, _, _)) if now.0 < succeeded && !is_elastic(job) => {
+            Some(format!("{name}: succeeded goes back from {succeeded} to {}", now.0))
+        }
+        Some((_, failed, _)) if now.1 < failed => {
+            Some(format!("{name}: failed goes back from {failed} to {}", now.1))
+        }
+        _ => None,
+    };
+    (now, what)
+}
+
+/// An elastic Indexed Job forgets indexes that are beyond its completions.
+fn is_elastic(job: &JobFacts) -> bool {
+    job.object["spec"]["completionMode"] == "Indexed" && job.touched.is_some()
+}
+
+/// How the counts of a finished Job differ from what really happened, if they do.
+pub(super) fn differ(ledger: &Ledger, uid: &str, job: &JobFacts) -> Option<String> {
+    if job.meddled {
+        return None;
+    }
+    let (succeeded, failed) = (job.count("succeeded"), job.count("failed"));
+    let pods: Vec<&PodFacts> = ledger.pods_of(uid).collect();
+    let good = bounds(&pods, job, true);
+    let bad = bounds(&pods, job, false);
+    let name = job.name().1;
+    if succeeded < good.0 || succeeded > good.1 {
+        return Some(format!("{name}: succeeded is {succeeded}, and {} to {} pods have", good.0, good.1));
+    }
+    (failed < bad.0 || failed > bad.1)
+        .then(|| format!("{name}: failed is {failed}, and {} to {} pods have", bad.0, bad.1))
+}
+
+/// The fewest and most pods (or indexes) that may be counted.
+fn bounds(pods: &[&PodFacts], job: &JobFacts, succeeded: bool) -> (u64, u64) {
+    let indexed = job.object["spec"]["completionMode"] == "Indexed";
+    let mut certain = BTreeSet::new();
+    let mut possible = BTreeSet::new();
+    for (number, pod) in pods.iter().enumerate() {
+        let Some(matches) = counts(pod, job, succeeded) else { continue };
+        // Of an index, one success counts.
+        let key = match pod.index.filter(|_| indexed && succeeded) {
+            Some(index) => index as usize,
+            None => number,
+        };
+        possible.insert(key);
+        if matches {
+            certain.insert(key);
+        }
+    }
+    (certain.len() as u64, possible.len() as u64)
+}
+
+/// Whether a pod must count (`true`), may count (`false`), or must not.
+fn counts(pod: &PodFacts, job: &JobFacts, succeeded: bool) -> Option<bool> {
+    let Some(end) = pod.end else {
+        // Gone without an end: a failure if it was deleted while the Job counted it.
+        return (!succeeded && pod.deleted.is_some()).then_some(false);
+    };
+    // What ends after the end was announced may come too late, and so may what somebody took away.
+    let in_time = job.announced.is_none_or(|announced| end.at < announced);
+    let certain = end.clean && in_time && !pod.meddled;
+    if end.succeeded == succeeded {
+        return Some(certain);
+    }
+    // A pod that was deleted first counts as failed, however it ended.
+    (!succeeded && !end.clean).then_some(false)
+}

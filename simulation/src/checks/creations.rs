@@ -1,0 +1,57 @@
+//! Creations of pods: none is surplus, and no index runs again after its success.
+
+use std::time::Duration;
+
+use crate::checks::Author;
+use crate::ledger::Ledger;
+use crate::plan::Plan;
+
+/// How long a change by a user may take to reach a replica, at most, through all that is broken.
+const LAG: Duration = Duration::from_secs(90);
+
+/// What is wrong with a pod that a replica has just created.
+pub(super) fn check(plan: &Plan, ledger: &Ledger, uid: &str, author: Author) -> Option<String> {
+    let pod = ledger.pods.get(uid)?;
+    let job_uid = pod.job.as_deref()?;
+    let job = ledger.jobs.get(job_uid)?;
+    let name = pod.name().1;
+    let by = author.replica;
+    if !job.exists || job.meddled {
+        return None;
+    }
+    // Users who change a Job while a creation is on its way get what they ask for a little later.
+    let settled = job.touched.is_none_or(|touched| author.sent_at.since(touched) > LAG);
+    if !settled {
+        return None;
+    }
+    let others = || ledger.pods.iter().filter(|(other, _)| *other != uid).map(|(_, pod)| pod);
+    let mine = || others().filter(|other| other.job.as_deref() == Some(job_uid));
+    let parallelism = job.object["spec"]["parallelism"].as_u64().unwrap_or(1);
+    let active = mine().filter(|other| other.is_active()).count() as u64;
+    if active >= parallelism {
+        return Some(format!("replica-{by} creates {name} beside {active} active pods of {parallelism}"));
+    }
+    if let Some(index) = pod.index {
+        let at_index = || mine().filter(|other| other.index == Some(index) && other.exists && !other.meddled);
+        if at_index().any(|other| other.end.is_some_and(|end| end.succeeded && end.clean)) {
+            return Some(format!("replica-{by} creates {name} at an index that has succeeded"));
+        }
+        if at_index().any(crate::ledger::PodFacts::is_active) {
+            return Some(format!("replica-{by} creates {name} at an index that has an active pod"));
+        }
+    } else if let Some(completions) = job.object["spec"]["completions"].as_u64() {
+        let succeeded = mine()
+            .filter(|other| !other.meddled && other.end.is_some_and(|end| end.succeeded && end.clean))
+            .count() as u64;
+        if active + succeeded >= completions {
+            return Some(format!(
+                "replica-{by} creates {name} beside {active} active and {succeeded} succeeded pods of {completions}"
+            ));
+        }
+    }
+    if job.finished.is_some() {
+        return Some(format!("replica-{by} creates {name} of a finished Job"));
+    }
+    let _ = plan;
+    None
+}

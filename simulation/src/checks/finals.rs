@@ -1,0 +1,71 @@
+//! The end: what must have come to rest, and what must hold then.
+
+use std::time::Duration;
+
+use super::{Promise, counts};
+use crate::ledger::{JobFacts, Ledger};
+use crate::plan::Plan;
+use crate::world::Slot;
+
+/// How long everything must be at rest.
+pub(super) const QUIET: Duration = Duration::from_secs(20);
+
+/// What has not come to its end yet.
+pub(super) fn unrest(plan: &Plan, ledger: &Ledger, slots: &[Slot]) -> Option<String> {
+    if let Some(number) = slots.iter().position(|slot| slot.life.is_none() || slot.frozen) {
+        return Some(format!("replica-{number} does not run"));
+    }
+    let existing = || ledger.jobs.iter().filter(|(_, job)| job.exists && is_ours(plan, job));
+    for (uid, job) in existing() {
+        let name = job.name().1;
+        if job.deleting() {
+            return Some(format!("{name} is being deleted"));
+        }
+        let suspended = job.object["spec"]["suspend"] == true;
+        if job.finished.is_none() && !suspended && job.object["spec"]["parallelism"] != 0 {
+            return Some(format!("{name} does not end"));
+        }
+        let active = ledger.pods_of(uid).filter(|pod| pod.exists && pod.end.is_none()).count();
+        if active > 0 && (suspended || job.finished.is_some()) {
+            return Some(format!("{name} has come to rest with {active} pods"));
+        }
+    }
+    for pod in ledger.pods.values().filter(|pod| pod.is_tracked()) {
+        let job = pod.job.as_ref().and_then(|job| ledger.jobs.get(job));
+        let over = job.is_some_and(|job| is_ours(plan, job) && (!job.exists || job.finished.is_some()));
+        if over && pod.end.is_some() {
+            return Some(format!("{} keeps its finalizer", pod.name().1));
+        }
+    }
+    None
+}
+
+/// Whether a Job is this controller's.
+fn is_ours(plan: &Plan, job: &JobFacts) -> bool {
+    plan.settings.replaces_built_in || job.object["spec"]["managedBy"].is_string()
+}
+
+/// What does not hold at the end.
+pub(super) fn check(
+    plan: &Plan,
+    ledger: &Ledger,
+    slots: &[Slot],
+    doubtful: bool,
+) -> Option<(Promise, String)> {
+    for (uid, job) in ledger.jobs.iter().filter(|(_, job)| job.exists && job.finished.is_some()) {
+        if let Some(what) = counts::differ(ledger, uid, job).filter(|_| !doubtful && is_ours(plan, job)) {
+            return Some((Promise::Counts, what));
+        }
+    }
+    for (number, slot) in slots.iter().enumerate() {
+        let held = slot
+            .life
+            .as_ref()
+            .and_then(|life| life.with(|replica| replica.context().metrics.held_pods.get()));
+        let live = ledger.pods.values().filter(|pod| pod.is_tracked()).count() as i64;
+        if let Some(held) = held.filter(|held| *held > live) {
+            return Some((Promise::Memory, format!("replica-{number} holds {held} pods of {live}")));
+        }
+    }
+    None
+}

@@ -1,0 +1,111 @@
+//! Owners: one a shard, and no shard without one for longer than the lease.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::{Method, Request};
+use serde_json::Value;
+use yardmaster::sharding::ShardCount;
+use yardmaster::sharding::lease::LeaseWriter;
+
+use crate::ledger::{Ledger, controller};
+use crate::plan::Settings;
+use crate::time::Time;
+use crate::world::Slot;
+
+/// The longest time without an owner: the lease, its detection, and the claim.
+const ORPHANED: Duration = Duration::from_secs(45);
+
+/// Who owns what.
+pub(super) struct Owners {
+    shards: ShardCount,
+    writer: LeaseWriter,
+    /// Since when each shard has had no living owner, although there was a replica that could.
+    without: BTreeMap<u32, Time>,
+}
+
+impl Owners {
+    pub(super) fn new(settings: &Settings) -> Self {
+        use yardmaster::job::names::{BUILT_IN_CONTROLLER, EXTERNAL_CONTROLLER};
+        let name = if settings.replaces_built_in { BUILT_IN_CONTROLLER } else { EXTERNAL_CONTROLLER };
+        Self {
+            shards: ShardCount::new(settings.shards).unwrap_or_default(),
+            writer: LeaseWriter::new(name, EXTERNAL_CONTROLLER),
+            without: BTreeMap::new(),
+        }
+    }
+
+    /// What is wrong with a request that a replica sends now: it acts for a shard that is not its own.
+    pub(super) fn sent(&self, from: usize, request: &Request<Bytes>, ledger: &Ledger) -> Option<String> {
+        let job = acted_for(request, ledger)?;
+        let shard = self.shards.shard_of(&job);
+        let holder = self.holder(ledger, shard.0);
+        let me = format!("replica-{from}");
+        if holder == Some(&*me) {
+            return None;
+        }
+        let (method, path) = (request.method(), request.uri().path());
+        Some(format!(
+            "{me} sends {method} {path} for shard {shard}, which is {}'s",
+            holder.unwrap_or("nobody")
+        ))
+    }
+
+    fn holder<'a>(&self, ledger: &'a Ledger, shard: u32) -> Option<&'a str> {
+        let name = self.writer.claim_name(yardmaster::sharding::ShardId(shard));
+        ledger.leases.get(&name)?["spec"]["holderIdentity"].as_str().filter(|holder| !holder.is_empty())
+    }
+
+    /// What is wrong with the ownership of shards.
+    pub(super) fn look(&mut self, now: Time, ledger: &Ledger, slots: &[Slot]) -> Option<String> {
+        let lives = |name: &str| {
+            let number = name.strip_prefix("replica-")?.parse::<usize>().ok()?;
+            let slot = slots.get(number)?;
+            Some(slot.life.is_some() && !slot.frozen && now >= slot.link.partitioned_until)
+        };
+        let healthy = slots.iter().any(|slot| {
+            slot.life.is_some()
+                && !slot.frozen
+                && now >= slot.link.partitioned_until
+                && now >= slot.link.unreachable_until
+        });
+        for shard in self.shards.shards() {
+            let owned = self.holder(ledger, shard.0).and_then(lives).unwrap_or(false);
+            if owned || !healthy {
+                self.without.remove(&shard.0);
+                continue;
+            }
+            let since = *self.without.entry(shard.0).or_insert(now);
+            if now.since(since) > ORPHANED {
+                return Some(format!("shard {shard} has had no living owner since {since}"));
+            }
+        }
+        None
+    }
+
+    /// The API server was away, or etcd was restored: the time begins anew.
+    pub(super) fn forgive(&mut self) {
+        self.without.clear();
+    }
+}
+
+/// The UID of the Job for which a request acts, if only its owner may do that.
+fn acted_for(request: &Request<Bytes>, ledger: &Ledger) -> Option<String> {
+    let path: Vec<&str> = request.uri().path().trim_matches('/').split('/').collect();
+    match (request.method(), path.as_slice()) {
+        (&Method::POST, ["api", "v1", "namespaces", _, "pods"]) => {
+            let pod: Value = serde_json::from_slice(request.body()).ok()?;
+            controller(&pod).map(str::to_owned)
+        }
+        (&Method::DELETE, ["api", "v1", "namespaces", namespace, "pods", name]) => {
+            let pod = ledger.pods.values().find(|pod| pod.exists && pod.name() == (*namespace, *name))?;
+            pod.job.clone()
+        }
+        (&Method::PATCH, ["apis", "batch", "v1", "namespaces", namespace, "jobs", name, "status"]) => {
+            let job = ledger.jobs.iter().find(|(_, job)| job.exists && job.name() == (*namespace, *name))?;
+            Some(job.0.clone())
+        }
+        _ => None,
+    }
+}

@@ -1,0 +1,224 @@
+//! What really happened: every Job and pod that ever existed in the world, and the fate of each.
+
+use std::collections::BTreeMap;
+
+use serde_json::Value;
+use yardmaster::job::names::{BUILT_IN_FINALIZER, EXTERNAL_FINALIZER};
+
+use crate::time::Time;
+
+/// A Job as it was and is.
+#[derive(Clone, Debug)]
+pub(crate) struct JobFacts {
+    /// As it was last seen.
+    pub(crate) object: Value,
+    /// Whether it still exists.
+    pub(crate) exists: bool,
+    /// When a user last changed its spec, deleted it, or touched its pods.
+    pub(crate) touched: Option<Time>,
+    /// When it got its last condition, `Complete` or `Failed`.
+    pub(crate) finished: Option<Time>,
+    /// When its end was announced: `SuccessCriteriaMet` or `FailureTarget`.
+    pub(crate) announced: Option<Time>,
+    /// Whether its counts can no longer be predicted: a user or an administrator took the records away.
+    pub(crate) meddled: bool,
+}
+
+/// A pod as it was and is.
+#[derive(Clone, Debug)]
+pub(crate) struct PodFacts {
+    /// As it was last seen.
+    pub(crate) object: Value,
+    /// Whether it still exists.
+    pub(crate) exists: bool,
+    /// The UID of the Job that controls it, or did.
+    pub(crate) job: Option<String>,
+    /// Its completion index.
+    pub(crate) index: Option<u32>,
+    /// How it ended, if it has.
+    pub(crate) end: Option<End>,
+    /// When somebody deleted it.
+    pub(crate) deleted: Option<Time>,
+    /// Whether somebody else took our finalizer or labels off it.
+    pub(crate) meddled: bool,
+}
+
+/// How a pod has ended.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct End {
+    pub(crate) at: Time,
+    pub(crate) succeeded: bool,
+    /// It ended by itself, before anybody deleted it.
+    pub(crate) clean: bool,
+}
+
+/// Everything that is, and was.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Ledger {
+    /// By UID.
+    pub(crate) jobs: BTreeMap<String, JobFacts>,
+    /// By UID.
+    pub(crate) pods: BTreeMap<String, PodFacts>,
+    /// By name.
+    pub(crate) leases: BTreeMap<String, Value>,
+}
+
+/// What a watch of the world shows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kind {
+    Job,
+    Pod,
+    Lease,
+}
+
+/// A change of an object.
+#[derive(Clone, Debug)]
+pub(crate) struct Change {
+    pub(crate) kind: Kind,
+    pub(crate) uid: String,
+    pub(crate) created: bool,
+    pub(crate) deleted: bool,
+}
+
+impl Ledger {
+    /// Takes in a watch event; returns what it means.
+    pub(crate) fn take_in(&mut self, now: Time, event: Value) -> Option<Change> {
+        let deleted = event["type"] == "DELETED";
+        let created = event["type"] == "ADDED";
+        let object = event["object"].clone();
+        let kind = match object["kind"].as_str()? {
+            "Job" => Kind::Job,
+            "Pod" => Kind::Pod,
+            "Lease" => Kind::Lease,
+            _ => return None,
+        };
+        let uid = object["metadata"]["uid"].as_str()?.to_owned();
+        match kind {
+            Kind::Job => self.job(now, &uid, object, deleted),
+            Kind::Pod => self.pod(now, &uid, object, deleted),
+            Kind::Lease => {
+                let name = object["metadata"]["name"].as_str()?.to_owned();
+                if deleted {
+                    self.leases.remove(&name);
+                } else {
+                    self.leases.insert(name, object);
+                }
+            }
+        }
+        Some(Change { kind, uid, created, deleted })
+    }
+
+    fn job(&mut self, now: Time, uid: &str, object: Value, deleted: bool) {
+        let has = |kinds: &[&str]| {
+            conditions(&object).any(|c| c["status"] == "True" && kinds.iter().any(|kind| c["type"] == *kind))
+        };
+        let (finished, announced) = (
+            has(&["Complete", "Failed"]),
+            has(&["Complete", "Failed", "SuccessCriteriaMet", "FailureTarget"]),
+        );
+        let facts = self.jobs.entry(uid.to_owned()).or_insert_with(|| JobFacts {
+            object: Value::Null,
+            exists: true,
+            touched: None,
+            finished: None,
+            announced: None,
+            meddled: false,
+        });
+        facts.finished = facts.finished.or(finished.then_some(now));
+        facts.announced = facts.announced.or(announced.then_some(now));
+        facts.exists = !deleted;
+        facts.object = object;
+    }
+
+    fn pod(&mut self, now: Time, uid: &str, object: Value, deleted: bool) {
+        let facts = self.pods.entry(uid.to_owned()).or_insert_with(|| PodFacts {
+            object: Value::Null,
+            exists: true,
+            job: None,
+            index: None,
+            end: None,
+            deleted: None,
+            meddled: false,
+        });
+        facts.exists = !deleted;
+        facts.job = controller(&object).map(str::to_owned).or_else(|| facts.job.take());
+        facts.index = facts.index.or_else(|| {
+            object["metadata"]["annotations"]["batch.kubernetes.io/job-completion-index"]
+                .as_str()?
+                .parse()
+                .ok()
+        });
+        let deleting = deleted || !object["metadata"]["deletionTimestamp"].is_null();
+        let phase = object["status"]["phase"].as_str();
+        if facts.end.is_none()
+            && let Some(phase @ ("Succeeded" | "Failed")) = phase
+        {
+            let clean = facts.deleted.is_none() && !deleting;
+            facts.end = Some(End { at: now, succeeded: phase == "Succeeded", clean });
+        }
+        facts.deleted = facts.deleted.or(deleting.then_some(now));
+        facts.object = object;
+    }
+
+    /// The pods that a Job controls, or did.
+    pub(crate) fn pods_of<'a>(&'a self, job: &'a str) -> impl Iterator<Item = &'a PodFacts> {
+        self.pods.values().filter(move |pod| pod.job.as_deref() == Some(job))
+    }
+}
+
+impl PodFacts {
+    /// Whether it exists, has not ended, and is not being deleted.
+    pub(crate) fn is_active(&self) -> bool {
+        self.exists && self.end.is_none() && self.deleted.is_none()
+    }
+
+    /// Whether it has the tracking finalizer.
+    pub(crate) fn is_tracked(&self) -> bool {
+        self.exists && tracked(&self.object)
+    }
+
+    /// Its namespace and name.
+    pub(crate) fn name(&self) -> (&str, &str) {
+        name(&self.object)
+    }
+}
+
+impl JobFacts {
+    /// Its namespace and name.
+    pub(crate) fn name(&self) -> (&str, &str) {
+        name(&self.object)
+    }
+
+    /// A number of its status; 0 if it is absent.
+    pub(crate) fn count(&self, field: &str) -> u64 {
+        self.object["status"][field].as_u64().unwrap_or(0)
+    }
+
+    /// Whether it is being deleted.
+    pub(crate) fn deleting(&self) -> bool {
+        !self.object["metadata"]["deletionTimestamp"].is_null()
+    }
+}
+
+/// The namespace and name of an object.
+pub(crate) fn name(object: &Value) -> (&str, &str) {
+    let text = |field: &str| object["metadata"][field].as_str().unwrap_or_default();
+    (text("namespace"), text("name"))
+}
+
+/// The conditions of an object.
+pub(crate) fn conditions(object: &Value) -> impl Iterator<Item = &Value> {
+    object["status"]["conditions"].as_array().into_iter().flatten()
+}
+
+/// Whether an object has one of the tracking finalizers.
+pub(crate) fn tracked(object: &Value) -> bool {
+    let finalizers = object["metadata"]["finalizers"].as_array();
+    finalizers.into_iter().flatten().any(|f| f == BUILT_IN_FINALIZER || f == EXTERNAL_FINALIZER)
+}
+
+/// The UID of an object's controller.
+pub(crate) fn controller(object: &Value) -> Option<&str> {
+    let owners = object["metadata"]["ownerReferences"].as_array()?;
+    owners.iter().find(|owner| owner["controller"] == true)?["uid"].as_str()
+}

@@ -1,0 +1,81 @@
+//! The way between a replica and the API server, and what is wrong with it.
+
+use std::time::Duration;
+
+use http::{Method, Request};
+
+use crate::chance::Chance;
+use crate::network::FASTEST;
+use crate::time::Time;
+
+/// The state of one replica's network.
+#[derive(Debug, Default)]
+pub(crate) struct Link {
+    /// Packets vanish until then.
+    pub(crate) partitioned_until: Time,
+    /// Connections fail at once until then.
+    pub(crate) unreachable_until: Time,
+    /// Answers get lost until then, so many of 100.
+    pub(crate) losing: (Time, u32),
+    /// Messages take so much longer until then.
+    pub(crate) slow: (Time, Duration),
+    /// Watches say nothing until then.
+    pub(crate) watches_held_until: Time,
+    /// So many requests vanish, of heartbeats only or of all.
+    pub(crate) swallows: u32,
+    pub(crate) swallows_heartbeats: bool,
+}
+
+/// What becomes of a message.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Passage {
+    /// It arrives.
+    At(Time),
+    /// It never arrives, and nobody is told.
+    Vanishes,
+    /// The connection breaks.
+    Breaks,
+}
+
+impl Link {
+    /// What becomes of a request that is sent at `sent`.
+    pub(crate) fn request<B>(&mut self, request: &Request<B>, sent: Time, chance: &mut Chance) -> Passage {
+        let heartbeat = request.method() == Method::PUT && request.uri().path().contains("-replica-");
+        if self.swallows > 0 && (heartbeat || !self.swallows_heartbeats) {
+            self.swallows -= 1;
+            return Passage::Vanishes;
+        }
+        if sent < self.unreachable_until {
+            return Passage::Breaks;
+        }
+        self.pass(sent, chance)
+    }
+
+    /// What becomes of an answer that is sent at `sent`.
+    pub(crate) fn answer(&self, sent: Time, chance: &mut Chance) -> Passage {
+        if sent < self.losing.0 && chance.percent(self.losing.1) {
+            return if chance.percent(50) { Passage::Breaks } else { Passage::Vanishes };
+        }
+        self.pass(sent, chance)
+    }
+
+    /// When a piece of a watch arrives, after those before it.
+    pub(crate) fn piece(&self, sent: Time, last: Time, chance: &mut Chance) -> Time {
+        let begins = sent.max(self.watches_held_until).max(self.partitioned_until);
+        (begins + self.delay(begins, chance)).max(last)
+    }
+
+    /// TCP sends again what was lost: once packets pass, a message may arrive after all.
+    fn pass(&self, sent: Time, chance: &mut Chance) -> Passage {
+        if sent >= self.partitioned_until {
+            return Passage::At(sent + self.delay(sent, chance));
+        }
+        let late = self.partitioned_until.since(sent) < Duration::from_secs(20) && chance.percent(50);
+        if late { Passage::At(self.partitioned_until + self.delay(sent, chance)) } else { Passage::Vanishes }
+    }
+
+    fn delay(&self, now: Time, chance: &mut Chance) -> Duration {
+        let extra = if now < self.slow.0 { self.slow.1 } else { Duration::ZERO };
+        FASTEST + extra + chance.millis(0..=3)
+    }
+}

@@ -1,0 +1,221 @@
+//! What happens in one world: which Jobs there are, what users do, and what breaks. A plan follows from its seed
+//! alone.
+
+mod generate;
+
+use std::fmt;
+use std::time::Duration;
+
+use crate::time::Time;
+
+pub use self::generate::generate;
+
+/// One world.
+#[derive(Clone, Debug)]
+pub struct Plan {
+    /// Seed of all chance in this world.
+    pub seed: u64,
+    /// How the controller and its surroundings are set up.
+    pub settings: Settings,
+    /// The Jobs, in the order of their numbers.
+    pub jobs: Vec<JobPlan>,
+    /// What users do and what breaks, by time.
+    pub steps: Vec<Step>,
+}
+
+/// How the controller and its surroundings are set up.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// Number of replicas.
+    pub replicas: usize,
+    /// Number of shards.
+    pub shards: u32,
+    /// Whether the controller replaces the built-in one.
+    pub replaces_built_in: bool,
+    /// Writes per second; 0 for no limit.
+    pub qps: u32,
+    /// Whether the API server serves `shardSelector` and streaming lists.
+    pub modern: bool,
+    /// Longest time that a container runs.
+    pub longest_run: Duration,
+    /// From then on nothing breaks any more.
+    pub calm_from: Time,
+}
+
+/// One Job.
+#[derive(Clone, Debug)]
+pub struct JobPlan {
+    /// Its name.
+    pub name: String,
+    /// Its namespace.
+    pub namespace: String,
+    /// When a user creates it.
+    pub created: Time,
+    /// The `spec`, without template.
+    pub spec: serde_json::Value,
+    /// Exit codes: how many of 100 containers fail.
+    pub failing_percent: u32,
+    /// How many of 1,000 pods never end by themselves.
+    pub endless_permille: u32,
+    /// Pods that the built-in controller has made before the first replica starts.
+    pub past: Option<Past>,
+}
+
+/// What the built-in controller has left of a Job.
+#[derive(Clone, Copy, Debug)]
+pub struct Past {
+    /// Pods that still run.
+    pub running: u32,
+    /// Pods that have succeeded, and that are not counted.
+    pub succeeded: u32,
+    /// How many of those that have succeeded are in `status.uncountedTerminatedPods`.
+    pub uncounted: u32,
+}
+
+/// Something that happens at a certain time.
+#[derive(Clone, Debug)]
+pub struct Step {
+    /// When.
+    pub at: Time,
+    /// What.
+    pub act: Act,
+}
+
+/// What happens.
+#[derive(Clone, Debug)]
+pub enum Act {
+    /// A user does something to a Job.
+    User {
+        /// Number of the Job.
+        job: usize,
+        /// What.
+        act: UserAct,
+    },
+    /// Something breaks.
+    Fault(Fault),
+}
+
+/// What a user does to a Job.
+#[derive(Clone, Debug)]
+pub enum UserAct {
+    /// Deletes it, with this propagation policy.
+    Delete(&'static str),
+    /// Sets `spec.parallelism`.
+    Scale(u32),
+    /// Sets `spec.suspend`.
+    Suspend(bool),
+    /// Deletes one of its pods; by force: without a grace period.
+    DeletePod {
+        /// Which of the pods that there are then.
+        nth: usize,
+        /// Without a grace period.
+        force: bool,
+    },
+    /// Takes labels off one of its pods.
+    StripLabel {
+        /// Which of the pods that there are then.
+        nth: usize,
+    },
+    /// Sets another shard label on one of its pods.
+    WrongShard {
+        /// Which of the pods that there are then.
+        nth: usize,
+    },
+    /// Takes all finalizers off one of its pods.
+    StripFinalizers {
+        /// Which of the pods that there are then.
+        nth: usize,
+    },
+    /// Sets an annotation that means nothing.
+    Annotate,
+    /// Gives its pods a finalizer of somebody else, which goes away later.
+    HoldPod {
+        /// Which of the pods that there are then.
+        nth: usize,
+        /// For how long.
+        time: Duration,
+    },
+}
+
+/// What breaks. Replicas are numbered from 0.
+#[derive(Clone, Debug)]
+pub enum Fault {
+    /// A replica crashes, and starts again.
+    Crash { replica: usize, down: Duration },
+    /// A replica ends in good order, and starts again.
+    Restart { replica: usize, down: Duration },
+    /// A replica does not run, and its clock goes on.
+    Freeze { replica: usize, time: Duration },
+    /// The machine of a replica is suspended: it does not run, and its monotonic clock stands still.
+    Suspend { replica: usize, time: Duration },
+    /// Somebody sets the wall clock of a replica.
+    ClockStep { replica: usize, millis: i64 },
+    /// A replica's packets vanish in both directions: what is sent hangs.
+    Partition { replica: usize, time: Duration },
+    /// Connections of a replica fail at once.
+    Unreachable { replica: usize, time: Duration },
+    /// A replica's requests are carried out, but some answers never come: the connection breaks.
+    LoseReplies { replica: usize, time: Duration, percent: u32 },
+    /// The next requests of a replica vanish, each on a connection of its own that hangs.
+    Swallow { replica: usize, requests: u32, heartbeats: bool },
+    /// A replica's messages take longer.
+    Slow { replica: usize, time: Duration, extra: Duration },
+    /// What watches show a replica comes late.
+    HoldWatches { replica: usize, time: Duration },
+    /// All watches of a replica end.
+    CutWatches { replica: usize },
+    /// The API server refuses some requests.
+    Refuse { time: Duration, code: u16, percent: u32, what: Refused },
+    /// The API server is gone.
+    Down { time: Duration },
+    /// The API server forgets old versions.
+    Compact,
+    /// A webhook of a namespace fails.
+    Webhook { namespace: String, time: Duration },
+    /// etcd is restored from a backup that was made this long before.
+    Restore { age: Duration },
+    /// A quota of this many pods in a namespace, for a while.
+    Quota { namespace: String, pods: u32, time: Duration },
+    /// A Job is shown in a form that cannot be decoded.
+    Undecodable { job: usize, time: Duration },
+    /// A panic in the actor of a Job.
+    Panic { replica: usize, job: usize },
+    /// Two replicas believe to be the leader of the orphan controllers, or none does.
+    Leadership { leaders: usize, time: Duration },
+}
+
+/// Which requests the API server refuses.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Refused {
+    /// All.
+    All,
+    /// Writes.
+    Writes,
+    /// Patches of pods.
+    PodPatches,
+    /// Deletions of pods.
+    PodDeletes,
+    /// Creations of pods.
+    PodCreates,
+    /// Patches of statuses.
+    Statuses,
+    /// Reads and watches.
+    Reads,
+}
+
+impl Plan {
+    /// The plan without these steps and Jobs.
+    pub fn without(&self, steps: &[usize]) -> Self {
+        let kept = self.steps.iter().enumerate().filter(|(number, _)| !steps.contains(number));
+        Self { steps: kept.map(|(_, step)| step.clone()).collect(), ..self.clone() }
+    }
+}
+
+impl fmt::Display for Act {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::User { job, act } => write!(f, "user: {act:?} of job-{job}"),
+            Self::Fault(fault) => write!(f, "fault: {fault:?}"),
+        }
+    }
+}

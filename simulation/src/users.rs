@@ -1,0 +1,87 @@
+//! The users of a world.
+
+use serde_json::{Value, json};
+use yardmaster::job::names::SHARD_LABEL;
+
+use crate::kubelet::Request;
+use crate::ledger::{Ledger, PodFacts};
+use crate::plan::{JobPlan, UserAct};
+
+/// The manifest of a Job.
+pub(crate) fn manifest(job: &JobPlan) -> Value {
+    let mut spec = job.spec.clone();
+    spec["template"] = json!({
+        "spec": {
+            "restartPolicy": "Never",
+            "terminationGracePeriodSeconds": 1,
+            "containers": [{"name": "main", "image": "i"}],
+        },
+    });
+    json!({
+        "apiVersion": "batch/v1", "kind": "Job",
+        "metadata": {"name": job.name, "namespace": job.namespace},
+        "spec": spec,
+    })
+}
+
+/// The creation of a Job.
+pub(crate) fn create(job: &JobPlan) -> Request {
+    let path = format!("/apis/batch/v1/namespaces/{}/jobs", job.namespace);
+    Request { method: "POST", path, body: manifest(job) }
+}
+
+/// The UID of the Job of a plan, if it exists.
+pub(crate) fn uid_of<'a>(ledger: &'a Ledger, job: &JobPlan) -> Option<&'a str> {
+    let is_it =
+        |facts: &&crate::ledger::JobFacts| facts.exists && facts.name() == (&job.namespace, &job.name);
+    ledger.jobs.iter().find(|(_, facts)| is_it(facts)).map(|(uid, _)| uid.as_str())
+}
+
+/// The pod that a user picks among those that the Job has.
+pub(crate) fn pick<'a>(ledger: &'a Ledger, job: &str, nth: usize) -> Option<(&'a str, &'a PodFacts)> {
+    let pods: Vec<_> =
+        ledger.pods.iter().filter(|(_, pod)| pod.exists && pod.job.as_deref() == Some(job)).collect();
+    let chosen = pods.get(nth.checked_rem(pods.len())?)?;
+    Some((chosen.0.as_str(), chosen.1))
+}
+
+/// What a user sends. `None` if there is nothing to do it to.
+pub(crate) fn request(ledger: &Ledger, job: &JobPlan, act: &UserAct) -> Option<Request> {
+    let uid = uid_of(ledger, job)?;
+    let path = format!("/apis/batch/v1/namespaces/{}/jobs/{}", job.namespace, job.name);
+    let patch = |body: Value| Some(Request { method: "PATCH", path: path.clone(), body });
+    let pod_path = |pod: &PodFacts| {
+        let (namespace, name) = pod.name();
+        format!("/api/v1/namespaces/{namespace}/pods/{name}")
+    };
+    let of_pod = |nth: usize, body: Value| {
+        let (_, pod) = pick(ledger, uid, nth)?;
+        Some(Request { method: "PATCH", path: pod_path(pod), body })
+    };
+    match act {
+        UserAct::Delete(policy) => {
+            Some(Request { method: "DELETE", path, body: json!({"propagationPolicy": policy}) })
+        }
+        UserAct::Scale(parallelism) => patch(json!({"spec": {"parallelism": parallelism}})),
+        UserAct::Suspend(suspend) => patch(json!({"spec": {"suspend": suspend}})),
+        UserAct::Annotate => patch(json!({"metadata": {"annotations": {"example.com/note": uid}}})),
+        UserAct::DeletePod { nth, force } => {
+            let (_, pod) = pick(ledger, uid, *nth)?;
+            let body = if *force { json!({"gracePeriodSeconds": 0}) } else { json!({}) };
+            Some(Request { method: "DELETE", path: pod_path(pod), body })
+        }
+        UserAct::StripLabel { nth } => of_pod(*nth, json!({"metadata": {"labels": {SHARD_LABEL: null}}})),
+        UserAct::WrongShard { nth } => of_pod(*nth, json!({"metadata": {"labels": {SHARD_LABEL: "999"}}})),
+        UserAct::StripFinalizers { nth } => of_pod(*nth, json!({"metadata": {"finalizers": null}})),
+        UserAct::HoldPod { nth, .. } => {
+            let (_, pod) = pick(ledger, uid, *nth)?;
+            let before = pod.object["metadata"]["finalizers"].as_array().cloned().unwrap_or_default();
+            let held: Vec<Value> = before.into_iter().chain([json!("example.com/hold")]).collect();
+            Some(Request {
+                method: "PATCH",
+                path: pod_path(pod),
+                body: json!({"metadata": {"finalizers": held}}),
+            })
+        }
+    }
+}

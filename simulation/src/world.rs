@@ -1,0 +1,419 @@
+//! The world: it lets replicas run, carries their messages, plays everybody else, and checks what they do.
+//!
+//! Everything happens in one thread. The world goes from one event to the next. Before it does, each replica runs up to
+//! that time on its own clock; what a replica sends earlier comes first. So the order of all messages is the
+//! world's choice, and follows from the seed.
+
+mod faults;
+mod players;
+mod traffic;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use bytes::Bytes;
+use futures::channel::mpsc;
+use http::{Method, Request, Response, StatusCode, Uri};
+use serde_json::Value;
+use tokio::sync::oneshot;
+use yardmaster::actors::test_hooks::{ReconcileHook, TestHooks};
+use yardmaster::actors::{ControllerConfig, FeatureGates};
+use yardmaster::cluster::transport::TransportError;
+use yardmaster::job::names::BUILT_IN_CONTROLLER;
+use yardmaster::sharding::ShardCount;
+use yardmaster_embedded::{InProcessConfig, Snapshot};
+
+use crate::agenda::Agenda;
+use crate::chance::Chance;
+use crate::checks::{Checks, Violation};
+use crate::kubelet::{Duty, Kubelet};
+use crate::ledger::Ledger;
+use crate::link::Link;
+use crate::log::Log;
+use crate::network::{Answer, Sent};
+use crate::plan::{Act, Fault, Plan};
+use crate::replica::Life;
+use crate::server::{ApiServer, Reply, WatchId};
+use crate::time::Time;
+
+/// Virtual time in which everything must have reached its end once nothing breaks any more.
+const PATIENCE: Duration = Duration::from_secs(900);
+/// Time between looks at the whole.
+const LOOK: Duration = Duration::from_secs(1);
+
+/// Something that is going to happen.
+pub(crate) enum Event {
+    /// A request arrives at the API server.
+    Arrives { from: usize, life: u32, sent_at: Time, sent: Sent },
+    /// An answer arrives at a replica.
+    Answers { to: usize, life: u32, reply: oneshot::Sender<Answer>, answer: Answer },
+    /// A piece of a watch arrives at a replica; `None` is the end.
+    Piece { watch: WatchId, piece: Option<Bytes> },
+    /// A step of the plan.
+    Step(usize),
+    /// A user creates a Job.
+    Create(usize),
+    /// A node does its duty.
+    Kubelet { pod: String, duty: Duty },
+    /// The garbage collector looks at a Job.
+    Collect(String),
+    /// Somebody else's finalizer goes away.
+    Unhold(String),
+    /// A replica starts.
+    Start(usize),
+    /// A frozen or suspended replica runs again.
+    Thaw { replica: usize, stood_still: Option<Duration> },
+    /// The API server is there again.
+    Up,
+    /// A backup is made for a restore that comes later.
+    Backup(usize),
+    /// A quota goes away.
+    Unquota(String),
+    /// The leaders of the orphan controllers are chosen.
+    Elect,
+    /// A look at the whole.
+    Look,
+}
+
+/// A replica, alive or not.
+pub(crate) struct Slot {
+    pub(crate) life: Option<Life>,
+    /// How often it has started.
+    pub(crate) lives: u32,
+    pub(crate) link: Link,
+    /// It does not run until it thaws.
+    pub(crate) frozen: bool,
+    pub(crate) skew: i64,
+    pub(crate) leads: bool,
+    /// It has been told to leave.
+    pub(crate) leaving: bool,
+}
+
+/// An open watch.
+struct Open {
+    to: usize,
+    life: u32,
+    pieces: mpsc::UnboundedSender<Result<Bytes, TransportError>>,
+    last: Time,
+    /// Of Jobs: pieces may have to be made unreadable.
+    of_jobs: bool,
+}
+
+/// A world.
+pub struct World {
+    pub(crate) plan: Plan,
+    pub(crate) now: Time,
+    agenda: Agenda<Event>,
+    chance: Chance,
+    server: ApiServer,
+    watches: BTreeMap<WatchId, Open>,
+    /// The world's own watches, with what has come of an event.
+    own_watches: BTreeMap<WatchId, Vec<u8>>,
+    slots: Vec<Slot>,
+    pub(crate) ledger: Ledger,
+    kubelet: Kubelet,
+    checks: Checks,
+    pub(crate) log: Log,
+    /// Connections on which nothing happens any more.
+    hung: Vec<oneshot::Sender<Answer>>,
+    backups: BTreeMap<usize, Snapshot>,
+    conditions: Conditions,
+    /// Names of Jobs at whose next look the actor panics.
+    panics: Arc<Mutex<BTreeSet<String>>>,
+}
+
+/// What is wrong with the API server.
+#[derive(Default)]
+struct Conditions {
+    down_until: Time,
+    refusals: Vec<(Time, Fault)>,
+    webhooks: BTreeMap<String, Time>,
+    undecodable: BTreeMap<String, Time>,
+    leaders: Option<(Time, usize)>,
+}
+
+/// What a world has come to.
+pub struct Outcome {
+    /// What went wrong, if anything did.
+    pub violation: Option<Violation>,
+    /// The log.
+    pub log: Log,
+    /// How much virtual time has passed.
+    pub time: Time,
+    /// Requests of all replicas.
+    pub requests: u64,
+    /// Pods that existed.
+    pub pods: usize,
+}
+
+impl World {
+    /// The world of a plan. Its log has lines if `keeps_log`.
+    ///
+    /// # Errors
+    /// When the operating system gives no runtime.
+    pub fn new(plan: Plan, keeps_log: bool) -> std::io::Result<Self> {
+        let server = ApiServer::new(InProcessConfig { seed: plan.seed, ..InProcessConfig::default() })?;
+        let slot = |_| Slot {
+            life: None,
+            lives: 0,
+            link: Link::default(),
+            frozen: false,
+            skew: 0,
+            leads: false,
+            leaving: false,
+        };
+        let mut world = Self {
+            now: Time::ZERO,
+            agenda: Agenda::new(),
+            chance: Chance::new(plan.seed, "world"),
+            server,
+            watches: BTreeMap::new(),
+            own_watches: BTreeMap::new(),
+            slots: (0..plan.settings.replicas).map(slot).collect(),
+            ledger: Ledger::default(),
+            kubelet: Kubelet::new(&plan),
+            checks: Checks::new(&plan),
+            log: Log::new(keeps_log),
+            hung: Vec::new(),
+            backups: BTreeMap::new(),
+            conditions: Conditions::default(),
+            panics: Arc::default(),
+            plan,
+        };
+        world.begin();
+        Ok(world)
+    }
+
+    /// Watches everything, makes the past, and puts the plan on the agenda.
+    fn begin(&mut self) {
+        self.watch_everything();
+        self.make_past();
+        for (number, job) in self.plan.jobs.iter().enumerate() {
+            if job.past.is_none() {
+                self.agenda.add(job.created, Event::Create(number));
+            }
+        }
+        for (number, step) in self.plan.steps.iter().enumerate() {
+            if let Act::Fault(Fault::Restore { age }) = &step.act {
+                let at = Time::ms(step.at.millis().saturating_sub(age.as_millis() as u64));
+                self.agenda.add(at, Event::Backup(number));
+            }
+            self.agenda.add(step.at, Event::Step(number));
+        }
+        for replica in 0..self.slots.len() {
+            let at = Time::ms(self.chance.number(0..=300));
+            self.agenda.add(at, Event::Start(replica));
+        }
+        self.agenda.add(Time::ms(1_000), Event::Elect);
+        self.agenda.add(Time::ZERO + LOOK, Event::Look);
+    }
+
+    /// The world's own watches: they see what every client could see.
+    fn watch_everything(&mut self) {
+        for path in ["/api/v1/pods", "/apis/batch/v1/jobs", "/apis/coordination.k8s.io/v1/leases"] {
+            let request = Request::get(format!("{path}?watch=true&resourceVersion=0")).body(Bytes::new());
+            // A path of letters is always valid.
+            let Ok(request) = request else { continue };
+            if let Reply::Watch(id, _) = self.server.handle(request) {
+                self.own_watches.insert(id, Vec::new());
+            }
+        }
+        self.pump(None);
+    }
+
+    /// etcd was restored: the world looks at everything anew, and knows nothing for certain.
+    fn begin_anew(&mut self) {
+        self.ledger = Ledger::default();
+        self.kubelet.forget();
+        self.checks.doubt();
+        self.watch_everything();
+    }
+
+    /// Lets the world go on until everything has reached its end, or something is wrong.
+    pub fn run(mut self) -> Outcome {
+        let limit = self.plan.settings.calm_from + PATIENCE;
+        while !self.checks.failed() {
+            let Some(mut next) = self.agenda.next_at() else { break };
+            next = next.max(self.now);
+            for replica in 0..self.slots.len() {
+                next = self.let_run(replica, next);
+            }
+            self.now = next.max(self.now);
+            self.server.advance(self.now);
+            self.pump(None);
+            while let Some(event) = self.agenda.pop(self.now) {
+                self.happens(event);
+            }
+            if self.now > limit {
+                self.checks.never_ends(self.now, &self.plan, &self.ledger);
+            }
+            if self.checks.is_over() {
+                break;
+            }
+        }
+        let (violation, requests) = self.checks.finish();
+        Outcome { violation, log: self.log, time: self.now, requests, pods: self.ledger.pods.len() }
+    }
+
+    /// Lets a replica run up to `until`. Returns when it has sent something, if that is earlier.
+    fn let_run(&mut self, replica: usize, until: Time) -> Time {
+        let Some(slot) = self.slots.get_mut(replica) else { return until };
+        let Some(life) = slot.life.as_ref().filter(|_| !slot.frozen) else { return until };
+        let reached = life.run(until);
+        let sent = life.sent();
+        let lives = slot.lives;
+        for (at, sent) in sent {
+            self.send(replica, lives, at, sent);
+        }
+        until.min(reached)
+    }
+
+    fn happens(&mut self, event: Event) {
+        match event {
+            Event::Arrives { from, life, sent_at, sent } => self.arrives(from, life, sent_at, sent),
+            Event::Answers { to, life, reply, answer } => {
+                if self.slots.get(to).is_some_and(|slot| slot.lives == life) {
+                    // A replica that has given up does not care.
+                    let _ = reply.send(answer);
+                }
+            }
+            Event::Piece { watch, piece } => self.piece(watch, piece),
+            Event::Step(number) => self.step(number),
+            Event::Create(number) => self.create(number),
+            Event::Kubelet { pod, duty } => self.node(&pod, duty),
+            Event::Collect(job) => self.collect(&job),
+            Event::Unhold(pod) => self.unhold(&pod),
+            Event::Start(replica) => self.start(replica),
+            Event::Thaw { replica, stood_still } => self.thaw(replica, stood_still),
+            Event::Up => self.log.line(self.now, format_args!("the API server is up")),
+            Event::Backup(step) => {
+                self.backups.insert(step, self.server.snapshot());
+            }
+            Event::Unquota(namespace) => self.unquota(&namespace),
+            Event::Elect => self.elect(),
+            Event::Look => self.look(),
+        }
+    }
+
+    /// Starts a replica.
+    fn start(&mut self, replica: usize) {
+        let config = self.config(replica);
+        let Some(slot) = self.slots.get_mut(replica).filter(|slot| slot.life.is_none()) else { return };
+        slot.lives += 1;
+        slot.frozen = false;
+        slot.leaving = false;
+        slot.leads = false;
+        self.log.line(self.now, format_args!("replica-{replica} starts"));
+        match Life::start(config, self.now, slot.skew) {
+            Ok(life) => slot.life = Some(life),
+            Err(error) => self.checks.broken(self.now, format!("no runtime for a replica: {error}")),
+        }
+    }
+
+    fn config(&self, replica: usize) -> ControllerConfig {
+        let settings = &self.plan.settings;
+        let lives = self.slots.get(replica).map_or(0, |slot| slot.lives);
+        let panics = self.panics.clone();
+        let hook = ReconcileHook(Arc::new(move |job| {
+            let panics_now = panics.lock().is_ok_and(|mut jobs| jobs.remove(&*job.name));
+            assert!(!panics_now, "a bug that the simulation has put in");
+        }));
+        let defaults = ControllerConfig::default();
+        ControllerConfig {
+            controller_name: match settings.replaces_built_in {
+                true => BUILT_IN_CONTROLLER.to_owned(),
+                false => defaults.controller_name.clone(),
+            },
+            identity: format!("replica-{replica}"),
+            process: uuid::Uuid::from_u64_pair(replica as u64, lives.into()),
+            shards: ShardCount::new(settings.shards).unwrap_or(defaults.shards),
+            kube_api_qps: settings.qps,
+            pod_failure_backoff: Duration::from_millis(500),
+            pod_failure_backoff_max: Duration::from_secs(5),
+            api_backoff_max: Duration::from_secs(10),
+            ttl_controller: true,
+            feature_gates: FeatureGates::default(),
+            arbiters: 1,
+            seed: self.plan.seed ^ (replica as u64) << 32 ^ u64::from(lives),
+            test_hooks: TestHooks { before_reconcile: Some(hook), ..TestHooks::default() },
+            ..defaults
+        }
+    }
+
+    /// Chooses the leaders of the orphan controllers.
+    fn elect(&mut self) {
+        let leaders = match self.conditions.leaders {
+            Some((until, leaders)) if self.now < until => leaders,
+            _ => 1,
+        };
+        let mut left = leaders;
+        for slot in &mut self.slots {
+            let Some(life) = slot.life.as_ref().filter(|_| !slot.frozen) else { continue };
+            let leads = left > 0 && life.with(|replica| replica.is_ready()).unwrap_or(false);
+            left -= usize::from(leads);
+            if leads != slot.leads {
+                slot.leads = leads;
+                life.with(|replica| replica.lead(leads));
+            }
+        }
+        let next = self.now + self.chance.millis(2_000..=8_000);
+        self.agenda.add(next, Event::Elect);
+    }
+
+    /// Looks at the whole.
+    fn look(&mut self) {
+        for replica in 0..self.slots.len() {
+            let ended = self
+                .slots
+                .get(replica)
+                .and_then(|slot| slot.life.as_ref())
+                .is_some_and(|life| life.with(yardmaster::actors::Replica::has_ended).unwrap_or(true));
+            let leaving = self.slots.get(replica).is_some_and(|slot| slot.leaving);
+            if ended && !leaving {
+                self.checks.broken(self.now, format!("replica-{replica} has ended by itself"));
+            }
+        }
+        self.hung.retain(|reply| !reply.is_closed());
+        let closed: Vec<WatchId> =
+            self.watches.iter().filter(|(_, open)| open.pieces.is_closed()).map(|(id, _)| *id).collect();
+        for id in closed {
+            self.watches.remove(&id);
+            self.server.close(id);
+        }
+        if self.now < self.conditions.down_until || !self.conditions.refusals.is_empty() {
+            self.checks.forgive();
+        }
+        self.checks.look(self.now, &self.plan, &self.ledger, &self.slots);
+        self.agenda.add(self.now + LOOK, Event::Look);
+    }
+}
+
+/// Builds a request of somebody other than a replica.
+fn outside(request: &crate::kubelet::Request) -> Option<Request<Bytes>> {
+    let content = match (request.method, request.path.ends_with("/status")) {
+        ("PATCH", true) => "application/strategic-merge-patch+json",
+        ("PATCH", false) => "application/merge-patch+json",
+        _ => "application/json",
+    };
+    let body = serde_json::to_vec(&request.body).ok()?;
+    let uri: Uri = request.path.parse().ok()?;
+    let method = Method::from_bytes(request.method.as_bytes()).ok()?;
+    Request::builder().method(method).uri(uri).header("content-type", content).body(body.into()).ok()
+}
+
+/// The JSON of an answer.
+fn json(answer: &Response<Bytes>) -> Value {
+    serde_json::from_slice(answer.body()).unwrap_or_default()
+}
+
+/// An answer that the API server's machinery gives in place of the API.
+fn refusal(code: u16, reason: &str, message: &str) -> Response<Bytes> {
+    let status = serde_json::json!({
+        "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure",
+        "message": message, "reason": reason, "code": code,
+    });
+    let mut answer = Response::new(Bytes::from(status.to_string()));
+    *answer.status_mut() = StatusCode::from_u16(code).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+    answer
+}

@@ -1,0 +1,142 @@
+//! What breaks.
+
+use std::time::Duration;
+
+use super::{Event, World};
+use crate::plan::{Act, Fault};
+
+impl World {
+    /// A step of the plan.
+    pub(super) fn step(&mut self, number: usize) {
+        let Some(step) = self.plan.steps.get(number).cloned() else { return };
+        self.log.line(self.now, format_args!("[{number}] {}", step.act));
+        match step.act {
+            Act::User { job, act } => self.user_acts(job, &act),
+            Act::Fault(fault) => self.breaks_now(number, fault),
+        }
+    }
+
+    fn breaks_now(&mut self, number: usize, fault: Fault) {
+        let now = self.now;
+        match fault {
+            Fault::Crash { replica, down } => {
+                self.end(replica);
+                self.agenda.add(now + down, Event::Start(replica));
+            }
+            Fault::Restart { replica, down } => self.restart(replica, down),
+            Fault::Freeze { replica, time } => self.freeze(replica, time, None),
+            Fault::Suspend { replica, time } => self.freeze(replica, time, Some(time)),
+            Fault::ClockStep { replica, millis } => {
+                if let Some(slot) = self.slots.get_mut(replica) {
+                    slot.skew += millis;
+                    slot.life.iter().for_each(|life| life.step_wall_clock(millis));
+                }
+            }
+            Fault::Partition { replica, time } => {
+                self.link(replica, |link| link.partitioned_until = now + time)
+            }
+            Fault::Unreachable { replica, time } => {
+                self.link(replica, |link| link.unreachable_until = now + time);
+                self.cut_watches(Some(replica));
+            }
+            Fault::LoseReplies { replica, time, percent } => {
+                self.link(replica, |link| link.losing = (now + time, percent));
+            }
+            Fault::Swallow { replica, requests, heartbeats } => self.link(replica, |link| {
+                (link.swallows, link.swallows_heartbeats) = (requests, heartbeats);
+            }),
+            Fault::Slow { replica, time, extra } => {
+                self.link(replica, |link| link.slow = (now + time, extra))
+            }
+            Fault::HoldWatches { replica, time } => {
+                self.link(replica, |link| link.watches_held_until = now + time);
+            }
+            Fault::CutWatches { replica } => self.cut_watches(Some(replica)),
+            Fault::Refuse { time, .. } => self.conditions.refusals.push((now + time, fault)),
+            Fault::Down { time } => {
+                self.conditions.down_until = now + time;
+                self.cut_watches(None);
+                self.agenda.add(now + time, Event::Up);
+            }
+            Fault::Compact => self.server.compact(),
+            Fault::Webhook { namespace, time } => {
+                self.conditions.webhooks.insert(namespace, now + time);
+            }
+            Fault::Restore { .. } => self.restore(number),
+            Fault::Quota { namespace, pods, time } => {
+                self.quota(&namespace, pods);
+                self.agenda.add(now + time, Event::Unquota(namespace));
+            }
+            Fault::Undecodable { job, time } => {
+                if let Some(job) = self.plan.jobs.get(job) {
+                    self.conditions.undecodable.insert(job.name.clone(), now + time);
+                }
+            }
+            Fault::Panic { job, .. } => {
+                if let (Some(job), Ok(mut panics)) = (self.plan.jobs.get(job), self.panics.lock()) {
+                    panics.insert(job.name.clone());
+                }
+            }
+            Fault::Leadership { leaders, time } => self.conditions.leaders = Some((now + time, leaders)),
+        }
+    }
+
+    fn link(&mut self, replica: usize, change: impl FnOnce(&mut crate::link::Link)) {
+        if let Some(slot) = self.slots.get_mut(replica) {
+            change(&mut slot.link);
+        }
+    }
+
+    /// A replica is no more.
+    fn end(&mut self, replica: usize) {
+        if let Some(slot) = self.slots.get_mut(replica) {
+            slot.life = None;
+            slot.lives += 1;
+            slot.leads = false;
+        }
+    }
+
+    /// A replica is told to leave; it is given time, then it is killed.
+    fn restart(&mut self, replica: usize, down: Duration) {
+        const GRACE: Duration = Duration::from_secs(10);
+        let Some(slot) = self.slots.get_mut(replica) else { return };
+        let Some(life) = &slot.life else { return };
+        slot.leaving = true;
+        life.with(yardmaster::actors::Replica::leave);
+        self.agenda.add(self.now + GRACE + down, Event::Start(replica));
+        self.agenda.add(self.now + GRACE, Event::Thaw { replica, stood_still: None });
+    }
+
+    fn freeze(&mut self, replica: usize, time: Duration, stands_still: Option<Duration>) {
+        let Some(slot) = self.slots.get_mut(replica).filter(|slot| slot.life.is_some() && !slot.frozen)
+        else {
+            return;
+        };
+        slot.frozen = true;
+        self.agenda.add(self.now + time, Event::Thaw { replica, stood_still: stands_still });
+    }
+
+    /// A replica runs again, or the time that it had for leaving is over.
+    pub(super) fn thaw(&mut self, replica: usize, stood_still: Option<Duration>) {
+        let Some(slot) = self.slots.get_mut(replica) else { return };
+        if slot.leaving {
+            return self.end(replica);
+        }
+        slot.frozen = false;
+        if let (Some(life), Some(time)) = (&mut slot.life, stood_still) {
+            life.suspended(time);
+        }
+        self.log.line(self.now, format_args!("replica-{replica} runs again"));
+    }
+
+    /// etcd is restored: everything that has happened since the backup has not happened.
+    fn restore(&mut self, step: usize) {
+        let Some(backup) = self.backups.remove(&step) else { return };
+        self.server.restore(&backup);
+        self.cut_watches(None);
+        self.own_watches.clear();
+        self.conditions.down_until = self.now + Duration::from_secs(5);
+        self.begin_anew();
+        self.agenda.add(self.conditions.down_until, Event::Up);
+    }
+}
