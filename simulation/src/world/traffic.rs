@@ -15,6 +15,7 @@ use crate::link::Passage;
 use crate::network::{Answer, FASTEST, Sent};
 use crate::plan::{Fault, Refused};
 use crate::server::{PROCESSING, Reply, WatchId};
+use crate::story::changes;
 use crate::time::Time;
 
 impl World {
@@ -26,7 +27,11 @@ impl World {
             Passage::At(time) => self.agenda.add(time, Event::Arrives { from, life, sent_at: at, sent }),
             Passage::Vanishes => {
                 let (method, path) = (sent.request.method(), sent.request.uri().path());
-                self.log.line(self.now, format_args!("replica-{from} {method} {path} vanishes"));
+                let who = format!("replica-{from}");
+                match is_of_story(method, path) {
+                    true => self.log.tell(self.now, &who, format_args!("{method} {path} vanishes")),
+                    false => self.log.line(self.now, format_args!("{who} {method} {path} vanishes")),
+                }
                 self.hung.push(sent.reply);
             }
             Passage::Breaks => self.breaks(from, life, at, sent.reply),
@@ -54,7 +59,11 @@ impl World {
             Reply::Watch(_, answer) => answer.status(),
         };
         let uri = uri.path_and_query().map_or("", |uri| uri.as_str());
-        self.log.line(self.now, format_args!("replica-{from} {method} {uri} -> {}", code.as_u16()));
+        let who = format!("replica-{from}");
+        match !code.is_success() && is_of_story(&method, uri) {
+            true => self.log.tell(self.now, &who, format_args!("{method} {uri} -> {}", code.as_u16())),
+            false => self.log.line(self.now, format_args!("{who} {method} {uri} -> {}", code.as_u16())),
+        }
         if let Reply::Whole(answer) = &answered {
             self.checks.answered(self.now, from, &method, uri, answer);
         }
@@ -190,6 +199,10 @@ impl World {
             events.extend(serde_json::from_slice::<Value>(&line));
         }
         for event in events {
+            if let Some(news) = changes::in_words(&self.ledger, &event) {
+                let who = author.map(|author| format!("replica-{}", author.replica));
+                self.log.tell(self.now, who.as_deref().unwrap_or(self.caller), format_args!("{news}"));
+            }
             let Some(change) = self.ledger.take_in(self.now, event) else { continue };
             self.checks.changed(self.now, &self.plan, &self.ledger, &change, author);
             match change.kind {
@@ -251,6 +264,11 @@ fn garble(text: &str, name: &str) -> String {
     let Some(begin) = tail.find(field).map(|begin| begin + field.len()) else { return text.to_owned() };
     let digits = tail[begin..].bytes().take_while(u8::is_ascii_digit).count();
     format!("{head}{}{{}}{}", &tail[..begin], &tail[begin + digits..])
+}
+
+/// Whether a story needs to know of a request when it fails: a write, but no heartbeat.
+fn is_of_story(method: &Method, path: &str) -> bool {
+    *method != Method::GET && !path.contains("-replica-")
 }
 
 fn whole(answer: Response<Bytes>) -> Response<yardmaster::cluster::transport::ByteStream> {
