@@ -5,14 +5,17 @@ use std::str::FromStr;
 
 use thiserror::Error;
 
-use crate::cut::{Cut, ListError};
-use crate::plan::{Plan, generate};
+use crate::cut::{Cut, List, ListError};
+use crate::known::{self, Defect};
+use crate::plan::Plan;
 
 /// A world that can be seen again. Its text is the flags of `simulate`: `--seed 17 --keep 0,3`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Replay {
     /// The seed.
     pub seed: u64,
+    /// The known defects that its plan may bring about.
+    pub with: Vec<Defect>,
     /// What is left of its plan.
     pub cut: Cut,
 }
@@ -29,20 +32,32 @@ pub enum ReplayError {
     /// A value that is no number.
     #[error("{0:?} is no number")]
     Number(String),
+    /// A defect that is not known.
+    #[error("{0:?} is no known defect; these are: {names}", names = names())]
+    Defect(String),
     /// A list of steps or Jobs.
     #[error(transparent)]
     List(#[from] ListError),
 }
 
+fn names() -> String {
+    List(Defect::ALL.map(Defect::name).to_vec()).to_string()
+}
+
 impl Replay {
-    /// The whole world of a seed.
-    pub fn whole(seed: u64) -> Self {
-        Self { seed, cut: Cut::default() }
+    /// The whole world of a seed, with these known defects.
+    pub fn whole(seed: u64, with: &[Defect]) -> Self {
+        Self { seed, with: with.to_vec(), cut: Cut::default() }
     }
 
     /// Its plan.
     pub fn plan(&self) -> Plan {
-        self.cut.of(&generate(self.seed))
+        self.cut.of(&self.whole_plan())
+    }
+
+    /// The plan of which it takes a part.
+    pub fn whole_plan(&self) -> Plan {
+        known::plan(self.seed, &self.with)
     }
 
     /// The command that shows it.
@@ -53,8 +68,26 @@ impl Replay {
 
 impl fmt::Display for Replay {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "--seed {}{}", self.seed, self.cut)
+        write!(f, "--seed {}", self.seed)?;
+        match self.with.as_slice() {
+            [] => {}
+            all if *all == Defect::ALL => write!(f, " --with all")?,
+            some => write!(f, " --with {}", List(some.iter().map(|defect| defect.name()).collect()))?,
+        }
+        write!(f, "{}", self.cut)
     }
+}
+
+/// Reads a list of known defects, by name; `all` are all.
+///
+/// # Errors
+/// With the first name that is none.
+pub fn defects(text: &str) -> Result<Vec<Defect>, ReplayError> {
+    if text == "all" {
+        return Ok(Defect::ALL.to_vec());
+    }
+    let named = |name: &str| Defect::ALL.into_iter().find(|defect| defect.name() == name);
+    text.split(',').map(|name| named(name).ok_or_else(|| ReplayError::Defect(name.to_owned()))).collect()
 }
 
 impl FromStr for Replay {
@@ -64,19 +97,20 @@ impl FromStr for Replay {
         fn number<T: FromStr>(text: &str) -> Result<T, ReplayError> {
             text.parse().map_err(|_| ReplayError::Number(text.to_owned()))
         }
-        let (mut seed, mut cut) = (None, Cut::default());
+        let (mut seed, mut with, mut cut) = (None, Vec::new(), Cut::default());
         let mut words = text.split_whitespace();
         while let Some(flag) = words.next() {
             let value = words.next().ok_or_else(|| ReplayError::Flag(flag.to_owned()))?;
             match flag {
                 "--seed" => seed = Some(number(value)?),
+                "--with" => with = defects(value)?,
                 "--keep" => cut.keep = Some(value.parse()?),
                 "--jobs" => cut.jobs = Some(value.parse()?),
                 "--replicas" => cut.replicas = Some(number(value)?),
                 _ => return Err(ReplayError::Flag(flag.to_owned())),
             }
         }
-        Ok(Self { seed: seed.ok_or(ReplayError::NoSeed)?, cut })
+        Ok(Self { seed: seed.ok_or(ReplayError::NoSeed)?, with, cut })
     }
 }
 
@@ -104,6 +138,7 @@ mod tests {
         assert_eq!(error("--seed"), ReplayError::Flag("--seed".into()));
         assert_eq!(error("--seed x"), ReplayError::Number("x".into()));
         assert!(matches!(error("--seed 1 --jobs 1,"), ReplayError::List(_)));
+        assert_eq!(error("--seed 1 --with x"), ReplayError::Defect("x".into()));
         assert_eq!(error("--seed 1 --pods 1"), ReplayError::Flag("--pods".into()));
     }
 }

@@ -26,6 +26,8 @@ pub struct Finished {
     pub plan: Plan,
     /// What has happened.
     pub outcome: Outcome,
+    /// Whether a second run had the same log, if there was one.
+    pub repeats: Option<bool>,
 }
 
 /// Runs a plan. The log has lines if `keeps_log`. A panic of the world itself breaks [`Promise::Runs`].
@@ -47,14 +49,15 @@ pub fn run(plan: &Plan, keeps_log: bool) -> Outcome {
     }
 }
 
-/// Runs many worlds on so many threads, each in one thread. `each` gets them in the order of `replays`, whichever
-/// is done first, and may put an end to it.
+/// Runs many worlds on so many threads, each in one thread; `twice`: each two times, to compare their logs. `each`
+/// gets them in the order of `replays`, whichever is done first, and may put an end to it.
 ///
 /// # Errors
 /// When the operating system gives no thread.
 pub fn run_all(
     replays: &[Replay],
     threads: usize,
+    twice: bool,
     mut each: impl FnMut(Finished) -> ControlFlow<()>,
 ) -> std::io::Result<()> {
     let next = AtomicUsize::new(0);
@@ -70,7 +73,8 @@ pub fn run_all(
                     let Some(replay) = replays.get(number).cloned() else { break };
                     let plan = replay.plan();
                     let outcome = run(&plan, false);
-                    if done.send((number, Finished { replay, plan, outcome })).is_err() {
+                    let repeats = twice.then(|| run(&plan, false).log.digest() == outcome.log.digest());
+                    if done.send((number, Finished { replay, plan, outcome, repeats })).is_err() {
                         break;
                     }
                 }

@@ -2,7 +2,7 @@
 
 use crate::checks::{Promise, Violation};
 use crate::cut::{Cut, Kept, List, duration_of};
-use crate::plan::{Plan, generate};
+use crate::plan::Plan;
 use crate::replay::Replay;
 use crate::run::run;
 
@@ -23,7 +23,7 @@ pub struct Shrunk {
 /// Makes a world that breaks a promise smaller: takes away steps, Jobs and replicas, then shortens faults. Tries at
 /// most so many worlds. `None` if this world breaks nothing.
 pub fn shrink(replay: &Replay, most_runs: u32) -> Option<Shrunk> {
-    let plan = generate(replay.seed);
+    let plan = replay.whole_plan();
     shrink_by(replay, &plan, most_runs, |plan| run(plan, false).violation)
 }
 
@@ -62,7 +62,7 @@ fn shrink_by(
     search.shorter(&mut small);
     let violation = search.best?;
     Some(Shrunk {
-        replay: Replay { seed: replay.seed, cut: small.cut(plan) },
+        replay: Replay { cut: small.cut(plan), ..replay.clone() },
         violation,
         runs: most_runs - search.left,
     })
@@ -165,7 +165,7 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::plan::{Act, Fault, Step};
+    use crate::plan::{Act, Fault, Step, generate};
     use crate::time::Time;
 
     /// A plan with a crash of replica 1 among many other steps.
@@ -200,7 +200,7 @@ mod tests {
     #[test]
     fn what_is_left_is_what_it_takes() {
         let plan = plan();
-        let shrunk = shrink_by(&Replay::whole(plan.seed), &plan, 200, breaks).unwrap();
+        let shrunk = shrink_by(&Replay::whole(plan.seed, &[]), &plan, 200, breaks).unwrap();
         let flags = format!("--seed {} --keep 13/8 --jobs 2 --replicas 2", plan.seed);
         assert_eq!(shrunk.replay.to_string(), flags);
         assert!(shrunk.runs < 100, "{}", shrunk.runs);
@@ -209,7 +209,7 @@ mod tests {
     #[test]
     fn what_breaks_nothing_is_not_made_smaller() {
         let plan = plan();
-        assert!(shrink_by(&Replay::whole(plan.seed), &plan, 200, |_| None).is_none());
+        assert!(shrink_by(&Replay::whole(plan.seed, &[]), &plan, 200, |_| None).is_none());
     }
 
     #[test]
@@ -220,7 +220,7 @@ mod tests {
             let steps = plan.steps.iter().filter(|step| step.at < Time::NEVER).count();
             violation(if steps < 20 { Promise::Runs } else { Promise::Ends })
         };
-        let shrunk = shrink_by(&Replay::whole(plan.seed), &plan, 10, other).unwrap();
+        let shrunk = shrink_by(&Replay::whole(plan.seed, &[]), &plan, 10, other).unwrap();
         assert_eq!((shrunk.violation.promise, shrunk.runs), (Promise::Ends, 10));
         assert_eq!(shrunk.replay.cut.keep, None);
     }

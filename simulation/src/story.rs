@@ -5,6 +5,8 @@ pub(crate) mod changes;
 use std::fmt::{self, Write as _};
 
 use crate::log::{Line, Log};
+use crate::plan::{JobPlan, Plan};
+use crate::time::Time;
 
 /// The story, one line each; lines that repeat are told once, with their number. With the name of a Job, lines
 /// about other Jobs only are left out.
@@ -56,10 +58,43 @@ pub fn jobs_in(text: &str) -> impl Iterator<Item = &str> {
     })
 }
 
+/// What is going to happen, as an introduction to the story.
+impl fmt::Display for Plan {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let settings = &self.settings;
+        let place = if settings.replaces_built_in { "in place of" } else { "beside" };
+        writeln!(
+            f,
+            "seed {}: {} replicas with {} shards, {place} the built-in controller",
+            self.seed, settings.replicas, settings.shards
+        )?;
+        for job in self.jobs.iter().filter(|job| job.created < Time::NEVER) {
+            writeln!(f, "{job}")?;
+        }
+        for (number, step) in self.steps.iter().enumerate().filter(|(_, step)| step.at < Time::NEVER) {
+            writeln!(f, "step {number} at {}: {}", step.at, step.act)?;
+        }
+        Ok(())
+    }
+}
+
+impl fmt::Display for JobPlan {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} in {}, created at {}", self.name, self.namespace, self.created)?;
+        if let Some(past) = &self.past {
+            write!(
+                f,
+                " by the built-in controller with {} running and {} succeeded pods, {} of them recorded",
+                past.running, past.succeeded, past.uncounted
+            )?;
+        }
+        write!(f, ": {}; {}% of its containers fail", self.spec, self.failing_percent)
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::time::Time;
 
     fn log() -> Log {
         let mut log = Log::new(true);

@@ -31,6 +31,8 @@ pub struct Tally {
     pub reached: BTreeMap<String, u64>,
     /// What was broken.
     pub broken: BTreeMap<Promise, Broken>,
+    /// Worlds whose second run had another log.
+    pub unlike: Vec<Replay>,
 }
 
 /// A promise that was broken.
@@ -45,7 +47,7 @@ pub struct Broken {
 impl Tally {
     /// Adds a world.
     pub fn add(&mut self, world: &Finished) {
-        let Finished { replay, plan, outcome } = world;
+        let Finished { replay, plan, outcome, repeats } = world;
         self.worlds += 1;
         self.simulated += outcome.time.since(Time::ZERO);
         self.requests += outcome.requests;
@@ -56,6 +58,9 @@ impl Tally {
         for (what, jobs) in &outcome.reached {
             *self.reached.entry(what.clone()).or_default() += jobs;
         }
+        if *repeats == Some(false) {
+            self.unlike.push(replay.clone());
+        }
         if let Some(violation) = &outcome.violation {
             let broken = self.broken.entry(violation.promise).or_default();
             broken.worlds += 1;
@@ -65,9 +70,29 @@ impl Tally {
         }
     }
 
-    /// In how many worlds this promise was broken.
-    pub fn broken(&self, promise: Promise) -> u64 {
-        self.broken.get(&promise).map_or(0, |broken| broken.worlds)
+    /// Whether nothing was broken, and no log differed.
+    pub fn is_good(&self) -> bool {
+        self.broken.is_empty() && self.unlike.is_empty()
+    }
+}
+
+/// How many worlds broke what: one line.
+impl fmt::Display for Tally {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let count = |promises: &[Promise]| -> u64 {
+            let broken = promises.iter().filter_map(|promise| self.broken.get(promise));
+            broken.map(|broken| broken.worlds).sum()
+        };
+        let (lost, doubled) = (count(&[Promise::Lost]), count(&[Promise::Doubled]));
+        let stuck = count(&[Promise::Ends, Promise::Finalizers, Promise::Owned]);
+        let all: u64 = self.broken.values().map(|broken| broken.worlds).sum();
+        write!(
+            f,
+            "seeds {}: lost {lost}, doubled {doubled}, stuck {stuck}, otherwise broken {}, not repeatable {}",
+            self.worlds,
+            all - lost - doubled - stuck,
+            self.unlike.len()
+        )
     }
 }
 

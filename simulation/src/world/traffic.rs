@@ -8,7 +8,7 @@ use serde_json::Value;
 use tokio::sync::oneshot;
 use yardmaster::cluster::transport::TransportError;
 
-use super::{Event, Open, World, json, refusal};
+use super::{Broken, Event, Open, PANIC, World, json, refusal};
 use crate::checks::Author;
 use crate::ledger::Kind;
 use crate::link::Passage;
@@ -76,8 +76,9 @@ impl World {
             (Reply::Watch(id, head), Passage::At(last)) => {
                 let (pieces, body) = mpsc::unbounded();
                 let of_jobs = uri.starts_with("/apis/batch/v1/jobs");
-                self.watches.insert(id, Open { to: from, life, pieces, last, of_jobs });
-                head.map(|()| body.boxed())
+                let of_pods = uri.starts_with("/api/v1/pods") && uri.contains("yardmaster.dev%2Fshard%3D");
+                self.watches.insert(id, Open { to: from, life, pieces, last, of_jobs, of_pods });
+                head.map(|()| body.map(piece_or_break).boxed())
             }
             (Reply::Watch(id, head), _) => {
                 self.server.close(id);
@@ -181,8 +182,16 @@ impl World {
         for id in cut {
             self.server.close(id);
             if let Some(open) = self.watches.remove(&id) {
-                let _ = open.pieces.unbounded_send(Err(TransportError("the connection was reset".into())));
+                let _ = open.pieces.unbounded_send(Err(Broken::Reset));
             }
+        }
+    }
+
+    /// Lets the reader of one watch of pods panic.
+    pub(super) fn poison_watch(&mut self, replica: usize) {
+        let of_pods = self.watches.values().find(|open| open.to == replica && open.of_pods);
+        if let Some(open) = of_pods {
+            let _ = open.pieces.unbounded_send(Err(Broken::Panic));
         }
     }
 
@@ -269,6 +278,17 @@ fn garble(text: &str, name: &str) -> String {
 /// Whether a story needs to know of a request when it fails: a write, but no heartbeat.
 fn is_of_story(method: &Method, path: &str) -> bool {
     *method != Method::GET && !path.contains("-replica-")
+}
+
+/// What the reader of a watch gets.
+///
+/// # Panics
+/// When that is what the world wants.
+fn piece_or_break(piece: Result<Bytes, Broken>) -> Result<Bytes, TransportError> {
+    piece.map_err(|broken| match broken {
+        Broken::Reset => TransportError("the connection was reset".into()),
+        Broken::Panic => std::panic::panic_any(PANIC),
+    })
 }
 
 fn whole(answer: Response<Bytes>) -> Response<yardmaster::cluster::transport::ByteStream> {
