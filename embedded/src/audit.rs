@@ -10,6 +10,8 @@ use jiff::Timestamp;
 use serde::Deserialize;
 use tokio::sync::mpsc::UnboundedSender;
 
+use super::time::Clock;
+
 /// Receives the records of one server.
 pub type AuditSink = UnboundedSender<AuditRecord>;
 
@@ -35,15 +37,16 @@ pub struct AuditRecord {
 /// The record of a request in progress.
 pub(crate) struct Entry<'a> {
     sink: &'a AuditSink,
+    clock: &'a dyn Clock,
     record: AuditRecord,
 }
 
 impl<'a> Entry<'a> {
     /// Begins the record of a request; reads have none.
-    pub(crate) fn begin(sink: Option<&'a AuditSink>, parts: &Parts) -> Option<Self> {
+    pub(crate) fn begin(sink: Option<&'a AuditSink>, clock: &'a dyn Clock, parts: &Parts) -> Option<Self> {
         let sink = sink.filter(|_| !matches!(parts.method, Method::GET | Method::HEAD | Method::OPTIONS))?;
         let agent = parts.headers.get(header::USER_AGENT).and_then(|value| value.to_str().ok());
-        let now = Timestamp::now();
+        let now = clock.now();
         let record = AuditRecord {
             user_agent: agent.unwrap_or_default().to_owned(),
             method: parts.method.clone(),
@@ -53,7 +56,7 @@ impl<'a> Entry<'a> {
             received: now,
             answered: now,
         };
-        Some(Self { sink, record })
+        Some(Self { sink, clock, record })
     }
 
     /// Reads the name of the object to be created from the request body.
@@ -74,7 +77,7 @@ impl<'a> Entry<'a> {
     /// Ends the record.
     pub(crate) fn finish(mut self, code: u16) {
         self.record.code = code;
-        self.record.answered = Timestamp::now();
+        self.record.answered = self.clock.now();
         // The receiver may be gone when the server stops.
         let _sent = self.sink.send(self.record);
     }

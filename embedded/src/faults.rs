@@ -8,7 +8,9 @@ use std::time::Duration;
 
 use http::StatusCode;
 use parking_lot::RwLock;
-use tokio::sync::{Notify, watch};
+use tokio::sync::Notify;
+
+use crate::signal::{Signal, Subscriber};
 
 /// The effect of a fault on requests.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -60,7 +62,7 @@ pub struct Faults {
     active: RwLock<Vec<Active>>,
     next: AtomicUsize,
     changed: Notify,
-    broken: watch::Sender<()>,
+    broken: Signal,
 }
 
 impl Faults {
@@ -87,7 +89,7 @@ impl Faults {
 
     /// Ends all open watches without an error.
     pub fn break_watches(&self) {
-        self.broken.send_replace(());
+        self.broken.raise();
     }
 
     /// The faults that affect a request; each use counts against `times`.
@@ -131,8 +133,8 @@ impl Faults {
         }
     }
 
-    /// A receiver that changes when the currently open watches are broken.
-    pub(crate) fn breaks(&self) -> watch::Receiver<()> {
+    /// A subscriber that wakes up when the currently open watches are broken.
+    pub(crate) fn breaks(&self) -> Subscriber {
         self.broken.subscribe()
     }
 }

@@ -28,6 +28,7 @@ mod exchange;
 mod faults;
 mod host_names;
 mod http;
+mod in_process;
 pub mod kubelet;
 mod labels;
 mod object;
@@ -40,6 +41,7 @@ pub mod rules;
 mod secret_file;
 mod selectors;
 mod server;
+mod signal;
 mod start_error;
 mod store;
 mod table;
@@ -51,18 +53,15 @@ mod views;
 use std::collections::BTreeMap;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
-use std::sync::atomic::AtomicBool;
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 
 use kube::config::Kubeconfig;
-use parking_lot::Mutex;
 use rand::SeedableRng as _;
 use rand::rngs::SmallRng;
 use secrecy::SecretString;
 use tokio::net::TcpListener;
 use tokio::sync::Semaphore;
 use tokio::task::JoinHandle;
-use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 pub use audit::{AuditRecord, AuditSink};
@@ -71,20 +70,25 @@ pub use authorization::{Denial, DenialSink, Rbac, User};
 pub use connections::HttpLimits;
 pub use credentials::CredentialsError;
 pub use data_dir::ClaimError;
+pub use exchange::reply::Body;
 pub use faults::{Fault, FaultId, FaultScope, Faults};
 pub use host_names::is_host;
+pub use in_process::{InProcess, InProcessConfig, Snapshot};
 pub use protobuf::{decode as decode_protobuf, write_event as encode_watch_event};
 pub use secret_file::SecretFileError;
 pub use start_error::EmbeddedError;
 pub use store::DataDirError;
+pub use time::Clock;
 pub use tls::TlsError;
 
 use authentication::Authenticator;
 use authorization::Authorizer;
 use connections::Port;
+use endpoint::Endpoint;
 use entrance::Entrance;
-use server::Server;
+use server::{Network, Server};
 use store::{HistoryLimits, Store};
+use time::SystemClock;
 
 /// Configuration of the API server.
 #[derive(Clone, Debug)]
@@ -152,6 +156,7 @@ impl Default for ApiServerConfig {
 /// A running API server. Dropping it stops it at once; [`shutdown`](Self::shutdown) stops it gracefully.
 pub struct ApiServer {
     server: Arc<Server>,
+    endpoint: Endpoint,
     tasks: TaskTracker,
     listener: JoinHandle<()>,
 }
@@ -176,29 +181,24 @@ impl ApiServer {
         let entrance = Entrance::open(&config, address)?;
         let (users, denials) =
             config.rbac.map_or_else(Default::default, |rbac| (rbac.users, Some(rbac.denials)));
+        let network = Network {
+            authenticator: Authenticator::new(entrance.owner, users)?,
+            names: entrance.names,
+            limits: config.limits,
+        };
         let server = Arc::new(Server {
-            store,
             gates: config.feature_gates,
             track_managed_fields: config.track_managed_fields,
             git_version: config.git_version,
-            authenticator: Authenticator::new(entrance.owner, users)?,
-            names: entrance.names,
-            endpoint: entrance.endpoint,
-            limits: config.limits,
+            network: Some(network),
             authorizer: denials.map(Authorizer::new),
             protects_owners: config.owner_references_permission_enforcement,
             inflight: config.max_inflight.map(Semaphore::new),
-            faults: Faults::default(),
             audit: config.audit,
-            openapi: OnceLock::new(),
-            json_only: AtomicBool::new(false),
-            stop: CancellationToken::new(),
-            random: Mutex::new(random),
+            ..Server::new(store, Arc::new(SystemClock), random)
         });
         let bootstrap = |server| {
-            verbs::namespaces::bootstrap(server)
-                .and_then(|()| verbs::roles::bootstrap(server))
-                .map_err(|error| EmbeddedError::Bootstrap(error.message.clone()))
+            verbs::bootstrap(server).map_err(|error| EmbeddedError::Bootstrap(error.message.clone()))
         };
         if server.store.is_new() {
             bootstrap(&server)?;
@@ -222,28 +222,28 @@ impl ApiServer {
         let serving = Arc::clone(&server);
         let handle = move |request, connection| self::http::handle(Arc::clone(&serving), request, connection);
         let listener = tokio::spawn(port.serve(handle));
-        Ok(Self { server, tasks, listener })
+        Ok(Self { server, endpoint: entrance.endpoint, tasks, listener })
     }
 
     /// The address, such as `http://127.0.0.1:34567`: in clear on loopback.
     pub fn url(&self) -> String {
-        self.server.endpoint.url()
+        self.endpoint.url()
     }
 
     /// The address, such as `https://127.0.0.1:34567`: over TLS if a token is needed, also on loopback.
     pub fn secure_url(&self) -> String {
-        self.server.endpoint.secure_url()
+        self.endpoint.secure_url()
     }
 
     /// The token of the server's owner; `None` if nobody needs one.
     pub fn token(&self) -> Option<&Token> {
-        self.server.authenticator.owner()
+        self.server.network.as_ref()?.authenticator.owner()
     }
 
     /// A configuration for clients in this process, with the owner's token. Nothing in the environment changes
     /// it: no proxy sees the requests.
     pub fn client_config(&self) -> kube::Config {
-        self.server.endpoint.client_config(self.token().map(Token::secret))
+        self.endpoint.client_config(self.token().map(Token::secret))
     }
 
     /// A kubeconfig for this server, with the owner's token if it has one: in clear on loopback, for clients that
@@ -263,7 +263,7 @@ impl ApiServer {
     }
 
     fn kubeconfig_of(&self, url: &str, token: Option<SecretString>) -> Kubeconfig {
-        self.server.endpoint.kubeconfig(url, token)
+        self.endpoint.kubeconfig(url, token)
     }
 
     /// The faults to inject.

@@ -1,10 +1,11 @@
 //! The state that all request handlers share.
 
 use std::collections::BTreeMap;
-use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
+use jiff::Timestamp;
 use parking_lot::Mutex;
 use rand::rngs::SmallRng;
 use rand::{Rng as _, RngCore as _};
@@ -15,7 +16,6 @@ use super::audit::AuditSink;
 use super::authentication::Authenticator;
 use super::authorization::{Attributes, Authorizer, Target, User};
 use super::connections::HttpLimits;
-use super::endpoint::Endpoint;
 use super::error::ApiError;
 use super::exchange::openapi::Documents;
 use super::faults::Faults;
@@ -23,6 +23,17 @@ use super::host_names::HostNames;
 use super::protobuf;
 use super::resources::Resource;
 use super::store::{Store, Table};
+use super::time::Clock;
+
+/// How a server meets its clients, and kubelets, over the network.
+pub(crate) struct Network {
+    /// Who may send requests.
+    pub(crate) authenticator: Authenticator,
+    /// The names that requests may be addressed to.
+    pub(crate) names: HostNames,
+    /// Bounds of what clients can hold.
+    pub(crate) limits: HttpLimits,
+}
 
 /// The state of one API server.
 pub(crate) struct Server {
@@ -34,14 +45,10 @@ pub(crate) struct Server {
     pub(crate) track_managed_fields: bool,
     /// The version at `/version`, if it is not the server's own.
     pub(crate) git_version: Option<String>,
-    /// Who may send requests.
-    pub(crate) authenticator: Authenticator,
-    /// The names that requests may be addressed to.
-    pub(crate) names: HostNames,
-    /// Where and how clients reach the server.
-    pub(crate) endpoint: Endpoint,
-    /// Bounds of what clients can hold.
-    pub(crate) limits: HttpLimits,
+    /// The time of day.
+    pub(crate) clock: Arc<dyn Clock>,
+    /// The network; `None` if requests only come from this process.
+    pub(crate) network: Option<Network>,
     /// Access control, if it is on.
     pub(crate) authorizer: Option<Authorizer>,
     /// Whether changes of owner references need rights on the object and its owner
@@ -70,6 +77,32 @@ const DEFAULT_ON: &[&str] = &["GenericWorkload", "WorkloadWithJob", "ShardedList
 const SUFFIX_LETTERS: &[u8] = b"bcdfghjklmnpqrstvwxz2456789";
 
 impl Server {
+    /// A server with default settings, which meets nobody over the network.
+    pub(crate) fn new(store: Store, clock: Arc<dyn Clock>, random: SmallRng) -> Self {
+        Self {
+            store,
+            gates: BTreeMap::new(),
+            track_managed_fields: true,
+            git_version: None,
+            clock,
+            network: None,
+            authorizer: None,
+            protects_owners: false,
+            inflight: None,
+            faults: Faults::default(),
+            audit: None,
+            openapi: OnceLock::new(),
+            json_only: AtomicBool::new(false),
+            stop: CancellationToken::new(),
+            random: Mutex::new(random),
+        }
+    }
+
+    /// The time of day.
+    pub(crate) fn now(&self) -> Timestamp {
+        self.clock.now()
+    }
+
     /// Whether a feature gate is on.
     pub(crate) fn gate(&self, name: &str) -> bool {
         self.gates.get(name).copied().unwrap_or_else(|| DEFAULT_ON.contains(&name))

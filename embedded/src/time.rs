@@ -1,9 +1,25 @@
-//! Times as the API shows them, and arithmetic with the seconds that clients send: any number is a valid one.
+//! The clock, times as the API shows them, and arithmetic with the seconds that clients send: any number is a valid one.
 
 use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
 use tokio::time::Instant;
+
+/// Says what time of day it is.
+pub trait Clock: Send + Sync {
+    /// The time now.
+    fn now(&self) -> Timestamp;
+}
+
+/// The clock of this machine.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct SystemClock;
+
+impl Clock for SystemClock {
+    fn now(&self) -> Timestamp {
+        Timestamp::now()
+    }
+}
 
 /// A time that no process lives to see, and that is far from the end of any clock.
 const FAR_FUTURE: Duration = Duration::from_secs(100 * 365 * 24 * 60 * 60);

@@ -52,7 +52,7 @@ pub(crate) struct Authorizer {
     policy: Mutex<Option<(Versions, Arc<Policy>)>>,
 }
 
-/// The revisions of the tables that a policy was read from.
+/// The versions of the tables that a policy was read from.
 type Versions = [u64; TABLES.len()];
 
 const TABLES: [&str; 4] = ["clusterroles", "roles", "clusterrolebindings", "rolebindings"];
@@ -90,7 +90,7 @@ impl Authorizer {
     /// The policy that the store has now. It is read again only after a change.
     fn policy(&self, store: &Store) -> Arc<Policy> {
         // Taken before the objects are read: a change in between is then read once more.
-        let versions = TABLES.map(|plural| store.table(plural).map_or(0, |table| table.newest()));
+        let versions = TABLES.map(|plural| store.table(plural).map_or(0, |table| table.version()));
         let mut current = self.policy.lock();
         if let Some((_, policy)) = current.as_ref().filter(|(read, _)| *read == versions) {
             return Arc::clone(policy);

@@ -68,7 +68,7 @@ async fn forward(
     let mut newest = table.subscribe();
     let mut revision = 0;
     loop {
-        newest.borrow_and_update();
+        newest.mark_seen();
         let event = match table.changes(revision, BATCH) {
             Ok((changes, read_to)) => {
                 revision = read_to;
@@ -91,7 +91,7 @@ async fn forward(
             continue;
         }
         tokio::select! {
-            changed = newest.changed() => if changed.is_err() { return },
+            () = newest.changed() => {}
             () = server.stop.cancelled() => return,
         }
     }

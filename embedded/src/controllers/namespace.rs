@@ -5,7 +5,6 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use serde_json::json;
-use tokio::sync::watch;
 use tokio_util::task::TaskTracker;
 
 use super::supervisor::supervise;
@@ -13,6 +12,7 @@ use crate::exchange::delete_options::{DeleteOptions, Propagation};
 use crate::object::{self, Object};
 use crate::resources::{self, RESOURCES, Resource};
 use crate::server::Server;
+use crate::signal::Subscriber;
 use crate::store::Page;
 use crate::verbs::{Writer, create, delete, namespaces};
 
@@ -28,7 +28,7 @@ pub(super) async fn run(server: Arc<Server>, tasks: TaskTracker) {
     let mut newest = server.table(resource).subscribe();
     let mut terminating = BTreeSet::new();
     loop {
-        newest.borrow_and_update();
+        newest.mark_seen();
         for namespace in all(&server, resource, "").items {
             let (name, uid) = (&namespace.header.name, &namespace.header.uid);
             if !namespace.header.deleting {
@@ -40,7 +40,7 @@ pub(super) async fn run(server: Arc<Server>, tasks: TaskTracker) {
             }
         }
         tokio::select! {
-            changed = newest.changed() => if changed.is_err() { return },
+            () = newest.changed() => {}
             () = server.stop.cancelled() => return,
         }
     }
@@ -91,11 +91,11 @@ async fn terminate(server: Arc<Server>, resource: &'static Resource, name: Strin
 /// first.
 async fn empty(server: &Arc<Server>, kinds: &[&'static Resource], namespace: &str) -> bool {
     let prefix = format!("{namespace}/");
-    let mut newest: Vec<watch::Receiver<u64>> =
+    let mut newest: Vec<Subscriber> =
         kinds.iter().map(|resource| server.table(resource).subscribe()).collect();
     loop {
         for receiver in &mut newest {
-            receiver.borrow_and_update();
+            receiver.mark_seen();
         }
         let mut left = 0;
         for resource in kinds {

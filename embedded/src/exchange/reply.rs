@@ -17,8 +17,8 @@ use crate::store::Page;
 use crate::table;
 use crate::views;
 
-/// The body of a response.
-pub(crate) type Body = UnsyncBoxBody<Bytes, Infallible>;
+/// The body of a response. Reading it never fails.
+pub type Body = UnsyncBoxBody<Bytes, Infallible>;
 
 /// A response.
 pub(crate) struct Reply {
@@ -59,17 +59,13 @@ impl Reply {
         accept: Accept,
         resource: &Resource,
         object: &Object,
-        include: table::Include,
+        rows: table::Rows,
     ) -> Result<Self, ApiError> {
         let json = match accept.form {
             Form::Object | Form::Discovery(_) => views::to_bytes(resource, object),
-            Form::Table(version) => table::render(
-                resource,
-                version,
-                include,
-                &[object],
-                &table::ListMeta::of_one(object.revision),
-            ),
+            Form::Table(version) => {
+                table::render(resource, version, rows, &[object], &table::ListMeta::of_one(object.revision))
+            }
             Form::Partial if accept.format == Format::Protobuf => {
                 if let Ok(message) = views::partial_in_protobuf(object) {
                     return Ok(Self::full(code, accept.content_type(), message));
@@ -93,7 +89,7 @@ impl Reply {
         resource: &Resource,
         page: &Page,
         meta: &table::ListMeta,
-        include: table::Include,
+        rows: table::Rows,
     ) -> Result<Self, ApiError> {
         let json = match accept.form {
             Form::Object | Form::Discovery(_) => list_json(
@@ -110,7 +106,7 @@ impl Reply {
             }
             Form::Table(version) => {
                 let items: Vec<&Object> = page.items.iter().map(AsRef::as_ref).collect();
-                table::render(resource, version, include, &items, meta)
+                table::render(resource, version, rows, &items, meta)
             }
             Form::Partial => {
                 return Err(ApiError::not_acceptable_because(format!(

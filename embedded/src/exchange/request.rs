@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
+use jiff::Timestamp;
 
 use super::decode;
 use super::media::{Accept, Form};
@@ -14,7 +15,7 @@ use crate::error::ApiError;
 use crate::object::{self, Key};
 use crate::resources::Resource;
 use crate::rules::{FieldValidation, Subresource};
-use crate::table::Include;
+use crate::table::{Include, Rows};
 
 /// A request for objects.
 pub(crate) struct Request {
@@ -30,6 +31,8 @@ pub(crate) struct Request {
     pub(crate) content_type: String,
     /// `User-Agent`, empty if absent.
     pub(crate) user_agent: String,
+    /// When the request was read.
+    pub(crate) received: Timestamp,
     /// The body.
     pub(crate) body: Bytes,
 }
@@ -65,12 +68,13 @@ impl Request {
         }
     }
 
-    /// The part of the objects that a Table includes.
-    pub(crate) fn include(&self) -> Result<Include, ApiError> {
-        match self.accept.form {
-            Form::Table(_) => Include::parse(self.query.text("includeObject")),
-            _ => Ok(Include::default()),
-        }
+    /// The rows of a Table, if the response is one.
+    pub(crate) fn rows(&self) -> Result<Rows, ApiError> {
+        let include = match self.accept.form {
+            Form::Table(_) => Include::parse(self.query.text("includeObject"))?,
+            _ => Include::default(),
+        };
+        Ok(Rows { include, now: self.received })
     }
 
     /// Handling of unknown and repeated fields in the body.

@@ -3,13 +3,14 @@
 mod other;
 mod site;
 
+use std::error::Error;
 use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
 use http::{HeaderMap, Method, Response, header, request::Parts};
 use http_body_util::{BodyExt as _, Limited};
-use hyper::body::{Body as _, Incoming};
+use hyper::body::{Body as Content, Incoming};
 
 use super::audit::Entry;
 use super::authentication::InvalidToken;
@@ -18,7 +19,7 @@ use super::connections::Newcomer;
 use super::error::ApiError;
 use super::faults::Fault;
 use super::resources::Subresource;
-use super::server::Server;
+use super::server::{Network, Server};
 use super::verbs::{self, binding, create, delete, list, log, namespaces, patch, review, update, watch};
 use crate::exchange::media::{self, Accept, Offer};
 use crate::exchange::options::{self, OptionsKind};
@@ -35,14 +36,31 @@ const BODY_LIMIT: usize = 3 << 20;
 #[error("connection dropped by an injected fault")]
 pub(crate) struct Dropped;
 
-/// Answers one request.
+/// Who sends a request.
+#[derive(Clone, Copy)]
+pub(crate) enum Sender<'a> {
+    /// A client of this connection. What it sends says which user it is.
+    Client(&'a Newcomer),
+    /// This user, within the process.
+    User(&'a Arc<User>),
+}
+
+/// The body of a request, from a connection or from memory.
+pub(crate) trait RequestBody:
+    Content<Data = Bytes, Error: Into<Box<dyn Error + Send + Sync>>>
+{
+}
+
+impl<B: Content<Data = Bytes, Error: Into<Box<dyn Error + Send + Sync>>>> RequestBody for B {}
+
+/// Answers one request of a connection.
 pub(crate) async fn handle(
     server: Arc<Server>,
     request: http::Request<Incoming>,
     connection: Arc<Newcomer>,
 ) -> Result<Response<Body>, Dropped> {
     let (parts, body) = request.into_parts();
-    let mut audit = Entry::begin(server.audit.as_ref(), &parts);
+    let mut audit = Entry::begin(server.audit.as_ref(), &*server.clock, &parts);
     let response = respond(&server, &parts, body, &connection, &mut audit).await;
     if let Some(entry) = audit {
         entry.finish(response.as_ref().map_or(0, |response| response.status().as_u16()));
@@ -69,18 +87,19 @@ async fn respond(
             Fault::ExpireWatches | Fault::HoldWatches => {}
         }
     }
-    let response = answer(server, parts, body, connection, audit).await;
+    let response = answer(server, parts, body, Sender::Client(connection), audit).await;
     if lose_reply { Err(Dropped) } else { Ok(response) }
 }
 
-async fn answer(
+/// Answers one request, whoever sends it.
+pub(crate) async fn answer(
     server: &Arc<Server>,
     parts: &Parts,
-    body: Incoming,
-    connection: &Newcomer,
+    body: impl RequestBody,
+    sender: Sender<'_>,
     audit: &mut Option<Entry<'_>>,
 ) -> Response<Body> {
-    let user = match admit(server, parts, connection) {
+    let user = match admit(server, parts, sender) {
         Ok(user) => user,
         Err(error) => return Reply::error(Accept::JSON, &error),
     };
@@ -111,7 +130,7 @@ async fn objects(
     parts: &Parts,
     user: Option<Arc<User>>,
     path: ObjectPath,
-    body: Incoming,
+    body: impl RequestBody,
     audit: &mut Option<Entry<'_>>,
 ) -> (Accept, Result<Reply, ApiError>) {
     let verb = match Verb::of(&parts.method, &path, &parts.uri) {
@@ -128,7 +147,7 @@ async fn objects(
         Ok(accept) => accept,
         Err(error) => return (Accept::JSON, Err(error)),
     };
-    let body = match read(body, server.limits.body).await {
+    let body = match read(body, server.network.as_ref()).await {
         Ok(body) => body,
         Err(error) => return (accept, Err(error)),
     };
@@ -151,6 +170,7 @@ async fn objects(
         user,
         content_type: text(&parts.headers, header::CONTENT_TYPE),
         user_agent: text(&parts.headers, header::USER_AGENT),
+        received: server.now(),
         body,
     };
     let checked = match verb.options(&request.content_type) {
@@ -277,10 +297,12 @@ impl Verb {
     }
 }
 
-async fn read(body: Incoming, time: Duration) -> Result<Bytes, ApiError> {
+/// Reads a body, which has a time limit only if it comes over the network.
+async fn read(body: impl RequestBody, network: Option<&Network>) -> Result<Bytes, ApiError> {
     if body.is_end_stream() {
         return Ok(Bytes::new());
     }
+    let time = network.map_or(Duration::MAX, |network| network.limits.body);
     let read = tokio::time::timeout(time, Limited::new(body, BODY_LIMIT).collect()).await;
     match read.map_err(|_| ApiError::body_too_slow(time.as_secs()))? {
         Ok(body) => Ok(body.to_bytes()),
@@ -293,11 +315,16 @@ async fn read(body: Incoming, time: Duration) -> Result<Bytes, ApiError> {
 
 /// The user of a request, whom its rights allow to make it; `None` without access control. Here, and only
 /// here, it is decided who sends a request.
-fn admit(server: &Server, parts: &Parts, connection: &Newcomer) -> Result<Option<Arc<User>>, ApiError> {
-    site::check(&server.names, parts)?;
-    let user = server.authenticator.authenticate(&parts.headers);
+fn admit(server: &Server, parts: &Parts, sender: Sender<'_>) -> Result<Option<Arc<User>>, ApiError> {
+    let (connection, network) = match (sender, &server.network) {
+        (Sender::User(user), _) => return Ok(Some(Arc::clone(user))),
+        (Sender::Client(_), None) => return Err(ApiError::unauthorized()),
+        (Sender::Client(connection), Some(network)) => (connection, network),
+    };
+    site::check(&network.names, parts)?;
+    let user = network.authenticator.authenticate(&parts.headers);
     let user = user.map_err(|InvalidToken| ApiError::unauthorized())?;
-    let anybody = server.authenticator.owner().is_none();
+    let anybody = network.authenticator.owner().is_none();
     if user.is_some() || anybody {
         connection.welcome();
     }

@@ -10,6 +10,7 @@
 
 mod disk;
 mod journal;
+mod snapshot;
 mod table;
 mod topics;
 
@@ -21,6 +22,7 @@ pub use disk::DataDirError;
 pub(crate) use disk::{Contents, Disk};
 use journal::Journal;
 pub(crate) use journal::{Broken, Content, Record};
+pub(crate) use snapshot::Snapshot;
 pub(crate) use table::{Change, Expect, NewVersion, Page, Table, WriteError};
 pub(crate) use topics::Label;
 

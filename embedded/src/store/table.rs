@@ -6,11 +6,11 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use parking_lot::RwLock;
-use tokio::sync::watch;
 
 use super::topics::{Label, Topics};
 use super::{Content, HistoryLimits, Record, Revisions};
 use crate::object::{Header, Key, Object};
+use crate::signal::{Signal, Subscriber};
 
 /// One write, as watchers see it.
 #[derive(Clone, Debug)]
@@ -64,6 +64,7 @@ pub(crate) struct Page {
 /// Versions of one key, oldest first; `None` is a deletion. Never empty.
 type Versions = Vec<(u64, Option<Arc<Object>>)>;
 
+#[derive(Default)]
 struct Contents {
     objects: BTreeMap<Key, Versions>,
     history: VecDeque<(Key, Change)>,
@@ -73,6 +74,8 @@ struct Contents {
     compacted: u64,
     /// Versions before this revision can no longer be read. At least `compacted`.
     readable: u64,
+    /// New watches cannot begin before this revision, even if the history goes back further.
+    watchable: u64,
     /// Watches of single label values.
     topics: Topics,
 }
@@ -83,36 +86,34 @@ pub(crate) struct Table {
     revisions: Arc<Revisions>,
     limits: HistoryLimits,
     contents: RwLock<Contents>,
-    /// The revision of the newest write of this table; watchers wait on it.
-    newest: watch::Sender<u64>,
+    /// Raised by each write.
+    written: Signal,
 }
 
 impl Table {
     pub(super) fn new(plural: &'static str, revisions: Arc<Revisions>, limits: HistoryLimits) -> Self {
-        let contents = Contents {
-            objects: BTreeMap::new(),
-            history: VecDeque::new(),
-            history_bytes: 0,
-            compacted: 0,
-            readable: 0,
-            topics: Topics::default(),
-        };
-        Self { plural, revisions, limits, contents: RwLock::new(contents), newest: watch::Sender::new(0) }
+        let contents = RwLock::new(Contents::default());
+        Self { plural, revisions, limits, contents, written: Signal::default() }
     }
 
-    /// The revision of the newest write of this table; 0 if there was none.
-    pub(crate) fn newest(&self) -> u64 {
-        *self.newest.borrow()
+    /// A number that is another one after each write.
+    pub(crate) fn version(&self) -> u64 {
+        self.written.raised()
     }
 
-    /// Fills a new table with the objects of an earlier process; `newest` is the revision of its last write.
-    /// Watches can continue from that revision, but not from an earlier one.
+    /// Replaces the contents by the objects of an earlier process or time; `newest` is the revision of their last
+    /// write. Watches can continue from that revision, but not from an earlier one.
     pub(crate) fn restore(&self, objects: impl Iterator<Item = (Key, Arc<Object>)>, newest: u64) {
         let mut contents = self.contents.write();
-        contents.objects =
-            objects.map(|(key, object)| (key, vec![(object.revision, Some(object))])).collect();
-        (contents.compacted, contents.readable) = (newest, newest);
-        self.newest.send_replace(newest);
+        let objects = objects.map(|(key, object)| (key, vec![(object.revision, Some(object))])).collect();
+        *contents = Contents {
+            objects,
+            compacted: newest,
+            readable: newest,
+            watchable: newest,
+            ..Contents::default()
+        };
+        self.written.raise();
     }
 
     /// The newest version of an object.
@@ -181,8 +182,7 @@ impl Table {
         while contents.history.len() > self.limits.changes || contents.history_bytes > self.limits.bytes {
             contents.forget_oldest();
         }
-        // Under the lock, so that watchers never see revisions go back.
-        self.newest.send_replace(revision);
+        self.written.raise();
         Ok(new)
     }
 
@@ -267,13 +267,13 @@ impl Table {
         (changes, read_to.max(revision))
     }
 
-    /// A receiver that wakes up when the table is written.
-    pub(crate) fn subscribe(&self) -> watch::Receiver<u64> {
-        self.newest.subscribe()
+    /// A subscriber that wakes up when the table is written.
+    pub(crate) fn subscribe(&self) -> Subscriber {
+        self.written.subscribe()
     }
 
-    /// A receiver that wakes up when an object that has or had this label is written.
-    pub(crate) fn subscribe_to(&self, label: &Label) -> watch::Receiver<u64> {
+    /// A subscriber that wakes up when an object that has or had this label is written.
+    pub(crate) fn subscribe_to(&self, label: &Label) -> Subscriber {
         let contents = &mut *self.contents.write();
         let history = contents.history.iter().map(|(_, change)| change);
         contents.topics.subscribe(label, history, contents.compacted)
@@ -292,14 +292,20 @@ impl Table {
         });
     }
 
-    /// Drops the history. Watches cannot begin at an earlier revision any more.
+    /// Drops the history. The past cannot be read any more, and watches cannot begin there. Those that have read
+    /// all changes continue.
     pub(crate) fn forget(&self) {
         let mut contents = self.contents.write();
         while !contents.history.is_empty() {
             contents.forget_oldest();
         }
-        contents.compacted = self.revisions.current();
-        contents.readable = contents.compacted;
+        contents.readable = self.revisions.current();
+        contents.watchable = contents.readable;
+    }
+
+    /// A new watch cannot begin before this revision.
+    pub(crate) fn watchable(&self) -> u64 {
+        self.contents.read().watchable
     }
 }
 

@@ -2,11 +2,10 @@
 
 use std::collections::VecDeque;
 
-use fnv::FnvHashMap;
-use tokio::sync::watch;
-
 use super::table::Change;
 use crate::object::Header;
+use crate::signal::{Signal, Subscriber};
+use fnv::FnvHashMap;
 
 /// A label with its value, such as `yardmaster.dev/shard=7`.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -19,8 +18,8 @@ pub(crate) struct Label {
 
 /// The changes that concern the watches of one label value.
 struct Topic {
-    /// The revision of the newest change; watches wait on it.
-    newest: watch::Sender<u64>,
+    /// Raised by each change.
+    changed: Signal,
     /// The revisions of the changes that may still be in the history, oldest first.
     revisions: VecDeque<u64>,
     /// Changes up to this revision may have been dropped from `revisions`.
@@ -32,24 +31,24 @@ struct Topic {
 pub(super) struct Topics(FnvHashMap<Box<str>, FnvHashMap<Box<str>, Topic>>);
 
 impl Topics {
-    /// A receiver that wakes up at changes of objects that have or had the label. `history` holds the changes
+    /// A subscriber that wakes up at changes of objects that have or had the label. `history` holds the changes
     /// after `compacted`.
     pub(super) fn subscribe<'a>(
         &mut self,
         label: &Label,
         history: impl Iterator<Item = &'a Change>,
         compacted: u64,
-    ) -> watch::Receiver<u64> {
+    ) -> Subscriber {
         self.0.retain(|_, topics| {
-            topics.retain(|_, topic| topic.newest.receiver_count() > 0);
+            topics.retain(|_, topic| topic.changed.subscribers() > 0);
             !topics.is_empty()
         });
         let topics = self.0.entry(label.key.clone()).or_default();
         let topic = topics.entry(label.value.clone()).or_insert_with(|| {
             let revisions = history.filter(|change| concerns(change, label)).map(|change| change.revision);
-            Topic { newest: watch::Sender::new(0), revisions: revisions.collect(), forgotten: compacted }
+            Topic { changed: Signal::default(), revisions: revisions.collect(), forgotten: compacted }
         });
-        topic.newest.subscribe()
+        topic.changed.subscribe()
     }
 
     /// Records a change and wakes the watches that it concerns. The history goes back to `compacted`.
@@ -90,7 +89,7 @@ impl Topic {
             self.revisions.pop_front();
         }
         self.revisions.push_back(revision);
-        self.newest.send_replace(revision);
+        self.changed.raise();
     }
 }
 
@@ -163,8 +162,8 @@ mod tests {
                     concerning.push(revision);
                 }
                 let Some(receiver) = &mut receiver else { continue };
-                prop_assert_eq!(receiver.has_changed().unwrap(), concerns);
-                receiver.borrow_and_update();
+                prop_assert_eq!(receiver.is_raised(), concerns);
+                receiver.mark_seen();
                 for start in 1..=revision {
                     match table.changes_of(&watched(), start, usize::MAX) {
                         Ok((changes, read_to)) => {

@@ -46,6 +46,15 @@ impl Include {
     }
 }
 
+/// What the rows of a Table depend on besides their objects.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Rows {
+    /// How much of each object accompanies its row.
+    pub(crate) include: Include,
+    /// The time to which ages count.
+    pub(crate) now: Timestamp,
+}
+
 /// `metadata` of a list.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct ListMeta {
@@ -86,23 +95,23 @@ impl ListMeta {
 pub(crate) fn render(
     resource: &Resource,
     version: &str,
-    include: Include,
+    rows: Rows,
     objects: &[&Object],
     meta: &ListMeta,
 ) -> Bytes {
-    Bytes::from(value(resource, version, include, objects, meta, true).to_string())
+    Bytes::from(value(resource, version, rows, objects, meta, true).to_string())
 }
 
 /// A Table. In a watch, only the first one carries column definitions.
 pub(crate) fn value(
     resource: &Resource,
     version: &str,
-    include: Include,
+    rows: Rows,
     objects: &[&Object],
     meta: &ListMeta,
     definitions: bool,
 ) -> Value {
-    let now = Timestamp::now();
+    let Rows { include, now } = rows;
     let rows: Vec<Value> = objects
         .iter()
         .map(|object| {

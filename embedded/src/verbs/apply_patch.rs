@@ -23,7 +23,7 @@ pub(crate) fn apply(server: &Server, request: &Request) -> Result<Reply, ApiErro
         return Err(ApiError::unsupported_patch_type());
     }
     let resource = request.resource();
-    let include = request.include()?;
+    let rows = request.rows()?;
     let namespace = request.path.namespace.as_deref();
     let applied = parse(&request.body)?;
     check_kind(request, &applied)?;
@@ -33,7 +33,7 @@ pub(crate) fn apply(server: &Server, request: &Request) -> Result<Reply, ApiErro
     let writer = Writer { fields: ManagedFields::Computed, ..Writer::of(server, request) };
     let subresource = request.subresource();
     let changed = update::modify(server, resource, &request.key(), subresource, writer, |live| {
-        merge(request, Some(live), &applied)
+        merge(request, writer.now, Some(live), &applied)
     });
     let (code, (stored, warnings)) = match changed {
         Err(missing) if missing.code == StatusCode::NOT_FOUND && subresource == Subresource::Main => {
@@ -44,7 +44,7 @@ pub(crate) fn apply(server: &Server, request: &Request) -> Result<Reply, ApiErro
                 );
                 return Err(ApiError::conflict(resource, request.name(), &why));
             }
-            let mut new = merge(request, None, &applied)?;
+            let mut new = merge(request, writer.now, None, &applied)?;
             if let Some(metadata) = metadata_mut(&mut new) {
                 metadata.remove("resourceVersion");
             }
@@ -53,7 +53,7 @@ pub(crate) fn apply(server: &Server, request: &Request) -> Result<Reply, ApiErro
         }
         changed => (StatusCode::OK, changed?),
     };
-    Ok(Reply::object(code, request.accept, resource, &stored, include)?.with_warnings(warnings))
+    Ok(Reply::object(code, request.accept, resource, &stored, rows)?.with_warnings(warnings))
 }
 
 fn parse(body: &[u8]) -> Result<Value, ApiError> {
@@ -80,12 +80,16 @@ fn check_kind(request: &Request, applied: &Value) -> Result<(), ApiError> {
 }
 
 /// Merges the applied object into the live one.
-fn merge(request: &Request, live: Option<&Value>, applied: &Value) -> Result<Value, ApiError> {
+fn merge(
+    request: &Request,
+    now: Timestamp,
+    live: Option<&Value>,
+    applied: &Value,
+) -> Result<Value, ApiError> {
     let resource = request.resource();
     let api_version = resource.api_version();
     let kind = ObjectType { api_version: &api_version, kind: resource.kind };
-    let write =
-        Write { manager: request.manager(), subresource: request.subresource(), now: Timestamp::now() };
+    let write = Write { manager: request.manager(), subresource: request.subresource(), now };
     let merged = apply::apply(kind, live, applied, write, request.query.flag("force")).map_err(refuse)?;
     let decoded = rules::decode::from_value(&api_version, resource.kind, merged)
         .map_err(|problem| ApiError::unclassified(problem.to_string()))?;

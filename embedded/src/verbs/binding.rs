@@ -1,7 +1,6 @@
 //! POST of a binding: a scheduler assigns a pod to a node.
 
 use http::StatusCode;
-use jiff::Timestamp;
 use serde_json::{Value, json};
 
 use super::{Writer, update};
@@ -27,10 +26,11 @@ pub(crate) fn bind(server: &Server, request: &Request) -> Result<Reply, ApiError
         return Err(ApiError::unclassified("target.name: Required value"));
     }
     let key = object::key(request.path.namespace.as_deref(), name);
-    update::modify(server, pods, &key, Subresource::Binding, Writer::of(server, request), |pod| {
+    let writer = Writer::of(server, request);
+    update::modify(server, pods, &key, Subresource::Binding, writer, |pod| {
         check(pods, name, pod, &binding)?;
         let mut bound = pod.clone();
-        rules::bind(&mut bound, &binding, Timestamp::now());
+        rules::bind(&mut bound, &binding, writer.now);
         Ok(bound)
     })?;
     let status =

@@ -27,12 +27,12 @@ const NAME_ATTEMPTS: usize = 8;
 /// POST on a collection.
 pub(crate) fn create(server: &Server, request: &Request) -> Result<Reply, ApiError> {
     let resource = request.resource();
-    let include = request.include()?;
+    let rows = request.rows()?;
     let body = request.decode()?;
     let namespace = request.path.namespace.as_deref();
     let (stored, warnings) = insert(server, resource, namespace, body.object, Writer::of(server, request))
         .map_err(|error| error.with_warnings(&body.warnings))?;
-    let reply = Reply::object(StatusCode::CREATED, request.accept, resource, &stored, include)?;
+    let reply = Reply::object(StatusCode::CREATED, request.accept, resource, &stored, rows)?;
     Ok(reply.with_warnings(body.warnings).with_warnings(warnings))
 }
 
@@ -61,7 +61,7 @@ pub(crate) fn insert(
     loop {
         attempts -= 1;
         let mut candidate = if attempts == 0 { std::mem::take(&mut object) } else { object.clone() };
-        fill_metadata(server, &mut candidate);
+        fill_metadata(server, writer.now, &mut candidate);
         resource.strategy.prepare_create(&mut candidate);
         validate(resource, &candidate)?;
         let warnings = resource.strategy.warnings(Subresource::Main, None, &candidate);
@@ -123,7 +123,7 @@ pub(super) fn set_namespace(object: &mut Value, namespace: Option<&str>) -> Resu
 }
 
 /// Sets the metadata that the server assigns to every new object.
-fn fill_metadata(server: &Server, object: &mut Value) {
+fn fill_metadata(server: &Server, now: Timestamp, object: &mut Value) {
     let uid = server.new_uid();
     let Some(metadata) = metadata_mut(object) else { return };
     for given in ["deletionTimestamp", "deletionGracePeriodSeconds", "selfLink", "generation"] {
@@ -135,7 +135,7 @@ fn fill_metadata(server: &Server, object: &mut Value) {
         metadata.insert("name".into(), server.generate_name(&prefix).into());
     }
     metadata.insert("uid".into(), uid.into());
-    metadata.insert("creationTimestamp".into(), format_time(Timestamp::now()).into());
+    metadata.insert("creationTimestamp".into(), format_time(now).into());
 }
 
 fn store(

@@ -53,7 +53,7 @@ pub(crate) fn delete(server: &Server, request: &Request) -> Result<Reply, ApiErr
             if deleted.gone && resource.deletion != Deletion::Graceful {
                 return Ok(Reply::success(request.accept, resource, &deleted.object));
             }
-            Reply::object(code, request.accept, resource, &deleted.object, request.include()?)
+            Reply::object(code, request.accept, resource, &deleted.object, request.rows()?)
         })
         .map_err(|error| error.with_warnings(&warnings))?;
     Ok(reply.with_warnings(warnings))
@@ -78,7 +78,7 @@ pub(crate) fn delete_collection(server: &Server, request: &Request) -> Result<Re
     }
     let meta = ListMeta::of_one(found.revision);
     let page = Page { next: None, remaining: 0, ..found };
-    Ok(Reply::list(request.accept, resource, &page, &meta, request.include()?)?.with_warnings(warnings))
+    Ok(Reply::list(request.accept, resource, &page, &meta, request.rows()?)?.with_warnings(warnings))
 }
 
 /// POST of an eviction: a deletion subject to disruption budgets, which this server does not have.
@@ -90,7 +90,7 @@ pub(crate) fn evict(server: &Server, request: &Request) -> Result<Reply, ApiErro
     let options = DeleteOptions::from_value(&eviction["deleteOptions"])?;
     let (key, writer) = (request.key(), Writer { dry_run: options.dry_run, ..Writer::of(server, request) });
     update::modify(server, request.resource(), &key, Subresource::Status, writer, |pod| {
-        Ok(with_condition(pod.clone(), disruption()))
+        Ok(with_condition(pod.clone(), disruption(writer.now)))
     })?;
     remove(server, request.resource(), &request.key(), &options)?;
     let status =
@@ -99,11 +99,11 @@ pub(crate) fn evict(server: &Server, request: &Request) -> Result<Reply, ApiErro
 }
 
 /// The condition of an evicted pod.
-fn disruption() -> Value {
+fn disruption(now: Timestamp) -> Value {
     json!({
         "type": "DisruptionTarget", "status": "True", "reason": "EvictionByEvictionAPI",
         "message": "Eviction API: evicting", "lastProbeTime": null,
-        "lastTransitionTime": format_time(Timestamp::now()),
+        "lastTransitionTime": format_time(now),
     })
 }
 
@@ -137,7 +137,7 @@ pub(crate) fn remove(
         let current = table.get(key).ok_or_else(|| ApiError::not_found(resource, name))?;
         check_preconditions(resource, &current, options)?;
         let mut object = views::decode(resource, &current);
-        let step = plan(resource, &mut object, options, Timestamp::now());
+        let step = plan(resource, &mut object, options, server.now());
         if step == Step::Pending {
             return Ok(Deleted { object: current, gone: false });
         }

@@ -34,12 +34,12 @@ const TOKEN_VERSION: &str = "meta.k8s.io/v1";
 pub(crate) fn list(server: &Server, request: &Request) -> Result<Reply, ApiError> {
     let resource = request.resource();
     let query = &request.query;
-    let include = request.include()?;
+    let rows = request.rows()?;
     let limit = query.integer("limit")?;
     let selector = selector(server, request)?;
     validate_versions(server, query, false)?;
     let (page, meta) = read(server, request, &selector, limit)?;
-    Reply::list(request.accept, resource, &page, &meta, include)
+    Reply::list(request.accept, resource, &page, &meta, rows)
 }
 
 /// The selectors of a request.
@@ -68,6 +68,11 @@ fn read(
         let token = decode_token(text).map_err(|problem| {
             ApiError::bad_request(format!("invalid continue token: continue key is not valid: {problem}"))
         })?;
+        // A token from before etcd was restored.
+        let current = server.store.revision();
+        if token.rv > current {
+            return Err(ApiError::future_version(token.rv, current));
+        }
         let after = format!("{prefix}{}", token.start);
         let revision = (token.rv > 0).then_some(token.rv);
         table.page(&prefix, Some(&after), revision, limit, |object| selector.matches(object)).map_err(|_| {

@@ -32,8 +32,11 @@ pub(crate) async fn log(server: &Server, request: &Request) -> Result<Reply, Api
     let namespace = request.path.namespace.as_deref().unwrap_or_default();
     let path =
         format!("/containerLogs/{namespace}/{}/{container}?{}", request.name(), request.query.encode());
-    let answer = fetch(&address, &path, server.authenticator.kubelet_client())
-        .await
+    let answer = match &server.network {
+        Some(network) => fetch(&address, &path, network.authenticator.kubelet_client()).await,
+        None => Err("the server has no network".into()),
+    };
+    let answer = answer
         .map_err(|problem| ApiError::unclassified(format!("Get \"http://{address}{path}\": {problem}")))?;
     let code = answer.status();
     if !matches!(code.as_u16(), 200..=206) {

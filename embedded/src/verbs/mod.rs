@@ -34,6 +34,8 @@ pub(crate) struct Writer<'a> {
     pub(crate) user: Option<&'a User>,
     /// How the write updates `managedFields`.
     pub(crate) fields: ManagedFields<'a>,
+    /// When it writes.
+    pub(crate) now: Timestamp,
     /// Whether to do everything except storing.
     pub(crate) dry_run: bool,
 }
@@ -52,7 +54,7 @@ pub(crate) enum ManagedFields<'a> {
 impl<'a> Writer<'a> {
     /// A component of the server itself.
     pub(crate) fn internal(server: &Server, manager: &'a str) -> Self {
-        Self { user: None, fields: ManagedFields::by(server, manager), dry_run: false }
+        Self { user: None, fields: ManagedFields::by(server, manager), now: server.now(), dry_run: false }
     }
 
     /// The client of a request.
@@ -60,6 +62,7 @@ impl<'a> Writer<'a> {
         Self {
             user: request.user.as_deref(),
             fields: ManagedFields::by(server, request.manager()),
+            now: server.now(),
             dry_run: request.query.dry_run(),
         }
     }
@@ -84,7 +87,7 @@ impl<'a> Writer<'a> {
         };
         let api_version = resource.api_version();
         let kind = ObjectType { api_version: &api_version, kind: resource.kind };
-        apply::track_update(kind, old, new, Write { manager, subresource, now: Timestamp::now() });
+        apply::track_update(kind, old, new, Write { manager, subresource, now: self.now });
     }
 }
 
@@ -94,12 +97,18 @@ impl<'a> ManagedFields<'a> {
     }
 }
 
+/// Creates the objects of a new cluster that do not exist yet.
+pub(crate) fn bootstrap(server: &Server) -> Result<(), ApiError> {
+    namespaces::bootstrap(server)?;
+    roles::bootstrap(server)
+}
+
 /// GET of one object.
 pub(crate) fn get(server: &Server, request: &Request) -> Result<Reply, ApiError> {
-    let include = request.include()?;
+    let rows = request.rows()?;
     list::check_not_future(server, &request.query)?;
     let resource = request.resource();
     let found = server.table(resource).get(&request.key());
     let object = found.ok_or_else(|| ApiError::not_found(resource, request.name()))?;
-    Reply::object(StatusCode::OK, request.accept, resource, &object, include)
+    Reply::object(StatusCode::OK, request.accept, resource, &object, rows)
 }

@@ -38,7 +38,7 @@ pub(crate) fn finalize(server: &Server, request: &Request) -> Result<Reply, ApiE
         update::check_version(resource, request.name(), &sent, current.revision)?;
         Ok(sent["spec"]["finalizers"].clone())
     })?;
-    Reply::object(StatusCode::OK, request.accept, resource, &stored, request.include()?)
+    Reply::object(StatusCode::OK, request.accept, resource, &stored, request.rows()?)
 }
 
 /// Replaces `spec.finalizers` of a namespace. A terminating namespace without finalizers is removed.

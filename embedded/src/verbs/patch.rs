@@ -22,7 +22,7 @@ pub(crate) fn patch(server: &Server, request: &Request) -> Result<Reply, ApiErro
         return apply_patch::apply(server, request);
     }
     let resource = request.resource();
-    let include = request.include()?;
+    let rows = request.rows()?;
     let validation = request.field_validation();
     let mut unknown = Vec::new();
     let patch = Patch::parse(media::essence(&request.content_type), &request.body)?;
@@ -47,7 +47,7 @@ pub(crate) fn patch(server: &Server, request: &Request) -> Result<Reply, ApiErro
         resource.strategy.default_object(&mut patched);
         Ok(patched)
     })?;
-    let reply = Reply::object(StatusCode::OK, request.accept, resource, &stored, include)?;
+    let reply = Reply::object(StatusCode::OK, request.accept, resource, &stored, rows)?;
     Ok(reply.with_warnings(unknown).with_warnings(warnings))
 }
 

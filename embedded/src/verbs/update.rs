@@ -21,7 +21,7 @@ use crate::views;
 /// PUT of an object or of its status.
 pub(crate) fn update(server: &Server, request: &Request) -> Result<Reply, ApiError> {
     let resource = request.resource();
-    let include = request.include()?;
+    let rows = request.rows()?;
     let body = request.decode()?;
     let mut sent = body.object;
     check_name(&sent, request.name())?;
@@ -46,12 +46,12 @@ pub(crate) fn update(server: &Server, request: &Request) -> Result<Reply, ApiErr
             }
             create::authorize(server, request)?;
             let (stored, warnings) = create::insert(server, resource, namespace, sent, writer)?;
-            let reply = Reply::object(StatusCode::CREATED, request.accept, resource, &stored, include)?;
+            let reply = Reply::object(StatusCode::CREATED, request.accept, resource, &stored, rows)?;
             Ok(reply.with_warnings(body.warnings).with_warnings(warnings))
         }
         result => {
             let (stored, warnings) = result?;
-            let reply = Reply::object(StatusCode::OK, request.accept, resource, &stored, include)?;
+            let reply = Reply::object(StatusCode::OK, request.accept, resource, &stored, rows)?;
             Ok(reply.with_warnings(body.warnings).with_warnings(warnings))
         }
     }

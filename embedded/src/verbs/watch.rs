@@ -15,7 +15,6 @@ use futures::stream;
 use http::StatusCode;
 use http_body_util::{BodyExt as _, StreamBody};
 use hyper::body::Frame;
-use tokio::sync::watch::Receiver;
 use tokio::time::Instant;
 
 use self::encoder::Encoder;
@@ -27,6 +26,7 @@ use crate::exchange::request::Request;
 use crate::object::Object;
 use crate::selectors::Selector;
 use crate::server::Server;
+use crate::signal::Subscriber;
 use crate::store::{Change, Label};
 use crate::time::from_now;
 
@@ -46,7 +46,7 @@ pub(crate) fn watch(server: &Arc<Server>, request: &Request) -> Result<Reply, Ap
         return Err(ApiError::not_acceptable());
     }
     let seconds = query.integer("timeoutSeconds")?;
-    let include = request.include()?;
+    let rows = request.rows()?;
     let selector = list::selector(server, request)?;
     list::validate_versions(server, query, true)?;
     let start = Start::of(request)?;
@@ -59,16 +59,17 @@ pub(crate) fn watch(server: &Arc<Server>, request: &Request) -> Result<Reply, Ap
     let deadline = from_now(timeout);
     let (table, label) = (server.table(request.resource()), selector.label());
     let mut watch = Watch {
-        newest: label.as_ref().map_or_else(|| table.subscribe(), |label| table.subscribe_to(label)),
+        written: label.as_ref().map_or_else(|| table.subscribe(), |label| table.subscribe_to(label)),
         label,
         broken: server.faults.breaks(),
         server: Arc::clone(server),
-        encoder: Encoder::new(request.resource(), request.accept, include),
+        encoder: Encoder::new(request.resource(), request.accept, rows.include, Arc::clone(&server.clock)),
         prefix: request.prefix(),
         name: request.path.name.clone(),
         user_agent: request.user_agent.clone(),
         selector,
         revision: 0,
+        refusal: None,
         initial: Vec::new().into_iter(),
         initial_end: false,
         next_bookmark: bookmarks.then(|| next_bookmark(Instant::now(), deadline)),
@@ -94,8 +95,8 @@ pub(crate) fn watch(server: &Arc<Server>, request: &Request) -> Result<Reply, Ap
 /// The start of a watch.
 #[derive(Clone, Copy)]
 enum Start {
-    /// All existing objects, then changes.
-    Existing,
+    /// All existing objects, of this revision or a later one, then changes.
+    Existing(u64),
     /// Changes from now on.
     Now,
     /// Changes after a revision.
@@ -110,7 +111,8 @@ impl Start {
             Some(text) => text.parse().map_err(|_| ApiError::unclassified(list::invalid_version(text)))?,
         };
         Ok(match (query.option("sendInitialEvents"), revision) {
-            (Some(true), _) | (None, 0) => Self::Existing,
+            (Some(true), revision) => Self::Existing(revision),
+            (None, 0) => Self::Existing(0),
             (Some(false), 0) => Self::Now,
             (_, revision) => Self::After(revision),
         })
@@ -120,17 +122,19 @@ impl Start {
 struct Watch {
     server: Arc<Server>,
     encoder: Encoder,
-    /// The label value that `newest` is limited to. With many watches of one shard each, changes of other
+    /// The label value that `written` is limited to. With many watches of one shard each, changes of other
     /// shards must not wake this watch.
     label: Option<Label>,
-    newest: Receiver<u64>,
-    broken: Receiver<()>,
+    written: Subscriber,
+    broken: Subscriber,
     prefix: String,
     name: Option<String>,
     user_agent: String,
     selector: Selector,
     /// The revision up to which the table has been read.
     revision: u64,
+    /// Why the watch cannot begin where it was asked to. Kubernetes says so in the stream.
+    refusal: Option<ApiError>,
     /// Objects from the start of the watch that are still to be sent.
     initial: std::vec::IntoIter<Arc<Object>>,
     /// Whether a bookmark marks the end of the initial events.
@@ -145,9 +149,16 @@ impl Watch {
     fn begin(&mut self, start: Start, initial_end: bool) -> Result<(), ApiError> {
         let table = self.server.table(self.encoder.resource);
         match start {
-            Start::After(revision) => self.revision = revision,
+            Start::After(revision) => {
+                self.revision = revision;
+                let oldest = table.watchable();
+                self.refusal = (revision < oldest).then(|| too_old(revision, oldest));
+            }
             Start::Now => self.revision = self.server.store.revision(),
-            Start::Existing => {
+            Start::Existing(at_least) if at_least > self.server.store.revision() => {
+                self.refusal = Some(ApiError::future_version(at_least, self.server.store.revision()));
+            }
+            Start::Existing(_) => {
                 let selector = &self.selector;
                 let page = table
                     .page(&self.prefix, None, None, None, |object| selector.matches(object))
@@ -163,16 +174,21 @@ impl Watch {
     /// The next chunk of the response; `None` at its end.
     async fn next(&mut self) -> Option<Bytes> {
         loop {
-            if self.done {
+            if self.done || self.broken.is_raised() {
                 return None;
             }
             let mut out = BytesMut::new();
+            if let Some(refusal) = self.refusal.take() {
+                self.end_with(&mut out, &refusal);
+            }
             self.write_initial(&mut out);
             let mut more = false;
             if out.is_empty() {
                 tokio::select! {
-                    () = self.server.faults.watch_gate(&self.user_agent) => {}
+                    // The order never depends on chance.
+                    biased;
                     () = self.server.stop.cancelled() => return None,
+                    () = self.server.faults.watch_gate(&self.user_agent) => {}
                 }
                 more = self.write_changes(&mut out);
             }
@@ -197,10 +213,11 @@ impl Watch {
         let wake = self.next_bookmark.map_or(self.deadline, |bookmark| bookmark.min(self.deadline));
         let server = Arc::clone(&self.server);
         tokio::select! {
-            changed = self.newest.changed() => self.done = changed.is_err(),
-            () = tokio::time::sleep_until(wake) => self.done = Instant::now() >= self.deadline,
+            biased;
             () = server.stop.cancelled() => self.done = true,
-            _ = self.broken.changed() => self.done = true,
+            () = self.broken.changed() => self.done = true,
+            () = self.written.changed() => {}
+            () = tokio::time::sleep_until(wake) => self.done = Instant::now() >= self.deadline,
         }
     }
 
@@ -234,7 +251,7 @@ impl Watch {
     /// Writes the next changes and returns whether there may be more.
     fn write_changes(&mut self, out: &mut BytesMut) -> bool {
         // Marked as seen before reading, so that a write in between wakes the watch again.
-        self.newest.borrow_and_update();
+        self.written.mark_seen();
         let expired = self.server.faults.expires(&self.user_agent);
         let table = self.server.table(self.encoder.resource);
         let read = match &self.label {
@@ -254,13 +271,17 @@ impl Watch {
             }
             read => {
                 let oldest = read.err().unwrap_or(self.revision);
-                let message = format!("too old resource version: {} ({oldest})", self.revision);
-                let written = self.encoder.error(out, &ApiError::expired(message));
-                self.end_on_error(written);
-                self.done = true;
+                self.end_with(out, &too_old(self.revision, oldest));
                 false
             }
         }
+    }
+
+    /// Ends the watch with an error event.
+    fn end_with(&mut self, out: &mut BytesMut, error: &ApiError) {
+        let written = self.encoder.error(out, error);
+        self.end_on_error(written);
+        self.done = true;
     }
 
     /// An object that begins to match is ADDED. One that no longer matches is DELETED, in its last matching
@@ -292,10 +313,17 @@ impl Watch {
         if self.done || self.next_bookmark.is_none_or(|due| now < due) {
             return;
         }
-        let written = self.encoder.bookmark(out, self.revision, false);
-        self.end_on_error(written);
+        // A watch that waits for a revision in the future has nothing to say until then.
+        if self.revision <= self.server.store.revision() {
+            let written = self.encoder.bookmark(out, self.revision, false);
+            self.end_on_error(written);
+        }
         self.next_bookmark = Some(next_bookmark(now, self.deadline));
     }
+}
+
+fn too_old(revision: u64, oldest: u64) -> ApiError {
+    ApiError::expired(format!("too old resource version: {revision} ({oldest})"))
 }
 
 /// One bookmark per period, and a last one shortly before the end.

@@ -1,5 +1,7 @@
 //! Encoding of watch events: lines of JSON or frames of protobuf.
 
+use std::sync::Arc;
+
 use bytes::BytesMut;
 use serde_json::{Error, Value, json};
 
@@ -8,7 +10,8 @@ use crate::exchange::media::{Accept, Form, Format};
 use crate::object::Object;
 use crate::protobuf;
 use crate::resources::Resource;
-use crate::table::{self, Include, ListMeta};
+use crate::table::{self, Include, ListMeta, Rows};
+use crate::time::Clock;
 use crate::views;
 
 /// The annotation of the bookmark after the initial events.
@@ -21,6 +24,8 @@ pub(super) struct Encoder {
     pub(super) resource: &'static Resource,
     accept: Accept,
     include: Include,
+    /// The clock of the ages in Tables.
+    clock: Arc<dyn Clock>,
     /// Whether no Table has been sent yet: the first one carries the column definitions.
     first: bool,
     /// Buffer for the JSON of an object to be encoded in protobuf.
@@ -28,8 +33,13 @@ pub(super) struct Encoder {
 }
 
 impl Encoder {
-    pub(super) fn new(resource: &'static Resource, accept: Accept, include: Include) -> Self {
-        Self { resource, accept, include, first: true, json: BytesMut::new() }
+    pub(super) fn new(
+        resource: &'static Resource,
+        accept: Accept,
+        include: Include,
+        clock: Arc<dyn Clock>,
+    ) -> Self {
+        Self { resource, accept, include, clock, first: true, json: BytesMut::new() }
     }
 
     /// Appends an event about an object, with this revision as its resourceVersion.
@@ -61,7 +71,8 @@ impl Encoder {
             Form::Partial => views::write_partial(out, object, revision),
             Form::Table(version) => {
                 let meta = ListMeta::of_one(revision);
-                let table = table::value(self.resource, version, self.include, &[object], &meta, self.first);
+                let rows = Rows { include: self.include, now: self.clock.now() };
+                let table = table::value(self.resource, version, rows, &[object], &meta, self.first);
                 self.first = false;
                 out.extend_from_slice(table.to_string().as_bytes());
             }
