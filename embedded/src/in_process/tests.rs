@@ -94,10 +94,10 @@ async fn the_time_of_day_is_the_callers() {
     client.clock.advance(300);
     let table = "application/json;as=Table;g=meta.k8s.io;v=v1";
     let answer = client.send("GET", PODS, table, JSON, "").await.json();
-    assert_eq!(answer["rows"][0]["cells"].as_array().unwrap().last(), Some(&json!("5m")));
+    assert_eq!(answer["rows"][0]["cells"][4], "5m");
     let mut watcher = client.watch(&format!("{PODS}?watch=true"), table).await;
     let event = watcher.events().remove(0);
-    assert_eq!(event["object"]["rows"][0]["cells"].as_array().unwrap().last(), Some(&json!("5m")));
+    assert_eq!(event["object"]["rows"][0]["cells"][4], "5m");
     let gone = client.send("DELETE", &format!("{PODS}/p"), JSON, JSON, "").await.json();
     assert_eq!(gone["metadata"]["deletionTimestamp"], "2026-01-01T00:05:00Z");
 }

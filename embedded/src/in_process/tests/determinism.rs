@@ -94,11 +94,18 @@ impl Session {
             3 => {
                 let mut generated = pod("", app);
                 generated["metadata"] = json!({"generateName": "generated-", "labels": {"app": app}});
+                for field in ["kind", "apiVersion"] {
+                    generated.as_object_mut().unwrap().remove(field);
+                }
                 let mut body = BytesMut::new();
                 protobuf::write_object(&mut body, "v1", "Pod", generated.to_string().as_bytes()).unwrap();
                 self.send("POST", PODS, JSON, PROTOBUF, body).await;
             }
-            4 => self.send("POST", JOBS, PARTIAL, JSON, job(&format!("j{}", number % 4)).to_string()).await,
+            4 => {
+                let mut new = job(&format!("j{}", number % 4));
+                new["metadata"]["labels"] = json!({"app": app});
+                self.send("POST", JOBS, PARTIAL, JSON, new.to_string()).await;
+            }
             5 => {
                 let patch = json!({"metadata": {"labels": {"app": app}, "finalizers": ["example.com/f"]}});
                 self.send("PATCH", &a_pod, PARTIAL, STRATEGIC, patch.to_string()).await;
@@ -138,12 +145,18 @@ impl Session {
                 self.send("GET", &format!("{PODS}?limit=3{more}"), JSON, "", "").await;
             }
             13 => {
-                let lease = format!(
-                    "kind: Lease\napiVersion: coordination.k8s.io/v1\nmetadata: {{name: l{number}}}\nspec: {{holderIdentity: {app}}}\n"
+                // Two managers that want the same field, and now and then force it.
+                let manager = self.random.random_range(0..2);
+                let lease = json!({
+                    "kind": "Lease", "apiVersion": "coordination.k8s.io/v1", "metadata": {"name": format!("l{}", number % 3)},
+                    "spec": {"holderIdentity": app},
+                });
+                let path = format!(
+                    "{LEASES}/l{}?fieldManager=m{manager}&force={}",
+                    number % 3,
+                    self.random.random_bool(0.3)
                 );
-                let path =
-                    format!("{LEASES}/l{number}?fieldManager=m{}&force={}", number % 2, number % 3 == 0);
-                self.send("PATCH", &path, JSON, APPLY, lease).await;
+                self.send("PATCH", &path, JSON, APPLY, lease.to_string()).await;
             }
             14 => {
                 let mut wrong = pod(&format!("p{number}"), app);
