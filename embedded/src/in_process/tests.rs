@@ -87,6 +87,25 @@ async fn no_log_is_fetched_over_the_network() {
     assert!(answer.text().contains("the server has no network"), "{}", answer.text());
 }
 
+#[test]
+fn only_watches_need_a_runtime() {
+    let created = futures::executor::block_on(async {
+        let client = Client::new(1);
+        create_pods(&client, &["p"]).await;
+        client.get(PODS).await.json()
+    });
+    assert_eq!(names(&created), ["p"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_server_that_is_dropped_ends_its_watches() {
+    let client = Client::new(1);
+    let mut watcher = watch_from(&client, client.server.revision(), "").await;
+    assert!(watcher.events().is_empty() && !watcher.has_ended());
+    drop(client);
+    assert!(watcher.events().is_empty() && watcher.has_ended());
+}
+
 #[tokio::test(start_paused = true)]
 async fn the_time_of_day_is_the_callers() {
     let client = Client::new(1);
