@@ -51,6 +51,9 @@ pub(super) enum StartError {
     /// The working directory cannot be entered.
     #[error("chdir to cwd (\"{0}\") set in config.json failed: {1}")]
     Directory(String, std::io::Error),
+    /// The disk did not answer before the container had to stop.
+    #[error("exec: \"{0}\": stopped before it had started")]
+    Stopped(String),
     /// Any other error of the operating system.
     #[error("exec: \"{0}\": {1}")]
     System(String, std::io::Error),
