@@ -35,6 +35,7 @@ mod open_files;
 mod patch;
 mod protobuf;
 mod resources;
+mod restarts;
 mod restore;
 pub mod rules;
 mod secret_file;

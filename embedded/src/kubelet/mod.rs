@@ -17,7 +17,6 @@ mod pod_folder;
 mod process;
 mod quantity;
 mod reporter;
-mod restarts;
 mod runtime;
 mod server;
 mod setup;
@@ -149,6 +148,7 @@ impl Kubelet {
             logs,
             stragglers: Stragglers::start(),
             supervisor: supervisor.clone(),
+            closing: stop.clone(),
         };
         let mut manager = JoinSet::new();
         manager.spawn(Manager::new(Arc::new(context), left).run(stop.clone()));
