@@ -207,6 +207,7 @@ impl ApiServer {
             server.store.forget();
         } else {
             restore::finish_deletions(&server);
+            restore::forget_kubelets(&server);
             bootstrap(&server)?;
         }
         let tasks = TaskTracker::new();
