@@ -140,9 +140,9 @@ async fn the_port_of_an_earlier_kubelet_is_not_asked() {
     let label = Patch::Merge(json!({"metadata": {"labels": {"a": "b"}}}));
     Api::<Node>::all(client.clone()).patch("n", &PatchParams::default(), &label).await.unwrap();
     let pods: Api<Pod> = Api::default_namespaced(client);
-    let asked = pods.logs("p", &LogParams::default());
+    let parameters = LogParams::default();
     tokio::select! {
-        answer = asked => assert!(answer.unwrap_err().to_string().contains("no preferred addresses")),
+        answer = pods.logs("p", &parameters) => assert!(answer.unwrap_err().to_string().contains("no preferred addresses")),
         _ = stranger.accept() => panic!("the API server goes to a stranger"),
         () = tokio::time::sleep(PATIENCE) => panic!("no answer"),
     }
