@@ -7,7 +7,7 @@ use std::io::{Error, ErrorKind, Read as _, Result, Seek as _, SeekFrom, Write as
 use std::os::fd::OwnedFd;
 use std::path::Path;
 
-use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags};
+use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags, ResolveFlags};
 use rustix::io::Errno;
 
 /// Flags of everything that is opened. Nothing blocks, such as the other end of a FIFO.
@@ -93,6 +93,10 @@ impl Folder {
     }
 
     /// Removes a file, or a folder with everything in it. It is no error if there is none.
+    ///
+    /// # Errors
+    ///
+    /// If another file system is mounted somewhere in it: nothing of that is removed.
     pub(super) fn remove(&self, name: &str) -> Result<()> {
         let name = CString::new(component(name)?)?;
         if self.unlink(&name)? {
@@ -144,20 +148,35 @@ impl Folder {
         }
     }
 
-    /// Opens a folder in this one whatever its permissions, and gives itself all of them.
+    /// Opens a folder in this one whatever its permissions, and gives itself all of them. What is mounted there belongs
+    /// to somebody else, and is left alone.
     fn enter_for_removal(&self, name: &CString) -> Result<Self> {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | SAFELY;
-        let folder = match rustix::fs::openat(&self.0, name, flags, Mode::empty()) {
+        let folder = match self.open_here(name, flags) {
             Err(Errno::ACCESS) => {
-                let place = rustix::fs::openat(&self.0, name, flags | OFlags::PATH, Mode::empty())?;
+                let place = self.open_here(name, flags | OFlags::PATH)?;
                 let place = format!("/proc/self/fd/{}", std::os::fd::AsRawFd::as_raw_fd(&place));
                 rustix::fs::chmod(&place, PRIVATE_FOLDER)?;
-                rustix::fs::openat(&self.0, name, flags, Mode::empty())?
+                self.open_here(name, flags)?
             }
             folder => folder?,
         };
         rustix::fs::fchmod(&folder, PRIVATE_FOLDER)?;
         Ok(Self(folder))
+    }
+
+    /// Opens something in this folder, unless something else is mounted there.
+    fn open_here(&self, name: &CString, flags: OFlags) -> rustix::io::Result<OwnedFd> {
+        match rustix::fs::openat2(&self.0, name, flags, Mode::empty(), ResolveFlags::NO_XDEV) {
+            // A kernel before Linux 5.6, or a container runtime that does not know the call. Bind mounts of the same
+            // file system are not recognised then.
+            Err(Errno::NOSYS | Errno::PERM) => {
+                let opened = rustix::fs::openat(&self.0, name, flags, Mode::empty())?;
+                let is_same = rustix::fs::fstat(&opened)?.st_dev == rustix::fs::fstat(&self.0)?.st_dev;
+                if is_same { Ok(opened) } else { Err(Errno::XDEV) }
+            }
+            opened => opened,
+        }
     }
 
     fn entries(&self) -> Result<Vec<CString>> {
@@ -222,6 +241,48 @@ mod tests {
         std::fs::write(directory.path().join("plain"), "0123456789").unwrap();
         assert_eq!(folder.read_end("plain", 3).unwrap(), b"789");
         assert_eq!(folder.read_end("plain", 99).unwrap(), b"0123456789");
+    }
+
+    #[test]
+    fn what_is_mounted_in_a_folder_is_left_alone() {
+        const INSIDE: &str = "YARDMASTER_TEST_IN_OWN_NAMESPACE";
+        if std::env::var_os(INSIDE).is_none() {
+            // Mounts of this test are in a namespace of their own, and need no rights there.
+            let inside = |program: &Path| {
+                let mut unshare = Command::new("unshare");
+                unshare.args(["--user", "--map-root-user", "--mount"]).arg(program).env(INSIDE, "yes");
+                unshare
+            };
+            if !inside(Path::new("true")).status().is_ok_and(|status| status.success()) {
+                eprintln!("skipped: no mounts without rights on this host");
+                return;
+            }
+            let mut this = inside(&std::env::current_exe().unwrap());
+            let name = format!("{}::what_is_mounted_in_a_folder_is_left_alone", module_path!());
+            this.args(["--exact", name.split_once("::").unwrap().1]);
+            let output = this.output().unwrap();
+            let text = String::from_utf8_lossy(&output.stdout);
+            assert!(output.status.success() && text.contains("1 passed"), "{text}");
+            return;
+        }
+        let directory = tempfile::tempdir().unwrap();
+        let kept = directory.path().join("kept");
+        std::fs::create_dir(&kept).unwrap();
+        std::fs::write(kept.join("file"), "").unwrap();
+        let folder = Folder::open(directory.path()).unwrap();
+        for (at, kind) in [("pod/data", ["-t", "tmpfs", "none"]), ("pod/a/b", ["--bind", "-v", "KEPT"])] {
+            let at = directory.path().join(at);
+            std::fs::create_dir_all(&at).unwrap();
+            let kind = kind.map(|word| if word == "KEPT" { kept.as_os_str() } else { word.as_ref() });
+            assert!(Command::new("mount").args(kind).arg(&at).output().unwrap().status.success());
+            std::fs::write(at.join("file"), "").unwrap();
+            let refused = folder.remove("pod").unwrap_err();
+            assert_eq!(refused.kind(), ErrorKind::CrossesDevices, "{refused}");
+            assert!(at.join("file").exists());
+            assert!(Command::new("umount").arg(&at).status().unwrap().success());
+            folder.remove("pod").unwrap();
+        }
+        assert!(kept.join("file").exists() && !directory.path().join("pod").exists());
     }
 
     #[test]
