@@ -207,6 +207,7 @@ mod tests {
     use std::process::Command;
 
     use super::*;
+    use crate::kubelet::test_mounts;
 
     #[test]
     fn paths_stay_inside() {
@@ -245,24 +246,7 @@ mod tests {
 
     #[test]
     fn what_is_mounted_in_a_folder_is_left_alone() {
-        const INSIDE: &str = "YARDMASTER_TEST_IN_OWN_NAMESPACE";
-        if std::env::var_os(INSIDE).is_none() {
-            // Mounts of this test are in a namespace of their own, and need no rights there.
-            let inside = |program: &Path| {
-                let mut unshare = Command::new("unshare");
-                unshare.args(["--user", "--map-root-user", "--mount"]).arg(program).env(INSIDE, "yes");
-                unshare
-            };
-            if !inside(Path::new("true")).status().is_ok_and(|status| status.success()) {
-                eprintln!("skipped: no mounts without rights on this host");
-                return;
-            }
-            let mut this = inside(&std::env::current_exe().unwrap());
-            let name = format!("{}::what_is_mounted_in_a_folder_is_left_alone", module_path!());
-            this.args(["--exact", name.split_once("::").unwrap().1]);
-            let output = this.output().unwrap();
-            let text = String::from_utf8_lossy(&output.stdout);
-            assert!(output.status.success() && text.contains("1 passed"), "{text}");
+        if !test_mounts::are_own(concat!(module_path!(), "::what_is_mounted_in_a_folder_is_left_alone")) {
             return;
         }
         let directory = tempfile::tempdir().unwrap();
@@ -270,11 +254,12 @@ mod tests {
         std::fs::create_dir(&kept).unwrap();
         std::fs::write(kept.join("file"), "").unwrap();
         let folder = Folder::open(directory.path()).unwrap();
-        for (at, kind) in [("pod/data", ["-t", "tmpfs", "none"]), ("pod/a/b", ["--bind", "-v", "KEPT"])] {
+        let bind = [std::ffi::OsStr::new("--bind"), kept.as_os_str()].to_vec();
+        let tmpfs = ["-t", "tmpfs", "none"].map(std::ffi::OsStr::new).to_vec();
+        for (at, what) in [("pod/data", tmpfs), ("pod/a/b", bind)] {
             let at = directory.path().join(at);
             std::fs::create_dir_all(&at).unwrap();
-            let kind = kind.map(|word| if word == "KEPT" { kept.as_os_str() } else { word.as_ref() });
-            assert!(Command::new("mount").args(kind).arg(&at).output().unwrap().status.success());
+            test_mounts::mount(what, &at);
             std::fs::write(at.join("file"), "").unwrap();
             let refused = folder.remove("pod").unwrap_err();
             assert_eq!(refused.kind(), ErrorKind::CrossesDevices, "{refused}");

@@ -24,6 +24,8 @@ mod status;
 mod stop;
 mod stragglers;
 mod supervisor;
+#[cfg(test)]
+mod test_mounts;
 mod volumes;
 mod worker;
 
