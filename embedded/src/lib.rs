@@ -37,6 +37,7 @@ mod open_files;
 mod patch;
 mod protobuf;
 mod resources;
+mod restarts;
 mod restore;
 pub mod rules;
 mod secret_file;
@@ -207,6 +208,7 @@ impl ApiServer {
             server.store.forget();
         } else {
             restore::finish_deletions(&server);
+            restore::forget_kubelets(&server);
             bootstrap(&server)?;
         }
         let tasks = TaskTracker::new();

@@ -150,10 +150,10 @@ async fn objects(
         Ok(body) => body,
         Err(error) => return (accept, Err(error)),
     };
-    // Held while the request is processed, and not while a client is slow. The stream of a watch does not hold
-    // it.
+    // Held while the request is processed, and not while a client or a kubelet is slow: as in Kubernetes, watches and
+    // logs do not count.
     let _permit = match &server.inflight {
-        Some(limit) if verb != Verb::Watch => match limit.try_acquire() {
+        Some(limit) if !matches!(verb, Verb::Watch | Verb::Log) => match limit.try_acquire() {
             Ok(permit) => Some(permit),
             Err(_) => return (accept, Err(ApiError::too_many_requests())),
         },
