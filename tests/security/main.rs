@@ -10,3 +10,4 @@ mod cluster;
 mod controller;
 mod files;
 mod input;
+mod output;
