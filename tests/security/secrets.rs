@@ -136,7 +136,7 @@ fn errors_about_a_kubeconfig_show_none_of_its_lines() {
     for user in [
         format!("{{token: \"{PLANTED}\", wrong"),
         format!("{{token: [{PLANTED}]}}"),
-        format!("{PLANTED}"),
+        PLANTED.to_owned(),
         format!("{{client-key-data: {PLANTED}, client-certificate-data: {PLANTED}}}"),
         format!("{{token: \"{PLANTED}\\n{PLANTED}\"}}"),
     ] {
