@@ -9,7 +9,7 @@ use clap::Args;
 use indicatif::{ProgressBar, ProgressStyle};
 use yardmaster_simulation::known::Defect;
 use yardmaster_simulation::{
-    Cut, Finished, Kept, List, Replay, Tally, defects, explain, jobs_in, run, run_all, story,
+    Cut, Finished, Kept, List, Replay, Tally, defect, defects, explain, jobs_in, run, run_all, story,
 };
 
 /// Flags of `simulate`.
@@ -27,6 +27,9 @@ pub(crate) struct SimulateArgs {
     /// Known defects whose causes plans may contain, by name, or all [default: none].
     #[arg(long, value_name = "NAME,...|all", value_parser = parse_defects)]
     with: Option<Defects>,
+    /// Make plans that bring about this known defect, and break nothing else.
+    #[arg(long, value_name = "NAME", value_parser = parse_defect, conflicts_with = "with")]
+    provoke: Option<Defect>,
     /// Run every world twice, and compare the logs.
     #[arg(long)]
     twice: bool,
@@ -59,19 +62,18 @@ fn parse_defects(text: &str) -> Result<Defects, String> {
     defects(text).map(Defects).map_err(|error| error.to_string())
 }
 
+fn parse_defect(name: &str) -> Result<Defect, String> {
+    defect(name).map_err(|error| error.to_string())
+}
+
 impl SimulateArgs {
     /// Worlds block their thread, so they run beside the runtime.
     pub(crate) async fn run(self) -> Result<ExitCode> {
         let (done, outcome) = tokio::sync::oneshot::channel();
         let work = move || {
-            let with = self.with.clone().unwrap_or_default().0;
             let broken = match self.seed {
-                Some(seed) => {
-                    let (keep, jobs) = (self.keep.clone(), self.jobs.clone());
-                    let cut = Cut { keep, jobs, replicas: self.replicas };
-                    self.one(&Replay { seed, with, cut })
-                }
-                None => self.many(&with),
+                Some(seed) => self.one(&self.replay(seed)),
+                None => self.many(),
             };
             // Nobody waits after Ctrl-C.
             let _ = done.send(broken);
@@ -79,6 +81,15 @@ impl SimulateArgs {
         std::thread::Builder::new().name("simulate".into()).stack_size(16 << 20).spawn(work)?;
         let broken = outcome.await.context("the simulation has panicked")??;
         Ok(if broken { ExitCode::FAILURE } else { ExitCode::SUCCESS })
+    }
+
+    fn replay(&self, seed: u64) -> Replay {
+        Replay {
+            seed,
+            provoke: self.provoke,
+            with: self.with.clone().unwrap_or_default().0,
+            cut: Cut { keep: self.keep.clone(), jobs: self.jobs.clone(), replicas: self.replicas },
+        }
     }
 
     /// Shows one world. Whether it breaks a promise.
@@ -112,9 +123,9 @@ impl SimulateArgs {
     }
 
     /// Runs many worlds. Whether any breaks a promise.
-    fn many(&self, with: &[Defect]) -> Result<bool> {
+    fn many(&self) -> Result<bool> {
         let replays: Vec<Replay> =
-            (0..self.seeds).map(|number| Replay::whole(self.from.wrapping_add(number), with)).collect();
+            (0..self.seeds).map(|number| self.replay(self.from.wrapping_add(number))).collect();
         let threads = match self.threads {
             Some(threads) => threads,
             None => std::thread::available_parallelism()?.get(),

@@ -36,7 +36,7 @@ pub use checks::{Promise, Violation};
 pub use cut::{Cut, Kept, List, ListError};
 pub use explain::explain;
 pub use log::{Line, Log};
-pub use replay::{Replay, ReplayError, defects};
+pub use replay::{Replay, ReplayError, defect, defects};
 pub use run::{Finished, run, run_all};
 pub use shrink::{Shrunk, shrink};
 pub use story::{jobs_in, story};

@@ -14,6 +14,8 @@ use crate::plan::Plan;
 pub struct Replay {
     /// The seed.
     pub seed: u64,
+    /// The known defect that its plan is made for, if it is made for one.
+    pub provoke: Option<Defect>,
     /// The known defects that its plan may bring about.
     pub with: Vec<Defect>,
     /// What is left of its plan.
@@ -47,7 +49,12 @@ fn names() -> String {
 impl Replay {
     /// The whole world of a seed, with these known defects.
     pub fn whole(seed: u64, with: &[Defect]) -> Self {
-        Self { seed, with: with.to_vec(), cut: Cut::default() }
+        Self { seed, provoke: None, with: with.to_vec(), cut: Cut::default() }
+    }
+
+    /// A world that is made for a known defect.
+    pub fn provoking(defect: Defect, seed: u64) -> Self {
+        Self { seed, provoke: Some(defect), with: Vec::new(), cut: Cut::default() }
     }
 
     /// Its plan.
@@ -57,7 +64,10 @@ impl Replay {
 
     /// The plan of which it takes a part.
     pub fn whole_plan(&self) -> Plan {
-        known::plan(self.seed, &self.with)
+        match self.provoke {
+            Some(defect) => defect.provoke(self.seed),
+            None => known::plan(self.seed, &self.with),
+        }
     }
 
     /// The command that shows it.
@@ -69,6 +79,9 @@ impl Replay {
 impl fmt::Display for Replay {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "--seed {}", self.seed)?;
+        if let Some(defect) = self.provoke {
+            write!(f, " --provoke {}", defect.name())?;
+        }
         match self.with.as_slice() {
             [] => {}
             all if *all == Defect::ALL => write!(f, " --with all")?,
@@ -86,8 +99,16 @@ pub fn defects(text: &str) -> Result<Vec<Defect>, ReplayError> {
     if text == "all" {
         return Ok(Defect::ALL.to_vec());
     }
-    let named = |name: &str| Defect::ALL.into_iter().find(|defect| defect.name() == name);
-    text.split(',').map(|name| named(name).ok_or_else(|| ReplayError::Defect(name.to_owned()))).collect()
+    text.split(',').map(defect).collect()
+}
+
+/// Reads the name of a known defect.
+///
+/// # Errors
+/// When it is none.
+pub fn defect(name: &str) -> Result<Defect, ReplayError> {
+    let named = Defect::ALL.into_iter().find(|defect| defect.name() == name);
+    named.ok_or_else(|| ReplayError::Defect(name.to_owned()))
 }
 
 impl FromStr for Replay {
@@ -97,12 +118,13 @@ impl FromStr for Replay {
         fn number<T: FromStr>(text: &str) -> Result<T, ReplayError> {
             text.parse().map_err(|_| ReplayError::Number(text.to_owned()))
         }
-        let (mut seed, mut with, mut cut) = (None, Vec::new(), Cut::default());
+        let (mut seed, mut provoke, mut with, mut cut) = (None, None, Vec::new(), Cut::default());
         let mut words = text.split_whitespace();
         while let Some(flag) = words.next() {
             let value = words.next().ok_or_else(|| ReplayError::Flag(flag.to_owned()))?;
             match flag {
                 "--seed" => seed = Some(number(value)?),
+                "--provoke" => provoke = Some(defect(value)?),
                 "--with" => with = defects(value)?,
                 "--keep" => cut.keep = Some(value.parse()?),
                 "--jobs" => cut.jobs = Some(value.parse()?),
@@ -110,7 +132,7 @@ impl FromStr for Replay {
                 _ => return Err(ReplayError::Flag(flag.to_owned())),
             }
         }
-        Ok(Self { seed: seed.ok_or(ReplayError::NoSeed)?, with, cut })
+        Ok(Self { seed: seed.ok_or(ReplayError::NoSeed)?, provoke, with, cut })
     }
 }
 
