@@ -147,7 +147,8 @@ impl Ledger {
             meddled: false,
         });
         facts.exists = !deleted;
-        facts.job = controller(&object).map(str::to_owned).or_else(|| facts.job.take());
+        // The first Job stays: it may have counted the pod before somebody else took it.
+        facts.job = facts.job.take().or_else(|| controller(&object).map(str::to_owned));
         facts.index = facts.index.or_else(|| {
             object["metadata"]["annotations"]["batch.kubernetes.io/job-completion-index"]
                 .as_str()?

@@ -54,6 +54,13 @@ fn bounds(pods: &[&PodFacts], job: &JobFacts, succeeded: bool) -> (u64, u64) {
     let mut possible = BTreeSet::new();
     for (number, pod) in pods.iter().enumerate() {
         let Some(matches) = counts(pod, job, succeeded) else { continue };
+        // A pod without index, made by hand, is none of an Indexed Job's.
+        if indexed && pod.index.is_none() {
+            if !succeeded {
+                possible.insert(number);
+            }
+            continue;
+        }
         // Of an index, one success counts.
         let key = match pod.index.filter(|_| indexed && succeeded) {
             Some(index) => index as usize,
