@@ -7,7 +7,7 @@
 //! `jobs`, plays the kubelet for their `pods`, and records its observations in a `ledger`. At the end,
 //! `exact` checks on the API server that everything was counted once, `audit` reads the record of writes,
 //! `usage` measures the cost of each replica, and `report` writes all figures. `simple`, `failover`, `soak`
-//! and `compare` are the commands.
+//! and `compare` are the commands. `simulate` has no load: it runs the worlds of the crate `simulation`.
 
 mod api_server;
 mod audit;
@@ -25,6 +25,7 @@ mod recovery;
 mod replicas;
 mod report;
 mod simple;
+mod simulate;
 mod soak;
 mod stage;
 mod usage;
@@ -72,6 +73,8 @@ enum Command {
     Compare(compare::CompareArgs),
     /// A load from a file.
     Run(simple::FileArgs),
+    /// Simulated worlds: the whole controller in virtual time, with every fault, from one seed each.
+    Simulate(simulate::SimulateArgs),
     /// Play the kubelet for all pods of a cluster until Ctrl-C. Nothing is run: pods become Running, then
     /// Succeeded or Failed (annotations `yardmaster.dev/simulated-run-time` and
     /// `yardmaster.dev/simulated-exit-code`).
@@ -110,6 +113,7 @@ async fn run(command: Command) -> Result<ExitCode> {
             Command::Soak(args) => args.run().await,
             Command::Compare(args) => args.run().await,
             Command::Run(args) => args.run().await,
+            Command::Simulate(args) => args.run().await,
             Command::Kubelet { kubeconfig } => simulate_pods(kubeconfig).await,
             Command::ApiServer(args) => api_server::serve(args).await.map(|()| ExitCode::SUCCESS),
         }

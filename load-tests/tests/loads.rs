@@ -5,6 +5,7 @@ use std::path::Path;
 use std::process::{Command, Output, Stdio};
 
 use serde_json::Value;
+use yardmaster_simulation::known::Defect;
 
 fn load_tests(args: &[&str], report: Option<&Path>) -> Output {
     let mut command = Command::new(env!("CARGO_BIN_EXE_load-tests"));
@@ -166,4 +167,33 @@ fn a_load_runs_on_another_cluster_with_managed_by() {
         record.lines().any(|line| line.contains("DELETE") && line.contains("/api/v1/namespaces/load-"));
     assert!(deleted, "the load's namespace is deleted");
     assert!(report["load"]["waves"][0]["name"] == "small", "{report:#}");
+}
+
+fn simulate(args: &[&str]) -> (String, Option<i32>) {
+    let output = load_tests(&[&["simulate"], args].concat(), None);
+    (String::from_utf8(output.stdout).unwrap(), output.status.code())
+}
+
+#[test]
+fn simulated_worlds_are_summed_up_in_the_last_line() {
+    let (printed, code) = simulate(&["--seeds", "3", "--from", "20", "--twice"]);
+    let last = "seeds 3: lost 0, doubled 0, stuck 0, otherwise broken 0, not repeatable 0";
+    assert_eq!((printed.lines().last(), code), (Some(last), Some(0)), "{printed}");
+}
+
+/// What a seed has broken is broken again by the command that is printed for it.
+#[test]
+fn a_simulated_failure_is_seen_again_by_its_command() {
+    // Without known defects there is nothing that fails for sure.
+    let Some(defect) = Defect::ALL.iter().find(|defect| !Defect::MENDED.contains(defect)) else { return };
+    let (printed, code) = simulate(&["--provoke", defect.name(), "--seeds", "40", "--shrink", "30"]);
+    assert_eq!(code, Some(1), "{printed}");
+    let command = printed.lines().find_map(|line| line.split_once("-- simulate ")).unwrap().1;
+    assert!(command.contains("--seed "), "{command}");
+    let (story, code) = simulate(&command.split(' ').collect::<Vec<_>>());
+    assert_eq!(code, Some(1), "{command}\n{story}");
+    let broken = story.lines().last().unwrap();
+    let (_, what) = broken.split_once("broken: ").unwrap();
+    assert!(printed.contains(what), "{what:?} is told by the first run, too:\n{printed}");
+    assert!(story.contains("replica-0  starts"), "{story}");
 }

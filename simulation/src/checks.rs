@@ -23,8 +23,10 @@ use self::traffic::Traffic;
 /// A promise, by name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Promise {
-    /// Succeeded and failed equal what really happened.
-    Counts,
+    /// Succeeded and failed are no less than what really happened.
+    Lost,
+    /// Succeeded and failed are no more than what really happened.
+    Doubled,
     /// No index runs again after its success, and no pod is surplus.
     Surplus,
     /// No finalizer is left on pods of finished or deleted Jobs.
@@ -179,7 +181,9 @@ impl Checks {
             return;
         }
         let what = match (change.kind, author) {
-            (Kind::Lease, _) => self.owners.changed(at, ledger, change, author).map(|what| (Promise::Keeps, what)),
+            (Kind::Lease, _) => {
+                self.owners.changed(at, ledger, change, author).map(|what| (Promise::Keeps, what))
+            }
             (Kind::Pod, Some(author)) if change.created => {
                 creations::check(plan, ledger, &change.uid, author).map(|what| (Promise::Surplus, what))
             }

@@ -1,6 +1,6 @@
 //! Defects of the controller that are known. Plans leave out what brings them about, so that other defects show. Each
-//! has a seed whose plan, with the cause of this defect alone, still breaks a promise; once the defect is mended, it
-//! must leave this list.
+//! has seeds whose plans, with the cause of this defect alone, still break a promise; once it is mended, it belongs to
+//! [`Defect::MENDED`], and any plan may bring it about.
 
 use std::time::Duration;
 
@@ -54,6 +54,9 @@ impl Defect {
         Self::DeadShard,
         Self::RefusedDelete,
     ];
+
+    /// Those that are mended.
+    pub const MENDED: &[Self] = &[];
 
     /// Its name on the command line.
     pub fn name(self) -> &'static str {
@@ -151,8 +154,11 @@ impl Defect {
 
     /// Takes what may bring it about out of a plan.
     fn leave_out(self, plan: &mut Plan) {
-        let with_faults = plan.steps.iter().any(|step| matches!(step.act, Act::Fault(_)));
-        plan.steps.retain(|step| !self.is_caused_by(step, with_faults));
+        let happens = |step: &Step| step.at < Time::NEVER;
+        let with_faults = plan.steps.iter().any(|step| happens(step) && matches!(step.act, Act::Fault(_)));
+        // Steps keep their numbers, whatever is known.
+        let caused = plan.steps.iter_mut().filter(|step| self.is_caused_by(step, with_faults));
+        caused.for_each(|step| step.at = Time::NEVER);
         if self == Self::TakeOver {
             plan.jobs.iter_mut().for_each(|job| job.past = None);
         }
@@ -162,7 +168,8 @@ impl Defect {
 /// The plan of a seed, without what brings about known defects other than these.
 pub fn plan(seed: u64, with: &[Defect]) -> Plan {
     let mut plan = generate(seed);
-    let left_out = Defect::ALL.iter().filter(|defect| !with.contains(defect));
+    let left_out =
+        Defect::ALL.iter().filter(|defect| !with.contains(defect) && !Defect::MENDED.contains(defect));
     left_out.for_each(|defect| defect.leave_out(&mut plan));
     plan
 }

@@ -148,51 +148,161 @@ pub enum UserAct {
 #[derive(Clone, Debug)]
 pub enum Fault {
     /// A replica crashes, and starts again.
-    Crash { replica: usize, down: Duration },
+    Crash {
+        /// Which.
+        replica: usize,
+        /// Until it starts again.
+        down: Duration,
+    },
     /// A replica ends in good order, and starts again.
-    Restart { replica: usize, down: Duration },
+    Restart {
+        /// Which.
+        replica: usize,
+        /// Until it starts again.
+        down: Duration,
+    },
     /// A replica does not run, and its clock goes on.
-    Freeze { replica: usize, time: Duration },
+    Freeze {
+        /// Which.
+        replica: usize,
+        /// For how long.
+        time: Duration,
+    },
     /// The machine of a replica is suspended: it does not run, and its monotonic clock stands still.
-    Suspend { replica: usize, time: Duration },
+    Suspend {
+        /// Which.
+        replica: usize,
+        /// For how long.
+        time: Duration,
+    },
     /// Somebody sets the wall clock of a replica.
-    ClockStep { replica: usize, millis: i64 },
+    ClockStep {
+        /// Which.
+        replica: usize,
+        /// By how many milliseconds; forward, if positive.
+        millis: i64,
+    },
     /// A replica's packets vanish in both directions: what is sent hangs.
-    Partition { replica: usize, time: Duration },
+    Partition {
+        /// Which.
+        replica: usize,
+        /// For how long.
+        time: Duration,
+    },
     /// Connections of a replica fail at once.
-    Unreachable { replica: usize, time: Duration },
+    Unreachable {
+        /// Which.
+        replica: usize,
+        /// For how long.
+        time: Duration,
+    },
     /// A replica's requests are carried out, but some answers never come: the connection breaks.
-    LoseReplies { replica: usize, time: Duration, percent: u32 },
+    LoseReplies {
+        /// Which.
+        replica: usize,
+        /// For how long.
+        time: Duration,
+        /// How many of 100.
+        percent: u32,
+    },
     /// The next requests of a replica vanish, each on a connection of its own that hangs.
-    Swallow { replica: usize, requests: u32, heartbeats: bool },
+    Swallow {
+        /// Which.
+        replica: usize,
+        /// How many.
+        requests: u32,
+        /// Only heartbeats.
+        heartbeats: bool,
+    },
     /// A replica's messages take longer.
-    Slow { replica: usize, time: Duration, extra: Duration },
+    Slow {
+        /// Which.
+        replica: usize,
+        /// For how long.
+        time: Duration,
+        /// How much longer.
+        extra: Duration,
+    },
     /// What watches show a replica comes late.
-    HoldWatches { replica: usize, time: Duration },
+    HoldWatches {
+        /// Which.
+        replica: usize,
+        /// For how long.
+        time: Duration,
+    },
     /// All watches of a replica end.
-    CutWatches { replica: usize },
+    CutWatches {
+        /// Which.
+        replica: usize,
+    },
     /// The API server refuses some requests.
-    Refuse { time: Duration, code: u16, percent: u32, what: Refused },
+    Refuse {
+        /// For how long.
+        time: Duration,
+        /// The HTTP status.
+        code: u16,
+        /// How many of 100.
+        percent: u32,
+        /// Which requests.
+        what: Refused,
+    },
     /// The API server is gone.
-    Down { time: Duration },
+    Down {
+        /// For how long.
+        time: Duration,
+    },
     /// The API server forgets old versions.
     Compact,
     /// A webhook of a namespace fails.
-    Webhook { namespace: String, time: Duration },
+    Webhook {
+        /// Where.
+        namespace: String,
+        /// For how long.
+        time: Duration,
+    },
     /// etcd is restored from a backup that was made this long before.
-    Restore { age: Duration },
+    Restore {
+        /// How old the backup is.
+        age: Duration,
+    },
     /// A quota of this many pods in a namespace, for a while.
-    Quota { namespace: String, pods: u32, time: Duration },
+    Quota {
+        /// Where.
+        namespace: String,
+        /// Most pods.
+        pods: u32,
+        /// For how long.
+        time: Duration,
+    },
     /// A Job is shown in a form that cannot be decoded.
-    Undecodable { job: usize, time: Duration },
+    Undecodable {
+        /// The number of the Job.
+        job: usize,
+        /// For how long.
+        time: Duration,
+    },
     /// A panic in the actor of a Job.
-    Panic { job: usize },
+    Panic {
+        /// The number of the Job.
+        job: usize,
+    },
     /// A panic in the actor of a shard.
-    PanicShard { replica: usize },
+    PanicShard {
+        /// Which.
+        replica: usize,
+    },
     /// A panic in a watch of pods.
-    PanicWatch { replica: usize },
+    PanicWatch {
+        /// Which.
+        replica: usize,
+    },
     /// Two replicas believe to be the leader of the orphan controllers, or none does.
-    Leadership { leaders: usize, time: Duration },
+    Leadership {
+        /// How many: 0 or 2.
+        leaders: usize,
+        /// For how long.
+        time: Duration,
+    },
 }
 
 /// Which requests the API server refuses.

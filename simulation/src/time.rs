@@ -19,6 +19,9 @@ impl Time {
     /// The beginning.
     pub const ZERO: Self = Self(0);
 
+    /// Later than everything that happens.
+    pub const NEVER: Self = Self(u64::MAX / 4);
+
     /// A moment this many milliseconds after the beginning.
     pub const fn ms(millis: u64) -> Self {
         Self(millis)

@@ -35,11 +35,17 @@ use crate::plan::{Act, Fault, Plan};
 use crate::replica::Life;
 use crate::server::{ApiServer, Reply, WatchId};
 use crate::time::Time;
+use crate::{panics, tally};
 
 /// Virtual time in which everything must have reached its end once nothing breaks any more.
 const PATIENCE: Duration = Duration::from_secs(900);
 /// Time between looks at the whole.
 const LOOK: Duration = Duration::from_secs(1);
+
+/// Who causes a change that nobody has asked for: what there is when the world begins, or begins anew.
+const NOBODY: &str = "etcd";
+/// The message of a panic that a plan has asked for.
+const PANIC: &str = "a bug that the simulation has put in";
 
 /// Something that is going to happen.
 pub(crate) enum Event {
@@ -130,6 +136,8 @@ pub struct World {
     conditions: Conditions,
     /// Names of Jobs at whose next look the actor panics, and marks of shards.
     panics: Arc<Mutex<BTreeSet<String>>>,
+    /// Who causes what changes, if no replica does.
+    caller: &'static str,
 }
 
 /// What is wrong with the API server.
@@ -154,6 +162,8 @@ pub struct Outcome {
     pub requests: u64,
     /// Pods that existed.
     pub pods: usize,
+    /// Number of Jobs by what their conditions say.
+    pub reached: BTreeMap<String, u64>,
 }
 
 impl World {
@@ -188,6 +198,7 @@ impl World {
             backups: BTreeMap::new(),
             conditions: Conditions::default(),
             panics: Arc::default(),
+            caller: NOBODY,
             plan,
         };
         world.begin();
@@ -262,7 +273,8 @@ impl World {
             }
         }
         let (violation, requests) = self.checks.finish();
-        Outcome { violation, log: self.log, time: self.now, requests, pods: self.ledger.pods.len() }
+        let (pods, reached) = (self.ledger.pods.len(), tally::reached(&self.ledger));
+        Outcome { violation, log: self.log, time: self.now, requests, pods, reached }
     }
 
     /// Lets a replica run up to `until`. Returns when it has sent something, if that is earlier.
@@ -272,6 +284,12 @@ impl World {
         let reached = life.run(until);
         let sent = life.sent();
         let lives = slot.lives;
+        for panic in panics::take() {
+            self.log.tell(reached, &format!("replica-{replica}"), format_args!("{panic}"));
+            if !panic.contains(PANIC) {
+                self.checks.broken(reached, format!("replica-{replica} {panic}"));
+            }
+        }
         for (at, sent) in sent {
             self.send(replica, lives, at, sent);
         }
@@ -295,7 +313,7 @@ impl World {
             Event::Unhold(pod) => self.unhold(&pod),
             Event::Start(replica) => self.start(replica),
             Event::Thaw { replica, stood_still } => self.thaw(replica, stood_still),
-            Event::Up => self.log.line(self.now, format_args!("the API server is up")),
+            Event::Up => self.log.tell(self.now, "API server", format_args!("is up")),
             Event::Backup(step) => {
                 self.backups.insert(step, self.server.snapshot());
             }
@@ -313,7 +331,7 @@ impl World {
         slot.frozen = false;
         slot.leaving = false;
         slot.leads = false;
-        self.log.line(self.now, format_args!("replica-{replica} starts"));
+        self.log.tell(self.now, &format!("replica-{replica}"), format_args!("starts"));
         match Life::start(config, self.now, slot.skew) {
             Ok(life) => slot.life = Some(life),
             Err(error) => self.checks.broken(self.now, format!("no runtime for a replica: {error}")),
@@ -326,12 +344,12 @@ impl World {
         let panics = self.panics.clone();
         let hook = ReconcileHook(Arc::new(move |job| {
             let panics_now = panics.lock().is_ok_and(|mut jobs| jobs.remove(&*job.name));
-            assert!(!panics_now, "a bug that the simulation has put in");
+            assert!(!panics_now, "{PANIC}");
         }));
         let (panics, mark) = (self.panics.clone(), format!("shard of replica-{replica}"));
         let shard_hook = ShardHook(Arc::new(move |_| {
             let panics_now = panics.lock().is_ok_and(|mut marks| marks.remove(&mark));
-            assert!(!panics_now, "a bug that the simulation has put in");
+            assert!(!panics_now, "{PANIC}");
         }));
         let defaults = ControllerConfig::default();
         ControllerConfig {
@@ -366,12 +384,18 @@ impl World {
             _ => 1,
         };
         let mut left = leaders;
-        for slot in &mut self.slots {
+        for (number, slot) in self.slots.iter_mut().enumerate() {
             let Some(life) = slot.life.as_ref().filter(|_| !slot.frozen) else { continue };
             let leads = left > 0 && life.with(|replica| replica.is_ready()).unwrap_or(false);
             left -= usize::from(leads);
             if leads != slot.leads {
                 slot.leads = leads;
+                let what = if leads { "leads" } else { "no longer leads" };
+                self.log.tell(
+                    self.now,
+                    &format!("replica-{number}"),
+                    format_args!("{what} the orphan controllers"),
+                );
                 life.with(|replica| replica.lead(leads));
             }
         }

@@ -121,7 +121,8 @@ impl Controller {
                 let _ = runner.run();
             }
         })?;
-        let (system, Actors { replica, orphan_controller }) = actors.await.map_err(|_| ControllerError::Actors)??;
+        let (system, Actors { replica, orphan_controller }) =
+            actors.await.map_err(|_| ControllerError::Actors)??;
         let lease_task = lease_manager.start(replica.clone().recipient());
         let election = Election::start(client, &config, orphan_controller.recipient());
         let probe = ReplicaProbe::new(replica.clone(), handle.clone(), config, metrics.clone());

@@ -191,6 +191,19 @@ fn only_the_command_line_knows_the_embedded_cluster_and_that_does_not_know_the_p
     assert_eq!(knows(&source("embedded/src"), "yardmaster"), BTreeSet::new());
 }
 
+/// The simulation puts bugs into controllers and holds them in its hand: no other part may.
+#[test]
+fn only_the_command_that_runs_it_knows_the_simulation() {
+    let knows = |of: &str, name: &str| -> Vec<String> {
+        let modules = source(of).into_iter();
+        let knows = modules.filter(|module| module.imports.contains(&Import::Crate(name.into())));
+        knows.map(|module| module.path.join("::")).collect()
+    };
+    assert_eq!(knows("load-tests/src", "yardmaster_simulation"), ["simulate"]);
+    assert_eq!(knows("src", "yardmaster_simulation"), Vec::<String>::new());
+    assert_eq!(knows("embedded/src", "yardmaster_simulation"), Vec::<String>::new());
+}
+
 /// A file and the files in the folder of its name are one concept, and may know each other.
 #[test]
 fn the_modules_of_a_room_import_each_other_in_one_direction() {

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 
+use super::Promise;
 use crate::ledger::{JobFacts, Ledger, PodFacts};
 
 /// Compares a Job's counts with those last seen.
@@ -31,7 +32,7 @@ fn is_elastic(job: &JobFacts) -> bool {
 }
 
 /// How the counts of a finished Job differ from what really happened, if they do.
-pub(super) fn differ(ledger: &Ledger, uid: &str, job: &JobFacts) -> Option<String> {
+pub(super) fn differ(ledger: &Ledger, uid: &str, job: &JobFacts) -> Option<(Promise, String)> {
     if job.meddled {
         return None;
     }
@@ -40,11 +41,13 @@ pub(super) fn differ(ledger: &Ledger, uid: &str, job: &JobFacts) -> Option<Strin
     let good = bounds(&pods, job, true);
     let bad = bounds(&pods, job, false);
     let name = job.name().1;
-    if succeeded < good.0 || succeeded > good.1 {
-        return Some(format!("{name}: succeeded is {succeeded}, and {} to {} pods have", good.0, good.1));
-    }
-    (failed < bad.0 || failed > bad.1)
-        .then(|| format!("{name}: failed is {failed}, and {} to {} pods have", bad.0, bad.1))
+    [("succeeded", succeeded, good), ("failed", failed, bad)].into_iter().find_map(
+        |(field, count, (least, most))| {
+            let promise = if count < least { Promise::Lost } else { Promise::Doubled };
+            let what = || format!("{name}: {field} is {count}, and {least} to {most} pods have");
+            (count < least || count > most).then(|| (promise, what()))
+        },
+    )
 }
 
 /// The fewest and most pods (or indexes) that may be counted.

@@ -68,8 +68,9 @@ pub(super) fn check(
     doubtful: bool,
 ) -> Option<(Promise, String)> {
     for (uid, job) in ledger.jobs.iter().filter(|(_, job)| job.exists && job.finished.is_some()) {
-        if let Some(what) = counts::differ(ledger, uid, job).filter(|_| !doubtful && is_ours(plan, job)) {
-            return Some((Promise::Counts, what));
+        let differs = counts::differ(ledger, uid, job).filter(|_| !doubtful && is_ours(plan, job));
+        if differs.is_some() {
+            return differs;
         }
     }
     for (number, slot) in slots.iter().enumerate() {

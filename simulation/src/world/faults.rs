@@ -9,7 +9,7 @@ impl World {
     /// A step of the plan.
     pub(super) fn step(&mut self, number: usize) {
         let Some(step) = self.plan.steps.get(number).cloned() else { return };
-        self.log.line(self.now, format_args!("[{number}] {}", step.act));
+        self.log.tell(self.now, &format!("step {number}"), format_args!("{}", step.act));
         match step.act {
             Act::User { job, act } => self.user_acts(job, &act),
             Act::Fault(fault) => self.breaks_now(number, fault),
@@ -135,7 +135,7 @@ impl World {
         if let (Some(life), Some(time)) = (&mut slot.life, stood_still) {
             life.suspended(time);
         }
-        self.log.line(self.now, format_args!("replica-{replica} runs again"));
+        self.log.tell(self.now, &format!("replica-{replica}"), format_args!("runs again"));
     }
 
     /// etcd is restored: everything that has happened since the backup has not happened.

@@ -3,26 +3,28 @@
 use http::StatusCode;
 use serde_json::{Value, json};
 
-use super::{Event, Reply, World, json as body_of, outside};
+use super::{Event, NOBODY, Reply, World, json as body_of, outside};
 use crate::kubelet::{Duty, Request};
 use crate::plan::UserAct;
 use crate::{gc, past, users};
 
 impl World {
     /// Carries out a request of somebody other than a replica: at once, and without losses.
-    pub(super) fn call(&mut self, who: &str, request: &Request) -> Option<(StatusCode, Value)> {
+    pub(super) fn call(&mut self, who: &'static str, request: &Request) -> Option<(StatusCode, Value)> {
         let built = outside(request)?;
         let Reply::Whole(answer) = self.server.handle(built) else { return None };
         let code = answer.status();
         self.log
             .line(self.now, format_args!("{who} {} {} -> {}", request.method, request.path, code.as_u16()));
         let body = body_of(&answer);
+        self.caller = who;
         self.pump(None);
+        self.caller = NOBODY;
         Some((code, body))
     }
 
     /// The API server's word is needed: anything but success is a mistake of the world.
-    fn must(&mut self, who: &str, request: &Request) {
+    fn must(&mut self, who: &'static str, request: &Request) {
         match self.call(who, request) {
             Some((code, _)) if code.is_success() => {}
             answer => self.checks.broken(self.now, format!("{who}: {request:?}: {answer:?}")),
@@ -105,7 +107,7 @@ impl World {
     /// The garbage collector looks at a Job.
     pub(super) fn collect(&mut self, job: &str) {
         for request in gc::collect(&self.ledger, job) {
-            self.call("garbage-collector", &request);
+            self.call("gc", &request);
         }
     }
 

@@ -8,13 +8,14 @@ use serde_json::Value;
 use tokio::sync::oneshot;
 use yardmaster::cluster::transport::TransportError;
 
-use super::{Broken, Event, Open, World, json, refusal};
+use super::{Broken, Event, Open, PANIC, World, json, refusal};
 use crate::checks::Author;
 use crate::ledger::Kind;
 use crate::link::Passage;
 use crate::network::{Answer, FASTEST, Sent};
 use crate::plan::{Fault, Refused};
 use crate::server::{PROCESSING, Reply, WatchId};
+use crate::story::changes;
 use crate::time::Time;
 
 impl World {
@@ -26,7 +27,11 @@ impl World {
             Passage::At(time) => self.agenda.add(time, Event::Arrives { from, life, sent_at: at, sent }),
             Passage::Vanishes => {
                 let (method, path) = (sent.request.method(), sent.request.uri().path());
-                self.log.line(self.now, format_args!("replica-{from} {method} {path} vanishes"));
+                let who = format!("replica-{from}");
+                match is_of_story(method, path) {
+                    true => self.log.tell(self.now, &who, format_args!("{method} {path} vanishes")),
+                    false => self.log.line(self.now, format_args!("{who} {method} {path} vanishes")),
+                }
                 self.hung.push(sent.reply);
             }
             Passage::Breaks => self.breaks(from, life, at, sent.reply),
@@ -54,7 +59,11 @@ impl World {
             Reply::Watch(_, answer) => answer.status(),
         };
         let uri = uri.path_and_query().map_or("", |uri| uri.as_str());
-        self.log.line(self.now, format_args!("replica-{from} {method} {uri} -> {}", code.as_u16()));
+        let who = format!("replica-{from}");
+        match !code.is_success() && is_of_story(&method, uri) {
+            true => self.log.tell(self.now, &who, format_args!("{method} {uri} -> {}", code.as_u16())),
+            false => self.log.line(self.now, format_args!("{who} {method} {uri} -> {}", code.as_u16())),
+        }
         if let Reply::Whole(answer) = &answered {
             self.checks.answered(self.now, from, &method, uri, answer);
         }
@@ -199,6 +208,10 @@ impl World {
             events.extend(serde_json::from_slice::<Value>(&line));
         }
         for event in events {
+            if let Some(news) = changes::in_words(&self.ledger, &event) {
+                let who = author.map(|author| format!("replica-{}", author.replica));
+                self.log.tell(self.now, who.as_deref().unwrap_or(self.caller), format_args!("{news}"));
+            }
             let Some(change) = self.ledger.take_in(self.now, event) else { continue };
             self.checks.changed(self.now, &self.plan, &self.ledger, &change, author);
             match change.kind {
@@ -262,6 +275,11 @@ fn garble(text: &str, name: &str) -> String {
     format!("{head}{}{{}}{}", &tail[..begin], &tail[begin + digits..])
 }
 
+/// Whether a story needs to know of a request when it fails: a write, but no heartbeat.
+fn is_of_story(method: &Method, path: &str) -> bool {
+    *method != Method::GET && !path.contains("-replica-")
+}
+
 /// What the reader of a watch gets.
 ///
 /// # Panics
@@ -269,7 +287,7 @@ fn garble(text: &str, name: &str) -> String {
 fn piece_or_break(piece: Result<Bytes, Broken>) -> Result<Bytes, TransportError> {
     piece.map_err(|broken| match broken {
         Broken::Reset => TransportError("the connection was reset".into()),
-        Broken::Panic => std::panic::panic_any("a bug that the simulation has put in"),
+        Broken::Panic => std::panic::panic_any(PANIC),
     })
 }
 

@@ -1,0 +1,195 @@
+//! `simulate`: many worlds of the simulation on all cores, or one with its story.
+
+use std::ops::ControlFlow;
+use std::process::ExitCode;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, Result};
+use clap::Args;
+use indicatif::{ProgressBar, ProgressStyle};
+use yardmaster_simulation::known::Defect;
+use yardmaster_simulation::{
+    Cut, Finished, Kept, List, Replay, Tally, defect, defects, explain, jobs_in, run, run_all, story,
+};
+
+/// Flags of `simulate`.
+#[derive(Clone, Debug, Args)]
+pub(crate) struct SimulateArgs {
+    /// Number of seeds.
+    #[arg(long, value_name = "N", default_value_t = 1_000)]
+    seeds: u64,
+    /// The first seed.
+    #[arg(long, value_name = "M", default_value_t = 0)]
+    from: u64,
+    /// Threads, each with one world at a time [default: one for each core].
+    #[arg(long, value_name = "T")]
+    threads: Option<usize>,
+    /// Known defects whose causes plans may contain, by name, or all [default: none].
+    #[arg(long, value_name = "NAME,...|all", value_parser = parse_defects)]
+    with: Option<Defects>,
+    /// Make plans that bring about this known defect, and break nothing else.
+    #[arg(long, value_name = "NAME", value_parser = parse_defect, conflicts_with = "with")]
+    provoke: Option<Defect>,
+    /// Run every world twice, and compare the logs.
+    #[arg(long)]
+    twice: bool,
+    /// Most worlds that are run to make the first of each kind of failure smaller; 0: leave them as they are.
+    #[arg(long, value_name = "RUNS", default_value_t = 200)]
+    shrink: u32,
+    /// Run only this seed, and tell its story.
+    #[arg(long, value_name = "S", conflicts_with_all = ["seeds", "from", "threads"])]
+    seed: Option<u64>,
+    /// With --seed: the numbers of the steps that happen, such as 0,3; 3/4: for a quarter of its duration; or none
+    /// [default: all].
+    #[arg(long, value_name = "STEP,...", requires = "seed")]
+    keep: Option<List<Kept>>,
+    /// With --seed: the numbers of the Jobs that exist, or none [default: all].
+    #[arg(long, value_name = "JOB,...", requires = "seed")]
+    jobs: Option<List<usize>>,
+    /// With --seed: the number of replicas [default: as the seed has it].
+    #[arg(long, value_name = "N", requires = "seed")]
+    replicas: Option<usize>,
+    /// With --seed: print every message, in place of the story.
+    #[arg(long, requires = "seed")]
+    log: bool,
+}
+
+/// Known defects.
+#[derive(Clone, Debug, Default)]
+struct Defects(Vec<Defect>);
+
+fn parse_defects(text: &str) -> Result<Defects, String> {
+    defects(text).map(Defects).map_err(|error| error.to_string())
+}
+
+fn parse_defect(name: &str) -> Result<Defect, String> {
+    defect(name).map_err(|error| error.to_string())
+}
+
+impl SimulateArgs {
+    /// Worlds block their thread, so they run beside the runtime.
+    pub(crate) async fn run(self) -> Result<ExitCode> {
+        let (done, outcome) = tokio::sync::oneshot::channel();
+        let work = move || {
+            let broken = match self.seed {
+                Some(seed) => self.one(&self.replay(seed)),
+                None => self.many(),
+            };
+            // Nobody waits after Ctrl-C.
+            let _ = done.send(broken);
+        };
+        std::thread::Builder::new().name("simulate".into()).stack_size(16 << 20).spawn(work)?;
+        let broken = outcome.await.context("the simulation has panicked")??;
+        Ok(if broken { ExitCode::FAILURE } else { ExitCode::SUCCESS })
+    }
+
+    fn replay(&self, seed: u64) -> Replay {
+        Replay {
+            seed,
+            provoke: self.provoke,
+            with: self.with.clone().unwrap_or_default().0,
+            cut: Cut { keep: self.keep.clone(), jobs: self.jobs.clone(), replicas: self.replicas },
+        }
+    }
+
+    /// Shows one world. Whether it breaks a promise.
+    fn one(&self, replay: &Replay) -> Result<bool> {
+        let plan = replay.plan();
+        let outcome = run(&plan, true);
+        if self.log {
+            outcome.log.kept().iter().for_each(|line| println!("{line}"));
+        } else {
+            println!("{plan}");
+            let job = outcome.violation.as_ref().and_then(|violation| jobs_in(&violation.what).next());
+            print!("{}", story(&outcome.log, job));
+        }
+        println!(
+            "\n{replay}: {} of virtual time, {} requests, {} pods, {} lines, digest {:016x}",
+            outcome.time,
+            outcome.requests,
+            outcome.pods,
+            outcome.log.lines(),
+            outcome.log.digest()
+        );
+        let repeats = !self.twice || run(&plan, false).log.digest() == outcome.log.digest();
+        if !repeats {
+            println!("another run has another log");
+        }
+        match &outcome.violation {
+            Some(violation) => println!("broken: {violation}"),
+            None => println!("every promise is kept"),
+        }
+        Ok(outcome.violation.is_some() || !repeats)
+    }
+
+    /// Runs many worlds. Whether any breaks a promise.
+    fn many(&self) -> Result<bool> {
+        let replays: Vec<Replay> =
+            (0..self.seeds).map(|number| self.replay(self.from.wrapping_add(number))).collect();
+        let threads = match self.threads {
+            Some(threads) => threads,
+            None => std::thread::available_parallelism()?.get(),
+        };
+        let began = Instant::now();
+        let bar = bar(self.seeds);
+        let mut tally = Tally::default();
+        run_all(&replays, threads, self.twice, |world| {
+            tally.add(&world);
+            report(&bar, &world);
+            ControlFlow::Continue(())
+        })?;
+        bar.finish_and_clear();
+        print!("{}", summary(&tally, began.elapsed()));
+        for broken in tally.broken.values() {
+            if let Some((replay, _)) = broken.examples.first() {
+                println!("\n{}", explain(replay, self.shrink));
+            }
+        }
+        for replay in &tally.unlike {
+            println!("another run has another log:\n    {} --twice", replay.command());
+        }
+        println!("{tally}");
+        Ok(!tally.is_good())
+    }
+}
+
+fn bar(seeds: u64) -> ProgressBar {
+    let bar = ProgressBar::new(seeds);
+    // The template is valid. If not, the default style is good enough.
+    if let Ok(style) = ProgressStyle::with_template("{elapsed_precise} {wide_bar} {pos}/{len} seeds {msg}") {
+        bar.set_style(style);
+    }
+    bar
+}
+
+/// Moves the bar, and shows what was broken.
+fn report(bar: &ProgressBar, world: &Finished) {
+    bar.inc(1);
+    if let Some(violation) = &world.outcome.violation {
+        bar.suspend(|| println!("seed {}: {violation}", world.replay.seed));
+    }
+}
+
+/// All figures of many worlds.
+fn summary(tally: &Tally, took: Duration) -> String {
+    let an_hour = tally.worlds as f64 / took.as_secs_f64().max(0.001) * 3_600.0;
+    let mut text = format!(
+        "{} seeds in {:.1} s, {an_hour:.0} an hour; {:.1} simulated hours, {} requests, {} pods\n",
+        tally.worlds,
+        took.as_secs_f64(),
+        tally.simulated.as_secs_f64() / 3_600.0,
+        tally.requests,
+        tally.pods,
+    );
+    for (title, counts) in [("what happened", &tally.acts), ("what Jobs came to", &tally.reached)] {
+        text += &format!("{title}:\n");
+        for (what, count) in counts {
+            text += &format!("{count:>10}  {what}\n");
+        }
+    }
+    for (promise, broken) in &tally.broken {
+        let seeds: Vec<String> = broken.examples.iter().map(|(replay, _)| replay.seed.to_string()).collect();
+        text += &format!("broken: {promise:?} by {} seeds: {} ...\n", broken.worlds, seeds.join(" "));
+    }
+    text
+}

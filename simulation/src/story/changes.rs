@@ -1,0 +1,129 @@
+//! Changes of objects, in words.
+
+use serde_json::Value;
+use yardmaster::job::names::SHARD_LABEL;
+
+use crate::ledger::{Ledger, conditions, name, tracked};
+
+/// What a watch event tells that the ledger does not know yet. `None`: nothing that a story needs, such as a
+/// heartbeat.
+pub(crate) fn in_words(ledger: &Ledger, event: &Value) -> Option<String> {
+    let after = &event["object"];
+    let is_gone = event["type"] == "DELETED";
+    let uid = after["metadata"]["uid"].as_str()?;
+    let (what, news) = match after["kind"].as_str()? {
+        "Pod" => {
+            let before = ledger.pods.get(uid).filter(|pod| pod.exists).map(|pod| &pod.object);
+            ("pod ", pod(before, after))
+        }
+        "Job" => {
+            let before = ledger.jobs.get(uid).filter(|job| job.exists).map(|job| &job.object);
+            ("", job(before, after))
+        }
+        "Lease" => ("lease ", lease(ledger.leases.get(name(after).1), after)),
+        _ => return None,
+    };
+    let news: Vec<String> = news.into_iter().chain(is_gone.then(|| "gone".to_owned())).collect();
+    (!news.is_empty()).then(|| format!("{what}{}: {}", name(after).1, news.join("; ")))
+}
+
+fn pod(before: Option<&Value>, after: &Value) -> Vec<String> {
+    let Some(before) = before else {
+        let index = after["metadata"]["annotations"]["batch.kubernetes.io/job-completion-index"].as_str();
+        let index = index.map_or(String::new(), |index| format!(", index {index}"));
+        let phase = after["status"]["phase"].as_str().unwrap_or("Pending");
+        return vec![format!("created{index}, {phase}")];
+    };
+    let mut news = Vec::new();
+    let phase = &after["status"]["phase"];
+    if before["status"]["phase"] != *phase {
+        news.push(phase.as_str().unwrap_or("no phase").to_owned());
+    }
+    news.extend(deletion(before, after));
+    match (tracked(before), tracked(after)) {
+        (true, false) => news.push("tracking finalizer removed".to_owned()),
+        (false, true) => news.push("tracking finalizer added".to_owned()),
+        _ => {}
+    }
+    let shard = |pod: &Value| pod["metadata"]["labels"][SHARD_LABEL].as_str().unwrap_or("none").to_owned();
+    if shard(before) != shard(after) {
+        news.push(format!("shard label {}, was {}", shard(after), shard(before)));
+    }
+    let owners = |pod: &Value| pod["metadata"]["ownerReferences"].as_array().map_or(0, Vec::len);
+    if owners(before) != owners(after) {
+        news.push(if owners(after) == 0 { "no owner any more" } else { "has an owner" }.to_owned());
+    }
+    news
+}
+
+fn job(before: Option<&Value>, after: &Value) -> Vec<String> {
+    let Some(before) = before else {
+        return vec![format!("created, {}", fields(&Value::Null, &after["spec"]))];
+    };
+    let mut news = Vec::new();
+    let changed = fields(&before["spec"], &after["spec"]);
+    if !changed.is_empty() {
+        news.push(changed);
+    }
+    news.extend(deletion(before, after));
+    if before["status"] != after["status"] {
+        news.push(status(after));
+    }
+    news
+}
+
+/// The fields of a Job's spec that differ, with their values. The template does not matter here.
+fn fields(before: &Value, after: &Value) -> String {
+    const DULL: [&str; 3] = ["template", "selector", "manualSelector"];
+    let fields = after.as_object().into_iter().flatten();
+    let changed = fields.filter(|(name, value)| !DULL.contains(&name.as_str()) && before[*name] != **value);
+    changed.map(|(name, value)| format!("{name} {value}")).collect::<Vec<_>>().join(", ")
+}
+
+fn deletion(before: &Value, after: &Value) -> Option<String> {
+    let mark = |object: &Value| !object["metadata"]["deletionTimestamp"].is_null();
+    (!mark(before) && mark(after)).then(|| "is being deleted".to_owned())
+}
+
+/// The counts and conditions of a Job.
+fn status(job: &Value) -> String {
+    let status = &job["status"];
+    let number = |field: &str| status[field].as_u64().unwrap_or(0);
+    let uncounted = |field: &str| status["uncountedTerminatedPods"][field].as_array().map_or(0, Vec::len);
+    let mut words = format!(
+        "status: active {}, succeeded {} + {}, failed {} + {}",
+        number("active"),
+        number("succeeded"),
+        uncounted("succeeded"),
+        number("failed"),
+        uncounted("failed"),
+    );
+    if number("terminating") > 0 {
+        words += &format!(", terminating {}", number("terminating"));
+    }
+    for indexes in ["completedIndexes", "failedIndexes"] {
+        if let Some(list) = status[indexes].as_str().filter(|list| !list.is_empty()) {
+            words += &format!(", {indexes} {list}");
+        }
+    }
+    for condition in conditions(job).filter(|condition| condition["status"] == "True") {
+        let word = |field: &str| condition[field].as_str().unwrap_or_default();
+        words += &format!(", {} ({})", word("type"), word("reason"));
+    }
+    words
+}
+
+/// Leases changing hands. Heartbeats have their replica in their name.
+fn lease(before: Option<&Value>, after: &Value) -> Vec<String> {
+    let holder = |lease: &Value| match lease["spec"]["holderIdentity"].as_str() {
+        None | Some("") => "nobody".to_owned(),
+        Some(holder) => holder.to_owned(),
+    };
+    match before {
+        None => vec![format!("created by {}", holder(after))],
+        Some(before) if holder(before) != holder(after) => {
+            vec![format!("held by {}, was by {}", holder(after), holder(before))]
+        }
+        Some(_) => Vec::new(),
+    }
+}
