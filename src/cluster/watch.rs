@@ -27,6 +27,7 @@ use self::framing::{Framing, JSON, PROTOBUF_FIRST, Read};
 use self::meter::Meter;
 use super::transport::{ByteStream, Transport, TransportError, retry_after};
 use super::wire::{Decoder, Refusal};
+use crate::mutants::{Mutant, is};
 use crate::telemetry::metrics::Metrics;
 
 pub(super) use self::event::Page;
@@ -168,6 +169,9 @@ impl<D: Decoder> Watcher<D> {
                 Err(Broken::Expired) => {
                     tracing::info!(resource, version = position.version, "the version is too old; relisting");
                     position = Position::default();
+                    if is(Mutant::ExpiredWatchNotRelisted) {
+                        position.version = "0".to_owned();
+                    }
                     if lasted {
                         continue;
                     }
@@ -231,7 +235,7 @@ impl<D: Decoder> Watcher<D> {
                 }
             }
             match page.metadata.continue_token.as_deref() {
-                Some(token) if !token.is_empty() => {
+                Some(token) if !token.is_empty() && !is(Mutant::LaterPagesLost) => {
                     parameters = vec![("limit", PAGE_SIZE.to_owned()), ("continue", token.to_owned())];
                 }
                 _ => {

@@ -21,6 +21,7 @@ use super::spec::Completion;
 use super::state::JobState;
 use super::status::{ConditionKind, ConditionStatus, JobStatus, Uncounted};
 use super::uid::Uid;
+use crate::mutants::{Mutant, is};
 
 /// How soon a status must be written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -152,7 +153,7 @@ fn record(state: &JobState, status: &mut JobStatus) {
     let mut uncounted = status.uncounted.take().unwrap_or_default();
     let count_released = |uids: &mut Vec<Uid>| {
         let before = uids.len();
-        uids.retain(|uid| pods.is_tracked(uid));
+        uids.retain(|uid| pods.is_tracked(uid) && !is(Mutant::CountedWithFinalizer));
         count(before - uids.len())
     };
     status.succeeded = status.succeeded.saturating_add(count_released(&mut uncounted.succeeded));
