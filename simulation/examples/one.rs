@@ -1,4 +1,4 @@
-use yardmaster_simulation::{World, plan};
+use yardmaster_simulation::{World, known::{self, Defect}};
 fn main() {
     let args: Vec<String> = std::env::args().collect();
     let (from, count): (u64, u64) = (args[1].parse().unwrap(), args[2].parse().unwrap());
@@ -9,7 +9,8 @@ fn main() {
     }));
     for seed in from..from + count {
         let began = std::time::Instant::now();
-        let p = plan::generate(seed);
+        let with: Vec<Defect> = args[3..].iter().flat_map(|n| Defect::ALL.into_iter().filter(move |d| n == "all" || d.name() == n)).collect();
+        let p = known::plan(seed, &with);
         let steps: Vec<String> = p.steps.iter().map(|s| format!("{} {}", s.at, s.act)).collect();
         let o = World::new(p, count == 1).unwrap().run();
         if count == 1 {

@@ -33,6 +33,10 @@ pub enum Promise {
     Ends,
     /// One owner a shard.
     OneOwner,
+    /// A replica with which nothing is wrong but one lost request keeps its shards.
+    Keeps,
+    /// What is refused for one pod holds back nothing else.
+    Apart,
     /// No shard without owner for longer than the lease.
     Owned,
     /// The API server's validation accepts every write.
@@ -175,6 +179,7 @@ impl Checks {
             return;
         }
         let what = match (change.kind, author) {
+            (Kind::Lease, _) => self.owners.changed(at, ledger, change, author).map(|what| (Promise::Keeps, what)),
             (Kind::Pod, Some(author)) if change.created => {
                 creations::check(plan, ledger, &change.uid, author).map(|what| (Promise::Surplus, what))
             }
@@ -191,10 +196,18 @@ impl Checks {
         }
     }
 
+    /// Something is wrong with a replica, or with all, until then.
+    pub(crate) fn disturbed(&mut self, replica: Option<usize>, until: Time) {
+        self.owners.disturbed(replica, until);
+    }
+
     /// A look at the whole.
     pub(crate) fn look(&mut self, now: Time, plan: &Plan, ledger: &Ledger, slots: &[Slot]) {
         if let Some(what) = self.owners.look(now, ledger, slots) {
             self.violated(Promise::Owned, now, what);
+        }
+        if let Some(what) = finals::held_back(now, plan, ledger, &self.owners) {
+            self.violated(Promise::Apart, now, what);
         }
         if now < plan.settings.calm_from {
             return;

@@ -14,6 +14,8 @@ pub(crate) struct JobFacts {
     pub(crate) object: Value,
     /// Whether it still exists.
     pub(crate) exists: bool,
+    /// Since when a user wants it suspended and its conditions do not say so.
+    pub(crate) unsuspended_since: Option<Time>,
     /// When a user last changed its spec, deleted it, or touched its pods.
     pub(crate) touched: Option<Time>,
     /// When it got its last condition, `Complete` or `Failed`.
@@ -76,6 +78,7 @@ pub(crate) enum Kind {
 pub(crate) struct Change {
     pub(crate) kind: Kind,
     pub(crate) uid: String,
+    pub(crate) name: String,
     pub(crate) created: bool,
     pub(crate) deleted: bool,
 }
@@ -93,19 +96,19 @@ impl Ledger {
             _ => return None,
         };
         let uid = object["metadata"]["uid"].as_str()?.to_owned();
+        let name = object["metadata"]["name"].as_str()?.to_owned();
         match kind {
             Kind::Job => self.job(now, &uid, object, deleted),
             Kind::Pod => self.pod(now, &uid, object, deleted),
             Kind::Lease => {
-                let name = object["metadata"]["name"].as_str()?.to_owned();
                 if deleted {
                     self.leases.remove(&name);
                 } else {
-                    self.leases.insert(name, object);
+                    self.leases.insert(name.clone(), object);
                 }
             }
         }
-        Some(Change { kind, uid, created, deleted })
+        Some(Change { kind, uid, name, created, deleted })
     }
 
     fn job(&mut self, now: Time, uid: &str, object: Value, deleted: bool) {
@@ -119,6 +122,7 @@ impl Ledger {
         let facts = self.jobs.entry(uid.to_owned()).or_insert_with(|| JobFacts {
             object: Value::Null,
             exists: true,
+            unsuspended_since: None,
             touched: None,
             finished: None,
             announced: None,
@@ -127,6 +131,8 @@ impl Ledger {
         facts.finished = facts.finished.or(finished.then_some(now));
         facts.announced = facts.announced.or(announced.then_some(now));
         facts.exists = !deleted;
+        let waits = object["spec"]["suspend"] == true && !finished && !has(&["Suspended"]);
+        facts.unsuspended_since = waits.then(|| facts.unsuspended_since.unwrap_or(now));
         facts.object = object;
     }
 

@@ -10,6 +10,7 @@ mod agenda;
 mod chance;
 mod checks;
 mod gc;
+pub mod known;
 mod kubelet;
 mod ledger;
 mod link;

@@ -55,10 +55,10 @@ pub struct JobPlan {
     pub spec: serde_json::Value,
     /// Exit codes: how many of 100 containers fail.
     pub failing_percent: u32,
-    /// How many of 1,000 pods never end by themselves.
-    pub endless_permille: u32,
     /// Pods that the built-in controller has made before the first replica starts.
     pub past: Option<Past>,
+    /// Whether it has a selector of its own (`manualSelector`), and so may adopt pods.
+    pub adopts: bool,
 }
 
 /// What the built-in controller has left of a Job.
@@ -128,6 +128,13 @@ pub enum UserAct {
     },
     /// Sets an annotation that means nothing.
     Annotate,
+    /// Somebody creates pods by hand that a Job with a selector of its own may adopt.
+    AddOrphans(u32),
+    /// Another controller takes one of them.
+    AdoptElsewhere {
+        /// Which of the pods that there are then.
+        nth: usize,
+    },
     /// Gives its pods a finalizer of somebody else, which goes away later.
     HoldPod {
         /// Which of the pods that there are then.
@@ -179,7 +186,11 @@ pub enum Fault {
     /// A Job is shown in a form that cannot be decoded.
     Undecodable { job: usize, time: Duration },
     /// A panic in the actor of a Job.
-    Panic { replica: usize, job: usize },
+    Panic { job: usize },
+    /// A panic in the actor of a shard.
+    PanicShard { replica: usize },
+    /// A panic in a watch of pods.
+    PanicWatch { replica: usize },
     /// Two replicas believe to be the leader of the orphan controllers, or none does.
     Leadership { leaders: usize, time: Duration },
 }
@@ -208,6 +219,43 @@ impl Plan {
     pub fn without(&self, steps: &[usize]) -> Self {
         let kept = self.steps.iter().enumerate().filter(|(number, _)| !steps.contains(number));
         Self { steps: kept.map(|(_, step)| step.clone()).collect(), ..self.clone() }
+    }
+}
+
+impl Fault {
+    /// Which replica (all: `None`) has a reason to lose its shards, and for how long. A single lost request is no
+    /// reason, and neither is what happens to pods alone.
+    pub(crate) fn disturbs(&self) -> Option<(Option<usize>, Duration)> {
+        match *self {
+            Self::Crash { replica, down } => Some((Some(replica), down)),
+            Self::Restart { replica, down } => Some((Some(replica), down + Duration::from_secs(10))),
+            Self::Freeze { replica, time }
+            | Self::Suspend { replica, time }
+            | Self::Partition { replica, time }
+            | Self::Unreachable { replica, time }
+            | Self::LoseReplies { replica, time, .. }
+            | Self::HoldWatches { replica, time }
+            | Self::Slow { replica, time, .. } => Some((Some(replica), time)),
+            Self::Swallow { replica, requests, .. } => {
+                (requests > 1).then_some((Some(replica), Duration::from_secs(60)))
+            }
+            Self::Refuse { time, what, .. } => {
+                let of_pods = matches!(what, Refused::PodPatches | Refused::PodDeletes | Refused::PodCreates);
+                (!of_pods).then_some((None, time))
+            }
+            Self::Down { time } => Some((None, time)),
+            Self::Restore { .. } => Some((None, Duration::from_secs(120))),
+            Self::ClockStep { .. }
+            | Self::CutWatches { .. }
+            | Self::Compact
+            | Self::Webhook { .. }
+            | Self::Quota { .. }
+            | Self::Undecodable { .. }
+            | Self::Panic { .. }
+            | Self::PanicShard { .. }
+            | Self::PanicWatch { .. }
+            | Self::Leadership { .. } => None,
+        }
     }
 }
 

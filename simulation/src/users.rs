@@ -10,7 +10,14 @@ use crate::plan::{JobPlan, UserAct};
 /// The manifest of a Job.
 pub(crate) fn manifest(job: &JobPlan) -> Value {
     let mut spec = job.spec.clone();
+    let mut labels = json!({});
+    if job.adopts {
+        labels["app"] = job.name.clone().into();
+        spec["manualSelector"] = true.into();
+        spec["selector"] = json!({"matchLabels": {"app": job.name}});
+    }
     spec["template"] = json!({
+        "metadata": {"labels": labels},
         "spec": {
             "restartPolicy": "Never",
             "terminationGracePeriodSeconds": 1,
@@ -45,6 +52,20 @@ pub(crate) fn pick<'a>(ledger: &'a Ledger, job: &str, nth: usize) -> Option<(&'a
     Some((chosen.0.as_str(), chosen.1))
 }
 
+/// The creation of a pod that the Job may adopt.
+pub(crate) fn orphan(job: &JobPlan, number: u64) -> Request {
+    let name = format!("{}-by-hand-{number}", job.name);
+    let body = json!({
+        "apiVersion": "v1", "kind": "Pod",
+        "metadata": {"name": name, "namespace": job.namespace, "labels": {"app": job.name}},
+        "spec": {
+            "restartPolicy": "Never", "terminationGracePeriodSeconds": 1,
+            "containers": [{"name": "main", "image": "i"}],
+        },
+    });
+    Request { method: "POST", path: format!("/api/v1/namespaces/{}/pods", job.namespace), body }
+}
+
 /// What a user sends. `None` if there is nothing to do it to.
 pub(crate) fn request(ledger: &Ledger, job: &JobPlan, act: &UserAct) -> Option<Request> {
     let uid = uid_of(ledger, job)?;
@@ -70,6 +91,14 @@ pub(crate) fn request(ledger: &Ledger, job: &JobPlan, act: &UserAct) -> Option<R
             let body = if *force { json!({"gracePeriodSeconds": 0}) } else { json!({}) };
             Some(Request { method: "DELETE", path: pod_path(pod), body })
         }
+        UserAct::AddOrphans(_) => None,
+        UserAct::AdoptElsewhere { nth } => of_pod(
+            *nth,
+            json!({"metadata": {"ownerReferences": [{
+                "apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "other", "controller": true,
+                "uid": "11111111-2222-4333-8444-555555555555",
+            }]}}),
+        ),
         UserAct::StripLabel { nth } => of_pod(*nth, json!({"metadata": {"labels": {SHARD_LABEL: null}}})),
         UserAct::WrongShard { nth } => of_pod(*nth, json!({"metadata": {"labels": {SHARD_LABEL: "999"}}})),
         UserAct::StripFinalizers { nth } => of_pod(*nth, json!({"metadata": {"finalizers": null}})),

@@ -17,7 +17,7 @@ use futures::channel::mpsc;
 use http::{Method, Request, Response, StatusCode, Uri};
 use serde_json::Value;
 use tokio::sync::oneshot;
-use yardmaster::actors::test_hooks::{ReconcileHook, TestHooks};
+use yardmaster::actors::test_hooks::{ReconcileHook, ShardHook, TestHooks};
 use yardmaster::actors::{ControllerConfig, FeatureGates};
 use yardmaster::cluster::transport::TransportError;
 use yardmaster::job::names::BUILT_IN_CONTROLLER;
@@ -94,10 +94,20 @@ pub(crate) struct Slot {
 struct Open {
     to: usize,
     life: u32,
-    pieces: mpsc::UnboundedSender<Result<Bytes, TransportError>>,
+    pieces: mpsc::UnboundedSender<Result<Bytes, Broken>>,
     last: Time,
     /// Of Jobs: pieces may have to be made unreadable.
     of_jobs: bool,
+    /// Of the pods of a shard.
+    of_pods: bool,
+}
+
+/// Why a watch breaks.
+enum Broken {
+    /// The connection was reset.
+    Reset,
+    /// The reader panics, as after a bug in it.
+    Panic,
 }
 
 /// A world.
@@ -119,7 +129,7 @@ pub struct World {
     hung: Vec<oneshot::Sender<Answer>>,
     backups: BTreeMap<usize, Snapshot>,
     conditions: Conditions,
-    /// Names of Jobs at whose next look the actor panics.
+    /// Names of Jobs at whose next look the actor panics, and marks of shards.
     panics: Arc<Mutex<BTreeSet<String>>>,
 }
 
@@ -319,6 +329,11 @@ impl World {
             let panics_now = panics.lock().is_ok_and(|mut jobs| jobs.remove(&*job.name));
             assert!(!panics_now, "a bug that the simulation has put in");
         }));
+        let (panics, mark) = (self.panics.clone(), format!("shard of replica-{replica}"));
+        let shard_hook = ShardHook(Arc::new(move |_| {
+            let panics_now = panics.lock().is_ok_and(|mut marks| marks.remove(&mark));
+            assert!(!panics_now, "a bug that the simulation has put in");
+        }));
         let defaults = ControllerConfig::default();
         ControllerConfig {
             controller_name: match settings.replaces_built_in {
@@ -336,7 +351,11 @@ impl World {
             feature_gates: FeatureGates::default(),
             arbiters: 1,
             seed: self.plan.seed ^ (replica as u64) << 32 ^ u64::from(lives),
-            test_hooks: TestHooks { before_reconcile: Some(hook), ..TestHooks::default() },
+            test_hooks: TestHooks {
+                before_reconcile: Some(hook),
+                before_pods: Some(shard_hook),
+                ..TestHooks::default()
+            },
             ..defaults
         }
     }

@@ -311,6 +311,10 @@ impl Handler<Pods> for ShardActor {
     type Result = ();
 
     fn handle(&mut self, Pods { from, arrived, changes }: Pods, ctx: &mut Self::Context) {
+        #[cfg(feature = "test-hooks")]
+        if let Some(hook) = &self.cx.config.test_hooks.before_pods {
+            (hook.0)(self.owned.id.0);
+        }
         self.arrived = arrived;
         for change in changes {
             // A change may end the subscription: the ones behind it no longer count.

@@ -14,6 +14,18 @@ pub struct TestHooks {
     pub without_leases: bool,
     /// Called before a Job is reconciled; it may panic.
     pub before_reconcile: Option<ReconcileHook>,
+    /// Called before a shard takes in changes of pods; it may panic.
+    pub before_pods: Option<ShardHook>,
+}
+
+/// A function that is called with the number of a shard.
+#[derive(Clone)]
+pub struct ShardHook(pub Arc<dyn Fn(u32) + Send + Sync>);
+
+impl fmt::Debug for ShardHook {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("ShardHook")
+    }
 }
 
 /// A function that is called with a Job.

@@ -2,9 +2,11 @@
 
 use std::time::Duration;
 
+use super::owners::Owners;
 use super::{Promise, counts};
 use crate::ledger::{JobFacts, Ledger};
 use crate::plan::Plan;
+use crate::time::Time;
 use crate::world::Slot;
 
 /// How long everything must be at rest.
@@ -38,6 +40,19 @@ pub(super) fn unrest(plan: &Plan, ledger: &Ledger, slots: &[Slot]) -> Option<Str
         }
     }
     None
+}
+
+/// A Job that should long be `Suspended`, whatever becomes of single pods.
+pub(super) fn held_back(now: Time, plan: &Plan, ledger: &Ledger, owners: &Owners) -> Option<String> {
+    const LONG: Duration = Duration::from_secs(15);
+    if !owners.all_undisturbed(now) {
+        return None;
+    }
+    let waits = |job: &&JobFacts| {
+        let since = job.unsuspended_since.filter(|_| job.exists && is_ours(plan, job));
+        since.is_some_and(|since| now.since(since) > LONG)
+    };
+    ledger.jobs.values().find(waits).map(|job| format!("{} is not Suspended after {LONG:?}", job.name().1))
 }
 
 /// Whether a Job is this controller's.

@@ -9,7 +9,8 @@ use serde_json::Value;
 use yardmaster::sharding::ShardCount;
 use yardmaster::sharding::lease::LeaseWriter;
 
-use crate::ledger::{Ledger, controller};
+use crate::checks::Author;
+use crate::ledger::{Change, Ledger, controller};
 use crate::plan::Settings;
 use crate::time::Time;
 use crate::world::Slot;
@@ -21,6 +22,10 @@ const ORPHANED: Duration = Duration::from_secs(45);
 pub(super) struct Owners {
     shards: ShardCount,
     writer: LeaseWriter,
+    /// The holder and session of each claim, as last seen.
+    held: BTreeMap<String, (String, String)>,
+    /// Until when something is wrong with each replica.
+    disturbed: Vec<Time>,
     /// Since when each shard has had no living owner, although there was a replica that could.
     without: BTreeMap<u32, Time>,
 }
@@ -32,8 +37,46 @@ impl Owners {
         Self {
             shards: ShardCount::new(settings.shards).unwrap_or_default(),
             writer: LeaseWriter::new(name, EXTERNAL_CONTROLLER),
+            held: BTreeMap::new(),
+            disturbed: vec![Time::ZERO; settings.replicas],
             without: BTreeMap::new(),
         }
+    }
+
+    /// Something is wrong with a replica, or with all, until then; and what follows from it takes a while.
+    pub(super) fn disturbed(&mut self, replica: Option<usize>, until: Time) {
+        const AFTERMATH: Duration = Duration::from_secs(60);
+        for (number, disturbed) in self.disturbed.iter_mut().enumerate() {
+            if replica.is_none_or(|replica| replica == number) {
+                *disturbed = (*disturbed).max(until + AFTERMATH);
+            }
+        }
+    }
+
+    /// Whether nothing is wrong with any replica.
+    pub(super) fn all_undisturbed(&self, now: Time) -> bool {
+        self.disturbed.iter().all(|until| now >= *until)
+    }
+
+    /// What is wrong with a change of a claim: its holder has lost it, although it is well.
+    pub(super) fn changed(
+        &mut self,
+        now: Time,
+        ledger: &Ledger,
+        change: &Change,
+        author: Option<Author>,
+    ) -> Option<String> {
+        let lease = ledger.leases.get(&change.name)?;
+        let shard = change.name.rsplit_once("-shard-")?.1;
+        let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+        let holder = text(&lease["spec"]["holderIdentity"]);
+        let session = text(&lease["metadata"]["annotations"]["yardmaster.dev/session"]);
+        let (before, old) = self.held.insert(change.name.clone(), (holder.clone(), session.clone()))?;
+        let owner = before.strip_prefix("replica-")?.parse::<usize>().ok()?;
+        let well = now >= *self.disturbed.get(owner)?;
+        let released = holder.is_empty() && author.is_some_and(|author| author.replica == owner);
+        let lost = (holder != before || session != old) && !released;
+        (well && lost).then(|| format!("{before} loses shard {shard} to {holder}, and nothing is wrong with it"))
     }
 
     /// What is wrong with a request that a replica sends now: it acts for a shard that is not its own.

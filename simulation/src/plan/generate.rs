@@ -81,7 +81,7 @@ fn job(chance: &mut Chance, settings: &Settings, number: usize) -> JobPlan {
         spec: past
             .map_or(spec.clone(), |_| without(&spec, &["ttlSecondsAfterFinished", "activeDeadlineSeconds"])),
         failing_percent: chance.pick(&[0, 0, 10, 30]),
-        endless_permille: 0,
+        adopts: past.is_none() && chance.percent(15),
         past,
     }
 }
@@ -96,7 +96,7 @@ fn without(spec: &Value, fields: &[&str]) -> Value {
 
 fn user_act(chance: &mut Chance) -> UserAct {
     let nth = chance.below(64);
-    match chance.below(10) {
+    match chance.below(12) {
         0 => UserAct::Delete(chance.pick(&["Background", "Foreground", "Orphan"])),
         1 => UserAct::Scale(chance.number(1..=12) as u32),
         2 | 3 => UserAct::Suspend(chance.percent(40)),
@@ -105,6 +105,8 @@ fn user_act(chance: &mut Chance) -> UserAct {
         6 => UserAct::WrongShard { nth },
         7 => UserAct::StripFinalizers { nth },
         8 => UserAct::Annotate,
+        9 => UserAct::AddOrphans(chance.number(1..=3) as u32),
+        10 => UserAct::AdoptElsewhere { nth },
         _ => UserAct::HoldPod { nth, time: chance.millis(1_000..=30_000) },
     }
 }
@@ -146,7 +148,11 @@ fn fault(chance: &mut Chance, settings: &Settings, jobs: &[JobPlan]) -> Fault {
         16 => Fault::Compact,
         17 => Fault::Webhook { namespace, time },
         18 => Fault::Quota { namespace, pods: chance.number(0..=6) as u32, time },
-        19 => Fault::Panic { replica, job: chance.below(jobs.len()) },
+        19 => match chance.below(3) {
+            0 => Fault::Panic { job: chance.below(jobs.len()) },
+            1 => Fault::PanicShard { replica },
+            _ => Fault::PanicWatch { replica },
+        },
         _ => match chance.below(3) {
             0 => Fault::Undecodable { job: chance.below(jobs.len()), time },
             1 => Fault::Restore { age: Duration::from_millis(chance.number(1_000..=15_000)) },

@@ -18,6 +18,9 @@ impl World {
 
     fn breaks_now(&mut self, number: usize, fault: Fault) {
         let now = self.now;
+        if let Some((replica, time)) = fault.disturbs() {
+            self.checks.disturbed(replica, now + time);
+        }
         match fault {
             Fault::Crash { replica, down } => {
                 self.end(replica);
@@ -72,11 +75,17 @@ impl World {
                     self.conditions.undecodable.insert(job.name.clone(), now + time);
                 }
             }
-            Fault::Panic { job, .. } => {
+            Fault::Panic { job } => {
                 if let (Some(job), Ok(mut panics)) = (self.plan.jobs.get(job), self.panics.lock()) {
                     panics.insert(job.name.clone());
                 }
             }
+            Fault::PanicShard { replica } => {
+                if let Ok(mut panics) = self.panics.lock() {
+                    panics.insert(format!("shard of replica-{replica}"));
+                }
+            }
+            Fault::PanicWatch { replica } => self.poison_watch(replica),
             Fault::Leadership { leaders, time } => self.conditions.leaders = Some((now + time, leaders)),
         }
     }

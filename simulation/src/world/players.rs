@@ -49,6 +49,14 @@ impl World {
     /// A user does something to a Job.
     pub(super) fn user_acts(&mut self, number: usize, act: &UserAct) {
         let Some(job) = self.plan.jobs.get(number) else { return };
+        if let UserAct::AddOrphans(count) = act {
+            let job = job.clone();
+            self.ensure_namespace(&job.namespace);
+            for orphan in 0..u64::from(*count) {
+                self.call("user", &users::orphan(&job, self.now.millis() * 10 + orphan));
+            }
+            return;
+        }
         let Some(uid) = users::uid_of(&self.ledger, job).map(str::to_owned) else { return };
         let Some(request) = users::request(&self.ledger, job, act) else { return };
         if let Some(facts) = self.ledger.jobs.get_mut(&uid) {
@@ -56,13 +64,14 @@ impl World {
         }
         let nth = match act {
             UserAct::StripLabel { nth }
+            | UserAct::AdoptElsewhere { nth }
             | UserAct::WrongShard { nth }
             | UserAct::StripFinalizers { nth }
             | UserAct::HoldPod { nth, .. } => Some(*nth),
             _ => None,
         };
         let pod = nth.and_then(|nth| users::pick(&self.ledger, &uid, nth)).map(|(pod, _)| pod.to_owned());
-        if let (Some(pod), UserAct::StripFinalizers { .. }) = (&pod, act)
+        if let (Some(pod), UserAct::StripFinalizers { .. } | UserAct::AdoptElsewhere { .. }) = (&pod, act)
             && let Some(facts) = self.ledger.pods.get_mut(pod)
         {
             facts.meddled = true;

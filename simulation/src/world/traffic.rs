@@ -8,7 +8,7 @@ use serde_json::Value;
 use tokio::sync::oneshot;
 use yardmaster::cluster::transport::TransportError;
 
-use super::{Event, Open, World, json, refusal};
+use super::{Broken, Event, Open, World, json, refusal};
 use crate::checks::Author;
 use crate::ledger::Kind;
 use crate::link::Passage;
@@ -67,8 +67,9 @@ impl World {
             (Reply::Watch(id, head), Passage::At(last)) => {
                 let (pieces, body) = mpsc::unbounded();
                 let of_jobs = uri.starts_with("/apis/batch/v1/jobs");
-                self.watches.insert(id, Open { to: from, life, pieces, last, of_jobs });
-                head.map(|()| body.boxed())
+                let of_pods = uri.starts_with("/api/v1/pods") && uri.contains("yardmaster.dev%2Fshard%3D");
+                self.watches.insert(id, Open { to: from, life, pieces, last, of_jobs, of_pods });
+                head.map(|()| body.map(piece_or_break).boxed())
             }
             (Reply::Watch(id, head), _) => {
                 self.server.close(id);
@@ -172,8 +173,16 @@ impl World {
         for id in cut {
             self.server.close(id);
             if let Some(open) = self.watches.remove(&id) {
-                let _ = open.pieces.unbounded_send(Err(TransportError("the connection was reset".into())));
+                let _ = open.pieces.unbounded_send(Err(Broken::Reset));
             }
+        }
+    }
+
+    /// Lets the reader of one watch of pods panic.
+    pub(super) fn poison_watch(&mut self, replica: usize) {
+        let of_pods = self.watches.values().find(|open| open.to == replica && open.of_pods);
+        if let Some(open) = of_pods {
+            let _ = open.pieces.unbounded_send(Err(Broken::Panic));
         }
     }
 
@@ -251,6 +260,17 @@ fn garble(text: &str, name: &str) -> String {
     let Some(begin) = tail.find(field).map(|begin| begin + field.len()) else { return text.to_owned() };
     let digits = tail[begin..].bytes().take_while(u8::is_ascii_digit).count();
     format!("{head}{}{{}}{}", &tail[..begin], &tail[begin + digits..])
+}
+
+/// What the reader of a watch gets.
+///
+/// # Panics
+/// When that is what the world wants.
+fn piece_or_break(piece: Result<Bytes, Broken>) -> Result<Bytes, TransportError> {
+    piece.map_err(|broken| match broken {
+        Broken::Reset => TransportError("the connection was reset".into()),
+        Broken::Panic => std::panic::panic_any("a bug that the simulation has put in"),
+    })
 }
 
 fn whole(answer: Response<Bytes>) -> Response<yardmaster::cluster::transport::ByteStream> {
