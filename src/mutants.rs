@@ -93,8 +93,8 @@ mutants! {
     UnrecordedSuccessForgotten,
     /// The success policy is never met.
     SuccessPolicyIgnored,
-    /// Terminating pods are replaced, whatever podReplacementPolicy says.
-    TerminatingPodsReplaced,
+    /// `podReplacementPolicy` is ignored: terminating pods are replaced.
+    ReplacementPolicyIgnored,
     /// A suspended Job keeps its pods.
     SuspendedKeepsPods,
     /// A Job that is being deleted still gets pods.

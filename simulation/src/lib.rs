@@ -15,6 +15,7 @@ mod kubelet;
 mod ledger;
 mod link;
 mod log;
+pub mod mutants;
 mod network;
 mod past;
 pub mod plan;

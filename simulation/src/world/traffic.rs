@@ -199,7 +199,7 @@ impl World {
             events.extend(serde_json::from_slice::<Value>(&line));
         }
         for event in events {
-            let Some(change) = self.ledger.take_in(self.now, event) else { continue };
+            let Some(change) = self.ledger.take_in(self.now, event, author.is_some()) else { continue };
             self.checks.changed(self.now, &self.plan, &self.ledger, &change, author);
             match change.kind {
                 Kind::Pod => {
