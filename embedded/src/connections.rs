@@ -1,13 +1,12 @@
 //! A listening port, whose connections are bounded in number and time.
 //!
-//! A connection is a newcomer until its first request from somebody who is known. Newcomers have little time,
-//! and when there are too many of them, the oldest has to leave for the next. It has a second before that, in which
-//! further connections wait: clients that want something send their request at once, so a burst of theirs gets in,
-//! and so do they while somebody opens connections without end. All other connections are of known clients. They
-//! end when they have been idle for long.
+//! A connection is a newcomer until its first request from somebody who is known. Newcomers have little time, and
+//! the [`lobby`] has those leave that are too many. All other connections are of known clients. They end when they
+//! have been idle for long.
 
-use std::collections::BTreeMap;
-use std::net::SocketAddr;
+mod lobby;
+mod peers;
+
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -16,15 +15,16 @@ use hyper::body::{Body, Incoming};
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
-use parking_lot::Mutex;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::{Notify, Semaphore};
-use tokio::time::{Instant, sleep_until};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
+use self::lobby::Lobby;
+pub(crate) use self::lobby::Newcomer;
+use self::peers::Ends;
 use crate::open_files;
 
 /// Time for requests in flight to finish when the server stops.
@@ -33,17 +33,15 @@ const SHUTDOWN_GRACE: Duration = Duration::from_secs(2);
 /// Maximum size of a request's line and headers, in bytes. hyper bounds their number to 100.
 const MAX_HEADER_SIZE: usize = 128 << 10;
 
-/// Time that a newcomer has at least, however many others come.
-const UNDISTURBED: Duration = Duration::from_secs(1);
-
 /// Bounds of what the clients of a port can hold.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct HttpLimits {
     /// Maximum number of connections; further ones wait to be accepted. It is lower if the process may not open
     /// twice as many files.
     pub connections: usize,
-    /// Maximum number of connections that have not sent a request with valid credentials yet. Further ones wait to
-    /// be accepted until the oldest of them has had a second, which is then closed.
+    /// Maximum number of connections that have not sent a request with valid credentials yet, and are older than a
+    /// second. If there are more, the oldest of the peer that has most of them is closed. It has no second where
+    /// newcomers take half of all connections.
     pub newcomers: usize,
     /// Time for the first request with valid credentials.
     pub arrival: Duration,
@@ -102,14 +100,16 @@ impl Port {
         E: std::error::Error + Send + Sync + 'static,
     {
         let possible = usize::try_from(open_files::raise_limit() / 2).unwrap_or(usize::MAX);
-        let places = Arc::new(Semaphore::new(self.limits.connections.min(possible).max(1)));
-        let lobby = Arc::new(Lobby::new(self.limits.newcomers));
+        let places = self.limits.connections.min(possible).max(1);
+        let lobby = Arc::new(Lobby::new(self.limits.newcomers, places / 2, peers::users));
+        let places = Arc::new(Semaphore::new(places));
         loop {
             let accepted = tokio::select! {
-                accepted = accept(&self.listener, &places, &lobby) => accepted,
+                accepted = accept(&self.listener, &places) => accepted,
+                never = lobby.thin_out() => match never {},
                 () = self.stop.cancelled() => return,
             };
-            let (stream, place) = match accepted {
+            let (stream, ends, place) = match accepted {
                 Ok(accepted) => accepted,
                 Err(error) => {
                     // Most likely out of file descriptors: other connections will close.
@@ -121,7 +121,7 @@ impl Port {
             // Small responses must not be delayed. A failure here costs only latency.
             let _ = stream.set_nodelay(true);
             let connection = Connection {
-                newcomer: Arc::new(lobby.enter()),
+                newcomer: Arc::new(lobby.enter(ends)),
                 limits: self.limits,
                 stop: self.stop.clone(),
                 handle: handle.clone(),
@@ -146,12 +146,11 @@ impl Port {
 async fn accept(
     listener: &TcpListener,
     places: &Arc<Semaphore>,
-    lobby: &Lobby,
-) -> std::io::Result<(TcpStream, tokio::sync::OwnedSemaphorePermit)> {
+) -> std::io::Result<(TcpStream, Ends, OwnedSemaphorePermit)> {
     let place = Arc::clone(places).acquire_owned().await.map_err(std::io::Error::other)?;
-    lobby.room().await;
-    let (stream, _address): (_, SocketAddr) = listener.accept().await?;
-    Ok((stream, place))
+    let (stream, peer) = listener.accept().await?;
+    let ends = Ends { peer, own: stream.local_addr()? };
+    Ok((stream, ends, place))
 }
 
 /// One connection before it is served.
@@ -216,163 +215,5 @@ where
         if let Err(error) = result {
             tracing::debug!(%error, "connection ended");
         }
-    }
-}
-
-/// The newcomers of a port.
-struct Lobby {
-    limit: usize,
-    newcomers: Mutex<Newcomers>,
-    /// One of them is known by now, or has ended.
-    left: Notify,
-}
-
-#[derive(Default)]
-struct Newcomers {
-    next: u64,
-    /// When each came, by order of arrival; cancelled when it has to leave.
-    waiting: BTreeMap<u64, (Instant, CancellationToken)>,
-}
-
-impl Lobby {
-    fn new(limit: usize) -> Self {
-        Self { limit: limit.max(1), newcomers: Mutex::default(), left: Notify::new() }
-    }
-
-    /// Waits for room for one more. If there are too many newcomers, the oldest leaves once it has had its time.
-    async fn room(&self) {
-        while let Some(since) = self.oldest_of_too_many() {
-            tokio::select! {
-                () = self.left.notified() => {}
-                () = sleep_until(since + UNDISTURBED) => self.displace(since),
-            }
-        }
-    }
-
-    /// When the oldest newcomer came, if there is no room for another.
-    fn oldest_of_too_many(&self) -> Option<Instant> {
-        let newcomers = self.newcomers.lock();
-        let oldest = newcomers.waiting.first_key_value().filter(|_| newcomers.waiting.len() >= self.limit);
-        oldest.map(|(_, (since, _))| *since)
-    }
-
-    /// Has the oldest newcomer leave, if it is the one that came then.
-    fn displace(&self, since: Instant) {
-        let mut newcomers = self.newcomers.lock();
-        if let Some(oldest) = newcomers.waiting.first_entry().filter(|oldest| oldest.get().0 == since) {
-            oldest.remove().1.cancel();
-        }
-    }
-
-    /// A new connection.
-    fn enter(self: &Arc<Self>) -> Newcomer {
-        let displaced = CancellationToken::new();
-        let mut newcomers = self.newcomers.lock();
-        let number = newcomers.next;
-        newcomers.next += 1;
-        let since = Instant::now();
-        newcomers.waiting.insert(number, (since, displaced.clone()));
-        drop(newcomers);
-        Newcomer { lobby: Arc::clone(self), number, since, displaced, welcome: CancellationToken::new() }
-    }
-}
-
-/// A connection that has to show who it is.
-pub(crate) struct Newcomer {
-    lobby: Arc<Lobby>,
-    number: u64,
-    /// When it came.
-    since: Instant,
-    displaced: CancellationToken,
-    welcome: CancellationToken,
-}
-
-impl Newcomer {
-    /// Records that the client is known: from now on the connection may stay.
-    pub(crate) fn welcome(&self) {
-        if !self.welcome.is_cancelled() {
-            self.welcome.cancel();
-            self.leave();
-        }
-    }
-
-    /// Waits until the connection has been a newcomer for this time, or among too many.
-    async fn overdue(&self, time: Duration) {
-        tokio::select! {
-            // A known client may stay, even if the time is over as well.
-            biased;
-            () = self.welcome.cancelled() => std::future::pending().await,
-            () = self.displaced.cancelled() => {}
-            () = sleep_until(self.since + time) => {}
-        }
-    }
-
-    fn leave(&self) {
-        self.lobby.newcomers.lock().waiting.remove(&self.number);
-        self.lobby.left.notify_one();
-    }
-}
-
-impl Drop for Newcomer {
-    fn drop(&mut self) {
-        self.leave();
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn lobby(limit: usize) -> Arc<Lobby> {
-        Arc::new(Lobby::new(limit))
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn a_newcomer_has_little_time_until_it_is_known() {
-        let lobby = lobby(9);
-        let (silent, known) = (lobby.enter(), lobby.enter());
-        known.welcome();
-        let hour = Duration::from_secs(3600);
-        assert!(tokio::time::timeout(hour, silent.overdue(Duration::from_secs(5))).await.is_ok());
-        assert!(tokio::time::timeout(hour, known.overdue(Duration::from_secs(5))).await.is_err());
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn the_time_of_a_newcomer_runs_from_its_arrival() {
-        let newcomer = lobby(9).enter();
-        let begun = Instant::now();
-        for _step in ["the first byte", "the handshake", "the request"] {
-            newcomer.overdue(Duration::from_secs(5)).await;
-        }
-        assert_eq!(begun.elapsed(), Duration::from_secs(5));
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn the_oldest_of_too_many_newcomers_leaves_after_a_second() {
-        let lobby = lobby(2);
-        let (first, second) = (lobby.enter(), lobby.enter());
-        let begun = Instant::now();
-        lobby.room().await;
-        assert_eq!(begun.elapsed(), UNDISTURBED);
-        assert!(first.displaced.is_cancelled() && !second.displaced.is_cancelled());
-        let third = lobby.enter();
-        third.welcome();
-        lobby.room().await;
-        assert!(!second.displaced.is_cancelled(), "a known connection is no newcomer");
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn a_burst_of_known_clients_displaces_nobody() {
-        let (lobby, mut clients) = (lobby(2), tokio::task::JoinSet::new());
-        for _ in 0..100 {
-            lobby.room().await;
-            let newcomer = Arc::new(lobby.enter());
-            clients.spawn(async move {
-                tokio::time::sleep(Duration::from_millis(900)).await;
-                newcomer.welcome();
-                newcomer.displaced.is_cancelled()
-            });
-        }
-        assert!(clients.join_all().await.iter().all(|displaced| !displaced));
     }
 }

@@ -53,7 +53,7 @@ pub struct InProcess {
 }
 
 /// All objects of an [`InProcess`] server, and its revision, at one moment. It shares the objects with the server,
-/// and copies are cheap.
+/// and copies are cheap. Another server can be restored from it as well.
 #[derive(Clone)]
 pub struct Snapshot(Arc<store::Snapshot>);
 
@@ -79,7 +79,7 @@ impl InProcess {
 
     /// Answers one request, whose URI needs no more than path and query. Its sender is an administrator, whatever
     /// its headers say. The request has taken effect, in full or not at all, when the future is polled for the first
-    /// time: it never waits.
+    /// time: it never waits, and needs no runtime unless it is a watch.
     ///
     /// The body is read with [`http_body_util::BodyExt`]: `collect` for an answer of known length, `frame` for
     /// one chunk of a watch. A chunk has whole events, all that were due when the body was polled, up to some
@@ -115,6 +115,13 @@ impl InProcess {
     pub fn compact(&self) {
         self.server.store.compact();
         self.server.store.forget();
+    }
+}
+
+impl Drop for InProcess {
+    fn drop(&mut self) {
+        // Ends the watches.
+        self.server.stop.cancel();
     }
 }
 

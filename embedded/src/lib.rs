@@ -10,7 +10,8 @@
 //! needs to. A write decodes the old object, builds the new one without holding a lock, and stores it unless
 //! another write came first. `authentication` knows who sends a request, and `authorization` decides whether
 //! that user may make it. `connections` bounds what clients of a port can hold. `controllers` are the garbage
-//! collector and the namespace controller of a cluster.
+//! collector and the namespace controller of a cluster. `in_process` is the server without all this: no network, no
+//! controllers, and the caller's clock.
 
 mod admission;
 mod audit;
@@ -36,6 +37,7 @@ mod open_files;
 mod patch;
 mod protobuf;
 mod resources;
+mod restarts;
 mod restore;
 pub mod rules;
 mod secret_file;
@@ -206,6 +208,7 @@ impl ApiServer {
             server.store.forget();
         } else {
             restore::finish_deletions(&server);
+            restore::forget_kubelets(&server);
             bootstrap(&server)?;
         }
         let tasks = TaskTracker::new();

@@ -62,6 +62,25 @@ pub(crate) fn finish_deletions(server: &Server) {
     }
 }
 
+/// Removes the addresses of kubelets from all Nodes: those kubelets ended together with the server that wrote them, and
+/// their ports may belong to anybody by now.
+pub(crate) fn forget_kubelets(server: &Server) {
+    let Some(nodes) = resources::stored("nodes") else { return };
+    let table = server.table(nodes);
+    let Ok(all) = table.page("", None, None, None, |_| true) else { return };
+    for object in all.items {
+        let mut node = object.decode(nodes);
+        let endpoints = node.get_mut("status").and_then(Value::as_object_mut);
+        if endpoints.and_then(|status| status.remove("daemonEndpoints")).is_none() {
+            continue;
+        }
+        let (header, tail) = Object::encode(nodes, node);
+        let key = super::object::key(None, &object.header.name);
+        // There are no other writers yet.
+        let _written = table.put(&key, Expect::Version(object.revision), NewVersion { header, tail });
+    }
+}
+
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]

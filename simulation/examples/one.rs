@@ -10,7 +10,7 @@ fn main() {
     for seed in from..from + count {
         let began = std::time::Instant::now();
         let with: Vec<Defect> = args[3..].iter().flat_map(|n| Defect::ALL.into_iter().filter(move |d| n == "all" || d.name() == n)).collect();
-        let p = known::plan(seed, &with);
+        let p = match (with.len(), std::env::var("PROVOKE")) { (1, Ok(_)) => with[0].provoke(seed), _ => known::plan(seed, &with) };
         let steps: Vec<String> = p.steps.iter().map(|s| format!("{} {}", s.at, s.act)).collect();
         let o = World::new(p, count == 1).unwrap().run();
         if count == 1 {

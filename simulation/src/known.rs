@@ -2,8 +2,12 @@
 //! has a seed whose plan, with the cause of this defect alone, still breaks a promise; once the defect is mended, it
 //! must leave this list.
 
+use std::time::Duration;
+
+use crate::chance::Chance;
 use crate::checks::Promise;
-use crate::plan::{Act, Fault, Plan, Refused, Step, UserAct, generate};
+use crate::plan::{Act, Fault, Past, Plan, Refused, Step, UserAct, generate};
+use crate::time::Time;
 
 /// A known defect.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -79,6 +83,70 @@ impl Defect {
             (Self::HungHeartbeat, Act::Fault(Fault::Swallow { requests, .. })) => *requests == 1,
             _ => false,
         }
+    }
+
+    /// A plan with the cause of this defect, and no fault besides.
+    pub fn provoke(self, seed: u64) -> Plan {
+        let mut chance = Chance::new(seed, self.name());
+        let mut plan = plan(seed, &[]);
+        plan.steps.retain(|step| matches!(step.act, Act::User { .. }));
+        let replica = chance.below(plan.settings.replicas);
+        let job = chance.below(plan.jobs.len());
+        let created = plan.jobs.get(job).map_or(Time::ZERO, |job| job.created);
+        let soon = created + chance.millis(100..=8_000);
+        let nth = chance.below(64);
+        let user = |act| Act::User { job, act };
+        let refuse = |what, code, time| {
+            Act::Fault(Fault::Refuse { time: Duration::from_secs(time), code, percent: 100, what })
+        };
+        let acts = match self {
+            Self::TakeOver => {
+                plan.settings.replaces_built_in = true;
+                for job in &mut plan.jobs {
+                    job.spec.as_object_mut().map(|spec| spec.remove("managedBy"));
+                    let completions = job.spec["completions"].as_u64().unwrap_or(1) as u32;
+                    let running = (job.spec["parallelism"].as_u64().unwrap_or(1) as u32).min(completions);
+                    let succeeded = completions - running;
+                    job.past = Some(Past { running, succeeded, uncounted: succeeded / 2 });
+                    job.adopts = false;
+                }
+                vec![]
+            }
+            Self::LabelPatchedOnce => {
+                vec![refuse(Refused::PodPatches, 500, 4), user(UserAct::StripLabel { nth })]
+            }
+            Self::WrongShardLabel => vec![user(UserAct::WrongShard { nth })],
+            Self::Undecodable => {
+                let time = chance.millis(5_000..=20_000);
+                let cut = Act::Fault(Fault::CutWatches { replica });
+                vec![Act::Fault(Fault::Undecodable { job, time }), Act::Fault(Fault::Compact), cut]
+            }
+            Self::Adoption => {
+                plan.jobs.iter_mut().for_each(|job| job.adopts = true);
+                vec![
+                    refuse(Refused::PodPatches, 500, 2),
+                    user(UserAct::AddOrphans(2)),
+                    user(UserAct::AdoptElsewhere { nth }),
+                    Act::Fault(Fault::HoldWatches { replica, time: Duration::from_secs(3) }),
+                ]
+            }
+            Self::HungHeartbeat => {
+                vec![Act::Fault(Fault::Swallow { replica, requests: 1, heartbeats: true })]
+            }
+            Self::RestoredEtcd => {
+                vec![Act::Fault(Fault::Restore { age: chance.millis(2_000..=15_000) })]
+            }
+            Self::DeadShard if chance.percent(50) => vec![Act::Fault(Fault::PanicShard { replica })],
+            Self::DeadShard => vec![Act::Fault(Fault::PanicWatch { replica })],
+            Self::RefusedDelete => {
+                plan.steps.clear();
+                vec![refuse(Refused::PodDeletes, 403, 40), user(UserAct::Suspend(true))]
+            }
+        };
+        let step = |(number, act)| Step { at: soon + Duration::from_millis(20 * number as u64), act };
+        plan.steps.extend(acts.into_iter().enumerate().map(step));
+        plan.steps.sort_by_key(|step| step.at);
+        plan
     }
 
     /// Takes what may bring it about out of a plan.

@@ -19,7 +19,6 @@ use serde_json::Value;
 use tokio::sync::oneshot;
 use yardmaster::actors::test_hooks::{ReconcileHook, ShardHook, TestHooks};
 use yardmaster::actors::{ControllerConfig, FeatureGates};
-use yardmaster::cluster::transport::TransportError;
 use yardmaster::job::names::BUILT_IN_CONTROLLER;
 use yardmaster::sharding::ShardCount;
 use yardmaster_embedded::{InProcessConfig, Snapshot};

@@ -14,7 +14,7 @@ use crate::cluster::events::Recorder;
 use crate::cluster::gate::{GateConfig, WriteGate};
 use crate::cluster::reads::Reader;
 use crate::cluster::transport::Transport;
-use crate::cluster::wire::SelfWriteCache;
+use crate::cluster::wire::{JobDecoder, SelfWriteCache};
 use crate::telemetry::metrics::Metrics;
 
 /// The services that a replica provides to its actors. Clones share everything.
@@ -61,7 +61,7 @@ impl ReplicaContext {
             GateConfig { qps: config.kube_api_qps, burst: config.kube_api_burst, ..GateConfig::default() };
         let gate = WriteGate::open(transport.clone(), limits, config.finalizer(), metrics.clone());
         let recorder = Recorder::start(gate.clone(), config.event_source(), metrics.clone(), config.seed);
-        let reads = Reader::new(transport.clone(), config.finalizer(), metrics.clone());
+        let reads = Reader::new(transport.clone(), config.finalizer(), job_decoder(&config), metrics.clone());
         let seeds = Arc::new(AtomicU64::new(config.seed));
         let loads = LoadBoard::new(config.shards);
         metrics.shards.set(config.shards.shards().count() as i64);
@@ -81,6 +81,11 @@ impl ReplicaContext {
         }
     }
 
+    /// A decoder that keeps of Jobs what this replica needs.
+    pub fn job_decoder(&self) -> JobDecoder {
+        job_decoder(&self.config)
+    }
+
     /// A seed for something that varies by chance: another one at each call, and the same sequence for the
     /// same settings.
     pub fn seed(&self) -> u64 {
@@ -96,4 +101,8 @@ impl ReplicaContext {
     pub fn api_backoff(&self) -> ApiBackoff {
         ApiBackoff::new(self.config.api_backoff, self.config.api_backoff_max)
     }
+}
+
+fn job_decoder(config: &ControllerConfig) -> JobDecoder {
+    JobDecoder::new().with_traces(config.traces.is_on())
 }

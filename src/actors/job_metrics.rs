@@ -135,7 +135,7 @@ impl JobMeter {
 
     /// A plan was made and begun. Like the built-in controller, it counts no looks at finished Jobs.
     pub fn planned(&mut self, state: &JobState, plan: &Plan, work: &Work) {
-        if matches!(plan.waiting, Some(Wait::Suspended | Wait::Finishing | Wait::Deleting)) {
+        if !replaces_failures(state, plan) {
             self.clock.forget_failures();
         }
         if !plan.creates.is_empty() {
@@ -291,6 +291,16 @@ fn mode(job: &Job) -> CompletionMode {
     }
 }
 
+/// Whether pods that have failed may still be replaced: not if the Job is suspended or about to end, and not if it has
+/// as many pods as it wants, as with a lowered parallelism.
+fn replaces_failures(state: &JobState, plan: &Plan) -> bool {
+    match plan.waiting {
+        Some(Wait::Suspended | Wait::Finishing | Wait::Deleting) => false,
+        Some(_) => true,
+        None => !plan.creates.is_empty() || state.pods.pending_creates() > 0,
+    }
+}
+
 /// The reason that the built-in controller gives for all pods that it creates at once.
 fn creation_reason(state: &JobState) -> CreationReason {
     let failed = Tally::of(state).failed > 0;
@@ -311,5 +321,35 @@ fn is_refusal(input: &JobInput) -> bool {
         JobInput::Gang { answer, .. } => *answer == GangAnswer::Refused,
         JobInput::StatusWritten(None) | JobInput::StatusConflict(_) | JobInput::DeletionRefused => true,
         _ => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use crate::job::pod::Phase;
+    use crate::job::reconcile::reconcile;
+    use crate::job::spec::Completion;
+    use crate::job::tests::fixture::{at, ended, job, running, state, with};
+
+    #[test]
+    fn a_failure_that_needs_no_other_pod_is_not_replaced() {
+        let failing = |wanted: u32, limit: u32| {
+            let job = with(job(Completion::Count(9), wanted), |spec| spec.backoff_limit = limit);
+            let mut state = state(job, [running("a"), running("b")]);
+            state.observe_pod(ended(running("b"), Phase::Failed, 100), at(100));
+            state
+        };
+        let replaces = |state: &JobState, second| replaces_failures(state, &reconcile(state, at(second)));
+        let mut state = failing(2, 6);
+        assert!(replaces(&state, 100), "it waits for its back-off");
+        assert!(replaces(&state, 200), "it is created");
+        let plan = reconcile(&state, at(200));
+        state.begin(&plan, at(200));
+        assert!(replaces(&state, 200), "its creation is in flight");
+        assert!(!replaces(&failing(1, 6), 200), "the parallelism was lowered to what still runs");
+        assert!(!replaces(&failing(0, 6), 200), "even more");
+        assert!(!replaces(&failing(2, 0), 200), "the Job fails");
     }
 }

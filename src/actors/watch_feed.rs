@@ -18,9 +18,7 @@ use super::context::ReplicaContext;
 use super::subscription::{Subscription, SubscriptionId};
 use crate::cluster::resource::Resource;
 use crate::cluster::watch::{Change, Selection, watch};
-use crate::cluster::wire::{
-    Decoder, JobDecoder, JobOutline, ObservedJob, ObservedPod, OutlineDecoder, PodDecoder,
-};
+use crate::cluster::wire::{Decoder, JobOutline, ObservedJob, ObservedPod, OutlineDecoder, PodDecoder};
 use crate::job::names::SHARD_LABEL;
 use crate::job::selector::Selector;
 use crate::sharding::ShardId;
@@ -79,7 +77,7 @@ pub fn feed_jobs(cx: &ReplicaContext, of: Option<ShardId>, to: Recipient<Jobs>) 
         shards: of.map(|shard| cx.config.shards.selector(shard).into()),
         ..Selection::all(Resource::JOBS)
     };
-    let decoder = JobDecoder::knowing(cx.self_writes.clone());
+    let decoder = cx.job_decoder().knowing(cx.self_writes.clone());
     let arrived = StdInstant::now;
     feed(cx, selection, decoder, to, move |from, changes| Jobs { of, from, arrived: arrived(), changes })
 }

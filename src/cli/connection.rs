@@ -1,12 +1,14 @@
 //! The cluster that a command connects to.
 
+use std::error::Error;
 use std::net::IpAddr;
 use std::path::PathBuf;
 
-use anyhow::Context;
+use anyhow::anyhow;
 use clap::Args;
-use http::Uri;
-use kube::config::{KubeConfigOptions, Kubeconfig};
+use http::{HeaderValue, Uri};
+use kube::config::{KubeConfigOptions, Kubeconfig, KubeconfigError};
+use secrecy::ExposeSecret as _;
 
 use super::Failure;
 
@@ -30,23 +32,36 @@ impl ConnectionArgs {
     /// The configuration of the selected cluster, else of the default one (`KUBECONFIG`, `~/.kube/config`,
     /// in-cluster).
     pub(super) async fn config(&self) -> Result<kube::Config, Failure> {
-        self.any_config().await.map(without_proxy_on_loopback)
+        let config = self.any_config().await?;
+        // kube would panic.
+        let token = config.auth_info.token.as_ref().map(|token| HeaderValue::try_from(token.expose_secret()));
+        if let Some(Err(_)) = token {
+            let named = |file: &PathBuf| format!("--kubeconfig {}", file.display());
+            let place = self.kubeconfig.as_ref().map_or_else(|| "kubeconfig".to_owned(), named);
+            let problem = format!("{place}: the token must be one line of visible ASCII characters");
+            return Err(Failure::bad_input(problem));
+        }
+        Ok(without_proxy_on_loopback(config))
     }
 
     async fn any_config(&self) -> Result<kube::Config, Failure> {
         if !self.is_given() {
-            return Ok(kube::Config::infer().await.context("no cluster is configured")?);
+            return kube::Config::infer().await.map_err(|error| {
+                let kubeconfig = error.source().and_then(|source| source.downcast_ref());
+                let reason = kubeconfig.map_or_else(|| error.to_string(), reason);
+                anyhow!("no cluster is configured: {reason}").into()
+            });
         }
         let options = KubeConfigOptions { context: self.context.clone(), ..KubeConfigOptions::default() };
         let Some(file) = &self.kubeconfig else {
             let config = kube::Config::from_kubeconfig(&options).await;
-            return config.map_err(|error| self.refuse("--context", &error));
+            return config.map_err(|error| self.refuse("--context", &reason(&error)));
         };
         // The errors of kube below do not say why the file cannot be opened.
         std::fs::File::open(file).map_err(|error| self.refuse("--kubeconfig", &error))?;
-        let kubeconfig = Kubeconfig::read_from(file).map_err(|error| self.refuse("--kubeconfig", &error))?;
-        let config = kube::Config::from_custom_kubeconfig(kubeconfig, &options).await;
-        config.map_err(|error| self.refuse("--kubeconfig", &error))
+        let refuse = |error| self.refuse("--kubeconfig", &reason(&error));
+        let kubeconfig = Kubeconfig::read_from(file).map_err(refuse)?;
+        kube::Config::from_custom_kubeconfig(kubeconfig, &options).await.map_err(refuse)
     }
 
     /// The same, except that the in-cluster configuration comes before the default files.
@@ -66,6 +81,14 @@ impl ConnectionArgs {
             _ => String::new(),
         };
         Failure::bad_input(format!("{flag} {value}: {error}"))
+    }
+}
+
+/// Why a kubeconfig cannot be used, without the lines of the file: they may hold tokens and keys.
+fn reason(error: &KubeconfigError) -> String {
+    match error {
+        KubeconfigError::Parse(error) => format!("no valid kubeconfig: {}", error.without_snippet()),
+        other => other.to_string(),
     }
 }
 

@@ -14,9 +14,9 @@ use serde::de::DeserializeOwned;
 
 use super::rate::Rate;
 use super::transport::Transport;
-use crate::telemetry::http::{Reviewer, Verdict};
+use crate::telemetry::http::{Client, Reviewer, Verdict};
 
-/// Most questions per second, however many strangers knock.
+/// Most questions per second about each kind of client, however many strangers knock.
 const QPS: u32 = 10;
 
 const TOKEN_REVIEWS: &str = "/apis/authentication.k8s.io/v1/tokenreviews";
@@ -28,17 +28,23 @@ pub struct AccessReviewer(Arc<Inner>);
 
 struct Inner {
     transport: Arc<dyn Transport>,
-    rate: Option<Rate>,
+    of_known: Option<Rate>,
+    of_strangers: Option<Rate>,
 }
 
 impl AccessReviewer {
     /// Asks over this transport.
     pub fn new(transport: Arc<dyn Transport>) -> Self {
-        Self(Arc::new(Inner { transport, rate: Rate::per_second(QPS, QPS) }))
+        let rate = || Rate::per_second(QPS, QPS);
+        Self(Arc::new(Inner { transport, of_known: rate(), of_strangers: rate() }))
     }
 
-    async fn ask(self, token: String, path: String) -> Option<Verdict> {
-        if let Some(rate) = &self.0.rate {
+    async fn ask(self, token: String, path: String, client: Client) -> Option<Verdict> {
+        let rate = match client {
+            Client::Known => &self.0.of_known,
+            Client::Stranger => &self.0.of_strangers,
+        };
+        if let Some(rate) = rate {
             rate.take().await;
         }
         let spec = TokenReviewSpec { token, ..TokenReviewSpec::default() };
@@ -76,8 +82,8 @@ impl AccessReviewer {
 }
 
 impl Reviewer for AccessReviewer {
-    fn review(&self, token: &str, path: &str) -> BoxFuture<'static, Option<Verdict>> {
-        Box::pin(self.clone().ask(token.to_owned(), path.to_owned()))
+    fn review(&self, token: &str, path: &str, client: Client) -> BoxFuture<'static, Option<Verdict>> {
+        Box::pin(self.clone().ask(token.to_owned(), path.to_owned(), client))
     }
 }
 

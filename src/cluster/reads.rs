@@ -48,8 +48,13 @@ pub struct Reader {
 
 impl Reader {
     /// A reader for which pods with this finalizer are tracked.
-    pub fn new(transport: Arc<dyn Transport>, finalizer: &str, metrics: Arc<Metrics>) -> Self {
-        Self { transport, pods: PodDecoder::new(finalizer), jobs: JobDecoder::new(), metrics }
+    pub fn new(
+        transport: Arc<dyn Transport>,
+        finalizer: &str,
+        jobs: JobDecoder,
+        metrics: Arc<Metrics>,
+    ) -> Self {
+        Self { transport, pods: PodDecoder::new(finalizer), jobs, metrics }
     }
 
     /// A Job; `None` if there is none of this name.
@@ -190,7 +195,7 @@ mod tests {
 
     async fn get_pod(code: u16, body: serde_json::Value) -> Result<Option<Box<ObservedPod>>, ReadError> {
         let transport = Arc::new(Always(code, body.to_string()));
-        Reader::new(transport, "f", Arc::new(Metrics::new())).get_pod("n", "p").await
+        Reader::new(transport, "f", JobDecoder::new(), Arc::new(Metrics::new())).get_pod("n", "p").await
     }
 
     #[tokio::test]

@@ -23,7 +23,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 pub use self::access::Access;
-pub use self::reviews::{Reviewer, Reviews, Verdict};
+pub use self::reviews::{Client, Reviewer, Reviews, Verdict};
 pub use self::secret::Secret;
 pub use self::server::{HEADER_TIMEOUT, MAX_CONNECTIONS, bind, serve};
 pub use self::tls::{Tls, TlsError, TlsFiles};

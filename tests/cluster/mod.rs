@@ -54,7 +54,8 @@ impl Cluster {
         let seen = Arc::new(Mutex::new(BTreeSet::new()));
         let (uids, watched) = (seen.clone(), pods.clone());
         let watching = tokio::spawn(async move {
-            let pods = watcher(watched, watcher::Config::default()).touched_objects();
+            // Without pauses it would never yield once the server of a test that failed is gone.
+            let pods = watcher(watched, watcher::Config::default()).default_backoff().touched_objects();
             let note = |pod: Result<Pod, _>| {
                 let uid = pod.map(|pod| pod.metadata.uid.unwrap());
                 uids.lock().unwrap().extend(uid);

@@ -33,6 +33,23 @@ pub(crate) struct Call {
     pub(crate) accept: String,
     pub(crate) content_type: String,
     pub(crate) body: String,
+    /// A body that is no text, in place of the other.
+    #[serde(with = "in_base64", skip_serializing_if = "Vec::is_empty")]
+    pub(crate) binary: Vec<u8>,
+}
+
+mod in_base64 {
+    use base64::Engine as _;
+    use base64::engine::general_purpose::STANDARD;
+    use serde::{Deserialize as _, Deserializer, Serializer, de};
+
+    pub(super) fn serialize<S: Serializer>(bytes: &[u8], serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(&STANDARD.encode(bytes))
+    }
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<u8>, D::Error> {
+        STANDARD.decode(String::deserialize(deserializer)?).map_err(de::Error::custom)
+    }
 }
 
 /// A server with its own runtime, whose threads bear the name of the target.
@@ -78,7 +95,8 @@ impl Api {
                 request = request.header(name, value);
             }
         }
-        let Ok(request) = request.body(Full::from(call.body.clone())) else { return Ok(()) };
+        let body = if call.binary.is_empty() { call.body.clone().into() } else { call.binary.clone() };
+        let Ok(request) = request.body(Full::from(body)) else { return Ok(()) };
         self.runtime.block_on(self.answer(request))
     }
 

@@ -102,6 +102,58 @@ pub(crate) fn bytes(input: &[u8], others: &[Vec<u8>], random: &mut SmallRng) -> 
     out
 }
 
+/// Parts of protobuf messages at the edges: numbers, lengths, and tags that nobody writes.
+const WIRE: [&[u8]; 14] = [
+    // Varints: the largest, the smallest signed one, -1 of 32 bits, one of too many bytes.
+    b"\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01",
+    b"\x80\x80\x80\x80\x80\x80\x80\x80\x80\x01",
+    b"\xff\xff\xff\xff\x0f",
+    b"\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\x7f",
+    // Texts or messages of 2 GiB, 4 GiB and 8 EiB in field 1, and an empty one.
+    b"\x0a\xff\xff\xff\xff\x07",
+    b"\x0a\xff\xff\xff\xff\x0f",
+    b"\x0a\xff\xff\xff\xff\xff\xff\xff\xff\x7f",
+    b"\x0a\x00",
+    // The beginning and the end of a group, the unknown wire type 7, field 0, the last field.
+    b"\x0b",
+    b"\x0c",
+    b"\x0f",
+    b"\x00\x00",
+    b"\xf8\xff\xff\xff\x0f\x00",
+    // No UTF-8.
+    b"\x0a\x02\xc3\x28",
+];
+
+/// Changes a number, a length or a tag of a protobuf message, or cuts it off.
+pub(crate) fn protobuf(input: &[u8], random: &mut SmallRng) -> Vec<u8> {
+    let mut out = input.to_vec();
+    let at = random.random_range(0..=out.len());
+    match random.random_range(0..6) {
+        0 => out.truncate(at),
+        1 => {
+            // A message within a message within a message.
+            let levels = [3, 60, 200][random.random_range(0..3)];
+            let nested = (0..levels).fold(Vec::new(), |inner: Vec<u8>, _| {
+                let mut outer = vec![0x0a, (inner.len() & 0x7f) as u8 | 0x80, (inner.len() >> 7) as u8];
+                outer.extend(inner);
+                outer
+            });
+            out.splice(at..at, nested);
+        }
+        2 | 3 => {
+            let part = *WIRE.choose(random).unwrap();
+            out.splice(at..at, part.iter().copied());
+        }
+        _ => {
+            let part = *WIRE.choose(random).unwrap();
+            let end = (at + part.len()).min(out.len());
+            out.splice(at..end, part.iter().copied());
+        }
+    }
+    out.truncate(64 << 10);
+    out
+}
+
 /// Text that stays UTF-8.
 pub(crate) fn text(input: &[u8], others: &[Vec<u8>], random: &mut SmallRng) -> Vec<u8> {
     String::from_utf8_lossy(&bytes(input, others, random)).into_owned().into_bytes()

@@ -2,19 +2,24 @@
 
 use std::path::Path;
 
+use bytes::BytesMut;
 use rand::Rng as _;
 use rand::rngs::SmallRng;
 use rand::seq::{IndexedMutRandom as _, IndexedRandom as _};
 use serde_json::{Value, json};
+use yardmaster_embedded::{decode_protobuf, encode_watch_event};
 
 use crate::api::{Api, Call};
 use crate::driver::{Target, fuzz};
 use crate::mutate;
 
+const PROTOBUF: &str = "application/vnd.kubernetes.protobuf";
+/// What begins an object in protobuf.
+const MAGIC: &[u8] = b"k8s\0";
 const CONTENT_TYPES: [&str; 8] = [
     "application/json",
     "application/yaml",
-    "application/vnd.kubernetes.protobuf",
+    PROTOBUF,
     "application/json-patch+json",
     "application/merge-patch+json",
     "application/strategic-merge-patch+json",
@@ -98,6 +103,12 @@ fn change(call: &mut Call, other: Option<Call>, random: &mut SmallRng) {
             let body = mutate::text(call.body.as_bytes(), &[], random);
             call.body = String::from_utf8_lossy(&body).into_owned();
         }
+        7 | 8 if call.binary.is_empty() => {
+            if let Some(same) = in_protobuf(call) {
+                *call = same;
+            }
+        }
+        _ if !call.binary.is_empty() => change_binary(call, other.as_ref(), random),
         _ => {
             if let Ok(mut body) = serde_json::from_str(&call.body) {
                 let other = other.and_then(|other| serde_json::from_str(&other.body).ok());
@@ -106,6 +117,43 @@ fn change(call: &mut Call, other: Option<Call>, random: &mut SmallRng) {
             }
         }
     }
+}
+
+/// Changes a body in protobuf: its bytes, its numbers and lengths, or the object that it is.
+fn change_binary(call: &mut Call, other: Option<&Call>, random: &mut SmallRng) {
+    match random.random_range(0..4) {
+        0 => {
+            let others: Vec<Vec<u8>> = other.map(|other| other.binary.clone()).into_iter().collect();
+            call.binary = mutate::bytes(&call.binary, &others, random);
+        }
+        1 => call.binary = mutate::protobuf(&call.binary, random),
+        _ => {
+            let Ok(mut object) = decode_protobuf(&call.binary) else { return };
+            let other = other.and_then(|other| decode_protobuf(&other.binary).ok());
+            mutate::json(&mut object, other.as_ref(), random);
+            if let Some(binary) = encode(object) {
+                call.binary = binary;
+            }
+        }
+    }
+}
+
+/// An object in protobuf, if it can be written so.
+fn encode(mut object: Value) -> Option<Vec<u8>> {
+    let fields = object.as_object_mut()?;
+    let (version, kind) = (fields.remove("apiVersion")?, fields.remove("kind")?);
+    let text = serde_json::to_vec(&object).unwrap();
+    let mut event = BytesMut::new();
+    encode_watch_event(&mut event, "ADDED", version.as_str()?, kind.as_str()?, &text).ok()?;
+    // The object is the last part of the event.
+    let begin = event.windows(MAGIC.len()).position(|bytes| bytes == MAGIC)?;
+    Some(event[begin..].to_vec())
+}
+
+/// The same request with its object in protobuf.
+fn in_protobuf(call: &Call) -> Option<Call> {
+    let binary = encode(serde_json::from_str(&call.body).ok()?)?;
+    Some(Call { content_type: PROTOBUF.to_owned(), body: String::new(), binary, ..call.clone() })
 }
 
 /// The requests of all recorded cases, in one namespace.
@@ -144,6 +192,7 @@ fn call(request: &Value) -> Option<Call> {
             Value::String(text) => text.clone(),
             body => body.to_string(),
         },
+        binary: Vec::new(),
     })
 }
 
@@ -193,9 +242,39 @@ fn patches() -> Vec<u8> {
     serde_json::to_vec(&calls).unwrap()
 }
 
+/// The recorded cases that have objects in their requests, with these in protobuf.
+fn recorded_in_protobuf(cases: &[Vec<u8>]) -> Vec<Vec<u8>> {
+    let converted = cases.iter().filter_map(|case| {
+        let mut calls: Vec<Call> = serde_json::from_slice(case).unwrap();
+        let mut any = false;
+        for call in &mut calls {
+            if let Some(same) = in_protobuf(call) {
+                *call = same;
+                any = true;
+            }
+        }
+        any.then(|| serde_json::to_vec(&calls).unwrap())
+    });
+    converted.collect()
+}
+
+#[test]
+fn bodies_in_protobuf_are_understood() {
+    let cases = recorded_in_protobuf(&recorded());
+    assert!(cases.len() > 200, "{}", cases.len());
+    let calls: Vec<Call> =
+        cases.iter().flat_map(|case| serde_json::from_slice::<Vec<Call>>(case).unwrap()).collect();
+    let whole = calls.iter().filter(|call| !call.binary.is_empty());
+    for call in whole {
+        let object = decode_protobuf(&call.binary).unwrap();
+        assert!(object["kind"].is_string(), "{object}");
+    }
+}
+
 #[test]
 fn requests() {
     let mut seeds = recorded();
+    seeds.extend(recorded_in_protobuf(&seeds));
     seeds.extend(std::iter::repeat_n(patches(), 40));
     fuzz(&Requests(Api::new(Requests::NAME)), seeds);
 }

@@ -1,5 +1,8 @@
 //! No process outlives its pod.
 
+use std::io::{BufRead as _, BufReader};
+use std::process::{Child, Command, Stdio};
+
 use super::*;
 
 #[tokio::test(flavor = "multi_thread")]
@@ -112,4 +115,79 @@ async fn a_dropped_kubelet_leaves_no_process() {
     drop(kubelet);
     until("the process has ended", async || !is_alive(pid)).await;
     server.shutdown().await;
+}
+
+/// Holds a lease on a file: whoever opens or executes it waits for up to 45 seconds, as for a disk that does not
+/// answer. Says `held`, and `asked` once somebody waits.
+const LEASE: &str = r#"
+import fcntl, os, signal, sys
+signal.signal(signal.SIGIO, lambda *_: print("asked", flush=True))
+file = os.open(sys.argv[1], os.O_RDONLY)
+fcntl.fcntl(file, fcntl.F_SETLEASE, fcntl.F_WRLCK)
+print("held", flush=True)
+while True:
+    signal.pause()
+"#;
+
+/// A file that cannot be opened until this is dropped.
+struct Leased {
+    holder: Child,
+    lines: BufReader<std::process::ChildStdout>,
+}
+
+impl Leased {
+    /// `None` where this cannot be tried.
+    fn hold(file: &Path) -> Option<Self> {
+        let mut python = Command::new("python3");
+        python.args(["-c", LEASE]).arg(file).stdout(Stdio::piped());
+        let Ok(mut holder) = python.spawn() else {
+            eprintln!("skipped: there is no python3 to hold a lease");
+            return None;
+        };
+        let lines = BufReader::new(holder.stdout.take().unwrap());
+        let mut leased = Self { holder, lines };
+        assert_eq!(leased.line(), "held\n");
+        Some(leased)
+    }
+
+    fn line(&mut self) -> String {
+        let mut line = String::new();
+        self.lines.read_line(&mut line).unwrap();
+        line
+    }
+}
+
+impl Drop for Leased {
+    fn drop(&mut self) {
+        self.holder.kill().unwrap();
+        self.holder.wait().unwrap();
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_program_on_a_disk_that_does_not_answer_holds_up_its_own_pod_alone() {
+    let cluster = Cluster::start().await;
+    let program = cluster.file("program");
+    std::fs::copy("/bin/sleep", &program).unwrap();
+    let Some(mut leased) = Leased::hold(&program) else { return cluster.stop().await };
+    let container = json!({"name": "main", "image": "none", "command": [program, "600"]});
+    cluster.create("stuck", json!({"containers": [container]})).await;
+    let leased = tokio::task::spawn_blocking(move || {
+        assert_eq!(leased.line(), "asked\n");
+        leased
+    });
+    let leased = tokio::time::timeout(3 * PATIENCE, leased).await.unwrap().unwrap();
+    // Others start, are signalled and end, and the pod itself can be deleted.
+    cluster.shell("quick", "echo done").await;
+    cluster.phase("quick", "Succeeded").await;
+    let ready = cluster.file("ready");
+    cluster.shell("long", &format!("echo $$ > {}; exec sleep 600", ready.display())).await;
+    let pid = pid_in(&ready).await;
+    for name in ["long", "stuck"] {
+        cluster.pods.delete(name, &DeleteParams::default().grace_period(1)).await.unwrap();
+        cluster.gone(name).await;
+    }
+    assert!(!is_alive(pid));
+    drop(leased);
+    cluster.stop().await;
 }

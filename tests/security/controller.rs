@@ -262,6 +262,30 @@ async fn pages_that_are_off_do_not_exist() {
     cluster.end().await;
 }
 
+/// Each connection is worth a warning where the certificate of the API server is not checked. There are dozens.
+#[tokio::test(flavor = "multi_thread")]
+async fn certificates_that_are_not_checked_make_few_lines() {
+    let (cluster, directory) = (Cluster::start().await, tempfile::tempdir().unwrap());
+    let mut kubeconfig = cluster.server.secure_kubeconfig();
+    for known in kubeconfig.clusters.iter_mut().filter_map(|named| named.cluster.as_mut()) {
+        (known.certificate_authority_data, known.insecure_skip_tls_verify) = (None, Some(true));
+    }
+    let log = directory.path().join("log");
+    let mut replica = cluster.replica(&directory);
+    std::fs::write(directory.path().join("kubeconfig"), serde_json::to_string(&kubeconfig).unwrap()).unwrap();
+    let mut process = Background::start(replica.stderr(std::fs::File::create(&log).unwrap()));
+    cluster.create("works", json!({"completions": 20, "parallelism": 10}), "0s").await;
+    cluster.completes("works").await;
+    assert!(files_of(&process) > 32, "connections of many watches");
+    process.signal(Signal::SIGTERM);
+    assert_eq!(process.exit_code(), Some(0));
+    let log = std::fs::read_to_string(log).unwrap();
+    let lines = log.lines().filter(|line| line.contains("Server cert bypassed")).count();
+    // One in ten seconds; a busy machine takes its time.
+    assert!((1..=8).contains(&lines), "{lines} lines: {log}");
+    cluster.end().await;
+}
+
 /// Writes a new certificate for `localhost` and its key, and returns the certificate.
 fn write_certificate(directory: &Path) -> CertificateDer<'static> {
     let CertifiedKey { cert, signing_key } = generate_simple_self_signed(["localhost".to_owned()]).unwrap();

@@ -7,6 +7,10 @@ mod access;
 mod binary;
 #[path = "../cluster/mod.rs"]
 mod cluster;
+#[path = "../telemetry/collector.rs"]
+mod collector;
 mod controller;
 mod files;
 mod input;
+mod output;
+mod secrets;

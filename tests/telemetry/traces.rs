@@ -1,5 +1,7 @@
 //! A Job's trace, as a collector gets it from real replicas, shows what happened to the Job.
 
+mod waits;
+
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fs::File;
 use std::io::{Read as _, Write as _};

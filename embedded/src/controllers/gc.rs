@@ -9,10 +9,10 @@ use serde_json::Value;
 
 use super::feed::{Feed, TableEvent};
 use super::graph::{Graph, Node, Uid};
-use super::supervisor::panics;
 use crate::exchange::delete_options::{DeleteOptions, Propagation};
 use crate::object::{self, Object};
 use crate::resources::{self, RESOURCES, Resource};
+use crate::restarts::panics;
 use crate::rules::Subresource;
 use crate::server::Server;
 use crate::verbs::delete::{self, FOREGROUND, ORPHAN};
@@ -22,7 +22,7 @@ use crate::verbs::{Writer, update};
 const IGNORED: &[&str] = &["events", "leases"];
 
 /// The name of this controller in the log.
-const NAME: &str = "garbage collector";
+const NAME: &str = "the garbage collector";
 
 /// The field manager of these writes.
 const MANAGER: &str = "kube-controller-manager";

@@ -4,7 +4,6 @@ mod feed;
 mod gc;
 mod graph;
 mod namespace;
-mod supervisor;
 #[cfg(test)]
 mod tests;
 
@@ -12,14 +11,14 @@ use std::sync::Arc;
 
 use tokio_util::task::TaskTracker;
 
+use super::restarts::supervise;
 use super::server::Server;
-use supervisor::supervise;
 
 /// Starts the controllers, which stop with the server.
 pub(crate) fn start(server: &Arc<Server>, tasks: &TaskTracker) {
-    let owned = Arc::clone(server);
-    tasks.spawn(supervise(Arc::clone(server), "garbage collector", move || gc::run(Arc::clone(&owned))));
+    let (stop, owned) = (server.stop.clone(), Arc::clone(server));
+    tasks.spawn(supervise("the garbage collector", stop.clone(), move || gc::run(Arc::clone(&owned))));
     let (owned, more) = (Arc::clone(server), tasks.clone());
     let run = move || namespace::run(Arc::clone(&owned), more.clone());
-    tasks.spawn(supervise(Arc::clone(server), "namespace controller", run));
+    tasks.spawn(supervise("the namespace controller", stop, run));
 }

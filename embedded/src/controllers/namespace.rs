@@ -7,10 +7,10 @@ use std::sync::Arc;
 use serde_json::json;
 use tokio_util::task::TaskTracker;
 
-use super::supervisor::supervise;
 use crate::exchange::delete_options::{DeleteOptions, Propagation};
 use crate::object::{self, Object};
 use crate::resources::{self, RESOURCES, Resource};
+use crate::restarts::supervise;
 use crate::server::Server;
 use crate::signal::Subscriber;
 use crate::store::Page;
@@ -36,7 +36,7 @@ pub(super) async fn run(server: Arc<Server>, tasks: TaskTracker) {
             } else if terminating.insert(uid.clone()) {
                 let (owned, name) = (Arc::clone(&server), name.to_string());
                 let run = move || terminate(Arc::clone(&owned), resource, name.clone());
-                tasks.spawn(supervise(Arc::clone(&server), "deletion of a namespace", run));
+                tasks.spawn(supervise("the deletion of a namespace", server.stop.clone(), run));
             }
         }
         tokio::select! {

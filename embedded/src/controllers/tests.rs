@@ -1,14 +1,11 @@
 //! Tests of what a panic ends, and what it does not.
 
-#![allow(clippy::unwrap_used, clippy::panic)]
+#![allow(clippy::unwrap_used)]
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use super::supervisor::supervise;
 use crate::resources;
 use crate::verbs::{Writer, create};
 use crate::{ApiServer, ApiServerConfig, object};
@@ -48,20 +45,4 @@ async fn an_object_that_makes_the_collector_panic_stops_no_collection() {
     insert("later", &owner);
     eventually(|| !exists("later")).await;
     api.shutdown().await;
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_task_that_panics_starts_again() {
-    let api =
-        ApiServer::start(ApiServerConfig { api_only: true, ..ApiServerConfig::default() }).await.unwrap();
-    let starts = AtomicU32::new(0);
-    let began = tokio::time::Instant::now();
-    let run = || async {
-        if starts.fetch_add(1, Ordering::Relaxed) < 3 {
-            panic!("as the test wants it");
-        }
-    };
-    supervise(Arc::clone(&api.server), "a test", run).await;
-    assert_eq!(starts.load(Ordering::Relaxed), 4);
-    assert_eq!(began.elapsed().as_secs(), 1 + 2 + 4);
 }

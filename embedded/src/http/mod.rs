@@ -5,7 +5,6 @@ mod site;
 
 use std::error::Error;
 use std::sync::Arc;
-use std::time::Duration;
 
 use bytes::Bytes;
 use http::{HeaderMap, Method, Response, header, request::Parts};
@@ -151,10 +150,10 @@ async fn objects(
         Ok(body) => body,
         Err(error) => return (accept, Err(error)),
     };
-    // Held while the request is processed, and not while a client is slow. The stream of a watch does not hold
-    // it.
+    // Held while the request is processed, and not while a client or a kubelet is slow: as in Kubernetes, watches and
+    // logs do not count.
     let _permit = match &server.inflight {
-        Some(limit) if verb != Verb::Watch => match limit.try_acquire() {
+        Some(limit) if !matches!(verb, Verb::Watch | Verb::Log) => match limit.try_acquire() {
             Ok(permit) => Some(permit),
             Err(_) => return (accept, Err(ApiError::too_many_requests())),
         },
@@ -302,9 +301,14 @@ async fn read(body: impl RequestBody, network: Option<&Network>) -> Result<Bytes
     if body.is_end_stream() {
         return Ok(Bytes::new());
     }
-    let time = network.map_or(Duration::MAX, |network| network.limits.body);
-    let read = tokio::time::timeout(time, Limited::new(body, BODY_LIMIT).collect()).await;
-    match read.map_err(|_| ApiError::body_too_slow(time.as_secs()))? {
+    let all = Limited::new(body, BODY_LIMIT).collect();
+    let read = match network.map(|network| network.limits.body) {
+        Some(time) => {
+            tokio::time::timeout(time, all).await.map_err(|_| ApiError::body_too_slow(time.as_secs()))?
+        }
+        None => all.await,
+    };
+    match read {
         Ok(body) => Ok(body.to_bytes()),
         Err(error) if error.is::<http_body_util::LengthLimitError>() => {
             Err(ApiError::body_too_large(BODY_LIMIT))

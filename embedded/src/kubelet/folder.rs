@@ -7,7 +7,7 @@ use std::io::{Error, ErrorKind, Read as _, Result, Seek as _, SeekFrom, Write as
 use std::os::fd::OwnedFd;
 use std::path::Path;
 
-use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags};
+use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags, ResolveFlags};
 use rustix::io::Errno;
 
 /// Flags of everything that is opened. Nothing blocks, such as the other end of a FIFO.
@@ -93,6 +93,10 @@ impl Folder {
     }
 
     /// Removes a file, or a folder with everything in it. It is no error if there is none.
+    ///
+    /// # Errors
+    ///
+    /// If another file system is mounted somewhere in it: nothing of that is removed.
     pub(super) fn remove(&self, name: &str) -> Result<()> {
         let name = CString::new(component(name)?)?;
         if self.unlink(&name)? {
@@ -144,20 +148,35 @@ impl Folder {
         }
     }
 
-    /// Opens a folder in this one whatever its permissions, and gives itself all of them.
+    /// Opens a folder in this one whatever its permissions, and gives itself all of them. What is mounted there belongs
+    /// to somebody else, and is left alone.
     fn enter_for_removal(&self, name: &CString) -> Result<Self> {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | SAFELY;
-        let folder = match rustix::fs::openat(&self.0, name, flags, Mode::empty()) {
+        let folder = match self.open_here(name, flags) {
             Err(Errno::ACCESS) => {
-                let place = rustix::fs::openat(&self.0, name, flags | OFlags::PATH, Mode::empty())?;
+                let place = self.open_here(name, flags | OFlags::PATH)?;
                 let place = format!("/proc/self/fd/{}", std::os::fd::AsRawFd::as_raw_fd(&place));
                 rustix::fs::chmod(&place, PRIVATE_FOLDER)?;
-                rustix::fs::openat(&self.0, name, flags, Mode::empty())?
+                self.open_here(name, flags)?
             }
             folder => folder?,
         };
         rustix::fs::fchmod(&folder, PRIVATE_FOLDER)?;
         Ok(Self(folder))
+    }
+
+    /// Opens something in this folder, unless something else is mounted there.
+    fn open_here(&self, name: &CString, flags: OFlags) -> rustix::io::Result<OwnedFd> {
+        match rustix::fs::openat2(&self.0, name, flags, Mode::empty(), ResolveFlags::NO_XDEV) {
+            // A kernel before Linux 5.6, or a container runtime that does not know the call. Bind mounts of the same
+            // file system are not recognised then.
+            Err(Errno::NOSYS | Errno::PERM) => {
+                let opened = rustix::fs::openat(&self.0, name, flags, Mode::empty())?;
+                let is_same = rustix::fs::fstat(&opened)?.st_dev == rustix::fs::fstat(&self.0)?.st_dev;
+                if is_same { Ok(opened) } else { Err(Errno::XDEV) }
+            }
+            opened => opened,
+        }
     }
 
     fn entries(&self) -> Result<Vec<CString>> {
@@ -188,6 +207,7 @@ mod tests {
     use std::process::Command;
 
     use super::*;
+    use crate::kubelet::test_mounts;
 
     #[test]
     fn paths_stay_inside() {
@@ -222,6 +242,32 @@ mod tests {
         std::fs::write(directory.path().join("plain"), "0123456789").unwrap();
         assert_eq!(folder.read_end("plain", 3).unwrap(), b"789");
         assert_eq!(folder.read_end("plain", 99).unwrap(), b"0123456789");
+    }
+
+    #[test]
+    fn what_is_mounted_in_a_folder_is_left_alone() {
+        if !test_mounts::are_own(concat!(module_path!(), "::what_is_mounted_in_a_folder_is_left_alone")) {
+            return;
+        }
+        let directory = tempfile::tempdir().unwrap();
+        let kept = directory.path().join("kept");
+        std::fs::create_dir(&kept).unwrap();
+        std::fs::write(kept.join("file"), "").unwrap();
+        let folder = Folder::open(directory.path()).unwrap();
+        let bind = [std::ffi::OsStr::new("--bind"), kept.as_os_str()].to_vec();
+        let tmpfs = ["-t", "tmpfs", "none"].map(std::ffi::OsStr::new).to_vec();
+        for (at, what) in [("pod/data", tmpfs), ("pod/a/b", bind)] {
+            let at = directory.path().join(at);
+            std::fs::create_dir_all(&at).unwrap();
+            test_mounts::mount(what, &at);
+            std::fs::write(at.join("file"), "").unwrap();
+            let refused = folder.remove("pod").unwrap_err();
+            assert_eq!(refused.kind(), ErrorKind::CrossesDevices, "{refused}");
+            assert!(at.join("file").exists());
+            assert!(Command::new("umount").arg(&at).status().unwrap().success());
+            folder.remove("pod").unwrap();
+        }
+        assert!(kept.join("file").exists() && !directory.path().join("pod").exists());
     }
 
     #[test]

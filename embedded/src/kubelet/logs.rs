@@ -44,7 +44,7 @@ impl Log {
 }
 
 /// The progress of a log.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Progress {
     /// The part that is being written; all parts before it are complete.
     part: u64,

@@ -16,8 +16,8 @@ use super::client::PodClient;
 use super::node::MAX_PODS;
 use super::pod::{self, Pod, PodKey, PodStatus};
 use super::pod_folder::PodFolder;
-use super::restarts::Restarts;
 use super::worker::{self, Context, Wanted};
+use crate::restarts::{Restarts, supervise};
 
 /// Maximum number of concurrent binding requests.
 const MAX_BINDINGS: usize = 16;
@@ -61,7 +61,7 @@ impl Manager {
 
     /// Runs until `stop`, then until the last process has ended.
     pub(super) async fn run(mut self, stop: CancellationToken) {
-        let mut restarts = Restarts::of("the kubelet's manager");
+        let mut restarts = Restarts::of("the kubelet's manager", &stop);
         while restarts.run(self.manage(&stop)).await.is_none() {}
         for wanted in self.workers.values() {
             wanted.send_replace(Wanted::Abandon);
@@ -163,8 +163,8 @@ impl Manager {
         let (bindings, context) = (Arc::clone(&self.bindings), Arc::clone(&self.context));
         self.tasks.spawn(async move {
             let _turn = bindings.acquire().await;
-            let mut restarts = Restarts::of("the binding of a pod");
-            while restarts.run(client.bind(&context.node_name)).await.is_none() {}
+            let closing = context.closing.clone();
+            supervise("the binding of a pod", closing, || client.bind(&context.node_name)).await;
         });
     }
 

@@ -17,7 +17,6 @@ mod pod_folder;
 mod process;
 mod quantity;
 mod reporter;
-mod restarts;
 mod runtime;
 mod server;
 mod setup;
@@ -25,6 +24,8 @@ mod status;
 mod stop;
 mod stragglers;
 mod supervisor;
+#[cfg(test)]
+mod test_mounts;
 mod volumes;
 mod worker;
 
@@ -149,6 +150,7 @@ impl Kubelet {
             logs,
             stragglers: Stragglers::start(),
             supervisor: supervisor.clone(),
+            closing: stop.clone(),
         };
         let mut manager = JoinSet::new();
         manager.spawn(Manager::new(Arc::new(context), left).run(stop.clone()));

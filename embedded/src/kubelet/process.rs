@@ -51,6 +51,9 @@ pub(super) enum StartError {
     /// The working directory cannot be entered.
     #[error("chdir to cwd (\"{0}\") set in config.json failed: {1}")]
     Directory(String, std::io::Error),
+    /// The disk did not answer before the container had to stop.
+    #[error("exec: \"{0}\": stopped before it had started")]
+    Stopped(String),
     /// Any other error of the operating system.
     #[error("exec: \"{0}\": {1}")]
     System(String, std::io::Error),
@@ -168,5 +171,76 @@ async fn copy(output: &mut pipe::Receiver, log: &mut LogWriter, ended: &Cancella
             Ok(length @ 1..) => log.write(&buffer[..length]).await,
             _ => return,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use std::io::Write as _;
+
+    use tokio::time::Instant;
+
+    use super::*;
+    use crate::kubelet::logs::reader::tests::place;
+
+    /// The pipe of a container that has ended, its log, and how long copying takes while `other` goes on.
+    async fn copied(
+        other: impl FnOnce(std::io::PipeWriter) + Send + 'static,
+        after: Duration,
+    ) -> (String, Duration) {
+        let directory = tempfile::tempdir().unwrap();
+        let place = place(directory.path(), 0);
+        let mut log = LogWriter::create(place.clone()).await.unwrap();
+        let (reader, mut writer) = std::io::pipe().unwrap();
+        let mut output = pipe::Receiver::from_owned_fd(reader.into()).unwrap();
+        writer.write_all(b"its own\n").unwrap();
+        let ended = CancellationToken::new();
+        ended.cancel();
+        let other = tokio::spawn(async move {
+            tokio::time::sleep(after).await;
+            other(writer);
+        });
+        let begun = Instant::now();
+        copy(&mut output, &mut log, &ended).await;
+        let took = begun.elapsed();
+        other.await.unwrap();
+        log.finish().await;
+        (place.tail(usize::MAX, 1 << 20).unwrap(), took)
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn output_counts_for_a_second_after_the_end_of_a_container() {
+        let late = |mut pipe: std::io::PipeWriter| pipe.write_all(b"of a daemon\n").unwrap();
+        // Its pipe ends with the last process that holds it.
+        let ms = Duration::from_millis;
+        assert_eq!(copied(drop, ms(0)).await, ("its own\n".into(), ms(0)));
+        assert_eq!(copied(late, ms(600)).await, ("its own\nof a daemon\n".into(), ms(600)));
+        let unread = |mut pipe: std::io::PipeWriter| drop(pipe.write_all(b"too late\n"));
+        assert_eq!(copied(unread, ms(3_000)).await, ("its own\n".into(), OUTPUT_GRACE));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_was_in_the_pipe_at_the_end_is_written_however_long_that_takes() {
+        let directory = tempfile::tempdir().unwrap();
+        let place = place(directory.path(), 0);
+        let mut log = LogWriter::create(place.clone()).await.unwrap();
+        let (reader, mut writer) = std::io::pipe().unwrap();
+        let mut output = pipe::Receiver::from_owned_fd(reader.into()).unwrap();
+        // A daemon keeps the pipe open, which is full.
+        let full = format!("{}\n", "x".repeat(1_023)).repeat(PIPE / 1024);
+        writer.write_all(full.as_bytes()).unwrap();
+        let ended = CancellationToken::new();
+        ended.cancel();
+        {
+            let mut copying = std::pin::pin!(copy(&mut output, &mut log, &ended));
+            // The grace is over before all is read.
+            assert!(futures::poll!(copying.as_mut()).is_pending());
+            tokio::time::advance(2 * OUTPUT_GRACE).await;
+            copying.await;
+        }
+        log.finish().await;
+        assert_eq!(place.tail(usize::MAX, 1 << 20).unwrap().len(), full.len());
+        drop(writer);
     }
 }

@@ -149,7 +149,7 @@ pub(super) async fn run(
     };
     let exit = match prepared {
         Prepared::Process(launch) => {
-            let process = match start(worker, launch).await {
+            let process = match start(worker, launch, stop).await {
                 Ok(process) => process,
                 Err(error) => return not_started(worker, error.to_string()).await,
             };
@@ -176,10 +176,16 @@ pub(super) async fn run(
     }
 }
 
-async fn start(worker: &Worker, launch: Launch) -> Result<Process, StartError> {
-    match &worker.context.supervisor {
-        Some(supervisor) => Process::start(supervisor, launch).await,
-        None => Err(StartError::System(launch.command, std::io::ErrorKind::Unsupported.into())),
+/// Starts a process. The disk may take any time for that, but a pod that has to stop waits no longer than for a
+/// process that runs.
+async fn start(worker: &Worker, launch: Launch, stop: &StopOrder) -> Result<Process, StartError> {
+    let Some(supervisor) = &worker.context.supervisor else {
+        return Err(StartError::System(launch.command, std::io::ErrorKind::Unsupported.into()));
+    };
+    let (command, stop) = (launch.command.clone(), stop.signal());
+    tokio::select! {
+        started = Process::start(supervisor, launch) => started,
+        () = stop.expired() => Err(StartError::Stopped(command)),
     }
 }
 

@@ -8,7 +8,7 @@
 //! process that was given the same number meanwhile.
 
 use std::collections::HashSet;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags, Signal, kill_process, pidfd_open, pidfd_send_signal};
@@ -112,16 +112,40 @@ fn stat(process: u32, field: usize) -> Option<String> {
 }
 
 /// The children of this process.
-pub(super) fn children() -> Vec<Pid> {
-    let own = std::process::id();
-    let numbers: Vec<u32> = match std::fs::read_to_string(format!("/proc/{own}/task/{own}/children")) {
-        Ok(children) => children.split_whitespace().filter_map(|child| child.parse().ok()).collect(),
-        // A kernel without this file.
-        Err(_) => {
-            processes().filter(|id| stat(*id, 4).is_some_and(|parent| parent == own.to_string())).collect()
+pub(super) fn children() -> impl Iterator<Item = Pid> {
+    let own = std::process::id().to_string();
+    processes().filter(move |id| stat(*id, 4).is_some_and(|parent| parent == own)).filter_map(pid)
+}
+
+/// A thread of this process.
+#[derive(Debug)]
+pub(super) struct Thread(PathBuf);
+
+impl Thread {
+    /// The main thread.
+    pub(super) fn main() -> Self {
+        let own = std::process::id();
+        Self(format!("/proc/{own}/task/{own}").into())
+    }
+
+    /// This thread; `None` on systems that do not name it.
+    pub(super) fn current() -> Option<Self> {
+        std::fs::read_link("/proc/thread-self").ok().map(|thread| Self(Path::new("/proc").join(thread)))
+    }
+
+    /// The children that it has, either because it started them, or because it was given them when their own
+    /// parent ended. `None` on kernels that do not say.
+    pub(super) fn children(&self) -> Option<Vec<Pid>> {
+        let children = std::fs::read_to_string(self.0.join("children")).ok()?;
+        Some(children.split_whitespace().filter_map(|child| pid(child.parse().ok()?)).collect())
+    }
+
+    /// Kills its children. It may reap them meanwhile.
+    pub(super) fn kill_children(&self) {
+        for child in self.children().unwrap_or_default() {
+            kill_if(child, || self.children().is_some_and(|children| children.contains(&child)));
         }
-    };
-    numbers.into_iter().filter_map(pid).collect()
+    }
 }
 
 fn pid(process: u32) -> Option<Pid> {
@@ -141,16 +165,19 @@ fn kill_where(is_wanted: impl Fn(&[u8]) -> bool) {
     };
     for process in processes().filter(|process| wanted(*process)) {
         let (Some(pid), start) = (pid(process), start_time(process)) else { continue };
-        // The process may end at any time, which is the aim.
-        let _gone = match pidfd_open(pid, PidfdFlags::empty()) {
-            Ok(pinned) if wanted(process) => pidfd_send_signal(&pinned, Signal::KILL),
-            // A kernel before Linux 5.3.
-            Err(Errno::NOSYS) if wanted(process) && start_time(process) == start => {
-                kill_process(pid, Signal::KILL)
-            }
-            _ => Ok(()),
-        };
+        kill_if(pid, || wanted(process) && start_time(process) == start);
     }
+}
+
+/// Kills a process if it is still the one that is meant, once it is pinned.
+fn kill_if(process: Pid, is_meant: impl Fn() -> bool) {
+    // The process may end at any time, which is the aim.
+    let _gone = match pidfd_open(process, PidfdFlags::empty()) {
+        Ok(pinned) if is_meant() => pidfd_send_signal(&pinned, Signal::KILL),
+        // A kernel before Linux 5.3.
+        Err(Errno::NOSYS) if is_meant() => kill_process(process, Signal::KILL),
+        _ => Ok(()),
+    };
 }
 
 /// The value of a variable in this environment.

@@ -31,7 +31,8 @@ use tokio_util::sync::CancellationToken;
 pub use self::program::supervise;
 pub(super) use self::protocol::{Exit, Start};
 use self::protocol::{Reply, Request};
-use super::{restarts, stragglers};
+use super::stragglers;
+use crate::restarts;
 
 /// The argument that makes this program a supervisor.
 pub const SUPERVISE: &str = "supervise-pods";

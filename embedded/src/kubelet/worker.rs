@@ -7,6 +7,7 @@ use futures::future::join_all;
 use jiff::Timestamp;
 use tokio::sync::{OwnedSemaphorePermit, watch};
 use tokio::task::{JoinError, JoinSet};
+use tokio_util::sync::CancellationToken;
 
 use super::client::PodClient;
 use super::environment::Variables;
@@ -15,13 +16,13 @@ use super::leftovers::Leftovers;
 use super::logs::LogIndex;
 use super::pod::{Pod, PodKey, RestartPolicy, Slot};
 use super::pod_folder::{PodFolder, PodFolders};
-use super::restarts::Restarts;
 use super::setup::SetupError;
 use super::status::{Failure, PodRecord, Termination};
 use super::stop::StopOrder;
 use super::stragglers::Stragglers;
 use super::supervisor::Supervisor;
 use super::{KubeletMode, reporter, runtime, volumes};
+use crate::restarts::Restarts;
 
 /// Grace period of processes after SIGTERM when the kubelet itself stops.
 const SHUTDOWN_GRACE: Duration = Duration::from_secs(2);
@@ -44,6 +45,8 @@ pub(super) struct Context {
     pub(super) stragglers: Stragglers,
     /// Runs processes; absent if there are none.
     pub(super) supervisor: Option<Arc<Supervisor>>,
+    /// Cancelled when the kubelet stops.
+    pub(super) closing: CancellationToken,
 }
 
 /// The desired state of a pod.
@@ -78,7 +81,7 @@ pub(super) async fn run_pod(
     mut permit: Option<OwnedSemaphorePermit>,
 ) {
     let key = PodKey::of(&pod);
-    let mut restarts = Restarts::of(format!("the worker of pod {key}"));
+    let mut restarts = Restarts::of(format!("the worker of pod {key}"), &context.closing);
     loop {
         let is_restart = restarts.count() > 0;
         let run = async {
@@ -129,7 +132,7 @@ async fn run_pod_once(
 
 /// Serves the logs of a pod that finished under a previous kubelet.
 pub(super) async fn serve_logs(context: Arc<Context>, key: PodKey, wanted: watch::Receiver<Wanted>) {
-    let mut restarts = Restarts::of(format!("the worker of pod {key}"));
+    let mut restarts = Restarts::of(format!("the worker of pod {key}"), &context.closing);
     let client = PodClient::new(context.client.clone(), key.clone());
     let serve = async || {
         context.logs.add_pod(&key, &Leftovers::of(context.pods.of(&key)).await);

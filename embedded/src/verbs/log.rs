@@ -1,4 +1,7 @@
-//! GET of a pod's log, proxied to the kubelet of the pod's node.
+//! GET of a pod's log, proxied to the kubelet of the pod's node. Its address counts only if it was written since this
+//! server started: the port of an earlier kubelet may belong to anybody, who must not get the token.
+
+use std::time::Duration;
 
 use futures::StreamExt as _;
 use http::{HeaderValue, StatusCode, header};
@@ -8,6 +11,8 @@ use hyper::client::conn::http1;
 use hyper_util::rt::TokioIo;
 use serde_json::Value;
 use tokio::net::TcpStream;
+use tokio::time::timeout;
+use tokio_util::task::AbortOnDropHandle;
 
 use crate::authentication::Token;
 use crate::error::ApiError;
@@ -17,6 +22,11 @@ use crate::server::Server;
 
 /// Maximum length of a kubelet's error in the response, in bytes.
 const MAX_ERROR_LENGTH: usize = 10_000;
+/// How long a kubelet may take to accept a connection.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
+/// How long a kubelet may take from then on to the headers of its answer, and for the text of an error. The log itself
+/// may take any time.
+const HEADER_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// GET of `pods/NAME/log`.
 pub(crate) async fn log(server: &Server, request: &Request) -> Result<Reply, ApiError> {
@@ -36,7 +46,7 @@ pub(crate) async fn log(server: &Server, request: &Request) -> Result<Reply, Api
         Some(network) => fetch(&address, &path, network.authenticator.kubelet_client()).await,
         None => Err("the server has no network".into()),
     };
-    let answer = answer
+    let (answer, connection) = answer
         .map_err(|problem| ApiError::unclassified(format!("Get \"http://{address}{path}\": {problem}")))?;
     let code = answer.status();
     if !matches!(code.as_u16(), 200..=206) {
@@ -44,7 +54,10 @@ pub(crate) async fn log(server: &Server, request: &Request) -> Result<Reply, Api
     }
     // A broken stream ends the response, which has no declared length.
     let frames = http_body_util::BodyStream::new(answer.into_body());
-    let frames = frames.filter_map(|frame| async move { frame.ok().map(Ok) });
+    let frames = frames.filter_map(move |frame| {
+        let _connection = &connection;
+        std::future::ready(frame.ok().map(Ok))
+    });
     let frames = frames.take_until(server.stop.clone().cancelled_owned());
     let body = http_body_util::StreamBody::new(frames).boxed_unsync();
     Ok(Reply { code, content_type: "text/plain", body, warnings: Vec::new() })
@@ -53,9 +66,11 @@ pub(crate) async fn log(server: &Server, request: &Request) -> Result<Reply, Api
 /// Converts a kubelet's plain-text error to a `Status`.
 async fn refusal(request: &Request, answer: http::Response<Incoming>) -> ApiError {
     let code = answer.status();
-    let text = match Limited::new(answer.into_body(), MAX_ERROR_LENGTH).collect().await {
-        Ok(body) => String::from_utf8_lossy(&body.to_bytes()).into_owned(),
-        Err(problem) => return ApiError::internal(&problem.to_string()),
+    let body = Limited::new(answer.into_body(), MAX_ERROR_LENGTH).collect();
+    let text = match timeout(HEADER_TIMEOUT, body).await {
+        Ok(Ok(body)) => String::from_utf8_lossy(&body.to_bytes()).into_owned(),
+        Ok(Err(problem)) => return ApiError::internal(&problem.to_string()),
+        Err(_) => return ApiError::internal("timeout reading the error"),
     };
     match code {
         StatusCode::BAD_REQUEST => ApiError::bad_request(text),
@@ -118,11 +133,20 @@ fn kubelet_address(server: &Server, name: &str) -> Result<String, ApiError> {
     }
 }
 
-async fn fetch(address: &str, path: &str, token: &Token) -> Result<http::Response<Incoming>, String> {
-    let stream = TcpStream::connect(address).await.map_err(|error| error.to_string())?;
+/// A connection to a kubelet, which ends when this is dropped.
+type Connection = AbortOnDropHandle<hyper::Result<()>>;
+
+/// Sends a request. The answer can be read as long as the connection is kept.
+async fn fetch(
+    address: &str,
+    path: &str,
+    token: &Token,
+) -> Result<(http::Response<Incoming>, Connection), String> {
+    let stream = timeout(CONNECT_TIMEOUT, TcpStream::connect(address)).await;
+    let stream = stream.map_err(|_| "i/o timeout")?.map_err(|error| error.to_string())?;
     let (mut sender, connection) =
         http1::handshake(TokioIo::new(stream)).await.map_err(|error| error.to_string())?;
-    tokio::spawn(connection);
+    let connection = AbortOnDropHandle::new(tokio::spawn(connection));
     let mut request = http::Request::new(Empty::<bytes::Bytes>::new());
     *request.uri_mut() = path.parse().map_err(|error: http::uri::InvalidUri| error.to_string())?;
     let host = HeaderValue::from_str(address).map_err(|error| error.to_string())?;
@@ -131,5 +155,22 @@ async fn fetch(address: &str, path: &str, token: &Token) -> Result<http::Respons
     let mut credential = credential.map_err(|error| error.to_string())?;
     credential.set_sensitive(true);
     request.headers_mut().insert(header::AUTHORIZATION, credential);
-    sender.send_request(request).await.map_err(|error| error.to_string())
+    let answer = timeout(HEADER_TIMEOUT, sender.send_request(request)).await;
+    let answer =
+        answer.map_err(|_| "timeout awaiting response headers")?.map_err(|error| error.to_string())?;
+    Ok((answer, connection))
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_kubelet_that_does_not_answer_is_given_up() {
+        let silent = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let (address, token) = (silent.local_addr().unwrap().to_string(), Token::random());
+        let refused = timeout(Duration::from_secs(3600), fetch(&address, "/", &token)).await;
+        assert!(refused.unwrap().unwrap_err().contains("timeout"));
+    }
 }

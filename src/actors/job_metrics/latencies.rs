@@ -75,7 +75,7 @@ impl JobClock {
         }
     }
 
-    /// What has failed is not replaced: the Job is suspended, or about to end.
+    /// What has failed so far is not replaced.
     pub(super) fn forget_failures(&mut self) {
         self.failures = Failures::default();
     }

@@ -7,7 +7,7 @@
 use std::time::Duration;
 
 use actix::Recipient;
-use kube_leader_election::{LeaseLock, LeaseLockParams, LeaseLockResult};
+use kube_leader_election::{Error, LeaseLock, LeaseLockParams, LeaseLockResult};
 use tokio::task::AbortHandle;
 
 use crate::actors::config::ControllerConfig;
@@ -67,6 +67,8 @@ async fn run(lock: LeaseLock, period: Duration, to: Recipient<LeadershipChanged>
         // harm.
         let elected = match lock.try_acquire_or_renew().await {
             Ok(result) => matches!(result, LeaseLockResult::Acquired(_)),
+            // Another candidate was faster.
+            Err(Error::CreateLease(kube::Error::Api(status))) if status.is_already_exists() => false,
             Err(error) => {
                 tracing::warn!(%error, "the election of the orphan controllers' leader failed");
                 false

@@ -4,7 +4,7 @@ mod page;
 mod replicas;
 
 use std::collections::BTreeMap;
-use std::io::Write as _;
+use std::io::{IsTerminal as _, Write as _};
 use std::net::{Ipv4Addr, SocketAddr};
 use std::num::NonZeroUsize;
 use std::path::PathBuf;
@@ -154,7 +154,8 @@ pub(super) async fn run(args: ClusterArgs) -> Result<ExitCode, Failure> {
     let mut interrupts = Interrupts::listen()?;
     let mut cluster = Cluster::start(&args, server).await.map_err(start_failure)?;
     // The reader of standard output may have closed it already.
-    let _written = writeln!(std::io::stdout(), "{}", cluster.describe());
+    let mut output = std::io::stdout();
+    let _written = writeln!(output, "{}", cluster.describe(output.is_terminal()));
     let broken = tokio::select! {
         () = interrupts.next() => None,
         never = cluster.replicas.watch() => match never {},
@@ -245,9 +246,9 @@ impl Cluster {
         Ok(Self { replicas, page, kubelet, server, kubeconfig, pods, _directory: directory })
     }
 
-    /// The addresses and components of the cluster.
-    fn describe(&self) -> String {
-        let page = self.page.as_ref().map(|page| format!("page         {}\n", page.url()));
+    /// The addresses and components of the cluster. No secret is among them, unless only somebody at a terminal reads it.
+    fn describe(&self, on_terminal: bool) -> String {
+        let page = self.page.as_ref().map(|page| format!("page         {}\n", page.describe(on_terminal)));
         format!(
             "API server   {}\ncontrollers  {}\n{}pods         {}\n\n  export KUBECONFIG={}\n",
             self.server.secure_url(),

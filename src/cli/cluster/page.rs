@@ -4,7 +4,8 @@
 //! Each answers a part, so the cluster needs no watch of its own.
 //!
 //! On a machine with other users loopback is no protection. The page wants a random token, which is in the
-//! address behind the `#`: browsers do not send that part to servers.
+//! address behind the `#`: browsers do not send that part to servers. Standard output may be a log that others read,
+//! so the token is shown on a terminal only, and otherwise in a file.
 
 use std::fs::OpenOptions;
 use std::io::Write as _;
@@ -45,11 +46,7 @@ impl Token {
         let bytes: [u8; 32] = rand::random();
         let text: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
         let file = directory.join("debug-token");
-        let mut options = OpenOptions::new();
-        let opened = options.write(true).create_new(true).mode(0o600).open(&file);
-        opened
-            .and_then(|mut opened| opened.write_all(text.as_bytes()))
-            .with_context(|| format!("cannot write {}", file.display()))?;
+        write_private(&file, &text)?;
         Ok(Self { text, file })
     }
 
@@ -59,18 +56,33 @@ impl Token {
     }
 }
 
+/// Writes a new file that only this user can read.
+fn write_private(file: &Path, text: &str) -> anyhow::Result<()> {
+    let mut options = OpenOptions::new();
+    let opened = options.write(true).create_new(true).mode(0o600).open(file);
+    let written = opened.and_then(|mut opened| opened.write_all(text.as_bytes()));
+    written.with_context(|| format!("cannot write {}", file.display()))
+}
+
 /// The page while it is served.
 pub(super) struct ClusterPage {
+    /// Without the token.
     url: String,
+    token: String,
+    /// A file with the address and the token.
+    file: PathBuf,
     /// Ends the page when dropped.
     _end: oneshot::Sender<()>,
 }
 
 impl ClusterPage {
-    /// Serves the page of the controllers at these addresses.
+    /// Serves the page of the controllers at these addresses. Its own is also written to a file beside that of the
+    /// token.
     pub(super) fn serve(at: SocketAddr, token: Token, controllers: PageAddresses) -> anyhow::Result<Self> {
         let listener = bind(at).with_context(|| format!("cannot listen on {at}"))?;
-        let url = format!("http://{}/#token={}", listener.local_addr()?, token.text);
+        let url = format!("http://{}/", listener.local_addr()?);
+        let file = token.file.with_file_name("page-url");
+        write_private(&file, &format!("{url}#token={}\n", token.text))?;
         let access = Access::Secret(Secret::new(&token.text));
         let parts = Parts {
             controllers,
@@ -81,12 +93,17 @@ impl ClusterPage {
         let (_end, ended) = oneshot::channel::<()>();
         // Nothing is ever sent: the other side is dropped.
         tokio::spawn(serve(listener, pages, None, async { drop(ended.await) }));
-        Ok(Self { url, _end })
+        Ok(Self { url, token: token.text, file, _end })
     }
 
-    /// Its address, with the token.
-    pub(super) fn url(&self) -> &str {
-        &self.url
+    /// Its address: with the token on a terminal, and else with the file that has it.
+    pub(super) fn describe(&self, on_terminal: bool) -> String {
+        let Self { url, token, file, .. } = self;
+        if on_terminal {
+            format!("{url}#token={token}")
+        } else {
+            format!("{url} (with its token: {})", file.display())
+        }
     }
 }
 

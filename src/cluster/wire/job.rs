@@ -22,6 +22,8 @@ use crate::job::uid::Uid;
 pub struct JobDecoder {
     interner: Interner,
     own: SelfWriteCache,
+    /// Leaves out the trace that a Job was created in.
+    is_untraced: bool,
 }
 
 impl JobDecoder {
@@ -31,8 +33,19 @@ impl JobDecoder {
     }
 
     /// A decoder that skips watch events for these own writes, and returns the cached Job instead.
-    pub fn knowing(own: SelfWriteCache) -> Self {
-        Self { own, ..Self::default() }
+    pub fn knowing(self, own: SelfWriteCache) -> Self {
+        Self { own, ..self }
+    }
+
+    /// A decoder that leaves out the trace that a Job was created in, unless traces are exported: nobody else reads it.
+    pub fn with_traces(self, are_exported: bool) -> Self {
+        Self { is_untraced: !are_exported, ..self }
+    }
+
+    fn options(&self, meta: &Meta<'_>) -> Options {
+        let mut options = Options::read(meta.annotations.iter().flat_map(Pairs::iter));
+        options.caller.take_if(|_| self.is_untraced);
+        options
     }
 }
 
@@ -64,7 +77,7 @@ impl Decoder for JobDecoder {
             uid: uid.clone(),
             created,
             deleting: meta.deletion_timestamp.is_some(),
-            options: options(&meta),
+            options: self.options(&meta),
             status: status.read(),
             spec: Arc::new(spec),
         });
@@ -82,10 +95,6 @@ impl Decoder for JobDecoder {
             skipped,
         }))
     }
-}
-
-fn options(meta: &Meta<'_>) -> Options {
-    Options::read(meta.annotations.iter().flat_map(Pairs::iter))
 }
 
 /// JSON of a Job.

@@ -106,7 +106,7 @@ mod tests {
     }
 
     fn failed(own: &SelfWriteCache, line: &[u8]) -> u32 {
-        match read_event(&JobDecoder::knowing(own.clone()), line).unwrap() {
+        match read_event(&JobDecoder::new().knowing(own.clone()), line).unwrap() {
             Event::Applied { object, .. } | Event::Deleted(object) => {
                 object.job.as_ref().unwrap().status.failed
             }

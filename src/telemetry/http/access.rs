@@ -17,7 +17,7 @@ use axum::response::{IntoResponse, Response};
 
 use super::reviews::{Reviews, Verdict};
 use super::secret::Secret;
-use super::server::Ends;
+use super::server::{Connection, Ends};
 
 const SEC_FETCH_SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
 
@@ -79,7 +79,15 @@ impl IntoResponse for Refusal {
 pub(super) async fn guard(State(access): State<Access>, request: Request, next: Next) -> Response {
     let (head, body) = request.into_parts();
     match permit(&access, &head).await {
-        Ok(()) => next.run(Request::from_parts(head, body)).await,
+        Ok(()) => {
+            let connection = head.extensions.get::<Arc<Connection>>();
+            if let Some(connection) =
+                connection.filter(|_| matches!(access, Access::Secret(_) | Access::Authorized(_)))
+            {
+                connection.permitted();
+            }
+            next.run(Request::from_parts(head, body)).await
+        }
         Err(refusal) => refusal.into_response(),
     }
 }

@@ -55,22 +55,28 @@ impl Printed {
     }
 }
 
-/// What an API server shows to the kubelet of a node: the value of `Authorization`.
-pub(super) async fn token_shown_to_kubelets(server: &ApiServer) -> String {
-    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+/// The pod `p` on a node whose kubelet is at this port.
+async fn pod_of_kubelet_at(server: &ApiServer, port: u16) -> Api<Pod> {
     let client = client(server);
     let (nodes, pods): (Api<Node>, Api<Pod>) = (Api::all(client.clone()), Api::default_namespaced(client));
     let node = json!({"metadata": {"name": "n"}});
     nodes.create(&PostParams::default(), &serde_json::from_value(node).unwrap()).await.unwrap();
     let status = json!({"status": {
         "addresses": [{"type": "InternalIP", "address": "127.0.0.1"}],
-        "daemonEndpoints": {"kubeletEndpoint": {"Port": listener.local_addr().unwrap().port()}},
+        "daemonEndpoints": {"kubeletEndpoint": {"Port": port}},
     }});
     nodes.patch_status("n", &PatchParams::default(), &Patch::Merge(status)).await.unwrap();
     let pod = json!({"metadata": {"name": "p"}, "spec": {
         "nodeName": "n", "containers": [{"name": "c", "image": "i"}],
     }});
     pods.create(&PostParams::default(), &serde_json::from_value(pod).unwrap()).await.unwrap();
+    pods
+}
+
+/// What an API server shows to the kubelet of a node: the value of `Authorization`.
+pub(super) async fn token_shown_to_kubelets(server: &ApiServer) -> String {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let pods = pod_of_kubelet_at(server, listener.local_addr().unwrap().port()).await;
     let asking = tokio::spawn(async move { pods.logs("p", &LogParams::default()).await.is_ok() });
     let (stream, _) = listener.accept().await.unwrap();
     let mut lines = BufReader::new(stream).lines();
@@ -116,4 +122,42 @@ async fn half_open_connections_to_a_kubelet_keep_the_api_server_not_out() {
     assert_eq!(printed.logs().await, "secret of the owner\n");
     super::wire::until_closed(&mut half_open[0]).await;
     printed.stop().await;
+}
+
+#[tokio::test]
+async fn the_port_of_an_earlier_kubelet_is_not_asked() {
+    let directory = tempfile::tempdir().unwrap();
+    let config =
+        || ApiServerConfig { data_dir: Some(directory.path().to_owned()), ..ApiServerConfig::default() };
+    let stranger = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let server = ApiServer::start(config()).await.unwrap();
+    pod_of_kubelet_at(&server, stranger.local_addr().unwrap().port()).await;
+    server.shutdown().await;
+
+    let server = ApiServer::start(config()).await.unwrap();
+    let client = client(&server);
+    // Somebody else's write does not make the address a good one again.
+    let label = Patch::Merge(json!({"metadata": {"labels": {"a": "b"}}}));
+    Api::<Node>::all(client.clone()).patch("n", &PatchParams::default(), &label).await.unwrap();
+    let pods: Api<Pod> = Api::default_namespaced(client);
+    let parameters = LogParams::default();
+    tokio::select! {
+        answer = pods.logs("p", &parameters) => assert!(answer.unwrap_err().to_string().contains("no preferred addresses")),
+        _ = stranger.accept() => panic!("the API server goes to a stranger"),
+        () = tokio::time::sleep(PATIENCE) => panic!("no answer"),
+    }
+    server.shutdown().await;
+}
+
+#[tokio::test]
+async fn a_kubelet_that_does_not_answer_holds_no_slot() {
+    let config = ApiServerConfig { max_inflight: Some(1), ..ApiServerConfig::default() };
+    let server = ApiServer::start(config).await.unwrap();
+    let silent = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let pods = pod_of_kubelet_at(&server, silent.local_addr().unwrap().port()).await;
+    let asking = tokio::spawn(async move { pods.logs("p", &LogParams::default()).await.is_ok() });
+    let _asked = tokio::time::timeout(PATIENCE, silent.accept()).await.expect("a request").unwrap();
+    assert_eq!(super::wire::get(&client(&server), super::wire::PODS).await, 200);
+    asking.abort();
+    server.shutdown().await;
 }

@@ -55,7 +55,10 @@ impl Cluster {
             line.unwrap_or_else(|| panic!("no {prefix}")).trim().to_owned()
         };
         let controllers = value("controllers");
+        // Standard output is no terminal, so the address with the token is in a file.
         let page = value("page");
+        let file = page.split_once("token: ").unwrap().1.trim_end_matches(')');
+        let page = std::fs::read_to_string(file).unwrap().trim_end().to_owned();
         let kubeconfig = value("export KUBECONFIG=");
         let list = controllers.split_once("processes ").unwrap().1.trim_end_matches(')');
         let replicas = list.split(", ").map(|pid| pid.parse().unwrap()).collect();

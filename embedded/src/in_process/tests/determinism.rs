@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::process::Command;
+use std::sync::{Arc, Mutex};
 
 use bytes::{Bytes, BytesMut};
 use rand::rngs::SmallRng;
@@ -94,11 +95,18 @@ impl Session {
             3 => {
                 let mut generated = pod("", app);
                 generated["metadata"] = json!({"generateName": "generated-", "labels": {"app": app}});
+                for field in ["kind", "apiVersion"] {
+                    generated.as_object_mut().unwrap().remove(field);
+                }
                 let mut body = BytesMut::new();
                 protobuf::write_object(&mut body, "v1", "Pod", generated.to_string().as_bytes()).unwrap();
                 self.send("POST", PODS, JSON, PROTOBUF, body).await;
             }
-            4 => self.send("POST", JOBS, PARTIAL, JSON, job(&format!("j{}", number % 4)).to_string()).await,
+            4 => {
+                let mut new = job(&format!("j{}", number % 4));
+                new["metadata"]["labels"] = json!({"app": app});
+                self.send("POST", JOBS, PARTIAL, JSON, new.to_string()).await;
+            }
             5 => {
                 let patch = json!({"metadata": {"labels": {"app": app}, "finalizers": ["example.com/f"]}});
                 self.send("PATCH", &a_pod, PARTIAL, STRATEGIC, patch.to_string()).await;
@@ -138,12 +146,18 @@ impl Session {
                 self.send("GET", &format!("{PODS}?limit=3{more}"), JSON, "", "").await;
             }
             13 => {
-                let lease = format!(
-                    "kind: Lease\napiVersion: coordination.k8s.io/v1\nmetadata: {{name: l{number}}}\nspec: {{holderIdentity: {app}}}\n"
+                // Two managers that want the same field, and now and then force it.
+                let manager = self.random.random_range(0..2);
+                let lease = json!({
+                    "kind": "Lease", "apiVersion": "coordination.k8s.io/v1", "metadata": {"name": format!("l{}", number % 3)},
+                    "spec": {"holderIdentity": app},
+                });
+                let path = format!(
+                    "{LEASES}/l{}?fieldManager=m{manager}&force={}",
+                    number % 3,
+                    self.random.random_bool(0.3)
                 );
-                let path =
-                    format!("{LEASES}/l{number}?fieldManager=m{}&force={}", number % 2, number % 3 == 0);
-                self.send("PATCH", &path, JSON, APPLY, lease).await;
+                self.send("PATCH", &path, JSON, APPLY, lease.to_string()).await;
             }
             14 => {
                 let mut wrong = pod(&format!("p{number}"), app);
@@ -216,6 +230,44 @@ async fn two_servers_answer_with_the_same_bytes() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn watches_hear_of_a_write_in_the_order_in_which_they_began_to_wait() {
+    let client = Client::new(1);
+    let heard = Arc::new(Mutex::new(Vec::new()));
+    let mut tasks = tokio::task::JoinSet::new();
+    for number in 0..60 {
+        let selector = if number % 2 == 0 { "" } else { "&labelSelector=app=a" };
+        let mut watch = client.watch(&format!("{PODS}?watch=true{selector}"), JSON).await;
+        let heard = Arc::clone(&heard);
+        tasks.spawn(async move {
+            while let Some(events) = watch.wait().await {
+                heard.lock().unwrap().push((number, events.len()));
+            }
+            heard.lock().unwrap().push((number, 0));
+        });
+    }
+    let settle = async || {
+        for _ in 0..10 {
+            tokio::task::yield_now().await;
+        }
+        std::mem::take(&mut *heard.lock().unwrap())
+    };
+    assert!(settle().await.is_empty());
+    // Watches of all pods and watches of a label are two queues.
+    let order: Vec<usize> =
+        [1, 0].iter().flat_map(|parity| (0..60).filter(move |number| number % 2 == *parity)).collect();
+    let expected = |events| order.iter().map(|number| (*number, events)).collect::<Vec<_>>();
+    for name in ["p", "q"] {
+        client.post(PODS, &pod(name, "a")).await;
+        assert_eq!(settle().await, expected(1));
+    }
+    let snapshot = client.server.snapshot();
+    client.server.restore(&snapshot);
+    let ended = settle().await;
+    assert_eq!(ended.len(), 60);
+    assert!(tasks.len() == 60 && ended.iter().all(|(_, events)| *events == 0));
+}
+
+#[tokio::test(start_paused = true)]
 async fn another_seed_gives_other_uids_and_nothing_else() {
     let mut all = Vec::new();
     for seed in [1, 2] {
@@ -254,7 +306,10 @@ async fn another_process_answers_with_the_same_bytes() {
 #[ignore = "a measurement"]
 async fn cost() {
     const COUNT: u32 = 2_000;
+    drop(Client::new(1));
+    let began = std::time::Instant::now();
     let client = Client::new(1);
+    println!("a new server: {:?}", began.elapsed());
     let mut watches = Vec::new();
     for app in 0..8 {
         watches.push(client.watch(&format!("{PODS}?watch=true&labelSelector=app=a{app}"), PROTOBUF).await);
@@ -284,5 +339,14 @@ async fn cost() {
         let began = std::time::Instant::now();
         let bytes: usize = watches.iter_mut().flat_map(Watcher::chunks).map(|chunk| chunk.len()).sum();
         println!("    its event on a watch: {:?}, {bytes} bytes in all", began.elapsed() / COUNT);
+        if method == "POST" {
+            let began = std::time::Instant::now();
+            let snapshot = client.server.snapshot();
+            println!("    a snapshot of {COUNT} pods: {:?}", began.elapsed());
+            let other = Client::new(1);
+            let began = std::time::Instant::now();
+            other.server.restore(&snapshot);
+            println!("    its restore: {:?}", began.elapsed());
+        }
     }
 }

@@ -200,7 +200,7 @@ async fn open_from(place: &LogPlace, part: u64) -> std::io::Result<Option<(u64, 
 }
 
 #[cfg(test)]
-pub(super) mod tests {
+pub(in crate::kubelet) mod tests {
     #![allow(clippy::unwrap_used, clippy::expect_used)]
     use std::path::Path;
 
@@ -210,7 +210,7 @@ pub(super) mod tests {
     use crate::kubelet::pod_folder::PodFolders;
 
     /// The log of a run in a folder of pods.
-    pub(in crate::kubelet::logs) fn place(pods: &Path, run: u32) -> LogPlace {
+    pub(in crate::kubelet) fn place(pods: &Path, run: u32) -> LogPlace {
         let key = PodKey { namespace: "default".into(), name: "p".into(), uid: "1".into() };
         LogPlace { pod: PodFolders::claim(pods).unwrap().of(&key), container: "main".into(), run }
     }

@@ -161,6 +161,7 @@ mod tests {
     use super::*;
     use crate::kubelet::logs::files::{MAX_FILES, MAX_SIZE};
     use crate::kubelet::logs::reader::tests::place;
+    use crate::kubelet::test_mounts;
 
     #[tokio::test(start_paused = true)]
     async fn lines_are_preserved_byte_by_byte() {
@@ -210,5 +211,53 @@ mod tests {
         }
         let kept = |run| !place(directory.path(), run).parts().unwrap().is_empty();
         assert_eq!([0, 1, 2, 3, 4].map(kept), [false, false, false, true, true]);
+    }
+
+    #[test]
+    fn a_full_disk_costs_whole_records_and_the_log_goes_on() {
+        if !test_mounts::are_own(concat!(
+            module_path!(),
+            "::a_full_disk_costs_whole_records_and_the_log_goes_on"
+        )) {
+            return;
+        }
+        let directory = tempfile::tempdir().unwrap();
+        test_mounts::mount(["-t", "tmpfs", "-o", "size=256k", "none"], directory.path());
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        runtime.block_on(async {
+            let place = place(directory.path(), 0);
+            let mut writer = LogWriter::create(place.clone()).await.unwrap();
+            let log = writer.log();
+            writer.write(b"one\n").await;
+            let before = *log.progress.borrow();
+            let filler = directory.path().join("filler");
+            std::fs::write(&filler, vec![0; 200 << 10]).unwrap();
+            // A part of this fits: it must not stay, since the next record would go on in it.
+            let long = format!("{}\n", "x".repeat(9_999)).repeat(10);
+            for _ in 0..3 {
+                writer.write(long.as_bytes()).await;
+            }
+            assert!(writer.lost > 3 * long.len(), "{} bytes", writer.lost);
+            assert_eq!(*log.progress.borrow(), before, "readers are shown whole records only");
+            std::fs::remove_file(filler).unwrap();
+            writer.write(b"two\n").await;
+            assert_eq!(writer.lost, 0, "it is reported");
+            writer.finish().await;
+            assert_eq!(place.tail(usize::MAX, 9_999).unwrap(), "one\ntwo\n");
+            let progress = *log.progress.borrow();
+            assert_eq!(progress.written, place.open(progress.part).unwrap().metadata().unwrap().len());
+        });
+    }
+
+    #[tokio::test]
+    async fn a_log_that_cannot_be_written_stops_nobody() {
+        let directory = tempfile::tempdir().unwrap();
+        let mut writer = LogWriter::create(place(directory.path(), 0)).await.unwrap();
+        let log = writer.log();
+        // As after a panic of the thread that writes.
+        writer.files = None;
+        writer.write(b"line\n").await;
+        writer.finish().await;
+        assert!(log.progress.borrow().closed && log.progress.borrow().written == 0);
     }
 }

@@ -32,6 +32,25 @@ fn observe(patch: Value) -> ObservedJob {
     Arc::into_inner(JobDecoder::new().decode(job.to_string().as_bytes()).unwrap()).unwrap()
 }
 
+#[test]
+fn the_trace_that_a_job_was_created_in_is_kept_where_traces_are_exported() {
+    let job = json!({
+        "metadata": {
+            "name": "j", "namespace": "n", "uid": "u", "creationTimestamp": "2026-01-01T00:00:00Z",
+            "annotations": {
+                "tracing.k8s.io/traceparent": "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01",
+                "tracing.k8s.io/tracestate": "vendor=1", "yardmaster.dev/prune-succeeded": "true",
+            },
+        },
+        "spec": {"template": {"spec": {"restartPolicy": "Never"}}},
+    });
+    for exported in [true, false] {
+        let seen = JobDecoder::new().with_traces(exported).decode(job.to_string().as_bytes()).unwrap();
+        let options = &seen.job.as_ref().unwrap().options;
+        assert_eq!((options.caller.is_some(), options.prune_succeeded), (exported, true));
+    }
+}
+
 fn spec(patch: Value) -> Arc<crate::job::spec::JobSpec> {
     observe(json!({"spec": patch})).job.unwrap().spec
 }
