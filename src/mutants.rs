@@ -41,6 +41,10 @@ mutants! {
     CountsFromZero,
     /// A refused removal of a finalizer is taken for done.
     RefusedReleaseTakenForDone,
+    /// A Job ends before all its recorded pods are counted.
+    EndsBeforeCounted,
+    /// Completed indexes whose pods are gone are forgotten.
+    CompletedIndexesForgotten,
     /// A pod that scaling down or suspending removes keeps its finalizer, and so counts as failed.
     RemovalsCountAsFailures,
 
@@ -51,6 +55,8 @@ mutants! {
     StatusInFlightForgotten,
     /// Creations under way are forgotten: the next look creates the pods again.
     CreationsInFlightForgotten,
+    /// Creations under way do not count as active pods.
+    CreationsNotExpected,
     /// Pods get names by chance.
     RandomPodNames,
     /// A creation whose answer was lost is repeated under another name.
@@ -59,16 +65,14 @@ mutants! {
     NoBackoff,
 
     // What is known of others.
-    /// An older reading of a pod replaces a newer one.
-    OlderPodAccepted,
-    /// An older reading of a Job replaces a newer one.
-    OlderJobAccepted,
     /// DELETED events of pods are ignored.
     DeletedPodIgnored,
     /// DELETED events of Jobs are ignored.
     DeletedJobIgnored,
     /// A list does not show that pods are gone.
     RelistKeepsGonePods,
+    /// A watch that breaks is not opened again.
+    WatchGivenUp,
     /// A watch whose version has expired (410) goes on with the newest, without a list.
     ExpiredWatchNotRelisted,
     /// Only the first page of a list is read.
@@ -82,7 +86,14 @@ mutants! {
     /// Whether the Job of an orphan exists is not looked up before the orphan loses its finalizer.
     OrphanReleasedUnasked,
 
+    /// A Job whose actor has panicked is not rebuilt.
+    PanickedJobNotRebuilt,
+
     // The rules of a Job.
+    /// Nothing happens at the time that a plan asks for: back-offs and deadlines do not end.
+    TimersForgotten,
+    /// A Job ends without the condition that announces its end.
+    EndNotAnnounced,
     /// A Job is done with one success less than its completions.
     CompletionsOffByOne,
     /// A Job fails with one failure less than beyond its backoffLimit.

@@ -248,6 +248,7 @@ impl JobActor {
         if let Some(timer) = self.timer.take() {
             ctx.cancel_future(timer);
         }
+        let wake_at = wake_at.filter(|_| !is(Mutant::TimersForgotten));
         self.timer = wake_at.map(|at| ctx.run_later(clock::until(at, now), |actor, ctx| actor.work(ctx)));
     }
 
@@ -321,7 +322,7 @@ impl JobActor {
 
     fn observe(&mut self, seen: Arc<ObservedJob>) {
         let Ok(job) = &seen.job else { return };
-        if seen.version.order() <= self.seen.version.order() && !is(Mutant::OlderJobAccepted) {
+        if seen.version.order() <= self.seen.version.order() {
             return;
         }
         let known = [Some(&self.state.job.status), self.sent.as_ref()];

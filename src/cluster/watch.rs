@@ -185,6 +185,7 @@ impl<D: Decoder> Watcher<D> {
                     tracing::warn!(resource, code = refusal.code, message = %refusal.message, "the watch was refused");
                     sleep(retry_after.unwrap_or_default()).await;
                 }
+                Err(Broken::Failed(_)) if is(Mutant::WatchGivenUp) => std::future::pending().await,
                 Err(Broken::Failed(error)) => tracing::warn!(resource, error, "the watch broke"),
             }
             sleep(pauses.next().unwrap_or(PAUSES.1)).await;

@@ -25,7 +25,8 @@ pub fn manage(state: &JobState, tally: Tally, now: Timestamp, plan: &mut Plan) {
         plan.waiting = Some(Wait::Adopting);
         return;
     }
-    let active = state.pods.active() + state.pods.pending_creates();
+    let expected = if is(Mutant::CreationsNotExpected) { 0 } else { state.pods.pending_creates() };
+    let active = state.pods.active() + expected;
     let wanted = wanted(state, tally, active);
     let surplus = active.saturating_sub(wanted);
     let remove = state.pods.to_remove(surplus.min(state.room()));

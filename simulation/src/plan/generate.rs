@@ -80,7 +80,7 @@ fn job(chance: &mut Chance, settings: &Settings, number: usize) -> JobPlan {
         created: Time::ms(chance.number(0..=20_000)),
         spec: past
             .map_or(spec.clone(), |_| without(&spec, &["ttlSecondsAfterFinished", "activeDeadlineSeconds"])),
-        failing_percent: chance.pick(&[0, 0, 10, 30]),
+        failing_percent: chance.pick(&[0, 0, 20, 60]),
         adopts: past.is_none() && chance.percent(15),
         past,
     }
@@ -118,7 +118,8 @@ fn fault(chance: &mut Chance, settings: &Settings, jobs: &[JobPlan]) -> Fault {
     match chance.below(21) {
         0 | 1 => Fault::Crash { replica, down: chance.millis(100..=20_000) },
         2 => Fault::Restart { replica, down: chance.millis(100..=5_000) },
-        3 => Fault::Freeze { replica, time },
+        // Half of them for longer than a lease.
+        3 => Fault::Freeze { replica, time: 2 * time },
         4 => Fault::Suspend { replica, time: chance.millis(1_000..=60_000) },
         5 => Fault::ClockStep { replica, millis: chance.pick(&[-3_600_000, -5_000, 5_000, 3_600_000]) },
         6 => Fault::Partition { replica, time },

@@ -40,7 +40,7 @@ impl Ledger {
         let end = job.spec.completion.indexes().unwrap_or(0);
         let clip = |indexes: &IndexSet| {
             let mut indexes = indexes.clone();
-            indexes.truncate(end);
+            indexes.truncate(if is(Mutant::CompletedIndexesForgotten) { 0 } else { end });
             indexes
         };
         let uncounted = status

@@ -180,11 +180,7 @@ impl PodSet {
         let Some(slot) = self.pods.find(&pod.uid) else {
             return source != Source::Answer && self.admit(pod, gone_for_good);
         };
-        let Some(entry) = self
-            .pods
-            .get_mut(slot)
-            .filter(|e| !e.gone && (e.pod.version <= pod.version || is(Mutant::OlderPodAccepted)))
-        else {
+        let Some(entry) = self.pods.get_mut(slot).filter(|e| !e.gone && e.pod.version <= pod.version) else {
             return false;
         };
         pod.tracked &= !entry.released;
