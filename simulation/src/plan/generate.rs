@@ -33,8 +33,13 @@ pub fn generate(seed: u64) -> Plan {
         steps.push(Step { at: Time::ms(chance.number(500..=60_000)), act: Act::User { job, act } });
     }
     for _ in 0..chance.number(0..=8) {
-        let fault = fault(&mut chance, &settings, &jobs);
-        steps.push(Step { at: Time::ms(chance.number(500..=80_000)), act: Act::Fault(fault) });
+        // While most Jobs run; and troubles seldom come alone.
+        let mut at = Time::ms(chance.number(500..=45_000));
+        for _ in 0..chance.pick(&[1, 1, 1, 2]) {
+            let fault = fault(&mut chance, &settings, &jobs);
+            steps.push(Step { at, act: Act::Fault(fault) });
+            at += chance.millis(0..=3_000);
+        }
     }
     steps.sort_by_key(|step| step.at);
     Plan { seed, settings, jobs, steps }
