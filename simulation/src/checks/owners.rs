@@ -24,6 +24,8 @@ pub(super) struct Owners {
     writer: LeaseWriter,
     /// The holder and session of each claim, as last seen.
     held: BTreeMap<String, (String, String)>,
+    /// The epoch of each claim, as last seen.
+    epochs: BTreeMap<String, u64>,
     /// Until when something is wrong with each replica.
     disturbed: Vec<Time>,
     /// Since when each shard has had no living owner, although there was a replica that could.
@@ -38,6 +40,7 @@ impl Owners {
             shards: ShardCount::new(settings.shards).unwrap_or_default(),
             writer: LeaseWriter::new(name, EXTERNAL_CONTROLLER),
             held: BTreeMap::new(),
+            epochs: BTreeMap::new(),
             disturbed: vec![Time::ZERO; settings.replicas],
             without: BTreeMap::new(),
         }
@@ -76,7 +79,21 @@ impl Owners {
         let well = now >= *self.disturbed.get(owner)?;
         let released = holder.is_empty() && author.is_some_and(|author| author.replica == owner);
         let lost = (holder != before || session != old) && !released;
-        (well && lost).then(|| format!("{before} loses shard {shard} to {holder}, and nothing is wrong with it"))
+        (well && lost)
+            .then(|| format!("{before} loses shard {shard} to {holder}, and nothing is wrong with it"))
+    }
+
+    /// What is wrong with a claim: each has an epoch of its own, so that what an earlier owner does or reports is told
+    /// apart.
+    pub(super) fn claimed(&mut self, ledger: &Ledger, change: &Change) -> Option<String> {
+        let lease = ledger.leases.get(&change.name).filter(|_| change.name.contains("-shard-"))?;
+        let epoch = lease["spec"]["leaseTransitions"].as_u64()?;
+        let before = self.epochs.insert(change.name.clone(), epoch)?;
+        let holder = lease["spec"]["holderIdentity"].as_str().filter(|holder| !holder.is_empty())?;
+        let session = lease["metadata"]["annotations"]["yardmaster.dev/session"].as_str();
+        let is_new = self.held.get(&change.name).is_none_or(|(_, held)| session != Some(held));
+        (is_new && epoch <= before)
+            .then(|| format!("{holder} claims {} in epoch {epoch}, after {before}", change.name))
     }
 
     /// What is wrong with a request that a replica sends now: it acts for a shard that is not its own.
