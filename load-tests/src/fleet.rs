@@ -57,12 +57,17 @@ impl Fleet {
         self.ended.extend(join_all(leaving.map(Replica::end)).await);
     }
 
-    /// Ends the oldest replica by SIGKILL and returns its name.
-    pub(crate) async fn kill_oldest(&mut self) -> Option<String> {
-        if self.running.is_empty() {
+    /// A running replica, counted from the oldest.
+    pub(crate) fn get(&self, index: usize) -> Option<&Replica> {
+        self.running.get(index)
+    }
+
+    /// Ends a replica, counted from the oldest, by SIGKILL and returns its name.
+    pub(crate) async fn kill(&mut self, index: usize) -> Option<String> {
+        if index >= self.running.len() {
             return None;
         }
-        let mut replica = self.running.remove(0);
+        let mut replica = self.running.remove(index);
         replica.measure();
         replica.count().await;
         replica.signal(Signal::SIGKILL);

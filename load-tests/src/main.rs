@@ -11,6 +11,7 @@
 
 mod api_server;
 mod audit;
+mod claims;
 mod compare;
 mod exact;
 mod failover;
@@ -19,8 +20,11 @@ mod fleet;
 mod ground;
 mod jobs;
 mod ledger;
+mod limits;
 mod load;
 mod pods;
+mod process_faults;
+mod proxy;
 mod recovery;
 mod replicas;
 mod report;
@@ -30,6 +34,7 @@ mod stage;
 mod usage;
 mod views;
 mod watch;
+mod watches;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -83,6 +88,9 @@ enum Command {
     /// The embedded API server's process.
     #[command(hide = true)]
     ApiServer(api_server::ApiServerArgs),
+    /// Another program with limited resources.
+    #[command(hide = true)]
+    Limited(limits::LimitedArgs),
 }
 
 fn main() -> ExitCode {
@@ -90,6 +98,7 @@ fn main() -> ExitCode {
     if std::env::args_os().next().is_some_and(|name| name == replicas::CONTROLLER) {
         return yardmaster::cli::main();
     }
+    limits::raise_open_files();
     match run(Cli::parse().command) {
         Ok(code) => code,
         Err(error) => {
@@ -112,6 +121,7 @@ async fn run(command: Command) -> Result<ExitCode> {
             Command::Run(args) => args.run().await,
             Command::Kubelet { kubeconfig } => simulate_pods(kubeconfig).await,
             Command::ApiServer(args) => api_server::serve(args).await.map(|()| ExitCode::SUCCESS),
+            Command::Limited(args) => match args.exec()? {},
         }
     };
     // Dropping the work ends its processes and removes its files.

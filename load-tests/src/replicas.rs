@@ -1,15 +1,19 @@
 //! Controller replicas as child processes, and the cost of each.
 
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 use http::Request;
+use kube::config::Kubeconfig;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use tokio::process::{Child, Command};
 
+use crate::limits::Limits;
+use crate::proxy::Proxy;
 use crate::usage::{Counters, Usage, listening_port};
 
 /// Limit for the start and the end of a replica.
@@ -29,6 +33,9 @@ pub(crate) struct Recipe {
     pub(crate) lease_namespace: String,
     /// More flags.
     pub(crate) flags: Vec<String>,
+    pub(crate) limits: Limits,
+    /// The API server to which each replica has a proxy. `None`: replicas connect to it themselves.
+    pub(crate) upstream: Option<SocketAddr>,
     /// Where logs go.
     pub(crate) directory: PathBuf,
 }
@@ -41,6 +48,8 @@ pub(crate) struct Replica {
     /// Whether its process group counts, since it may have children.
     group: bool,
     metrics: Option<kube::Client>,
+    /// Its way to the API server.
+    proxy: Option<Proxy>,
     was_ready: bool,
     /// Its usage when it became ready.
     baseline: Usage,
@@ -64,22 +73,49 @@ impl Recipe {
             Some(program) => program.clone(),
             None => std::env::current_exe()?,
         };
-        let mut command = Command::new(&program);
+        let proxy = self.upstream.map(Proxy::start).transpose()?;
+        let kubeconfig = match &proxy {
+            Some(proxy) => self.kubeconfig_of(proxy, &identity)?,
+            None => self.kubeconfig.clone(),
+        };
+        let mut command = self.command(&program)?;
         for (name, _) in std::env::vars().filter(|(name, _)| name.starts_with("YARDMASTER_")) {
             command.env_remove(name);
         }
         command
-            // This program acts as the controller under this name, so a replica is always of the same build.
-            .arg0(CONTROLLER)
             .args(["controller", "--exit-with-stdin", "--listen", "127.0.0.1:0", "--identity", &identity])
             .args(["--controller-name", &self.controller_name, "--lease-namespace", &self.lease_namespace])
             .args(["--log-level", "warn"])
             .arg("--kubeconfig")
-            .arg(&self.kubeconfig)
+            .arg(&kubeconfig)
             .args(&self.flags);
         let child = spawn(&mut command, &self.directory.join(format!("{identity}.log")))
             .with_context(|| format!("cannot start {}", program.display()))?;
-        Replica::of(identity, child)
+        Ok(Replica { proxy, ..Replica::of(identity, child)? })
+    }
+
+    /// The command that becomes this program.
+    fn command(&self, program: &Path) -> Result<Command> {
+        if self.limits.is_none() {
+            let mut command = Command::new(program);
+            // This program acts as the controller under this name, so a replica is always of the same build.
+            command.arg0(CONTROLLER);
+            return Ok(command);
+        }
+        let mut command = Command::new(std::env::current_exe()?);
+        command.arg("limited").args(self.limits.flags()).arg("--").arg(program);
+        Ok(command)
+    }
+
+    /// Writes a kubeconfig that leads to a proxy.
+    fn kubeconfig_of(&self, proxy: &Proxy, identity: &str) -> Result<PathBuf> {
+        let mut config = Kubeconfig::read_from(&self.kubeconfig)?;
+        for cluster in config.clusters.iter_mut().filter_map(|named| named.cluster.as_mut()) {
+            cluster.server = Some(format!("http://{}", proxy.address()));
+        }
+        let file = self.directory.join(format!("kubeconfig-{identity}"));
+        std::fs::write(&file, serde_saphyr::to_string(&config)?)?;
+        Ok(file)
     }
 }
 
@@ -107,6 +143,7 @@ impl Replica {
             child,
             group: false,
             metrics: None,
+            proxy: None,
             was_ready: false,
             baseline: Usage::default(),
             last: Usage::default(),
@@ -164,7 +201,8 @@ impl Replica {
     /// Reads its resource usage.
     pub(crate) fn measure(&mut self) -> Usage {
         if let Some(now) = self.usage().filter(|now| now.cpu_s >= self.last.cpu_s) {
-            self.last = now;
+            // Of open files, the most that were seen are of interest.
+            self.last = Usage { open_files: now.open_files.max(self.last.open_files), ..now };
         }
         self.last
     }
@@ -177,9 +215,19 @@ impl Replica {
         &self.counters
     }
 
+    /// Its way to the API server, if that is a proxy.
+    pub(crate) fn proxy(&self) -> Option<&Proxy> {
+        self.proxy.as_ref()
+    }
+
     /// Whether it still runs.
     pub(crate) fn runs(&mut self) -> bool {
         matches!(self.child.try_wait(), Ok(None))
+    }
+
+    /// The state of its process as the kernel names it: R, S, T, ...
+    pub(crate) fn state(&self) -> Option<char> {
+        procfs::process::Process::new(self.pid).ok()?.stat().ok().map(|stat| stat.state)
     }
 
     /// Sends it a signal.

@@ -16,6 +16,10 @@ pub(crate) struct Usage {
     pub(crate) rss_bytes: u64,
     /// Peak resident memory, in bytes.
     pub(crate) peak_rss_bytes: u64,
+    /// Peak address space, in bytes.
+    pub(crate) peak_virtual_bytes: u64,
+    /// Open files now.
+    pub(crate) open_files: u64,
 }
 
 impl Usage {
@@ -27,6 +31,8 @@ impl Usage {
             cpu_s: (stat.utime + stat.stime) as f64 / procfs::ticks_per_second() as f64,
             rss_bytes: status.vmrss? * 1024,
             peak_rss_bytes: status.vmhwm? * 1024,
+            peak_virtual_bytes: status.vmpeak? * 1024,
+            open_files: process.fd_count().ok()? as u64,
         })
     }
 
@@ -38,7 +44,20 @@ impl Usage {
             cpu_s: all.cpu_s + one.cpu_s,
             rss_bytes: all.rss_bytes + one.rss_bytes,
             peak_rss_bytes: all.peak_rss_bytes + one.peak_rss_bytes,
+            peak_virtual_bytes: all.peak_virtual_bytes + one.peak_virtual_bytes,
+            open_files: all.open_files + one.open_files,
         })
+    }
+
+    /// Usage of a process and its successor together: CPU time is added, of peaks the higher one counts.
+    pub(crate) fn then(self, next: Self) -> Self {
+        Self {
+            cpu_s: self.cpu_s + next.cpu_s,
+            rss_bytes: next.rss_bytes,
+            peak_rss_bytes: self.peak_rss_bytes.max(next.peak_rss_bytes),
+            peak_virtual_bytes: self.peak_virtual_bytes.max(next.peak_virtual_bytes),
+            open_files: next.open_files,
+        }
     }
 }
 
@@ -67,6 +86,8 @@ pub(crate) struct Counters {
     pub(crate) watch_bytes: u64,
     /// Writes that it made.
     pub(crate) writes: Writes,
+    /// Requests of all kinds that it made.
+    pub(crate) requests: u64,
     /// Shards that it owns.
     pub(crate) owned_shards: u64,
 }
@@ -83,6 +104,7 @@ impl Counters {
                 "yardmaster_watch_bytes_total" => counters.watch_bytes += value,
                 "yardmaster_owned_shards" => counters.owned_shards = value,
                 "yardmaster_api_requests_total" => {
+                    counters.requests += value;
                     let (verb, resource) = (label(labels, "verb"), label(labels, "resource"));
                     let Some(method) = method(verb) else { continue };
                     let code = label(labels, "code").parse().unwrap_or_default();
@@ -128,7 +150,7 @@ mod tests {
         let counters = Counters::parse(text).unwrap();
         assert_eq!((counters.owned_shards, counters.watch_bytes), (7, 120));
         assert_eq!((counters.writes.of("pods POST"), counters.writes.total()), (7, 7));
-        assert_eq!(counters.writes.by_code[&429], 2);
+        assert_eq!((counters.writes.by_code[&429], counters.requests), (2, 16));
     }
 
     #[test]
@@ -137,6 +159,10 @@ mod tests {
         let pid = i32::try_from(std::process::id()).unwrap();
         let usage = Usage::of(pid).unwrap();
         assert!(usage.peak_rss_bytes >= usage.rss_bytes && usage.rss_bytes > 0);
+        assert!(usage.peak_virtual_bytes > usage.rss_bytes && usage.open_files > 3, "{usage:?}");
+        let both = usage.then(Usage { cpu_s: 1.0, rss_bytes: 1, ..Usage::default() });
+        assert_eq!((both.cpu_s, both.rss_bytes), (usage.cpu_s + 1.0, 1));
+        assert_eq!(both.peak_rss_bytes, usage.peak_rss_bytes);
         assert_eq!(listening_port(pid), Some(listener.local_addr().unwrap().port()));
     }
 }

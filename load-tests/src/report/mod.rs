@@ -78,6 +78,15 @@ pub(crate) struct Controller {
     pub(crate) writes_per_pod: f64,
     /// Bytes of lists and watches that it received.
     pub(crate) watch_bytes: u64,
+    /// Its requests of all kinds, as it says.
+    #[serde(default)]
+    pub(crate) requests: u64,
+    /// Most open files at once.
+    #[serde(default)]
+    pub(crate) open_files: u64,
+    /// Peak address space, in bytes.
+    #[serde(default)]
+    pub(crate) peak_virtual_bytes: u64,
 }
 
 /// CPU time and memory of the API server.
@@ -160,6 +169,9 @@ impl Controller {
             writes: writes.by_kind,
             answers: writes.by_code,
             watch_bytes: cost.counters.watch_bytes,
+            requests: cost.counters.requests,
+            open_files: cost.usage.open_files,
+            peak_virtual_bytes: cost.usage.peak_virtual_bytes,
         }
     }
 
@@ -265,14 +277,18 @@ impl Report {
         let verdict = if exact.holds() { "exact" } else { "NOT EXACT" };
         let _ = writeln!(
             text,
-            "{verdict}: {} of {} counted, {} duplicates, {} orphans, at most {} active, {} of {} failures counted",
+            "{verdict}: {} of {} counted, {} duplicates, {} orphans, at most {} active, {} of {} failures counted, \
+             {} Jobs miscounted, {} unfinished, {} beyond parallelism",
             exact.counted,
             exact.expected,
             exact.duplicates,
             exact.orphans,
             exact.max_active,
             exact.failed_counted,
-            exact.failed
+            exact.failed,
+            exact.miscounted,
+            exact.unfinished,
+            exact.beyond_parallelism
         );
         text
     }
@@ -297,6 +313,9 @@ pub(crate) mod tests {
             answers: [(200, 10), (201, 10)].into(),
             writes_per_pod: 2.0,
             watch_bytes: 1000,
+            requests: 30,
+            open_files: 40,
+            peak_virtual_bytes: 200_000_000,
         };
         let point = |t: f64| Point {
             t,
