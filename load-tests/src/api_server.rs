@@ -3,6 +3,7 @@
 
 use std::io::Write;
 use std::net::{Ipv4Addr, SocketAddr};
+use std::os::fd::AsFd as _;
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -10,6 +11,7 @@ use anyhow::{Context, Result, bail};
 use clap::Args;
 use nix::libc::SIGXFSZ;
 use tokio::io::{AsyncBufReadExt, BufReader};
+use tokio::net::unix::pipe;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::mpsc;
 use yardmaster_embedded::{ApiServer, ApiServerConfig, AuditRecord};
@@ -60,7 +62,9 @@ pub(crate) async fn serve(args: ApiServerArgs) -> Result<()> {
     std::fs::write(&part, text)?;
     // Renamed when complete: a process that waits for the file never reads a part of it.
     std::fs::rename(&part, &args.kubeconfig)?;
-    let mut lines = BufReader::new(tokio::io::stdin()).lines();
+    // A thread that waits for standard input would keep the process from ending by itself.
+    let input = pipe::Receiver::from_owned_fd(std::io::stdin().as_fd().try_clone_to_owned()?);
+    let mut lines = BufReader::new(input.context("standard input is no pipe")?).lines();
     let mut faults = tokio::task::JoinSet::new();
     loop {
         let line = tokio::select! {

@@ -110,7 +110,7 @@ async fn full_disk(stage: &mut Stage) -> Result<Act> {
         }
         if begun.elapsed() > PATIENCE {
             bail!(
-                "the API server does not notice its full disk of {size} bytes after {} objects",
+                "the API server goes on with a full disk of {size} bytes: {} objects, {refused:?}",
                 names.len()
             );
         }

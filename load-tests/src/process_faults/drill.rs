@@ -78,7 +78,6 @@ impl Drill {
     /// Runs the load without a fault. Returns whether all Jobs have ended.
     pub(crate) async fn calm(&mut self, stage: &mut Stage, time: Duration) -> Result<bool> {
         let end = Instant::now() + time;
-        self.usual = Duration::ZERO;
         while Instant::now() < end {
             if stage.step().await? {
                 return Ok(true);
