@@ -77,6 +77,11 @@ impl Fleet {
         Some(identity)
     }
 
+    /// Counts the usage and requests of all from now on.
+    pub(crate) async fn begin_counting(&mut self) {
+        join_all(self.running.iter_mut().map(Replica::begin_counting)).await;
+    }
+
     /// Reads the current resource usage of each replica.
     pub(crate) fn measure(&mut self) -> Vec<(String, Usage)> {
         self.running.iter_mut().map(|replica| (replica.identity.clone(), replica.measure())).collect()

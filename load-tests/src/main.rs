@@ -13,11 +13,13 @@ mod api_server;
 mod audit;
 mod claims;
 mod compare;
+mod document;
 mod exact;
 mod failover;
 mod faults;
 mod fleet;
 mod ground;
+mod growth;
 mod jobs;
 mod ledger;
 mod limits;
@@ -71,8 +73,10 @@ enum Command {
     Churn(simple::ChurnArgs),
     /// Replicas join, leave and are killed while pods run.
     Failover(Box<failover::FailoverArgs>),
-    /// A long mixed load with faults of the API server and killed replicas.
-    Soak(soak::SoakArgs),
+    /// A long mixed load with faults of the API server, of processes, connections and the disk.
+    Soak(Box<soak::SoakArgs>),
+    /// How cost grows with the numbers of replicas, pods and Jobs, and what bends first.
+    Growth(Box<growth::GrowthArgs>),
     /// The same load under Yardmaster and another controller, alternately.
     Compare(compare::CompareArgs),
     /// A load from a file.
@@ -117,6 +121,7 @@ async fn run(command: Command) -> Result<ExitCode> {
             Command::Churn(args) => args.run().await,
             Command::Failover(args) => args.run().await,
             Command::Soak(args) => args.run().await,
+            Command::Growth(args) => args.run().await,
             Command::Compare(args) => args.run().await,
             Command::Run(args) => args.run().await,
             Command::Kubelet { kubeconfig } => simulate_pods(kubeconfig).await,

@@ -54,6 +54,8 @@ pub(crate) struct Replica {
     /// Its usage when it became ready.
     baseline: Usage,
     last: Usage,
+    /// Its counters when counting began.
+    counted_before: Counters,
     counters: Counters,
 }
 
@@ -147,6 +149,7 @@ impl Replica {
             was_ready: false,
             baseline: Usage::default(),
             last: Usage::default(),
+            counted_before: Counters::default(),
             counters: Counters::default(),
         })
     }
@@ -184,6 +187,12 @@ impl Replica {
         self.was_ready = true;
         self.baseline = self.usage().unwrap_or_default();
         self.last = self.baseline;
+    }
+
+    /// Counts its usage and requests from now on.
+    pub(crate) async fn begin_counting(&mut self) {
+        self.begin();
+        self.counted_before = self.count().await.clone();
     }
 
     fn usage(&self) -> Option<Usage> {
@@ -239,7 +248,11 @@ impl Replica {
     /// Its cost, as last read by [`measure`](Self::measure) and [`count`](Self::count).
     pub(crate) fn cost(&self) -> Cost {
         let usage = Usage { cpu_s: self.last.cpu_s - self.baseline.cpu_s, ..self.last };
-        Cost { identity: self.identity.clone(), usage, counters: self.counters.clone() }
+        Cost {
+            identity: self.identity.clone(),
+            usage,
+            counters: self.counters.clone().since(&self.counted_before),
+        }
     }
 
     /// Waits for its end, and kills it after [`PATIENCE`]. Returns whether it ended successfully.

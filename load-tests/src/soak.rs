@@ -1,6 +1,7 @@
 //! `soak`: a long mixed load with faults of the API server, of processes, connections and the disk, beside many
 //! watches, under replicas with few resources.
 
+use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -13,11 +14,12 @@ use rand::{Rng, SeedableRng};
 use serde_json::{Value, json};
 
 use crate::conclude;
+use crate::document;
 use crate::faults::{FaultKind, TimedFault};
 use crate::limits::Limits;
 use crate::load::Load;
 use crate::process_faults::{Drill, DrillArgs, ProcessFault, Record, table};
-use crate::report::Report;
+use crate::report::{Env, Report};
 use crate::stage::{CommonArgs, Stage};
 use crate::watches::Watches;
 
@@ -54,6 +56,10 @@ pub(crate) struct SoakArgs {
     /// Number of watches beside the load, each on a connection of its own.
     #[arg(long, value_name = "N", default_value_t = 1000)]
     pub(crate) watches: usize,
+    /// Markdown page whose table of faults is replaced by the measured one. The machine must be quiet, and the
+    /// build one for measuring.
+    #[arg(long, value_name = "FILE.md")]
+    pub(crate) write: Option<PathBuf>,
     /// Seed of the faults [default: a new one for each run, shown in the report].
     #[arg(long, value_name = "N")]
     pub(crate) seed: Option<u64>,
@@ -108,6 +114,9 @@ impl SoakArgs {
     pub(crate) async fn run(self) -> Result<ExitCode> {
         let seed =
             self.seed.unwrap_or_else(|| u64::from(jiff::Timestamp::now().subsec_nanosecond().unsigned_abs()));
+        if self.write.is_some() {
+            Env::here(String::new()).is_fit_to_publish()?;
+        }
         let (common, kinds) = (self.common(), self.kinds());
         let load = self.load(seed)?;
         let names: Vec<String> =
@@ -133,6 +142,9 @@ impl SoakArgs {
         });
         if !records.is_empty() {
             println!("{}", table(&records));
+        }
+        if let Some(file) = &self.write {
+            document::fill(file, "process-faults", &table(&records))?;
         }
         println!("watches: {}", report.findings["watches"]);
         println!("limits of a replica: {}", report.findings["limits"]);

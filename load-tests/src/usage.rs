@@ -117,6 +117,17 @@ impl Counters {
     }
 }
 
+impl Counters {
+    /// Requests and watched bytes since an earlier reading. Writes are those from the start.
+    pub(crate) fn since(self, before: &Self) -> Self {
+        Self {
+            watch_bytes: self.watch_bytes.saturating_sub(before.watch_bytes),
+            requests: self.requests.saturating_sub(before.requests),
+            ..self
+        }
+    }
+}
+
 /// The value of a label.
 fn label<'a>(labels: &'a str, name: &str) -> &'a str {
     let mut pairs = labels.trim_end_matches('}').split(',').filter_map(|pair| pair.split_once('='));

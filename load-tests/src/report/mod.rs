@@ -1,12 +1,12 @@
 //! The results of a load: a JSON file for programs, and a page with plots beside it for people.
 
 mod page;
-mod plots;
+pub(crate) mod plots;
 
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 use hdrhistogram::Histogram;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -153,6 +153,19 @@ impl Env {
             load_average: procfs::LoadAverage::current().map(|load| load.one).unwrap_or_default(),
             started: jiff::Timestamp::now().to_string(),
         }
+    }
+}
+
+impl Env {
+    /// An error if figures from here and now would mislead readers.
+    pub(crate) fn is_fit_to_publish(&self) -> Result<()> {
+        ensure!(self.build == "release", "a debug build measures itself; use --profile dist");
+        let Self { load_average, cpus, .. } = self;
+        ensure!(
+            *load_average < *cpus as f32 / 4.0,
+            "other work runs on this machine: a load average of {load_average:.1} on {cpus} cores"
+        );
+        Ok(())
     }
 }
 
