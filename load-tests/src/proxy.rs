@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use anyhow::{Context, Result};
-use tokio::net::{TcpListener, TcpStream};
+use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
@@ -162,11 +162,9 @@ async fn serve(listener: TcpListener, upstream: SocketAddr, shared: Arc<Shared>)
             mode
         };
         tokio::spawn(async move {
-            // A refused connection is closed, as it would be without a proxy.
-            if let Ok(server) = TcpStream::connect(upstream).await {
-                // The end of a connection is no error of the proxy.
-                let _ended = link::run(client, server, mode, number, &shared).await;
-            }
+            // The end of a connection is no error of the proxy. A refused connection is closed, as it would be
+            // without a proxy.
+            let _ended = link::run(client, upstream, mode, number, &shared).await;
             shared.lock().connections.remove(&number);
         });
     }

@@ -14,7 +14,7 @@ use tokio::process::{Child, Command};
 
 use crate::limits::Limits;
 use crate::proxy::Proxy;
-use crate::usage::{Counters, Usage, listening_port};
+use crate::usage::{Counters, Usage, listening_ports};
 
 /// Limit for the start and the end of a replica.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -165,7 +165,7 @@ impl Replica {
                 bail!("{} ended with {ended}", self.identity);
             }
             if self.metrics.is_none()
-                && let Some(port) = listening_port(self.pid)
+                && let Some(port) = listening_ports(self.pid).and_then(|ports| ports.first().copied())
             {
                 let address = format!("http://127.0.0.1:{port}").parse()?;
                 self.metrics = Some(kube::Client::try_from(kube::Config::new(address))?);

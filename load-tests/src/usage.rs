@@ -61,8 +61,8 @@ impl Usage {
     }
 }
 
-/// The port on which this process listens, `None` if there is none.
-pub(crate) fn listening_port(pid: i32) -> Option<u16> {
+/// The ports on which this process listens. `None` once it has ended.
+pub(crate) fn listening_ports(pid: i32) -> Option<Vec<u16>> {
     let process = Process::new(pid).ok()?;
     let sockets: HashSet<u64> = process
         .fd()
@@ -76,7 +76,8 @@ pub(crate) fn listening_port(pid: i32) -> Option<u16> {
     let listens = |entry: &procfs::net::TcpNetEntry| {
         entry.state == procfs::net::TcpState::Listen && sockets.contains(&entry.inode)
     };
-    process.tcp().ok()?.into_iter().find(listens).map(|entry| entry.local_address.port())
+    let listening = process.tcp().ok()?.into_iter().filter(listens);
+    Some(listening.map(|entry| entry.local_address.port()).collect())
 }
 
 /// Figures from a controller's metrics.
@@ -174,6 +175,7 @@ mod tests {
         let both = usage.then(Usage { cpu_s: 1.0, rss_bytes: 1, ..Usage::default() });
         assert_eq!((both.cpu_s, both.rss_bytes), (usage.cpu_s + 1.0, 1));
         assert_eq!(both.peak_rss_bytes, usage.peak_rss_bytes);
-        assert_eq!(listening_port(pid), Some(listener.local_addr().unwrap().port()));
+        let port = listener.local_addr().unwrap().port();
+        assert!(listening_ports(pid).unwrap().contains(&port));
     }
 }

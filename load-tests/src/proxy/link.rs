@@ -1,6 +1,7 @@
 //! One connection through a proxy.
 
 use std::io;
+use std::net::SocketAddr;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
@@ -35,35 +36,22 @@ struct Link<'a> {
     shared: &'a Shared,
 }
 
-/// Passes bytes on in both directions, until both sides or the mode end the connection.
+/// Connects a replica to the API server and passes bytes on in both directions, until both sides or the mode end
+/// the connection.
 pub(super) async fn run(
     mut client: TcpStream,
-    mut server: TcpStream,
+    upstream: SocketAddr,
     mode: watch::Receiver<Mode>,
     number: u64,
     shared: &Shared,
 ) -> io::Result<()> {
     client.set_nodelay(true)?;
-    server.set_nodelay(true)?;
     let link = Link { mode, number, shared };
-    let ends = link.clone().until(|mode| matches!(mode, Mode::HalfOpen | Mode::Close));
-    let ended_by = {
-        let (from_client, to_client) = client.split();
-        let (from_server, to_server) = server.split();
-        tokio::select! {
-            biased;
-            mode = ends => mode,
-            passed = async {
-                tokio::try_join!(
-                    link.clone().pass(from_client, to_server, Direction::ToServer),
-                    link.clone().pass(from_server, to_client, Direction::ToReplica),
-                )
-            } => return passed.map(drop),
-        }
-    };
-    if ended_by == Mode::HalfOpen {
-        drop(server);
-        let closed = link.clone().until(|mode| mode == Mode::Close);
+    // A replica that is cut off does not get as far as the API server.
+    let goes_on =
+        *link.mode.borrow() == Mode::Swallow || link.both(&mut client, upstream).await? == Mode::HalfOpen;
+    if goes_on {
+        let closed = link.until(|mode| mode == Mode::Close);
         tokio::select! {
             _ = closed => {}
             swallowed = swallow(&mut client, shared) => swallowed?,
@@ -85,6 +73,24 @@ async fn swallow(client: &mut TcpStream, shared: &Shared) -> io::Result<()> {
 }
 
 impl Link<'_> {
+    /// Passes bytes on in both directions. Returns the mode that ended that.
+    async fn both(&self, client: &mut TcpStream, upstream: SocketAddr) -> io::Result<Mode> {
+        let mut server = TcpStream::connect(upstream).await?;
+        server.set_nodelay(true)?;
+        let (from_client, to_client) = client.split();
+        let (from_server, to_server) = server.split();
+        tokio::select! {
+            biased;
+            mode = self.clone().until(|mode| matches!(mode, Mode::HalfOpen | Mode::Close)) => Ok(mode),
+            passed = async {
+                tokio::try_join!(
+                    self.clone().pass(from_client, to_server, Direction::ToServer),
+                    self.clone().pass(from_server, to_client, Direction::ToReplica),
+                )
+            } => passed.map(|_| Mode::Close),
+        }
+    }
+
     /// Waits for a mode. The mode is [`Mode::Close`] once nobody can change it any more.
     async fn until(mut self, wanted: impl Fn(Mode) -> bool) -> Mode {
         self.mode.wait_for(|mode| wanted(*mode)).await.map_or(Mode::Close, |mode| *mode)

@@ -2,6 +2,7 @@
 use std::future::Future;
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
 use tokio::time::{Instant, timeout};
 
 use super::*;
