@@ -6,8 +6,9 @@
 //! its own process or any other. It starts a `fleet` of `replicas`, each in its own process, creates the
 //! `jobs`, plays the kubelet for their `pods`, and records its observations in a `ledger`. At the end,
 //! `exact` checks on the API server that everything was counted once, `audit` reads the record of writes,
-//! `usage` measures the cost of each replica, and `report` writes all figures. `simple`, `failover`, `soak`
-//! and `compare` are the commands.
+//! `usage` measures the cost of each replica, and `report` writes all figures. `faults` are those that the
+//! embedded API server plays itself; `process_faults` are those of processes, of the disk, and of connections,
+//! which a `proxy` plays. `simple`, `failover`, `soak`, `growth` and `compare` are the commands.
 
 mod api_server;
 mod audit;
