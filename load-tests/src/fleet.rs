@@ -87,12 +87,9 @@ impl Fleet {
         self.running.iter_mut().map(|replica| (replica.identity.clone(), replica.measure())).collect()
     }
 
-    /// Names of replicas that ended without being asked.
-    pub(crate) fn lost(&mut self) -> Vec<String> {
-        self.running
-            .iter_mut()
-            .filter_map(|replica| (!replica.runs()).then(|| replica.identity.clone()))
-            .collect()
+    /// An error if a replica has ended without being asked.
+    pub(crate) fn check(&mut self) -> Result<()> {
+        self.running.iter_mut().try_for_each(Replica::check)
     }
 
     /// Ends all replicas. Returns the cost of each, in the order of their start.

@@ -45,6 +45,7 @@ pub(crate) struct Replica {
     pub(crate) identity: String,
     pid: i32,
     child: Child,
+    log: PathBuf,
     /// Whether its process group counts, since it may have children.
     group: bool,
     metrics: Option<kube::Client>,
@@ -91,9 +92,10 @@ impl Recipe {
             .arg("--kubeconfig")
             .arg(&kubeconfig)
             .args(&self.flags);
-        let child = spawn(&mut command, &self.directory.join(format!("{identity}.log")))
-            .with_context(|| format!("cannot start {}", program.display()))?;
-        Ok(Replica { proxy, ..Replica::of(identity, child)? })
+        let log = self.directory.join(format!("{identity}.log"));
+        let child =
+            spawn(&mut command, &log).with_context(|| format!("cannot start {}", program.display()))?;
+        Ok(Replica { proxy, ..Replica::of(identity, child, log)? })
     }
 
     /// The command that becomes this program.
@@ -121,6 +123,12 @@ impl Recipe {
     }
 }
 
+/// The last line of a log, or nothing.
+pub(crate) fn last_line(log: &Path) -> String {
+    let text = std::fs::read_to_string(log).unwrap_or_default();
+    text.lines().last().unwrap_or_default().to_owned()
+}
+
 /// Starts a command in its own process group, with its output in a file.
 fn spawn(command: &mut Command, log: &Path) -> Result<Child> {
     let file = std::fs::File::options().create(true).append(true).open(log)?;
@@ -134,15 +142,16 @@ impl Replica {
         let mut shell = Command::new("sh");
         shell.args(["-c", &format!("exec {command}")]).env("KUBECONFIG", kubeconfig);
         let child = spawn(&mut shell, log).with_context(|| command.to_owned())?;
-        Ok(Self { group: true, ..Self::of("reference".into(), child)? })
+        Ok(Self { group: true, ..Self::of("reference".into(), child, log.to_owned())? })
     }
 
-    fn of(identity: String, child: Child) -> Result<Self> {
+    fn of(identity: String, child: Child, log: PathBuf) -> Result<Self> {
         let pid = child.id().and_then(|pid| i32::try_from(pid).ok()).context("no process id")?;
         Ok(Self {
             identity,
             pid,
             child,
+            log,
             group: false,
             metrics: None,
             proxy: None,
@@ -161,9 +170,7 @@ impl Replica {
         }
         let begun = Instant::now();
         loop {
-            if let Some(ended) = self.child.try_wait()? {
-                bail!("{} ended with {ended}", self.identity);
-            }
+            self.check()?;
             if self.metrics.is_none()
                 && let Some(port) = listening_ports(self.pid).and_then(|ports| ports.first().copied())
             {
@@ -229,9 +236,12 @@ impl Replica {
         self.proxy.as_ref()
     }
 
-    /// Whether it still runs.
-    pub(crate) fn runs(&mut self) -> bool {
-        matches!(self.child.try_wait(), Ok(None))
+    /// An error with its last words if it has ended.
+    pub(crate) fn check(&mut self) -> Result<()> {
+        match self.child.try_wait()? {
+            Some(status) => bail!("{} has ended with {status}: {}", self.identity, last_line(&self.log)),
+            None => Ok(()),
+        }
     }
 
     /// The state of its process as the kernel names it: R, S, T, ...

@@ -30,6 +30,9 @@ const MEMORY_MIB: u64 = 1024;
 /// Number of replicas, if no other is given: one can be missed.
 const REPLICAS: usize = 3;
 
+/// Time before the first fault, from which is known how late work usually is.
+const WARM_UP: Duration = Duration::from_secs(15);
+
 /// Flags of `soak`.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct SoakArgs {
@@ -118,6 +121,7 @@ impl SoakArgs {
             Env::here(String::new()).is_fit_to_publish()?;
         }
         let (common, kinds) = (self.common(), self.kinds());
+        eprintln!("seed {seed}");
         let load = self.load(seed)?;
         let names: Vec<String> =
             load.waves.iter().flat_map(|wave| (0..wave.jobs).map(|job| wave.job_name(job))).collect();
@@ -163,6 +167,9 @@ impl SoakArgs {
     ) -> Result<Vec<Record>> {
         let mut random = SmallRng::seed_from_u64(seed);
         let mut next: Vec<ProcessFault> = Vec::new();
+        if !kinds.is_empty() {
+            drill.calm(stage, WARM_UP).await?;
+        }
         while !kinds.is_empty() && !stage.is_late() && !drill.calm(stage, self.process_fault_period).await? {
             if next.is_empty() {
                 next = kinds.to_vec();

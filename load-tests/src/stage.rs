@@ -243,9 +243,7 @@ impl Stage {
             totals.jobs_finished,
             self.load.jobs()
         ));
-        if let Some(lost) = self.fleet.lost().first() {
-            bail!("{lost} has ended");
-        }
+        self.fleet.check()?;
         self.ground.check()?;
         Ok(totals.jobs_finished == self.load.jobs())
     }

@@ -16,6 +16,7 @@ use tokio::process::{Child, ChildStdin, ChildStdout, Command};
 use tokio::task::JoinHandle;
 
 use crate::faults::TimedFault;
+use crate::replicas::last_line;
 use crate::usage::Usage;
 
 /// Limit for the start and the end of the API server.
@@ -236,10 +237,4 @@ async fn copy_lines(from: ChildStdout, file: PathBuf) -> Result<()> {
         line.clear();
     }
     Ok(out.flush()?)
-}
-
-/// The last line of a file, or nothing.
-fn last_line(file: &Path) -> String {
-    let text = std::fs::read_to_string(file).unwrap_or_default();
-    text.lines().last().unwrap_or_default().to_owned()
 }

@@ -13,8 +13,6 @@ use crate::claims::{Claims, all_owned, moved};
 use crate::report::round;
 use crate::stage::{CommonArgs, Stage};
 
-/// Work that is owed for less than this long is on time, however fast things were before the fault.
-const ON_TIME: Duration = Duration::from_secs(1);
 /// Work may be owed this many times as long as before the fault.
 const LATER_THAN_BEFORE: u32 = 2;
 /// The effect of a fault is over when it has not shown for this long.
@@ -28,6 +26,9 @@ pub(crate) struct DrillArgs {
     /// Length of faults that last.
     #[arg(long, value_name = "TIME", default_value = "20s", value_parser = humantime::parse_duration)]
     pub(crate) fault_time: Duration,
+    /// Work that is owed for less than this long is on time, however fast things were before the fault.
+    #[arg(long, value_name = "TIME", default_value = "5s", value_parser = humantime::parse_duration)]
+    pub(crate) on_time: Duration,
     /// Delay of a slow link, in each direction.
     #[arg(long, value_name = "TIME", default_value = "200ms", value_parser = humantime::parse_duration)]
     pub(crate) link_delay: Duration,
@@ -111,7 +112,7 @@ impl Drill {
     /// Waits until no work is owed for long and running replicas own all shards. Returns the time since `begun`,
     /// `None` if that does not happen.
     async fn wait_until_recovered(&self, stage: &mut Stage, begun: Instant) -> Result<Option<Duration>> {
-        let limit = ON_TIME.max(self.usual * LATER_THAN_BEFORE);
+        let limit = self.args.on_time.max(self.usual * LATER_THAN_BEFORE);
         // Work that gets stuck is late only after the limit, so things are calm only after more than that.
         let calm = CALM + limit;
         let mut well_since = None;
