@@ -24,4 +24,5 @@ pub mod actors;
 pub mod cli;
 pub mod cluster;
 pub mod job;
+pub mod mutants;
 pub mod sharding;

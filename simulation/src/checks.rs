@@ -5,6 +5,7 @@ mod creations;
 mod finals;
 mod owners;
 mod traffic;
+mod verdicts;
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -19,6 +20,7 @@ use crate::world::Slot;
 
 use self::owners::Owners;
 use self::traffic::Traffic;
+use self::verdicts::Verdicts;
 
 /// A promise, by name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -49,6 +51,8 @@ pub enum Promise {
     Memory,
     /// What has ended does not begin again, and counts do not go back.
     Monotonic,
+    /// A Job ends, is suspended and is deleted as what happened demands.
+    Verdict,
     /// Replicas run.
     Runs,
 }
@@ -84,6 +88,7 @@ pub(crate) struct Checks {
     requests: u64,
     traffic: Traffic,
     owners: Owners,
+    verdicts: Verdicts,
     /// Counts of Jobs as last seen, by UID: succeeded, failed, finished.
     seen: BTreeMap<String, (u64, u64, bool)>,
     /// Since when everything has been at rest.
@@ -100,6 +105,7 @@ impl Checks {
             requests: 0,
             traffic: Traffic::default(),
             owners: Owners::new(&plan.settings),
+            verdicts: Verdicts::default(),
             seen: BTreeMap::new(),
             at_rest_since: None,
             doubtful: false,
@@ -134,6 +140,7 @@ impl Checks {
     pub(crate) fn doubt(&mut self) {
         self.doubtful = true;
         self.seen.clear();
+        self.verdicts.forget();
     }
 
     /// Nobody can own anything without the API server.
@@ -182,7 +189,9 @@ impl Checks {
         }
         let what = match (change.kind, author) {
             (Kind::Lease, _) => {
-                self.owners.changed(at, ledger, change, author).map(|what| (Promise::Keeps, what))
+                let unraised = self.owners.claimed(ledger, change).map(|what| (Promise::OneOwner, what));
+                let lost = self.owners.changed(at, ledger, change, author);
+                unraised.or(lost.map(|what| (Promise::Keeps, what)))
             }
             (Kind::Pod, Some(author)) if change.created => {
                 creations::check(plan, ledger, &change.uid, author).map(|what| (Promise::Surplus, what))
@@ -191,7 +200,8 @@ impl Checks {
                 let before = self.seen.get(&change.uid).copied();
                 let (now, what) = counts::compare(ledger, &change.uid, before);
                 self.seen.insert(change.uid.clone(), now);
-                what.map(|what| (Promise::Monotonic, what))
+                let verdict = self.verdicts.changed(plan, ledger, change, author);
+                what.map(|what| (Promise::Monotonic, what)).or(verdict.map(|what| (Promise::Verdict, what)))
             }
             _ => None,
         };

@@ -16,6 +16,8 @@ pub(crate) struct JobFacts {
     pub(crate) exists: bool,
     /// Since when a user wants it suspended and its conditions do not say so.
     pub(crate) unsuspended_since: Option<Time>,
+    /// Since when a user wants it suspended.
+    pub(crate) suspended_since: Option<Time>,
     /// When a user last changed its spec, deleted it, or touched its pods.
     pub(crate) touched: Option<Time>,
     /// When it got its last condition, `Complete` or `Failed`.
@@ -39,8 +41,12 @@ pub(crate) struct PodFacts {
     pub(crate) index: Option<u32>,
     /// How it ended, if it has.
     pub(crate) end: Option<End>,
+    /// When it was created.
+    pub(crate) created: Time,
     /// When somebody deleted it.
     pub(crate) deleted: Option<Time>,
+    /// Whether that was a replica.
+    pub(crate) removed: bool,
     /// Whether somebody else took our finalizer or labels off it.
     pub(crate) meddled: bool,
 }
@@ -84,8 +90,8 @@ pub(crate) struct Change {
 }
 
 impl Ledger {
-    /// Takes in a watch event; returns what it means.
-    pub(crate) fn take_in(&mut self, now: Time, event: Value) -> Option<Change> {
+    /// Takes in a watch event, which a replica has caused or somebody else; returns what it means.
+    pub(crate) fn take_in(&mut self, now: Time, event: Value, by_replica: bool) -> Option<Change> {
         let deleted = event["type"] == "DELETED";
         let created = event["type"] == "ADDED";
         let object = event["object"].clone();
@@ -99,7 +105,7 @@ impl Ledger {
         let name = object["metadata"]["name"].as_str()?.to_owned();
         match kind {
             Kind::Job => self.job(now, &uid, object, deleted),
-            Kind::Pod => self.pod(now, &uid, object, deleted),
+            Kind::Pod => self.pod(now, &uid, object, deleted, by_replica),
             Kind::Lease => {
                 if deleted {
                     self.leases.remove(&name);
@@ -123,6 +129,7 @@ impl Ledger {
             object: Value::Null,
             exists: true,
             unsuspended_since: None,
+            suspended_since: None,
             touched: None,
             finished: None,
             announced: None,
@@ -131,23 +138,28 @@ impl Ledger {
         facts.finished = facts.finished.or(finished.then_some(now));
         facts.announced = facts.announced.or(announced.then_some(now));
         facts.exists = !deleted;
-        let waits = object["spec"]["suspend"] == true && !finished && !has(&["Suspended"]);
+        let suspended = object["spec"]["suspend"] == true;
+        facts.suspended_since = suspended.then(|| facts.suspended_since.unwrap_or(now));
+        let waits = suspended && !finished && !has(&["Suspended"]);
         facts.unsuspended_since = waits.then(|| facts.unsuspended_since.unwrap_or(now));
         facts.object = object;
     }
 
-    fn pod(&mut self, now: Time, uid: &str, object: Value, deleted: bool) {
+    fn pod(&mut self, now: Time, uid: &str, object: Value, deleted: bool, by_replica: bool) {
         let facts = self.pods.entry(uid.to_owned()).or_insert_with(|| PodFacts {
             object: Value::Null,
             exists: true,
             job: None,
             index: None,
             end: None,
+            created: now,
             deleted: None,
+            removed: false,
             meddled: false,
         });
         facts.exists = !deleted;
-        facts.job = controller(&object).map(str::to_owned).or_else(|| facts.job.take());
+        // The first Job stays: it may have counted the pod before somebody else took it.
+        facts.job = facts.job.take().or_else(|| controller(&object).map(str::to_owned));
         facts.index = facts.index.or_else(|| {
             object["metadata"]["annotations"]["batch.kubernetes.io/job-completion-index"]
                 .as_str()?
@@ -162,7 +174,10 @@ impl Ledger {
             let clean = facts.deleted.is_none() && !deleting;
             facts.end = Some(End { at: now, succeeded: phase == "Succeeded", clean });
         }
-        facts.deleted = facts.deleted.or(deleting.then_some(now));
+        if deleting && facts.deleted.is_none() {
+            facts.deleted = Some(now);
+            facts.removed = by_replica;
+        }
         facts.object = object;
     }
 

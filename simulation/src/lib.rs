@@ -17,6 +17,7 @@ mod kubelet;
 mod ledger;
 mod link;
 mod log;
+pub mod mutants;
 mod network;
 mod panics;
 mod past;

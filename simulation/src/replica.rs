@@ -8,7 +8,7 @@ use std::time::Duration;
 use actix::{System, SystemRunner};
 use jiff::{SignedDuration, Timestamp};
 use tokio::runtime::{Builder, Handle};
-use tokio::time::{Instant, sleep, sleep_until};
+use tokio::time::{Instant, advance, sleep, sleep_until};
 use yardmaster::actors::clock::Clock;
 use yardmaster::actors::{ControllerConfig, Replica, ReplicaContext};
 use yardmaster::telemetry::metrics::Metrics;
@@ -94,6 +94,14 @@ impl Life {
     pub(crate) fn suspended(&mut self, time: Duration) {
         self.behind += time;
         self.step_wall_clock(time.as_millis() as i64);
+    }
+
+    /// It has not run while its clock went on: every timer that is due fires only now.
+    pub(crate) fn catch_up(&self, now: Time) {
+        System::set_current(self.system.clone());
+        self.runner.block_on(async {
+            advance(self.local(now).saturating_duration_since(Instant::now())).await;
+        });
     }
 
     /// Sets the wall clock ahead by this many milliseconds.

@@ -172,7 +172,12 @@ impl World {
     /// # Errors
     /// When the operating system gives no runtime.
     pub fn new(plan: Plan, keeps_log: bool) -> std::io::Result<Self> {
-        let server = ApiServer::new(InProcessConfig { seed: plan.seed, ..InProcessConfig::default() })?;
+        let gates = ["ShardedListAndWatch", "WatchList"];
+        let server = ApiServer::new(InProcessConfig {
+            seed: plan.seed,
+            feature_gates: gates.map(|gate| (gate.to_owned(), plan.settings.modern)).into(),
+            ..InProcessConfig::default()
+        })?;
         let slot = |_| Slot {
             life: None,
             lives: 0,

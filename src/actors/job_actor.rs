@@ -32,6 +32,7 @@ use crate::job::spec::Job;
 use crate::job::state::{Created, JobState};
 use crate::job::status::JobStatus;
 use crate::job::uid::{Uid, UidSet};
+use crate::mutants::{Mutant, is};
 use crate::telemetry::metrics::workqueue::Work;
 use crate::telemetry::traces::{Attribute, ReconcileSpan};
 
@@ -148,7 +149,7 @@ impl JobActor {
             requests,
             seen_by_shard: seen.version.order(),
             seen,
-            lifecycle: Lifecycle::NEW,
+            lifecycle: if is(Mutant::PlansBeforePodsAreListed) { Lifecycle::Ready } else { Lifecycle::NEW },
             adopting: UidSet::default(),
             sent: None,
             pending_events: Vec::new(),
@@ -247,6 +248,7 @@ impl JobActor {
         if let Some(timer) = self.timer.take() {
             ctx.cancel_future(timer);
         }
+        let wake_at = wake_at.filter(|_| !is(Mutant::TimersForgotten));
         self.timer = wake_at.map(|at| ctx.run_later(clock::until(at, now), |actor, ctx| actor.work(ctx)));
     }
 
@@ -324,7 +326,8 @@ impl JobActor {
             return;
         }
         let known = [Some(&self.state.job.status), self.sent.as_ref()];
-        if !known.into_iter().flatten().any(|status| status.counts_as(&job.status)) {
+        let is_known = known.into_iter().flatten().any(|status| status.counts_as(&job.status));
+        if !is_known && !is(Mutant::PodsNeverDoubted) {
             // Pods that somebody else has counted must not be counted again from our older view of them.
             self.lifecycle.relist_requested();
             self.notice.shard.do_send(JobReport::Relist(self.state.job.uid.clone()));
@@ -429,6 +432,11 @@ impl JobActor {
             self.pending_events = write.events;
             self.sent = Some(write.status.clone());
             self.requests.write_status(self.seen.clone(), &self.state.job.status, write.status);
+            if is(Mutant::StatusBelievedWhenSent)
+                && let Some(status) = self.sent.clone()
+            {
+                self.state.observe_job(Job { status, ..self.state.job.clone() });
+            }
         }
         for pod in plan.releases {
             match self.state.pods.get(&pod.uid).filter(|_| self.state.is_gone()) {

@@ -35,6 +35,7 @@ use crate::cluster::leases::{LeaseClient, LeaseDecoder, LeaseError};
 use crate::cluster::resource::Resource;
 use crate::cluster::watch::{Change, Selection, watch};
 use crate::job::names;
+use crate::mutants::{Mutant, is};
 use crate::sharding::lease::{Balance, Claim, Heartbeat, LeaseRecord, LeaseWriter};
 use crate::sharding::{Action, Coordinator, LeaseTimes, Moment, ReplicaIdentity, ShardId, Written};
 use crate::telemetry::metrics::labels::{Handover, HandoverLabels};
@@ -411,7 +412,7 @@ impl LeaseManager {
     }
 
     fn write_claim(&mut self, claim: Claim) {
-        if claim.holder.is_none() {
+        if claim.holder.is_none() && !is(Mutant::ReleasedWithOpenFence) {
             self.close(claim.shard);
         } else {
             self.claimed.insert(claim.shard, Instant::now());

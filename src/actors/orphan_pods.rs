@@ -10,6 +10,7 @@ use crate::cluster::gate::{Fence, Order, Priority, Write, WriteError};
 use crate::cluster::wire::{ControllerRef, ObservedPod, orphan_patch};
 use crate::job::names::SHARD_LABEL;
 use crate::job::uid::{Uid, UidMap, UidSet};
+use crate::mutants::{Mutant, is};
 
 /// Pods without a Job.
 pub struct OrphanPods {
@@ -125,7 +126,7 @@ impl OrphanRelease {
         let mut backoff = self.cx.api_backoff();
         loop {
             match self.cx.reads.get_job(&self.namespace, &owner.name).await {
-                Ok(Some(job)) if job.uid == owner.uid => return,
+                Ok(Some(job)) if job.uid == owner.uid && !is(Mutant::OrphanReleasedUnasked) => return,
                 Ok(_) => return self.release().await,
                 Err(error) => {
                     tracing::warn!(pod = %self.uid, %error, "cannot read the Job of a pod")

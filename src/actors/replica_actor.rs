@@ -32,6 +32,7 @@ use crate::cluster::resource::Resource;
 use crate::cluster::watch::Change;
 use crate::cluster::wire::ObservedJob;
 use crate::job::uid::{Uid, UidSet};
+use crate::mutants::{Mutant, is};
 use crate::sharding::ShardId;
 
 /// How long the release of a shard waits for its requests in flight. Later ones do no harm: the fence refuses
@@ -330,6 +331,7 @@ impl Handler<Jobs> for ReplicaActor {
             match change {
                 Change::Restarted => self.job_cache.restart(of),
                 Change::Listed(job) | Change::Applied(job) => self.job_seen(of, job, arrived),
+                Change::Deleted(_) if is(Mutant::DeletedJobIgnored) => {}
                 Change::Deleted(job) => self.job_gone(&job.uid),
                 Change::Synced { .. } => self.jobs_listed(of),
             }

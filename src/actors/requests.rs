@@ -32,6 +32,7 @@ use crate::job::state::{Changed, Created};
 use crate::job::status::JobStatus;
 use crate::job::ttl;
 use crate::job::uid::Uid;
+use crate::mutants::{Mutant, is};
 use crate::sharding::ShardId;
 use crate::telemetry::traces::{JobName, JobTrace};
 
@@ -115,6 +116,9 @@ impl Requests {
                     (Created::NamespaceTerminating, RequestEvent::Nothing)
                 }
                 Err(WriteError::Fenced) => (Created::Refused, RequestEvent::Nothing),
+                Err(WriteError::Unknown(_)) if is(Mutant::LostCreationUnderNewName) => {
+                    (Created::NameTaken, RequestEvent::Nothing)
+                }
                 Err(refusal) => (Created::Refused, RequestEvent::Refused(refusal.to_string().into())),
             };
             JobInput::Created { place, answer, event }

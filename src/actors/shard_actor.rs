@@ -30,6 +30,7 @@ use crate::cluster::gate::Fence;
 use crate::cluster::watch::Change;
 use crate::cluster::wire::{ObservedJob, ObservedPod};
 use crate::job::uid::{Uid, UidMap};
+use crate::mutants::{Mutant, is};
 use crate::sharding::ShardId;
 use crate::telemetry::traces::{TakeoverSpan, drain_span};
 
@@ -323,6 +324,7 @@ impl Handler<Pods> for ShardActor {
             match change {
                 Change::Restarted => self.pods_listing(),
                 Change::Listed(pod) | Change::Applied(pod) => self.route_pod(pod, ctx),
+                Change::Deleted(_) if is(Mutant::DeletedPodIgnored) => {}
                 Change::Deleted(pod) => self.pod_vanished(&pod),
                 Change::Synced { version } => self.pods_listed(version.parse().unwrap_or(u64::MAX)),
             }
@@ -388,7 +390,9 @@ impl Handler<Drain> for ShardActor {
         let drained = async move {
             join_all(jobs.iter().map(|job| job.send(DrainJob))).await;
             in_flight.close();
-            in_flight.wait().await;
+            if !is(Mutant::DrainWaitsForNothing) {
+                in_flight.wait().await;
+            }
             join_all(jobs.iter().map(|job| job.send(Halt))).await;
         };
         let span = drain_span(self.owned.id.0, self.owned.epoch);

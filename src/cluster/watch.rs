@@ -27,6 +27,7 @@ use self::framing::{Framing, JSON, PROTOBUF_FIRST, Read};
 use self::meter::Meter;
 use super::transport::{ByteStream, Transport, TransportError, retry_after};
 use super::wire::{Decoder, Refusal};
+use crate::mutants::{Mutant, is};
 use crate::telemetry::metrics::Metrics;
 
 pub(super) use self::event::Page;
@@ -168,6 +169,9 @@ impl<D: Decoder> Watcher<D> {
                 Err(Broken::Expired) => {
                     tracing::info!(resource, version = position.version, "the version is too old; relisting");
                     position = Position::default();
+                    if is(Mutant::ExpiredWatchNotRelisted) {
+                        position.version = "0".to_owned();
+                    }
                     if lasted {
                         continue;
                     }
@@ -181,6 +185,7 @@ impl<D: Decoder> Watcher<D> {
                     tracing::warn!(resource, code = refusal.code, message = %refusal.message, "the watch was refused");
                     sleep(retry_after.unwrap_or_default()).await;
                 }
+                Err(Broken::Failed(_)) if is(Mutant::WatchGivenUp) => std::future::pending().await,
                 Err(Broken::Failed(error)) => tracing::warn!(resource, error, "the watch broke"),
             }
             sleep(pauses.next().unwrap_or(PAUSES.1)).await;
@@ -231,7 +236,7 @@ impl<D: Decoder> Watcher<D> {
                 }
             }
             match page.metadata.continue_token.as_deref() {
-                Some(token) if !token.is_empty() => {
+                Some(token) if !token.is_empty() && !is(Mutant::LaterPagesLost) => {
                     parameters = vec![("limit", PAGE_SIZE.to_owned()), ("continue", token.to_owned())];
                 }
                 _ => {

@@ -21,6 +21,7 @@ use super::spec::Completion;
 use super::state::JobState;
 use super::status::{ConditionKind, ConditionStatus, JobStatus, Uncounted};
 use super::uid::Uid;
+use crate::mutants::{Mutant, is};
 
 /// How soon a status must be written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -122,7 +123,7 @@ fn finishes(state: &JobState, next: &Next) -> bool {
     let pods = &state.pods;
     next.end.is_some()
         && pods.active() + pods.pending_creates() + pods.terminating() == 0
-        && pods.tracked() == 0
+        && (pods.tracked() == 0 || is(Mutant::EndsBeforeCounted))
         && pods.unrecorded() == 0
 }
 
@@ -135,7 +136,9 @@ pub fn compose(state: &JobState, next: &Next, now: Timestamp) -> StatusWrite {
     set_start_time(state, next, &mut status, now);
     match &next.end {
         Some(end) => {
-            status.ensure(end.announcement(now));
+            if !is(Mutant::EndNotAnnounced) {
+                status.ensure(end.announcement(now));
+            }
             if finishes(state, next) {
                 finish(state, end, &mut status, &mut events, now);
             }
@@ -152,7 +155,7 @@ fn record(state: &JobState, status: &mut JobStatus) {
     let mut uncounted = status.uncounted.take().unwrap_or_default();
     let count_released = |uids: &mut Vec<Uid>| {
         let before = uids.len();
-        uids.retain(|uid| pods.is_tracked(uid));
+        uids.retain(|uid| pods.is_tracked(uid) && !is(Mutant::CountedWithFinalizer));
         count(before - uids.len())
     };
     status.succeeded = status.succeeded.saturating_add(count_released(&mut uncounted.succeeded));

@@ -11,6 +11,7 @@ use super::spec::Completion;
 use super::state::JobState;
 use super::status::{Condition, ConditionKind, ConditionStatus, JobStatus};
 use super::success_policy;
+use crate::mutants::{Mutant, is};
 
 /// How a Job ends.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -87,7 +88,8 @@ impl Tally {
             _ => u64::from(status.succeeded) + (uncounted_succeeded + state.pods.fresh_successes()) as u64,
         };
         let failed = u64::from(status.failed) + (uncounted_failed + state.pods.fresh_failures()) as u64;
-        Self { succeeded, failed }
+        let extra = u64::from(is(Mutant::CompletionsOffByOne));
+        Self { succeeded: succeeded + extra, failed }
     }
 }
 
@@ -120,7 +122,7 @@ fn backoff_limit(state: &JobState, tally: Tally) -> Option<End> {
     let limit = u64::from(spec.backoff_limit);
     let restarts = state.pods.restarts();
     let restarted_too_often = || restarts >= limit.max(1) && spec.template.restarts_on_failure();
-    (tally.failed > limit || restarted_too_often())
+    (tally.failed + u64::from(is(Mutant::BackoffLimitOffByOne)) > limit || restarted_too_often())
         .then(|| End::failure("BackoffLimitExceeded", "Job has reached the specified backoff limit"))
 }
 

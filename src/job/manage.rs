@@ -8,13 +8,16 @@ use super::plan::{Plan, PodDeletion, Wait};
 use super::pod::NewPod;
 use super::pod::Pod;
 use super::state::JobState;
+use crate::mutants::{Mutant, is};
 
 /// Adds the creations or removals that bring the number of active pods to the number that the Job wants. A
 /// plan never has both: a surplus is removed first.
 pub fn manage(state: &JobState, tally: Tally, now: Timestamp, plan: &mut Plan) {
     let spec = &state.job.spec;
     if spec.suspend {
-        plan.deletes.extend(state.pods.active_in_removal_order().take(state.room()).map(forget));
+        let keeps = is(Mutant::SuspendedKeepsPods);
+        let room = if keeps { 0 } else { state.room() };
+        plan.deletes.extend(state.pods.active_in_removal_order().take(room).map(forget));
         plan.waiting = Some(Wait::Suspended);
         return;
     }
@@ -22,7 +25,8 @@ pub fn manage(state: &JobState, tally: Tally, now: Timestamp, plan: &mut Plan) {
         plan.waiting = Some(Wait::Adopting);
         return;
     }
-    let active = state.pods.active() + state.pods.pending_creates();
+    let expected = if is(Mutant::CreationsNotExpected) { 0 } else { state.pods.pending_creates() };
+    let active = state.pods.active() + expected;
     let wanted = wanted(state, tally, active);
     let surplus = active.saturating_sub(wanted);
     let remove = state.pods.to_remove(surplus.min(state.room()));
@@ -96,5 +100,5 @@ fn create(state: &JobState, missing: usize, now: Timestamp, plan: &mut Plan) {
 
 /// The removal of a pod that will not be counted.
 pub(super) fn forget(pod: &Pod) -> PodDeletion {
-    PodDeletion { pod: pod.into(), forget: true }
+    PodDeletion { pod: pod.into(), forget: !is(Mutant::RemovalsCountAsFailures) }
 }

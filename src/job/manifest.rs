@@ -12,6 +12,7 @@ use super::pod_name::{generate_prefix, pod_name};
 use super::spec::Job;
 use super::template::{Parts, TemplateError};
 use super::uid::Uid;
+use crate::mutants::{Mutant, is};
 
 /// Capacity for the parts of a pod that are not shared, names excluded.
 const OWN_LENGTH: usize = 560;
@@ -63,7 +64,7 @@ impl PodManifest {
         let mut body = String::with_capacity(own + labels.len() + annotations.len() + spec.len());
         body.extend([
             r#"{"apiVersion":"v1","kind":"Pod","metadata":{"name":""#,
-            &name,
+            if is(Mutant::RandomPodNames) { "" } else { &name },
             r#"","generateName":""#,
             &generate_prefix(&job.name, index),
             r#"","namespace":""#,

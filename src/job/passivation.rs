@@ -7,6 +7,7 @@ use super::pod::{Phase, Pod};
 use super::spec::Job;
 use super::state::{JobState, Limits};
 use super::ttl;
+use crate::mutants::{Mutant, is};
 
 /// When a Job must be activated next, if no event concerns it before.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -40,7 +41,7 @@ pub fn concerns(job: &Job, pod: &Pod, selected: bool) -> bool {
 /// caller checks that no requests are under way.
 pub fn can_passivate(state: &JobState, now: Timestamp) -> bool {
     state.job.status.finished().is_some()
-        && state.pods.holds_nothing()
+        && (state.pods.holds_nothing() || is(Mutant::PassivatedWithPods))
         && !state.deletion_in_flight
         && state.write_retry.waits(now).is_none()
 }

@@ -12,6 +12,7 @@ use super::retention;
 use super::saturating::after;
 use super::state::JobState;
 use super::ttl;
+use crate::mutants::{Mutant, is};
 
 /// Makes the plan for a Job at this time. The function is pure: the same state and time give the same plan.
 ///
@@ -68,7 +69,7 @@ fn decide(state: &JobState, tally: Tally, now: Timestamp, plan: &mut Plan) -> Ne
     if let Some(at) = end::deadline(state) {
         plan.wake(at);
     }
-    let managed = if state.job.deleting {
+    let managed = if state.job.deleting && !is(Mutant::DeletedJobGetsPods) {
         plan.waiting = Some(Wait::Deleting);
         false
     } else {
@@ -96,6 +97,9 @@ fn release(state: &JobState, now: Timestamp, plan: &mut Plan) {
         return plan.wake(at);
     }
     plan.releases.extend(state.pods.to_release().take(state.room()).map(PodRef::from));
+    if is(Mutant::FinalizerBeforeStatus) {
+        plan.releases.extend(state.pods.to_record().map(PodRef::from));
+    }
 }
 
 /// Releases all pods of a Job that has finished or is gone: it counts nothing any more.

@@ -3,6 +3,7 @@
 use jiff::Timestamp;
 
 use super::exponential::Exponential;
+use crate::mutants::{Mutant, is};
 
 /// Refusals in a row of one kind of request.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -14,7 +15,7 @@ pub struct Retry {
 impl Retry {
     /// Takes in a refusal. Refusals during the wait count once with the one that began it.
     pub fn refused(&mut self, delays: Exponential, now: Timestamp) {
-        if self.waits(now).is_some() {
+        if self.waits(now).is_some() || is(Mutant::NoBackoff) {
             return;
         }
         self.refusals = self.refusals.saturating_add(1);

@@ -16,6 +16,7 @@ use super::slow_start::SlowStart;
 use super::spec::Job;
 use super::status::ConditionKind;
 use super::uid::{Uid, UidSet};
+use crate::mutants::{Mutant, is};
 
 /// Longest wait of the first of several failures, in debounce periods.
 const DEBOUNCE_PERIODS: u32 = 3;
@@ -147,7 +148,10 @@ pub enum Changed {
 
 impl JobState {
     /// Takes over a Job. Its pods must be observed before the first plan is made.
-    pub fn new(job: Job, limits: Limits) -> Self {
+    pub fn new(mut job: Job, limits: Limits) -> Self {
+        if is(Mutant::CountsFromZero) {
+            (job.status.succeeded, job.status.failed) = (0, 0);
+        }
         Self {
             pods: PodSet::new(&job, limits.pod_failure_backoff),
             job,
@@ -210,7 +214,10 @@ impl JobState {
     /// of them, and the pod watch and the Job watch are not ordered relative to each other. A plan made from
     /// the older status would run work again.
     pub fn doubts_status(&self) -> bool {
-        self.pods.released_by_others() && !self.gone && self.job.status.finished().is_none()
+        !is(Mutant::StatusNeverDoubted)
+            && self.pods.released_by_others()
+            && !self.gone
+            && self.job.status.finished().is_none()
     }
 
     /// Takes in that a read of the Job has begun.
@@ -340,7 +347,7 @@ impl JobState {
         }
         self.deletion_in_flight |= plan.delete_job;
         if plan.status.is_some() {
-            self.status_in_flight = true;
+            self.status_in_flight = !is(Mutant::StatusInFlightForgotten);
             self.status_waits_since = None;
         } else if plan.status_waits {
             self.status_waits_since.get_or_insert(now);
@@ -392,6 +399,7 @@ impl JobState {
                 self.pods.answered_released(uid);
             }
             Changed::Gone => self.pods.answered_gone(uid),
+            Changed::Refused if is(Mutant::RefusedReleaseTakenForDone) => self.pods.answered_released(uid),
             Changed::Refused => self.write_retry.refused(self.limits.api_backoff, now),
         }
         self.note_ended(now);

@@ -2,10 +2,11 @@
 
 use super::index_set::IndexSet;
 use super::spec::SuccessRule;
+use crate::mutants::{Mutant, is};
 
 /// Position of the first rule that these succeeded indexes meet.
 pub fn first_met(rules: &[SuccessRule], succeeded: &IndexSet) -> Option<usize> {
-    if succeeded.is_empty() {
+    if succeeded.is_empty() || is(Mutant::SuccessPolicyIgnored) {
         return None;
     }
     rules.iter().position(|rule| match (&rule.indexes, rule.count) {

@@ -6,13 +6,15 @@ use super::plan::Plan;
 use super::saturating::after;
 use super::spec::Job;
 use super::state::{JobState, Limits};
+use crate::mutants::{Mutant, is};
 
 /// When the TTL expires, if the Job is ours to delete. The TTL begins at the transition of the terminal
 /// condition.
 pub fn expires_at(job: &Job, limits: Limits) -> Option<Timestamp> {
     let ours = limits.ttl_controller && !job.deleting;
     let ttl = job.spec.ttl_after_finished.filter(|_| ours)?;
-    Some(after(job.status.finished()?.last_transition_time?, ttl))
+    let finished = job.status.finished()?.last_transition_time?;
+    Some(after(if is(Mutant::TtlFromStart) { job.status.start_time? } else { finished }, ttl))
 }
 
 /// Adds the deletion of a Job whose TTL has expired to the plan.

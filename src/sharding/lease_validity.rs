@@ -7,6 +7,7 @@
 //! itself as dead, and everything that it owned is lost.
 
 use super::{LeaseTimes, Moment};
+use crate::mutants::{Mutant, is};
 
 /// Until when this replica may act.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -26,8 +27,9 @@ impl LeaseValidity {
     /// The validity after a renewal that was sent at `sent` and is acknowledged `now`; `None` if that is too
     /// late.
     pub(super) fn renewed(self, times: &LeaseTimes, sent: Moment, now: Moment) -> Option<Self> {
-        let silent = sent + times.renew_deadline;
-        let lost = sent + (times.renew_deadline + times.lease_duration) / 2;
+        let beyond = if is(Mutant::ActsBeyondLease) { times.lease_duration } else { Moment::ZERO };
+        let silent = sent + times.renew_deadline + beyond;
+        let lost = sent + (times.renew_deadline + times.lease_duration) / 2 + beyond;
         match self {
             Self::Until { lost: before, .. } if now >= before => None,
             _ if now >= silent => None,

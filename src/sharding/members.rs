@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use super::Moment;
 use super::lease::{Heartbeat, Holder};
+use crate::mutants::{Mutant, is};
 
 /// The heartbeats of all replicas.
 #[derive(Debug, Default)]
@@ -65,6 +66,7 @@ impl Silence {
         match self.proof {
             _ if now < end => Liveness::Alive(end),
             Proof::Confirmed => Liveness::Dead,
+            _ if is(Mutant::SilentTakenForDead) => Liveness::Dead,
             Proof::None | Proof::Asked => Liveness::Silent,
         }
     }

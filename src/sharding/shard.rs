@@ -5,6 +5,7 @@ use super::action::{Action, Written};
 use super::hash::ShardId;
 use super::lease::{Claim, Holder};
 use super::lifecycle::{ShardCommand, ShardEvent, ShardState};
+use crate::mutants::{Mutant, is};
 
 /// One shard.
 #[derive(Debug, Default)]
@@ -81,6 +82,9 @@ impl Shard {
     /// Records that the shard is no longer ours. A write that is still due would overwrite another replica's
     /// claim.
     pub(super) fn taken_away(&mut self) {
+        if is(Mutant::LostShardKept) {
+            return;
+        }
         self.step(ShardEvent::TakenAway);
         self.commands.retain(|command| *command != ShardCommand::Release);
         if matches!(self.write, Write::Due(_)) {
@@ -161,7 +165,7 @@ impl Shard {
         {
             let (version, epoch) =
                 self.claim.as_ref().map_or((0, self.gone_epoch), |claim| (claim.version, claim.epoch));
-            let epoch = epoch + u64::from(holder.is_some());
+            let epoch = epoch + u64::from(holder.is_some() && !is(Mutant::EpochNotRaised));
             let holder = holder.clone();
             self.write = Write::UnderWay;
             actions.push(Action::WriteClaim(Claim { shard: id, version, holder, epoch }));

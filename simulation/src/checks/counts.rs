@@ -57,6 +57,13 @@ fn bounds(pods: &[&PodFacts], job: &JobFacts, succeeded: bool) -> (u64, u64) {
     let mut possible = BTreeSet::new();
     for (number, pod) in pods.iter().enumerate() {
         let Some(matches) = counts(pod, job, succeeded) else { continue };
+        // A pod without index, made by hand, is none of an Indexed Job's.
+        if indexed && pod.index.is_none() {
+            if !succeeded {
+                possible.insert(number);
+            }
+            continue;
+        }
         // Of an index, one success counts.
         let key = match pod.index.filter(|_| indexed && succeeded) {
             Some(index) => index as usize,
@@ -72,10 +79,17 @@ fn bounds(pods: &[&PodFacts], job: &JobFacts, succeeded: bool) -> (u64, u64) {
 
 /// Whether a pod must count (`true`), may count (`false`), or must not.
 fn counts(pod: &PodFacts, job: &JobFacts, succeeded: bool) -> Option<bool> {
+    // What a replica removes before it announces the end does not count, however it ends.
+    let deleted_in_time = job.announced.is_none_or(|announced| pod.deleted.is_some_and(|at| at < announced));
+    let removed = pod.removed && deleted_in_time;
     let Some(end) = pod.end else {
         // Gone without an end: a failure if it was deleted while the Job counted it.
-        return (!succeeded && pod.deleted.is_some()).then_some(false);
+        return (!succeeded && pod.deleted.is_some() && !removed).then_some(false);
     };
+    if removed {
+        // It may have ended just before.
+        return (end.clean && end.succeeded == succeeded).then_some(false);
+    }
     // What ends after the end was announced may come too late, and so may what somebody took away.
     let in_time = job.announced.is_none_or(|announced| end.at < announced);
     let certain = end.clean && in_time && !pod.meddled;

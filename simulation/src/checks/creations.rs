@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use crate::checks::Author;
-use crate::ledger::Ledger;
+use crate::ledger::{Ledger, PodFacts};
 use crate::plan::Plan;
 
 /// How long a change by a user may take to reach a replica, at most, through all that is broken.
@@ -27,7 +27,11 @@ pub(super) fn check(plan: &Plan, ledger: &Ledger, uid: &str, author: Author) -> 
     let others = || ledger.pods.iter().filter(|(other, _)| *other != uid).map(|(_, pod)| pod);
     let mine = || others().filter(|other| other.job.as_deref() == Some(job_uid));
     let parallelism = job.object["spec"]["parallelism"].as_u64().unwrap_or(1);
-    let active = mine().filter(|other| other.is_active()).count() as u64;
+    let waits_for_end = job.object["spec"]["podReplacementPolicy"] == "Failed";
+    let holds_place = |other: &&PodFacts| {
+        other.is_active() || (waits_for_end && other.exists && other.end.is_none() && !other.meddled)
+    };
+    let active = mine().filter(holds_place).count() as u64;
     if active >= parallelism {
         return Some(format!("replica-{by} creates {name} beside {active} active pods of {parallelism}"));
     }
@@ -36,8 +40,13 @@ pub(super) fn check(plan: &Plan, ledger: &Ledger, uid: &str, author: Author) -> 
         if at_index().any(|other| other.end.is_some_and(|end| end.succeeded && end.clean)) {
             return Some(format!("replica-{by} creates {name} at an index that has succeeded"));
         }
-        if at_index().any(crate::ledger::PodFacts::is_active) {
+        if at_index().any(PodFacts::is_active) {
             return Some(format!("replica-{by} creates {name} at an index that has an active pod"));
+        }
+        let failures = at_index().filter(|other| other.end.is_some_and(|end| !end.succeeded && end.clean));
+        let failures = failures.count() as u64;
+        if job.object["spec"]["backoffLimitPerIndex"].as_u64().is_some_and(|limit| failures > limit) {
+            return Some(format!("replica-{by} creates {name} at an index that has failed {failures} times"));
         }
     } else if let Some(completions) = job.object["spec"]["completions"].as_u64() {
         let succeeded = mine()
@@ -48,6 +57,9 @@ pub(super) fn check(plan: &Plan, ledger: &Ledger, uid: &str, author: Author) -> 
                 "replica-{by} creates {name} beside {active} active and {succeeded} succeeded pods of {completions}"
             ));
         }
+    }
+    if job.deleting() {
+        return Some(format!("replica-{by} creates {name} of a Job that is being deleted"));
     }
     if job.finished.is_some() {
         return Some(format!("replica-{by} creates {name} of a finished Job"));

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use bytes::Bytes;
 use http::{Method, Request, Response};
+use serde_json::Value;
 
 use crate::time::Time;
 
@@ -11,6 +12,9 @@ use crate::time::Time;
 const OF_ONE_OBJECT: u32 = 40;
 /// Most lists and watches of one selection in a second.
 const OF_ONE_SELECTION: u32 = 20;
+
+/// Most creations of a pod of one name in a second.
+const OF_ONE_NAME: u32 = 5;
 
 /// What replicas have sent in the current second.
 #[derive(Debug, Default)]
@@ -27,21 +31,21 @@ impl Traffic {
             self.second = second;
             self.requests.clear();
         }
-        let collection = request.method() == Method::POST;
-        if collection {
-            return None;
-        }
-        let what = format!("{} {}", request.method(), request.uri());
-        let most = if request.uri().query().is_some() { OF_ONE_SELECTION } else { OF_ONE_OBJECT };
-        let count = self.requests.entry((from, what)).or_insert(0);
+        let (what, most) = if request.method() == Method::POST {
+            if !request.uri().path().ends_with("/pods") {
+                return None;
+            }
+            let pod: Value = serde_json::from_slice(request.body()).ok()?;
+            let name = pod["metadata"]["name"].as_str().filter(|name| !name.is_empty())?;
+            (format!("POST {}/{name}", request.uri()), OF_ONE_NAME)
+        } else {
+            let most = if request.uri().query().is_some() { OF_ONE_SELECTION } else { OF_ONE_OBJECT };
+            (format!("{} {}", request.method(), request.uri()), most)
+        };
+        let count = self.requests.entry((from, what.clone())).or_insert(0);
         *count += 1;
-        (*count > most).then(|| {
-            format!(
-                "replica-{from} has sent {} {} {count} times in a second",
-                request.method(),
-                request.uri()
-            )
-        })
+        let count = *count;
+        (count > most).then(|| format!("replica-{from} has sent {what} {count} times in a second"))
     }
 }
 

@@ -33,8 +33,13 @@ pub fn generate(seed: u64) -> Plan {
         steps.push(Step { at: Time::ms(chance.number(500..=60_000)), act: Act::User { job, act } });
     }
     for _ in 0..chance.number(0..=8) {
-        let fault = fault(&mut chance, &settings, &jobs);
-        steps.push(Step { at: Time::ms(chance.number(500..=80_000)), act: Act::Fault(fault) });
+        // While most Jobs run; and troubles seldom come alone.
+        let mut at = Time::ms(chance.number(500..=45_000));
+        for _ in 0..chance.pick(&[1, 1, 1, 2]) {
+            let fault = fault(&mut chance, &settings, &jobs);
+            steps.push(Step { at, act: Act::Fault(fault) });
+            at += chance.millis(0..=3_000);
+        }
     }
     steps.sort_by_key(|step| step.at);
     Plan { seed, settings, jobs, steps }
@@ -80,7 +85,7 @@ fn job(chance: &mut Chance, settings: &Settings, number: usize) -> JobPlan {
         created: Time::ms(chance.number(0..=20_000)),
         spec: past
             .map_or(spec.clone(), |_| without(&spec, &["ttlSecondsAfterFinished", "activeDeadlineSeconds"])),
-        failing_percent: chance.pick(&[0, 0, 10, 30]),
+        failing_percent: chance.pick(&[0, 0, 20, 60]),
         adopts: past.is_none() && chance.percent(15),
         past,
     }
@@ -118,7 +123,8 @@ fn fault(chance: &mut Chance, settings: &Settings, jobs: &[JobPlan]) -> Fault {
     match chance.below(21) {
         0 | 1 => Fault::Crash { replica, down: chance.millis(100..=20_000) },
         2 => Fault::Restart { replica, down: chance.millis(100..=5_000) },
-        3 => Fault::Freeze { replica, time },
+        // Half of them for longer than a lease.
+        3 => Fault::Freeze { replica, time: 2 * time },
         4 => Fault::Suspend { replica, time: chance.millis(1_000..=60_000) },
         5 => Fault::ClockStep { replica, millis: chance.pick(&[-3_600_000, -5_000, 5_000, 3_600_000]) },
         6 => Fault::Partition { replica, time },

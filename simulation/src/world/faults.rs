@@ -132,8 +132,10 @@ impl World {
             return self.end(replica);
         }
         slot.frozen = false;
-        if let (Some(life), Some(time)) = (&mut slot.life, stood_still) {
-            life.suspended(time);
+        match (&mut slot.life, stood_still) {
+            (Some(life), Some(time)) => life.suspended(time),
+            (Some(life), None) => life.catch_up(self.now),
+            (None, _) => {}
         }
         self.log.tell(self.now, &format!("replica-{replica}"), format_args!("runs again"));
     }

@@ -24,6 +24,7 @@ use crate::job::passivation::{NextLook, concerns, next_look};
 use crate::job::retry::Retry;
 use crate::job::spec::Job;
 use crate::job::uid::Uid;
+use crate::mutants::{Mutant, is};
 use crate::sharding::ShardState;
 use crate::telemetry::traces::JobName;
 
@@ -343,6 +344,9 @@ impl ShardActor {
             JobName { namespace: &seen.namespace, name: &seen.name, uid: &seen.uid },
             "the actor of a Job has panicked; the Job is rebuilt from the cluster"
         );
+        if is(Mutant::PanickedJobNotRebuilt) {
+            return;
+        }
         ctx.run_later(delay.unwrap_or_default(), move |shard, ctx| {
             // The new actor starts from the cluster alone.
             shard.start(&uid, ctx);

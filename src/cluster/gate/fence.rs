@@ -5,6 +5,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use tokio::time::Instant;
 
+use crate::mutants::{Mutant, is};
+
 /// The right to write for a shard, valid until an instant of this process's monotonic clock (invariant 5: one
 /// owner at a time). Clones share one right. Renewing the claim extends it, releasing the shard closes it,
 /// and the gate checks it right before a write leaves.
@@ -49,6 +51,7 @@ impl Fence {
     /// Whether writes may leave at this instant.
     pub fn is_open(&self, now: Instant) -> bool {
         match self.end.load(Ordering::Acquire) {
+            _ if is(Mutant::FenceOff) => true,
             CLOSED => false,
             UNLIMITED => true,
             end => self.mark(now) < end,

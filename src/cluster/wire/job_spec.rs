@@ -17,6 +17,7 @@ use crate::job::spec::{
     Completion, JobSpec, PerIndexLimit, PodFailureAction, PodFailurePattern, PodFailureRule, SuccessRule,
 };
 use crate::job::template::PodTemplate;
+use crate::mutants::{Mutant, is};
 
 /// The API server's default for `backoffLimit`.
 const DEFAULT_BACKOFF_LIMIT: i64 = 6;
@@ -125,8 +126,8 @@ impl WireJobSpec<'_> {
             }),
             active_deadline: self.active_deadline_seconds.map(seconds),
             ttl_after_finished: self.ttl_seconds_after_finished.map(seconds),
-            replace_only_failed: pod_failure_policy.is_some()
-                || self.pod_replacement_policy.as_deref() == Some("Failed"),
+            replace_only_failed: !is(Mutant::ReplacementPolicyIgnored)
+                && (pod_failure_policy.is_some() || self.pod_replacement_policy.as_deref() == Some("Failed")),
             pod_failure_policy,
             success_policy: self.success_policy.map(success_rules).unwrap_or_default(),
             selector: read_selector(self.selector, &mut skipped),

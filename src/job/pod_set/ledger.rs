@@ -5,6 +5,7 @@ use crate::job::pod::{Phase, Pod};
 use crate::job::spec::Job;
 use crate::job::status::{ConditionKind, Uncounted};
 use crate::job::uid::{Uid, UidSet};
+use crate::mutants::{Mutant, is};
 
 /// Whether the Job is ending. This decides how pods that have not ended count.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -39,7 +40,7 @@ impl Ledger {
         let end = job.spec.completion.indexes().unwrap_or(0);
         let clip = |indexes: &IndexSet| {
             let mut indexes = indexes.clone();
-            indexes.truncate(end);
+            indexes.truncate(if is(Mutant::CompletedIndexesForgotten) { 0 } else { end });
             indexes
         };
         let uncounted = status
@@ -64,7 +65,7 @@ impl Ledger {
 
     /// Whether `status.uncountedTerminatedPods` lists the pod.
     pub(super) fn records(&self, uid: &Uid) -> bool {
-        self.uncounted.contains(uid)
+        self.uncounted.contains(uid) && !is(Mutant::RecordedAgain)
     }
 
     /// Whether the status alone shows that a pod is counted: it has succeeded at a completed index.

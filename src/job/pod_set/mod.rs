@@ -30,6 +30,7 @@ use super::index_set::IndexSet;
 use super::pod::{Place, Pod};
 use super::spec::{Completion, Job, JobSpec};
 use super::uid::{Uid, UidSet};
+use crate::mutants::{Mutant, is};
 use attempts::Attempts;
 use classify::{Tags, Tracking};
 pub use counted::CountedPod;
@@ -312,6 +313,9 @@ impl PodSet {
 
     /// Drops the pods that are missing from a complete list of `version`.
     pub fn retain_listed(&mut self, listed: &UidSet, version: u64) {
+        if is(Mutant::RelistKeepsGonePods) {
+            return;
+        }
         let is_missing = |e: &Entry| (e.gone || e.pod.version <= version) && !listed.contains(&e.pod.uid);
         let missing: Vec<Slot> =
             self.pods.iter().filter(|(_, entry)| is_missing(entry)).map(|(slot, _)| slot).collect();
@@ -336,6 +340,9 @@ impl PodSet {
 
     /// Marks the creation of a pod as sent.
     pub fn create_sent(&mut self, place: Place) {
+        if is(Mutant::CreationsInFlightForgotten) {
+            return;
+        }
         self.pending.insert(place.number, place.attempt);
         if self.spec.completion.indexes().is_none() {
             self.taken.insert(place.number);

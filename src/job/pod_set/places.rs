@@ -13,6 +13,7 @@ use crate::job::index_set::IndexSet;
 use crate::job::pod::{BackoffRecord, IndexFailures, Place};
 use crate::job::spec::Completion;
 use crate::job::uid::Uid;
+use crate::mutants::{Mutant, is};
 
 /// The failed pod that carries all failures of an index (`backoffLimitPerIndex`). It keeps its tracking
 /// finalizer until its successor exists, which carries the failure counts in its annotations.
@@ -53,7 +54,10 @@ impl PodSet {
         }
         let active = self.queues.occupants.any(place);
         let recorded_failed = self.ledger.failed.contains(place);
-        let succeeds = || at_place(&self.queues.to_record_success, place).next().is_some();
+        let succeeds = || {
+            !is(Mutant::UnrecordedSuccessForgotten)
+                && at_place(&self.queues.to_record_success, place).next().is_some()
+        };
         let succeeded = !recorded_failed && (succeeds() || self.ledger.completed.contains(place));
         let failed =
             recorded_failed || (!succeeded && at_place(&self.queues.fails_index, place).next().is_some());
@@ -99,8 +103,9 @@ impl PodSet {
         let (_, slot) = at_index.last()?;
         let failure = self.pods.get(*slot)?.tags.as_ref()?.failure.as_deref()?;
         let before = failure.before;
+        let step = if is(Mutant::IndexFailuresForgotten) { 0 } else { 1 };
         let successor = if failure.counts {
-            IndexFailures { counted: before.counted.saturating_add(1), ..before }
+            IndexFailures { counted: before.counted.saturating_add(step), ..before }
         } else {
             IndexFailures { ignored: before.ignored.saturating_add(1), ..before }
         };

@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use super::{Action, Coordinator, PendingHeartbeat};
+use crate::mutants::{Mutant, is};
 use crate::sharding::Moment;
 use crate::sharding::assignment::assign;
 use crate::sharding::hash::ShardId;
@@ -146,9 +147,9 @@ impl Coordinator {
             let version = shard.claim.as_ref().map_or(0, |claim| claim.version);
             let owner = shard.owner().filter(|owner| **owner != self.holder);
             match owner.map(|owner| self.members.liveness(owner, version, self.times.lease_duration, now)) {
-                Some(Liveness::Alive(end)) => todo.wake(end),
+                Some(Liveness::Alive(end)) if !is(Mutant::ClaimedFromTheLiving) => todo.wake(end),
                 Some(Liveness::Silent) => silent = owner.map(|owner| owner.identity.clone()),
-                Some(Liveness::Dead) | None => shard.claim_for(&self.holder),
+                Some(Liveness::Alive(_) | Liveness::Dead) | None => shard.claim_for(&self.holder),
             }
         }
         if let Some(identity) = silent {

@@ -1,0 +1,118 @@
+//! Verdicts: how a Job ends, that it is suspended, and that it is deleted follow from what happened.
+
+use std::collections::BTreeMap;
+
+use jiff::{SignedDuration, Timestamp};
+use serde_json::Value;
+use yardmaster::job::names::SHARD_LABEL;
+
+use crate::checks::Author;
+use crate::ledger::{Change, JobFacts, Ledger, conditions};
+use crate::plan::{Act, Fault, Plan};
+use crate::time::{EPOCH, Time};
+
+/// What is known of the verdicts on Jobs.
+#[derive(Debug, Default)]
+pub(super) struct Verdicts {
+    /// By UID.
+    seen: BTreeMap<String, Seen>,
+}
+
+/// What a Job has shown before.
+#[derive(Clone, Copy, Debug, Default)]
+struct Seen {
+    finished: bool,
+    suspended: bool,
+    deleted: bool,
+}
+
+impl Verdicts {
+    /// etcd was restored.
+    pub(super) fn forget(&mut self) {
+        self.seen.clear();
+    }
+
+    /// What is wrong with a change of a Job, if a replica has made it.
+    pub(super) fn changed(
+        &mut self,
+        plan: &Plan,
+        ledger: &Ledger,
+        change: &Change,
+        author: Option<Author>,
+    ) -> Option<String> {
+        let job = ledger.jobs.get(&change.uid)?;
+        let now = Seen {
+            finished: job.finished.is_some(),
+            suspended: says(&job.object, "Suspended").is_some(),
+            deleted: job.deleting() || change.deleted,
+        };
+        let before = self.seen.insert(change.uid.clone(), now).unwrap_or_default();
+        let author = author.filter(|_| !job.meddled)?;
+        let what = if now.deleted && !before.deleted {
+            deleted(plan, job, author)
+        } else if now.finished && !before.finished {
+            ended(job)
+        } else if now.suspended && !before.suspended {
+            suspended(ledger, &change.uid, job)
+        } else {
+            None
+        };
+        what.map(|what| format!("replica-{}: {}: {what}", author.replica, job.name().1))
+    }
+}
+
+/// The condition of a Job of this type, if it holds.
+fn says<'a>(job: &'a Value, kind: &str) -> Option<&'a Value> {
+    conditions(job).find(|condition| condition["status"] == "True" && condition["type"] == kind)
+}
+
+/// What is wrong with the end of a Job.
+fn ended(job: &JobFacts) -> Option<String> {
+    let spec = &job.object["spec"];
+    let (succeeded, failed) = (job.count("succeeded"), job.count("failed"));
+    let has_policy = !spec["successPolicy"].is_null();
+    if let Some(complete) = says(&job.object, "Complete") {
+        let by_policy = complete["reason"] == "SuccessPolicy";
+        let wanted = match spec["successPolicy"]["rules"][0]["succeededCount"].as_u64() {
+            Some(count) if by_policy => count,
+            _ => spec["completions"].as_u64().unwrap_or(1),
+        };
+        if succeeded < wanted {
+            return Some(format!("complete with {succeeded} of {wanted}"));
+        }
+        return (has_policy != by_policy)
+            .then(|| format!("complete for the reason {}, and its policy comes first", complete["reason"]));
+    }
+    let reason = &says(&job.object, "Failed")?["reason"];
+    let limit = spec["backoffLimit"].as_u64()?;
+    (reason == "BackoffLimitExceeded" && failed <= limit)
+        .then(|| format!("failed after {failed} failures of {limit}"))
+}
+
+/// What is wrong with the suspension of a Job: pods from before still run. Those that somebody has hidden, or
+/// that may be adopted, are no sign.
+fn suspended(ledger: &Ledger, uid: &str, job: &JobFacts) -> Option<String> {
+    let since = job.suspended_since.filter(|_| job.object["spec"]["manualSelector"] != true)?;
+    let runs = ledger.pods_of(uid).find(|pod| {
+        let shown = pod.object["metadata"]["labels"][SHARD_LABEL].is_string();
+        pod.is_active() && shown && !pod.meddled && pod.created < since
+    })?;
+    Some(format!("Suspended, and {} runs", runs.name().1))
+}
+
+/// What is wrong with the deletion of a Job by a replica.
+fn deleted(plan: &Plan, job: &JobFacts, author: Author) -> Option<String> {
+    let end = says(&job.object, "Complete").or_else(|| says(&job.object, "Failed"));
+    let Some(end) = end else { return Some("deleted before its end".into()) };
+    let Some(ttl) = job.object["spec"]["ttlSecondsAfterFinished"].as_i64() else {
+        return Some("deleted without a TTL".into());
+    };
+    // The replica's own clock decides, and that may have been set.
+    if plan.steps.iter().any(|step| matches!(step.act, Act::Fault(Fault::ClockStep { .. }))) {
+        return None;
+    }
+    let ended: Timestamp = end["lastTransitionTime"].as_str()?.parse().ok()?;
+    let age = (EPOCH + author.sent_at.since(Time::ZERO)).duration_since(ended);
+    (age + SignedDuration::from_secs(1) < SignedDuration::from_secs(ttl))
+        .then(|| format!("deleted after {age:#}, with a TTL of {ttl}s"))
+}

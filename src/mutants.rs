@@ -1,0 +1,173 @@
+//! Deliberately broken variants of the controller: plausible mistakes, each of which the simulator must
+//! catch. What it does not see broken, it does not check.
+//!
+//! A mark in the code is one line that asks [`is`]. Without the cargo feature `test-hooks`, which no
+//! released program has, the answer is always no, and the mark compiles to nothing.
+
+macro_rules! mutants {
+    ($(#[doc = $what:literal] $mutant:ident,)*) => {
+        /// A broken variant. The name and the comment say what is broken.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+        pub enum Mutant {
+            $(#[doc = $what] $mutant,)*
+        }
+
+        impl Mutant {
+            /// All of them.
+            pub const ALL: &[Self] = &[$(Self::$mutant,)*];
+
+            /// Its name.
+            pub fn name(self) -> &'static str {
+                match self { $(Self::$mutant => stringify!($mutant),)* }
+            }
+
+            /// What is broken, in a sentence.
+            pub fn what(self) -> &'static str {
+                match self { $(Self::$mutant => $what.trim_ascii(),)* }
+            }
+        }
+    };
+}
+
+mutants! {
+    // Counting.
+    /// Finalizers of ended pods are removed before a status records the pods.
+    FinalizerBeforeStatus,
+    /// A recorded pod is counted although it still has its finalizer.
+    CountedWithFinalizer,
+    /// That the status lists a pod does not keep it from being recorded again.
+    RecordedAgain,
+    /// Whoever takes a Job over counts from zero.
+    CountsFromZero,
+    /// A refused removal of a finalizer is taken for done.
+    RefusedReleaseTakenForDone,
+    /// A Job ends before all its recorded pods are counted.
+    EndsBeforeCounted,
+    /// Completed indexes whose pods are gone are forgotten.
+    CompletedIndexesForgotten,
+    /// A pod that scaling down or suspending removes keeps its finalizer, and so counts as failed.
+    RemovalsCountAsFailures,
+
+    // What is known of our own writes.
+    /// A status is believed when it is sent, not when it is acknowledged.
+    StatusBelievedWhenSent,
+    /// A status under way is forgotten: the next look writes it again.
+    StatusInFlightForgotten,
+    /// Creations under way are forgotten: the next look creates the pods again.
+    CreationsInFlightForgotten,
+    /// Creations under way do not count as active pods.
+    CreationsNotExpected,
+    /// Pods get names by chance.
+    RandomPodNames,
+    /// A creation whose answer was lost is repeated under another name.
+    LostCreationUnderNewName,
+    /// Refused requests are repeated at once.
+    NoBackoff,
+
+    // What is known of others.
+    /// DELETED events of pods are ignored.
+    DeletedPodIgnored,
+    /// DELETED events of Jobs are ignored.
+    DeletedJobIgnored,
+    /// A list does not show that pods are gone.
+    RelistKeepsGonePods,
+    /// A watch that breaks is not opened again.
+    WatchGivenUp,
+    /// A watch whose version has expired (410) goes on with the newest, without a list.
+    ExpiredWatchNotRelisted,
+    /// Only the first page of a list is read.
+    LaterPagesLost,
+    /// Plans are made before the pods of a new shard are listed.
+    PlansBeforePodsAreListed,
+    /// Pods that somebody else has released do not cast doubt on the known status.
+    StatusNeverDoubted,
+    /// A status that somebody else has written does not cast doubt on the known pods.
+    PodsNeverDoubted,
+    /// Whether the Job of an orphan exists is not looked up before the orphan loses its finalizer.
+    OrphanReleasedUnasked,
+
+    /// A Job whose actor has panicked is not rebuilt.
+    PanickedJobNotRebuilt,
+
+    // The rules of a Job.
+    /// Nothing happens at the time that a plan asks for: back-offs and deadlines do not end.
+    TimersForgotten,
+    /// A Job ends without the condition that announces its end.
+    EndNotAnnounced,
+    /// A Job is done with one success less than its completions.
+    CompletionsOffByOne,
+    /// A Job fails with one failure less than beyond its backoffLimit.
+    BackoffLimitOffByOne,
+    /// An index forgets its earlier failures.
+    IndexFailuresForgotten,
+    /// An index whose success is not recorded yet gets another pod.
+    UnrecordedSuccessForgotten,
+    /// The success policy is never met.
+    SuccessPolicyIgnored,
+    /// `podReplacementPolicy` is ignored: terminating pods are replaced.
+    ReplacementPolicyIgnored,
+    /// A suspended Job keeps its pods.
+    SuspendedKeepsPods,
+    /// A Job that is being deleted still gets pods.
+    DeletedJobGetsPods,
+    /// The TTL begins at the start of a Job, not at its end.
+    TtlFromStart,
+    /// A finished Job is passivated while pods of it are held.
+    PassivatedWithPods,
+
+    // Owners.
+    /// Fences never close.
+    FenceOff,
+    /// A replica acts for longer after its last heartbeat than others wait for the next.
+    ActsBeyondLease,
+    /// A replica that seems silent is taken for dead without a live read.
+    SilentTakenForDead,
+    /// A shard is claimed while its owner is alive.
+    ClaimedFromTheLiving,
+    /// A shard that another replica has claimed is kept.
+    LostShardKept,
+    /// A claim is released while its fence is open.
+    ReleasedWithOpenFence,
+    /// A shard is handed over while requests are in flight.
+    DrainWaitsForNothing,
+    /// A claim does not raise the epoch.
+    EpochNotRaised,
+}
+
+#[cfg(feature = "test-hooks")]
+mod chosen {
+    use std::cell::Cell;
+
+    use super::Mutant;
+
+    thread_local! {
+        /// A simulated world runs in one thread, all of its replicas included.
+        static CHOSEN: Cell<Option<Mutant>> = const { Cell::new(None) };
+    }
+
+    /// Whether the controllers of this thread are this mutant.
+    pub fn is(mutant: Mutant) -> bool {
+        CHOSEN.get() == Some(mutant)
+    }
+
+    /// Runs something whose controllers, in this thread, are a mutant or none.
+    pub fn with<T>(mutant: Option<Mutant>, run: impl FnOnce() -> T) -> T {
+        struct Restore(Option<Mutant>);
+        impl Drop for Restore {
+            fn drop(&mut self) {
+                CHOSEN.set(self.0);
+            }
+        }
+        let _restore = Restore(CHOSEN.replace(mutant));
+        run()
+    }
+}
+
+#[cfg(feature = "test-hooks")]
+pub use self::chosen::{is, with};
+
+/// Whether the controllers of this thread are this mutant: never, in this build.
+#[cfg(not(feature = "test-hooks"))]
+pub const fn is(_: Mutant) -> bool {
+    false
+}
