@@ -1,4 +1,6 @@
 //! Hunts mutants: `mutants FROM SEEDS [NAME...]`.
+#![allow(clippy::unwrap_used)]
+
 use std::time::Instant;
 
 use yardmaster::mutants::Mutant;
