@@ -156,6 +156,9 @@ impl SoakArgs {
         if let Some(file) = &self.write {
             document::fill(file, "process-faults", &table(&records))?;
         }
+        if !missed.is_empty() {
+            println!("not played: {}", missed.iter().map(ToString::to_string).collect::<Vec<_>>().join(", "));
+        }
         println!("watches: {}", report.findings["watches"]);
         println!("limits of a replica: {}", report.findings["limits"]);
         let code = conclude(&report, common.report.as_ref())?;
