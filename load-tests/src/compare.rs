@@ -90,7 +90,7 @@ impl CompareArgs {
         let common = CommonArgs { controller_name: name, ..self.common.clone() };
         let mut stage = Stage::prepare(&common, self.load()?).await?;
         match side {
-            Side::Yardmaster => stage.scale_up(common.replicas).await?,
+            Side::Yardmaster => stage.scale_up(common.replicas()).await?,
             Side::Reference => {
                 let log = stage.ground.directory.path().join("reference.log");
                 let reference = Replica::foreign(&self.reference, &stage.ground.kubeconfig, &log)?;

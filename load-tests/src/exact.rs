@@ -7,7 +7,7 @@ use anyhow::Result;
 use serde::{Deserialize, Serialize};
 
 use crate::ground::Ground;
-use crate::ledger::Totals;
+use crate::ledger::{Fate, Ledger};
 use crate::views::{Counts, Job, Phase, Pod};
 use crate::watch::Collection;
 
@@ -37,6 +37,9 @@ pub(crate) struct Exact {
     pub(crate) beyond_parallelism: u64,
     /// Jobs that have not ended.
     pub(crate) unfinished: u64,
+    /// Jobs whose `status` does not say how many of their pods have succeeded and failed.
+    #[serde(default)]
+    pub(crate) miscounted: u64,
 }
 
 impl Exact {
@@ -44,16 +47,18 @@ impl Exact {
     pub(crate) fn holds(&self) -> bool {
         self.counted == self.expected
             && self.failed_counted == self.failed
-            && [self.duplicates, self.orphans, self.beyond_parallelism, self.unfinished] == [0; 4]
+            && [self.duplicates, self.orphans, self.beyond_parallelism, self.unfinished, self.miscounted]
+                == [0; 5]
     }
 }
 
-/// Reads the final state repeatedly, until no finalizer is left or [`PATIENCE`] is over.
-pub(crate) async fn check(ground: &Ground, client: &kube::Client, totals: Totals) -> Result<Exact> {
+/// Reads the final state repeatedly, until no finalizer is left and the ledger knows of all ends, or
+/// [`PATIENCE`] is over.
+pub(crate) async fn check(ground: &Ground, client: &kube::Client, ledger: &Ledger) -> Result<Exact> {
     let begun = Instant::now();
     loop {
-        let verdict = look(ground, client, totals).await?;
-        if verdict.orphans == 0 || begun.elapsed() > PATIENCE {
+        let verdict = look(ground, client, ledger).await?;
+        if verdict.orphans + verdict.miscounted == 0 || begun.elapsed() > PATIENCE {
             return Ok(verdict);
         }
         tokio::time::sleep(Duration::from_millis(500)).await;
@@ -69,7 +74,7 @@ struct Pods {
     tracked: u64,
 }
 
-async fn look(ground: &Ground, client: &kube::Client, totals: Totals) -> Result<Exact> {
+async fn look(ground: &Ground, client: &kube::Client, ledger: &Ledger) -> Result<Exact> {
     let mut of_jobs: HashMap<String, Pods> = HashMap::new();
     let take = |pod: Pod| {
         let pods = of_jobs.entry(pod.metadata.labels.job.unwrap_or_default()).or_default();
@@ -80,24 +85,31 @@ async fn look(ground: &Ground, client: &kube::Client, totals: Totals) -> Result<
         pods.tracked += u64::from(pod.metadata.finalizers.iter().any(|name| FINALIZERS.contains(&&**name)));
     };
     Collection::new(ground.path("/api/v1", "pods")).list(client, take).await?;
+    let totals = ledger.totals();
     let mut verdict = Exact {
         max_active: totals.max_active,
         beyond_parallelism: totals.beyond_parallelism,
         ..Exact::default()
     };
     let jobs = Collection::new(ground.path("/apis/batch/v1", "jobs"));
-    jobs.list(client, |job: Job| verdict.add(&job, of_jobs.remove(&job.metadata.name).unwrap_or_default()))
-        .await?;
+    jobs.list(client, |job: Job| {
+        let name = &job.metadata.name;
+        let fate = ledger.fate(name).unwrap_or_default();
+        verdict.add(&job, of_jobs.remove(name).unwrap_or_default(), fate);
+    })
+    .await?;
     // The remaining pods belong to Jobs that are gone.
     verdict.orphans += of_jobs.values().map(|pods| pods.tracked).sum::<u64>();
     Ok(verdict)
 }
 
 impl Exact {
-    fn add(&mut self, job: &Job, pods: Pods) {
+    fn add(&mut self, job: &Job, pods: Pods, fate: Fate) {
         self.expected += u64::from(job.spec.completions);
         self.counted += job.status.succeeded;
         self.failed_counted += job.status.failed;
+        let counted = Fate { succeeded: job.status.succeeded, failed: job.status.failed };
+        self.miscounted += u64::from(counted != fate);
         self.failed += pods.failed_by_index.values().sum::<u64>();
         for (index, count) in &pods.by_index {
             let completions = if index.is_some() { 1 } else { u64::from(job.spec.completions) };
@@ -138,8 +150,22 @@ mod tests {
                 tracked: 0,
             };
             let mut verdict = Exact::default();
-            verdict.add(&job, pods);
+            verdict.add(&job, pods, Fate { succeeded: 2, failed: 1 });
             assert_eq!((verdict.duplicates, verdict.holds()), (duplicates, duplicates == 0), "{verdict:?}");
+        }
+    }
+
+    #[test]
+    fn a_job_whose_status_differs_from_the_ledger_is_miscounted() {
+        for (fate, miscounted) in [
+            (Fate { succeeded: 2, failed: 1 }, 0),
+            (Fate { succeeded: 3, failed: 1 }, 1),
+            (Fate { succeeded: 2, failed: 0 }, 1),
+        ] {
+            let status = JobStatus { succeeded: 2, failed: 1, ..JobStatus::default() };
+            let mut verdict = Exact::default();
+            verdict.add(&Job { status, ..Job::default() }, Pods::default(), fate);
+            assert_eq!(verdict.miscounted, miscounted, "{fate:?}");
         }
     }
 }

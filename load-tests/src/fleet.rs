@@ -57,12 +57,17 @@ impl Fleet {
         self.ended.extend(join_all(leaving.map(Replica::end)).await);
     }
 
-    /// Ends the oldest replica by SIGKILL and returns its name.
-    pub(crate) async fn kill_oldest(&mut self) -> Option<String> {
-        if self.running.is_empty() {
+    /// A running replica, counted from the oldest.
+    pub(crate) fn get(&self, index: usize) -> Option<&Replica> {
+        self.running.get(index)
+    }
+
+    /// Ends a replica, counted from the oldest, by SIGKILL and returns its name.
+    pub(crate) async fn kill(&mut self, index: usize) -> Option<String> {
+        if index >= self.running.len() {
             return None;
         }
-        let mut replica = self.running.remove(0);
+        let mut replica = self.running.remove(index);
         replica.measure();
         replica.count().await;
         replica.signal(Signal::SIGKILL);
@@ -72,17 +77,19 @@ impl Fleet {
         Some(identity)
     }
 
+    /// Counts the usage and requests of all from now on.
+    pub(crate) async fn begin_counting(&mut self) {
+        join_all(self.running.iter_mut().map(Replica::begin_counting)).await;
+    }
+
     /// Reads the current resource usage of each replica.
     pub(crate) fn measure(&mut self) -> Vec<(String, Usage)> {
         self.running.iter_mut().map(|replica| (replica.identity.clone(), replica.measure())).collect()
     }
 
-    /// Names of replicas that ended without being asked.
-    pub(crate) fn lost(&mut self) -> Vec<String> {
-        self.running
-            .iter_mut()
-            .filter_map(|replica| (!replica.runs()).then(|| replica.identity.clone()))
-            .collect()
+    /// An error if a replica has ended without being asked.
+    pub(crate) fn check(&mut self) -> Result<()> {
+        self.running.iter_mut().try_for_each(Replica::check)
     }
 
     /// Ends all replicas. Returns the cost of each, in the order of their start.

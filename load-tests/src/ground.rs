@@ -1,21 +1,20 @@
 //! The environment of a load: an API server and a namespace.
 
+mod server;
+
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
-use std::process::Stdio;
-use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 use http::Request;
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use serde_json::json;
 use tempfile::TempDir;
-use tokio::io::AsyncWriteExt;
-use tokio::process::{Child, ChildStdin, Command};
 
+use self::server::Server;
+pub(crate) use self::server::Storage;
 use crate::faults::TimedFault;
-
-/// Limit for the start and the end of the embedded API server.
-const PATIENCE: Duration = Duration::from_secs(60);
+use crate::usage::Usage;
 
 /// An API server with a namespace for one load.
 pub(crate) struct Ground {
@@ -25,27 +24,21 @@ pub(crate) struct Ground {
     pub(crate) namespace: String,
     /// Directory of temporary files, removed at the end.
     pub(crate) directory: TempDir,
+    /// The embedded API server.
     server: Option<Server>,
-}
-
-/// The embedded API server's process.
-struct Server {
-    child: Child,
-    /// Faults are sent through this pipe. The server ends when it closes.
-    faults: ChildStdin,
 }
 
 impl Ground {
     /// The API server of this kubeconfig, or an embedded one.
-    pub(crate) async fn prepare(kubeconfig: Option<&Path>) -> Result<Self> {
+    pub(crate) async fn prepare(kubeconfig: Option<&Path>, storage: Storage) -> Result<Self> {
         let directory = tempfile::Builder::new().prefix("yardmaster-load-").tempdir()?;
         // The name is new each time, since a deleted namespace may take a while to disappear.
         let name = format!("load-{}", jiff::Timestamp::now().as_millisecond());
         let (kubeconfig, server) = match kubeconfig {
             Some(file) => (file.to_owned(), None),
             None => {
-                let (file, server) = Server::start(directory.path()).await?;
-                (file, Some(server))
+                let server = Server::start(directory.path(), storage).await?;
+                (server.kubeconfig(), Some(server))
             }
         };
         let ground = Self { kubeconfig, namespace: name, directory, server };
@@ -69,11 +62,34 @@ impl Ground {
         self.server.is_some()
     }
 
+    /// The embedded API server.
+    ///
+    /// # Errors
+    ///
+    /// If the API server is another one.
+    pub(crate) fn server(&mut self) -> Result<&mut Server> {
+        let Some(server) = &mut self.server else { bail!("this needs the embedded API server") };
+        Ok(server)
+    }
+
+    /// Whether the API server is up, as far as is known: another one than the embedded one always is.
+    pub(crate) fn is_up(&self) -> bool {
+        self.server.as_ref().is_none_or(Server::is_up)
+    }
+
+    /// An error if the embedded API server has ended without being asked.
+    pub(crate) fn check(&mut self) -> Result<()> {
+        self.server.as_mut().map_or(Ok(()), Server::check)
+    }
+
+    /// Address of the embedded API server.
+    pub(crate) fn address(&self) -> Option<SocketAddr> {
+        self.server.as_ref().map(Server::address)
+    }
+
     /// Injects a fault into the API server now.
     pub(crate) async fn inject(&mut self, fault: &TimedFault) -> Result<()> {
-        let Some(server) = &mut self.server else { bail!("only the embedded API server has faults") };
-        let line = format!("{}\n", serde_json::to_string(fault)?);
-        server.faults.write_all(line.as_bytes()).await.context("the API server has ended")
+        self.server()?.inject(fault).await
     }
 
     /// The path of a resource in the load's namespace, such as `/api/v1` and `pods`.
@@ -82,25 +98,21 @@ impl Ground {
     }
 
     /// CPU time and memory of the embedded API server.
-    pub(crate) fn usage(&self) -> Option<crate::usage::Usage> {
-        crate::usage::Usage::of(i32::try_from(self.server.as_ref()?.child.id()?).ok()?)
+    pub(crate) fn usage(&self) -> Option<Usage> {
+        self.server.as_ref().map(Server::usage)
     }
 
     /// Ends the embedded API server and returns its record of writes. On another API server, deletes the
     /// load's namespace and returns `None`.
     pub(crate) async fn end(self) -> Result<Option<Record>> {
         let client = self.client("load-tests").await?;
-        let Some(Server { mut child, faults }) = self.server else {
+        let Some(mut server) = self.server else {
             let path = format!("/api/v1/namespaces/{}", self.namespace);
             let _deleted: serde_json::Value = client.request(Request::delete(path).body(Vec::new())?).await?;
             return Ok(None);
         };
-        drop(faults);
-        let ended =
-            tokio::time::timeout(PATIENCE, child.wait()).await.context("the API server does not end")??;
-        anyhow::ensure!(ended.success(), "the API server ended with {ended}");
-        let file = self.directory.path().join("audit");
-        Ok(Some(Record { file, _directory: self.directory }))
+        server.stop().await?;
+        Ok(Some(Record { file: server.record(), _directory: self.directory }))
     }
 }
 
@@ -109,35 +121,6 @@ pub(crate) struct Record {
     /// Its file.
     pub(crate) file: PathBuf,
     _directory: TempDir,
-}
-
-impl Server {
-    async fn start(directory: &Path) -> Result<(PathBuf, Self)> {
-        let kubeconfig = directory.join("kubeconfig");
-        let mut child = Command::new(std::env::current_exe()?)
-            .arg("api-server")
-            .arg("--kubeconfig")
-            .arg(&kubeconfig)
-            .arg("--audit")
-            .arg(directory.join("audit"))
-            .stdin(Stdio::piped())
-            .process_group(0)
-            .kill_on_drop(true)
-            .spawn()
-            .context("cannot start the API server")?;
-        let faults = child.stdin.take().context("the API server has no input")?;
-        let begun = Instant::now();
-        while !kubeconfig.exists() {
-            if let Some(ended) = child.try_wait()? {
-                bail!("the API server ended with {ended}");
-            }
-            if begun.elapsed() > PATIENCE {
-                bail!("the API server does not start");
-            }
-            tokio::time::sleep(Duration::from_millis(10)).await;
-        }
-        Ok((kubeconfig, Self { child, faults }))
-    }
 }
 
 /// A client with this name as User-Agent, without automatic retries.

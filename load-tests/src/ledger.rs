@@ -2,7 +2,7 @@
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use hdrhistogram::Histogram;
 
@@ -56,7 +56,16 @@ struct Record {
     /// Ends of pods that no status counts yet, oldest first.
     uncounted: VecDeque<Instant>,
     counted: u64,
+    /// Pods whose end the API server accepted.
+    fate: Fate,
     finished: bool,
+}
+
+/// Ends of a Job's pods.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Fate {
+    pub(crate) succeeded: u64,
+    pub(crate) failed: u64,
 }
 
 /// Numbers so far.
@@ -130,6 +139,7 @@ impl Ledger {
             unreplaced: VecDeque::new(),
             uncounted: VecDeque::new(),
             counted: 0,
+            fate: Fate::default(),
             finished: false,
         };
         inner.jobs.insert(name.to_owned(), record);
@@ -161,6 +171,22 @@ impl Ledger {
     /// Numbers so far.
     pub(crate) fn totals(&self) -> Totals {
         self.lock().totals
+    }
+
+    /// Ends of the pods of a Job, as accepted by the API server. `None` for unknown Jobs.
+    pub(crate) fn fate(&self, job: &str) -> Option<Fate> {
+        self.lock().jobs.get(job).map(|record| record.fate)
+    }
+
+    /// Age of the oldest work that the controller owes: the first pod of a Job, or a status that counts a pod.
+    pub(crate) fn debt(&self, now: Instant) -> Duration {
+        let inner = self.lock();
+        let owing = inner.jobs.values().filter(|record| !record.finished);
+        let oldest = owing.filter_map(|record| match record.pods {
+            0 => Some(record.created),
+            _ => record.uncounted.front().copied(),
+        });
+        oldest.min().map_or(Duration::ZERO, |since| now.saturating_duration_since(since))
     }
 
     /// Seconds from the first Job's creation to the last Job's end.
@@ -206,6 +232,12 @@ impl Observer for Ledger {
         // The last pods have no replacement. Before `parallelism` pods exist, a new pod replaces none.
         if record.pods >= record.parallelism && record.pods < record.wanted {
             record.unreplaced.push_back(at);
+        }
+    }
+
+    fn ended(&mut self, job: &str, failed: bool) {
+        if let Some(Record { fate, .. }) = self.lock().jobs.get_mut(job) {
+            *(if failed { &mut fate.failed } else { &mut fate.succeeded }) += 1;
         }
     }
 
@@ -255,12 +287,16 @@ mod tests {
         let at = |ms| start + Duration::from_millis(ms);
         let mut ledger = Ledger::new(1);
         ledger.job_created("j", 0, 3, 2, at(0));
+        assert_eq!(ledger.debt(at(4)), Duration::from_millis(4), "the first pod is owed");
         ledger.added("j", at(5));
         ledger.added("j", at(6));
         ledger.ending("j", at(100));
+        ledger.ended("j", true);
         ledger.gone("j", at(101));
         ledger.added("j", at(110));
+        assert_eq!(ledger.debt(at(115)), Duration::from_millis(15), "a count is owed");
         ledger.job_seen(&job(1, false), at(120));
+        assert_eq!(ledger.debt(at(150)), Duration::ZERO);
         ledger.ending("j", at(200));
         ledger.ending("j", at(210));
         ledger.gone("j", at(211));
@@ -276,5 +312,6 @@ mod tests {
         assert_eq!((totals.max_active, totals.active, totals.jobs_finished), (2, 0, 1));
         assert_eq!((totals.beyond_parallelism, totals.pods, totals.ended), (0, 3, 3));
         assert!((ledger.wall() - 0.22).abs() < 0.001);
+        assert_eq!(ledger.fate("j"), Some(Fate { succeeded: 0, failed: 1 }));
     }
 }

@@ -6,21 +6,29 @@
 //! its own process or any other. It starts a `fleet` of `replicas`, each in its own process, creates the
 //! `jobs`, plays the kubelet for their `pods`, and records its observations in a `ledger`. At the end,
 //! `exact` checks on the API server that everything was counted once, `audit` reads the record of writes,
-//! `usage` measures the cost of each replica, and `report` writes all figures. `simple`, `failover`, `soak`
-//! and `compare` are the commands. `simulate` has no load: it runs the worlds of the crate `simulation`.
+//! `usage` measures the cost of each replica, and `report` writes all figures. `faults` are those that the
+//! embedded API server plays itself; `process_faults` are those of processes, of the disk, and of connections,
+//! which a `proxy` plays. `simple`, `failover`, `soak`, `growth` and `compare` are the commands. `simulate` has no
+//! load: it runs the worlds of the crate `simulation`.
 
 mod api_server;
 mod audit;
+mod claims;
 mod compare;
+mod document;
 mod exact;
 mod failover;
 mod faults;
 mod fleet;
 mod ground;
+mod growth;
 mod jobs;
 mod ledger;
+mod limits;
 mod load;
 mod pods;
+mod process_faults;
+mod proxy;
 mod recovery;
 mod replicas;
 mod report;
@@ -31,6 +39,7 @@ mod stage;
 mod usage;
 mod views;
 mod watch;
+mod watches;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -67,8 +76,10 @@ enum Command {
     Churn(simple::ChurnArgs),
     /// Replicas join, leave and are killed while pods run.
     Failover(Box<failover::FailoverArgs>),
-    /// A long mixed load with faults of the API server and killed replicas.
-    Soak(soak::SoakArgs),
+    /// A long mixed load with faults of the API server, of processes, connections and the disk.
+    Soak(Box<soak::SoakArgs>),
+    /// How cost grows with the numbers of replicas, pods and Jobs, and what bends first.
+    Growth(Box<growth::GrowthArgs>),
     /// The same load under Yardmaster and another controller, alternately.
     Compare(compare::CompareArgs),
     /// A load from a file.
@@ -86,6 +97,9 @@ enum Command {
     /// The embedded API server's process.
     #[command(hide = true)]
     ApiServer(api_server::ApiServerArgs),
+    /// Another program with limited resources.
+    #[command(hide = true)]
+    Limited(limits::LimitedArgs),
 }
 
 fn main() -> ExitCode {
@@ -93,6 +107,7 @@ fn main() -> ExitCode {
     if std::env::args_os().next().is_some_and(|name| name == replicas::CONTROLLER) {
         return yardmaster::cli::main();
     }
+    limits::raise_open_files();
     match run(Cli::parse().command) {
         Ok(code) => code,
         Err(error) => {
@@ -111,11 +126,13 @@ async fn run(command: Command) -> Result<ExitCode> {
             Command::Churn(args) => args.run().await,
             Command::Failover(args) => args.run().await,
             Command::Soak(args) => args.run().await,
+            Command::Growth(args) => args.run().await,
             Command::Compare(args) => args.run().await,
             Command::Run(args) => args.run().await,
             Command::Simulate(args) => args.run().await,
             Command::Kubelet { kubeconfig } => simulate_pods(kubeconfig).await,
             Command::ApiServer(args) => api_server::serve(args).await.map(|()| ExitCode::SUCCESS),
+            Command::Limited(args) => match args.exec()? {},
         }
     };
     // Dropping the work ends its processes and removes its files.

@@ -1,16 +1,20 @@
 //! Controller replicas as child processes, and the cost of each.
 
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 use http::Request;
+use kube::config::Kubeconfig;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use tokio::process::{Child, Command};
 
-use crate::usage::{Counters, Usage, listening_port};
+use crate::limits::Limits;
+use crate::proxy::Proxy;
+use crate::usage::{Counters, Usage, listening_ports};
 
 /// Limit for the start and the end of a replica.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -29,6 +33,9 @@ pub(crate) struct Recipe {
     pub(crate) lease_namespace: String,
     /// More flags.
     pub(crate) flags: Vec<String>,
+    pub(crate) limits: Limits,
+    /// The API server to which each replica has a proxy. `None`: replicas connect to it themselves.
+    pub(crate) upstream: Option<SocketAddr>,
     /// Where logs go.
     pub(crate) directory: PathBuf,
 }
@@ -38,13 +45,18 @@ pub(crate) struct Replica {
     pub(crate) identity: String,
     pid: i32,
     child: Child,
+    log: PathBuf,
     /// Whether its process group counts, since it may have children.
     group: bool,
     metrics: Option<kube::Client>,
+    /// Its way to the API server.
+    proxy: Option<Proxy>,
     was_ready: bool,
     /// Its usage when it became ready.
     baseline: Usage,
     last: Usage,
+    /// Its counters when counting began.
+    counted_before: Counters,
     counters: Counters,
 }
 
@@ -64,23 +76,57 @@ impl Recipe {
             Some(program) => program.clone(),
             None => std::env::current_exe()?,
         };
-        let mut command = Command::new(&program);
+        let proxy = self.upstream.map(Proxy::start).transpose()?;
+        let kubeconfig = match &proxy {
+            Some(proxy) => self.kubeconfig_of(proxy, &identity)?,
+            None => self.kubeconfig.clone(),
+        };
+        let mut command = self.command(&program)?;
         for (name, _) in std::env::vars().filter(|(name, _)| name.starts_with("YARDMASTER_")) {
             command.env_remove(name);
         }
         command
-            // This program acts as the controller under this name, so a replica is always of the same build.
-            .arg0(CONTROLLER)
             .args(["controller", "--exit-with-stdin", "--listen", "127.0.0.1:0", "--identity", &identity])
             .args(["--controller-name", &self.controller_name, "--lease-namespace", &self.lease_namespace])
             .args(["--log-level", "warn"])
             .arg("--kubeconfig")
-            .arg(&self.kubeconfig)
+            .arg(&kubeconfig)
             .args(&self.flags);
-        let child = spawn(&mut command, &self.directory.join(format!("{identity}.log")))
-            .with_context(|| format!("cannot start {}", program.display()))?;
-        Replica::of(identity, child)
+        let log = self.directory.join(format!("{identity}.log"));
+        let child =
+            spawn(&mut command, &log).with_context(|| format!("cannot start {}", program.display()))?;
+        Ok(Replica { proxy, ..Replica::of(identity, child, log)? })
     }
+
+    /// The command that becomes this program.
+    fn command(&self, program: &Path) -> Result<Command> {
+        if self.limits.is_none() {
+            let mut command = Command::new(program);
+            // This program acts as the controller under this name, so a replica is always of the same build.
+            command.arg0(CONTROLLER);
+            return Ok(command);
+        }
+        let mut command = Command::new(std::env::current_exe()?);
+        command.arg("limited").args(self.limits.flags()).arg("--").arg(program);
+        Ok(command)
+    }
+
+    /// Writes a kubeconfig that leads to a proxy.
+    fn kubeconfig_of(&self, proxy: &Proxy, identity: &str) -> Result<PathBuf> {
+        let mut config = Kubeconfig::read_from(&self.kubeconfig)?;
+        for cluster in config.clusters.iter_mut().filter_map(|named| named.cluster.as_mut()) {
+            cluster.server = Some(format!("http://{}", proxy.address()));
+        }
+        let file = self.directory.join(format!("kubeconfig-{identity}"));
+        std::fs::write(&file, serde_saphyr::to_string(&config)?)?;
+        Ok(file)
+    }
+}
+
+/// The last line of a log, or nothing.
+pub(crate) fn last_line(log: &Path) -> String {
+    let text = std::fs::read_to_string(log).unwrap_or_default();
+    text.lines().last().unwrap_or_default().to_owned()
 }
 
 /// Starts a command in its own process group, with its output in a file.
@@ -96,20 +142,23 @@ impl Replica {
         let mut shell = Command::new("sh");
         shell.args(["-c", &format!("exec {command}")]).env("KUBECONFIG", kubeconfig);
         let child = spawn(&mut shell, log).with_context(|| command.to_owned())?;
-        Ok(Self { group: true, ..Self::of("reference".into(), child)? })
+        Ok(Self { group: true, ..Self::of("reference".into(), child, log.to_owned())? })
     }
 
-    fn of(identity: String, child: Child) -> Result<Self> {
+    fn of(identity: String, child: Child, log: PathBuf) -> Result<Self> {
         let pid = child.id().and_then(|pid| i32::try_from(pid).ok()).context("no process id")?;
         Ok(Self {
             identity,
             pid,
             child,
+            log,
             group: false,
             metrics: None,
+            proxy: None,
             was_ready: false,
             baseline: Usage::default(),
             last: Usage::default(),
+            counted_before: Counters::default(),
             counters: Counters::default(),
         })
     }
@@ -121,11 +170,9 @@ impl Replica {
         }
         let begun = Instant::now();
         loop {
-            if let Some(ended) = self.child.try_wait()? {
-                bail!("{} ended with {ended}", self.identity);
-            }
+            self.check()?;
             if self.metrics.is_none()
-                && let Some(port) = listening_port(self.pid)
+                && let Some(port) = listening_ports(self.pid).and_then(|ports| ports.first().copied())
             {
                 let address = format!("http://127.0.0.1:{port}").parse()?;
                 self.metrics = Some(kube::Client::try_from(kube::Config::new(address))?);
@@ -149,6 +196,12 @@ impl Replica {
         self.last = self.baseline;
     }
 
+    /// Counts its usage and requests from now on.
+    pub(crate) async fn begin_counting(&mut self) {
+        self.begin();
+        self.counted_before = self.count().await.clone();
+    }
+
     fn usage(&self) -> Option<Usage> {
         if self.group { Usage::of_group(self.pid) } else { Usage::of(self.pid) }
     }
@@ -164,7 +217,8 @@ impl Replica {
     /// Reads its resource usage.
     pub(crate) fn measure(&mut self) -> Usage {
         if let Some(now) = self.usage().filter(|now| now.cpu_s >= self.last.cpu_s) {
-            self.last = now;
+            // Of open files, the most that were seen are of interest.
+            self.last = Usage { open_files: now.open_files.max(self.last.open_files), ..now };
         }
         self.last
     }
@@ -177,9 +231,22 @@ impl Replica {
         &self.counters
     }
 
-    /// Whether it still runs.
-    pub(crate) fn runs(&mut self) -> bool {
-        matches!(self.child.try_wait(), Ok(None))
+    /// Its way to the API server, if that is a proxy.
+    pub(crate) fn proxy(&self) -> Option<&Proxy> {
+        self.proxy.as_ref()
+    }
+
+    /// An error with its last words if it has ended.
+    pub(crate) fn check(&mut self) -> Result<()> {
+        match self.child.try_wait()? {
+            Some(status) => bail!("{} has ended with {status}: {}", self.identity, last_line(&self.log)),
+            None => Ok(()),
+        }
+    }
+
+    /// The state of its process as the kernel names it: R, S, T, ...
+    pub(crate) fn state(&self) -> Option<char> {
+        procfs::process::Process::new(self.pid).ok()?.stat().ok().map(|stat| stat.state)
     }
 
     /// Sends it a signal.
@@ -191,7 +258,11 @@ impl Replica {
     /// Its cost, as last read by [`measure`](Self::measure) and [`count`](Self::count).
     pub(crate) fn cost(&self) -> Cost {
         let usage = Usage { cpu_s: self.last.cpu_s - self.baseline.cpu_s, ..self.last };
-        Cost { identity: self.identity.clone(), usage, counters: self.counters.clone() }
+        Cost {
+            identity: self.identity.clone(),
+            usage,
+            counters: self.counters.clone().since(&self.counted_before),
+        }
     }
 
     /// Waits for its end, and kills it after [`PATIENCE`]. Returns whether it ended successfully.

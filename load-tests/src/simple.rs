@@ -150,7 +150,7 @@ impl FileArgs {
 /// Plays a load from start to end under Yardmaster.
 async fn play(command: &str, common: &CommonArgs, load: Load) -> Result<ExitCode> {
     let mut stage = Stage::prepare(common, load).await?;
-    stage.scale_up(common.replicas).await?;
+    stage.scale_up(common.replicas()).await?;
     stage.begin();
     stage.play().await?;
     let outcome = stage.finish(command).await?;

@@ -1,79 +1,199 @@
-//! `soak`: a long mixed load with faults of the API server and killed replicas.
+//! `soak`: a long mixed load with faults of the API server, of processes, connections and the disk, beside many
+//! watches, under replicas with few resources.
 
+use std::path::PathBuf;
 use std::process::ExitCode;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use anyhow::Result;
-use clap::Args;
+use clap::{Args, ValueEnum as _};
 use jiff::SignedDuration;
 use rand::rngs::SmallRng;
-use rand::seq::IndexedRandom;
+use rand::seq::{IndexedRandom, SliceRandom};
 use rand::{Rng, SeedableRng};
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::conclude;
+use crate::document;
 use crate::faults::{FaultKind, TimedFault};
+use crate::limits::Limits;
 use crate::load::Load;
-use crate::report::Report;
+use crate::process_faults::{Drill, DrillArgs, ProcessFault, Record, table};
+use crate::report::{Env, Report};
 use crate::stage::{CommonArgs, Stage};
+use crate::watches::Watches;
+
+/// Limit of open files of a replica, if no other is given.
+const OPEN_FILES: u64 = 256;
+/// Limit of the address space of a replica in MiB, if no other is given.
+const MEMORY_MIB: u64 = 1024;
+/// Number of replicas, if no other is given: one can be missed.
+const REPLICAS: usize = 3;
+
+/// Time before the first fault, from which is known how late work usually is.
+const WARM_UP: Duration = Duration::from_secs(15);
 
 /// Flags of `soak`.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct SoakArgs {
     #[command(flatten)]
     pub(crate) common: CommonArgs,
-    /// Minutes during which Jobs are created.
-    #[arg(long, value_name = "M", default_value_t = 10)]
-    pub(crate) minutes: u32,
+    /// Time during which Jobs are created, such as 5m and 1h.
+    #[arg(long, value_name = "TIME", default_value = "10m", value_parser = humantime::parse_duration)]
+    pub(crate) duration: Duration,
+    /// The same time in minutes.
+    #[arg(long, value_name = "M", conflicts_with = "duration")]
+    pub(crate) minutes: Option<u32>,
     /// Mean time between faults of the API server; 0s: no faults. With --kubeconfig there are none.
     #[arg(long, value_name = "TIME", default_value = "10s", value_parser = humantime::parse_duration)]
     pub(crate) fault_period: Duration,
-    /// Time between kills of a replica, each of which is replaced; 0s: no kills.
-    #[arg(long, value_name = "TIME", default_value = "60s", value_parser = humantime::parse_duration)]
-    pub(crate) kill_period: Duration,
+    /// Faults of processes, connections and the disk, all of them in a random order before one is repeated
+    /// [default: all kinds; with --kubeconfig those of replicas].
+    #[arg(long, value_name = "KIND", value_delimiter = ',')]
+    pub(crate) process_faults: Vec<ProcessFault>,
+    /// Time between the recovery from one of these faults and the next; 0s: no such faults.
+    #[arg(long, value_name = "TIME", default_value = "5s", value_parser = humantime::parse_duration)]
+    pub(crate) process_fault_period: Duration,
+    #[command(flatten)]
+    pub(crate) drill: DrillArgs,
+    /// Number of watches beside the load, each on a connection of its own.
+    #[arg(long, value_name = "N", default_value_t = 1000)]
+    pub(crate) watches: usize,
+    /// Markdown page whose table of faults is replaced by the measured one. The machine must be quiet, and the
+    /// build one for measuring.
+    #[arg(long, value_name = "FILE.md")]
+    pub(crate) write: Option<PathBuf>,
     /// Seed of the faults [default: a new one for each run, shown in the report].
     #[arg(long, value_name = "N")]
     pub(crate) seed: Option<u64>,
 }
 
 impl SoakArgs {
+    /// Time during which Jobs are created.
+    fn time(&self) -> Duration {
+        self.minutes.map_or(self.duration, |minutes| Duration::from_secs(60) * minutes)
+    }
+
     fn load(&self, seed: u64) -> Result<Load> {
         let mut load = Load::parse(include_str!("../loads/soak.yaml"))?;
         for wave in &mut load.waves {
-            wave.jobs *= self.minutes.max(1);
+            // The file has the numbers for a minute.
+            let jobs = f64::from(wave.jobs) * self.time().as_secs_f64() / 60.0;
+            wave.jobs = (jobs.round() as u32).max(1);
         }
         if self.common.kubeconfig.is_none() && !self.fault_period.is_zero() {
-            let time = Duration::from_secs(60) * self.minutes;
-            load.faults = faults(&mut SmallRng::seed_from_u64(seed), time, self.fault_period);
+            load.faults = faults(&mut SmallRng::seed_from_u64(seed), self.time(), self.fault_period);
         }
         Ok(load)
+    }
+
+    fn common(&self) -> CommonArgs {
+        let limits = self.common.limits;
+        CommonArgs {
+            timeout: self.common.timeout + self.time(),
+            replicas: self.common.replicas.or(Some(REPLICAS)),
+            limits: Limits {
+                open_files: limits.open_files.or(Some(OPEN_FILES)),
+                memory_mib: limits.memory_mib.or(Some(MEMORY_MIB)),
+            },
+            ..self.common.clone()
+        }
+    }
+
+    /// The kinds of faults that are played.
+    fn kinds(&self) -> Vec<ProcessFault> {
+        let asked = match &*self.process_faults {
+            [] => ProcessFault::value_variants(),
+            some => some,
+        };
+        let possible = |fault: &&ProcessFault| self.common.kubeconfig.is_none() || !fault.needs_embedded();
+        if self.process_fault_period.is_zero() {
+            Vec::new()
+        } else {
+            asked.iter().filter(possible).copied().collect()
+        }
     }
 
     pub(crate) async fn run(self) -> Result<ExitCode> {
         let seed =
             self.seed.unwrap_or_else(|| u64::from(jiff::Timestamp::now().subsec_nanosecond().unsigned_abs()));
-        let common = CommonArgs {
-            timeout: self.common.timeout + Duration::from_secs(60) * self.minutes,
-            ..self.common.clone()
-        };
-        let mut stage = Stage::prepare(&common, self.load(seed)?).await?;
-        stage.scale_up(common.replicas).await?;
+        if self.write.is_some() {
+            Env::here(String::new()).is_fit_to_publish()?;
+        }
+        let (common, kinds) = (self.common(), self.kinds());
+        eprintln!("seed {seed}");
+        let load = self.load(seed)?;
+        let names: Vec<String> =
+            load.waves.iter().flat_map(|wave| (0..wave.jobs).map(|job| wave.job_name(job))).collect();
+        let mut stage = Stage::prepare_with(&common, load, ProcessFault::setup_of(&kinds)).await?;
+        let drill = Drill::new(&stage, &self.drill, &common, seed);
+        let jobs = stage.ground.path("/apis/batch/v1", "jobs");
+        let client = stage.ground.client("load-tests-watches").await?;
+        let watches = Watches::open(&client, &jobs, &names, self.watches);
+        stage.scale_up(common.replicas()).await?;
         stage.begin();
-        let mut kills = 0;
-        if self.kill_period.is_zero() {
-            stage.play().await?;
-        } else {
-            let end = Instant::now() + common.timeout;
-            while !stage.play_for(self.kill_period).await? && Instant::now() < end {
-                stage.fleet.kill_oldest().await;
-                stage.scale_up(common.replicas).await?;
-                kills += 1;
+        let records = self.play(&mut stage, drill, &kinds, seed).await?;
+        let mut report = stage.finish("soak").await?.report;
+        let missed: Vec<&ProcessFault> =
+            kinds.iter().filter(|kind| records.iter().all(|record| record.fault != **kind)).collect();
+        report.findings = json!({
+            "seed": seed,
+            "process_faults": records,
+            "process_faults_not_played": missed,
+            "watches": watches.findings(),
+            "limits": limits(common.limits, &report),
+            "memory": memory(&report),
+        });
+        if !records.is_empty() {
+            println!("{}", table(&records));
+        }
+        if let Some(file) = &self.write {
+            document::fill(file, "process-faults", &table(&records))?;
+        }
+        println!("watches: {}", report.findings["watches"]);
+        println!("limits of a replica: {}", report.findings["limits"]);
+        let code = conclude(&report, common.report.as_ref())?;
+        let recovered = records.iter().all(|record| record.recovered_after_s.is_some());
+        Ok(if recovered && watches.all_opened() { code } else { ExitCode::FAILURE })
+    }
+
+    /// Plays the load to its end, and the faults meanwhile.
+    async fn play(
+        &self,
+        stage: &mut Stage,
+        mut drill: Drill,
+        kinds: &[ProcessFault],
+        seed: u64,
+    ) -> Result<Vec<Record>> {
+        let mut random = SmallRng::seed_from_u64(seed);
+        let mut next: Vec<ProcessFault> = Vec::new();
+        if !kinds.is_empty() {
+            drill.calm(stage, WARM_UP).await?;
+        }
+        while !kinds.is_empty() && !stage.is_late() && !drill.calm(stage, self.process_fault_period).await? {
+            if next.is_empty() {
+                next = kinds.to_vec();
+                next.shuffle(&mut random);
+            }
+            if let Some(fault) = next.pop() {
+                eprintln!("{}", drill.play(stage, fault).await?);
             }
         }
-        let mut report = stage.finish("soak").await?.report;
-        report.findings = json!({"seed": seed, "kills": kills, "memory": memory(&report)});
-        conclude(&report, common.report.as_ref())
+        stage.play().await?;
+        Ok(drill.into_records())
     }
+}
+
+/// The limits of replicas, and how near they came to them.
+fn limits(limits: Limits, report: &Report) -> Value {
+    let most = |of: fn(&crate::report::Controller) -> u64| report.controller.iter().map(of).max();
+    json!({
+        "open_files": limits.open_files,
+        "most_open_files": most(|replica| replica.open_files),
+        "memory_bytes": limits.memory_mib.map(|size| size << 20),
+        "peak_virtual_bytes": most(|replica| replica.peak_virtual_bytes),
+        "peak_rss_bytes": most(|replica| replica.peak_rss_bytes),
+    })
 }
 
 /// Random faults of all kinds in that time.
@@ -110,7 +230,7 @@ fn faults(random: &mut SmallRng, time: Duration, period: Duration) -> Vec<TimedF
 }
 
 /// Mean memory of all replicas together in the second and in the last quarter, in bytes, which shows growth.
-fn memory(report: &Report) -> serde_json::Value {
+fn memory(report: &Report) -> Value {
     let quarter = report.series.len() / 4;
     let mean = |from: usize| {
         let points = report.series.get(from..from + quarter).unwrap_or_default();

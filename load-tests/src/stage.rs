@@ -12,9 +12,10 @@ use tokio::task::JoinSet;
 use crate::audit::{self, Writes};
 use crate::exact;
 use crate::fleet::Fleet;
-use crate::ground::{Ground, Record};
+use crate::ground::{Ground, Record, Storage};
 use crate::jobs;
 use crate::ledger::Ledger;
+use crate::limits::Limits;
 use crate::load::Load;
 use crate::pods::Simulator;
 use crate::recovery;
@@ -38,9 +39,9 @@ pub(crate) struct CommonArgs {
     /// File for the report; a page with plots is written beside it.
     #[arg(long, value_name = "FILE.json")]
     pub(crate) report: Option<PathBuf>,
-    /// Number of controller replicas.
-    #[arg(long, value_name = "R", default_value_t = 1)]
-    pub(crate) replicas: usize,
+    /// Number of controller replicas [default: 1; soak: 3].
+    #[arg(long, value_name = "R")]
+    pub(crate) replicas: Option<usize>,
     /// Limit of requests per second of each replica; 0: no limit.
     #[arg(long, value_name = "Q", default_value_t = 0)]
     pub(crate) kube_api_qps: u32,
@@ -54,6 +55,8 @@ pub(crate) struct CommonArgs {
     /// Another yardmaster program [default: the one in this program].
     #[arg(long, value_name = "FILE")]
     pub(crate) controller: Option<PathBuf>,
+    #[command(flatten)]
+    pub(crate) limits: Limits,
     /// Additional flag for the controllers; may be repeated.
     #[arg(long, value_name = "FLAG", allow_hyphen_values = true)]
     pub(crate) controller_flag: Vec<String>,
@@ -72,12 +75,17 @@ impl CommonArgs {
         }
     }
 
+    /// Number of controller replicas.
+    pub(crate) fn replicas(&self) -> usize {
+        self.replicas.unwrap_or(1)
+    }
+
     /// `spec.managedBy` of the load's Jobs.
     fn managed_by(&self) -> Option<String> {
         Some(self.controller_name()).filter(|name| *name != BUILT_IN).map(Into::into)
     }
 
-    fn recipe(&self, ground: &Ground) -> Recipe {
+    fn recipe(&self, ground: &Ground, setup: Setup) -> Recipe {
         let mut flags = vec!["--shards".to_owned(), self.shards.to_string()];
         if self.kube_api_qps > 0 {
             flags.extend(["--kube-api-qps".to_owned(), self.kube_api_qps.to_string()]);
@@ -89,8 +97,26 @@ impl CommonArgs {
             controller_name: self.controller_name().to_owned(),
             lease_namespace: ground.namespace.clone(),
             flags,
+            limits: self.limits,
+            upstream: ground.address().filter(|_| setup.proxies),
             directory: ground.directory.path().to_owned(),
         }
+    }
+}
+
+/// What a load needs besides the controllers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Setup {
+    /// Where the embedded API server keeps its objects.
+    pub(crate) storage: Storage,
+    /// Whether replicas reach the embedded API server through a proxy each.
+    pub(crate) proxies: bool,
+}
+
+/// Objects in memory, no proxies.
+impl Default for Setup {
+    fn default() -> Self {
+        Self { storage: Storage::Memory, proxies: false }
     }
 }
 
@@ -124,7 +150,12 @@ pub(crate) struct Outcome {
 impl Stage {
     /// Prepares everything except the controllers.
     pub(crate) async fn prepare(args: &CommonArgs, load: Load) -> Result<Self> {
-        let ground = Ground::prepare(args.kubeconfig.as_deref()).await?;
+        Self::prepare_with(args, load, Setup::default()).await
+    }
+
+    /// Prepares everything except the controllers.
+    pub(crate) async fn prepare_with(args: &CommonArgs, load: Load, setup: Setup) -> Result<Self> {
+        let ground = Ground::prepare(args.kubeconfig.as_deref(), setup.storage).await?;
         if !load.faults.is_empty() && !ground.is_embedded() {
             bail!("the load has faults, and only the embedded API server has them");
         }
@@ -141,7 +172,7 @@ impl Stage {
         faults.sort_by_key(|fault| std::cmp::Reverse(fault.at));
         let now = Instant::now();
         Ok(Self {
-            fleet: Fleet::new(args.recipe(&ground)),
+            fleet: Fleet::new(args.recipe(&ground, setup)),
             bar: bar(load.completions()),
             env: Env::here(server),
             managed_by: args.managed_by(),
@@ -176,6 +207,16 @@ impl Stage {
         });
     }
 
+    /// Seconds since the start of the load.
+    pub(crate) fn elapsed(&self) -> f64 {
+        report::round(self.started.elapsed().as_secs_f64())
+    }
+
+    /// Whether time is up.
+    pub(crate) fn is_late(&self) -> bool {
+        Instant::now() > self.deadline
+    }
+
     /// Runs until the next measurement. Returns `true` once all Jobs have ended.
     pub(crate) async fn step(&mut self) -> Result<bool> {
         tokio::time::sleep_until(self.next_look.into()).await;
@@ -184,7 +225,10 @@ impl Stage {
             created??;
         }
         let elapsed = self.started.elapsed();
-        while self.faults.last().is_some_and(|fault| fault.at.unsigned_abs() <= elapsed) {
+        // Faults wait for an API server that is down.
+        while self.ground.is_up()
+            && self.faults.last().is_some_and(|fault| fault.at.unsigned_abs() <= elapsed)
+        {
             if let Some(fault) = self.faults.pop() {
                 self.ground.inject(&fault).await?;
             }
@@ -199,16 +243,15 @@ impl Stage {
             totals.jobs_finished,
             self.load.jobs()
         ));
-        if let Some(lost) = self.fleet.lost().first() {
-            bail!("{lost} has ended");
-        }
+        self.fleet.check()?;
+        self.ground.check()?;
         Ok(totals.jobs_finished == self.load.jobs())
     }
 
     /// Runs until all Jobs have ended or time is up.
     pub(crate) async fn play(&mut self) -> Result<()> {
         while !self.step().await? {
-            if Instant::now() > self.deadline {
+            if self.is_late() {
                 // The report shows the progress so far.
                 eprintln!("time is up");
                 break;
@@ -228,11 +271,19 @@ impl Stage {
         Ok(false)
     }
 
+    /// Runs for all of `time`, also after the end of all Jobs.
+    pub(crate) async fn run_for(&mut self, time: Duration) -> Result<()> {
+        let end = Instant::now() + time;
+        while Instant::now() < end {
+            self.step().await?;
+        }
+        Ok(())
+    }
+
     /// Checks the final state, ends all processes, and reports.
     pub(crate) async fn finish(mut self, command: &str) -> Result<Outcome> {
         self.bar.finish_and_clear();
-        let exact =
-            exact::check(&self.ground, &self.client, self.ledger.totals()).await.context("final state")?;
+        let exact = exact::check(&self.ground, &self.client, &self.ledger).await.context("final state")?;
         let costs = self.fleet.end().await;
         let api_server = self.ground.usage();
         self.watching.shutdown().await;

@@ -16,6 +16,10 @@ pub(crate) struct Usage {
     pub(crate) rss_bytes: u64,
     /// Peak resident memory, in bytes.
     pub(crate) peak_rss_bytes: u64,
+    /// Peak address space, in bytes.
+    pub(crate) peak_virtual_bytes: u64,
+    /// Open files now.
+    pub(crate) open_files: u64,
 }
 
 impl Usage {
@@ -27,6 +31,8 @@ impl Usage {
             cpu_s: (stat.utime + stat.stime) as f64 / procfs::ticks_per_second() as f64,
             rss_bytes: status.vmrss? * 1024,
             peak_rss_bytes: status.vmhwm? * 1024,
+            peak_virtual_bytes: status.vmpeak? * 1024,
+            open_files: process.fd_count().ok()? as u64,
         })
     }
 
@@ -38,12 +44,25 @@ impl Usage {
             cpu_s: all.cpu_s + one.cpu_s,
             rss_bytes: all.rss_bytes + one.rss_bytes,
             peak_rss_bytes: all.peak_rss_bytes + one.peak_rss_bytes,
+            peak_virtual_bytes: all.peak_virtual_bytes + one.peak_virtual_bytes,
+            open_files: all.open_files + one.open_files,
         })
+    }
+
+    /// Usage of a process and its successor together: CPU time is added, of peaks the higher one counts.
+    pub(crate) fn then(self, next: Self) -> Self {
+        Self {
+            cpu_s: self.cpu_s + next.cpu_s,
+            rss_bytes: next.rss_bytes,
+            peak_rss_bytes: self.peak_rss_bytes.max(next.peak_rss_bytes),
+            peak_virtual_bytes: self.peak_virtual_bytes.max(next.peak_virtual_bytes),
+            open_files: next.open_files,
+        }
     }
 }
 
-/// The port on which this process listens, `None` if there is none.
-pub(crate) fn listening_port(pid: i32) -> Option<u16> {
+/// The ports on which this process listens. `None` once it has ended.
+pub(crate) fn listening_ports(pid: i32) -> Option<Vec<u16>> {
     let process = Process::new(pid).ok()?;
     let sockets: HashSet<u64> = process
         .fd()
@@ -57,7 +76,8 @@ pub(crate) fn listening_port(pid: i32) -> Option<u16> {
     let listens = |entry: &procfs::net::TcpNetEntry| {
         entry.state == procfs::net::TcpState::Listen && sockets.contains(&entry.inode)
     };
-    process.tcp().ok()?.into_iter().find(listens).map(|entry| entry.local_address.port())
+    let listening = process.tcp().ok()?.into_iter().filter(listens);
+    Some(listening.map(|entry| entry.local_address.port()).collect())
 }
 
 /// Figures from a controller's metrics.
@@ -67,6 +87,8 @@ pub(crate) struct Counters {
     pub(crate) watch_bytes: u64,
     /// Writes that it made.
     pub(crate) writes: Writes,
+    /// Requests of all kinds that it made.
+    pub(crate) requests: u64,
     /// Shards that it owns.
     pub(crate) owned_shards: u64,
 }
@@ -83,6 +105,7 @@ impl Counters {
                 "yardmaster_watch_bytes_total" => counters.watch_bytes += value,
                 "yardmaster_owned_shards" => counters.owned_shards = value,
                 "yardmaster_api_requests_total" => {
+                    counters.requests += value;
                     let (verb, resource) = (label(labels, "verb"), label(labels, "resource"));
                     let Some(method) = method(verb) else { continue };
                     let code = label(labels, "code").parse().unwrap_or_default();
@@ -92,6 +115,17 @@ impl Counters {
             }
         }
         Ok(counters)
+    }
+}
+
+impl Counters {
+    /// Requests and watched bytes since an earlier reading. Writes are those from the start.
+    pub(crate) fn since(self, before: &Self) -> Self {
+        Self {
+            watch_bytes: self.watch_bytes.saturating_sub(before.watch_bytes),
+            requests: self.requests.saturating_sub(before.requests),
+            ..self
+        }
     }
 }
 
@@ -128,7 +162,7 @@ mod tests {
         let counters = Counters::parse(text).unwrap();
         assert_eq!((counters.owned_shards, counters.watch_bytes), (7, 120));
         assert_eq!((counters.writes.of("pods POST"), counters.writes.total()), (7, 7));
-        assert_eq!(counters.writes.by_code[&429], 2);
+        assert_eq!((counters.writes.by_code[&429], counters.requests), (2, 16));
     }
 
     #[test]
@@ -137,6 +171,11 @@ mod tests {
         let pid = i32::try_from(std::process::id()).unwrap();
         let usage = Usage::of(pid).unwrap();
         assert!(usage.peak_rss_bytes >= usage.rss_bytes && usage.rss_bytes > 0);
-        assert_eq!(listening_port(pid), Some(listener.local_addr().unwrap().port()));
+        assert!(usage.peak_virtual_bytes > usage.rss_bytes && usage.open_files > 3, "{usage:?}");
+        let both = usage.then(Usage { cpu_s: 1.0, rss_bytes: 1, ..Usage::default() });
+        assert_eq!((both.cpu_s, both.rss_bytes), (usage.cpu_s + 1.0, 1));
+        assert_eq!(both.peak_rss_bytes, usage.peak_rss_bytes);
+        let port = listener.local_addr().unwrap().port();
+        assert!(listening_ports(pid).unwrap().contains(&port));
     }
 }

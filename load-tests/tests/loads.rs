@@ -1,6 +1,7 @@
 //! Small loads from start to end, each on its own embedded cluster, and their reports.
 #![allow(clippy::unwrap_used)]
 
+use std::collections::BTreeMap;
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
 
@@ -111,6 +112,109 @@ fn replicas_join_and_are_killed() {
     assert_eq!(number(findings, "/claimed_shards"), 64.0, "{findings:#}");
     assert_eq!(findings["steps"].as_array().map(Vec::len), Some(6), "{findings:#}");
     assert_eq!(report["controller"].as_array().map(Vec::len), Some(4), "{report:#}");
+}
+
+/// What was observed of each fault, by its kind.
+fn observed(report: &Value) -> BTreeMap<String, String> {
+    let faults = report["findings"]["process_faults"].as_array().unwrap();
+    let of = |fault: &Value, key: &str| fault[key].as_str().unwrap().to_owned();
+    faults.iter().map(|fault| (of(fault, "fault"), of(fault, "observed"))).collect()
+}
+
+/// Plays these faults one after the other on two replicas. All must be counted exactly.
+fn faulty(faults: &str) -> BTreeMap<String, String> {
+    let load = ["failover", "--pods", "20", "--jobs", "4", "--run-time", "1s", "--generations", "20"];
+    let steps = format!("2,{faults}");
+    let steps = ["--steps", &steps, "--fault-time", "4s", "--pause", "300ms", "--timeout", "10m"];
+    let leases = ["--lease-duration", "3s", "--renew-deadline", "2s", "--retry-period", "500ms"];
+    let report = reported(&[&load[..], &steps, &leases].concat());
+    assert_eq!(number(&report, "/exact/counted"), 400.0);
+    assert_eq!(number(&report, "/exact/miscounted"), 0.0);
+    observed(&report)
+}
+
+#[test]
+fn faults_of_processes_do_what_they_say_and_nothing_is_lost() {
+    let observed = faulty("kill-replica,freeze-replica,restart-api-server,kill-api-server,full-disk");
+    for (fault, part) in [
+        ("kill-replica", "SIGKILL"),
+        ("freeze-replica", "state T"),
+        ("restart-api-server", "ended in order; started again"),
+        ("kill-api-server", "killed; started again"),
+        ("full-disk", "it ended: error: data directory: cannot keep what is written: File too large"),
+    ] {
+        assert!(observed[fault].contains(part), "{fault}: {observed:#?}");
+    }
+}
+
+#[test]
+fn faults_of_connections_do_what_they_say_and_nothing_is_lost() {
+    let observed = faulty("isolate-replica,slow-link,cut-answer,blackhole,half-open");
+    for (fault, part) in [
+        ("isolate-replica", "bytes swallowed"),
+        ("slow-link", "200 ms more in each direction"),
+        ("cut-answer", "closed after half of the next bytes"),
+        // How much is swallowed depends on the connection.
+        ("blackhole", "bytes swallowed"),
+        ("half-open", "bytes swallowed"),
+    ] {
+        assert!(observed[fault].contains(part), "{fault}: {observed:#?}");
+    }
+    assert!(!observed["isolate-replica"].starts_with("0 bytes"), "its heartbeats are lost: {observed:#?}");
+}
+
+#[test]
+fn a_soak_has_watches_beside_it_and_replicas_with_few_resources() {
+    let load =
+        ["soak", "--duration", "2s", "--replicas", "2", "--watches", "50", "--process-fault-period", "0s"];
+    let report = reported(&[&load[..], &["--fault-period", "0s", "--timeout", "10m"]].concat());
+    let findings = &report["findings"];
+    assert_eq!(number(findings, "/watches/opened"), 50.0, "{findings:#}");
+    let (most, limit) = (number(findings, "/limits/most_open_files"), number(findings, "/limits/open_files"));
+    assert!(most > 5.0 && most <= limit && limit == 256.0, "{findings:#}");
+    let (most, limit) =
+        (number(findings, "/limits/peak_virtual_bytes"), number(findings, "/limits/memory_bytes"));
+    assert!(most > 1e6 && most <= limit, "{findings:#}");
+}
+
+/// Runs a shell with limited resources. Returns its output.
+fn limited(limits: &[&str], script: &str) -> String {
+    let args = [&["limited"], limits, &["--", "sh", "-c", script]].concat();
+    let output = load_tests(&args, None);
+    String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).trim().to_owned()
+}
+
+#[test]
+fn limits_hold_for_what_is_started_with_them() {
+    assert_eq!(limited(&["--replica-open-files", "256"], "ulimit -n; ulimit -Hn"), "256\n256");
+    assert_eq!(limited(&["--replica-memory", "100"], "ulimit -v"), "102400");
+    let files = limited(&["--replica-open-files", "16"], "exec 20</dev/null && echo opened");
+    assert!(!files.contains("opened"), "{files}");
+    // tail keeps the last 200 MB in memory.
+    let hungry = "head -c 300000000 /dev/zero | tail -c 200000000 | wc -c";
+    assert_eq!(limited(&[], hungry), "200000000");
+    assert!(!limited(&["--replica-memory", "100"], hungry).contains("200000000"));
+}
+
+#[test]
+fn growth_is_measured_for_each_size() {
+    let sizes = ["growth", "--sweeps", "pods,jobs", "--numbers-of-pods", "5,40", "--numbers-of-jobs", "1,10"];
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("growth.json");
+    let output = load_tests(&[&sizes[..], &["--in-flight", "20", "--timeout", "2m"]].concat(), Some(&file));
+    let err = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{err}");
+    let growth: Value = serde_json::from_slice(&std::fs::read(&file).unwrap()).unwrap();
+    for (curve, point, size) in [(0, 0, 5.0), (0, 1, 40.0), (1, 0, 1.0), (1, 1, 10.0)] {
+        let at = |key: &str| number(&growth, &format!("/curves/{curve}/points/{point}/{key}"));
+        assert_eq!(at("size"), size);
+        // A pod needs more than one request: to create it, and to count it.
+        assert!(at("requests") > size && at("memory_bytes") > 0.0 && at("watch_bytes") > 0.0, "{growth:#}");
+    }
+    assert!(growth["curves"][0]["first"].as_str().unwrap().contains("40 pods"), "{growth:#}");
+    let table = std::fs::read_to_string(file.with_extension("md")).unwrap();
+    assert!(table.contains("| 40 |") && table.contains("## jobs"), "{table}");
+    assert!(std::fs::read_to_string(file.with_extension("html")).unwrap().matches("<svg").count() == 2);
 }
 
 #[test]

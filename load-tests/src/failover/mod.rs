@@ -2,19 +2,19 @@
 //! outside.
 
 mod acts;
-mod claims;
 
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use anyhow::{Result, bail};
-use clap::Args;
+use clap::{Args, ValueEnum as _};
 use serde_json::{Value, json};
 
 use self::acts::{Acts, Shards};
-use self::claims::{Claims, Owners, all_owned, balance, moved};
+use crate::claims::{Claims, Owners, all_owned, balance, moved};
 use crate::conclude;
 use crate::load::{Load, RunTime};
+use crate::process_faults::{Drill, DrillArgs, ProcessFault};
 use crate::report::round;
 use crate::stage::{CommonArgs, Stage};
 use crate::views::Pod;
@@ -42,8 +42,8 @@ pub(crate) struct FailoverArgs {
     /// Number of pods that run in each place, one after the other.
     #[arg(long, value_name = "G", default_value_t = 10)]
     pub(crate) generations: u32,
-    /// Steps for the replicas: a number to scale to, `term` to end one by SIGTERM, `kill` to end one by
-    /// SIGKILL. After `term` and `kill` another one is started.
+    /// Steps: a number of replicas to scale to, `term` to end one by SIGTERM, `kill` to end one by SIGKILL, or a
+    /// fault as in `soak --process-faults`. After `term` and `kill` another replica is started.
     #[arg(long, value_name = "STEPS", value_delimiter = ',', default_value = "1,4,8,3,term,kill")]
     pub(crate) steps: Vec<Step>,
     /// Time between steps, after the shards are stable.
@@ -58,9 +58,11 @@ pub(crate) struct FailoverArgs {
     /// --retry-period of the replicas.
     #[arg(long, value_name = "TIME", default_value = "2s", value_parser = humantime::parse_duration)]
     pub(crate) retry_period: Duration,
+    #[command(flatten)]
+    pub(crate) drill: DrillArgs,
 }
 
-/// A step for the replicas.
+/// A step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Step {
     /// Start or end replicas until this many run.
@@ -69,6 +71,8 @@ pub(crate) enum Step {
     Term,
     /// End one replica by SIGKILL.
     Kill,
+    /// Play a fault.
+    Fault(ProcessFault),
 }
 
 impl std::str::FromStr for Step {
@@ -78,8 +82,21 @@ impl std::str::FromStr for Step {
         match text {
             "term" => Ok(Self::Term),
             "kill" => Ok(Self::Kill),
-            _ => text.parse().map(Self::Scale).map_err(|_| "a number, term or kill is expected".into()),
+            _ => match ProcessFault::from_str(text, false) {
+                Ok(fault) => Ok(Self::Fault(fault)),
+                Err(_) => text
+                    .parse()
+                    .map(Self::Scale)
+                    .map_err(|_| "a number, term, kill or a fault is expected".to_owned()),
+            },
         }
+    }
+}
+
+impl Step {
+    /// The fault, if it is one.
+    fn fault(self) -> Option<ProcessFault> {
+        if let Self::Fault(fault) = self { Some(fault) } else { None }
     }
 }
 
@@ -89,6 +106,7 @@ impl std::fmt::Display for Step {
             Self::Scale(count) => write!(f, "{count}"),
             Self::Term => f.write_str("term"),
             Self::Kill => f.write_str("kill"),
+            Self::Fault(fault) => fault.fmt(f),
         }
     }
 }
@@ -124,21 +142,22 @@ impl FailoverArgs {
 
     /// Plays all steps, waits for the load, and reports.
     pub(crate) async fn run(self) -> Result<ExitCode> {
-        let mut stage = Stage::prepare(&self.common(), self.load()?).await?;
+        let faults: Vec<ProcessFault> = self.steps.iter().filter_map(|step| step.fault()).collect();
+        let setup = ProcessFault::setup_of(&faults);
+        let mut stage = Stage::prepare_with(&self.common(), self.load()?, setup).await?;
         if !stage.ground.is_embedded() {
             bail!("failover needs the record of writes of the embedded API server");
         }
-        let claims = Claims::default();
-        let leases = stage.ground.path("/apis/coordination.k8s.io/v1", "leases");
-        let mut watching = tokio::task::JoinSet::new();
-        watching.spawn(claims.clone().follow(stage.client.clone(), leases));
-        let mut play = Play { args: &self, claims, steps: Vec::new(), killed: Vec::new(), begun: false };
+        let drill = Drill::new(&stage, &self.drill, &self.common, rand::random());
+        let claims = drill.claims().clone();
+        let mut play =
+            Play { args: &self, claims, drill, steps: Vec::new(), killed: Vec::new(), begun: false };
         for step in &self.steps {
             play.step(&mut stage, *step).await?;
         }
         stage.play().await?;
         let shards = Shards { claims: play.claims.names(), ..shards(&stage).await? };
-        let (steps, killed) = (play.steps, play.killed);
+        let (steps, killed, faults) = (play.steps, play.killed, play.drill.into_records());
         let (known, stale) = (play.claims.known(), play.claims.stale_epochs());
         let mut outcome = stage.finish("failover").await?;
         let (mut foreign, mut findings) = (0, json!({}));
@@ -148,11 +167,13 @@ impl FailoverArgs {
         findings["claimed_shards"] = json!(known);
         findings["takeovers_without_new_epoch"] = json!(stale);
         findings["steps"] = Value::Array(steps);
+        let recovered = faults.iter().all(|fault| fault.recovered_after_s.is_some());
+        findings["process_faults"] = serde_json::to_value(faults)?;
         outcome.report.findings = findings;
         println!("{:#}", outcome.report.findings);
         let code = conclude(&outcome.report, self.common.report.as_ref())?;
         // Without claims there are no owners, and nothing to check.
-        let sound = known == 0 || (foreign == 0 && stale == 0);
+        let sound = recovered && (known == 0 || (foreign == 0 && stale == 0));
         Ok(if sound { code } else { ExitCode::FAILURE })
     }
 }
@@ -161,7 +182,9 @@ impl FailoverArgs {
 struct Play<'a> {
     args: &'a FailoverArgs,
     claims: Claims,
+    drill: Drill,
     steps: Vec<Value>,
+    /// Replicas that could not hand over.
     killed: Vec<String>,
     /// Whether Jobs are being created.
     begun: bool,
@@ -177,7 +200,15 @@ impl Play<'_> {
             Step::Term => {
                 stage.fleet.shrink(from.saturating_sub(1)).await;
             }
-            Step::Kill => self.killed.extend(stage.fleet.kill_oldest().await),
+            Step::Kill => self.killed.extend(stage.fleet.kill(0).await),
+            Step::Fault(fault) => {
+                // What was usual is known from the time before the fault.
+                self.drill.calm(stage, self.args.pause).await?;
+                self.drill.keep_up(from);
+                let record = self.drill.play(stage, fault).await?;
+                eprintln!("{record}");
+                self.killed.extend(record.target.split(':').next().map(str::to_owned));
+            }
         }
         let owned = self.wait_until_stable(stage, before).await?;
         self.note(stage, step, from, &owners, owned);
@@ -277,8 +308,11 @@ mod tests {
 
     #[test]
     fn steps_are_read() {
-        let steps: Vec<_> = ["4", "term", "kill"].iter().map(|text| text.parse::<Step>()).collect();
-        assert_eq!(steps, [Ok(Step::Scale(4)), Ok(Step::Term), Ok(Step::Kill)]);
+        let steps: Vec<_> =
+            ["4", "term", "kill", "half-open"].iter().map(|text| text.parse::<Step>()).collect();
+        let fault = Step::Fault(ProcessFault::HalfOpen);
+        assert_eq!(steps, [Ok(Step::Scale(4)), Ok(Step::Term), Ok(Step::Kill), Ok(fault)]);
+        assert_eq!(fault.to_string(), "half-open");
         assert!("x".parse::<Step>().is_err());
     }
 }

@@ -9,7 +9,7 @@ mod turns;
 mod write;
 
 use std::cmp::Reverse;
-use std::collections::{BinaryHeap, HashMap};
+use std::collections::{BinaryHeap, HashMap, HashSet};
 use std::time::{Duration, Instant};
 
 use fnv::FnvBuildHasher;
@@ -18,7 +18,7 @@ use tokio::sync::mpsc;
 use tokio::time::sleep_until;
 
 use self::status::Ending;
-use self::write::{Done, Writers};
+use self::write::{Done, Ended, Writers};
 use crate::views::{Phase, Pod};
 use crate::watch::{Collection, Event};
 
@@ -37,6 +37,8 @@ pub(crate) trait Observer: Send + 'static {
     fn added(&mut self, job: &str, at: Instant);
     /// Its end is about to be reported.
     fn ending(&mut self, job: &str, at: Instant);
+    /// The report of its end was accepted.
+    fn ended(&mut self, job: &str, failed: bool);
     /// The report of its end was refused, since it was gone.
     fn not_ended(&mut self, job: &str);
     /// It has ended or was deleted.
@@ -47,6 +49,7 @@ pub(crate) trait Observer: Send + 'static {
 impl Observer for () {
     fn added(&mut self, _: &str, _: Instant) {}
     fn ending(&mut self, _: &str, _: Instant) {}
+    fn ended(&mut self, _: &str, _: bool) {}
     fn not_ended(&mut self, _: &str) {}
     fn gone(&mut self, _: &str, _: Instant) {}
 }
@@ -142,14 +145,12 @@ impl<O: Observer> Simulator<O> {
     fn observe(&mut self, event: Event<Pod>) {
         match event {
             Event::Listed(all) => {
-                let mut gone = std::mem::take(&mut self.pods);
-                for pod in all {
-                    if let Some((key, known)) = gone.remove_entry(&key(&pod)) {
-                        self.pods.insert(key, known);
-                    }
-                    self.apply(pod);
+                // Replacements are among the listed ones: what they replace has gone before.
+                let listed: HashSet<Key> = all.iter().map(key).collect();
+                for (_, pod) in self.pods.extract_if(|key, _| !listed.contains(key)) {
+                    self.observer.gone(&pod.job, Instant::now());
                 }
-                gone.into_values().for_each(|pod| self.observer.gone(&pod.job, Instant::now()));
+                all.into_iter().for_each(|pod| self.apply(pod));
             }
             Event::Applied(pod) => self.apply(pod),
             Event::Deleted(pod) => {
@@ -187,7 +188,7 @@ impl<O: Observer> Simulator<O> {
     fn written(&mut self, done: Done) {
         match done {
             Done::Started(key) => self.has_started(key),
-            Done::Ended => {}
+            Done::Ended(Ended { job, failed }) => self.observer.ended(&job, failed),
             Done::Refused(key) => {
                 if let Some(pod) = self.pods.get(&key)
                     && pod.state == State::Ended
@@ -227,8 +228,9 @@ impl<O: Observer> Simulator<O> {
     fn end(&mut self, key: Key) {
         let Some(pod) = self.pods.get_mut(&key).filter(|pod| pod.state == State::Running) else { return };
         pod.state = State::Ended;
-        let end = pod.ended();
-        self.writers.end(&pod.job, key, end);
+        let ended = Ended { job: pod.job.clone(), failed: pod.exit_code != 0 };
+        let body = pod.ended();
+        self.writers.end(key, body, ended);
     }
 }
 

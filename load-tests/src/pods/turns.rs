@@ -32,12 +32,11 @@ impl<T> Turns<T> {
         if ends { waiting.ends.push_back(entry) } else { waiting.starts.push_back(entry) }
     }
 
-    /// The next entry, and whether it is an end.
-    pub(super) fn pop(&mut self) -> Option<(T, bool)> {
+    /// The next entry.
+    pub(super) fn pop(&mut self) -> Option<T> {
         let job = self.order.pop_front()?;
         let waiting = self.waiting.get_mut(&job)?;
-        let next = waiting.ends.pop_front().map(|entry| (entry, true));
-        let next = next.or_else(|| waiting.starts.pop_front().map(|entry| (entry, false)));
+        let next = waiting.ends.pop_front().or_else(|| waiting.starts.pop_front());
         if waiting.ends.is_empty() && waiting.starts.is_empty() {
             self.waiting.remove(&job);
         } else {
@@ -64,10 +63,10 @@ mod tests {
         ] {
             turns.push(job, entry, ends);
         }
-        let order: Vec<_> = std::iter::from_fn(|| turns.pop()).map(|(entry, _)| entry).collect();
+        let order: Vec<_> = std::iter::from_fn(|| turns.pop()).collect();
         assert_eq!(order, [3, 4, 6, 1, 5, 2]);
         turns.push("a", 7, true);
-        assert_eq!(turns.pop(), Some((7, true)));
+        assert_eq!(turns.pop(), Some(7));
         assert_eq!(turns.pop(), None);
     }
 }

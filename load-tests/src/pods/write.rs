@@ -17,15 +17,29 @@ const AGAIN: Duration = Duration::from_millis(200);
 /// The result of a write.
 pub(super) enum Done {
     Started(Key),
-    Ended,
+    Ended(Ended),
     /// Refused for good: the pod is gone.
     Refused(Key),
+}
+
+/// The end of a pod.
+pub(super) struct Ended {
+    pub(super) job: Box<str>,
+    pub(super) failed: bool,
+}
+
+/// One write: a pod and its new status.
+struct Write {
+    key: Key,
+    body: Bytes,
+    /// `None` if the pod starts to run.
+    ended: Option<Ended>,
 }
 
 /// Sends status patches.
 pub(super) struct Writers {
     client: kube::Client,
-    waiting: Turns<(Key, Bytes)>,
+    waiting: Turns<Write>,
     flying: JoinSet<Done>,
 }
 
@@ -36,31 +50,29 @@ impl Writers {
 
     /// Reports that a pod of this Job runs.
     pub(super) fn start(&mut self, job: &str, key: Key, body: Bytes) {
-        self.waiting.push(job, (key, body), false);
+        self.waiting.push(job, Write { key, body, ended: None }, false);
     }
 
-    /// Reports that a pod of this Job has ended.
-    pub(super) fn end(&mut self, job: &str, key: Key, body: Bytes) {
-        self.waiting.push(job, (key, body), true);
+    /// Reports that a pod has ended.
+    pub(super) fn end(&mut self, key: Key, body: Bytes, ended: Ended) {
+        let job = ended.job.clone();
+        self.waiting.push(&job, Write { key, body, ended: Some(ended) }, true);
     }
 
     /// Sends waiting writes up to the limit. Returns the pods whose end is reported by them.
     pub(super) fn fill(&mut self) -> Vec<Key> {
         let mut ending = Vec::new();
         while self.flying.len() < AT_ONCE {
-            let Some(((key, body), ends)) = self.waiting.pop() else { break };
-            if ends {
+            let Some(Write { key, body, ended }) = self.waiting.pop() else { break };
+            if ended.is_some() {
                 ending.push(key.clone());
             }
             let client = self.client.clone();
             self.flying.spawn(async move {
                 if !write_with_retries(&client, &key, body).await {
-                    Done::Refused(key)
-                } else if ends {
-                    Done::Ended
-                } else {
-                    Done::Started(key)
+                    return Done::Refused(key);
                 }
+                ended.map_or_else(|| Done::Started(key), Done::Ended)
             });
         }
         ending

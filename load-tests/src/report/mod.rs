@@ -1,12 +1,12 @@
 //! The results of a load: a JSON file for programs, and a page with plots beside it for people.
 
 mod page;
-mod plots;
+pub(crate) mod plots;
 
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 use hdrhistogram::Histogram;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -78,6 +78,15 @@ pub(crate) struct Controller {
     pub(crate) writes_per_pod: f64,
     /// Bytes of lists and watches that it received.
     pub(crate) watch_bytes: u64,
+    /// Its requests of all kinds, as it says.
+    #[serde(default)]
+    pub(crate) requests: u64,
+    /// Most open files at once.
+    #[serde(default)]
+    pub(crate) open_files: u64,
+    /// Peak address space, in bytes.
+    #[serde(default)]
+    pub(crate) peak_virtual_bytes: u64,
 }
 
 /// CPU time and memory of the API server.
@@ -147,6 +156,19 @@ impl Env {
     }
 }
 
+impl Env {
+    /// An error if figures from here and now would mislead readers.
+    pub(crate) fn is_fit_to_publish(&self) -> Result<()> {
+        ensure!(self.build == "release", "a debug build measures itself; use --profile dist");
+        let Self { load_average, cpus, .. } = self;
+        ensure!(
+            *load_average < *cpus as f32 / 4.0,
+            "other work runs on this machine: a load average of {load_average:.1} on {cpus} cores"
+        );
+        Ok(())
+    }
+}
+
 impl Controller {
     /// A replica's figures. `writes` are from the API server's record. Without one, those of the replica are
     /// used.
@@ -160,6 +182,9 @@ impl Controller {
             writes: writes.by_kind,
             answers: writes.by_code,
             watch_bytes: cost.counters.watch_bytes,
+            requests: cost.counters.requests,
+            open_files: cost.usage.open_files,
+            peak_virtual_bytes: cost.usage.peak_virtual_bytes,
         }
     }
 
@@ -265,14 +290,18 @@ impl Report {
         let verdict = if exact.holds() { "exact" } else { "NOT EXACT" };
         let _ = writeln!(
             text,
-            "{verdict}: {} of {} counted, {} duplicates, {} orphans, at most {} active, {} of {} failures counted",
+            "{verdict}: {} of {} counted, {} duplicates, {} orphans, at most {} active, {} of {} failures counted, \
+             {} Jobs miscounted, {} unfinished, {} beyond parallelism",
             exact.counted,
             exact.expected,
             exact.duplicates,
             exact.orphans,
             exact.max_active,
             exact.failed_counted,
-            exact.failed
+            exact.failed,
+            exact.miscounted,
+            exact.unfinished,
+            exact.beyond_parallelism
         );
         text
     }
@@ -297,6 +326,9 @@ pub(crate) mod tests {
             answers: [(200, 10), (201, 10)].into(),
             writes_per_pod: 2.0,
             watch_bytes: 1000,
+            requests: 30,
+            open_files: 40,
+            peak_virtual_bytes: 200_000_000,
         };
         let point = |t: f64| Point {
             t,

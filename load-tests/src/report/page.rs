@@ -5,6 +5,7 @@ use std::fmt::Write;
 use anyhow::Result;
 
 use super::{Report, plots};
+use crate::process_faults::Record;
 
 const STYLE: &str = "body{font:15px/1.4 sans-serif;max-width:900px;margin:2em auto;padding:0 1em}\
     table{border-collapse:collapse;margin:1em 0}td,th{border:1px solid #ccc;padding:.2em .6em;text-align:right}\
@@ -23,6 +24,7 @@ pub(super) fn render(report: &Report) -> Result<String> {
     write!(page, "<pre class=\"{class}\">{}</pre>", escape(&report.summary()))?;
     controllers(&mut page, report)?;
     latencies(&mut page, report)?;
+    process_faults(&mut page, report)?;
     for plot in plots::all(report)? {
         page.push_str(&plot);
     }
@@ -66,6 +68,33 @@ fn latencies(page: &mut String, report: &Report) -> Result<()> {
             page,
             "<tr><td>{}<td>{p50:.1}<td>{p90:.1}<td>{p99:.1}<td>{max:.1}<td>{count}</tr>",
             escape(name)
+        )?;
+    }
+    page.push_str("</table>");
+    Ok(())
+}
+
+fn process_faults(page: &mut String, report: &Report) -> Result<()> {
+    let faults = report.findings.get("process_faults").cloned().unwrap_or_default();
+    let Ok(faults) = serde_json::from_value::<Vec<Record>>(faults) else { return Ok(()) };
+    if faults.is_empty() {
+        return Ok(());
+    }
+    page.push_str(
+        "<table><tr><th>fault<th>of<th>at s<th>lasted s<th>recovered after s<th>shards moved<th>observed</tr>",
+    );
+    for fault in faults {
+        let recovered =
+            fault.recovered_after_s.map_or_else(|| "never".to_owned(), |time| format!("{time:.1}"));
+        write!(
+            page,
+            "<tr><td>{}<td>{}<td>{:.1}<td>{:.1}<td>{recovered}<td>{}<td>{}</tr>",
+            fault.fault,
+            escape(&fault.target),
+            fault.at_s,
+            fault.lasted_s,
+            fault.shards_moved,
+            escape(&fault.observed),
         )?;
     }
     page.push_str("</table>");

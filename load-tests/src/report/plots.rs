@@ -9,17 +9,17 @@ use super::Report;
 const SIZE: (u32, u32) = (860, 320);
 
 /// A line of a plot.
-struct Line {
-    name: String,
-    points: Vec<(f64, f64)>,
+pub(crate) struct Line {
+    pub(crate) name: String,
+    pub(crate) points: Vec<(f64, f64)>,
 }
 
 /// The content of a plot.
-struct Plot<'a> {
-    title: &'a str,
-    x: &'a str,
-    y: &'a str,
-    lines: Vec<Line>,
+pub(crate) struct Plot<'a> {
+    pub(crate) title: &'a str,
+    pub(crate) x: &'a str,
+    pub(crate) y: &'a str,
+    pub(crate) lines: Vec<Line>,
 }
 
 /// All plots of a report.
@@ -84,7 +84,8 @@ fn latencies(report: &Report) -> Vec<Line> {
 }
 
 impl Plot<'_> {
-    fn draw(&self, logarithmic: bool) -> Result<String> {
+    /// The plot as SVG, with a linear or logarithmic y axis.
+    pub(crate) fn draw(&self, logarithmic: bool) -> Result<String> {
         let points = || self.lines.iter().flat_map(|line| &line.points);
         // Leaves space for the names of the lines on the right.
         let right = points().map(|(x, _)| *x).fold(1.0, f64::max) * 1.28;

@@ -29,10 +29,10 @@ struct Inner {
 
 /// The claims, kept up to date by a watch.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Claims(Arc<Mutex<Inner>>);
+pub(crate) struct Claims(Arc<Mutex<Inner>>);
 
 /// Owners of shards at one moment.
-pub(super) type Owners = BTreeMap<u32, String>;
+pub(crate) type Owners = BTreeMap<u32, String>;
 
 impl Claims {
     fn lock(&self) -> MutexGuard<'_, Inner> {
@@ -41,7 +41,7 @@ impl Claims {
     }
 
     /// Watches the Leases under this path until dropped.
-    pub(super) async fn follow(self, client: kube::Client, path: String) {
+    pub(crate) async fn follow(self, client: kube::Client, path: String) {
         let mut events = Collection::new(path).follow::<Lease>(client);
         while let Some(event) = events.recv().await {
             match event {
@@ -71,44 +71,44 @@ impl Claims {
     }
 
     /// The current owners. Shards without owner are absent.
-    pub(super) fn owners(&self) -> Owners {
+    pub(crate) fn owners(&self) -> Owners {
         let inner = self.lock();
         inner.claims.iter().filter_map(|(shard, claim)| Some((*shard, claim.holder.clone()?))).collect()
     }
 
     /// Shards by the name of their claim Lease.
-    pub(super) fn names(&self) -> HashMap<String, u32> {
+    pub(crate) fn names(&self) -> HashMap<String, u32> {
         self.lock().names.clone()
     }
 
     /// Number of shards that were ever claimed.
-    pub(super) fn known(&self) -> usize {
+    pub(crate) fn known(&self) -> usize {
         self.lock().claims.len()
     }
 
     /// Takeovers without a new epoch.
-    pub(super) fn stale_epochs(&self) -> u64 {
+    pub(crate) fn stale_epochs(&self) -> u64 {
         self.lock().stale_epochs
     }
 
     /// Time of the last change of a holder.
-    pub(super) fn last_change(&self) -> Option<Instant> {
+    pub(crate) fn last_change(&self) -> Option<Instant> {
         self.lock().last_change
     }
 }
 
 /// Whether all `shards` shards are owned by these replicas.
-pub(super) fn all_owned(owners: &Owners, shards: u32, by: &[String]) -> bool {
+pub(crate) fn all_owned(owners: &Owners, shards: u32, by: &[String]) -> bool {
     owners.len() == shards as usize && owners.values().all(|owner| by.contains(owner))
 }
 
 /// Number of shards that had an owner and now have another one.
-pub(super) fn moved(before: &Owners, after: &Owners) -> usize {
+pub(crate) fn moved(before: &Owners, after: &Owners) -> usize {
     before.iter().filter(|(shard, owner)| after.get(shard).is_some_and(|now| now != *owner)).count()
 }
 
 /// Smallest and largest number of shards of a replica.
-pub(super) fn balance(owners: &Owners, replicas: &[String]) -> (usize, usize) {
+pub(crate) fn balance(owners: &Owners, replicas: &[String]) -> (usize, usize) {
     let counts = replicas.iter().map(|replica| owners.values().filter(|owner| *owner == replica).count());
     (counts.clone().min().unwrap_or_default(), counts.max().unwrap_or_default())
 }
