@@ -112,8 +112,9 @@ fn digests_for_another_process() {
 /// The page with the table of mutants.
 const RELIABILITY: &str = include_str!("../docs/reliability.md");
 
-/// Each mutant breaks its promise in the world of the seed in the table. Other seeds are not tried, so that this takes
-/// seconds: when plans have changed, the command above the table finds the seeds anew.
+/// Each mutant breaks its promise in the world of the seed in the table, unless the page says that none has shown it yet.
+/// Other seeds are not tried, so that this takes seconds: when plans have changed, the command above the table finds
+/// the seeds anew.
 #[test]
 fn mutants_are_caught_as_the_table_tells() {
     let row = |mutant: Mutant| {
@@ -122,9 +123,10 @@ fn mutants_are_caught_as_the_table_tells() {
     };
     let seed = |mutant| row(mutant)?.split('|').nth(3)?.trim().parse().ok();
     let again = |mutant| mutants::replay(mutant, seed(mutant)?).map(|caught| caught.to_string());
+    let unseen = |mutant| row(mutant).is_some_and(|row| row.ends_with("| none yet |"));
     let mut wrong = Vec::new();
     mutants::for_all(Mutant::ALL, threads(), again, |mutant, again| {
-        if again.is_none() || again.as_deref() != row(mutant) {
+        if again.as_deref() != row(mutant) && !unseen(mutant) || row(mutant).is_none() {
             wrong.push(format!("{}: {again:?}", mutant.name()));
         }
     })
