@@ -6,6 +6,7 @@ use std::process::Command;
 use std::thread::available_parallelism;
 
 use yardmaster_simulation::known::Defect;
+use yardmaster_simulation::mutants::{self, Mutant};
 use yardmaster_simulation::{Replay, Tally, Violation, explain, run, run_all};
 
 /// Every world that ever failed.
@@ -110,4 +111,29 @@ fn a_world_is_the_same_in_another_process() {
 fn digests_for_another_process() {
     println!();
     COMPARED.iter().for_each(|seed| println!("{}", digest(*seed)));
+}
+
+/// The page with the table of mutants.
+const RELIABILITY: &str = include_str!("../docs/reliability.md");
+
+/// Each mutant breaks its promise in the world of the seed in the table, unless the page says that none has shown it yet.
+/// Other seeds are not tried, so that this takes seconds: when plans have changed, the command above the table finds
+/// the seeds anew.
+#[test]
+fn mutants_are_caught_as_the_table_tells() {
+    let row = |mutant: Mutant| {
+        let begin = format!("| `{}` |", mutant.name());
+        RELIABILITY.lines().find(move |line| line.starts_with(&begin))
+    };
+    let seed = |mutant| row(mutant)?.split('|').nth(3)?.trim().parse().ok();
+    let again = |mutant| mutants::replay(mutant, seed(mutant)?).map(|caught| caught.to_string());
+    let unseen = |mutant| row(mutant).is_some_and(|row| row.ends_with("| none yet |"));
+    let mut wrong = Vec::new();
+    mutants::for_all(Mutant::ALL, threads(), again, |mutant, again| {
+        if again.as_deref() != row(mutant) && !unseen(mutant) || row(mutant).is_none() {
+            wrong.push(format!("{}: {again:?}", mutant.name()));
+        }
+    })
+    .unwrap();
+    assert!(wrong.is_empty(), "{wrong:#?}");
 }

@@ -8,6 +8,7 @@ use anyhow::{Context as _, Result};
 use clap::Args;
 use indicatif::{ProgressBar, ProgressStyle};
 use yardmaster_simulation::known::Defect;
+use yardmaster_simulation::mutants::{self, Mutant};
 use yardmaster_simulation::{
     Cut, Finished, Kept, List, Replay, Tally, defect, defects, explain, jobs_in, run, run_all, story,
 };
@@ -30,6 +31,9 @@ pub(crate) struct SimulateArgs {
     /// Make plans that bring about this known defect, and break nothing else.
     #[arg(long, value_name = "NAME", value_parser = parse_defect, conflicts_with = "with")]
     provoke: Option<Defect>,
+    /// Break the controller on purpose, in the way of this name or in each way, and run seeds until one shows it.
+    #[arg(long, value_name = "NAME|all", value_parser = parse_mutants, conflicts_with_all = ["with", "provoke", "twice", "seed"])]
+    mutant: Option<Mutants>,
     /// Run every world twice, and compare the logs.
     #[arg(long)]
     twice: bool,
@@ -54,6 +58,14 @@ pub(crate) struct SimulateArgs {
     log: bool,
 }
 
+/// Ways to break the controller.
+#[derive(Clone, Debug)]
+struct Mutants(Vec<Mutant>);
+
+fn parse_mutants(name: &str) -> Result<Mutants, String> {
+    mutants::named(name).map(Mutants).map_err(|error| error.to_string())
+}
+
 /// Known defects.
 #[derive(Clone, Debug, Default)]
 struct Defects(Vec<Defect>);
@@ -71,9 +83,10 @@ impl SimulateArgs {
     pub(crate) async fn run(self) -> Result<ExitCode> {
         let (done, outcome) = tokio::sync::oneshot::channel();
         let work = move || {
-            let broken = match self.seed {
-                Some(seed) => self.one(&self.replay(seed)),
-                None => self.many(),
+            let broken = match (&self.mutant, self.seed) {
+                (Some(Mutants(mutants)), _) => self.hunt(mutants),
+                (None, Some(seed)) => self.one(&self.replay(seed)),
+                (None, None) => self.many(),
             };
             // Nobody waits after Ctrl-C.
             let _ = done.send(broken);
@@ -122,14 +135,34 @@ impl SimulateArgs {
         Ok(outcome.violation.is_some() || !repeats)
     }
 
+    fn threads(&self) -> Result<usize> {
+        Ok(match self.threads {
+            Some(threads) => threads,
+            None => std::thread::available_parallelism()?.get(),
+        })
+    }
+
+    /// Hunts mutants. Whether any survives.
+    fn hunt(&self, mutants: &[Mutant]) -> Result<bool> {
+        let mut survivors = 0;
+        println!("| mutant | what is broken | seed | promise | virtual time |\n|---|---|---|---|---|");
+        let hunt = |mutant| mutants::hunt(mutant, self.from, self.seeds);
+        mutants::for_all(mutants, self.threads()?, hunt, |mutant, caught| match caught {
+            Some(caught) => println!("{caught}"),
+            None => {
+                survivors += 1;
+                println!("{} survives {} seeds: {}", mutant.name(), self.seeds, mutant.what());
+            }
+        })?;
+        println!("\nmutants {}, survivors {survivors}", mutants.len());
+        Ok(survivors > 0)
+    }
+
     /// Runs many worlds. Whether any breaks a promise.
     fn many(&self) -> Result<bool> {
         let replays: Vec<Replay> =
             (0..self.seeds).map(|number| self.replay(self.from.wrapping_add(number))).collect();
-        let threads = match self.threads {
-            Some(threads) => threads,
-            None => std::thread::available_parallelism()?.get(),
-        };
+        let threads = self.threads()?;
         let began = Instant::now();
         let bar = bar(self.seeds);
         let mut tally = Tally::default();

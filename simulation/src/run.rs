@@ -16,7 +16,7 @@ use crate::time::Time;
 use crate::world::{Outcome, World};
 
 /// The stack of a thread that runs worlds: without optimization, futures within futures need much.
-const STACK: usize = 16 << 20;
+pub(crate) const STACK: usize = 16 << 20;
 
 /// A world that has run.
 pub struct Finished {

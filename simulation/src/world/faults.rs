@@ -131,7 +131,10 @@ impl World {
         if slot.leaving {
             return self.end(replica);
         }
-        slot.frozen = false;
+        // The life that was frozen may have crashed since.
+        if !std::mem::take(&mut slot.frozen) {
+            return;
+        }
         match (&mut slot.life, stood_still) {
             (Some(life), Some(time)) => life.suspended(time),
             (Some(life), None) => life.catch_up(self.now),
