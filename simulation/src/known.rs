@@ -6,8 +6,11 @@ use std::time::Duration;
 
 use crate::chance::Chance;
 use crate::checks::Promise;
-use crate::plan::{Act, Fault, Past, Plan, Refused, Step, UserAct, generate};
+use crate::plan::{Act, Fault, Past, Plan, Refused, Step, UserAct, WITHOUT_OWNER, generate};
 use crate::time::Time;
+
+/// How long a watch may wait for an answer (`cluster::watch`).
+const UNANSWERED: Duration = Duration::from_secs(60);
 
 /// A known defect.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -30,6 +33,10 @@ pub enum Defect {
     DeadShard,
     /// A pod whose deletion is refused holds back `Suspended`.
     RefusedDelete,
+    /// A replica whose machine was suspended believes to own its shards for as long as before.
+    SuspendedMachine,
+    /// A watch whose opening nobody answers is not tried again for a minute: shards stay without owner.
+    HungWatch,
 }
 
 /// How a defect shows.
@@ -43,7 +50,7 @@ pub struct Sighting {
 
 impl Defect {
     /// All of them.
-    pub const ALL: [Self; 9] = [
+    pub const ALL: [Self; 11] = [
         Self::TakeOver,
         Self::LabelPatchedOnce,
         Self::WrongShardLabel,
@@ -53,6 +60,8 @@ impl Defect {
         Self::RestoredEtcd,
         Self::DeadShard,
         Self::RefusedDelete,
+        Self::SuspendedMachine,
+        Self::HungWatch,
     ];
 
     /// Those that are mended.
@@ -70,6 +79,8 @@ impl Defect {
             Self::RestoredEtcd => "restored-etcd",
             Self::DeadShard => "dead-shard",
             Self::RefusedDelete => "refused-delete",
+            Self::SuspendedMachine => "suspended-machine",
+            Self::HungWatch => "hung-watch",
         }
     }
 
@@ -81,6 +92,7 @@ impl Defect {
             | (Self::Adoption, Act::User { act: UserAct::AdoptElsewhere { .. }, .. })
             | (Self::Undecodable, Act::Fault(Fault::Undecodable { .. }))
             | (Self::RestoredEtcd, Act::Fault(Fault::Restore { .. }))
+            | (Self::SuspendedMachine, Act::Fault(Fault::Suspend { .. }))
             | (Self::DeadShard, Act::Fault(Fault::PanicShard { .. } | Fault::PanicWatch { .. }))
             | (Self::RefusedDelete, Act::Fault(Fault::Refuse { what: Refused::PodDeletes, .. })) => true,
             (Self::HungHeartbeat, Act::Fault(Fault::Swallow { requests, .. })) => *requests == 1,
@@ -145,6 +157,19 @@ impl Defect {
                 plan.steps.clear();
                 vec![refuse(Refused::PodDeletes, 403, 40), user(UserAct::Suspend(true))]
             }
+            Self::SuspendedMachine => {
+                plan.settings.replicas = plan.settings.replicas.max(2);
+                vec![Act::Fault(Fault::Suspend { replica, time: chance.millis(25_000..=60_000) })]
+            }
+            Self::HungWatch => {
+                plan.settings.without_owner = WITHOUT_OWNER;
+                let fault = |fault| Act::Fault(fault);
+                vec![
+                    fault(Fault::Down { time: chance.millis(500..=8_000) }),
+                    fault(Fault::Swallow { replica, requests: 3, heartbeats: false }),
+                    fault(Fault::CutWatches { replica }),
+                ]
+            }
         };
         let step = |(number, act)| Step { at: soon + Duration::from_millis(20 * number as u64), act };
         plan.steps.extend(acts.into_iter().enumerate().map(step));
@@ -159,8 +184,10 @@ impl Defect {
         // Steps keep their numbers, whatever is known.
         let caused = plan.steps.iter_mut().filter(|step| self.is_caused_by(step, with_faults));
         caused.for_each(|step| step.at = Time::NEVER);
-        if self == Self::TakeOver {
-            plan.jobs.iter_mut().for_each(|job| job.past = None);
+        match self {
+            Self::TakeOver => plan.jobs.iter_mut().for_each(|job| job.past = None),
+            Self::HungWatch => plan.settings.without_owner = WITHOUT_OWNER + UNANSWERED,
+            _ => {}
         }
     }
 }

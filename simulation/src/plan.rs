@@ -10,6 +10,9 @@ use crate::time::Time;
 
 pub use self::generate::generate;
 
+/// The longest time for which a shard may be without owner: the lease, its detection, and the claim.
+pub(crate) const WITHOUT_OWNER: Duration = Duration::from_secs(45);
+
 /// One world.
 #[derive(Clone, Debug)]
 pub struct Plan {
@@ -40,6 +43,8 @@ pub struct Settings {
     pub longest_run: Duration,
     /// From then on nothing breaks any more.
     pub calm_from: Time,
+    /// The longest time for which a shard may be without owner.
+    pub without_owner: Duration,
 }
 
 /// One Job.

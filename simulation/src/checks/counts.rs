@@ -96,6 +96,7 @@ fn counts(pod: &PodFacts, job: &JobFacts, succeeded: bool) -> Option<bool> {
     if end.succeeded == succeeded {
         return Some(certain);
     }
-    // A pod that was deleted first counts as failed, however it ended.
-    (!succeeded && !end.clean).then_some(false)
+    // A pod that was deleted first counts as failed, however it ended; and so does one that was seen active when the
+    // end was announced.
+    (!succeeded && (!end.clean || !in_time)).then_some(false)
 }

@@ -15,9 +15,6 @@ use crate::plan::Settings;
 use crate::time::Time;
 use crate::world::Slot;
 
-/// The longest time without an owner: the lease, its detection, and the claim.
-const ORPHANED: Duration = Duration::from_secs(45);
-
 /// Who owns what.
 pub(super) struct Owners {
     shards: ShardCount,
@@ -28,6 +25,8 @@ pub(super) struct Owners {
     epochs: BTreeMap<String, u64>,
     /// Until when something is wrong with each replica.
     disturbed: Vec<Time>,
+    /// The longest time without an owner.
+    longest: Duration,
     /// Since when each shard has had no living owner, although there was a replica that could.
     without: BTreeMap<u32, Time>,
 }
@@ -42,6 +41,7 @@ impl Owners {
             held: BTreeMap::new(),
             epochs: BTreeMap::new(),
             disturbed: vec![Time::ZERO; settings.replicas],
+            longest: settings.without_owner,
             without: BTreeMap::new(),
         }
     }
@@ -137,7 +137,7 @@ impl Owners {
                 continue;
             }
             let since = *self.without.entry(shard.0).or_insert(now);
-            if now.since(since) > ORPHANED {
+            if now.since(since) > self.longest {
                 return Some(format!("shard {shard} has had no living owner since {since}"));
             }
         }

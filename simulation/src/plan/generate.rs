@@ -5,7 +5,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use yardmaster::job::names::EXTERNAL_CONTROLLER;
 
-use super::{Act, Fault, JobPlan, Past, Plan, Refused, Settings, Step, UserAct};
+use super::{Act, Fault, JobPlan, Past, Plan, Refused, Settings, Step, UserAct, WITHOUT_OWNER};
 use crate::chance::Chance;
 use crate::time::Time;
 
@@ -23,6 +23,7 @@ pub fn generate(seed: u64) -> Plan {
         modern: chance.percent(50),
         longest_run: chance.millis(500..=20_000),
         calm_from: Time::ms(CALM_FROM),
+        without_owner: WITHOUT_OWNER,
     };
     let count = chance.number(1..=5) as usize;
     let jobs: Vec<JobPlan> = (0..count).map(|number| job(&mut chance, &settings, number)).collect();
