@@ -64,9 +64,10 @@ impl Limits {
 impl LimitedArgs {
     /// Sets the limits, and becomes the program. Returns only if that fails.
     pub(crate) fn exec(self) -> Result<std::convert::Infallible> {
+        let mut command = std::process::Command::new(&self.program);
+        command.arg0(CONTROLLER).args(self.args);
         self.limits.set()?;
-        let error = std::process::Command::new(&self.program).arg0(CONTROLLER).args(self.args).exec();
-        Err(error).with_context(|| format!("cannot start {}", self.program.display()))
+        Err(command.exec()).with_context(|| format!("cannot start {}", self.program.display()))
     }
 }
 

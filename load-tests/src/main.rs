@@ -107,8 +107,15 @@ fn main() -> ExitCode {
     if std::env::args_os().next().is_some_and(|name| name == replicas::CONTROLLER) {
         return yardmaster::cli::main();
     }
-    limits::raise_open_files();
-    match run(Cli::parse().command) {
+    let done = match Cli::parse().command {
+        // Before there are threads: they could need memory between the limit and the new program.
+        Command::Limited(args) => args.exec().map(|never| match never {}),
+        command => {
+            limits::raise_open_files();
+            run(command)
+        }
+    };
+    match done {
         Ok(code) => code,
         Err(error) => {
             eprintln!("error: {error:#}");
@@ -132,7 +139,7 @@ async fn run(command: Command) -> Result<ExitCode> {
             Command::Simulate(args) => args.run().await,
             Command::Kubelet { kubeconfig } => simulate_pods(kubeconfig).await,
             Command::ApiServer(args) => api_server::serve(args).await.map(|()| ExitCode::SUCCESS),
-            Command::Limited(args) => match args.exec()? {},
+            Command::Limited(args) => args.exec().map(|never| match never {}),
         }
     };
     // Dropping the work ends its processes and removes its files.

@@ -222,7 +222,9 @@ fn summary(tally: &Tally, took: Duration) -> String {
     }
     for (promise, broken) in &tally.broken {
         let seeds: Vec<String> = broken.examples.iter().map(|(replay, _)| replay.seed.to_string()).collect();
-        text += &format!("broken: {promise:?} by {} seeds: {} ...\n", broken.worlds, seeds.join(" "));
+        let more = if broken.worlds as usize > seeds.len() { " and more" } else { "" };
+        text +=
+            &format!("{promise:?} is broken in {} worlds: seeds {}{more}\n", broken.worlds, seeds.join(" "));
     }
     text
 }

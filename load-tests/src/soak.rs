@@ -44,7 +44,10 @@ pub(crate) struct SoakArgs {
     /// The same time in minutes.
     #[arg(long, value_name = "M", conflicts_with = "duration")]
     pub(crate) minutes: Option<u32>,
-    /// Mean time between faults of the API server; 0s: no faults. With --kubeconfig there are none.
+    /// Share of the usual rate of Jobs, from above 0 to 100: less for slow machines.
+    #[arg(long, value_name = "F", default_value_t = 1.0, value_parser = load_factor)]
+    pub(crate) load_factor: f64,
+    /// Mean time between faults of the API server while no other fault is played; 0s: no faults. With --kubeconfig there are none.
     #[arg(long, value_name = "TIME", default_value = "10s", value_parser = humantime::parse_duration)]
     pub(crate) fault_period: Duration,
     /// Faults of processes, connections and the disk, all of them in a random order before one is repeated
@@ -52,7 +55,7 @@ pub(crate) struct SoakArgs {
     #[arg(long, value_name = "KIND", value_delimiter = ',')]
     pub(crate) process_faults: Vec<ProcessFault>,
     /// Time between the recovery from one of these faults and the next; 0s: no such faults.
-    #[arg(long, value_name = "TIME", default_value = "5s", value_parser = humantime::parse_duration)]
+    #[arg(long, value_name = "TIME", default_value = "10s", value_parser = humantime::parse_duration)]
     pub(crate) process_fault_period: Duration,
     #[command(flatten)]
     pub(crate) drill: DrillArgs,
@@ -78,8 +81,9 @@ impl SoakArgs {
         let mut load = Load::parse(include_str!("../loads/soak.yaml"))?;
         for wave in &mut load.waves {
             // The file has the numbers for a minute.
-            let jobs = f64::from(wave.jobs) * self.time().as_secs_f64() / 60.0;
+            let jobs = f64::from(wave.jobs) * self.load_factor * self.time().as_secs_f64() / 60.0;
             wave.jobs = (jobs.round() as u32).max(1);
+            wave.rate *= self.load_factor;
         }
         if self.common.kubeconfig.is_none() && !self.fault_period.is_zero() {
             load.faults = faults(&mut SmallRng::seed_from_u64(seed), self.time(), self.fault_period);
@@ -133,11 +137,13 @@ impl SoakArgs {
         stage.scale_up(common.replicas()).await?;
         stage.begin();
         let records = self.play(&mut stage, drill, &kinds, seed).await?;
+        let played = stage.faults_played();
         let mut report = stage.finish("soak").await?.report;
         let missed: Vec<&ProcessFault> =
             kinds.iter().filter(|kind| records.iter().all(|record| record.fault != **kind)).collect();
         report.findings = json!({
             "seed": seed,
+            "faults_played": played,
             "process_faults": records,
             "process_faults_not_played": missed,
             "watches": watches.findings(),
@@ -149,6 +155,9 @@ impl SoakArgs {
         }
         if let Some(file) = &self.write {
             document::fill(file, "process-faults", &table(&records))?;
+        }
+        if !missed.is_empty() {
+            println!("not played: {}", missed.iter().map(ToString::to_string).collect::<Vec<_>>().join(", "));
         }
         println!("watches: {}", report.findings["watches"]);
         println!("limits of a replica: {}", report.findings["limits"]);
@@ -168,7 +177,9 @@ impl SoakArgs {
         let mut random = SmallRng::seed_from_u64(seed);
         let mut next: Vec<ProcessFault> = Vec::new();
         if !kinds.is_empty() {
+            stage.skip_faults(true);
             drill.calm(stage, WARM_UP).await?;
+            stage.skip_faults(false);
         }
         while !kinds.is_empty() && !stage.is_late() && !drill.calm(stage, self.process_fault_period).await? {
             if next.is_empty() {
@@ -194,6 +205,11 @@ fn limits(limits: Limits, report: &Report) -> Value {
         "peak_virtual_bytes": most(|replica| replica.peak_virtual_bytes),
         "peak_rss_bytes": most(|replica| replica.peak_rss_bytes),
     })
+}
+
+fn load_factor(text: &str) -> Result<f64, String> {
+    let factor = text.parse().ok().filter(|factor| *factor > 0.0 && *factor <= 100.0);
+    factor.ok_or_else(|| "a number from above 0 to 100 is expected".to_owned())
 }
 
 /// Random faults of all kinds in that time.

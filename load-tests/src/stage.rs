@@ -135,6 +135,9 @@ pub(crate) struct Stage {
     creating: JoinSet<Result<()>>,
     /// Pending faults, the next one last.
     faults: Vec<crate::faults::TimedFault>,
+    /// Whether faults are skipped when they are due.
+    skips_faults: bool,
+    faults_played: u64,
     series: Vec<Point>,
     next_look: Instant,
     bar: ProgressBar,
@@ -187,6 +190,8 @@ impl Stage {
             load,
             watching,
             faults,
+            skips_faults: false,
+            faults_played: 0,
         })
     }
 
@@ -212,6 +217,16 @@ impl Stage {
         report::round(self.started.elapsed().as_secs_f64())
     }
 
+    /// From now on, faults of the API server are skipped when they are due, or played again.
+    pub(crate) fn skip_faults(&mut self, skips: bool) {
+        self.skips_faults = skips;
+    }
+
+    /// Number of faults of the API server that were played.
+    pub(crate) fn faults_played(&self) -> u64 {
+        self.faults_played
+    }
+
     /// Whether time is up.
     pub(crate) fn is_late(&self) -> bool {
         Instant::now() > self.deadline
@@ -229,8 +244,9 @@ impl Stage {
         while self.ground.is_up()
             && self.faults.last().is_some_and(|fault| fault.at.unsigned_abs() <= elapsed)
         {
-            if let Some(fault) = self.faults.pop() {
+            if let Some(fault) = self.faults.pop().filter(|_| !self.skips_faults) {
                 self.ground.inject(&fault).await?;
+                self.faults_played += 1;
             }
         }
         let totals = self.ledger.totals();

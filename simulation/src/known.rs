@@ -30,6 +30,8 @@ pub enum Defect {
     DeadShard,
     /// A pod whose deletion is refused holds back `Suspended`.
     RefusedDelete,
+    /// A replica whose machine was suspended acts on a Lease that has expired meanwhile: its monotonic clock stood still.
+    SuspendedMachine,
 }
 
 /// How a defect shows.
@@ -43,7 +45,7 @@ pub struct Sighting {
 
 impl Defect {
     /// All of them.
-    pub const ALL: [Self; 9] = [
+    pub const ALL: [Self; 10] = [
         Self::TakeOver,
         Self::LabelPatchedOnce,
         Self::WrongShardLabel,
@@ -53,6 +55,7 @@ impl Defect {
         Self::RestoredEtcd,
         Self::DeadShard,
         Self::RefusedDelete,
+        Self::SuspendedMachine,
     ];
 
     /// Those that are mended.
@@ -70,6 +73,7 @@ impl Defect {
             Self::RestoredEtcd => "restored-etcd",
             Self::DeadShard => "dead-shard",
             Self::RefusedDelete => "refused-delete",
+            Self::SuspendedMachine => "suspended-machine",
         }
     }
 
@@ -81,6 +85,7 @@ impl Defect {
             | (Self::Adoption, Act::User { act: UserAct::AdoptElsewhere { .. }, .. })
             | (Self::Undecodable, Act::Fault(Fault::Undecodable { .. }))
             | (Self::RestoredEtcd, Act::Fault(Fault::Restore { .. }))
+            | (Self::SuspendedMachine, Act::Fault(Fault::Suspend { .. }))
             | (Self::DeadShard, Act::Fault(Fault::PanicShard { .. } | Fault::PanicWatch { .. }))
             | (Self::RefusedDelete, Act::Fault(Fault::Refuse { what: Refused::PodDeletes, .. })) => true,
             (Self::HungHeartbeat, Act::Fault(Fault::Swallow { requests, .. })) => *requests == 1,
@@ -141,6 +146,14 @@ impl Defect {
             }
             Self::DeadShard if chance.percent(50) => vec![Act::Fault(Fault::PanicShard { replica })],
             Self::DeadShard => vec![Act::Fault(Fault::PanicWatch { replica })],
+            Self::SuspendedMachine => {
+                // Work is left when it wakes, and that its time is over comes late.
+                plan.settings.replicas = 2;
+                plan.jobs.iter_mut().for_each(|job| job.failing_percent = 60);
+                let time = Duration::from_secs(40);
+                let held = Fault::HoldWatches { replica, time: time + time / 8 };
+                vec![Act::Fault(held), Act::Fault(Fault::Suspend { replica, time })]
+            }
             Self::RefusedDelete => {
                 plan.steps.clear();
                 vec![refuse(Refused::PodDeletes, 403, 40), user(UserAct::Suspend(true))]

@@ -80,13 +80,14 @@ impl fmt::Display for Plan {
 
 impl fmt::Display for JobPlan {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} in {}, created at {}", self.name, self.namespace, self.created)?;
-        if let Some(past) = &self.past {
-            write!(
+        write!(f, "{} in {}, ", self.name, self.namespace)?;
+        match &self.past {
+            None => write!(f, "created at {}", self.created)?,
+            Some(past) => write!(
                 f,
-                " by the built-in controller with {} running and {} succeeded pods, {} of them recorded",
+                "left by the built-in controller with {} running and {} succeeded pods, {} of them recorded",
                 past.running, past.succeeded, past.uncounted
-            )?;
+            )?,
         }
         write!(f, ": {}; {}% of its containers fail", self.spec, self.failing_percent)
     }

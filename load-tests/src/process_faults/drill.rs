@@ -88,13 +88,16 @@ impl Drill {
         Ok(false)
     }
 
-    /// Plays a fault, and waits until its effect is over.
+    /// Plays a fault, and waits until its effect is over. The API server plays none of its own meanwhile, so that
+    /// the effect is this fault's alone.
     pub(crate) async fn play(&mut self, stage: &mut Stage, fault: ProcessFault) -> Result<&Record> {
         let (at_s, begun, owners) = (stage.elapsed(), Instant::now(), self.claims.owners());
+        stage.skip_faults(true);
         let act = acts::play(self, stage, fault).await?;
         let lasted_s = round(begun.elapsed().as_secs_f64());
         stage.scale_up(self.replicas).await?;
         let recovered = self.wait_until_recovered(stage, begun).await?;
+        stage.skip_faults(false);
         let record = Record {
             fault,
             target: act.target,

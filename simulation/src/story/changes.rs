@@ -24,7 +24,14 @@ pub(crate) fn in_words(ledger: &Ledger, event: &Value) -> Option<String> {
         _ => return None,
     };
     let news: Vec<String> = news.into_iter().chain(is_gone.then(|| "gone".to_owned())).collect();
-    (!news.is_empty()).then(|| format!("{what}{}: {}", name(after).1, news.join("; ")))
+    (!news.is_empty()).then(|| format!("{what}{}: {}", short(name(after).1), news.join("; ")))
+}
+
+/// The end of a Lease's name, which begins with the controller's and its hash.
+fn short(name: &str) -> &str {
+    let is_hash = |part: &str| part.len() == 16 && part.bytes().all(|byte| byte.is_ascii_hexdigit());
+    let hash = name.split('-').find(|part| is_hash(part));
+    hash.and_then(|hash| name.split_once(hash)?.1.strip_prefix('-')).unwrap_or(name)
 }
 
 fn pod(before: Option<&Value>, after: &Value) -> Vec<String> {
@@ -125,5 +132,87 @@ fn lease(before: Option<&Value>, after: &Value) -> Vec<String> {
             vec![format!("held by {}, was by {}", holder(after), holder(before))]
         }
         Some(_) => Vec::new(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use serde_json::json;
+
+    use super::*;
+    use crate::time::Time;
+
+    fn pod(phase: &str, finalizers: Value) -> Value {
+        json!({
+            "kind": "Pod",
+            "metadata": {"uid": "u", "name": "job-0-x", "finalizers": finalizers},
+            "status": {"phase": phase},
+        })
+    }
+
+    /// What each of some watch events tells.
+    fn told(events: &[(&str, Value)]) -> Vec<String> {
+        let mut ledger = Ledger::default();
+        let tell = |(kind, object): &(&str, Value)| {
+            let event = json!({"type": kind, "object": object});
+            let words = in_words(&ledger, &event);
+            ledger.take_in(Time::ZERO, event, false);
+            words.unwrap_or_default()
+        };
+        events.iter().map(tell).collect()
+    }
+
+    #[test]
+    fn a_pod_is_told_from_its_creation_to_its_end() {
+        let finalizer = json!(["batch.kubernetes.io/job-tracking"]);
+        let words = told(&[
+            ("ADDED", pod("Pending", finalizer.clone())),
+            ("MODIFIED", pod("Succeeded", finalizer.clone())),
+            ("MODIFIED", pod("Succeeded", finalizer)),
+            ("DELETED", pod("Succeeded", Value::Null)),
+        ]);
+        let expected = [
+            "pod job-0-x: created, Pending",
+            "pod job-0-x: Succeeded",
+            "",
+            "pod job-0-x: tracking finalizer removed; gone",
+        ];
+        assert_eq!(words, expected);
+    }
+
+    #[test]
+    fn a_lease_is_told_when_it_changes_hands() {
+        let lease = |holder: &str, renewed: u32| {
+            let name = "yardmaster-0fc0ee13eb5ef98c-shard-3";
+            json!({
+                "kind": "Lease",
+                "metadata": {"uid": "l", "name": name},
+                "spec": {"holderIdentity": holder, "renewTime": renewed},
+            })
+        };
+        let words = told(&[
+            ("ADDED", lease("replica-0", 1)),
+            ("MODIFIED", lease("replica-0", 2)),
+            ("MODIFIED", lease("", 3)),
+        ]);
+        let expected =
+            ["lease shard-3: created by replica-0", "", "lease shard-3: held by nobody, was by replica-0"];
+        assert_eq!(words, expected);
+    }
+
+    #[test]
+    fn a_status_is_told_with_what_is_counted_and_what_is_recorded() {
+        let job = |status: Value| json!({"kind": "Job", "metadata": {"uid": "j", "name": "job-0"}, "spec": {"completions": 3}, "status": status});
+        let status = json!({
+            "active": 1, "succeeded": 2, "uncountedTerminatedPods": {"failed": ["p"]},
+            "conditions": [{"type": "Complete", "status": "True", "reason": "CompletionsReached"}],
+        });
+        let words = told(&[("ADDED", job(json!({}))), ("MODIFIED", job(status))]);
+        let expected = [
+            "job-0: created, completions 3",
+            "job-0: status: active 1, succeeded 2 + 0, failed 0 + 1, Complete (CompletionsReached)",
+        ];
+        assert_eq!(words, expected);
     }
 }
