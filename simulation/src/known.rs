@@ -153,13 +153,17 @@ impl Defect {
             }
             Self::DeadShard if chance.percent(50) => vec![Act::Fault(Fault::PanicShard { replica })],
             Self::DeadShard => vec![Act::Fault(Fault::PanicWatch { replica })],
+            Self::SuspendedMachine => {
+                // Work is left when it wakes, and that its time is over comes late.
+                plan.settings.replicas = 2;
+                plan.jobs.iter_mut().for_each(|job| job.failing_percent = 60);
+                let time = Duration::from_secs(40);
+                let held = Fault::HoldWatches { replica, time: time + time / 8 };
+                vec![Act::Fault(held), Act::Fault(Fault::Suspend { replica, time })]
+            }
             Self::RefusedDelete => {
                 plan.steps.clear();
                 vec![refuse(Refused::PodDeletes, 403, 40), user(UserAct::Suspend(true))]
-            }
-            Self::SuspendedMachine => {
-                plan.settings.replicas = plan.settings.replicas.max(2);
-                vec![Act::Fault(Fault::Suspend { replica, time: chance.millis(25_000..=60_000) })]
             }
             Self::HungWatch => {
                 plan.settings.without_owner = WITHOUT_OWNER;
