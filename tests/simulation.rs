@@ -116,7 +116,7 @@ fn digests_for_another_process() {
 /// The page with the table of mutants.
 const RELIABILITY: &str = include_str!("../docs/reliability.md");
 
-/// Each mutant breaks its promise in the world of the seed in the table, unless the page says that none has shown it yet.
+/// Each mutant breaks its promise in the world of the seed in the table, unless the page says that no seed is known.
 /// Other seeds are not tried, so that this takes seconds: when plans have changed, the command above the table finds
 /// the seeds anew.
 #[test]

@@ -23,8 +23,6 @@ pub enum Defect {
     WrongShardLabel,
     /// A Job that cannot be decoded is taken for deleted.
     Undecodable,
-    /// A pod that another controller has taken, or that is being deleted, holds back the Job that would adopt it.
-    Adoption,
     /// One heartbeat whose connection hangs costs a replica all its shards.
     HungHeartbeat,
     /// After a restore of etcd, replicas write or read their Leases in a hot loop.
@@ -51,12 +49,11 @@ pub struct Sighting {
 
 impl Defect {
     /// All of them.
-    pub const ALL: [Self; 11] = [
+    pub const ALL: [Self; 10] = [
         Self::TakeOver,
         Self::LabelPatchedOnce,
         Self::WrongShardLabel,
         Self::Undecodable,
-        Self::Adoption,
         Self::HungHeartbeat,
         Self::RestoredEtcd,
         Self::DeadShard,
@@ -75,7 +72,6 @@ impl Defect {
             Self::LabelPatchedOnce => "label-patched-once",
             Self::WrongShardLabel => "wrong-shard-label",
             Self::Undecodable => "undecodable",
-            Self::Adoption => "adoption",
             Self::HungHeartbeat => "hung-heartbeat",
             Self::RestoredEtcd => "restored-etcd",
             Self::DeadShard => "dead-shard",
@@ -90,7 +86,6 @@ impl Defect {
         match (self, &step.act) {
             (Self::LabelPatchedOnce, Act::User { act: UserAct::StripLabel { .. }, .. }) => with_faults,
             (Self::WrongShardLabel, Act::User { act: UserAct::WrongShard { .. }, .. })
-            | (Self::Adoption, Act::User { act: UserAct::AdoptElsewhere { .. }, .. })
             | (Self::Undecodable, Act::Fault(Fault::Undecodable { .. }))
             | (Self::RestoredEtcd, Act::Fault(Fault::Restore { .. }))
             | (Self::SuspendedMachine, Act::Fault(Fault::Suspend { .. }))
@@ -136,15 +131,6 @@ impl Defect {
                 let time = chance.millis(5_000..=20_000);
                 let cut = Act::Fault(Fault::CutWatches { replica });
                 vec![Act::Fault(Fault::Undecodable { job, time }), Act::Fault(Fault::Compact), cut]
-            }
-            Self::Adoption => {
-                plan.jobs.iter_mut().for_each(|job| job.adopts = true);
-                vec![
-                    refuse(Refused::PodPatches, 500, 2),
-                    user(UserAct::AddOrphans(2)),
-                    user(UserAct::AdoptElsewhere { nth }),
-                    Act::Fault(Fault::HoldWatches { replica, time: Duration::from_secs(3) }),
-                ]
             }
             Self::HungHeartbeat => {
                 vec![Act::Fault(Fault::Swallow { replica, requests: 1, heartbeats: true })]
