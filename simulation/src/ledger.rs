@@ -215,6 +215,12 @@ impl JobFacts {
         self.object["status"][field].as_u64().unwrap_or(0)
     }
 
+    /// Whether its end is, or will be, `Failed`.
+    pub(crate) fn has_failed(&self) -> bool {
+        conditions(&self.object)
+            .any(|c| c["status"] == "True" && (c["type"] == "Failed" || c["type"] == "FailureTarget"))
+    }
+
     /// Whether it is being deleted.
     pub(crate) fn deleting(&self) -> bool {
         !self.object["metadata"]["deletionTimestamp"].is_null()

@@ -330,6 +330,16 @@ pub enum Refused {
 }
 
 impl Plan {
+    /// How long news may take to a replica: a watch whose opening nobody answers is silent for a minute.
+    pub(crate) fn news_take(&self) -> Duration {
+        const UNANSWERED: Duration = Duration::from_secs(70);
+        let hides = |step: &Step| match &step.act {
+            Act::Fault(fault) => step.at < Time::NEVER && fault.hides_news(),
+            Act::User { .. } => false,
+        };
+        if self.steps.iter().any(hides) { UNANSWERED } else { Duration::ZERO }
+    }
+
     /// The plan without these steps and Jobs.
     pub fn without(&self, steps: &[usize]) -> Self {
         let kept = self.steps.iter().enumerate().filter(|(number, _)| !steps.contains(number));
@@ -338,6 +348,20 @@ impl Plan {
 }
 
 impl Fault {
+    /// Whether a replica may miss for a while what happens.
+    fn hides_news(&self) -> bool {
+        matches!(
+            self,
+            Self::Partition { .. }
+                | Self::LoseReplies { .. }
+                | Self::Swallow { .. }
+                | Self::HoldWatches { .. }
+                | Self::Slow { .. }
+                | Self::Freeze { .. }
+                | Self::Suspend { .. }
+        )
+    }
+
     /// Which replica (all: `None`) has a reason to lose its shards, and for how long. A single lost request is no
     /// reason, and neither is what happens to pods alone.
     pub(crate) fn disturbs(&self) -> Option<(Option<usize>, Duration)> {

@@ -1,6 +1,7 @@
 //! Counts: they never go back, and in the end they equal what really happened.
 
 use std::collections::BTreeSet;
+use std::time::Duration;
 
 use super::Promise;
 use crate::ledger::{JobFacts, Ledger, PodFacts};
@@ -32,14 +33,20 @@ fn is_elastic(job: &JobFacts) -> bool {
 }
 
 /// How the counts of a finished Job differ from what really happened, if they do.
-pub(super) fn differ(ledger: &Ledger, uid: &str, job: &JobFacts) -> Option<(Promise, String)> {
+/// A replica may have learned of an end so much later.
+pub(super) fn differ(
+    ledger: &Ledger,
+    uid: &str,
+    job: &JobFacts,
+    later: Duration,
+) -> Option<(Promise, String)> {
     if job.meddled {
         return None;
     }
     let (succeeded, failed) = (job.count("succeeded"), job.count("failed"));
     let pods: Vec<&PodFacts> = ledger.pods_of(uid).collect();
-    let good = bounds(&pods, job, true);
-    let bad = bounds(&pods, job, false);
+    let good = bounds(&pods, job, true, later);
+    let bad = bounds(&pods, job, false, later);
     let name = job.name().1;
     [("succeeded", succeeded, good), ("failed", failed, bad)].into_iter().find_map(
         |(field, count, (least, most))| {
@@ -51,12 +58,12 @@ pub(super) fn differ(ledger: &Ledger, uid: &str, job: &JobFacts) -> Option<(Prom
 }
 
 /// The fewest and most pods (or indexes) that may be counted.
-fn bounds(pods: &[&PodFacts], job: &JobFacts, succeeded: bool) -> (u64, u64) {
+fn bounds(pods: &[&PodFacts], job: &JobFacts, succeeded: bool, later: Duration) -> (u64, u64) {
     let indexed = job.object["spec"]["completionMode"] == "Indexed";
     let mut certain = BTreeSet::new();
     let mut possible = BTreeSet::new();
     for (number, pod) in pods.iter().enumerate() {
-        let Some(matches) = counts(pod, job, succeeded) else { continue };
+        let Some(matches) = counts(pod, job, succeeded, later) else { continue };
         // A pod without index, made by hand, is none of an Indexed Job's.
         if indexed && pod.index.is_none() {
             if !succeeded {
@@ -78,7 +85,7 @@ fn bounds(pods: &[&PodFacts], job: &JobFacts, succeeded: bool) -> (u64, u64) {
 }
 
 /// Whether a pod must count (`true`), may count (`false`), or must not.
-fn counts(pod: &PodFacts, job: &JobFacts, succeeded: bool) -> Option<bool> {
+fn counts(pod: &PodFacts, job: &JobFacts, succeeded: bool, later: Duration) -> Option<bool> {
     // What a replica removes before it announces the end does not count, however it ends.
     let deleted_in_time = job.announced.is_none_or(|announced| pod.deleted.is_some_and(|at| at < announced));
     let removed = pod.removed && deleted_in_time;
@@ -91,7 +98,9 @@ fn counts(pod: &PodFacts, job: &JobFacts, succeeded: bool) -> Option<bool> {
         return (end.clean && end.succeeded == succeeded).then_some(false);
     }
     // What ends after the end was announced may come too late, and so may what somebody took away.
-    let in_time = job.announced.is_none_or(|announced| end.at < announced);
+    // A Job that fails does not wait for pods that are still seen active.
+    let later = if job.has_failed() { later } else { Duration::ZERO };
+    let in_time = job.announced.is_none_or(|announced| end.at + later < announced);
     let certain = end.clean && in_time && !pod.meddled;
     if end.succeeded == succeeded {
         return Some(certain);

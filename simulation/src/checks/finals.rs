@@ -68,7 +68,8 @@ pub(super) fn check(
     doubtful: bool,
 ) -> Option<(Promise, String)> {
     for (uid, job) in ledger.jobs.iter().filter(|(_, job)| job.exists && job.finished.is_some()) {
-        let differs = counts::differ(ledger, uid, job).filter(|_| !doubtful && is_ours(plan, job));
+        let differs =
+            counts::differ(ledger, uid, job, plan.news_take()).filter(|_| !doubtful && is_ours(plan, job));
         if differs.is_some() {
             return differs;
         }
