@@ -194,7 +194,7 @@ impl Checks {
                 unraised.or(lost.map(|what| (Promise::Keeps, what)))
             }
             (Kind::Pod, Some(author)) if change.created => {
-                creations::check(plan, ledger, &change.uid, author).map(|what| (Promise::Surplus, what))
+                creations::check(ledger, &change.uid, author).map(|what| (Promise::Surplus, what))
             }
             (Kind::Job, _) => {
                 let before = self.seen.get(&change.uid).copied();

@@ -5,7 +5,6 @@
 use std::time::Duration;
 
 use crate::chance::Chance;
-use crate::checks::Promise;
 use crate::plan::{Act, Fault, Past, Plan, Refused, Step, UserAct, WITHOUT_OWNER, generate};
 use crate::time::Time;
 
@@ -36,15 +35,6 @@ pub enum Defect {
     /// A watch whose opening nobody answers is not tried again for a minute: shards that others release stay without
     /// owner.
     HungWatch,
-}
-
-/// How a defect shows.
-#[derive(Clone, Copy, Debug)]
-pub struct Sighting {
-    /// The seed.
-    pub seed: u64,
-    /// The promise that is broken.
-    pub promise: Promise,
 }
 
 impl Defect {

@@ -4,13 +4,12 @@ use std::time::Duration;
 
 use crate::checks::Author;
 use crate::ledger::{Ledger, PodFacts};
-use crate::plan::Plan;
 
 /// How long a change by a user may take to reach a replica, at most, through all that is broken.
 const LAG: Duration = Duration::from_secs(90);
 
 /// What is wrong with a pod that a replica has just created.
-pub(super) fn check(plan: &Plan, ledger: &Ledger, uid: &str, author: Author) -> Option<String> {
+pub(super) fn check(ledger: &Ledger, uid: &str, author: Author) -> Option<String> {
     let pod = ledger.pods.get(uid)?;
     let job_uid = pod.job.as_deref()?;
     let job = ledger.jobs.get(job_uid)?;
@@ -64,6 +63,5 @@ pub(super) fn check(plan: &Plan, ledger: &Ledger, uid: &str, author: Author) -> 
     if job.finished.is_some() {
         return Some(format!("replica-{by} creates {name} of a finished Job"));
     }
-    let _ = plan;
     None
 }
