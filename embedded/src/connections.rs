@@ -6,6 +6,8 @@
 
 mod lobby;
 mod peers;
+#[cfg(test)]
+mod tests;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -172,6 +174,7 @@ where
     async fn begins_tls(&self, stream: &TcpStream) -> Option<bool> {
         let mut first = [0];
         let read = tokio::select! {
+            biased;
             read = stream.peek(&mut first) => read,
             () = self.newcomer.overdue(self.limits.arrival) => return None,
             () = self.stop.cancelled() => return None,
@@ -181,6 +184,7 @@ where
 
     async fn serve_tls(self, tls: &TlsAcceptor, stream: TcpStream) {
         let stream = tokio::select! {
+            biased;
             stream = tls.accept(stream) => stream,
             () = self.newcomer.overdue(self.limits.arrival) => return,
             () = self.stop.cancelled() => return,
@@ -204,6 +208,8 @@ where
             .serve_connection(TokioIo::new(stream), service);
         tokio::pin!(connection);
         let result = tokio::select! {
+            // What a client has sent comes before its time is over: it is not to blame for a server that is late.
+            biased;
             result = connection.as_mut() => result,
             () = self.newcomer.overdue(self.limits.arrival) => return,
             () = self.stop.cancelled() => {

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
-use futures::future::try_join_all;
+use futures::stream::{self, StreamExt as _, TryStreamExt as _};
 use http::Method;
 use jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};
@@ -30,6 +30,9 @@ const NEVER_QUIET: Duration = Duration::from_secs(60);
 const RECREATE_LIMIT: Duration = Duration::from_secs(60);
 /// Pause between comparisons, and between checks for a Job under deletion.
 const POLL: Duration = Duration::from_millis(100);
+/// Number of requests of a step that are under way together. The kubelets of a cluster have one connection each; a
+/// burst of new connections from one client is no part of a scenario.
+const AT_ONCE: usize = 64;
 /// The quiet time after which a state counts as final in the recordings.
 pub(crate) const RECORDED_QUIET: Duration = Duration::from_millis(2500);
 
@@ -209,10 +212,10 @@ impl Player<'_> {
         if let Some(set) = &step.set {
             let unbound = pods.iter().filter(|pod| pod::text(pod, "/spec/nodeName").is_empty());
             if let Some(node) = &set.node {
-                try_join_all(unbound.map(|pod| self.bind(pod, node))).await?;
+                at_once(unbound.map(|pod| self.bind(pod, node))).await?;
             }
             let patches = pods.iter().filter_map(|pod| Some((pod, set.status_patch(pod, now)?)));
-            try_join_all(patches.map(|(pod, patch)| self.patch_status(pod, patch))).await?;
+            at_once(patches.map(|(pod, patch)| self.patch_status(pod, patch))).await?;
             if matches!(set.phase.as_deref(), Some("Failed" | "Succeeded")) {
                 self.last_end = Some(now - SignedDuration::from_secs(set.finished_ago));
             }
@@ -366,4 +369,9 @@ impl Player<'_> {
     fn gang(&self, resource: &str) -> String {
         format!("{GANG}/namespaces/{}/{resource}", self.names.namespace)
     }
+}
+
+/// Does all of this at once, as far as connections allow.
+async fn at_once(requests: impl Iterator<Item = impl Future<Output = Result<()>>>) -> Result<()> {
+    stream::iter(requests).map(Ok).try_for_each_concurrent(AT_ONCE, |request| request).await
 }
