@@ -16,6 +16,7 @@ mod logs;
 mod ownership;
 mod pages;
 mod pod_view;
+mod release;
 mod reshard;
 mod run;
 mod signals;
@@ -70,6 +71,8 @@ enum Command {
     Check(Box<check::CheckArgs>),
     /// Change the number of shards while no replica runs.
     Reshard(reshard::ReshardArgs),
+    /// Take off the finalizers that an uninstalled controller has left, after counting what has ended.
+    Release(release::ReleaseArgs),
     /// Supervise the processes of an embedded cluster's pods, which starts this by itself.
     #[cfg(feature = "embedded")]
     #[command(name = yardmaster_embedded::kubelet::SUPERVISE, hide = true)]
@@ -158,6 +161,7 @@ fn execute(cli: Cli) -> Result<ExitCode, Failure> {
             Command::Logs(args) => logs::run(args).await,
             Command::Check(args) => check::run(*args).await,
             Command::Reshard(args) => reshard::run(args).await,
+            Command::Release(args) => release::run(args).await,
             #[cfg(feature = "embedded")]
             Command::Supervise => Ok(embedded::supervise()),
         }

@@ -102,11 +102,23 @@ impl Reader {
         namespace: &str,
     ) -> Result<Option<Vec<D::Object>>, ReadError> {
         let selection = Selection { namespace: Some(namespace.into()), ..Selection::all(resource) };
+        self.list_selected(decoder, &selection).await
+    }
+
+    /// All selected objects; `None` if the API server has no such resource.
+    ///
+    /// # Errors
+    /// See [`ReadError`]; also when the continue token expires before the last page.
+    pub async fn list_selected<D: Decoder>(
+        &self,
+        decoder: &D,
+        selection: &Selection,
+    ) -> Result<Option<Vec<D::Object>>, ReadError> {
         let mut objects = Vec::new();
         let mut token = String::new();
         loop {
             let request = selection.request(&[("limit", PAGE), ("continue", &token)])?;
-            let Some(json) = self.send("list", resource, request).await? else { return Ok(None) };
+            let Some(json) = self.send("list", selection.resource, request).await? else { return Ok(None) };
             let page: Page<'_> = serde_json::from_slice(&json).map_err(DecodeError::from)?;
             for item in page.items.unwrap_or_default() {
                 objects.push(decoder.decode(item.get().as_bytes())?);

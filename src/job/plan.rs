@@ -30,6 +30,15 @@ pub struct Plan {
     pub waiting: Option<Wait>,
 }
 
+impl Plan {
+    /// The part that counts pods: statuses and releases. For a Job that nobody will run any more, nothing is created or
+    /// deleted.
+    pub fn counting(self) -> Self {
+        let Self { releases, status, backoff_update, status_waits, wake_at, .. } = self;
+        Self { releases, status, backoff_update, status_waits, wake_at, ..Self::default() }
+    }
+}
+
 /// A request about a Job's gang.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum GangRequest {

@@ -1,0 +1,147 @@
+//! `yardmaster release`: takes off the finalizers that an uninstalled controller would leave for ever.
+//!
+//! What can be counted is counted first: each Job's own rules run once more, but create and delete nothing. Every
+//! request is one that a replica would send, and names the UID and version that it is about. So the command can
+//! be interrupted at any time, and repeated.
+
+mod cluster;
+mod counting;
+mod found;
+mod report;
+
+use std::process::ExitCode;
+
+use clap::Args;
+use futures::stream::{self, StreamExt as _};
+use indicatif::{ProgressBar, ProgressStyle};
+use jiff::Timestamp;
+use k8s_openapi::api::batch::v1::Job;
+use k8s_openapi::api::core::v1::Namespace;
+use kube::api::Api;
+
+use self::cluster::Cluster;
+use self::counting::Counting;
+use self::found::{Found, Scope};
+use self::report::Report;
+use super::Failure;
+use super::connection::ConnectionArgs;
+use super::signals::Interrupts;
+use crate::actors::ControllerConfig;
+use crate::job::names;
+
+/// Jobs whose pods are released concurrently.
+const AT_ONCE: usize = 16;
+
+/// Flags of `release`.
+#[derive(Debug, Args)]
+pub(super) struct ReleaseArgs {
+    /// Release the pods of this Job alone [default: those of all Jobs in the namespace].
+    #[arg(value_name = "JOB", conflicts_with = "all_namespaces")]
+    job: Option<String>,
+    /// Namespace of the pods [default: that of the kubeconfig context].
+    #[arg(short, long, value_name = "NAME", conflicts_with = "all_namespaces")]
+    namespace: Option<String>,
+    /// Release the pods of all namespaces [default: off].
+    #[arg(short = 'A', long)]
+    all_namespaces: bool,
+    /// Say what would be released, and change nothing [default: off].
+    #[arg(long)]
+    dry_run: bool,
+    /// The --controller-name of the replicas that are gone.
+    #[arg(long, value_name = "NAME", default_value = names::EXTERNAL_CONTROLLER)]
+    controller_name: String,
+    #[command(flatten)]
+    connection: ConnectionArgs,
+}
+
+/// Releases pods. Exit code 1 if some could not be released.
+pub(super) async fn run(args: ReleaseArgs) -> Result<ExitCode, Failure> {
+    let controller =
+        ControllerConfig { controller_name: args.controller_name, ..ControllerConfig::default() };
+    if controller.replaces_built_in() {
+        return Err(Failure::bad_input(format!(
+            "--controller-name {}: the built-in controller has the same finalizer, and takes these pods over",
+            names::BUILT_IN_CONTROLLER
+        )));
+    }
+    let config = args.connection.config().await?;
+    let namespace = args.namespace.unwrap_or_else(|| config.default_namespace.clone());
+    let scope = match (args.job, args.all_namespaces) {
+        (Some(job), _) => Scope::Job { namespace, job },
+        (None, true) => Scope::Cluster,
+        (None, false) => Scope::Namespace(namespace),
+    };
+    let mut interrupts = Interrupts::listen()?;
+    let cluster = Cluster::connect(config, controller)?;
+    tokio::select! {
+        released = release(&cluster, &scope, args.dry_run) => released,
+        () = interrupts.next() => Err(Failure::Interrupted),
+    }
+}
+
+async fn release(cluster: &Cluster, scope: &Scope, dry_run: bool) -> Result<ExitCode, Failure> {
+    scope.must_exist(cluster).await?;
+    if !dry_run {
+        cluster.must_have_no_replica(Timestamp::now()).await?;
+    }
+    let Found { jobs, orphans } = found::find(cluster, scope).await?;
+    let mut report = Report::default();
+    if dry_run {
+        jobs.into_iter().for_each(|job| report.would_release(&Counting::new(cluster, job)));
+        report.orphans = orphans.len();
+        print!("{}", report.dry_run());
+        return Ok(ExitCode::SUCCESS);
+    }
+    let progress = progress((jobs.len() + orphans.len()) as u64);
+    let counted = stream::iter(jobs).map(|job| async {
+        let counting = Counting::new(cluster, job);
+        let name = counting.name();
+        (name, counting.finish().await)
+    });
+    let mut counted = counted.buffer_unordered(AT_ONCE);
+    while let Some((name, outcome)) = counted.next().await {
+        report.job(&name, outcome);
+        progress.inc(1);
+    }
+    let mut released = stream::iter(orphans)
+        .map(|pod| async { (pod.name(), cluster.release_orphan(pod).await) })
+        .buffer_unordered(AT_ONCE);
+    while let Some((name, outcome)) = released.next().await {
+        report.orphan(&name, outcome);
+        progress.inc(1);
+    }
+    progress.finish_and_clear();
+    report.problems().for_each(|problem| eprintln!("{problem}"));
+    print!("{}", report.summary());
+    Ok(ExitCode::from(u8::from(report.problems().next().is_some())))
+}
+
+/// A bar on standard error, if that is a terminal.
+fn progress(steps: u64) -> ProgressBar {
+    let bar = ProgressBar::new(steps);
+    match ProgressStyle::with_template("{wide_bar} {pos}/{len} Jobs {eta}") {
+        Ok(style) => bar.with_style(style),
+        Err(_) => bar,
+    }
+}
+
+impl Scope {
+    /// Fails if the user has named something that does not exist. A Job that is gone may have left pods.
+    async fn must_exist(&self, cluster: &Cluster) -> Result<(), Failure> {
+        let (Self::Namespace(namespace) | Self::Job { namespace, .. }) = self else { return Ok(()) };
+        let namespaces: Api<Namespace> = Api::all(cluster.client.clone());
+        if namespaces.get_metadata_opt(namespace).await?.is_none() {
+            return Err(Failure::bad_input(format!("--namespace {namespace}: there is no such namespace")));
+        }
+        let Self::Job { job, .. } = self else { return Ok(()) };
+        let jobs: Api<Job> = Api::namespaced(cluster.client.clone(), namespace);
+        let managed_by = jobs.get_opt(job).await?.and_then(|job| job.spec).map(|spec| spec.managed_by);
+        match managed_by {
+            Some(other) if !cluster.controller.manages(other.as_deref()) => Err(Failure::bad_input(format!(
+                "job {namespace}/{job}: {} manages it",
+                other.as_deref().unwrap_or("the built-in controller")
+            ))),
+            _ => Ok(()),
+        }
+    }
+}

@@ -1,0 +1,89 @@
+//! The cluster whose pods are released.
+
+use std::sync::Arc;
+
+use anyhow::Context as _;
+use jiff::Timestamp;
+
+use super::found::Orphan;
+use crate::actors::ControllerConfig;
+use crate::cli::Failure;
+use crate::cli::ownership::{Ownership, ReplicaState};
+use crate::cluster::gate::{Answer, Fence, GateConfig, Order, Priority, Write, WriteError, WriteGate};
+use crate::cluster::reads::Reader;
+use crate::cluster::transport::{Connection, connect};
+use crate::cluster::wire::{JobDecoder, orphan_patch};
+use crate::job::uid::Uid;
+use crate::sharding::lease::{CONTROLLER_LABEL, controller_label};
+use crate::telemetry::metrics::Metrics;
+
+/// What the command is called in its user agent.
+const IDENTITY: &str = "release";
+/// How often a pod is read again that changes between the reading and the removal of its finalizer.
+pub(super) const ATTEMPTS: usize = 10;
+
+/// A connection with the controller's own reads and writes.
+pub(super) struct Cluster {
+    pub(super) client: kube::Client,
+    pub(super) reads: Reader,
+    pub(super) controller: ControllerConfig,
+    gate: WriteGate,
+}
+
+impl Cluster {
+    pub(super) fn connect(config: kube::Config, controller: ControllerConfig) -> Result<Self, Failure> {
+        let Connection { client, transport } = connect(config, IDENTITY)?;
+        let (finalizer, metrics) = (controller.finalizer(), Arc::new(Metrics::new()));
+        let reads = Reader::new(transport.clone(), finalizer, JobDecoder::new(), metrics.clone());
+        let gate = WriteGate::open(transport, GateConfig::default(), finalizer, metrics);
+        Ok(Self { client, reads, controller, gate })
+    }
+
+    /// Fails while a replica runs: it would take over what is released.
+    pub(super) async fn must_have_no_replica(&self, now: Timestamp) -> anyhow::Result<()> {
+        let selector = format!("{CONTROLLER_LABEL}={}", controller_label(&self.controller.controller_name));
+        let leases = Ownership::read(&self.client, None, &selector, now).await;
+        let ownership = leases.context("cannot list the Leases of replicas in all namespaces")?;
+        let running = ownership.replicas.iter().find(|replica| replica.state != ReplicaState::Silent);
+        match running {
+            Some(replica) => anyhow::bail!(
+                "replica {} runs: stop all replicas first, for example by scaling their Deployment to 0; one that \
+                 was killed counts as running for as long as its lease lasts",
+                replica.identity
+            ),
+            None => Ok(()),
+        }
+    }
+
+    /// Sends a write about a Job's pods or status.
+    pub(super) async fn write(&self, job: &Uid, write: Write) -> Result<Answer, WriteError> {
+        let order = Order { priority: Priority::Finalizer, flow: job.clone(), fence: Fence::unlimited() };
+        self.gate.submit(order, write).await
+    }
+
+    /// Takes the finalizer and the shard label off a pod whose Job is gone. False if there was nothing to do.
+    pub(super) async fn release_orphan(&self, Orphan { mut pod }: Orphan) -> anyhow::Result<bool> {
+        let controller = pod.controller.clone();
+        for _ in 0..ATTEMPTS {
+            let body = orphan_patch(&pod.pod.uid, pod.pod.version, self.controller.finalizer());
+            let (namespace, name) = (pod.namespace.clone(), pod.pod.name.clone());
+            let write = Write::PatchPod { namespace: namespace.clone(), name: name.clone(), body };
+            match self.write(&pod.pod.uid, write).await {
+                Ok(Answer::Gone) => return Ok(false),
+                Ok(_) => return Ok(true),
+                Err(WriteError::Conflict(_)) => {}
+                Err(error) => return Err(error.into()),
+            }
+            match self.reads.get_pod(&namespace, &name).await? {
+                // A Job that has adopted it meanwhile counts it.
+                Some(now)
+                    if now.pod.uid == pod.pod.uid && now.pod.tracked && now.controller == controller =>
+                {
+                    pod = now;
+                }
+                _ => return Ok(false),
+            }
+        }
+        anyhow::bail!("it changes all the time")
+    }
+}

@@ -1,0 +1,94 @@
+//! What was, or would be, released.
+
+use super::counting::{Counting, Released};
+use crate::cli::table::{Column, Table};
+
+/// What was, or would be, released.
+#[derive(Default)]
+pub(super) struct Report {
+    /// Job, pods that have ended, and others.
+    jobs: Vec<(String, usize, usize)>,
+    released: usize,
+    unfinished: usize,
+    counted: u64,
+    done: usize,
+    /// Pods without a Job.
+    pub(super) orphans: usize,
+    problems: Vec<String>,
+}
+
+impl Report {
+    /// Takes in what a dry run has found.
+    pub(super) fn would_release(&mut self, job: &Counting<'_>) {
+        let (ended, unfinished) = job.tracked();
+        self.jobs.push((job.name().trim_start_matches("job ").to_owned(), ended, unfinished));
+    }
+
+    /// Takes in what was done for a Job.
+    pub(super) fn job(&mut self, name: &str, outcome: anyhow::Result<Released>) {
+        match outcome {
+            Ok(Released { counted, pods, unfinished }) => {
+                self.done += 1;
+                self.counted += counted;
+                self.released += pods;
+                self.unfinished += unfinished;
+            }
+            Err(error) => self.problems.push(format!("{name}: {error:#}")),
+        }
+    }
+
+    /// Takes in what was done for a pod without a Job.
+    pub(super) fn orphan(&mut self, name: &str, outcome: anyhow::Result<bool>) {
+        match outcome {
+            Ok(released) => self.orphans += usize::from(released),
+            Err(error) => self.problems.push(format!("{name}: {error:#}")),
+        }
+    }
+
+    /// What could not be released, and why.
+    pub(super) fn problems(&self) -> impl Iterator<Item = &String> {
+        self.problems.iter()
+    }
+
+    /// What a dry run prints.
+    pub(super) fn dry_run(&self) -> String {
+        if self.jobs.is_empty() && self.orphans == 0 {
+            return "Nothing has to be released.\n".into();
+        }
+        let mut table = Table::new([
+            Column::names("JOB", 20, 0),
+            Column::whole("ENDED", 0),
+            Column::whole("UNFINISHED", 0),
+        ]);
+        for (job, ended, unfinished) in &self.jobs {
+            table.row([job.clone(), ended.to_string(), unfinished.to_string()]);
+        }
+        let mut text = if table.is_empty() { String::new() } else { table.lines(None).join("\n") + "\n" };
+        if self.orphans > 0 {
+            text += &format!("{} without a Job\n", pods(self.orphans));
+        }
+        let total = |of: fn(&(String, usize, usize)) -> usize| self.jobs.iter().map(of).sum::<usize>();
+        text += &format!(
+            "Would count what has ended, and release {}; {} of them have not ended, and would not be counted.\n",
+            pods(total(|job| job.1 + job.2) + self.orphans),
+            total(|job| job.2)
+        );
+        text
+    }
+
+    /// What a run prints.
+    pub(super) fn summary(&self) -> String {
+        let jobs = if self.done == 1 { "1 Job".to_owned() } else { format!("{} Jobs", self.done) };
+        format!(
+            "Counted {}, and released {} of {jobs} and {} without a Job; {} had not ended, and will not be counted.\n",
+            pods(usize::try_from(self.counted).unwrap_or(usize::MAX)),
+            pods(self.released),
+            self.orphans,
+            self.unfinished
+        )
+    }
+}
+
+fn pods(count: usize) -> String {
+    if count == 1 { "1 pod".into() } else { format!("{count} pods") }
+}
