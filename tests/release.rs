@@ -6,6 +6,7 @@ mod cluster;
 
 use std::path::PathBuf;
 use std::process::{Command, Output, Stdio};
+use std::time::{Duration, Instant};
 
 use futures::stream::{self, StreamExt as _};
 use k8s_openapi::api::core::v1::Pod;
@@ -17,7 +18,7 @@ use tempfile::TempDir;
 use crate::binary::{Background, PATIENCE, yardmaster};
 use crate::cluster::{Cluster, has, index_of, succeeded};
 
-const OURS: &str = "yardmaster.dev/controller";
+const OURS: &str = "yardmaster.dev/job-controller";
 const FINALIZER: &str = "yardmaster.dev/job-tracking";
 
 /// A cluster on which a controller beside the built-in one runs Jobs.
@@ -63,12 +64,21 @@ impl Stage {
             pods += usize::try_from(spec["parallelism"].as_u64().unwrap()).unwrap();
             self.cluster.create(name, spec, "1h").await;
         }
-        self.cluster.until_pods(pods).await;
+        self.all_run(pods).await;
         let refused = self.release(&["-A"]).output().unwrap();
         assert_eq!(refused.status.code(), Some(3), "while a replica runs: {}", errors(&refused));
         assert!(errors(&refused).contains("runs: stop all replicas first"), "{}", errors(&refused));
         replica.signal(Signal::SIGTERM);
         assert_eq!(replica.exit_code(), Some(0));
+    }
+
+    async fn all_run(&self, pods: usize) {
+        let deadline = Instant::now() + PATIENCE;
+        let running = ListParams::default().fields("status.phase=Running");
+        while self.cluster.pods.list_metadata(&running).await.unwrap().items.len() < pods {
+            assert!(Instant::now() < deadline, "still not {pods} pods run");
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
     }
 
     /// A pod ends without anybody to count it.
@@ -90,6 +100,10 @@ impl Stage {
 
 fn is_held(pod: &Pod) -> bool {
     pod.metadata.finalizers.iter().flatten().any(|finalizer| finalizer == FINALIZER)
+}
+
+fn phase(pod: &Pod) -> Option<&str> {
+    pod.status.as_ref()?.phase.as_deref()
 }
 
 fn errors(output: &Output) -> String {
@@ -120,7 +134,8 @@ async fn what_has_ended_is_counted_and_no_finalizer_stays() {
     let shown = stage.released(&["--dry-run"]);
     assert!(shown.contains("default/half") && shown.contains("2 pods without a Job"), "{shown}");
     assert!(shown.contains("release 8 pods; 2 of them have not ended"), "{shown}");
-    assert_eq!(stage.cluster.writes().len(), 0, "a dry run writes nothing");
+    let writes = stage.cluster.writes();
+    assert!(writes.is_empty(), "a dry run writes nothing: {writes:?}");
 
     let shown = stage.released(&["done"]);
     assert!(shown.starts_with("Counted 2 pods, and released 2 pods of 1 Job and 0 without a Job"), "{shown}");
@@ -150,7 +165,8 @@ async fn what_has_ended_is_counted_and_no_finalizer_stays() {
     stage.cluster.writes();
     assert_eq!(stage.released(&["-A", "--dry-run"]), "Nothing has to be released.\n");
     stage.released(&["-A"]);
-    assert_eq!(stage.cluster.writes().len(), 0, "repeated, it has nothing to do");
+    let writes = stage.cluster.writes();
+    assert!(writes.is_empty(), "repeated, it has nothing to do: {writes:?}");
     stage.cluster.end().await;
 }
 
@@ -171,6 +187,12 @@ async fn of_another_controller(stage: &Stage) -> String {
     });
     let pod: Pod = serde_json::from_value(pod).unwrap();
     stage.cluster.pods.create(&PostParams::default(), &pod).await.unwrap();
+    let deadline = Instant::now() + PATIENCE;
+    // The kubelet writes nothing more about it from then on.
+    while phase(&stage.cluster.pods.get("theirs").await.unwrap()) != Some("Running") {
+        assert!(Instant::now() < deadline, "the pod still does not run");
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
     "theirs".into()
 }
 
@@ -184,16 +206,16 @@ async fn killed_and_repeated_it_counts_each_pod_once() {
     pods.for_each_concurrent(16, |pod| async { stage.end(&{ pod }, "Succeeded").await }).await;
     assert_eq!(stage.held().await, PODS);
 
-    let deadline = std::time::Instant::now() + PATIENCE;
+    let deadline = Instant::now() + PATIENCE;
     let mut left = PODS;
     while left > 0 {
         // It is killed as soon as it has done something.
         let interrupted = Background::start(&mut stage.release(&["-A"]));
-        while stage.held().await == left && std::time::Instant::now() < deadline {}
+        while stage.held().await == left && Instant::now() < deadline {}
         interrupted.signal(Signal::SIGKILL);
         drop(interrupted);
         left = stage.held().await;
-        assert!(std::time::Instant::now() < deadline, "{left} pods still have the finalizer");
+        assert!(Instant::now() < deadline, "{left} pods still have the finalizer");
     }
     stage.released(&["-A"]);
     let status = stage.status("work").await;
