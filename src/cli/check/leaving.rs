@@ -140,9 +140,8 @@ fn evaluate_pods(pods: &[String]) -> Finding {
     Finding::failed(
         format!("{count} the finalizer {EXTERNAL_FINALIZER}: {}", first(pods)),
         "Keep a replica running: it removes the finalizer once a pod is counted, or its Job is gone. Without \
-         it such pods stay in Terminating. If no replica will run again, remove it yourself (kubectl patch \
-         pod NAME --type=strategic -p \
-         '{\"metadata\":{\"$deleteFromPrimitiveList/finalizers\":[\"yardmaster.dev/job-tracking\"]}}').",
+         it such pods stay in Terminating. If no replica will run again, remove it by `yardmaster release -A`, \
+         which counts what has ended first.",
     )
 }
 
