@@ -1,0 +1,174 @@
+//! etcd, kube-apiserver and, where a test asks for it, kube-controller-manager, as processes on loopback.
+
+use std::fs::File;
+use std::net::TcpListener;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use k8s_openapi::NamespaceResourceScope;
+use kube::api::Api;
+use kube::config::{KubeConfigOptions, Kubeconfig};
+use serde_json::json;
+use tempfile::TempDir;
+
+use crate::binary::{Background, yardmaster};
+
+/// Limit for everything that does not take time by design. A real control plane beside other tests is slow.
+const PATIENCE: Duration = Duration::from_secs(180);
+
+/// A control plane without nodes.
+pub(crate) struct ControlPlane {
+    assets: PathBuf,
+    directory: TempDir,
+    pub(crate) client: kube::Client,
+    // Ended in this order.
+    _api_server: Background,
+    _etcd: Background,
+}
+
+impl ControlPlane {
+    /// Starts it; `None`, with a line that says so, where the programs are not there.
+    pub(crate) async fn start(more: &[&str]) -> Option<Self> {
+        let Some(assets) = std::env::var_os("KUBEBUILDER_ASSETS").map(PathBuf::from) else {
+            eprintln!("skipped: KUBEBUILDER_ASSETS does not name a folder with etcd and kube-apiserver");
+            return None;
+        };
+        if let Some(missing) = more.iter().find(|program| !assets.join(program).exists()) {
+            eprintln!("skipped: there is no {missing} in {}", assets.display());
+            return None;
+        }
+        let directory = TempDir::new().unwrap();
+        let [etcd_port, peer_port, port] = free_ports();
+        let key = rcgen::KeyPair::generate().unwrap();
+        std::fs::write(directory.path().join("service-accounts.key"), key.serialize_pem()).unwrap();
+        std::fs::write(directory.path().join("service-accounts.pub"), key.public_key_pem()).unwrap();
+        std::fs::write(directory.path().join("tokens.csv"), "token,admin,admin,\"system:masters\"").unwrap();
+        let kubeconfig = json!({
+            "apiVersion": "v1", "kind": "Config", "current-context": "c",
+            "clusters": [{"name": "c", "cluster": {
+                "server": format!("https://127.0.0.1:{port}"), "insecure-skip-tls-verify": true,
+            }}],
+            "users": [{"name": "c", "user": {"token": "token"}}],
+            "contexts": [{"name": "c", "context": {"cluster": "c", "user": "c"}}],
+        });
+        std::fs::write(directory.path().join("kubeconfig"), kubeconfig.to_string()).unwrap();
+        let etcd_url = format!("http://127.0.0.1:{etcd_port}");
+        let etcd = start(
+            &assets,
+            &directory,
+            "etcd",
+            &[
+                "--data-dir=etcd",
+                "--unsafe-no-fsync",
+                &format!("--listen-client-urls={etcd_url}"),
+                &format!("--advertise-client-urls={etcd_url}"),
+                &format!("--listen-peer-urls=http://127.0.0.1:{peer_port}"),
+            ],
+        );
+        let api_server = start(
+            &assets,
+            &directory,
+            "kube-apiserver",
+            &[
+                &format!("--etcd-servers={etcd_url}"),
+                &format!("--secure-port={port}"),
+                "--bind-address=127.0.0.1",
+                "--cert-dir=certificates",
+                "--service-account-issuer=https://kubernetes.default.svc",
+                "--service-account-key-file=service-accounts.pub",
+                "--service-account-signing-key-file=service-accounts.key",
+                "--token-auth-file=tokens.csv",
+                "--authorization-mode=RBAC",
+                "--service-cluster-ip-range=10.0.0.0/24",
+                // There are neither service accounts nor nodes.
+                "--disable-admission-plugins=ServiceAccount,TaintNodesByCondition",
+            ],
+        );
+        let kubeconfig = Kubeconfig::read_from(directory.path().join("kubeconfig")).unwrap();
+        let options = KubeConfigOptions::default();
+        let mut config = kube::Config::from_custom_kubeconfig(kubeconfig, &options).await.unwrap();
+        config.proxy_url = None;
+        let client = kube::Client::try_from(config).unwrap();
+        let plane = Self { assets, directory, client, _api_server: api_server, _etcd: etcd };
+        let is_ready = async || {
+            let ready = http::Request::get("/readyz").body(Vec::new()).unwrap();
+            let namespaces: Api<k8s_openapi::api::core::v1::Namespace> = Api::all(plane.client.clone());
+            plane.client.request_text(ready).await.is_ok() && namespaces.get("default").await.is_ok()
+        };
+        plane.until("the API server is ready", is_ready).await;
+        Some(plane)
+    }
+
+    /// Controllers of Kubernetes.
+    pub(crate) fn built_in(&self, controllers: &[&str]) -> Background {
+        let [port] = free_ports();
+        start(
+            &self.assets,
+            &self.directory,
+            "kube-controller-manager",
+            &[
+                "--kubeconfig=kubeconfig",
+                &format!("--controllers={}", controllers.join(",")),
+                "--leader-elect=false",
+                "--kube-api-qps=1000",
+                "--kube-api-burst=1500",
+                "--service-account-private-key-file=service-accounts.key",
+                &format!("--secure-port={port}"),
+                "--bind-address=127.0.0.1",
+                "--cert-dir=manager-certificates",
+            ],
+        )
+    }
+
+    /// A replica with this `--controller-name`, whose Leases are short.
+    pub(crate) fn replica(&self, controller: &str) -> Background {
+        let mut command = yardmaster();
+        command.args(["controller", "--listen=127.0.0.1:0", "--shards=4", "--controller-name", controller]);
+        command.args(["--lease-duration=3s", "--renew-deadline=2s", "--retry-period=500ms", "--kubeconfig"]);
+        command.arg(self.kubeconfig()).current_dir(self.directory.path());
+        Background::start(command.stdout(Stdio::null()).stderr(log(&self.directory, "yardmaster")))
+    }
+
+    pub(crate) fn kubeconfig(&self) -> PathBuf {
+        self.directory.path().join("kubeconfig")
+    }
+
+    /// The objects of one kind in the namespace of the tests.
+    pub(crate) fn api<K>(&self) -> Api<K>
+    where
+        K: kube::Resource<DynamicType = (), Scope = NamespaceResourceScope>,
+    {
+        Api::namespaced(self.client.clone(), "default")
+    }
+
+    /// Waits until a condition holds.
+    pub(crate) async fn until(&self, what: &str, mut holds: impl AsyncFnMut() -> bool) {
+        let deadline = Instant::now() + PATIENCE;
+        while !holds().await {
+            if Instant::now() >= deadline {
+                // The logs are the only trace of why.
+                let kept = std::env::temp_dir().join(format!("envtest-{}", std::process::id()));
+                let _copied = Command::new("cp").arg("-r").arg(self.directory.path()).arg(&kept).status();
+                panic!("still not: {what}; logs are in {}", kept.display());
+            }
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
+    }
+}
+
+fn start(assets: &Path, directory: &TempDir, program: &str, flags: &[&str]) -> Background {
+    let mut command = Command::new(assets.join(program));
+    command.args(flags).current_dir(directory.path()).stdin(Stdio::null());
+    Background::start(command.stdout(log(directory, program)).stderr(log(directory, program)))
+}
+
+fn log(directory: &TempDir, program: &str) -> File {
+    File::options().create(true).append(true).open(directory.path().join(format!("{program}.log"))).unwrap()
+}
+
+/// Ports that were free a moment ago.
+fn free_ports<const N: usize>() -> [u16; N] {
+    let listeners = std::array::from_fn::<_, N, _>(|_| TcpListener::bind("127.0.0.1:0").unwrap());
+    listeners.map(|listener| listener.local_addr().unwrap().port())
+}
