@@ -15,8 +15,8 @@ use crate::job::spec::{Completion, JobSpec, PodFailureAction};
 use crate::job::uid::Uid;
 
 /// The order in which active pods are removed if there are too many, first to last: unscheduled, pending, not
-/// ready, ready for a shorter time, restarted more often, newer (Kubernetes' `ActivePods`). Among equals,
-/// pods that somebody else has created come first. Then a hash of the UID decides, so that all owners of the
+/// ready, ready for a shorter time, containers restarted more often, native sidecars restarted more often,
+/// newer (Kubernetes' `ActivePods`). Among equals, pods that somebody else has created come first. Then a hash of the UID decides, so that all owners of the
 /// Job choose the same pods.
 ///
 /// Every active pod has a rank in ordered sets, so it is packed: the parts follow each other, the first in
@@ -28,15 +28,21 @@ pub(super) struct Rank {
     hash: u32,
 }
 
+/// The bits of a restart count in a rank. Two million restarts take longer than any pod lives.
+const RESTART_BITS: u32 = 21;
+const MAX_RESTARTS: u32 = (1 << RESTART_BITS) - 1;
+
 impl Rank {
     fn of(pod: &Pod) -> Self {
         let later_first = |second: Second| (1_u128 << Second::BITS) - u128::from(second.number());
+        let fewest_last = |restarts: u32| u128::from(MAX_RESTARTS.saturating_sub(restarts));
         let parts = [
             (1, pod.scheduled.into()),
             (3, pod.phase as u128),
             (1, pod.ready_since.is_some().into()),
             (Second::BITS, pod.ready_since.map_or(0, later_first)),
-            (u32::BITS, (u32::MAX - pod.max_restarts).into()),
+            (RESTART_BITS, fewest_last(pod.max_restarts.containers)),
+            (RESTART_BITS, fewest_last(pod.max_restarts.sidecars)),
             (Second::BITS, later_first(pod.created)),
             (1, pod.place.is_some().into()),
         ];
@@ -214,6 +220,11 @@ impl Tags {
 fn policy_action(pod: &Pod, spec: &JobSpec) -> Option<PodFailureAction> {
     let (rules, outcome) = (spec.pod_failure_policy.as_ref()?, pod.outcome.as_ref()?);
     judge(rules, outcome).map(|m| m.action)
+}
+
+/// Whether a pod has failed and matched a `FailJob` rule.
+pub(super) fn fails_job(pod: &Pod, spec: &JobSpec) -> bool {
+    pod.is_failed(spec.replace_only_failed) && policy_action(pod, spec) == Some(PodFailureAction::FailJob)
 }
 
 fn failure(pod: &Pod, spec: &JobSpec, ledger: &Ledger, place: Option<u32>) -> Failure {
