@@ -36,7 +36,7 @@ pub fn reconcile(state: &JobState, now: Timestamp) -> Plan {
     }
     let tally = Tally::of(state);
     let mut next = Next { end: end::announced(&state.job.status), managed: false };
-    match (&next.end, state.debounce_until(now)) {
+    match (&next.end, state.debounce_until(tally, now)) {
         (Some(end), _) => {
             wind_down(state, end.failure, &mut plan);
             release(state, now, &mut plan);
@@ -118,7 +118,9 @@ fn write_status(state: &JobState, next: &Next, now: Timestamp, plan: &mut Plan) 
         return;
     }
     let sends = !(plan.creates.is_empty() && plan.deletes.is_empty() && plan.releases.is_empty());
-    let busy = sends || state.pods.has_flights();
+    // Failures that end the Job belong in the write that announces its end.
+    let collects = matches!(plan.waiting, Some(Wait::FailureDebounce(_)));
+    let busy = sends || collects || state.pods.has_flights();
     match (counting::due(state, next, busy, now), state.write_retry.waits(now)) {
         (Due::Never, _) => {}
         (_, Some(at)) => plan.wake(at),

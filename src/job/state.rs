@@ -5,6 +5,7 @@ use std::time::Duration;
 use jiff::Timestamp;
 
 use super::backoff::extend;
+use super::end::{self, Tally};
 use super::exponential::Exponential;
 use super::gang_state::{Gang, GangAnswer};
 use super::plan::Plan;
@@ -20,6 +21,8 @@ use crate::mutants::{Mutant, is};
 
 /// Longest wait of the first of several failures, in debounce periods.
 const DEBOUNCE_PERIODS: u32 = 3;
+/// The part of the debounce period within which failures follow each other in one stream.
+const STREAM_SHARE: u32 = 10;
 
 /// Settings that hold for all Jobs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -34,8 +37,8 @@ pub struct Limits {
     pub max_pods_per_sync: usize,
     /// Longest time that a status change may wait for others to share its write.
     pub batch_period: Duration,
-    /// How long a failed pod waits for others to be evaluated together with it, while some are active.
-    /// Failing the Job or starting a replacement cannot be undone.
+    /// How long a failed pod waits for others to be evaluated together with it, while some are active that may
+    /// end the Job. Failing the Job or starting a replacement cannot be undone.
     pub debounce_period: Duration,
     /// Whether finished Jobs are deleted after their TTL.
     pub ttl_controller: bool,
@@ -51,7 +54,7 @@ impl Default for Limits {
             max_uncounted_pods: 500,
             max_pods_per_sync: 500,
             batch_period: Duration::from_secs(1),
-            debounce_period: Duration::from_millis(100),
+            debounce_period: Duration::from_secs(1),
             ttl_controller: false,
             gang_scheduling: false,
         }
@@ -274,17 +277,26 @@ impl JobState {
     /// Until when pods that have just ended wait for others to be evaluated with them.
     ///
     /// Only failures and success policies need this: without a success policy, a success decides nothing that
-    /// a later event would decide otherwise. If no pod is active, there is nothing to wait for.
-    pub(super) fn debounce_until(&self, now: Timestamp) -> Option<Timestamp> {
+    /// a later event would decide otherwise. If no pod is active, there is nothing to wait for. If the end of the
+    /// Job is near, the wait is a debounce period, and longer while failures follow each other in a stream. Where
+    /// only a `FailJob` rule may end the Job, the end of the stream is enough. Else nothing waits.
+    pub(super) fn debounce_until(&self, tally: Tally, now: Timestamp) -> Option<Timestamp> {
         let UnevaluatedFailures { first, last, .. } = self.unevaluated?;
         let matters =
             !self.job.spec.success_policy.is_empty() || self.pods.newly_ended().iter().any(|e| e.failed);
         if !matters || self.pods.active() + self.pods.pending_creates() == 0 {
             return None;
         }
-        let quiet = after(last, self.limits.debounce_period);
-        let at_latest = after(first, self.limits.debounce_period * DEBOUNCE_PERIODS);
-        Some(quiet.min(at_latest)).filter(|at| *at > now)
+        let period = self.limits.debounce_period;
+        let stream = after(last, period / STREAM_SHARE);
+        let until = if end::is_near(self, tally) {
+            stream.max(after(first, period))
+        } else if self.job.spec.may_fail_by_policy() {
+            stream
+        } else {
+            return None;
+        };
+        Some(until.min(after(first, period * DEBOUNCE_PERIODS))).filter(|at| *at > now)
     }
 
     /// Back-off between failed pods: the Job's, or else the controller's.

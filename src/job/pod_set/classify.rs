@@ -114,6 +114,8 @@ pub(super) struct Tags {
     pub(super) failure: Option<Box<Failure>>,
     /// Container restarts that count against `backoffLimit` with `restartPolicy: OnFailure`.
     pub(super) restarts: u32,
+    /// The pod is active, and its index has no retry left: its failure would fail the index.
+    pub(super) last_chance: bool,
     /// The pod has the tracking finalizer, as far as is known.
     pub(super) tracked: bool,
     /// `status.uncountedTerminatedPods` lists the pod.
@@ -159,9 +161,13 @@ impl Tags {
         };
         let failure =
             pod.is_failed(spec.replace_only_failed).then(|| Box::new(failure(pod, spec, ledger, place)));
+        let stage = stage(entry, spec);
         Self {
             place,
-            stage: stage(entry, spec),
+            stage,
+            last_chance: matches!(stage, PodStage::Active { .. })
+                && place.is_some()
+                && retries_used_up(pod, spec),
             tracking: tracking(entry, spec, ledger, place, failure.as_deref()),
             failure,
             restarts: if matches!(pod.phase, Phase::Running | Phase::Pending) { pod.restarts } else { 0 },
@@ -179,6 +185,7 @@ impl Tags {
             tracking: Tracking::None,
             failure: None,
             restarts: 0,
+            last_chance: false,
             tracked: false,
             listed: false,
         }
@@ -227,14 +234,16 @@ pub(super) fn fails_job(pod: &Pod, spec: &JobSpec) -> bool {
     pod.is_failed(spec.replace_only_failed) && policy_action(pod, spec) == Some(PodFailureAction::FailJob)
 }
 
+fn retries_used_up(pod: &Pod, spec: &JobSpec) -> bool {
+    spec.per_index.is_some_and(|limit| pod.index_failures.counted >= limit.backoff_limit)
+}
+
 fn failure(pod: &Pod, spec: &JobSpec, ledger: &Ledger, place: Option<u32>) -> Failure {
     let action = policy_action(pod, spec);
-    let retries_used_up =
-        spec.per_index.is_some_and(|limit| pod.index_failures.counted >= limit.backoff_limit);
     let fails_index = match action {
         Some(PodFailureAction::FailIndex) => true,
         Some(PodFailureAction::Ignore) => false,
-        _ => retries_used_up,
+        _ => retries_used_up(pod, spec),
     };
     Failure {
         uid: pod.uid.clone(),

@@ -22,6 +22,11 @@ impl PodSet {
         self.queues.ready
     }
 
+    /// Number of active pods whose failure would fail their index: it has no retry left.
+    pub fn last_chances(&self) -> usize {
+        self.queues.last_chances
+    }
+
     /// Number of pods that are being deleted and have not ended.
     pub fn terminating(&self) -> usize {
         self.queues.terminating.len()
