@@ -261,7 +261,16 @@ impl JobState {
 
     /// Takes in from the watch that a pod is gone.
     pub fn pod_vanished(&mut self, uid: &Uid) -> bool {
-        self.pods.vanished(uid)
+        let known = self.pods.vanished(uid);
+        if known {
+            self.room_made();
+        }
+        known
+    }
+
+    /// A pod has ended or is gone: a quota that has refused others may have room for them.
+    fn room_made(&mut self) {
+        self.create_retry.ease(self.limits.api_backoff);
     }
 
     fn note_ended(&mut self, now: Timestamp) {
@@ -277,6 +286,9 @@ impl JobState {
     /// Until when pods that have just ended wait for others to be evaluated with them.
     ///
     /// Only failures and success policies need this: without a success policy, a success decides nothing that
+        if pods > self.unevaluated.map_or(0, |known| known.pods) {
+            self.room_made();
+        }
     /// a later event would decide otherwise. If no pod is active, there is nothing to wait for. If the end of the
     /// Job is near, the wait is a debounce period, and longer while failures follow each other in a stream. Where
     /// only a `FailJob` rule may end the Job, the end of the stream is enough. Else nothing waits.

@@ -218,6 +218,49 @@ fn refused_creations_are_repeated_with_back_off() {
     }
 }
 
+/// A quota may have room again.
+#[test]
+fn a_pod_that_ends_or_goes_wakes_refused_creations() {
+    let job = with(started(job(Completion::Count(9), 4)), |spec| spec.backoff_limit = 100);
+    let ends: [fn(&mut JobState, i64); 3] = [
+        |state, second| {
+            _ = state.observe_pod(but(ended_well(slots([0]).remove(0)), |p| p.version = 9), at(second))
+        },
+        |state, second| {
+            let failed = ended(slots([0]).remove(0), Phase::Failed, 100);
+            state.observe_pod(but(failed, |p| p.version = 9), at(second));
+        },
+        |state, _| _ = state.pod_vanished(&"slot-0".into()),
+    ];
+    for (number, end) in ends.into_iter().enumerate() {
+        let mut state = warm(job.clone(), slots([0]));
+        let mut now = 160;
+        for delay in [1, 2, 4, 8, 16] {
+            let plan = reconcile(&state, at(now));
+            let place = plan.creates[0].place;
+            state.begin(&plan, at(now));
+            plan.creates.iter().for_each(|new| state.created(new.place, Created::Refused, at(now)));
+            assert_eq!(reconcile(&state, at(now)).waiting, Some(Wait::Refused(at(now + delay))), "{place:?}");
+            now += delay;
+        }
+        now -= 16;
+        end(&mut state, now);
+        assert_eq!(
+            reconcile(&state, at(now)).waiting,
+            Some(Wait::Refused(at(now + 1))),
+            "{number}: 1 s at least"
+        );
+        end(&mut state, now + 5);
+        assert!(!reconcile(&state, at(now + 5)).creates.is_empty(), "{number}");
+        state.observe_pod(but(running("slot-7"), |p| p.ready_since = Some(at(now).into())), at(now + 5));
+        let plan = reconcile(&state, at(now + 5));
+        state.begin(&plan, at(now + 5));
+        plan.creates.iter().for_each(|new| state.created(new.place, Created::Refused, at(now + 5)));
+        let waits = reconcile(&state, at(now + 5)).waiting;
+        assert_eq!(waits, Some(Wait::Refused(at(now + 7))), "{number}: the back-off begins anew");
+    }
+}
+
 #[test]
 fn a_taken_name_is_skipped() {
     let mut state = state(started(job(Completion::Indexed(1), 1)), []);
