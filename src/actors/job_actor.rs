@@ -21,7 +21,7 @@ use super::protocol::{ExitReason, JobReport};
 use super::requests::Requests;
 use crate::cluster::events::{Event, EventType, ObjectRef};
 use crate::cluster::wire::{ObservedJob, ObservedPod};
-use crate::job::adoption::{AdoptionDecision, ControllerRefMatch, claim};
+use crate::job::adoption::{AdoptionDecision, ClaimedPod, ControllerRefMatch, claim};
 use crate::job::manifest::{Maker, PodManifest};
 use crate::job::options::Rejected;
 use crate::job::passivation::can_passivate;
@@ -375,17 +375,23 @@ impl JobActor {
             Some(_) => ControllerRefMatch::Other,
         };
         let selected = job.spec.selector.matches(|key| observed.labels.get(key));
-        match claim(controller, selected, observed.pod.deleting, job.deleting || self.state.is_gone()) {
+        let pod = ClaimedPod {
+            controller,
+            selected,
+            deleting: observed.pod.deleting,
+            tracked: observed.pod.tracked,
+        };
+        match claim(pod, self.state.claimant()) {
             AdoptionDecision::Keep => {
                 self.tracer.pod_seen(&observed, &self.state, now);
                 self.state.observe_pod(observed.pod, now);
             }
-            AdoptionDecision::Adopt if job.status.finished().is_none() => self.adopt(observed.pod.into()),
+            AdoptionDecision::Adopt => self.adopt(observed.pod.into()),
             AdoptionDecision::Release => {
                 self.state.pod_vanished(&observed.pod.uid);
                 self.requests.release_unselected(observed.pod.into());
             }
-            AdoptionDecision::Adopt | AdoptionDecision::Leave => {
+            AdoptionDecision::Leave => {
                 self.state.pod_vanished(&observed.pod.uid);
                 if controller == ControllerRefMatch::None {
                     self.notice.shard.do_send(JobReport::Declined(observed));

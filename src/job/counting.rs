@@ -111,8 +111,7 @@ fn conditions_change(state: &JobState, next: &Next) -> bool {
         None if !next.managed => false,
         None => {
             let says_suspended = status.holding(&ConditionKind::Suspended).is_some();
-            let cleared = status.start_time.is_none();
-            says_suspended != state.job.spec.suspend || (state.job.spec.suspend && !cleared)
+            says_suspended != state.job.spec.suspend
         }
     }
 }
@@ -179,7 +178,7 @@ fn record(state: &JobState, status: &mut JobStatus) {
     status.failed_indexes = state.job.spec.per_index.map(|_| pods.failed_indexes().clone());
 }
 
-/// `startTime` is set when the Job is first managed unsuspended, cleared while it is suspended, and set again
+/// `startTime` is set when the Job is first managed unsuspended, cleared when it is suspended, and set again
 /// when it is resumed. A Job that ends must have one, unless it is suspended with completions 0.
 fn set_start_time(state: &JobState, next: &Next, status: &mut JobStatus, now: Timestamp) {
     let spec = &state.job.spec;
@@ -193,7 +192,7 @@ fn set_start_time(state: &JobState, next: &Next, status: &mut JobStatus, now: Ti
         }
         None if !spec.suspend && suspended && next.managed => status.start_time = Some(now),
         None if !spec.suspend => status.start_time = status.start_time.or(state.started).or(Some(now)),
-        None if next.managed => status.start_time = None,
+        None if next.managed && !suspended => status.start_time = None,
         None => {}
     }
 }

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 
+use super::adoption::Claimant;
 use super::backoff::extend;
 use super::end::{self, Tally};
 use super::exponential::Exponential;
@@ -201,6 +202,16 @@ impl JobState {
         self.gone
     }
 
+    /// What the Job may do with pods.
+    pub fn claimant(&self) -> Claimant {
+        match self.job.status.finished() {
+            _ if self.gone => Claimant::Leaves,
+            Some(_) => Claimant::Finished,
+            None if self.job.deleting => Claimant::Leaves,
+            None => Claimant::Manages,
+        }
+    }
+
     /// Whether a Job that no longer exists needs nothing more.
     pub fn is_over(&self) -> bool {
         self.gone && self.adoptions_in_flight == 0 && self.pods.tracked() == 0 && !self.pods.has_flights()
@@ -275,6 +286,9 @@ impl JobState {
 
     fn note_ended(&mut self, now: Timestamp) {
         let pods = self.pods.newly_ended().len();
+        if pods > self.unevaluated.map_or(0, |known| known.pods) {
+            self.room_made();
+        }
         self.unevaluated = match self.unevaluated {
             _ if pods == 0 => None,
             None => Some(UnevaluatedFailures { first: now, last: now, pods }),
@@ -286,9 +300,6 @@ impl JobState {
     /// Until when pods that have just ended wait for others to be evaluated with them.
     ///
     /// Only failures and success policies need this: without a success policy, a success decides nothing that
-        if pods > self.unevaluated.map_or(0, |known| known.pods) {
-            self.room_made();
-        }
     /// a later event would decide otherwise. If no pod is active, there is nothing to wait for. If the end of the
     /// Job is near, the wait is a debounce period, and longer while failures follow each other in a stream. Where
     /// only a `FailJob` rule may end the Job, the end of the stream is enough. Else nothing waits.

@@ -400,6 +400,18 @@ fn a_suspended_job_removes_its_pods_and_clears_its_start_time() {
     assert_eq!(&*write.events[0].reason, "Resumed");
 }
 
+/// Only the change of the condition clears it.
+#[test]
+fn a_suspended_job_keeps_a_start_time_that_somebody_has_written() {
+    let mut job = with(job(Completion::Count(3), 1), |spec| spec.suspend = true);
+    job.status = reconcile(&state(job.clone(), []), at(160)).status.unwrap().status;
+    job.status.start_time = Some(at(100));
+    assert_eq!(reconcile(&state(job.clone(), []), at(170)).status, None);
+    job.status.active = 7;
+    let status = reconcile(&state(job, []), at(170)).status.unwrap().status;
+    assert_eq!((status.active, status.start_time), (0, Some(at(100))));
+}
+
 #[test]
 fn a_job_created_suspended_reports_it_and_does_not_start() {
     let plan = reconcile(&state(with(job(Completion::Count(3), 1), |spec| spec.suspend = true), []), at(160));
