@@ -157,7 +157,12 @@ impl Requests {
                         };
                     }
                     Err(refusal) => {
-                        return JobInput::Deleted { pod, answer: Changed::Refused, event: refused(&refusal) };
+                        log_job!(warn, this.name(), k8s.pod.uid = %pod.uid, %refusal, "a pod to delete was not released");
+                        return JobInput::Deleted {
+                            pod,
+                            answer: Changed::Refused,
+                            event: RequestEvent::Nothing,
+                        };
                     }
                 }
             }
@@ -168,6 +173,9 @@ impl Requests {
                 grace: None,
             };
             match this.submit(Priority::Delete, write).await {
+                Ok(Answer::Gone) => {
+                    JobInput::Deleted { pod, answer: Changed::Gone, event: RequestEvent::Nothing }
+                }
                 Ok(answer) => {
                     let event = RequestEvent::Done(pod.name.clone());
                     JobInput::Deleted { pod, answer: changed(answer), event }

@@ -26,7 +26,7 @@
 //! | all pods are scheduled together | [`gang`], [`gang_state`] | `scheduling.k8s.io` Workload and PodGroup |
 //! | ours: which counted pods are deleted | [`retention`], [`options`] | annotations `yardmaster.dev/*` |
 //! | ours: a finished Job needs no actor | [`passivation`] | |
-//! | ours: how fast, and when to try again | [`slow_start`], [`retry`], [`exponential`] | |
+//! | ours: how fast, and when to try again | [`slow_start`], [`retry`], [`pod_retries`], [`exponential`] | |
 //!
 //! [`plan`] is what the rules decide, [`state`] what they know. [`uid`], [`names`], [`index_set`] and
 //! [`second`] are the types they share.
@@ -49,6 +49,7 @@ pub mod plan;
 pub mod pod;
 pub mod pod_failure_policy;
 pub mod pod_name;
+pub mod pod_retries;
 pub mod pod_set;
 pub mod reconcile;
 pub mod retention;

@@ -35,7 +35,7 @@ pub struct Plan {
 pub enum GangRequest {
     /// Look up its Workload and its PodGroup, and create the missing ones.
     Ensure,
-    /// Look them up.
+    /// Look them up, and create only a PodGroup that the Workload lacks.
     Find,
 }
 

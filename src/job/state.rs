@@ -11,6 +11,7 @@ use super::exponential::Exponential;
 use super::gang_state::{Gang, GangAnswer};
 use super::plan::Plan;
 use super::pod::{BackoffRecord, Place, Pod};
+use super::pod_retries::PodRetries;
 use super::pod_set::{PendingRequest, PodSet, Source};
 use super::retry::Retry;
 use super::saturating::after;
@@ -109,9 +110,9 @@ pub struct JobState {
     /// The pace that the write gate allows.
     pub(super) pace: Pace,
     pub(super) create_retry: Retry,
+    /// For writes of the Job.
     pub(super) write_retry: Retry,
-    /// For deletions of counted pods, which nothing else waits for.
-    pub(super) prune_retry: Retry,
+    pub(super) pod_retries: PodRetries,
 }
 
 /// Pods that have ended and are not evaluated yet.
@@ -174,7 +175,7 @@ impl JobState {
             pace: Pace::free(limits),
             create_retry: Retry::default(),
             write_retry: Retry::default(),
-            prune_retry: Retry::default(),
+            pod_retries: PodRetries::default(),
         }
     }
 
@@ -251,6 +252,24 @@ impl JobState {
     /// How many more requests about existing pods may be sent now.
     pub(super) fn room(&self) -> usize {
         self.pace.at_once.saturating_sub(self.pods.flights())
+    }
+
+    /// Those of these pods that requests may be sent about now, as many as there is room for. The plan comes back
+    /// to those whose last request was refused.
+    pub(super) fn ready<'a>(
+        &self,
+        pods: impl Iterator<Item = &'a Pod>,
+        now: Timestamp,
+        plan: &mut Plan,
+    ) -> Vec<&'a Pod> {
+        let mut waits = |pod: &&Pod| {
+            let until = self.pod_retries.waits(&pod.uid, now);
+            until.into_iter().for_each(|at| plan.wake(at));
+            until.is_some()
+        };
+        // If all wait together, the others need not be looked through.
+        let limit = self.pod_retries.waits_for_all(now).map_or(usize::MAX, |_| self.room());
+        pods.take(limit).filter(|pod| !waits(pod)).take(self.room()).collect()
     }
 
     /// Takes in that the adoption of a pod has begun.
@@ -419,23 +438,19 @@ impl JobState {
     pub fn changed(&mut self, uid: &Uid, answer: Changed, now: Timestamp) {
         let pruned = self.pods.is_counted_leaving(uid);
         self.pods.set_flight(uid, PendingRequest::None);
+        if answer == Changed::Refused {
+            let pods = &self.pods;
+            self.pod_retries.refused(uid, self.limits.api_backoff, now, |uid| pods.holds(uid));
+        } else {
+            self.pod_retries.accepted(uid);
+        }
         match answer {
-            Changed::Pod(_) | Changed::Gone if pruned => {
-                self.prune_retry.accepted();
-                self.pods.answered_gone(uid);
-            }
-            Changed::Refused if pruned => self.prune_retry.refused(self.limits.api_backoff, now),
-            Changed::Pod(pod) => {
-                self.write_retry.accepted();
-                self.pods.observe(*pod, Source::Answer);
-            }
-            Changed::Released => {
-                self.write_retry.accepted();
-                self.pods.answered_released(uid);
-            }
+            Changed::Pod(_) | Changed::Gone if pruned => self.pods.answered_gone(uid),
+            Changed::Pod(pod) => _ = self.pods.observe(*pod, Source::Answer),
+            Changed::Released => self.pods.answered_released(uid),
             Changed::Gone => self.pods.answered_gone(uid),
             Changed::Refused if is(Mutant::RefusedReleaseTakenForDone) => self.pods.answered_released(uid),
-            Changed::Refused => self.write_retry.refused(self.limits.api_backoff, now),
+            Changed::Refused => {}
         }
         self.note_ended(now);
     }

@@ -79,6 +79,11 @@ impl PodSet {
         self.pods.of(uid).map(|e| &e.pod)
     }
 
+    /// Whether the set has a pod, counted or not.
+    pub fn holds(&self, uid: &Uid) -> bool {
+        self.pods.of(uid).is_some() || self.counted.holds(uid)
+    }
+
     fn pod_in(&self, slot: Slot) -> Option<&Pod> {
         self.pods.get(slot).map(|e| &e.pod)
     }

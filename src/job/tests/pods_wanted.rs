@@ -12,7 +12,7 @@ use crate::job::reconcile::reconcile;
 use crate::job::slow_start::SlowStart;
 use crate::job::spec::{Completion, Job, PerIndexLimit};
 use crate::job::state::{Changed, Created, JobState, Pace};
-use crate::job::status::Uncounted;
+use crate::job::status::{ConditionKind, Uncounted};
 
 fn started(mut job: Job) -> Job {
     job.status.start_time = Some(at(100));
@@ -179,6 +179,63 @@ fn refused_removals_are_repeated_with_back_off() {
         assert_eq!((waits.deletes.len(), waits.wake_at), (0, Some(at(now + delay))));
         now += delay;
     }
+}
+
+/// The refused pod is tried again by itself, with its own back-off.
+#[test]
+fn a_refused_removal_holds_back_neither_other_pods_nor_the_condition_nor_the_status() {
+    let running_job = started(job(Completion::Count(9), 3));
+    let suspended = with(running_job, |spec| spec.suspend = true);
+    let mut state = warm(suspended.clone(), slots([0, 1, 2]));
+    let plan = reconcile(&state, at(160));
+    assert_eq!(plan.deletes.len(), 3);
+    state.begin(&plan, at(160));
+    state.changed(&"slot-0".into(), Changed::Refused, at(160));
+    state.changed(&"slot-1".into(), Changed::Gone, at(160));
+    state.changed(&"slot-2".into(), Changed::Gone, at(160));
+    let plan = reconcile(&state, at(160));
+    assert_eq!((plan.deletes.len(), plan.wake_at), (0, Some(at(161))));
+    let write = plan.status.clone().unwrap();
+    assert_eq!((write.status.active, &*write.events[0].reason), (1, "Suspended"));
+    state.begin(&plan, at(160));
+    state.observe_job(Job { status: write.status, ..suspended });
+    state.status_written(at(160));
+
+    state.observe_pod(slots([3]).remove(0), at(160));
+    let plan = reconcile(&state, at(160));
+    assert_eq!(plan.deletes[0].pod.uid, "slot-3".into(), "another pod does not wait");
+    state.begin(&plan, at(160));
+    state.changed(&"slot-3".into(), Changed::Gone, at(160));
+    let plan = reconcile(&state, at(161));
+    assert_eq!(plan.deletes[0].pod.uid, "slot-0".into());
+    state.begin(&plan, at(161));
+    state.changed(&"slot-0".into(), Changed::Refused, at(161));
+    assert_eq!(reconcile(&state, at(161)).wake_at, Some(at(163)), "its own back-off has doubled");
+    assert!(state.job.status.holding(&ConditionKind::Suspended).is_some());
+}
+
+/// A pod that cannot be released does not keep others from being counted, nor from being replaced.
+#[test]
+fn a_refused_release_holds_back_no_other_pod() {
+    let mut job = started(job(Completion::Count(9), 2));
+    let recorded = |names: &[&str]| names.iter().map(|name| (*name).into()).collect();
+    job.status.uncounted = Some(Uncounted { succeeded: recorded(&["slot-0", "slot-1"]), failed: vec![] });
+    let mut state = warm(job, slots([0, 1]).into_iter().map(ended_well));
+    let plan = reconcile(&state, at(160));
+    assert_eq!((plan.releases.len(), plan.creates.len()), (2, 2));
+    state.begin(&plan, at(160));
+    state.changed(&"slot-0".into(), Changed::Refused, at(160));
+    state.changed(&"slot-1".into(), Changed::Released, at(160));
+    for new in &plan.creates {
+        let pod = slots([new.place.number]).remove(0);
+        state.created(new.place, Created::Pod(Box::new(pod)), at(160));
+    }
+    let plan = reconcile(&state, at(160));
+    let status = plan.status.unwrap().status;
+    assert_eq!((status.succeeded, status.active, plan.releases.len()), (1, 2, 0));
+    assert_eq!(status.uncounted.unwrap().succeeded, ["slot-0".into()]);
+    let again = reconcile(&state, at(161)).releases;
+    assert_eq!(again.iter().map(|pod| &*pod.name).collect::<Vec<_>>(), ["slot-0"]);
 }
 
 #[test]
