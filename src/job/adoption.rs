@@ -1,6 +1,8 @@
 //! Adoption: which pods belong to a Job. The selector decides, not the controller reference alone and not the
 //! name.
 
+use super::spec::Job;
+
 /// The object that a pod's controller reference names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ControllerRefMatch {
@@ -21,6 +23,17 @@ pub enum Claimant {
     Leaves,
     /// Only count none of them any more: it has finished.
     Finished,
+}
+
+impl Claimant {
+    /// What a Job that exists may do.
+    pub fn of(job: &Job) -> Self {
+        match job.status.finished() {
+            Some(_) => Self::Finished,
+            None if job.deleting => Self::Leaves,
+            None => Self::Manages,
+        }
+    }
 }
 
 /// The fields of a pod that decide.

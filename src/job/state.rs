@@ -205,12 +205,7 @@ impl JobState {
 
     /// What the Job may do with pods.
     pub fn claimant(&self) -> Claimant {
-        match self.job.status.finished() {
-            _ if self.gone => Claimant::Leaves,
-            Some(_) => Claimant::Finished,
-            None if self.job.deleting => Claimant::Leaves,
-            None => Claimant::Manages,
-        }
+        if self.gone { Claimant::Leaves } else { Claimant::of(&self.job) }
     }
 
     /// Whether a Job that no longer exists needs nothing more.
