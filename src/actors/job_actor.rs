@@ -325,6 +325,10 @@ impl JobActor {
                 job.into_iter().for_each(|job| self.observe(job));
             }
             JobInput::DeletionRefused => self.state.deletion_refused(now),
+            JobInput::DeletionNotDue(job) => {
+                self.state.deletion_not_due();
+                self.observe(job);
+            }
         }
     }
 
@@ -486,7 +490,7 @@ impl JobActor {
             self.requests.ensure_gang(job, request);
         }
         if plan.delete_job {
-            self.requests.delete_job(self.state.job.clone());
+            self.requests.delete_job(self.seen.clone());
         }
     }
 

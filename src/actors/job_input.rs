@@ -79,6 +79,8 @@ pub enum JobInput {
     Read(Option<Arc<ObservedJob>>),
     /// The Job's deletion was refused.
     DeletionRefused,
+    /// The Job was not deleted: its TTL has not expired, as a live reading shows.
+    DeletionNotDue(Arc<ObservedJob>),
 }
 
 impl JobInput {
@@ -100,6 +102,7 @@ impl JobInput {
             Self::StatusConflict(_) => "status_conflict",
             Self::Read(_) => "read",
             Self::DeletionRefused => "deletion_refused",
+            Self::DeletionNotDue(_) => "deletion_not_due",
             Self::Gang { .. } => "gang",
         }
     }

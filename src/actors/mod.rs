@@ -37,6 +37,7 @@ mod subscription;
 #[cfg(feature = "test-hooks")]
 pub mod test_hooks;
 pub mod threads;
+mod ttl_deletion;
 mod waits;
 mod watch_feed;
 

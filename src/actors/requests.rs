@@ -5,7 +5,6 @@
 //! requests make a retry harmless.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use futures::FutureExt;
 use futures::future::BoxFuture;
@@ -17,16 +16,15 @@ use super::context::ReplicaContext;
 use super::inbox::Inbox;
 use super::job_input::{JobInput, RequestEvent};
 use super::job_trace::Ownership;
+use super::ttl_deletion::{Expiry, delete_expired};
 use super::waits::Waits;
 use crate::cluster::gate::{Answer, Fence, Order, Priority, Write, WriteError};
 use crate::cluster::wire::{ObservedJob, ObservedPod, status_patch, untrack_patch, untrack_unchanged_patch};
 use crate::job::manifest::PodManifest;
 use crate::job::plan::PodDeletion;
 use crate::job::pod::{Place, PodRef};
-use crate::job::spec::Job;
 use crate::job::state::{Changed, Created};
 use crate::job::status::JobStatus;
-use crate::job::ttl;
 use crate::job::uid::Uid;
 use crate::mutants::{Mutant, is};
 use crate::sharding::ShardId;
@@ -260,32 +258,20 @@ impl Requests {
         });
     }
 
-    /// Deletes the Job, whose TTL has expired, with its pods.
-    pub fn delete_job(self: &Arc<Self>, job: Job) {
-        let write = Write::DeleteJob {
-            namespace: self.namespace.clone(),
-            name: self.job.clone(),
-            uid: self.job_uid.clone(),
-            foreground: true,
-        };
-        let deleted = self.submit(Priority::Delete, write);
+    /// Deletes the Job, last observed as `seen`, with its pods if its TTL has expired.
+    pub fn delete_job(self: &Arc<Self>, seen: Arc<ObservedJob>) {
         let (this, answer) = (self.clone(), self.inbox.promise());
         self.spawn(async move {
-            if let Err(refusal) = deleted.await {
-                log_job!(warn, this.name(), %refusal, "a Job that has outlived its TTL was not deleted");
-                answer.keep(JobInput::DeletionRefused);
-            } else {
-                observe_ttl(&this.cx, &job);
+            match delete_expired(&this.cx, &seen, |write| this.submit(Priority::Delete, write)).await {
+                Ok(Expiry::Deleted | Expiry::Gone) => {}
+                Ok(Expiry::NotDue(job)) => answer.keep(JobInput::DeletionNotDue(job)),
+                Err(refusal) => {
+                    log_job!(warn, this.name(), %refusal, "a Job that has outlived its TTL was not deleted");
+                    answer.keep(JobInput::DeletionRefused);
+                }
             }
         });
     }
-}
-
-/// Observes how late a Job was deleted whose TTL has expired.
-fn observe_ttl(cx: &ReplicaContext, job: &Job) {
-    let Some(expired) = ttl::expires_at(job, cx.config.limits()) else { return };
-    let late: Duration = cx.clock.now().duration_since(expired).try_into().unwrap_or_default();
-    cx.metrics.job_controller.ttl_deletion_duration.observe(late.as_secs_f64());
 }
 
 fn changed(answer: Answer) -> Changed {

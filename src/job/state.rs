@@ -466,6 +466,11 @@ impl JobState {
         }
     }
 
+    /// Takes in that the Job was not deleted, since its TTL has not expired.
+    pub fn deletion_not_due(&mut self) {
+        self.deletion_in_flight = false;
+    }
+
     /// Takes in that the deletion of the Job was not accepted.
     pub fn deletion_refused(&mut self, now: Timestamp) {
         self.deletion_in_flight = false;

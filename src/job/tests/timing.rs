@@ -252,7 +252,13 @@ fn a_finished_job_is_deleted_when_its_ttl_expires() {
     assert!(!reconcile(&state, at(231)).delete_job, "the deletion is requested once");
     state.deletion_refused(at(231));
     assert_eq!(reconcile(&state, at(231)).wake_at, Some(at(232)));
-    assert!(reconcile(&state, at(232)).delete_job);
+    let plan = reconcile(&state, at(232));
+    assert!(plan.delete_job);
+    state.begin(&plan, at(232));
+    state.deletion_not_due();
+    state.observe_job(with(finished.clone(), |spec| spec.ttl_after_finished = Some(Duration::from_secs(60))));
+    let longer = reconcile(&state, at(232));
+    assert_eq!((longer.delete_job, longer.wake_at), (false, Some(at(260))), "somebody has prolonged it");
 
     let elsewhere = JobState::new(finished.clone(), Limits::default());
     assert!(!reconcile(&elsewhere, at(500)).delete_job, "another controller deletes it");
