@@ -23,8 +23,8 @@ use crate::mutants::{Mutant, is};
 
 /// Longest wait of the first of several failures, in debounce periods.
 const DEBOUNCE_PERIODS: u32 = 3;
-/// The part of the debounce period within which failures follow each other in one stream.
-const STREAM_SHARE: u32 = 10;
+/// Divisor of the debounce period where only a `FailJob` rule may end the Job.
+const POLICY_SHARE: u32 = 10;
 
 /// Settings that hold for all Jobs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -315,8 +315,8 @@ impl JobState {
     ///
     /// Only failures and success policies need this: without a success policy, a success decides nothing that
     /// a later event would decide otherwise. If no pod is active, there is nothing to wait for. If the end of the
-    /// Job is near, the wait is a debounce period, and longer while failures follow each other in a stream. Where
-    /// only a `FailJob` rule may end the Job, the end of the stream is enough. Else nothing waits.
+    /// Job is near, the wait is a debounce period after the last of the pods. Where only a `FailJob` rule may end
+    /// the Job, a part of that is enough. Else nothing waits.
     pub(super) fn debounce_until(&self, tally: Tally, now: Timestamp) -> Option<Timestamp> {
         let UnevaluatedFailures { first, last, .. } = self.unevaluated?;
         let matters =
@@ -325,11 +325,10 @@ impl JobState {
             return None;
         }
         let period = self.limits.debounce_period;
-        let stream = after(last, period / STREAM_SHARE);
         let until = if end::is_near(self, tally) {
-            stream.max(after(first, period))
+            after(last, period)
         } else if self.job.spec.may_fail_by_policy() {
-            stream
+            after(last, period / POLICY_SHARE)
         } else {
             return None;
         };

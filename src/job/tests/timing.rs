@@ -178,9 +178,13 @@ fn failures_that_end_the_job_are_evaluated_together() {
 
     debouncing.observe_pod(but(running("b"), |pod| pod.version = 2), at_ms(200_990));
     assert!(announces(&debouncing, 201_000), "readings of pods that have not ended make no difference");
+    let last = ended(running("c"), Phase::Failed, 100);
+    debouncing.observe_pod(last, at_ms(200_900));
+    assert!(!announces(&debouncing, 201_899), "it may be followed by another");
+    assert!(announces(&debouncing, 201_900));
     for tick in 1..=40 {
         let other = ended(running(&format!("c{tick}")), Phase::Failed, 100);
-        debouncing.observe_pod(other, at_ms(200_000 + 90 * tick));
+        debouncing.observe_pod(other, at_ms(200_900 + 90 * tick));
     }
     assert!(!announces(&debouncing, 202_999), "failures follow each other");
     assert!(announces(&debouncing, 203_000), "but not for ever");
