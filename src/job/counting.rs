@@ -84,7 +84,8 @@ fn full_batch(state: &JobState) -> bool {
 /// Whether the counts, gauges or start time of the status would change.
 fn counts_change(state: &JobState) -> bool {
     let (spec, status, pods) = (&state.job.spec, &state.job.status, &state.pods);
-    let starts = status.start_time.is_none() && !spec.suspend;
+    // A Job that is being deleted starts no more; what else is written says when it was resumed.
+    let starts = status.start_time.is_none() && !spec.suspend && !state.job.deleting;
     let completed = spec.completion.indexes().map_or(0, |_| pods.succeeded_indexes().len());
     let failed_indexes = spec.per_index.map(|_| pods.failed_indexes().len());
     starts

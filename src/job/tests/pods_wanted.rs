@@ -457,6 +457,15 @@ fn a_suspended_job_removes_its_pods_and_clears_its_start_time() {
     assert_eq!(&*write.events[0].reason, "Resumed");
 }
 
+/// No status is written for the start time alone.
+#[test]
+fn a_job_that_is_resumed_while_it_is_deleted_does_not_start() {
+    let mut job = with(job(Completion::Count(3), 1), |spec| spec.suspend = true);
+    job.status = reconcile(&state(job.clone(), []), at(160)).status.unwrap().status;
+    let resumed = but_deleting(with(job, |spec| spec.suspend = false));
+    assert_eq!(reconcile(&state(resumed, []), at(170)).status, None);
+}
+
 /// Only the change of the condition clears it.
 #[test]
 fn a_suspended_job_keeps_a_start_time_that_somebody_has_written() {
