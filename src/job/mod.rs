@@ -18,6 +18,7 @@
 //! | how the Job ends | [`end`] | `status.conditions`, `spec.backoffLimit`, `spec.activeDeadlineSeconds` |
 //! | an index ends for itself | [`end`], [`pod_set`] (`places`) | `spec.backoffLimitPerIndex`, `spec.maxFailedIndexes` |
 //! | which failures count | [`pod_failure_policy`], [`pod_set`] (`classify`) | `spec.podFailurePolicy` |
+//! | which failures are evaluated together | [`debounce`] | |
 //! | some successes are enough | [`success_policy`] | `spec.successPolicy` |
 //! | when a failed pod is replaced | [`backoff`], [`pod_set`] (`places`) | `spec.podReplacementPolicy` |
 //! | suspended Jobs have no pods | [`reconcile`] | `spec.suspend`, `status.startTime` |
@@ -34,6 +35,7 @@
 pub mod adoption;
 pub mod backoff;
 pub mod counting;
+pub mod debounce;
 pub mod end;
 pub mod exponential;
 pub mod gang;

@@ -3,6 +3,7 @@
 use jiff::Timestamp;
 
 use super::counting::{self, Due, Next};
+use super::debounce;
 use super::end::{self, End, Tally};
 use super::gang;
 use super::manage::{forget, manage};
@@ -36,7 +37,7 @@ pub fn reconcile(state: &JobState, now: Timestamp) -> Plan {
     }
     let tally = Tally::of(state);
     let mut next = Next { end: end::announced(&state.job.status), managed: false };
-    match (&next.end, state.debounce_until(tally, now)) {
+    match (&next.end, debounce::until(state, tally, now)) {
         (Some(end), _) => {
             wind_down(state, end.failure, now, &mut plan);
             release(state, now, &mut plan);

@@ -6,7 +6,6 @@ use jiff::Timestamp;
 
 use super::adoption::Claimant;
 use super::backoff::extend;
-use super::end::{self, Tally};
 use super::exponential::Exponential;
 use super::gang_state::{Gang, GangAnswer};
 use super::plan::Plan;
@@ -14,17 +13,11 @@ use super::pod::{BackoffRecord, Place, Pod};
 use super::pod_retries::PodRetries;
 use super::pod_set::{PendingRequest, PodSet, Source};
 use super::retry::Retry;
-use super::saturating::after;
 use super::slow_start::SlowStart;
 use super::spec::Job;
 use super::status::ConditionKind;
 use super::uid::{Uid, UidSet};
 use crate::mutants::{Mutant, is};
-
-/// Longest wait of the first of several failures, in debounce periods.
-const DEBOUNCE_PERIODS: u32 = 3;
-/// Divisor of the debounce period where only a `FailJob` rule may end the Job.
-const POLICY_SHARE: u32 = 10;
 
 /// Settings that hold for all Jobs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -119,9 +112,9 @@ pub struct JobState {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct UnevaluatedFailures {
     /// When we learnt of the first of them.
-    first: Timestamp,
+    pub(super) first: Timestamp,
     /// When we learnt of the last of them.
-    last: Timestamp,
+    pub(super) last: Timestamp,
     pods: usize,
 }
 
@@ -309,30 +302,6 @@ impl JobState {
             Some(known) if known.pods == pods => Some(known),
             Some(known) => Some(UnevaluatedFailures { last: now, pods, ..known }),
         };
-    }
-
-    /// Until when pods that have just ended wait for others to be evaluated with them.
-    ///
-    /// Only failures and success policies need this: without a success policy, a success decides nothing that
-    /// a later event would decide otherwise. If no pod is active, there is nothing to wait for. If the end of the
-    /// Job is near, the wait is a debounce period after the last of the pods. Where only a `FailJob` rule may end
-    /// the Job, a part of that is enough. Else nothing waits.
-    pub(super) fn debounce_until(&self, tally: Tally, now: Timestamp) -> Option<Timestamp> {
-        let UnevaluatedFailures { first, last, .. } = self.unevaluated?;
-        let matters =
-            !self.job.spec.success_policy.is_empty() || self.pods.newly_ended().iter().any(|e| e.failed);
-        if !matters || self.pods.active() + self.pods.pending_creates() == 0 {
-            return None;
-        }
-        let period = self.limits.debounce_period;
-        let until = if end::is_near(self, tally) {
-            after(last, period)
-        } else if self.job.spec.may_fail_by_policy() {
-            after(last, period / POLICY_SHARE)
-        } else {
-            return None;
-        };
-        Some(until.min(after(first, period * DEBOUNCE_PERIODS))).filter(|at| *at > now)
     }
 
     /// Back-off between failed pods: the Job's, or else the controller's.
