@@ -34,7 +34,7 @@ use yardmaster::job::counting::{Next, compose};
 use yardmaster::job::manifest::{Maker, PodManifest};
 use yardmaster::job::names::EXTERNAL_FINALIZER;
 use yardmaster::job::plan::Plan;
-use yardmaster::job::pod::{IndexFailures, NewPod, Phase, Place, Pod};
+use yardmaster::job::pod::{IndexFailures, MaxRestarts, NewPod, Phase, Place, Pod};
 use yardmaster::job::reconcile::reconcile;
 use yardmaster::job::spec::Job;
 use yardmaster::job::state::{Changed, Created, JobState, Limits};
@@ -215,7 +215,7 @@ impl Fleet {
             phase: Phase::Pending,
             ready_since: None,
             restarts: 0,
-            max_restarts: 0,
+            max_restarts: MaxRestarts::default(),
             finished: self.now.into(),
             outcome: None,
         }

@@ -4,6 +4,7 @@
 
 mod binary;
 mod cluster;
+mod refusals;
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener};

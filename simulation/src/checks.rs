@@ -200,7 +200,8 @@ impl Checks {
                 let before = self.seen.get(&change.uid).copied();
                 let (now, what) = counts::compare(ledger, &change.uid, before);
                 self.seen.insert(change.uid.clone(), now);
-                let verdict = self.verdicts.changed(plan, ledger, change, author);
+                let refuses = plan.refuses() || !self.owners.all_undisturbed(at);
+                let verdict = self.verdicts.changed(plan, ledger, change, author, refuses);
                 what.map(|what| (Promise::Monotonic, what)).or(verdict.map(|what| (Promise::Verdict, what)))
             }
             _ => None,

@@ -198,6 +198,12 @@ impl PodFacts {
         self.exists && tracked(&self.object)
     }
 
+    /// Whether a controller that is no Job has it. The finalizer is that one's business.
+    pub(crate) fn is_taken(&self) -> bool {
+        let mut owners = self.object["metadata"]["ownerReferences"].as_array().into_iter().flatten();
+        owners.any(|owner| owner["controller"] == true && owner["kind"] != "Job")
+    }
+
     /// Its namespace and name.
     pub(crate) fn name(&self) -> (&str, &str) {
         name(&self.object)

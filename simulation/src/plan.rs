@@ -340,6 +340,16 @@ impl Plan {
         if self.steps.iter().any(hides) { UNANSWERED } else { Duration::ZERO }
     }
 
+    /// Whether requests about pods are refused at some time.
+    pub(crate) fn refuses(&self) -> bool {
+        let of_pods = |what| matches!(what, Refused::PodPatches | Refused::PodDeletes);
+        self.steps.iter().any(|step| match step.act {
+            Act::Fault(Fault::Refuse { what, .. }) => of_pods(what),
+            Act::Fault(Fault::Swallow { .. }) => true,
+            _ => false,
+        })
+    }
+
     /// The plan without these steps and Jobs.
     pub fn without(&self, steps: &[usize]) -> Self {
         let kept = self.steps.iter().enumerate().filter(|(number, _)| !steps.contains(number));

@@ -97,6 +97,8 @@ impl Requests {
                 Found::Nothing => return Ok(None),
             };
         let choose = |found, request| choose_pod_group(job, &workload, found, request);
+        // A Job that has its Workload gets its PodGroup again if somebody has deleted it.
+        let request = GangRequest::Ensure;
         match self.find_or_make(&PodGroupDecoder::default(), Resource::POD_GROUPS, request, choose).await? {
             Found::Existing(group) | Found::Made(group) => Ok(Some(group.name)),
             Found::Nothing => Ok(None),

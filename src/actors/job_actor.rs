@@ -1,5 +1,6 @@
 //! The actor of one Job: it owns the Job's state, feeds it with inputs, and carries out its plans.
 
+mod adoptions;
 mod lifecycle;
 
 use std::sync::Arc;
@@ -9,6 +10,7 @@ use actix::{Actor, ActorContext, AsyncContext, Context, Handler, Message, Recipi
 use jiff::Timestamp;
 use tokio::time::Instant;
 
+use self::adoptions::Adoptions;
 use self::lifecycle::Lifecycle;
 use super::clock;
 use super::inbox::Inbox;
@@ -21,7 +23,7 @@ use super::protocol::{ExitReason, JobReport};
 use super::requests::Requests;
 use crate::cluster::events::{Event, EventType, ObjectRef};
 use crate::cluster::wire::{ObservedJob, ObservedPod};
-use crate::job::adoption::{AdoptionDecision, ControllerRefMatch, claim};
+use crate::job::adoption::{AdoptionDecision, ClaimedPod, ControllerRefMatch, claim};
 use crate::job::manifest::{Maker, PodManifest};
 use crate::job::options::Rejected;
 use crate::job::passivation::can_passivate;
@@ -31,7 +33,7 @@ use crate::job::reconcile::reconcile;
 use crate::job::spec::Job;
 use crate::job::state::{Created, JobState};
 use crate::job::status::JobStatus;
-use crate::job::uid::{Uid, UidSet};
+use crate::job::uid::Uid;
 use crate::mutants::{Mutant, is};
 use crate::telemetry::metrics::workqueue::Work;
 use crate::telemetry::traces::{Attribute, ReconcileSpan};
@@ -66,7 +68,7 @@ pub struct JobActor {
     /// answers to our writes.
     seen_by_shard: u64,
     lifecycle: Lifecycle,
-    adopting: UidSet,
+    adoptions: Adoptions,
     /// The last status that we sent.
     sent: Option<JobStatus>,
     /// The last status that metrics and traces know. The watch may show our status before its write is
@@ -150,7 +152,7 @@ impl JobActor {
             seen_by_shard: seen.version.order(),
             seen,
             lifecycle: if is(Mutant::PlansBeforePodsAreListed) { Lifecycle::Ready } else { Lifecycle::NEW },
-            adopting: UidSet::default(),
+            adoptions: Adoptions::default(),
             sent: None,
             pending_events: Vec::new(),
             timer: None,
@@ -291,11 +293,17 @@ impl JobActor {
                 self.state.changed(&pod, answer, now);
             }
             JobInput::Adopted { pod, attempt } => {
-                self.adopting.remove(&pod);
-                self.state.adoption_ended();
+                self.adoptions.answered(&pod.uid, &attempt, &mut self.state, now);
                 match attempt {
                     AdoptionAttempt::Adopted(pod) => self.observe_pod(pod, now),
-                    AdoptionAttempt::PodGone => {}
+                    AdoptionAttempt::PodGone | AdoptionAttempt::NotOurs(None) => {}
+                    AdoptionAttempt::NotOurs(Some(pod)) => {
+                        self.notice.shard.do_send(JobReport::Declined(pod));
+                    }
+                    AdoptionAttempt::Refused { .. } => {
+                        let pause = self.adoptions.pause(&pod.uid, now);
+                        self.requests.adopt_after(pause, pod);
+                    }
                     AdoptionAttempt::JobLeaves(pod) => {
                         self.state.job_leaves();
                         pod.into_iter().for_each(|pod| self.notice.shard.do_send(JobReport::Declined(pod)));
@@ -317,6 +325,10 @@ impl JobActor {
                 job.into_iter().for_each(|job| self.observe(job));
             }
             JobInput::DeletionRefused => self.state.deletion_refused(now),
+            JobInput::DeletionNotDue(job) => {
+                self.state.deletion_not_due();
+                self.observe(job);
+            }
         }
     }
 
@@ -375,17 +387,24 @@ impl JobActor {
             Some(_) => ControllerRefMatch::Other,
         };
         let selected = job.spec.selector.matches(|key| observed.labels.get(key));
-        match claim(controller, selected, observed.pod.deleting, job.deleting || self.state.is_gone()) {
+        let pod = ClaimedPod {
+            controller,
+            selected,
+            deleting: observed.pod.deleting,
+            tracked: observed.pod.tracked,
+        };
+        match claim(pod, self.state.claimant()) {
             AdoptionDecision::Keep => {
                 self.tracer.pod_seen(&observed, &self.state, now);
                 self.state.observe_pod(observed.pod, now);
             }
-            AdoptionDecision::Adopt if job.status.finished().is_none() => self.adopt(observed.pod.into()),
+            AdoptionDecision::Adopt => self.adopt(observed.pod.into()),
             AdoptionDecision::Release => {
+                let spec = job.spec.clone();
                 self.state.pod_vanished(&observed.pod.uid);
-                self.requests.release_unselected(observed.pod.into());
+                self.requests.release_unselected(observed.pod.into(), spec);
             }
-            AdoptionDecision::Adopt | AdoptionDecision::Leave => {
+            AdoptionDecision::Leave => {
                 self.state.pod_vanished(&observed.pod.uid);
                 if controller == ControllerRefMatch::None {
                     self.notice.shard.do_send(JobReport::Declined(observed));
@@ -396,8 +415,7 @@ impl JobActor {
 
     fn adopt(&mut self, pod: PodRef) {
         self.state.pod_vanished(&pod.uid);
-        if self.adopting.insert(pod.uid.clone()) {
-            self.state.adoption_begun();
+        if self.adoptions.begin(&pod.uid, &mut self.state) {
             self.requests.adopt(pod);
         }
     }
@@ -472,7 +490,7 @@ impl JobActor {
             self.requests.ensure_gang(job, request);
         }
         if plan.delete_job {
-            self.requests.delete_job(self.state.job.clone());
+            self.requests.delete_job(self.seen.clone());
         }
     }
 

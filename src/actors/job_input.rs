@@ -59,8 +59,8 @@ pub enum JobInput {
     },
     /// An adoption has ended.
     Adopted {
-        /// The pod's UID.
-        pod: Uid,
+        /// The pod.
+        pod: PodRef,
         /// The outcome.
         attempt: AdoptionAttempt,
     },
@@ -79,6 +79,8 @@ pub enum JobInput {
     Read(Option<Arc<ObservedJob>>),
     /// The Job's deletion was refused.
     DeletionRefused,
+    /// The Job was not deleted: its TTL has not expired, as a live reading shows.
+    DeletionNotDue(Arc<ObservedJob>),
 }
 
 impl JobInput {
@@ -100,6 +102,7 @@ impl JobInput {
             Self::StatusConflict(_) => "status_conflict",
             Self::Read(_) => "read",
             Self::DeletionRefused => "deletion_refused",
+            Self::DeletionNotDue(_) => "deletion_not_due",
             Self::Gang { .. } => "gang",
         }
     }
@@ -117,6 +120,14 @@ pub enum AdoptionAttempt {
     Adopted(Box<ObservedPod>),
     /// There is no such pod any more.
     PodGone,
+    /// The pod, as it is now if that is known, cannot be the Job's any more: another controller has it, or it is
+    /// being deleted, or the Job has finished.
+    NotOurs(Option<Box<ObservedPod>>),
+    /// The API server has refused it. A later attempt may succeed.
+    Refused {
+        /// The refusal is an answer, and no failure of the API server or of the network.
+        lasting: bool,
+    },
     /// The Job is being deleted or is gone, and adopts nothing. The pod as it is now, if it exists.
     JobLeaves(Option<Box<ObservedPod>>),
 }

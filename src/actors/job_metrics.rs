@@ -13,7 +13,9 @@ use super::job_input::JobInput;
 use super::requests::Requests;
 use crate::job::end::Tally;
 use crate::job::gang_state::GangAnswer;
+use crate::job::index_set::IndexSet;
 use crate::job::plan::{Plan, Wait};
+use crate::job::pod::{Phase, Pod};
 use crate::job::pod_failure_policy::judge;
 use crate::job::spec::{Completion, Job, PodFailureAction};
 use crate::job::state::{Changed, Created, JobState};
@@ -153,16 +155,7 @@ impl JobMeter {
             return;
         }
         let result = if self.refused { SyncResult::Error } else { SyncResult::Success };
-        let action = if !plan.deletes.is_empty() {
-            SyncAction::PodsDeleted
-        } else if !plan.creates.is_empty() {
-            SyncAction::PodsCreated
-        } else if state.pods.has_flights() {
-            SyncAction::Reconciling
-        } else {
-            SyncAction::Tracking
-        };
-        let labels = SyncLabels { completion_mode: mode(&state.job), result, action };
+        let labels = SyncLabels { completion_mode: mode(&state.job), result, action: action(state, plan) };
         metrics.job_controller.count_sync(&labels, work.began().elapsed());
     }
 
@@ -197,9 +190,17 @@ impl JobMeter {
         let now = &job.status;
         let backoff_limit =
             if job.spec.per_index.is_some() { BackoffScope::PerIndex } else { BackoffScope::Global };
-        let failed = |status: &JobStatus| status.failed_indexes.as_ref().map_or(0, |indexes| indexes.len());
+        // Indexes that an elastic Job has lost do not hide the ones that it has gained.
+        let end = job.spec.completion.indexes().unwrap_or(0);
+        let in_range = |indexes: &IndexSet| {
+            let mut indexes = indexes.clone();
+            indexes.truncate(end);
+            indexes.len()
+        };
+        let completed = |status: &JobStatus| in_range(&status.completed_indexes);
+        let failed = |status: &JobStatus| status.failed_indexes.as_ref().map_or(0, in_range);
         for (status, count) in [
-            (Outcome::Succeeded, now.completed_indexes.len().saturating_sub(old.completed_indexes.len())),
+            (Outcome::Succeeded, completed(now).saturating_sub(completed(old))),
             (Outcome::Failed, failed(now).saturating_sub(failed(old))),
         ] {
             self.metrics()
@@ -221,12 +222,9 @@ impl JobMeter {
 
     /// Notes the rules of the pod failure policy that pods have matched which are to be released.
     fn note_matched(&mut self, state: &JobState, plan: &Plan) {
-        let Some(rules) = &state.job.spec.pod_failure_policy else { return };
-        for pod in &plan.releases {
-            let outcome = state.pods.get(&pod.uid).and_then(|pod| pod.outcome.as_ref());
-            if let Some(matched) = outcome.and_then(|outcome| judge(rules, outcome)) {
-                self.matched.insert(pod.uid.clone(), matched.action);
-            }
+        for released in &plan.releases {
+            let action = state.pods.get(&released.uid).and_then(|pod| handled(state, pod));
+            action.into_iter().for_each(|action| _ = self.matched.insert(released.uid.clone(), action));
         }
     }
 
@@ -291,6 +289,32 @@ fn mode(job: &Job) -> CompletionMode {
     }
 }
 
+/// The rule of the pod failure policy that applies to a pod that is being released: it has failed, or counts as
+/// failed because its Job fails.
+fn handled(state: &JobState, pod: &Pod) -> Option<PodFailureAction> {
+    let (spec, status) = (&state.job.spec, &state.job.status);
+    let fails = status.holding(&ConditionKind::FailureTarget).is_some() && pod.phase != Phase::Succeeded;
+    let in_range = spec.completion.indexes().is_none_or(|end| pod.index.is_some_and(|index| index < end));
+    let counts =
+        (fails || pod.is_failed(spec.replace_only_failed)) && in_range && status.finished().is_none();
+    let outcome = pod.outcome.as_ref().filter(|_| counts && !state.is_gone())?;
+    judge(spec.pod_failure_policy.as_ref()?, outcome).map(|matched| matched.action)
+}
+
+/// What the built-in controller would call this look. It manages no pods of a Job that ends or is being deleted,
+/// although it may delete them, nor while it waits for its own requests. A back-off is part of the creation.
+fn action(state: &JobState, plan: &Plan) -> SyncAction {
+    match plan.waiting {
+        Some(Wait::Finishing | Wait::Deleting) => SyncAction::Reconciling,
+        Some(Wait::Suspended) => SyncAction::PodsDeleted,
+        Some(Wait::PodBackoff(_) | Wait::IndexBackoff(_)) => SyncAction::PodsCreated,
+        _ if !plan.deletes.is_empty() => SyncAction::PodsDeleted,
+        _ if !plan.creates.is_empty() => SyncAction::PodsCreated,
+        _ if state.pods.has_flights() => SyncAction::Reconciling,
+        _ => SyncAction::Tracking,
+    }
+}
+
 /// Whether pods that have failed may still be replaced: not if the Job is suspended or about to end, and not if it has
 /// as many pods as it wants, as with a lowered parallelism.
 fn replaces_failures(state: &JobState, plan: &Plan) -> bool {
@@ -328,10 +352,103 @@ fn is_refusal(input: &JobInput) -> bool {
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
-    use crate::job::pod::Phase;
+    use crate::job::end::condition;
+    use crate::job::pod::{ContainerExit, Outcome as PodOutcome};
     use crate::job::reconcile::reconcile;
-    use crate::job::spec::Completion;
-    use crate::job::tests::fixture::{at, ended, job, running, state, with};
+    use crate::job::spec::{PodFailurePattern, PodFailureRule};
+    use crate::job::status::{ConditionStatus, Uncounted};
+    use crate::job::tests::fixture::{at, at_index, but, ended, job, running, state, with};
+    use crate::job::uid::UidSet;
+
+    fn announcing(mut job: Job, kind: ConditionKind) -> Job {
+        job.status.conditions.push(condition(kind, ConditionStatus::True, "", "", at(90)));
+        job
+    }
+
+    #[test]
+    fn looks_have_the_names_that_the_built_in_controller_gives_them() {
+        use ConditionKind::FailureTarget;
+        let started = |parallelism| {
+            let mut job = job(Completion::Count(9), parallelism);
+            (job.status.start_time, job.status.uncounted) = (Some(at(50)), Some(Uncounted::default()));
+            job
+        };
+        let failed = || ended(running("b"), Phase::Failed, 100);
+        for (name, job, pods, expected) in [
+            ("creates", started(2), vec![running("a")], SyncAction::PodsCreated),
+            ("backs off", started(2), vec![running("a"), failed()], SyncAction::PodsCreated),
+            ("has its pods", started(1), vec![running("a")], SyncAction::Tracking),
+            ("counts", started(1), vec![running("a"), failed()], SyncAction::Tracking),
+            ("removes", started(0), vec![running("a")], SyncAction::PodsDeleted),
+            (
+                "suspended",
+                with(started(1), |s| s.suspend = true),
+                vec![running("a")],
+                SyncAction::PodsDeleted,
+            ),
+            ("still suspended", with(started(1), |s| s.suspend = true), vec![], SyncAction::PodsDeleted),
+            ("fails", with(started(2), |s| s.backoff_limit = 0), vec![failed()], SyncAction::Reconciling),
+            (
+                "winds down",
+                announcing(started(2), FailureTarget),
+                vec![running("a")],
+                SyncAction::Reconciling,
+            ),
+            ("is deleted", Job { deleting: true, ..started(2) }, vec![], SyncAction::Reconciling),
+        ] {
+            let mut state = state(job, pods);
+            let plan = reconcile(&state, at(101));
+            state.begin(&plan, at(101));
+            assert_eq!(action(&state, &plan), expected, "{name}");
+        }
+        let mut state = state(started(1), []);
+        let plan = reconcile(&state, at(101));
+        state.begin(&plan, at(101));
+        assert_eq!(action(&state, &reconcile(&state, at(101))), SyncAction::Reconciling, "in flight");
+    }
+
+    #[test]
+    fn rules_apply_to_pods_that_count_as_failed() {
+        let rule = PodFailureRule {
+            action: PodFailureAction::Ignore,
+            on: PodFailurePattern::ExitCodes { container: None, inside: true, values: [3].into() },
+        };
+        let indexed = || {
+            with(job(Completion::Indexed(2), 2), |spec| {
+                (spec.pod_failure_policy, spec.replace_only_failed) = (Some(vec![rule.clone()]), true);
+            })
+        };
+        let exits = |pod: Pod, phase, code| {
+            let exit = ContainerExit { name: "c".into(), exit_code: code };
+            let outcome = PodOutcome { containers: vec![exit], ..PodOutcome::default() };
+            but(ended(pod, phase, 80), |pod| pod.outcome = Some(Box::new(outcome)))
+        };
+        let failing = || announcing(indexed(), ConditionKind::FailureTarget);
+        let pod = |phase, code| exits(at_index("a", 0, 0), phase, code);
+        for (name, job, pod, handled_by_rule) in [
+            ("failed", indexed(), pod(Phase::Failed, 3), true),
+            ("no rule", indexed(), pod(Phase::Failed, 4), false),
+            ("no policy", job(Completion::Indexed(2), 2), pod(Phase::Failed, 3), false),
+            ("succeeded", indexed(), pod(Phase::Succeeded, 3), false),
+            ("runs", indexed(), pod(Phase::Running, 3), false),
+            ("runs while the Job fails", failing(), pod(Phase::Running, 3), true),
+            ("succeeded while the Job fails", failing(), pod(Phase::Succeeded, 3), false),
+            ("without index in range", indexed(), exits(at_index("a", 2, 0), Phase::Failed, 3), false),
+            (
+                "the Job has failed",
+                announcing(failing(), ConditionKind::Failed),
+                pod(Phase::Failed, 3),
+                false,
+            ),
+        ] {
+            let mut state = JobState::new(job, crate::job::state::Limits::default());
+            state.pods_listed(&UidSet::default(), 0);
+            let expected = handled_by_rule.then_some(PodFailureAction::Ignore);
+            assert_eq!(handled(&state, &pod), expected, "{name}");
+            state.job_vanished();
+            assert_eq!(handled(&state, &pod), None, "{name}: the Job is gone");
+        }
+    }
 
     #[test]
     fn a_failure_that_needs_no_other_pod_is_not_replaced() {

@@ -4,6 +4,7 @@
 //! the state of their Job and carry out its plans. The [`orphan_controller`] handles pods that belong to no
 //! shard.
 
+mod adoption_requests;
 mod api_backoff;
 pub mod clock;
 mod config;
@@ -36,6 +37,7 @@ mod subscription;
 #[cfg(feature = "test-hooks")]
 pub mod test_hooks;
 pub mod threads;
+mod ttl_deletion;
 mod waits;
 mod watch_feed;
 

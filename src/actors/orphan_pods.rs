@@ -46,6 +46,8 @@ impl OrphanPods {
                     self.forget(&pod);
                 }
             }
+            // The finalizer is another controller's business now.
+            Some(_) if pod.pod.tracked => self.forget(&pod),
             _ if pod.pod.tracked || pod.labels.get(SHARD_LABEL).is_some() => {
                 self.release(&pod);
             }

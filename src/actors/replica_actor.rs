@@ -20,7 +20,7 @@ use super::job_cache::{JobCache, Source};
 use super::job_index::JobIndex;
 use super::protocol::{ProgressSender, ShardCommand, ShardProgress};
 use super::shard_actor::{
-    Describe, Drain, End, JobSeen, JobVanished, JobsListed, Owned, ShardActor, ShardReport,
+    Describe, Drain, End, ForeignJobSeen, JobSeen, JobVanished, JobsListed, Owned, ShardActor, ShardReport,
 };
 use super::subscription::{Subscription, SubscriptionId};
 use super::threads;
@@ -243,6 +243,9 @@ impl ReplicaActor {
             return;
         };
         if !self.cx.config.manages(job.managed_by.as_deref()) {
+            if self.cx.config.ttl_controller {
+                actor.do_send(ForeignJobSeen(job.clone()));
+            }
             return self.count_external_job(&job);
         }
         let Ok(read) = &job.job else { return self.report_unknown_mode(&job) };

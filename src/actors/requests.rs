@@ -1,11 +1,10 @@
 //! The requests of a plan: each runs on the tokio pool, and its answer comes back as an input.
 //!
-//! Requests are not retried here, except adoptions and live reads. A request that was refused, or whose
+//! Requests are not retried here, except live reads. A request that was refused, or whose
 //! answer was lost, is reported as such. The rules decide when to retry, and names, UIDs and versions in the
 //! requests make a retry harmless.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use futures::FutureExt;
 use futures::future::BoxFuture;
@@ -15,22 +14,17 @@ use tokio_util::task::TaskTracker;
 
 use super::context::ReplicaContext;
 use super::inbox::Inbox;
-use super::job_input::{AdoptionAttempt, JobInput, RequestEvent};
+use super::job_input::{JobInput, RequestEvent};
 use super::job_trace::Ownership;
+use super::ttl_deletion::{Expiry, delete_expired};
 use super::waits::Waits;
 use crate::cluster::gate::{Answer, Fence, Order, Priority, Write, WriteError};
-use crate::cluster::reads::ReadError;
-use crate::cluster::wire::{
-    Adoption, ObservedJob, ObservedPod, adopt_patch, release_patch, status_patch, untrack_patch,
-    untrack_unchanged_patch,
-};
+use crate::cluster::wire::{ObservedJob, ObservedPod, status_patch, untrack_patch, untrack_unchanged_patch};
 use crate::job::manifest::PodManifest;
 use crate::job::plan::PodDeletion;
 use crate::job::pod::{Place, PodRef};
-use crate::job::spec::Job;
 use crate::job::state::{Changed, Created};
 use crate::job::status::JobStatus;
-use crate::job::ttl;
 use crate::job::uid::Uid;
 use crate::mutants::{Mutant, is};
 use crate::sharding::ShardId;
@@ -91,8 +85,15 @@ impl Requests {
         self.spawn(request.map(|input| answer.keep(input)));
     }
 
-    fn spawn(&self, request: impl Future<Output = ()> + Send + 'static) {
+    /// Runs a request on the tokio pool.
+    pub(super) fn spawn(&self, request: impl Future<Output = ()> + Send + 'static) {
         self.in_flight.spawn_on(request, &self.cx.runtime);
+    }
+
+    /// Runs what leads to another attempt of a request. Until that begins, nothing is in flight: a drain of the
+    /// shard does not wait for it.
+    pub(super) fn run_after(&self, pause: impl Future<Output = ()> + Send + 'static) {
+        self.cx.runtime.spawn(pause);
     }
 
     /// Creates a pod.
@@ -137,7 +138,8 @@ impl Requests {
         }
     }
 
-    fn is_ours(&self, pod: &ObservedPod) -> bool {
+    /// Whether the Job is the pod's controller.
+    pub(super) fn is_ours(&self, pod: &ObservedPod) -> bool {
         pod.controller.as_ref().is_some_and(|controller| controller.uid == self.job_uid)
     }
 
@@ -157,7 +159,12 @@ impl Requests {
                         };
                     }
                     Err(refusal) => {
-                        return JobInput::Deleted { pod, answer: Changed::Refused, event: refused(&refusal) };
+                        log_job!(warn, this.name(), k8s.pod.uid = %pod.uid, %refusal, "a pod to delete was not released");
+                        return JobInput::Deleted {
+                            pod,
+                            answer: Changed::Refused,
+                            event: RequestEvent::Nothing,
+                        };
                     }
                 }
             }
@@ -168,6 +175,9 @@ impl Requests {
                 grace: None,
             };
             match this.submit(Priority::Delete, write).await {
+                Ok(Answer::Gone) => {
+                    JobInput::Deleted { pod, answer: Changed::Gone, event: RequestEvent::Nothing }
+                }
                 Ok(answer) => {
                     let event = RequestEvent::Done(pod.name.clone());
                     JobInput::Deleted { pod, answer: changed(answer), event }
@@ -202,67 +212,6 @@ impl Requests {
         let body = untrack_patch(pod, self.cx.config.finalizer());
         let write = Write::PatchPod { namespace: self.namespace.clone(), name, body };
         self.submit(Priority::Finalizer, write)
-    }
-
-    /// Adopts a pod, once a live read shows that the Job exists and is not being deleted. Retries while the
-    /// API server refuses: without the outcome, the Job cannot know how many pods it has.
-    pub fn adopt(self: &Arc<Self>, pod: PodRef) {
-        let this = self.clone();
-        self.run(async move {
-            let mut backoff = this.cx.api_backoff();
-            loop {
-                match this.try_adopt(&pod).await {
-                    Ok(attempt) => return JobInput::Adopted { pod: pod.uid, attempt },
-                    Err(WriteError::Fenced) => {
-                        return JobInput::Adopted { pod: pod.uid, attempt: AdoptionAttempt::PodGone };
-                    }
-                    Err(refusal) => {
-                        log_job!(warn, this.name(), k8s.pod.uid = %pod.uid, %refusal, "a pod was not adopted")
-                    }
-                }
-                backoff.pause().await;
-            }
-        });
-    }
-
-    async fn try_adopt(&self, pod: &PodRef) -> Result<AdoptionAttempt, WriteError> {
-        let unread = |e: ReadError| WriteError::Unknown(e.to_string().into());
-        let job = self.cx.reads.get_job(&self.namespace, &self.job).await.map_err(unread)?;
-        let stays = |job: Arc<ObservedJob>| {
-            job.uid == self.job_uid && job.job.as_ref().is_ok_and(|job| !job.deleting)
-        };
-        if !job.is_some_and(stays) {
-            let left = self.cx.reads.get_pod(&self.namespace, &pod.name).await.map_err(unread)?;
-            return Ok(AdoptionAttempt::JobLeaves(left.filter(|left| left.pod.uid == pod.uid)));
-        }
-        let adoption = Adoption {
-            job_name: &self.job,
-            job_uid: &self.job_uid,
-            finalizer: self.cx.config.finalizer(),
-            shard: Some(self.shard.0),
-        };
-        let body = adopt_patch(&pod.uid, &adoption);
-        let write = Write::AdoptPod { namespace: self.namespace.clone(), name: pod.name.clone(), body };
-        match self.submit(Priority::Finalizer, write).await? {
-            Answer::Pod(adopted) => Ok(AdoptionAttempt::Adopted(adopted)),
-            _ => Ok(AdoptionAttempt::PodGone),
-        }
-    }
-
-    /// Releases a pod that the Job's selector no longer selects.
-    pub fn release_unselected(self: &Arc<Self>, pod: PodRef) {
-        let body = release_patch(&pod.uid, &self.job_uid, self.cx.config.finalizer());
-        let write = Write::PatchPod { namespace: self.namespace.clone(), name: pod.name, body };
-        let released = self.submit(Priority::Finalizer, write);
-        let this = self.clone();
-        self.spawn(async move {
-            if let Err(refusal) = released.await {
-                log_job!(
-                    warn, this.name(), k8s.pod.uid = %pod.uid, %refusal,
-                    "a pod that the selector no longer selects was not released"
-                );
-            }
-        });
     }
 
     /// Writes the status of the Job, unless the Job has changed since it was `seen`.
@@ -309,32 +258,20 @@ impl Requests {
         });
     }
 
-    /// Deletes the Job, whose TTL has expired, with its pods.
-    pub fn delete_job(self: &Arc<Self>, job: Job) {
-        let write = Write::DeleteJob {
-            namespace: self.namespace.clone(),
-            name: self.job.clone(),
-            uid: self.job_uid.clone(),
-            foreground: true,
-        };
-        let deleted = self.submit(Priority::Delete, write);
+    /// Deletes the Job, last observed as `seen`, with its pods if its TTL has expired.
+    pub fn delete_job(self: &Arc<Self>, seen: Arc<ObservedJob>) {
         let (this, answer) = (self.clone(), self.inbox.promise());
         self.spawn(async move {
-            if let Err(refusal) = deleted.await {
-                log_job!(warn, this.name(), %refusal, "a Job that has outlived its TTL was not deleted");
-                answer.keep(JobInput::DeletionRefused);
-            } else {
-                observe_ttl(&this.cx, &job);
+            match delete_expired(&this.cx, &seen, |write| this.submit(Priority::Delete, write)).await {
+                Ok(Expiry::Deleted | Expiry::Gone) => {}
+                Ok(Expiry::NotDue(job)) => answer.keep(JobInput::DeletionNotDue(job)),
+                Err(refusal) => {
+                    log_job!(warn, this.name(), %refusal, "a Job that has outlived its TTL was not deleted");
+                    answer.keep(JobInput::DeletionRefused);
+                }
             }
         });
     }
-}
-
-/// Observes how late a Job was deleted whose TTL has expired.
-fn observe_ttl(cx: &ReplicaContext, job: &Job) {
-    let Some(expired) = ttl::expires_at(job, cx.config.limits()) else { return };
-    let late: Duration = cx.clock.now().duration_since(expired).try_into().unwrap_or_default();
-    cx.metrics.job_controller.ttl_deletion_duration.observe(late.as_secs_f64());
 }
 
 fn changed(answer: Answer) -> Changed {

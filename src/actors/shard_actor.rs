@@ -3,6 +3,7 @@
 //! It keeps no pods, only which Job holds each; Jobs keep the pods that they need. A Job that has panicked is
 //! rebuilt from the cluster alone: the shard lists its pods again, as it does when it is taken over.
 
+mod foreign_jobs;
 mod jobs;
 mod pod_feed;
 
@@ -15,6 +16,8 @@ use jiff::Timestamp;
 use tokio_util::task::TaskTracker;
 use tracing::Instrument;
 
+pub use self::foreign_jobs::ForeignJobSeen;
+use self::foreign_jobs::ForeignJobs;
 use self::jobs::JobEntry;
 use self::pod_feed::PodFeed;
 use super::context::ReplicaContext;
@@ -133,6 +136,7 @@ pub struct ShardActor {
     in_flight: TaskTracker,
     orphan_pods: OrphanPods,
     jobs: UidMap<JobEntry>,
+    foreign_jobs: ForeignJobs,
     pod_owners: PodOwnerIndex,
     pod_feed: PodFeed,
     /// Jobs and pods last shown by the gauges.
@@ -153,6 +157,7 @@ impl ShardActor {
             progress,
             in_flight: TaskTracker::new(),
             jobs: UidMap::default(),
+            foreign_jobs: ForeignJobs::default(),
             pod_owners: PodOwnerIndex::default(),
             pod_feed: PodFeed::AwaitingJobs,
             shown: (0, 0),
@@ -304,6 +309,7 @@ impl Handler<JobVanished> for ShardActor {
 
     fn handle(&mut self, JobVanished(uid): JobVanished, ctx: &mut Self::Context) {
         self.job_vanished(&uid, ctx);
+        self.forget_foreign_job(&uid, ctx);
     }
 }
 

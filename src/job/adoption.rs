@@ -1,6 +1,8 @@
 //! Adoption: which pods belong to a Job. The selector decides, not the controller reference alone and not the
 //! name.
 
+use super::spec::Job;
+
 /// The object that a pod's controller reference names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ControllerRefMatch {
@@ -10,6 +12,41 @@ pub enum ControllerRefMatch {
     Other,
     /// There is no controller reference.
     None,
+}
+
+/// What a Job may do with pods.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Claimant {
+    /// Adopt and release them.
+    Manages,
+    /// Keep those that it has: it is being deleted.
+    Leaves,
+    /// Only count none of them any more: it has finished.
+    Finished,
+}
+
+impl Claimant {
+    /// What a Job that exists may do.
+    pub fn of(job: &Job) -> Self {
+        match job.status.finished() {
+            Some(_) => Self::Finished,
+            None if job.deleting => Self::Leaves,
+            None => Self::Manages,
+        }
+    }
+}
+
+/// The fields of a pod that decide.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ClaimedPod {
+    /// What its controller reference names.
+    pub controller: ControllerRefMatch,
+    /// The Job's selector selects it.
+    pub selected: bool,
+    /// It is being deleted.
+    pub deleting: bool,
+    /// It has the tracking finalizer.
+    pub tracked: bool,
 }
 
 /// The decision about a pod.
@@ -25,20 +62,16 @@ pub enum AdoptionDecision {
     Leave,
 }
 
-/// Decides about a pod. A Job that is being deleted neither adopts nor releases. A pod that is being deleted
-/// is not adopted.
-pub fn claim(
-    controller: ControllerRefMatch,
-    selected: bool,
-    pod_deleting: bool,
-    job_deleting: bool,
-) -> AdoptionDecision {
-    match (controller, selected) {
-        (ControllerRefMatch::This, true) => AdoptionDecision::Keep,
-        (ControllerRefMatch::This, false) if job_deleting => AdoptionDecision::Leave,
-        (ControllerRefMatch::This, false) => AdoptionDecision::Release,
-        (ControllerRefMatch::None, true) if !pod_deleting && !job_deleting => AdoptionDecision::Adopt,
-        (ControllerRefMatch::None, _) | (ControllerRefMatch::Other, _) => AdoptionDecision::Leave,
+/// Decides about a pod. A Job that is being deleted or has finished neither adopts nor releases. A pod that is
+/// being deleted is not adopted. A finished Job keeps all its pods that still have the finalizer, in order to
+/// remove it.
+pub fn claim(pod: ClaimedPod, job: Claimant) -> AdoptionDecision {
+    match (pod.controller, pod.selected, job) {
+        (ControllerRefMatch::This, true, _) => AdoptionDecision::Keep,
+        (ControllerRefMatch::This, false, Claimant::Manages) => AdoptionDecision::Release,
+        (ControllerRefMatch::This, false, Claimant::Finished) if pod.tracked => AdoptionDecision::Keep,
+        (ControllerRefMatch::None, true, Claimant::Manages) if !pod.deleting => AdoptionDecision::Adopt,
+        _ => AdoptionDecision::Leave,
     }
 }
 
@@ -49,20 +82,26 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_decision_follows_from_owner_selector_and_deletions() {
+    fn the_decision_follows_from_owner_selector_and_ends() {
         use AdoptionDecision::*;
-        for (controller, selected, pod_deleting, job_deleting, expected) in [
-            (ControllerRefMatch::This, true, false, false, Keep),
-            (ControllerRefMatch::This, true, true, true, Keep),
-            (ControllerRefMatch::This, false, false, false, Release),
-            (ControllerRefMatch::This, false, false, true, Leave),
-            (ControllerRefMatch::None, true, false, false, Adopt),
-            (ControllerRefMatch::None, true, true, false, Leave),
-            (ControllerRefMatch::None, true, false, true, Leave),
-            (ControllerRefMatch::None, false, false, false, Leave),
-            (ControllerRefMatch::Other, true, false, false, Leave),
+        use Claimant::*;
+        for (controller, selected, deleting, tracked, job, expected) in [
+            (ControllerRefMatch::This, true, false, true, Manages, Keep),
+            (ControllerRefMatch::This, true, true, true, Leaves, Keep),
+            (ControllerRefMatch::This, true, false, false, Finished, Keep),
+            (ControllerRefMatch::This, false, false, true, Manages, Release),
+            (ControllerRefMatch::This, false, false, true, Leaves, Leave),
+            (ControllerRefMatch::This, false, false, true, Finished, Keep),
+            (ControllerRefMatch::This, false, false, false, Finished, Leave),
+            (ControllerRefMatch::None, true, false, false, Manages, Adopt),
+            (ControllerRefMatch::None, true, true, false, Manages, Leave),
+            (ControllerRefMatch::None, true, false, false, Leaves, Leave),
+            (ControllerRefMatch::None, true, false, false, Finished, Leave),
+            (ControllerRefMatch::None, false, false, false, Manages, Leave),
+            (ControllerRefMatch::Other, true, false, true, Manages, Leave),
         ] {
-            assert_eq!(claim(controller, selected, pod_deleting, job_deleting), expected);
+            let pod = ClaimedPod { controller, selected, deleting, tracked };
+            assert_eq!(claim(pod, job), expected, "{pod:?} {job:?}");
         }
     }
 }

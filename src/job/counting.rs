@@ -84,7 +84,8 @@ fn full_batch(state: &JobState) -> bool {
 /// Whether the counts, gauges or start time of the status would change.
 fn counts_change(state: &JobState) -> bool {
     let (spec, status, pods) = (&state.job.spec, &state.job.status, &state.pods);
-    let starts = status.start_time.is_none() && !spec.suspend;
+    // A Job that is being deleted starts no more; what else is written says when it was resumed.
+    let starts = status.start_time.is_none() && !spec.suspend && !state.job.deleting;
     let completed = spec.completion.indexes().map_or(0, |_| pods.succeeded_indexes().len());
     let failed_indexes = spec.per_index.map(|_| pods.failed_indexes().len());
     starts
@@ -111,8 +112,7 @@ fn conditions_change(state: &JobState, next: &Next) -> bool {
         None if !next.managed => false,
         None => {
             let says_suspended = status.holding(&ConditionKind::Suspended).is_some();
-            let cleared = status.start_time.is_none();
-            says_suspended != state.job.spec.suspend || (state.job.spec.suspend && !cleared)
+            says_suspended != state.job.spec.suspend
         }
     }
 }
@@ -179,7 +179,7 @@ fn record(state: &JobState, status: &mut JobStatus) {
     status.failed_indexes = state.job.spec.per_index.map(|_| pods.failed_indexes().clone());
 }
 
-/// `startTime` is set when the Job is first managed unsuspended, cleared while it is suspended, and set again
+/// `startTime` is set when the Job is first managed unsuspended, cleared when it is suspended, and set again
 /// when it is resumed. A Job that ends must have one, unless it is suspended with completions 0.
 fn set_start_time(state: &JobState, next: &Next, status: &mut JobStatus, now: Timestamp) {
     let spec = &state.job.spec;
@@ -193,7 +193,7 @@ fn set_start_time(state: &JobState, next: &Next, status: &mut JobStatus, now: Ti
         }
         None if !spec.suspend && suspended && next.managed => status.start_time = Some(now),
         None if !spec.suspend => status.start_time = status.start_time.or(state.started).or(Some(now)),
-        None if next.managed => status.start_time = None,
+        None if next.managed && !suspended => status.start_time = None,
         None => {}
     }
 }

@@ -2,8 +2,9 @@
 //! `WorkloadWithJob`).
 //!
 //! Such a Job gets a Workload and a PodGroup before its first pod, and its pods name the PodGroup. As in
-//! Kubernetes 1.36, both objects are created for a new Job only, suspended or not. Later they are looked up
-//! before pods are created. Pods created while one of the two is missing belong to no gang.
+//! Kubernetes 1.36, the Workload is created for a new Job only, suspended or not, and the PodGroup wherever
+//! the Workload is. Later they are looked up before pods are created. Pods created while there is no Workload
+//! belong to no gang.
 
 mod objects;
 

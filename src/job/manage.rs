@@ -17,7 +17,8 @@ pub fn manage(state: &JobState, tally: Tally, now: Timestamp, plan: &mut Plan) {
     if spec.suspend {
         let keeps = is(Mutant::SuspendedKeepsPods);
         let room = if keeps { 0 } else { state.room() };
-        plan.deletes.extend(state.pods.active_in_removal_order().take(room).map(forget));
+        let active = state.ready(state.pods.active_in_removal_order(), now, plan).into_iter();
+        plan.deletes.extend(active.take(room).map(forget));
         plan.waiting = Some(Wait::Suspended);
         return;
     }
@@ -29,9 +30,10 @@ pub fn manage(state: &JobState, tally: Tally, now: Timestamp, plan: &mut Plan) {
     let active = state.pods.active() + expected;
     let wanted = wanted(state, tally, active);
     let surplus = active.saturating_sub(wanted);
-    let remove = state.pods.to_remove(surplus.min(state.room()));
+    let remove = state.pods.to_remove(surplus.min(state.room())).into_iter();
+    let remove = state.ready(remove, now, plan);
     if !remove.is_empty() {
-        plan.deletes.extend(remove.into_iter().take(state.room()).map(forget));
+        plan.deletes.extend(remove.into_iter().map(forget));
         return;
     }
     let leaving = state.pods.leaving();

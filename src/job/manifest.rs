@@ -57,7 +57,7 @@ impl PodManifest {
             }
         }
         let index = job.spec.completion.indexes().map(|_| new.place.number);
-        let Parts { labels, annotations, spec, finalizers: given, .. } =
+        let Parts { labels, annotations, failure_counts, spec, finalizers: given, .. } =
             job.spec.template.parts(index.is_some(), maker.traceparent)?;
         let name = pod_name(&job.name, &job.uid.to_string(), index, new.place);
         let own = OWN_LENGTH + NAMES * job.name.len() + job.namespace.len();
@@ -73,7 +73,8 @@ impl PodManifest {
         ]);
         Members(&mut body).own_labels(maker, index).all(labels);
         body.push_str(r#"},"annotations":{"#);
-        Members(&mut body).own_annotations(new, index).all(annotations);
+        let own = Members(&mut body).own_annotations(new, index);
+        own.failure_counts(new, failure_counts).all(annotations);
         body.extend([r#"},"finalizers":"#, &finalizers(given, maker.finalizer), r#","ownerReferences":["#]);
         body.extend([&json_text(&OwnerReference::of(job)), r#"]},"spec":{"#]);
         Members(&mut body).own_spec(maker, index).all(spec);
@@ -133,10 +134,18 @@ impl Members<'_> {
         if let Some(index) = index {
             self.text(names::COMPLETION_INDEX, index);
         }
-        if let Some(failures) = new.index_failures {
-            self.text(names::INDEX_FAILURE_COUNT, failures.counted);
-            if failures.ignored > 0 {
-                self.text(names::INDEX_IGNORED_FAILURE_COUNT, failures.ignored);
+        self
+    }
+
+    /// The failures of the index, or `given` if the Job does not count them.
+    fn failure_counts(mut self, new: &NewPod, given: &str) -> Self {
+        match new.index_failures {
+            None => self.all(given),
+            Some(failures) => {
+                self.text(names::INDEX_FAILURE_COUNT, failures.counted);
+                if failures.ignored > 0 {
+                    self.text(names::INDEX_IGNORED_FAILURE_COUNT, failures.ignored);
+                }
             }
         }
         self
@@ -283,6 +292,16 @@ mod tests {
             (&of(failures(2, 1), None)[counted], &of(failures(2, 1), None)[ignored]),
             (&json!("2"), &json!("1"))
         );
+        let given = json!({"metadata": {"annotations": {counted: "7", ignored: "3", "a": "b"}}, "spec": {}});
+        let annotations = |index_failures, completion| {
+            let new = NewPod { index_failures, ..first(1) };
+            let annotations = made(completion, &given, &new, None)["metadata"]["annotations"].clone();
+            [counted, ignored, "a"].map(|key| annotations[key].as_str().unwrap_or_default().to_owned())
+        };
+        let own = ["7", "3", "b"];
+        assert_eq!(annotations(None, Completion::Indexed(3)), own, "no limit per index");
+        assert_eq!(annotations(None, Completion::Count(3)), own);
+        assert_eq!(annotations(failures(1, 2), Completion::Indexed(3)), ["1", "2", "b"]);
         let streak = BackoffRecord { failures: 3, last: at(150) };
         assert_eq!(of(None, Some(streak))["yardmaster.dev/backoff"], "3@1970-01-01T00:02:30Z");
     }

@@ -18,6 +18,7 @@
 //! | how the Job ends | [`end`] | `status.conditions`, `spec.backoffLimit`, `spec.activeDeadlineSeconds` |
 //! | an index ends for itself | [`end`], [`pod_set`] (`places`) | `spec.backoffLimitPerIndex`, `spec.maxFailedIndexes` |
 //! | which failures count | [`pod_failure_policy`], [`pod_set`] (`classify`) | `spec.podFailurePolicy` |
+//! | which failures are evaluated together | [`debounce`] | |
 //! | some successes are enough | [`success_policy`] | `spec.successPolicy` |
 //! | when a failed pod is replaced | [`backoff`], [`pod_set`] (`places`) | `spec.podReplacementPolicy` |
 //! | suspended Jobs have no pods | [`reconcile`] | `spec.suspend`, `status.startTime` |
@@ -26,7 +27,7 @@
 //! | all pods are scheduled together | [`gang`], [`gang_state`] | `scheduling.k8s.io` Workload and PodGroup |
 //! | ours: which counted pods are deleted | [`retention`], [`options`] | annotations `yardmaster.dev/*` |
 //! | ours: a finished Job needs no actor | [`passivation`] | |
-//! | ours: how fast, and when to try again | [`slow_start`], [`retry`], [`exponential`] | |
+//! | ours: how fast, and when to try again | [`slow_start`], [`retry`], [`pod_retries`], [`exponential`] | |
 //!
 //! [`plan`] is what the rules decide, [`state`] what they know. [`uid`], [`names`], [`index_set`] and
 //! [`second`] are the types they share.
@@ -34,6 +35,7 @@
 pub mod adoption;
 pub mod backoff;
 pub mod counting;
+pub mod debounce;
 pub mod end;
 pub mod exponential;
 pub mod gang;
@@ -49,6 +51,7 @@ pub mod plan;
 pub mod pod;
 pub mod pod_failure_policy;
 pub mod pod_name;
+pub mod pod_retries;
 pub mod pod_set;
 pub mod reconcile;
 pub mod retention;

@@ -44,7 +44,7 @@ impl Plan {
 pub enum GangRequest {
     /// Look up its Workload and its PodGroup, and create the missing ones.
     Ensure,
-    /// Look them up.
+    /// Look them up, and create only a PodGroup that the Workload lacks.
     Find,
 }
 

@@ -37,8 +37,8 @@ pub struct Pod {
     pub ready_since: Option<Second>,
     /// Sum of the restart counts of all containers and init containers.
     pub restarts: u32,
-    /// The largest restart count of a container, init containers excluded.
-    pub max_restarts: u32,
+    /// The largest restart counts: scaling down removes pods that have restarted more often first.
+    pub max_restarts: MaxRestarts,
     /// When the pod ended, as computed by [`finish_time`]; meaningless while it runs.
     pub finished: Second,
     /// Exit codes and conditions, for pod failure policies. `None` where no rule could match.
@@ -78,6 +78,15 @@ pub struct BackoffRecord {
     pub failures: u32,
     /// When the last of them ended.
     pub last: Timestamp,
+}
+
+/// The largest restart counts of a pod's containers. Init containers that are no native sidecars do not matter.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct MaxRestarts {
+    /// Of a container.
+    pub containers: u32,
+    /// Of a native sidecar: an init container with `restartPolicy: Always`.
+    pub sidecars: u32,
 }
 
 /// `status.phase` of a pod, in the order in which scaling down removes them.
@@ -181,7 +190,7 @@ impl Pod {
 /// The fields that [`finish_time`] is computed from.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct FinishClues {
-    /// The newest `finishedAt`, if every container (not init containers) has one.
+    /// The newest `finishedAt`, if every container and native sidecar (no other init container) has one.
     pub containers_finished: Option<Timestamp>,
     /// `lastTransitionTime` of the Ready condition, if that is False.
     pub unready_since: Option<Timestamp>,

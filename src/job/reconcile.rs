@@ -3,6 +3,7 @@
 use jiff::Timestamp;
 
 use super::counting::{self, Due, Next};
+use super::debounce;
 use super::end::{self, End, Tally};
 use super::gang;
 use super::manage::{forget, manage};
@@ -36,9 +37,9 @@ pub fn reconcile(state: &JobState, now: Timestamp) -> Plan {
     }
     let tally = Tally::of(state);
     let mut next = Next { end: end::announced(&state.job.status), managed: false };
-    match (&next.end, state.debounce_until(now)) {
+    match (&next.end, debounce::until(state, tally, now)) {
         (Some(end), _) => {
-            wind_down(state, end.failure, &mut plan);
+            wind_down(state, end.failure, now, &mut plan);
             release(state, now, &mut plan);
         }
         (None, Some(at)) => {
@@ -84,19 +85,16 @@ fn decide(state: &JobState, tally: Tally, now: Timestamp, plan: &mut Plan) -> Ne
 
 /// Removes the active pods of a Job whose end is announced. If the Job fails they count, so they keep their
 /// finalizer until they are recorded.
-fn wind_down(state: &JobState, failure: bool, plan: &mut Plan) {
+fn wind_down(state: &JobState, failure: bool, now: Timestamp, plan: &mut Plan) {
     plan.waiting = Some(Wait::Finishing);
-    let active = state.pods.active_in_removal_order().take(state.room());
+    let active = state.ready(state.pods.active_in_removal_order(), now, plan).into_iter();
     plan.deletes.extend(active.map(|pod| PodDeletion { forget: !failure, ..forget(pod) }));
 }
 
 /// Step 2 of counting: releases pods that are recorded.
 fn release(state: &JobState, now: Timestamp, plan: &mut Plan) {
-    if let Some(at) = state.write_retry.waits(now) {
-        plan.deletes.clear();
-        return plan.wake(at);
-    }
-    plan.releases.extend(state.pods.to_release().take(state.room()).map(PodRef::from));
+    let pods = state.ready(state.pods.to_release(), now, plan).into_iter();
+    plan.releases.extend(pods.map(PodRef::from));
     if is(Mutant::FinalizerBeforeStatus) {
         plan.releases.extend(state.pods.to_record().map(PodRef::from));
     }
@@ -104,13 +102,11 @@ fn release(state: &JobState, now: Timestamp, plan: &mut Plan) {
 
 /// Releases all pods of a Job that has finished or is gone: it counts nothing any more.
 fn release_all(state: &JobState, now: Timestamp, plan: &mut Plan) {
-    if let Some(at) = state.write_retry.waits(now) {
-        return plan.wake(at);
-    }
     let held = state.pods.held().filter_map(|held| state.pods.get(&held.uid));
     let pods =
         state.pods.to_release().chain(state.pods.to_record()).chain(state.pods.unfinished()).chain(held);
-    plan.releases.extend(pods.take(state.room()).map(PodRef::from));
+    let ready = state.ready(pods, now, plan).into_iter();
+    plan.releases.extend(ready.map(PodRef::from));
 }
 
 fn write_status(state: &JobState, next: &Next, now: Timestamp, plan: &mut Plan) {
@@ -118,7 +114,9 @@ fn write_status(state: &JobState, next: &Next, now: Timestamp, plan: &mut Plan) 
         return;
     }
     let sends = !(plan.creates.is_empty() && plan.deletes.is_empty() && plan.releases.is_empty());
-    let busy = sends || state.pods.has_flights();
+    // Failures that end the Job belong in the write that announces its end.
+    let collects = matches!(plan.waiting, Some(Wait::FailureDebounce(_)));
+    let busy = sends || collects || state.pods.has_flights();
     match (counting::due(state, next, busy, now), state.write_retry.waits(now)) {
         (Due::Never, _) => {}
         (_, Some(at)) => plan.wake(at),

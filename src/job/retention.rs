@@ -19,17 +19,15 @@ pub fn prune(state: &JobState, now: Timestamp, plan: &mut Plan) {
     let failed = failed_pods_kept(state, plan).into_iter().flat_map(|kept| state.pods.surplus_failed(kept));
     let succeeded =
         state.job.prunes_counted(false).then(|| state.pods.counted_successes()).into_iter().flatten();
-    let mut unwanted = failed.chain(succeeded).take(room).peekable();
-    if unwanted.peek().is_none() {
-        return;
+    for pod in failed.chain(succeeded).take(room) {
+        match state.pod_retries.waits(&pod.uid, now) {
+            Some(at) => plan.wake(at),
+            None => plan.deletes.push(PodDeletion {
+                pod: PodRef { uid: pod.uid.clone(), name: pod.name.clone() },
+                forget: false,
+            }),
+        }
     }
-    if let Some(at) = state.prune_retry.waits(now).max(state.write_retry.waits(now)) {
-        return plan.wake(at);
-    }
-    plan.deletes.extend(unwanted.map(|pod| PodDeletion {
-        pod: PodRef { uid: pod.uid.clone(), name: pod.name.clone() },
-        forget: false,
-    }));
 }
 
 /// How many failed pods stay. While a replacement is pending, the newest one always stays: a new owner

@@ -9,6 +9,7 @@ use crate::mutants::{Mutant, is};
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Retry {
     refusals: u32,
+    last: Option<Timestamp>,
     until: Option<Timestamp>,
 }
 
@@ -19,12 +20,21 @@ impl Retry {
             return;
         }
         self.refusals = self.refusals.saturating_add(1);
+        self.last = Some(now);
         self.until = Some(delays.after(now, self.refusals));
     }
 
     /// Takes in a success.
     pub fn accepted(&mut self) {
         *self = Self::default();
+    }
+
+    /// Takes in that the next attempt may succeed: the last refusal counts as the first.
+    pub fn ease(&mut self, delays: Exponential) {
+        if let Some(last) = self.last {
+            *self = Self::default();
+            self.refused(delays, last);
+        }
     }
 
     /// The end of the wait, if there is one and it is not over.
@@ -58,5 +68,22 @@ mod tests {
         retry.accepted();
         retry.refused(policy, now);
         assert_eq!(retry.waits(now), Some(now.checked_add(SignedDuration::from_secs(1)).unwrap()));
+    }
+
+    #[test]
+    fn the_wait_begins_anew_at_the_last_refusal_once_there_is_reason_to_hope() {
+        let policy = Exponential { initial: Duration::from_secs(1), max: Duration::from_secs(60) };
+        let at = |second| Timestamp::from_second(second).unwrap();
+        let mut retry = Retry::default();
+        retry.ease(policy);
+        assert_eq!(retry.waits(at(0)), None, "there was no refusal");
+        for second in [0, 1, 3, 7] {
+            retry.refused(policy, at(second));
+        }
+        assert_eq!(retry.waits(at(7)), Some(at(15)));
+        retry.ease(policy);
+        assert_eq!((retry.waits(at(7)), retry.waits(at(8))), (Some(at(8)), None));
+        retry.refused(policy, at(9));
+        assert_eq!(retry.waits(at(9)), Some(at(11)));
     }
 }

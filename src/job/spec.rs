@@ -97,6 +97,20 @@ pub struct JobSpec {
 }
 
 impl JobSpec {
+    fn has_failure_rule(&self, action: PodFailureAction) -> bool {
+        self.pod_failure_policy.iter().flatten().any(|rule| rule.action == action)
+    }
+
+    /// Whether a rule of the pod failure policy fails the Job.
+    pub fn may_fail_by_policy(&self) -> bool {
+        self.has_failure_rule(PodFailureAction::FailJob)
+    }
+
+    /// Whether a rule of the pod failure policy fails indexes, whatever retries they have left.
+    pub fn may_fail_indexes_by_policy(&self) -> bool {
+        self.has_failure_rule(PodFailureAction::FailIndex)
+    }
+
     /// Whether a Job's pods are a gang: there are several, all run at once, and the template names no group
     /// itself.
     pub fn is_gang(&self) -> bool {

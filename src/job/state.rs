@@ -4,22 +4,20 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 
+use super::adoption::Claimant;
 use super::backoff::extend;
 use super::exponential::Exponential;
 use super::gang_state::{Gang, GangAnswer};
 use super::plan::Plan;
 use super::pod::{BackoffRecord, Place, Pod};
+use super::pod_retries::PodRetries;
 use super::pod_set::{PendingRequest, PodSet, Source};
 use super::retry::Retry;
-use super::saturating::after;
 use super::slow_start::SlowStart;
 use super::spec::Job;
 use super::status::ConditionKind;
 use super::uid::{Uid, UidSet};
 use crate::mutants::{Mutant, is};
-
-/// Longest wait of the first of several failures, in debounce periods.
-const DEBOUNCE_PERIODS: u32 = 3;
 
 /// Settings that hold for all Jobs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -34,8 +32,8 @@ pub struct Limits {
     pub max_pods_per_sync: usize,
     /// Longest time that a status change may wait for others to share its write.
     pub batch_period: Duration,
-    /// How long a failed pod waits for others to be evaluated together with it, while some are active.
-    /// Failing the Job or starting a replacement cannot be undone.
+    /// How long a failed pod waits for others to be evaluated together with it, while some are active that may
+    /// end the Job. Failing the Job or starting a replacement cannot be undone.
     pub debounce_period: Duration,
     /// Whether finished Jobs are deleted after their TTL.
     pub ttl_controller: bool,
@@ -51,7 +49,7 @@ impl Default for Limits {
             max_uncounted_pods: 500,
             max_pods_per_sync: 500,
             batch_period: Duration::from_secs(1),
-            debounce_period: Duration::from_millis(100),
+            debounce_period: Duration::from_secs(1),
             ttl_controller: false,
             gang_scheduling: false,
         }
@@ -105,18 +103,18 @@ pub struct JobState {
     /// The pace that the write gate allows.
     pub(super) pace: Pace,
     pub(super) create_retry: Retry,
+    /// For writes of the Job.
     pub(super) write_retry: Retry,
-    /// For deletions of counted pods, which nothing else waits for.
-    pub(super) prune_retry: Retry,
+    pub(super) pod_retries: PodRetries,
 }
 
 /// Pods that have ended and are not evaluated yet.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct UnevaluatedFailures {
     /// When we learnt of the first of them.
-    first: Timestamp,
+    pub(super) first: Timestamp,
     /// When we learnt of the last of them.
-    last: Timestamp,
+    pub(super) last: Timestamp,
     pods: usize,
 }
 
@@ -170,7 +168,7 @@ impl JobState {
             pace: Pace::free(limits),
             create_retry: Retry::default(),
             write_retry: Retry::default(),
-            prune_retry: Retry::default(),
+            pod_retries: PodRetries::default(),
         }
     }
 
@@ -196,6 +194,11 @@ impl JobState {
     /// Whether the Job no longer exists.
     pub fn is_gone(&self) -> bool {
         self.gone
+    }
+
+    /// What the Job may do with pods.
+    pub fn claimant(&self) -> Claimant {
+        if self.gone { Claimant::Leaves } else { Claimant::of(&self.job) }
     }
 
     /// Whether a Job that no longer exists needs nothing more.
@@ -239,6 +242,24 @@ impl JobState {
         self.pace.at_once.saturating_sub(self.pods.flights())
     }
 
+    /// Those of these pods that requests may be sent about now, as many as there is room for. The plan comes back
+    /// to those whose last request was refused.
+    pub(super) fn ready<'a>(
+        &self,
+        pods: impl Iterator<Item = &'a Pod>,
+        now: Timestamp,
+        plan: &mut Plan,
+    ) -> Vec<&'a Pod> {
+        let mut waits = |pod: &&Pod| {
+            let until = self.pod_retries.waits(&pod.uid, now);
+            until.into_iter().for_each(|at| plan.wake(at));
+            until.is_some()
+        };
+        // If all wait together, the others need not be looked through.
+        let limit = self.pod_retries.waits_for_all(now).map_or(usize::MAX, |_| self.room());
+        pods.take(limit).filter(|pod| !waits(pod)).take(self.room()).collect()
+    }
+
     /// Takes in that the adoption of a pod has begun.
     pub fn adoption_begun(&mut self) {
         self.adoptions_in_flight += 1;
@@ -258,33 +279,29 @@ impl JobState {
 
     /// Takes in from the watch that a pod is gone.
     pub fn pod_vanished(&mut self, uid: &Uid) -> bool {
-        self.pods.vanished(uid)
+        let known = self.pods.vanished(uid);
+        if known {
+            self.room_made();
+        }
+        known
+    }
+
+    /// A pod has ended or is gone: a quota that has refused others may have room for them.
+    fn room_made(&mut self) {
+        self.create_retry.ease(self.limits.api_backoff);
     }
 
     fn note_ended(&mut self, now: Timestamp) {
         let pods = self.pods.newly_ended().len();
+        if pods > self.unevaluated.map_or(0, |known| known.pods) {
+            self.room_made();
+        }
         self.unevaluated = match self.unevaluated {
             _ if pods == 0 => None,
             None => Some(UnevaluatedFailures { first: now, last: now, pods }),
             Some(known) if known.pods == pods => Some(known),
             Some(known) => Some(UnevaluatedFailures { last: now, pods, ..known }),
         };
-    }
-
-    /// Until when pods that have just ended wait for others to be evaluated with them.
-    ///
-    /// Only failures and success policies need this: without a success policy, a success decides nothing that
-    /// a later event would decide otherwise. If no pod is active, there is nothing to wait for.
-    pub(super) fn debounce_until(&self, now: Timestamp) -> Option<Timestamp> {
-        let UnevaluatedFailures { first, last, .. } = self.unevaluated?;
-        let matters =
-            !self.job.spec.success_policy.is_empty() || self.pods.newly_ended().iter().any(|e| e.failed);
-        if !matters || self.pods.active() + self.pods.pending_creates() == 0 {
-            return None;
-        }
-        let quiet = after(last, self.limits.debounce_period);
-        let at_latest = after(first, self.limits.debounce_period * DEBOUNCE_PERIODS);
-        Some(quiet.min(at_latest)).filter(|at| *at > now)
     }
 
     /// Back-off between failed pods: the Job's, or else the controller's.
@@ -384,23 +401,19 @@ impl JobState {
     pub fn changed(&mut self, uid: &Uid, answer: Changed, now: Timestamp) {
         let pruned = self.pods.is_counted_leaving(uid);
         self.pods.set_flight(uid, PendingRequest::None);
+        if answer == Changed::Refused {
+            let pods = &self.pods;
+            self.pod_retries.refused(uid, self.limits.api_backoff, now, |uid| pods.holds(uid));
+        } else {
+            self.pod_retries.accepted(uid);
+        }
         match answer {
-            Changed::Pod(_) | Changed::Gone if pruned => {
-                self.prune_retry.accepted();
-                self.pods.answered_gone(uid);
-            }
-            Changed::Refused if pruned => self.prune_retry.refused(self.limits.api_backoff, now),
-            Changed::Pod(pod) => {
-                self.write_retry.accepted();
-                self.pods.observe(*pod, Source::Answer);
-            }
-            Changed::Released => {
-                self.write_retry.accepted();
-                self.pods.answered_released(uid);
-            }
+            Changed::Pod(_) | Changed::Gone if pruned => self.pods.answered_gone(uid),
+            Changed::Pod(pod) => _ = self.pods.observe(*pod, Source::Answer),
+            Changed::Released => self.pods.answered_released(uid),
             Changed::Gone => self.pods.answered_gone(uid),
             Changed::Refused if is(Mutant::RefusedReleaseTakenForDone) => self.pods.answered_released(uid),
-            Changed::Refused => self.write_retry.refused(self.limits.api_backoff, now),
+            Changed::Refused => {}
         }
         self.note_ended(now);
     }
@@ -419,6 +432,11 @@ impl JobState {
         if !conflict {
             self.write_retry.refused(self.limits.api_backoff, now);
         }
+    }
+
+    /// Takes in that the Job was not deleted, since its TTL has not expired.
+    pub fn deletion_not_due(&mut self) {
+        self.deletion_in_flight = false;
     }
 
     /// Takes in that the deletion of the Job was not accepted.

@@ -16,6 +16,18 @@ pub fn first_met(rules: &[SuccessRule], succeeded: &IndexSet) -> Option<usize> {
     })
 }
 
+/// Whether these succeeded indexes meet a rule, or would with this many more.
+pub fn is_in_reach(rules: &[SuccessRule], succeeded: &IndexSet, more: usize) -> bool {
+    let with_more = |indexes: u32| u64::from(indexes).saturating_add(more as u64);
+    rules.iter().any(|rule| match (&rule.indexes, rule.count) {
+        (None, count) => count.is_some_and(|count| with_more(succeeded.len()) >= count.into()),
+        (Some(None), _) => false,
+        (Some(Some(listed)), count) => {
+            with_more(succeeded.overlap(listed)) >= count.unwrap_or(listed.len()).into()
+        }
+    })
+}
+
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used, clippy::expect_used)]
@@ -43,6 +55,26 @@ mod tests {
                 expected,
                 "{rules:?} {succeeded}"
             );
+        }
+    }
+
+    #[test]
+    fn a_rule_is_in_reach_if_the_active_pods_can_meet_it() {
+        let rule = |indexes: Option<&str>, count| SuccessRule {
+            indexes: indexes.map(IndexSet::parse_strict),
+            count,
+        };
+        for (rules, succeeded, more, expected) in [
+            (vec![], "0-9", 9, false),
+            (vec![rule(None, Some(3))], "3", 1, false),
+            (vec![rule(None, Some(3))], "3", 2, true),
+            (vec![rule(Some("0-2"), None)], "0,7", 1, false),
+            (vec![rule(Some("0-2"), None)], "0,7", 2, true),
+            (vec![rule(Some("0-2"), Some(1))], "7", 1, true),
+            (vec![rule(Some("x"), None)], "0-9", 9, false),
+        ] {
+            let succeeded = IndexSet::parse_lenient(succeeded, 100);
+            assert_eq!(is_in_reach(&rules, &succeeded, more), expected, "{rules:?} {succeeded} {more}");
         }
     }
 }

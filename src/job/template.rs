@@ -83,6 +83,8 @@ struct TemplateMeta {
 pub(super) struct Parts {
     pub(super) labels: String,
     pub(super) annotations: String,
+    /// The template's own failure counts of an index, for Indexed Jobs that keep none.
+    pub(super) failure_counts: String,
     /// For Indexed Jobs with the index in every container's environment, and without `hostname`.
     pub(super) spec: String,
     pub(super) finalizers: Vec<String>,
@@ -95,6 +97,8 @@ const OWN: [&str; 3] = [names::SHARD_LABEL, names::PLACE_ANNOTATION, names::BACK
 /// The additional ones in Indexed Jobs.
 const OWN_AT_INDEX: [&str; 3] =
     [names::COMPLETION_INDEX, names::INDEX_FAILURE_COUNT, names::INDEX_IGNORED_FAILURE_COUNT];
+/// Those of them that only Jobs with `backoffLimitPerIndex` set.
+const FAILURE_COUNTS: [&str; 2] = [names::INDEX_FAILURE_COUNT, names::INDEX_IGNORED_FAILURE_COUNT];
 
 impl PodTemplate {
     /// Keeps the text of `spec.template` unparsed.
@@ -157,9 +161,12 @@ impl Parts {
         let shared = |given: &Option<BTreeMap<String, String>>| {
             members(&given.iter().flatten().filter(|(key, _)| !own(key)).collect::<BTreeMap<_, _>>())
         };
+        let counts = |key: &str| indexed && FAILURE_COUNTS.contains(&key);
+        let of_template = metadata.annotations.iter().flatten();
         Ok(Self {
             labels: shared(&metadata.labels),
             annotations: shared(&metadata.annotations),
+            failure_counts: members(&of_template.filter(|(key, _)| counts(key)).collect::<BTreeMap<_, _>>()),
             spec: members(&spec),
             finalizers: metadata.finalizers.unwrap_or_default(),
             names_scheduling_group: spec.contains_key("schedulingGroup"),

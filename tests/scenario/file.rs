@@ -91,6 +91,10 @@ pub(crate) enum Step {
         #[serde(rename = "workloads")]
         _workloads: DeleteAll,
     },
+    PodGroups {
+        #[serde(rename = "podGroups")]
+        _pod_groups: DeleteAll,
+    },
     Reject {
         reject: RejectStep,
         expect: Refusal,

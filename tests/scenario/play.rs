@@ -140,8 +140,22 @@ impl Player<'_> {
                 self.api.create(&self.gang("workloads"), &self.names.fill(&workload.create)?).await?;
             }
             Step::Workloads { .. } => self.api.delete(&self.gang("workloads"), &json!({})).await?,
+            Step::PodGroups { .. } => self.delete_pod_groups().await?,
         }
         Ok(None)
+    }
+
+    /// Deletes all PodGroups, and what protects them while pods name them.
+    async fn delete_pod_groups(&self) -> Result<()> {
+        let all = self.gang("podgroups");
+        let found = self.api.list(&all).await?;
+        self.api.delete(&all, &json!({})).await?;
+        for group in &found {
+            let path = format!("{all}/{}", name(group));
+            let unprotected = json!({"metadata": {"finalizers": null}});
+            self.api.patch_if_there(&path, MERGE_PATCH, &unprotected).await?;
+        }
+        Ok(())
     }
 
     /// Waits until the namespace is quiet, and compares. A quiet time shorter than the recorded one is enough

@@ -35,7 +35,7 @@ pub(super) fn unrest(plan: &Plan, ledger: &Ledger, slots: &[Slot]) -> Option<Str
     for pod in ledger.pods.values().filter(|pod| pod.is_tracked()) {
         let job = pod.job.as_ref().and_then(|job| ledger.jobs.get(job));
         let over = job.is_some_and(|job| is_ours(plan, job) && (!job.exists || job.finished.is_some()));
-        if over && pod.end.is_some() {
+        if over && pod.end.is_some() && !pod.is_taken() {
             return Some(format!("{} keeps its finalizer", pod.name().1));
         }
     }

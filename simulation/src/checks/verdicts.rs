@@ -32,13 +32,15 @@ impl Verdicts {
         self.seen.clear();
     }
 
-    /// What is wrong with a change of a Job, if a replica has made it.
+    /// What is wrong with a change of a Job, if a replica has made it. `refuses`: requests about pods may have been
+    /// refused.
     pub(super) fn changed(
         &mut self,
         plan: &Plan,
         ledger: &Ledger,
         change: &Change,
         author: Option<Author>,
+        refuses: bool,
     ) -> Option<String> {
         let job = ledger.jobs.get(&change.uid)?;
         let now = Seen {
@@ -52,7 +54,7 @@ impl Verdicts {
             deleted(plan, job, author)
         } else if now.finished && !before.finished {
             ended(job)
-        } else if now.suspended && !before.suspended {
+        } else if now.suspended && !before.suspended && !refuses {
             suspended(ledger, &change.uid, job)
         } else {
             None

@@ -61,9 +61,9 @@ pub struct ControllerRef {
 }
 
 impl ControllerRef {
-    /// Whether this refers to a Job of the `batch` group, of any version.
+    /// Whether this refers to a Job of `batch/v1`.
     pub fn is_job(&self) -> bool {
-        &*self.kind == "Job" && self.api_version.starts_with("batch/")
+        &*self.kind == "Job" && &*self.api_version == "batch/v1"
     }
 }
 

@@ -15,8 +15,8 @@ use crate::job::spec::{Completion, JobSpec, PodFailureAction};
 use crate::job::uid::Uid;
 
 /// The order in which active pods are removed if there are too many, first to last: unscheduled, pending, not
-/// ready, ready for a shorter time, restarted more often, newer (Kubernetes' `ActivePods`). Among equals,
-/// pods that somebody else has created come first. Then a hash of the UID decides, so that all owners of the
+/// ready, ready for a shorter time, containers restarted more often, native sidecars restarted more often,
+/// newer (Kubernetes' `ActivePods`). Among equals, pods that somebody else has created come first. Then a hash of the UID decides, so that all owners of the
 /// Job choose the same pods.
 ///
 /// Every active pod has a rank in ordered sets, so it is packed: the parts follow each other, the first in
@@ -28,15 +28,21 @@ pub(super) struct Rank {
     hash: u32,
 }
 
+/// The bits of a restart count in a rank. Two million restarts take longer than any pod lives.
+const RESTART_BITS: u32 = 21;
+const MAX_RESTARTS: u32 = (1 << RESTART_BITS) - 1;
+
 impl Rank {
     fn of(pod: &Pod) -> Self {
         let later_first = |second: Second| (1_u128 << Second::BITS) - u128::from(second.number());
+        let fewest_last = |restarts: u32| u128::from(MAX_RESTARTS.saturating_sub(restarts));
         let parts = [
             (1, pod.scheduled.into()),
             (3, pod.phase as u128),
             (1, pod.ready_since.is_some().into()),
             (Second::BITS, pod.ready_since.map_or(0, later_first)),
-            (u32::BITS, (u32::MAX - pod.max_restarts).into()),
+            (RESTART_BITS, fewest_last(pod.max_restarts.containers)),
+            (RESTART_BITS, fewest_last(pod.max_restarts.sidecars)),
             (Second::BITS, later_first(pod.created)),
             (1, pod.place.is_some().into()),
         ];
@@ -108,6 +114,8 @@ pub(super) struct Tags {
     pub(super) failure: Option<Box<Failure>>,
     /// Container restarts that count against `backoffLimit` with `restartPolicy: OnFailure`.
     pub(super) restarts: u32,
+    /// The pod is active, and its index has no retry left: its failure would fail the index.
+    pub(super) last_chance: bool,
     /// The pod has the tracking finalizer, as far as is known.
     pub(super) tracked: bool,
     /// `status.uncountedTerminatedPods` lists the pod.
@@ -153,9 +161,13 @@ impl Tags {
         };
         let failure =
             pod.is_failed(spec.replace_only_failed).then(|| Box::new(failure(pod, spec, ledger, place)));
+        let stage = stage(entry, spec);
         Self {
             place,
-            stage: stage(entry, spec),
+            stage,
+            last_chance: matches!(stage, PodStage::Active { .. })
+                && place.is_some()
+                && retries_used_up(pod, spec),
             tracking: tracking(entry, spec, ledger, place, failure.as_deref()),
             failure,
             restarts: if matches!(pod.phase, Phase::Running | Phase::Pending) { pod.restarts } else { 0 },
@@ -173,6 +185,7 @@ impl Tags {
             tracking: Tracking::None,
             failure: None,
             restarts: 0,
+            last_chance: false,
             tracked: false,
             listed: false,
         }
@@ -216,14 +229,21 @@ fn policy_action(pod: &Pod, spec: &JobSpec) -> Option<PodFailureAction> {
     judge(rules, outcome).map(|m| m.action)
 }
 
+/// Whether a pod has failed and matched a `FailJob` rule.
+pub(super) fn fails_job(pod: &Pod, spec: &JobSpec) -> bool {
+    pod.is_failed(spec.replace_only_failed) && policy_action(pod, spec) == Some(PodFailureAction::FailJob)
+}
+
+fn retries_used_up(pod: &Pod, spec: &JobSpec) -> bool {
+    spec.per_index.is_some_and(|limit| pod.index_failures.counted >= limit.backoff_limit)
+}
+
 fn failure(pod: &Pod, spec: &JobSpec, ledger: &Ledger, place: Option<u32>) -> Failure {
     let action = policy_action(pod, spec);
-    let retries_used_up =
-        spec.per_index.is_some_and(|limit| pod.index_failures.counted >= limit.backoff_limit);
     let fails_index = match action {
         Some(PodFailureAction::FailIndex) => true,
         Some(PodFailureAction::Ignore) => false,
-        _ => retries_used_up,
+        _ => retries_used_up(pod, spec),
     };
     Failure {
         uid: pod.uid.clone(),

@@ -87,6 +87,11 @@ impl CountedPods {
         self.pods.is_empty()
     }
 
+    /// Whether the set has a pod.
+    pub(super) fn holds(&self, uid: &Uid) -> bool {
+        self.pods.contains_key(uid)
+    }
+
     /// Drops a pod.
     pub(super) fn forget(&mut self, uid: &Uid) {
         if let Some(pod) = self.pods.remove(uid) {

@@ -31,6 +31,8 @@ pub(super) struct Ledger {
     pub(super) failed: IndexSet,
     /// The termination that the conditions and the deletion of the Job show.
     pub(super) termination: Termination,
+    /// No condition announces the end of the Job: a failed pod may still bring it about.
+    pub(super) is_open: bool,
 }
 
 impl Ledger {
@@ -47,13 +49,16 @@ impl Ledger {
             .uncounted
             .iter()
             .flat_map(|Uncounted { succeeded, failed }| succeeded.iter().chain(failed));
+        let [fails, succeeds] = [ConditionKind::FailureTarget, ConditionKind::SuccessCriteriaMet]
+            .map(|kind| status.holding(&kind).is_some());
         Self {
+            is_open: !fails && !succeeds && status.finished().is_none(),
             uncounted: uncounted.cloned().collect(),
             completed: clip(&status.completed_indexes),
             failed: status.failed_indexes.as_ref().map(clip).unwrap_or_default(),
-            termination: if status.holding(&ConditionKind::FailureTarget).is_some() {
+            termination: if fails {
                 Termination::Failing
-            } else if status.holding(&ConditionKind::SuccessCriteriaMet).is_some() {
+            } else if succeeds {
                 Termination::Succeeding
             } else if job.deleting {
                 Termination::Deleting

@@ -32,7 +32,7 @@ use super::spec::{Completion, Job, JobSpec};
 use super::uid::{Uid, UidSet};
 use crate::mutants::{Mutant, is};
 use attempts::Attempts;
-use classify::{Tags, Tracking};
+use classify::{Tags, Tracking, fails_job};
 pub use counted::CountedPod;
 use counted::CountedPods;
 use ledger::Ledger;
@@ -84,6 +84,9 @@ struct Entry {
     recorded: bool,
     /// An answer showed that the pod has no finalizer. The watch may still bring older readings.
     released: bool,
+    /// The pod has ended and has no finalizer, as the watch shows. It stays in the set because it fails the
+    /// Job ([`Ledger::is_open`]).
+    only_fails_job: bool,
     /// An answer showed that the pod no longer exists. The watch has yet to confirm it, and may bring older
     /// readings.
     gone: bool,
@@ -99,6 +102,7 @@ impl Entry {
             evaluated: false,
             recorded: false,
             released: false,
+            only_fails_job: false,
             gone: false,
             tags: None,
         }
@@ -198,12 +202,29 @@ impl PodSet {
         if let Some(place) = moved {
             self.note_place(place);
         }
-        if ends_here {
+        if ends_here && !self.keep_to_fail_job(slot, &pod) {
             self.forget(slot);
         } else if news {
             self.replace(slot, pod);
         }
         news
+    }
+
+    /// Whether a pod that has ended without finalizer stays because it fails the Job: a rule of the pod failure
+    /// policy applies to all failed pods, counted or not.
+    fn keep_to_fail_job(&mut self, slot: Slot, pod: &Pod) -> bool {
+        let keeps = self.ledger.is_open && fails_job(pod, &self.spec);
+        if let Some(entry) = self.pods.get_mut(slot) {
+            entry.only_fails_job = keeps;
+        }
+        keeps
+    }
+
+    /// Drops the pods that were kept only because they fail the Job, once its end is announced.
+    fn drop_job_failures(&mut self) {
+        let kept: Vec<Slot> =
+            self.pods.iter().filter(|(_, entry)| entry.only_fails_job).map(|(slot, _)| slot).collect();
+        kept.into_iter().for_each(|slot| self.forget(slot));
     }
 
     /// Replaces the older reading of a pod by the newer. A name never changes; the old copy stays, because
@@ -230,10 +251,13 @@ impl PodSet {
                 .iter_mut()
                 .for_each(|history| history.counted(Ended { at: pod.finished.into(), failed }));
             self.counted.take_in(&pod);
-            return false;
+            if !self.ledger.is_open || !fails_job(&pod, &self.spec) {
+                return false;
+            }
+        } else {
+            self.counted.forget(&pod.uid);
         }
-        self.counted.forget(&pod.uid);
-        let slot = self.pods.insert(Entry::of(pod));
+        let slot = self.pods.insert(Entry { only_fails_job: gone_for_good, ..Entry::of(pod) });
         self.relink(slot);
         true
     }
@@ -383,12 +407,16 @@ impl PodSet {
             && self.backoff == job.options.backoff(self.default_backoff)
             && old.pod_failure_policy == new.pod_failure_policy;
         let ledger = Ledger::of(job);
+        let ends = self.ledger.is_open && !ledger.is_open;
         self.counted.follow(job);
         if pods_mean_the_same && self.ledger.termination == ledger.termination {
             self.spec = job.spec.clone();
             self.follow_ledger(ledger);
         } else {
             self.rebuild(job);
+        }
+        if ends {
+            self.drop_job_failures();
         }
     }
 

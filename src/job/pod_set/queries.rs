@@ -22,6 +22,11 @@ impl PodSet {
         self.queues.ready
     }
 
+    /// Number of active pods whose failure would fail their index: it has no retry left.
+    pub fn last_chances(&self) -> usize {
+        self.queues.last_chances
+    }
+
     /// Number of pods that are being deleted and have not ended.
     pub fn terminating(&self) -> usize {
         self.queues.terminating.len()
@@ -72,6 +77,11 @@ impl PodSet {
     /// A pod of the set.
     pub fn get(&self, uid: &Uid) -> Option<&Pod> {
         self.pods.of(uid).map(|e| &e.pod)
+    }
+
+    /// Whether the set has a pod, counted or not.
+    pub fn holds(&self, uid: &Uid) -> bool {
+        self.pods.of(uid).is_some() || self.counted.holds(uid)
     }
 
     fn pod_in(&self, slot: Slot) -> Option<&Pod> {

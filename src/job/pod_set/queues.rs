@@ -14,6 +14,8 @@ pub(super) struct Queues {
     pub(super) active: Queue<Rank>,
     pub(super) ready: usize,
     pub(super) restarts: u64,
+    /// Active pods whose failure would fail their index.
+    pub(super) last_chances: usize,
     /// Pods with the tracking finalizer.
     pub(super) tracked: usize,
     /// Ended pods with the tracking finalizer.
@@ -61,6 +63,7 @@ impl Queues {
         }
         self.shift_failure(step, spec);
         step.count(&mut self.ready, Tags::is_ready);
+        step.count(&mut self.last_chances, |tags| tags.last_chance);
         step.count(&mut self.tracked, |tags| tags.tracked);
         step.count(&mut self.terminated, |tags| tags.tracked && tags.stage == PodStage::Ended);
         step.count(&mut self.listed_and_tracked, |tags| tags.tracked && tags.listed);

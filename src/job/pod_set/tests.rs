@@ -135,7 +135,7 @@ impl Reading {
             (pod.deleting, pod.tracked, pod.scheduled) = (deleting, tracked, scheduled);
             pod.ready_since = (ready && self.phase == Phase::Running).then(|| at(self.second).into());
             pod.restarts = self.restarts;
-            pod.max_restarts = self.restarts;
+            pod.max_restarts.containers = self.restarts;
             pod.created = at(i64::from(self.uid)).into();
             pod.finished = at(self.second).into();
             pod.outcome = self.exit_code.filter(|_| self.phase == Phase::Failed).map(|exit_code| {
@@ -324,7 +324,7 @@ fn active_pods_are_removed_in_the_order_of_kubernetes() {
     let ready = |uid: &str, since, restarts, created| {
         but(made(uid, true, Phase::Running), |pod| {
             pod.ready_since = Some(at(since).into());
-            pod.max_restarts = restarts;
+            pod.max_restarts.containers = restarts;
             pod.created = at(created).into();
         })
     };
@@ -336,6 +336,8 @@ fn active_pods_are_removed_in_the_order_of_kubernetes() {
         ready("ready for a short time", 90, 0, 5),
         ready("restarted often", 50, 7, 5),
         ready("restarted once", 50, 1, 5),
+        but(ready("with a sidecar that restarted often", 50, 0, 5), |pod| pod.max_restarts.sidecars = 7),
+        but(ready("with a sidecar that restarted once", 50, 0, 5), |pod| pod.max_restarts.sidecars = 1),
         ready("new", 50, 0, 8),
         but(ready("somebody else's", 50, 0, 5), |pod| pod.place = None),
         ready("old", 50, 0, 5),

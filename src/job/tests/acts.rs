@@ -202,7 +202,7 @@ impl World {
             Act::Ready(which) => self.change(which, runs, |pod| pod.ready_since = Some(now.into())),
             Act::Restart(which) => self.change(which, runs, |pod| {
                 pod.restarts += 1;
-                pod.max_restarts += 1;
+                pod.max_restarts.containers += 1;
             }),
             Act::Succeed(which) => {
                 if let Some(uid) = self.choose(which, runs) {

@@ -146,6 +146,27 @@ fn the_first_end_in_the_order_of_kubernetes_is_announced() {
     }
 }
 
+/// Somebody else has removed the finalizer: the pod does not count, but its exit code ends the Job.
+#[test]
+fn a_failed_pod_without_finalizer_fails_the_job_as_its_rule_says() {
+    let stripped = |code| but(exits(running("cut"), code), |pod| pod.tracked = false);
+    for (name, code, expected) in [("FailJob", 42, Some("PodFailurePolicy")), ("counted", 1, None)] {
+        let job = || with(policy(count(3)), |spec| (spec.backoff_limit, spec.parallelism) = (0, 1));
+        assert_eq!(end_at(job(), vec![stripped(code), running("a")], 160).as_deref(), expected, "{name}");
+
+        let mut seen = state(job(), [but(running("cut"), |pod| pod.tracked = false), running("a")]);
+        seen.observe_pod(stripped(code), at(160));
+        let status = reconcile(&seen, at(160)).status.unwrap().status;
+        let announced = status.holding(&ConditionKind::FailureTarget);
+        assert_eq!(announced.map(|condition| &*condition.reason), expected, "{name}");
+        assert_eq!(status.uncounted, Some(Uncounted::default()), "{name}");
+
+        seen.observe_job(Job { status, ..job() });
+        let held = seen.pods.get(&"cut".into()).is_some();
+        assert!(!held, "{name}: nothing holds on to it once the end is announced");
+    }
+}
+
 #[test]
 fn failures_count_against_the_limit() {
     let limit = |limit| with(count(10), |spec| spec.backoff_limit = limit);

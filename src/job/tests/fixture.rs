@@ -9,7 +9,7 @@ use proptest::test_runner::{Config, RngSeed};
 use serde_json::value::RawValue;
 
 use crate::job::options::Options;
-use crate::job::pod::{IndexFailures, Phase, Place, Pod};
+use crate::job::pod::{IndexFailures, MaxRestarts, Phase, Place, Pod};
 use crate::job::selector::Selector;
 use crate::job::spec::{Completion, Job, JobSpec};
 use crate::job::state::{JobState, Limits};
@@ -85,7 +85,7 @@ pub(crate) fn pod(uid: &str) -> Pod {
         phase: Phase::Pending,
         ready_since: None,
         restarts: 0,
-        max_restarts: 0,
+        max_restarts: MaxRestarts::default(),
         finished: at(0).into(),
         outcome: None,
     }

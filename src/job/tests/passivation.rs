@@ -160,10 +160,11 @@ fn a_pod_concerns_a_finished_job_unless_it_is_counted_and_may_stay() {
     for (job, pod, selected, expected) in [
         (&plain, counted(Phase::Succeeded), true, false),
         (&plain, counted(Phase::Failed), true, false),
-        (&plain, counted(Phase::Failed), false, true),
+        (&plain, counted(Phase::Failed), false, false),
         (&plain, counted(Phase::Running), true, true),
         (&plain, but(counted(Phase::Failed), |pod| pod.tracked = true), true, true),
         (&limited, counted(Phase::Failed), true, true),
+        (&limited, counted(Phase::Failed), false, false),
         (&limited, counted(Phase::Succeeded), true, false),
     ] {
         assert_eq!(concerns(job, &pod, selected), expected, "{pod:?}");

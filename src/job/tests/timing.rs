@@ -11,7 +11,9 @@ use crate::job::plan::Wait;
 use crate::job::pod::{Phase, Pod};
 use crate::job::pod_set::PendingRequest;
 use crate::job::reconcile::reconcile;
-use crate::job::spec::{Completion, Job};
+use crate::job::spec::{
+    Completion, Job, JobSpec, PerIndexLimit, PodFailureAction, PodFailurePattern, PodFailureRule, SuccessRule,
+};
 use crate::job::state::{Changed, JobState, Limits, Pace};
 use crate::job::status::{ConditionKind, ConditionStatus, Uncounted};
 use crate::job::uid::UidSet;
@@ -149,37 +151,92 @@ fn nothing_is_written_while_a_write_is_under_way_or_refused() {
     assert!(reconcile(&state, at(206)).status.is_some(), "a conflict is no reason to wait");
 }
 
-/// While other pods are active, a failure waits a little for pods that fail or succeed at the same time.
+/// The state of a Job of which a pod has failed at second 200, while these others are active.
+fn failing(job: Job, others: Vec<Pod>) -> JobState {
+    let mut state = JobState::new(job, Limits::default());
+    others.into_iter().for_each(|pod| _ = state.observe_pod(pod, at(199)));
+    state.pods_listed(&UidSet::default(), 0);
+    state.observe_pod(ended(at_index("a", 0, 0), Phase::Failed, 100), at(200));
+    state
+}
+
+/// While other pods are active that could end the Job as well, a failure waits for those that follow.
 #[test]
-fn failures_within_the_debounce_period_are_evaluated_together() {
-    let limits = Limits { debounce_period: Duration::from_millis(100), ..Limits::default() };
+fn failures_that_end_the_job_are_evaluated_together() {
     let job = with(quiet(job(Completion::Count(9), 3)), |spec| spec.backoff_limit = 0);
-    let failed = || ended(at_index("a", 0, 0), Phase::Failed, 200);
-    let state_with = |others: Vec<Pod>| {
-        let mut state = JobState::new(job.clone(), limits);
-        others.into_iter().for_each(|pod| _ = state.observe_pod(pod, at(199)));
-        state.pods_listed(&UidSet::default(), 0);
-        state.observe_pod(failed(), at(200));
-        state
-    };
     let announces = |state: &JobState, ms| {
         let status = reconcile(state, at_ms(ms)).status.map(|write| write.status);
         status.is_some_and(|status| status.holding(&ConditionKind::FailureTarget).is_some())
     };
-    let mut debouncing = state_with(vec![running("b")]);
-    assert_eq!(reconcile(&debouncing, at(200)).waiting, Some(Wait::FailureDebounce(at_ms(200_100))));
-    assert!(!announces(&debouncing, 200_099));
-    assert!(announces(&debouncing, 200_100));
-    assert!(announces(&state_with(vec![]), 200_000), "without active pods there is nothing to wait for");
+    let mut debouncing = failing(job.clone(), vec![running("b")]);
+    let plan = reconcile(&debouncing, at(200));
+    assert_eq!(plan.waiting, Some(Wait::FailureDebounce(at(201))));
+    assert_eq!((plan.status, plan.status_waits), (None, true), "one write has the failures and the end");
+    assert!(!announces(&debouncing, 200_999));
+    assert!(announces(&debouncing, 201_000));
+    assert!(announces(&failing(job, vec![]), 200_000), "without active pods there is nothing to wait for");
 
-    debouncing.observe_pod(but(running("b"), |pod| pod.version = 2), at_ms(200_090));
-    assert!(announces(&debouncing, 200_100), "readings of pods that have not ended make no difference");
-    for tick in 1..=12 {
-        let other = ended(running(&format!("c{tick}")), Phase::Failed, 200);
-        debouncing.observe_pod(other, at_ms(200_000 + 90 * tick));
+    debouncing.observe_pod(but(running("b"), |pod| pod.version = 2), at_ms(200_990));
+    assert!(announces(&debouncing, 201_000), "readings of pods that have not ended make no difference");
+    let last = ended(running("c"), Phase::Failed, 100);
+    debouncing.observe_pod(last, at_ms(200_900));
+    assert!(!announces(&debouncing, 201_899), "it may be followed by another");
+    assert!(announces(&debouncing, 201_900));
+    for tick in 1..=40 {
+        let other = ended(running(&format!("c{tick}")), Phase::Failed, 100);
+        debouncing.observe_pod(other, at_ms(200_900 + 90 * tick));
     }
-    assert!(!announces(&debouncing, 200_299));
-    assert!(announces(&debouncing, 200_300), "but never longer than three debounce periods");
+    assert!(!announces(&debouncing, 202_999), "failures follow each other");
+    assert!(announces(&debouncing, 203_000), "but not for ever");
+}
+
+/// Each case says until when a failure at second 200 waits for others, in milliseconds after it.
+#[test]
+fn a_failure_waits_only_where_those_that_follow_could_decide_otherwise() {
+    let rule = |action| PodFailureRule {
+        action,
+        on: PodFailurePattern::ExitCodes { container: None, inside: true, values: [42].into() },
+    };
+    let policy = |action| move |spec: &mut JobSpec| spec.pod_failure_policy = Some(vec![rule(action)]);
+    let per_index = |backoff_limit, max_failed_indexes| {
+        move |spec: &mut JobSpec| {
+            spec.backoff_limit = u32::MAX;
+            spec.per_index = Some(PerIndexLimit { backoff_limit, max_failed_indexes });
+        }
+    };
+    let succeeds_with = |count| {
+        move |spec: &mut JobSpec| {
+            spec.success_policy = vec![SuccessRule { indexes: None, count: Some(count) }]
+        }
+    };
+    let indexed = || with(quiet(job(Completion::Indexed(9), 3)), |spec| spec.backoff_limit = 100);
+    let both = |failures| -> Vec<Pod> {
+        let at = |uid: &str, index| but(at_index(uid, index, 0), |pod| pod.index_failures.counted = failures);
+        vec![at("b", 1), at("c", 2)]
+    };
+    for (name, job, others, expected) in [
+        ("failures are far from the limit", indexed(), both(0), None),
+        ("two more are one too many", with(indexed(), |spec| spec.backoff_limit = 2), both(0), Some(1000)),
+        ("two more are allowed", with(indexed(), |spec| spec.backoff_limit = 3), both(0), None),
+        ("indexes have retries left", with(indexed(), per_index(1, Some(0))), both(0), None),
+        ("the others have none", with(indexed(), per_index(1, Some(1))), both(1), Some(1000)),
+        ("as many may fail", with(indexed(), per_index(1, Some(2))), both(1), None),
+        ("any number may fail", with(indexed(), per_index(0, None)), both(0), None),
+        (
+            "a rule may fail the others",
+            with(with(indexed(), per_index(5, Some(1))), policy(PodFailureAction::FailIndex)),
+            both(0),
+            Some(1000),
+        ),
+        ("a rule may fail the Job", with(indexed(), policy(PodFailureAction::FailJob)), both(0), Some(100)),
+        ("a rule ignores failures", with(indexed(), policy(PodFailureAction::Ignore)), both(0), None),
+        ("the others may be success enough", with(indexed(), succeeds_with(2)), both(0), Some(1000)),
+        ("they are not enough", with(indexed(), succeeds_with(3)), both(0), None),
+    ] {
+        let waiting = reconcile(&failing(job, others), at(200)).waiting;
+        let until = expected.map(|ms| Wait::FailureDebounce(at_ms(200_000 + ms)));
+        assert_eq!(waiting.filter(|wait| matches!(wait, Wait::FailureDebounce(_))), until, "{name}");
+    }
 }
 
 #[test]
@@ -199,7 +256,13 @@ fn a_finished_job_is_deleted_when_its_ttl_expires() {
     assert!(!reconcile(&state, at(231)).delete_job, "the deletion is requested once");
     state.deletion_refused(at(231));
     assert_eq!(reconcile(&state, at(231)).wake_at, Some(at(232)));
-    assert!(reconcile(&state, at(232)).delete_job);
+    let plan = reconcile(&state, at(232));
+    assert!(plan.delete_job);
+    state.begin(&plan, at(232));
+    state.deletion_not_due();
+    state.observe_job(with(finished.clone(), |spec| spec.ttl_after_finished = Some(Duration::from_secs(60))));
+    let longer = reconcile(&state, at(232));
+    assert_eq!((longer.delete_job, longer.wake_at), (false, Some(at(260))), "somebody has prolonged it");
 
     let elsewhere = JobState::new(finished.clone(), Limits::default());
     assert!(!reconcile(&elsewhere, at(500)).delete_job, "another controller deletes it");

@@ -10,7 +10,7 @@ use super::super::meta::Meta;
 use super::super::protobuf::{Malformed, Message, Value};
 use super::super::text::Text;
 use super::PodRun;
-use crate::job::pod::{ContainerExit, Outcome};
+use crate::job::pod::{ContainerExit, MaxRestarts, Outcome};
 
 /// Conditions that show the progress of a pod's start. Every pod has them, and no failure policy waits for
 /// them.
@@ -33,6 +33,17 @@ pub struct WirePod<'a> {
 pub(super) struct WireSpec<'a> {
     #[serde(borrow)]
     pub(super) node_name: Option<Text<'a>>,
+    #[serde(borrow)]
+    init_containers: Option<Vec<WireInitContainer<'a>>>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct WireInitContainer<'a> {
+    #[serde(borrow)]
+    name: Text<'a>,
+    #[serde(borrow)]
+    restart_policy: Option<Text<'a>>,
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -55,7 +66,7 @@ pub(super) struct WireStatus<'a> {
 pub(super) struct WireContainer<'a> {
     #[serde(borrow)]
     name: Text<'a>,
-    pub(super) restart_count: u32,
+    restart_count: u32,
     #[serde(borrow)]
     state: Option<WireState<'a>>,
 }
@@ -90,8 +101,21 @@ impl<'a> Message<'a> for WirePod<'a> {
 
 impl<'a> Message<'a> for WireSpec<'a> {
     fn take(&mut self, number: u32, value: Value<'a>) -> Result<(), Malformed> {
-        if number == 10 {
-            self.node_name = value.set_text()?;
+        match number {
+            10 => self.node_name = value.set_text()?,
+            20 => self.init_containers.get_or_insert_default().push(value.message()?),
+            _ => {}
+        }
+        Ok(())
+    }
+}
+
+impl<'a> Message<'a> for WireInitContainer<'a> {
+    fn take(&mut self, number: u32, value: Value<'a>) -> Result<(), Malformed> {
+        match number {
+            1 => self.name = value.text()?,
+            24 => self.restart_policy = value.set_text()?,
+            _ => {}
         }
         Ok(())
     }
@@ -146,6 +170,14 @@ impl<'a> Message<'a> for WireTerminated<'a> {
     }
 }
 
+impl WireSpec<'_> {
+    /// Whether an init container is a native sidecar, which runs beside the containers and ends after them.
+    fn is_sidecar(&self, name: &str) -> bool {
+        let mut declared = self.init_containers.iter().flatten();
+        declared.any(|c| *c.name == *name && c.restart_policy.as_deref() == Some("Always"))
+    }
+}
+
 impl<'a> WireContainer<'a> {
     fn terminated(&self) -> Option<&WireTerminated<'a>> {
         self.state.as_ref()?.terminated.as_ref()
@@ -156,13 +188,26 @@ impl<'a> WireContainer<'a> {
     }
 }
 
+/// The newest finish time of these containers and of those before, unless one of these has none.
+fn newest_finish<'c, 'a: 'c>(
+    mut containers: impl Iterator<Item = &'c WireContainer<'a>>,
+    before: Option<Timestamp>,
+) -> Option<Timestamp> {
+    containers
+        .try_fold(before, |newest, container| Some(newest.max(Some(container.terminated()?.finished_at?))))?
+}
+
 impl<'a> WireStatus<'a> {
     pub(super) fn conditions(&self) -> impl Iterator<Item = &WireCondition<'a>> {
         self.conditions.iter().flatten()
     }
 
-    pub(super) fn containers(&self) -> impl Iterator<Item = &WireContainer<'a>> {
+    fn containers(&self) -> impl Iterator<Item = &WireContainer<'a>> {
         self.container_statuses.iter().flatten()
+    }
+
+    fn sidecars(&self, spec: &WireSpec<'_>) -> impl Iterator<Item = &WireContainer<'a>> {
+        self.init_containers().filter(|container| spec.is_sidecar(&container.name))
     }
 
     fn init_containers(&self) -> impl Iterator<Item = &WireContainer<'a>> {
@@ -177,10 +222,20 @@ impl<'a> WireStatus<'a> {
         self.init_containers().chain(self.containers()).fold(0, |sum, c| sum.saturating_add(c.restart_count))
     }
 
-    /// The newest finish time, if every container has one.
-    pub(super) fn containers_finished(&self) -> Option<Timestamp> {
-        let mut times = self.containers().map(|c| c.terminated().and_then(|end| end.finished_at));
-        times.try_fold(None, |newest, time| Some(newest.max(Some(time?)))).flatten()
+    /// The largest restart count of a container, and of a native sidecar.
+    pub(super) fn max_restarts(&self, spec: &WireSpec<'_>) -> MaxRestarts {
+        let [containers, sidecars] = [
+            self.containers().map(|c| c.restart_count).max(),
+            self.sidecars(spec).map(|c| c.restart_count).max(),
+        ]
+        .map(Option::unwrap_or_default);
+        MaxRestarts { containers, sidecars }
+    }
+
+    /// The newest finish time, if every container and every native sidecar has one. As in Kubernetes, sidecars
+    /// that have all finished are enough.
+    pub(super) fn containers_finished(&self, spec: &WireSpec<'_>) -> Option<Timestamp> {
+        newest_finish(self.sidecars(spec), newest_finish(self.containers(), None))
     }
 
     /// How the pod ran, as its containers show: when the first started, and how the first that failed ended.

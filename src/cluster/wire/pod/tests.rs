@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 
 use super::*;
 use crate::job::names::EXTERNAL_FINALIZER;
-use crate::job::pod::ContainerExit;
+use crate::job::pod::{ContainerExit, MaxRestarts};
 
 fn at(text: &str) -> Timestamp {
     text.parse().unwrap()
@@ -111,7 +111,7 @@ fn a_decoded_pod_keeps_the_fields_that_the_rules_look_at() {
             phase: Phase::Running,
             ready_since: Some(at("2026-01-01T00:00:07Z").into()),
             restarts: 3,
-            max_restarts: 2,
+            max_restarts: MaxRestarts { containers: 2, sidecars: 0 },
             finished: at("2026-01-01T00:00:00Z").into(),
             outcome: None,
         }
@@ -171,6 +171,37 @@ fn the_finish_time_comes_from_containers_only_if_all_have_one() {
         "status": {"containerStatuses": null, "conditions": null},
     });
     assert_eq!(observe(deleted).pod.finished, at("2026-01-01T00:00:30Z").into());
+}
+
+#[test]
+fn native_sidecars_count_as_containers_do_and_other_init_containers_do_not() {
+    let state = |name: &str, restarts: u32, state: Value| json!({"name": name, "restartCount": restarts, "state": state});
+    let ended =
+        |second| json!({"terminated": {"exitCode": 1, "finishedAt": format!("2026-01-01T00:00:{second}Z")}});
+    let running = json!({"running": {}});
+    let finished = |containers: Value, setup: Value, sidecar: Value| {
+        let unready =
+            json!([{"type": "Ready", "status": "False", "lastTransitionTime": "2026-01-01T00:00:15Z"}]);
+        observe(json!({
+            "spec": {"initContainers": [{"name": "setup"}, {"name": "side", "restartPolicy": "Always"}]},
+            "status": {
+                "phase": "Failed", "conditions": unready,
+                "containerStatuses": [state("c", 2, containers)],
+                "initContainerStatuses": [state("setup", 9, setup), state("side", 4, sidecar)],
+            },
+        }))
+        .pod
+    };
+    for (pod, second) in [
+        (finished(ended(20), ended(10), ended(30)), 30),
+        (finished(ended(20), ended(40), ended(10)), 20),
+        (finished(ended(20), running.clone(), ended(10)), 20),
+        (finished(ended(20), ended(10), running.clone()), 15),
+        (finished(running, ended(10), ended(30)), 30),
+    ] {
+        assert_eq!(pod.finished, at(&format!("2026-01-01T00:00:{second}Z")).into());
+        assert_eq!((pod.restarts, pod.max_restarts), (15, MaxRestarts { containers: 2, sidecars: 4 }));
+    }
 }
 
 #[test]

@@ -1,0 +1,135 @@
+//! Adoption of pods, and the release of pods that their Job no longer selects. A refusal never ends the matter:
+//! the pod is read again, and tried again while that has a purpose.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::api_backoff::ApiBackoff;
+use super::job_input::{AdoptionAttempt, JobInput};
+use super::requests::Requests;
+use crate::cluster::gate::{Answer, Priority, Write, WriteError};
+use crate::cluster::reads::ReadError;
+use crate::cluster::wire::{Adoption, ObservedJob, ObservedPod, adopt_patch, release_patch};
+use crate::job::adoption::Claimant;
+use crate::job::pod::PodRef;
+use crate::job::spec::JobSpec;
+
+impl Requests {
+    /// Adopts a pod, once a live read shows that the Job exists, has not finished and is not being deleted.
+    pub fn adopt(self: &Arc<Self>, pod: PodRef) {
+        let this = self.clone();
+        self.run(async move {
+            let attempt = match this.attempt_adoption(&pod).await {
+                Ok(attempt) => attempt,
+                Err(WriteError::Fenced) => AdoptionAttempt::PodGone,
+                Err(refusal) => {
+                    log_job!(warn, this.name(), k8s.pod.uid = %pod.uid, %refusal, "a pod was not adopted");
+                    let lasting = !matches!(refusal, WriteError::Unknown(_) | WriteError::Server { .. });
+                    this.adopted_elsewhere(&pod).await.unwrap_or(AdoptionAttempt::Refused { lasting })
+                }
+            };
+            JobInput::Adopted { pod, attempt }
+        });
+    }
+
+    /// Adopts a pod after a pause, unless the shard is drained by then.
+    pub fn adopt_after(self: &Arc<Self>, pause: Duration, pod: PodRef) {
+        let this = self.clone();
+        self.run_after(async move {
+            tokio::time::sleep(pause).await;
+            if this.may_go_on() {
+                this.adopt(pod);
+            }
+        });
+    }
+
+    async fn attempt_adoption(&self, pod: &PodRef) -> Result<AdoptionAttempt, WriteError> {
+        let unread = |e: ReadError| WriteError::Unknown(e.to_string().into());
+        let job = self.cx.reads.get_job(&self.namespace, &self.job).await.map_err(unread)?;
+        match self.claimant(job.as_deref()) {
+            Claimant::Manages => {}
+            Claimant::Finished => return Ok(AdoptionAttempt::NotOurs(None)),
+            Claimant::Leaves => {
+                let left = self.cx.reads.get_pod(&self.namespace, &pod.name).await.map_err(unread)?;
+                return Ok(AdoptionAttempt::JobLeaves(left.filter(|left| left.pod.uid == pod.uid)));
+            }
+        }
+        let adoption = Adoption {
+            job_name: &self.job,
+            job_uid: &self.job_uid,
+            finalizer: self.cx.config.finalizer(),
+            shard: Some(self.shard.0),
+        };
+        let body = adopt_patch(&pod.uid, &adoption);
+        let write = Write::AdoptPod { namespace: self.namespace.clone(), name: pod.name.clone(), body };
+        match self.submit(Priority::Finalizer, write).await? {
+            Answer::Pod(adopted) => Ok(AdoptionAttempt::Adopted(adopted)),
+            _ => Ok(AdoptionAttempt::PodGone),
+        }
+    }
+
+    fn claimant(&self, job: Option<&ObservedJob>) -> Claimant {
+        let ours = job.filter(|job| job.uid == self.job_uid);
+        ours.and_then(|job| job.job.as_ref().ok()).map_or(Claimant::Leaves, Claimant::of)
+    }
+
+    /// The outcome that a live read of the pod shows after a refusal, if it shows one: the pod may be ours after
+    /// all, or no longer be there to adopt.
+    async fn adopted_elsewhere(&self, pod: &PodRef) -> Option<AdoptionAttempt> {
+        let found = self.cx.reads.get_pod(&self.namespace, &pod.name).await.ok()?;
+        let Some(found) = found.filter(|found| found.pod.uid == pod.uid) else {
+            return Some(AdoptionAttempt::PodGone);
+        };
+        if self.is_ours(&found) {
+            Some(AdoptionAttempt::Adopted(found))
+        } else if found.controller.is_some() || found.pod.deleting {
+            Some(AdoptionAttempt::NotOurs(Some(found)))
+        } else {
+            None
+        }
+    }
+
+    /// Releases a pod that the Job's selector no longer selects. Retries until it is done, or the pod is
+    /// selected again.
+    pub fn release_unselected(self: &Arc<Self>, pod: PodRef, spec: Arc<JobSpec>) {
+        self.attempt_release(pod, spec, self.cx.api_backoff());
+    }
+
+    fn attempt_release(self: &Arc<Self>, pod: PodRef, spec: Arc<JobSpec>, mut backoff: ApiBackoff) {
+        let body = release_patch(&pod.uid, &self.job_uid, self.cx.config.finalizer());
+        let write = Write::PatchPod { namespace: self.namespace.clone(), name: pod.name.clone(), body };
+        let released = self.submit(Priority::Finalizer, write);
+        let this = self.clone();
+        self.spawn(async move {
+            let Err(refusal) = released.await else { return };
+            if refusal == WriteError::Fenced {
+                return;
+            }
+            log_job!(
+                warn, this.name(), k8s.pod.uid = %pod.uid, %refusal,
+                "a pod that the selector no longer selects was not released"
+            );
+            this.clone().run_after(async move {
+                backoff.pause().await;
+                if this.may_go_on() && this.is_unselected(&pod, &spec).await {
+                    this.attempt_release(pod, spec, backoff);
+                }
+            });
+        });
+    }
+
+    /// Whether a live read shows that the pod is still to be released. If the read fails, it is.
+    async fn is_unselected(&self, pod: &PodRef, spec: &JobSpec) -> bool {
+        let found = self.cx.reads.get_pod(&self.namespace, &pod.name).await;
+        let to_release = |found: Box<ObservedPod>| {
+            let selected = spec.selector.matches(|key| found.labels.get(key));
+            found.pod.uid == pod.uid && self.is_ours(&found) && !selected
+        };
+        found.map_or(true, |found| found.is_some_and(to_release))
+    }
+
+    /// Whether requests may still be sent: the next owner of a shard that is drained begins anew.
+    fn may_go_on(&self) -> bool {
+        !self.in_flight.is_closed()
+    }
+}

@@ -1,0 +1,112 @@
+//! The adoptions of a Job that have begun and not ended.
+
+use std::time::Duration;
+
+use jiff::Timestamp;
+
+use crate::actors::clock;
+use crate::actors::job_input::AdoptionAttempt;
+use crate::job::retry::Retry;
+use crate::job::state::JobState;
+use crate::job::uid::{Uid, UidMap};
+
+/// Failures of the API server or the network in a row that hold the Job back. It does not know how many pods it
+/// has meanwhile.
+const HELD_FAILURES: u32 = 3;
+
+/// The adoptions of a Job that have begun and not ended.
+#[derive(Default)]
+pub(super) struct Adoptions {
+    pods: UidMap<Pending>,
+}
+
+#[derive(Default)]
+struct Pending {
+    failures: u32,
+    retry: Retry,
+    /// The Job goes on without the pod.
+    released: bool,
+}
+
+impl Adoptions {
+    /// Begins the adoption of a pod; false if it has begun before. The Job waits for the first answer.
+    pub(super) fn begin(&mut self, pod: &Uid, state: &mut JobState) -> bool {
+        if self.pods.contains_key(pod) {
+            return false;
+        }
+        self.pods.insert(pod.clone(), Pending::default());
+        state.adoption_begun();
+        true
+    }
+
+    /// Takes in an answer. A refusal does not hold the Job back any longer, a failure only for a while.
+    pub(super) fn answered(
+        &mut self,
+        pod: &Uid,
+        answer: &AdoptionAttempt,
+        state: &mut JobState,
+        now: Timestamp,
+    ) {
+        let Some(pending) = self.pods.get_mut(pod) else { return };
+        let holds = if let AdoptionAttempt::Refused { lasting } = answer {
+            pending.failures = pending.failures.saturating_add(1);
+            pending.retry.refused(state.limits.api_backoff, now);
+            !lasting && pending.failures < HELD_FAILURES
+        } else {
+            false
+        };
+        if !holds && !std::mem::replace(&mut pending.released, true) {
+            state.adoption_ended();
+        }
+        if !matches!(answer, AdoptionAttempt::Refused { .. }) {
+            self.pods.remove(pod);
+        }
+    }
+
+    /// How long the next attempt must wait.
+    pub(super) fn pause(&self, pod: &Uid, now: Timestamp) -> Duration {
+        let until = self.pods.get(pod).and_then(|pending| pending.retry.waits(now));
+        until.map_or(Duration::ZERO, |at| clock::until(at, now))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::job::plan::Wait;
+    use crate::job::reconcile::reconcile;
+    use crate::job::spec::Completion;
+    use crate::job::tests::fixture::{at, job, state};
+
+    #[test]
+    fn a_job_waits_for_an_answer_and_for_a_few_failures_but_not_for_a_refusal() {
+        let refused = |lasting| AdoptionAttempt::Refused { lasting };
+        for (answers, waits, pause) in [
+            (vec![], true, 0),
+            (vec![refused(true)], false, 1),
+            (vec![refused(false)], true, 1),
+            (vec![refused(false), refused(false)], true, 2),
+            (vec![refused(false), refused(false), refused(false)], false, 4),
+            (vec![refused(false), refused(true), refused(false)], false, 4),
+            (vec![refused(false), AdoptionAttempt::PodGone], false, 0),
+            (vec![refused(true), AdoptionAttempt::NotOurs(None)], false, 0),
+        ] {
+            let mut state = state(job(Completion::Count(2), 2), []);
+            let mut adoptions = Adoptions::default();
+            assert!(adoptions.begin(&"a".into(), &mut state));
+            assert!(!adoptions.begin(&"a".into(), &mut state), "once");
+            let mut now = at(100);
+            for answer in &answers {
+                now = at(now.as_second() + 100);
+                adoptions.answered(&"a".into(), answer, &mut state, now);
+            }
+            let plan = reconcile(&state, now);
+            assert_eq!(plan.waiting == Some(Wait::Adopting), waits, "{answers:?}");
+            assert_eq!(plan.creates.is_empty(), waits, "{answers:?}");
+            assert_eq!(adoptions.pause(&"a".into(), now).as_secs(), pause, "{answers:?}");
+            adoptions.answered(&"a".into(), &AdoptionAttempt::PodGone, &mut state, now);
+            assert!(reconcile(&state, now).waiting.is_none(), "{answers:?}");
+            assert!(adoptions.begin(&"a".into(), &mut state), "{answers:?}: it may begin anew");
+        }
+    }
+}

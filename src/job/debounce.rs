@@ -1,0 +1,38 @@
+//! Debounce of failures: pods that fail together are evaluated together, since failing the Job or starting a
+//! replacement cannot be undone.
+
+use jiff::Timestamp;
+
+use super::end::{self, Tally};
+use super::saturating::after;
+use super::state::JobState;
+
+/// Longest wait of the first of several failures, in debounce periods.
+const MAX_PERIODS: u32 = 3;
+/// Divisor of the debounce period where only a `FailJob` rule may end the Job.
+const POLICY_SHARE: u32 = 10;
+
+/// Until when pods that have just ended wait for others to be evaluated with them.
+///
+/// Only failures and success policies need this: without a success policy, a success decides nothing that a later
+/// event would decide otherwise. If no pod is active, there is nothing to wait for. If the end of the Job is near,
+/// the wait is a debounce period after the last of the pods. Where only a `FailJob` rule may end the Job, a part
+/// of that is enough. Else nothing waits.
+pub(super) fn until(state: &JobState, tally: Tally, now: Timestamp) -> Option<Timestamp> {
+    let (spec, pods) = (&state.job.spec, &state.pods);
+    let unevaluated = state.unevaluated?;
+    let matters = !spec.success_policy.is_empty() || pods.newly_ended().iter().any(|ended| ended.failed);
+    if !matters || pods.active() + pods.pending_creates() == 0 {
+        return None;
+    }
+    let period = state.limits.debounce_period;
+    let quiet = if end::is_near(state, tally) {
+        period
+    } else if spec.may_fail_by_policy() {
+        period / POLICY_SHARE
+    } else {
+        return None;
+    };
+    let at_latest = after(unevaluated.first, period * MAX_PERIODS);
+    Some(after(unevaluated.last, quiet).min(at_latest)).filter(|at| *at > now)
+}
