@@ -5,6 +5,7 @@
 //! shard.
 
 mod api_backoff;
+mod census;
 pub mod clock;
 mod config;
 mod context;
@@ -17,6 +18,7 @@ mod job_index;
 mod job_input;
 mod job_metrics;
 mod job_trace;
+mod labelling;
 mod lease_manager;
 mod loads;
 mod orphan_controller;

@@ -69,6 +69,9 @@ pub enum JobReport {
     /// status. It asks for a new list, which the shard acknowledges with
     /// [`RelistAccepted`](super::job_input::JobInput::RelistAccepted).
     Relist(Uid),
+    /// The Job knows of pods that a complete list has not shown. It asks for a live list of its pods, whatever
+    /// labels they have.
+    PodsMissing(Uid),
     /// A pod without controller that the Job did not adopt after all, since it is being deleted.
     Declined(Box<ObservedPod>),
     /// The actor has ended.

@@ -15,6 +15,7 @@ use actix::{
 };
 use futures::future::join_all;
 
+use super::census::{self, Census, CensusTaken};
 use super::context::ReplicaContext;
 use super::job_cache::{JobCache, Source};
 use super::job_index::JobIndex;
@@ -30,7 +31,7 @@ use crate::cluster::events::{Event, EventType, ObjectRef};
 use crate::cluster::gate::Fence;
 use crate::cluster::resource::Resource;
 use crate::cluster::watch::Change;
-use crate::cluster::wire::ObservedJob;
+use crate::cluster::wire::{ObservedJob, ObservedPod};
 use crate::job::uid::{Uid, UidSet};
 use crate::mutants::{Mutant, is};
 use crate::sharding::ShardId;
@@ -61,6 +62,12 @@ pub struct SeenJobs {
     /// Why Jobs of owned shards wait.
     pub waits: Vec<Waits>,
 }
+
+/// The pods of Jobs that carry no label of a shard, of all shards.
+#[derive(Message)]
+#[rtype(result = "()")]
+#[expect(clippy::vec_box, reason = "they go on one by one, as they are")]
+struct UnlabelledPods(Vec<Box<ObservedPod>>);
 
 /// Whether the API server serves `shardSelector`.
 #[derive(Message)]
@@ -117,6 +124,7 @@ pub struct ReplicaActor {
     shards: BTreeMap<ShardId, OwnedShard>,
     job_feed: JobFeed,
     job_cache: JobCache,
+    census: Census,
     /// Jobs of other controllers, and Jobs with an unknown completion mode: each is counted or reported once.
     skipped: UidSet,
 }
@@ -139,6 +147,7 @@ impl ReplicaActor {
             arbiters,
             shards: BTreeMap::new(),
             job_feed: JobFeed::Undecided,
+            census: Census::default(),
             skipped: UidSet::default(),
         })
     }
@@ -162,13 +171,16 @@ impl ReplicaActor {
         feed_jobs(&self.cx, of, ctx.address().recipient())
     }
 
-    fn start_shard(&mut self, id: ShardId, epoch: u64, fence: Fence, ctx: &Context<Self>) {
+    fn start_shard(&mut self, id: ShardId, epoch: u64, fence: Fence, ctx: &mut Context<Self>) {
         let Some(arbiter) = self.arbiters.get(id.0 as usize % self.arbiters.len().max(1)) else { return };
         let (cx, job_index, progress) = (self.cx.clone(), self.job_index.clone(), self.progress.clone());
         let waits = Waits::new(&self.cx.metrics);
         let owned = Owned { id, epoch, fence, waits: waits.clone() };
         let actor =
             ShardActor::start_in_arbiter(arbiter, move |_| ShardActor::new(owned, cx, job_index, progress));
+        if self.census.join(id) {
+            ctx.run_later(census::GATHERING, Self::take_census);
+        }
         let per_shard = matches!(self.job_feed, JobFeed::PerShard);
         let jobs = per_shard.then(|| self.watch_jobs(Some(id), ctx));
         self.shards.insert(id, OwnedShard { actor, phase: ShardPhase::Active { jobs }, waits });
@@ -181,9 +193,19 @@ impl ReplicaActor {
         }
     }
 
+    /// Looks for pods without label, for all shards that have not been listed yet.
+    fn take_census(&mut self, ctx: &mut Context<Self>) {
+        if !self.census.begin() {
+            return;
+        }
+        let (cx, this) = (self.cx.clone(), ctx.address());
+        self.cx.runtime.spawn(async move { this.do_send(UnlabelledPods(census::take(&cx).await)) });
+    }
+
     /// Removes a shard. Returns its actor, which the caller must end.
     fn remove_shard(&mut self, id: ShardId) -> Option<Addr<ShardActor>> {
         let shard = self.shards.remove(&id)?;
+        self.census.leave(id);
         for job in self.job_cache.of(id) {
             self.job_index.remove(&job.uid);
         }
@@ -316,6 +338,30 @@ impl Handler<ShardSelectorServed> for ReplicaActor {
             if let ShardPhase::Active { jobs } = &mut shard.phase {
                 *jobs = Some(feed_jobs(cx, Some(*id), ctx.address().recipient()));
             }
+        }
+    }
+}
+
+impl Handler<UnlabelledPods> for ReplicaActor {
+    type Result = ();
+
+    fn handle(&mut self, UnlabelledPods(pods): UnlabelledPods, ctx: &mut Self::Context) {
+        let (shards, again) = self.census.end();
+        let mut found: BTreeMap<ShardId, Vec<Box<ObservedPod>>> =
+            shards.into_iter().map(|shard| (shard, Vec::new())).collect();
+        for pod in pods {
+            let job = pod.controller.as_ref().map(|owner| owner.uid.to_string()).unwrap_or_default();
+            if let Some(pods) = found.get_mut(&self.cx.config.shards.shard_of(&job)) {
+                pods.push(pod);
+            }
+        }
+        for (id, pods) in found {
+            if let Some(shard) = self.shards.get(&id) {
+                shard.actor.do_send(CensusTaken(pods));
+            }
+        }
+        if again {
+            ctx.run_later(census::GATHERING, Self::take_census);
         }
     }
 }

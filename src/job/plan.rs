@@ -94,6 +94,9 @@ pub enum Wait {
     Gang,
     /// Pods are being adopted: their number is not known yet.
     Adopting,
+    /// Not all pods of the Job are known: some have yet to get the label of their shard, or to be looked for, or
+    /// cannot be read.
+    PodsUnknown,
     /// Pods being deleted have not ended.
     Terminating,
     /// Pods have just ended; they are evaluated at this time, together with others that end until then.
@@ -104,7 +107,7 @@ pub enum Wait {
 
 impl Wait {
     /// All values of [`reason`](Self::reason).
-    pub const REASONS: [&str; 10] = [
+    pub const REASONS: [&str; 11] = [
         "Suspended",
         "Deleting",
         "PodBackoff",
@@ -112,6 +115,7 @@ impl Wait {
         "Refused",
         "GangScheduling",
         "Adopting",
+        "PodsUnknown",
         "PodsTerminating",
         "FailureDebounce",
         "Finishing",
@@ -127,6 +131,7 @@ impl Wait {
             Self::Refused(_) => "Refused",
             Self::Gang => "GangScheduling",
             Self::Adopting => "Adopting",
+            Self::PodsUnknown => "PodsUnknown",
             Self::Terminating => "PodsTerminating",
             Self::FailureDebounce(_) => "FailureDebounce",
             Self::Finishing => "Finishing",
