@@ -53,7 +53,13 @@ impl Defect {
     ];
 
     /// Those that are mended.
-    pub const MENDED: &[Self] = &[Self::TakeOver, Self::LabelPatchedOnce, Self::WrongShardLabel];
+    pub const MENDED: &[Self] = &[
+        Self::TakeOver,
+        Self::LabelPatchedOnce,
+        Self::WrongShardLabel,
+        Self::Undecodable,
+        Self::RestoredEtcd,
+    ];
 
     /// Its name on the command line.
     pub fn name(self) -> &'static str {

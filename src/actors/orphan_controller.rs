@@ -134,6 +134,7 @@ impl LeaderState {
             waiting.clear();
         }
         self.labelled.clear();
+        self.orphan_pods.forget_all();
         self.orphans.clear();
     }
 
@@ -249,6 +250,7 @@ impl Handler<Outlines> for OrphanController {
             match change {
                 Change::Restarted => leader.relist.begin(),
                 Change::Listed(job) | Change::Applied(job) => leader.job_seen(&job),
+                Change::Unreadable(job) => leader.relist.mark(&job.uid),
                 Change::Deleted(job) => leader.job_gone(&job.uid),
                 Change::Synced { .. } => leader.jobs_listed(),
             }
@@ -266,7 +268,7 @@ impl Handler<Pods> for OrphanController {
                 Change::Restarted => leader.pods_listing(),
                 Change::Listed(pod) | Change::Applied(pod) => leader.pod_seen(pod, ctx.address().recipient()),
                 Change::Deleted(pod) => leader.pod_gone(&pod),
-                Change::Synced { .. } => {}
+                Change::Synced { .. } | Change::Unreadable(_) => {}
             }
         }
     }

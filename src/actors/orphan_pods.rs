@@ -112,6 +112,14 @@ impl OrphanPods {
         pods
     }
 
+    /// Forgets all pods: a new list begins.
+    pub fn forget_all(&mut self) {
+        self.waiting.clear();
+        self.fates.clear();
+        self.checking.clear();
+        self.releasing.clear();
+    }
+
     /// Forgets a pod that is gone or needs nothing more.
     pub fn forget(&mut self, pod: &ObservedPod) {
         self.checking.remove(&pod.pod.uid);

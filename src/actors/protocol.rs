@@ -29,6 +29,9 @@ pub enum ShardCommand {
     Drain(ShardId),
     /// The shard is no longer ours.
     Drop(ShardId),
+    /// The API server shows an earlier history, as after a restore of etcd: everything is read anew. All shards
+    /// were dropped before.
+    Forget,
 }
 
 /// A report of the replica's actors to the lease manager.

@@ -103,7 +103,8 @@ pub async fn list_selected(cx: &ReplicaContext, namespace: &str, selector: &Sele
     let mut list = PodList::default();
     while let Some(change) = changes.next().await {
         match change {
-            Change::Restarted => list.pods.clear(),
+            Change::Restarted => list = PodList::default(),
+            Change::Unreadable(pod) => list.unreadable.push(pod),
             Change::Listed(pod) | Change::Applied(pod) => list.pods.push(pod),
             Change::Deleted(_) => {}
             Change::Synced { version } => {
@@ -134,7 +135,7 @@ fn feed<D: Decoder, M>(
     selection: Selection,
     decoder: D,
     to: Recipient<M>,
-    message: impl Fn(SubscriptionId, Vec<Change<D::Object>>) -> M + Send + 'static,
+    message: impl Fn(SubscriptionId, Vec<Change<D::Object>>) -> M + Send + Sync + 'static,
 ) -> Subscription
 where
     D::Object: Send,
@@ -142,14 +143,22 @@ where
 {
     let id = cx.next_subscription();
     let (transport, metrics, seed) = (cx.transport.clone(), cx.metrics.clone(), cx.seed());
+    let mut rewinds = cx.rewinds.subscribe();
     let task = cx.runtime.spawn(async move {
-        let changes = watch(transport, selection, decoder, metrics, seed);
-        let to = &to;
-        forward(changes, move |chunk| {
-            let few = chunk.len() <= BACKPRESSURE_THRESHOLD;
-            deliver(to, message(id, chunk), few)
-        })
-        .await
+        loop {
+            let (transport, metrics) = (transport.clone(), metrics.clone());
+            let changes = watch(transport, selection.clone(), decoder.clone(), metrics, seed);
+            let forwarding = forward(changes, |chunk| {
+                let few = chunk.len() <= BACKPRESSURE_THRESHOLD;
+                deliver(&to, message(id, chunk), few)
+            });
+            tokio::select! {
+                biased;
+                // Versions that the watch knows mean nothing in another history.
+                Ok(()) = rewinds.changed() => {}
+                () = forwarding => return,
+            }
+        }
     });
     Subscription::new(id, AbortOnDropHandle::new(task))
 }

@@ -10,7 +10,9 @@ use tokio::time::{Instant, timeout};
 use super::resource::Resource;
 use super::transport::{Transport, TransportError};
 use super::watch::{Page, Selection};
-use super::wire::{DecodeError, Decoder, JobDecoder, ObservedJob, ObservedPod, PodDecoder, Refusal};
+use super::wire::{
+    DecodeError, Decoder, JobDecoder, ObservedJob, ObservedPod, PodDecoder, Refusal, Unreadable,
+};
 use crate::telemetry::metrics::Metrics;
 use crate::telemetry::metrics::labels::ApiCallLabels;
 
@@ -45,6 +47,8 @@ pub struct PodList {
     /// The pods.
     #[expect(clippy::vec_box, reason = "they go on one by one, as they are")]
     pub pods: Vec<Box<ObservedPod>>,
+    /// Pods that exist and cannot be read.
+    pub unreadable: Vec<Unreadable>,
     /// The version of the list.
     pub version: u64,
 }

@@ -187,6 +187,30 @@ impl Coordinator {
         }
     }
 
+    /// Our heartbeat exists in this version, and cannot be read: the next one replaces it.
+    pub fn heartbeat_unreadable(&mut self, version: u64) {
+        self.version = version;
+    }
+
+    /// A claim exists in this version and epoch, and nothing else of it can be read.
+    pub fn claim_unreadable(&mut self, shard: ShardId, version: u64, epoch: u64, now: Moment) {
+        if let Some(shard) = self.shards.get_mut(&shard) {
+            shard.claim_unreadable(version, epoch, &self.holder, now + self.times.lease_duration);
+        }
+    }
+
+    /// The same replica in a new session, which knows nothing: what it knew is of a history that the API server
+    /// does not have any more.
+    pub fn reborn(&self) -> Self {
+        let session = self.session + 1;
+        Self {
+            session,
+            holder: holder_in(&self.me, session),
+            leaving: self.leaving,
+            ..Self::new(self.me.clone(), self.times)
+        }
+    }
+
     /// The answer to [`Action::WriteHeartbeat`].
     pub fn heartbeat_written(&mut self, written: Written, leaving: bool, now: Moment) {
         let Some(PendingHeartbeat { sent, session }) = self.pending_heartbeat.take() else { return };

@@ -17,6 +17,8 @@ pub(super) struct Shard {
     pub(super) epoch: u64,
     /// The epoch of a claim that was deleted: the next one has to be higher.
     gone_epoch: u64,
+    /// The version of a claim that cannot be read, which the next write replaces; 0 for none.
+    unreadable: u64,
     /// The last write failed: nothing is written before this moment.
     pub(super) retry_at: Option<Moment>,
     /// The claim was deleted while it had a holder: the shard is not claimed before this moment.
@@ -70,6 +72,7 @@ impl Shard {
     /// Records that the claim is gone; `version` is the last version seen, or later. Returns whether this was
     /// new.
     pub(super) fn claim_gone(&mut self, version: u64, withheld: Moment) -> bool {
+        self.unreadable = 0;
         let Some(known) = self.claim.take_if(|known| known.version <= version) else { return false };
         self.gone_epoch = known.epoch;
         if known.holder.is_some() {
@@ -77,6 +80,16 @@ impl Shard {
         }
         self.taken_away();
         true
+    }
+
+    /// Records that the claim exists in this version and epoch, and that nothing else of it can be read. Somebody
+    /// may own the shard: unless we do, the claim is replaced only after `withheld`.
+    pub(super) fn claim_unreadable(&mut self, version: u64, epoch: u64, me: &Holder, withheld: Moment) {
+        if self.unreadable != version && self.owner() != Some(me) {
+            self.withheld = Some(withheld);
+        }
+        self.unreadable = version;
+        self.gone_epoch = self.gone_epoch.max(epoch);
     }
 
     /// Records that the shard is no longer ours. A write that is still due would overwrite another replica's
@@ -165,6 +178,7 @@ impl Shard {
         {
             let (version, epoch) =
                 self.claim.as_ref().map_or((0, self.gone_epoch), |claim| (claim.version, claim.epoch));
+            let version = version.max(self.unreadable);
             let epoch = epoch + u64::from(holder.is_some() && !is(Mutant::EpochNotRaised));
             let holder = holder.clone();
             self.write = Write::UnderWay;

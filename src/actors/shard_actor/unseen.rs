@@ -12,8 +12,9 @@ use crate::actors::job_index::Owner;
 use crate::actors::job_input::JobInput;
 use crate::actors::labelling::Labelling;
 use crate::actors::watch_feed::list_selected;
+use crate::cluster::events::{Event, EventType, ObjectRef};
 use crate::cluster::reads::PodList;
-use crate::cluster::wire::ObservedPod;
+use crate::cluster::wire::{ObservedPod, Unreadable};
 use crate::job::names::{CONTROLLER_UID_LABEL, SHARD_LABEL};
 use crate::job::plan::Wait;
 use crate::job::uid::{Uid, UidMap, UidSet};
@@ -29,6 +30,8 @@ pub(super) struct UnseenPods {
     pods: UidMap<Unseen>,
     /// How many pods of a Job it has never known; only Jobs that have some.
     unknown: UidMap<usize>,
+    /// Pods that cannot be read, each reported once.
+    reported: UidSet,
 }
 
 #[derive(Debug)]
@@ -36,8 +39,8 @@ struct Unseen {
     job: Uid,
     /// The Job has known it before.
     known: bool,
-    /// Labels it, until it is shown.
-    _labelling: Option<AbortOnDropHandle<()>>,
+    /// Labels it, until it is shown. A pod that cannot be read has none.
+    labelling: Option<AbortOnDropHandle<()>>,
 }
 
 impl UnseenPods {
@@ -56,6 +59,7 @@ impl UnseenPods {
 
     /// The pod is shown, or gone. Returns its Job, and whether the Job has known it before.
     fn remove(&mut self, pod: &Uid) -> Option<(Uid, bool)> {
+        self.reported.remove(pod);
         let Unseen { job, known, .. } = self.pods.remove(pod)?;
         if let Some(unknown) = self.unknown.get_mut(&job).filter(|_| !known) {
             *unknown -= 1;
@@ -69,6 +73,13 @@ impl UnseenPods {
     /// Whether a Job has pods that it has never known.
     pub(super) fn hold_back(&self, job: &Uid) -> bool {
         self.unknown.contains_key(job)
+    }
+
+    /// The pods that could not be read and that a complete list does not show any more.
+    pub(super) fn unreadable_beyond(&self, listing: &UidMap<UidSet>) -> Vec<Uid> {
+        let is_listed = |pod: &Uid, job: &Uid| listing.get(job).is_some_and(|pods| pods.contains(pod));
+        let gone = |pod: &Uid, unseen: &Unseen| unseen.labelling.is_none() && !is_listed(pod, &unseen.job);
+        self.pods.iter().filter(|(pod, unseen)| gone(pod, unseen)).map(|(pod, _)| pod.clone()).collect()
     }
 
     /// The pods that their Jobs know, as (pod, Job).
@@ -129,9 +140,31 @@ impl ShardActor {
     /// Takes in a pod that the watch does not show, or not in a form that can be read.
     pub(super) fn hide(&mut self, pod: Uid, job: &Uid, labelling: Option<AbortOnDropHandle<()>>) {
         let known = self.pod_owners.job_of(&pod) == Some(job);
-        self.unseen.insert(pod, Unseen { job: job.clone(), known, _labelling: labelling });
+        self.unseen.insert(pod, Unseen { job: job.clone(), known, labelling });
         if !known {
             self.show_wait(job, Some(&Wait::PodsUnknown));
+        }
+    }
+
+    /// Takes in a pod that exists and cannot be read. Its Job keeps what it knew of it, and if it knew nothing, it
+    /// decides nothing.
+    pub(super) fn pod_unreadable(&mut self, pod: &Unreadable) {
+        let Some(owner) = pod.controller.as_ref().filter(|owner| self.jobs.contains_key(&owner.uid)) else {
+            return;
+        };
+        self.pod_feed.mark(&owner.uid, &pod.uid);
+        if self.pod_owners.job_of(&pod.uid).is_none() && !self.unseen.contains(&pod.uid) {
+            self.hide(pod.uid.clone(), &owner.uid, None);
+        }
+        if self.unseen.reported.insert(pod.uid.clone()) {
+            self.cx.recorder.record(Event {
+                about: ObjectRef::job(&pod.namespace, &owner.name, &owner.uid),
+                kind: EventType::Warning,
+                reason: "UnreadablePod".into(),
+                message: format!("Pod {} cannot be read: {}", pod.name, pod.error).into(),
+                at: self.cx.clock.now(),
+                must: false,
+            });
         }
     }
 
@@ -250,6 +283,10 @@ impl ShardActor {
                 found.remove(&owner.uid);
             }
         }
+        for pod in &list.unreadable {
+            let uids = pod.controller.as_ref().and_then(|owner| found.get_mut(&owner.uid));
+            uids.into_iter().for_each(|uids| _ = uids.insert(pod.uid.clone()));
+        }
         for (job, listed) in found {
             if self.unseen.hold_back(&job) {
                 self.doubts.proven.insert(job, (listed, list.version));
@@ -315,7 +352,7 @@ mod tests {
         let [a, b] = ["job-a", "job-b"].map(Uid::from);
         let mut unseen = UnseenPods::default();
         for (pod, job, known) in [("1", &a, false), ("2", &a, false), ("3", &a, true), ("4", &b, true)] {
-            unseen.insert(pod.into(), Unseen { job: job.clone(), known, _labelling: None });
+            unseen.insert(pod.into(), Unseen { job: job.clone(), known, labelling: None });
         }
         assert!(unseen.hold_back(&a) && !unseen.hold_back(&b));
         assert_eq!(unseen.known().count(), 2);
@@ -324,7 +361,7 @@ mod tests {
         assert_eq!(unseen.remove(&"3".into()), Some((a.clone(), true)));
         assert!(unseen.hold_back(&a));
         // Found twice, and once known meanwhile.
-        unseen.insert("2".into(), Unseen { job: a.clone(), known: true, _labelling: None });
+        unseen.insert("2".into(), Unseen { job: a.clone(), known: true, labelling: None });
         assert!(!unseen.hold_back(&a));
         assert_eq!(unseen.remove(&"2".into()), Some((a, true)));
     }
