@@ -70,7 +70,7 @@ pub(crate) fn ends(ledger: &Ledger, job: &JobPlan, uid: &str) -> Vec<Request> {
     if job.spec["completionMode"] == "Indexed" {
         // Of successes it records the indexes alone.
         let index = |uid: &&str| ledger.pods.get(*uid).and_then(|pod| pod.index);
-        let mut indexes: Vec<u64> = uncounted.iter().filter_map(index).collect();
+        let mut indexes: Vec<u32> = uncounted.iter().filter_map(index).collect();
         indexes.sort_unstable();
         let indexes: Vec<String> = indexes.iter().map(ToString::to_string).collect();
         status["succeeded"] = indexes.len().into();

@@ -16,6 +16,7 @@ mod without_leases;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::Duration;
 
 use actix::Recipient;
 use futures::StreamExt;
@@ -24,7 +25,7 @@ use futures::stream::{FuturesUnordered, Stream};
 use k8s_openapi::api::coordination::v1::Lease;
 use tokio::sync::{mpsc, watch};
 use tokio::task::AbortHandle;
-use tokio::time::{Instant, sleep_until};
+use tokio::time::{Instant, sleep_until, timeout};
 
 pub use self::board::{LeaseBoard, SeenLeases};
 use self::feed::Feed;
@@ -46,6 +47,9 @@ use crate::telemetry::metrics::labels::{Handover, HandoverLabels};
 
 /// Most changes of Leases that are taken in together.
 const CHUNK: usize = 256;
+
+/// How long the number of shards is tried to be written again.
+const LAYOUT_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Handle of the lease manager: the way to it, and its view. Clones reach the same one.
 #[derive(Clone, Debug)]
@@ -295,8 +299,27 @@ impl LeaseManager {
             }
             LeaseRecord::Claim(claim) => self.coordinator.claim_gone(claim.shard, claim.version, now),
             LeaseRecord::Balance(balance) => self.coordinator.balance_gone(balance.version),
-            LeaseRecord::Layout(_) => {}
+            LeaseRecord::Layout(_) => self.restore_layout(),
         }
+    }
+
+    /// Records the number of shards again: somebody has deleted the Lease, and a replica with another number
+    /// must not start.
+    fn restore_layout(&self) {
+        tracing::warn!(
+            name = self.writer.layout_name(),
+            "the Lease with the number of shards is gone; writing it again"
+        );
+        let (leases, writer, shards) = (self.leases.clone(), self.writer.clone(), self.cx.config.shards);
+        self.answers.push(Box::pin(async move {
+            // The watch shows what another replica has written meanwhile, and ends this one if that differs.
+            match timeout(LAYOUT_TIMEOUT, layout::agree(&leases, &writer, shards)).await {
+                Ok(Ok(())) => {}
+                Ok(Err(error)) => tracing::error!(%error, "the number of shards differs"),
+                Err(_) => tracing::warn!("the number of shards was not written again"),
+            }
+            Answer::Nothing
+        }));
     }
 
     fn reported(&mut self, report: ShardProgress) {
