@@ -424,8 +424,10 @@ impl LeaseManager {
             Action::WriteHeartbeat(heartbeat) => self.write_heartbeat(heartbeat),
             Action::ReadHeartbeat(identity) => {
                 let (leases, name) = (self.leases.clone(), self.writer.heartbeat_name(&identity));
-                self.answers
-                    .push(Box::pin(async move { Answer::Read(identity, read(&leases, &name).await) }));
+                let (history, known) = (self.history.clone(), self.coordinator.heartbeat_version(&identity));
+                self.answers.push(Box::pin(async move {
+                    Answer::Read(identity, read(&leases, &history, &name, known).await)
+                }));
             }
             Action::DeleteHeartbeat(identity, version) => {
                 let (leases, name) = (self.leases.clone(), self.writer.heartbeat_name(&identity));

@@ -149,6 +149,11 @@ impl Coordinator {
         self.members.saw(beat, now);
     }
 
+    /// The version in which the heartbeat of a replica was last seen; 0 if there was none.
+    pub fn heartbeat_version(&self, identity: &str) -> u64 {
+        self.members.get(identity).map_or(0, |member| member.beat.version)
+    }
+
     /// A heartbeat is gone; it was last seen in this version.
     pub fn heartbeat_gone(&mut self, identity: &str, version: u64, now: Moment) {
         if *identity == *self.me.identity && self.version <= version {

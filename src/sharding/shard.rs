@@ -187,3 +187,47 @@ impl Shard {
         actions
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    /// The version and epoch that the claim is written over and with, at this second.
+    fn written(shard: &mut Shard, me: &Holder, second: u64) -> Option<(u64, u64)> {
+        let now = Duration::from_secs(second);
+        if shard.withheld_until(now).is_none() {
+            shard.claim_for(me);
+        }
+        shard.actions(ShardId(0), now).into_iter().find_map(|action| match action {
+            Action::WriteClaim(claim) => Some((claim.version, claim.epoch)),
+            _ => None,
+        })
+    }
+
+    #[test]
+    fn a_claim_that_cannot_be_read_is_replaced_once_its_owner_cannot_be_alive() {
+        let me = Holder { identity: "me".into(), session: "s".into() };
+        let until = Duration::from_secs(15);
+        let mut shard = Shard::default();
+        shard.claim_unreadable(900, 7, &me, until);
+        // It was read again, and is the same.
+        shard.claim_unreadable(900, 7, &me, until * 2);
+        assert_eq!(written(&mut shard, &me, 14), None, "its owner may be alive");
+        assert_eq!(written(&mut shard, &me, 15), Some((900, 8)));
+        // Our own claim needs no patience: only its version was unknown.
+        let claim = |version| Claim { shard: ShardId(0), version, holder: Some(me.clone()), epoch: 8 };
+        shard.claim_written(&claim(900), Written::As(901), true, until);
+        shard.claim_unreadable(950, 0, &me, until * 9);
+        assert_eq!(shard.withheld_until(until), None);
+        shard.step(ShardEvent::Unwant);
+        shard.step(ShardEvent::Drained);
+        let released = shard.actions(ShardId(0), until);
+        let over = released.iter().find_map(|action| match action {
+            Action::WriteClaim(claim) => Some((claim.version, claim.holder.is_none(), claim.epoch)),
+            _ => None,
+        });
+        assert_eq!(over, Some((950, true, 8)));
+    }
+}

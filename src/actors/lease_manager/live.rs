@@ -68,9 +68,8 @@ pub(super) async fn write(
                 (Written::As(version), None)
             }
         },
-        Err(LeaseError::Conflict(_)) => match read(leases, name).await {
+        Err(LeaseError::Conflict(_)) => match read(leases, history, name, replaced).await {
             Some(found) => {
-                found.version().into_iter().for_each(|version| history.found(version, replaced));
                 // The next attempt waits: it may meet the same.
                 let unreadable = matches!(found, Found::Unreadable(_));
                 (if unreadable { Written::Failed } else { Written::Conflict }, Some(found))
@@ -84,11 +83,12 @@ pub(super) async fn write(
     }
 }
 
-/// Reads a Lease live. `None` if that failed.
-pub(super) async fn read(leases: &LeaseClient, name: &str) -> Option<Found> {
+/// Reads a Lease live that is known in the version `known`; 0 for none. `None` if that failed.
+pub(super) async fn read(leases: &LeaseClient, history: &History, name: &str, known: u64) -> Option<Found> {
     match leases.get(name).await {
         Ok(found) => {
             let found = found.map_or(Found::Nothing, Found::from);
+            found.version().into_iter().for_each(|version| history.found(version, known));
             if matches!(found, Found::Unreadable(_)) {
                 tracing::warn!(name, "a Lease exists and cannot be read; it is replaced");
             }
