@@ -4,6 +4,8 @@
 //! Where the API server serves `shardSelector`, Jobs are watched shard by shard; otherwise all Jobs are
 //! watched, and those of other replicas are cached until their shard is taken over.
 
+mod doubtful;
+
 use std::collections::BTreeMap;
 use std::io;
 use std::sync::Arc;
@@ -14,8 +16,8 @@ use actix::{
     WrapFuture,
 };
 use futures::future::join_all;
-use tokio::sync::Semaphore;
 
+use self::doubtful::DoubtfulJobs;
 use super::census::{self, Census, CensusTaken};
 use super::context::ReplicaContext;
 use super::job_cache::{JobCache, Source};
@@ -30,10 +32,9 @@ use super::waits::Waits;
 use super::watch_feed::{Jobs, feed_jobs};
 use crate::cluster::events::{Event, EventType, ObjectRef};
 use crate::cluster::gate::Fence;
-use crate::cluster::reads::ReadError;
 use crate::cluster::resource::Resource;
 use crate::cluster::watch::Change;
-use crate::cluster::wire::{ObservedJob, ObservedPod, Unreadable};
+use crate::cluster::wire::{ObservedJob, ObservedPod};
 use crate::job::uid::{Uid, UidSet};
 use crate::mutants::{Mutant, is};
 use crate::sharding::ShardId;
@@ -41,8 +42,6 @@ use crate::sharding::ShardId;
 /// How long the release of a shard waits for its requests in flight. Later ones do no harm: the fence refuses
 /// them, and those that were sent are idempotent.
 const DRAIN_TIMEOUT: Duration = Duration::from_secs(5);
-/// Missing Jobs that are read live at once.
-const LIVE_READS: usize = 16;
 /// Pause after a failed attempt to detect `shardSelector`.
 const RETRY_PAUSE: Duration = Duration::from_secs(1);
 
@@ -72,14 +71,6 @@ pub struct SeenJobs {
 #[rtype(result = "()")]
 #[expect(clippy::vec_box, reason = "they go on one by one, as they are")]
 struct UnlabelledPods(Vec<Box<ObservedPod>>);
-
-/// Whether a Job exists that seemed to be gone.
-#[derive(Message)]
-#[rtype(result = "()")]
-struct JobSought {
-    uid: Uid,
-    exists: bool,
-}
 
 /// Whether the API server serves `shardSelector`.
 #[derive(Message)]
@@ -137,10 +128,7 @@ pub struct ReplicaActor {
     job_feed: JobFeed,
     job_cache: JobCache,
     census: Census,
-    /// Jobs that seem to be gone, and are being read live.
-    doubted: UidSet,
-    /// Live reads of them that may run at once.
-    live_reads: Arc<Semaphore>,
+    doubtful: DoubtfulJobs,
     /// Jobs of other controllers, and Jobs with an unknown completion mode: each is counted or reported once.
     skipped: UidSet,
 }
@@ -164,8 +152,7 @@ impl ReplicaActor {
             shards: BTreeMap::new(),
             job_feed: JobFeed::Undecided,
             census: Census::default(),
-            doubted: UidSet::default(),
-            live_reads: Arc::new(Semaphore::new(LIVE_READS)),
+            doubtful: DoubtfulJobs::default(),
             skipped: UidSet::default(),
         })
     }
@@ -272,6 +259,7 @@ impl ReplicaActor {
     }
 
     fn job_seen(&mut self, source: Source, job: Arc<ObservedJob>, arrived: Instant) {
+        self.doubtful.is_readable(&job.uid);
         if let Some((shard, job)) = self.job_cache.insert(source, job) {
             self.deliver(shard, job, arrived);
         }
@@ -317,63 +305,11 @@ impl ReplicaActor {
         self.cx.config.shards.shards().for_each(|shard| self.job_cache.forget(shard));
         self.job_cache = JobCache::new(self.cx.config.clone(), self.cx.loads.clone());
         self.job_index = Arc::default();
-        self.doubted.clear();
+        self.doubtful = DoubtfulJobs::default();
         self.skipped.clear();
         if let JobFeed::Listing(_) | JobFeed::Listed(_) = self.job_feed {
             self.job_feed = JobFeed::Listing(self.watch_jobs(None, ctx));
         }
-    }
-
-    /// Takes in a Job that exists and cannot be read: it stays as it was.
-    fn job_unreadable(&mut self, source: Source, job: &Unreadable) {
-        self.job_cache.mark(source, &job.uid);
-        let manages = |job: &Arc<ObservedJob>| self.cx.config.manages(job.managed_by.as_deref());
-        let ours = self.job_cache.get(&job.uid).map_or(self.cx.config.replaces_built_in(), manages);
-        let shard = self.cx.config.shards.shard_of(&job.uid.to_string());
-        if ours && self.shards.contains_key(&shard) && self.skipped.insert(job.uid.clone()) {
-            self.cx.recorder.record(Event {
-                about: ObjectRef::job(&job.namespace, &job.name, &job.uid),
-                kind: EventType::Warning,
-                reason: "UnreadableJob".into(),
-                message: format!("The Job cannot be read, and stays as it was last seen: {}", job.error)
-                    .into(),
-                at: self.cx.clock.now(),
-                must: false,
-            });
-        }
-    }
-
-    /// A watch or a list says that a Job does not exist any more. If pods may be released because of that, it
-    /// is read live first.
-    fn job_missing(&mut self, uid: &Uid, ctx: &Context<Self>) {
-        let Some(job) = self.job_cache.get(uid) else { return self.job_gone(uid) };
-        let shard = self.cx.config.shards.shard_of(&uid.to_string());
-        let unfinished = job.job.as_ref().is_ok_and(|job| job.status.finished().is_none());
-        let matters = unfinished
-            && self.shards.contains_key(&shard)
-            && self.cx.config.manages(job.managed_by.as_deref());
-        if !matters {
-            return self.job_gone(uid);
-        }
-        if !self.doubted.insert(uid.clone()) {
-            return;
-        }
-        let (cx, this, job) = (self.cx.clone(), ctx.address(), job.clone());
-        let live_reads = self.live_reads.clone();
-        self.cx.runtime.spawn(async move {
-            // It is never closed.
-            let _turn = live_reads.acquire().await;
-            let mut backoff = cx.api_backoff();
-            let exists = loop {
-                match cx.reads.get_job(&job.namespace, &job.name).await {
-                    Ok(found) => break found.is_some_and(|found| found.uid == job.uid),
-                    Err(ReadError::Unreadable(_)) => break true,
-                    Err(error) => tracing::warn!(job = %job.uid, %error, "cannot read a missing Job"),
-                }
-                backoff.pause().await;
-            };
-            this.do_send(JobSought { uid: job.uid.clone(), exists });
-        });
     }
 
     fn job_gone(&mut self, uid: &Uid) {
@@ -449,16 +385,6 @@ impl Handler<UnlabelledPods> for ReplicaActor {
     }
 }
 
-impl Handler<JobSought> for ReplicaActor {
-    type Result = ();
-
-    fn handle(&mut self, JobSought { uid, exists }: JobSought, _: &mut Self::Context) {
-        if self.doubted.remove(&uid) && !exists {
-            self.job_gone(&uid);
-        }
-    }
-}
-
 impl Handler<Jobs> for ReplicaActor {
     type Result = ();
 
@@ -471,7 +397,7 @@ impl Handler<Jobs> for ReplicaActor {
                 Change::Restarted => self.job_cache.restart(of),
                 Change::Listed(job) | Change::Applied(job) => self.job_seen(of, job, arrived),
                 Change::Deleted(_) if is(Mutant::DeletedJobIgnored) => {}
-                Change::Unreadable(job) => self.job_unreadable(of, &job),
+                Change::Unreadable(job) => self.job_unreadable(of, &job, ctx),
                 Change::Deleted(job) => self.job_missing(&job.uid, ctx),
                 Change::Synced { .. } => self.jobs_listed(of, ctx),
             }

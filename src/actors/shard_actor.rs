@@ -254,7 +254,6 @@ impl ShardActor {
         for (pod, job) in self.unseen.known() {
             listing.entry(job.clone()).or_default().insert(pod.clone());
         }
-        let gone = self.unseen.unreadable_beyond(&listing);
         self.pod_owners.retain_listed(&listing);
         let unseen = &self.unseen;
         let may_plan = |job: &Uid, entry: &JobEntry| !entry.awaits_candidates() && !unseen.hold_back(job);
@@ -262,7 +261,6 @@ impl ShardActor {
             let listed = listing.remove(uid).unwrap_or_default();
             entry.send(JobInput::PodsListed { listed, version, proven: false });
         }
-        gone.iter().for_each(|pod| self.no_longer_unseen(pod));
         if let Some(takeover) = self.takeover.take() {
             takeover.end(self.jobs.len());
         }
@@ -352,7 +350,7 @@ impl Handler<Pods> for ShardActor {
             match change {
                 Change::Restarted => self.pods_listing(),
                 Change::Listed(pod) | Change::Applied(pod) => self.route_pod(pod, ctx),
-                Change::Unreadable(pod) => self.pod_unreadable(&pod),
+                Change::Unreadable(pod) => self.pod_unreadable(&pod, ctx),
                 Change::Deleted(_) if is(Mutant::DeletedPodIgnored) => {}
                 Change::Deleted(pod) => self.pod_vanished(&pod, ctx),
                 Change::Synced { version } => self.pods_listed(version.parse().unwrap_or(u64::MAX)),

@@ -39,8 +39,8 @@ struct Unseen {
     job: Uid,
     /// The Job has known it before.
     known: bool,
-    /// Labels it, until it is shown. A pod that cannot be read has none.
-    labelling: Option<AbortOnDropHandle<()>>,
+    /// Labels it, or reads it again, until it is shown.
+    _task: AbortOnDropHandle<()>,
 }
 
 impl UnseenPods {
@@ -75,13 +75,6 @@ impl UnseenPods {
         self.unknown.contains_key(job)
     }
 
-    /// The pods that could not be read and that a complete list does not show any more.
-    pub(super) fn unreadable_beyond(&self, listing: &UidMap<UidSet>) -> Vec<Uid> {
-        let is_listed = |pod: &Uid, job: &Uid| listing.get(job).is_some_and(|pods| pods.contains(pod));
-        let gone = |pod: &Uid, unseen: &Unseen| unseen.labelling.is_none() && !is_listed(pod, &unseen.job);
-        self.pods.iter().filter(|(pod, unseen)| gone(pod, unseen)).map(|(pod, _)| pod.clone()).collect()
-    }
-
     /// The pods that their Jobs know, as (pod, Job).
     pub(super) fn known(&self) -> impl Iterator<Item = (&Uid, &Uid)> {
         self.pods.iter().filter(|(_, unseen)| unseen.known).map(|(pod, unseen)| (pod, &unseen.job))
@@ -99,10 +92,11 @@ pub(super) struct Doubts {
     proven: UidMap<(UidSet, u64)>,
 }
 
-/// The pod has the label of the shard, or does not exist any more.
+/// A pod that was not seen, as it is now: it has the label of the shard, or can be read. `None`: it does not exist
+/// any more.
 #[derive(Message)]
 #[rtype(result = "()")]
-pub(super) struct Labelled {
+pub(super) struct Shown {
     pod: Uid,
     found: Option<Box<ObservedPod>>,
 }
@@ -131,16 +125,16 @@ impl ShardActor {
         let (shard, labelled) = (ctx.address(), uid.clone());
         let task = self.cx.runtime.spawn(async move {
             if let Ok(found) = labelling.hold().await {
-                shard.do_send(Labelled { pod: labelled, found });
+                shard.do_send(Shown { pod: labelled, found });
             }
         });
-        self.hide(uid, job, Some(AbortOnDropHandle::new(task)));
+        self.hide(uid, job, AbortOnDropHandle::new(task));
     }
 
     /// Takes in a pod that the watch does not show, or not in a form that can be read.
-    pub(super) fn hide(&mut self, pod: Uid, job: &Uid, labelling: Option<AbortOnDropHandle<()>>) {
+    fn hide(&mut self, pod: Uid, job: &Uid, task: AbortOnDropHandle<()>) {
         let known = self.pod_owners.job_of(&pod) == Some(job);
-        self.unseen.insert(pod, Unseen { job: job.clone(), known, labelling });
+        self.unseen.insert(pod, Unseen { job: job.clone(), known, _task: task });
         if !known {
             self.show_wait(job, Some(&Wait::PodsUnknown));
         }
@@ -148,13 +142,13 @@ impl ShardActor {
 
     /// Takes in a pod that exists and cannot be read. Its Job keeps what it knew of it, and if it knew nothing, it
     /// decides nothing.
-    pub(super) fn pod_unreadable(&mut self, pod: &Unreadable) {
+    pub(super) fn pod_unreadable(&mut self, pod: &Unreadable, ctx: &Context<Self>) {
         let Some(owner) = pod.controller.as_ref().filter(|owner| self.jobs.contains_key(&owner.uid)) else {
             return;
         };
         self.pod_feed.mark(&owner.uid, &pod.uid);
-        if self.pod_owners.job_of(&pod.uid).is_none() && !self.unseen.contains(&pod.uid) {
-            self.hide(pod.uid.clone(), &owner.uid, None);
+        if !self.unseen.contains(&pod.uid) {
+            self.hide(pod.uid.clone(), &owner.uid, self.read_again(pod, ctx));
         }
         if self.unseen.reported.insert(pod.uid.clone()) {
             self.cx.recorder.record(Event {
@@ -166,6 +160,22 @@ impl ShardActor {
                 must: false,
             });
         }
+    }
+
+    /// Reads a pod, with pauses that grow, until that succeeds: nothing tells when it can be read.
+    fn read_again(&self, pod: &Unreadable, ctx: &Context<Self>) -> AbortOnDropHandle<()> {
+        let (cx, shard, uid) = (self.cx.clone(), ctx.address(), pod.uid.clone());
+        let (namespace, name) = (pod.namespace.clone(), pod.name.clone());
+        AbortOnDropHandle::new(self.cx.runtime.spawn(async move {
+            let mut backoff = cx.api_backoff();
+            loop {
+                backoff.pause().await;
+                if let Ok(found) = cx.reads.get_pod(&namespace, &name).await {
+                    let found = found.filter(|found| found.pod.uid == uid);
+                    return shard.do_send(Shown { pod: uid, found });
+                }
+            }
+        }))
     }
 
     fn show_wait(&self, job: &Uid, wait: Option<&Wait>) {
@@ -313,16 +323,20 @@ impl Handler<CensusTaken> for ShardActor {
     }
 }
 
-impl Handler<Labelled> for ShardActor {
+impl Handler<Shown> for ShardActor {
     type Result = ();
 
-    fn handle(&mut self, Labelled { pod, found }: Labelled, ctx: &mut Self::Context) {
+    fn handle(&mut self, Shown { pod, found }: Shown, ctx: &mut Self::Context) {
         // The watch may have shown it meanwhile, and even its end.
         if !self.unseen.contains(&pod) || self.pod_feed.is_draining() {
             return;
         }
         match found {
-            Some(found) => self.route_pod(found, ctx),
+            Some(found) if self.is_labelled(&found) => self.route_pod(found, ctx),
+            Some(found) => {
+                let job = self.unseen.remove(&pod).map(|(job, _)| job);
+                job.into_iter().for_each(|job| self.label(&found, &job, ctx));
+            }
             None => {
                 if let Some(job) = self.pod_owners.remove(&pod) {
                     self.send(&job, JobInput::PodGone(pod.clone()));
@@ -347,12 +361,16 @@ impl Handler<Sought> for ShardActor {
 mod tests {
     use super::*;
 
-    #[test]
-    fn a_job_is_held_back_by_pods_that_it_has_never_known() {
+    #[tokio::test]
+    async fn a_job_is_held_back_by_pods_that_it_has_never_known() {
         let [a, b] = ["job-a", "job-b"].map(Uid::from);
         let mut unseen = UnseenPods::default();
+        let unseen_of = |job: &Uid, known| {
+            let task = AbortOnDropHandle::new(tokio::spawn(std::future::pending()));
+            Unseen { job: job.clone(), known, _task: task }
+        };
         for (pod, job, known) in [("1", &a, false), ("2", &a, false), ("3", &a, true), ("4", &b, true)] {
-            unseen.insert(pod.into(), Unseen { job: job.clone(), known, labelling: None });
+            unseen.insert(pod.into(), unseen_of(job, known));
         }
         assert!(unseen.hold_back(&a) && !unseen.hold_back(&b));
         assert_eq!(unseen.known().count(), 2);
@@ -361,7 +379,7 @@ mod tests {
         assert_eq!(unseen.remove(&"3".into()), Some((a.clone(), true)));
         assert!(unseen.hold_back(&a));
         // Found twice, and once known meanwhile.
-        unseen.insert("2".into(), Unseen { job: a.clone(), known: true, labelling: None });
+        unseen.insert("2".into(), unseen_of(&a, true));
         assert!(!unseen.hold_back(&a));
         assert_eq!(unseen.remove(&"2".into()), Some((a, true)));
     }
