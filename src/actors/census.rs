@@ -6,7 +6,7 @@
 //! census. One census counts for all shards that were claimed before it began. The API server evaluates the
 //! selector, so where all pods are labelled the answer is empty.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use actix::Message;
@@ -23,7 +23,7 @@ const MAX_NAMED: u32 = 256;
 
 /// The pods of a shard's Jobs that carry no label of a shard, by their metadata: they have neither spec nor
 /// status.
-#[derive(Message)]
+#[derive(Default, Message)]
 #[rtype(result = "()")]
 pub struct CensusTaken(
     /// The pods.
@@ -64,11 +64,11 @@ impl Census {
         self.waiting.remove(&shard);
     }
 
-    /// A census is about to begin. Returns whether anybody still waits for it.
-    pub fn begin(&mut self) -> bool {
+    /// A census is about to begin. Returns the shards that it counts for, unless nobody waits any more.
+    pub fn begin(&mut self) -> Option<BTreeSet<ShardId>> {
         self.covered = std::mem::take(&mut self.waiting);
         self.busy = !self.covered.is_empty();
-        self.busy
+        self.busy.then(|| self.covered.clone())
     }
 
     /// The census has ended. Returns the shards that it counts for, and whether another has to be scheduled.
@@ -78,22 +78,30 @@ impl Census {
     }
 }
 
-/// Lists the pods of Jobs, by their metadata, that carry no label of a shard. Repeats that until it succeeds.
-#[expect(clippy::vec_box, reason = "they go on one by one, as they are")]
-pub async fn take(cx: &ReplicaContext) -> Vec<Box<ObservedPod>> {
+/// Lists the pods of the Jobs of these shards, by their metadata, that carry no label of a shard. Repeats that
+/// until it succeeds.
+pub async fn take(cx: &ReplicaContext, shards: BTreeSet<ShardId>) -> BTreeMap<ShardId, CensusTaken> {
     let labels = selector(cx.config.shards);
+    let shard_of = |pod: &ObservedPod| {
+        let owner = pod.controller.as_ref().filter(|owner| owner.is_job())?;
+        Some(cx.config.shards.shard_of(&owner.uid.to_string()))
+    };
+    let is_wanted = |pod: &ObservedPod| shard_of(pod).is_some_and(|shard| shards.contains(&shard));
     let mut backoff = cx.api_backoff();
-    loop {
-        match cx.reads.list_pod_metadata(&labels, is_of_a_job).await {
-            Ok(listed) => return listed.pods,
+    let list = loop {
+        match cx.reads.list_pod_metadata(&labels, is_wanted).await {
+            Ok(list) => break list,
             Err(error) => tracing::warn!(%error, "pods without shard are not known yet"),
         }
         backoff.pause().await;
+    };
+    let mut found: BTreeMap<ShardId, CensusTaken> = BTreeMap::new();
+    for pod in list.pods {
+        if let Some(shard) = shard_of(&pod) {
+            found.entry(shard).or_default().0.push(pod);
+        }
     }
-}
-
-fn is_of_a_job(pod: &ObservedPod) -> bool {
-    pod.controller.as_ref().is_some_and(crate::cluster::wire::ControllerRef::is_job)
+    found
 }
 
 /// Pods of Jobs whose label names none of these shards.
@@ -116,18 +124,18 @@ mod tests {
         let mut census = Census::default();
         assert!(census.join(a), "the first schedules it");
         assert!(!census.join(b));
-        assert!(census.begin());
+        assert_eq!(census.begin(), Some([a, b].into()));
         assert!(!census.join(c), "another follows anyway");
         // Lost, and claimed again: what was found may be older than the claim.
         census.leave(b);
         assert!(!census.join(b));
         assert_eq!(census.end(), ([a].into(), true));
-        assert!(census.begin());
+        assert_eq!(census.begin(), Some([b, c].into()));
         census.leave(c);
         assert_eq!(census.end(), ([b].into(), false));
         assert!(census.join(a));
         census.leave(a);
-        assert!(!census.begin(), "nobody waits");
+        assert_eq!(census.begin(), None, "nobody waits");
         assert!(census.join(a));
     }
 

@@ -34,7 +34,7 @@ use crate::cluster::events::{Event, EventType, ObjectRef};
 use crate::cluster::gate::Fence;
 use crate::cluster::resource::Resource;
 use crate::cluster::watch::Change;
-use crate::cluster::wire::{ObservedJob, ObservedPod};
+use crate::cluster::wire::ObservedJob;
 use crate::job::uid::{Uid, UidSet};
 use crate::mutants::{Mutant, is};
 use crate::sharding::ShardId;
@@ -66,11 +66,10 @@ pub struct SeenJobs {
     pub waits: Vec<Waits>,
 }
 
-/// The pods of Jobs that carry no label of a shard, of all shards.
+/// The pods of Jobs that carry no label of a shard; no entry for a shard without such pods.
 #[derive(Message)]
 #[rtype(result = "()")]
-#[expect(clippy::vec_box, reason = "they go on one by one, as they are")]
-struct UnlabelledPods(Vec<Box<ObservedPod>>);
+struct UnlabelledPods(BTreeMap<ShardId, CensusTaken>);
 
 /// Whether the API server serves `shardSelector`.
 #[derive(Message)]
@@ -200,11 +199,9 @@ impl ReplicaActor {
 
     /// Looks for pods without label, for all shards that have not been listed yet.
     fn take_census(&mut self, ctx: &mut Context<Self>) {
-        if !self.census.begin() {
-            return;
-        }
+        let Some(shards) = self.census.begin() else { return };
         let (cx, this) = (self.cx.clone(), ctx.address());
-        self.cx.runtime.spawn(async move { this.do_send(UnlabelledPods(census::take(&cx).await)) });
+        self.cx.runtime.spawn(async move { this.do_send(UnlabelledPods(census::take(&cx, shards).await)) });
     }
 
     /// Removes a shard. Returns its actor, which the caller must end.
@@ -364,19 +361,11 @@ impl Handler<ShardSelectorServed> for ReplicaActor {
 impl Handler<UnlabelledPods> for ReplicaActor {
     type Result = ();
 
-    fn handle(&mut self, UnlabelledPods(pods): UnlabelledPods, ctx: &mut Self::Context) {
+    fn handle(&mut self, UnlabelledPods(mut found): UnlabelledPods, ctx: &mut Self::Context) {
         let (shards, again) = self.census.end();
-        let mut found: BTreeMap<ShardId, Vec<Box<ObservedPod>>> =
-            shards.into_iter().map(|shard| (shard, Vec::new())).collect();
-        for pod in pods {
-            let job = pod.controller.as_ref().map(|owner| owner.uid.to_string()).unwrap_or_default();
-            if let Some(pods) = found.get_mut(&self.cx.config.shards.shard_of(&job)) {
-                pods.push(pod);
-            }
-        }
-        for (id, pods) in found {
+        for id in shards {
             if let Some(shard) = self.shards.get(&id) {
-                shard.actor.do_send(CensusTaken(pods));
+                shard.actor.do_send(found.remove(&id).unwrap_or_default());
             }
         }
         if again {

@@ -199,7 +199,7 @@ impl ShardActor {
             return;
         }
         self.show_wait(&job, None);
-        match self.doubts.proven.remove(&job) {
+        match self.doubts.proven.remove(&job).filter(|_| self.pod_feed.version().is_some()) {
             Some((listed, version)) => {
                 self.send(&job, JobInput::PodsListed { listed, version, proven: true });
             }
@@ -220,6 +220,9 @@ impl ShardActor {
 
     /// A Job knows of pods that a complete list has not shown. All such Jobs share one live list.
     pub(super) fn pods_missing(&mut self, job: Uid, ctx: &mut Context<Self>) {
+        if self.pod_feed.is_draining() {
+            return;
+        }
         self.doubts.jobs.insert(job);
         if !std::mem::replace(&mut self.doubts.busy, true) {
             ctx.run_later(RELIST_DELAY, Self::seek_pods);
@@ -297,6 +300,8 @@ impl ShardActor {
             let uids = pod.controller.as_ref().and_then(|owner| found.get_mut(&owner.uid));
             uids.into_iter().for_each(|uids| _ = uids.insert(pod.uid.clone()));
         }
+        // A list in progress shows no state that ever existed. When it is complete, Jobs may doubt it again.
+        let found = if self.pod_feed.version().is_some() { found } else { UidMap::default() };
         for (job, listed) in found {
             if self.unseen.hold_back(&job) {
                 self.doubts.proven.insert(job, (listed, list.version));
