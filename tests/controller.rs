@@ -10,10 +10,13 @@ use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener};
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use k8s_openapi::api::core::v1::Event;
-use kube::api::{Api, ListParams};
+use http::Method;
+use k8s_openapi::api::batch::v1::Job;
+use k8s_openapi::api::coordination::v1::Lease;
+use k8s_openapi::api::core::v1::{Event, Pod};
+use kube::api::{Api, DeleteParams, ListParams, Patch, PatchParams, PostParams};
 use nix::sys::signal::Signal;
 use serde_json::{Value, json};
 use tempfile::TempDir;
@@ -123,6 +126,91 @@ async fn a_crash_changes_no_count() {
 #[tokio::test(flavor = "multi_thread")]
 async fn repeated_crashes_change_no_count() {
     crash("NonIndexed", &[0, 1, 40, 80, 120]).await;
+}
+
+/// A pod of a Job as the controller built into Kubernetes makes it.
+fn left_behind(job: &Job, number: u32) -> Pod {
+    let (name, uid) = (job.metadata.name.as_deref().unwrap(), job.metadata.uid.as_deref().unwrap());
+    let pod = json!({
+        "metadata": {
+            "name": format!("{name}-{number}-abcde"),
+            "labels": {"batch.kubernetes.io/controller-uid": uid, "batch.kubernetes.io/job-name": name},
+            "annotations": {"yardmaster.dev/simulated-run-time": "2s"},
+            "finalizers": ["batch.kubernetes.io/job-tracking"],
+            "ownerReferences": [{"apiVersion": "batch/v1", "kind": "Job", "name": name, "uid": uid,
+                "controller": true, "blockOwnerDeletion": true}],
+        },
+        "spec": {"restartPolicy": "Never", "containers": [{"name": "c", "image": "i"}]},
+    });
+    serde_json::from_value(pod).unwrap()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_take_over_from_the_built_in_controller_creates_nothing_and_counts_all() {
+    let cluster = Cluster::start().await;
+    let create = PostParams::default();
+    let names: Vec<String> = (0..6).map(|number| format!("past-{number}")).collect();
+    for name in &names {
+        cluster.create(name, json!({"completions": 30, "parallelism": 30}), "2s").await;
+        let job = cluster.jobs.get(name).await.unwrap();
+        for number in 0..30 {
+            cluster.pods.create(&create, &left_behind(&job, number)).await.unwrap();
+        }
+        let status = json!({"status": {"active": 30, "ready": 0, "startTime": "2026-01-01T00:00:00Z"}});
+        let patch = Patch::Merge(status);
+        cluster.jobs.patch_status(name, &PatchParams::default(), &patch).await.unwrap();
+    }
+    let controller = cluster.controller(settings()).await;
+    for name in &names {
+        cluster.assert_exact(name, 30).await;
+    }
+    cluster.assert_pods_ever(6 * 30);
+    let deletions = cluster.writes().into_iter().filter(|write| write.method == Method::DELETE);
+    assert_eq!(deletions.filter(|write| write.path.contains("/pods/")).count(), 0);
+    controller.shutdown().await;
+    cluster.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_pod_that_loses_its_label_is_neither_replaced_nor_forgotten() {
+    let cluster = Cluster::start().await;
+    let controller = cluster.controller(settings()).await;
+    cluster.create("stripped", json!({"completions": 6, "parallelism": 6}), "3s").await;
+    cluster.until_pods(6).await;
+    for (number, pod) in cluster.pods_of("stripped").await.into_iter().enumerate() {
+        // One in three loses it, one gets that of no shard, and one that of another.
+        let label = [Value::Null, "999".into(), "3".into()][number % 3].clone();
+        let patch = Patch::Merge(json!({"metadata": {"labels": {"yardmaster.dev/shard": label}}}));
+        let name = pod.metadata.name.unwrap();
+        cluster.pods.patch(&name, &PatchParams::default(), &patch).await.unwrap();
+    }
+    cluster.assert_exact("stripped", 6).await;
+    cluster.assert_pods_ever(6);
+    controller.shutdown().await;
+    cluster.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_layout_that_somebody_deletes_is_written_again() {
+    let cluster = Cluster::start().await;
+    let controller = cluster.controller(settings()).await;
+    controller.ready().await;
+    let leases: Api<Lease> = Api::default_namespaced(kube::Client::try_from(cluster.config.clone()).unwrap());
+    let layout = ListParams::default().labels("yardmaster.dev/lease=layout");
+    let before = leases.list(&layout).await.unwrap().items.remove(0);
+    leases.delete(before.metadata.name.as_deref().unwrap(), &DeleteParams::default()).await.unwrap();
+    let deadline = Instant::now() + PATIENCE;
+    let after = loop {
+        assert!(Instant::now() < deadline, "it is not there");
+        match leases.list(&layout).await.unwrap().items.pop() {
+            Some(lease) => break lease,
+            None => tokio::time::sleep(Duration::from_millis(50)).await,
+        }
+    };
+    assert_eq!(after.metadata.annotations, before.metadata.annotations);
+    assert_ne!(after.metadata.uid, before.metadata.uid);
+    controller.shutdown().await;
+    cluster.end().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

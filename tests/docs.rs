@@ -255,6 +255,7 @@ fn every_reason_to_wait_is_explained() {
         Wait::Refused(now),
         Wait::Gang,
         Wait::Adopting,
+        Wait::PodsUnknown,
         Wait::Terminating,
         Wait::FailureDebounce(now),
         Wait::Finishing,

@@ -290,7 +290,17 @@ async fn a_different_shard_count_is_refused_until_reshard() {
     assert_eq!(refused.status.code(), Some(3), "while a replica runs");
     assert!(text(&refused.stderr).contains("replica-0 runs"), "{}", text(&refused.stderr));
 
+    // Where the command was given the wrong namespace.
+    let refused = run(&["reshard", "--to", "64", "--lease-namespace", "elsewhere"]);
+    assert_eq!(refused.status.code(), Some(3), "while a replica runs");
+    let line = text(&refused.stderr);
+    assert!(line.contains("replica-0 runs, with its Leases in namespace default"), "{line}");
+
     yard.leave(0);
+    let refused = run(&["reshard", "--to", "64", "--lease-namespace", "elsewhere"]);
+    assert_eq!(refused.status.code(), Some(3));
+    let line = text(&refused.stderr);
+    assert!(line.contains("recorded in namespace elsewhere") && line.contains("--force"), "{line}");
     let changed = run(&["reshard", "--to", "64"]);
     assert_eq!(changed.status.code(), Some(0), "{}", text(&changed.stderr));
     let refused = run(&["controller", "--shards", "16", "--listen", "127.0.0.1:0"]);

@@ -8,7 +8,8 @@
 //! `exact` checks on the API server that everything was counted once, `audit` reads the record of writes,
 //! `usage` measures the cost of each replica, and `report` writes all figures. `faults` are those that the
 //! embedded API server plays itself; `process_faults` are those of processes, of the disk, and of connections,
-//! which a `proxy` plays. `simple`, `failover`, `soak`, `growth` and `compare` are the commands. `simulate` has no
+//! which a `proxy` plays. `simple`, `failover`, `take_over`, `soak`, `growth` and `compare` are
+//! the commands. `simulate` has no
 //! load: it runs the worlds of the crate `simulation`.
 
 mod api_server;
@@ -36,6 +37,7 @@ mod simple;
 mod simulate;
 mod soak;
 mod stage;
+mod take_over;
 mod usage;
 mod views;
 mod watch;
@@ -76,6 +78,8 @@ enum Command {
     Churn(simple::ChurnArgs),
     /// Replicas join, leave and are killed while pods run.
     Failover(Box<failover::FailoverArgs>),
+    /// Replicas start in place of the built-in controller while its pods are there.
+    TakeOver(take_over::TakeOverArgs),
     /// A long mixed load with faults of the API server, of processes, connections and the disk.
     Soak(Box<soak::SoakArgs>),
     /// How cost grows with the numbers of replicas, pods and Jobs, and what bends first.
@@ -132,6 +136,7 @@ async fn run(command: Command) -> Result<ExitCode> {
             Command::Small(args) => args.run().await,
             Command::Churn(args) => args.run().await,
             Command::Failover(args) => args.run().await,
+            Command::TakeOver(args) => args.run().await,
             Command::Soak(args) => args.run().await,
             Command::Growth(args) => args.run().await,
             Command::Compare(args) => args.run().await,

@@ -85,7 +85,7 @@ impl CommonArgs {
         Some(self.controller_name()).filter(|name| *name != BUILT_IN).map(Into::into)
     }
 
-    fn recipe(&self, ground: &Ground, setup: Setup) -> Recipe {
+    pub(crate) fn recipe(&self, ground: &Ground, setup: Setup) -> Recipe {
         let mut flags = vec!["--shards".to_owned(), self.shards.to_string()];
         if self.kube_api_qps > 0 {
             flags.extend(["--kube-api-qps".to_owned(), self.kube_api_qps.to_string()]);
@@ -337,7 +337,7 @@ fn thinned(series: Vec<Point>) -> Vec<Point> {
 }
 
 /// Figures of all replicas, with their writes from the API server's record if there is one.
-fn controllers(costs: Vec<Cost>, record: Option<&Record>) -> Result<Vec<Controller>> {
+pub(crate) fn controllers(costs: Vec<Cost>, record: Option<&Record>) -> Result<Vec<Controller>> {
     let Some(record) = record else {
         return Ok(costs.into_iter().map(|cost| Controller::new(cost, None)).collect());
     };

@@ -53,7 +53,14 @@ impl Defect {
     ];
 
     /// Those that are mended.
-    pub const MENDED: &[Self] = &[Self::RefusedDelete];
+    pub const MENDED: &[Self] = &[
+        Self::TakeOver,
+        Self::LabelPatchedOnce,
+        Self::WrongShardLabel,
+        Self::Undecodable,
+        Self::RestoredEtcd,
+        Self::RefusedDelete,
+    ];
 
     /// Its name on the command line.
     pub fn name(self) -> &'static str {

@@ -67,7 +67,15 @@ pub(crate) fn ends(ledger: &Ledger, job: &JobPlan, uid: &str) -> Vec<Request> {
     let mut status: Value = json!({
         "startTime": "2027-01-15T08:00:00Z", "active": past.running, "ready": 0, "terminating": 0,
     });
-    if !uncounted.is_empty() {
+    if job.spec["completionMode"] == "Indexed" {
+        // Of successes it records the indexes alone.
+        let index = |uid: &&str| ledger.pods.get(*uid).and_then(|pod| pod.index);
+        let mut indexes: Vec<u32> = uncounted.iter().filter_map(index).collect();
+        indexes.sort_unstable();
+        let indexes: Vec<String> = indexes.iter().map(ToString::to_string).collect();
+        status["succeeded"] = indexes.len().into();
+        status["completedIndexes"] = indexes.join(",").into();
+    } else if !uncounted.is_empty() {
         status["uncountedTerminatedPods"] = json!({"succeeded": uncounted});
     }
     let path = format!("/apis/batch/v1/namespaces/{}/jobs/{}/status", job.namespace, job.name);

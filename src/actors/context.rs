@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use tokio::runtime::Handle;
+use tokio::sync::watch;
 
 use super::api_backoff::ApiBackoff;
 use super::clock::Clock;
@@ -40,6 +41,8 @@ pub struct ReplicaContext {
     pub loads: LoadBoard,
     /// Jobs as our own status writes left them, until the watch shows those writes.
     pub self_writes: SelfWriteCache,
+    /// How often the API server has been seen to show an earlier history. Each time, all watches begin anew.
+    pub rewinds: Arc<watch::Sender<u64>>,
     /// Next number of [`seed`](Self::seed).
     seeds: Arc<AtomicU64>,
     /// Number of the next subscription.
@@ -76,6 +79,7 @@ impl ReplicaContext {
             metrics,
             loads,
             self_writes: SelfWriteCache::default(),
+            rewinds: Arc::default(),
             seeds,
             subscriptions: Arc::default(),
         }

@@ -271,9 +271,13 @@ impl JobActor {
             }
             JobInput::RelistAccepted => self.lifecycle.relist_accepted(),
             JobInput::PodsListing => self.lifecycle.list_begins(),
-            JobInput::PodsListed { listed, version } => {
-                self.state.pods_listed(&listed, version);
-                self.lifecycle.pods_listed();
+            JobInput::PodsListed { listed, version, proven } => {
+                if !proven && self.state.lacks_pods(&listed, version) {
+                    self.pods_missing();
+                } else {
+                    self.state.pods_listed(&listed, version);
+                    self.lifecycle.pods_listed();
+                }
             }
             JobInput::Created { place, answer, event } => {
                 if let Created::Pod(pod) = &answer {
@@ -351,6 +355,14 @@ impl JobActor {
             self.tracer.finished(&self.state.job, self.requests.cx.clock.now());
             self.report_events();
         }
+    }
+
+    /// The list of pods lacks some that the status or an earlier list tells of. Nothing is decided until a live
+    /// list has shown whether they exist.
+    fn pods_missing(&mut self) {
+        self.lifecycle.list_begins();
+        self.notice.shard.do_send(JobReport::PodsMissing(self.state.job.uid.clone()));
+        self.report_wait(Some(&Wait::PodsUnknown));
     }
 
     /// Records Events about what was done to pods since the last call.

@@ -51,6 +51,18 @@ impl JobCache {
         self.relists.entry(source).or_default().begin();
     }
 
+    /// The list in progress shows a Job that cannot be read.
+    pub fn mark(&mut self, source: Source, uid: &Uid) {
+        if let Some(relist) = self.relists.get_mut(&source) {
+            relist.mark(uid);
+        }
+    }
+
+    /// The Job of this UID, if it is known.
+    pub fn get(&self, uid: &Uid) -> Option<&Arc<ObservedJob>> {
+        self.shards.get(&self.config.shards.shard_of(&uid.to_string()))?.jobs.get(uid)
+    }
+
     /// Takes in a Job. Returns it with its shard, or `None` if it belongs to a shard other than the source's:
     /// not every API server honours `shardSelector`.
     pub fn insert(
@@ -62,9 +74,7 @@ impl JobCache {
         if source.is_some_and(|source| source != id) {
             return None;
         }
-        if let Some(relist) = self.relists.get_mut(&source) {
-            relist.mark(&job.uid);
-        }
+        self.mark(source, &job.uid);
         let more = self.work(&job);
         let known = self.shards.entry(id).or_default();
         // A Job that comes from our own status write is shared, and has the known template already.

@@ -57,7 +57,7 @@ impl Owner<'_> {
     }
 
     /// Whether the selector does not require the Job's own UID: then pods older than the Job may match it.
-    fn chooses_pods(&self) -> bool {
+    pub fn chooses_pods(&self) -> bool {
         let asks_for = |values: &[Box<str>]| values.iter().any(|value| *self.uid == (**value).into());
         !self.selector.requirements.iter().any(|requirement| {
             *requirement.key == *CONTROLLER_UID_LABEL

@@ -31,6 +31,9 @@ pub enum JobInput {
         listed: UidSet,
         /// Its version: what came later may not be in it.
         version: u64,
+        /// It comes from a live list of all pods of the Job, whatever labels they have: what it does not show
+        /// does not exist.
+        proven: bool,
     },
     /// A creation was answered.
     Created {

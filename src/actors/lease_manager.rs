@@ -5,8 +5,10 @@
 
 mod board;
 mod feed;
+mod history;
 mod incompatibility;
 mod layout;
+mod live;
 mod server_version;
 mod view;
 #[cfg(feature = "test-hooks")]
@@ -14,24 +16,27 @@ mod without_leases;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::Duration;
 
 use actix::Recipient;
 use futures::StreamExt;
 use futures::future::BoxFuture;
-use futures::stream::FuturesUnordered;
+use futures::stream::{FuturesUnordered, Stream};
 use k8s_openapi::api::coordination::v1::Lease;
 use tokio::sync::{mpsc, watch};
 use tokio::task::AbortHandle;
-use tokio::time::{Instant, sleep_until};
+use tokio::time::{Instant, sleep_until, timeout};
 
 pub use self::board::{LeaseBoard, SeenLeases};
 use self::feed::Feed;
+use self::history::History;
 pub use self::incompatibility::Incompatibility;
+use self::live::{Found, Unreadable, read, write};
 pub use self::view::{ReplicaPhase, View};
 use super::context::ReplicaContext;
 use super::protocol::{ProgressSender, ShardCommand, ShardProgress};
 use crate::cluster::gate::Fence;
-use crate::cluster::leases::{LeaseClient, LeaseDecoder, LeaseError};
+use crate::cluster::leases::{LeaseClient, LeaseDecoder};
 use crate::cluster::resource::Resource;
 use crate::cluster::watch::{Change, Selection, watch};
 use crate::job::names;
@@ -42,6 +47,9 @@ use crate::telemetry::metrics::labels::{Handover, HandoverLabels};
 
 /// Most changes of Leases that are taken in together.
 const CHUNK: usize = 256;
+
+/// How long the number of shards is tried to be written again.
+const LAYOUT_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Handle of the lease manager: the way to it, and its view. Clones reach the same one.
 #[derive(Clone, Debug)]
@@ -86,6 +94,7 @@ pub struct LeaseManager {
     claimed: BTreeMap<ShardId, Instant>,
     /// When the last acknowledged heartbeat was sent.
     renewed: Option<Instant>,
+    history: History,
 }
 
 /// An answer of the API server.
@@ -96,9 +105,6 @@ enum Answer {
     Balance { balance: Balance, found: Option<Found>, written: Written },
     Nothing,
 }
-
-/// The result of a live read: a Lease, or none.
-type Found = Option<LeaseRecord>;
 
 impl LeaseManager {
     /// A lease manager for a replica with these settings, and its handle.
@@ -137,6 +143,7 @@ impl LeaseManager {
             fences: BTreeMap::new(),
             claimed: BTreeMap::new(),
             renewed: None,
+            history: History::default(),
         };
         (lease_manager, LeaseManagerHandle { progress, view: watched, board })
     }
@@ -166,19 +173,7 @@ impl LeaseManager {
             // No shards exist yet, so the only report can be `Leave`.
             _ = self.reports.recv() => return self.end(None),
         }
-        let selection = Selection {
-            namespace: Some(self.cx.config.lease_namespace.as_str().into()),
-            ..Selection::all(Resource::LEASES)
-        }
-        .labelled(self.writer.selector());
-        let changes = watch(
-            self.cx.transport.clone(),
-            selection,
-            LeaseDecoder,
-            self.cx.metrics.clone(),
-            self.cx.seed(),
-        );
-        let mut changes = changes.ready_chunks(CHUNK);
+        let mut changes = self.watch_leases();
         let mut feed = Feed::default();
         let mut refused = None;
         loop {
@@ -204,7 +199,40 @@ impl LeaseManager {
                     }
                 }
             }
+            if self.history.is_rewound() {
+                self.begin_anew(&replica);
+                (feed, changes) = (Feed::default(), self.watch_leases());
+            }
         }
+    }
+
+    fn watch_leases(&self) -> impl Stream<Item = Vec<Change<Lease>>> + Send + Unpin + use<> {
+        let selection = Selection {
+            namespace: Some(self.cx.config.lease_namespace.as_str().into()),
+            ..Selection::all(Resource::LEASES)
+        }
+        .labelled(self.writer.selector());
+        let (transport, metrics) = (self.cx.transport.clone(), self.cx.metrics.clone());
+        watch(transport, selection, LeaseDecoder, metrics, self.cx.seed()).ready_chunks(CHUNK)
+    }
+
+    /// The API server shows an earlier history. What is known, and what is under way, counts for nothing: Leases,
+    /// Jobs and pods are read anew.
+    fn begin_anew(&mut self, replica: &Recipient<ShardCommand>) {
+        tracing::error!("resourceVersions go backwards, as after a restore of etcd: everything is read anew");
+        let shards: Vec<ShardId> = self.fences.keys().copied().collect();
+        for shard in shards {
+            self.close(shard);
+            self.count(Handover::Lost);
+            replica.do_send(ShardCommand::Drop(shard));
+        }
+        replica.do_send(ShardCommand::Forget);
+        self.answers.clear();
+        self.claimed.clear();
+        self.board.forget();
+        self.coordinator = self.coordinator.reborn();
+        self.history = History::default();
+        self.cx.rewinds.send_modify(|rewinds| *rewinds += 1);
     }
 
     fn now(&self) -> Moment {
@@ -248,11 +276,12 @@ impl LeaseManager {
                 self.coordinator.listed();
                 self.board.listed();
             }
-            Change::Restarted | Change::Deleted(_) => {}
+            Change::Restarted | Change::Deleted(_) | Change::Unreadable(_) => {}
         }
     }
 
     fn found(&mut self, record: LeaseRecord, now: Moment) {
+        self.history.shown(record.version());
         self.board.seen(&record, Instant::now(), self.cx.clock.now());
         match record {
             LeaseRecord::Heartbeat(heartbeat) => self.coordinator.heartbeat_seen(heartbeat, now),
@@ -270,8 +299,27 @@ impl LeaseManager {
             }
             LeaseRecord::Claim(claim) => self.coordinator.claim_gone(claim.shard, claim.version, now),
             LeaseRecord::Balance(balance) => self.coordinator.balance_gone(balance.version),
-            LeaseRecord::Layout(_) => {}
+            LeaseRecord::Layout(_) => self.restore_layout(),
         }
+    }
+
+    /// Records the number of shards again: somebody has deleted the Lease, and a replica with another number
+    /// must not start.
+    fn restore_layout(&self) {
+        tracing::warn!(
+            name = self.writer.layout_name(),
+            "the Lease with the number of shards is gone; writing it again"
+        );
+        let (leases, writer, shards) = (self.leases.clone(), self.writer.clone(), self.cx.config.shards);
+        self.answers.push(Box::pin(async move {
+            // The watch shows what another replica has written meanwhile, and ends this one if that differs.
+            match timeout(LAYOUT_TIMEOUT, layout::agree(&leases, &writer, shards)).await {
+                Ok(Ok(())) => {}
+                Ok(Err(error)) => tracing::error!(%error, "the number of shards differs"),
+                Err(_) => tracing::warn!("the number of shards was not written again"),
+            }
+            Answer::Nothing
+        }));
     }
 
     fn reported(&mut self, report: ShardProgress) {
@@ -294,8 +342,9 @@ impl LeaseManager {
         match answer {
             Answer::Heartbeat { sent, leaving, found, written } => {
                 let identity = self.cx.config.identity.clone();
-                self.take_reading(found, now, |lease_manager| {
-                    lease_manager.coordinator.heartbeat_gone(&identity, u64::MAX, now);
+                self.take_reading(found, now, |lease_manager, unreadable| match unreadable {
+                    None => lease_manager.coordinator.heartbeat_gone(&identity, u64::MAX, now),
+                    Some(lease) => lease_manager.coordinator.heartbeat_unreadable(lease.version),
                 });
                 self.coordinator.heartbeat_written(written, leaving, now);
                 if matches!(written, Written::As(_)) {
@@ -311,16 +360,20 @@ impl LeaseManager {
                 self.coordinator.heartbeat_unread(now);
             }
             Answer::Read(identity, Some(found)) => {
+                // A living replica mends its own heartbeat: one that cannot be read counts as none.
                 let heartbeat = match found {
-                    Some(LeaseRecord::Heartbeat(heartbeat)) => Some(heartbeat),
+                    Found::Record(LeaseRecord::Heartbeat(heartbeat)) => Some(heartbeat),
                     _ => None,
                 };
                 self.coordinator.heartbeat_read(&identity, heartbeat, now);
             }
             Answer::Claim { claim, found, written } => {
                 let shard = claim.shard;
-                self.take_reading(found, now, |lease_manager| {
-                    lease_manager.coordinator.claim_gone(shard, u64::MAX, now);
+                self.take_reading(found, now, |lease_manager, unreadable| match unreadable {
+                    None => lease_manager.coordinator.claim_gone(shard, u64::MAX, now),
+                    Some(Unreadable { version, epoch }) => {
+                        lease_manager.coordinator.claim_unreadable(shard, version, epoch, now);
+                    }
                 });
                 if claim.holder.is_none() && matches!(written, Written::As(_)) {
                     self.count(Handover::Released);
@@ -333,8 +386,12 @@ impl LeaseManager {
                 self.coordinator.claim_written(&claim, written, now);
             }
             Answer::Balance { balance, found, written } => {
-                self.take_reading(found, now, |lease_manager| {
-                    lease_manager.coordinator.balance_gone(u64::MAX)
+                self.take_reading(found, now, |lease_manager, unreadable| match unreadable {
+                    None => lease_manager.coordinator.balance_gone(u64::MAX),
+                    Some(Unreadable { version, .. }) => {
+                        let nothing = Balance { version, ..Balance::default() };
+                        lease_manager.coordinator.balance_seen(nothing);
+                    }
                 });
                 self.coordinator.balance_written(balance, written);
             }
@@ -342,11 +399,18 @@ impl LeaseManager {
         }
     }
 
-    /// Takes in a live read, if there was one.
-    fn take_reading(&mut self, found: Option<Found>, now: Moment, gone: impl FnOnce(&mut Self)) {
+    /// Takes in a live read, if there was one. `unknown` takes in that there is no Lease, or one that cannot be
+    /// read.
+    fn take_reading(
+        &mut self,
+        found: Option<Found>,
+        now: Moment,
+        unknown: impl FnOnce(&mut Self, Option<Unreadable>),
+    ) {
         match found {
-            Some(Some(record)) => self.found(record, now),
-            Some(None) => gone(self),
+            Some(Found::Record(record)) => self.found(record, now),
+            Some(Found::Unreadable(lease)) => unknown(self, Some(lease)),
+            Some(Found::Nothing) => unknown(self, None),
             None => {}
         }
     }
@@ -360,8 +424,10 @@ impl LeaseManager {
             Action::WriteHeartbeat(heartbeat) => self.write_heartbeat(heartbeat),
             Action::ReadHeartbeat(identity) => {
                 let (leases, name) = (self.leases.clone(), self.writer.heartbeat_name(&identity));
-                self.answers
-                    .push(Box::pin(async move { Answer::Read(identity, read(&leases, &name).await) }));
+                let (history, known) = (self.history.clone(), self.coordinator.heartbeat_version(&identity));
+                self.answers.push(Box::pin(async move {
+                    Answer::Read(identity, read(&leases, &history, &name, known).await)
+                }));
             }
             Action::DeleteHeartbeat(identity, version) => {
                 let (leases, name) = (self.leases.clone(), self.writer.heartbeat_name(&identity));
@@ -401,12 +467,12 @@ impl LeaseManager {
 
     fn write_heartbeat(&mut self, heartbeat: Heartbeat) {
         let (leases, writer, sent) = (self.leases.clone(), self.writer.clone(), Instant::now());
-        let now = self.cx.clock.now();
+        let (history, now) = (self.history.clone(), self.cx.clock.now());
         let leaving = heartbeat.leaving;
         self.answers.push(Box::pin(async move {
             let lease = writer.heartbeat(&heartbeat, now);
             let name = writer.heartbeat_name(&heartbeat.holder.identity);
-            let (written, found) = write(&leases, &lease, &name).await;
+            let (written, found) = write(&leases, &history, &lease, &name).await;
             Answer::Heartbeat { sent, leaving, found, written }
         }));
     }
@@ -417,11 +483,11 @@ impl LeaseManager {
         } else {
             self.claimed.insert(claim.shard, Instant::now());
         }
-        let (leases, writer) = (self.leases.clone(), self.writer.clone());
+        let (leases, writer, history) = (self.leases.clone(), self.writer.clone(), self.history.clone());
         let (duration, now) = (self.cx.config.lease_duration, self.cx.clock.now());
         self.answers.push(Box::pin(async move {
             let lease = writer.claim(&claim, duration, now);
-            let (written, found) = write(&leases, &lease, &writer.claim_name(claim.shard)).await;
+            let (written, found) = write(&leases, &history, &lease, &writer.claim_name(claim.shard)).await;
             Answer::Claim { claim, found, written }
         }));
     }
@@ -430,8 +496,9 @@ impl LeaseManager {
         tracing::info!(shards = balance.moves.len(), "shards change places: work is spread unevenly");
         let (leases, lease, name) =
             (self.leases.clone(), self.writer.balance(&balance), self.writer.balance_name());
+        let history = self.history.clone();
         self.answers.push(Box::pin(async move {
-            let (written, found) = write(&leases, &lease, &name).await;
+            let (written, found) = write(&leases, &history, &lease, &name).await;
             Answer::Balance { balance, found, written }
         }));
     }
@@ -441,34 +508,5 @@ impl LeaseManager {
 impl Drop for LeaseManager {
     fn drop(&mut self) {
         self.fences.values().for_each(Fence::close);
-    }
-}
-
-/// Writes a Lease. After a conflict it is read, since the next attempt depends on the stored Lease.
-async fn write(leases: &LeaseClient, lease: &Lease, name: &str) -> (Written, Option<Found>) {
-    match leases.write(lease).await {
-        Ok(stored) => {
-            let version = stored.metadata.resource_version.and_then(|version| version.parse().ok());
-            (version.map_or(Written::Failed, Written::As), None)
-        }
-        Err(LeaseError::Conflict(_)) => match read(leases, name).await {
-            Some(found) => (Written::Conflict, Some(found)),
-            None => (Written::Failed, None),
-        },
-        Err(error) => {
-            tracing::warn!(%error, name, "a Lease was not written");
-            (Written::Failed, None)
-        }
-    }
-}
-
-/// Reads a Lease live. `None` if that failed.
-async fn read(leases: &LeaseClient, name: &str) -> Option<Found> {
-    match leases.get(name).await {
-        Ok(found) => Some(found.as_ref().and_then(LeaseRecord::read)),
-        Err(error) => {
-            tracing::warn!(%error, name, "a Lease was not read");
-            None
-        }
     }
 }

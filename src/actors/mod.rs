@@ -6,6 +6,7 @@
 
 mod adoption_requests;
 mod api_backoff;
+mod census;
 pub mod clock;
 mod config;
 mod context;
@@ -18,6 +19,7 @@ mod job_index;
 mod job_input;
 mod job_metrics;
 mod job_trace;
+mod labelling;
 mod lease_manager;
 mod loads;
 mod orphan_controller;

@@ -9,20 +9,29 @@ pub mod election;
 
 use std::collections::HashMap;
 use std::sync::Arc;
+use std::time::Duration;
 
 use actix::{Actor, AsyncContext, Context, Handler, Recipient};
 
+use tokio::time::sleep;
+use tokio_util::task::AbortOnDropHandle;
+
 use super::context::ReplicaContext;
 use super::job_index::JobIndex;
+use super::labelling::Labelling;
 use super::orphan_pods::OrphanPods;
 use super::protocol::LeadershipChanged;
 use super::relist::Relist;
 use super::subscription::Subscription;
 use super::watch_feed::{Outlines, Pods, feed_outlines, feed_unlabelled};
-use crate::cluster::gate::{Fence, Order, Priority, Write};
+use crate::cluster::gate::Fence;
 use crate::cluster::watch::Change;
-use crate::cluster::wire::{JobOutline, ObservedPod, label_patch};
+use crate::cluster::wire::{JobOutline, ObservedPod};
 use crate::job::uid::{Uid, UidMap, UidSet};
+
+/// How long a pod of a known Job may stay without label before the leader labels it. Whoever takes a shard over
+/// looks for such pods, too, and need not be helped.
+const GRACE: Duration = Duration::from_secs(5);
 
 /// The actor of the orphan controller.
 pub struct OrphanController {
@@ -39,6 +48,8 @@ struct LeaderState {
     known: UidMap<Arc<str>>,
     relist: Relist<UidSet>,
     orphan_pods: OrphanPods,
+    /// Pods that get the label of their Job's shard. Such a pod leaves the watch.
+    labelled: UidMap<AbortOnDropHandle<()>>,
     /// Pods without a controller, by namespace: a Job that comes later may adopt them.
     orphans: HashMap<Arc<str>, UidMap<Box<ObservedPod>>>,
     /// `None` until a pod is seen that may belong to a Job.
@@ -111,6 +122,7 @@ impl LeaderState {
     }
 
     fn pod_gone(&mut self, pod: &ObservedPod) {
+        self.labelled.remove(&pod.pod.uid);
         if let Some(waiting) = self.waiting() {
             waiting.remove(&pod.pod.uid);
         }
@@ -121,6 +133,8 @@ impl LeaderState {
         if let Some(waiting) = self.waiting() {
             waiting.clear();
         }
+        self.labelled.clear();
+        self.orphan_pods.forget_all();
         self.orphans.clear();
     }
 
@@ -167,18 +181,18 @@ impl LeaderState {
         }
     }
 
-    fn label(&self, pod: &ObservedPod, job: &Uid) {
-        let body = label_patch(&pod.pod.uid, self.cx.config.shards.shard_of(&job.to_string()).0);
-        let write = Write::PatchPod { namespace: pod.namespace.clone(), name: pod.pod.name.clone(), body };
-        let order = Order { priority: Priority::Finalizer, flow: job.clone(), fence: self.fence.clone() };
-        let labelled = self.cx.gate.submit(order, write);
-        let uid = pod.pod.uid.clone();
-        self.cx.runtime.spawn(async move {
-            if let Err(refusal) = labelled.await {
-                // The pod stays without label, and its next event is another attempt.
-                tracing::warn!(pod = %uid, %refusal, "a pod was not labelled with its shard");
-            }
+    fn label(&mut self, pod: &ObservedPod, job: &Uid) {
+        if self.labelled.contains_key(&pod.pod.uid) {
+            return;
+        }
+        let labelling = Labelling::new(&self.cx, &self.fence, pod, job);
+        let grace = pod.controller.as_ref().map_or(Duration::ZERO, |_| GRACE);
+        let task = self.cx.runtime.spawn(async move {
+            sleep(grace).await;
+            // Closed, the fence is somebody else's who looks after the pod.
+            let _ = labelling.hold().await;
         });
+        self.labelled.insert(pod.pod.uid.clone(), AbortOnDropHandle::new(task));
     }
 }
 
@@ -215,6 +229,7 @@ impl Handler<LeadershipChanged> for OrphanController {
                 known: UidMap::default(),
                 relist: Relist::default(),
                 orphan_pods: OrphanPods::new(self.cx.clone(), fence.clone()),
+                labelled: UidMap::default(),
                 fence,
                 orphans: HashMap::new(),
                 jobs: None,
@@ -235,6 +250,7 @@ impl Handler<Outlines> for OrphanController {
             match change {
                 Change::Restarted => leader.relist.begin(),
                 Change::Listed(job) | Change::Applied(job) => leader.job_seen(&job),
+                Change::Unreadable(job) => leader.relist.mark(&job.uid),
                 Change::Deleted(job) => leader.job_gone(&job.uid),
                 Change::Synced { .. } => leader.jobs_listed(),
             }
@@ -252,7 +268,7 @@ impl Handler<Pods> for OrphanController {
                 Change::Restarted => leader.pods_listing(),
                 Change::Listed(pod) | Change::Applied(pod) => leader.pod_seen(pod, ctx.address().recipient()),
                 Change::Deleted(pod) => leader.pod_gone(&pod),
-                Change::Synced { .. } => {}
+                Change::Synced { .. } | Change::Unreadable(_) => {}
             }
         }
     }

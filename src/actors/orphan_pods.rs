@@ -1,16 +1,31 @@
-//! Pods without a Job. A pod whose Job is gone loses our finalizer and label; a pod whose Job is not known
-//! yet waits for it.
+//! Pods without a known Job. A pod whose Job is gone loses our finalizer and label; a pod with the label of
+//! another shard than its Job's gets that of its Job's; a pod whose Job is not known yet waits for it.
 
 use std::collections::HashMap;
 use std::sync::Arc;
 
+use tokio::sync::OnceCell;
+use tokio::time::Instant;
+
 use super::context::ReplicaContext;
 use super::job_metrics::OrphanMeter;
+use super::labelling::Labelling;
 use crate::cluster::gate::{Fence, Order, Priority, Write, WriteError};
 use crate::cluster::wire::{ControllerRef, ObservedPod, orphan_patch};
 use crate::job::names::SHARD_LABEL;
 use crate::job::uid::{Uid, UidMap, UidSet};
 use crate::mutants::{Mutant, is};
+
+/// What a live read shows of the Job that a pod names.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Fate {
+    /// It exists, and is ours.
+    Ours,
+    /// It exists, and is another controller's.
+    Others,
+    /// It does not exist.
+    Gone,
+}
 
 /// Pods without a Job.
 pub struct OrphanPods {
@@ -18,6 +33,8 @@ pub struct OrphanPods {
     fence: Fence,
     /// By the Job that they name as their controller.
     waiting: UidMap<UidMap<Box<ObservedPod>>>,
+    /// What live reads have shown of the Jobs that pods wait for: one read for all pods of a Job.
+    fates: UidMap<Arc<OnceCell<Fate>>>,
     /// Pods whose Job is being looked for.
     checking: UidSet,
     /// Pods that are being released.
@@ -31,6 +48,7 @@ impl OrphanPods {
             cx,
             fence,
             waiting: UidMap::default(),
+            fates: UidMap::default(),
             checking: UidSet::default(),
             releasing: UidSet::default(),
         }
@@ -66,7 +84,20 @@ impl OrphanPods {
     fn wait(&mut self, owner: ControllerRef, pod: Box<ObservedPod>) {
         let uid = pod.pod.uid.clone();
         if self.checking.insert(uid.clone()) {
-            self.cx.runtime.spawn(OrphanRelease::of(self, &pod).release_if_job_gone(owner.clone()));
+            let fate = self.fates.entry(owner.uid.clone()).or_default().clone();
+            let release = OrphanRelease::of(self, &pod);
+            let labelling = Labelling::new(&self.cx, &self.fence, &pod, &owner.uid);
+            let shard = self.cx.config.shards.shard_of(&owner.uid.to_string());
+            let is_labelled = pod.labels.get(SHARD_LABEL).is_some_and(|label| *label == *shard.to_string());
+            let owner = owner.clone();
+            self.cx.runtime.spawn(async move {
+                match *fate.get_or_init(|| release.fate_of(&owner)).await {
+                    Fate::Gone => release.release().await,
+                    // Once it is written, its shard sees the pod. If the shard is lost, the next owner looks.
+                    Fate::Ours if !is_labelled => _ = labelling.hold().await,
+                    Fate::Ours | Fate::Others => {}
+                }
+            });
         }
         self.waiting.entry(owner.uid).or_default().insert(uid, pod);
     }
@@ -79,7 +110,16 @@ impl OrphanPods {
         for pod in &pods {
             self.checking.remove(&pod.pod.uid);
         }
+        self.fates.remove(job);
         pods
+    }
+
+    /// Forgets all pods: a new list begins.
+    pub fn forget_all(&mut self) {
+        self.waiting.clear();
+        self.fates.clear();
+        self.checking.clear();
+        self.releasing.clear();
     }
 
     /// Forgets a pod that is gone or needs nothing more.
@@ -90,7 +130,10 @@ impl OrphanPods {
         if let Some(pods) = owner.and_then(|owner| self.waiting.get_mut(owner)) {
             pods.remove(&pod.pod.uid);
         }
-        self.waiting.retain(|_, pods| !pods.is_empty());
+        if let Some(owner) = owner.filter(|owner| self.waiting.get(owner).is_none_or(HashMap::is_empty)) {
+            self.waiting.remove(owner);
+            self.fates.remove(owner);
+        }
     }
 }
 
@@ -124,12 +167,18 @@ impl OrphanRelease {
         }
     }
 
-    async fn release_if_job_gone(self, owner: ControllerRef) {
+    /// Reads the Job of the pod until there is an answer. While the fence is closed, that of a Job that somebody
+    /// else looks after.
+    async fn fate_of(&self, owner: &ControllerRef) -> Fate {
         let mut backoff = self.cx.api_backoff();
         loop {
             match self.cx.reads.get_job(&self.namespace, &owner.name).await {
-                Ok(Some(job)) if job.uid == owner.uid && !is(Mutant::OrphanReleasedUnasked) => return,
-                Ok(_) => return self.release().await,
+                Ok(Some(job)) if job.uid == owner.uid && !is(Mutant::OrphanReleasedUnasked) => {
+                    let ours = self.cx.config.manages(job.managed_by.as_deref());
+                    return if ours { Fate::Ours } else { Fate::Others };
+                }
+                Ok(_) => return Fate::Gone,
+                Err(_) if !self.fence.is_open(Instant::now()) => return Fate::Others,
                 Err(error) => {
                     tracing::warn!(pod = %self.uid, %error, "cannot read the Job of a pod")
                 }

@@ -29,6 +29,9 @@ pub enum ShardCommand {
     Drain(ShardId),
     /// The shard is no longer ours.
     Drop(ShardId),
+    /// The API server shows an earlier history, as after a restore of etcd: everything is read anew. All shards
+    /// were dropped before.
+    Forget,
 }
 
 /// A report of the replica's actors to the lease manager.
@@ -69,6 +72,9 @@ pub enum JobReport {
     /// status. It asks for a new list, which the shard acknowledges with
     /// [`RelistAccepted`](super::job_input::JobInput::RelistAccepted).
     Relist(Uid),
+    /// The Job knows of pods that a complete list has not shown. It asks for a live list of its pods, whatever
+    /// labels they have.
+    PodsMissing(Uid),
     /// A pod without controller that the Job did not adopt after all, since it is being deleted.
     Declined(Box<ObservedPod>),
     /// The actor has ended.

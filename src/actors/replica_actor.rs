@@ -4,6 +4,8 @@
 //! Where the API server serves `shardSelector`, Jobs are watched shard by shard; otherwise all Jobs are
 //! watched, and those of other replicas are cached until their shard is taken over.
 
+mod doubtful;
+
 use std::collections::BTreeMap;
 use std::io;
 use std::sync::Arc;
@@ -15,6 +17,8 @@ use actix::{
 };
 use futures::future::join_all;
 
+use self::doubtful::DoubtfulJobs;
+use super::census::{self, Census, CensusTaken};
 use super::context::ReplicaContext;
 use super::job_cache::{JobCache, Source};
 use super::job_index::JobIndex;
@@ -61,6 +65,11 @@ pub struct SeenJobs {
     /// Why Jobs of owned shards wait.
     pub waits: Vec<Waits>,
 }
+
+/// The pods of Jobs that carry no label of a shard; no entry for a shard without such pods.
+#[derive(Message)]
+#[rtype(result = "()")]
+struct UnlabelledPods(BTreeMap<ShardId, CensusTaken>);
 
 /// Whether the API server serves `shardSelector`.
 #[derive(Message)]
@@ -117,6 +126,8 @@ pub struct ReplicaActor {
     shards: BTreeMap<ShardId, OwnedShard>,
     job_feed: JobFeed,
     job_cache: JobCache,
+    census: Census,
+    doubtful: DoubtfulJobs,
     /// Jobs of other controllers, and Jobs with an unknown completion mode: each is counted or reported once.
     skipped: UidSet,
 }
@@ -139,6 +150,8 @@ impl ReplicaActor {
             arbiters,
             shards: BTreeMap::new(),
             job_feed: JobFeed::Undecided,
+            census: Census::default(),
+            doubtful: DoubtfulJobs::default(),
             skipped: UidSet::default(),
         })
     }
@@ -162,13 +175,16 @@ impl ReplicaActor {
         feed_jobs(&self.cx, of, ctx.address().recipient())
     }
 
-    fn start_shard(&mut self, id: ShardId, epoch: u64, fence: Fence, ctx: &Context<Self>) {
+    fn start_shard(&mut self, id: ShardId, epoch: u64, fence: Fence, ctx: &mut Context<Self>) {
         let Some(arbiter) = self.arbiters.get(id.0 as usize % self.arbiters.len().max(1)) else { return };
         let (cx, job_index, progress) = (self.cx.clone(), self.job_index.clone(), self.progress.clone());
         let waits = Waits::new(&self.cx.metrics);
         let owned = Owned { id, epoch, fence, waits: waits.clone() };
         let actor =
             ShardActor::start_in_arbiter(arbiter, move |_| ShardActor::new(owned, cx, job_index, progress));
+        if self.census.join(id) {
+            ctx.run_later(census::GATHERING, Self::take_census);
+        }
         let per_shard = matches!(self.job_feed, JobFeed::PerShard);
         let jobs = per_shard.then(|| self.watch_jobs(Some(id), ctx));
         self.shards.insert(id, OwnedShard { actor, phase: ShardPhase::Active { jobs }, waits });
@@ -181,9 +197,17 @@ impl ReplicaActor {
         }
     }
 
+    /// Looks for pods without label, for all shards that have not been listed yet.
+    fn take_census(&mut self, ctx: &mut Context<Self>) {
+        let Some(shards) = self.census.begin() else { return };
+        let (cx, this) = (self.cx.clone(), ctx.address());
+        self.cx.runtime.spawn(async move { this.do_send(UnlabelledPods(census::take(&cx, shards).await)) });
+    }
+
     /// Removes a shard. Returns its actor, which the caller must end.
     fn remove_shard(&mut self, id: ShardId) -> Option<Addr<ShardActor>> {
         let shard = self.shards.remove(&id)?;
+        self.census.leave(id);
         for job in self.job_cache.of(id) {
             self.job_index.remove(&job.uid);
         }
@@ -232,6 +256,7 @@ impl ReplicaActor {
     }
 
     fn job_seen(&mut self, source: Source, job: Arc<ObservedJob>, arrived: Instant) {
+        self.doubtful.is_readable(&job.uid);
         if let Some((shard, job)) = self.job_cache.insert(source, job) {
             self.deliver(shard, job, arrived);
         }
@@ -274,6 +299,19 @@ impl ReplicaActor {
         }
     }
 
+    /// Everything known is of a history that is no more. All shards were dropped before.
+    fn forget_all(&mut self, ctx: &Context<Self>) {
+        self.cx.self_writes.clear();
+        self.cx.config.shards.shards().for_each(|shard| self.job_cache.forget(shard));
+        self.job_cache = JobCache::new(self.cx.config.clone(), self.cx.loads.clone());
+        self.job_index = Arc::default();
+        self.doubtful = DoubtfulJobs::default();
+        self.skipped.clear();
+        if let JobFeed::Listing(_) | JobFeed::Listed(_) = self.job_feed {
+            self.job_feed = JobFeed::Listing(self.watch_jobs(None, ctx));
+        }
+    }
+
     fn job_gone(&mut self, uid: &Uid) {
         self.skipped.remove(uid);
         self.job_index.remove(uid);
@@ -283,9 +321,9 @@ impl ReplicaActor {
         }
     }
 
-    fn jobs_listed(&mut self, source: Source) {
+    fn jobs_listed(&mut self, source: Source, ctx: &Context<Self>) {
         for uid in self.job_cache.sweep(source) {
-            self.job_gone(&uid);
+            self.job_missing(&uid, ctx);
         }
         self.job_feed = match std::mem::replace(&mut self.job_feed, JobFeed::Undecided) {
             JobFeed::Listing(all) => JobFeed::Listed(all),
@@ -323,10 +361,26 @@ impl Handler<ShardSelectorServed> for ReplicaActor {
     }
 }
 
+impl Handler<UnlabelledPods> for ReplicaActor {
+    type Result = ();
+
+    fn handle(&mut self, UnlabelledPods(mut found): UnlabelledPods, ctx: &mut Self::Context) {
+        let (shards, again) = self.census.end();
+        for id in shards {
+            if let Some(shard) = self.shards.get(&id) {
+                shard.actor.do_send(found.remove(&id).unwrap_or_default());
+            }
+        }
+        if again {
+            ctx.run_later(census::GATHERING, Self::take_census);
+        }
+    }
+}
+
 impl Handler<Jobs> for ReplicaActor {
     type Result = ();
 
-    fn handle(&mut self, Jobs { of, from, arrived, changes }: Jobs, _: &mut Self::Context) {
+    fn handle(&mut self, Jobs { of, from, arrived, changes }: Jobs, ctx: &mut Self::Context) {
         if !self.receives(of, from) {
             return;
         }
@@ -335,8 +389,9 @@ impl Handler<Jobs> for ReplicaActor {
                 Change::Restarted => self.job_cache.restart(of),
                 Change::Listed(job) | Change::Applied(job) => self.job_seen(of, job, arrived),
                 Change::Deleted(_) if is(Mutant::DeletedJobIgnored) => {}
-                Change::Deleted(job) => self.job_gone(&job.uid),
-                Change::Synced { .. } => self.jobs_listed(of),
+                Change::Unreadable(job) => self.job_unreadable(of, &job, ctx),
+                Change::Deleted(job) => self.job_missing(&job.uid, ctx),
+                Change::Synced { .. } => self.jobs_listed(of, ctx),
             }
         }
     }
@@ -349,6 +404,7 @@ impl Handler<ShardCommand> for ReplicaActor {
         match command {
             ShardCommand::Start { shard, epoch, fence } => self.start_shard(shard, epoch, fence, ctx),
             ShardCommand::Drain(shard) => self.drain_shard(shard, ctx),
+            ShardCommand::Forget => self.forget_all(ctx),
             ShardCommand::Drop(shard) => {
                 self.end_shard(shard);
                 self.progress.report(ShardProgress::Dropped(shard));

@@ -6,6 +6,7 @@
 mod foreign_jobs;
 mod jobs;
 mod pod_feed;
+mod unseen;
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -20,6 +21,7 @@ pub use self::foreign_jobs::ForeignJobSeen;
 use self::foreign_jobs::ForeignJobs;
 use self::jobs::JobEntry;
 use self::pod_feed::PodFeed;
+use self::unseen::{Doubts, UnseenPods};
 use super::context::ReplicaContext;
 use super::job_actor::{DrainJob, Halt};
 use super::job_index::JobIndex;
@@ -139,6 +141,11 @@ pub struct ShardActor {
     foreign_jobs: ForeignJobs,
     pod_owners: PodOwnerIndex,
     pod_feed: PodFeed,
+    unseen: UnseenPods,
+    doubts: Doubts,
+    /// Pods without label, until the Jobs are listed.
+    #[expect(clippy::vec_box, reason = "they go on one by one, as they are")]
+    census: Vec<Box<ObservedPod>>,
     /// Jobs and pods last shown by the gauges.
     shown: (i64, i64),
     /// When the watch events arrived that are being handled.
@@ -159,7 +166,10 @@ impl ShardActor {
             jobs: UidMap::default(),
             foreign_jobs: ForeignJobs::default(),
             pod_owners: PodOwnerIndex::default(),
-            pod_feed: PodFeed::AwaitingJobs,
+            pod_feed: PodFeed::NEW,
+            unseen: UnseenPods::default(),
+            doubts: Doubts::default(),
+            census: Vec::new(),
             shown: (0, 0),
             arrived: Instant::now(),
             cx,
@@ -182,7 +192,7 @@ impl ShardActor {
 
     /// Lists the pods again, unless the first list has not begun.
     fn relist_pods(&mut self, ctx: &Context<Self>) {
-        if !self.pod_feed.awaits_jobs() {
+        if !self.pod_feed.is_new() {
             self.list_pods(ctx);
         }
     }
@@ -195,8 +205,15 @@ impl ShardActor {
         }
     }
 
-    /// Delivers a pod to its Job, and notifies the Job that held it before.
+    /// Takes in a pod that is shown.
     fn route_pod(&mut self, pod: Box<ObservedPod>, ctx: &mut Context<Self>) {
+        let uid = pod.pod.uid.clone();
+        self.deliver_to_job(pod, ctx);
+        self.no_longer_unseen(&uid);
+    }
+
+    /// Delivers a pod to its Job, and notifies the Job that held it before.
+    fn deliver_to_job(&mut self, pod: Box<ObservedPod>, ctx: &mut Context<Self>) {
         let uid = pod.pod.uid.clone();
         let job = self.job_of(&pod);
         let before = self.pod_owners.job_of(&uid).filter(|before| Some(*before) != job.as_ref()).cloned();
@@ -216,14 +233,18 @@ impl ShardActor {
         self.deliver_pod(&job, pod, ctx);
     }
 
-    fn pod_vanished(&mut self, pod: &ObservedPod) {
+    fn pod_vanished(&mut self, pod: &ObservedPod, ctx: &Context<Self>) {
         let uid = &pod.pod.uid;
+        if self.has_lost_label(pod, ctx) {
+            return;
+        }
         self.orphan_pods.forget(pod);
         let owner =
             self.pod_owners.remove(uid).or_else(|| pod.controller.as_ref().map(|owner| owner.uid.clone()));
         if let Some(job) = owner {
             self.send(&job, JobInput::PodGone(uid.clone()));
         }
+        self.no_longer_unseen(uid);
     }
 
     /// A list shows pods in the order of their names: until it is complete, a Job's view of its pods is no
@@ -235,10 +256,15 @@ impl ShardActor {
 
     fn pods_listed(&mut self, version: u64) {
         let Some((mut listing, first)) = self.pod_feed.list_complete(version) else { return };
+        for (pod, job) in self.unseen.known() {
+            listing.entry(job.clone()).or_default().insert(pod.clone());
+        }
         self.pod_owners.retain_listed(&listing);
-        for (uid, entry) in self.jobs.iter_mut().filter(|(_, entry)| !entry.awaits_candidates()) {
+        let unseen = &self.unseen;
+        let may_plan = |job: &Uid, entry: &JobEntry| !entry.awaits_candidates() && !unseen.hold_back(job);
+        for (uid, entry) in self.jobs.iter_mut().filter(|(uid, entry)| may_plan(uid, entry)) {
             let listed = listing.remove(uid).unwrap_or_default();
-            entry.send(JobInput::PodsListed { listed, version });
+            entry.send(JobInput::PodsListed { listed, version, proven: false });
         }
         if let Some(takeover) = self.takeover.take() {
             takeover.end(self.jobs.len());
@@ -286,8 +312,8 @@ impl Handler<JobsListed> for ShardActor {
     type Result = ();
 
     fn handle(&mut self, _: JobsListed, ctx: &mut Self::Context) {
-        if self.pod_feed.awaits_jobs() {
-            self.list_pods(ctx);
+        if self.pod_feed.jobs_listed() {
+            self.begin_listing(ctx);
         }
     }
 }
@@ -330,8 +356,9 @@ impl Handler<Pods> for ShardActor {
             match change {
                 Change::Restarted => self.pods_listing(),
                 Change::Listed(pod) | Change::Applied(pod) => self.route_pod(pod, ctx),
+                Change::Unreadable(pod) => self.pod_unreadable(&pod, ctx),
                 Change::Deleted(_) if is(Mutant::DeletedPodIgnored) => {}
-                Change::Deleted(pod) => self.pod_vanished(&pod),
+                Change::Deleted(pod) => self.pod_vanished(&pod, ctx),
                 Change::Synced { version } => self.pods_listed(version.parse().unwrap_or(u64::MAX)),
             }
         }
@@ -344,8 +371,12 @@ impl Handler<Candidates> for ShardActor {
 
     fn handle(&mut self, Candidates { job, pods }: Candidates, ctx: &mut Self::Context) {
         self.arrived = Instant::now();
-        for pod in pods.into_iter().filter(|pod| pod.controller.is_none()) {
-            self.route_pod(pod, ctx);
+        for pod in pods {
+            match &pod.controller {
+                None => self.route_pod(pod, ctx),
+                Some(owner) if owner.uid == job && !self.is_labelled(&pod) => self.label(&pod, &job, ctx),
+                Some(_) => {}
+            }
         }
         if let Some(entry) = self.jobs.get_mut(&job) {
             entry.candidates_found();
@@ -360,6 +391,7 @@ impl Handler<JobReport> for ShardActor {
     fn handle(&mut self, report: JobReport, ctx: &mut Self::Context) {
         match report {
             JobReport::Relist(job) => self.relist_requested(&job, ctx),
+            JobReport::PodsMissing(job) => self.pods_missing(job, ctx),
             JobReport::Declined(pod) => self.pod_declined(pod),
             JobReport::Ended { job, reason } => self.job_ended(job, reason, ctx),
         }

@@ -155,6 +155,7 @@ mod tests {
             Wait::Refused(at(1)),
             Wait::Gang,
             Wait::Adopting,
+            Wait::PodsUnknown,
             Wait::Terminating,
             Wait::FailureDebounce(at(1)),
             Wait::Finishing,

@@ -9,13 +9,14 @@ use std::time::{Duration, Instant as StdInstant};
 
 use actix::prelude::SendError;
 use actix::{Message, Recipient};
-use futures::{Stream, StreamExt, future};
+use futures::{Stream, StreamExt};
 use tokio::task::unconstrained;
 use tokio::time::{Instant, sleep};
 use tokio_util::task::AbortOnDropHandle;
 
 use super::context::ReplicaContext;
 use super::subscription::{Subscription, SubscriptionId};
+use crate::cluster::reads::PodList;
 use crate::cluster::resource::Resource;
 use crate::cluster::watch::{Change, Selection, watch};
 use crate::cluster::wire::{Decoder, JobOutline, ObservedJob, ObservedPod, OutlineDecoder, PodDecoder};
@@ -94,25 +95,25 @@ pub fn feed_shard(cx: &ReplicaContext, shard: ShardId, to: Recipient<Pods>) -> S
 }
 
 /// All pods of a namespace that a Job's selector selects, of any shard.
-pub async fn list_selected(
-    cx: &ReplicaContext,
-    namespace: &str,
-    selector: &Selector,
-) -> Vec<Box<ObservedPod>> {
+pub async fn list_selected(cx: &ReplicaContext, namespace: &str, selector: &Selector) -> PodList {
     let selection = Selection { namespace: Some(namespace.into()), ..Selection::all(Resource::PODS) };
     let selection = selection.labelled(selector.to_string());
     let decoder = PodDecoder::new(cx.config.finalizer()).reading_runs(cx.config.traces.is_on());
-    let changes = watch(cx.transport.clone(), selection, decoder, cx.metrics.clone(), cx.seed());
-    let mut pods = Vec::new();
-    let mut list = changes.take_while(|change| future::ready(!matches!(change, Change::Synced { .. })));
-    while let Some(change) = list.next().await {
+    let mut changes = watch(cx.transport.clone(), selection, decoder, cx.metrics.clone(), cx.seed());
+    let mut list = PodList::default();
+    while let Some(change) = changes.next().await {
         match change {
-            Change::Restarted => pods.clear(),
-            Change::Listed(pod) | Change::Applied(pod) => pods.push(pod),
-            Change::Deleted(_) | Change::Synced { .. } => {}
+            Change::Restarted => list = PodList::default(),
+            Change::Unreadable(pod) => list.unreadable.push(pod),
+            Change::Listed(pod) | Change::Applied(pod) => list.pods.push(pod),
+            Change::Deleted(_) => {}
+            Change::Synced { version } => {
+                list.version = version.parse().unwrap_or(u64::MAX);
+                break;
+            }
         }
     }
-    pods
+    list
 }
 
 /// Feeds the pods that are of no shard to an actor.
@@ -134,7 +135,7 @@ fn feed<D: Decoder, M>(
     selection: Selection,
     decoder: D,
     to: Recipient<M>,
-    message: impl Fn(SubscriptionId, Vec<Change<D::Object>>) -> M + Send + 'static,
+    message: impl Fn(SubscriptionId, Vec<Change<D::Object>>) -> M + Send + Sync + 'static,
 ) -> Subscription
 where
     D::Object: Send,
@@ -142,14 +143,22 @@ where
 {
     let id = cx.next_subscription();
     let (transport, metrics, seed) = (cx.transport.clone(), cx.metrics.clone(), cx.seed());
+    let mut rewinds = cx.rewinds.subscribe();
     let task = cx.runtime.spawn(async move {
-        let changes = watch(transport, selection, decoder, metrics, seed);
-        let to = &to;
-        forward(changes, move |chunk| {
-            let few = chunk.len() <= BACKPRESSURE_THRESHOLD;
-            deliver(to, message(id, chunk), few)
-        })
-        .await
+        loop {
+            let (transport, metrics) = (transport.clone(), metrics.clone());
+            let changes = watch(transport, selection.clone(), decoder.clone(), metrics, seed);
+            let forwarding = forward(changes, |chunk| {
+                let few = chunk.len() <= BACKPRESSURE_THRESHOLD;
+                deliver(&to, message(id, chunk), few)
+            });
+            tokio::select! {
+                biased;
+                // Versions that the watch knows mean nothing in another history.
+                Ok(()) = rewinds.changed() => {}
+                () = forwarding => return,
+            }
+        }
     });
     Subscription::new(id, AbortOnDropHandle::new(task))
 }
@@ -196,7 +205,7 @@ where
 #[cfg(test)]
 mod tests {
     use super::*;
-    use futures::stream;
+    use futures::{future, stream};
     use tokio::sync::mpsc;
 
     /// Sends one change at each of these times, in milliseconds. Returns the deliveries: the time of each,

@@ -49,6 +49,10 @@ pub(super) struct ReshardArgs {
     /// Namespace of the replicas' Leases [default: the pod's namespace, else default].
     #[arg(long, value_name = "NAME")]
     lease_namespace: Option<String>,
+    /// Go on although replicas run, no number of shards is recorded, or other namespaces cannot be searched for
+    /// replicas. A replica that still runs with its Leases in another namespace loses sight of its pods.
+    #[arg(long)]
+    force: bool,
     #[command(flatten)]
     connection: ConnectionArgs,
 }
@@ -59,6 +63,8 @@ pub(super) async fn run(args: ReshardArgs) -> Result<ExitCode, Failure> {
     let namespace = lease_namespace(args.lease_namespace.as_deref());
     let resharding = Resharding {
         leases: Api::namespaced(client.clone(), &namespace),
+        namespace,
+        force: args.force,
         client,
         writer: LeaseWriter::new(&args.controller_name, names::EXTERNAL_CONTROLLER),
         controller: ControllerConfig { controller_name: args.controller_name, ..ControllerConfig::default() },
@@ -71,6 +77,9 @@ pub(super) async fn run(args: ReshardArgs) -> Result<ExitCode, Failure> {
 struct Resharding {
     client: kube::Client,
     leases: Api<Lease>,
+    /// Where the replicas' Leases should be.
+    namespace: String,
+    force: bool,
     writer: LeaseWriter,
     controller: ControllerConfig,
     to: ShardCount,
@@ -83,7 +92,15 @@ impl Resharding {
         if before.is_some_and(|layout| layout.shards == self.to && layout.resharding_to.is_none()) {
             return Ok(format!("There are {to} shards already."));
         }
-        self.wait_until_no_replica_runs().await?;
+        if !self.force {
+            self.wait_until_no_replica_runs().await?;
+            anyhow::ensure!(
+                before.is_some(),
+                "no number of shards is recorded in namespace {}: give the --lease-namespace of the replicas, or \
+                 --force if there have never been any",
+                self.namespace
+            );
+        }
         let from = before.map_or(self.to, |layout| layout.shards);
         let mark = Layout {
             version: before.map_or(0, |layout| layout.version),
@@ -124,6 +141,24 @@ impl Resharding {
         version.parse().with_context(|| format!("resourceVersion {version:?} is not a number"))
     }
 
+    /// The heartbeats of all replicas, with the namespaces of their Leases: the replicas may have been given
+    /// another one than this command.
+    async fn heartbeats(&self) -> anyhow::Result<Vec<(String, Heartbeat)>> {
+        let everywhere: Api<Lease> = Api::all(self.client.clone());
+        let searched = if self.force { &self.leases } else { &everywhere };
+        let listed = searched.list(&ListParams::default().labels(&self.writer.selector())).await;
+        let listed = listed.context(
+            "cannot look for replicas in all namespaces; --force looks only in that of --lease-namespace",
+        )?;
+        let heartbeat = |lease: &Lease| match LeaseRecord::read(lease)? {
+            LeaseRecord::Heartbeat(beat) => {
+                Some((lease.metadata.namespace.clone().unwrap_or_default(), beat))
+            }
+            _ => None,
+        };
+        Ok(listed.items.iter().filter_map(heartbeat).collect())
+    }
+
     async fn records(&self) -> anyhow::Result<Vec<LeaseRecord>> {
         let listed = self.leases.list(&ListParams::default().labels(&self.writer.selector())).await?;
         Ok(listed.items.iter().filter_map(LeaseRecord::read).collect())
@@ -132,24 +167,23 @@ impl Resharding {
     /// Waits until replicas that leave have left, and until those that have died have been silent for their
     /// lease duration. Fails if another replica runs.
     async fn wait_until_no_replica_runs(&self) -> anyhow::Result<()> {
-        let mut seen: HashMap<Arc<str>, (u64, Instant)> = HashMap::new();
+        let mut seen: HashMap<(String, Arc<str>), (u64, Instant)> = HashMap::new();
         loop {
             let mut waits = false;
-            for record in self.records().await? {
-                let LeaseRecord::Heartbeat(Heartbeat { holder, version, lease_duration, leaving, .. }) =
-                    record
-                else {
-                    continue;
-                };
-                let (known, since) =
-                    *seen.entry(holder.identity.clone()).or_insert((version, Instant::now()));
+            for (namespace, beat) in self.heartbeats().await? {
+                let Heartbeat { holder, version, lease_duration, leaving, .. } = beat;
+                let is_ours = namespace == self.namespace;
+                let replica = (namespace, holder.identity);
+                let (known, since) = *seen.entry(replica.clone()).or_insert((version, Instant::now()));
                 if known != version {
                     anyhow::ensure!(
-                        leaving || self.is_marked().await?,
-                        "replica {} runs: stop all replicas first, for example by scaling their Deployment to 0",
-                        holder.identity
+                        leaving || (is_ours && self.is_marked().await?),
+                        "replica {} runs, with its Leases in namespace {}: stop all replicas first, for example by \
+                         scaling their Deployment to 0",
+                        replica.1,
+                        replica.0
                     );
-                    seen.insert(holder.identity, (version, Instant::now()));
+                    seen.insert(replica, (version, Instant::now()));
                     waits = true;
                 } else {
                     waits |= since.elapsed() < lease_duration;

@@ -4,13 +4,15 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::{Request, header};
+use http::{HeaderValue, Request, header};
 use tokio::time::{Instant, timeout};
 
 use super::resource::Resource;
 use super::transport::{Transport, TransportError};
 use super::watch::{Page, Selection};
-use super::wire::{DecodeError, Decoder, JobDecoder, ObservedJob, ObservedPod, PodDecoder, Refusal};
+use super::wire::{
+    DecodeError, Decoder, JobDecoder, ObservedJob, ObservedPod, PodDecoder, Refusal, Unreadable,
+};
 use crate::telemetry::metrics::Metrics;
 use crate::telemetry::metrics::labels::ApiCallLabels;
 
@@ -36,6 +38,20 @@ pub enum ReadError {
 
 /// Objects in one page of a list.
 const PAGE: &str = "500";
+/// `Accept` for lists of which only the metadata is wanted.
+const METADATA: &str = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,application/json";
+
+/// A complete list of pods.
+#[derive(Debug, Default)]
+pub struct PodList {
+    /// The pods.
+    #[expect(clippy::vec_box, reason = "they go on one by one, as they are")]
+    pub pods: Vec<Box<ObservedPod>>,
+    /// Pods that exist and cannot be read.
+    pub unreadable: Vec<Unreadable>,
+    /// The version of the list.
+    pub version: u64,
+}
 
 /// Reads objects.
 #[derive(Clone)]
@@ -126,6 +142,50 @@ impl Reader {
             token = page.metadata.continue_token.as_deref().unwrap_or_default().to_owned();
             if token.is_empty() {
                 return Ok(Some(objects));
+            }
+        }
+    }
+
+    /// All pods of the cluster with these labels that are to be kept, by their metadata: they have neither spec
+    /// nor status. Pods whose metadata cannot be read are left out.
+    ///
+    /// # Errors
+    /// See [`ReadError`].
+    pub async fn list_pod_metadata(
+        &self,
+        labels: &str,
+        keep: impl Fn(&ObservedPod) -> bool,
+    ) -> Result<PodList, ReadError> {
+        let selection = Selection::all(Resource::PODS).labelled(labels);
+        let mut listed = PodList::default();
+        let mut token = String::new();
+        let mut in_pages = true;
+        loop {
+            let parameters = [("limit", PAGE), ("continue", &*token)];
+            let mut request = selection.request(if in_pages { &parameters } else { &[][..] })?;
+            request.headers_mut().insert(header::ACCEPT, HeaderValue::from_static(METADATA));
+            let json = match self.send("list", Resource::PODS, request).await {
+                // The continue token has expired. A list in one piece cannot expire.
+                Err(ReadError::Refused(Refusal { code: 410, .. })) if in_pages && !token.is_empty() => {
+                    (listed, in_pages) = (PodList::default(), false);
+                    token.clear();
+                    continue;
+                }
+                answer => answer?.unwrap_or_default(),
+            };
+            let page: Page<'_> = serde_json::from_slice(&json).map_err(DecodeError::from)?;
+            for item in page.items.unwrap_or_default() {
+                match self.pods.decode(item.get().as_bytes()) {
+                    Ok(pod) if keep(&pod) => listed.pods.push(pod),
+                    Ok(_) => {}
+                    Err(error) => tracing::warn!(%error, "a pod has unreadable metadata"),
+                }
+            }
+            let version = page.metadata.resource_version.as_deref();
+            listed.version = version.and_then(|version| version.parse().ok()).unwrap_or(u64::MAX);
+            token = page.metadata.continue_token.as_deref().unwrap_or_default().to_owned();
+            if token.is_empty() {
+                return Ok(listed);
             }
         }
     }

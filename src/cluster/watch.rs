@@ -26,7 +26,7 @@ use tokio::time::{Instant, sleep, timeout};
 use self::framing::{Framing, JSON, PROTOBUF_FIRST, Read};
 use self::meter::Meter;
 use super::transport::{ByteStream, Transport, TransportError, retry_after};
-use super::wire::{Decoder, Refusal};
+use super::wire::{Decoder, Refusal, Unreadable};
 use crate::mutants::{Mutant, is};
 use crate::telemetry::metrics::Metrics;
 
@@ -48,6 +48,8 @@ pub enum Change<T> {
     },
     /// An object was created or changed, or now matches the selection.
     Applied(T),
+    /// An object of the list, or one that was created or changed, cannot be read. It exists.
+    Unreadable(Unreadable),
     /// An object was deleted, or no longer matches the selection. It is shown as it was before.
     Deleted(T),
 }
@@ -232,7 +234,10 @@ impl<D: Decoder> Watcher<D> {
             for item in page.items.unwrap_or_default() {
                 match self.decoder.decode(item.get().as_bytes()) {
                     Ok(object) => self.send(Change::Listed(object)).await?,
-                    Err(e) => self.skip(&e),
+                    Err(e) => match Unreadable::in_list(item.get().as_bytes(), &e) {
+                        Some(object) => self.unreadable(object).await?,
+                        None => self.skip(&e),
+                    },
                 }
             }
             match page.metadata.continue_token.as_deref() {
@@ -347,6 +352,7 @@ impl<D: Decoder> Watcher<D> {
                 }
                 return Ok(());
             }
+            Event::Unreadable(object) => return self.unreadable(object).await,
             Event::Error(refusal) => {
                 self.meter.count("ERROR");
                 return Err(broken(refusal, None));
@@ -393,6 +399,14 @@ impl<D: Decoder> Watcher<D> {
 
     async fn send(&self, change: Change<D::Object>) -> Result<(), Broken> {
         self.out.send(change).await.map_err(|_| Broken::Stopped)
+    }
+
+    async fn unreadable(&self, object: Unreadable) -> Result<(), Broken> {
+        let Unreadable { namespace, name, error, .. } = &object;
+        let resource = self.selection.resource.plural;
+        tracing::warn!(resource, %namespace, %name, %error, "an object cannot be read");
+        self.meter.count("UNREADABLE");
+        self.send(Change::Unreadable(object)).await
     }
 
     fn skip(&self, error: &super::wire::DecodeError) {

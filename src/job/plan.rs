@@ -103,6 +103,9 @@ pub enum Wait {
     Gang,
     /// Pods are being adopted: their number is not known yet.
     Adopting,
+    /// Not all pods of the Job are known: some have yet to get the label of their shard, or to be looked for, or
+    /// cannot be read.
+    PodsUnknown,
     /// Pods being deleted have not ended.
     Terminating,
     /// Pods have just ended; they are evaluated at this time, together with others that end until then.
@@ -113,7 +116,7 @@ pub enum Wait {
 
 impl Wait {
     /// All values of [`reason`](Self::reason).
-    pub const REASONS: [&str; 10] = [
+    pub const REASONS: [&str; 11] = [
         "Suspended",
         "Deleting",
         "PodBackoff",
@@ -121,6 +124,7 @@ impl Wait {
         "Refused",
         "GangScheduling",
         "Adopting",
+        "PodsUnknown",
         "PodsTerminating",
         "FailureDebounce",
         "Finishing",
@@ -136,6 +140,7 @@ impl Wait {
             Self::Refused(_) => "Refused",
             Self::Gang => "GangScheduling",
             Self::Adopting => "Adopting",
+            Self::PodsUnknown => "PodsUnknown",
             Self::Terminating => "PodsTerminating",
             Self::FailureDebounce(_) => "FailureDebounce",
             Self::Finishing => "Finishing",

@@ -85,6 +85,9 @@ pub struct JobState {
     pub gang: Gang,
     /// Failures in a row.
     pub(super) streak: Option<BackoffRecord>,
+    /// Pods that the status lists as uncounted and that were shown without finalizer, since the last complete
+    /// list.
+    shown_released: UidSet,
     /// When we began to manage the unsuspended Job: its start time until one is written.
     pub(super) started: Option<Timestamp>,
     /// Pods that have ended and are not evaluated yet.
@@ -156,6 +159,7 @@ impl JobState {
             limits,
             gang: Gang::default(),
             streak: None,
+            shown_released: UidSet::default(),
             started: None,
             unevaluated: None,
             status_written: None,
@@ -206,10 +210,27 @@ impl JobState {
         self.gone && self.adoptions_in_flight == 0 && self.pods.tracked() == 0 && !self.pods.has_flights()
     }
 
+    /// Whether pods exist, by the status or by what is known, that a complete list of `version` does not show.
+    /// A list that goes by labels lacks pods whose label is missing or wrong.
+    pub fn lacks_pods(&self, listed: &UidSet, version: u64) -> bool {
+        if self.gone || self.job.status.finished().is_some() {
+            return false;
+        }
+        let status = &self.job.status;
+        let is_shown = |uid: &Uid| {
+            listed.contains(uid) || self.shown_released.contains(uid) || self.pods.get(uid).is_some()
+        };
+        let uncounted = status.uncounted.iter().flat_map(|u| u.succeeded.iter().chain(&u.failed));
+        status.active as usize > self.pods.len()
+            || !uncounted.into_iter().all(is_shown)
+            || self.pods.lacks_tracked(listed, version)
+    }
+
     /// Takes in a complete list of the Job's pods: missing pods with a reading up to `version` are gone. The
     /// first list completes the history of failures that pods carry.
     pub fn pods_listed(&mut self, listed: &UidSet, version: u64) {
         self.pods.retain_listed(listed, version);
+        self.shown_released = UidSet::default();
         self.streak = self.streak.or(self.pods.take_history().streak());
     }
 
@@ -272,6 +293,9 @@ impl JobState {
 
     /// Takes in a pod from the watch; true if the reading was new.
     pub fn observe_pod(&mut self, pod: Pod, now: Timestamp) -> bool {
+        if pod.phase.is_final() && !pod.tracked && self.pods.is_listed(&pod.uid) {
+            self.shown_released.insert(pod.uid.clone());
+        }
         let news = self.pods.observe(pod, Source::Watch);
         self.note_ended(now);
         news

@@ -149,6 +149,11 @@ impl Coordinator {
         self.members.saw(beat, now);
     }
 
+    /// The version in which the heartbeat of a replica was last seen; 0 if there was none.
+    pub fn heartbeat_version(&self, identity: &str) -> u64 {
+        self.members.get(identity).map_or(0, |member| member.beat.version)
+    }
+
     /// A heartbeat is gone; it was last seen in this version.
     pub fn heartbeat_gone(&mut self, identity: &str, version: u64, now: Moment) {
         if *identity == *self.me.identity && self.version <= version {
@@ -184,6 +189,30 @@ impl Coordinator {
     pub fn claim_gone(&mut self, shard: ShardId, version: u64, now: Moment) {
         if let Some(shard) = self.shards.get_mut(&shard) {
             self.outdated |= shard.claim_gone(version, now + self.times.lease_duration);
+        }
+    }
+
+    /// Our heartbeat exists in this version, and cannot be read: the next one replaces it.
+    pub fn heartbeat_unreadable(&mut self, version: u64) {
+        self.version = version;
+    }
+
+    /// A claim exists in this version and epoch, and nothing else of it can be read.
+    pub fn claim_unreadable(&mut self, shard: ShardId, version: u64, epoch: u64, now: Moment) {
+        if let Some(shard) = self.shards.get_mut(&shard) {
+            shard.claim_unreadable(version, epoch, &self.holder, now + self.times.lease_duration);
+        }
+    }
+
+    /// The same replica in a new session, which knows nothing: what it knew is of a history that the API server
+    /// does not have any more.
+    pub fn reborn(&self) -> Self {
+        let session = self.session + 1;
+        Self {
+            session,
+            holder: holder_in(&self.me, session),
+            leaving: self.leaving,
+            ..Self::new(self.me.clone(), self.times)
         }
     }
 

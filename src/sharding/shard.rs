@@ -17,6 +17,8 @@ pub(super) struct Shard {
     pub(super) epoch: u64,
     /// The epoch of a claim that was deleted: the next one has to be higher.
     gone_epoch: u64,
+    /// The version of a claim that cannot be read, which the next write replaces; 0 for none.
+    unreadable: u64,
     /// The last write failed: nothing is written before this moment.
     pub(super) retry_at: Option<Moment>,
     /// The claim was deleted while it had a holder: the shard is not claimed before this moment.
@@ -70,6 +72,7 @@ impl Shard {
     /// Records that the claim is gone; `version` is the last version seen, or later. Returns whether this was
     /// new.
     pub(super) fn claim_gone(&mut self, version: u64, withheld: Moment) -> bool {
+        self.unreadable = 0;
         let Some(known) = self.claim.take_if(|known| known.version <= version) else { return false };
         self.gone_epoch = known.epoch;
         if known.holder.is_some() {
@@ -77,6 +80,16 @@ impl Shard {
         }
         self.taken_away();
         true
+    }
+
+    /// Records that the claim exists in this version and epoch, and that nothing else of it can be read. Somebody
+    /// may own the shard: unless we do, the claim is replaced only after `withheld`.
+    pub(super) fn claim_unreadable(&mut self, version: u64, epoch: u64, me: &Holder, withheld: Moment) {
+        if self.unreadable != version && self.owner() != Some(me) {
+            self.withheld = Some(withheld);
+        }
+        self.unreadable = version;
+        self.gone_epoch = self.gone_epoch.max(epoch);
     }
 
     /// Records that the shard is no longer ours. A write that is still due would overwrite another replica's
@@ -165,11 +178,56 @@ impl Shard {
         {
             let (version, epoch) =
                 self.claim.as_ref().map_or((0, self.gone_epoch), |claim| (claim.version, claim.epoch));
+            let version = version.max(self.unreadable);
             let epoch = epoch + u64::from(holder.is_some() && !is(Mutant::EpochNotRaised));
             let holder = holder.clone();
             self.write = Write::UnderWay;
             actions.push(Action::WriteClaim(Claim { shard: id, version, holder, epoch }));
         }
         actions
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    /// The version and epoch that the claim is written over and with, at this second.
+    fn written(shard: &mut Shard, me: &Holder, second: u64) -> Option<(u64, u64)> {
+        let now = Duration::from_secs(second);
+        if shard.withheld_until(now).is_none() {
+            shard.claim_for(me);
+        }
+        shard.actions(ShardId(0), now).into_iter().find_map(|action| match action {
+            Action::WriteClaim(claim) => Some((claim.version, claim.epoch)),
+            _ => None,
+        })
+    }
+
+    #[test]
+    fn a_claim_that_cannot_be_read_is_replaced_once_its_owner_cannot_be_alive() {
+        let me = Holder { identity: "me".into(), session: "s".into() };
+        let until = Duration::from_secs(15);
+        let mut shard = Shard::default();
+        shard.claim_unreadable(900, 7, &me, until);
+        // It was read again, and is the same.
+        shard.claim_unreadable(900, 7, &me, until * 2);
+        assert_eq!(written(&mut shard, &me, 14), None, "its owner may be alive");
+        assert_eq!(written(&mut shard, &me, 15), Some((900, 8)));
+        // Our own claim needs no patience: only its version was unknown.
+        let claim = |version| Claim { shard: ShardId(0), version, holder: Some(me.clone()), epoch: 8 };
+        shard.claim_written(&claim(900), Written::As(901), true, until);
+        shard.claim_unreadable(950, 0, &me, until * 9);
+        assert_eq!(shard.withheld_until(until), None);
+        shard.step(ShardEvent::Unwant);
+        shard.step(ShardEvent::Drained);
+        let released = shard.actions(ShardId(0), until);
+        let over = released.iter().find_map(|action| match action {
+            Action::WriteClaim(claim) => Some((claim.version, claim.holder.is_none(), claim.epoch)),
+            _ => None,
+        });
+        assert_eq!(over, Some((950, true, 8)));
     }
 }

@@ -27,6 +27,7 @@ impl Feed {
                     self.known.insert(name, record);
                 }
             }
+            Change::Unreadable(lease) => self.relist.mark(&lease.name.to_string()),
             Change::Deleted(lease) => {
                 let name = lease.metadata.name.as_deref().unwrap_or_default();
                 return self.known.remove(name).into_iter().collect();

@@ -64,6 +64,11 @@ impl Stage {
 }
 
 impl JobEntry {
+    /// The Job as last seen.
+    pub(super) fn seen(&self) -> &ObservedJob {
+        &self.seen
+    }
+
     /// Whether the Job has no actor and needs none.
     pub(super) fn is_passivated(&self) -> bool {
         matches!(self.stage, Stage::Passivated { .. })
@@ -155,7 +160,10 @@ impl ShardActor {
             self.start(&uid, ctx);
         }
         for pod in self.orphan_pods.waiting_for(&uid) {
-            self.route_pod(pod, ctx);
+            match self.is_labelled(&pod) {
+                true => self.route_pod(pod, ctx),
+                false => self.label(&pod, &uid, ctx),
+            }
         }
         self.deliver_listed(&uid, Some(self.arrived));
     }
@@ -190,9 +198,9 @@ impl ShardActor {
     /// themselves have come by watch, or are about to. `arrived`: when a watch event arrived that is the
     /// cause.
     pub(super) fn deliver_listed(&mut self, job: &Uid, arrived: Option<Instant>) {
-        let Some(version) = self.pod_feed.version() else { return };
+        let Some(version) = self.pod_feed.version().filter(|_| !self.unseen.hold_back(job)) else { return };
         if let Some(entry) = self.jobs.get_mut(job).filter(|entry| !entry.awaits_candidates()) {
-            let input = JobInput::PodsListed { listed: self.pod_owners.pods_of(job), version };
+            let input = JobInput::PodsListed { listed: self.pod_owners.pods_of(job), version, proven: false };
             match arrived {
                 Some(arrived) => entry.send_event(input, arrived),
                 None => entry.send(input),
@@ -294,7 +302,7 @@ impl ShardActor {
         let (cx, shard) = (self.cx.clone(), shard.clone());
         let (uid, namespace, spec) = (job.uid.clone(), job.namespace.clone(), job.spec.clone());
         self.cx.runtime.spawn(async move {
-            let pods = list_selected(&cx, &namespace, &spec.selector).await;
+            let pods = list_selected(&cx, &namespace, &spec.selector).await.pods;
             shard.do_send(Candidates { job: uid, pods });
         });
     }

@@ -9,7 +9,7 @@ use crate::sharding::ShardState;
 ///
 /// ```text
 ///                  start                list_complete
-///  AwaitingJobs ─────────> Listing ──────────────────────> Watching
+///      Awaiting ─────────> Listing ──────────────────────> Watching
 ///                           ^ │ ^                            │ │
 ///                     start │ │ └──────── list_begins ───────┘ │
 ///                           │ └──> RelistDelayed <─────────────┘
@@ -19,8 +19,14 @@ use crate::sharding::ShardState;
 /// ```
 #[derive(Debug)]
 pub(super) enum PodFeed {
-    /// The Jobs are being listed. Pods come later: one whose Job is not known yet would look like an orphan.
-    AwaitingJobs,
+    /// Pods come later than these: one whose Job is not known yet would look like an orphan, and one without
+    /// label would look as if it did not exist.
+    Awaiting {
+        /// The Jobs are listed.
+        jobs: bool,
+        /// The census is taken.
+        census: bool,
+    },
     /// The pods are being listed.
     Listing {
         /// The watch that lists them.
@@ -47,7 +53,32 @@ pub(super) enum PodFeed {
 }
 
 impl PodFeed {
-    /// The Jobs are listed, or the pods must be listed again: `subscribe` begins a new watch. The watch
+    /// The life of a shard that was just claimed.
+    pub(super) const NEW: Self = Self::Awaiting { jobs: false, census: false };
+
+    /// The Jobs are listed. Returns whether the pods may be listed for the first time.
+    pub(super) fn jobs_listed(&mut self) -> bool {
+        match self {
+            Self::Awaiting { jobs, census } => {
+                *jobs = true;
+                *census
+            }
+            _ => false,
+        }
+    }
+
+    /// The census is taken. Returns whether the pods may be listed for the first time.
+    pub(super) fn census_taken(&mut self) -> bool {
+        match self {
+            Self::Awaiting { jobs, census } => {
+                *census = true;
+                *jobs
+            }
+            _ => false,
+        }
+    }
+
+    /// Jobs and census are known, or the pods must be listed again: `subscribe` begins a new watch. The watch
     /// before ends, and what it left in the mailbox is of another subscription.
     pub(super) fn start(&mut self, subscribe: impl FnOnce() -> Subscription) {
         if self.is_draining() {
@@ -109,7 +140,7 @@ impl PodFeed {
     pub(super) fn receives(&self, from: SubscriptionId) -> bool {
         match self {
             Self::Listing { subscription, .. } | Self::Watching { subscription, .. } => subscription.is(from),
-            Self::AwaitingJobs | Self::RelistDelayed { .. } | Self::Draining => false,
+            Self::Awaiting { .. } | Self::RelistDelayed { .. } | Self::Draining => false,
         }
     }
 
@@ -121,8 +152,9 @@ impl PodFeed {
         }
     }
 
-    pub(super) fn awaits_jobs(&self) -> bool {
-        matches!(self, Self::AwaitingJobs)
+    /// Whether the first list is still to come.
+    pub(super) fn is_new(&self) -> bool {
+        matches!(self, Self::Awaiting { .. })
     }
 
     pub(super) fn is_relist_delayed(&self) -> bool {
@@ -135,7 +167,7 @@ impl PodFeed {
 
     fn is_synced(&self) -> bool {
         match self {
-            Self::AwaitingJobs => false,
+            Self::Awaiting { .. } => false,
             Self::Listing { synced, .. } | Self::RelistDelayed { synced } => *synced,
             Self::Watching { .. } | Self::Draining => true,
         }
@@ -164,7 +196,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_shard_is_synced_by_its_first_complete_list_and_stays_so() {
-        let mut feed = PodFeed::AwaitingJobs;
+        let mut feed = PodFeed::NEW;
         let [job, pod] = ["job", "pod"].map(Uid::from);
         assert!(!feed.delay_relist(), "the first list is still to come");
         feed.start(|| subscription(1));
@@ -181,9 +213,19 @@ mod tests {
         assert!(!first && listed.is_empty(), "marks of an earlier list do not count");
     }
 
+    #[test]
+    fn pods_are_listed_after_the_jobs_and_the_census() {
+        for first in [PodFeed::jobs_listed, PodFeed::census_taken] {
+            let mut feed = PodFeed::NEW;
+            assert!(!first(&mut feed) && !first(&mut feed));
+            let both = [PodFeed::jobs_listed, PodFeed::census_taken].map(|then| then(&mut feed));
+            assert!(both[1], "the second that comes");
+        }
+    }
+
     #[tokio::test]
     async fn messages_of_a_watch_count_until_a_relist_is_wanted() {
-        let mut feed = PodFeed::AwaitingJobs;
+        let mut feed = PodFeed::NEW;
         feed.start(|| subscription(1));
         assert!(feed.receives(SubscriptionId(1)));
         assert!(feed.delay_relist());

@@ -18,7 +18,9 @@ use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
 use crate::cluster::wire::{Decoder, JobDecoder, ObservedPod, PodDecoder};
-use crate::job::names::{BUILT_IN_CONTROLLER, BUILT_IN_FINALIZER, CONTROLLER_UID_LABEL, EXTERNAL_FINALIZER};
+use crate::job::names::{
+    BUILT_IN_CONTROLLER, BUILT_IN_FINALIZER, CONTROLLER_UID_LABEL, EXTERNAL_FINALIZER, SHARD_LABEL,
+};
 use crate::job::plan::Wait;
 use crate::job::reconcile::reconcile;
 use crate::job::spec::Job;
@@ -80,6 +82,9 @@ impl Inquiry {
         let replaces_built_in = observed.managed_by.as_deref().is_none_or(|name| name == BUILT_IN_CONTROLLER);
         let finalizer = if replaces_built_in { BUILT_IN_FINALIZER } else { EXTERNAL_FINALIZER };
         let Some(pods) = self.pods(&state.job, finalizer).await? else { return Ok(None) };
+        if pods.iter().any(|pod| pod.pod.tracked && pod.labels.get(SHARD_LABEL).is_none()) {
+            return Ok(Some(Waiting::from(&Wait::PodsUnknown)));
+        }
         for pod in pods {
             state.observe_pod(pod.pod, self.now);
         }

@@ -9,7 +9,7 @@ use serde::de::{DeserializeSeed, Deserializer, Error as _, IgnoredAny, MapAccess
 use serde_json::value::RawValue;
 
 pub use self::protobuf::read_frame;
-use crate::cluster::wire::{Bare, DecodeError, Decoder, ListMeta, Refusal, Text, WireRefusal};
+use crate::cluster::wire::{Bare, DecodeError, Decoder, ListMeta, Refusal, Text, Unreadable, WireRefusal};
 
 /// Annotation of the bookmark that ends the initial events of a streaming list.
 const INITIAL_EVENTS_END: &str = "k8s.io/initial-events-end";
@@ -33,6 +33,8 @@ pub enum Event<T> {
         /// The initial events of a streaming list are complete.
         ends_list: bool,
     },
+    /// `ADDED` or `MODIFIED`, of an object that cannot be read.
+    Unreadable(Unreadable),
     /// `ERROR`.
     Error(Refusal),
 }

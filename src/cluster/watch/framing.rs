@@ -7,7 +7,7 @@ use super::event::{Event, read_event, read_frame};
 use super::frames::{Frames, TooLong};
 use super::lines::Lines;
 use crate::cluster::wire::protobuf::is_in_protobuf;
-use crate::cluster::wire::{DecodeError, Decoder, FromProtobuf};
+use crate::cluster::wire::{DecodeError, Decoder, FromProtobuf, Unreadable};
 
 /// `Accept` for lists, and for kinds that are read in JSON only.
 pub(super) const JSON: &str = "application/json";
@@ -46,7 +46,10 @@ impl<D: Decoder> Framing<D> {
     /// The next complete event.
     pub(super) fn next(&mut self, decoder: &D) -> Result<Option<Read<D>>, TooLong> {
         Ok(match self {
-            Self::Json(lines) => lines.next().map(|line| read_event(decoder, &line)),
+            Self::Json(lines) => lines.next().map(|line| {
+                read_event(decoder, &line)
+                    .or_else(|error| Unreadable::in_line(&line, &error).map(Event::Unreadable).ok_or(error))
+            }),
             Self::Protobuf(frames, object) => {
                 frames.next()?.map(|frame| read_frame(&frame, |bytes| object(decoder, bytes)))
             }

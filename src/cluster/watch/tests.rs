@@ -117,6 +117,7 @@ async fn play(scenes: impl IntoIterator<Item = Scene>) -> (Vec<String>, Vec<Stri
             Change::Listed(object) => format!("listed {}", object.pod.name),
             Change::Synced { version } => format!("synced {version}"),
             Change::Applied(object) => format!("applied {}", object.pod.name),
+            Change::Unreadable(object) => format!("unreadable {}", object.name),
             Change::Deleted(object) => format!("deleted {}", object.pod.name),
         });
     }
@@ -139,6 +140,31 @@ async fn a_streaming_list_continues_as_a_watch() {
     assert!(requests[0].starts_with("labelSelector=a+in+%28b%2Cc%29&watch=true"), "{requests:?}");
     assert!(requests[0].contains("sendInitialEvents=true&resourceVersionMatch=NotOlderThan"), "{requests:?}");
     assert!(!requests[0].contains("resourceVersion="), "{requests:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_object_that_cannot_be_read_is_told_of_and_the_others_are_read() {
+    let odd = |name: &str, version: u64| {
+        let mut odd = pod(name, version);
+        odd["status"] = json!({"phase": {"nested": true}});
+        odd
+    };
+    let list = json!({"items": [odd("a", 3), pod("b", 2)], "metadata": {"resourceVersion": "5"}});
+    let (seen, _) = play([
+        refused(422),
+        closed(200, [list.to_string()]),
+        open([
+            event("ADDED", &odd("c", 6)),
+            event("MODIFIED", &pod("c", 7)),
+            event("DELETED", &odd("b", 8)),
+            event("ADDED", &json!({"metadata": 7})),
+            event("MODIFIED", &pod("b", 9)),
+        ]),
+    ])
+    .await;
+    let told =
+        ["restarted", "unreadable a", "listed b", "synced 5", "unreadable c", "applied c", "applied b"];
+    assert_eq!(seen, told);
 }
 
 #[tokio::test(start_paused = true)]

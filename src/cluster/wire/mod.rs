@@ -23,6 +23,7 @@ mod selector;
 mod self_writes;
 mod status_patch;
 mod text;
+mod unreadable;
 
 pub use decode::{DecodeError, Decoder, FromProtobuf};
 pub use gang::{PodGroupDecoder, WorkloadDecoder};
@@ -42,3 +43,4 @@ pub(crate) use refusal::WireRefusal;
 pub use self_writes::SelfWriteCache;
 pub use status_patch::status_patch;
 pub(crate) use text::Text;
+pub use unreadable::Unreadable;

@@ -48,6 +48,11 @@ impl SelfWriteCache {
         self.by_version.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Forgets all writes: their versions may be given to others.
+    pub fn clear(&self) {
+        self.lock().clear();
+    }
+
     /// Adds a Job as it is after a write.
     pub fn note(&self, job: Arc<ObservedJob>) {
         let mut known = self.lock();

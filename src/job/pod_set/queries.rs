@@ -9,7 +9,7 @@ use crate::job::backoff::{Ended, History};
 use crate::job::index_set::IndexSet;
 use crate::job::pod::Pod;
 use crate::job::spec::Completion;
-use crate::job::uid::Uid;
+use crate::job::uid::{Uid, UidSet};
 
 impl PodSet {
     /// Number of pods that are pending or running and not being deleted.
@@ -191,6 +191,23 @@ impl PodSet {
     /// Number of pods with the tracking finalizer.
     pub fn tracked(&self) -> usize {
         self.queues.tracked
+    }
+
+    /// Whether `status.uncountedTerminatedPods` lists the pod.
+    pub fn is_listed(&self, uid: &Uid) -> bool {
+        self.ledger.records(uid)
+    }
+
+    /// Whether a complete list of `version` lacks pods that, as far as is known, still have the tracking
+    /// finalizer: such a pod cannot end.
+    pub fn lacks_tracked(&self, listed: &UidSet, version: u64) -> bool {
+        let stays = |entry: &Entry| {
+            entry.pod.tracked
+                && !entry.gone
+                && entry.flight == PendingRequest::None
+                && entry.pod.version <= version
+        };
+        self.pods.iter().any(|(_, entry)| stays(entry) && !listed.contains(&entry.pod.uid))
     }
 
     /// Number of ended pods with the tracking finalizer.

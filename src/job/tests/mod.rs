@@ -5,6 +5,7 @@
 mod acts;
 mod ends;
 pub(crate) mod fixture;
+mod known_pods;
 mod owner;
 mod passivation;
 mod pods_wanted;

@@ -2,7 +2,7 @@
 
 use super::Event;
 use crate::cluster::wire::protobuf::{self, Malformed, Message, Value};
-use crate::cluster::wire::{Bare, DecodeError, Refusal, WireRefusal};
+use crate::cluster::wire::{Bare, DecodeError, Refusal, Unreadable, WireRefusal};
 
 /// Reads a frame of a watch, and the message of its object with `object`.
 ///
@@ -10,13 +10,17 @@ use crate::cluster::wire::{Bare, DecodeError, Refusal, WireRefusal};
 /// When the frame is not an event, or its object is not understood.
 pub fn read_frame<T>(
     frame: &[u8],
-    object: impl FnOnce(&[u8]) -> Result<T, DecodeError>,
+    object: impl Fn(&[u8]) -> Result<T, DecodeError>,
 ) -> Result<Event<T>, DecodeError> {
     let event = WatchEvent::read(frame)?;
     let message = protobuf::object(event.object.raw)?;
+    let applied = |kind| match object(message) {
+        Ok(object) => Ok(Event::Applied { kind, object }),
+        Err(error) => Unreadable::in_message(message, &error).map(Event::Unreadable).ok_or(error),
+    };
     Ok(match event.kind {
-        b"ADDED" => Event::Applied { kind: "ADDED", object: object(message)? },
-        b"MODIFIED" => Event::Applied { kind: "MODIFIED", object: object(message)? },
+        b"ADDED" => applied("ADDED")?,
+        b"MODIFIED" => applied("MODIFIED")?,
         b"DELETED" => Event::Deleted(object(message)?),
         b"BOOKMARK" => Bare::read(message)?.into(),
         b"ERROR" => Event::Error(Refusal::from_status(0, WireRefusal::read(message)?)),

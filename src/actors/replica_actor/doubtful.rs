@@ -1,0 +1,159 @@
+//! Jobs of which a list or a watch says that they are gone, or shows something that cannot be read. Nothing is released
+//! for a Job before a live read has shown that it does not exist.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use actix::{AsyncContext, Context, Handler, Message};
+use tokio::sync::Semaphore;
+use tokio_util::task::AbortOnDropHandle;
+
+use super::ReplicaActor;
+use crate::actors::job_cache::Source;
+use crate::cluster::events::{Event, EventType, ObjectRef};
+use crate::cluster::reads::ReadError;
+use crate::cluster::wire::{ObservedJob, Unreadable};
+use crate::job::uid::{Uid, UidMap, UidSet};
+
+/// Missing Jobs that are read live at once.
+const LIVE_READS: usize = 16;
+
+/// The Jobs that are being read live.
+pub(super) struct DoubtfulJobs {
+    /// Those that seem to be gone.
+    missing: UidSet,
+    /// Turns of their reads.
+    live_reads: Arc<Semaphore>,
+    /// Those that cannot be read, and are tried again.
+    unreadable: UidMap<AbortOnDropHandle<()>>,
+}
+
+impl Default for DoubtfulJobs {
+    fn default() -> Self {
+        let live_reads = Arc::new(Semaphore::new(LIVE_READS));
+        Self { missing: UidSet::default(), live_reads, unreadable: UidMap::default() }
+    }
+}
+
+impl DoubtfulJobs {
+    /// The Job was shown in a form that can be read.
+    pub(super) fn is_readable(&mut self, job: &Uid) {
+        self.unreadable.remove(job);
+    }
+}
+
+/// A Job that could not be read, as it is now; `None` if it does not exist any more.
+#[derive(Message)]
+#[rtype(result = "()")]
+pub(super) struct JobReadable {
+    source: Source,
+    uid: Uid,
+    found: Option<Arc<ObservedJob>>,
+}
+
+/// Whether a Job exists that seemed to be gone.
+#[derive(Message)]
+#[rtype(result = "()")]
+pub(super) struct JobSought {
+    uid: Uid,
+    exists: bool,
+}
+
+impl ReplicaActor {
+    /// Takes in a Job that exists and cannot be read: it stays as it was.
+    pub(super) fn job_unreadable(&mut self, source: Source, job: &Unreadable, ctx: &Context<Self>) {
+        self.job_cache.mark(source, &job.uid);
+        if !self.doubtful.unreadable.contains_key(&job.uid) {
+            let task = self.read_again(source, job, ctx);
+            self.doubtful.unreadable.insert(job.uid.clone(), task);
+        }
+        let manages = |job: &Arc<ObservedJob>| self.cx.config.manages(job.managed_by.as_deref());
+        let ours = self.job_cache.get(&job.uid).map_or(self.cx.config.replaces_built_in(), manages);
+        let shard = self.cx.config.shards.shard_of(&job.uid.to_string());
+        if ours && self.shards.contains_key(&shard) && self.skipped.insert(job.uid.clone()) {
+            self.cx.recorder.record(Event {
+                about: ObjectRef::job(&job.namespace, &job.name, &job.uid),
+                kind: EventType::Warning,
+                reason: "UnreadableJob".into(),
+                message: format!("The Job cannot be read, and stays as it was last seen: {}", job.error)
+                    .into(),
+                at: self.cx.clock.now(),
+                must: false,
+            });
+        }
+    }
+
+    /// Reads a Job, with pauses that grow, until that succeeds: nothing tells when it can be read.
+    fn read_again(&self, source: Source, job: &Unreadable, ctx: &Context<Self>) -> AbortOnDropHandle<()> {
+        let (cx, this, uid) = (self.cx.clone(), ctx.address(), job.uid.clone());
+        let (namespace, name) = (job.namespace.clone(), job.name.clone());
+        AbortOnDropHandle::new(self.cx.runtime.spawn(async move {
+            let mut backoff = cx.api_backoff();
+            loop {
+                backoff.pause().await;
+                if let Ok(found) = cx.reads.get_job(&namespace, &name).await {
+                    let found = found.filter(|found| found.uid == uid);
+                    return this.do_send(JobReadable { source, uid, found });
+                }
+            }
+        }))
+    }
+
+    /// A watch or a list says that a Job does not exist any more. If pods may be released because of that, it
+    /// is read live first.
+    pub(super) fn job_missing(&mut self, uid: &Uid, ctx: &Context<Self>) {
+        let Some(job) = self.job_cache.get(uid) else { return self.job_gone(uid) };
+        let shard = self.cx.config.shards.shard_of(&uid.to_string());
+        let unfinished = job.job.as_ref().is_ok_and(|job| job.status.finished().is_none());
+        let matters = unfinished
+            && self.shards.contains_key(&shard)
+            && self.cx.config.manages(job.managed_by.as_deref());
+        if !matters {
+            return self.job_gone(uid);
+        }
+        if !self.doubtful.missing.insert(uid.clone()) {
+            return;
+        }
+        let (cx, this, job) = (self.cx.clone(), ctx.address(), job.clone());
+        let live_reads = self.doubtful.live_reads.clone();
+        self.cx.runtime.spawn(async move {
+            // It is never closed.
+            let _turn = live_reads.acquire().await;
+            let mut backoff = cx.api_backoff();
+            let exists = loop {
+                match cx.reads.get_job(&job.namespace, &job.name).await {
+                    Ok(found) => break found.is_some_and(|found| found.uid == job.uid),
+                    Err(ReadError::Unreadable(_)) => break true,
+                    Err(error) => tracing::warn!(job = %job.uid, %error, "cannot read a missing Job"),
+                }
+                backoff.pause().await;
+            };
+            this.do_send(JobSought { uid: job.uid.clone(), exists });
+        });
+    }
+}
+
+impl Handler<JobReadable> for ReplicaActor {
+    type Result = ();
+
+    fn handle(&mut self, JobReadable { source, uid, found }: JobReadable, ctx: &mut Self::Context) {
+        let is_ours = source.is_none_or(|shard| self.shards.contains_key(&shard));
+        if self.doubtful.unreadable.remove(&uid).is_none() || !is_ours {
+            return;
+        }
+        match found {
+            Some(job) => self.job_seen(source, job, Instant::now()),
+            None => self.job_missing(&uid, ctx),
+        }
+    }
+}
+
+impl Handler<JobSought> for ReplicaActor {
+    type Result = ();
+
+    fn handle(&mut self, JobSought { uid, exists }: JobSought, _: &mut Self::Context) {
+        if self.doubtful.missing.remove(&uid) && !exists {
+            self.job_gone(&uid);
+        }
+    }
+}

@@ -1,0 +1,84 @@
+//! Tables: whether a list of pods can be complete, by what is known of the Job.
+
+use super::fixture::{at, but, ended, job, pod, running};
+use crate::job::pod::{Phase, Pod};
+use crate::job::spec::{Completion, Job};
+use crate::job::state::{JobState, Limits};
+use crate::job::status::{Condition, ConditionKind, ConditionStatus, Uncounted};
+use crate::job::uid::UidSet;
+
+fn listed(uids: &[&str]) -> UidSet {
+    uids.iter().map(|uid| (*uid).into()).collect()
+}
+
+/// A Job whose status tells of active pods and of pods that are not counted.
+fn telling(active: u32, uncounted: &[&str]) -> Job {
+    let mut job = job(Completion::Count(5), 3);
+    job.status.active = active;
+    let succeeded = uncounted.iter().map(|uid| (*uid).into()).collect();
+    job.status.uncounted = Some(Uncounted { succeeded, failed: Vec::new() });
+    job
+}
+
+fn released(uid: &str) -> Pod {
+    but(ended(running(uid), Phase::Succeeded, 10), |pod| pod.tracked = false)
+}
+
+#[test]
+fn a_list_that_lacks_what_the_status_tells_of_is_doubted() {
+    let tracked = |uid| ended(running(uid), Phase::Succeeded, 10);
+    for (what, job, pods, expected) in [
+        ("nothing is told of", telling(0, &[]), vec![], false),
+        ("all are shown", telling(2, &[]), vec![running("a"), running("b")], false),
+        ("one active pod is missing", telling(2, &[]), vec![running("a")], true),
+        ("it has ended since", telling(2, &[]), vec![running("a"), tracked("b")], false),
+        ("pods that were counted before are no active ones", telling(1, &[]), vec![released("a")], true),
+        ("an uncounted pod is shown", telling(0, &["a"]), vec![tracked("a")], false),
+        ("it has no finalizer any more", telling(0, &["a"]), vec![released("a")], false),
+        ("it is not shown", telling(0, &["a"]), vec![tracked("b")], true),
+    ] {
+        let mut state = JobState::new(job, Limits::default());
+        let uids: Vec<String> = pods.iter().map(|pod: &Pod| pod.uid.to_string()).collect();
+        pods.into_iter().for_each(|pod| _ = state.observe_pod(pod, at(20)));
+        let uids: Vec<&str> = uids.iter().map(String::as_str).collect();
+        assert_eq!(state.lacks_pods(&listed(&uids), 1), expected, "{what}");
+    }
+}
+
+#[test]
+fn a_pod_that_came_by_watch_and_was_released_is_not_missed() {
+    let mut state = JobState::new(telling(0, &["a"]), Limits::default());
+    state.observe_pod(released("a"), at(20));
+    assert!(!state.lacks_pods(&listed(&[]), 1), "the shard keeps no pods that are counted");
+}
+
+#[test]
+fn a_pod_with_our_finalizer_does_not_vanish_between_two_lists() {
+    let mut state = JobState::new(job(Completion::Count(5), 3), Limits::default());
+    for uid in ["a", "b"] {
+        state.observe_pod(running(uid), at(20));
+    }
+    state.observe_pod(but(pod("late"), |pod| pod.version = 7), at(20));
+    assert!(!state.lacks_pods(&listed(&["a", "b"]), 1), "the other is newer than the list");
+    assert!(state.lacks_pods(&listed(&["a"]), 1));
+    assert!(state.lacks_pods(&listed(&[]), 9), "an empty list");
+    state.pods.answered_released(&"b".into());
+    assert!(!state.lacks_pods(&listed(&["a", "late"]), 9), "we have removed its finalizer");
+}
+
+#[test]
+fn who_decides_nothing_more_misses_nothing() {
+    let mut finished = telling(3, &["a"]);
+    finished.status.conditions.push(Condition {
+        kind: ConditionKind::Complete,
+        status: ConditionStatus::True,
+        reason: "".into(),
+        message: "".into(),
+        last_probe_time: None,
+        last_transition_time: None,
+    });
+    assert!(!JobState::new(finished, Limits::default()).lacks_pods(&listed(&[]), 1));
+    let mut gone = JobState::new(telling(3, &["a"]), Limits::default());
+    gone.job_vanished();
+    assert!(!gone.lacks_pods(&listed(&[]), 1));
+}
