@@ -67,7 +67,7 @@ impl Stage {
         self.all_run(pods).await;
         let refused = self.release(&["-A"]).output().unwrap();
         assert_eq!(refused.status.code(), Some(3), "while a replica runs: {}", errors(&refused));
-        assert!(errors(&refused).contains("runs: stop all replicas first"), "{}", errors(&refused));
+        assert!(errors(&refused).contains("stop all replicas first"), "{}", errors(&refused));
         replica.signal(Signal::SIGTERM);
         assert_eq!(replica.exit_code(), Some(0));
     }

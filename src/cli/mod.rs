@@ -19,6 +19,7 @@ mod pod_view;
 mod release;
 mod reshard;
 mod run;
+mod running_replicas;
 mod signals;
 mod status;
 mod table;

@@ -14,7 +14,6 @@ use std::process::ExitCode;
 use clap::Args;
 use futures::stream::{self, StreamExt as _};
 use indicatif::{ProgressBar, ProgressStyle};
-use jiff::Timestamp;
 use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::Namespace;
 use kube::api::Api;
@@ -82,7 +81,7 @@ pub(super) async fn run(args: ReleaseArgs) -> Result<ExitCode, Failure> {
 async fn release(cluster: &Cluster, scope: &Scope, dry_run: bool) -> Result<ExitCode, Failure> {
     scope.must_exist(cluster).await?;
     if !dry_run {
-        cluster.must_have_no_replica(Timestamp::now()).await?;
+        cluster.must_have_no_replica().await?;
     }
     let Found { jobs, orphans } = found::find(cluster, scope).await?;
     let mut report = Report::default();

@@ -3,10 +3,7 @@
 //! The new number is recorded first, so that no replica starts before the change is complete. Then every pod
 //! gets the label of its Job's new shard. The command can be repeated after an interruption.
 
-use std::collections::HashMap;
 use std::process::ExitCode;
-use std::sync::Arc;
-use std::time::Duration;
 
 use anyhow::Context as _;
 use clap::Args;
@@ -18,24 +15,22 @@ use kube::Resource as _;
 use kube::api::{Api, DeleteParams, ListParams, Patch, PatchParams, PostParams};
 use kube::core::PartialObjectMeta;
 use serde_json::Value;
-use tokio::time::{Instant, sleep};
 
 use super::Failure;
 use super::connection::ConnectionArgs;
 use super::controller::lease_namespace;
+use super::running_replicas::{Beat, heartbeats, until_no_replica_runs};
 use crate::actors::ControllerConfig;
 use crate::cluster::wire::label_patch;
 use crate::job::names::{self, SHARD_LABEL};
 use crate::job::uid::{Uid, UidMap};
 use crate::sharding::ShardCount;
-use crate::sharding::lease::{Heartbeat, Layout, LeaseRecord, LeaseWriter};
+use crate::sharding::lease::{Layout, LeaseRecord, LeaseWriter};
 
 /// Objects in one page of a list.
 const PAGE: u32 = 500;
 /// Pods that are labelled concurrently.
 const AT_ONCE: usize = 16;
-/// Interval between reads of the heartbeats.
-const PERIOD: Duration = Duration::from_millis(500);
 
 /// Flags of `reshard`.
 #[derive(Debug, Args)]
@@ -141,22 +136,13 @@ impl Resharding {
         version.parse().with_context(|| format!("resourceVersion {version:?} is not a number"))
     }
 
-    /// The heartbeats of all replicas, with the namespaces of their Leases: the replicas may have been given
-    /// another one than this command.
-    async fn heartbeats(&self) -> anyhow::Result<Vec<(String, Heartbeat)>> {
+    /// The heartbeats of all replicas: they may have been given another namespace for their Leases than this command.
+    async fn heartbeats(&self) -> anyhow::Result<Vec<Beat>> {
         let everywhere: Api<Lease> = Api::all(self.client.clone());
         let searched = if self.force { &self.leases } else { &everywhere };
-        let listed = searched.list(&ListParams::default().labels(&self.writer.selector())).await;
-        let listed = listed.context(
+        heartbeats(searched, &self.writer.selector()).await.context(
             "cannot look for replicas in all namespaces; --force looks only in that of --lease-namespace",
-        )?;
-        let heartbeat = |lease: &Lease| match LeaseRecord::read(lease)? {
-            LeaseRecord::Heartbeat(beat) => {
-                Some((lease.metadata.namespace.clone().unwrap_or_default(), beat))
-            }
-            _ => None,
-        };
-        Ok(listed.items.iter().filter_map(heartbeat).collect())
+        )
     }
 
     async fn records(&self) -> anyhow::Result<Vec<LeaseRecord>> {
@@ -164,36 +150,10 @@ impl Resharding {
         Ok(listed.items.iter().filter_map(LeaseRecord::read).collect())
     }
 
-    /// Waits until replicas that leave have left, and until those that have died have been silent for their
-    /// lease duration. Fails if another replica runs.
+    /// Waits until no replica runs. One that has its Leases where we look may still be about to see the mark.
     async fn wait_until_no_replica_runs(&self) -> anyhow::Result<()> {
-        let mut seen: HashMap<(String, Arc<str>), (u64, Instant)> = HashMap::new();
-        loop {
-            let mut waits = false;
-            for (namespace, beat) in self.heartbeats().await? {
-                let Heartbeat { holder, version, lease_duration, leaving, .. } = beat;
-                let is_ours = namespace == self.namespace;
-                let replica = (namespace, holder.identity);
-                let (known, since) = *seen.entry(replica.clone()).or_insert((version, Instant::now()));
-                if known != version {
-                    anyhow::ensure!(
-                        leaving || (is_ours && self.is_marked().await?),
-                        "replica {} runs, with its Leases in namespace {}: stop all replicas first, for example by \
-                         scaling their Deployment to 0",
-                        replica.1,
-                        replica.0
-                    );
-                    seen.insert(replica, (version, Instant::now()));
-                    waits = true;
-                } else {
-                    waits |= since.elapsed() < lease_duration;
-                }
-            }
-            if !waits {
-                return Ok(());
-            }
-            sleep(PERIOD).await;
-        }
+        let ends = async |namespace: &str| Ok(namespace == self.namespace && self.is_marked().await?);
+        until_no_replica_runs(async || self.heartbeats().await, ends).await
     }
 
     /// Whether the layout says that the number is being changed, so that replicas end.

@@ -3,12 +3,13 @@
 use std::sync::Arc;
 
 use anyhow::Context as _;
-use jiff::Timestamp;
+use k8s_openapi::api::coordination::v1::Lease;
+use kube::api::Api;
 
 use super::found::Orphan;
 use crate::actors::ControllerConfig;
 use crate::cli::Failure;
-use crate::cli::ownership::{Ownership, ReplicaState};
+use crate::cli::running_replicas::{heartbeats, until_no_replica_runs};
 use crate::cluster::gate::{Answer, Fence, GateConfig, Order, Priority, Write, WriteError, WriteGate};
 use crate::cluster::reads::Reader;
 use crate::cluster::transport::{Connection, connect};
@@ -39,20 +40,16 @@ impl Cluster {
         Ok(Self { client, reads, controller, gate })
     }
 
-    /// Fails while a replica runs: it would take over what is released.
-    pub(super) async fn must_have_no_replica(&self, now: Timestamp) -> anyhow::Result<()> {
+    /// Fails if a replica runs: it would take over what is released. Waits for one that has died until its Leases have
+    /// ended.
+    pub(super) async fn must_have_no_replica(&self) -> anyhow::Result<()> {
+        let leases: Api<Lease> = Api::all(self.client.clone());
         let selector = format!("{CONTROLLER_LABEL}={}", controller_label(&self.controller.controller_name));
-        let leases = Ownership::read(&self.client, None, &selector, now).await;
-        let ownership = leases.context("cannot list the Leases of replicas in all namespaces")?;
-        let running = ownership.replicas.iter().find(|replica| replica.state != ReplicaState::Silent);
-        match running {
-            Some(replica) => anyhow::bail!(
-                "replica {} runs: stop all replicas first, for example by scaling their Deployment to 0; one that \
-                 was killed counts as running for as long as its lease lasts",
-                replica.identity
-            ),
-            None => Ok(()),
-        }
+        let read = async || {
+            let beats = heartbeats(&leases, &selector).await;
+            beats.context("cannot look for replicas in all namespaces")
+        };
+        until_no_replica_runs(read, async |_: &str| Ok(false)).await
     }
 
     /// Sends a write about a Job's pods or status.

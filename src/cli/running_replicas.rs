@@ -1,0 +1,67 @@
+//! Whether replicas run, for commands that must not work beside them.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use k8s_openapi::api::coordination::v1::Lease;
+use kube::api::{Api, ListParams};
+use tokio::time::{Instant, sleep};
+
+use crate::sharding::lease::{Heartbeat, LeaseRecord};
+
+/// Interval between reads of the heartbeats.
+const PERIOD: Duration = Duration::from_millis(500);
+
+/// The heartbeat of a replica.
+pub(super) struct Beat {
+    /// The namespace of the replica's Leases.
+    namespace: String,
+    heartbeat: Heartbeat,
+}
+
+/// The heartbeats among the selected Leases.
+pub(super) async fn heartbeats(leases: &Api<Lease>, selector: &str) -> kube::Result<Vec<Beat>> {
+    let listed = leases.list(&ListParams::default().labels(selector)).await?;
+    let beat = |lease: &Lease| match LeaseRecord::read(lease)? {
+        LeaseRecord::Heartbeat(heartbeat) => {
+            Some(Beat { namespace: lease.metadata.namespace.clone().unwrap_or_default(), heartbeat })
+        }
+        _ => None,
+    };
+    Ok(listed.items.iter().filter_map(beat).collect())
+}
+
+/// Waits until replicas that leave have left, and until those that have died have been silent for their lease
+/// duration. Fails if another replica runs, unless it `ends` by itself: asked with the namespace of its Leases.
+pub(super) async fn until_no_replica_runs(
+    read: impl AsyncFn() -> anyhow::Result<Vec<Beat>>,
+    ends: impl AsyncFn(&str) -> anyhow::Result<bool>,
+) -> anyhow::Result<()> {
+    let mut seen: HashMap<(String, Arc<str>), (u64, Instant)> = HashMap::new();
+    loop {
+        let mut waits = false;
+        for Beat { namespace, heartbeat } in read().await? {
+            let Heartbeat { holder, version, lease_duration, leaving, .. } = heartbeat;
+            let replica = (namespace, holder.identity);
+            let (known, since) = *seen.entry(replica.clone()).or_insert((version, Instant::now()));
+            if known != version {
+                anyhow::ensure!(
+                    leaving || ends(&replica.0).await?,
+                    "replica {} runs, with its Leases in namespace {}: stop all replicas first, for example by \
+                     scaling their Deployment to 0",
+                    replica.1,
+                    replica.0
+                );
+                seen.insert(replica, (version, Instant::now()));
+                waits = true;
+            } else {
+                waits |= since.elapsed() < lease_duration;
+            }
+        }
+        if !waits {
+            return Ok(());
+        }
+        sleep(PERIOD).await;
+    }
+}
