@@ -45,7 +45,6 @@ const METADATA: &str = "application/json;as=PartialObjectMetadataList;g=meta.k8s
 #[derive(Debug, Default)]
 pub struct PodList {
     /// The pods.
-    #[expect(clippy::vec_box, reason = "they go on one by one, as they are")]
     pub pods: Vec<Box<ObservedPod>>,
     /// Pods that exist and cannot be read.
     pub unreadable: Vec<Unreadable>,
