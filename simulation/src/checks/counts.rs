@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use super::Promise;
+use super::failures::{Consequence, consequence};
 use crate::ledger::{JobFacts, Ledger, PodFacts};
 
 /// Compares a Job's counts with those last seen.
@@ -103,7 +104,12 @@ fn counts(pod: &PodFacts, job: &JobFacts, succeeded: bool, later: Duration) -> O
     let in_time = job.announced.is_none_or(|announced| end.at + later < announced);
     let certain = end.clean && in_time && !pod.meddled;
     if end.succeeded == succeeded {
-        return Some(certain);
+        let ignored = !succeeded && consequence(job, pod) == Consequence::Ignore;
+        return match (ignored, certain) {
+            (false, certain) => Some(certain),
+            (true, true) => None,
+            (true, false) => Some(false),
+        };
     }
     // A pod that was deleted first counts as failed, however it ended; and so does one that was seen active when the
     // end was announced.
