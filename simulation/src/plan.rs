@@ -54,6 +54,13 @@ pub struct Settings {
     pub all_own_all: bool,
 }
 
+impl Settings {
+    /// How late the latest watch is.
+    pub(crate) fn lag(&self) -> Duration {
+        self.lags.iter().map(|lag| lag.jobs.max(lag.pods)).max().unwrap_or_default()
+    }
+}
+
 /// How late watches are.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Lag {
@@ -389,8 +396,7 @@ impl Plan {
             Act::Fault(fault) => step.at < Time::NEVER && fault.hides_news(),
             Act::User { .. } => false,
         };
-        let lag = self.settings.lags.iter().map(|lag| lag.jobs.max(lag.pods)).max().unwrap_or_default();
-        lag + if self.steps.iter().any(hides) { UNANSWERED } else { Duration::ZERO }
+        self.settings.lag() + if self.steps.iter().any(hides) { UNANSWERED } else { Duration::ZERO }
     }
 
     /// How long a change may take until a replica has heard of it, if nothing is wrong with it but what

@@ -48,8 +48,7 @@ pub(super) fn unrest(plan: &Plan, ledger: &Ledger, slots: &[Slot]) -> Option<Str
 /// A Job that should long be `Suspended`, whatever becomes of single pods.
 pub(super) fn held_back(now: Time, plan: &Plan, ledger: &Ledger, owners: &Owners) -> Option<String> {
     const LONG: Duration = Duration::from_secs(15);
-    let lags = plan.settings.lags.iter().map(|lag| lag.jobs.max(lag.pods));
-    let long = LONG + lags.max().unwrap_or_default();
+    let long = LONG + plan.settings.lag();
     if !owners.all_undisturbed(now) {
         return None;
     }
@@ -73,8 +72,7 @@ pub(super) fn check(
     doubtful: bool,
 ) -> Option<(Promise, String)> {
     for (uid, job) in ledger.jobs.iter().filter(|(_, job)| job.exists && job.finished.is_some()) {
-        let differs =
-            counts::differ(ledger, uid, job, plan.news_take()).filter(|_| !doubtful && is_ours(plan, job));
+        let differs = counts::differ(plan, ledger, uid, job).filter(|_| !doubtful && is_ours(plan, job));
         if differs.is_some() {
             return differs;
         }

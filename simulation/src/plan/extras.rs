@@ -31,8 +31,7 @@ pub(super) fn add(plan: &mut Plan) {
         job_options(&mut options, job);
     }
     lags(&mut Chance::new(plan.seed, "lags"), plan);
-    // No rule of ours keeps two owners from writing at the same time, so only counts can be held against them.
-    plan.settings.all_own_all = plan.settings.replicas > 1 && Chance::new(plan.seed, "owners").percent(4);
+    all_own_all(&mut Chance::new(plan.seed, "owners"), plan);
 }
 
 /// `podFailurePolicy`, `maxFailedIndexes`, and an explicit `podReplacementPolicy`.
@@ -98,4 +97,20 @@ fn lags(chance: &mut Chance, plan: &mut Plan) {
     let some = chance.percent(25);
     let mut late = || if some && chance.percent(50) { chance.millis(100..=8_000) } else { Duration::ZERO };
     plan.settings.lags = (0..plan.settings.replicas).map(|_| Lag { jobs: late(), pods: late() }).collect();
+}
+
+/// Owners that do not know of each other, and of which some hear late what the others do.
+fn all_own_all(chance: &mut Chance, plan: &mut Plan) {
+    if plan.settings.replicas < 2 || !chance.percent(4) {
+        return;
+    }
+    plan.settings.all_own_all = true;
+    for lag in &mut plan.settings.lags {
+        let mut late = || chance.millis(0..=4_000);
+        *lag = match late().as_millis() % 3 {
+            0 => Lag { jobs: late(), pods: Duration::ZERO },
+            1 => Lag { jobs: Duration::ZERO, pods: late() },
+            _ => Lag { jobs: late(), pods: late() },
+        };
+    }
 }

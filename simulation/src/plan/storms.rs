@@ -3,15 +3,38 @@
 
 use std::time::Duration;
 
-use super::{Act, Fault, Plan, Refused, Step, UserAct};
+use super::{Act, Fault, Lag, Plan, Refused, Step, UserAct};
 use crate::chance::Chance;
 use crate::time::Time;
 
 /// How many of 100 plans have a storm.
 const STORMY: u32 = 50;
+/// How many of 100 plans have a rare one.
+const RARE: u32 = 12;
 
 /// Adds a storm to some plans. Its steps come after all others, which so keep their numbers.
 pub(super) fn add(plan: &mut Plan) {
+    common(plan);
+    rare(plan);
+}
+
+/// Storms for which the rest of a plan is made to fit.
+fn rare(plan: &mut Plan) {
+    let mut chance = Chance::new(plan.seed, "rare storm");
+    if !chance.percent(RARE) || plan.settings.replicas < 2 {
+        return;
+    }
+    let job = chance.below(plan.jobs.len());
+    let created = plan.jobs.get(job).map_or(Time::ZERO, |job| job.created);
+    let steps = match chance.below(3) {
+        0 => handed_over_while_pods_cannot_be_created(&mut chance, plan, created),
+        1 => a_job_without_some_of_its_pods_is_handed_over(&mut chance, plan, job, created),
+        _ => a_pod_of_an_unknown_job_loses_its_label(&mut chance, plan, job, created),
+    };
+    plan.steps.extend(steps);
+}
+
+fn common(plan: &mut Plan) {
     let mut chance = Chance::new(plan.seed, "storm");
     if !chance.percent(STORMY) {
         return;
@@ -141,4 +164,54 @@ fn a_node_is_drained(chance: &mut Chance, job: usize, created: Time) -> Vec<Step
     let at = created + chance.millis(300..=8_000);
     let pods = chance.below(4) + 1;
     (0..pods).fold(Storm::of(job), |storm, nth| storm.user(at, UserAct::Evict { nth })).steps
+}
+
+/// A replica comes back and gets shards from others just when these create pods, which the API server holds back.
+fn handed_over_while_pods_cannot_be_created(chance: &mut Chance, plan: &Plan, created: Time) -> Vec<Step> {
+    let replica = chance.below(plan.settings.replicas);
+    let back = created + chance.millis(50..=1_500);
+    let at = Time::ms(back.millis().saturating_sub(chance.number(2_000..=15_000)).max(400));
+    let refuse = Fault::Refuse {
+        time: chance.millis(8_000..=20_000),
+        code: 429,
+        percent: 100,
+        what: Refused::PodCreates,
+    };
+    let begin = Time::ms(created.millis().saturating_sub(500));
+    let crash = Fault::Crash { replica, down: back.since(at) };
+    Storm::of(0).fault(at, crash).fault(begin, refuse).steps
+}
+
+/// The next owner of a Job finds its running pods, and not those that have ended.
+fn a_job_without_some_of_its_pods_is_handed_over(
+    chance: &mut Chance,
+    plan: &Plan,
+    job: usize,
+    created: Time,
+) -> Vec<Step> {
+    let at = created + chance.millis(1_500..=12_000);
+    let replica = chance.below(plan.settings.replicas);
+    let leaves = at + chance.millis(300..=1_500);
+    let restart = Fault::Restart { replica, down: chance.millis(100..=2_000) };
+    Storm::of(job).user(at, UserAct::DeleteEnded).fault(leaves, restart).steps
+}
+
+/// The leader of the orphan controllers sees a pod without our label, and has not heard of its Job yet. Nothing else is
+/// wrong.
+fn a_pod_of_an_unknown_job_loses_its_label(
+    chance: &mut Chance,
+    plan: &mut Plan,
+    job: usize,
+    created: Time,
+) -> Vec<Step> {
+    for step in plan.steps.iter_mut().filter(|step| matches!(step.act, Act::Fault(_))) {
+        step.at = Time::NEVER;
+    }
+    for (replica, lag) in plan.settings.lags.iter_mut().enumerate() {
+        // The first replica leads.
+        let jobs = if replica == 0 { chance.millis(4_000..=9_000) } else { Duration::ZERO };
+        *lag = Lag { jobs, pods: Duration::ZERO };
+    }
+    let strip = UserAct::StripLabel { nth: chance.below(64) };
+    Storm::of(job).user(created + chance.millis(300..=3_000), strip).steps
 }
