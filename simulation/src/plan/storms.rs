@@ -16,6 +16,7 @@ const RARE: u32 = 12;
 pub(super) fn add(plan: &mut Plan) {
     common(plan);
     rare(plan);
+    clearing_away_is_refused(plan);
 }
 
 /// Storms for which the rest of a plan is made to fit.
@@ -214,4 +215,20 @@ fn a_pod_of_an_unknown_job_loses_its_label(
     }
     let strip = UserAct::StripLabel { nth: chance.below(64) };
     Storm::of(job).user(created + chance.millis(300..=3_000), strip).steps
+}
+
+/// A Job fails, and may not delete the failed pods that it does not keep.
+fn clearing_away_is_refused(plan: &mut Plan) {
+    let mut chance = Chance::new(plan.seed, "clearing away");
+    let number = chance.below(plan.jobs.len());
+    let Some(job) = plan.jobs.get_mut(number).filter(|job| job.past.is_none() && chance.percent(4)) else {
+        return;
+    };
+    job.annotations.insert("yardmaster.dev/failed-pods-limit".into(), "0".into());
+    job.spec["backoffLimit"] = chance.number(0..=2).into();
+    (job.failing_percent, job.evicted_percent) = (80, 0);
+    let at = job.created + chance.millis(300..=4_000);
+    let (time, code) = (chance.millis(10_000..=30_000), chance.pick(&[403, 500]));
+    let refuse = Fault::Refuse { time, code, percent: 50, what: Refused::Writes };
+    plan.steps.extend(Storm::of(number).fault(at, refuse).steps);
 }
