@@ -101,7 +101,7 @@ fn lags(chance: &mut Chance, plan: &mut Plan) {
 
 /// Owners that do not know of each other, and of which some hear late what the others do.
 fn all_own_all(chance: &mut Chance, plan: &mut Plan) {
-    if plan.settings.replicas < 2 || !chance.percent(4) {
+    if plan.settings.replicas < 2 || !chance.percent(8) {
         return;
     }
     plan.settings.all_own_all = true;
