@@ -2,6 +2,7 @@
 
 mod counts;
 mod creations;
+mod failures;
 mod finals;
 mod owners;
 mod traffic;
@@ -11,7 +12,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 
 use bytes::Bytes;
-use http::{Method, Request, Response};
+use http::{Method, Request, Response, Uri};
 
 use crate::ledger::{Change, Kind, Ledger};
 use crate::plan::Plan;
@@ -49,6 +50,8 @@ pub enum Promise {
     Paced,
     /// Memory is back to its base when all is done.
     Memory,
+    /// No more failed pods are kept than the Job asks for.
+    Kept,
     /// What has ended does not begin again, and counts do not go back.
     Monotonic,
     /// A Job ends, is suspended and is deleted as what happened demands.
@@ -103,7 +106,7 @@ impl Checks {
             violation: None,
             over: false,
             requests: 0,
-            traffic: Traffic::default(),
+            traffic: Traffic::new(plan),
             owners: Owners::new(&plan.settings),
             verdicts: Verdicts::default(),
             seen: BTreeMap::new(),
@@ -161,6 +164,32 @@ impl Checks {
         }
     }
 
+    /// A request of a replica arrives at the API server.
+    pub(crate) fn arrived(
+        &mut self,
+        at: Time,
+        from: usize,
+        sent_at: Time,
+        request: &Request<Bytes>,
+        ledger: &Ledger,
+    ) {
+        if !self.doubtful
+            && let Some(what) = self.owners.arrived(from, sent_at, request, ledger)
+        {
+            self.violated(Promise::OneOwner, at, what);
+        }
+    }
+
+    /// A replica knows what has become of a request, or will never know.
+    pub(crate) fn settled(&mut self, from: usize, uri: &Uri) {
+        self.traffic.settled(from, uri);
+    }
+
+    /// A life of a replica has ended, and with it all that it has asked.
+    pub(crate) fn ended(&mut self, replica: usize) {
+        self.traffic.ended(replica);
+    }
+
     /// A replica's request was answered.
     pub(crate) fn answered(
         &mut self,
@@ -194,7 +223,8 @@ impl Checks {
                 unraised.or(lost.map(|what| (Promise::Keeps, what)))
             }
             (Kind::Pod, Some(author)) if change.created => {
-                creations::check(ledger, &change.uid, author).map(|what| (Promise::Surplus, what))
+                let lag = |touched| self.owners.lag_since(plan, author.replica, touched);
+                creations::check(ledger, &change.uid, author, lag).map(|what| (Promise::Surplus, what))
             }
             (Kind::Job, _) => {
                 let before = self.seen.get(&change.uid).copied();

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use crate::chance::Chance;
 use crate::ledger::{Ledger, PodFacts};
-use crate::plan::Plan;
+use crate::plan::{JobPlan, Plan};
 use crate::time::{EPOCH, Time};
 
 /// What a node does with a pod.
@@ -17,9 +17,11 @@ pub(crate) enum Duty {
     Start,
     /// The container has ended by itself.
     End {
-        /// Whether it failed.
-        failed: bool,
+        /// The exit code.
+        code: i32,
     },
+    /// The node needs its room for something else.
+    Evict,
     /// The container was told to stop.
     Stop,
     /// The pod goes away.
@@ -30,18 +32,44 @@ pub(crate) enum Duty {
 #[derive(Debug)]
 pub(crate) struct Kubelet {
     chance: Chance,
+    /// For exit codes and evictions.
+    ends: Chance,
+    /// For containers that stop slowly.
+    stops: Chance,
     longest_run: Duration,
-    /// How many of 100 containers fail, by name of the Job.
-    failing: BTreeMap<String, u32>,
+    /// By name of the Job.
+    containers: BTreeMap<String, Containers>,
     stopping: BTreeMap<String, ()>,
+}
+
+/// How the containers of a Job behave.
+#[derive(Clone, Debug)]
+struct Containers {
+    failing_percent: u32,
+    exit_codes: Vec<i32>,
+    evicted_percent: u32,
+    slow_stop: Duration,
+}
+
+impl Containers {
+    fn of(job: &JobPlan) -> Self {
+        Self {
+            failing_percent: job.failing_percent,
+            exit_codes: job.exit_codes.clone(),
+            evicted_percent: job.evicted_percent,
+            slow_stop: job.slow_stop,
+        }
+    }
 }
 
 impl Kubelet {
     pub(crate) fn new(plan: &Plan) -> Self {
         Self {
             chance: Chance::new(plan.seed, "kubelet"),
+            ends: Chance::new(plan.seed, "ends of containers"),
+            stops: Chance::new(plan.seed, "stops of containers"),
             longest_run: plan.settings.longest_run,
-            failing: plan.jobs.iter().map(|job| (job.name.clone(), job.failing_percent)).collect(),
+            containers: plan.jobs.iter().map(|job| (job.name.clone(), Containers::of(job))).collect(),
             stopping: BTreeMap::new(),
         }
     }
@@ -61,9 +89,19 @@ impl Kubelet {
                 return None;
             }
             let duty = if pod.end.is_some() { Duty::Remove } else { Duty::Stop };
-            return Some((self.chance.millis(5..=1_500), duty));
+            let mut later = self.chance.millis(5..=1_500);
+            let slow = self.containers_of(pod).map_or(Duration::ZERO, |of| of.slow_stop);
+            if duty == Duty::Stop && !slow.is_zero() {
+                later += self.stops.millis(0..=slow.as_millis() as u64);
+            }
+            return Some((later, duty));
         }
         (created && pod.end.is_none()).then(|| (self.chance.millis(5..=400), Duty::Start))
+    }
+
+    fn containers_of(&self, pod: &PodFacts) -> Option<&Containers> {
+        let job = pod.object["metadata"]["labels"]["batch.kubernetes.io/job-name"].as_str()?;
+        self.containers.get(job)
     }
 
     /// The request that carries out a duty now, and the duty that follows.
@@ -79,19 +117,25 @@ impl Kubelet {
         match duty {
             Duty::Start if ended || pod.deleted.is_some() => None,
             Duty::Start => {
-                let job = pod.object["metadata"]["labels"]["batch.kubernetes.io/job-name"].as_str();
-                let failing = job.and_then(|job| self.failing.get(job)).copied().unwrap_or(0);
-                let failed = self.chance.percent(failing);
+                let of = self.containers_of(pod).cloned();
+                let failed = self.chance.percent(of.as_ref().map_or(0, |of| of.failing_percent));
                 let run = self.chance.millis(10..=self.longest_run.as_millis() as u64);
-                Some((status(pod, running(now)), Some((run, Duty::End { failed }))))
+                let evicted = of.as_ref().is_some_and(|of| self.ends.percent(of.evicted_percent));
+                let code = match of {
+                    Some(of) if failed => self.ends.pick(&of.exit_codes),
+                    _ => i32::from(failed),
+                };
+                let duty = if evicted { Duty::Evict } else { Duty::End { code } };
+                Some((status(pod, running(now)), Some((run, duty))))
             }
-            Duty::End { .. } if ended => None,
-            Duty::End { failed } => Some((status(pod, end(failed, now)), None)),
+            Duty::End { .. } | Duty::Evict if ended => None,
+            Duty::End { code } => Some((status(pod, end(code, now)), None)),
+            Duty::Evict => Some((status(pod, evicted(now)), None)),
             Duty::Stop if ended => Some((remove(pod, uid), None)),
             Duty::Stop => {
                 // A process that is told to stop may have ended well just before.
-                let failed = self.chance.percent(80);
-                Some((status(pod, end(failed, now)), Some((self.chance.millis(1..=50), Duty::Remove))))
+                let code = if self.chance.percent(80) { KILLED } else { 0 };
+                Some((status(pod, end(code, now)), Some((self.chance.millis(1..=50), Duty::Remove))))
             }
             Duty::Remove => Some((remove(pod, uid), None)),
         }
@@ -138,9 +182,39 @@ fn running(now: Time) -> Value {
     })
 }
 
-fn end(failed: bool, now: Time) -> Value {
+/// The exit code of a process that was told to stop.
+const KILLED: i32 = 143;
+
+/// The end of a pod whose node has evicted it.
+fn evicted(now: Time) -> Value {
+    let mut status = end(137, now);
+    status["reason"] = "Evicted".into();
+    if let Some(conditions) = status["conditions"].as_array_mut() {
+        conditions.push(disrupted(now));
+    }
+    status
+}
+
+/// The condition of a pod that somebody disrupts.
+fn disrupted(now: Time) -> Value {
+    json!({
+        "type": "DisruptionTarget", "status": "True", "reason": "DeletionByTaintManager",
+        "lastTransitionTime": at(now),
+    })
+}
+
+/// The requests that drain a pod from its node.
+pub(crate) fn drain(pod: &PodFacts, uid: &str, now: Time) -> [Request; 2] {
+    let (namespace, name) = pod.name();
+    let path = format!("/api/v1/namespaces/{namespace}/pods/{name}");
+    let delete = Request { method: "DELETE", path, body: json!({"preconditions": {"uid": uid}}) };
+    [status(pod, json!({"conditions": [disrupted(now)]})), delete]
+}
+
+fn end(code: i32, now: Time) -> Value {
+    let failed = code != 0;
     let terminated = json!({
-        "exitCode": i32::from(failed), "reason": if failed { "Error" } else { "Completed" },
+        "exitCode": code, "reason": if failed { "Error" } else { "Completed" },
         "startedAt": at(now), "finishedAt": at(now),
     });
     json!({

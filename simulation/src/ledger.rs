@@ -45,7 +45,7 @@ pub(crate) struct PodFacts {
     pub(crate) created: Time,
     /// When somebody deleted it.
     pub(crate) deleted: Option<Time>,
-    /// Whether that was a replica.
+    /// Whether that was a replica, which did not want to count it.
     pub(crate) removed: bool,
     /// Whether somebody else took our finalizer or labels off it.
     pub(crate) meddled: bool,
@@ -176,7 +176,8 @@ impl Ledger {
         }
         if deleting && facts.deleted.is_none() {
             facts.deleted = Some(now);
-            facts.removed = by_replica;
+            // A pod that has ended and is counted is cleared away.
+            facts.removed = by_replica && (facts.end.is_none() || tracked(&facts.object));
         }
         facts.object = object;
     }

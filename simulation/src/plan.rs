@@ -1,8 +1,11 @@
 //! What happens in one world: which Jobs there are, what users do, and what breaks. A plan follows from its seed
 //! alone.
 
+mod extras;
 mod generate;
+mod storms;
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::time::Duration;
 
@@ -45,6 +48,26 @@ pub struct Settings {
     pub calm_from: Time,
     /// The longest time for which a shard may be without owner.
     pub without_owner: Duration,
+    /// How much later than others each replica sees changes: the API server that it watches has a slow cache.
+    pub lags: Vec<Lag>,
+    /// Whether every replica acts for all shards without Leases, as after a bug in them: counts stay exact.
+    pub all_own_all: bool,
+}
+
+impl Settings {
+    /// How late the latest watch is.
+    pub(crate) fn lag(&self) -> Duration {
+        self.lags.iter().map(|lag| lag.jobs.max(lag.pods)).max().unwrap_or_default()
+    }
+}
+
+/// How late watches are.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Lag {
+    /// Those of Jobs.
+    pub jobs: Duration,
+    /// Those of pods.
+    pub pods: Duration,
 }
 
 /// One Job.
@@ -64,6 +87,14 @@ pub struct JobPlan {
     pub past: Option<Past>,
     /// Whether it has a selector of its own (`manualSelector`), and so may adopt pods.
     pub adopts: bool,
+    /// Its annotations.
+    pub annotations: BTreeMap<String, String>,
+    /// Exit codes of containers that fail.
+    pub exit_codes: Vec<i32>,
+    /// How many of 100 pods their node evicts while they run.
+    pub evicted_percent: u32,
+    /// How much longer than others its containers may take to stop.
+    pub slow_stop: Duration,
 }
 
 /// What the built-in controller has left of a Job.
@@ -115,6 +146,13 @@ pub enum UserAct {
         nth: usize,
         /// Without a grace period.
         force: bool,
+    },
+    /// Deletes those of its pods that have ended.
+    DeleteEnded,
+    /// Deletes its pods with the condition that they are disrupted: a drained node.
+    Evict {
+        /// Which of the pods that there are then.
+        nth: usize,
     },
     /// Takes labels off one of its pods.
     StripLabel {
@@ -329,6 +367,27 @@ pub enum Refused {
     Reads,
 }
 
+impl UserAct {
+    /// Whether the Job changes, or which pods it can see: what replicas do next may still follow from before.
+    pub(crate) fn changes_job(&self) -> bool {
+        match self {
+            Self::Delete(_)
+            | Self::Scale(_)
+            | Self::Suspend(_)
+            | Self::StripLabel { .. }
+            | Self::WrongShard { .. }
+            | Self::StripFinalizers { .. }
+            | Self::AddOrphans(_)
+            | Self::AdoptElsewhere { .. } => true,
+            Self::DeletePod { .. }
+            | Self::DeleteEnded
+            | Self::Evict { .. }
+            | Self::Annotate
+            | Self::HoldPod { .. } => false,
+        }
+    }
+}
+
 impl Plan {
     /// How long news may take to a replica: a watch whose opening nobody answers is silent for a minute.
     pub(crate) fn news_take(&self) -> Duration {
@@ -337,7 +396,30 @@ impl Plan {
             Act::Fault(fault) => step.at < Time::NEVER && fault.hides_news(),
             Act::User { .. } => false,
         };
-        if self.steps.iter().any(hides) { UNANSWERED } else { Duration::ZERO }
+        self.settings.lag() + if self.steps.iter().any(hides) { UNANSWERED } else { Duration::ZERO }
+    }
+
+    /// How long a change may take until a replica has heard of it, if nothing is wrong with it but what
+    /// [`Fault::disturbs`] does not tell. `None` if there is such a thing.
+    pub(crate) fn settles(&self, replica: usize) -> Option<Duration> {
+        const QUICK: Duration = Duration::from_secs(5);
+        let deafens = |step: &Step| {
+            let Act::Fault(fault) = &step.act else { return false };
+            step.at < Time::NEVER
+                && matches!(
+                    fault,
+                    Fault::Swallow { .. }
+                        | Fault::Undecodable { .. }
+                        | Fault::Panic { .. }
+                        | Fault::PanicShard { .. }
+                        | Fault::PanicWatch { .. }
+                )
+        };
+        if self.steps.iter().any(deafens) {
+            return None;
+        }
+        let lag = self.settings.lags.get(replica).copied().unwrap_or_default();
+        Some(QUICK + lag.jobs.max(lag.pods))
     }
 
     /// Whether requests about pods are refused at some time.

@@ -5,7 +5,7 @@ pub(crate) mod changes;
 use std::fmt::{self, Write as _};
 
 use crate::log::{Line, Log};
-use crate::plan::{JobPlan, Plan};
+use crate::plan::{JobPlan, Lag, Plan};
 use crate::time::Time;
 
 /// The story, one line each; lines that repeat are told once, with their number. With the name of a Job, lines
@@ -68,6 +68,14 @@ impl fmt::Display for Plan {
             "seed {}: {} replicas with {} shards, {place} the built-in controller",
             self.seed, settings.replicas, settings.shards
         )?;
+        if settings.all_own_all {
+            writeln!(f, "every replica acts for all shards, without Leases")?;
+        }
+        for (replica, Lag { jobs, pods }) in settings.lags.iter().enumerate() {
+            if !jobs.is_zero() || !pods.is_zero() {
+                writeln!(f, "replica-{replica} sees changes of Jobs {jobs:?} late, and of pods {pods:?}")?;
+            }
+        }
         for job in self.jobs.iter().filter(|job| job.created < Time::NEVER) {
             writeln!(f, "{job}")?;
         }
@@ -89,7 +97,17 @@ impl fmt::Display for JobPlan {
                 past.running, past.succeeded, past.uncounted
             )?,
         }
-        write!(f, ": {}; {}% of its containers fail", self.spec, self.failing_percent)
+        write!(f, ": {}; {}% of its containers fail", self.spec, self.failing_percent)?;
+        if self.exit_codes != [1] {
+            write!(f, " with one of {:?}", self.exit_codes)?;
+        }
+        if self.evicted_percent > 0 {
+            write!(f, ", {}% are evicted", self.evicted_percent)?;
+        }
+        if !self.slow_stop.is_zero() {
+            write!(f, ", they stop up to {:?} late", self.slow_stop)?;
+        }
+        self.annotations.iter().try_for_each(|(name, value)| write!(f, "; {name}: {value}"))
     }
 }
 

@@ -3,9 +3,10 @@
 use serde_json::{Value, json};
 use yardmaster::job::names::SHARD_LABEL;
 
-use crate::kubelet::Request;
+use crate::kubelet::{Request, drain};
 use crate::ledger::{Ledger, PodFacts};
 use crate::plan::{JobPlan, UserAct};
+use crate::time::Time;
 
 /// The manifest of a Job.
 pub(crate) fn manifest(job: &JobPlan) -> Value {
@@ -26,7 +27,7 @@ pub(crate) fn manifest(job: &JobPlan) -> Value {
     });
     json!({
         "apiVersion": "batch/v1", "kind": "Job",
-        "metadata": {"name": job.name, "namespace": job.namespace},
+        "metadata": {"name": job.name, "namespace": job.namespace, "annotations": job.annotations},
         "spec": spec,
     })
 }
@@ -66,6 +67,27 @@ pub(crate) fn orphan(job: &JobPlan, number: u64) -> Request {
     Request { method: "POST", path: format!("/api/v1/namespaces/{}/pods", job.namespace), body }
 }
 
+/// What a user sends who does something to several pods, or in several requests. `None`: the act is one request.
+pub(crate) fn requests(ledger: &Ledger, uid: &str, act: &UserAct, now: Time) -> Option<Vec<Request>> {
+    match act {
+        UserAct::DeleteEnded => {
+            let ended =
+                ledger.pods_of(uid).filter(|pod| pod.exists && pod.end.is_some() && pod.deleted.is_none());
+            let delete = |pod: &PodFacts| {
+                let (namespace, name) = pod.name();
+                let path = format!("/api/v1/namespaces/{namespace}/pods/{name}");
+                Request { method: "DELETE", path, body: json!({}) }
+            };
+            Some(ended.map(delete).collect())
+        }
+        UserAct::Evict { nth } => {
+            let pod = pick(ledger, uid, *nth).filter(|(_, pod)| pod.is_active());
+            Some(pod.map(|(uid, pod)| drain(pod, uid, now)).into_iter().flatten().collect())
+        }
+        _ => None,
+    }
+}
+
 /// What a user sends. `None` if there is nothing to do it to.
 pub(crate) fn request(ledger: &Ledger, job: &JobPlan, act: &UserAct) -> Option<Request> {
     let uid = uid_of(ledger, job)?;
@@ -91,7 +113,7 @@ pub(crate) fn request(ledger: &Ledger, job: &JobPlan, act: &UserAct) -> Option<R
             let body = if *force { json!({"gracePeriodSeconds": 0}) } else { json!({}) };
             Some(Request { method: "DELETE", path: pod_path(pod), body })
         }
-        UserAct::AddOrphans(_) => None,
+        UserAct::AddOrphans(_) | UserAct::DeleteEnded | UserAct::Evict { .. } => None,
         UserAct::AdoptElsewhere { nth } => of_pod(
             *nth,
             json!({"metadata": {"ownerReferences": [{

@@ -52,7 +52,7 @@ pub(crate) enum Event {
     /// A request arrives at the API server.
     Arrives { from: usize, life: u32, sent_at: Time, sent: Sent },
     /// An answer arrives at a replica.
-    Answers { to: usize, life: u32, reply: oneshot::Sender<Answer>, answer: Answer },
+    Answers { to: usize, life: u32, uri: Uri, reply: oneshot::Sender<Answer>, answer: Answer },
     /// A piece of a watch arrives at a replica; `None` is the end.
     Piece { watch: WatchId, piece: Option<Bytes> },
     /// A step of the plan.
@@ -105,6 +105,8 @@ struct Open {
     of_jobs: bool,
     /// Of the pods of a shard.
     of_pods: bool,
+    /// How late its API server is.
+    lag: Duration,
 }
 
 /// Why a watch breaks.
@@ -304,7 +306,8 @@ impl World {
     fn happens(&mut self, event: Event) {
         match event {
             Event::Arrives { from, life, sent_at, sent } => self.arrives(from, life, sent_at, sent),
-            Event::Answers { to, life, reply, answer } => {
+            Event::Answers { to, life, uri, reply, answer } => {
+                self.checks.settled(to, &uri);
                 if self.slots.get(to).is_some_and(|slot| slot.lives == life) {
                     // A replica that has given up does not care.
                     let _ = reply.send(answer);
@@ -374,6 +377,7 @@ impl World {
             arbiters: 1,
             seed: self.plan.seed ^ (replica as u64) << 32 ^ u64::from(lives),
             test_hooks: TestHooks {
+                without_leases: settings.all_own_all,
                 before_reconcile: Some(hook),
                 before_pods: Some(shard_hook),
                 ..TestHooks::default()

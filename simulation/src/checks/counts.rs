@@ -4,7 +4,9 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use super::Promise;
+use super::failures::{Consequence, consequence};
 use crate::ledger::{JobFacts, Ledger, PodFacts};
+use crate::plan::Plan;
 
 /// Compares a Job's counts with those last seen.
 pub(super) fn compare(
@@ -33,17 +35,12 @@ fn is_elastic(job: &JobFacts) -> bool {
 }
 
 /// How the counts of a finished Job differ from what really happened, if they do.
-/// A replica may have learned of an end so much later.
-pub(super) fn differ(
-    ledger: &Ledger,
-    uid: &str,
-    job: &JobFacts,
-    later: Duration,
-) -> Option<(Promise, String)> {
+pub(super) fn differ(plan: &Plan, ledger: &Ledger, uid: &str, job: &JobFacts) -> Option<(Promise, String)> {
     if job.meddled {
         return None;
     }
     let (succeeded, failed) = (job.count("succeeded"), job.count("failed"));
+    let later = learned_later(plan, job);
     let pods: Vec<&PodFacts> = ledger.pods_of(uid).collect();
     let good = bounds(&pods, job, true, later);
     let bad = bounds(&pods, job, false, later);
@@ -55,6 +52,13 @@ pub(super) fn differ(
             (count < least || count > most).then(|| (promise, what()))
         },
     )
+}
+
+/// How much later than it happened a replica may have learned of an end that counts.
+fn learned_later(plan: &Plan, job: &JobFacts) -> Duration {
+    // A Job that fails, or whose policy is met, does not wait for pods that are still seen active.
+    let ends_early = job.has_failed() || !job.object["spec"]["successPolicy"].is_null();
+    if ends_early { plan.news_take() } else { plan.settings.lag() }
 }
 
 /// The fewest and most pods (or indexes) that may be counted.
@@ -98,12 +102,15 @@ fn counts(pod: &PodFacts, job: &JobFacts, succeeded: bool, later: Duration) -> O
         return (end.clean && end.succeeded == succeeded).then_some(false);
     }
     // What ends after the end was announced may come too late, and so may what somebody took away.
-    // A Job that fails does not wait for pods that are still seen active.
-    let later = if job.has_failed() { later } else { Duration::ZERO };
     let in_time = job.announced.is_none_or(|announced| end.at + later < announced);
     let certain = end.clean && in_time && !pod.meddled;
     if end.succeeded == succeeded {
-        return Some(certain);
+        let ignored = !succeeded && consequence(job, pod) == Consequence::Ignore;
+        return match (ignored, certain) {
+            (false, certain) => Some(certain),
+            (true, true) => None,
+            (true, false) => Some(false),
+        };
     }
     // A pod that was deleted first counts as failed, however it ended; and so does one that was seen active when the
     // end was announced.

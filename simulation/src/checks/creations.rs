@@ -3,13 +3,18 @@
 use std::time::Duration;
 
 use crate::checks::Author;
+use crate::checks::failures::{Consequence, consequence};
 use crate::ledger::{Ledger, PodFacts};
+use crate::time::Time;
 
-/// How long a change by a user may take to reach a replica, at most, through all that is broken.
-const LAG: Duration = Duration::from_secs(90);
-
-/// What is wrong with a pod that a replica has just created.
-pub(super) fn check(ledger: &Ledger, uid: &str, author: Author) -> Option<String> {
+/// What is wrong with a pod that a replica has just created. `lag`: how long what a user has done at a time may take to
+/// reach that replica.
+pub(super) fn check(
+    ledger: &Ledger,
+    uid: &str,
+    author: Author,
+    lag: impl Fn(Time) -> Duration,
+) -> Option<String> {
     let pod = ledger.pods.get(uid)?;
     let job_uid = pod.job.as_deref()?;
     let job = ledger.jobs.get(job_uid)?;
@@ -19,7 +24,7 @@ pub(super) fn check(ledger: &Ledger, uid: &str, author: Author) -> Option<String
         return None;
     }
     // Users who change a Job while a creation is on its way get what they ask for a little later.
-    let settled = job.touched.is_none_or(|touched| author.sent_at.since(touched) > LAG);
+    let settled = job.touched.is_none_or(|touched| author.sent_at.since(touched) > lag(touched));
     if !settled {
         return None;
     }
@@ -42,7 +47,11 @@ pub(super) fn check(ledger: &Ledger, uid: &str, author: Author) -> Option<String
         if at_index().any(PodFacts::is_active) {
             return Some(format!("replica-{by} creates {name} at an index that has an active pod"));
         }
-        let failures = at_index().filter(|other| other.end.is_some_and(|end| !end.succeeded && end.clean));
+        let failed = || at_index().filter(|other| other.end.is_some_and(|end| !end.succeeded && end.clean));
+        if failed().any(|other| consequence(job, other) == Consequence::FailIndex) {
+            return Some(format!("replica-{by} creates {name} at an index that a rule lets fail"));
+        }
+        let failures = failed().filter(|other| consequence(job, other) != Consequence::Ignore);
         let failures = failures.count() as u64;
         if job.object["spec"]["backoffLimitPerIndex"].as_u64().is_some_and(|limit| failures > limit) {
             return Some(format!("replica-{by} creates {name} at an index that has failed {failures} times"));

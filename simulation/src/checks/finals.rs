@@ -2,9 +2,12 @@
 
 use std::time::Duration;
 
+use yardmaster::job::names::SHARD_LABEL;
+
+use super::failures::{Consequence, consequence};
 use super::owners::Owners;
 use super::{Promise, counts};
-use crate::ledger::{JobFacts, Ledger};
+use crate::ledger::{JobFacts, Ledger, PodFacts};
 use crate::plan::Plan;
 use crate::time::Time;
 use crate::world::Slot;
@@ -45,14 +48,15 @@ pub(super) fn unrest(plan: &Plan, ledger: &Ledger, slots: &[Slot]) -> Option<Str
 /// A Job that should long be `Suspended`, whatever becomes of single pods.
 pub(super) fn held_back(now: Time, plan: &Plan, ledger: &Ledger, owners: &Owners) -> Option<String> {
     const LONG: Duration = Duration::from_secs(15);
+    let long = LONG + plan.settings.lag();
     if !owners.all_undisturbed(now) {
         return None;
     }
     let waits = |job: &&JobFacts| {
         let since = job.unsuspended_since.filter(|_| job.exists && is_ours(plan, job));
-        since.is_some_and(|since| now.since(since) > LONG)
+        since.is_some_and(|since| now.since(since) > long)
     };
-    ledger.jobs.values().find(waits).map(|job| format!("{} is not Suspended after {LONG:?}", job.name().1))
+    ledger.jobs.values().find(waits).map(|job| format!("{} is not Suspended after {long:?}", job.name().1))
 }
 
 /// Whether a Job is this controller's.
@@ -68,10 +72,16 @@ pub(super) fn check(
     doubtful: bool,
 ) -> Option<(Promise, String)> {
     for (uid, job) in ledger.jobs.iter().filter(|(_, job)| job.exists && job.finished.is_some()) {
-        let differs =
-            counts::differ(ledger, uid, job, plan.news_take()).filter(|_| !doubtful && is_ours(plan, job));
+        let differs = counts::differ(plan, ledger, uid, job).filter(|_| !doubtful && is_ours(plan, job));
         if differs.is_some() {
             return differs;
+        }
+    }
+    for (uid, job) in ledger.jobs.iter().filter(|(_, job)| job.exists && job.finished.is_some()) {
+        let broken = is_ours(plan, job)
+            .then(|| too_many_kept(ledger, uid, job).or_else(|| spared(plan, ledger, uid, job)));
+        if let Some(broken) = broken.flatten() {
+            return Some(broken);
         }
     }
     for (number, slot) in slots.iter().enumerate() {
@@ -85,4 +95,28 @@ pub(super) fn check(
         }
     }
     None
+}
+
+/// Failed pods that are counted and should be gone.
+fn too_many_kept(ledger: &Ledger, uid: &str, job: &JobFacts) -> Option<(Promise, String)> {
+    let limit = job.object["metadata"]["annotations"]["yardmaster.dev/failed-pods-limit"].as_str()?;
+    let limit: usize = limit.parse().ok()?;
+    let is_kept = |pod: &&PodFacts| {
+        let failed = pod.end.is_some_and(|end| !end.succeeded && end.clean);
+        let shown = pod.object["metadata"]["labels"][SHARD_LABEL].is_string();
+        failed && pod.exists && pod.deleted.is_none() && !pod.is_tracked() && !pod.meddled && shown
+    };
+    let kept = ledger.pods_of(uid).filter(is_kept).count();
+    (kept > limit).then(|| (Promise::Kept, format!("{} keeps {kept} failed pods of {limit}", job.name().1)))
+}
+
+/// A Job that is complete although one of its pods had to let it fail, well before.
+fn spared(plan: &Plan, ledger: &Ledger, uid: &str, job: &JobFacts) -> Option<(Promise, String)> {
+    let announced = job.announced.filter(|_| !job.has_failed() && !job.meddled)?;
+    let later = plan.news_take() + Duration::from_secs(60);
+    let fatal = ledger.pods_of(uid).find(|pod| {
+        let in_time = pod.end.is_some_and(|end| !end.succeeded && end.clean && end.at + later < announced);
+        in_time && !pod.meddled && consequence(job, pod) == Consequence::FailJob
+    })?;
+    Some((Promise::Verdict, format!("{} is complete, and {} lets it fail", job.name().1, fatal.name().1)))
 }

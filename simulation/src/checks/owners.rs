@@ -11,7 +11,7 @@ use yardmaster::sharding::lease::LeaseWriter;
 
 use crate::checks::Author;
 use crate::ledger::{Change, Ledger, controller};
-use crate::plan::Settings;
+use crate::plan::{Plan, Settings};
 use crate::time::Time;
 use crate::world::Slot;
 
@@ -21,6 +21,10 @@ pub(super) struct Owners {
     writer: LeaseWriter,
     /// The holder and session of each claim, as last seen.
     held: BTreeMap<String, (String, String)>,
+    /// Whether nobody asks the Leases.
+    ignored: bool,
+    /// Who has released each shard in good order, and when; until somebody claims it.
+    released: BTreeMap<u32, (usize, Time)>,
     /// The epoch of each claim, as last seen.
     epochs: BTreeMap<String, u64>,
     /// Until when something is wrong with each replica.
@@ -39,6 +43,8 @@ impl Owners {
             shards: ShardCount::new(settings.shards).unwrap_or_default(),
             writer: LeaseWriter::new(name, EXTERNAL_CONTROLLER),
             held: BTreeMap::new(),
+            ignored: settings.all_own_all,
+            released: BTreeMap::new(),
             epochs: BTreeMap::new(),
             disturbed: vec![Time::ZERO; settings.replicas],
             longest: settings.without_owner,
@@ -54,6 +60,14 @@ impl Owners {
                 *disturbed = (*disturbed).max(until + AFTERMATH);
             }
         }
+    }
+
+    /// How long what a user has done at this time may take to reach a replica, at most.
+    pub(super) fn lag_since(&self, plan: &Plan, replica: usize, touched: Time) -> Duration {
+        /// Through all that is broken.
+        const LONGEST: Duration = Duration::from_secs(90);
+        let is_well = self.disturbed.get(replica).is_some_and(|until| touched >= *until);
+        plan.settles(replica).filter(|_| is_well).unwrap_or(LONGEST)
     }
 
     /// Whether nothing is wrong with any replica.
@@ -78,6 +92,12 @@ impl Owners {
         let owner = before.strip_prefix("replica-")?.parse::<usize>().ok()?;
         let well = now >= *self.disturbed.get(owner)?;
         let released = holder.is_empty() && author.is_some_and(|author| author.replica == owner);
+        if let Ok(shard) = shard.parse() {
+            match released {
+                true => _ = self.released.insert(shard, (owner, now)),
+                false => _ = self.released.remove(&shard),
+            }
+        }
         let lost = (holder != before || session != old) && !released;
         (well && lost)
             .then(|| format!("{before} loses shard {shard} to {holder}, and nothing is wrong with it"))
@@ -101,6 +121,9 @@ impl Owners {
         let job = acted_for(request, ledger)?;
         let shard = self.shards.shard_of(&job);
         let holder = self.holder(ledger, shard.0);
+        if self.ignored {
+            return None;
+        }
         let me = format!("replica-{from}");
         if holder == Some(&*me) {
             return None;
@@ -110,6 +133,26 @@ impl Owners {
             "{me} sends {method} {path} for shard {shard}, which is {}'s",
             holder.unwrap_or("nobody")
         ))
+    }
+
+    /// What is wrong with a request that arrives now: its sender has handed the shard over, as if it had no more requests
+    /// under way.
+    pub(super) fn arrived(
+        &self,
+        from: usize,
+        sent_at: Time,
+        request: &Request<Bytes>,
+        ledger: &Ledger,
+    ) -> Option<String> {
+        /// A replica does not wait for longer than 5 s until all is answered.
+        const WAITS: Duration = Duration::from_millis(4_900);
+        let shard = self.shards.shard_of(&acted_for(request, ledger)?);
+        let (owner, at) = *self.released.get(&shard.0)?;
+        let under_way = owner == from && sent_at < at && at.since(sent_at) < WAITS;
+        under_way.then(|| {
+            let (method, path) = (request.method(), request.uri().path());
+            format!("{method} {path} of replica-{from} arrives, which has released shard {shard} at {at}")
+        })
     }
 
     fn holder<'a>(&self, ledger: &'a Ledger, shard: u32) -> Option<&'a str> {
@@ -130,7 +173,7 @@ impl Owners {
                 && now >= slot.link.partitioned_until
                 && now >= slot.link.unreachable_until
         });
-        for shard in self.shards.shards() {
+        for shard in self.shards.shards().filter(|_| !self.ignored) {
             let owned = self.holder(ledger, shard.0).and_then(lives).unwrap_or(false);
             if owned || !healthy {
                 self.without.remove(&shard.0);

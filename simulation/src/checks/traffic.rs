@@ -1,11 +1,13 @@
 //! Requests: none in a hot loop, and none that the API server's validation rejects.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use bytes::Bytes;
-use http::{Method, Request, Response};
+use http::{Method, Request, Response, Uri};
 use serde_json::Value;
 
+use crate::plan::{Act, Fault, Plan, Step};
 use crate::time::Time;
 
 /// Most requests of one kind for one object in a second.
@@ -17,15 +19,56 @@ const OF_ONE_SELECTION: u32 = 20;
 const OF_ONE_NAME: u32 = 5;
 
 /// What replicas have sent in the current second.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Traffic {
     second: u64,
     requests: BTreeMap<(usize, String), u32>,
+    /// Status writes whose answer a replica waits for, and since when. `None` if their sender may have panicked.
+    under_way: Option<BTreeMap<(usize, String), Time>>,
 }
 
 impl Traffic {
+    pub(super) fn new(plan: &Plan) -> Self {
+        let panics = |step: &Step| {
+            matches!(
+                step.act,
+                Act::Fault(Fault::Panic { .. } | Fault::PanicShard { .. } | Fault::PanicWatch { .. })
+            )
+        };
+        let under_way = (!plan.steps.iter().any(panics)).then(BTreeMap::new);
+        Self { second: 0, requests: BTreeMap::new(), under_way }
+    }
+
+    /// What is wrong with a status write: the one before has not been answered, so it says the same or comes too early.
+    fn overtakes(&mut self, at: Time, from: usize, request: &Request<Bytes>) -> Option<String> {
+        /// Requests are given up after a while.
+        const GIVEN_UP: Duration = Duration::from_secs(10);
+        let path = request.uri().path();
+        if request.method() != Method::PATCH || !path.ends_with("/status") {
+            return None;
+        }
+        let before = self.under_way.as_mut()?.insert((from, path.to_owned()), at)?;
+        (at.since(before) < GIVEN_UP)
+            .then(|| format!("replica-{from} sends PATCH {path} while the one of {before} is under way"))
+    }
+
+    /// A replica knows what has become of a request, or will never know.
+    pub(super) fn settled(&mut self, from: usize, uri: &Uri) {
+        if let Some(under_way) = &mut self.under_way {
+            under_way.remove(&(from, uri.path().to_owned()));
+        }
+    }
+
+    /// Nobody waits for the answers any more.
+    pub(super) fn ended(&mut self, replica: usize) {
+        self.under_way.iter_mut().for_each(|all| all.retain(|(from, _), _| *from != replica));
+    }
+
     /// What is wrong with the pace of a replica.
     pub(super) fn sent(&mut self, at: Time, from: usize, request: &Request<Bytes>) -> Option<String> {
+        if let Some(what) = self.overtakes(at, from, request) {
+            return Some(what);
+        }
         let second = at.millis() / 1_000;
         if second != self.second {
             self.second = second;

@@ -7,6 +7,7 @@ use serde_json::Value;
 use yardmaster::job::names::SHARD_LABEL;
 
 use crate::checks::Author;
+use crate::checks::failures::{Consequence, consequence};
 use crate::ledger::{Change, JobFacts, Ledger, conditions};
 use crate::plan::{Act, Fault, Plan};
 use crate::time::{EPOCH, Time};
@@ -53,7 +54,7 @@ impl Verdicts {
         let what = if now.deleted && !before.deleted {
             deleted(plan, job, author)
         } else if now.finished && !before.finished {
-            ended(job)
+            ended(plan, ledger, &change.uid, job, author)
         } else if now.suspended && !before.suspended && !refuses {
             suspended(ledger, &change.uid, job)
         } else {
@@ -69,7 +70,7 @@ fn says<'a>(job: &'a Value, kind: &str) -> Option<&'a Value> {
 }
 
 /// What is wrong with the end of a Job.
-fn ended(job: &JobFacts) -> Option<String> {
+fn ended(plan: &Plan, ledger: &Ledger, uid: &str, job: &JobFacts, author: Author) -> Option<String> {
     let spec = &job.object["spec"];
     let (succeeded, failed) = (job.count("succeeded"), job.count("failed"));
     let has_policy = !spec["successPolicy"].is_null();
@@ -85,10 +86,61 @@ fn ended(job: &JobFacts) -> Option<String> {
         return (has_policy != by_policy)
             .then(|| format!("complete for the reason {}, and its policy comes first", complete["reason"]));
     }
-    let reason = &says(&job.object, "Failed")?["reason"];
-    let limit = spec["backoffLimit"].as_u64()?;
-    (reason == "BackoffLimitExceeded" && failed <= limit)
-        .then(|| format!("failed after {failed} failures of {limit}"))
+    let reason = says(&job.object, "Failed")?["reason"].as_str()?;
+    let lets = |wanted: Consequence| {
+        let failed = ledger.pods_of(uid).filter(|pod| pod.end.is_some_and(|end| !end.succeeded));
+        failed.filter(|pod| consequence(job, pod) == wanted).count()
+    };
+    match reason {
+        "BackoffLimitExceeded" => {
+            let limit = spec["backoffLimit"].as_u64().filter(|limit| failed <= *limit)?;
+            Some(format!("failed after {failed} failures of {limit}"))
+        }
+        "PodFailurePolicy" => (lets(Consequence::FailJob) == 0)
+            .then(|| "failed by a rule of its policy, which no pod has met".to_owned()),
+        "MaxFailedIndexesExceeded" | "FailedIndexes" => {
+            let indexes = failed_indexes(ledger, uid, job);
+            let least = if reason == "FailedIndexes" { 0 } else { spec["maxFailedIndexes"].as_u64()? };
+            (indexes <= least).then(|| format!("failed for {reason} with {indexes} failed indexes"))
+        }
+        "DeadlineExceeded" => too_early(plan, job, author),
+        _ => None,
+    }
+}
+
+/// How many indexes may have failed for good.
+fn failed_indexes(ledger: &Ledger, uid: &str, job: &JobFacts) -> u64 {
+    let limit = job.object["spec"]["backoffLimitPerIndex"].as_u64().unwrap_or(u64::MAX);
+    let mut failures: BTreeMap<u32, u64> = BTreeMap::new();
+    for pod in ledger.pods_of(uid).filter(|pod| pod.end.is_none_or(|end| !end.succeeded || !end.clean)) {
+        let (Some(index), true) = (pod.index, pod.end.is_some() || !pod.exists) else { continue };
+        let weight = match consequence(job, pod) {
+            Consequence::Ignore => 0,
+            Consequence::FailIndex => limit.saturating_add(1),
+            _ => 1,
+        };
+        let sum = failures.entry(index).or_default();
+        *sum = sum.saturating_add(weight);
+    }
+    failures.values().filter(|failures| **failures > limit).count() as u64
+}
+
+/// What is wrong with a Job that has failed because of its deadline.
+fn too_early(plan: &Plan, job: &JobFacts, author: Author) -> Option<String> {
+    let deadline = job.object["spec"]["activeDeadlineSeconds"].as_i64();
+    let Some(deadline) = deadline else { return Some("failed for a deadline that it does not have".into()) };
+    if has_clock_steps(plan) {
+        return None;
+    }
+    let started: Timestamp = job.object["status"]["startTime"].as_str()?.parse().ok()?;
+    let age = (EPOCH + author.sent_at.since(Time::ZERO)).duration_since(started);
+    (age < SignedDuration::from_secs(deadline))
+        .then(|| format!("failed after {age:#}, with a deadline of {deadline}s"))
+}
+
+/// The replica's own clock decides, and that may have been set.
+fn has_clock_steps(plan: &Plan) -> bool {
+    plan.steps.iter().any(|step| matches!(step.act, Act::Fault(Fault::ClockStep { .. })))
 }
 
 /// What is wrong with the suspension of a Job: pods from before still run. Those that somebody has hidden, or
@@ -109,8 +161,7 @@ fn deleted(plan: &Plan, job: &JobFacts, author: Author) -> Option<String> {
     let Some(ttl) = job.object["spec"]["ttlSecondsAfterFinished"].as_i64() else {
         return Some("deleted without a TTL".into());
     };
-    // The replica's own clock decides, and that may have been set.
-    if plan.steps.iter().any(|step| matches!(step.act, Act::Fault(Fault::ClockStep { .. }))) {
+    if has_clock_steps(plan) {
         return None;
     }
     let ended: Timestamp = end["lastTransitionTime"].as_str()?.parse().ok()?;

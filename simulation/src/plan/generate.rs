@@ -1,11 +1,14 @@
 //! A plan from a seed.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use serde_json::{Value, json};
 use yardmaster::job::names::EXTERNAL_CONTROLLER;
 
-use super::{Act, Fault, JobPlan, Past, Plan, Refused, Settings, Step, UserAct, WITHOUT_OWNER};
+use super::{
+    Act, Fault, JobPlan, Past, Plan, Refused, Settings, Step, UserAct, WITHOUT_OWNER, extras, storms,
+};
 use crate::chance::Chance;
 use crate::time::Time;
 
@@ -24,6 +27,8 @@ pub fn generate(seed: u64) -> Plan {
         longest_run: chance.millis(500..=20_000),
         calm_from: Time::ms(CALM_FROM),
         without_owner: WITHOUT_OWNER,
+        lags: Vec::new(),
+        all_own_all: false,
     };
     let count = chance.number(1..=5) as usize;
     let jobs: Vec<JobPlan> = (0..count).map(|number| job(&mut chance, &settings, number)).collect();
@@ -43,7 +48,10 @@ pub fn generate(seed: u64) -> Plan {
         }
     }
     steps.sort_by_key(|step| step.at);
-    Plan { seed, settings, jobs, steps }
+    let mut plan = Plan { seed, settings, jobs, steps };
+    extras::add(&mut plan);
+    storms::add(&mut plan);
+    plan
 }
 
 fn job(chance: &mut Chance, settings: &Settings, number: usize) -> JobPlan {
@@ -89,6 +97,10 @@ fn job(chance: &mut Chance, settings: &Settings, number: usize) -> JobPlan {
         failing_percent: chance.pick(&[0, 0, 20, 60]),
         adopts: past.is_none() && chance.percent(15),
         past,
+        annotations: BTreeMap::new(),
+        exit_codes: vec![1],
+        evicted_percent: 0,
+        slow_stop: Duration::ZERO,
     }
 }
 

@@ -103,6 +103,7 @@ impl World {
             slot.lives += 1;
             slot.leads = false;
         }
+        self.checks.ended(replica);
     }
 
     /// A replica is told to leave; it is given time, then it is killed.

@@ -60,8 +60,16 @@ impl World {
             return;
         }
         let Some(uid) = users::uid_of(&self.ledger, job).map(str::to_owned) else { return };
+        if let Some(requests) = users::requests(&self.ledger, &uid, act, self.now) {
+            for request in requests {
+                self.call("user", &request);
+            }
+            return;
+        }
         let Some(request) = users::request(&self.ledger, job, act) else { return };
-        if let Some(facts) = self.ledger.jobs.get_mut(&uid) {
+        if act.changes_job()
+            && let Some(facts) = self.ledger.jobs.get_mut(&uid)
+        {
             facts.touched = Some(self.now);
         }
         let nth = match act {

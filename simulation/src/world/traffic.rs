@@ -1,9 +1,11 @@
 //! Messages between replicas and the API server.
 
+use std::time::Duration;
+
 use bytes::Bytes;
 use futures::channel::mpsc;
 use futures::stream::{self, StreamExt as _};
-use http::{Method, Request, Response};
+use http::{Method, Request, Response, Uri};
 use serde_json::Value;
 use tokio::sync::oneshot;
 use yardmaster::cluster::transport::TransportError;
@@ -32,24 +34,27 @@ impl World {
                     true => self.log.tell(self.now, &who, format_args!("{method} {path} vanishes")),
                     false => self.log.line(self.now, format_args!("{who} {method} {path} vanishes")),
                 }
+                self.checks.settled(from, sent.request.uri());
                 self.hung.push(sent.reply);
             }
-            Passage::Breaks => self.breaks(from, life, at, sent.reply),
+            Passage::Breaks => self.breaks(from, life, at, sent.request.uri().clone(), sent.reply),
         }
     }
 
-    fn breaks(&mut self, to: usize, life: u32, at: Time, reply: oneshot::Sender<Answer>) {
+    fn breaks(&mut self, to: usize, life: u32, at: Time, uri: Uri, reply: oneshot::Sender<Answer>) {
         let answer = Err(TransportError("the connection broke".into()));
-        self.agenda.add(at + FASTEST, Event::Answers { to, life, reply, answer });
+        self.agenda.add(at + FASTEST, Event::Answers { to, life, uri, reply, answer });
     }
 
     /// A request arrives at the API server, which carries it out.
     pub(super) fn arrives(&mut self, from: usize, life: u32, sent_at: Time, sent: Sent) {
         let Sent { request, reply, .. } = sent;
-        if self.now < self.conditions.down_until {
-            return self.breaks(from, life, self.now, reply);
-        }
         let (method, uri) = (request.method().clone(), request.uri().clone());
+        if self.now < self.conditions.down_until {
+            return self.breaks(from, life, self.now, uri, reply);
+        }
+        self.checks.arrived(self.now, from, sent_at, &request, &self.ledger);
+        let target = uri.clone();
         let answered = match self.refused(&request) {
             Some(refusal) => Reply::Whole(refusal),
             None => self.server.handle(in_small_pages(request)),
@@ -77,7 +82,10 @@ impl World {
                 let (pieces, body) = mpsc::unbounded();
                 let of_jobs = uri.starts_with("/apis/batch/v1/jobs");
                 let of_pods = uri.starts_with("/api/v1/pods") && uri.contains("yardmaster.dev%2Fshard%3D");
-                self.watches.insert(id, Open { to: from, life, pieces, last, of_jobs, of_pods });
+                let lag = self.plan.settings.lags.get(from).copied().unwrap_or_default();
+                let lag = if uri.starts_with("/apis/batch/v1/") { lag.jobs } else { lag.pods };
+                let lag = if uri.starts_with("/apis/coordination") { Duration::ZERO } else { lag };
+                self.watches.insert(id, Open { to: from, life, pieces, last, of_jobs, of_pods, lag });
                 head.map(|()| body.map(piece_or_break).boxed())
             }
             (Reply::Watch(id, head), _) => {
@@ -88,10 +96,13 @@ impl World {
         self.pump(Some(Author { replica: from, sent_at }));
         match passage {
             Passage::At(at) => {
-                self.agenda.add(at, Event::Answers { to: from, life, reply, answer: Ok(answer) })
+                self.agenda.add(at, Event::Answers { to: from, life, uri: target, reply, answer: Ok(answer) })
             }
-            Passage::Vanishes => self.hung.push(reply),
-            Passage::Breaks => self.breaks(from, life, self.now, reply),
+            Passage::Vanishes => {
+                self.checks.settled(from, &target);
+                self.hung.push(reply);
+            }
+            Passage::Breaks => self.breaks(from, life, self.now, target, reply),
         }
     }
 
@@ -148,7 +159,7 @@ impl World {
                 self.own_piece(id, piece, author);
             } else if let Some(open) = self.watches.get_mut(&id) {
                 let Some(slot) = self.slots.get(open.to) else { continue };
-                open.last = slot.link.piece(self.now, open.last, &mut self.chance);
+                open.last = slot.link.piece(self.now, open.lag, open.last, &mut self.chance);
                 self.agenda.add(open.last, Event::Piece { watch: id, piece });
             }
         }

@@ -11,6 +11,7 @@ mod passivation;
 mod pods_wanted;
 mod properties;
 mod retention;
+mod small_rules;
 mod status_rules;
 mod timing;
 mod verdicts;

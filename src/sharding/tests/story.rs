@@ -175,6 +175,10 @@ impl Story {
         self.store.claims().map(name).collect::<Vec<_>>().join(" ")
     }
 
+    pub(super) fn is_ready(&self, who: Who) -> bool {
+        self.replicas[who].coordinator.is_ready(self.now)
+    }
+
     pub(super) fn acts(&self, who: Who) -> bool {
         self.replicas[who].coordinator.acts_until().is_some_and(|until| self.now < until)
     }

@@ -346,3 +346,17 @@ fn failed_requests_are_repeated_after_a_pause() {
     story.net(b, Net::Works);
     assert_eq!(story.run(&[a, b], 60.0), NOTHING);
 }
+
+/// Readiness tells when the shards of a replica have its attention: not while it takes one over.
+#[test]
+fn a_replica_is_ready_once_it_has_taken_over_its_shards() {
+    let (mut story, a, b) = Story::pair();
+    assert!(story.is_ready(a) && story.is_ready(b));
+    let c = story.joins("c");
+    assert!(!story.is_ready(c));
+    story.run(&[a, b, c], 60.0);
+    assert!(story.is_ready(c));
+    story.net(c, Net::Down);
+    story.run(&[c], 60.0);
+    assert!(!story.is_ready(c));
+}

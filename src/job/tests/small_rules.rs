@@ -1,0 +1,85 @@
+//! Tables: rules of a line or two, and what a state tells of itself.
+
+use super::fixture::{at, at_index, job, pod, running, state, with};
+use crate::job::counting::{Next, compose};
+use crate::job::end::{End, condition};
+use crate::job::plan::Plan;
+use crate::job::pod::PodRef;
+use crate::job::spec::{Completion, Job};
+use crate::job::status::{ConditionKind, ConditionStatus, JobStatus, Uncounted};
+
+#[test]
+fn conditions_have_the_names_of_the_api() {
+    for name in ["Suspended", "FailureTarget", "SuccessCriteriaMet", "Failed", "Complete", "Other"] {
+        assert_eq!(ConditionKind::from(name).as_str(), name);
+    }
+    assert_eq!(ConditionKind::from("Complete"), ConditionKind::Complete);
+}
+
+/// A finished Job makes no pods, so nobody needs what they are made from.
+#[test]
+fn a_status_that_is_taken_over_is_the_status() {
+    let mut job = job(Completion::Count(2), 1);
+    let mut ended = JobStatus { succeeded: 2, ..JobStatus::default() };
+    job.take_status(JobStatus { succeeded: 1, ..JobStatus::default() });
+    assert_eq!((job.status.succeeded, job.status.finished().is_some()), (1, false));
+    ended.ensure(condition(ConditionKind::Complete, ConditionStatus::True, "", "", at(1)));
+    job.take_status(ended.clone());
+    assert_eq!(job.status, ended);
+}
+
+#[test]
+fn a_job_that_is_gone_is_over_once_nothing_of_it_needs_a_request() {
+    let one = || job(Completion::Count(1), 1);
+    let mut still_there = state(one(), []);
+    assert!(!still_there.is_gone() && !still_there.is_over());
+    still_there.job_vanished();
+    assert!(still_there.is_gone() && still_there.is_over());
+
+    let mut holds_a_pod = state(one(), [running("a")]);
+    holds_a_pod.job_vanished();
+    assert!(!holds_a_pod.is_over());
+    let release = Plan { releases: vec![PodRef::from(&pod("a"))], ..Plan::default() };
+    holds_a_pod.begin(&release, at(1));
+    holds_a_pod.pods.answered_released(&"a".into());
+    assert!(!holds_a_pod.is_over(), "the request is under way");
+    holds_a_pod.changed(&"a".into(), crate::job::state::Changed::Released, at(2));
+    assert!(holds_a_pod.is_over());
+
+    let mut adopts = state(one(), []);
+    adopts.job_vanished();
+    adopts.adoptions_in_flight = 1;
+    assert!(!adopts.is_over());
+}
+
+fn complete(job: &Job) -> Vec<(bool, String)> {
+    let end = End { failure: false, reason: "CompletionsReached".into(), message: "".into() };
+    let write = compose(&state(job.clone(), []), &Next { end: Some(end), managed: false }, at(300));
+    write.events.iter().map(|event| (event.warning, event.reason.to_string())).collect()
+}
+
+#[test]
+fn only_more_successes_than_wanted_are_too_many() {
+    let succeeded = |succeeded| {
+        let mut job = job(Completion::Count(3), 3);
+        job.status.start_time = Some(at(100));
+        job.status.uncounted = Some(Uncounted::default());
+        job.status.succeeded = succeeded;
+        job
+    };
+    let completed = (false, "Completed".to_owned());
+    assert_eq!(complete(&succeeded(3)), [completed.clone()]);
+    assert_eq!(complete(&succeeded(4)), [(true, "TooManySucceededPods".to_owned()), completed]);
+}
+
+/// Whoever does not manage the Job, since it is being deleted, leaves its start as it is.
+#[test]
+fn the_start_of_a_suspended_job_is_cleared_by_who_manages_it() {
+    let mut suspended = with(job(Completion::Count(3), 3), |spec| spec.suspend = true);
+    suspended.status.start_time = Some(at(100));
+    for (managed, start) in [(true, None), (false, Some(at(100)))] {
+        let next = Next { end: None, managed };
+        let write = compose(&state(suspended.clone(), [at_index("a", 0, 0)]), &next, at(300));
+        assert_eq!(write.status.start_time, start, "{managed}");
+    }
+}
