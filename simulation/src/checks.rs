@@ -222,7 +222,8 @@ impl Checks {
                 let lost = self.owners.changed(at, ledger, change, author);
                 unraised.or(lost.map(|what| (Promise::Keeps, what)))
             }
-            (Kind::Pod, Some(author)) if change.created => {
+            // Where Leases do not tell owners apart, one that has slept does what its fence would have kept it from.
+            (Kind::Pod, Some(author)) if change.created && self.owners.tell_apart(author.replica, at) => {
                 let lag = |touched| self.owners.lag_since(plan, author.replica, touched);
                 creations::check(ledger, &change.uid, author, lag).map(|what| (Promise::Surplus, what))
             }

@@ -380,7 +380,6 @@ impl World {
                 without_leases: settings.all_own_all,
                 before_reconcile: Some(hook),
                 before_pods: Some(shard_hook),
-                ..TestHooks::default()
             },
             ..defaults
         }

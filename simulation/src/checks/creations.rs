@@ -69,7 +69,8 @@ pub(super) fn check(
     if job.deleting() {
         return Some(format!("replica-{by} creates {name} of a Job that is being deleted"));
     }
-    if job.finished.is_some() {
+    // A request may have been under way for long: what the network delays, nobody takes back.
+    if job.finished.is_some_and(|at| author.sent_at >= at) {
         return Some(format!("replica-{by} creates {name} of a finished Job"));
     }
     None

@@ -70,6 +70,11 @@ impl Owners {
         plan.settles(replica).filter(|_| is_well).unwrap_or(LONGEST)
     }
 
+    /// Whether a replica does nothing that only another owner may do: it asks the Leases, or nothing is wrong with it.
+    pub(super) fn tell_apart(&self, replica: usize, now: Time) -> bool {
+        !self.ignored || self.disturbed.get(replica).is_some_and(|until| now >= *until)
+    }
+
     /// Whether nothing is wrong with any replica.
     pub(super) fn all_undisturbed(&self, now: Time) -> bool {
         self.disturbed.iter().all(|until| now >= *until)
