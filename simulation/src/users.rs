@@ -8,6 +8,14 @@ use crate::ledger::{Ledger, PodFacts};
 use crate::plan::{JobPlan, UserAct};
 use crate::time::Time;
 
+/// Finalizer with which a user holds a pod.
+pub(crate) const HOLD: &str = "example.com/hold";
+
+/// Whether a user holds a pod.
+pub(crate) fn holds(pod: &Value) -> bool {
+    pod["metadata"]["finalizers"].as_array().is_some_and(|all| all.iter().any(|one| one == HOLD))
+}
+
 /// The manifest of a Job.
 pub(crate) fn manifest(job: &JobPlan) -> Value {
     let mut spec = job.spec.clone();
@@ -127,7 +135,7 @@ pub(crate) fn request(ledger: &Ledger, job: &JobPlan, act: &UserAct) -> Option<R
         UserAct::HoldPod { nth, .. } => {
             let (_, pod) = pick(ledger, uid, *nth)?;
             let before = pod.object["metadata"]["finalizers"].as_array().cloned().unwrap_or_default();
-            let held: Vec<Value> = before.into_iter().chain([json!("example.com/hold")]).collect();
+            let held: Vec<Value> = before.into_iter().chain([json!(HOLD)]).collect();
             Some(Request {
                 method: "PATCH",
                 path: pod_path(pod),

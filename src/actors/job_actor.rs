@@ -321,7 +321,10 @@ impl JobActor {
             JobInput::StatusWritten(Some(job)) => self.status_written(job, now),
             JobInput::StatusWritten(None) => self.state.status_refused(false, now),
             JobInput::StatusConflict(job) => {
-                self.state.status_refused(job.is_some(), now);
+                // A reading from before what we know explains no conflict, and leads to the next: a restored etcd.
+                let is_explained =
+                    job.as_ref().is_some_and(|job| job.version.order() >= self.seen.version.order());
+                self.state.status_refused(is_explained, now);
                 job.into_iter().for_each(|job| self.observe(job));
             }
             JobInput::Read(job) => {

@@ -96,8 +96,9 @@ impl Traffic {
 pub(super) fn rejected(from: usize, method: &Method, uri: &str, answer: &Response<Bytes>) -> Option<String> {
     let code = answer.status().as_u16();
     let is_write = *method != Method::GET;
-    (is_write && matches!(code, 400 | 405 | 406 | 413 | 415 | 422)).then(|| {
-        let message = String::from_utf8_lossy(answer.body());
-        format!("replica-{from}: {method} {uri} -> {code} {message}")
-    })
+    let message = String::from_utf8_lossy(answer.body());
+    // A patch that names the UID of a pod is not meant for another pod of its name.
+    let is_of_another = code == 422 && message.contains(r#""field":"metadata.uid""#);
+    (is_write && !is_of_another && matches!(code, 400 | 405 | 406 | 413 | 415 | 422))
+        .then(|| format!("replica-{from}: {method} {uri} -> {code} {message}"))
 }

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use super::{Event, World};
 use crate::plan::{Act, Fault};
+use crate::users;
 
 impl World {
     /// A step of the plan.
@@ -153,5 +154,10 @@ impl World {
         self.conditions.down_until = self.now + Duration::from_secs(5);
         self.begin_anew();
         self.agenda.add(self.conditions.down_until, Event::Up);
+        // Whoever holds pods lets them go again.
+        let held = self.ledger.pods.iter().filter(|(_, facts)| facts.exists && users::holds(&facts.object));
+        for (pod, _) in held {
+            self.agenda.add(self.conditions.down_until, Event::Unhold(pod.clone()));
+        }
     }
 }

@@ -96,7 +96,7 @@ impl World {
     pub(super) fn unhold(&mut self, pod: &str) {
         let Some(facts) = self.ledger.pods.get(pod).filter(|facts| facts.exists) else { return };
         let before = facts.object["metadata"]["finalizers"].as_array().cloned().unwrap_or_default();
-        let kept: Vec<Value> = before.into_iter().filter(|f| f != "example.com/hold").collect();
+        let kept: Vec<Value> = before.into_iter().filter(|f| f != users::HOLD).collect();
         let (namespace, name) = facts.name();
         let path = format!("/api/v1/namespaces/{namespace}/pods/{name}");
         let body = json!({"metadata": {"uid": pod, "finalizers": kept}});
