@@ -5,8 +5,9 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use super::{JobPlan, Lag, Plan};
+use super::{Act, Fault, JobPlan, Lag, Plan};
 use crate::chance::Chance;
+use crate::time::Time;
 
 /// Exit codes that have a meaning in the rules of a policy.
 const FATAL: i32 = 42;
@@ -105,6 +106,9 @@ fn all_own_all(chance: &mut Chance, plan: &mut Plan) {
         return;
     }
     plan.settings.all_own_all = true;
+    // A restored etcd shows in the Leases.
+    let restores = plan.steps.iter_mut().filter(|step| matches!(step.act, Act::Fault(Fault::Restore { .. })));
+    restores.for_each(|step| step.at = Time::NEVER);
     for lag in &mut plan.settings.lags {
         let mut late = || chance.millis(0..=4_000);
         *lag = match late().as_millis() % 3 {
