@@ -225,7 +225,8 @@ impl Checks {
             // Where Leases do not tell owners apart, one that has slept does what its fence would have kept it from.
             (Kind::Pod, Some(author)) if change.created && self.owners.tell_apart(author.replica, at) => {
                 let lag = |touched| self.owners.lag_since(plan, author.replica, touched);
-                creations::check(ledger, &change.uid, author, lag).map(|what| (Promise::Surplus, what))
+                let what = creations::check(ledger, &change.uid, author, lag, plan.settings.all_own_all);
+                what.map(|what| (Promise::Surplus, what))
             }
             (Kind::Job, _) => {
                 let before = self.seen.get(&change.uid).copied();

@@ -83,8 +83,13 @@ impl Census {
 pub async fn take(cx: &ReplicaContext, shards: BTreeSet<ShardId>) -> BTreeMap<ShardId, CensusTaken> {
     let labels = selector(cx.config.shards);
     let shard_of = |pod: &ObservedPod| {
-        let owner = pod.controller.as_ref().filter(|owner| owner.is_job())?;
-        Some(cx.config.shards.shard_of(&owner.uid.to_string()))
+        let job = match &pod.controller {
+            Some(owner) if owner.is_job() => owner.uid.to_string(),
+            Some(_) => return None,
+            // Of a Job that is gone or was taken from it: nobody else sees it if it has a label of no shard.
+            None => pod.labels.get(CONTROLLER_UID_LABEL)?.to_owned(),
+        };
+        Some(cx.config.shards.shard_of(&job))
     };
     let is_wanted = |pod: &ObservedPod| shard_of(pod).is_some_and(|shard| shards.contains(&shard));
     let mut backoff = cx.api_backoff();

@@ -29,7 +29,7 @@ use crate::cluster::watch::Change;
 use crate::cluster::wire::{JobOutline, ObservedPod};
 use crate::job::uid::{Uid, UidMap, UidSet};
 
-/// How long a pod of a known Job may stay without label before the leader labels it. Whoever takes a shard over
+/// How long a pod of a known Job may stay without label before the leader labels it, or does so again. Whoever takes a shard over
 /// looks for such pods, too, and need not be helped.
 const GRACE: Duration = Duration::from_secs(5);
 
@@ -50,6 +50,8 @@ struct LeaderState {
     orphan_pods: OrphanPods,
     /// Pods that get the label of their Job's shard. Such a pod leaves the watch.
     labelled: UidMap<AbortOnDropHandle<()>>,
+    /// Orphans that have got a label before: their Job has not adopted them, and may not do so now either.
+    declined: UidSet,
     /// Pods without a controller, by namespace: a Job that comes later may adopt them.
     orphans: HashMap<Arc<str>, UidMap<Box<ObservedPod>>>,
     /// `None` until a pod is seen that may belong to a Job.
@@ -134,6 +136,7 @@ impl LeaderState {
             waiting.clear();
         }
         self.labelled.clear();
+        self.declined.clear();
         self.orphan_pods.forget_all();
         self.orphans.clear();
     }
@@ -186,7 +189,8 @@ impl LeaderState {
             return;
         }
         let labelling = Labelling::new(&self.cx, &self.fence, pod, job);
-        let grace = pod.controller.as_ref().map_or(Duration::ZERO, |_| GRACE);
+        let at_once = pod.controller.is_none() && self.declined.insert(pod.pod.uid.clone());
+        let grace = if at_once { Duration::ZERO } else { GRACE };
         let task = self.cx.runtime.spawn(async move {
             sleep(grace).await;
             // Closed, the fence is somebody else's who looks after the pod.
@@ -230,6 +234,7 @@ impl Handler<LeadershipChanged> for OrphanController {
                 relist: Relist::default(),
                 orphan_pods: OrphanPods::new(self.cx.clone(), fence.clone()),
                 labelled: UidMap::default(),
+                declined: UidSet::default(),
                 fence,
                 orphans: HashMap::new(),
                 jobs: None,

@@ -8,12 +8,13 @@ use crate::ledger::{Ledger, PodFacts};
 use crate::time::Time;
 
 /// What is wrong with a pod that a replica has just created. `lag`: how long what a user has done at a time may take to
-/// reach that replica.
+/// reach that replica. `others_act`: other replicas act for the same Job, so that it learns of its end late, too.
 pub(super) fn check(
     ledger: &Ledger,
     uid: &str,
     author: Author,
     lag: impl Fn(Time) -> Duration,
+    others_act: bool,
 ) -> Option<String> {
     let pod = ledger.pods.get(uid)?;
     let job_uid = pod.job.as_deref()?;
@@ -33,7 +34,7 @@ pub(super) fn check(
     let parallelism = job.object["spec"]["parallelism"].as_u64().unwrap_or(1);
     let waits_for_end = job.object["spec"]["podReplacementPolicy"] == "Failed";
     let holds_place = |other: &&PodFacts| {
-        other.is_active() || (waits_for_end && other.exists && other.end.is_none() && !other.meddled)
+        !other.meddled && (other.is_active() || (waits_for_end && other.exists && other.end.is_none()))
     };
     let active = mine().filter(holds_place).count() as u64;
     if active >= parallelism {
@@ -70,7 +71,8 @@ pub(super) fn check(
         return Some(format!("replica-{by} creates {name} of a Job that is being deleted"));
     }
     // A request may have been under way for long: what the network delays, nobody takes back.
-    if job.finished.is_some_and(|at| author.sent_at >= at) {
+    let knows = |at| author.sent_at >= at && (!others_act || author.sent_at.since(at) > lag(at));
+    if job.finished.is_some_and(knows) {
         return Some(format!("replica-{by} creates {name} of a finished Job"));
     }
     None
