@@ -223,7 +223,12 @@ impl Checks {
                 unraised.or(lost.map(|what| (Promise::Keeps, what)))
             }
             // Where Leases do not tell owners apart, one that has slept does what its fence would have kept it from.
-            (Kind::Pod, Some(author)) if change.created && self.owners.tell_apart(author.replica, at) => {
+            // Nor can one that hears late of the others' pods know of them.
+            (Kind::Pod, Some(author))
+                if change.created
+                    && self.owners.tell_apart(author.replica, at)
+                    && !plan.settings.hears_late_of_others(author.replica) =>
+            {
                 let lag = |touched| self.owners.lag_since(plan, author.replica, touched);
                 let what = creations::check(ledger, &change.uid, author, lag, plan.settings.all_own_all);
                 what.map(|what| (Promise::Surplus, what))

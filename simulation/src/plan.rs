@@ -55,6 +55,11 @@ pub struct Settings {
 }
 
 impl Settings {
+    /// Whether a replica hears late of pods that other owners create.
+    pub(crate) fn hears_late_of_others(&self, replica: usize) -> bool {
+        self.all_own_all && self.lags.get(replica).is_some_and(|lag| lag.pods > Duration::ZERO)
+    }
+
     /// How late the latest watch is.
     pub(crate) fn lag(&self) -> Duration {
         self.lags.iter().map(|lag| lag.jobs.max(lag.pods)).max().unwrap_or_default()

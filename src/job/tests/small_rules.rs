@@ -68,7 +68,7 @@ fn only_more_successes_than_wanted_are_too_many() {
         job
     };
     let completed = (false, "Completed".to_owned());
-    assert_eq!(complete(&succeeded(3)), [completed.clone()]);
+    assert_eq!(complete(&succeeded(3)), std::slice::from_ref(&completed));
     assert_eq!(complete(&succeeded(4)), [(true, "TooManySucceededPods".to_owned()), completed]);
 }
 
