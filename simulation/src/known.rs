@@ -58,6 +58,7 @@ impl Defect {
         Self::LabelPatchedOnce,
         Self::WrongShardLabel,
         Self::Undecodable,
+        Self::HungHeartbeat,
         Self::RestoredEtcd,
         Self::RefusedDelete,
     ];

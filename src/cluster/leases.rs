@@ -2,15 +2,20 @@
 //!
 //! Lease writes bypass the write gate: a heartbeat that waits behind a queue of pods costs its replica all
 //! shards. They are few, and each carries the version that it replaces.
+//!
+//! A connection that is dead without a word must not cost the shards either. So a request that is not answered
+//! for a third of its time is sent again, beside the first one, and the first answer counts. Both carry the same
+//! version, so at most one of them has an effect.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
+use futures::stream::{FuturesUnordered, StreamExt};
 use http::{Method, Request, StatusCode, header};
 use k8s_openapi::api::coordination::v1::Lease;
 use serde_json::json;
-use tokio::time::{Instant, timeout};
+use tokio::time::{Instant, sleep, timeout};
 
 use super::resource::Resource;
 use super::transport::{Transport, TransportError};
@@ -47,6 +52,8 @@ pub struct LeaseClient {
 }
 
 const JSON: &str = "application/json";
+/// How often a request is sent at most, in equal shares of its time.
+const ATTEMPTS: u32 = 3;
 
 impl LeaseClient {
     /// A client for the Leases of this namespace. An answer counts as lost after `timeout`.
@@ -110,7 +117,37 @@ impl LeaseClient {
         }
     }
 
+    /// Sends a request, and again each time that a third of the time has passed without an answer.
     async fn send(
+        &self,
+        verb: &'static str,
+        method: Method,
+        path: String,
+        body: Bytes,
+    ) -> Result<Bytes, LeaseError> {
+        let attempt = || self.attempt(verb, method.clone(), path.clone(), body.clone());
+        let (mut attempts, next) = (FuturesUnordered::from_iter([attempt()]), self.timeout / ATTEMPTS);
+        for _ in 1..ATTEMPTS {
+            tokio::select! {
+                biased;
+                Some(answer) = attempts.next() => match answer {
+                    // Another one may still be answered.
+                    Err(LeaseError::Unknown(_)) if !attempts.is_empty() => {}
+                    answer => return answer,
+                },
+                () = sleep(next) => attempts.push(attempt()),
+            }
+        }
+        loop {
+            match attempts.next().await {
+                Some(Err(LeaseError::Unknown(_))) if !attempts.is_empty() => {}
+                Some(answer) => return answer,
+                None => return Err(LeaseError::Unknown("no attempt".into())),
+            }
+        }
+    }
+
+    async fn attempt(
         &self,
         verb: &'static str,
         method: Method,

@@ -121,19 +121,45 @@ pub fn connect_measured(
     Ok(Connection { client, transport })
 }
 
+/// Time until a connection is made.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
+/// Time without traffic after which the system asks whether the other side is still there.
+const KEEPALIVE: Duration = Duration::from_secs(15);
+/// Time between two such questions.
+const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(5);
+/// Time for which sent bytes, or such questions, may stay without acknowledgement before the connection is given up:
+/// the API server may have died without a word.
+const UNACKNOWLEDGED: Duration = Duration::from_secs(15);
+/// Beginning of the paths of Leases.
+const LEASES: &str = "/apis/coordination.k8s.io/";
+
 /// HTTP, with kube's layers for addresses, TLS and credentials. kube's own client also passes every request
 /// through one shared task, which is measurable at thousands of requests a second.
 struct HttpTransport {
-    service: BoxCloneSyncService<Request<Full<Bytes>>, Response<Incoming>, BoxError>,
+    service: HttpService,
+    /// For Leases, which have connections of their own: a dead one that others have left behind must not delay a
+    /// heartbeat.
+    leases: HttpService,
     metrics: HostMetrics,
 }
 
+type HttpService = BoxCloneSyncService<Request<Full<Bytes>>, Response<Incoming>, BoxError>;
+
 impl HttpTransport {
     fn new(config: &kube::Config, metrics: HostMetrics) -> Result<Self, kube::Error> {
+        Ok(Self { service: Self::service(config)?, leases: Self::service(config)?, metrics })
+    }
+
+    /// A service with a pool of connections of its own.
+    fn service(config: &kube::Config) -> Result<HttpService, kube::Error> {
         let mut connector = HttpConnector::new();
         connector.enforce_http(false);
         connector.set_nodelay(true);
-        connector.set_connect_timeout(config.connect_timeout);
+        connector.set_connect_timeout(Some(CONNECT_TIMEOUT));
+        connector.set_keepalive(Some(KEEPALIVE));
+        connector.set_keepalive_interval(Some(KEEPALIVE_INTERVAL));
+        #[cfg(target_os = "linux")]
+        connector.set_tcp_user_timeout(Some(UNACKNOWLEDGED));
         let connector = config.rustls_https_connector_with_connector(connector)?;
         let client = hyper_util::client::legacy::Client::builder(TokioExecutor::new()).build(connector);
         let url = config.cluster_url.clone();
@@ -145,7 +171,7 @@ impl HttpTransport {
             .layer(config.extra_headers_layer()?)
             .map_err(BoxError::from)
             .service(client);
-        Ok(Self { service: BoxCloneSyncService::new(service), metrics })
+        Ok(BoxCloneSyncService::new(service))
     }
 }
 
@@ -166,7 +192,9 @@ impl Transport for HttpTransport {
         request: Request<Bytes>,
     ) -> BoxFuture<'static, Result<Response<ByteStream>, TransportError>> {
         let sent = self.metrics.send(request.method());
-        let answer = self.service.clone().oneshot(request.map(Full::new));
+        let is_of_leases = request.uri().path().starts_with(LEASES);
+        let service = if is_of_leases { &self.leases } else { &self.service };
+        let answer = service.clone().oneshot(request.map(Full::new));
         Box::pin(async move {
             let answer = answer.await;
             sent.answered(answer.as_ref().ok().map(Response::status));
