@@ -5,6 +5,7 @@ use std::sync::Arc;
 use super::context::ReplicaContext;
 use crate::cluster::gate::{Answer, Fence, Order, Priority, Write, WriteError};
 use crate::cluster::wire::{ObservedPod, label_patch};
+use crate::job::names::SHARD_LABEL;
 use crate::job::uid::Uid;
 
 /// The labelling of one pod, repeated until it holds: a shard does not see a pod without its label.
@@ -17,7 +18,7 @@ pub struct Labelling {
     job: Uid,
 }
 
-/// The fence was closed before the label was written.
+/// The fence was closed for good before the label was written.
 pub struct Fenced;
 
 impl Labelling {
@@ -50,9 +51,12 @@ impl Labelling {
                 body: label_patch(&self.pod, shard.0),
             };
             match self.cx.gate.submit(order, write).await {
-                Ok(Answer::Pod(pod)) => return Ok(Some(pod)),
+                Ok(Answer::Pod(pod)) if pod.labels.get(SHARD_LABEL).is_some() => return Ok(Some(pod)),
+                Ok(Answer::Pod(_)) => {
+                    tracing::warn!(pod = %self.pod, "a webhook takes the label of the shard off")
+                }
                 Ok(_) => return Ok(None),
-                Err(WriteError::Fenced) => return Err(Fenced),
+                Err(WriteError::Fenced) if self.fence.is_closed() => return Err(Fenced),
                 Err(refusal) => {
                     tracing::warn!(pod = %self.pod, %refusal, "a pod was not labelled with its shard");
                 }

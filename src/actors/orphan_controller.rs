@@ -12,8 +12,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use actix::{Actor, AsyncContext, Context, Handler, Recipient};
-
-use tokio::time::sleep;
+use tokio::time::{Instant, sleep};
 use tokio_util::task::AbortOnDropHandle;
 
 use super::context::ReplicaContext;
@@ -29,9 +28,10 @@ use crate::cluster::watch::Change;
 use crate::cluster::wire::{JobOutline, ObservedPod};
 use crate::job::uid::{Uid, UidMap, UidSet};
 
-/// How long a pod of a known Job may stay without label before the leader labels it, or does so again. Whoever takes a shard over
-/// looks for such pods, too, and need not be helped.
+/// How long a pod that others may look after stays without label before the leader labels it.
 const GRACE: Duration = Duration::from_secs(5);
+/// How long it is remembered, at least, that a pod is one of these.
+const REMEMBERED: Duration = Duration::from_secs(60);
 
 /// The actor of the orphan controller.
 pub struct OrphanController {
@@ -50,8 +50,9 @@ struct LeaderState {
     orphan_pods: OrphanPods,
     /// Pods that get the label of their Job's shard. Such a pod leaves the watch.
     labelled: UidMap<AbortOnDropHandle<()>>,
-    /// Orphans that have got a label before: their Job has not adopted them, and may not do so now either.
-    declined: UidSet,
+    /// Pods that can wait for their label: those in the list that have a controller, since whoever takes a shard
+    /// over looks for them, too, and those that had a label before, such as orphans that their Job does not adopt.
+    patient: UidMap<Instant>,
     /// Pods without a controller, by namespace: a Job that comes later may adopt them.
     orphans: HashMap<Arc<str>, UidMap<Box<ObservedPod>>>,
     /// `None` until a pod is seen that may belong to a Job.
@@ -136,7 +137,7 @@ impl LeaderState {
             waiting.clear();
         }
         self.labelled.clear();
-        self.declined.clear();
+        self.patient.clear();
         self.orphan_pods.forget_all();
         self.orphans.clear();
     }
@@ -184,13 +185,21 @@ impl LeaderState {
         }
     }
 
+    /// Remembers a pod as one that can wait. Returns whether it was one before.
+    fn may_wait(&mut self, pod: &Uid) -> bool {
+        // With each doubling, so that it costs little.
+        if self.patient.len().is_power_of_two() {
+            self.patient.retain(|_, since| since.elapsed() < REMEMBERED);
+        }
+        self.patient.insert(pod.clone(), Instant::now()).is_some()
+    }
+
     fn label(&mut self, pod: &ObservedPod, job: &Uid) {
         if self.labelled.contains_key(&pod.pod.uid) {
             return;
         }
         let labelling = Labelling::new(&self.cx, &self.fence, pod, job);
-        let at_once = pod.controller.is_none() && self.declined.insert(pod.pod.uid.clone());
-        let grace = if at_once { Duration::ZERO } else { GRACE };
+        let grace = if self.may_wait(&pod.pod.uid) { GRACE } else { Duration::ZERO };
         let task = self.cx.runtime.spawn(async move {
             sleep(grace).await;
             // Closed, the fence is somebody else's who looks after the pod.
@@ -234,7 +243,7 @@ impl Handler<LeadershipChanged> for OrphanController {
                 relist: Relist::default(),
                 orphan_pods: OrphanPods::new(self.cx.clone(), fence.clone()),
                 labelled: UidMap::default(),
-                declined: UidSet::default(),
+                patient: UidMap::default(),
                 fence,
                 orphans: HashMap::new(),
                 jobs: None,
@@ -271,7 +280,13 @@ impl Handler<Pods> for OrphanController {
         for change in changes {
             match change {
                 Change::Restarted => leader.pods_listing(),
-                Change::Listed(pod) | Change::Applied(pod) => leader.pod_seen(pod, ctx.address().recipient()),
+                Change::Listed(pod) => {
+                    if pod.controller.is_some() {
+                        leader.may_wait(&pod.pod.uid);
+                    }
+                    leader.pod_seen(pod, ctx.address().recipient());
+                }
+                Change::Applied(pod) => leader.pod_seen(pod, ctx.address().recipient()),
                 Change::Deleted(pod) => leader.pod_gone(&pod),
                 Change::Synced { .. } | Change::Unreadable(_) => {}
             }

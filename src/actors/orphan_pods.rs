@@ -5,7 +5,6 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use tokio::sync::OnceCell;
-use tokio::time::Instant;
 
 use super::context::ReplicaContext;
 use super::job_metrics::OrphanMeter;
@@ -178,7 +177,7 @@ impl OrphanRelease {
                     return if ours { Fate::Ours } else { Fate::Others };
                 }
                 Ok(_) => return Fate::Gone,
-                Err(_) if !self.fence.is_open(Instant::now()) => return Fate::Others,
+                Err(_) if self.fence.is_closed() => return Fate::Others,
                 Err(error) => {
                     tracing::warn!(pod = %self.uid, %error, "cannot read the Job of a pod")
                 }
@@ -200,7 +199,7 @@ impl OrphanRelease {
             };
             match self.cx.gate.submit(order, write).await {
                 Ok(_) => return unreleased.released(),
-                Err(WriteError::Fenced) => return,
+                Err(WriteError::Fenced) if self.fence.is_closed() => return,
                 Err(WriteError::Conflict(_)) if !self.is_still_orphan().await => return,
                 Err(WriteError::Conflict(_)) => continue,
                 Err(refusal) => {

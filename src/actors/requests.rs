@@ -9,7 +9,6 @@ use std::sync::Arc;
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use jiff::Timestamp;
-use tokio::time::Instant;
 use tokio_util::task::TaskTracker;
 
 use super::context::ReplicaContext;
@@ -250,7 +249,7 @@ impl Requests {
             loop {
                 match this.cx.reads.get_job(&this.namespace, &this.job).await {
                     Ok(job) => return JobInput::Read(job.filter(|job| job.uid == this.job_uid)),
-                    Err(_) if !this.fence.is_open(Instant::now()) => return JobInput::Read(None),
+                    Err(_) if this.fence.is_closed() => return JobInput::Read(None),
                     Err(error) => log_job!(warn, this.name(), %error, "a Job was not read"),
                 }
                 backoff.pause().await;

@@ -15,14 +15,16 @@ const POLICY_SHARE: u32 = 10;
 /// Until when pods that have just ended wait for others to be evaluated with them.
 ///
 /// Only failures and success policies need this: without a success policy, a success decides nothing that a later
-/// event would decide otherwise. If no pod is active, there is nothing to wait for. If the end of the Job is near,
+/// event would decide otherwise. If no pod is active, or all have to go anyway,
+/// there is nothing to wait for. If the end of the Job is near,
 /// the wait is a debounce period after the last of the pods. Where only a `FailJob` rule may end the Job, a part
 /// of that is enough. Else nothing waits.
 pub(super) fn until(state: &JobState, tally: Tally, now: Timestamp) -> Option<Timestamp> {
     let (spec, pods) = (&state.job.spec, &state.pods);
     let unevaluated = state.unevaluated?;
+    let leaves = state.job.deleting || spec.suspend;
     let matters = !spec.success_policy.is_empty() || pods.newly_ended().iter().any(|ended| ended.failed);
-    if !matters || pods.active() + pods.pending_creates() == 0 {
+    if leaves || !matters || pods.active() + pods.pending_creates() == 0 {
         return None;
     }
     let period = state.limits.debounce_period;

@@ -20,7 +20,7 @@ pub fn prune(state: &JobState, now: Timestamp, plan: &mut Plan) {
     let succeeded =
         state.job.prunes_counted(false).then(|| state.pods.counted_successes()).into_iter().flatten();
     for pod in failed.chain(succeeded).take(room) {
-        match state.pod_retries.waits(&pod.uid, now) {
+        match state.prune_retries.waits(&pod.uid, now) {
             Some(at) => plan.wake(at),
             None => plan.deletes.push(PodDeletion {
                 pod: PodRef { uid: pod.uid.clone(), name: pod.name.clone() },

@@ -109,6 +109,8 @@ pub struct JobState {
     /// For writes of the Job.
     pub(super) write_retry: Retry,
     pub(super) pod_retries: PodRetries,
+    /// For deletions of counted pods, which nothing else waits for.
+    pub(super) prune_retries: PodRetries,
 }
 
 /// Pods that have ended and are not evaluated yet.
@@ -173,6 +175,7 @@ impl JobState {
             create_retry: Retry::default(),
             write_retry: Retry::default(),
             pod_retries: PodRetries::default(),
+            prune_retries: PodRetries::default(),
         }
     }
 
@@ -182,6 +185,8 @@ impl JobState {
         // A deletion cannot be undone; a reading without it is an old one.
         job.deleting |= self.job.deleting;
         self.pods.follow(&job);
+        let pods = &self.pods;
+        self.shown_released.retain(|uid| pods.is_listed(uid));
         self.job = job;
     }
 
@@ -316,14 +321,18 @@ impl JobState {
     }
 
     fn note_ended(&mut self, now: Timestamp) {
-        let pods = self.pods.newly_ended().len();
-        if pods > self.unevaluated.map_or(0, |known| known.pods) {
+        let ended = self.pods.newly_ended();
+        let (pods, known) = (ended.len(), self.unevaluated.map_or(0, |known| known.pods));
+        let news = ended.get(known..).unwrap_or_default();
+        let decides = news.iter().any(|ended| ended.failed || !self.job.spec.success_policy.is_empty());
+        if pods > known {
             self.room_made();
         }
         self.unevaluated = match self.unevaluated {
             _ if pods == 0 => None,
             None => Some(UnevaluatedFailures { first: now, last: now, pods }),
             Some(known) if known.pods == pods => Some(known),
+            Some(known) if !decides => Some(UnevaluatedFailures { pods, ..known }),
             Some(known) => Some(UnevaluatedFailures { last: now, pods, ..known }),
         };
     }
@@ -425,11 +434,12 @@ impl JobState {
     pub fn changed(&mut self, uid: &Uid, answer: Changed, now: Timestamp) {
         let pruned = self.pods.is_counted_leaving(uid);
         self.pods.set_flight(uid, PendingRequest::None);
+        let retries = if pruned { &mut self.prune_retries } else { &mut self.pod_retries };
         if answer == Changed::Refused {
             let pods = &self.pods;
-            self.pod_retries.refused(uid, self.limits.api_backoff, now, |uid| pods.holds(uid));
+            retries.refused(uid, self.limits.api_backoff, now, |uid| pods.holds(uid));
         } else {
-            self.pod_retries.accepted(uid);
+            retries.accepted(uid);
         }
         match answer {
             Changed::Pod(_) | Changed::Gone if pruned => self.pods.answered_gone(uid),

@@ -3,7 +3,6 @@
 //! planned).
 
 use actix::{AsyncContext, Context, Handler, Message};
-use tokio::time::Instant;
 use tokio_util::task::AbortOnDropHandle;
 
 use super::{RELIST_DELAY, ShardActor};
@@ -268,7 +267,7 @@ impl ShardActor {
                     loop {
                         match cx.reads.list_pod_metadata(&labels, |_| true).await {
                             Ok(list) => break list,
-                            Err(_) if !fence.is_open(Instant::now()) => return,
+                            Err(_) if fence.is_closed() => return,
                             Err(error) => tracing::warn!(%error, "missing pods were not looked for"),
                         }
                         backoff.pause().await;

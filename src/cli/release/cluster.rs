@@ -61,6 +61,13 @@ impl Cluster {
     /// Takes the finalizer and the shard label off a pod whose Job is gone. False if there was nothing to do.
     pub(super) async fn release_orphan(&self, Orphan { mut pod }: Orphan) -> anyhow::Result<bool> {
         let controller = pod.controller.clone();
+        if let Some(owner) = controller.as_ref().filter(|owner| owner.is_job()) {
+            let job = self.reads.get_job(&pod.namespace, &owner.name).await?;
+            if job.is_some_and(|job| job.uid == owner.uid) {
+                // It is younger than the list of Jobs.
+                return Ok(false);
+            }
+        }
         for _ in 0..ATTEMPTS {
             let body = orphan_patch(&pod.pod.uid, pod.pod.version, self.controller.finalizer());
             let (namespace, name) = (pod.namespace.clone(), pod.pod.name.clone());

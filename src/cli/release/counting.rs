@@ -140,13 +140,8 @@ impl<'a> Counting<'a> {
                 state.status_written(now);
             }
             Ok(_) => state.job_vanished(),
-            Err(WriteError::Conflict(_)) => {
-                state.status_refused(true, now);
-                match self.cluster.reads.get_job(&namespace, &name).await? {
-                    Some(job) if job.uid == self.seen.uid => self.observe(state, job),
-                    _ => state.job_vanished(),
-                }
-            }
+            // What somebody else has counted must not be counted again from what was read before.
+            Err(WriteError::Conflict(_)) => bail!("it has changed meanwhile: run the command again"),
             Err(error) => return Err(anyhow!(error).context("its status was not written")),
         }
         Ok(())

@@ -72,6 +72,9 @@ pub(super) struct Found {
 
 /// Finds what is to be released.
 pub(super) async fn find(cluster: &Cluster, scope: &Scope) -> Result<Found, ReadError> {
+    // Listed before the pods: a status that is older than the pods is refused when it is written.
+    let selection = Selection { namespace: scope.namespace(), ..Selection::all(Resource::JOBS) };
+    let jobs = cluster.reads.list_selected(&JobDecoder::new(), &selection).await?.unwrap_or_default();
     let mut pods: UidMap<Box<ObservedPod>> = UidMap::default();
     let decoder = PodDecoder::new(cluster.controller.finalizer());
     // Pods of Jobs, and pods that somebody has taken from their Job.
@@ -80,9 +83,6 @@ pub(super) async fn find(cluster: &Cluster, scope: &Scope) -> Result<Found, Read
         let listed = cluster.reads.list_selected(&decoder, &selection.labelled(label)).await?;
         pods.extend(listed.unwrap_or_default().into_iter().map(|pod| (pod.pod.uid.clone(), pod)));
     }
-    // Listed after the pods: a pod is younger than its Job.
-    let selection = Selection { namespace: scope.namespace(), ..Selection::all(Resource::JOBS) };
-    let jobs = cluster.reads.list_selected(&JobDecoder::new(), &selection).await?.unwrap_or_default();
     Ok(sort_out(pods.into_values(), jobs, scope, |job| cluster.controller.manages(job.managed_by.as_deref())))
 }
 

@@ -58,6 +58,11 @@ impl Fence {
         }
     }
 
+    /// Whether the fence is closed for good. One that is merely not open may be extended again.
+    pub fn is_closed(&self) -> bool {
+        self.end.load(Ordering::Acquire) == CLOSED
+    }
+
     fn mark(&self, at: Instant) -> u64 {
         let nanoseconds = at.saturating_duration_since(self.base).as_nanos();
         u64::try_from(nanoseconds).map_or(UNLIMITED - 1, |n| n.saturating_add(1).min(UNLIMITED - 1))
