@@ -5,7 +5,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::api_backoff::ApiBackoff;
-use super::job_input::{AdoptionAttempt, JobInput};
+use super::begun::Begun;
+use super::job_input::{AdoptionAttempt, JobInput, Refusal};
 use super::requests::Requests;
 use crate::cluster::gate::{Answer, Priority, Write, WriteError};
 use crate::cluster::reads::ReadError;
@@ -24,8 +25,7 @@ impl Requests {
                 Err(WriteError::Fenced) => AdoptionAttempt::PodGone,
                 Err(refusal) => {
                     log_job!(warn, this.name(), k8s.pod.uid = %pod.uid, %refusal, "a pod was not adopted");
-                    let lasting = !matches!(refusal, WriteError::Unknown(_) | WriteError::Server { .. });
-                    this.adopted_elsewhere(&pod).await.unwrap_or(AdoptionAttempt::Refused { lasting })
+                    this.after_refusal(&pod, &refusal).await
                 }
             };
             JobInput::Adopted { pod, attempt }
@@ -73,35 +73,49 @@ impl Requests {
         ours.and_then(|job| job.job.as_ref().ok()).map_or(Claimant::Leaves, Claimant::of)
     }
 
-    /// The outcome that a live read of the pod shows after a refusal, if it shows one: the pod may be ours after
-    /// all, or no longer be there to adopt.
-    async fn adopted_elsewhere(&self, pod: &PodRef) -> Option<AdoptionAttempt> {
-        let found = self.cx.reads.get_pod(&self.namespace, &pod.name).await.ok()?;
+    /// The outcome that a live read of the pod shows after a refusal: the pod may be ours after all, or no longer
+    /// be there to adopt.
+    async fn after_refusal(&self, pod: &PodRef, refusal: &WriteError) -> AdoptionAttempt {
+        let Ok(found) = self.cx.reads.get_pod(&self.namespace, &pod.name).await else {
+            return AdoptionAttempt::Refused(Refusal::Unknown);
+        };
         let Some(found) = found.filter(|found| found.pod.uid == pod.uid) else {
-            return Some(AdoptionAttempt::PodGone);
+            return AdoptionAttempt::PodGone;
         };
         if self.is_ours(&found) {
-            Some(AdoptionAttempt::Adopted(found))
-        } else if found.controller.is_some() || found.pod.deleting {
-            Some(AdoptionAttempt::NotOurs(Some(found)))
-        } else {
-            None
+            return AdoptionAttempt::Adopted(found);
+        }
+        if found.controller.is_some() || found.pod.deleting {
+            return AdoptionAttempt::NotOurs(Some(found));
+        }
+        AdoptionAttempt::Refused(match refusal {
+            WriteError::Unknown(_) => Refusal::Unknown,
+            WriteError::Server { .. } => Refusal::Failure,
+            _ => Refusal::Lasting,
+        })
+    }
+
+    /// Releases a pod that the Job's selector no longer selects, unless that has begun. Retries until it is done,
+    /// or the pod is selected again.
+    pub fn release_unselected(self: &Arc<Self>, pod: PodRef, spec: Arc<JobSpec>) {
+        if let Some(begun) = self.releasing.begin(&pod.uid) {
+            self.attempt_release(pod, spec, self.cx.api_backoff(), begun);
         }
     }
 
-    /// Releases a pod that the Job's selector no longer selects. Retries until it is done, or the pod is
-    /// selected again.
-    pub fn release_unselected(self: &Arc<Self>, pod: PodRef, spec: Arc<JobSpec>) {
-        self.attempt_release(pod, spec, self.cx.api_backoff());
-    }
-
-    fn attempt_release(self: &Arc<Self>, pod: PodRef, spec: Arc<JobSpec>, mut backoff: ApiBackoff) {
+    fn attempt_release(
+        self: &Arc<Self>,
+        pod: PodRef,
+        spec: Arc<JobSpec>,
+        mut backoff: ApiBackoff,
+        begun: Begun,
+    ) {
         let body = release_patch(&pod.uid, &self.job_uid, self.cx.config.finalizer());
         let write = Write::PatchPod { namespace: self.namespace.clone(), name: pod.name.clone(), body };
         let released = self.submit(Priority::Finalizer, write);
         let this = self.clone();
         self.spawn(async move {
-            let Err(refusal) = released.await else { return };
+            let Err(refusal) = released.await else { return drop(begun) };
             if refusal == WriteError::Fenced {
                 return;
             }
@@ -112,7 +126,7 @@ impl Requests {
             this.clone().run_after(async move {
                 backoff.pause().await;
                 if this.may_go_on() && this.is_unselected(&pod, &spec).await {
-                    this.attempt_release(pod, spec, backoff);
+                    this.attempt_release(pod, spec, backoff, begun);
                 }
             });
         });

@@ -304,7 +304,7 @@ impl JobActor {
                     AdoptionAttempt::NotOurs(Some(pod)) => {
                         self.notice.shard.do_send(JobReport::Declined(pod));
                     }
-                    AdoptionAttempt::Refused { .. } => {
+                    AdoptionAttempt::Refused(_) => {
                         let pause = self.adoptions.pause(&pod.uid, now);
                         self.requests.adopt_after(pause, pod);
                     }
@@ -320,12 +320,12 @@ impl JobActor {
             }
             JobInput::StatusWritten(Some(job)) => self.status_written(job, now),
             JobInput::StatusWritten(None) => self.state.status_refused(false, now),
-            JobInput::StatusConflict(job) => {
-                // A reading from before what we know explains no conflict, and leads to the next: a restored etcd.
-                let is_explained =
-                    job.as_ref().is_some_and(|job| job.version.order() >= self.seen.version.order());
+            JobInput::StatusConflict { sent, read } => {
+                // What is no newer explains no conflict, and leads to the next: a restored etcd, or a webhook that
+                // answers with 409.
+                let is_explained = read.as_ref().is_some_and(|job| job.version.order() > sent);
                 self.state.status_refused(is_explained, now);
-                job.into_iter().for_each(|job| self.observe(job));
+                read.into_iter().for_each(|job| self.observe(job));
             }
             JobInput::Read(job) => {
                 self.lifecycle.job_read();
@@ -333,7 +333,11 @@ impl JobActor {
             }
             JobInput::DeletionRefused => self.state.deletion_refused(now),
             JobInput::DeletionNotDue(job) => {
-                self.state.deletion_not_due();
+                // What is no newer does not explain why we think otherwise, and would do so again.
+                match job.version.order() > self.seen.version.order() {
+                    true => self.state.deletion_not_due(),
+                    false => self.state.deletion_refused(now),
+                }
                 self.observe(job);
             }
         }

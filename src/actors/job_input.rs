@@ -77,7 +77,12 @@ pub enum JobInput {
     /// The status was written: the Job as it is now. `None` if the write was refused.
     StatusWritten(Option<Arc<ObservedJob>>),
     /// The status was not written because the Job has changed: the Job as it is now.
-    StatusConflict(Option<Arc<ObservedJob>>),
+    StatusConflict {
+        /// The version that the write named.
+        sent: u64,
+        /// The Job as a live read has shown it, if that has succeeded.
+        read: Option<Arc<ObservedJob>>,
+    },
     /// The Job as a live reading shows it; `None` if it no longer exists.
     Read(Option<Arc<ObservedJob>>),
     /// The Job's deletion was refused.
@@ -102,7 +107,7 @@ impl JobInput {
             Self::Released { .. } => "released",
             Self::Adopted { .. } => "adopted",
             Self::StatusWritten(_) => "status_written",
-            Self::StatusConflict(_) => "status_conflict",
+            Self::StatusConflict { .. } => "status_conflict",
             Self::Read(_) => "read",
             Self::DeletionRefused => "deletion_refused",
             Self::DeletionNotDue(_) => "deletion_not_due",
@@ -127,12 +132,20 @@ pub enum AdoptionAttempt {
     /// being deleted, or the Job has finished.
     NotOurs(Option<Box<ObservedPod>>),
     /// The API server has refused it. A later attempt may succeed.
-    Refused {
-        /// The refusal is an answer, and no failure of the API server or of the network.
-        lasting: bool,
-    },
+    Refused(Refusal),
     /// The Job is being deleted or is gone, and adopts nothing. The pod as it is now, if it exists.
     JobLeaves(Option<Box<ObservedPod>>),
+}
+
+/// How an adoption was refused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Refusal {
+    /// By an answer that is no failure of the API server. The pod is not the Job's.
+    Lasting,
+    /// By a failure of the API server. The pod is not the Job's.
+    Failure,
+    /// Nobody knows: the pod may be the Job's already, or become so later.
+    Unknown,
 }
 
 /// The Event to record about a request.

@@ -343,7 +343,7 @@ fn is_refusal(input: &JobInput) -> bool {
         JobInput::Created { answer, .. } => *answer == Created::Refused,
         JobInput::Deleted { answer, .. } | JobInput::Released { answer, .. } => *answer == Changed::Refused,
         JobInput::Gang { answer, .. } => *answer == GangAnswer::Refused,
-        JobInput::StatusWritten(None) | JobInput::StatusConflict(_) | JobInput::DeletionRefused => true,
+        JobInput::StatusWritten(None) | JobInput::StatusConflict { .. } | JobInput::DeletionRefused => true,
         _ => false,
     }
 }

@@ -6,6 +6,7 @@
 
 mod adoption_requests;
 mod api_backoff;
+mod begun;
 mod census;
 pub mod clock;
 mod config;

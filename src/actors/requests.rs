@@ -11,6 +11,7 @@ use futures::future::BoxFuture;
 use jiff::Timestamp;
 use tokio_util::task::TaskTracker;
 
+use super::begun::BegunFor;
 use super::context::ReplicaContext;
 use super::inbox::Inbox;
 use super::job_input::{JobInput, RequestEvent};
@@ -55,6 +56,8 @@ pub struct Requests {
     pub trace: JobTrace,
     /// When the shard was claimed, if the Job was taken over with it.
     pub taken_over: Option<Timestamp>,
+    /// The release of pods that the selectors of the shard's Jobs no longer select.
+    pub releasing: BegunFor,
 }
 
 impl Requests {
@@ -227,7 +230,9 @@ impl Requests {
                     JobInput::StatusWritten(Some(job))
                 }
                 Ok(_) => JobInput::StatusWritten(None),
-                Err(WriteError::Conflict(_)) => JobInput::StatusConflict(this.read_job().await),
+                Err(WriteError::Conflict(_)) => {
+                    JobInput::StatusConflict { sent: seen.version.order(), read: this.read_job().await }
+                }
                 Err(refusal) => {
                     log_job!(warn, this.name(), %refusal, "status not written");
                     JobInput::StatusWritten(None)

@@ -22,6 +22,7 @@ use self::foreign_jobs::ForeignJobs;
 use self::jobs::JobEntry;
 use self::pod_feed::PodFeed;
 use self::unseen::{Doubts, UnseenPods};
+use super::begun::BegunFor;
 use super::context::ReplicaContext;
 use super::job_actor::{DrainJob, Halt};
 use super::job_index::JobIndex;
@@ -143,6 +144,8 @@ pub struct ShardActor {
     pod_feed: PodFeed,
     unseen: UnseenPods,
     doubts: Doubts,
+    /// The release of pods that the selectors of Jobs no longer select.
+    releasing: BegunFor,
     /// Pods without label, until the Jobs are listed.
     #[expect(clippy::vec_box, reason = "they go on one by one, as they are")]
     census: Vec<Box<ObservedPod>>,
@@ -169,6 +172,7 @@ impl ShardActor {
             pod_feed: PodFeed::NEW,
             unseen: UnseenPods::default(),
             doubts: Doubts::default(),
+            releasing: BegunFor::default(),
             census: Vec::new(),
             shown: (0, 0),
             arrived: Instant::now(),

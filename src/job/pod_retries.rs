@@ -1,22 +1,22 @@
-//! Back-off of refused requests about pods. A refusal holds back its own pod only. If too many pods are refused,
-//! the trouble is taken for a general one, and the requests about all further pods wait together.
+//! Back-off of refused requests about pods. A refusal holds back its own pod only.
 
 use std::collections::BTreeMap;
 
 use jiff::Timestamp;
 
 use super::exponential::Exponential;
+use super::plan::Plan;
 use super::retry::Retry;
 use super::uid::Uid;
 
-/// Pods that have a back-off of their own. They are looked through by each plan.
-const MAX_SINGLE: usize = 16;
+/// How many waiting pods a plan looks at before it leaves the others alone: if so many are refused, the trouble is
+/// taken for a general one.
+const MAX_WAITING: usize = 256;
 
 /// The back-off of pods with refused requests.
 #[derive(Clone, Debug, Default)]
 pub struct PodRetries {
-    single: BTreeMap<Uid, Retry>,
-    shared: Retry,
+    refused: BTreeMap<Uid, Retry>,
 }
 
 impl PodRetries {
@@ -28,31 +28,42 @@ impl PodRetries {
         now: Timestamp,
         is_known: impl Fn(&Uid) -> bool,
     ) {
-        self.single.retain(|uid, _| is_known(uid));
-        if self.single.len() < MAX_SINGLE || self.single.contains_key(pod) {
-            self.single.entry(pod.clone()).or_default().refused(delays, now);
-        } else {
-            self.shared.refused(delays, now);
+        // With each doubling, so that it costs little.
+        if self.refused.len().is_power_of_two() {
+            self.refused.retain(|uid, _| is_known(uid));
         }
+        self.refused.entry(pod.clone()).or_default().refused(delays, now);
     }
 
     /// Takes in a success.
     pub fn accepted(&mut self, pod: &Uid) {
-        self.single.remove(pod);
-        self.shared.accepted();
+        self.refused.remove(pod);
     }
 
-    /// The end of the wait for a pod, if there is one and it is not over.
-    pub fn waits(&self, pod: &Uid, now: Timestamp) -> Option<Timestamp> {
-        match self.single.get(pod) {
-            Some(retry) => retry.waits(now),
-            None => self.waits_for_all(now),
+    /// Those of these pods that requests may be sent about now, `room` at most. The plan comes back to those whose
+    /// last request was refused.
+    pub fn ready<'a, P>(
+        &self,
+        pods: impl Iterator<Item = &'a P>,
+        uid: impl Fn(&P) -> &Uid,
+        room: usize,
+        now: Timestamp,
+        plan: &mut Plan,
+    ) -> Vec<&'a P> {
+        let (mut ready, mut waiting) = (Vec::new(), 0);
+        for pod in pods {
+            if ready.len() >= room || waiting >= MAX_WAITING {
+                break;
+            }
+            match self.refused.get(uid(pod)).and_then(|retry| retry.waits(now)) {
+                Some(at) => {
+                    plan.wake(at);
+                    waiting += 1;
+                }
+                None => ready.push(pod),
+            }
         }
-    }
-
-    /// The end of the wait for pods without a back-off of their own, if there is one and it is not over.
-    pub fn waits_for_all(&self, now: Timestamp) -> Option<Timestamp> {
-        self.shared.waits(now)
+        ready
     }
 }
 
@@ -61,29 +72,47 @@ mod tests {
     #![allow(clippy::unwrap_used)]
 
     use super::*;
+    use crate::job::pod::Pod;
+    use crate::job::tests::fixture::{at, pod};
+
+    fn numbers(ready: &[&Pod]) -> Vec<usize> {
+        ready.iter().map(|pod| pod.uid.to_string().parse().unwrap()).collect()
+    }
 
     #[test]
-    fn pods_wait_alone_until_too_many_are_refused() {
-        let at = |second| Timestamp::from_second(second).unwrap();
-        let uid = |number: usize| Uid::from(&*format!("{number:02}"));
+    fn a_refusal_holds_back_its_own_pod_until_too_many_are_refused() {
+        let pods: Vec<Pod> = (0..2 * MAX_WAITING).map(|number| pod(&format!("{number:03}"))).collect();
         let mut retries = PodRetries::default();
-        let refuse = |retries: &mut PodRetries, number, second| {
-            retries.refused(&uid(number), Exponential::API_REQUEST, at(second), |pod| *pod != uid(3));
+        let refuse = |retries: &mut PodRetries, number: usize, second| {
+            retries.refused(&pods[number].uid, Exponential::API_REQUEST, at(second), |_| true);
         };
-        for number in 0..=MAX_SINGLE {
+        let ready = |retries: &PodRetries, second| {
+            let mut plan = Plan::default();
+            (numbers(&retries.ready(pods.iter(), |pod| &pod.uid, 2, at(second), &mut plan)), plan.wake_at)
+        };
+        assert_eq!(ready(&retries, 0), (vec![0, 1], None));
+        for number in 0..MAX_WAITING - 1 {
             refuse(&mut retries, number, 0);
-            assert_eq!(retries.waits(&uid(number), at(0)), Some(at(1)));
-            assert_eq!(retries.waits_for_all(at(0)), None, "{number}: one of them is gone");
+            assert_eq!(ready(&retries, 0), (vec![number + 1, number + 2], Some(at(1))));
         }
+        // An acceptance tells nothing about the others.
+        retries.accepted(&pods[1].uid);
+        assert_eq!(ready(&retries, 0), (vec![1, MAX_WAITING - 1], Some(at(1))));
+        for number in [1, MAX_WAITING - 1] {
+            refuse(&mut retries, number, 0);
+        }
+        assert_eq!(ready(&retries, 0), (vec![], Some(at(1))), "now all wait");
         refuse(&mut retries, 0, 1);
-        assert_eq!(retries.waits(&uid(0), at(1)), Some(at(3)), "its second refusal");
-        refuse(&mut retries, 98, 1);
-        assert_eq!(retries.waits(&uid(99), at(1)), Some(at(2)), "now all wait");
-        assert_eq!(retries.waits(&uid(1), at(1)), None, "but those with a back-off of their own");
-        retries.accepted(&uid(1));
-        assert_eq!(retries.waits(&uid(99), at(1)), None);
-        assert_eq!(retries.waits(&uid(0), at(1)), Some(at(3)), "still refused");
-        refuse(&mut retries, 98, 1);
-        assert_eq!(retries.waits_for_all(at(1)), None, "there is room for one of them");
+        assert_eq!(ready(&retries, 1), (vec![1, 2], Some(at(3))), "the second refusal of the first pod");
+    }
+
+    #[test]
+    fn pods_that_are_gone_are_forgotten() {
+        let mut retries = PodRetries::default();
+        for number in 0..100 {
+            let uid = Uid::from(&*number.to_string());
+            retries.refused(&uid, Exponential::API_REQUEST, at(0), |known| *known == uid);
+        }
+        assert!(retries.refused.len() <= 2, "{}", retries.refused.len());
     }
 }

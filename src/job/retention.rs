@@ -19,15 +19,11 @@ pub fn prune(state: &JobState, now: Timestamp, plan: &mut Plan) {
     let failed = failed_pods_kept(state, plan).into_iter().flat_map(|kept| state.pods.surplus_failed(kept));
     let succeeded =
         state.job.prunes_counted(false).then(|| state.pods.counted_successes()).into_iter().flatten();
-    for pod in failed.chain(succeeded).take(room) {
-        match state.prune_retries.waits(&pod.uid, now) {
-            Some(at) => plan.wake(at),
-            None => plan.deletes.push(PodDeletion {
-                pod: PodRef { uid: pod.uid.clone(), name: pod.name.clone() },
-                forget: false,
-            }),
-        }
-    }
+    let ready = state.pod_retries.ready(failed.chain(succeeded), |pod| &pod.uid, room, now, plan);
+    plan.deletes.extend(ready.into_iter().map(|pod| PodDeletion {
+        pod: PodRef { uid: pod.uid.clone(), name: pod.name.clone() },
+        forget: false,
+    }));
 }
 
 /// How many failed pods stay. While a replacement is pending, the newest one always stays: a new owner

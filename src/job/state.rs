@@ -109,8 +109,6 @@ pub struct JobState {
     /// For writes of the Job.
     pub(super) write_retry: Retry,
     pub(super) pod_retries: PodRetries,
-    /// For deletions of counted pods, which nothing else waits for.
-    pub(super) prune_retries: PodRetries,
 }
 
 /// Pods that have ended and are not evaluated yet.
@@ -175,7 +173,6 @@ impl JobState {
             create_retry: Retry::default(),
             write_retry: Retry::default(),
             pod_retries: PodRetries::default(),
-            prune_retries: PodRetries::default(),
         }
     }
 
@@ -276,14 +273,7 @@ impl JobState {
         now: Timestamp,
         plan: &mut Plan,
     ) -> Vec<&'a Pod> {
-        let mut waits = |pod: &&Pod| {
-            let until = self.pod_retries.waits(&pod.uid, now);
-            until.into_iter().for_each(|at| plan.wake(at));
-            until.is_some()
-        };
-        // If all wait together, the others need not be looked through.
-        let limit = self.pod_retries.waits_for_all(now).map_or(usize::MAX, |_| self.room());
-        pods.take(limit).filter(|pod| !waits(pod)).take(self.room()).collect()
+        self.pod_retries.ready(pods, |pod| &pod.uid, self.room(), now, plan)
     }
 
     /// Takes in that the adoption of a pod has begun.
@@ -434,12 +424,11 @@ impl JobState {
     pub fn changed(&mut self, uid: &Uid, answer: Changed, now: Timestamp) {
         let pruned = self.pods.is_counted_leaving(uid);
         self.pods.set_flight(uid, PendingRequest::None);
-        let retries = if pruned { &mut self.prune_retries } else { &mut self.pod_retries };
         if answer == Changed::Refused {
             let pods = &self.pods;
-            retries.refused(uid, self.limits.api_backoff, now, |uid| pods.holds(uid));
+            self.pod_retries.refused(uid, self.limits.api_backoff, now, |uid| pods.holds(uid));
         } else {
-            retries.accepted(uid);
+            self.pod_retries.accepted(uid);
         }
         match answer {
             Changed::Pod(_) | Changed::Gone if pruned => self.pods.answered_gone(uid),

@@ -15,7 +15,8 @@ use crate::settings;
 
 /// Waits until a condition holds.
 async fn until(what: &str, holds: impl AsyncFn() -> bool) {
-    let deadline = Instant::now() + PATIENCE;
+    // What is refused meanwhile is tried again after a minute at the latest.
+    let deadline = Instant::now() + 3 * PATIENCE;
     while !holds().await {
         assert!(Instant::now() < deadline, "still not: {what}");
         tokio::time::sleep(Duration::from_millis(20)).await;

@@ -5,13 +5,12 @@ use std::time::Duration;
 use jiff::Timestamp;
 
 use crate::actors::clock;
-use crate::actors::job_input::AdoptionAttempt;
+use crate::actors::job_input::{AdoptionAttempt, Refusal};
 use crate::job::retry::Retry;
 use crate::job::state::JobState;
 use crate::job::uid::{Uid, UidMap};
 
-/// Failures of the API server or the network in a row that hold the Job back. It does not know how many pods it
-/// has meanwhile.
+/// Failures of the API server in a row that hold the Job back.
 const HELD_FAILURES: u32 = 3;
 
 /// The adoptions of a Job that have begun and not ended.
@@ -39,7 +38,8 @@ impl Adoptions {
         true
     }
 
-    /// Takes in an answer. A refusal does not hold the Job back any longer, a failure only for a while.
+    /// Takes in an answer. A refusal does not hold the Job back any longer, a failure only for a while. As long as
+    /// nobody knows whether the pod is the Job's, the Job would create a surplus one in its place.
     pub(super) fn answered(
         &mut self,
         pod: &Uid,
@@ -48,17 +48,21 @@ impl Adoptions {
         now: Timestamp,
     ) {
         let Some(pending) = self.pods.get_mut(pod) else { return };
-        let holds = if let AdoptionAttempt::Refused { lasting } = answer {
+        let holds = if let AdoptionAttempt::Refused(refusal) = answer {
             pending.failures = pending.failures.saturating_add(1);
             pending.retry.refused(state.limits.api_backoff, now);
-            !lasting && pending.failures < HELD_FAILURES
+            match refusal {
+                Refusal::Lasting => false,
+                Refusal::Failure => pending.failures < HELD_FAILURES,
+                Refusal::Unknown => true,
+            }
         } else {
             false
         };
         if !holds && !std::mem::replace(&mut pending.released, true) {
             state.adoption_ended();
         }
-        if !matches!(answer, AdoptionAttempt::Refused { .. }) {
+        if !matches!(answer, AdoptionAttempt::Refused(_)) {
             self.pods.remove(pod);
         }
     }
@@ -80,16 +84,19 @@ mod tests {
 
     #[test]
     fn a_job_waits_for_an_answer_and_for_a_few_failures_but_not_for_a_refusal() {
-        let refused = |lasting| AdoptionAttempt::Refused { lasting };
+        use Refusal::*;
+        let refused = AdoptionAttempt::Refused;
         for (answers, waits, pause) in [
             (vec![], true, 0),
-            (vec![refused(true)], false, 1),
-            (vec![refused(false)], true, 1),
-            (vec![refused(false), refused(false)], true, 2),
-            (vec![refused(false), refused(false), refused(false)], false, 4),
-            (vec![refused(false), refused(true), refused(false)], false, 4),
-            (vec![refused(false), AdoptionAttempt::PodGone], false, 0),
-            (vec![refused(true), AdoptionAttempt::NotOurs(None)], false, 0),
+            (vec![refused(Lasting)], false, 1),
+            (vec![refused(Failure)], true, 1),
+            (vec![refused(Failure), refused(Failure)], true, 2),
+            (vec![refused(Failure), refused(Failure), refused(Failure)], false, 4),
+            (vec![refused(Failure), refused(Lasting), refused(Failure)], false, 4),
+            (std::iter::repeat_with(|| refused(Unknown)).take(5).collect(), true, 16),
+            (vec![refused(Failure), refused(Failure), refused(Unknown), refused(Failure)], false, 8),
+            (vec![refused(Failure), AdoptionAttempt::PodGone], false, 0),
+            (vec![refused(Lasting), AdoptionAttempt::NotOurs(None)], false, 0),
         ] {
             let mut state = state(job(Completion::Count(2), 2), []);
             let mut adoptions = Adoptions::default();

@@ -293,6 +293,7 @@ impl ShardActor {
                 name: &job.name,
                 uid: &job.uid,
             }),
+            releasing: self.releasing.clone(),
             taken_over: (self.pod_feed.shard_state() == ShardState::Syncing).then_some(self.claimed),
         };
         JobActor::new(job, seen, Arc::new(requests), shard.clone().recipient()).start()

@@ -98,14 +98,14 @@ fn a_deletion_is_sent_again_only_after_a_refusal() {
     assert_eq!(send(&mut state, 10), std::slice::from_ref(&a));
     assert_eq!(send(&mut state, 10), [], "the pace allows one at a time");
     state.changed(&a, Changed::Refused, at(10));
+    assert_eq!(send(&mut state, 10), std::slice::from_ref(&b), "a refusal holds back its own pod only");
+    let leaving = but(counted("b", Phase::Failed, 2), |pod| (pod.deleting, pod.version) = (true, 9));
+    state.changed(&b, Changed::Pod(Box::new(leaving.clone())), at(10));
+    state.observe_pod(leaving, at(10));
     let plan = reconcile(&state, at(10));
     assert_eq!((plan.deletes.len(), plan.wake_at), (0, Some(at(11))), "{plan:?}");
     assert_eq!(send(&mut state, 11), std::slice::from_ref(&a));
     state.changed(&a, Changed::Gone, at(11));
-    assert_eq!(send(&mut state, 11), std::slice::from_ref(&b));
-    let leaving = but(counted("b", Phase::Failed, 2), |pod| (pod.deleting, pod.version) = (true, 9));
-    state.changed(&b, Changed::Pod(Box::new(leaving.clone())), at(11));
-    state.observe_pod(leaving, at(11));
     assert_eq!(send(&mut state, 11), []);
 }
 
