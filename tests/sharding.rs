@@ -4,8 +4,11 @@
 
 mod binary;
 mod cluster;
+#[path = "sharding/versions.rs"]
+mod versions;
 
 use std::collections::{BTreeMap, HashMap};
+use std::ffi::OsStr;
 use std::time::{Duration, Instant};
 
 use k8s_openapi::api::coordination::v1::Lease;
@@ -22,7 +25,7 @@ use yardmaster::sharding::{ShardCount, ShardId};
 use yardmaster_embedded::{ApiServerConfig, AuditRecord, Fault, FaultScope};
 
 use crate::binary::{Background, PATIENCE, yardmaster};
-use crate::cluster::{Cluster, REPLACEMENT};
+use crate::cluster::{Cluster, REPLACEMENT, has};
 
 const SHARDS: u32 = 16;
 
@@ -42,8 +45,14 @@ impl Yard {
     }
 
     fn join(&mut self, numbers: impl IntoIterator<Item = usize>) {
+        let program = yardmaster().get_program().to_owned();
+        self.join_as(&program, numbers);
+    }
+
+    /// Starts replicas of a program.
+    fn join_as(&mut self, program: &OsStr, numbers: impl IntoIterator<Item = usize>) {
         for number in numbers {
-            let mut command = self.cluster.replica(&self.directory);
+            let mut command = self.cluster.replica_of(program, &self.directory);
             command.args(["--identity", &format!("replica-{number}"), "--shards", &SHARDS.to_string()]);
             command.args(["--lease-duration", "6s", "--renew-deadline", "4s", "--retry-period", "1s"]);
             self.replicas.insert(number, Background::start(&mut command));
@@ -55,6 +64,17 @@ impl Yard {
         let mut replica = self.replicas.remove(&number).unwrap();
         replica.signal(Signal::SIGTERM);
         assert_eq!(replica.exit_code(), Some(0));
+    }
+
+    /// Ends a replica by SIGKILL.
+    fn crash(&mut self, number: usize) {
+        drop(self.replicas.remove(&number).unwrap());
+    }
+
+    /// Whether a Job has finished.
+    async fn has_finished(&self) -> bool {
+        let jobs = self.cluster.jobs.list(&ListParams::default()).await.unwrap().items;
+        jobs.iter().any(|job| has(job, "Complete"))
     }
 
     fn signal(&self, number: usize, signal: Signal) {
@@ -99,10 +119,15 @@ impl Yard {
 
     /// Creates Jobs that take some seconds, spread over the shards.
     async fn create_jobs(&self) {
+        self.create_jobs_of("250ms").await;
+    }
+
+    /// Creates Jobs, spread over the shards, with pods that run for a time.
+    async fn create_jobs_of(&self, run_time: &str) {
         for job in 0..JOBS {
             let mode = if job % 2 == 0 { "Indexed" } else { "NonIndexed" };
             let spec = json!({"completions": PODS, "parallelism": 2, "completionMode": mode});
-            self.cluster.create(&format!("job-{job}"), spec, "250ms").await;
+            self.cluster.create(&format!("job-{job}"), spec, run_time).await;
         }
     }
 

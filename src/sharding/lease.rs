@@ -397,6 +397,104 @@ mod tests {
         assert_eq!(LeaseRecord::read(&writer().balance(&balance)), Some(LeaseRecord::Balance(balance)));
     }
 
+    /// Replicas of other versions read what this one writes, and the reverse. Whatever is to be added has to be such
+    /// that those without it do the right thing; what is here must stay.
+    #[test]
+    fn other_versions_read_and_write_exactly_this() {
+        let at = "1970-01-01T00:00:00.000000Z";
+        let lease = |kind: &str, name: &str, more: Value, annotations: Value, spec: Value| {
+            let mut labels = json!({
+                "yardmaster.dev/lease": kind,
+                "yardmaster.dev/controller": "yardmaster-dev-job-controller-8a9cb7e00dcd49fd",
+                "app.kubernetes.io/managed-by": "yardmaster",
+            });
+            labels.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+            let metadata = json!({
+                "name": name, "resourceVersion": "7", "labels": labels, "annotations": annotations,
+            });
+            json!({"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": metadata, "spec": spec})
+        };
+        let named = "yardmaster.dev/job-controller";
+        let heartbeat = LeaseRecord::Heartbeat(Heartbeat {
+            holder: holder(),
+            version: 7,
+            lease_duration: Duration::from_secs(15),
+            leaving: true,
+            loads: Some([(ShardId(3), 1500)].into_iter().collect()),
+        });
+        let claim = Claim { shard: ShardId(12), version: 7, holder: Some(holder()), epoch: 3 };
+        let free = Claim { holder: None, ..claim.clone() };
+        let layout =
+            Layout { version: 7, shards: ShardCount::default(), resharding_to: ShardCount::new(128).ok() };
+        let moves = [(ShardId(3), Move { to: "a".into(), epoch: 5 })].into();
+        let records =
+            [heartbeat, LeaseRecord::Claim(claim), LeaseRecord::Claim(free), LeaseRecord::Layout(layout)];
+        let records = records.into_iter().chain([LeaseRecord::Balance(Balance { version: 7, moves })]);
+        let shard = json!({"yardmaster.dev/shard": "12"});
+        let leases = [
+            lease(
+                "replica",
+                "yardmaster-replica-replica-1",
+                json!({}),
+                json!({
+                    "yardmaster.dev/controller-name": named, "yardmaster.dev/session": "s1",
+                    "yardmaster.dev/leaving": "true", "yardmaster.dev/loads": "3=1500",
+                }),
+                json!({"holderIdentity": "replica-1", "leaseDurationSeconds": 15, "renewTime": at}),
+            ),
+            lease(
+                "shard",
+                "yardmaster-shard-12",
+                shard.clone(),
+                json!({"yardmaster.dev/session": "s1"}),
+                json!({
+                    "holderIdentity": "replica-1", "leaseDurationSeconds": 15, "leaseTransitions": 3,
+                    "acquireTime": at, "renewTime": at,
+                }),
+            ),
+            lease(
+                "shard",
+                "yardmaster-shard-12",
+                shard,
+                json!({}),
+                json!({"leaseDurationSeconds": 15, "leaseTransitions": 3, "renewTime": at}),
+            ),
+            lease(
+                "layout",
+                "yardmaster-layout",
+                json!({}),
+                json!({
+                    "yardmaster.dev/controller-name": named,
+                    "yardmaster.dev/shards": "64", "yardmaster.dev/resharding-to": "128",
+                }),
+                json!({}),
+            ),
+            lease(
+                "balance",
+                "yardmaster-balance",
+                json!({}),
+                json!({"yardmaster.dev/moves": "[[3,5,\"a\"]]"}),
+                json!({}),
+            ),
+        ];
+        for (record, mut expected) in records.zip(leases) {
+            let now = Timestamp::UNIX_EPOCH;
+            let written = match &record {
+                LeaseRecord::Heartbeat(heartbeat) => writer().heartbeat(heartbeat, now),
+                LeaseRecord::Claim(claim) => writer().claim(claim, Duration::from_secs(15), now),
+                LeaseRecord::Layout(layout) => writer().layout(layout),
+                LeaseRecord::Balance(balance) => writer().balance(balance),
+            };
+            assert_eq!(serde_json::to_value(&written).unwrap(), expected);
+            // What a later version may add.
+            for part in ["labels", "annotations"] {
+                expected["metadata"][part]["yardmaster.dev/later"] = "x".into();
+            }
+            expected["spec"]["strategy"] = "OldestEmulationVersion".into();
+            assert_eq!(LeaseRecord::read(&serde_json::from_value(expected).unwrap()), Some(record));
+        }
+    }
+
     #[test]
     fn heartbeats_and_the_layout_name_their_controller() {
         let (name, default) = ("kubernetes.io/job-controller", "yardmaster.dev/job-controller");

@@ -2,6 +2,7 @@
 // No test uses all of this.
 #![allow(dead_code)]
 
+use std::ffi::OsStr;
 use std::io::{BufRead, BufReader, Read};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -14,7 +15,12 @@ pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 
 /// The program with empty standard input, and with both outputs piped.
 pub(crate) fn yardmaster() -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_yardmaster"));
+    start_of(OsStr::new(env!("CARGO_BIN_EXE_yardmaster")))
+}
+
+/// A program like [`yardmaster`].
+pub(crate) fn start_of(program: &OsStr) -> Command {
+    let mut command = Command::new(program);
     // A cluster or collector in the developer's environment must not change the tests.
     let ours = |name: &str| name.starts_with("YARDMASTER_") || name.starts_with("OTEL_");
     for (name, _) in std::env::vars().filter(|(name, _)| ours(name)) {

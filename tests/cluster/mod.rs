@@ -3,6 +3,7 @@
 #![allow(dead_code)]
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::ffi::OsStr;
 use std::path::Path;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
@@ -21,7 +22,7 @@ use yardmaster::actors::{Controller, ControllerConfig};
 use yardmaster_embedded::kubelet::{Kubelet, KubeletConfig, KubeletMode};
 use yardmaster_embedded::{ApiServer, ApiServerConfig, AuditRecord};
 
-use crate::binary::{PATIENCE, yardmaster};
+use crate::binary::{PATIENCE, start_of, yardmaster};
 
 /// The controller name with which it replaces the built-in controller.
 pub(crate) const REPLACEMENT: &str = "kubernetes.io/job-controller";
@@ -75,7 +76,12 @@ impl Cluster {
 
     /// `yardmaster controller` in replacement mode on this cluster.
     pub(crate) fn replica(&self, directory: &TempDir) -> std::process::Command {
-        let mut command = yardmaster();
+        self.replica_of(yardmaster().get_program(), directory)
+    }
+
+    /// `PROGRAM controller` in replacement mode on this cluster.
+    pub(crate) fn replica_of(&self, program: &OsStr, directory: &TempDir) -> std::process::Command {
+        let mut command = start_of(program);
         // Nobody reads its logs, and a full pipe would block it.
         command.stdout(std::process::Stdio::null()).stderr(std::process::Stdio::null());
         command.args(["controller", "--controller-name", REPLACEMENT, "--listen", "127.0.0.1:0"]);
