@@ -89,7 +89,12 @@ fn validate_spec(causes: &mut Causes, spec: &Value) {
         causes.not_supported(&job_path.child("manualSelector"), &job["manualSelector"], &["nil", "false"]);
     }
     if !job["selector"].is_null() {
-        causes.invalid(&job_path.child("selector"), &job["selector"], "`selector` will be auto-generated");
+        causes.invalid_of(
+            &job_path.child("selector"),
+            "meta.LabelSelector",
+            &job["selector"],
+            "`selector` will be auto-generated",
+        );
     }
     for field in ["successfulJobsHistoryLimit", "failedJobsHistoryLimit"] {
         causes.non_negative(&path.child(field), &spec[field]);

@@ -161,7 +161,13 @@ fn finished(causes: &mut Causes, update: &Update<'_>) {
     let left =
         ["succeeded", "failed"].iter().any(|list| uncounted[*list].as_array().is_some_and(|l| !l.is_empty()));
     if (finish_changed || update.changed(&["uncountedTerminatedPods"])) && left {
-        causes.invalid(&STATUS.child("uncountedTerminatedPods"), uncounted, "must be empty for finished job");
+        let path = STATUS.child("uncountedTerminatedPods");
+        causes.invalid_of(
+            &path,
+            "batch.UncountedTerminatedPods",
+            uncounted,
+            "must be empty for finished job",
+        );
     }
 }
 

@@ -101,7 +101,7 @@ fn duplicate_name<'a>(
 ) {
     let name = text(&container["name"]);
     if !known.insert(name) {
-        causes.duplicate(&path.child("name"), &name.into());
+        causes.duplicate_str(&path.child("name"), name);
     }
 }
 
@@ -133,7 +133,7 @@ fn ports(causes: &mut Causes, path: &Path<'_>, ports: &Value) {
             let valid = errors.is_empty();
             causes.invalid_each(&path.child("name"), name, errors);
             if !known.insert(name) && valid {
-                causes.duplicate(&path.child("name"), &port["name"]);
+                causes.duplicate_str(&path.child("name"), text(&port["name"]));
             }
         }
         match port["containerPort"].as_i64().unwrap_or(0) {
@@ -161,7 +161,7 @@ fn host_port_conflicts(causes: &mut Causes, path: &Path<'_>, containers: &[Value
                 let (container_path, ports_path) = (path.index(index), "ports");
                 let ports_path = container_path.child(ports_path);
                 let shown = format!("{}/{}/{}", key.0, key.1, key.2);
-                causes.duplicate(&ports_path.index(port_index).child("hostPort"), &shown.into());
+                causes.duplicate_str(&ports_path.index(port_index).child("hostPort"), &shown);
             }
         }
     }
@@ -218,7 +218,7 @@ fn field_ref(causes: &mut Causes, path: &Path<'_>, reference: &Value) {
     } else if let Some(key) = subscript("metadata.labels") {
         causes.invalid_each(path, key, names::qualified_name(key));
     } else if OTHER_FIELD_PATHS.contains(&field) {
-        causes.not_supported(&field_path, &reference["fieldPath"], &FIELD_PATHS);
+        causes.not_supported_str(&field_path, field, &FIELD_PATHS);
     } else if !FIELD_PATHS.contains(&field) {
         let detail = format!("error converting fieldPath: field label not supported: {field}");
         causes.invalid_str(&field_path, field, &detail);
@@ -234,13 +234,13 @@ fn volume_mounts(causes: &mut Causes, path: &Path<'_>, mounts: &Value, volumes: 
             causes.required(&path.child("name"), "");
         }
         if !volumes.contains(name) {
-            causes.not_found(&path.child("name"), &text(name).into());
+            causes.not_found(&path.child("name"), text(name));
         }
         let mount_path = &mount["mountPath"];
         if text(mount_path).is_empty() {
             causes.required(&path.child("mountPath"), "");
         } else if !known.insert(text(mount_path)) {
-            causes.invalid(&path.child("mountPath"), mount_path, "must be unique");
+            causes.invalid_str(&path.child("mountPath"), text(mount_path), "must be unique");
         }
         for field in ["subPath", "subPathExpr"] {
             let given = text(&mount[field]);
@@ -318,6 +318,6 @@ fn security_context(causes: &mut Causes, path: &Path<'_>, context: &Value) {
     }
     if context["allowPrivilegeEscalation"] == false && context["privileged"] == true {
         let detail = "cannot set `allowPrivilegeEscalation` to false and `privileged` to true";
-        causes.invalid(path, context, detail);
+        causes.invalid_of(path, "core.SecurityContext", context, detail);
     }
 }

@@ -37,11 +37,8 @@ pub(super) fn tolerations(causes: &mut Causes, path: &Path<'_>, tolerations: &Va
             }
             "Exists" if value.is_empty() => {}
             "Exists" => {
-                causes.invalid(
-                    &path.child("operator"),
-                    toleration,
-                    "value must be empty when `operator` is 'Exists'",
-                );
+                let detail = "value must be empty when `operator` is 'Exists'";
+                causes.invalid_of(&path.child("operator"), "core.Toleration", toleration, detail);
             }
             _ => causes.not_supported(&path.child("operator"), &toleration["operator"], &["Equal", "Exists"]),
         }
@@ -59,7 +56,7 @@ pub(super) fn gates(causes: &mut Causes, path: &Path<'_>, gates: &Value) {
         let name = text(&gate["name"]);
         causes.invalid_each(&path, name, names::qualified_name(name));
         if !known.insert(&gate["name"]) {
-            causes.duplicate(&path, &gate["name"]);
+            causes.duplicate_str(&path, name);
         }
     }
 }

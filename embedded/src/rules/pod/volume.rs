@@ -36,7 +36,7 @@ pub(super) fn validate_all(causes: &mut Causes, path: &Path<'_>, volumes: &[Valu
         }
         causes.invalid_each(&name_path, name, names::dns_label(name));
         if !known.insert(name) {
-            causes.duplicate(&name_path, &volume["name"]);
+            causes.duplicate_str(&name_path, name);
         }
     }
 }
