@@ -225,10 +225,10 @@ fn every_field_of_every_kind_survives_a_round_trip() {
         }
         let mut object = full(&definitions, &definitions[&definition_name(&api_version, kind)]);
         let fields = object.as_object_mut().unwrap();
-        (fields.remove("kind"), fields.remove("apiVersion"));
+        fields.retain(|name, _| !matches!(name.as_str(), "apiVersion" | "kind"));
         let mut read = written(&api_version, kind, &object).unwrap();
         let fields = read.as_object_mut().unwrap();
-        (fields.remove("kind"), fields.remove("apiVersion"));
+        fields.retain(|name, _| !matches!(name.as_str(), "apiVersion" | "kind"));
         assert_eq!(read, object, "{api_version} {kind}");
         kinds.push(kind);
     }

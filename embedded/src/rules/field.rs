@@ -73,6 +73,11 @@ impl Causes {
         self.list
     }
 
+    /// The number of causes, which grows until they are full.
+    pub(crate) fn len(&self) -> usize {
+        self.list.len()
+    }
+
     pub(crate) fn is_empty(&self) -> bool {
         self.list.is_empty()
     }

@@ -132,11 +132,7 @@ impl RoleBindingStrategy {
                     causes.required(&path.child("namespace"), "");
                 }
             }
-            kind @ ("User" | "Group") => {
-                if name.is_empty() {
-                    let detail = format!("{} name cannot be empty", kind.to_lowercase());
-                    causes.invalid_str(&path.child("name"), name, &detail);
-                }
+            "User" | "Group" => {
                 if group != GROUP {
                     causes.not_supported_str(&path.child("apiGroup"), group, &[GROUP]);
                 }

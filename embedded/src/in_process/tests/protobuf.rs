@@ -136,7 +136,7 @@ impl Pair {
     async fn send(&self, method: &str, path: &str, (api_version, kind): (&str, &str), body: &Value) -> Value {
         let mut bare = body.clone();
         let fields = bare.as_object_mut().unwrap();
-        (fields.remove("apiVersion"), fields.remove("kind"));
+        fields.retain(|name, _| !matches!(name.as_str(), "apiVersion" | "kind"));
         let mut encoded = BytesMut::new();
         protobuf::write_object(&mut encoded, api_version, kind, bare.to_string().as_bytes())
             .unwrap_or_else(|error| panic!("{api_version} {kind}: {error}"));

@@ -126,9 +126,11 @@ const WRITTEN: &[(&str, &[&str])] = &[("core.v1.Event", &["reportingComponent", 
 /// Pointers and lists that are written as null if not given.
 const NULLS: &[(&str, &[&str])] = &[
     ("ClusterRole", &["rules"]),
+    ("PodFailurePolicyOnExitCodesRequirement", &["values"]),
     ("PodGroupTemplate", &["schedulingConstraints"]),
     ("PodGroupSpec", &["podGroupTemplateRef"]),
     ("Role", &["rules"]),
+    ("SuccessPolicy", &["rules"]),
 ];
 
 /// Fields of named string types, and of maps and lists of them, with the type's name in decoder messages.
