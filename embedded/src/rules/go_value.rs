@@ -17,6 +17,9 @@ use serde_json::Value;
 /// name `-` means that the fields of the inner struct are printed as fields of the outer one.
 static TYPES: &str = include_str!("go_types.txt");
 
+/// Unchanged lines around a change.
+const DIFF_CONTEXT: usize = 3;
+
 static TABLE: LazyLock<FnvHashMap<&'static str, Vec<Field>>> = LazyLock::new(|| parse(TYPES));
 
 struct Field {
@@ -97,6 +100,56 @@ pub(super) fn of_list(ty: &str, list: &Value) -> String {
     let mut out = String::new();
     write_list(&mut out, ty, list);
     escape(&out)
+}
+
+/// The changes from one value of a Go type to another: a unified diff of their indented JSON.
+pub(super) fn difference(ty: &str, old: &Value, new: &Value) -> String {
+    let [old, new] = [old, new].map(|value| indented(&of_type(ty, value)) + "\n");
+    similar::TextDiff::from_lines(&old, &new).unified_diff().context_radius(DIFF_CONTEXT).to_string()
+}
+
+/// JSON without spaces, in lines that are indented by a space a level.
+fn indented(json: &str) -> String {
+    let (mut out, mut depth, mut in_text, mut escaped) = (String::new(), 0, false, false);
+    let new_line = |out: &mut String, depth| {
+        out.push('\n');
+        out.extend(std::iter::repeat_n(' ', depth));
+    };
+    let mut chars = json.chars().peekable();
+    while let Some(c) = chars.next() {
+        if in_text {
+            out.push(c);
+            (in_text, escaped) = (escaped || c != '"', !escaped && c == '\\');
+            continue;
+        }
+        match c {
+            '{' | '[' => {
+                out.push(c);
+                match chars.next_if(|next| matches!(next, '}' | ']')) {
+                    Some(end) => out.push(end),
+                    None => {
+                        depth += 1;
+                        new_line(&mut out, depth);
+                    }
+                }
+            }
+            '}' | ']' => {
+                depth -= 1;
+                new_line(&mut out, depth);
+                out.push(c);
+            }
+            ',' => {
+                out.push(c);
+                new_line(&mut out, depth);
+            }
+            ':' => out.push_str(": "),
+            c => {
+                in_text = c == '"';
+                out.push(c);
+            }
+        }
+    }
+    out
 }
 
 fn write_struct_or_null(out: &mut String, ty: &str, value: &Value) {
@@ -225,6 +278,14 @@ mod tests {
         for (text, plain, typed) in cases {
             assert_eq!((quoted(text).as_str(), json(&text.into()).as_str()), (plain, typed));
         }
+    }
+
+    #[test]
+    fn changes_are_shown_as_a_unified_diff() {
+        let [old, new] = [json!({"key": "a:{"}), json!({"key": "a:{", "operator": "Exists"})];
+        let wanted = "@@ -1,6 +1,6 @@\n {\n  \"Key\": \"a:{\",\n- \"Operator\": \"\",\n+ \"Operator\": \"Exists\",\n  \"Value\": \"\",\n  \"Effect\": \"\",\n  \"TolerationSeconds\": null\n";
+        assert_eq!(difference("core.Toleration", &old, &new), wanted);
+        assert_eq!(indented(r#"{"a\"":[],"b":[{}]}"#), "{\n \"a\\\"\": [],\n \"b\": [\n  {}\n ]\n}");
     }
 
     #[test]

@@ -121,6 +121,32 @@ fn file_ref(causes: &mut Causes, path: &Path<'_>, reference: &Value) {
     }
 }
 
+/// Checks that variables from files name a volume that can contain them.
+pub(super) fn file_volumes(causes: &mut Causes, path: &Path<'_>, spec: &Value) {
+    for kind in ["initContainers", "containers"] {
+        let kind_path = path.child(kind);
+        for (index, container) in list(&spec[kind]).iter().enumerate() {
+            let container_path = kind_path.index(index);
+            let env_path = container_path.child("env");
+            for (index, variable) in list(&container["env"]).iter().enumerate() {
+                let reference = &variable["valueFrom"]["fileKeyRef"];
+                let variable_path = env_path.index(index);
+                let source_path = variable_path.child("valueFrom");
+                let reference_path = source_path.child("fileKeyRef");
+                let (path, name) = (reference_path.child("volumeName"), text(&reference["volumeName"]));
+                match list(&spec["volumes"]).iter().rfind(|volume| text(&volume["name"]) == name) {
+                    _ if reference.is_null() => {}
+                    None => causes.not_found(&path, name),
+                    Some(volume) if volume["emptyDir"].is_null() => {
+                        causes.invalid_str(&path, name, "referenced volume must be of type emptyDir");
+                    }
+                    Some(_) => {}
+                }
+            }
+        }
+    }
+}
+
 /// Checks sources of many variables. As in Kubernetes, the path of some causes does not name the source.
 pub(super) fn sources(causes: &mut Causes, path: &Path<'_>, sources: &Value) {
     for (index, source) in list(sources).iter().enumerate() {

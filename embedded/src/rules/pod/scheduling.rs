@@ -41,6 +41,11 @@ pub(super) fn tolerations(causes: &mut Causes, path: &Path<'_>, tolerations: &Va
                 let detail = "value must be empty when `operator` is 'Exists'";
                 causes.invalid_str(&path.child("operator"), value, detail);
             }
+            // Known, but behind a feature gate that is off.
+            "Lt" | "Gt" => {
+                let operators = ["Equal", "Exists", "Lt", "Gt"];
+                causes.not_supported(&path.child("operator"), &toleration["operator"], &operators);
+            }
             _ => causes.not_supported(&path.child("operator"), &toleration["operator"], &["Equal", "Exists"]),
         }
         if !effect.is_empty() && !TAINT_EFFECTS.contains(&effect) {

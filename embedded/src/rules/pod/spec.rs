@@ -4,7 +4,7 @@ use serde_json::Value;
 
 use super::super::field::{Causes, Path};
 use super::super::{metadata, names};
-use super::{container, list, scheduling, security, text, volume};
+use super::{container, environment, list, scheduling, security, text, volume};
 
 const RESTART_POLICIES: [&str; 3] = ["Always", "OnFailure", "Never"];
 const DNS_POLICIES: [&str; 4] = ["ClusterFirstWithHostNet", "ClusterFirst", "Default", "None"];
@@ -47,6 +47,7 @@ pub(super) fn validate(causes: &mut Causes, path: &Path<'_>, spec: &Value, is_po
     }
     operating_system(causes, &path.child("os"), &spec["os"]);
     scheduling::group(causes, &path.child("schedulingGroup"), &spec["schedulingGroup"]);
+    environment::file_volumes(causes, path, spec);
 }
 
 fn operating_system(causes: &mut Causes, path: &Path<'_>, os: &Value) {
