@@ -171,26 +171,6 @@ async fn a_forgotten_version_leads_to_a_new_list() {
 }
 
 #[tokio::test]
-async fn a_field_unknown_to_protobuf_switches_the_watch_to_json() {
-    let (server, config, pods) = stage().await;
-    let (mut changes, formats) = changes(&config, false);
-    assert_eq!(next(&mut changes).await, Change::Restarted);
-    assert!(matches!(next(&mut changes).await, Change::Synced { .. }));
-    pods.create(&PostParams::default(), &pod("a", json!({}))).await.unwrap();
-    let group = json!({"schedulingGroup": {"podGroupName": "g"}});
-    pods.create(&PostParams::default(), &pod("b", group)).await.unwrap();
-    pods.create(&PostParams::default(), &pod("c", json!({}))).await.unwrap();
-    for name in ["a", "b", "c"] {
-        match next(&mut changes).await {
-            Change::Applied(seen) => assert_eq!(&*seen.pod.name, name),
-            other => panic!("{other:?} in place of {name}"),
-        }
-    }
-    assert_eq!(*formats.lock().unwrap(), [PROTOBUF, JSON]);
-    server.shutdown().await;
-}
-
-#[tokio::test]
 async fn a_new_pod_is_the_same_in_both_formats() {
     let (server, config, pods) = stage().await;
     for (name, json_only, format) in

@@ -29,6 +29,11 @@ pub(crate) fn format_time(time: Timestamp) -> String {
     time.strftime("%Y-%m-%dT%H:%M:%SZ").to_string()
 }
 
+/// A time as `metav1.MicroTime` shows it: six digits of a second, UTC.
+pub(crate) fn format_micro_time(time: Timestamp) -> String {
+    time.strftime("%Y-%m-%dT%H:%M:%S.%6fZ").to_string()
+}
+
 /// The time so many seconds later, or earlier if negative, within the years -9999 to 9999.
 pub(crate) fn seconds_after(time: Timestamp, seconds: i64) -> Timestamp {
     // Of a duration without calendar units, only the result can be out of range, and that saturates.

@@ -93,17 +93,18 @@ pub(crate) fn write_with_kind(out: &mut BytesMut, resource: &Resource, object: &
     }
 }
 
-/// Appends the JSON of an object without its kind, as in the items of a list.
-pub(crate) fn write_item(out: &mut BytesMut, resource: &Resource, object: &Object) {
+/// Appends the JSON of an object without its kind, as in the items of a list, under the given resourceVersion.
+pub(crate) fn write_item(out: &mut BytesMut, resource: &Resource, object: &Object, revision: u64) {
     if renamed(resource) {
         let mut value = decode(resource, object);
+        value["metadata"]["resourceVersion"] = revision.to_string().into();
         if let Some(fields) = value.as_object_mut() {
             fields.remove("kind");
             fields.remove("apiVersion");
         }
         out.extend_from_slice(value.to_string().as_bytes());
     } else {
-        object.write(out, None, object.revision);
+        object.write(out, None, revision);
     }
 }
 

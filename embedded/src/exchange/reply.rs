@@ -97,7 +97,7 @@ impl Reply {
                 &resource.api_version(),
                 meta,
                 page,
-                |out, object| views::write_item(out, resource, object),
+                |out, object| views::write_item(out, resource, object, object.revision),
             ),
             Form::PartialList => {
                 list_json("PartialObjectMetadataList", "meta.k8s.io/v1", meta, page, |out, object| {

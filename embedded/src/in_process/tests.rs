@@ -2,6 +2,7 @@
 
 mod client;
 mod determinism;
+mod protobuf;
 
 use serde_json::{Value, json};
 

@@ -117,4 +117,4 @@ fn message(api_version: &str, kind: &str) -> Option<MessageId> {
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

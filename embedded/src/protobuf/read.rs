@@ -2,10 +2,11 @@
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
+use jiff::Timestamp;
 use serde_json::{Map, Value};
 
 use super::table::{Kind, MessageId};
-use crate::time::format_time;
+use crate::time::{format_micro_time, format_time};
 
 /// Adds the fields of a message to the equivalent JSON object.
 pub(super) fn fields(object: &mut Map<String, Value>, id: MessageId, bytes: &[u8]) -> Result<(), String> {
@@ -43,7 +44,7 @@ pub(super) fn fields(object: &mut Map<String, Value>, id: MessageId, bytes: &[u8
                 }
             }
             // Go's zero time.
-            (Kind::Time, Wire::Bytes([])) => {}
+            (Kind::Time | Kind::MicroTime, Wire::Bytes([])) => {}
             (kind, wire) => {
                 let value = value(kind, wire).ok_or_else(|| wrong_type(name))??;
                 object.insert(name.to_owned(), value);
@@ -78,7 +79,9 @@ fn value(kind: &Kind, wire: Wire<'_>) -> Option<Result<Value, String>> {
         (Kind::Bytes, Wire::Bytes(bytes)) => Ok(STANDARD.encode(bytes).into()),
         (Kind::Integer, Wire::Varint(number)) => Ok(number.cast_signed().into()),
         (Kind::Bool, Wire::Varint(number)) => Ok((number != 0).into()),
-        (Kind::Time, Wire::Bytes(bytes)) => time(bytes),
+        (Kind::Time, Wire::Bytes(bytes)) => time(bytes).map(|time| format_time(time).into()),
+        (Kind::MicroTime, Wire::Bytes(bytes)) => time(bytes).map(|time| format_micro_time(time).into()),
+        (Kind::Items, Wire::Bytes(bytes)) => items(bytes),
         (Kind::Quantity, Wire::Bytes(bytes)) => numbered(bytes, 1).and_then(|wire| of_text(&wire)),
         (Kind::IntOrString, Wire::Bytes(bytes)) => int_or_string(bytes),
         (Kind::Json, Wire::Bytes(bytes)) => json(bytes),
@@ -99,10 +102,19 @@ fn entry(kind: &Kind, bytes: &[u8]) -> Result<(String, Value), String> {
     Ok((key, value))
 }
 
-fn time(bytes: &[u8]) -> Result<Value, String> {
-    let seconds = numbered(bytes, 1)?.map_or(0, |wire| wire.integer());
-    let time = jiff::Timestamp::from_second(seconds).map_err(|error| error.to_string())?;
-    Ok(format_time(time).into())
+fn time(bytes: &[u8]) -> Result<Timestamp, String> {
+    let [seconds, nanos] = [1, 2].map(|number| numbered(bytes, number));
+    let [seconds, nanos] = [seconds?, nanos?].map(|wire| wire.map_or(0, |wire| wire.integer()));
+    let nanos = i32::try_from(nanos).map_err(|error| error.to_string())?;
+    Timestamp::new(seconds, nanos).map_err(|error| error.to_string())
+}
+
+fn items(bytes: &[u8]) -> Result<Value, String> {
+    let (mut reader, mut items) = (Reader(bytes), Vec::new());
+    while let Some((_, wire)) = reader.field()? {
+        items.push(wire.text()?.into());
+    }
+    Ok(Value::Array(items))
 }
 
 fn int_or_string(bytes: &[u8]) -> Result<Value, String> {

@@ -2,6 +2,7 @@
 
 use std::convert::Infallible;
 use std::fmt;
+use std::sync::LazyLock;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -72,6 +73,15 @@ fn small(out: &mut BytesMut, number: u32, write: impl FnOnce(&mut BytesMut)) {
         Ok::<_, Infallible>(())
     });
 }
+
+/// Seconds since 1970 and nanoseconds of the second, which are never negative.
+fn since_epoch(time: Timestamp) -> (i64, i64) {
+    let (seconds, nanos) = (time.as_second(), i64::from(time.subsec_nanosecond()));
+    if nanos < 0 { (seconds - 1, nanos + 1_000_000_000) } else { (seconds, nanos) }
+}
+
+/// The list within [`Kind::Items`].
+static ITEMS: LazyLock<Kind> = LazyLock::new(|| Kind::List(Box::new(Kind::Text)));
 
 /// Writes the fields of an object.
 struct Fields<'o> {
@@ -201,11 +211,12 @@ impl<'de> Visitor<'de> for Value<'_> {
         match kind {
             Kind::Text => text(out, number),
             Kind::Bytes => bytes(out, number, &STANDARD.decode(value).map_err(E::custom)?),
-            Kind::Time => {
+            Kind::Time | Kind::MicroTime => {
                 let time: Timestamp = value.parse().map_err(E::custom)?;
+                let (seconds, nanos) = since_epoch(time);
                 small(out, number, |out| {
-                    integer(out, 1, time.as_second());
-                    integer(out, 2, 0);
+                    integer(out, 1, seconds);
+                    integer(out, 2, nanos);
                 });
             }
             Kind::Quantity => small(out, number, |out| text(out, 1)),
@@ -220,8 +231,12 @@ impl<'de> Visitor<'de> for Value<'_> {
 
     fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<(), A::Error> {
         let Self { out, number, kind } = self;
-        let Kind::List(kind) = kind else {
-            return Err(A::Error::invalid_type(Unexpected::Seq, &Self { out, number, kind }));
+        let kind = match kind {
+            Kind::List(kind) => kind,
+            Kind::Items => {
+                return nested(out, number, |out| Value { out, number: 1, kind: &ITEMS }.visit_seq(items));
+            }
+            _ => return Err(A::Error::invalid_type(Unexpected::Seq, &Self { out, number, kind })),
         };
         let mut written = out.len();
         while items.next_element_seed(Value { out, number, kind })?.is_some() {

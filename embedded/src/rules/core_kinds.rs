@@ -133,7 +133,12 @@ impl Strategy for DataStrategy {
     }
 
     fn validate_create(&self, object: &Value) -> Vec<Cause> {
-        validated(object, DATA_RULE, |causes| data(causes, object))
+        validated(object, DATA_RULE, |causes| {
+            data(causes, object);
+            if self.secret {
+                required_keys(causes, object);
+            }
+        })
     }
 
     fn prepare_update(&self, _: Subresource, old: &Value, new: &mut Value) {
@@ -178,6 +183,25 @@ fn data(causes: &mut Causes, object: &Value) {
     if size > DATA_SIZE_MAX {
         // Kubernetes reports the whole object, whose empty path it prints like this.
         causes.too_long(&Path::root("[]"), DATA_SIZE_MAX);
+    }
+}
+
+/// Checks the keys that a type of Secret requires.
+fn required_keys(causes: &mut Causes, secret: &Value) {
+    let (data, path) = (&secret["data"], Path::root("data"));
+    let keys: &[&str] = match secret["type"].as_str().unwrap_or_default() {
+        "kubernetes.io/dockercfg" => &[".dockercfg"],
+        "kubernetes.io/dockerconfigjson" => &[".dockerconfigjson"],
+        "kubernetes.io/ssh-auth" => &["ssh-privatekey"],
+        "kubernetes.io/tls" => &["tls.crt", "tls.key"],
+        // One of both is enough.
+        "kubernetes.io/basic-auth" if data["username"].is_null() && data["password"].is_null() => {
+            &["username", "password"]
+        }
+        _ => &[],
+    };
+    for key in keys.iter().filter(|key| data[**key].is_null()) {
+        causes.required(&path.key(key), "");
     }
 }
 

@@ -80,19 +80,48 @@ fn validate_spec(causes: &mut Causes, spec: &Value) {
     let path = Path::root("spec");
     schedule(causes, &path.child("schedule"), spec["schedule"].as_str().unwrap_or_default());
     causes.non_negative(&path.child("startingDeadlineSeconds"), &spec["startingDeadlineSeconds"]);
+    time_zone(causes, &path.child("timeZone"), &spec["timeZone"]);
     causes.required_enum(&path.child("concurrencyPolicy"), &spec["concurrencyPolicy"], &CONCURRENCY_POLICIES);
     let template_path = path.child("jobTemplate");
     let job_path = template_path.child("spec");
     let job = &spec["jobTemplate"]["spec"];
     validate_spec_without_selector(causes, &job_path, job);
+    if !job["selector"].is_null() {
+        causes.invalid_of(
+            &job_path.child("selector"),
+            "meta.LabelSelector",
+            &job["selector"],
+            "`selector` will be auto-generated",
+        );
+    }
     if job["manualSelector"] == true {
         causes.not_supported(&job_path.child("manualSelector"), &job["manualSelector"], &["nil", "false"]);
     }
-    if !job["selector"].is_null() {
-        causes.invalid(&job_path.child("selector"), &job["selector"], "`selector` will be auto-generated");
-    }
     for field in ["successfulJobsHistoryLimit", "failedJobsHistoryLimit"] {
         causes.non_negative(&path.child(field), &spec[field]);
+    }
+}
+
+/// Checks a time zone: a name of the time zone database.
+fn time_zone(causes: &mut Causes, path: &Path<'_>, zone: &Value) {
+    let Some(name) = zone.as_str() else { return };
+    let is_part = |part: &str| {
+        let allowed = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'.' | b'-' | b'_' | b'+');
+        (1..=14).contains(&part.len())
+            && !part.starts_with('-')
+            && part != "."
+            && part != ".."
+            && part.bytes().all(allowed)
+    };
+    if name.is_empty() {
+        causes.invalid(path, zone, "timeZone must be nil or non-empty string");
+    } else if !name.split('/').all(is_part) {
+        causes.invalid(path, zone, &format!("unknown time zone {name}"));
+    } else if name.eq_ignore_ascii_case("Local") {
+        let detail = "timeZone must be an explicit time zone as defined in https://www.iana.org/time-zones";
+        causes.invalid(path, zone, detail);
+    } else if jiff::tz::TimeZone::get(name).is_err() {
+        causes.invalid(path, zone, &format!("unknown time zone {name}"));
     }
 }
 

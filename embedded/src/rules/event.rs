@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use super::field::{Causes, Path};
 use super::metadata::{self, MetadataRule};
-use super::{Cause, Strategy, Subresource, names};
+use super::{Cause, Strategy, Subresource, go_value, names};
 
 const METADATA_RULE: MetadataRule = MetadataRule { namespaced: true, name: names::dns_subdomain };
 /// The minimal rule that the server applies to every name.
@@ -115,10 +115,27 @@ impl Strategy for EventStrategy {
                 validate_series(causes, &new["series"]);
             }
             for (field, name) in IMMUTABLE.iter().chain(&[("reportingInstance", "reportingInstance")]) {
-                causes.immutable(&Path::root(name), &new[*field], &old[*field]);
+                if new[*field] != old[*field] {
+                    causes.invalid_shown(
+                        &Path::root(name),
+                        &shown(field, &new[*field]),
+                        "field is immutable",
+                    );
+                }
             }
         });
         causes.into_vec()
+    }
+}
+
+/// A field of an event as messages print it.
+fn shown(field: &str, value: &Value) -> String {
+    match field {
+        "regarding" | "related" => go_value::of_type("core.ObjectReference", value),
+        "deprecatedSource" => go_value::of_type("core.EventSource", value),
+        "deprecatedCount" => value.as_i64().unwrap_or(0).to_string(),
+        _ if field.ends_with("Time") || field.ends_with("Timestamp") => go_value::json(value),
+        _ => go_value::quoted(value.as_str().unwrap_or_default()),
     }
 }
 

@@ -4,7 +4,7 @@ use std::fmt;
 
 use serde_json::Value;
 
-use super::{Cause, CauseReason};
+use super::{Cause, CauseReason, go_value};
 
 /// Path of a field during validation. It lives on the stack and is formatted only for a cause.
 #[derive(Clone, Copy)]
@@ -68,14 +68,14 @@ pub(crate) struct Causes {
     size: usize,
 }
 
-/// The invalid value in the form of messages: JSON, with strings quoted.
-fn shown(value: &Value) -> String {
-    value.to_string()
-}
-
 impl Causes {
     pub(crate) fn into_vec(self) -> Vec<Cause> {
         self.list
+    }
+
+    /// The number of causes, which grows until they are full.
+    pub(crate) fn len(&self) -> usize {
+        self.list.len()
     }
 
     pub(crate) fn is_empty(&self) -> bool {
@@ -104,13 +104,24 @@ impl Causes {
         self.push_with_detail(CauseReason::Required, path, "Required value".into(), detail);
     }
 
+    /// An invalid value whose JSON in Go is that of the API; a string has a named type there.
     pub(crate) fn invalid(&mut self, path: &Path<'_>, value: &Value, detail: &str) {
-        self.push_with_detail(CauseReason::Invalid, path, format!("Invalid value: {}", shown(value)), detail);
+        self.invalid_shown(path, &go_value::json(value), detail);
     }
 
-    /// An invalid string that is not a value of the object itself, such as a part of one.
+    /// An invalid struct of this Go type.
+    pub(crate) fn invalid_of(&mut self, path: &Path<'_>, ty: &str, value: &Value, detail: &str) {
+        self.invalid_shown(path, &go_value::of_type(ty, value), detail);
+    }
+
+    /// An invalid plain string.
     pub(crate) fn invalid_str(&mut self, path: &Path<'_>, value: &str, detail: &str) {
-        self.invalid(path, &Value::from(value), detail);
+        self.invalid_shown(path, &go_value::quoted(value), detail);
+    }
+
+    /// An invalid value, shown in the given form.
+    pub(crate) fn invalid_shown(&mut self, path: &Path<'_>, shown: &str, detail: &str) {
+        self.push_with_detail(CauseReason::Invalid, path, format!("Invalid value: {shown}"), detail);
     }
 
     /// One cause per message.
@@ -125,15 +136,30 @@ impl Causes {
         self.push(CauseReason::Invalid, path, format!("Invalid value: {detail}"));
     }
 
+    /// A value that is not among the supported ones; a string has a named type in Go.
     pub(crate) fn not_supported(&mut self, path: &Path<'_>, value: &Value, supported: &[&str]) {
-        let supported: Vec<String> = supported.iter().map(|s| Value::from(*s).to_string()).collect();
-        let message =
-            format!("Unsupported value: {}: supported values: {}", shown(value), supported.join(", "));
+        self.not_supported_shown(path, &go_value::json(value), supported);
+    }
+
+    /// The same of a plain string.
+    pub(crate) fn not_supported_str(&mut self, path: &Path<'_>, value: &str, supported: &[&str]) {
+        self.not_supported_shown(path, &go_value::quoted(value), supported);
+    }
+
+    fn not_supported_shown(&mut self, path: &Path<'_>, shown: &str, supported: &[&str]) {
+        let supported: Vec<String> = supported.iter().map(|text| go_value::quoted(text)).collect();
+        let message = format!("Unsupported value: {shown}: supported values: {}", supported.join(", "));
         self.push(CauseReason::NotSupported, path, message);
     }
 
+    /// A duplicate plain string.
+    pub(crate) fn duplicate_str(&mut self, path: &Path<'_>, value: &str) {
+        self.duplicate_shown(path, &go_value::quoted(value));
+    }
+
+    /// A duplicate number, or string of a named type.
     pub(crate) fn duplicate(&mut self, path: &Path<'_>, value: &Value) {
-        self.duplicate_shown(path, &shown(value));
+        self.duplicate_shown(path, &go_value::json(value));
     }
 
     /// A duplicate, shown in the given form.
@@ -153,8 +179,8 @@ impl Causes {
         self.push_with_detail(CauseReason::Forbidden, path, "Forbidden".into(), detail);
     }
 
-    pub(crate) fn not_found(&mut self, path: &Path<'_>, value: &Value) {
-        self.push(CauseReason::NotFound, path, format!("Not found: {}", shown(value)));
+    pub(crate) fn not_found(&mut self, path: &Path<'_>, value: &str) {
+        self.push(CauseReason::NotFound, path, format!("Not found: {}", go_value::quoted(value)));
     }
 
     /// Refuses a number below zero.
@@ -168,6 +194,13 @@ impl Causes {
     pub(crate) fn immutable(&mut self, path: &Path<'_>, new: &Value, old: &Value) {
         if new != old {
             self.invalid(path, new, "field is immutable");
+        }
+    }
+
+    /// Refuses a change of this struct of a Go type.
+    pub(crate) fn immutable_of(&mut self, path: &Path<'_>, ty: &str, new: &Value, old: &Value) {
+        if new != old {
+            self.invalid_of(path, ty, new, "field is immutable");
         }
     }
 

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use super::field::{Causes, Path};
 use super::metadata::{self, MetadataRule, child, default_to, object_at};
-use super::{Cause, Strategy, Subresource, names};
+use super::{Cause, Strategy, Subresource, go_value, names};
 
 const METADATA_RULE: MetadataRule = MetadataRule { namespaced: true, name: names::dns_subdomain };
 const TEMPLATES_MAX: usize = 8;
@@ -197,10 +197,7 @@ fn templates(causes: &mut Causes, path: &Path<'_>, templates: &Value) {
     let mut known = HashSet::new();
     for (index, template) in templates.iter().enumerate() {
         if !known.insert(&template["name"]) {
-            // The message shows the fields in the order of the Go type.
-            let (name, policy) = (&template["name"], &template["schedulingPolicy"]);
-            let shown =
-                format!("{{\"name\":{name},\"schedulingPolicy\":{policy},\"schedulingConstraints\":null}}");
+            let shown = go_value::of_type("scheduling.v1alpha2.PodGroupTemplate", template);
             causes.duplicate_shown(&path.index(index), &shown);
         }
     }

@@ -28,7 +28,7 @@ fn expression_rules(causes: &mut Causes, path: &Path<'_>, expression: &Value) {
             );
         }
         "In" | "NotIn" | "Exists" | "DoesNotExist" => {}
-        given => causes.invalid_str(&path.child("operator"), given, "not a valid selector operator"),
+        given => causes.invalid(&path.child("operator"), &given.into(), "not a valid selector operator"),
     }
     let key = expression["key"].as_str().unwrap_or_default();
     causes.invalid_each(&path.child("key"), key, names::qualified_name(key));

@@ -5,7 +5,7 @@ use std::collections::HashSet;
 use serde_json::{Map, Value, json};
 
 use super::field::{Causes, Path};
-use super::names;
+use super::{go_value, names};
 
 /// A check of an object's name; returns the reasons why it is malformed.
 pub(crate) type NameRule = fn(&str) -> Vec<String>;
@@ -103,7 +103,12 @@ fn owner_references(causes: &mut Causes, metadata: &Value) {
             }
         }
         if (text("apiVersion"), text("kind")) == ("v1", "Event") {
-            causes.invalid(&path, reference, "/v1, Kind=Event is disallowed from being an owner");
+            causes.invalid_of(
+                &path,
+                "meta.OwnerReference",
+                reference,
+                "/v1, Kind=Event is disallowed from being an owner",
+            );
         }
         if reference["controller"] == true {
             let current = format!("{}/{}", text("kind"), text("name"));
@@ -112,7 +117,11 @@ fn owner_references(causes: &mut Causes, metadata: &Value) {
                     let detail = format!(
                         "Only one reference can have Controller set to true. Found \"true\" in references for {first} and {current}"
                     );
-                    causes.invalid(&path, references, &detail);
+                    causes.invalid_shown(
+                        &path,
+                        &go_value::of_list("meta.OwnerReference", references),
+                        &detail,
+                    );
                     if causes.is_full() {
                         return;
                     }

@@ -10,6 +10,7 @@ pub mod decode;
 mod event;
 mod field;
 mod gang;
+mod go_value;
 mod job;
 pub(crate) mod label_selector;
 mod lease;

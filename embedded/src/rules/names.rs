@@ -7,6 +7,7 @@ const SUBDOMAIN_MAX: usize = 253;
 
 const LABEL_PATTERN: &str = "[a-z0-9]([-a-z0-9]*[a-z0-9])?";
 const SUBDOMAIN_PATTERN: &str = r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*";
+const SEARCH_PATTERN: &str = r"_?[a-z0-9]([-_a-z0-9]*[a-z0-9])?(\._?[a-z0-9]([-_a-z0-9]*[a-z0-9])?)*";
 const QUALIFIED_PATTERN: &str = "([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]";
 const PATH_PATTERN: &str = r"[A-Za-z0-9/\-._~%!$&'()*+,;=:]+";
 
@@ -58,6 +59,32 @@ pub(crate) fn dns_subdomain(value: &str) -> Vec<String> {
         let text = "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or '.', \
                     and must start and end with an alphanumeric character";
         errors.push(regex_error(text, SUBDOMAIN_PATTERN, &["example.com"]));
+    }
+    errors
+}
+
+/// A search path of DNS: a subdomain whose labels may contain underscores and begin with one.
+pub(crate) fn dns_search(value: &str) -> Vec<String> {
+    let mut errors = Vec::new();
+    if value.len() > SUBDOMAIN_MAX {
+        errors.push(format!("must be no more than {SUBDOMAIN_MAX} characters"));
+    }
+    // A label ends in a letter or digit, and begins with one after at most one underscore.
+    let is_part = |part: &str| is_label(&part.strip_prefix('_').unwrap_or(part).replace("_", "-"));
+    if !value.split('.').all(is_part) {
+        let text = "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '_', '-' or '.', \
+                    and must start and end with an alphanumeric character";
+        errors.push(regex_error(text, SEARCH_PATTERN, &["example.com"]));
+    }
+    errors
+}
+
+/// Names of headers of HTTP.
+pub(crate) fn header_name(value: &str) -> Vec<String> {
+    let mut errors = Vec::new();
+    if value.is_empty() || !value.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-') {
+        let text = "a valid HTTP header must consist of alphanumeric characters or '-'";
+        errors.push(regex_error(text, "[-A-Za-z0-9]+", &["X-Header-Name"]));
     }
     errors
 }

@@ -1,6 +1,6 @@
 //! `rbac.authorization.k8s.io/v1`: roles, and the bindings that give them to users.
 
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use super::field::{Causes, Path};
 use super::metadata::{self, MetadataRule, default_text, object_at};
@@ -98,11 +98,11 @@ impl RoleBindingStrategy {
         metadata::validate(causes, binding, metadata_rule(self.namespaced));
         let (role, path) = (&binding["roleRef"], Path::root("roleRef"));
         if role["apiGroup"] != GROUP {
-            causes.not_supported(&path.child("apiGroup"), &text(role, "apiGroup"), &[GROUP]);
+            causes.not_supported_str(&path.child("apiGroup"), text(role, "apiGroup"), &[GROUP]);
         }
         let kinds: &[&str] = if self.namespaced { &["Role", "ClusterRole"] } else { &["ClusterRole"] };
         if !kinds.contains(&role["kind"].as_str().unwrap_or_default()) {
-            causes.not_supported(&path.child("kind"), &text(role, "kind"), kinds);
+            causes.not_supported_str(&path.child("kind"), text(role, "kind"), kinds);
         }
         match role["name"].as_str().unwrap_or_default() {
             "" => causes.required(&path.child("name"), ""),
@@ -126,24 +126,20 @@ impl RoleBindingStrategy {
                     causes.invalid_each(&path.child("name"), name, names::dns_subdomain(name));
                 }
                 if !group.is_empty() {
-                    causes.not_supported(&path.child("apiGroup"), &subject["apiGroup"], &[""]);
+                    causes.not_supported_str(&path.child("apiGroup"), group, &[""]);
                 }
                 if !self.namespaced && subject["namespace"].as_str().is_none_or(str::is_empty) {
                     causes.required(&path.child("namespace"), "");
                 }
             }
-            kind @ ("User" | "Group") => {
-                if name.is_empty() {
-                    let detail = format!("{} name cannot be empty", kind.to_lowercase());
-                    causes.invalid_str(&path.child("name"), name, &detail);
-                }
+            "User" | "Group" => {
                 if group != GROUP {
-                    causes.not_supported(&path.child("apiGroup"), &text(subject, "apiGroup"), &[GROUP]);
+                    causes.not_supported_str(&path.child("apiGroup"), group, &[GROUP]);
                 }
             }
             kind => {
                 let kinds = ["ServiceAccount", "User", "Group"];
-                causes.not_supported(&path.child("kind"), &kind.into(), &kinds);
+                causes.not_supported_str(&path.child("kind"), kind, &kinds);
             }
         }
     }
@@ -173,9 +169,7 @@ impl Strategy for RoleBindingStrategy {
         let role_stays = |causes: &mut Causes| {
             let role = &new["roleRef"];
             if *role != old["roleRef"] {
-                // The message shows the fields under the names of the Go type.
-                let shown = json!({"APIGroup": role["apiGroup"], "Kind": role["kind"], "Name": role["name"]});
-                causes.invalid(&Path::root("roleRef"), &shown, "cannot change roleRef");
+                causes.invalid_of(&Path::root("roleRef"), "rbac.RoleRef", role, "cannot change roleRef");
             }
         };
         validated_update(old, new, |causes| self.validate(causes, new), role_stays)
@@ -183,12 +177,14 @@ impl Strategy for RoleBindingStrategy {
 }
 
 /// A text field, empty if absent.
-fn text(object: &Value, field: &str) -> Value {
-    object[field].as_str().unwrap_or_default().into()
+fn text<'a>(object: &'a Value, field: &str) -> &'a str {
+    object[field].as_str().unwrap_or_default()
 }
 
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::*;
 
     fn fields(causes: &[Cause]) -> Vec<String> {

@@ -58,8 +58,14 @@ pub(super) struct Client {
 
 impl Client {
     pub(super) fn new(seed: u64) -> Self {
+        Self::with_gates(seed, &[])
+    }
+
+    /// A server with these feature gates on.
+    pub(super) fn with_gates(seed: u64, gates: &[&str]) -> Self {
         let clock = Arc::new(ManualClock::default());
-        let config = InProcessConfig { seed, ..InProcessConfig::default() };
+        let feature_gates = gates.iter().map(|gate| ((*gate).to_owned(), true)).collect();
+        let config = InProcessConfig { seed, feature_gates, ..InProcessConfig::default() };
         let server = InProcess::new(config, Arc::clone(&clock) as Arc<dyn Clock>).unwrap();
         Self { server, clock }
     }

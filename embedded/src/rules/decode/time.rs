@@ -4,6 +4,8 @@ use jiff::Timestamp;
 use jiff::civil::DateTime;
 use jiff::tz::{Offset, TimeZone};
 
+use crate::time::{format_micro_time, format_time};
+
 /// The precision of a time.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Precision {
@@ -25,11 +27,10 @@ impl Precision {
 /// Parses a time and formats it in UTC.
 pub(super) fn canonical(text: &str, precision: Precision) -> Result<String, String> {
     let time = parse(text, precision)?;
-    let form = match precision {
-        Precision::Seconds => "%Y-%m-%dT%H:%M:%SZ",
-        Precision::Micros => "%Y-%m-%dT%H:%M:%S.%6fZ",
-    };
-    Ok(time.strftime(form).to_string())
+    Ok(match precision {
+        Precision::Seconds => format_time(time),
+        Precision::Micros => format_micro_time(time),
+    })
 }
 
 /// A text and its unread remainder.

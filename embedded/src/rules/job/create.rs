@@ -84,7 +84,12 @@ fn generated_selector(causes: &mut Causes, job: &Value, prefixed_labels: bool) {
         expected[JOB_NAME_LABEL] = name.clone();
     }
     if label_selector::matches(&spec["selector"], &expected) == Some(false) {
-        causes.invalid(&SPEC.child("selector"), &spec["selector"], "`selector` not auto-generated");
+        causes.invalid_of(
+            &SPEC.child("selector"),
+            "meta.LabelSelector",
+            &spec["selector"],
+            "`selector` not auto-generated",
+        );
     }
 }
 
@@ -209,7 +214,7 @@ fn success_policy(causes: &mut Causes, path: &Path<'_>, spec: &Value) {
     let policy = &spec["successPolicy"];
     let path = path.child("successPolicy");
     if !is_indexed(spec) {
-        causes.invalid(&path, policy, "requires indexed completion mode");
+        causes.invalid_of(&path, "batch.SuccessPolicy", policy, "requires indexed completion mode");
         return;
     }
     let rules = policy["rules"].as_array().map_or(&[][..], Vec::as_slice);

@@ -2,6 +2,8 @@
 
 use std::ops::RangeInclusive;
 
+use super::super::go_value::quoted;
+
 /// Parses a list of indexes below `completions` into ascending, disjoint ranges.
 ///
 /// Numbers have the syntax of Go's `strconv.Atoi`, so a plus sign and leading zeros are allowed.
@@ -20,7 +22,8 @@ pub(super) fn parse(text: &str, completions: i64) -> Result<Vec<RangeInclusive<i
             [first, last] => (index(first, completions)?, Some(last)),
             _ => {
                 return Err(format!(
-                    "the fragment {fragment:?} violates the requirement that an index interval can have at most two parts separated by '-'"
+                    "the fragment {} violates the requirement that an index interval can have at most two parts separated by '-'",
+                    quoted(fragment)
                 ));
             }
         };
@@ -48,8 +51,8 @@ fn not_increasing(previous: i64, current: i64) -> String {
 
 fn index(text: &str, completions: i64) -> Result<i64, String> {
     let number: i64 =
-        text.parse().map_err(|_| format!("cannot convert string to integer for index: {text:?}"))?;
-    if number < completions { Ok(number) } else { Err(format!("too large index: {text:?}")) }
+        text.parse().map_err(|_| format!("cannot convert string to integer for index: {}", quoted(text)))?;
+    if number < completions { Ok(number) } else { Err(format!("too large index: {}", quoted(text))) }
 }
 
 /// The number of indexes in the ranges.

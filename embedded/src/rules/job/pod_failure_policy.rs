@@ -95,7 +95,7 @@ fn validate_exit_codes(
     let values = list(&requirement["values"]);
     let path = path.child("values");
     if values.is_empty() {
-        causes.invalid(&path, &Value::Array(Vec::new()), "at least one value is required");
+        causes.invalid(&path, &requirement["values"], "at least one value is required");
     } else if values.len() > EXIT_CODES_MAX {
         causes.too_many(&path, values.len(), EXIT_CODES_MAX);
     }

@@ -161,7 +161,13 @@ fn finished(causes: &mut Causes, update: &Update<'_>) {
     let left =
         ["succeeded", "failed"].iter().any(|list| uncounted[*list].as_array().is_some_and(|l| !l.is_empty()));
     if (finish_changed || update.changed(&["uncountedTerminatedPods"])) && left {
-        causes.invalid(&STATUS.child("uncountedTerminatedPods"), uncounted, "must be empty for finished job");
+        let path = STATUS.child("uncountedTerminatedPods");
+        causes.invalid_of(
+            &path,
+            "batch.UncountedTerminatedPods",
+            uncounted,
+            "must be empty for finished job",
+        );
     }
 }
 
@@ -171,47 +177,44 @@ fn indexes(causes: &mut Causes, update: &Update<'_>) {
     let failed_path = STATUS.child("failedIndexes");
     let completed_changed = update.changed(&["completedIndexes"]);
     let failed_changed = update.changed(&["failedIndexes"]);
-    let non_empty = completed.as_str().is_some_and(|text| !text.is_empty());
-    let indexed = is_indexed(update.spec);
-
-    if completed_changed && !indexed && non_empty {
-        let detail = "cannot set non-empty completedIndexes when non-indexed completion mode";
-        causes.invalid(&completed_path, completed, detail);
-    }
-    let completed_list = list(causes, update, "completedIndexes", completed_changed && indexed);
-    if failed_changed && !failed.is_null() && update.spec["backoffLimitPerIndex"].is_null() {
-        let detail = "cannot set non-null failedIndexes when backoffLimitPerIndex is null";
-        causes.invalid(&failed_path, failed, detail);
-    }
+    let with_completions = !update.spec["completions"].is_null();
     let with_limit = !update.spec["backoffLimitPerIndex"].is_null();
-    let failed_list = list(causes, update, "failedIndexes", failed_changed && indexed && with_limit);
+    let completed_list = list(update, "completedIndexes").map_err(|reason| {
+        if completed_changed && with_completions {
+            let detail = format!("error parsing completedIndexes: {reason}");
+            causes.invalid_str(&completed_path, text(completed), &detail);
+        }
+    });
+    let failed_list = list(update, "failedIndexes").map_err(|reason| {
+        if failed_changed && with_completions && with_limit {
+            causes.invalid(&failed_path, failed, &format!("error parsing failedIndexes: {reason}"));
+        }
+    });
+    if completed_changed && !is_indexed(update.spec) && !text(completed).is_empty() {
+        let detail = "cannot set non-empty completedIndexes when non-indexed completion mode";
+        causes.invalid_str(&completed_path, text(completed), detail);
+    }
+    if failed_changed && !failed.is_null() && !with_limit {
+        let detail = "cannot set non-null failedIndexes when backoffLimitPerIndex is null";
+        causes.invalid_str(&failed_path, text(failed), detail);
+    }
     if (completed_changed || failed_changed)
-        && let (Some(completed), Some(failed_ranges)) = (completed_list, failed_list)
+        && let (Ok(completed), Ok(failed_ranges)) = (completed_list, failed_list)
         && let Some(index) = index_list::first_overlap(&completed, &failed_ranges)
     {
         let detail = format!("failedIndexes and completedIndexes overlap at index: {index}");
-        causes.invalid(&failed_path, failed, &detail);
+        causes.invalid_str(&failed_path, text(failed), &detail);
     }
 }
 
-/// The index list at `field`; a malformed one is reported if `report`.
-fn list(
-    causes: &mut Causes,
-    update: &Update<'_>,
-    field: &str,
-    report: bool,
-) -> Option<Vec<RangeInclusive<i64>>> {
+/// The index list at `field`, or the reason why it is malformed.
+fn list(update: &Update<'_>, field: &str) -> Result<Vec<RangeInclusive<i64>>, String> {
     let completions = update.spec["completions"].as_i64().unwrap_or(0);
-    let value = &update.new[field];
-    match index_list::parse(value.as_str().unwrap_or_default(), completions) {
-        Ok(ranges) => Some(ranges),
-        Err(reason) => {
-            if report {
-                causes.invalid(&STATUS.child(field), value, &format!("error parsing {field}: {reason}"));
-            }
-            None
-        }
-    }
+    index_list::parse(text(&update.new[field]), completions)
+}
+
+fn text(value: &Value) -> &str {
+    value.as_str().unwrap_or_default()
 }
 
 /// Rules about success criteria, which apply to every Job regardless of its manager.

@@ -20,12 +20,20 @@ pub(super) fn validate(causes: &mut Causes, old: &Value, new: &Value) {
     let (old_spec, spec) = (&old["spec"], &new["spec"]);
     create::validate_spec(causes, spec);
     completions(causes, old_spec, spec);
-    causes.immutable(&SPEC.child("selector"), &spec["selector"], &old_spec["selector"]);
+    let same = |causes: &mut Causes, field: &str, ty: Option<&str>| {
+        let (path, new, old) = (SPEC.child(field), &spec[field], &old_spec[field]);
+        match ty {
+            Some(ty) => causes.immutable_of(&path, ty, new, old),
+            None => causes.immutable(&path, new, old),
+        }
+    };
+    same(causes, "selector", Some("meta.LabelSelector"));
     template(causes, old, new);
-    for field in ["completionMode", "podFailurePolicy", "backoffLimitPerIndex", "managedBy", "successPolicy"]
-    {
-        causes.immutable(&SPEC.child(field), &spec[field], &old_spec[field]);
-    }
+    same(causes, "completionMode", None);
+    same(causes, "podFailurePolicy", Some("batch.PodFailurePolicy"));
+    same(causes, "backoffLimitPerIndex", None);
+    same(causes, "managedBy", None);
+    same(causes, "successPolicy", Some("batch.SuccessPolicy"));
 }
 
 /// Completions can change only for an Indexed Job, and only together with parallelism.
@@ -50,11 +58,11 @@ fn template(causes: &mut Causes, old: &Value, new: &Value) {
     let (before, after) = (&old["spec"]["template"], &new["spec"]["template"]);
     let path = SPEC.child("template");
     if !template_is_mutable(old) {
-        causes.immutable(&path, after, before);
+        causes.immutable_of(&path, "core.PodTemplateSpec", after, before);
         return;
     }
     if immutable_part(before) != immutable_part(after) {
-        causes.invalid(&path.child("spec"), &after["spec"], "field is immutable");
+        causes.invalid_of(&path.child("spec"), "core.PodSpec", &after["spec"], "field is immutable");
     }
 }
 

@@ -7,39 +7,38 @@ use serde_json::Value;
 use super::super::field::{Causes, Path};
 use super::super::names;
 use super::super::quantity::Quantity;
-use super::{list, probe, text, volume};
+use super::{environment, list, probe, security, text, volume};
 
 const PULL_POLICIES: [&str; 3] = ["Always", "IfNotPresent", "Never"];
 const MESSAGE_POLICIES: [&str; 2] = ["File", "FallbackToLogsOnError"];
 /// Fields of a pod that volumes or other API versions may refer to, but environment variables may not.
-const OTHER_FIELD_PATHS: [&str; 6] = [
-    "metadata.annotations",
-    "metadata.labels",
-    "spec.host",
-    "spec.restartPolicy",
-    "spec.schedulerName",
-    "status.phase",
-];
+const PROPAGATIONS: [&str; 3] = ["Bidirectional", "HostToContainer", "None"];
 const PROTOCOLS: [&str; 3] = ["SCTP", "TCP", "UDP"];
 const RESTART_POLICIES: [&str; 3] = ["Always", "Never", "OnFailure"];
-/// Fields of a pod that an environment variable may refer to; labels and annotations need a key.
-const FIELD_PATHS: [&str; 9] = [
-    "metadata.name",
-    "metadata.namespace",
-    "metadata.uid",
-    "spec.nodeName",
-    "spec.serviceAccountName",
-    "status.hostIP",
-    "status.hostIPs",
-    "status.podIP",
-    "status.podIPs",
+/// Standard resources that a container may not request: those of quotas and of volumes.
+const OTHER_STANDARD_RESOURCES: [&str; 16] = [
+    "requests.cpu",
+    "requests.memory",
+    "requests.ephemeral-storage",
+    "limits.cpu",
+    "limits.memory",
+    "limits.ephemeral-storage",
+    "pods",
+    "resourcequotas",
+    "services",
+    "replicationcontrollers",
+    "secrets",
+    "configmaps",
+    "persistentvolumeclaims",
+    "storage",
+    "requests.storage",
+    "services.nodeports",
 ];
 /// Resources without a domain that a container may request.
 const STANDARD_RESOURCES: [&str; 3] = ["cpu", "memory", "ephemeral-storage"];
 
 /// Checks containers and init containers of a pod spec.
-pub(super) fn validate_all(causes: &mut Causes, path: &Path<'_>, spec: &Value) {
-    let volumes: HashSet<&Value> = list(&spec["volumes"]).iter().map(|volume| &volume["name"]).collect();
+pub(super) fn validate_all(causes: &mut Causes, path: &Path<'_>, spec: &Value, volumes: &HashSet<&str>) {
     let mut names = HashSet::new();
     let regular = list(&spec["containers"]);
     let containers_path = path.child("containers");
@@ -48,24 +47,22 @@ pub(super) fn validate_all(causes: &mut Causes, path: &Path<'_>, spec: &Value) {
     }
     for (index, container) in regular.iter().enumerate() {
         let path = containers_path.index(index);
-        validate(causes, &path, container, &volumes);
+        validate(causes, &path, container, volumes);
         duplicate_name(causes, &path, container, &mut names);
         probe::validate_all(causes, &path, container);
+        security::one_of(causes, &path, container, "restartPolicy", &RESTART_POLICIES);
     }
     host_port_conflicts(causes, &containers_path, regular);
     let init = list(&spec["initContainers"]);
     let init_path = path.child("initContainers");
     for (index, container) in init.iter().enumerate() {
         let path = init_path.index(index);
-        validate(causes, &path, container, &volumes);
-        let policy = &container["restartPolicy"];
-        if !policy.is_null() && !RESTART_POLICIES.contains(&text(policy)) {
-            causes.not_supported(&path.child("restartPolicy"), policy, &RESTART_POLICIES);
-        }
+        validate(causes, &path, container, volumes);
+        security::one_of(causes, &path, container, "restartPolicy", &RESTART_POLICIES);
         duplicate_name(causes, &path, container, &mut names);
         host_port_conflicts(causes, &init_path, std::slice::from_ref(container));
         // Only sidecars run as long as regular containers.
-        if *policy == "Always" {
+        if container["restartPolicy"] == "Always" {
             probe::validate_all(causes, &path, container);
         } else {
             probe::forbid_all(causes, &path, container);
@@ -101,11 +98,11 @@ fn duplicate_name<'a>(
 ) {
     let name = text(&container["name"]);
     if !known.insert(name) {
-        causes.duplicate(&path.child("name"), &name.into());
+        causes.duplicate_str(&path.child("name"), name);
     }
 }
 
-fn validate(causes: &mut Causes, path: &Path<'_>, container: &Value, volumes: &HashSet<&Value>) {
+fn validate(causes: &mut Causes, path: &Path<'_>, container: &Value, volumes: &HashSet<&str>) {
     match text(&container["name"]) {
         "" => causes.required(&path.child("name"), ""),
         name => causes.invalid_each(&path.child("name"), name, names::dns_label(name)),
@@ -116,11 +113,12 @@ fn validate(causes: &mut Causes, path: &Path<'_>, container: &Value, volumes: &H
     let policy_path = path.child("terminationMessagePolicy");
     causes.required_enum(&policy_path, &container["terminationMessagePolicy"], &MESSAGE_POLICIES);
     ports(causes, &path.child("ports"), &container["ports"]);
-    environment(causes, &path.child("env"), &container["env"]);
-    volume_mounts(causes, &path.child("volumeMounts"), &container["volumeMounts"], volumes);
+    environment::environment(causes, &path.child("env"), &container["env"]);
+    environment::sources(causes, &path.child("envFrom"), &container["envFrom"]);
+    volume_mounts(causes, &path.child("volumeMounts"), container, volumes);
     causes.required_enum(&path.child("imagePullPolicy"), &container["imagePullPolicy"], &PULL_POLICIES);
     resources(causes, &path.child("resources"), &container["resources"]);
-    security_context(causes, &path.child("securityContext"), &container["securityContext"]);
+    security::container(causes, &path.child("securityContext"), &container["securityContext"]);
 }
 
 fn ports(causes: &mut Causes, path: &Path<'_>, ports: &Value) {
@@ -133,7 +131,7 @@ fn ports(causes: &mut Causes, path: &Path<'_>, ports: &Value) {
             let valid = errors.is_empty();
             causes.invalid_each(&path.child("name"), name, errors);
             if !known.insert(name) && valid {
-                causes.duplicate(&path.child("name"), &port["name"]);
+                causes.duplicate_str(&path.child("name"), text(&port["name"]));
             }
         }
         match port["containerPort"].as_i64().unwrap_or(0) {
@@ -161,92 +159,42 @@ fn host_port_conflicts(causes: &mut Causes, path: &Path<'_>, containers: &[Value
                 let (container_path, ports_path) = (path.index(index), "ports");
                 let ports_path = container_path.child(ports_path);
                 let shown = format!("{}/{}/{}", key.0, key.1, key.2);
-                causes.duplicate(&ports_path.index(port_index).child("hostPort"), &shown.into());
+                causes.duplicate_str(&ports_path.index(port_index).child("hostPort"), &shown);
             }
         }
     }
 }
 
-fn environment(causes: &mut Causes, path: &Path<'_>, variables: &Value) {
-    for (index, variable) in list(variables).iter().enumerate() {
-        let path = path.index(index);
-        match text(&variable["name"]) {
-            "" => causes.required(&path.child("name"), ""),
-            name => causes.invalid_each(&path.child("name"), name, names::environment_variable(name)),
-        }
-        let source = &variable["valueFrom"];
-        if !source.is_null() {
-            value_source(causes, &path.child("valueFrom"), variable, source);
-        }
-    }
-}
-
-fn value_source(causes: &mut Causes, path: &Path<'_>, variable: &Value, source: &Value) {
-    let kinds = source.as_object().map_or(0, |map| map.values().filter(|value| !value.is_null()).count());
-    if kinds == 0 {
-        let detail =
-            "must specify one of: `fieldRef`, `resourceFieldRef`, `configMapKeyRef` or `secretKeyRef`";
-        causes.invalid_str(path, "", detail);
-    } else if !text(&variable["value"]).is_empty() {
-        causes.invalid_str(path, "", "may not be specified when `value` is not empty");
-    } else if kinds > 1 {
-        causes.invalid_str(path, "", "may not have more than one field specified at a time");
-    }
-    let reference = &source["fieldRef"];
-    if !reference.is_null() {
-        field_ref(causes, &path.child("fieldRef"), reference);
-    }
-    for kind in ["configMapKeyRef", "secretKeyRef"] {
-        let reference = &source[kind];
-        if !reference.is_null() {
-            match text(&reference["key"]) {
-                "" => causes.required(&path.child(kind).child("key"), ""),
-                key => causes.invalid_each(&path.child(kind).child("key"), key, names::config_key(key)),
-            }
-        }
-    }
-}
-
-fn field_ref(causes: &mut Causes, path: &Path<'_>, reference: &Value) {
-    let field = text(&reference["fieldPath"]);
-    let field_path = path.child("fieldPath");
-    let subscript = |head: &str| field.strip_prefix(head)?.strip_prefix("['")?.strip_suffix("']");
-    if field.is_empty() {
-        causes.required(&field_path, "");
-    } else if let Some(key) = subscript("metadata.annotations") {
-        causes.invalid_each(path, &key.to_lowercase(), names::qualified_name(&key.to_lowercase()));
-    } else if let Some(key) = subscript("metadata.labels") {
-        causes.invalid_each(path, key, names::qualified_name(key));
-    } else if OTHER_FIELD_PATHS.contains(&field) {
-        causes.not_supported(&field_path, &reference["fieldPath"], &FIELD_PATHS);
-    } else if !FIELD_PATHS.contains(&field) {
-        let detail = format!("error converting fieldPath: field label not supported: {field}");
-        causes.invalid_str(&field_path, field, &detail);
-    }
-}
-
-fn volume_mounts(causes: &mut Causes, path: &Path<'_>, mounts: &Value, volumes: &HashSet<&Value>) {
+/// Checks mounts. As in Kubernetes, the path of some causes does not name the mount.
+fn volume_mounts(causes: &mut Causes, path: &Path<'_>, container: &Value, volumes: &HashSet<&str>) {
     let mut known = HashSet::new();
-    for (index, mount) in list(mounts).iter().enumerate() {
-        let path = path.index(index);
-        let name = &mount["name"];
-        if text(name).is_empty() {
-            causes.required(&path.child("name"), "");
+    for (index, mount) in list(&container["volumeMounts"]).iter().enumerate() {
+        let mount_path = path.index(index);
+        let [name, target] = ["name", "mountPath"].map(|field| text(&mount[field]));
+        if name.is_empty() {
+            causes.required(&mount_path.child("name"), "");
         }
         if !volumes.contains(name) {
-            causes.not_found(&path.child("name"), &text(name).into());
+            causes.not_found(&mount_path.child("name"), name);
         }
-        let mount_path = &mount["mountPath"];
-        if text(mount_path).is_empty() {
-            causes.required(&path.child("mountPath"), "");
-        } else if !known.insert(text(mount_path)) {
-            causes.invalid(&path.child("mountPath"), mount_path, "must be unique");
+        if target.is_empty() {
+            causes.required(&mount_path.child("mountPath"), "");
         }
-        for field in ["subPath", "subPathExpr"] {
-            let given = text(&mount[field]);
-            if !given.is_empty() {
-                volume::relative_path(causes, &path.child(field), given);
-            }
+        if !known.insert(target) {
+            causes.invalid_str(&mount_path.child("mountPath"), target, "must be unique");
+        }
+        let [sub, expression] = ["subPath", "subPathExpr"].map(|field| text(&mount[field]));
+        volume::relative_path(causes, &path.child("subPath"), sub);
+        if !sub.is_empty() && !expression.is_empty() {
+            let detail = "subPathExpr and subPath are mutually exclusive";
+            causes.invalid_str(&mount_path.child("subPathExpr"), expression, detail);
+        }
+        volume::relative_path(causes, &path.child("subPathExpr"), expression);
+        security::one_of(causes, path, mount, "mountPropagation", &PROPAGATIONS);
+        if mount["mountPropagation"] == "Bidirectional" && container["securityContext"]["privileged"] != true
+        {
+            let detail = "Bidirectional mount propagation is available only to privileged containers";
+            causes.forbidden(&path.child("mountPropagation"), detail);
         }
     }
 }
@@ -267,6 +215,13 @@ pub(super) fn resources(causes: &mut Causes, path: &Path<'_>, resources: &Value)
             }
         }
     }
+    let has = |rule: fn(&str) -> bool| {
+        let all = [limits, requests].into_iter().filter_map(Value::as_object).flatten();
+        all.into_iter().any(|(name, _)| rule(name))
+    };
+    if has(|name| name.starts_with("hugepages-")) && !has(|name| matches!(name, "cpu" | "memory")) {
+        causes.forbidden(path, "HugePages require cpu or memory");
+    }
 }
 
 /// Whether a resource may be overcommitted. Extended resources and huge pages may not.
@@ -281,10 +236,14 @@ fn quantity(value: &Value) -> Option<Quantity> {
 fn amount_rules(causes: &mut Causes, path: &Path<'_>, name: &str, amount: &Value) {
     let errors = names::qualified_name(name);
     let qualified = errors.is_empty();
-    causes.invalid_each(path, name, errors);
+    let mut refuse = |detail: &str| causes.invalid(path, &name.into(), detail);
+    errors.iter().for_each(|error| refuse(error));
     let standard = STANDARD_RESOURCES.contains(&name) || name.starts_with("hugepages-");
-    if qualified && !name.contains('/') && !standard {
-        causes.invalid_str(path, name, "must be a standard resource for containers");
+    if !name.contains('/') && !standard {
+        if qualified && !OTHER_STANDARD_RESOURCES.contains(&name) {
+            refuse("must be a standard resource type or fully qualified");
+        }
+        refuse("must be a standard resource for containers");
     }
     let Some(parsed) = quantity(amount) else { return };
     if parsed.is_negative() {
@@ -302,22 +261,5 @@ fn request_within_limit(causes: &mut Causes, path: &Path<'_>, name: &str, reques
         causes.invalid(path, request, &format!("must be equal to {name} limit of {shown}"));
     } else if requested > allowed {
         causes.invalid(path, request, &format!("must be less than or equal to {name} limit of {shown}"));
-    }
-}
-
-/// User and group ids: 0 to 2^31 - 1.
-pub(super) fn user_id(causes: &mut Causes, path: &Path<'_>, id: &Value) {
-    if id.as_i64().is_some_and(|id| !(0..=i64::from(i32::MAX)).contains(&id)) {
-        causes.invalid(path, id, "must be between 0 and 2147483647, inclusive");
-    }
-}
-
-fn security_context(causes: &mut Causes, path: &Path<'_>, context: &Value) {
-    for field in ["runAsUser", "runAsGroup"] {
-        user_id(causes, &path.child(field), &context[field]);
-    }
-    if context["allowPrivilegeEscalation"] == false && context["privileged"] == true {
-        let detail = "cannot set `allowPrivilegeEscalation` to false and `privileged` to true";
-        causes.invalid(path, context, detail);
     }
 }

@@ -94,9 +94,13 @@ fn default_requests(container: &mut Map<String, Value>) {
     }
 }
 
+fn default_pull_policy(image: &str) -> &'static str {
+    if is_latest(image) { "Always" } else { "IfNotPresent" }
+}
+
 fn default_container(container: &mut Map<String, Value>) {
     let image = container.get("image").and_then(Value::as_str).unwrap_or_default();
-    let pull_policy = if is_latest(image) { "Always" } else { "IfNotPresent" };
+    let pull_policy = default_pull_policy(image);
     default_text(container, "imagePullPolicy", pull_policy);
     default_text(container, "terminationMessagePath", "/dev/termination-log");
     default_text(container, "terminationMessagePolicy", "File");
@@ -161,6 +165,19 @@ fn default_field_ref(source: &mut Map<String, Value>) {
     }
 }
 
+/// Defaults of texts in sources of volumes.
+const SOURCE_TEXTS: [(&str, &str, &str); 9] = [
+    ("azureDisk", "cachingMode", "ReadWrite"),
+    ("azureDisk", "fsType", "ext4"),
+    ("azureDisk", "kind", "Shared"),
+    ("iscsi", "iscsiInterface", "default"),
+    ("rbd", "keyring", "/etc/ceph/keyring"),
+    ("rbd", "pool", "rbd"),
+    ("rbd", "user", "admin"),
+    ("scaleIO", "fsType", "xfs"),
+    ("scaleIO", "storageMode", "ThinProvisioned"),
+];
+
 fn default_volume(volume: &mut Map<String, Value>) {
     if !volume.iter().any(|(field, value)| field != "name" && !value.is_null()) {
         volume.insert("emptyDir".into(), json!({}));
@@ -175,6 +192,19 @@ fn default_volume(volume: &mut Map<String, Value>) {
     }
     if let Some(source) = part(volume, "hostPath") {
         default_to(source, "type", "");
+    }
+    for (kind, field, value) in SOURCE_TEXTS {
+        if let Some(source) = part(volume, kind) {
+            default_text(source, field, value);
+        }
+    }
+    if let Some(source) = part(volume, "azureDisk") {
+        default_to(source, "readOnly", false);
+    }
+    if let Some(source) = part(volume, "image") {
+        let image = source.get("reference").and_then(Value::as_str).unwrap_or_default();
+        let pull_policy = default_pull_policy(image);
+        default_text(source, "pullPolicy", pull_policy);
     }
     for source in part(volume, "projected").into_iter().flat_map(|projected| each(projected, "sources")) {
         if let Some(token) = part(source, "serviceAccountToken") {

@@ -2,8 +2,10 @@
 
 mod container;
 mod defaults;
+mod environment;
 mod probe;
 mod scheduling;
+mod security;
 mod spec;
 pub(crate) mod template;
 #[cfg(test)]

@@ -93,6 +93,9 @@ fn http_get(causes: &mut Causes, path: &Path<'_>, action: &Value) {
     if !SCHEMES.contains(&text(&action["scheme"])) {
         causes.not_supported(&path.child("scheme"), &action["scheme"], &SCHEMES);
     }
+    for name in list(&action["httpHeaders"]).iter().map(|header| text(&header["name"])) {
+        causes.invalid_each(&path.child("httpHeaders"), name, names::header_name(name));
+    }
 }
 
 fn tcp_socket(causes: &mut Causes, path: &Path<'_>, action: &Value) {

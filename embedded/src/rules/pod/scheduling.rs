@@ -6,9 +6,10 @@ use serde_json::Value;
 
 use super::super::field::{Causes, Path};
 use super::super::{label_selector, names};
-use super::{list, text};
+use super::{list, security, text};
 
 const TAINT_EFFECTS: [&str; 3] = ["NoSchedule", "PreferNoSchedule", "NoExecute"];
+const NODE_POLICIES: [&str; 2] = ["Honor", "Ignore"];
 const UNSATISFIABLE: [&str; 2] = ["DoNotSchedule", "ScheduleAnyway"];
 
 /// Checks tolerations.
@@ -22,11 +23,11 @@ pub(super) fn tolerations(causes: &mut Causes, path: &Path<'_>, tolerations: &Va
         } else if operator != "Exists" {
             let detail =
                 "operator must be Exists when `key` is empty, which means \"match all values and all keys\"";
-            causes.invalid_str(&path.child("operator"), operator, detail);
+            causes.invalid(&path.child("operator"), &operator.into(), detail);
         }
         if !toleration["tolerationSeconds"].is_null() && effect != "NoExecute" {
             let detail = "effect must be 'NoExecute' when `tolerationSeconds` is set";
-            causes.invalid_str(&path.child("effect"), effect, detail);
+            causes.invalid(&path.child("effect"), &effect.into(), detail);
         }
         match operator {
             "" | "Equal" => {
@@ -37,11 +38,13 @@ pub(super) fn tolerations(causes: &mut Causes, path: &Path<'_>, tolerations: &Va
             }
             "Exists" if value.is_empty() => {}
             "Exists" => {
-                causes.invalid(
-                    &path.child("operator"),
-                    toleration,
-                    "value must be empty when `operator` is 'Exists'",
-                );
+                let detail = "value must be empty when `operator` is 'Exists'";
+                causes.invalid_str(&path.child("operator"), value, detail);
+            }
+            // Known, but behind a feature gate that is off.
+            "Lt" | "Gt" => {
+                let operators = ["Equal", "Exists", "Lt", "Gt"];
+                causes.not_supported(&path.child("operator"), &toleration["operator"], &operators);
             }
             _ => causes.not_supported(&path.child("operator"), &toleration["operator"], &["Equal", "Exists"]),
         }
@@ -59,7 +62,7 @@ pub(super) fn gates(causes: &mut Causes, path: &Path<'_>, gates: &Value) {
         let name = text(&gate["name"]);
         causes.invalid_each(&path, name, names::qualified_name(name));
         if !known.insert(&gate["name"]) {
-            causes.duplicate(&path, &gate["name"]);
+            causes.duplicate_str(&path, name);
         }
     }
 }
@@ -92,7 +95,40 @@ pub(super) fn topology_spread(causes: &mut Causes, path: &Path<'_>, constraints:
             let shown = if action.is_null() { &Value::from("") } else { action };
             causes.not_supported(&path.child("whenUnsatisfiable"), shown, &UNSATISFIABLE);
         }
+        let same = |other: &Value| {
+            ["topologyKey", "whenUnsatisfiable"].iter().all(|field| constraint[*field] == other[*field])
+        };
+        if list(constraints)[index + 1..].iter().any(same) {
+            let pair = format!("{{{}, {}}}", text(&constraint["topologyKey"]), text(action));
+            causes.duplicate_str(&path.child("{topologyKey, whenUnsatisfiable}"), &pair);
+        }
+        let (domains, domains_path) = (&constraint["minDomains"], path.child("minDomains"));
+        if domains.as_i64().is_some_and(|number| number <= 0) {
+            causes.invalid(&domains_path, domains, "must be greater than zero");
+        }
+        if !domains.is_null() && action != "DoNotSchedule" {
+            let detail =
+                format!("can only use minDomains if whenUnsatisfiable=DoNotSchedule, not {}", text(action));
+            causes.invalid(&domains_path, domains, &detail);
+        }
+        security::one_of(causes, &path, constraint, "nodeAffinityPolicy", &NODE_POLICIES);
+        security::one_of(causes, &path, constraint, "nodeTaintsPolicy", &NODE_POLICIES);
+        label_keys(causes, &path, constraint);
         label_selector::validate(causes, &path.child("labelSelector"), &constraint["labelSelector"]);
+    }
+}
+
+/// Checks keys of labels whose values are those of the pod itself.
+fn label_keys(causes: &mut Causes, path: &Path<'_>, object: &Value) {
+    for field in ["matchLabelKeys", "mismatchLabelKeys"] {
+        let path = path.child(field);
+        for (index, key) in list(&object[field]).iter().map(text).enumerate() {
+            if object["labelSelector"].is_null() {
+                causes.forbidden(&path, "must not be specified when labelSelector is not set");
+                break;
+            }
+            causes.invalid_each(&path.index(index), key, names::qualified_name(key));
+        }
     }
 }
 
@@ -131,7 +167,31 @@ fn weight(causes: &mut Causes, path: &Path<'_>, term: &Value) {
 }
 
 fn node_selector_term(causes: &mut Causes, path: &Path<'_>, term: &Value) {
-    let path = path.child("matchExpressions");
+    match_expressions(causes, &path.child("matchExpressions"), term);
+    let path = path.child("matchFields");
+    for (index, field) in list(&term["matchFields"]).iter().enumerate() {
+        let path = path.index(index);
+        let (values_path, values) = (path.child("values"), list(&field["values"]));
+        match text(&field["operator"]) {
+            "In" | "NotIn" if values.len() == 1 => {}
+            "In" | "NotIn" => {
+                let detail =
+                    "must be only one value when `operator` is 'In' or 'NotIn' for node field selector";
+                causes.required(&values_path, detail);
+            }
+            given => causes.invalid(&path.child("operator"), &given.into(), "not a valid selector operator"),
+        }
+        if field["key"] != "metadata.name" {
+            causes.invalid_str(&path.child("key"), text(&field["key"]), "not a valid field selector key");
+            continue;
+        }
+        for (index, value) in values.iter().map(text).enumerate() {
+            causes.invalid_each(&values_path.index(index), value, names::dns_subdomain(value));
+        }
+    }
+}
+
+fn match_expressions(causes: &mut Causes, path: &Path<'_>, term: &Value) {
     for (index, expression) in list(&term["matchExpressions"]).iter().enumerate() {
         let path = path.index(index);
         let values = list(&expression["values"]);
@@ -151,7 +211,7 @@ fn node_selector_term(causes: &mut Causes, path: &Path<'_>, term: &Value) {
                 );
             }
             "In" | "NotIn" | "Exists" | "DoesNotExist" | "Gt" | "Lt" => {}
-            given => causes.invalid_str(&path.child("operator"), given, "not a valid selector operator"),
+            given => causes.invalid(&path.child("operator"), &given.into(), "not a valid selector operator"),
         }
         let key = text(&expression["key"]);
         causes.invalid_each(&path.child("key"), key, names::qualified_name(key));
@@ -175,14 +235,14 @@ fn pod_affinity(causes: &mut Causes, path: &Path<'_>, affinity: &Value) {
 
 fn pod_affinity_term(causes: &mut Causes, path: &Path<'_>, term: &Value) {
     label_selector::validate(causes, &path.child("labelSelector"), &term["labelSelector"]);
-    for (index, namespace) in list(&term["namespaces"]).iter().enumerate() {
-        let namespace = text(namespace);
-        causes.invalid_each(&path.child("namespace").index(index), namespace, names::dns_label(namespace));
+    // The path of these causes does not name the element.
+    for namespace in list(&term["namespaces"]).iter().map(text) {
+        causes.invalid_each(&path.child("namespace"), namespace, names::dns_label(namespace));
     }
+    label_keys(causes, path, term);
     let key = text(&term["topologyKey"]);
     if key.is_empty() {
         causes.required(&path.child("topologyKey"), "can not be empty");
-    } else {
-        causes.invalid_each(&path.child("topologyKey"), key, names::qualified_name(key));
     }
+    causes.invalid_each(&path.child("topologyKey"), key, names::qualified_name(key));
 }

@@ -4,22 +4,23 @@ use serde_json::Value;
 
 use super::super::field::{Causes, Path};
 use super::super::{metadata, names};
-use super::{container, list, scheduling, text, volume};
+use super::{container, environment, list, scheduling, security, text, volume};
 
 const RESTART_POLICIES: [&str; 3] = ["Always", "OnFailure", "Never"];
 const DNS_POLICIES: [&str; 4] = ["ClusterFirstWithHostNet", "ClusterFirst", "Default", "None"];
+const SYSTEMS: [&str; 2] = ["linux", "windows"];
 const NAMESERVERS_MAX: usize = 3;
 const PREEMPTION_POLICIES: [&str; 2] = ["PreemptLowerPriority", "Never"];
 
 /// Checks the spec of a pod, or of a template.
 pub(super) fn validate(causes: &mut Causes, path: &Path<'_>, spec: &Value, is_pod: bool) {
-    volume::validate_all(causes, &path.child("volumes"), list(&spec["volumes"]));
-    container::validate_all(causes, path, spec);
+    let volumes = volume::validate_all(causes, &path.child("volumes"), list(&spec["volumes"]));
+    container::validate_all(causes, path, spec, &volumes);
     container::host_network_ports(causes, path, spec, is_pod);
     causes.required_enum(&path.child("restartPolicy"), &spec["restartPolicy"], &RESTART_POLICIES);
     causes.required_enum(&path.child("dnsPolicy"), &spec["dnsPolicy"], &DNS_POLICIES);
     metadata::labels(causes, &path.child("nodeSelector"), &spec["nodeSelector"]);
-    security_context(causes, &path.child("securityContext"), spec);
+    security::pod(causes, &path.child("securityContext"), spec);
     scheduling::affinity(causes, &path.child("affinity"), &spec["affinity"]);
     dns_config(causes, &path.child("dnsConfig"), spec);
     readiness_gates(causes, &path.child("readinessGates"), &spec["readinessGates"]);
@@ -27,7 +28,6 @@ pub(super) fn validate(causes: &mut Causes, path: &Path<'_>, spec: &Value, is_po
     let constraints = &spec["topologySpreadConstraints"];
     scheduling::topology_spread(causes, &path.child("topologySpreadConstraints"), constraints);
     object_names(causes, path, spec, &["serviceAccountName", "nodeName"]);
-    scheduling::group(causes, &path.child("schedulingGroup"), &spec["schedulingGroup"]);
     active_deadline(causes, &path.child("activeDeadlineSeconds"), &spec["activeDeadlineSeconds"]);
     for field in ["hostname", "subdomain"] {
         let name = text(&spec[field]);
@@ -44,6 +44,18 @@ pub(super) fn validate(causes: &mut Causes, path: &Path<'_>, spec: &Value, is_po
             &spec["preemptionPolicy"],
             &PREEMPTION_POLICIES,
         );
+    }
+    operating_system(causes, &path.child("os"), &spec["os"]);
+    scheduling::group(causes, &path.child("schedulingGroup"), &spec["schedulingGroup"]);
+    environment::file_volumes(causes, path, spec);
+}
+
+fn operating_system(causes: &mut Causes, path: &Path<'_>, os: &Value) {
+    match text(&os["name"]) {
+        _ if os.is_null() => {}
+        "" => causes.required(&path.child("name"), ""),
+        name if !SYSTEMS.contains(&name) => causes.not_supported(path, &os["name"], &SYSTEMS),
+        _ => {}
     }
 }
 
@@ -96,20 +108,6 @@ pub(super) fn active_deadline(causes: &mut Causes, path: &Path<'_>, seconds: &Va
     }
 }
 
-fn security_context(causes: &mut Causes, path: &Path<'_>, spec: &Value) {
-    let context = &spec["securityContext"];
-    for field in ["runAsUser", "runAsGroup", "fsGroup"] {
-        container::user_id(causes, &path.child(field), &context[field]);
-    }
-    for (index, group) in list(&context["supplementalGroups"]).iter().enumerate() {
-        container::user_id(causes, &path.child("supplementalGroups").index(index), group);
-    }
-    if spec["hostPID"] == true && spec["shareProcessNamespace"] == true {
-        let detail = "ShareProcessNamespace and HostPID cannot both be enabled";
-        causes.invalid(&path.child("shareProcessNamespace"), &spec["shareProcessNamespace"], detail);
-    }
-}
-
 /// Checks name servers and search paths of a pod, which are required with the policy `None`.
 fn dns_config(causes: &mut Causes, path: &Path<'_>, spec: &Value) {
     let config = &spec["dnsConfig"];
@@ -135,11 +133,10 @@ fn dns_config(causes: &mut Causes, path: &Path<'_>, spec: &Value) {
     }
     let searches_path = path.child("searches");
     for (index, search) in list(&config["searches"]).iter().enumerate() {
-        let search = text(search).trim_end_matches('.');
-        // Underscores are allowed here.
-        let errors = names::dns_subdomain(&search.replace('_', "a"));
-        if !search.is_empty() {
-            causes.invalid_each(&searches_path.index(index), search, errors);
+        let search = text(search);
+        if search != "." {
+            let search = search.strip_suffix('.').unwrap_or(search);
+            causes.invalid_each(&searches_path.index(index), search, names::dns_search(search));
         }
     }
     for (index, option) in list(&config["options"]).iter().enumerate() {

@@ -2,10 +2,11 @@
 
 use std::collections::{HashMap, HashSet};
 
-use serde_json::Value;
+use serde_json::{Map, Value};
 
 use super::super::Subresource;
 use super::super::field::{Causes, Path};
+use super::super::go_value;
 use super::super::metadata::{self, as_object, child, object_at};
 use super::{list, text, validate as validate_pod};
 
@@ -73,47 +74,54 @@ fn spec_changes(causes: &mut Causes, old: &Value, new: &Value) {
     active_deadline(causes, &old["activeDeadlineSeconds"], &new["activeDeadlineSeconds"]);
     tolerations(causes, &old["tolerations"], &new["tolerations"]);
     gates(causes, &old["schedulingGates"], &new["schedulingGates"]);
-    if masked(old, old) != masked(old, new) {
-        let detail = "pod updates may not change fields other than `spec.containers[*].image`,\
-                      `spec.initContainers[*].image`,`spec.activeDeadlineSeconds`,\
-                      `spec.tolerations` (only additions to existing tolerations),\
-                      `spec.terminationGracePeriodSeconds` (allow it to be set to 1 if it was previously negative)";
-        causes.forbidden(&SPEC, detail);
+    let munged = munged(old, new);
+    if munged != *old {
+        let changes = go_value::difference("core.PodSpec", old, &munged);
+        let detail = format!(
+            "pod updates may not change fields other than `spec.containers[*].image`,\
+             `spec.initContainers[*].image`,`spec.activeDeadlineSeconds`,\
+             `spec.tolerations` (only additions to existing tolerations),\
+             `spec.terminationGracePeriodSeconds` (allow it to be set to 1 if it was previously negative)\n{changes}"
+        );
+        causes.forbidden(&SPEC, &detail);
     }
 }
 
-/// The spec without mutable fields. Fields with their own checks have the values of `old`.
-fn masked(old: &Value, spec: &Value) -> Value {
-    let gated = !list(&old["schedulingGates"]).is_empty();
-    let grace_mended = old["terminationGracePeriodSeconds"].as_i64().is_some_and(|seconds| seconds < 0)
-        && spec["terminationGracePeriodSeconds"] == 1;
-    let mut spec = spec.clone();
+/// The new spec with the old values of mutable fields, and of fields with their own checks.
+fn munged(old: &Value, new: &Value) -> Value {
+    let mut spec = new.clone();
     let fields = as_object(&mut spec);
     for field in ["activeDeadlineSeconds", "tolerations", "schedulingGates"] {
-        fields.remove(field);
+        restore(fields, old, field);
     }
-    if grace_mended {
-        fields.insert("terminationGracePeriodSeconds".into(), old["terminationGracePeriodSeconds"].clone());
+    let negative = old["terminationGracePeriodSeconds"].as_i64().is_some_and(|seconds| seconds < 0);
+    if negative && new["terminationGracePeriodSeconds"] == 1 {
+        restore(fields, old, "terminationGracePeriodSeconds");
     }
-    if gated {
+    if !list(&old["schedulingGates"]).is_empty() {
         // While a pod has scheduling gates, its node constraints may become narrower.
-        fields.remove("nodeSelector");
-        if let Some(affinity) = fields.get_mut("affinity").and_then(Value::as_object_mut) {
-            affinity.remove("nodeAffinity");
-        }
-        if fields
-            .get("affinity")
-            .is_some_and(|affinity| affinity.as_object().is_some_and(serde_json::Map::is_empty))
-        {
-            fields.remove("affinity");
+        restore(fields, old, "nodeSelector");
+        let affinity = as_object(child(fields, "affinity"));
+        restore(affinity, &old["affinity"], "nodeAffinity");
+        if affinity.is_empty() {
+            restore(fields, old, "affinity");
         }
     }
-    for list in ["containers", "initContainers"] {
-        for container in child(fields, list).as_array_mut().into_iter().flatten() {
-            as_object(container).remove("image");
+    for kind in ["containers", "initContainers"] {
+        let Some(containers) = fields.get_mut(kind).and_then(Value::as_array_mut) else { continue };
+        for (container, old) in containers.iter_mut().zip(list(&old[kind])) {
+            restore(as_object(container), old, "image");
         }
     }
     spec
+}
+
+/// Gives a field its old value.
+fn restore(fields: &mut Map<String, Value>, old: &Value, field: &str) {
+    match &old[field] {
+        Value::Null => drop(fields.remove(field)),
+        value => drop(fields.insert(field.to_owned(), value.clone())),
+    }
 }
 
 fn active_deadline(causes: &mut Causes, old: &Value, new: &Value) {

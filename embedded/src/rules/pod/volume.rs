@@ -6,10 +6,13 @@ use serde_json::Value;
 
 use super::super::field::{Causes, Path};
 use super::super::names;
-use super::{list, text};
+use super::{environment, list, security, text};
 
 const HOST_PATH_TYPES: [&str; 8] =
     ["", "BlockDevice", "CharDevice", "Directory", "DirectoryOrCreate", "File", "FileOrCreate", "Socket"];
+
+/// One more than the maximum lifetime of a token, in seconds.
+const TOKEN_SECONDS_BEYOND: i64 = (1 << 32) + 1;
 
 /// The required field of each kind of source.
 const REQUIRED: [(&str, &str); 7] = [
@@ -22,23 +25,32 @@ const REQUIRED: [(&str, &str); 7] = [
     ("csi", "driver"),
 ];
 
-/// Checks the volumes of a pod.
-pub(super) fn validate_all(causes: &mut Causes, path: &Path<'_>, volumes: &[Value]) {
+/// Checks the volumes of a pod. Returns the names of the valid ones.
+pub(super) fn validate_all<'v>(
+    causes: &mut Causes,
+    path: &Path<'_>,
+    volumes: &'v [Value],
+) -> HashSet<&'v str> {
     let mut known = HashSet::new();
     for (index, volume) in volumes.iter().enumerate() {
         let path = path.index(index);
+        let before = causes.len();
         validate_source(causes, &path, volume);
         let name = text(&volume["name"]);
         let name_path = path.child("name");
         if name.is_empty() {
             causes.required(&name_path, "");
-            continue;
+        } else {
+            causes.invalid_each(&name_path, name, names::dns_label(name));
         }
-        causes.invalid_each(&name_path, name, names::dns_label(name));
-        if !known.insert(name) {
-            causes.duplicate(&name_path, &volume["name"]);
+        if known.contains(name) {
+            causes.duplicate_str(&name_path, name);
+        }
+        if causes.len() == before {
+            known.insert(name);
         }
     }
+    known
 }
 
 fn validate_source(causes: &mut Causes, path: &Path<'_>, volume: &Value) {
@@ -65,9 +77,18 @@ fn validate_source(causes: &mut Causes, path: &Path<'_>, volume: &Value) {
             _ => key_paths(causes, &source_path.child("items"), &volume[kind]["items"]),
         }
     }
-    let host_type = &volume["hostPath"]["type"];
-    if host_type.as_str().is_some_and(|given| !HOST_PATH_TYPES.contains(&given)) {
-        causes.not_supported(&path.child("hostPath").child("type"), host_type, &HOST_PATH_TYPES);
+    let (host, host_path) = (&volume["hostPath"], path.child("hostPath"));
+    if !text(&host["path"]).is_empty() {
+        no_backsteps(causes, &host_path.child("path"), text(&host["path"]));
+        security::one_of(causes, &host_path, host, "type", &HOST_PATH_TYPES);
+    }
+    if !volume["nfs"].is_null() && !text(&volume["nfs"]["path"]).starts_with('/') {
+        let detail = "must be an absolute path";
+        causes.invalid_str(&path.child("nfs").child("path"), text(&volume["nfs"]["path"]), detail);
+    }
+    if text(&volume["emptyDir"]["sizeLimit"]).starts_with('-') {
+        let detail = "SizeLimit field must be a valid resource quantity";
+        causes.forbidden(&path.child("emptyDir").child("sizeLimit"), detail);
     }
 }
 
@@ -105,6 +126,17 @@ fn projections(causes: &mut Causes, path: &Path<'_>, sources: &[Value]) {
         }
         let token = &source["serviceAccountToken"];
         if !token.is_null() {
+            let path = source_path.child("serviceAccountToken");
+            let (path, seconds) = (path.child("expirationSeconds"), &token["expirationSeconds"]);
+            match seconds.as_i64().unwrap_or_default() {
+                ..600 => causes.invalid(&path, seconds, "may not specify a duration less than 10 minutes"),
+                TOKEN_SECONDS_BEYOND.. => {
+                    causes.invalid(&path, seconds, "may not specify a duration larger than 2^32 seconds");
+                }
+                _ => {}
+            }
+        }
+        if !token.is_null() {
             file_path(causes, &path.child("path"), text(&token["path"]));
         }
         let bundle = &source["clusterTrustBundle"];
@@ -125,6 +157,8 @@ fn projections(causes: &mut Causes, path: &Path<'_>, sources: &[Value]) {
 fn downward_files(causes: &mut Causes, path: &Path<'_>, items: &Value) {
     for item in list(items) {
         file_path(causes, &path.child("path"), text(&item["path"]));
+        let [field, resource] = ["fieldRef", "resourceFieldRef"].map(|kind| &item[kind]);
+        environment::file_source(causes, path, field, resource);
         file_mode(causes, &path.child("mode"), &item["mode"]);
     }
 }
@@ -161,6 +195,10 @@ pub(super) fn relative_path(causes: &mut Causes, path: &Path<'_>, given: &str) {
     if given.starts_with('/') {
         causes.invalid_str(path, given, "must be a relative path");
     }
+    no_backsteps(causes, path, given);
+}
+
+pub(super) fn no_backsteps(causes: &mut Causes, path: &Path<'_>, given: &str) {
     if given.split('/').any(|part| part == "..") {
         causes.invalid_str(path, given, "must not contain '..'");
     }

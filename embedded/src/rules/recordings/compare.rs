@@ -70,12 +70,3 @@ fn pieces(recorded: &str) -> Vec<&str> {
         }
     }
 }
-
-/// A message without the Go struct that may be printed between `Invalid value: ` and the last `: `.
-pub(super) fn without_structs(message: &str) -> String {
-    let head = "Invalid value: ";
-    let Some(tail) = message.strip_prefix(head).filter(|tail| tail.starts_with(['{', '['])) else {
-        return message.to_owned();
-    };
-    format!("{head}{}", tail.rsplit(": ").next().unwrap_or_default())
-}

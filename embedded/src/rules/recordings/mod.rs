@@ -21,6 +21,7 @@ const GROUPS: &[&str] = &[
     "events",
     "gang",
     "pods",
+    "refusals",
     "server-side-apply",
 ];
 

@@ -4,7 +4,7 @@
 
 #![allow(clippy::unwrap_used)]
 
-use k8s_openapi::api::{batch, coordination, core, events, rbac, scheduling};
+use k8s_openapi::api::{authentication, authorization, batch, coordination, core, events, rbac, scheduling};
 use k8s_openapi::apimachinery::pkg::apis::meta;
 use schemars::SchemaGenerator;
 
@@ -33,10 +33,16 @@ fn schema_is_current() {
         core::v1::Binding,
         events::v1::Event,
         coordination::v1::Lease,
+        authentication::v1::SelfSubjectReview,
+        authentication::v1::TokenReview,
+        authorization::v1::LocalSubjectAccessReview,
+        authorization::v1::SelfSubjectAccessReview,
+        authorization::v1::SubjectAccessReview,
         rbac::v1::ClusterRole,
         rbac::v1::ClusterRoleBinding,
         rbac::v1::Role,
         rbac::v1::RoleBinding,
+        scheduling::v1::PriorityClass,
         scheduling::v1alpha2::Workload,
         scheduling::v1alpha2::PodGroup,
         meta::v1::DeleteOptions,

@@ -26,6 +26,9 @@ const VALUES: &[(&str, &[&str])] = &[
         "Probe",
         &["failureThreshold", "initialDelaySeconds", "periodSeconds", "successThreshold", "timeoutSeconds"],
     ),
+    ("PriorityClass", &["globalDefault"]),
+    ("SubjectAccessReviewStatus", &["denied"]),
+    ("TokenReviewStatus", &["authenticated"]),
     ("ServicePort", &["nodePort"]),
     ("ServiceSpec", &["healthCheckNodePort", "publishNotReadyAddresses"]),
     ("VolumeMount", &["readOnly"]),
@@ -63,6 +66,7 @@ const POINTERS: &[(&str, &[&str])] = &[
     ("ServiceSpec", &["internalTrafficPolicy", "ipFamilyPolicy", "loadBalancerClass", "trafficDistribution"]),
     ("ServicePort", &["appProtocol"]),
     ("PersistentVolumeClaimSpec", &["storageClassName", "volumeAttributesClassName", "volumeMode"]),
+    ("PriorityClass", &["preemptionPolicy"]),
     ("SecurityContext", &["procMount"]),
     ("PodSecurityContext", &["fsGroupChangePolicy", "seLinuxChangePolicy", "supplementalGroupsPolicy"]),
     ("SeccompProfile", &["localhostProfile"]),
@@ -86,6 +90,12 @@ const EMBEDDED: &[(&str, &[&str])] = &[
     ("ResourceQuota", &["metadata", "spec", "status"]),
     ("Lease", &["metadata", "spec"]),
     ("PodGroup", &["status"]),
+    ("SelfSubjectReview", &["metadata", "status"]),
+    ("TokenReview", &["metadata", "status"]),
+    ("TokenReviewStatus", &["user"]),
+    ("LocalSubjectAccessReview", &["metadata", "status"]),
+    ("SelfSubjectAccessReview", &["metadata", "status"]),
+    ("SubjectAccessReview", &["metadata", "status"]),
     ("PersistentVolumeClaimTemplate", &["metadata"]),
     ("PersistentVolumeClaimSpec", &["resources"]),
     ("Container", &["resources"]),
@@ -116,9 +126,11 @@ const WRITTEN: &[(&str, &[&str])] = &[("core.v1.Event", &["reportingComponent", 
 /// Pointers and lists that are written as null if not given.
 const NULLS: &[(&str, &[&str])] = &[
     ("ClusterRole", &["rules"]),
+    ("PodFailurePolicyOnExitCodesRequirement", &["values"]),
     ("PodGroupTemplate", &["schedulingConstraints"]),
     ("PodGroupSpec", &["podGroupTemplateRef"]),
     ("Role", &["rules"]),
+    ("SuccessPolicy", &["rules"]),
 ];
 
 /// Fields of named string types, and of maps and lists of them, with the type's name in decoder messages.

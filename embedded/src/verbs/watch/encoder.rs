@@ -52,7 +52,7 @@ impl Encoder {
     ) -> Result<(), Error> {
         if self.accept.format == Format::Protobuf {
             self.json.clear();
-            object.write(&mut self.json, None, revision);
+            views::write_item(&mut self.json, self.resource, object, revision);
             return protobuf::write_event(
                 out,
                 kind,
