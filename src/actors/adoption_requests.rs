@@ -24,7 +24,7 @@ impl Requests {
                 Err(WriteError::Fenced) => AdoptionAttempt::PodGone,
                 Err(refusal) => {
                     log_job!(warn, this.name(), k8s.pod.uid = %pod.uid, %refusal, "a pod was not adopted");
-                    let lasting = !matches!(refusal, WriteError::Unknown(_) | WriteError::Server { .. });
+                    let lasting = refusal.is_lasting();
                     this.adopted_elsewhere(&pod).await.unwrap_or(AdoptionAttempt::Refused { lasting })
                 }
             };
@@ -48,10 +48,14 @@ impl Requests {
         let job = self.cx.reads.get_job(&self.namespace, &self.job).await.map_err(unread)?;
         match self.claimant(job.as_deref()) {
             Claimant::Manages => {}
-            Claimant::Finished => return Ok(AdoptionAttempt::NotOurs(None)),
-            Claimant::Leaves => {
-                let left = self.cx.reads.get_pod(&self.namespace, &pod.name).await.map_err(unread)?;
-                return Ok(AdoptionAttempt::JobLeaves(left.filter(|left| left.pod.uid == pod.uid)));
+            // Nobody else looks at the pod while the Job may adopt it.
+            other => {
+                let left =
+                    self.cx.reads.find_pod(&self.namespace, &pod.name, &pod.uid).await.map_err(unread)?;
+                return Ok(match other {
+                    Claimant::Leaves => AdoptionAttempt::JobLeaves(left),
+                    _ => AdoptionAttempt::NotOurs(left),
+                });
             }
         }
         let adoption = Adoption {
