@@ -3,8 +3,9 @@
 //!
 //! Invariant: known before planned. A shard lists its pods only after a census that began when the shard was
 //! claimed already. So a pod that gets its label in between is in the list, and one that has none is in the
-//! census. One census counts for all shards that were claimed before it began. The API server evaluates the
-//! selector, so where all pods are labelled the answer is empty.
+//! census. It need not be of one version: no pod that stays without label escapes a list that reads each name once.
+//! One census counts for all shards that were claimed before it began. The API server evaluates the selector, so
+//! where all pods are labelled the answer is empty.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -139,8 +140,8 @@ fn selector(shards: ShardCount) -> String {
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
-    use crate::actors::test_api::{REPLACEMENT, TestApi, job, list, observed_job, pod, run};
-    use crate::job::names::EXTERNAL_CONTROLLER;
+    use crate::actors::test_api::{TestApi, job, list, observed_job, pod, replica, run};
+    use crate::job::names::{BUILT_IN_CONTROLLER, EXTERNAL_CONTROLLER};
 
     /// The names of the pods in a census of all shards, where the Job `ours` is known.
     async fn counted(controller_name: &str, tracked: &str) -> Vec<String> {
@@ -154,7 +155,7 @@ mod tests {
         });
         let index = JobIndex::default();
         index.insert(observed_job(&job("ours", serde_json::json!({}))).job.as_ref().unwrap());
-        let found = take(&api.replica(controller_name), &index, [ShardId(0)].into()).await;
+        let found = take(&replica(&api, controller_name), &index, [ShardId(0)].into()).await;
         found.into_values().flat_map(|found| found.pods).map(|pod| pod.pod.name.into()).collect()
     }
 
@@ -163,7 +164,7 @@ mod tests {
         run(async {
             let external = counted(EXTERNAL_CONTROLLER, "yardmaster.dev/job-tracking").await;
             assert_eq!(external, ["tracked", "untracked"]);
-            let replacement = counted(REPLACEMENT, "batch.kubernetes.io/job-tracking").await;
+            let replacement = counted(BUILT_IN_CONTROLLER, "batch.kubernetes.io/job-tracking").await;
             assert_eq!(replacement, ["tracked", "untracked", "built-in"]);
         });
     }

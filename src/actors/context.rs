@@ -4,13 +4,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use tokio::runtime::Handle;
-use tokio::sync::{Semaphore, watch};
+use tokio::sync::watch;
 
 use super::api_backoff::ApiBackoff;
 use super::clock::Clock;
 use super::config::ControllerConfig;
 use super::loads::LoadBoard;
-use super::rereads;
+use super::rereads::Rereads;
 use super::subscription::SubscriptionId;
 use crate::cluster::events::Recorder;
 use crate::cluster::gate::{GateConfig, WriteGate};
@@ -42,8 +42,8 @@ pub struct ReplicaContext {
     pub loads: LoadBoard,
     /// Jobs as our own status writes left them, until the watch shows those writes.
     pub self_writes: SelfWriteCache,
-    /// Turns of the reads of objects that cannot be read ([`rereads`]).
-    pub rereads: Arc<Semaphore>,
+    /// Further reads of objects that cannot be read.
+    pub rereads: Rereads,
     /// How often the API server has been seen to show an earlier history. Each time, all watches begin anew.
     pub rewinds: Arc<watch::Sender<u64>>,
     /// Next number of [`seed`](Self::seed).
@@ -82,7 +82,7 @@ impl ReplicaContext {
             metrics,
             loads,
             self_writes: SelfWriteCache::default(),
-            rereads: Arc::new(Semaphore::new(rereads::TURNS)),
+            rereads: Rereads::default(),
             rewinds: Arc::default(),
             seeds,
             subscriptions: Arc::default(),

@@ -46,6 +46,7 @@ impl Labelling {
     pub async fn hold(self, refused: impl Fn(String)) -> Result<Option<Box<ObservedPod>>, Fenced> {
         let mut backoff = self.cx.api_backoff();
         let shard = self.cx.config.shards.shard_of(&self.job.to_string());
+        let label = shard.to_string();
         let (mut failures, mut reported) = (0_u32, false);
         loop {
             let order =
@@ -56,8 +57,8 @@ impl Labelling {
                 body: label_patch(&self.pod, shard.0),
             };
             let (pod, refusal) = match self.cx.gate.submit(order, write).await {
-                Ok(Answer::Pod(pod)) if pod.labels.get(SHARD_LABEL).is_some() => return Ok(Some(pod)),
-                Ok(Answer::Pod(pod)) => (Some(pod), "a webhook takes the label of the shard off".to_owned()),
+                Ok(Answer::Pod(pod)) if pod.labels.get(SHARD_LABEL) == Some(&label) => return Ok(Some(pod)),
+                Ok(Answer::Pod(pod)) => (Some(pod), "a webhook takes it off, or changes it".to_owned()),
                 Ok(_) => return Ok(None),
                 Err(WriteError::Fenced) if self.fence.is_closed() => return Err(Fenced),
                 Err(refusal) => {

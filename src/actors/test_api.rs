@@ -1,13 +1,9 @@
-//! An API server whose answers a test decides, for actors that run in virtual time.
+//! What tests of actors need to run in virtual time, over an API server whose answers they decide.
 #![allow(clippy::unwrap_used)]
 
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 use actix::System;
-use bytes::Bytes;
-use futures::future::BoxFuture;
-use futures::{FutureExt as _, StreamExt as _, stream};
-use http::{Request, Response};
 use jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};
 use tokio::runtime::{Builder, Handle};
@@ -16,61 +12,22 @@ use tokio::time::Instant;
 use super::clock::Clock;
 use super::config::ControllerConfig;
 use super::context::ReplicaContext;
-use crate::cluster::transport::{ByteStream, Transport, TransportError};
+pub(super) use crate::cluster::test_api::TestApi;
 use crate::cluster::wire::{Decoder as _, JobDecoder, ObservedJob, ObservedPod, PodDecoder};
-use crate::job::names::BUILT_IN_CONTROLLER;
 use crate::sharding::ShardCount;
 use crate::telemetry::metrics::Metrics;
 
-/// The answer to a request, by its method and URI; `None` if there is none, ever.
-type Answer = dyn FnMut(&str, &str) -> Option<(u16, Value)> + Send;
-
-/// The API server. Clones share everything.
-#[derive(Clone)]
-pub(super) struct TestApi {
-    answer: Arc<Mutex<Box<Answer>>>,
-    sent: Arc<Mutex<Vec<String>>>,
-}
-
-impl TestApi {
-    pub(super) fn new(answer: impl FnMut(&str, &str) -> Option<(u16, Value)> + Send + 'static) -> Self {
-        Self { answer: Arc::new(Mutex::new(Box::new(answer))), sent: Arc::default() }
-    }
-
-    /// The number of requests with these texts in method, URI and body.
-    pub(super) fn count(&self, texts: &[&str]) -> usize {
-        let sent = self.sent.lock().unwrap();
-        sent.iter().filter(|sent| texts.iter().all(|text| sent.contains(text))).count()
-    }
-
-    /// A replica with one shard.
-    pub(super) fn replica(&self, controller_name: &str) -> ReplicaContext {
-        let config = ControllerConfig {
-            controller_name: controller_name.into(),
-            shards: ShardCount::new(1).unwrap(),
-            arbiters: 1,
-            ..ControllerConfig::default()
-        };
-        let clock = Arc::new(VirtualClock(Instant::now()));
-        let transport = Arc::new(self.clone());
-        ReplicaContext::new(config, transport, Arc::new(Metrics::new()), Handle::current(), clock)
-    }
-}
-
-impl Transport for TestApi {
-    fn open(
-        &self,
-        request: Request<Bytes>,
-    ) -> BoxFuture<'static, Result<Response<ByteStream>, TransportError>> {
-        let (method, uri) = (request.method().as_str(), request.uri().to_string());
-        let body = String::from_utf8_lossy(request.body());
-        self.sent.lock().unwrap().push(format!("{method} {uri} {body}"));
-        let Some((code, body)) = (self.answer.lock().unwrap())(method, &uri) else {
-            return futures::future::pending().boxed();
-        };
-        let body = stream::iter([Ok(Bytes::from(body.to_string()))]).boxed();
-        futures::future::ready(Ok(Response::builder().status(code).body(body).unwrap())).boxed()
-    }
+/// A replica with one shard.
+pub(super) fn replica(api: &TestApi, controller_name: &str) -> ReplicaContext {
+    let config = ControllerConfig {
+        controller_name: controller_name.into(),
+        shards: ShardCount::new(1).unwrap(),
+        arbiters: 1,
+        ..ControllerConfig::default()
+    };
+    let clock = Arc::new(VirtualClock(Instant::now()));
+    let transport = Arc::new(api.clone());
+    ReplicaContext::new(config, transport, Arc::new(Metrics::new()), Handle::current(), clock)
 }
 
 #[derive(Debug)]
@@ -139,6 +96,3 @@ pub(super) fn list(version: u64, items: &[Value]) -> Option<(u16, Value)> {
 pub(super) fn refusal(code: u16) -> Option<(u16, Value)> {
     Some((code, json!({"kind": "Status", "code": code, "message": "by policy"})))
 }
-
-/// A replica in the place of the built-in controller.
-pub(super) const REPLACEMENT: &str = BUILT_IN_CONTROLLER;

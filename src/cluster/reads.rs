@@ -309,60 +309,36 @@ impl Reader {
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
-    use futures::FutureExt;
-    use futures::future::BoxFuture;
-    use futures::stream::{self, StreamExt};
-    use http::Response;
-    use serde_json::json;
-
-    use std::collections::VecDeque;
-    use std::sync::Mutex;
+    use serde_json::{Value, json};
 
     use super::*;
-    use crate::cluster::transport::ByteStream;
+    use crate::cluster::test_api::TestApi;
 
-    /// Gives each request the next of these answers, and notes what was asked for.
-    struct Script {
-        answers: Mutex<VecDeque<(u16, serde_json::Value)>>,
-        queries: Mutex<Vec<String>>,
+    /// A reader that gets these answers, one after the other.
+    fn reader(answers: impl IntoIterator<Item = (u16, Value)>) -> (Reader, TestApi) {
+        let mut answers = answers.into_iter().collect::<Vec<_>>().into_iter();
+        let api = TestApi::new(move |_, _| answers.next());
+        let transport = Arc::new(api.clone());
+        (Reader::new(transport, "f", JobDecoder::new(), Arc::new(Metrics::new())), api)
     }
 
-    impl Transport for Arc<Script> {
-        fn open(
-            &self,
-            request: Request<Bytes>,
-        ) -> BoxFuture<'static, Result<Response<ByteStream>, TransportError>> {
-            self.queries.lock().unwrap().push(request.uri().query().unwrap_or_default().to_owned());
-            let (code, body) = self.answers.lock().unwrap().pop_front().unwrap();
-            let body = stream::iter([Ok(Bytes::from(body.to_string()))]).boxed();
-            futures::future::ready(Ok(Response::builder().status(code).body(body).unwrap())).boxed()
-        }
-    }
-
-    fn reader(answers: impl IntoIterator<Item = (u16, serde_json::Value)>) -> (Reader, Arc<Script>) {
-        let answers = Mutex::new(answers.into_iter().collect());
-        let script = Arc::new(Script { answers, queries: Mutex::default() });
-        let transport = Arc::new(script.clone());
-        (Reader::new(transport, "f", JobDecoder::new(), Arc::new(Metrics::new())), script)
-    }
-
-    fn metadata(name: &str) -> serde_json::Value {
+    fn metadata(name: &str) -> Value {
         json!({"metadata": {"name": name, "namespace": "n", "uid": name, "creationTimestamp": "2026-01-01T00:00:00Z"}})
     }
 
-    fn page(version: u64, token: &str, items: serde_json::Value) -> (u16, serde_json::Value) {
+    fn page(version: u64, token: &str, items: Value) -> (u16, Value) {
         let version = version.to_string();
         (200, json!({"metadata": {"resourceVersion": version, "continue": token}, "items": items}))
     }
 
-    fn expired(token: &str) -> (u16, serde_json::Value) {
+    fn expired(token: &str) -> (u16, Value) {
         (410, json!({"kind": "Status", "code": 410, "message": "too old", "metadata": {"continue": token}}))
     }
 
     #[tokio::test]
     async fn a_list_whose_continue_token_expires_goes_on_where_it_was() {
         let broken = json!({"metadata": {"name": "broken", "uid": "broken", "namespace": "n"}});
-        let (reader, script) = reader([
+        let (reader, api) = reader([
             page(7, "old", json!([metadata("a")])),
             expired("newer"),
             page(30, "next", json!([metadata("b"), broken])),
@@ -374,19 +350,20 @@ mod tests {
         assert_eq!(names, ["a", "b", "c"]);
         assert_eq!(list.unreadable.iter().map(|pod| &*pod.name).collect::<Vec<_>>(), ["broken"]);
         assert_eq!(list.version, 7, "what the list does not show has been gone since then");
-        let queries = script.queries.lock().unwrap();
-        let tokens: Vec<_> = queries.iter().filter_map(|query| query.split("continue=").nth(1)).collect();
+        let sent = api.sent();
+        let tokens: Vec<_> =
+            sent.iter().filter_map(|sent| sent.split("continue=").nth(1)).map(str::trim).collect();
         assert_eq!(tokens, ["", "old", "newer", "next", "newest"]);
     }
 
     #[tokio::test]
     async fn a_list_that_expires_without_progress_fails() {
-        let (reader, script) = reader([page(7, "old", json!([])), expired("x"), expired("y")]);
+        let (reader, api) = reader([page(7, "old", json!([])), expired("x"), expired("y")]);
         assert!(matches!(
             reader.list_pod_metadata("l", |_| true).await,
             Err(ReadError::Refused(refusal)) if refusal.code == 410
         ));
-        assert_eq!(script.queries.lock().unwrap().len(), 3);
+        assert_eq!(api.sent().len(), 3);
     }
 
     #[tokio::test]
@@ -399,23 +376,11 @@ mod tests {
         assert!(matches!(same, Err(ReadError::Unreadable(_))));
     }
 
-    /// Gives every request the same answer.
-    struct Always(u16, String);
-
-    impl Transport for Always {
-        fn open(
-            &self,
-            request: Request<Bytes>,
-        ) -> BoxFuture<'static, Result<Response<ByteStream>, TransportError>> {
-            assert_eq!(request.uri(), "/api/v1/namespaces/n/pods/p");
-            let body = stream::iter([Ok(Bytes::from(self.1.clone()))]).boxed();
-            futures::future::ready(Ok(Response::builder().status(self.0).body(body).unwrap())).boxed()
-        }
-    }
-
-    async fn get_pod(code: u16, body: serde_json::Value) -> Result<Option<Box<ObservedPod>>, ReadError> {
-        let transport = Arc::new(Always(code, body.to_string()));
-        Reader::new(transport, "f", JobDecoder::new(), Arc::new(Metrics::new())).get_pod("n", "p").await
+    async fn get_pod(code: u16, body: Value) -> Result<Option<Box<ObservedPod>>, ReadError> {
+        let (reader, api) = reader([(code, body)]);
+        let found = reader.get_pod("n", "p").await;
+        assert_eq!(api.sent(), ["GET /api/v1/namespaces/n/pods/p "]);
+        found
     }
 
     #[tokio::test]

@@ -10,7 +10,6 @@ use tokio_util::task::AbortOnDropHandle;
 
 use super::ReplicaActor;
 use crate::actors::job_cache::Source;
-use crate::actors::rereads::until_readable;
 use crate::cluster::events::{Event, EventType, ObjectRef};
 use crate::cluster::reads::ReadError;
 use crate::cluster::wire::{ObservedJob, Unreadable};
@@ -88,7 +87,8 @@ impl ReplicaActor {
         let (cx, this, uid) = (self.cx.clone(), ctx.address(), job.uid.clone());
         let (namespace, name) = (job.namespace.clone(), job.name.clone());
         AbortOnDropHandle::new(self.cx.runtime.spawn(async move {
-            let found = until_readable(&cx, || cx.reads.find_job(&namespace, &name, &uid)).await;
+            let read = || cx.reads.find_job(&namespace, &name, &uid);
+            let found = cx.rereads.until_readable(cx.api_backoff(), read).await;
             this.do_send(JobReadable { source, uid, found });
         }))
     }

@@ -8,9 +8,8 @@ use tokio::time::sleep;
 
 use super::*;
 use crate::actors::subscription::SubscriptionId;
-use crate::actors::test_api::{
-    REPLACEMENT, TestApi, job, list, observed_job, observed_pod, pod, refusal, run,
-};
+use crate::actors::test_api::{TestApi, job, list, observed_job, observed_pod, pod, refusal, replica, run};
+use crate::job::names::BUILT_IN_CONTROLLER;
 
 /// Time in which everything happens that does not wait for something.
 const SOON: Duration = Duration::from_millis(500);
@@ -24,7 +23,7 @@ struct Shard(Addr<ShardActor>);
 
 impl Shard {
     async fn start(api: &TestApi, jobs: &[Value], census: CensusTaken, pods: Vec<Value>) -> Self {
-        let cx = api.replica(REPLACEMENT);
+        let cx = replica(api, BUILT_IN_CONTROLLER);
         let waits = Waits::new(&cx.metrics);
         let owned = Owned { id: ShardId(0), epoch: 1, fence: Fence::unlimited(), waits };
         let index = Arc::new(JobIndex::default());

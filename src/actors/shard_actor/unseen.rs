@@ -10,7 +10,6 @@ use super::jobs::JobEntry;
 use crate::actors::census::CensusTaken;
 use crate::actors::job_input::JobInput;
 use crate::actors::labelling::Labelling;
-use crate::actors::rereads::until_readable;
 use crate::cluster::events::{Event, EventType, ObjectRef};
 use crate::cluster::wire::{ObservedPod, Unreadable};
 use crate::job::names::SHARD_LABEL;
@@ -182,7 +181,8 @@ impl ShardActor {
         let (cx, shard, uid) = (self.cx.clone(), ctx.address(), pod.uid.clone());
         let (namespace, name) = (pod.namespace.clone(), pod.name.clone());
         AbortOnDropHandle::new(self.cx.runtime.spawn(async move {
-            let found = until_readable(&cx, || cx.reads.find_pod(&namespace, &name, &uid)).await;
+            let read = || cx.reads.find_pod(&namespace, &name, &uid);
+            let found = cx.rereads.until_readable(cx.api_backoff(), read).await;
             shard.do_send(Shown { pod: uid, found });
         }))
     }

@@ -161,34 +161,11 @@ fn has_something_left(found: &JobWithPods) -> bool {
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
-    use bytes::Bytes;
-    use futures::future::BoxFuture;
-    use futures::{FutureExt as _, StreamExt as _, stream};
-    use http::{Request, Response};
     use serde_json::{Value, json};
 
     use super::*;
-    use crate::cluster::transport::{ByteStream, Transport, TransportError};
+    use crate::cluster::test_api::TestApi;
     use crate::telemetry::metrics::Metrics;
-
-    /// Shows these Jobs and pods.
-    struct Shows {
-        jobs: Value,
-        pods: Value,
-    }
-
-    impl Transport for Shows {
-        fn open(
-            &self,
-            request: Request<Bytes>,
-        ) -> BoxFuture<'static, Result<Response<ByteStream>, TransportError>> {
-            let of_jobs = request.uri().path().ends_with("/jobs");
-            let items = if of_jobs { &self.jobs } else { &self.pods };
-            let list = json!({"metadata": {"resourceVersion": "9"}, "items": items});
-            let body = stream::iter([Ok(Bytes::from(list.to_string()))]).boxed();
-            futures::future::ready(Ok(Response::new(body))).boxed()
-        }
-    }
 
     fn job(name: &str, parallelism: Value) -> Value {
         json!({
@@ -209,19 +186,18 @@ mod tests {
     async fn found(scope: &Scope) -> (Vec<String>, Vec<String>, Vec<String>) {
         let mut broken = pod("broken-pod", "half-broken");
         broken["metadata"]["creationTimestamp"] = Value::Null;
-        let shows = Shows {
-            jobs: json!([job("broken", json!({})), job("half-broken", json!(1)), job("sound", json!(1))]),
-            pods: json!([
-                pod("a", "broken"),
-                pod("b", "half-broken"),
-                pod("c", "sound"),
-                pod("d", "gone"),
-                broken,
-            ]),
-        };
+        let jobs = json!([job("broken", json!({})), job("half-broken", json!(1)), job("sound", json!(1))]);
+        let pods =
+            json!(
+                [pod("a", "broken"), pod("b", "half-broken"), pod("c", "sound"), pod("d", "gone"), broken,]
+            );
+        let api = TestApi::new(move |_, uri| {
+            let items = if uri.contains("/jobs?") { &jobs } else { &pods };
+            Some((200, json!({"metadata": {"resourceVersion": "9"}, "items": items})))
+        });
         let controller = ControllerConfig::default();
         let reads =
-            Reader::new(Arc::new(shows), controller.finalizer(), JobDecoder::new(), Arc::new(Metrics::new()));
+            Reader::new(Arc::new(api), controller.finalizer(), JobDecoder::new(), Arc::new(Metrics::new()));
         let found = find(&reads, &controller, scope).await.unwrap();
         let subject = |problem: String| problem.split(" cannot be read: ").next().unwrap().to_owned();
         (
