@@ -48,10 +48,14 @@ impl Requests {
         let job = self.cx.reads.get_job(&self.namespace, &self.job).await.map_err(unread)?;
         match self.claimant(job.as_deref()) {
             Claimant::Manages => {}
-            Claimant::Finished => return Ok(AdoptionAttempt::NotOurs(None)),
-            Claimant::Leaves => {
-                let left = self.cx.reads.get_pod(&self.namespace, &pod.name).await.map_err(unread)?;
-                return Ok(AdoptionAttempt::JobLeaves(left.filter(|left| left.pod.uid == pod.uid)));
+            // Nobody else looks at the pod while the Job may adopt it.
+            other => {
+                let left =
+                    self.cx.reads.find_pod(&self.namespace, &pod.name, &pod.uid).await.map_err(unread)?;
+                return Ok(match other {
+                    Claimant::Leaves => AdoptionAttempt::JobLeaves(left),
+                    _ => AdoptionAttempt::NotOurs(left),
+                });
             }
         }
         let adoption = Adoption {
@@ -76,12 +80,10 @@ impl Requests {
     /// The outcome that a live read of the pod shows after a refusal: the pod may be ours after all, or no longer
     /// be there to adopt.
     async fn after_refusal(&self, pod: &PodRef, refusal: &WriteError) -> AdoptionAttempt {
-        let Ok(found) = self.cx.reads.get_pod(&self.namespace, &pod.name).await else {
+        let Ok(found) = self.cx.reads.find_pod(&self.namespace, &pod.name, &pod.uid).await else {
             return AdoptionAttempt::Refused(Refusal::Unknown);
         };
-        let Some(found) = found.filter(|found| found.pod.uid == pod.uid) else {
-            return AdoptionAttempt::PodGone;
-        };
+        let Some(found) = found else { return AdoptionAttempt::PodGone };
         if self.is_ours(&found) {
             return AdoptionAttempt::Adopted(found);
         }
@@ -90,8 +92,8 @@ impl Requests {
         }
         AdoptionAttempt::Refused(match refusal {
             WriteError::Unknown(_) => Refusal::Unknown,
-            WriteError::Server { .. } => Refusal::Failure,
-            _ => Refusal::Lasting,
+            refusal if refusal.is_lasting() => Refusal::Lasting,
+            _ => Refusal::Failure,
         })
     }
 

@@ -3,8 +3,9 @@
 //!
 //! Invariant: known before planned. A shard lists its pods only after a census that began when the shard was
 //! claimed already. So a pod that gets its label in between is in the list, and one that has none is in the
-//! census. One census counts for all shards that were claimed before it began. The API server evaluates the
-//! selector, so where all pods are labelled the answer is empty.
+//! census. It need not be of one version: no pod that stays without label escapes a list that reads each name once.
+//! One census counts for all shards that were claimed before it began. The API server evaluates the selector, so
+//! where all pods are labelled the answer is empty.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -12,7 +13,8 @@ use std::time::Duration;
 use actix::Message;
 
 use super::context::ReplicaContext;
-use crate::cluster::wire::ObservedPod;
+use super::job_index::JobIndex;
+use crate::cluster::wire::{ObservedPod, Unreadable};
 use crate::job::names::{CONTROLLER_UID_LABEL, SHARD_LABEL};
 use crate::sharding::{ShardCount, ShardId};
 
@@ -23,13 +25,15 @@ const MAX_NAMED: u32 = 256;
 
 /// The pods of a shard's Jobs that carry no label of a shard, by their metadata: they have neither spec nor
 /// status.
-#[derive(Default, Message)]
+#[derive(Debug, Default, Message)]
 #[rtype(result = "()")]
-pub struct CensusTaken(
+pub struct CensusTaken {
     /// The pods.
     #[expect(clippy::vec_box, reason = "they go on one by one, as they are")]
-    pub Vec<Box<ObservedPod>>,
-);
+    pub pods: Vec<Box<ObservedPod>>,
+    /// Pods that exist and cannot be read.
+    pub unreadable: Vec<Unreadable>,
+}
 
 /// Which shards wait for a census.
 ///
@@ -80,21 +84,30 @@ impl Census {
 
 /// Lists the pods of the Jobs of these shards, by their metadata, that carry no label of a shard. Repeats that
 /// until it succeeds.
-pub async fn take(cx: &ReplicaContext, shards: BTreeSet<ShardId>) -> BTreeMap<ShardId, CensusTaken> {
+///
+/// Beside another controller, pods that are not tracked are kept only if their Job is in `job_index`: that one may
+/// have a hundred thousand of its own.
+pub async fn take(
+    cx: &ReplicaContext,
+    job_index: &JobIndex,
+    shards: BTreeSet<ShardId>,
+) -> BTreeMap<ShardId, CensusTaken> {
     let labels = selector(cx.config.shards);
-    let shard_of = |pod: &ObservedPod| {
-        let job = match &pod.controller {
-            Some(owner) if owner.is_job() => owner.uid.to_string(),
-            Some(_) => return None,
-            // Of a Job that is gone or was taken from it: nobody else sees it if it has a label of no shard.
-            None => pod.labels.get(CONTROLLER_UID_LABEL)?.to_owned(),
-        };
-        Some(cx.config.shards.shard_of(&job))
+    let shard_of = |job: &str| Some(cx.config.shards.shard_of(job)).filter(|shard| shards.contains(shard));
+    let shard_of_pod = |pod: &ObservedPod| match &pod.controller {
+        Some(owner) if owner.is_job() => shard_of(&owner.uid.to_string()),
+        Some(_) => None,
+        // Of a Job that is gone or was taken from it: nobody else sees it if it has a label of no shard.
+        None => shard_of(pod.labels.get(CONTROLLER_UID_LABEL)?),
     };
-    let is_wanted = |pod: &ObservedPod| shard_of(pod).is_some_and(|shard| shards.contains(&shard));
+    let may_be_ours = |pod: &ObservedPod| {
+        let is_of_ours = || pod.controller.as_ref().is_none_or(|owner| job_index.contains(&owner.uid));
+        cx.config.replaces_built_in() || pod.pod.tracked || is_of_ours()
+    };
+    let keep = |pod: &ObservedPod| may_be_ours(pod) && shard_of_pod(pod).is_some();
     let mut backoff = cx.api_backoff();
     let list = loop {
-        match cx.reads.list_pod_metadata(&labels, is_wanted).await {
+        match cx.reads.list_pod_metadata(&labels, keep).await {
             Ok(list) => break list,
             Err(error) => tracing::warn!(%error, "pods without shard are not known yet"),
         }
@@ -102,8 +115,13 @@ pub async fn take(cx: &ReplicaContext, shards: BTreeSet<ShardId>) -> BTreeMap<Sh
     };
     let mut found: BTreeMap<ShardId, CensusTaken> = BTreeMap::new();
     for pod in list.pods {
-        if let Some(shard) = shard_of(&pod) {
-            found.entry(shard).or_default().0.push(pod);
+        if let Some(shard) = shard_of_pod(&pod) {
+            found.entry(shard).or_default().pods.push(pod);
+        }
+    }
+    for pod in list.unreadable {
+        if let Some(shard) = pod.controller.as_ref().and_then(|owner| shard_of(&owner.uid.to_string())) {
+            found.entry(shard).or_default().unreadable.push(pod);
         }
     }
     found
@@ -122,6 +140,34 @@ fn selector(shards: ShardCount) -> String {
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
+    use crate::actors::test_api::{TestApi, job, list, observed_job, pod, replica, run};
+    use crate::job::names::{BUILT_IN_CONTROLLER, EXTERNAL_CONTROLLER};
+
+    /// The names of the pods in a census of all shards, where the Job `ours` is known.
+    async fn counted(controller_name: &str, tracked: &str) -> Vec<String> {
+        let finalizer = tracked.to_owned();
+        let api = TestApi::new(move |_, _| {
+            let mut tracked = pod("tracked", "theirs");
+            tracked["metadata"]["finalizers"] = [&*finalizer].into();
+            let mut untracked = pod("untracked", "ours");
+            untracked["metadata"]["finalizers"] = [""; 0].into();
+            list(7, &[tracked, untracked, pod("built-in", "theirs")])
+        });
+        let index = JobIndex::default();
+        index.insert(observed_job(&job("ours", serde_json::json!({}))).job.as_ref().unwrap());
+        let found = take(&replica(&api, controller_name), &index, [ShardId(0)].into()).await;
+        found.into_values().flat_map(|found| found.pods).map(|pod| pod.pod.name.into()).collect()
+    }
+
+    #[test]
+    fn beside_another_controller_only_pods_that_may_be_ours_are_kept() {
+        run(async {
+            let external = counted(EXTERNAL_CONTROLLER, "yardmaster.dev/job-tracking").await;
+            assert_eq!(external, ["tracked", "untracked"]);
+            let replacement = counted(BUILT_IN_CONTROLLER, "batch.kubernetes.io/job-tracking").await;
+            assert_eq!(replacement, ["tracked", "untracked", "built-in"]);
+        });
+    }
 
     #[test]
     fn a_census_counts_only_for_shards_that_were_claimed_before_it_began() {

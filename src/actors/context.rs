@@ -10,6 +10,7 @@ use super::api_backoff::ApiBackoff;
 use super::clock::Clock;
 use super::config::ControllerConfig;
 use super::loads::LoadBoard;
+use super::rereads::Rereads;
 use super::subscription::SubscriptionId;
 use crate::cluster::events::Recorder;
 use crate::cluster::gate::{GateConfig, WriteGate};
@@ -41,6 +42,8 @@ pub struct ReplicaContext {
     pub loads: LoadBoard,
     /// Jobs as our own status writes left them, until the watch shows those writes.
     pub self_writes: SelfWriteCache,
+    /// Further reads of objects that cannot be read.
+    pub rereads: Rereads,
     /// How often the API server has been seen to show an earlier history. Each time, all watches begin anew.
     pub rewinds: Arc<watch::Sender<u64>>,
     /// Next number of [`seed`](Self::seed).
@@ -79,6 +82,7 @@ impl ReplicaContext {
             metrics,
             loads,
             self_writes: SelfWriteCache::default(),
+            rereads: Rereads::default(),
             rewinds: Arc::default(),
             seeds,
             subscriptions: Arc::default(),

@@ -8,6 +8,9 @@ use crate::cluster::wire::{ObservedPod, label_patch};
 use crate::job::names::SHARD_LABEL;
 use crate::job::uid::Uid;
 
+/// Failures of the API server after which it counts as refusing, as when the webhook that it must ask is down.
+const LASTING_FAILURES: u32 = 3;
+
 /// The labelling of one pod, repeated until it holds: a shard does not see a pod without its label.
 pub struct Labelling {
     cx: ReplicaContext,
@@ -34,14 +37,17 @@ impl Labelling {
         }
     }
 
-    /// Writes the label, with pauses that grow between attempts. Returns the labelled pod, or `None` if it no
-    /// longer exists.
+    /// Writes the label, with pauses that grow between attempts. Returns the pod once it is labelled, or needs no
+    /// label since it has ended and is not tracked; `None` if it no longer exists. `refused` is told once why the
+    /// label cannot be written, if something refuses it for good.
     ///
     /// # Errors
     /// When the fence is closed.
-    pub async fn hold(self) -> Result<Option<Box<ObservedPod>>, Fenced> {
+    pub async fn hold(self, refused: impl Fn(String)) -> Result<Option<Box<ObservedPod>>, Fenced> {
         let mut backoff = self.cx.api_backoff();
         let shard = self.cx.config.shards.shard_of(&self.job.to_string());
+        let label = shard.to_string();
+        let (mut failures, mut reported) = (0_u32, false);
         loop {
             let order =
                 Order { priority: Priority::Finalizer, flow: self.job.clone(), fence: self.fence.clone() };
@@ -50,16 +56,28 @@ impl Labelling {
                 name: self.name.clone(),
                 body: label_patch(&self.pod, shard.0),
             };
-            match self.cx.gate.submit(order, write).await {
-                Ok(Answer::Pod(pod)) if pod.labels.get(SHARD_LABEL).is_some() => return Ok(Some(pod)),
-                Ok(Answer::Pod(_)) => {
-                    tracing::warn!(pod = %self.pod, "a webhook takes the label of the shard off")
-                }
+            let (pod, refusal) = match self.cx.gate.submit(order, write).await {
+                Ok(Answer::Pod(pod)) if pod.labels.get(SHARD_LABEL) == Some(&label) => return Ok(Some(pod)),
+                Ok(Answer::Pod(pod)) => (Some(pod), "a webhook takes it off, or changes it".to_owned()),
                 Ok(_) => return Ok(None),
                 Err(WriteError::Fenced) if self.fence.is_closed() => return Err(Fenced),
                 Err(refusal) => {
-                    tracing::warn!(pod = %self.pod, %refusal, "a pod was not labelled with its shard");
+                    failures =
+                        failures.saturating_add(u32::from(matches!(refusal, WriteError::Server { .. })));
+                    let pod = match refusal.is_lasting() || failures >= LASTING_FAILURES {
+                        true => self.cx.reads.find_pod(&self.namespace, &self.name, &self.pod).await,
+                        false => Ok(None),
+                    };
+                    (pod.ok().flatten(), refusal.to_string())
                 }
+            };
+            tracing::warn!(pod = %self.pod, refusal, "a pod was not labelled with its shard");
+            match pod {
+                Some(pod) if pod.pod.is_done() => return Ok(Some(pod)),
+                Some(_) if !std::mem::replace(&mut reported, true) => {
+                    refused(format!("Pod {} does not get the label {SHARD_LABEL}: {refusal}", self.name));
+                }
+                _ => {}
             }
             backoff.pause().await;
         }

@@ -35,8 +35,11 @@ mod relist;
 mod replica;
 mod replica_actor;
 mod requests;
+mod rereads;
 mod shard_actor;
 mod subscription;
+#[cfg(test)]
+mod test_api;
 #[cfg(feature = "test-hooks")]
 pub mod test_hooks;
 pub mod threads;

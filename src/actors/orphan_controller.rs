@@ -95,6 +95,7 @@ impl LeaderState {
     fn job_gone(&mut self, uid: &Uid) {
         self.known.remove(uid);
         self.job_index.remove(uid);
+        self.orphan_pods.job_vanished(uid);
     }
 
     fn jobs_listed(&mut self) {
@@ -203,7 +204,7 @@ impl LeaderState {
         let task = self.cx.runtime.spawn(async move {
             sleep(grace).await;
             // Closed, the fence is somebody else's who looks after the pod.
-            let _ = labelling.hold().await;
+            let _ = labelling.hold(|_| {}).await;
         });
         self.labelled.insert(pod.pod.uid.clone(), AbortOnDropHandle::new(task));
     }

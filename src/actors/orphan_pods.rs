@@ -93,7 +93,7 @@ impl OrphanPods {
                 match *fate.get_or_init(|| release.fate_of(&owner)).await {
                     Fate::Gone => release.release().await,
                     // Once it is written, its shard sees the pod. If the shard is lost, the next owner looks.
-                    Fate::Ours if !is_labelled => _ = labelling.hold().await,
+                    Fate::Ours if !is_labelled => _ = labelling.hold(|_| {}).await,
                     Fate::Ours | Fate::Others => {}
                 }
             });
@@ -111,6 +111,18 @@ impl OrphanPods {
         }
         self.fates.remove(job);
         pods
+    }
+
+    /// A Job is gone: what a live read has shown of it is no longer true.
+    pub fn job_vanished(&mut self, job: &Uid) {
+        self.waiting_for(job).into_iter().for_each(|pod| self.consider(pod));
+    }
+
+    /// Looks for the Jobs of all pods again.
+    pub fn look_again(&mut self) {
+        let is_known = |job: &&Uid| self.fates.get(*job).is_some_and(|fate| fate.initialized());
+        let jobs: Vec<Uid> = self.waiting.keys().filter(is_known).cloned().collect();
+        jobs.iter().for_each(|job| self.job_vanished(job));
     }
 
     /// Forgets all pods: a new list begins.
@@ -171,8 +183,8 @@ impl OrphanRelease {
     async fn fate_of(&self, owner: &ControllerRef) -> Fate {
         let mut backoff = self.cx.api_backoff();
         loop {
-            match self.cx.reads.get_job(&self.namespace, &owner.name).await {
-                Ok(Some(job)) if job.uid == owner.uid && !is(Mutant::OrphanReleasedUnasked) => {
+            match self.cx.reads.find_job(&self.namespace, &owner.name, &owner.uid).await {
+                Ok(Some(job)) if !is(Mutant::OrphanReleasedUnasked) => {
                     let ours = self.cx.config.manages(job.managed_by.as_deref());
                     return if ours { Fate::Ours } else { Fate::Others };
                 }
@@ -213,12 +225,12 @@ impl OrphanRelease {
     /// Reads the pod again after it has changed: it may have been adopted. If the read fails, the pod counts
     /// as an orphan; the next attempt meets the same conflict.
     async fn is_still_orphan(&mut self) -> bool {
-        match self.cx.reads.get_pod(&self.namespace, &self.name).await {
-            Ok(Some(pod)) if pod.pod.uid == self.uid => {
+        match self.cx.reads.find_pod(&self.namespace, &self.name, &self.uid).await {
+            Ok(Some(pod)) => {
                 self.version = pod.pod.version;
                 pod.controller.map(|owner| owner.uid) == self.owner
             }
-            Ok(_) => false,
+            Ok(None) => false,
             Err(_) => true,
         }
     }

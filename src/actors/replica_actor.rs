@@ -108,6 +108,8 @@ struct OwnedShard {
     actor: Addr<ShardActor>,
     phase: ShardPhase,
     waits: Waits,
+    /// A census is yet to be asked for: beside another controller, once the Jobs are listed.
+    lacks_census: bool,
 }
 
 enum ShardPhase {
@@ -182,26 +184,37 @@ impl ReplicaActor {
         let owned = Owned { id, epoch, fence, waits: waits.clone() };
         let actor =
             ShardActor::start_in_arbiter(arbiter, move |_| ShardActor::new(owned, cx, job_index, progress));
-        if self.census.join(id) {
-            ctx.run_later(census::GATHERING, Self::take_census);
-        }
         let per_shard = matches!(self.job_feed, JobFeed::PerShard);
         let jobs = per_shard.then(|| self.watch_jobs(Some(id), ctx));
-        self.shards.insert(id, OwnedShard { actor, phase: ShardPhase::Active { jobs }, waits });
+        let phase = ShardPhase::Active { jobs };
+        self.shards.insert(id, OwnedShard { actor, phase, waits, lacks_census: true });
         if let JobFeed::Listing(_) | JobFeed::Listed(_) = self.job_feed {
             let jobs: Vec<_> = self.job_cache.of(id).cloned().collect();
             jobs.into_iter().for_each(|job| self.deliver(id, job, Instant::now()));
         }
-        if let (JobFeed::Listed(_), Some(shard)) = (&self.job_feed, self.shards.get(&id)) {
+        let are_listed = matches!(self.job_feed, JobFeed::Listed(_));
+        if are_listed && let Some(shard) = self.shards.get(&id) {
             shard.actor.do_send(JobsListed);
+        }
+        if are_listed || self.cx.config.replaces_built_in() {
+            self.ask_for_census(id, ctx);
+        }
+    }
+
+    fn ask_for_census(&mut self, id: ShardId, ctx: &mut Context<Self>) {
+        let Some(shard) = self.shards.get_mut(&id) else { return };
+        if std::mem::take(&mut shard.lacks_census) && self.census.join(id) {
+            ctx.run_later(census::GATHERING, Self::take_census);
         }
     }
 
     /// Looks for pods without label, for all shards that have not been listed yet.
     fn take_census(&mut self, ctx: &mut Context<Self>) {
         let Some(shards) = self.census.begin() else { return };
-        let (cx, this) = (self.cx.clone(), ctx.address());
-        self.cx.runtime.spawn(async move { this.do_send(UnlabelledPods(census::take(&cx, shards).await)) });
+        let (cx, job_index, this) = (self.cx.clone(), self.job_index.clone(), ctx.address());
+        self.cx.runtime.spawn(async move {
+            this.do_send(UnlabelledPods(census::take(&cx, &job_index, shards).await));
+        });
     }
 
     /// Removes a shard. Returns its actor, which the caller must end.
@@ -315,13 +328,14 @@ impl ReplicaActor {
     fn job_gone(&mut self, uid: &Uid) {
         self.skipped.remove(uid);
         self.job_index.remove(uid);
-        let shard = self.job_cache.remove(uid).and_then(|shard| self.shards.get(&shard));
-        if let Some(shard) = shard {
+        self.job_cache.remove(uid);
+        // Pods may wait for it although it was never read.
+        if let Some(shard) = self.shards.get(&self.cx.config.shards.shard_of(&uid.to_string())) {
             shard.actor.do_send(JobVanished(uid.clone()));
         }
     }
 
-    fn jobs_listed(&mut self, source: Source, ctx: &Context<Self>) {
+    fn jobs_listed(&mut self, source: Source, ctx: &mut Context<Self>) {
         for uid in self.job_cache.sweep(source) {
             self.job_missing(&uid, ctx);
         }
@@ -329,8 +343,13 @@ impl ReplicaActor {
             JobFeed::Listing(all) => JobFeed::Listed(all),
             other => other,
         };
-        for (_, shard) in self.shards.iter().filter(|(id, _)| source.is_none_or(|source| source == **id)) {
-            shard.actor.do_send(JobsListed);
+        let listed: Vec<ShardId> =
+            self.shards.keys().copied().filter(|id| source.is_none_or(|source| source == *id)).collect();
+        for id in listed {
+            if let Some(shard) = self.shards.get(&id) {
+                shard.actor.do_send(JobsListed);
+            }
+            self.ask_for_census(id, ctx);
         }
     }
 }

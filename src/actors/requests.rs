@@ -242,8 +242,7 @@ impl Requests {
     }
 
     async fn read_job(&self) -> Option<Arc<ObservedJob>> {
-        let read = self.cx.reads.get_job(&self.namespace, &self.job).await;
-        read.ok().flatten().filter(|job| job.uid == self.job_uid)
+        self.cx.reads.find_job(&self.namespace, &self.job, &self.job_uid).await.ok().flatten()
     }
 
     /// Reads the Job live. Retries until there is an answer or the fence of the shard is closed.
@@ -252,8 +251,8 @@ impl Requests {
         self.run(async move {
             let mut backoff = this.cx.api_backoff();
             loop {
-                match this.cx.reads.get_job(&this.namespace, &this.job).await {
-                    Ok(job) => return JobInput::Read(job.filter(|job| job.uid == this.job_uid)),
+                match this.cx.reads.find_job(&this.namespace, &this.job, &this.job_uid).await {
+                    Ok(job) => return JobInput::Read(job),
                     Err(_) if this.fence.is_closed() => return JobInput::Read(None),
                     Err(error) => log_job!(warn, this.name(), %error, "a Job was not read"),
                 }

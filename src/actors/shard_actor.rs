@@ -3,6 +3,7 @@
 //! It keeps no pods, only which Job holds each; Jobs keep the pods that they need. A Job that has panicked is
 //! rebuilt from the cluster alone: the shard lists its pods again, as it does when it is taken over.
 
+mod doubts;
 mod foreign_jobs;
 mod jobs;
 mod pod_feed;
@@ -17,12 +18,14 @@ use jiff::Timestamp;
 use tokio_util::task::TaskTracker;
 use tracing::Instrument;
 
+use self::doubts::Doubts;
 pub use self::foreign_jobs::ForeignJobSeen;
 use self::foreign_jobs::ForeignJobs;
 use self::jobs::JobEntry;
 use self::pod_feed::PodFeed;
-use self::unseen::{Doubts, UnseenPods};
+use self::unseen::UnseenPods;
 use super::begun::BegunFor;
+use super::census::CensusTaken;
 use super::context::ReplicaContext;
 use super::job_actor::{DrainJob, Halt};
 use super::job_index::JobIndex;
@@ -33,8 +36,9 @@ use super::protocol::{JobReport, ProgressSender, ShardProgress};
 use super::waits::{WaitingJob, Waits};
 use super::watch_feed::{Pods, feed_shard};
 use crate::cluster::gate::Fence;
+use crate::cluster::reads::PodList;
 use crate::cluster::watch::Change;
-use crate::cluster::wire::{ObservedJob, ObservedPod};
+use crate::cluster::wire::{ObservedJob, ObservedPod, Unreadable};
 use crate::job::uid::{Uid, UidMap};
 use crate::mutants::{Mutant, is};
 use crate::sharding::ShardId;
@@ -70,8 +74,7 @@ pub struct Candidates {
     /// The Job.
     pub job: Uid,
     /// All pods that it selects.
-    #[expect(clippy::vec_box, reason = "they go on one by one, as they are")]
-    pub pods: Vec<Box<ObservedPod>>,
+    pub list: PodList,
 }
 
 /// End at once, and all Jobs of the shard with it.
@@ -147,8 +150,7 @@ pub struct ShardActor {
     /// The release of pods that the selectors of Jobs no longer select.
     releasing: BegunFor,
     /// Pods without label, until the Jobs are listed.
-    #[expect(clippy::vec_box, reason = "they go on one by one, as they are")]
-    census: Vec<Box<ObservedPod>>,
+    census: CensusTaken,
     /// Jobs and pods last shown by the gauges.
     shown: (i64, i64),
     /// When the watch events arrived that are being handled.
@@ -173,7 +175,7 @@ impl ShardActor {
             unseen: UnseenPods::default(),
             doubts: Doubts::default(),
             releasing: BegunFor::default(),
-            census: Vec::new(),
+            census: CensusTaken::default(),
             shown: (0, 0),
             arrived: Instant::now(),
             cx,
@@ -229,7 +231,7 @@ impl ShardActor {
             return self.orphan_pods.consider(pod);
         };
         self.pod_feed.mark(&job, &uid);
-        if pod.pod.phase.is_final() && !pod.pod.tracked {
+        if pod.pod.is_done() {
             self.pod_owners.remove(&uid);
         } else {
             self.pod_owners.insert(uid, &job);
@@ -255,6 +257,8 @@ impl ShardActor {
     /// state that ever existed.
     fn pods_listing(&mut self) {
         self.pod_feed.list_begins();
+        self.unseen.list_begins();
+        self.doubts.list_begins();
         self.jobs.values_mut().for_each(|entry| entry.send(JobInput::PodsListing));
     }
 
@@ -318,6 +322,9 @@ impl Handler<JobsListed> for ShardActor {
     fn handle(&mut self, _: JobsListed, ctx: &mut Self::Context) {
         if self.pod_feed.jobs_listed() {
             self.begin_listing(ctx);
+        } else {
+            // Jobs may have gone while nobody watched.
+            self.orphan_pods.look_again();
         }
     }
 }
@@ -339,6 +346,7 @@ impl Handler<JobVanished> for ShardActor {
 
     fn handle(&mut self, JobVanished(uid): JobVanished, ctx: &mut Self::Context) {
         self.job_vanished(&uid, ctx);
+        self.orphan_pods.job_vanished(&uid);
         self.forget_foreign_job(&uid, ctx);
     }
 }
@@ -373,9 +381,11 @@ impl Handler<Pods> for ShardActor {
 impl Handler<Candidates> for ShardActor {
     type Result = ();
 
-    fn handle(&mut self, Candidates { job, pods }: Candidates, ctx: &mut Self::Context) {
+    fn handle(&mut self, Candidates { job, list }: Candidates, ctx: &mut Self::Context) {
         self.arrived = Instant::now();
-        for pod in pods {
+        let is_of_job = |pod: &&Unreadable| pod.controller.as_ref().is_some_and(|owner| owner.uid == job);
+        list.unreadable.iter().filter(is_of_job).for_each(|pod| self.pod_unreadable(pod, ctx));
+        for pod in list.pods {
             match &pod.controller {
                 None => self.route_pod(pod, ctx),
                 Some(owner) if owner.uid == job && !self.is_labelled(&pod) => self.label(&pod, &job, ctx),
@@ -452,3 +462,6 @@ impl Handler<End> for ShardActor {
         ctx.stop();
     }
 }
+
+#[cfg(test)]
+mod tests;

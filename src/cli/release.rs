@@ -83,13 +83,13 @@ async fn release(cluster: &Cluster, scope: &Scope, dry_run: bool) -> Result<Exit
     if !dry_run {
         cluster.must_have_no_replica().await?;
     }
-    let Found { jobs, orphans } = found::find(cluster, scope).await?;
-    let mut report = Report::default();
+    let Found { jobs, orphans, problems } = found::find(&cluster.reads, &cluster.controller, scope).await?;
+    let mut report = Report::of(problems);
     if dry_run {
         jobs.into_iter().for_each(|job| report.would_release(&Counting::new(cluster, job)));
         report.orphans = orphans.len();
         print!("{}", report.dry_run());
-        return Ok(ExitCode::SUCCESS);
+        return Ok(report.exit_code());
     }
     let progress = progress((jobs.len() + orphans.len()) as u64);
     let counted = stream::iter(jobs).map(|job| async {
@@ -110,9 +110,8 @@ async fn release(cluster: &Cluster, scope: &Scope, dry_run: bool) -> Result<Exit
         progress.inc(1);
     }
     progress.finish_and_clear();
-    report.problems().for_each(|problem| eprintln!("{problem}"));
     print!("{}", report.summary());
-    Ok(ExitCode::from(u8::from(report.problems().next().is_some())))
+    Ok(report.exit_code())
 }
 
 /// A bar on standard error, if that is a terminal.

@@ -21,6 +21,8 @@ mod measured;
 mod rate;
 pub mod reads;
 pub mod resource;
+#[cfg(test)]
+pub(crate) mod test_api;
 pub mod transport;
 pub mod version;
 pub mod watch;

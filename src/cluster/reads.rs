@@ -11,8 +11,9 @@ use super::resource::Resource;
 use super::transport::{Transport, TransportError};
 use super::watch::{Page, Selection};
 use super::wire::{
-    DecodeError, Decoder, JobDecoder, ObservedJob, ObservedPod, PodDecoder, Refusal, Unreadable,
+    Bare, DecodeError, Decoder, JobDecoder, ObservedJob, ObservedPod, PodDecoder, Refusal, Unreadable,
 };
+use crate::job::uid::Uid;
 use crate::telemetry::metrics::Metrics;
 use crate::telemetry::metrics::labels::ApiCallLabels;
 
@@ -38,6 +39,7 @@ pub enum ReadError {
 
 /// Objects in one page of a list.
 const PAGE: &str = "500";
+const JSON: &str = "application/json";
 /// `Accept` for lists of which only the metadata is wanted.
 const METADATA: &str = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,application/json";
 
@@ -90,6 +92,50 @@ impl Reader {
         Ok(json.map(|json| self.pods.decode(&json)).transpose()?)
     }
 
+    /// The Job of this UID; `None` if there is none of this name, or if that is another one, be it readable or not.
+    ///
+    /// # Errors
+    /// See [`ReadError`].
+    pub async fn find_job(
+        &self,
+        namespace: &str,
+        name: &str,
+        uid: &Uid,
+    ) -> Result<Option<Arc<ObservedJob>>, ReadError> {
+        let json = self.find(Resource::JOBS, namespace, name, uid).await?;
+        Ok(json.map(|json| self.jobs.decode(&json)).transpose()?)
+    }
+
+    /// The pod of this UID; `None` if there is none of this name, or if that is another one, be it readable or not.
+    ///
+    /// # Errors
+    /// See [`ReadError`].
+    pub async fn find_pod(
+        &self,
+        namespace: &str,
+        name: &str,
+        uid: &Uid,
+    ) -> Result<Option<Box<ObservedPod>>, ReadError> {
+        let json = self.find(Resource::PODS, namespace, name, uid).await?;
+        Ok(json.map(|json| self.pods.decode(&json)).transpose()?)
+    }
+
+    async fn find(
+        &self,
+        resource: Resource,
+        namespace: &str,
+        name: &str,
+        uid: &Uid,
+    ) -> Result<Option<Bytes>, ReadError> {
+        let is_another = |json: &Bytes| {
+            let found = serde_json::from_slice::<Bare<'_>>(json);
+            found.is_ok_and(|found| {
+                found.metadata.uid.as_deref().is_some_and(|found| Uid::from(found) != *uid)
+            })
+        };
+        Ok(self.get(resource, namespace, name).await?.filter(|json| !is_another(json)))
+    }
+
     /// The JSON of an object of any resource; `None` if there is none of this name.
     ///
     /// # Errors
@@ -101,7 +147,7 @@ impl Reader {
         name: &str,
     ) -> Result<Option<Bytes>, ReadError> {
         let request = Request::get(resource.object_path(namespace, name))
-            .header(header::ACCEPT, "application/json")
+            .header(header::ACCEPT, JSON)
             .body(Bytes::new())?;
         self.send("get", resource, request).await
     }
@@ -109,7 +155,7 @@ impl Reader {
     /// All objects of a resource in one namespace; `None` if the API server has no such resource.
     ///
     /// # Errors
-    /// See [`ReadError`]; also when the continue token expires before the last page.
+    /// See [`ReadError`].
     pub async fn list<D: Decoder>(
         &self,
         decoder: &D,
@@ -117,36 +163,34 @@ impl Reader {
         namespace: &str,
     ) -> Result<Option<Vec<D::Object>>, ReadError> {
         let selection = Selection { namespace: Some(namespace.into()), ..Selection::all(resource) };
-        self.list_selected(decoder, &selection).await
+        let mut objects = Vec::new();
+        let version = self.pages(&selection, JSON, |item| Ok(objects.push(decoder.decode(item)?))).await?;
+        Ok(version.map(|_| objects))
     }
 
-    /// All selected objects; `None` if the API server has no such resource.
+    /// All selected objects, and those of them that exist and cannot be read.
     ///
     /// # Errors
-    /// See [`ReadError`]; also when the continue token expires before the last page.
+    /// See [`ReadError`]; also when an object has no name that can be read.
     pub async fn list_selected<D: Decoder>(
         &self,
         decoder: &D,
         selection: &Selection,
-    ) -> Result<Option<Vec<D::Object>>, ReadError> {
-        let mut objects = Vec::new();
-        let mut token = String::new();
-        loop {
-            let request = selection.request(&[("limit", PAGE), ("continue", &token)])?;
-            let Some(json) = self.send("list", selection.resource, request).await? else { return Ok(None) };
-            let page: Page<'_> = serde_json::from_slice(&json).map_err(DecodeError::from)?;
-            for item in page.items.unwrap_or_default() {
-                objects.push(decoder.decode(item.get().as_bytes())?);
+    ) -> Result<(Vec<D::Object>, Vec<Unreadable>), ReadError> {
+        let (mut objects, mut unreadable) = (Vec::new(), Vec::new());
+        let take = |item: &[u8]| {
+            match decoder.decode(item) {
+                Ok(object) => objects.push(object),
+                Err(error) => unreadable.push(Unreadable::in_list(item, &error).ok_or(error)?),
             }
-            token = page.metadata.continue_token.as_deref().unwrap_or_default().to_owned();
-            if token.is_empty() {
-                return Ok(Some(objects));
-            }
-        }
+            Ok(())
+        };
+        self.pages(selection, JSON, take).await?;
+        Ok((objects, unreadable))
     }
 
     /// All pods of the cluster with these labels that are to be kept, by their metadata: they have neither spec
-    /// nor status. Pods whose metadata cannot be read are left out.
+    /// nor status.
     ///
     /// # Errors
     /// See [`ReadError`].
@@ -157,34 +201,58 @@ impl Reader {
     ) -> Result<PodList, ReadError> {
         let selection = Selection::all(Resource::PODS).labelled(labels);
         let mut listed = PodList::default();
-        let mut token = String::new();
-        let mut in_pages = true;
+        let take = |item: &[u8]| {
+            match self.pods.decode(item) {
+                Ok(pod) if keep(&pod) => listed.pods.push(pod),
+                Ok(_) => {}
+                Err(error) => match Unreadable::in_list(item, &error) {
+                    Some(pod) => listed.unreadable.push(pod),
+                    None => tracing::warn!(%error, "a pod has unreadable metadata"),
+                },
+            }
+            Ok(())
+        };
+        let version = self.pages(&selection, METADATA, take).await?;
+        listed.version = version.unwrap_or(u64::MAX);
+        Ok(listed)
+    }
+
+    /// Lists page by page, and passes on each object. Returns the version of the first page; `None` if the API
+    /// server has no such resource.
+    ///
+    /// When the continue token expires, as it does in large clusters within minutes, the list goes on with the one
+    /// that the API server gives instead. What follows is of a later version. An object that exists throughout is
+    /// in the list, and one that was seen up to the first version and is not in the list is gone.
+    async fn pages(
+        &self,
+        selection: &Selection,
+        accept: &'static str,
+        mut take: impl FnMut(&[u8]) -> Result<(), ReadError>,
+    ) -> Result<Option<u64>, ReadError> {
+        let (mut version, mut token, mut expired) = (None, String::new(), false);
         loop {
-            let parameters = [("limit", PAGE), ("continue", &*token)];
-            let mut request = selection.request(if in_pages { &parameters } else { &[][..] })?;
-            request.headers_mut().insert(header::ACCEPT, HeaderValue::from_static(METADATA));
-            let json = match self.send("list", Resource::PODS, request).await {
-                // The continue token has expired. A list in one piece cannot expire.
-                Err(ReadError::Refused(Refusal { code: 410, .. })) if in_pages && !token.is_empty() => {
-                    (listed, in_pages) = (PodList::default(), false);
-                    token.clear();
+            let mut request = selection.request(&[("limit", PAGE), ("continue", &token)])?;
+            request.headers_mut().insert(header::ACCEPT, HeaderValue::from_static(accept));
+            let json = match self.send("list", selection.resource, request).await {
+                Err(ReadError::Refused(Refusal { code: 410, continue_token: Some(next), .. }))
+                    if !expired =>
+                {
+                    (token, expired) = (next.into(), true);
                     continue;
                 }
-                answer => answer?.unwrap_or_default(),
+                answer => answer?,
             };
+            let Some(json) = json else { return Ok(version) };
             let page: Page<'_> = serde_json::from_slice(&json).map_err(DecodeError::from)?;
             for item in page.items.unwrap_or_default() {
-                match self.pods.decode(item.get().as_bytes()) {
-                    Ok(pod) if keep(&pod) => listed.pods.push(pod),
-                    Ok(_) => {}
-                    Err(error) => tracing::warn!(%error, "a pod has unreadable metadata"),
-                }
+                take(item.get().as_bytes())?;
             }
-            let version = page.metadata.resource_version.as_deref();
-            listed.version = version.and_then(|version| version.parse().ok()).unwrap_or(u64::MAX);
-            token = page.metadata.continue_token.as_deref().unwrap_or_default().to_owned();
+            let of_page = page.metadata.resource_version.as_deref();
+            version.get_or_insert(of_page.and_then(|version| version.parse().ok()).unwrap_or(u64::MAX));
+            (token, expired) =
+                (page.metadata.continue_token.as_deref().unwrap_or_default().to_owned(), false);
             if token.is_empty() {
-                return Ok(listed);
+                return Ok(version);
             }
         }
     }
@@ -241,32 +309,78 @@ impl Reader {
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
-    use futures::FutureExt;
-    use futures::future::BoxFuture;
-    use futures::stream::{self, StreamExt};
-    use http::Response;
-    use serde_json::json;
+    use serde_json::{Value, json};
 
     use super::*;
-    use crate::cluster::transport::ByteStream;
+    use crate::cluster::test_api::TestApi;
 
-    /// Gives every request the same answer.
-    struct Always(u16, String);
-
-    impl Transport for Always {
-        fn open(
-            &self,
-            request: Request<Bytes>,
-        ) -> BoxFuture<'static, Result<Response<ByteStream>, TransportError>> {
-            assert_eq!(request.uri(), "/api/v1/namespaces/n/pods/p");
-            let body = stream::iter([Ok(Bytes::from(self.1.clone()))]).boxed();
-            futures::future::ready(Ok(Response::builder().status(self.0).body(body).unwrap())).boxed()
-        }
+    /// A reader that gets these answers, one after the other.
+    fn reader(answers: impl IntoIterator<Item = (u16, Value)>) -> (Reader, TestApi) {
+        let mut answers = answers.into_iter().collect::<Vec<_>>().into_iter();
+        let api = TestApi::new(move |_, _| answers.next());
+        let transport = Arc::new(api.clone());
+        (Reader::new(transport, "f", JobDecoder::new(), Arc::new(Metrics::new())), api)
     }
 
-    async fn get_pod(code: u16, body: serde_json::Value) -> Result<Option<Box<ObservedPod>>, ReadError> {
-        let transport = Arc::new(Always(code, body.to_string()));
-        Reader::new(transport, "f", JobDecoder::new(), Arc::new(Metrics::new())).get_pod("n", "p").await
+    fn metadata(name: &str) -> Value {
+        json!({"metadata": {"name": name, "namespace": "n", "uid": name, "creationTimestamp": "2026-01-01T00:00:00Z"}})
+    }
+
+    fn page(version: u64, token: &str, items: Value) -> (u16, Value) {
+        let version = version.to_string();
+        (200, json!({"metadata": {"resourceVersion": version, "continue": token}, "items": items}))
+    }
+
+    fn expired(token: &str) -> (u16, Value) {
+        (410, json!({"kind": "Status", "code": 410, "message": "too old", "metadata": {"continue": token}}))
+    }
+
+    #[tokio::test]
+    async fn a_list_whose_continue_token_expires_goes_on_where_it_was() {
+        let broken = json!({"metadata": {"name": "broken", "uid": "broken", "namespace": "n"}});
+        let (reader, api) = reader([
+            page(7, "old", json!([metadata("a")])),
+            expired("newer"),
+            page(30, "next", json!([metadata("b"), broken])),
+            expired("newest"),
+            page(60, "", json!([metadata("c"), metadata("unwanted")])),
+        ]);
+        let list = reader.list_pod_metadata("l", |pod| &*pod.pod.name != "unwanted").await.unwrap();
+        let names: Vec<_> = list.pods.iter().map(|pod| &*pod.pod.name).collect();
+        assert_eq!(names, ["a", "b", "c"]);
+        assert_eq!(list.unreadable.iter().map(|pod| &*pod.name).collect::<Vec<_>>(), ["broken"]);
+        assert_eq!(list.version, 7, "what the list does not show has been gone since then");
+        let sent = api.sent();
+        let tokens: Vec<_> =
+            sent.iter().filter_map(|sent| sent.split("continue=").nth(1)).map(str::trim).collect();
+        assert_eq!(tokens, ["", "old", "newer", "next", "newest"]);
+    }
+
+    #[tokio::test]
+    async fn a_list_that_expires_without_progress_fails() {
+        let (reader, api) = reader([page(7, "old", json!([])), expired("x"), expired("y")]);
+        assert!(matches!(
+            reader.list_pod_metadata("l", |_| true).await,
+            Err(ReadError::Refused(refusal)) if refusal.code == 410
+        ));
+        assert_eq!(api.sent().len(), 3);
+    }
+
+    #[tokio::test]
+    async fn an_object_of_another_uid_is_not_there_even_if_it_cannot_be_read() {
+        let unreadable = json!({"metadata": {"name": "p", "namespace": "n", "uid": "new"}});
+        let (reader, _) = reader(std::iter::repeat_n((200, unreadable), 3));
+        assert!(reader.find_pod("n", "p", &"old".into()).await.unwrap().is_none());
+        assert!(reader.find_job("n", "p", &"old".into()).await.unwrap().is_none());
+        let same = reader.find_pod("n", "p", &"new".into()).await;
+        assert!(matches!(same, Err(ReadError::Unreadable(_))));
+    }
+
+    async fn get_pod(code: u16, body: Value) -> Result<Option<Box<ObservedPod>>, ReadError> {
+        let (reader, api) = reader([(code, body)]);
+        let found = reader.get_pod("n", "p").await;
+        assert_eq!(api.sent(), ["GET /api/v1/namespaces/n/pods/p "]);
+        found
     }
 
     #[tokio::test]

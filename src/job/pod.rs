@@ -104,6 +104,13 @@ pub enum Phase {
     Failed,
 }
 
+impl Pod {
+    /// Whether it has ended and is not tracked: it is counted, or was never ours to count.
+    pub fn is_done(&self) -> bool {
+        self.phase.is_final() && !self.tracked
+    }
+}
+
 impl Phase {
     /// Whether the pod has ended.
     pub fn is_final(self) -> bool {

@@ -83,19 +83,13 @@ impl ReplicaActor {
         }
     }
 
-    /// Reads a Job, with pauses that grow, until that succeeds: nothing tells when it can be read.
     fn read_again(&self, source: Source, job: &Unreadable, ctx: &Context<Self>) -> AbortOnDropHandle<()> {
         let (cx, this, uid) = (self.cx.clone(), ctx.address(), job.uid.clone());
         let (namespace, name) = (job.namespace.clone(), job.name.clone());
         AbortOnDropHandle::new(self.cx.runtime.spawn(async move {
-            let mut backoff = cx.api_backoff();
-            loop {
-                backoff.pause().await;
-                if let Ok(found) = cx.reads.get_job(&namespace, &name).await {
-                    let found = found.filter(|found| found.uid == uid);
-                    return this.do_send(JobReadable { source, uid, found });
-                }
-            }
+            let read = || cx.reads.find_job(&namespace, &name, &uid);
+            let found = cx.rereads.until_readable(cx.api_backoff(), read).await;
+            this.do_send(JobReadable { source, uid, found });
         }))
     }
 
@@ -121,8 +115,8 @@ impl ReplicaActor {
             let _turn = live_reads.acquire().await;
             let mut backoff = cx.api_backoff();
             let exists = loop {
-                match cx.reads.get_job(&job.namespace, &job.name).await {
-                    Ok(found) => break found.is_some_and(|found| found.uid == job.uid),
+                match cx.reads.find_job(&job.namespace, &job.name, &job.uid).await {
+                    Ok(found) => break found.is_some(),
                     Err(ReadError::Unreadable(_)) => break true,
                     Err(error) => tracing::warn!(job = %job.uid, %error, "cannot read a missing Job"),
                 }

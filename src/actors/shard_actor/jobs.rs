@@ -165,6 +165,7 @@ impl ShardActor {
                 false => self.label(&pod, &uid, ctx),
             }
         }
+        self.job_known(&uid, ctx);
         self.deliver_listed(&uid, Some(self.arrived));
     }
 
@@ -303,8 +304,8 @@ impl ShardActor {
         let (cx, shard) = (self.cx.clone(), shard.clone());
         let (uid, namespace, spec) = (job.uid.clone(), job.namespace.clone(), job.spec.clone());
         self.cx.runtime.spawn(async move {
-            let pods = list_selected(&cx, &namespace, &spec.selector).await.pods;
-            shard.do_send(Candidates { job: uid, pods });
+            let list = list_selected(&cx, &namespace, &spec.selector).await;
+            shard.do_send(Candidates { job: uid, list });
         });
     }
 
@@ -324,6 +325,7 @@ impl ShardActor {
         if let Some(entry) = self.jobs.remove(uid) {
             entry.stage.leave(ctx);
             self.pod_owners.remove_job(uid);
+            self.unseen.forget_job(uid);
             self.show_held();
         }
     }

@@ -5,23 +5,16 @@
 use actix::{AsyncContext, Context, Handler, Message};
 use tokio_util::task::AbortOnDropHandle;
 
-use super::{RELIST_DELAY, ShardActor};
+use super::ShardActor;
+use super::jobs::JobEntry;
 use crate::actors::census::CensusTaken;
-use crate::actors::job_index::Owner;
 use crate::actors::job_input::JobInput;
 use crate::actors::labelling::Labelling;
-use crate::actors::watch_feed::list_selected;
 use crate::cluster::events::{Event, EventType, ObjectRef};
-use crate::cluster::reads::PodList;
 use crate::cluster::wire::{ObservedPod, Unreadable};
-use crate::job::names::{CONTROLLER_UID_LABEL, SHARD_LABEL};
+use crate::job::names::SHARD_LABEL;
 use crate::job::plan::Wait;
 use crate::job::uid::{Uid, UidMap, UidSet};
-
-/// Most Jobs whose pods are looked for in one list: their UIDs are part of a URL.
-const MAX_SOUGHT: usize = 50;
-/// Pause before pods are listed again after a list that did not show all of them.
-const DOUBT_PAUSE: std::time::Duration = std::time::Duration::from_secs(1);
 
 /// Pods that exist and that the shard's watch does not show.
 #[derive(Debug, Default)]
@@ -31,6 +24,11 @@ pub(super) struct UnseenPods {
     unknown: UidMap<usize>,
     /// Pods that cannot be read, each reported once.
     reported: UidSet,
+    /// Jobs of which it was reported that a pod cannot be labelled.
+    unlabelled: UidSet,
+    /// Pods that cannot be read, by Jobs that are not known. If they can be by the time that a Job is, one read
+    /// shows that.
+    jobless: UidMap<UidMap<Unreadable>>,
 }
 
 #[derive(Debug)]
@@ -74,21 +72,20 @@ impl UnseenPods {
         self.unknown.contains_key(job)
     }
 
+    /// The Job is gone.
+    pub(super) fn forget_job(&mut self, job: &Uid) {
+        self.unlabelled.remove(job);
+    }
+
+    /// A list begins, which shows anew what cannot be read.
+    pub(super) fn list_begins(&mut self) {
+        self.jobless.clear();
+    }
+
     /// The pods that their Jobs know, as (pod, Job).
     pub(super) fn known(&self) -> impl Iterator<Item = (&Uid, &Uid)> {
         self.pods.iter().filter(|(_, unseen)| unseen.known).map(|(pod, unseen)| (pod, &unseen.job))
     }
-}
-
-/// The lists of pods that Jobs have asked for in doubt of the shard's own.
-#[derive(Debug, Default)]
-pub(super) struct Doubts {
-    /// Jobs that wait for the next list.
-    jobs: UidSet,
-    /// A list is scheduled or in progress.
-    busy: bool,
-    /// Lists that wait until all pods in them are shown.
-    proven: UidMap<(UidSet, u64)>,
 }
 
 /// A pod that was not seen, as it is now: it has the label of the shard, or can be read. `None`: it does not exist
@@ -100,12 +97,13 @@ pub(super) struct Shown {
     found: Option<Box<ObservedPod>>,
 }
 
-/// All pods of some Jobs, whatever label they have.
+/// A pod is refused the label of its Job's shard.
 #[derive(Message)]
 #[rtype(result = "()")]
-pub(super) struct Sought {
-    jobs: Vec<Uid>,
-    list: PodList,
+pub(super) struct LabelRefused {
+    pod: Uid,
+    job: Uid,
+    message: String,
 }
 
 impl ShardActor {
@@ -121,9 +119,12 @@ impl ShardActor {
             return;
         }
         let labelling = Labelling::new(&self.cx, &self.owned.fence, pod, job);
-        let (shard, labelled) = (ctx.address(), uid.clone());
+        let (shard, labelled, job_uid) = (ctx.address(), uid.clone(), job.clone());
         let task = self.cx.runtime.spawn(async move {
-            if let Ok(found) = labelling.hold().await {
+            let refused = |message| {
+                shard.do_send(LabelRefused { pod: labelled.clone(), job: job_uid.clone(), message })
+            };
+            if let Ok(found) = labelling.hold(refused).await {
                 shard.do_send(Shown { pod: labelled, found });
             }
         });
@@ -142,38 +143,47 @@ impl ShardActor {
     /// Takes in a pod that exists and cannot be read. Its Job keeps what it knew of it, and if it knew nothing, it
     /// decides nothing.
     pub(super) fn pod_unreadable(&mut self, pod: &Unreadable, ctx: &Context<Self>) {
-        let Some(owner) = pod.controller.as_ref().filter(|owner| self.jobs.contains_key(&owner.uid)) else {
-            return;
-        };
+        let Some(owner) = &pod.controller else { return };
         self.pod_feed.mark(&owner.uid, &pod.uid);
+        if !self.jobs.contains_key(&owner.uid) {
+            let jobless = self.unseen.jobless.entry(owner.uid.clone()).or_default();
+            jobless.insert(pod.uid.clone(), pod.clone());
+            return;
+        }
         if !self.unseen.contains(&pod.uid) {
             self.hide(pod.uid.clone(), &owner.uid, self.read_again(pod, ctx));
         }
         if self.unseen.reported.insert(pod.uid.clone()) {
-            self.cx.recorder.record(Event {
-                about: ObjectRef::job(&pod.namespace, &owner.name, &owner.uid),
-                kind: EventType::Warning,
-                reason: "UnreadablePod".into(),
-                message: format!("Pod {} cannot be read: {}", pod.name, pod.error).into(),
-                at: self.cx.clock.now(),
-                must: false,
-            });
+            let about = ObjectRef::job(&pod.namespace, &owner.name, &owner.uid);
+            self.warn(about, "UnreadablePod", format!("Pod {} cannot be read: {}", pod.name, pod.error));
         }
     }
 
-    /// Reads a pod, with pauses that grow, until that succeeds: nothing tells when it can be read.
+    fn warn(&self, about: ObjectRef, reason: &'static str, message: String) {
+        self.cx.recorder.record(Event {
+            about,
+            kind: EventType::Warning,
+            reason: reason.into(),
+            message: message.into(),
+            at: self.cx.clock.now(),
+            must: false,
+        });
+    }
+
+    /// Takes in that a Job is known: it has the pods of it that could not be read before.
+    pub(super) fn job_known(&mut self, job: &Uid, ctx: &Context<Self>) {
+        for pod in self.unseen.jobless.remove(job).into_iter().flat_map(UidMap::into_values) {
+            self.pod_unreadable(&pod, ctx);
+        }
+    }
+
     fn read_again(&self, pod: &Unreadable, ctx: &Context<Self>) -> AbortOnDropHandle<()> {
         let (cx, shard, uid) = (self.cx.clone(), ctx.address(), pod.uid.clone());
         let (namespace, name) = (pod.namespace.clone(), pod.name.clone());
         AbortOnDropHandle::new(self.cx.runtime.spawn(async move {
-            let mut backoff = cx.api_backoff();
-            loop {
-                backoff.pause().await;
-                if let Ok(found) = cx.reads.get_pod(&namespace, &name).await {
-                    let found = found.filter(|found| found.pod.uid == uid);
-                    return shard.do_send(Shown { pod: uid, found });
-                }
-            }
+            let read = || cx.reads.find_pod(&namespace, &name, &uid);
+            let found = cx.rereads.until_readable(cx.api_backoff(), read).await;
+            shard.do_send(Shown { pod: uid, found });
         }))
     }
 
@@ -198,7 +208,7 @@ impl ShardActor {
             return;
         }
         self.show_wait(&job, None);
-        match self.doubts.proven.remove(&job).filter(|_| self.pod_feed.version().is_some()) {
+        match self.doubts.take_proven(&job).filter(|_| self.pod_feed.version().is_some()) {
             Some((listed, version)) => {
                 self.send(&job, JobInput::PodsListed { listed, version, proven: true });
             }
@@ -208,7 +218,9 @@ impl ShardActor {
 
     /// The Jobs and the pods without label are known: the pods with the label come next.
     pub(super) fn begin_listing(&mut self, ctx: &Context<Self>) {
-        for pod in std::mem::take(&mut self.census) {
+        let CensusTaken { pods, unreadable } = std::mem::take(&mut self.census);
+        unreadable.iter().for_each(|pod| self.pod_unreadable(pod, ctx));
+        for pod in pods {
             match pod.controller.as_ref().filter(|owner| self.jobs.contains_key(&owner.uid)) {
                 Some(owner) => self.label(&pod, &owner.uid, ctx),
                 None => self.orphan_pods.consider(pod),
@@ -216,111 +228,13 @@ impl ShardActor {
         }
         self.list_pods(ctx);
     }
-
-    /// A Job knows of pods that a complete list has not shown. All such Jobs share one live list.
-    pub(super) fn pods_missing(&mut self, job: Uid, ctx: &mut Context<Self>) {
-        if self.pod_feed.is_draining() {
-            return;
-        }
-        self.doubts.jobs.insert(job);
-        if !std::mem::replace(&mut self.doubts.busy, true) {
-            ctx.run_later(RELIST_DELAY, Self::seek_pods);
-        }
-    }
-
-    fn seek_pods(&mut self, ctx: &mut Context<Self>) {
-        let mut jobs: Vec<Uid> = self.doubts.jobs.iter().cloned().collect();
-        jobs.retain(|job| self.jobs.contains_key(job));
-        jobs.sort();
-        // A selector of its own may select pods without the label that the others are found by.
-        let manual = jobs.iter().position(|job| {
-            self.jobs
-                .get(job)
-                .and_then(|entry| entry.seen().job.as_ref().ok())
-                .is_some_and(|job| Owner::from(job).chooses_pods())
-        });
-        let jobs = match manual {
-            Some(position) => vec![jobs.swap_remove(position)],
-            None => jobs.into_iter().take(MAX_SOUGHT).collect(),
-        };
-        let selection = manual.and(jobs.first()).and_then(|job| {
-            let job = self.jobs.get(job)?.seen().job.as_ref().ok()?;
-            Some((job.namespace.clone(), job.spec.clone()))
-        });
-        match jobs.is_empty() {
-            true => {
-                self.doubts = Doubts { proven: std::mem::take(&mut self.doubts.proven), ..Doubts::default() }
-            }
-            false => jobs.iter().for_each(|job| _ = self.doubts.jobs.remove(job)),
-        }
-        if jobs.is_empty() {
-            return;
-        }
-        let uids: Vec<String> = jobs.iter().map(ToString::to_string).collect();
-        let labels = format!("{CONTROLLER_UID_LABEL} in ({})", uids.join(","));
-        let (cx, fence, shard) = (self.cx.clone(), self.owned.fence.clone(), ctx.address());
-        self.cx.runtime.spawn(async move {
-            let list = match selection {
-                Some((namespace, spec)) => list_selected(&cx, &namespace, &spec.selector).await,
-                None => {
-                    let mut backoff = cx.api_backoff();
-                    loop {
-                        match cx.reads.list_pod_metadata(&labels, |_| true).await {
-                            Ok(list) => break list,
-                            Err(_) if fence.is_closed() => return,
-                            Err(error) => tracing::warn!(%error, "missing pods were not looked for"),
-                        }
-                        backoff.pause().await;
-                    }
-                }
-            };
-            shard.do_send(Sought { jobs, list });
-        });
-    }
-
-    /// Answers the Jobs that were in doubt: what the live list does not show does not exist.
-    fn pods_sought(&mut self, Sought { jobs, list }: Sought, ctx: &mut Context<Self>) {
-        let mut found: UidMap<UidSet> = jobs.into_iter().map(|job| (job, UidSet::default())).collect();
-        let mut must_relist = false;
-        for pod in &list.pods {
-            let Some(owner) = &pod.controller else { continue };
-            let Some(uids) = found.get_mut(&owner.uid) else { continue };
-            let uid = &pod.pod.uid;
-            uids.insert(uid.clone());
-            if !self.is_labelled(pod) {
-                self.label(pod, &owner.uid, ctx);
-            } else if pod.pod.tracked && self.pod_owners.job_of(uid).is_none() && !self.unseen.contains(uid) {
-                // The label is right, and the shard's list did not show it.
-                must_relist = true;
-                found.remove(&owner.uid);
-            }
-        }
-        for pod in &list.unreadable {
-            let uids = pod.controller.as_ref().and_then(|owner| found.get_mut(&owner.uid));
-            uids.into_iter().for_each(|uids| _ = uids.insert(pod.uid.clone()));
-        }
-        // A list in progress shows no state that ever existed. When it is complete, Jobs may doubt it again.
-        let found = if self.pod_feed.version().is_some() { found } else { UidMap::default() };
-        for (job, listed) in found {
-            if self.unseen.hold_back(&job) {
-                self.doubts.proven.insert(job, (listed, list.version));
-            } else {
-                self.send(&job, JobInput::PodsListed { listed, version: list.version, proven: true });
-            }
-        }
-        if must_relist {
-            tracing::warn!(shard = %self.owned.id, "a list of pods was not complete; listing again");
-            ctx.run_later(DOUBT_PAUSE, |shard, ctx| shard.relist_pods(ctx));
-        }
-        self.seek_pods(ctx);
-    }
 }
 
 impl Handler<CensusTaken> for ShardActor {
     type Result = ();
 
-    fn handle(&mut self, CensusTaken(pods): CensusTaken, ctx: &mut Self::Context) {
-        self.census = pods;
+    fn handle(&mut self, census: CensusTaken, ctx: &mut Self::Context) {
+        self.census = census;
         if self.pod_feed.census_taken() {
             self.begin_listing(ctx);
         }
@@ -336,7 +250,7 @@ impl Handler<Shown> for ShardActor {
             return;
         }
         match found {
-            Some(found) if self.is_labelled(&found) => self.route_pod(found, ctx),
+            Some(found) if self.is_labelled(&found) || found.pod.is_done() => self.route_pod(found, ctx),
             Some(found) => {
                 let job = self.unseen.remove(&pod).map(|(job, _)| job);
                 job.into_iter().for_each(|job| self.label(&found, &job, ctx));
@@ -351,13 +265,16 @@ impl Handler<Shown> for ShardActor {
     }
 }
 
-impl Handler<Sought> for ShardActor {
+impl Handler<LabelRefused> for ShardActor {
     type Result = ();
 
-    fn handle(&mut self, sought: Sought, ctx: &mut Self::Context) {
-        if !self.pod_feed.is_draining() {
-            self.pods_sought(sought, ctx);
+    fn handle(&mut self, LabelRefused { pod, job, message }: LabelRefused, _: &mut Self::Context) {
+        if !self.unseen.contains(&pod) || !self.unseen.unlabelled.insert(job.clone()) {
+            return;
         }
+        let Some(seen) = self.jobs.get(&job).map(JobEntry::seen) else { return };
+        let about = ObjectRef::job(&seen.namespace, &seen.name, &job);
+        self.warn(about, "UnlabelledPod", message);
     }
 }
 

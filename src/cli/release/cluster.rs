@@ -62,8 +62,7 @@ impl Cluster {
     pub(super) async fn release_orphan(&self, Orphan { mut pod }: Orphan) -> anyhow::Result<bool> {
         let controller = pod.controller.clone();
         if let Some(owner) = controller.as_ref().filter(|owner| owner.is_job()) {
-            let job = self.reads.get_job(&pod.namespace, &owner.name).await?;
-            if job.is_some_and(|job| job.uid == owner.uid) {
+            if self.reads.find_job(&pod.namespace, &owner.name, &owner.uid).await?.is_some() {
                 // It is younger than the list of Jobs.
                 return Ok(false);
             }
@@ -78,13 +77,9 @@ impl Cluster {
                 Err(WriteError::Conflict(_)) => {}
                 Err(error) => return Err(error.into()),
             }
-            match self.reads.get_pod(&namespace, &name).await? {
+            match self.reads.find_pod(&namespace, &name, &pod.pod.uid).await? {
                 // A Job that has adopted it meanwhile counts it.
-                Some(now)
-                    if now.pod.uid == pod.pod.uid && now.pod.tracked && now.controller == controller =>
-                {
-                    pod = now;
-                }
+                Some(now) if now.pod.tracked && now.controller == controller => pod = now,
                 _ => return Ok(false),
             }
         }

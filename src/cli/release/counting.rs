@@ -182,9 +182,9 @@ impl<'a> Counting<'a> {
     }
 
     async fn read_pod(&self, state: &mut JobState, known: &PodRef) -> anyhow::Result<()> {
-        match self.cluster.reads.get_pod(&self.seen.namespace, &known.name).await? {
-            Some(pod) if pod.pod.uid == known.uid => _ = state.observe_pod(pod.pod, Timestamp::now()),
-            _ => _ = state.pod_vanished(&known.uid),
+        match self.cluster.reads.find_pod(&self.seen.namespace, &known.name, &known.uid).await? {
+            Some(pod) => _ = state.observe_pod(pod.pod, Timestamp::now()),
+            None => _ = state.pod_vanished(&known.uid),
         }
         Ok(())
     }

@@ -1,5 +1,7 @@
 //! What was, or would be, released.
 
+use std::process::ExitCode;
+
 use super::counting::{Counting, Released};
 use crate::cli::table::{Column, Table};
 
@@ -18,6 +20,11 @@ pub(super) struct Report {
 }
 
 impl Report {
+    /// Nothing is released yet, and these problems are known.
+    pub(super) fn of(problems: Vec<String>) -> Self {
+        Self { problems, ..Self::default() }
+    }
+
     /// Takes in what a dry run has found.
     pub(super) fn would_release(&mut self, job: &Counting<'_>) {
         let (ended, unfinished) = job.tracked();
@@ -45,9 +52,10 @@ impl Report {
         }
     }
 
-    /// What could not be released, and why.
-    pub(super) fn problems(&self) -> impl Iterator<Item = &String> {
-        self.problems.iter()
+    /// Prints to standard error what could not be released, and why. 1 if there is something.
+    pub(super) fn exit_code(&self) -> ExitCode {
+        self.problems.iter().for_each(|problem| eprintln!("{problem}"));
+        ExitCode::from(u8::from(!self.problems.is_empty()))
     }
 
     /// What a dry run prints.

@@ -79,6 +79,13 @@ pub enum WriteError {
     },
 }
 
+impl WriteError {
+    /// Whether something has decided against the write, and would again: no failure of the API server or network.
+    pub fn is_lasting(&self) -> bool {
+        !matches!(self, Self::Fenced | Self::Busy { .. } | Self::Unknown(_) | Self::Server { .. })
+    }
+}
+
 /// Reads the answers to writes.
 #[derive(Clone, Debug)]
 pub(super) struct AnswerReader {
