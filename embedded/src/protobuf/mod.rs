@@ -1,8 +1,8 @@
-//! The format `application/vnd.kubernetes.protobuf`, for bodies sent by kubectl's typed commands, watch
-//! events, and responses about new objects.
+//! The format `application/vnd.kubernetes.protobuf`, for bodies sent by typed clients such as
+//! kube-controller-manager, watch events, and responses about new objects.
 //!
-//! A [`table`] of messages defines the supported fields. An object with any other field is refused, never
-//! partly read or written.
+//! A [`table`] of messages has all fields of every kind that clients write. An object with any other field,
+//! which a later version may have stored, is refused, never partly read or written.
 
 mod read;
 mod table;

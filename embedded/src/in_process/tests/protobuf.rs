@@ -3,9 +3,12 @@
 use bytes::{Bytes, BytesMut};
 use serde_json::{Value, json};
 
-use super::client::{Client, JSON, Watcher};
+use super::client::{Client, JSON, Watcher, pod};
+use crate::object::Object;
 use crate::protobuf;
 use crate::protobuf::tests::{frame, without_empty};
+use crate::resources::stored;
+use crate::store::{Expect, NewVersion};
 
 const PROTOBUF: &str = "application/vnd.kubernetes.protobuf";
 const DISCOVERY: &str = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList";
@@ -236,4 +239,26 @@ async fn watches_of_every_kind_that_clients_write_show_the_same_in_both_formats(
         watched += 1;
     }
     assert!(watched > 15, "{watched}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn after_an_object_of_a_later_version_watches_are_in_json() {
+    let client = Client::new(1);
+    let path = format!("{}?watch=true", super::PODS);
+    let mut binary = client.watch(&path, PROTOBUF).await;
+    super::create_pods(&client, &["known"]).await;
+    let mut later = pod("later", "a");
+    later["metadata"]["namespace"] = "default".into();
+    later["spec"]["newField"] = true.into();
+    let pods = stored("pods").unwrap();
+    let (header, tail) = Object::encode(pods, later);
+    let table = client.server.server.store.table("pods").unwrap();
+    assert!(table.put(&"default/later".into(), Expect::Absent, NewVersion { header, tail }).is_ok());
+    let seen = frames(&mut binary);
+    assert_eq!(seen.iter().map(|event| &event["object"]["metadata"]["name"]).collect::<Vec<_>>(), ["known"]);
+    assert!(binary.has_ended());
+    let mut next = client.watch(&path, "application/vnd.kubernetes.protobuf,application/json").await;
+    let seen = next.events();
+    assert_eq!(seen.len(), 2);
+    assert_eq!(seen[1]["object"]["spec"]["newField"], true);
 }
