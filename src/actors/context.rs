@@ -7,14 +7,16 @@ use tokio::runtime::Handle;
 use tokio::sync::watch;
 
 use super::api_backoff::ApiBackoff;
-use super::clock::Clock;
+use super::clock::{Clock, Clocks};
 use super::config::ControllerConfig;
 use super::loads::LoadBoard;
 use super::subscription::SubscriptionId;
+use crate::cluster::boot_clock::BootClock;
 use crate::cluster::events::Recorder;
 use crate::cluster::gate::{GateConfig, WriteGate};
 use crate::cluster::reads::Reader;
 use crate::cluster::transport::Transport;
+use crate::cluster::watch::Vigil;
 use crate::cluster::wire::{JobDecoder, SelfWriteCache};
 use crate::telemetry::metrics::Metrics;
 
@@ -27,6 +29,8 @@ pub struct ReplicaContext {
     pub runtime: Handle,
     /// The time of day.
     pub clock: Arc<dyn Clock>,
+    /// The clock by which rights end.
+    pub boot_clock: Arc<dyn BootClock>,
     /// The network.
     pub transport: Arc<dyn Transport>,
     /// The one way out for writes.
@@ -43,6 +47,8 @@ pub struct ReplicaContext {
     pub self_writes: SelfWriteCache,
     /// How often the API server has been seen to show an earlier history. Each time, all watches begin anew.
     pub rewinds: Arc<watch::Sender<u64>>,
+    /// Looks after all watches of the replica.
+    pub vigil: Vigil,
     /// Next number of [`seed`](Self::seed).
     seeds: Arc<AtomicU64>,
     /// Number of the next subscription.
@@ -56,7 +62,7 @@ impl ReplicaContext {
         transport: Arc<dyn Transport>,
         metrics: Arc<Metrics>,
         runtime: Handle,
-        clock: Arc<dyn Clock>,
+        clocks: Clocks,
     ) -> Self {
         // Counting the cores means reading files, which is too slow for each look at a Job.
         config.arbiters = config.arbiter_count();
@@ -71,7 +77,8 @@ impl ReplicaContext {
         Self {
             config: Arc::new(config),
             runtime,
-            clock,
+            clock: clocks.wall,
+            boot_clock: clocks.boot,
             transport,
             gate,
             reads,
@@ -80,6 +87,7 @@ impl ReplicaContext {
             loads,
             self_writes: SelfWriteCache::default(),
             rewinds: Arc::default(),
+            vigil: Vigil::default(),
             seeds,
             subscriptions: Arc::default(),
         }

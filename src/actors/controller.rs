@@ -15,7 +15,7 @@ use tokio::runtime::Handle;
 use tokio::sync::oneshot;
 use tokio::task::AbortHandle;
 
-use super::clock::SystemClock;
+use super::clock::Clocks;
 use super::config::ControllerConfig;
 use super::context::ReplicaContext;
 use super::lease_manager::{Incompatibility, LeaseManager, LeaseManagerHandle, ReplicaPhase};
@@ -101,18 +101,18 @@ impl Controller {
             transport.clone(),
             metrics.clone(),
             Handle::current(),
-            Arc::new(SystemClock),
+            Clocks::of_this_host(),
         );
         let (gate, recorder) = (cx.gate.clone(), cx.recorder.clone());
         let config = cx.config.clone();
         let (lease_manager, handle) = LeaseManager::new(cx.clone());
         let (started, actors) = oneshot::channel();
-        let progress = handle.progress().clone();
+        let (progress, of_actors) = (handle.progress().clone(), cx.clone());
         let runtime = threads::actors()?;
         let thread = std::thread::Builder::new().name("yardmaster-actors".into()).spawn(move || {
             let runner = System::with_tokio_rt(|| runtime);
             let actors = runner.block_on(async move {
-                Ok::<_, io::Error>((System::current(), Actors::start(cx, progress)?))
+                Ok::<_, io::Error>((System::current(), Actors::start(of_actors, progress)?))
             });
             let runs = actors.is_ok();
             // If this fails, nobody is left who could stop the actors.
@@ -125,7 +125,7 @@ impl Controller {
             actors.await.map_err(|_| ControllerError::Actors)??;
         let lease_task = lease_manager.start(replica.clone().recipient());
         let election = Election::start(client, &config, orphan_controller.recipient());
-        let probe = ReplicaProbe::new(replica.clone(), handle.clone(), config, metrics.clone());
+        let probe = ReplicaProbe::new(replica.clone(), handle.clone(), &cx);
         let _pages = listener.map(|listener| probe.clone().serve(listener, tls, transport));
         Ok(Self {
             system,

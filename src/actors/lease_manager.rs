@@ -4,6 +4,7 @@
 //! It runs on the tokio runtime and not as an actor: a heartbeat must not wait behind Jobs.
 
 mod board;
+mod echo;
 mod feed;
 mod history;
 mod incompatibility;
@@ -25,9 +26,10 @@ use futures::stream::{FuturesUnordered, Stream};
 use k8s_openapi::api::coordination::v1::Lease;
 use tokio::sync::{mpsc, watch};
 use tokio::task::AbortHandle;
-use tokio::time::{Instant, sleep_until, timeout};
+use tokio::time::{Instant, timeout};
 
 pub use self::board::{LeaseBoard, SeenLeases};
+use self::echo::Echo;
 use self::feed::Feed;
 use self::history::History;
 pub use self::incompatibility::Incompatibility;
@@ -35,10 +37,11 @@ use self::live::{Found, Unreadable, read, write};
 pub use self::view::{ReplicaPhase, View};
 use super::context::ReplicaContext;
 use super::protocol::{ProgressSender, ShardCommand, ShardProgress};
+use crate::cluster::boot_clock::sleep_until;
 use crate::cluster::gate::Fence;
 use crate::cluster::leases::{LeaseClient, LeaseDecoder};
 use crate::cluster::resource::Resource;
-use crate::cluster::watch::{Change, Selection, watch};
+use crate::cluster::watch::{Change, Selection, watch_together};
 use crate::job::names;
 use crate::mutants::{Mutant, is};
 use crate::sharding::lease::{Balance, Claim, Heartbeat, LeaseRecord, LeaseWriter};
@@ -85,7 +88,7 @@ pub struct LeaseManager {
     view: watch::Sender<View>,
     board: LeaseBoard,
     coordinator: Coordinator,
-    /// The instant that [`Moment`]s count from.
+    /// The instant of the boot clock that [`Moment`]s count from.
     origin: Instant,
     answers: FuturesUnordered<BoxFuture<'static, Answer>>,
     /// The right to act for each shard that is owned.
@@ -95,6 +98,7 @@ pub struct LeaseManager {
     /// When the last acknowledged heartbeat was sent.
     renewed: Option<Instant>,
     history: History,
+    echo: Echo,
 }
 
 /// An answer of the API server.
@@ -109,7 +113,7 @@ enum Answer {
 impl LeaseManager {
     /// A lease manager for a replica with these settings, and its handle.
     pub fn new(cx: ReplicaContext) -> (Self, LeaseManagerHandle) {
-        let config = cx.config.clone();
+        let (config, origin) = (cx.config.clone(), cx.boot_clock.now());
         let times = LeaseTimes {
             lease_duration: config.lease_duration,
             renew_deadline: config.renew_deadline,
@@ -138,12 +142,13 @@ impl LeaseManager {
             view,
             board: board.clone(),
             coordinator: Coordinator::new(me, times),
-            origin: Instant::now(),
+            origin,
             answers: FuturesUnordered::new(),
             fences: BTreeMap::new(),
             claimed: BTreeMap::new(),
             renewed: None,
             history: History::default(),
+            echo: Echo::default(),
         };
         (lease_manager, LeaseManagerHandle { progress, view: watched, board })
     }
@@ -173,6 +178,7 @@ impl LeaseManager {
             // No shards exist yet, so the only report can be `Leave`.
             _ = self.reports.recv() => return self.end(None),
         }
+        let clock = self.cx.boot_clock.clone();
         let mut changes = self.watch_leases();
         let mut feed = Feed::default();
         let mut refused = None;
@@ -186,13 +192,16 @@ impl LeaseManager {
                 return self.end(refused);
             }
             self.show();
+            if self.echo.is_missing(Instant::now()) {
+                self.cx.vigil.suspect();
+            }
             let wake_at = wake_at.map(|at| self.origin + at);
             // In this order: answers and reports are few, so none of the others starves.
             tokio::select! {
                 biased;
                 Some(answer) = self.answers.next() => self.answered(answer),
                 report = self.reports.recv() => self.reported(report.unwrap_or(ShardProgress::Leave)),
-                () = sleep_until(wake_at.unwrap_or_else(Instant::now)), if wake_at.is_some() => {}
+                () = sleep_until(&*clock, wake_at.unwrap_or(self.origin)), if wake_at.is_some() => {}
                 chunk = changes.next() => {
                     for change in chunk.into_iter().flatten() {
                         self.take_in(&mut feed, change, &mut refused);
@@ -213,7 +222,8 @@ impl LeaseManager {
         }
         .labelled(self.writer.selector());
         let (transport, metrics) = (self.cx.transport.clone(), self.cx.metrics.clone());
-        watch(transport, selection, LeaseDecoder, metrics, self.cx.seed()).ready_chunks(CHUNK)
+        let (vigil, seed) = (self.cx.vigil.clone(), self.cx.seed());
+        watch_together(vigil, transport, selection, LeaseDecoder, metrics, seed).ready_chunks(CHUNK)
     }
 
     /// The API server shows an earlier history. What is known, and what is under way, counts for nothing: Leases,
@@ -232,11 +242,17 @@ impl LeaseManager {
         self.board.forget();
         self.coordinator = self.coordinator.reborn();
         self.history = History::default();
+        self.echo = Echo::default();
         self.cx.rewinds.send_modify(|rewinds| *rewinds += 1);
     }
 
     fn now(&self) -> Moment {
-        self.origin.elapsed()
+        self.instant().saturating_duration_since(self.origin)
+    }
+
+    /// The instant of the boot clock.
+    fn instant(&self) -> Instant {
+        self.cx.boot_clock.now()
     }
 
     fn end(&mut self, refused: Option<Incompatibility>) {
@@ -264,6 +280,7 @@ impl LeaseManager {
         match change {
             Change::Listed(lease) | Change::Applied(lease) => {
                 if let Some(record) = LeaseRecord::read(&lease) {
+                    self.echo.shown(record.version());
                     if let Some(error) = layout::objection(self.cx.config.shards, &record) {
                         tracing::error!(%error, "stopping");
                         *refused = Some(error);
@@ -282,7 +299,7 @@ impl LeaseManager {
 
     fn found(&mut self, record: LeaseRecord, now: Moment) {
         self.history.shown(record.version());
-        self.board.seen(&record, Instant::now(), self.cx.clock.now());
+        self.board.seen(&record, self.instant(), self.cx.clock.now());
         match record {
             LeaseRecord::Heartbeat(heartbeat) => self.coordinator.heartbeat_seen(heartbeat, now),
             LeaseRecord::Claim(claim) => self.coordinator.claim_seen(claim),
@@ -326,8 +343,9 @@ impl LeaseManager {
         match report {
             ShardProgress::Synced(shard, epoch) => {
                 if let Some(claimed) = self.claimed.remove(&shard) {
-                    self.cx.metrics.handover_duration.observe(claimed.elapsed().as_secs_f64());
-                    self.board.synced(shard, epoch, claimed.elapsed());
+                    let took = self.instant().saturating_duration_since(claimed);
+                    self.cx.metrics.handover_duration.observe(took.as_secs_f64());
+                    self.board.synced(shard, epoch, took);
                 }
                 self.coordinator.synced(shard, epoch);
             }
@@ -347,8 +365,9 @@ impl LeaseManager {
                     Some(lease) => lease_manager.coordinator.heartbeat_unreadable(lease.version),
                 });
                 self.coordinator.heartbeat_written(written, leaving, now);
-                if matches!(written, Written::As(_)) {
+                if let Written::As(version) = written {
                     self.renewed = Some(sent);
+                    self.echo.written(version, Instant::now());
                 }
                 if let Some(until) = self.coordinator.acts_until() {
                     let until = self.origin + until;
@@ -381,7 +400,7 @@ impl LeaseManager {
                 if let Written::As(version) = written {
                     // The watch may show it only after the shard is synced.
                     let record = LeaseRecord::Claim(Claim { version, ..claim.clone() });
-                    self.board.seen(&record, Instant::now(), self.cx.clock.now());
+                    self.board.seen(&record, self.instant(), self.cx.clock.now());
                 }
                 self.coordinator.claim_written(&claim, written, now);
             }
@@ -442,7 +461,7 @@ impl LeaseManager {
             Action::WriteBalance(balance) => self.write_balance(balance),
             Action::Start(shard, epoch) => {
                 let until = self.coordinator.acts_until().map_or(self.origin, |until| self.origin + until);
-                let fence = Fence::until(until);
+                let fence = Fence::until(until, self.cx.boot_clock.clone());
                 self.fences.insert(shard, fence.clone());
                 self.count(Handover::Acquired);
                 replica.do_send(ShardCommand::Start { shard, epoch, fence });
@@ -466,7 +485,7 @@ impl LeaseManager {
     }
 
     fn write_heartbeat(&mut self, heartbeat: Heartbeat) {
-        let (leases, writer, sent) = (self.leases.clone(), self.writer.clone(), Instant::now());
+        let (leases, writer, sent) = (self.leases.clone(), self.writer.clone(), self.instant());
         let (history, now) = (self.history.clone(), self.cx.clock.now());
         let leaving = heartbeat.leaving;
         self.answers.push(Box::pin(async move {
@@ -481,7 +500,7 @@ impl LeaseManager {
         if claim.holder.is_none() && !is(Mutant::ReleasedWithOpenFence) {
             self.close(claim.shard);
         } else {
-            self.claimed.insert(claim.shard, Instant::now());
+            self.claimed.insert(claim.shard, self.instant());
         }
         let (leases, writer, history) = (self.leases.clone(), self.writer.clone(), self.history.clone());
         let (duration, now) = (self.cx.config.lease_duration, self.cx.clock.now());

@@ -10,10 +10,12 @@ use tokio::sync::{Mutex, oneshot};
 use tokio::time::Instant;
 
 use super::config::{ControllerConfig, DebugAccess, MetricsAccess};
+use super::context::ReplicaContext;
 use super::lease_manager::{LeaseManagerHandle, ReplicaPhase};
 use super::overview::{self, Overview};
 use super::replica_actor::{DescribeAll, ReadJobs, ReplicaActor, SeenJobs};
 use crate::cluster::access_review::AccessReviewer;
+use crate::cluster::boot_clock::BootClock;
 use crate::cluster::transport::Transport;
 use crate::telemetry::http::{self, Access, AccessRules, JobQuery, Overviews, Probe, Reviews, Tls};
 use crate::telemetry::metrics::Metrics;
@@ -30,6 +32,7 @@ pub(super) struct ReplicaProbe {
     metrics: Arc<Metrics>,
     /// When the replica began.
     began: Instant,
+    boot_clock: Arc<dyn BootClock>,
     /// The Jobs as they were a moment ago, while somebody looks at them.
     reading: Arc<Mutex<Option<Arc<SeenJobs>>>>,
 }
@@ -38,10 +41,17 @@ impl ReplicaProbe {
     pub(super) fn new(
         replica: Addr<ReplicaActor>,
         lease_manager: LeaseManagerHandle,
-        config: Arc<ControllerConfig>,
-        metrics: Arc<Metrics>,
+        cx: &ReplicaContext,
     ) -> Self {
-        Self { replica, lease_manager, config, metrics, began: Instant::now(), reading: Arc::default() }
+        Self {
+            replica,
+            lease_manager,
+            config: cx.config.clone(),
+            metrics: cx.metrics.clone(),
+            began: cx.boot_clock.now(),
+            boot_clock: cx.boot_clock.clone(),
+            reading: Arc::default(),
+        }
     }
 
     /// Serves the pages until the returned sender is dropped.
@@ -82,7 +92,7 @@ impl ReplicaProbe {
         let jobs = self.jobs().await;
         let view = self.lease_manager.view().borrow().clone();
         let leases = self.lease_manager.board().read();
-        let mut overview = overview::of_leases(&self.config, &leases, &view);
+        let mut overview = overview::of_leases(&self.config, &leases, &view, self.boot_clock.now());
         overview.gates.push(overview::gate(&self.config, &self.metrics));
         let (shards, own) = (overview.shards.len(), view.owned());
         let of_all_shards = jobs.of_all_shards;
@@ -131,10 +141,11 @@ impl Probe for ReplicaProbe {
         self.healthy()?;
         let view = self.lease_manager.view();
         let view = view.borrow();
+        let is_alive = view.is_alive(self.boot_clock.now());
         match view.phase {
-            ReplicaPhase::Ready if view.is_alive(Instant::now()) => Ok(()),
+            ReplicaPhase::Ready if is_alive => Ok(()),
             ReplicaPhase::Ended(_) => Err("the replica has released its shards".into()),
-            _ if view.is_alive(Instant::now()) => Err("the caches of some shards are not synced".into()),
+            _ if is_alive => Err("the caches of some shards are not synced".into()),
             _ => Err("the heartbeat is not valid".into()),
         }
     }
@@ -151,6 +162,7 @@ impl Probe for ReplicaProbe {
         metrics.dropped_spans.inc_by(dropped.saturating_sub(metrics.dropped_spans.get()));
         let renewed = self.lease_manager.view().borrow().renewed();
         // One that has never been renewed is as old as the replica.
-        metrics.heartbeat_age.set(renewed.unwrap_or(self.began).elapsed().as_secs_f64());
+        let age = self.boot_clock.now().saturating_duration_since(renewed.unwrap_or(self.began));
+        metrics.heartbeat_age.set(age.as_secs_f64());
     }
 }

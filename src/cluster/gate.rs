@@ -344,7 +344,7 @@ impl Shared {
         let mut state = self.lock();
         let mut next = None;
         while let Some((_, Waiting { fence, turn })) = state.queue.pop() {
-            if !fence.is_open(Instant::now()) {
+            if !fence.is_open() {
                 grant(turn, self.fenced());
             } else if !turn.is_closed() {
                 next = Some((turn, Turn { shared: self.clone(), ticket: Some(state.window.start()) }));
@@ -374,8 +374,7 @@ impl Shared {
             let call = write.call();
             let name = call.span;
             // A request that does not leave has no span.
-            let span =
-                if order.fence.is_open(Instant::now()) { trace.begin(name) } else { CallSpan::default() };
+            let span = if order.fence.is_open() { trace.begin(name) } else { CallSpan::default() };
             let (signal, result) = match self.send(call, &order.fence, &span) {
                 Ok(sent) => {
                     let (signal, end, result) = sent.answered(&self).await;
@@ -423,7 +422,7 @@ impl Shared {
         let Call { verb, resource, expected, of_existing, .. } = call;
         let mut request = call.into_request().map_err(|e| WriteError::Invalid(e.to_string().into()))?;
         let started = Instant::now();
-        if !fence.is_open(started) {
+        if !fence.is_open() {
             return self.fenced();
         }
         span.inject(request.headers_mut());
