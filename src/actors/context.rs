@@ -11,6 +11,7 @@ use super::clock::{Clock, Clocks};
 use super::config::ControllerConfig;
 use super::loads::LoadBoard;
 use super::subscription::SubscriptionId;
+use super::supervision::{Downfall, Unit};
 use crate::cluster::boot_clock::BootClock;
 use crate::cluster::events::Recorder;
 use crate::cluster::gate::{GateConfig, WriteGate};
@@ -47,6 +48,8 @@ pub struct ReplicaContext {
     pub self_writes: SelfWriteCache,
     /// How often the API server has been seen to show an earlier history. Each time, all watches begin anew.
     pub rewinds: Arc<watch::Sender<u64>>,
+    /// What panics here ends the replica.
+    pub downfall: Downfall,
     /// Looks after all watches of the replica.
     pub vigil: Vigil,
     /// Next number of [`seed`](Self::seed).
@@ -87,6 +90,7 @@ impl ReplicaContext {
             loads,
             self_writes: SelfWriteCache::default(),
             rewinds: Arc::default(),
+            downfall: Downfall::default(),
             vigil: Vigil::default(),
             seeds,
             subscriptions: Arc::default(),
@@ -102,6 +106,12 @@ impl ReplicaContext {
     /// same settings.
     pub fn seed(&self) -> u64 {
         self.seeds.fetch_add(1, Ordering::Relaxed)
+    }
+
+    /// A part of the replica without which it must end.
+    pub fn vital(&self, what: &'static str) -> Unit {
+        let downfall = self.downfall.clone();
+        Unit::new(self.runtime.clone(), move || downfall.cause(what))
     }
 
     /// The identity of a new subscription.

@@ -37,6 +37,8 @@ use self::live::{Found, Unreadable, read, write};
 pub use self::view::{ReplicaPhase, View};
 use super::context::ReplicaContext;
 use super::protocol::{ProgressSender, ShardCommand, ShardProgress};
+#[cfg(feature = "test-hooks")]
+use super::test_hooks::Part;
 use crate::cluster::boot_clock::sleep_until;
 use crate::cluster::gate::Fence;
 use crate::cluster::leases::{LeaseClient, LeaseDecoder};
@@ -51,6 +53,8 @@ use crate::telemetry::metrics::labels::{Handover, HandoverLabels};
 /// Most changes of Leases that are taken in together.
 const CHUNK: usize = 256;
 
+/// What this is, when it panics.
+const WHAT: &str = "the lease manager";
 /// How long the number of shards is tried to be written again.
 const LAYOUT_TIMEOUT: Duration = Duration::from_secs(10);
 
@@ -155,12 +159,12 @@ impl LeaseManager {
 
     /// Starts it; it sends its commands to `replica`.
     pub fn start(self, replica: Recipient<ShardCommand>) -> AbortHandle {
-        let runtime = self.cx.runtime.clone();
+        let unit = self.cx.vital(WHAT);
         #[cfg(feature = "test-hooks")]
         if self.cx.config.test_hooks.without_leases {
-            return runtime.spawn(self.run_without_leases(replica)).abort_handle();
+            return unit.spawn(WHAT, self.run_without_leases(replica)).abort_handle();
         }
-        runtime.spawn(self.run(replica)).abort_handle()
+        unit.spawn(WHAT, self.run(replica)).abort_handle()
     }
 
     async fn run(mut self, replica: Recipient<ShardCommand>) {
@@ -184,6 +188,8 @@ impl LeaseManager {
         let mut refused = None;
         loop {
             let now = self.now();
+            #[cfg(feature = "test-hooks")]
+            self.cx.config.test_hooks.pass(Part::LeaseManager);
             let (actions, wake_at) = self.coordinator.decide(now, |shard| self.cx.loads.read(shard));
             let left = actions.contains(&Action::Left);
             actions.into_iter().for_each(|action| self.act(action, &replica));
@@ -351,6 +357,12 @@ impl LeaseManager {
             }
             ShardProgress::Drained(shard) => self.coordinator.drained(shard),
             ShardProgress::Dropped(shard) => self.coordinator.dropped(shard),
+            ShardProgress::Failed(shard, epoch) => {
+                let now = self.now();
+                if self.coordinator.failed(shard, epoch, now) {
+                    tracing::error!(%shard, epoch, "a shard has panicked: it is released, and claimed anew");
+                }
+            }
             ShardProgress::Leave => self.coordinator.leave(),
         }
     }

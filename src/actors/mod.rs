@@ -36,6 +36,7 @@ mod replica_actor;
 mod requests;
 mod shard_actor;
 mod subscription;
+mod supervision;
 #[cfg(feature = "test-hooks")]
 pub mod test_hooks;
 pub mod threads;

@@ -43,6 +43,8 @@ pub enum ShardProgress {
     Drained(ShardId),
     /// A shard's actors have ended.
     Dropped(ShardId),
+    /// A part of a shard's actors has panicked, in this epoch.
+    Failed(ShardId, u64),
     /// The replica is to hand all shards over, and to end.
     Leave,
 }

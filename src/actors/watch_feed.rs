@@ -16,6 +16,8 @@ use tokio_util::task::AbortOnDropHandle;
 
 use super::context::ReplicaContext;
 use super::subscription::{Subscription, SubscriptionId};
+#[cfg(feature = "test-hooks")]
+use super::test_hooks::Part;
 use crate::cluster::reads::PodList;
 use crate::cluster::resource::Resource;
 use crate::cluster::supervision::supervised;
@@ -146,10 +148,14 @@ where
     let (transport, metrics, seed) = (cx.transport.clone(), cx.metrics.clone(), cx.seed());
     let (vigil, rewinds) = (cx.vigil.clone(), cx.rewinds.clone());
     let feed = Arc::new(Feed { to, message });
+    #[cfg(feature = "test-hooks")]
+    let config = cx.config.clone();
     // One that has panicked begins with a list.
     let follow = move || {
         let (transport, metrics, vigil) = (transport.clone(), metrics.clone(), vigil.clone());
         let (selection, decoder, feed) = (selection.clone(), decoder.clone(), feed.clone());
+        #[cfg(feature = "test-hooks")]
+        let config = config.clone();
         let mut rewinds = rewinds.subscribe();
         async move {
             loop {
@@ -157,6 +163,8 @@ where
                 let changes =
                     watch_together(vigil, transport, selection.clone(), decoder.clone(), metrics, seed);
                 let forwarding = forward(changes, |chunk| {
+                    #[cfg(feature = "test-hooks")]
+                    config.test_hooks.pass(Part::Feed);
                     let few = chunk.len() <= BACKPRESSURE_THRESHOLD;
                     deliver(&feed.to, (feed.message)(id, chunk), few)
                 });

@@ -30,6 +30,7 @@ use self::queue::FairQueue;
 use self::window::{Signal, Ticket, Window};
 use self::write::{Call, Expected};
 use super::rate::Rate;
+use super::supervision::supervised;
 use super::transport::{Transport, TransportError};
 use super::wire::PodDecoder;
 use crate::job::state::Pace;
@@ -219,11 +220,11 @@ impl WriteGate {
         shared.update_gauges(&shared.lock());
         let stop = CancellationToken::new();
         let rate = Rate::per_second(config.qps, config.burst);
-        let dispatched = stop.clone().run_until_cancelled_owned(dispatch(shared.clone(), rate));
-        let closed = shared.clone();
+        let (stopped, served) = (stop.clone(), shared.clone());
         tokio::spawn(async move {
-            dispatched.await;
-            closed.close();
+            let dispatched = supervised("the write gate", || dispatch(&served, rate.as_ref()));
+            stopped.run_until_cancelled(dispatched).await;
+            served.close();
         });
         Self { shared, _stop: Arc::new(stop.drop_guard()) }
     }
@@ -282,10 +283,10 @@ impl WriteGate {
 }
 
 /// The dispatcher: gives waiting writes their turn, as window and rate allow.
-async fn dispatch(shared: Arc<Shared>, rate: Option<Rate>) {
+async fn dispatch(shared: &Arc<Shared>, rate: Option<&Rate>) {
     loop {
         shared.sendable().await;
-        if let Some(rate) = &rate {
+        if let Some(rate) = rate {
             rate.take().await;
         }
         shared.grant_next();

@@ -41,15 +41,14 @@ impl Pauses {
 }
 
 /// Runs to the end; `None` after a panic, which is logged. `what` names the task in the log.
-pub async fn caught<T>(what: &'static str, task: impl Future<Output = T>) -> Option<T> {
-    // What the task has changed is judged by whoever decides to go on.
-    match AssertUnwindSafe(task).catch_unwind().await {
-        Ok(output) => Some(output),
-        Err(panic) => {
-            tracing::error!(what, panic = message(&*panic), "a task has panicked");
-            None
-        }
-    }
+pub fn caught<T>(what: &'static str, task: impl Future<Output = T>) -> impl Future<Output = Option<T>> {
+    // What the task has changed is judged by whoever decides to go on. Not an async function: its future would have
+    // room for the task twice.
+    AssertUnwindSafe(task).catch_unwind().map(move |ended| {
+        ended
+            .inspect_err(|panic| tracing::error!(what, panic = message(&**panic), "a task has panicked"))
+            .ok()
+    })
 }
 
 /// Runs a task, and begins it anew after each panic. `begin` gives the task what outlives the panic.

@@ -272,6 +272,15 @@ impl Coordinator {
         }
     }
 
+    /// Actors of a shard have panicked, in this epoch: it is handed over, and claimed again after a pause. Returns
+    /// whether that begins now.
+    pub fn failed(&mut self, shard: ShardId, epoch: u64, now: Moment) -> bool {
+        let runs = |shard: &&mut Shard| {
+            shard.epoch == epoch && matches!(shard.state, ShardState::Syncing | ShardState::Active)
+        };
+        self.shards.get_mut(&shard).filter(runs).map(|shard| shard.failed(now)).is_some()
+    }
+
     /// Hands all shards over, and ends.
     pub fn leave(&mut self) {
         self.leaving = true;

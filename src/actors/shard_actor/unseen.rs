@@ -122,7 +122,7 @@ impl ShardActor {
         }
         let labelling = Labelling::new(&self.cx, &self.owned.fence, pod, job);
         let (shard, labelled) = (ctx.address(), uid.clone());
-        let task = self.cx.runtime.spawn(async move {
+        let task = self.owned.unit.spawn("a labelling", async move {
             if let Ok(found) = labelling.hold().await {
                 shard.do_send(Shown { pod: labelled, found });
             }
@@ -165,7 +165,7 @@ impl ShardActor {
     fn read_again(&self, pod: &Unreadable, ctx: &Context<Self>) -> AbortOnDropHandle<()> {
         let (cx, shard, uid) = (self.cx.clone(), ctx.address(), pod.uid.clone());
         let (namespace, name) = (pod.namespace.clone(), pod.name.clone());
-        AbortOnDropHandle::new(self.cx.runtime.spawn(async move {
+        AbortOnDropHandle::new(self.owned.unit.spawn("a reading of a pod", async move {
             let mut backoff = cx.api_backoff();
             loop {
                 backoff.pause().await;
@@ -259,7 +259,7 @@ impl ShardActor {
         let uids: Vec<String> = jobs.iter().map(ToString::to_string).collect();
         let labels = format!("{CONTROLLER_UID_LABEL} in ({})", uids.join(","));
         let (cx, fence, shard) = (self.cx.clone(), self.owned.fence.clone(), ctx.address());
-        self.cx.runtime.spawn(async move {
+        self.owned.unit.spawn("a search for missing pods", async move {
             let list = match selection {
                 Some((namespace, spec)) => list_selected(&cx, &namespace, &spec.selector).await,
                 None => {
