@@ -60,6 +60,7 @@ impl Defect {
         Self::Undecodable,
         Self::HungHeartbeat,
         Self::RestoredEtcd,
+        Self::DeadShard,
         Self::RefusedDelete,
         Self::SuspendedMachine,
         Self::HungWatch,

@@ -129,8 +129,8 @@ impl Controller {
         let (system, Actors { replica, orphan_controller }) =
             actors.await.map_err(|_| ControllerError::Actors)??;
         let lease_task = lease_manager.start(replica.clone().recipient());
-        let election = Election::start(client, &config, orphan_controller);
-        let probe = ReplicaProbe::new(replica.clone(), handle.clone(), &cx);
+        let election = Election::start(client, &config, orphan_controller.clone());
+        let probe = ReplicaProbe::new(replica.clone(), orphan_controller, handle.clone(), &cx);
         let _pages = listener.map(|listener| probe.clone().serve(listener, tls, transport));
         Ok(Self {
             system,

@@ -64,6 +64,10 @@ pub struct LeaseManagerHandle {
     progress: ProgressSender,
     view: watch::Receiver<View>,
     board: LeaseBoard,
+    /// When it last decided something; `None` while it begins or ends.
+    decided: watch::Receiver<Option<Instant>>,
+    /// For how long at most it decides nothing while it is well.
+    longest_wait: Duration,
 }
 
 impl LeaseManagerHandle {
@@ -75,6 +79,12 @@ impl LeaseManagerHandle {
     /// The shards that the replica owns, as they change.
     pub fn view(&self) -> watch::Receiver<View> {
         self.view.clone()
+    }
+
+    /// For how long it has decided nothing, beyond the time for which it may wait for the API server.
+    pub fn overdue(&self) -> Duration {
+        let idle = self.decided.borrow().map(|decided| decided.elapsed()).unwrap_or_default();
+        idle.saturating_sub(self.longest_wait)
     }
 
     /// All replicas and the owners of all shards.
@@ -91,6 +101,7 @@ pub struct LeaseManager {
     reports: mpsc::UnboundedReceiver<ShardProgress>,
     view: watch::Sender<View>,
     board: LeaseBoard,
+    decided: watch::Sender<Option<Instant>>,
     coordinator: Coordinator,
     /// The instant of the boot clock that [`Moment`]s count from.
     origin: Instant,
@@ -103,6 +114,8 @@ pub struct LeaseManager {
     renewed: Option<Instant>,
     history: History,
     echo: Echo,
+    /// The session in which the replica's actors know what they know.
+    session: u32,
 }
 
 /// An answer of the API server.
@@ -137,6 +150,8 @@ impl LeaseManager {
         );
         let (progress, reports) = ProgressSender::channel();
         let (view, watched) = watch::channel(View::default());
+        let (decided, last_decided) = watch::channel(None);
+        let longest_wait = times.lease_duration;
         let board = LeaseBoard::default();
         let lease_manager = Self {
             leases,
@@ -145,6 +160,7 @@ impl LeaseManager {
             reports,
             view,
             board: board.clone(),
+            decided,
             coordinator: Coordinator::new(me, times),
             origin,
             answers: FuturesUnordered::new(),
@@ -153,8 +169,12 @@ impl LeaseManager {
             renewed: None,
             history: History::default(),
             echo: Echo::default(),
+            session: 0,
         };
-        (lease_manager, LeaseManagerHandle { progress, view: watched, board })
+        (
+            lease_manager,
+            LeaseManagerHandle { progress, view: watched, board, decided: last_decided, longest_wait },
+        )
     }
 
     /// Starts it; it sends its commands to `replica`.
@@ -193,11 +213,18 @@ impl LeaseManager {
             let (actions, wake_at) = self.coordinator.decide(now, |shard| self.cx.loads.read(shard));
             let left = actions.contains(&Action::Left);
             actions.into_iter().for_each(|action| self.act(action, &replica));
+            if self.session != self.coordinator.session() {
+                self.session = self.coordinator.session();
+                // Everything was lost, and others may have gone on: what is known may be of long ago.
+                replica.do_send(ShardCommand::Forget);
+            }
             if left {
+                self.decided.send_replace(None);
                 while self.answers.next().await.is_some() {}
                 return self.end(refused);
             }
             self.show();
+            self.decided.send_replace(Some(Instant::now()));
             if self.echo.is_missing(Instant::now()) {
                 self.cx.vigil.suspect();
             }
@@ -247,6 +274,7 @@ impl LeaseManager {
         self.claimed.clear();
         self.board.forget();
         self.coordinator = self.coordinator.reborn();
+        self.session = self.coordinator.session();
         self.history = History::default();
         self.echo = Echo::default();
         self.cx.rewinds.send_modify(|rewinds| *rewinds += 1);

@@ -21,6 +21,7 @@ mod job_metrics;
 mod job_trace;
 mod labelling;
 mod lease_manager;
+mod liveness;
 mod loads;
 mod orphan_controller;
 mod orphan_pods;

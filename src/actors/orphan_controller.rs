@@ -19,6 +19,7 @@ use tokio_util::task::AbortOnDropHandle;
 use super::context::ReplicaContext;
 use super::job_index::JobIndex;
 use super::labelling::Labelling;
+use super::liveness::Ping;
 use super::orphan_pods::OrphanPods;
 use super::protocol::LeadershipChanged;
 use super::relist::Relist;
@@ -265,6 +266,12 @@ impl Handler<LeadershipChanged> for OrphanController {
             }
         });
     }
+}
+
+impl Handler<Ping> for OrphanController {
+    type Result = ();
+
+    fn handle(&mut self, _: Ping, _: &mut Self::Context) {}
 }
 
 impl Handler<LeaderFailed> for OrphanController {

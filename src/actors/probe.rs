@@ -8,14 +8,19 @@ use futures::future::BoxFuture;
 use serde_json::Value;
 use tokio::sync::{Mutex, oneshot};
 use tokio::time::Instant;
+use tokio_util::task::AbortOnDropHandle;
 
 use super::config::{ControllerConfig, DebugAccess, MetricsAccess};
 use super::context::ReplicaContext;
 use super::lease_manager::{LeaseManagerHandle, ReplicaPhase};
+use super::liveness::Liveness;
+use super::orphan_controller::OrphanControllerHandle;
 use super::overview::{self, Overview};
 use super::replica_actor::{DescribeAll, ReadJobs, ReplicaActor, SeenJobs};
+use super::supervision::Downfall;
 use crate::cluster::access_review::AccessReviewer;
 use crate::cluster::boot_clock::BootClock;
+use crate::cluster::supervision::supervised;
 use crate::cluster::transport::Transport;
 use crate::telemetry::http::{self, Access, AccessRules, JobQuery, Overviews, Probe, Reviews, Tls};
 use crate::telemetry::metrics::Metrics;
@@ -35,14 +40,23 @@ pub(super) struct ReplicaProbe {
     boot_clock: Arc<dyn BootClock>,
     /// The Jobs as they were a moment ago, while somebody looks at them.
     reading: Arc<Mutex<Option<Arc<SeenJobs>>>>,
+    downfall: Downfall,
+    liveness: Liveness,
+    /// Asks the actors whether they live.
+    _asking: Arc<AbortOnDropHandle<()>>,
 }
 
 impl ReplicaProbe {
     pub(super) fn new(
         replica: Addr<ReplicaActor>,
+        orphans: OrphanControllerHandle,
         lease_manager: LeaseManagerHandle,
         cx: &ReplicaContext,
     ) -> Self {
+        let liveness = Liveness::default();
+        let (asking, asked) = (liveness.clone(), replica.clone());
+        let ask = move || asking.clone().keep_asking(asked.clone(), orphans.clone());
+        let _asking = Arc::new(AbortOnDropHandle::new(tokio::spawn(supervised("the liveness probe", ask))));
         Self {
             replica,
             lease_manager,
@@ -51,6 +65,9 @@ impl ReplicaProbe {
             began: cx.boot_clock.now(),
             boot_clock: cx.boot_clock.clone(),
             reading: Arc::default(),
+            downfall: cx.downfall.clone(),
+            liveness,
+            _asking,
         }
     }
 
@@ -134,7 +151,13 @@ impl Overviews for ReplicaProbe {
 
 impl Probe for ReplicaProbe {
     fn healthy(&self) -> Result<(), String> {
-        if self.replica.connected() { Ok(()) } else { Err("the actors are gone".into()) }
+        if let Some(what) = self.downfall.has_come() {
+            return Err(format!("{what} has panicked"));
+        }
+        if !self.replica.connected() {
+            return Err("the actors are gone".into());
+        }
+        self.liveness.hangs(self.lease_manager.overdue()).map_or(Ok(()), Err)
     }
 
     fn ready(&self) -> Result<(), String> {

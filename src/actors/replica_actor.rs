@@ -12,8 +12,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use actix::{
-    Actor, ActorFutureExt, Addr, ArbiterHandle, AsyncContext, Context, Handler, Message, ResponseFuture,
-    WrapFuture,
+    Actor, ActorFutureExt, Addr, ArbiterHandle, AsyncContext, Context, Handler, Message, MessageResult,
+    ResponseFuture, WrapFuture,
 };
 use futures::future::join_all;
 use tokio_util::task::TaskTracker;
@@ -23,6 +23,7 @@ use super::census::{self, Census, CensusTaken};
 use super::context::ReplicaContext;
 use super::job_cache::{JobCache, Source};
 use super::job_index::JobIndex;
+use super::liveness::ListShards;
 use super::protocol::{ProgressSender, ShardCommand, ShardProgress};
 use super::shard_actor::{
     Describe, Drain, End, ForeignJobSeen, JobSeen, JobVanished, JobsListed, Owned, ShardActor, ShardReport,
@@ -458,6 +459,14 @@ impl Handler<DescribeAll> for ReplicaActor {
             reports.sort_by_key(|report| report.shard);
             reports
         })
+    }
+}
+
+impl Handler<ListShards> for ReplicaActor {
+    type Result = MessageResult<ListShards>;
+
+    fn handle(&mut self, _: ListShards, _: &mut Self::Context) -> Self::Result {
+        MessageResult(self.shards.iter().map(|(id, shard)| (*id, shard.actor.clone().recipient())).collect())
     }
 }
 

@@ -26,6 +26,7 @@ use super::context::ReplicaContext;
 use super::job_actor::{DrainJob, Halt};
 use super::job_index::JobIndex;
 use super::job_input::JobInput;
+use super::liveness::Ping;
 use super::orphan_pods::OrphanPods;
 use super::pod_owners::PodOwnerIndex;
 use super::protocol::{JobReport, ProgressSender, ShardProgress};
@@ -406,6 +407,12 @@ impl Handler<JobReport> for ShardActor {
             JobReport::Ended { job, reason } => self.job_ended(job, reason, ctx),
         }
     }
+}
+
+impl Handler<Ping> for ShardActor {
+    type Result = ();
+
+    fn handle(&mut self, _: Ping, _: &mut Self::Context) {}
 }
 
 impl Handler<Describe> for ShardActor {

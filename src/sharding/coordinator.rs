@@ -112,6 +112,11 @@ impl Coordinator {
         self.holder.clone()
     }
 
+    /// Number of the present session: a new one begins when everything is lost.
+    pub fn session(&self) -> u32 {
+        self.session
+    }
+
     /// Whether a holder is this process, in any session.
     fn is_this_process(&self, holder: &Holder) -> bool {
         holder.session.strip_prefix(&*self.me.process).is_some_and(|number| number.starts_with('-'))

@@ -26,6 +26,11 @@ impl OrphanControllerHandle {
         Self { cx, arbiter: System::current().arbiter().clone(), actor: Arc::new(Mutex::new(actor)) }
     }
 
+    /// The actor, until it panics.
+    pub fn address(&self) -> Addr<OrphanController> {
+        self.actor.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
     /// Tells it whether this replica is the leader. One that has panicked begins anew with that: whoever is elected
     /// is told so again and again.
     pub fn lead(&self, elected: bool) {
