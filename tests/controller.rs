@@ -21,8 +21,8 @@ use nix::sys::signal::Signal;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use yardmaster::actors::test_hooks::{ReconcileHook, TestHooks};
-use yardmaster::actors::{Controller, ControllerConfig};
+use yardmaster::actors::test_hooks::{Part, PartHook, ReconcileHook, ShardHook, TestHooks};
+use yardmaster::actors::{Controller, ControllerConfig, ControllerError};
 use yardmaster::sharding::ShardCount;
 
 use crate::binary::{Background, PATIENCE, until};
@@ -96,6 +96,70 @@ async fn panics_in_the_middle_of_a_job_change_no_count() {
     cluster.assert_pods_ever(60);
     controller.shutdown().await;
     cluster.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn panics_of_shards_watches_requests_and_the_orphan_controller_change_no_count() {
+    let cluster = Cluster::start().await;
+    let (shards, parts) = (Mutex::new(Vec::new()), Mutex::new(Vec::new()));
+    let seen = Arc::new(AtomicU32::new(0));
+    let panicked = seen.clone();
+    // Each shard panics with its third message, and each part where it first works, and once again.
+    let in_shard = move |shard: u32| {
+        let mut all = shards.lock().unwrap();
+        all.push(shard);
+        let third = all.iter().filter(|one| **one == shard).count() == 3;
+        drop(all);
+        assert!(!third, "a bug in shard {shard}");
+    };
+    let in_part = move |part: Part| {
+        if matches!(part, Part::LeaseManager | Part::Replica) {
+            return;
+        }
+        let mut all = parts.lock().unwrap();
+        all.push(part);
+        let number = all.iter().filter(|one| **one == part).count();
+        drop(all);
+        if matches!(number, 1 | 9) {
+            panicked.fetch_add(1, Ordering::SeqCst);
+            panic!("a bug in {part:?}");
+        }
+    };
+    let test_hooks = TestHooks {
+        before_pods: Some(ShardHook(Arc::new(in_shard))),
+        at: Some(PartHook(Arc::new(in_part))),
+        ..TestHooks::default()
+    };
+    let controller = cluster.controller(ControllerConfig { test_hooks, ..settings() }).await;
+    for number in 0..8 {
+        let spec = json!({"completions": 20, "parallelism": 4, "completionMode": "Indexed"});
+        cluster.create(&format!("job-{number}"), spec, "10ms").await;
+    }
+    for number in 0..8 {
+        cluster.assert_exact(&format!("job-{number}"), 20).await;
+    }
+    cluster.assert_pods_ever(160);
+    assert!(seen.load(Ordering::SeqCst) >= 4, "{seen:?} parts have panicked");
+    controller.shutdown().await;
+    cluster.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_panic_of_what_the_whole_replica_depends_on_ends_it_with_a_message() {
+    for (part, name) in [(Part::LeaseManager, "the lease manager"), (Part::Replica, "the replica actor")] {
+        let cluster = Cluster::start().await;
+        let armed = Arc::new(AtomicBool::new(false));
+        let panics = armed.clone();
+        let hook = move |at: Part| assert!(at != part || !panics.load(Ordering::SeqCst), "a bug in {at:?}");
+        let test_hooks = TestHooks { at: Some(PartHook(Arc::new(hook))), ..TestHooks::default() };
+        let controller = cluster.controller(ControllerConfig { test_hooks, ..settings() }).await;
+        armed.store(true, Ordering::SeqCst);
+        cluster.create("any", json!({"completions": 1}), "10ms").await;
+        let ended = tokio::time::timeout(PATIENCE, controller.ended()).await.expect("it goes on");
+        assert!(matches!(ended, ControllerError::Panicked(what) if what == name), "{ended}");
+        controller.abort().await;
+        cluster.end().await;
+    }
 }
 
 /// Runs 300 pods through a controller that crashes whenever the count reaches one of `at`.

@@ -8,7 +8,7 @@ use crate::chance::Chance;
 use crate::plan::{Act, Fault, Past, Plan, Refused, Step, UserAct, WITHOUT_OWNER, generate};
 use crate::time::Time;
 
-/// How long a watch may wait for an answer (`cluster::watch`).
+/// How long the other replica is away while a watch waits for an answer.
 const UNANSWERED: Duration = Duration::from_secs(60);
 
 /// A known defect.
@@ -60,7 +60,10 @@ impl Defect {
         Self::Undecodable,
         Self::HungHeartbeat,
         Self::RestoredEtcd,
+        Self::DeadShard,
         Self::RefusedDelete,
+        Self::SuspendedMachine,
+        Self::HungWatch,
     ];
 
     /// Its name on the command line.

@@ -2,15 +2,16 @@
 //! run while its clock goes on) and be suspended (its monotonic clock stands still, too).
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicI64, Ordering};
+use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::time::Duration;
 
 use actix::{System, SystemRunner};
 use jiff::{SignedDuration, Timestamp};
 use tokio::runtime::{Builder, Handle};
 use tokio::time::{Instant, advance, sleep, sleep_until};
-use yardmaster::actors::clock::Clock;
+use yardmaster::actors::clock::{Clock, Clocks};
 use yardmaster::actors::{ControllerConfig, Replica, ReplicaContext};
+use yardmaster::cluster::boot_clock::BootClock;
 use yardmaster::telemetry::metrics::Metrics;
 
 use crate::network::{Outbox, Sent};
@@ -29,18 +30,26 @@ pub(crate) struct Life {
     behind: Time,
 }
 
-/// The wall clock of a machine.
+/// The clocks of a machine.
 #[derive(Debug)]
 pub(crate) struct MachineClock {
     origin: Instant,
     /// Milliseconds between the start of the world and the wall clock at `origin`.
     offset: AtomicI64,
+    /// Milliseconds for which the monotonic clock stood still.
+    stood_still: AtomicU64,
 }
 
 impl Clock for MachineClock {
     fn now(&self) -> Timestamp {
         let offset = SignedDuration::from_millis(self.offset.load(Ordering::Relaxed));
         EPOCH + SignedDuration::try_from(self.origin.elapsed()).unwrap_or_default() + offset
+    }
+}
+
+impl BootClock for MachineClock {
+    fn now(&self) -> Instant {
+        Instant::now() + Duration::from_millis(self.stood_still.load(Ordering::Relaxed))
     }
 }
 
@@ -53,13 +62,17 @@ impl Life {
         let transport = Arc::new(outbox.clone());
         let started = runner.block_on(async {
             let origin = Instant::now();
-            let clock = Arc::new(MachineClock { origin, offset: AtomicI64::new(at.millis() as i64 + skew) });
+            let clock = Arc::new(MachineClock {
+                origin,
+                offset: AtomicI64::new(at.millis() as i64 + skew),
+                stood_still: AtomicU64::default(),
+            });
             let cx = ReplicaContext::new(
                 config,
                 transport,
                 Arc::new(Metrics::new()),
                 Handle::current(),
-                clock.clone(),
+                Clocks { wall: clock.clone(), boot: clock.clone() },
             );
             Replica::start(cx).map(|replica| (System::current(), replica, clock, origin))
         });
@@ -90,9 +103,10 @@ impl Life {
         self.outbox.take().into_iter().map(|sent| (self.world(sent.at), sent)).collect()
     }
 
-    /// Its monotonic clock has stood still for this time, or its machine's wall clock was set.
+    /// Its monotonic clock has stood still for this time, while the others went on.
     pub(crate) fn suspended(&mut self, time: Duration) {
         self.behind += time;
+        self.clock.stood_still.fetch_add(time.as_millis() as u64, Ordering::Relaxed);
         self.step_wall_clock(time.as_millis() as i64);
     }
 

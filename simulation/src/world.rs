@@ -380,6 +380,7 @@ impl World {
                 without_leases: settings.all_own_all,
                 before_reconcile: Some(hook),
                 before_pods: Some(shard_hook),
+                at: None,
             },
             ..defaults
         }

@@ -7,15 +7,18 @@ use tokio::runtime::Handle;
 use tokio::sync::watch;
 
 use super::api_backoff::ApiBackoff;
-use super::clock::Clock;
+use super::clock::{Clock, Clocks};
 use super::config::ControllerConfig;
 use super::loads::LoadBoard;
 use super::rereads::Rereads;
 use super::subscription::SubscriptionId;
+use super::supervision::{Downfall, Unit};
+use crate::cluster::boot_clock::BootClock;
 use crate::cluster::events::Recorder;
 use crate::cluster::gate::{GateConfig, WriteGate};
 use crate::cluster::reads::Reader;
 use crate::cluster::transport::Transport;
+use crate::cluster::watch::Vigil;
 use crate::cluster::wire::{JobDecoder, SelfWriteCache};
 use crate::telemetry::metrics::Metrics;
 
@@ -28,6 +31,8 @@ pub struct ReplicaContext {
     pub runtime: Handle,
     /// The time of day.
     pub clock: Arc<dyn Clock>,
+    /// The clock by which rights end.
+    pub boot_clock: Arc<dyn BootClock>,
     /// The network.
     pub transport: Arc<dyn Transport>,
     /// The one way out for writes.
@@ -46,6 +51,10 @@ pub struct ReplicaContext {
     pub rereads: Rereads,
     /// How often the API server has been seen to show an earlier history. Each time, all watches begin anew.
     pub rewinds: Arc<watch::Sender<u64>>,
+    /// What panics here ends the replica.
+    pub downfall: Downfall,
+    /// Looks after all watches of the replica.
+    pub vigil: Vigil,
     /// Next number of [`seed`](Self::seed).
     seeds: Arc<AtomicU64>,
     /// Number of the next subscription.
@@ -59,7 +68,7 @@ impl ReplicaContext {
         transport: Arc<dyn Transport>,
         metrics: Arc<Metrics>,
         runtime: Handle,
-        clock: Arc<dyn Clock>,
+        clocks: Clocks,
     ) -> Self {
         // Counting the cores means reading files, which is too slow for each look at a Job.
         config.arbiters = config.arbiter_count();
@@ -74,7 +83,8 @@ impl ReplicaContext {
         Self {
             config: Arc::new(config),
             runtime,
-            clock,
+            clock: clocks.wall,
+            boot_clock: clocks.boot,
             transport,
             gate,
             reads,
@@ -84,6 +94,8 @@ impl ReplicaContext {
             self_writes: SelfWriteCache::default(),
             rereads: Rereads::default(),
             rewinds: Arc::default(),
+            downfall: Downfall::default(),
+            vigil: Vigil::default(),
             seeds,
             subscriptions: Arc::default(),
         }
@@ -98,6 +110,12 @@ impl ReplicaContext {
     /// same settings.
     pub fn seed(&self) -> u64 {
         self.seeds.fetch_add(1, Ordering::Relaxed)
+    }
+
+    /// A part of the replica without which it must end.
+    pub fn vital(&self, what: &'static str) -> Unit {
+        let downfall = self.downfall.clone();
+        Unit::new(self.runtime.clone(), move || downfall.cause(what))
     }
 
     /// The identity of a new subscription.

@@ -15,7 +15,7 @@ use tokio::runtime::Handle;
 use tokio::sync::oneshot;
 use tokio::task::AbortHandle;
 
-use super::clock::SystemClock;
+use super::clock::Clocks;
 use super::config::ControllerConfig;
 use super::context::ReplicaContext;
 use super::lease_manager::{Incompatibility, LeaseManager, LeaseManagerHandle, ReplicaPhase};
@@ -25,6 +25,7 @@ use super::protocol::ShardProgress;
 use super::replica::Actors;
 use super::replica_actor::{DescribeAll, ReplicaActor};
 use super::shard_actor::ShardReport;
+use super::supervision::Downfall;
 use super::threads;
 use crate::cluster::events::Recorder;
 use crate::cluster::gate::WriteGate;
@@ -47,6 +48,7 @@ pub struct Controller {
     gate: WriteGate,
     recorder: Recorder,
     metrics: Arc<Metrics>,
+    downfall: Downfall,
     /// Where the HTTP pages are.
     address: Option<SocketAddr>,
     /// Ends the HTTP pages when dropped.
@@ -71,6 +73,9 @@ pub enum ControllerError {
     /// The actors ended by themselves, or before they began.
     #[error("the actors are gone")]
     Actors,
+    /// Something that the whole replica depends on has panicked. Another process begins anew.
+    #[error("{0} has panicked; its shards go to other replicas when the Lease expires")]
+    Panicked(&'static str),
     /// The replica must not run on this cluster.
     #[error(transparent)]
     Incompatible(#[from] Incompatibility),
@@ -101,18 +106,18 @@ impl Controller {
             transport.clone(),
             metrics.clone(),
             Handle::current(),
-            Arc::new(SystemClock),
+            Clocks::of_this_host(),
         );
         let (gate, recorder) = (cx.gate.clone(), cx.recorder.clone());
         let config = cx.config.clone();
         let (lease_manager, handle) = LeaseManager::new(cx.clone());
         let (started, actors) = oneshot::channel();
-        let progress = handle.progress().clone();
+        let (progress, of_actors) = (handle.progress().clone(), cx.clone());
         let runtime = threads::actors()?;
         let thread = std::thread::Builder::new().name("yardmaster-actors".into()).spawn(move || {
             let runner = System::with_tokio_rt(|| runtime);
             let actors = runner.block_on(async move {
-                Ok::<_, io::Error>((System::current(), Actors::start(cx, progress)?))
+                Ok::<_, io::Error>((System::current(), Actors::start(of_actors, progress)?))
             });
             let runs = actors.is_ok();
             // If this fails, nobody is left who could stop the actors.
@@ -124,8 +129,8 @@ impl Controller {
         let (system, Actors { replica, orphan_controller }) =
             actors.await.map_err(|_| ControllerError::Actors)??;
         let lease_task = lease_manager.start(replica.clone().recipient());
-        let election = Election::start(client, &config, orphan_controller.recipient());
-        let probe = ReplicaProbe::new(replica.clone(), handle.clone(), config, metrics.clone());
+        let election = Election::start(client, &config, orphan_controller.clone());
+        let probe = ReplicaProbe::new(replica.clone(), orphan_controller, handle.clone(), &cx);
         let _pages = listener.map(|listener| probe.clone().serve(listener, tls, transport));
         Ok(Self {
             system,
@@ -138,6 +143,7 @@ impl Controller {
             gate,
             recorder,
             metrics,
+            downfall: cx.downfall,
             address,
             _pages,
         })
@@ -164,10 +170,19 @@ impl Controller {
     /// Waits until the replica ends by itself, and returns the reason.
     pub async fn ended(&self) -> ControllerError {
         let mut view = self.lease_manager.view();
-        let ended = view.wait_for(|view| matches!(view.phase, ReplicaPhase::Ended(_))).await;
-        match ended.map(|view| view.phase) {
-            Ok(ReplicaPhase::Ended(Some(error))) => error.into(),
-            _ => ControllerError::Actors,
+        let ended = async {
+            let ended = view.wait_for(|view| matches!(view.phase, ReplicaPhase::Ended(_))).await;
+            match ended.map(|view| view.phase) {
+                Ok(ReplicaPhase::Ended(Some(error))) => error.into(),
+                Ok(_) => ControllerError::Actors,
+                // The lease manager is gone, for a reason that is told next.
+                Err(_) => std::future::pending().await,
+            }
+        };
+        tokio::select! {
+            biased;
+            what = self.downfall.comes() => ControllerError::Panicked(what),
+            error = ended => error,
         }
     }
 

@@ -170,6 +170,10 @@ impl JobActor {
 
     fn work(&mut self, ctx: &mut Context<Self>) {
         let (inputs, event) = self.inbox.take_timed();
+        let has_failed = inputs.iter().any(|input| matches!(input, JobInput::Failed));
+        if has_failed && self.lifecycle != Lifecycle::Draining {
+            return self.end(ExitReason::Panic, ctx);
+        }
         let work = self.meter.begin(event);
         self.worked = Some(Instant::now());
         let cause = Cause::of(&inputs);
@@ -331,6 +335,8 @@ impl JobActor {
                 self.lifecycle.job_read();
                 job.into_iter().for_each(|job| self.observe(job));
             }
+            // The shard is drained: the next owner rebuilds the Job.
+            JobInput::Failed => {}
             JobInput::DeletionRefused => self.state.deletion_refused(now),
             JobInput::DeletionNotDue(job) => {
                 // What is no newer does not explain why we think otherwise, and would do so again.

@@ -85,6 +85,8 @@ pub enum JobInput {
     },
     /// The Job as a live reading shows it; `None` if it no longer exists.
     Read(Option<Arc<ObservedJob>>),
+    /// A request has panicked.
+    Failed,
     /// The Job's deletion was refused.
     DeletionRefused,
     /// The Job was not deleted: its TTL has not expired, as a live reading shows.
@@ -112,6 +114,7 @@ impl JobInput {
             Self::DeletionRefused => "deletion_refused",
             Self::DeletionNotDue(_) => "deletion_not_due",
             Self::Gang { .. } => "gang",
+            Self::Failed => "failed",
         }
     }
 

@@ -4,6 +4,7 @@
 //! It runs on the tokio runtime and not as an actor: a heartbeat must not wait behind Jobs.
 
 mod board;
+mod echo;
 mod feed;
 mod history;
 mod incompatibility;
@@ -25,9 +26,10 @@ use futures::stream::{FuturesUnordered, Stream};
 use k8s_openapi::api::coordination::v1::Lease;
 use tokio::sync::{mpsc, watch};
 use tokio::task::AbortHandle;
-use tokio::time::{Instant, sleep_until, timeout};
+use tokio::time::{Instant, timeout};
 
 pub use self::board::{LeaseBoard, SeenLeases};
+use self::echo::Echo;
 use self::feed::Feed;
 use self::history::History;
 pub use self::incompatibility::Incompatibility;
@@ -35,10 +37,13 @@ use self::live::{Found, Unreadable, read, write};
 pub use self::view::{ReplicaPhase, View};
 use super::context::ReplicaContext;
 use super::protocol::{ProgressSender, ShardCommand, ShardProgress};
+#[cfg(feature = "test-hooks")]
+use super::test_hooks::Part;
+use crate::cluster::boot_clock::sleep_until;
 use crate::cluster::gate::Fence;
 use crate::cluster::leases::{LeaseClient, LeaseDecoder};
 use crate::cluster::resource::Resource;
-use crate::cluster::watch::{Change, Selection, watch};
+use crate::cluster::watch::{Change, Selection, watch_together};
 use crate::job::names;
 use crate::mutants::{Mutant, is};
 use crate::sharding::lease::{Balance, Claim, Heartbeat, LeaseRecord, LeaseWriter};
@@ -48,6 +53,8 @@ use crate::telemetry::metrics::labels::{Handover, HandoverLabels};
 /// Most changes of Leases that are taken in together.
 const CHUNK: usize = 256;
 
+/// What this is, when it panics.
+const WHAT: &str = "the lease manager";
 /// How long the number of shards is tried to be written again.
 const LAYOUT_TIMEOUT: Duration = Duration::from_secs(10);
 
@@ -57,6 +64,10 @@ pub struct LeaseManagerHandle {
     progress: ProgressSender,
     view: watch::Receiver<View>,
     board: LeaseBoard,
+    /// When it last decided something; `None` while it begins or ends.
+    decided: watch::Receiver<Option<Instant>>,
+    /// For how long at most it decides nothing while it is well.
+    longest_wait: Duration,
 }
 
 impl LeaseManagerHandle {
@@ -68,6 +79,12 @@ impl LeaseManagerHandle {
     /// The shards that the replica owns, as they change.
     pub fn view(&self) -> watch::Receiver<View> {
         self.view.clone()
+    }
+
+    /// For how long it has decided nothing, beyond the time for which it may wait for the API server.
+    pub fn overdue(&self) -> Duration {
+        let idle = self.decided.borrow().map(|decided| decided.elapsed()).unwrap_or_default();
+        idle.saturating_sub(self.longest_wait)
     }
 
     /// All replicas and the owners of all shards.
@@ -84,8 +101,9 @@ pub struct LeaseManager {
     reports: mpsc::UnboundedReceiver<ShardProgress>,
     view: watch::Sender<View>,
     board: LeaseBoard,
+    decided: watch::Sender<Option<Instant>>,
     coordinator: Coordinator,
-    /// The instant that [`Moment`]s count from.
+    /// The instant of the boot clock that [`Moment`]s count from.
     origin: Instant,
     answers: FuturesUnordered<BoxFuture<'static, Answer>>,
     /// The right to act for each shard that is owned.
@@ -95,6 +113,9 @@ pub struct LeaseManager {
     /// When the last acknowledged heartbeat was sent.
     renewed: Option<Instant>,
     history: History,
+    echo: Echo,
+    /// The session in which the replica's actors know what they know.
+    session: u32,
 }
 
 /// An answer of the API server.
@@ -109,7 +130,7 @@ enum Answer {
 impl LeaseManager {
     /// A lease manager for a replica with these settings, and its handle.
     pub fn new(cx: ReplicaContext) -> (Self, LeaseManagerHandle) {
-        let config = cx.config.clone();
+        let (config, origin) = (cx.config.clone(), cx.boot_clock.now());
         let times = LeaseTimes {
             lease_duration: config.lease_duration,
             renew_deadline: config.renew_deadline,
@@ -129,6 +150,8 @@ impl LeaseManager {
         );
         let (progress, reports) = ProgressSender::channel();
         let (view, watched) = watch::channel(View::default());
+        let (decided, last_decided) = watch::channel(None);
+        let longest_wait = times.lease_duration;
         let board = LeaseBoard::default();
         let lease_manager = Self {
             leases,
@@ -137,25 +160,31 @@ impl LeaseManager {
             reports,
             view,
             board: board.clone(),
+            decided,
             coordinator: Coordinator::new(me, times),
-            origin: Instant::now(),
+            origin,
             answers: FuturesUnordered::new(),
             fences: BTreeMap::new(),
             claimed: BTreeMap::new(),
             renewed: None,
             history: History::default(),
+            echo: Echo::default(),
+            session: 0,
         };
-        (lease_manager, LeaseManagerHandle { progress, view: watched, board })
+        (
+            lease_manager,
+            LeaseManagerHandle { progress, view: watched, board, decided: last_decided, longest_wait },
+        )
     }
 
     /// Starts it; it sends its commands to `replica`.
     pub fn start(self, replica: Recipient<ShardCommand>) -> AbortHandle {
-        let runtime = self.cx.runtime.clone();
+        let unit = self.cx.vital(WHAT);
         #[cfg(feature = "test-hooks")]
         if self.cx.config.test_hooks.without_leases {
-            return runtime.spawn(self.run_without_leases(replica)).abort_handle();
+            return unit.spawn(WHAT, self.run_without_leases(replica)).abort_handle();
         }
-        runtime.spawn(self.run(replica)).abort_handle()
+        unit.spawn(WHAT, self.run(replica)).abort_handle()
     }
 
     async fn run(mut self, replica: Recipient<ShardCommand>) {
@@ -173,26 +202,39 @@ impl LeaseManager {
             // No shards exist yet, so the only report can be `Leave`.
             _ = self.reports.recv() => return self.end(None),
         }
+        let clock = self.cx.boot_clock.clone();
         let mut changes = self.watch_leases();
         let mut feed = Feed::default();
         let mut refused = None;
         loop {
             let now = self.now();
+            #[cfg(feature = "test-hooks")]
+            self.cx.config.test_hooks.pass(Part::LeaseManager);
             let (actions, wake_at) = self.coordinator.decide(now, |shard| self.cx.loads.read(shard));
             let left = actions.contains(&Action::Left);
             actions.into_iter().for_each(|action| self.act(action, &replica));
+            if self.session != self.coordinator.session() {
+                self.session = self.coordinator.session();
+                // Everything was lost, and others may have gone on: what is known may be of long ago.
+                replica.do_send(ShardCommand::Forget);
+            }
             if left {
+                self.decided.send_replace(None);
                 while self.answers.next().await.is_some() {}
                 return self.end(refused);
             }
             self.show();
+            self.decided.send_replace(Some(Instant::now()));
+            if self.echo.is_missing(Instant::now()) {
+                self.cx.vigil.suspect();
+            }
             let wake_at = wake_at.map(|at| self.origin + at);
             // In this order: answers and reports are few, so none of the others starves.
             tokio::select! {
                 biased;
                 Some(answer) = self.answers.next() => self.answered(answer),
                 report = self.reports.recv() => self.reported(report.unwrap_or(ShardProgress::Leave)),
-                () = sleep_until(wake_at.unwrap_or_else(Instant::now)), if wake_at.is_some() => {}
+                () = sleep_until(&*clock, wake_at.unwrap_or(self.origin)), if wake_at.is_some() => {}
                 chunk = changes.next() => {
                     for change in chunk.into_iter().flatten() {
                         self.take_in(&mut feed, change, &mut refused);
@@ -213,7 +255,8 @@ impl LeaseManager {
         }
         .labelled(self.writer.selector());
         let (transport, metrics) = (self.cx.transport.clone(), self.cx.metrics.clone());
-        watch(transport, selection, LeaseDecoder, metrics, self.cx.seed()).ready_chunks(CHUNK)
+        let (vigil, seed) = (self.cx.vigil.clone(), self.cx.seed());
+        watch_together(vigil, transport, selection, LeaseDecoder, metrics, seed).ready_chunks(CHUNK)
     }
 
     /// The API server shows an earlier history. What is known, and what is under way, counts for nothing: Leases,
@@ -231,12 +274,19 @@ impl LeaseManager {
         self.claimed.clear();
         self.board.forget();
         self.coordinator = self.coordinator.reborn();
+        self.session = self.coordinator.session();
         self.history = History::default();
+        self.echo = Echo::default();
         self.cx.rewinds.send_modify(|rewinds| *rewinds += 1);
     }
 
     fn now(&self) -> Moment {
-        self.origin.elapsed()
+        self.instant().saturating_duration_since(self.origin)
+    }
+
+    /// The instant of the boot clock.
+    fn instant(&self) -> Instant {
+        self.cx.boot_clock.now()
     }
 
     fn end(&mut self, refused: Option<Incompatibility>) {
@@ -264,6 +314,7 @@ impl LeaseManager {
         match change {
             Change::Listed(lease) | Change::Applied(lease) => {
                 if let Some(record) = LeaseRecord::read(&lease) {
+                    self.echo.shown(record.version());
                     if let Some(error) = layout::objection(self.cx.config.shards, &record) {
                         tracing::error!(%error, "stopping");
                         *refused = Some(error);
@@ -282,7 +333,7 @@ impl LeaseManager {
 
     fn found(&mut self, record: LeaseRecord, now: Moment) {
         self.history.shown(record.version());
-        self.board.seen(&record, Instant::now(), self.cx.clock.now());
+        self.board.seen(&record, self.instant(), self.cx.clock.now());
         match record {
             LeaseRecord::Heartbeat(heartbeat) => self.coordinator.heartbeat_seen(heartbeat, now),
             LeaseRecord::Claim(claim) => self.coordinator.claim_seen(claim),
@@ -326,13 +377,20 @@ impl LeaseManager {
         match report {
             ShardProgress::Synced(shard, epoch) => {
                 if let Some(claimed) = self.claimed.remove(&shard) {
-                    self.cx.metrics.handover_duration.observe(claimed.elapsed().as_secs_f64());
-                    self.board.synced(shard, epoch, claimed.elapsed());
+                    let took = self.instant().saturating_duration_since(claimed);
+                    self.cx.metrics.handover_duration.observe(took.as_secs_f64());
+                    self.board.synced(shard, epoch, took);
                 }
                 self.coordinator.synced(shard, epoch);
             }
             ShardProgress::Drained(shard) => self.coordinator.drained(shard),
             ShardProgress::Dropped(shard) => self.coordinator.dropped(shard),
+            ShardProgress::Failed(shard, epoch) => {
+                let now = self.now();
+                if self.coordinator.failed(shard, epoch, now) {
+                    tracing::error!(%shard, epoch, "a shard has panicked: it is released, and claimed anew");
+                }
+            }
             ShardProgress::Leave => self.coordinator.leave(),
         }
     }
@@ -347,8 +405,9 @@ impl LeaseManager {
                     Some(lease) => lease_manager.coordinator.heartbeat_unreadable(lease.version),
                 });
                 self.coordinator.heartbeat_written(written, leaving, now);
-                if matches!(written, Written::As(_)) {
+                if let Written::As(version) = written {
                     self.renewed = Some(sent);
+                    self.echo.written(version, Instant::now());
                 }
                 if let Some(until) = self.coordinator.acts_until() {
                     let until = self.origin + until;
@@ -381,7 +440,7 @@ impl LeaseManager {
                 if let Written::As(version) = written {
                     // The watch may show it only after the shard is synced.
                     let record = LeaseRecord::Claim(Claim { version, ..claim.clone() });
-                    self.board.seen(&record, Instant::now(), self.cx.clock.now());
+                    self.board.seen(&record, self.instant(), self.cx.clock.now());
                 }
                 self.coordinator.claim_written(&claim, written, now);
             }
@@ -442,7 +501,7 @@ impl LeaseManager {
             Action::WriteBalance(balance) => self.write_balance(balance),
             Action::Start(shard, epoch) => {
                 let until = self.coordinator.acts_until().map_or(self.origin, |until| self.origin + until);
-                let fence = Fence::until(until);
+                let fence = Fence::until(until, self.cx.boot_clock.clone());
                 self.fences.insert(shard, fence.clone());
                 self.count(Handover::Acquired);
                 replica.do_send(ShardCommand::Start { shard, epoch, fence });
@@ -466,7 +525,7 @@ impl LeaseManager {
     }
 
     fn write_heartbeat(&mut self, heartbeat: Heartbeat) {
-        let (leases, writer, sent) = (self.leases.clone(), self.writer.clone(), Instant::now());
+        let (leases, writer, sent) = (self.leases.clone(), self.writer.clone(), self.instant());
         let (history, now) = (self.history.clone(), self.cx.clock.now());
         let leaving = heartbeat.leaving;
         self.answers.push(Box::pin(async move {
@@ -481,7 +540,7 @@ impl LeaseManager {
         if claim.holder.is_none() && !is(Mutant::ReleasedWithOpenFence) {
             self.close(claim.shard);
         } else {
-            self.claimed.insert(claim.shard, Instant::now());
+            self.claimed.insert(claim.shard, self.instant());
         }
         let (leases, writer, history) = (self.leases.clone(), self.writer.clone(), self.history.clone());
         let (duration, now) = (self.cx.config.lease_duration, self.cx.clock.now());

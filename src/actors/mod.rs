@@ -22,6 +22,7 @@ mod job_metrics;
 mod job_trace;
 mod labelling;
 mod lease_manager;
+mod liveness;
 mod loads;
 mod orphan_controller;
 mod orphan_pods;
@@ -38,6 +39,7 @@ mod requests;
 mod rereads;
 mod shard_actor;
 mod subscription;
+mod supervision;
 #[cfg(test)]
 mod test_api;
 #[cfg(feature = "test-hooks")]

@@ -6,22 +6,27 @@
 //! start, there is no such pod.
 
 pub mod election;
+mod handle;
 
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use actix::{Actor, AsyncContext, Context, Handler, Recipient};
+use actix::{Actor, AsyncContext, Context, Handler, Message, Recipient};
 use tokio::time::{Instant, sleep};
 use tokio_util::task::AbortOnDropHandle;
 
 use super::context::ReplicaContext;
 use super::job_index::JobIndex;
 use super::labelling::Labelling;
+use super::liveness::Ping;
 use super::orphan_pods::OrphanPods;
 use super::protocol::LeadershipChanged;
 use super::relist::Relist;
 use super::subscription::Subscription;
+use super::supervision::Unit;
+#[cfg(feature = "test-hooks")]
+use super::test_hooks::Part;
 use super::watch_feed::{Outlines, Pods, feed_outlines, feed_unlabelled};
 use crate::cluster::gate::Fence;
 use crate::cluster::watch::Change;
@@ -32,6 +37,13 @@ use crate::job::uid::{Uid, UidMap, UidSet};
 const GRACE: Duration = Duration::from_secs(5);
 /// How long it is remembered, at least, that a pod is one of these.
 const REMEMBERED: Duration = Duration::from_secs(60);
+
+pub use self::handle::OrphanControllerHandle;
+
+/// A task of the leader has panicked.
+#[derive(Message)]
+#[rtype(result = "()")]
+struct LeaderFailed;
 
 /// The actor of the orphan controller.
 pub struct OrphanController {
@@ -44,6 +56,7 @@ struct LeaderState {
     cx: ReplicaContext,
     /// Open until another is elected.
     fence: Fence,
+    unit: Unit,
     job_index: JobIndex,
     known: UidMap<Arc<str>>,
     relist: Relist<UidSet>,
@@ -201,7 +214,7 @@ impl LeaderState {
         }
         let labelling = Labelling::new(&self.cx, &self.fence, pod, job);
         let grace = if self.may_wait(&pod.pod.uid) { GRACE } else { Duration::ZERO };
-        let task = self.cx.runtime.spawn(async move {
+        let task = self.unit.spawn("a labelling", async move {
             sleep(grace).await;
             // Closed, the fence is somebody else's who looks after the pod.
             let _ = labelling.hold(|_| {}).await;
@@ -236,13 +249,15 @@ impl Handler<LeadershipChanged> for OrphanController {
         }
         self.cx.metrics.orphan_controller_leader.set(elected.into());
         self.leader = elected.then(|| {
-            let fence = Fence::unlimited();
+            let (fence, this) = (Fence::unlimited(), ctx.address());
+            let unit = Unit::new(self.cx.runtime.clone(), move || this.do_send(LeaderFailed));
             LeaderState {
                 cx: self.cx.clone(),
                 job_index: JobIndex::default(),
                 known: UidMap::default(),
                 relist: Relist::default(),
-                orphan_pods: OrphanPods::new(self.cx.clone(), fence.clone()),
+                orphan_pods: OrphanPods::new(self.cx.clone(), fence.clone(), unit.clone()),
+                unit,
                 labelled: UidMap::default(),
                 patient: UidMap::default(),
                 fence,
@@ -251,6 +266,21 @@ impl Handler<LeadershipChanged> for OrphanController {
                 pods: feed_unlabelled(&self.cx, ctx.address().recipient()),
             }
         });
+    }
+}
+
+impl Handler<Ping> for OrphanController {
+    type Result = ();
+
+    fn handle(&mut self, _: Ping, _: &mut Self::Context) {}
+}
+
+impl Handler<LeaderFailed> for OrphanController {
+    type Result = ();
+
+    /// It knows nothing for certain any more, and begins anew when it is told again that it is the leader.
+    fn handle(&mut self, _: LeaderFailed, _: &mut Self::Context) {
+        self.leader = None;
     }
 }
 
@@ -278,6 +308,8 @@ impl Handler<Pods> for OrphanController {
 
     fn handle(&mut self, Pods { from, changes, .. }: Pods, ctx: &mut Self::Context) {
         let Some(leader) = self.leader.as_mut().filter(|leader| leader.pods.is(from)) else { return };
+        #[cfg(feature = "test-hooks")]
+        self.cx.config.test_hooks.pass(Part::OrphanController);
         for change in changes {
             match change {
                 Change::Restarted => leader.pods_listing(),

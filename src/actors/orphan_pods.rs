@@ -9,6 +9,7 @@ use tokio::sync::OnceCell;
 use super::context::ReplicaContext;
 use super::job_metrics::OrphanMeter;
 use super::labelling::Labelling;
+use super::supervision::Unit;
 use crate::cluster::gate::{Fence, Order, Priority, Write, WriteError};
 use crate::cluster::wire::{ControllerRef, ObservedPod, orphan_patch};
 use crate::job::names::SHARD_LABEL;
@@ -30,6 +31,7 @@ enum Fate {
 pub struct OrphanPods {
     cx: ReplicaContext,
     fence: Fence,
+    unit: Unit,
     /// By the Job that they name as their controller.
     waiting: UidMap<UidMap<Box<ObservedPod>>>,
     /// What live reads have shown of the Jobs that pods wait for: one read for all pods of a Job.
@@ -41,11 +43,12 @@ pub struct OrphanPods {
 }
 
 impl OrphanPods {
-    /// No pods yet. They are released while `fence` is open.
-    pub fn new(cx: ReplicaContext, fence: Fence) -> Self {
+    /// No pods yet. They are released while `fence` is open, by tasks of this unit.
+    pub fn new(cx: ReplicaContext, fence: Fence, unit: Unit) -> Self {
         Self {
             cx,
             fence,
+            unit,
             waiting: UidMap::default(),
             fates: UidMap::default(),
             checking: UidSet::default(),
@@ -75,7 +78,7 @@ impl OrphanPods {
     /// Removes our finalizer and label from a pod, unless that is in progress.
     fn release(&mut self, pod: &ObservedPod) {
         if self.releasing.insert(pod.pod.uid.clone()) {
-            self.cx.runtime.spawn(OrphanRelease::of(self, pod).release());
+            self.unit.spawn("the release of an orphan", OrphanRelease::of(self, pod).release());
         }
     }
 
@@ -89,7 +92,7 @@ impl OrphanPods {
             let shard = self.cx.config.shards.shard_of(&owner.uid.to_string());
             let is_labelled = pod.labels.get(SHARD_LABEL).is_some_and(|label| *label == *shard.to_string());
             let owner = owner.clone();
-            self.cx.runtime.spawn(async move {
+            self.unit.spawn("a look at an orphan", async move {
                 match *fate.get_or_init(|| release.fate_of(&owner)).await {
                     Fate::Gone => release.release().await,
                     // Once it is written, its shard sees the pod. If the shard is lost, the next owner looks.

@@ -189,9 +189,15 @@ pub struct JobOverview {
     pub message: Option<String>,
 }
 
-/// The part of an overview that Leases show; `view` is what this replica does with its own.
-pub(super) fn of_leases(config: &ControllerConfig, leases: &SeenLeases, view: &View) -> Overview {
-    let (now, own) = (Instant::now(), &*config.identity);
+/// The part of an overview that Leases show at this instant of the boot clock; `view` is what this replica does with
+/// its own.
+pub(super) fn of_leases(
+    config: &ControllerConfig,
+    leases: &SeenLeases,
+    view: &View,
+    now: Instant,
+) -> Overview {
+    let own = &*config.identity;
     let replicas = leases.replicas.iter().map(|(identity, replica)| {
         let renewed = view.renewed().filter(|_| **identity == *own).unwrap_or(replica.renewed);
         ReplicaOverview {

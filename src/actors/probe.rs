@@ -8,12 +8,19 @@ use futures::future::BoxFuture;
 use serde_json::Value;
 use tokio::sync::{Mutex, oneshot};
 use tokio::time::Instant;
+use tokio_util::task::AbortOnDropHandle;
 
 use super::config::{ControllerConfig, DebugAccess, MetricsAccess};
+use super::context::ReplicaContext;
 use super::lease_manager::{LeaseManagerHandle, ReplicaPhase};
+use super::liveness::Liveness;
+use super::orphan_controller::OrphanControllerHandle;
 use super::overview::{self, Overview};
 use super::replica_actor::{DescribeAll, ReadJobs, ReplicaActor, SeenJobs};
+use super::supervision::Downfall;
 use crate::cluster::access_review::AccessReviewer;
+use crate::cluster::boot_clock::BootClock;
+use crate::cluster::supervision::supervised;
 use crate::cluster::transport::Transport;
 use crate::telemetry::http::{self, Access, AccessRules, JobQuery, Overviews, Probe, Reviews, Tls};
 use crate::telemetry::metrics::Metrics;
@@ -30,18 +37,38 @@ pub(super) struct ReplicaProbe {
     metrics: Arc<Metrics>,
     /// When the replica began.
     began: Instant,
+    boot_clock: Arc<dyn BootClock>,
     /// The Jobs as they were a moment ago, while somebody looks at them.
     reading: Arc<Mutex<Option<Arc<SeenJobs>>>>,
+    downfall: Downfall,
+    liveness: Liveness,
+    /// Asks the actors whether they live.
+    _asking: Arc<AbortOnDropHandle<()>>,
 }
 
 impl ReplicaProbe {
     pub(super) fn new(
         replica: Addr<ReplicaActor>,
+        orphans: OrphanControllerHandle,
         lease_manager: LeaseManagerHandle,
-        config: Arc<ControllerConfig>,
-        metrics: Arc<Metrics>,
+        cx: &ReplicaContext,
     ) -> Self {
-        Self { replica, lease_manager, config, metrics, began: Instant::now(), reading: Arc::default() }
+        let liveness = Liveness::default();
+        let (asking, asked) = (liveness.clone(), replica.clone());
+        let ask = move || asking.clone().keep_asking(asked.clone(), orphans.clone());
+        let _asking = Arc::new(AbortOnDropHandle::new(tokio::spawn(supervised("the liveness probe", ask))));
+        Self {
+            replica,
+            lease_manager,
+            config: cx.config.clone(),
+            metrics: cx.metrics.clone(),
+            began: cx.boot_clock.now(),
+            boot_clock: cx.boot_clock.clone(),
+            reading: Arc::default(),
+            downfall: cx.downfall.clone(),
+            liveness,
+            _asking,
+        }
     }
 
     /// Serves the pages until the returned sender is dropped.
@@ -82,7 +109,7 @@ impl ReplicaProbe {
         let jobs = self.jobs().await;
         let view = self.lease_manager.view().borrow().clone();
         let leases = self.lease_manager.board().read();
-        let mut overview = overview::of_leases(&self.config, &leases, &view);
+        let mut overview = overview::of_leases(&self.config, &leases, &view, self.boot_clock.now());
         overview.gates.push(overview::gate(&self.config, &self.metrics));
         let (shards, own) = (overview.shards.len(), view.owned());
         let of_all_shards = jobs.of_all_shards;
@@ -124,17 +151,24 @@ impl Overviews for ReplicaProbe {
 
 impl Probe for ReplicaProbe {
     fn healthy(&self) -> Result<(), String> {
-        if self.replica.connected() { Ok(()) } else { Err("the actors are gone".into()) }
+        if let Some(what) = self.downfall.has_come() {
+            return Err(format!("{what} has panicked"));
+        }
+        if !self.replica.connected() {
+            return Err("the actors are gone".into());
+        }
+        self.liveness.hangs(self.lease_manager.overdue()).map_or(Ok(()), Err)
     }
 
     fn ready(&self) -> Result<(), String> {
         self.healthy()?;
         let view = self.lease_manager.view();
         let view = view.borrow();
+        let is_alive = view.is_alive(self.boot_clock.now());
         match view.phase {
-            ReplicaPhase::Ready if view.is_alive(Instant::now()) => Ok(()),
+            ReplicaPhase::Ready if is_alive => Ok(()),
             ReplicaPhase::Ended(_) => Err("the replica has released its shards".into()),
-            _ if view.is_alive(Instant::now()) => Err("the caches of some shards are not synced".into()),
+            _ if is_alive => Err("the caches of some shards are not synced".into()),
             _ => Err("the heartbeat is not valid".into()),
         }
     }
@@ -151,6 +185,7 @@ impl Probe for ReplicaProbe {
         metrics.dropped_spans.inc_by(dropped.saturating_sub(metrics.dropped_spans.get()));
         let renewed = self.lease_manager.view().borrow().renewed();
         // One that has never been renewed is as old as the replica.
-        metrics.heartbeat_age.set(renewed.unwrap_or(self.began).elapsed().as_secs_f64());
+        let age = self.boot_clock.now().saturating_duration_since(renewed.unwrap_or(self.began));
+        metrics.heartbeat_age.set(age.as_secs_f64());
     }
 }

@@ -29,8 +29,8 @@ pub enum ShardCommand {
     Drain(ShardId),
     /// The shard is no longer ours.
     Drop(ShardId),
-    /// The API server shows an earlier history, as after a restore of etcd: everything is read anew. All shards
-    /// were dropped before.
+    /// Everything is read anew: the API server shows an earlier history, as after a restore of etcd, or this replica
+    /// was lost for a while. All shards were dropped before.
     Forget,
 }
 
@@ -43,6 +43,8 @@ pub enum ShardProgress {
     Drained(ShardId),
     /// A shard's actors have ended.
     Dropped(ShardId),
+    /// A part of a shard's actors has panicked, in this epoch.
+    Failed(ShardId, u64),
     /// The replica is to hand all shards over, and to end.
     Leave,
 }

@@ -9,15 +9,15 @@ use tokio::task::AbortHandle;
 
 use super::context::ReplicaContext;
 use super::lease_manager::{LeaseManager, LeaseManagerHandle, ReplicaPhase, View};
-use super::orphan_controller::OrphanController;
-use super::protocol::{LeadershipChanged, ProgressSender, ShardProgress};
+use super::orphan_controller::OrphanControllerHandle;
+use super::protocol::{ProgressSender, ShardProgress};
 use super::replica_actor::{DescribeAll, ReplicaActor};
 use super::shard_actor::ShardReport;
 
 /// The actors of a replica.
 pub(super) struct Actors {
     pub(super) replica: Addr<ReplicaActor>,
-    pub(super) orphan_controller: Addr<OrphanController>,
+    pub(super) orphan_controller: OrphanControllerHandle,
 }
 
 impl Actors {
@@ -30,7 +30,7 @@ impl Actors {
     /// Outside an actix system.
     pub(super) fn start(cx: ReplicaContext, progress: ProgressSender) -> io::Result<Self> {
         let replica = ReplicaActor::new(cx.clone(), progress)?.start();
-        Ok(Self { replica, orphan_controller: OrphanController::new(cx).start() })
+        Ok(Self { replica, orphan_controller: OrphanControllerHandle::start(cx) })
     }
 }
 
@@ -60,7 +60,7 @@ impl Replica {
 
     /// Makes this replica's orphan controller the leader, or no longer.
     pub fn lead(&self, elected: bool) {
-        self.actors.orphan_controller.do_send(LeadershipChanged(elected));
+        self.actors.orphan_controller.lead(elected);
     }
 
     /// Hands all shards over; [`has_ended`](Self::has_ended) tells when that is done.
@@ -68,9 +68,12 @@ impl Replica {
         self.lease_manager.progress().report(ShardProgress::Leave);
     }
 
-    /// Whether the replica has ended: it was told to leave, or must not run on this cluster.
+    /// Whether the replica has ended: it was told to leave, or must not run on this cluster, or something that it
+    /// depends on has panicked.
     pub fn has_ended(&self) -> bool {
-        self.lease_task.is_finished() || matches!(self.view().borrow().phase, ReplicaPhase::Ended(_))
+        self.lease_task.is_finished()
+            || self.cx.downfall.has_come().is_some()
+            || matches!(self.view().borrow().phase, ReplicaPhase::Ended(_))
     }
 
     /// Whether the heartbeat is valid and the caches of all owned shards are synced.

@@ -12,21 +12,26 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use actix::{
-    Actor, ActorFutureExt, Addr, ArbiterHandle, AsyncContext, Context, Handler, Message, ResponseFuture,
-    WrapFuture,
+    Actor, ActorFutureExt, Addr, ArbiterHandle, AsyncContext, Context, Handler, Message, MessageResult,
+    ResponseFuture, WrapFuture,
 };
 use futures::future::join_all;
+use tokio_util::task::TaskTracker;
 
 use self::doubtful::DoubtfulJobs;
 use super::census::{self, Census, CensusTaken};
 use super::context::ReplicaContext;
 use super::job_cache::{JobCache, Source};
 use super::job_index::JobIndex;
+use super::liveness::ListShards;
 use super::protocol::{ProgressSender, ShardCommand, ShardProgress};
 use super::shard_actor::{
     Describe, Drain, End, ForeignJobSeen, JobSeen, JobVanished, JobsListed, Owned, ShardActor, ShardReport,
 };
 use super::subscription::{Subscription, SubscriptionId};
+use super::supervision::{PanicNotice, Unit};
+#[cfg(feature = "test-hooks")]
+use super::test_hooks::Part;
 use super::threads;
 use super::waits::Waits;
 use super::watch_feed::{Jobs, feed_jobs};
@@ -110,6 +115,8 @@ struct OwnedShard {
     waits: Waits,
     /// A census is yet to be asked for: beside another controller, once the Jobs are listed.
     lacks_census: bool,
+    fence: Fence,
+    in_flight: TaskTracker,
 }
 
 enum ShardPhase {
@@ -122,6 +129,8 @@ enum ShardPhase {
 /// The actor of this replica.
 pub struct ReplicaActor {
     cx: ReplicaContext,
+    unit: Unit,
+    _notice: PanicNotice,
     progress: ProgressSender,
     job_index: Arc<JobIndex>,
     arbiters: Vec<ArbiterHandle>,
@@ -144,9 +153,12 @@ impl ReplicaActor {
     /// Outside an actix system.
     pub fn new(cx: ReplicaContext, progress: ProgressSender) -> io::Result<Self> {
         let arbiters = threads::arbiters(cx.config.arbiter_count())?;
+        let unit = cx.vital("the replica actor");
         Ok(Self {
             job_cache: JobCache::new(cx.config.clone(), cx.loads.clone()),
             cx,
+            _notice: unit.notice(),
+            unit,
             progress,
             job_index: Arc::default(),
             arbiters,
@@ -162,7 +174,7 @@ impl ReplicaActor {
     fn detect_shard_selector(&self, ctx: &Context<Self>) {
         let (cx, this) = (self.cx.clone(), ctx.address());
         let selector = self.cx.config.shards.selector(ShardId(0));
-        self.cx.runtime.spawn(async move {
+        self.unit.spawn("the detection of shardSelector", async move {
             loop {
                 match cx.reads.narrows(Resource::JOBS, &selector).await {
                     Ok(served) => return this.do_send(ShardSelectorServed(served)),
@@ -181,13 +193,24 @@ impl ReplicaActor {
         let Some(arbiter) = self.arbiters.get(id.0 as usize % self.arbiters.len().max(1)) else { return };
         let (cx, job_index, progress) = (self.cx.clone(), self.job_index.clone(), self.progress.clone());
         let waits = Waits::new(&self.cx.metrics);
-        let owned = Owned { id, epoch, fence, waits: waits.clone() };
+        let in_flight = TaskTracker::new();
+        let reports = self.progress.clone();
+        let unit =
+            Unit::new(self.cx.runtime.clone(), move || reports.report(ShardProgress::Failed(id, epoch)));
+        let owned = Owned {
+            id,
+            epoch,
+            fence: fence.clone(),
+            waits: waits.clone(),
+            in_flight: in_flight.clone(),
+            unit,
+        };
         let actor =
             ShardActor::start_in_arbiter(arbiter, move |_| ShardActor::new(owned, cx, job_index, progress));
         let per_shard = matches!(self.job_feed, JobFeed::PerShard);
         let jobs = per_shard.then(|| self.watch_jobs(Some(id), ctx));
         let phase = ShardPhase::Active { jobs };
-        self.shards.insert(id, OwnedShard { actor, phase, waits, lacks_census: true });
+        self.shards.insert(id, OwnedShard { actor, phase, waits, lacks_census: true, fence, in_flight });
         if let JobFeed::Listing(_) | JobFeed::Listed(_) = self.job_feed {
             let jobs: Vec<_> = self.job_cache.of(id).cloned().collect();
             jobs.into_iter().for_each(|job| self.deliver(id, job, Instant::now()));
@@ -212,7 +235,7 @@ impl ReplicaActor {
     fn take_census(&mut self, ctx: &mut Context<Self>) {
         let Some(shards) = self.census.begin() else { return };
         let (cx, job_index, this) = (self.cx.clone(), self.job_index.clone(), ctx.address());
-        self.cx.runtime.spawn(async move {
+        self.unit.spawn("the census", async move {
             this.do_send(UnlabelledPods(census::take(&cx, &job_index, shards).await));
         });
     }
@@ -248,8 +271,17 @@ impl ReplicaActor {
         };
         shard.phase = ShardPhase::Draining;
         let actor = shard.actor.clone();
+        let (fence, in_flight) = (shard.fence.clone(), shard.in_flight.clone());
         let drained = async move {
-            if tokio::time::timeout(DRAIN_TIMEOUT, actor.send(Drain)).await.is_err() {
+            if actor.send(Drain).await.is_err() {
+                // It has panicked, and its Jobs are ending.
+                fence.close();
+                in_flight.close();
+                in_flight.wait().await;
+            }
+        };
+        let drained = async move {
+            if tokio::time::timeout(DRAIN_TIMEOUT, drained).await.is_err() {
                 tracing::warn!(shard = %id, "a shard is handed over with requests unanswered");
             }
         };
@@ -403,6 +435,8 @@ impl Handler<Jobs> for ReplicaActor {
         if !self.receives(of, from) {
             return;
         }
+        #[cfg(feature = "test-hooks")]
+        self.cx.config.test_hooks.pass(Part::Replica);
         for change in changes {
             match change {
                 Change::Restarted => self.job_cache.restart(of),
@@ -442,6 +476,14 @@ impl Handler<DescribeAll> for ReplicaActor {
             reports.sort_by_key(|report| report.shard);
             reports
         })
+    }
+}
+
+impl Handler<ListShards> for ReplicaActor {
+    type Result = MessageResult<ListShards>;
+
+    fn handle(&mut self, _: ListShards, _: &mut Self::Context) -> Self::Result {
+        MessageResult(self.shards.iter().map(|(id, shard)| (*id, shard.actor.clone().recipient())).collect())
     }
 }
 

@@ -16,9 +16,12 @@ use super::context::ReplicaContext;
 use super::inbox::Inbox;
 use super::job_input::{JobInput, RequestEvent};
 use super::job_trace::Ownership;
+#[cfg(feature = "test-hooks")]
+use super::test_hooks::Part;
 use super::ttl_deletion::{Expiry, delete_expired};
 use super::waits::Waits;
 use crate::cluster::gate::{Answer, Fence, Order, Priority, Write, WriteError};
+use crate::cluster::supervision::caught;
 use crate::cluster::wire::{ObservedJob, ObservedPod, status_patch, untrack_patch, untrack_unchanged_patch};
 use crate::job::manifest::PodManifest;
 use crate::job::plan::PodDeletion;
@@ -84,18 +87,36 @@ impl Requests {
     /// Runs a request on the tokio pool and puts its answer into the inbox.
     pub(super) fn run(&self, request: impl Future<Output = JobInput> + Send + 'static) {
         let answer = self.inbox.promise();
+        #[cfg(feature = "test-hooks")]
+        let request = {
+            let config = self.cx.config.clone();
+            request.inspect(move |_| config.test_hooks.pass(Part::Request))
+        };
         self.spawn(request.map(|input| answer.keep(input)));
     }
 
     /// Runs a request on the tokio pool.
     pub(super) fn spawn(&self, request: impl Future<Output = ()> + Send + 'static) {
-        self.in_flight.spawn_on(request, &self.cx.runtime);
+        self.in_flight.spawn_on(self.guarded(request), &self.cx.runtime);
     }
 
     /// Runs what leads to another attempt of a request. Until that begins, nothing is in flight: a drain of the
     /// shard does not wait for it.
     pub(super) fn run_after(&self, pause: impl Future<Output = ()> + Send + 'static) {
-        self.cx.runtime.spawn(pause);
+        self.cx.runtime.spawn(self.guarded(pause));
+    }
+
+    /// What a request that panics would have answered nobody knows: the Job is rebuilt.
+    fn guarded<F: Future<Output = ()> + Send + 'static>(
+        &self,
+        request: F,
+    ) -> impl Future<Output = ()> + Send + use<F> {
+        let inbox = self.inbox.clone();
+        caught("a request of a Job", request).map(move |done| {
+            if done.is_none() {
+                inbox.push(JobInput::Failed);
+            }
+        })
     }
 
     /// Creates a pod.

@@ -30,9 +30,11 @@ use super::context::ReplicaContext;
 use super::job_actor::{DrainJob, Halt};
 use super::job_index::JobIndex;
 use super::job_input::JobInput;
+use super::liveness::Ping;
 use super::orphan_pods::OrphanPods;
 use super::pod_owners::PodOwnerIndex;
 use super::protocol::{JobReport, ProgressSender, ShardProgress};
+use super::supervision::{PanicNotice, Unit};
 use super::waits::{WaitingJob, Waits};
 use super::watch_feed::{Pods, feed_shard};
 use crate::cluster::gate::Fence;
@@ -126,6 +128,10 @@ pub struct Owned {
     pub fence: Fence,
     /// The board on which its Job actors say why they wait.
     pub waits: Waits,
+    /// Requests of its Jobs in flight.
+    pub in_flight: TaskTracker,
+    /// What fails when a part of the shard panics.
+    pub unit: Unit,
 }
 
 /// The actor of one shard.
@@ -138,8 +144,6 @@ pub struct ShardActor {
     cx: ReplicaContext,
     job_index: Arc<JobIndex>,
     progress: ProgressSender,
-    /// Requests of the shard's Jobs in flight.
-    in_flight: TaskTracker,
     orphan_pods: OrphanPods,
     jobs: UidMap<JobEntry>,
     foreign_jobs: ForeignJobs,
@@ -155,19 +159,20 @@ pub struct ShardActor {
     shown: (i64, i64),
     /// When the watch events arrived that are being handled.
     arrived: Instant,
+    _notice: PanicNotice,
 }
 
 impl ShardActor {
     /// An actor for a shard, which acts while its fence is open.
     pub fn new(owned: Owned, cx: ReplicaContext, job_index: Arc<JobIndex>, progress: ProgressSender) -> Self {
         Self {
-            orphan_pods: OrphanPods::new(cx.clone(), owned.fence.clone()),
+            orphan_pods: OrphanPods::new(cx.clone(), owned.fence.clone(), owned.unit.clone()),
             takeover: Some(TakeoverSpan::begin(owned.id.0, owned.epoch)),
+            _notice: owned.unit.notice(),
             owned,
             claimed: cx.clock.now(),
             job_index,
             progress,
-            in_flight: TaskTracker::new(),
             jobs: UidMap::default(),
             foreign_jobs: ForeignJobs::default(),
             pod_owners: PodOwnerIndex::default(),
@@ -310,6 +315,12 @@ impl Actor for ShardActor {
 
     fn stopped(&mut self, _: &mut Self::Context) {
         self.pod_feed.drain();
+    }
+}
+
+/// However it ends, its Jobs end with it.
+impl Drop for ShardActor {
+    fn drop(&mut self) {
         self.jobs.clear();
         self.pod_owners.clear();
         self.show_held();
@@ -412,6 +423,12 @@ impl Handler<JobReport> for ShardActor {
     }
 }
 
+impl Handler<Ping> for ShardActor {
+    type Result = ();
+
+    fn handle(&mut self, _: Ping, _: &mut Self::Context) {}
+}
+
 impl Handler<Describe> for ShardActor {
     type Result = actix::MessageResult<Describe>;
 
@@ -437,7 +454,7 @@ impl Handler<Drain> for ShardActor {
     fn handle(&mut self, _: Drain, _: &mut Self::Context) -> Self::Result {
         self.pod_feed.drain();
         let jobs: Vec<_> = self.jobs.values().filter_map(JobEntry::actor).cloned().collect();
-        let in_flight = self.in_flight.clone();
+        let in_flight = self.owned.in_flight.clone();
         // An actor that is gone has nothing in flight.
         let drained = async move {
             join_all(jobs.iter().map(|job| job.send(DrainJob))).await;
@@ -456,9 +473,6 @@ impl Handler<End> for ShardActor {
     type Result = ();
 
     fn handle(&mut self, _: End, ctx: &mut Self::Context) {
-        for actor in self.jobs.values().filter_map(JobEntry::actor) {
-            actor.do_send(Halt);
-        }
         ctx.stop();
     }
 }

@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use tokio::runtime::{Builder, Handle};
 use tokio::time::Instant;
 
-use super::clock::Clock;
+use super::clock::{Clock, Clocks};
 use super::config::ControllerConfig;
 use super::context::ReplicaContext;
 pub(super) use crate::cluster::test_api::TestApi;
@@ -25,9 +25,9 @@ pub(super) fn replica(api: &TestApi, controller_name: &str) -> ReplicaContext {
         arbiters: 1,
         ..ControllerConfig::default()
     };
-    let clock = Arc::new(VirtualClock(Instant::now()));
+    let clocks = Clocks { wall: Arc::new(VirtualClock(Instant::now())), ..Clocks::of_this_host() };
     let transport = Arc::new(api.clone());
-    ReplicaContext::new(config, transport, Arc::new(Metrics::new()), Handle::current(), clock)
+    ReplicaContext::new(config, transport, Arc::new(Metrics::new()), Handle::current(), clocks)
 }
 
 #[derive(Debug)]

@@ -16,6 +16,42 @@ pub struct TestHooks {
     pub before_reconcile: Option<ReconcileHook>,
     /// Called before a shard takes in changes of pods; it may panic.
     pub before_pods: Option<ShardHook>,
+    /// Called where a part of the replica works; it may panic.
+    pub at: Option<PartHook>,
+}
+
+impl TestHooks {
+    /// Calls the hook of a part.
+    pub(super) fn pass(&self, part: Part) {
+        if let Some(hook) = &self.at {
+            (hook.0)(part);
+        }
+    }
+}
+
+/// A part of a replica.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Part {
+    /// The lease manager, before it decides.
+    LeaseManager,
+    /// The replica actor, when it takes in Jobs.
+    Replica,
+    /// The leader of the orphan controllers, when it takes in pods.
+    OrphanController,
+    /// A request of a Job.
+    Request,
+    /// The way from a watch to its actor.
+    Feed,
+}
+
+/// A function that is called with a part.
+#[derive(Clone)]
+pub struct PartHook(pub Arc<dyn Fn(Part) + Send + Sync>);
+
+impl fmt::Debug for PartHook {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("PartHook")
+    }
 }
 
 /// A function that is called with the number of a shard.

@@ -16,9 +16,12 @@ use tokio_util::task::AbortOnDropHandle;
 
 use super::context::ReplicaContext;
 use super::subscription::{Subscription, SubscriptionId};
+#[cfg(feature = "test-hooks")]
+use super::test_hooks::Part;
 use crate::cluster::reads::PodList;
 use crate::cluster::resource::Resource;
-use crate::cluster::watch::{Change, Selection, watch};
+use crate::cluster::supervision::supervised;
+use crate::cluster::watch::{Change, Selection, watch, watch_together};
 use crate::cluster::wire::{Decoder, JobOutline, ObservedJob, ObservedPod, OutlineDecoder, PodDecoder};
 use crate::job::names::SHARD_LABEL;
 use crate::job::selector::Selector;
@@ -143,24 +146,45 @@ where
 {
     let id = cx.next_subscription();
     let (transport, metrics, seed) = (cx.transport.clone(), cx.metrics.clone(), cx.seed());
-    let mut rewinds = cx.rewinds.subscribe();
-    let task = cx.runtime.spawn(async move {
-        loop {
-            let (transport, metrics) = (transport.clone(), metrics.clone());
-            let changes = watch(transport, selection.clone(), decoder.clone(), metrics, seed);
-            let forwarding = forward(changes, |chunk| {
-                let few = chunk.len() <= BACKPRESSURE_THRESHOLD;
-                deliver(&to, message(id, chunk), few)
-            });
-            tokio::select! {
-                biased;
-                // Versions that the watch knows mean nothing in another history.
-                Ok(()) = rewinds.changed() => {}
-                () = forwarding => return,
+    let (vigil, rewinds) = (cx.vigil.clone(), cx.rewinds.clone());
+    let feed = Arc::new(Feed { to, message });
+    #[cfg(feature = "test-hooks")]
+    let config = cx.config.clone();
+    // One that has panicked begins with a list.
+    let follow = move || {
+        let (transport, metrics, vigil) = (transport.clone(), metrics.clone(), vigil.clone());
+        let (selection, decoder, feed) = (selection.clone(), decoder.clone(), feed.clone());
+        #[cfg(feature = "test-hooks")]
+        let config = config.clone();
+        let mut rewinds = rewinds.subscribe();
+        async move {
+            loop {
+                let (transport, metrics, vigil) = (transport.clone(), metrics.clone(), vigil.clone());
+                let changes =
+                    watch_together(vigil, transport, selection.clone(), decoder.clone(), metrics, seed);
+                let forwarding = forward(changes, |chunk| {
+                    #[cfg(feature = "test-hooks")]
+                    config.test_hooks.pass(Part::Feed);
+                    let few = chunk.len() <= BACKPRESSURE_THRESHOLD;
+                    deliver(&feed.to, (feed.message)(id, chunk), few)
+                });
+                tokio::select! {
+                    biased;
+                    // Versions that the watch knows mean nothing in another history.
+                    Ok(()) = rewinds.changed() => {}
+                    () = forwarding => return,
+                }
             }
         }
-    });
+    };
+    let task = cx.runtime.spawn(supervised("the feed of an actor", follow));
     Subscription::new(id, AbortOnDropHandle::new(task))
+}
+
+/// Where changes go, and as what.
+struct Feed<M: Message<Result = ()> + Send, F> {
+    to: Recipient<M>,
+    message: F,
 }
 
 /// Forwards all changes, in order, until there are no more or the actor has ended. `deliver` sends changes

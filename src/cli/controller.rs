@@ -195,7 +195,11 @@ pub(super) async fn run(args: ControllerArgs, telemetry: Telemetry) -> Result<Ex
         () = interrupts.next() => {}
         () = end_of_stdin(), if args.exit_with_stdin => {}
         error = controller.ended() => {
-            controller.shutdown().await;
+            match error {
+                // Nobody is left to hand the shards over.
+                ControllerError::Panicked(_) => controller.abort().await,
+                _ => controller.shutdown().await,
+            }
             return Err(match error {
                 ControllerError::Incompatible(
                     error @ (Incompatibility::OtherCount { .. } | Incompatibility::Resharding { .. }),

@@ -20,6 +20,7 @@ use tokio::time::sleep;
 
 use self::correlator::{Delivery, EventCorrelator, EventWrite, Noted};
 use super::gate::{Answer, Fence, Order, Priority, WriteError, WriteGate};
+use super::supervision::{Pauses, caught};
 use crate::job::uid::Uid;
 use crate::telemetry::metrics::Metrics;
 use crate::telemetry::metrics::labels::{LostEvent, LostEventLabels};
@@ -116,7 +117,7 @@ impl Recorder {
         let recorder = Self { inbox, pending: watch::Sender::new(0), metrics: metrics.clone() };
         let pending = recorder.pending.clone();
         let correlator = EventCorrelator::new(component, SmallRng::seed_from_u64(seed));
-        tokio::spawn(Sender { gate, correlator, pending, metrics }.run(events));
+        tokio::spawn(Sender { gate, correlator, pending, metrics }.run_supervised(events));
         recorder
     }
 
@@ -149,7 +150,17 @@ struct Sender {
 }
 
 impl Sender {
-    async fn run(mut self, mut events: mpsc::UnboundedReceiver<Event>) {
+    /// Runs until nobody records Events any more. After a panic it goes on with the next Event.
+    async fn run_supervised(mut self, mut events: mpsc::UnboundedReceiver<Event>) {
+        let mut pauses = Pauses::begin();
+        while caught("the recorder of Events", self.run(&mut events)).await.is_none() {
+            let lost = self.pending.borrow().saturating_sub(events.len());
+            self.lost(LostEvent::Refused, lost);
+            sleep(pauses.next()).await;
+        }
+    }
+
+    async fn run(&mut self, events: &mut mpsc::UnboundedReceiver<Event>) {
         let mut sending = FuturesUnordered::new();
         let mut open = true;
         while open || !sending.is_empty() {

@@ -30,6 +30,7 @@ use self::queue::FairQueue;
 use self::window::{Signal, Ticket, Window};
 use self::write::{Call, Expected};
 use super::rate::Rate;
+use super::supervision::supervised;
 use super::transport::{Transport, TransportError};
 use super::wire::PodDecoder;
 use crate::job::state::Pace;
@@ -219,11 +220,11 @@ impl WriteGate {
         shared.update_gauges(&shared.lock());
         let stop = CancellationToken::new();
         let rate = Rate::per_second(config.qps, config.burst);
-        let dispatched = stop.clone().run_until_cancelled_owned(dispatch(shared.clone(), rate));
-        let closed = shared.clone();
+        let (stopped, served) = (stop.clone(), shared.clone());
         tokio::spawn(async move {
-            dispatched.await;
-            closed.close();
+            let dispatched = supervised("the write gate", || dispatch(&served, rate.as_ref()));
+            stopped.run_until_cancelled(dispatched).await;
+            served.close();
         });
         Self { shared, _stop: Arc::new(stop.drop_guard()) }
     }
@@ -282,10 +283,10 @@ impl WriteGate {
 }
 
 /// The dispatcher: gives waiting writes their turn, as window and rate allow.
-async fn dispatch(shared: Arc<Shared>, rate: Option<Rate>) {
+async fn dispatch(shared: &Arc<Shared>, rate: Option<&Rate>) {
     loop {
         shared.sendable().await;
-        if let Some(rate) = &rate {
+        if let Some(rate) = rate {
             rate.take().await;
         }
         shared.grant_next();
@@ -344,7 +345,7 @@ impl Shared {
         let mut state = self.lock();
         let mut next = None;
         while let Some((_, Waiting { fence, turn })) = state.queue.pop() {
-            if !fence.is_open(Instant::now()) {
+            if !fence.is_open() {
                 grant(turn, self.fenced());
             } else if !turn.is_closed() {
                 next = Some((turn, Turn { shared: self.clone(), ticket: Some(state.window.start()) }));
@@ -374,8 +375,7 @@ impl Shared {
             let call = write.call();
             let name = call.span;
             // A request that does not leave has no span.
-            let span =
-                if order.fence.is_open(Instant::now()) { trace.begin(name) } else { CallSpan::default() };
+            let span = if order.fence.is_open() { trace.begin(name) } else { CallSpan::default() };
             let (signal, result) = match self.send(call, &order.fence, &span) {
                 Ok(sent) => {
                     let (signal, end, result) = sent.answered(&self).await;
@@ -423,7 +423,7 @@ impl Shared {
         let Call { verb, resource, expected, of_existing, .. } = call;
         let mut request = call.into_request().map_err(|e| WriteError::Invalid(e.to_string().into()))?;
         let started = Instant::now();
-        if !fence.is_open(started) {
+        if !fence.is_open() {
             return self.fenced();
         }
         span.inject(request.headers_mut());

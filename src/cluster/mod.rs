@@ -10,10 +10,13 @@
 //! | [`reads`] | live reads of single objects |
 //! | [`events`] | `v1` Events about Jobs, aggregated |
 //! | [`resource`] | resources of the API and their paths |
+//! | [`supervision`] | what becomes of a panic: tasks that begin anew |
 //! | [`version`] | the version of the API server |
+//! | [`boot_clock`] | the clock by which rights end: it goes on while the machine is suspended |
 //! | [`access_review`] | who may read the pages of a replica |
 
 pub mod access_review;
+pub mod boot_clock;
 pub mod events;
 pub mod gate;
 pub mod leases;
@@ -21,6 +24,7 @@ mod measured;
 mod rate;
 pub mod reads;
 pub mod resource;
+pub mod supervision;
 #[cfg(test)]
 pub(crate) mod test_api;
 pub mod transport;

@@ -11,6 +11,7 @@ mod framing;
 mod lines;
 mod meter;
 mod query;
+mod vigil;
 
 use std::pin::pin;
 use std::sync::Arc;
@@ -25,6 +26,8 @@ use tokio::time::{Instant, sleep, timeout};
 
 use self::framing::{Framing, JSON, PROTOBUF_FIRST, Read};
 use self::meter::Meter;
+use self::vigil::{Doubt, spread};
+use super::supervision::supervised;
 use super::transport::{ByteStream, Transport, TransportError, retry_after};
 use super::wire::{Decoder, Refusal, Unreadable};
 use crate::mutants::{Mutant, is};
@@ -33,6 +36,7 @@ use crate::telemetry::metrics::Metrics;
 pub(super) use self::event::Page;
 pub use self::event::{Event, read_event, read_frame};
 pub use self::query::Selection;
+pub use self::vigil::Vigil;
 
 /// One item of a watch.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -59,11 +63,17 @@ const PAGE_SIZE: &str = "500";
 /// Requested length of a watch in seconds, varied by a quarter. The API server then ends the watch, so that
 /// its load is spread again.
 const WATCH_SECONDS: u64 = 240;
-/// Silence after which a connection may be dead and the watch is reopened. API servers send bookmarks each
-/// minute.
-const SILENCE: Duration = Duration::from_secs(90);
-/// How long to wait for a page, or for a watch to open.
+/// How long to wait for a page, and at most for the beginning of an answer.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(60);
+/// How long to wait for the beginning of an answer at first; twice as long after each time in vain. API servers begin a
+/// watch at once, and a list once they have read it.
+const FIRST_PATIENCE: Patience = Patience { watch: Duration::from_secs(5), list: Duration::from_secs(15) };
+/// A watch that was open for as long as this has not failed.
+const LASTED: Duration = Duration::from_secs(10);
+/// Events that come so soon after a silent watch was opened again have been withheld by the connection before.
+const WITHHELD: Duration = Duration::from_secs(1);
+/// Time over which watches open again that end together, as when an API server ends.
+const SPREAD: Duration = Duration::from_millis(250);
 /// Changes buffered for the consumer before reading pauses.
 const BUFFER: usize = 256;
 /// First and longest back-off after a failure, before jitter.
@@ -81,15 +91,44 @@ pub fn watch<D: Decoder>(
     metrics: Arc<Metrics>,
     seed: u64,
 ) -> impl Stream<Item = Change<D::Object>> + Send + Unpin + use<D> {
+    watch_together(Vigil::default(), transport, selection, decoder, metrics, seed)
+}
+
+/// As [`watch`], together with others: one that is found dead makes all suspect.
+///
+/// # Panics
+/// Outside a tokio runtime.
+pub fn watch_together<D: Decoder>(
+    vigil: Vigil,
+    transport: Arc<dyn Transport>,
+    selection: Selection,
+    decoder: D,
+    metrics: Arc<Metrics>,
+    seed: u64,
+) -> impl Stream<Item = Change<D::Object>> + Send + Unpin + use<D> {
     let (out, changes) = mpsc::channel(BUFFER);
-    let meter = Meter::new(&metrics, selection.resource.plural);
-    let watcher = Watcher { transport, selection, decoder, meter, seed, out: out.clone(), streams: true };
+    let to = out.clone();
+    // One that has panicked knows nothing for certain, and lists again.
+    let begin = move || {
+        Watcher {
+            transport: transport.clone(),
+            meter: Meter::new(&metrics, selection.resource.plural),
+            selection: selection.clone(),
+            decoder: decoder.clone(),
+            seed,
+            out: to.clone(),
+            vigil: vigil.clone(),
+            patience: FIRST_PATIENCE,
+            streams: true,
+        }
+        .run()
+    };
     // Reading goes on in a task of its own while the consumer lets events accumulate.
     tokio::spawn(async move {
         tokio::select! {
             biased;
             () = out.closed() => {}
-            Stopped = watcher.run() => {}
+            Stopped = supervised("a watch", begin) => {}
         }
     });
     stream::unfold(changes, |mut changes| async { Some((changes.recv().await?, changes)) }).boxed()
@@ -108,6 +147,8 @@ enum Broken {
     NoStreamingLists,
     /// The API server refused.
     Refused { refusal: Refusal, retry_after: Option<Duration> },
+    /// No answer has begun in time.
+    Unanswered,
     /// The connection failed, or the answer was not understood.
     Failed(String),
 }
@@ -137,8 +178,24 @@ struct Watcher<D: Decoder> {
     meter: Meter,
     seed: u64,
     out: mpsc::Sender<Change<D::Object>>,
+    vigil: Vigil,
+    patience: Patience,
     /// Whether to try a streaming list: false once the API server has refused one.
     streams: bool,
+}
+
+/// How long to wait for the beginning of an answer.
+#[derive(Clone, Copy)]
+struct Patience {
+    watch: Duration,
+    list: Duration,
+}
+
+impl Patience {
+    fn twice(self) -> Self {
+        let twice = |time: Duration| (time * 2).min(ANSWER_TIMEOUT);
+        Self { watch: twice(self.watch), list: twice(self.list) }
+    }
 }
 
 /// The position to resume from.
@@ -148,6 +205,10 @@ struct Position {
     version: String,
     /// Data has arrived since the last failure.
     progress: bool,
+    /// When the watch was last opened, until it ends.
+    opened: Option<Instant>,
+    /// The watch before was given up, since it was silent.
+    was_silent: bool,
 }
 
 impl<D: Decoder> Watcher<D> {
@@ -157,8 +218,11 @@ impl<D: Decoder> Watcher<D> {
         loop {
             let began = Instant::now();
             let end = self.list_and_watch(&mut position).await;
-            if std::mem::take(&mut position.progress) {
+            // Load balancers cut connections on which nothing happens.
+            let open_for = position.opened.take().map(|opened| opened.elapsed()).unwrap_or_default();
+            if std::mem::take(&mut position.progress) || open_for >= LASTED {
                 pauses = self.pauses();
+                self.patience = FIRST_PATIENCE;
             }
             let resource = self.selection.resource.plural;
             // API servers may end a watch or compact a version at any time. When that happens within a
@@ -166,7 +230,13 @@ impl<D: Decoder> Watcher<D> {
             let lasted = began.elapsed() >= Duration::from_secs(1);
             match end {
                 Err(Broken::Stopped) => return Stopped,
-                Ok(()) if lasted => continue,
+                Ok(()) if lasted => {
+                    // One that lasts as long as was asked for ends alone.
+                    if !position.was_silent && open_for < Duration::from_secs(WATCH_SECONDS) {
+                        sleep(spread(self.seed, SPREAD)).await;
+                    }
+                    continue;
+                }
                 Ok(()) => tracing::debug!(resource, "the watch ended at once"),
                 Err(Broken::Expired) => {
                     tracing::info!(resource, version = position.version, "the version is too old; relisting");
@@ -185,10 +255,14 @@ impl<D: Decoder> Watcher<D> {
                 }
                 Err(Broken::Refused { refusal, retry_after }) => {
                     tracing::warn!(resource, code = refusal.code, message = %refusal.message, "the watch was refused");
-                    sleep(retry_after.unwrap_or_default()).await;
+                    sleep(retry_after.unwrap_or_default().min(PAUSES.1)).await;
                 }
                 Err(Broken::Failed(_)) if is(Mutant::WatchGivenUp) => std::future::pending().await,
                 Err(Broken::Failed(error)) => tracing::warn!(resource, error, "the watch broke"),
+                Err(Broken::Unanswered) => {
+                    tracing::warn!(resource, "a list or watch was not answered in time");
+                    self.patience = self.patience.twice();
+                }
             }
             sleep(pauses.next().unwrap_or(PAUSES.1)).await;
         }
@@ -227,6 +301,7 @@ impl<D: Decoder> Watcher<D> {
                 page => page?,
             };
             position.progress = true;
+            self.patience = FIRST_PATIENCE;
             let page: Page<'_> = serde_json::from_slice(&body).map_err(|e| Broken::Failed(e.to_string()))?;
             if parameters.len() < 2 {
                 self.restart().await?;
@@ -256,7 +331,7 @@ impl<D: Decoder> Watcher<D> {
     async fn page(&self, parameters: &[(&str, String)]) -> Result<Bytes, Broken> {
         let borrowed: Vec<_> = parameters.iter().map(|(name, value)| (*name, value.as_str())).collect();
         let answer = async {
-            let mut body = self.open(&borrowed, JSON).await?.into_body();
+            let mut body = self.open(&borrowed, JSON, self.patience.list).await?.into_body();
             let mut whole = BytesMut::new();
             while let Some(piece) = body.next().await {
                 let piece = piece?;
@@ -283,13 +358,14 @@ impl<D: Decoder> Watcher<D> {
             parameters.push(("resourceVersion", &version));
         }
         let accept = if D::FROM_PROTOBUF.is_some() { PROTOBUF_FIRST } else { JSON };
-        let answer = match timeout(ANSWER_TIMEOUT, self.open(&parameters, accept)).await {
-            Err(_) => return Err(Broken::Failed("the watch did not open in time".into())),
-            Ok(Err(Broken::Refused { refusal, .. })) if lists && matches!(refusal.code, 400 | 403 | 422) => {
+        let patience = if lists { self.patience.list } else { self.patience.watch };
+        let answer = match self.open(&parameters, accept, patience).await {
+            Err(Broken::Refused { refusal, .. }) if lists && matches!(refusal.code, 400 | 403 | 422) => {
                 return Err(Broken::NoStreamingLists);
             }
-            Ok(answer) => answer?,
+            answer => answer?,
         };
+        position.opened = Some(Instant::now());
         if lists {
             self.restart().await?;
         }
@@ -308,11 +384,26 @@ impl<D: Decoder> Watcher<D> {
             return Err(Broken::Failed("the answer is in a format that was not requested".into()));
         };
         let mut body = pin!(answer.into_body());
-        while let Ok(Some(piece)) = timeout(SILENCE, body.next()).await {
+        let withheld = std::mem::take(&mut position.was_silent).then(|| Instant::now() + WITHHELD);
+        loop {
+            let piece = tokio::select! {
+                biased;
+                piece = body.next() => piece,
+                doubt = self.vigil.doubted(self.seed) => {
+                    position.was_silent = doubt == Doubt::Silent && !lists;
+                    break;
+                }
+            };
+            let Some(piece) = piece else { break };
             let piece = piece?;
             self.meter.bytes.inc_by(piece.len() as u64);
             events.push(piece);
             while let Some(event) = events.next(&self.decoder)? {
+                let is_change =
+                    matches!(event, Ok(Event::Applied { .. } | Event::Deleted(_) | Event::Unreadable(_)));
+                if is_change && withheld.is_some_and(|until| Instant::now() < until) {
+                    self.vigil.suspect();
+                }
                 self.handle(event, position, &mut lists).await?;
             }
         }
@@ -376,10 +467,12 @@ impl<D: Decoder> Watcher<D> {
         &self,
         parameters: &[(&str, &str)],
         accept: &'static str,
+        patience: Duration,
     ) -> Result<Response<ByteStream>, Broken> {
         let mut request = self.selection.request(parameters).map_err(|e| Broken::Failed(e.to_string()))?;
         request.headers_mut().insert(header::ACCEPT, HeaderValue::from_static(accept));
-        let response = self.transport.open(request).await?;
+        let response =
+            timeout(patience, self.transport.open(request)).await.map_err(|_| Broken::Unanswered)??;
         if response.status() == StatusCode::OK {
             return Ok(response);
         }

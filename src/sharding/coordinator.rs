@@ -112,6 +112,11 @@ impl Coordinator {
         self.holder.clone()
     }
 
+    /// Number of the present session: a new one begins when everything is lost.
+    pub fn session(&self) -> u32 {
+        self.session
+    }
+
     /// Whether a holder is this process, in any session.
     fn is_this_process(&self, holder: &Holder) -> bool {
         holder.session.strip_prefix(&*self.me.process).is_some_and(|number| number.starts_with('-'))
@@ -270,6 +275,15 @@ impl Coordinator {
         if let Some(shard) = self.shards.get_mut(&shard) {
             shard.step(ShardEvent::Dropped);
         }
+    }
+
+    /// Actors of a shard have panicked, in this epoch: it is handed over, and claimed again after a pause. Returns
+    /// whether that begins now.
+    pub fn failed(&mut self, shard: ShardId, epoch: u64, now: Moment) -> bool {
+        let runs = |shard: &&mut Shard| {
+            shard.epoch == epoch && matches!(shard.state, ShardState::Syncing | ShardState::Active)
+        };
+        self.shards.get_mut(&shard).filter(runs).map(|shard| shard.failed(now)).is_some()
     }
 
     /// Hands all shards over, and ends.

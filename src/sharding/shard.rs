@@ -23,6 +23,9 @@ pub(super) struct Shard {
     pub(super) retry_at: Option<Moment>,
     /// The claim was deleted while it had a holder: the shard is not claimed before this moment.
     withheld: Option<Moment>,
+    /// Failures in a row, and when this replica may claim the shard again after the last.
+    failures: u32,
+    rests_until: Option<Moment>,
     /// The pending write of the claim.
     write: Write,
     /// Commands that have not been turned into actions yet.
@@ -38,6 +41,11 @@ enum Write {
     /// Sent, not answered yet.
     UnderWay,
 }
+
+/// Pause before a shard is claimed again whose actors have panicked: the first, and the longest.
+const RESTS: (Moment, Moment) = (Moment::from_secs(1), Moment::from_secs(60));
+/// A shard that has run for as long as this since its pause is well again.
+const WELL: Moment = Moment::from_secs(300);
 
 impl Shard {
     pub(super) fn step(&mut self, event: ShardEvent) {
@@ -107,7 +115,20 @@ impl Shard {
 
     /// Until when the shard must not be claimed; `None` if it may be now.
     pub(super) fn withheld_until(&self, now: Moment) -> Option<Moment> {
-        [self.withheld, self.retry_at].into_iter().flatten().filter(|until| now < *until).max()
+        [self.withheld, self.retry_at, self.rests_until]
+            .into_iter()
+            .flatten()
+            .filter(|until| now < *until)
+            .max()
+    }
+
+    /// Its actors have panicked: it is handed over, and rests for longer with each time in a row.
+    pub(super) fn failed(&mut self, now: Moment) {
+        let is_well = self.rests_until.is_some_and(|until| now >= until + WELL);
+        self.failures = if is_well { 1 } else { self.failures.saturating_add(1) };
+        let doubled = RESTS.0.saturating_mul(1 << self.failures.saturating_sub(1).min(6));
+        self.rests_until = Some(now + doubled.min(RESTS.1));
+        self.step(ShardEvent::Unwant);
     }
 
     /// Claims the shard, unless a write of its claim is pending.
@@ -204,6 +225,32 @@ mod tests {
             Action::WriteClaim(claim) => Some((claim.version, claim.epoch)),
             _ => None,
         })
+    }
+
+    #[test]
+    fn a_shard_that_fails_is_handed_over_and_rests_for_longer_each_time() {
+        let me = Holder { identity: "me".into(), session: "s".into() };
+        let at = Duration::from_secs;
+        let mut shard = Shard::default();
+        let mut rests = Vec::new();
+        for now in [0, 100, 200, 300, 400, 500, 600, 700, 2_000].map(at) {
+            shard.claim_for(&me);
+            let claims = shard.actions(ShardId(0), now);
+            let Some(Action::WriteClaim(claim)) = claims.last() else { panic!("{claims:?}") };
+            shard.claim_written(claim, Written::As(claim.version + 1), true, now);
+            let started = shard.actions(ShardId(0), now);
+            assert_eq!(started, [Action::Start(ShardId(0), claim.epoch)]);
+            shard.failed(now);
+            assert_eq!(shard.actions(ShardId(0), now), [Action::Drain(ShardId(0))]);
+            shard.step(ShardEvent::Drained);
+            let released = shard.actions(ShardId(0), now);
+            let [Action::WriteClaim(release)] = &*released else { panic!("{released:?}") };
+            assert_eq!(release.holder, None);
+            shard.claim_written(release, Written::As(release.version + 1), true, now);
+            assert_eq!(shard.state, ShardState::Free);
+            rests.push(shard.withheld_until(now).map(|until| (until - now).as_secs()));
+        }
+        assert_eq!(rests, [1, 2, 4, 8, 16, 32, 60, 60, 1].map(Some));
     }
 
     #[test]

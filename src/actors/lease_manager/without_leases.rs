@@ -28,7 +28,7 @@ impl LeaseManager {
                     shards.iter().for_each(|shard| replica.do_send(ShardCommand::Drain(*shard)))
                 }
                 ShardProgress::Drained(_) => left += 1,
-                ShardProgress::Dropped(_) => {}
+                ShardProgress::Dropped(_) | ShardProgress::Failed(..) => {}
             }
             if left == shards.len() {
                 return self.end(None);

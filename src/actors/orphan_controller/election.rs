@@ -4,14 +4,15 @@
 //! for a while. That is good enough only for work that two replicas may do; shards have claims of another
 //! kind ([`crate::sharding`]).
 
+use std::sync::Arc;
 use std::time::Duration;
 
-use actix::Recipient;
 use kube_leader_election::{Error, LeaseLock, LeaseLockParams, LeaseLockResult};
 use tokio::task::AbortHandle;
 
+use super::OrphanControllerHandle;
 use crate::actors::config::ControllerConfig;
-use crate::actors::protocol::LeadershipChanged;
+use crate::cluster::supervision::supervised;
 use crate::job::names;
 use crate::sharding::lease::LeaseWriter;
 
@@ -25,11 +26,11 @@ pub struct Election {
 }
 
 impl Election {
-    /// Starts a candidate on the current tokio runtime. It notifies `to` whether this replica is the leader.
+    /// Starts a candidate on the current tokio runtime. It tells `to` whether this replica is the leader.
     ///
     /// # Panics
     /// Outside a tokio runtime.
-    pub fn start(client: kube::Client, config: &ControllerConfig, to: Recipient<LeadershipChanged>) -> Self {
+    pub fn start(client: kube::Client, config: &ControllerConfig, to: OrphanControllerHandle) -> Self {
         let lease_ttl = config.lease_duration.max(MIN_LEASE_TTL);
         let lock = || {
             let params = LeaseLockParams {
@@ -40,8 +41,10 @@ impl Election {
             };
             LeaseLock::new(client.clone(), &config.lease_namespace, params)
         };
-        let candidate = tokio::spawn(run(lock(), lease_ttl / 3, to)).abort_handle();
-        Self { candidate, lock: lock() }
+        let (candidate, own) = (Arc::new(lock()), lock());
+        let run = move || run(candidate.clone(), lease_ttl / 3, to.clone());
+        let candidate = tokio::spawn(supervised("the election", run)).abort_handle();
+        Self { candidate, lock: own }
     }
 
     /// Steps down, so that another replica need not wait for the Lease to expire.
@@ -58,7 +61,7 @@ impl Election {
     }
 }
 
-async fn run(lock: LeaseLock, period: Duration, to: Recipient<LeadershipChanged>) {
+async fn run(lock: Arc<LeaseLock>, period: Duration, to: OrphanControllerHandle) {
     let mut beat = tokio::time::interval(period);
     beat.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
     loop {
@@ -74,8 +77,6 @@ async fn run(lock: LeaseLock, period: Duration, to: Recipient<LeadershipChanged>
                 false
             }
         };
-        if to.send(LeadershipChanged(elected)).await.is_err() {
-            return;
-        }
+        to.lead(elected);
     }
 }

@@ -86,7 +86,7 @@ impl ReplicaActor {
     fn read_again(&self, source: Source, job: &Unreadable, ctx: &Context<Self>) -> AbortOnDropHandle<()> {
         let (cx, this, uid) = (self.cx.clone(), ctx.address(), job.uid.clone());
         let (namespace, name) = (job.namespace.clone(), job.name.clone());
-        AbortOnDropHandle::new(self.cx.runtime.spawn(async move {
+        AbortOnDropHandle::new(self.unit.spawn("a reading of a Job", async move {
             let read = || cx.reads.find_job(&namespace, &name, &uid);
             let found = cx.rereads.until_readable(cx.api_backoff(), read).await;
             this.do_send(JobReadable { source, uid, found });
@@ -110,7 +110,7 @@ impl ReplicaActor {
         }
         let (cx, this, job) = (self.cx.clone(), ctx.address(), job.clone());
         let live_reads = self.doubtful.live_reads.clone();
-        self.cx.runtime.spawn(async move {
+        self.unit.spawn("a search for a missing Job", async move {
             // It is never closed.
             let _turn = live_reads.acquire().await;
             let mut backoff = cx.api_backoff();

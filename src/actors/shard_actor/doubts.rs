@@ -92,7 +92,7 @@ impl ShardActor {
         let uids: Vec<String> = jobs.iter().map(ToString::to_string).collect();
         let labels = format!("{CONTROLLER_UID_LABEL} in ({})", uids.join(","));
         let (cx, fence, shard) = (self.cx.clone(), self.owned.fence.clone(), ctx.address());
-        self.cx.runtime.spawn(async move {
+        self.owned.unit.spawn("a search for missing pods", async move {
             let list = match selection {
                 Some((namespace, spec)) => list_selected(&cx, &namespace, &spec.selector).await,
                 None => {

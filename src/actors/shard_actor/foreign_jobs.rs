@@ -77,7 +77,8 @@ impl ShardActor {
             let answer = delete_expired(&cx, &seen, |write| cx.gate.submit(order, write)).await;
             shard.do_send(ExpiryAnswered { job, answer });
         };
-        self.in_flight.spawn_on(deletion, &self.cx.runtime);
+        let deletion = self.owned.unit.guarded("the deletion of a Job", deletion);
+        self.owned.in_flight.spawn_on(deletion, &self.cx.runtime);
     }
 
     /// Forgets a Job that no longer exists or is not to be deleted.

@@ -13,7 +13,7 @@ use actix::{Actor, Addr, AsyncContext, Context, SpawnHandle};
 use super::{Candidates, ShardActor};
 use crate::actors::clock;
 use crate::actors::inbox::Inbox;
-use crate::actors::job_actor::JobActor;
+use crate::actors::job_actor::{Halt, JobActor};
 use crate::actors::job_index::Owner;
 use crate::actors::job_input::JobInput;
 use crate::actors::protocol::ExitReason;
@@ -53,6 +53,13 @@ struct Active {
     leaving: bool,
     /// The pods that the Job may adopt are being looked for.
     awaits_candidates: bool,
+}
+
+/// An actor that is alone decides nothing more.
+impl Drop for Active {
+    fn drop(&mut self) {
+        self.actor.do_send(Halt);
+    }
 }
 
 impl Stage {
@@ -283,7 +290,7 @@ impl ShardActor {
             shard: self.owned.id,
             epoch: self.owned.epoch,
             fence: self.owned.fence.clone(),
-            in_flight: self.in_flight.clone(),
+            in_flight: self.owned.in_flight.clone(),
             inbox,
             namespace: job.namespace.clone(),
             job: job.name.clone(),
@@ -303,7 +310,7 @@ impl ShardActor {
     fn look_for_candidates(&self, job: &Job, shard: &Addr<Self>) {
         let (cx, shard) = (self.cx.clone(), shard.clone());
         let (uid, namespace, spec) = (job.uid.clone(), job.namespace.clone(), job.spec.clone());
-        self.cx.runtime.spawn(async move {
+        self.owned.unit.spawn("a search for pods that a Job may adopt", async move {
             let list = list_selected(&cx, &namespace, &spec.selector).await;
             shard.do_send(Candidates { job: uid, list });
         });

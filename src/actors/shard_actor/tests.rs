@@ -25,7 +25,9 @@ impl Shard {
     async fn start(api: &TestApi, jobs: &[Value], census: CensusTaken, pods: Vec<Value>) -> Self {
         let cx = replica(api, BUILT_IN_CONTROLLER);
         let waits = Waits::new(&cx.metrics);
-        let owned = Owned { id: ShardId(0), epoch: 1, fence: Fence::unlimited(), waits };
+        let unit = Unit::new(cx.runtime.clone(), || {});
+        let in_flight = TaskTracker::new();
+        let owned = Owned { id: ShardId(0), epoch: 1, fence: Fence::unlimited(), waits, in_flight, unit };
         let index = Arc::new(JobIndex::default());
         for job in jobs {
             index.insert(observed_job(job).job.as_ref().unwrap());

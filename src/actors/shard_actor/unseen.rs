@@ -120,7 +120,7 @@ impl ShardActor {
         }
         let labelling = Labelling::new(&self.cx, &self.owned.fence, pod, job);
         let (shard, labelled, job_uid) = (ctx.address(), uid.clone(), job.clone());
-        let task = self.cx.runtime.spawn(async move {
+        let task = self.owned.unit.spawn("a labelling", async move {
             let refused = |message| {
                 shard.do_send(LabelRefused { pod: labelled.clone(), job: job_uid.clone(), message })
             };
@@ -180,7 +180,7 @@ impl ShardActor {
     fn read_again(&self, pod: &Unreadable, ctx: &Context<Self>) -> AbortOnDropHandle<()> {
         let (cx, shard, uid) = (self.cx.clone(), ctx.address(), pod.uid.clone());
         let (namespace, name) = (pod.namespace.clone(), pod.name.clone());
-        AbortOnDropHandle::new(self.cx.runtime.spawn(async move {
+        AbortOnDropHandle::new(self.owned.unit.spawn("a reading of a pod", async move {
             let read = || cx.reads.find_pod(&namespace, &name, &uid);
             let found = cx.rereads.until_readable(cx.api_backoff(), read).await;
             shard.do_send(Shown { pod: uid, found });

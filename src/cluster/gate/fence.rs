@@ -5,13 +5,15 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use tokio::time::Instant;
 
+use crate::cluster::boot_clock::{AwakeClock, BootClock};
 use crate::mutants::{Mutant, is};
 
-/// The right to write for a shard, valid until an instant of this process's monotonic clock (invariant 5: one
+/// The right to write for a shard, valid until an instant of this machine's boot clock (invariant 5: one
 /// owner at a time). Clones share one right. Renewing the claim extends it, releasing the shard closes it,
 /// and the gate checks it right before a write leaves.
 #[derive(Clone, Debug)]
 pub struct Fence {
+    clock: Arc<dyn BootClock>,
     /// The origin of the nanoseconds.
     base: Instant,
     /// One more than the nanoseconds after `base` at which the right ends; or [`CLOSED`], or [`UNLIMITED`].
@@ -24,12 +26,12 @@ const UNLIMITED: u64 = u64::MAX;
 impl Fence {
     /// A fence that stays open until it is closed.
     pub fn unlimited() -> Self {
-        Self { base: Instant::now(), end: Arc::new(AtomicU64::new(UNLIMITED)) }
+        Self { clock: Arc::new(AwakeClock), base: Instant::now(), end: Arc::new(AtomicU64::new(UNLIMITED)) }
     }
 
-    /// A fence that is open until an instant.
-    pub fn until(end: Instant) -> Self {
-        let fence = Self { base: Instant::now(), end: Arc::new(AtomicU64::new(1)) };
+    /// A fence that is open until an instant of this clock.
+    pub fn until(end: Instant, clock: Arc<dyn BootClock>) -> Self {
+        let fence = Self { base: clock.now(), clock, end: Arc::new(AtomicU64::new(1)) };
         fence.extend(end);
         fence
     }
@@ -48,8 +50,12 @@ impl Fence {
         self.end.store(CLOSED, Ordering::Release);
     }
 
-    /// Whether writes may leave at this instant.
-    pub fn is_open(&self, now: Instant) -> bool {
+    /// Whether writes may leave now.
+    pub fn is_open(&self) -> bool {
+        self.is_open_at(self.clock.now())
+    }
+
+    fn is_open_at(&self, now: Instant) -> bool {
         match self.end.load(Ordering::Acquire) {
             _ if is(Mutant::FenceOff) => true,
             CLOSED => false,
@@ -79,23 +85,23 @@ mod tests {
     async fn a_fence_can_be_extended_expires_and_closes_for_good() {
         let start = Instant::now();
         let at = |seconds| start + Duration::from_secs(seconds);
-        let fence = Fence::until(at(10));
+        let fence = Fence::until(at(10), Arc::new(AwakeClock));
         let shared = fence.clone();
-        assert!(shared.is_open(at(9)) && !shared.is_open(at(10)));
+        assert!(shared.is_open_at(at(9)) && !shared.is_open_at(at(10)));
         fence.extend(at(20));
         fence.extend(at(15));
-        assert!(shared.is_open(at(19)) && !shared.is_open(at(20)), "an extension never shortens");
+        assert!(shared.is_open_at(at(19)) && !shared.is_open_at(at(20)), "an extension never shortens");
         fence.close();
         fence.extend(at(30));
-        assert!(!shared.is_open(at(0)), "closed is for good");
+        assert!(!shared.is_open_at(at(0)), "closed is for good");
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_fence_of_the_past_is_closed_and_an_unlimited_one_is_open() {
+    async fn a_fence_of_the_past_is_closed_and_an_unlimited_one_is_open_at() {
         let now = Instant::now();
-        assert!(!Fence::until(now).is_open(now));
+        assert!(!Fence::until(now, Arc::new(AwakeClock)).is_open_at(now));
         let unlimited = Fence::unlimited();
         unlimited.extend(now);
-        assert!(unlimited.is_open(now + Duration::from_secs(1 << 40)));
+        assert!(unlimited.is_open_at(now + Duration::from_secs(1 << 40)));
     }
 }

@@ -11,6 +11,7 @@ use tokio::sync::mpsc;
 use tokio::time::sleep;
 
 use super::*;
+use crate::cluster::boot_clock::AwakeClock;
 use crate::cluster::transport::ByteStream;
 use crate::cluster::wire::untrack_patch;
 use crate::job::names::EXTERNAL_FINALIZER;
@@ -294,7 +295,7 @@ async fn a_fence_that_closes_stops_waiting_writes_but_not_those_in_flight() {
 async fn a_fence_that_expires_while_a_write_waits_for_the_rate_stops_it() {
     let config = GateConfig { qps: 1, burst: 1, ..GateConfig::default() };
     let bench = bench(config, []);
-    let fence = Fence::until(Instant::now() + Duration::from_millis(500));
+    let fence = Fence::until(Instant::now() + Duration::from_millis(500), Arc::new(AwakeClock));
     let submit =
         || bench.gate.submit(Order { fence: fence.clone(), ..order(Priority::Create, "j") }, create("x"));
     let (first, second) = (submit(), submit());

@@ -1,0 +1,133 @@
+//! What becomes of a panic: it takes with it the smallest unit that can be built anew from the cluster.
+//!
+//! | what panics | what follows |
+//! |---|---|
+//! | a Job actor, or a request of a Job | its shard rebuilds the Job ([`shard_actor`](super::shard_actor)) |
+//! | a shard actor, or a task of its own | the shard is released, and claimed anew after a pause |
+//! | the orphan controller, or a task of its own | it begins anew |
+//! | a watch, the write gate, the recorder of Events, the election | it begins anew ([`supervised`]) |
+//! | the lease manager, the replica actor, or a task of its own | the process ends: everything depends on them |
+//!
+//! [`supervised`]: crate::cluster::supervision::supervised
+
+use std::sync::Arc;
+
+use futures::FutureExt;
+use tokio::runtime::Handle;
+use tokio::sync::watch;
+use tokio::task::JoinHandle;
+
+use crate::cluster::supervision::caught;
+
+/// A part of a replica that fails as a whole. Clones are the same unit.
+#[derive(Clone)]
+pub struct Unit {
+    runtime: Handle,
+    fails: Arc<dyn Fn() + Send + Sync>,
+}
+
+impl Unit {
+    /// A unit whose tasks run on this runtime. `fails` is called after each panic of a part of it.
+    pub fn new(runtime: Handle, fails: impl Fn() + Send + Sync + 'static) -> Self {
+        Self { runtime, fails: Arc::new(fails) }
+    }
+
+    /// Runs a task of this unit. `what` names it in the log.
+    pub fn spawn(
+        &self,
+        what: &'static str,
+        task: impl Future<Output = ()> + Send + 'static,
+    ) -> JoinHandle<()> {
+        self.runtime.spawn(self.guarded(what, task))
+    }
+
+    /// A task of this unit, for who runs it himself.
+    pub fn guarded<F: Future<Output = ()>>(
+        &self,
+        what: &'static str,
+        task: F,
+    ) -> impl Future<Output = ()> + use<F> {
+        let fails = self.fails.clone();
+        caught(what, task).map(move |done| {
+            if done.is_none() {
+                fails();
+            }
+        })
+    }
+
+    /// What an actor of this unit holds, so that its panic is noticed.
+    pub fn notice(&self) -> PanicNotice {
+        PanicNotice(self.clone())
+    }
+}
+
+/// Fails its unit when a panic drops it. Actix drops an actor that panics, and tells nobody.
+pub struct PanicNotice(Unit);
+
+impl Drop for PanicNotice {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            (self.0.fails)();
+        }
+    }
+}
+
+/// Whether something has panicked that the whole replica depends on. Clones share it.
+#[derive(Clone, Debug, Default)]
+pub struct Downfall(Arc<watch::Sender<Option<&'static str>>>);
+
+impl Downfall {
+    /// The replica must end, because of this part.
+    pub fn cause(&self, what: &'static str) {
+        self.0.send_if_modified(|cause| cause.is_none() && cause.replace(what).is_none());
+    }
+
+    /// What has panicked.
+    pub fn has_come(&self) -> Option<&'static str> {
+        *self.0.borrow()
+    }
+
+    /// Returns once something has panicked.
+    pub async fn comes(&self) -> &'static str {
+        let mut cause = self.0.subscribe();
+        // The sender lives as long as this.
+        let what = cause.wait_for(Option::is_some).await;
+        what.ok().and_then(|what| *what).unwrap_or_default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicU32, Ordering};
+
+    use super::*;
+
+    #[tokio::test]
+    async fn a_unit_fails_with_each_of_its_tasks_that_panics() {
+        let failures = Arc::new(AtomicU32::new(0));
+        let counted = failures.clone();
+        let unit = Unit::new(Handle::current(), move || _ = counted.fetch_add(1, Ordering::Relaxed));
+        assert!(unit.spawn("a good task", async {}).await.is_ok());
+        drop(unit.notice());
+        assert_eq!(failures.load(Ordering::Relaxed), 0);
+        assert!(unit.spawn("a bad task", async { panic!("as planned") }).await.is_ok());
+        assert_eq!(failures.load(Ordering::Relaxed), 1);
+        let notice = unit.notice();
+        let actor = tokio::spawn(async move {
+            let _notice = notice;
+            tokio::task::yield_now().await;
+            panic!("as planned");
+        });
+        assert!(actor.await.is_err());
+        assert_eq!(failures.load(Ordering::Relaxed), 2);
+    }
+
+    #[tokio::test]
+    async fn the_first_cause_of_a_downfall_counts() {
+        let downfall = Downfall::default();
+        assert_eq!(downfall.has_come(), None);
+        downfall.cause("first");
+        downfall.cause("second");
+        assert_eq!((downfall.comes().await, downfall.has_come()), ("first", Some("first")));
+    }
+}
