@@ -239,9 +239,11 @@ fn is_printable(c: char) -> bool {
 
 #[cfg(test)]
 mod tests {
+    #![allow(clippy::unwrap_used)]
     use serde_json::json;
 
     use super::*;
+    use crate::rules::schema::definitions;
 
     #[test]
     fn every_line_is_a_type_or_a_field_of_known_form() {
@@ -260,6 +262,41 @@ mod tests {
                 }
             }
         }
+    }
+
+    /// First and last parts of the paths of all fields, including those of structs at the same place.
+    fn parts(ty: &str) -> Vec<&'static str> {
+        let mut parts = Vec::new();
+        for Field { path, form, .. } in &TABLE[ty] {
+            match form {
+                Form::Struct(inner) if *path == "." => parts.extend(self::parts(inner)),
+                _ => parts.extend(path.split('.')),
+            }
+        }
+        parts
+    }
+
+    /// No field of the API is forgotten, except for a deprecated one that the internal type does not have.
+    #[test]
+    fn every_property_of_the_api_is_printed() {
+        let (definitions, mut compared) = (definitions(), 0);
+        for ty in TABLE.keys() {
+            let (package, name) = ty.split_once('.').unwrap();
+            let package = if package == "meta" { "machinery.pkg.apis.meta" } else { &format!(".{package}") };
+            let Some(definition) = definitions.get(&format!("io.k8s.api{package}.v1.{name}")) else {
+                continue;
+            };
+            let known = parts(ty);
+            for property in definition["properties"].as_object().unwrap().keys() {
+                let printed = known.contains(&property.as_str());
+                assert!(
+                    printed || (*ty, property.as_str()) == ("core.PodSpec", "serviceAccount"),
+                    "{ty} {property}"
+                );
+                compared += 1;
+            }
+        }
+        assert!(compared > 400, "{compared}");
     }
 
     #[test]
