@@ -7,7 +7,7 @@ use tokio::runtime::Handle;
 use tokio::sync::watch;
 
 use super::api_backoff::ApiBackoff;
-use super::clock::{Clock, Clocks};
+use super::clock::{Clock, Clocks, SteadyClock};
 use super::config::ControllerConfig;
 use super::loads::LoadBoard;
 use super::rereads::Rereads;
@@ -29,7 +29,7 @@ pub struct ReplicaContext {
     pub config: Arc<ControllerConfig>,
     /// The tokio pool, for everything that waits for the network.
     pub runtime: Handle,
-    /// The time of day.
+    /// The time of day, which never goes backwards.
     pub clock: Arc<dyn Clock>,
     /// The clock by which rights end.
     pub boot_clock: Arc<dyn BootClock>,
@@ -83,8 +83,8 @@ impl ReplicaContext {
         Self {
             config: Arc::new(config),
             runtime,
-            clock: clocks.wall,
-            boot_clock: clocks.boot,
+            boot_clock: clocks.boot.clone(),
+            clock: Arc::new(SteadyClock::new(clocks)),
             transport,
             gate,
             reads,

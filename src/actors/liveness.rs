@@ -6,27 +6,18 @@ use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use actix::{Addr, Message, Recipient};
+use actix::Addr;
 use tokio::time::{Instant, sleep};
 
 use super::orphan_controller::OrphanControllerHandle;
-use super::replica_actor::ReplicaActor;
+use super::protocol::Ping;
+use super::replica_actor::{ListShards, ReplicaActor};
 use crate::sharding::ShardId;
 
 /// Time between two questions.
 const PERIOD: Duration = Duration::from_secs(5);
 /// How long an answer may take.
 const DEADLINE: Duration = Duration::from_secs(30);
-
-/// A question that every actor answers at once, unless it hangs.
-#[derive(Message)]
-#[rtype(result = "()")]
-pub struct Ping;
-
-/// The actors of all shards.
-#[derive(Message)]
-#[rtype(result = "Vec<(ShardId, Recipient<Ping>)>")]
-pub struct ListShards;
 
 /// A part that is asked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]

@@ -99,6 +99,11 @@ pub enum ExitReason {
     Panic,
 }
 
+/// A question that every actor answers at once, unless it hangs.
+#[derive(Message)]
+#[rtype(result = "()")]
+pub struct Ping;
+
 /// Whether this replica is the leader of the orphan controllers.
 #[derive(Message)]
 #[rtype(result = "()")]

@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 
 use actix::{
     Actor, ActorFutureExt, Addr, ArbiterHandle, AsyncContext, Context, Handler, Message, MessageResult,
-    ResponseFuture, WrapFuture,
+    Recipient, ResponseFuture, WrapFuture,
 };
 use futures::future::join_all;
 use tokio_util::task::TaskTracker;
@@ -23,8 +23,7 @@ use super::census::{self, Census, CensusTaken};
 use super::context::ReplicaContext;
 use super::job_cache::{JobCache, Source};
 use super::job_index::JobIndex;
-use super::liveness::ListShards;
-use super::protocol::{ProgressSender, ShardCommand, ShardProgress};
+use super::protocol::{Ping, ProgressSender, ShardCommand, ShardProgress};
 use super::shard_actor::{
     Describe, Drain, End, ForeignJobSeen, JobSeen, JobVanished, JobsListed, Owned, ShardActor, ShardReport,
 };
@@ -54,6 +53,11 @@ const RETRY_PAUSE: Duration = Duration::from_secs(1);
 #[derive(Message)]
 #[rtype(result = "Vec<ShardReport>")]
 pub struct DescribeAll;
+
+/// The actors of all shards.
+#[derive(Message)]
+#[rtype(result = "Vec<(ShardId, Recipient<Ping>)>")]
+pub struct ListShards;
 
 /// The Jobs that this replica sees, for the overview.
 #[derive(Message)]

@@ -139,7 +139,7 @@ fn fault(chance: &mut Chance, settings: &Settings, jobs: &[JobPlan]) -> Fault {
         // Half of them for longer than a lease.
         3 => Fault::Freeze { replica, time: 2 * time },
         4 => Fault::Suspend { replica, time: chance.millis(1_000..=60_000) },
-        5 => Fault::ClockStep { replica, millis: chance.pick(&[-60_000, -5_000, 5_000, 3_600_000]) },
+        5 => Fault::ClockStep { replica, millis: chance.pick(&[-3_600_000, -5_000, 5_000, 3_600_000]) },
         6 => Fault::Partition { replica, time },
         7 => Fault::Unreachable { replica, time },
         8 => Fault::LoseReplies { replica, time, percent: chance.pick(&[5, 30, 90]) },

@@ -1,5 +1,6 @@
 #![allow(clippy::unwrap_used)]
 
+mod dead;
 mod protobuf;
 
 use std::collections::VecDeque;
@@ -15,6 +16,9 @@ use crate::cluster::resource::Resource;
 use crate::cluster::wire::{ObservedPod, PodDecoder};
 use crate::job::names::EXTERNAL_FINALIZER;
 
+/// The code of a request that is never answered.
+const HUNG: u16 = 1;
+
 /// The API server's answer to one request.
 struct Scene {
     code: u16,
@@ -22,6 +26,10 @@ struct Scene {
     pieces: Vec<Result<Bytes, TransportError>>,
     /// Whether the answer stays open after its pieces.
     open: bool,
+    /// How long it stays open before it breaks, else.
+    lasts: Duration,
+    /// `Retry-After`, in seconds.
+    retry_after: u32,
 }
 
 /// An API server that answers one scene per request, and no request after the last scene.
@@ -48,6 +56,9 @@ impl Transport for Arc<Script> {
         let Some(scene) = self.scenes.lock().unwrap().pop_front() else {
             return futures::future::pending().boxed();
         };
+        if scene.code == HUNG {
+            return futures::future::pending().boxed();
+        }
         if scene.code == 0 {
             return futures::future::ready(Err(TransportError("refused".into()))).boxed();
         }
@@ -56,9 +67,18 @@ impl Transport for Arc<Script> {
             tokio::task::yield_now().await;
             piece
         });
-        let end = if scene.open { stream::pending().boxed() } else { stream::empty().boxed() };
+        let end = match (scene.open, scene.lasts) {
+            (true, _) => stream::pending().boxed(),
+            (false, Duration::ZERO) => stream::empty().boxed(),
+            (false, lasts) => stream::once(async move {
+                sleep(lasts).await;
+                Err(TransportError("cut".into()))
+            })
+            .boxed(),
+        };
         let body = pieces.chain(end).boxed();
         let answer = Response::builder().status(scene.code).header("content-type", scene.content_type);
+        let answer = answer.header("retry-after", scene.retry_after);
         futures::future::ready(Ok(answer.body(body).unwrap())).boxed()
     }
 }
@@ -93,7 +113,14 @@ fn refused(code: u16) -> Scene {
 
 fn closed<const N: usize>(code: u16, pieces: [String; N]) -> Scene {
     let pieces = pieces.into_iter().map(|piece| Ok(Bytes::from(piece))).collect();
-    Scene { code, content_type: "application/json", pieces, open: false }
+    Scene {
+        code,
+        content_type: "application/json",
+        pieces,
+        open: false,
+        lasts: Duration::ZERO,
+        retry_after: 0,
+    }
 }
 
 fn open<const N: usize>(pieces: [String; N]) -> Scene {
