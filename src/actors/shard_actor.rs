@@ -261,7 +261,6 @@ impl ShardActor {
     /// state that ever existed.
     fn pods_listing(&mut self) {
         self.pod_feed.list_begins();
-        self.unseen.list_begins();
         self.doubts.list_begins();
         self.jobs.values_mut().for_each(|entry| entry.send(JobInput::PodsListing));
     }
@@ -357,6 +356,7 @@ impl Handler<JobVanished> for ShardActor {
     fn handle(&mut self, JobVanished(uid): JobVanished, ctx: &mut Self::Context) {
         self.job_vanished(&uid, ctx);
         self.orphan_pods.job_vanished(&uid);
+        self.unseen.forget_job(&uid);
         self.forget_foreign_job(&uid, ctx);
     }
 }

@@ -164,7 +164,11 @@ impl Reader {
     ) -> Result<Option<Vec<D::Object>>, ReadError> {
         let selection = Selection { namespace: Some(namespace.into()), ..Selection::all(resource) };
         let mut objects = Vec::new();
-        let version = self.pages(&selection, JSON, |item| Ok(objects.push(decoder.decode(item)?))).await?;
+        let take = |item: &[u8]| {
+            objects.push(decoder.decode(item)?);
+            Ok(())
+        };
+        let version = self.pages(&selection, JSON, take).await?;
         Ok(version.map(|_| objects))
     }
 

@@ -332,7 +332,6 @@ impl ShardActor {
         if let Some(entry) = self.jobs.remove(uid) {
             entry.stage.leave(ctx);
             self.pod_owners.remove_job(uid);
-            self.unseen.forget_job(uid);
             self.show_held();
         }
     }

@@ -107,7 +107,7 @@ fn a_job_without_unknown_pods_creates_one() {
 /// In the list of the shard before the Job is known, in the census, and in a live list.
 #[test]
 fn a_pod_that_cannot_be_read_holds_its_job_back_wherever_it_is_found() {
-    for place in ["list", "census", "live list"] {
+    for place in ["list", "census", "census, before its Job", "live list"] {
         run(async {
             let (gone, is_gone) = switch();
             let api = TestApi::new(move |method, uri| match is_gone.load(Ordering::Relaxed) {
@@ -120,10 +120,11 @@ fn a_pod_that_cannot_be_read_holds_its_job_back_wherever_it_is_found() {
                 _ => None,
             });
             let known = job("j", json!({"active": u32::from(place == "live list")}));
-            let in_census = unreadable(&broken(pod("p", "j"))).filter(|_| place == "census");
+            let in_census = unreadable(&broken(pod("p", "j"))).filter(|_| place.starts_with("census"));
             let census = CensusTaken { unreadable: in_census.into_iter().collect(), ..no_census() };
             let (jobs, pods) = match place {
                 "list" => (vec![], vec![broken(labelled(pod("p", "j")))]),
+                "census, before its Job" => (vec![], vec![]),
                 _ => (vec![known.clone()], vec![]),
             };
             let shard = Shard::start(&api, &jobs, census, pods).await;

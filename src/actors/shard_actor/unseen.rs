@@ -75,11 +75,7 @@ impl UnseenPods {
     /// The Job is gone.
     pub(super) fn forget_job(&mut self, job: &Uid) {
         self.unlabelled.remove(job);
-    }
-
-    /// A list begins, which shows anew what cannot be read.
-    pub(super) fn list_begins(&mut self) {
-        self.jobless.clear();
+        self.jobless.remove(job);
     }
 
     /// The pods that their Jobs know, as (pod, Job).
