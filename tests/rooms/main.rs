@@ -64,6 +64,7 @@ const ROOMS: [Room; 5] = [
             "memchr",
             "prometheus_client",
             "rand",
+            "rustix",
             "serde",
             "serde_json",
             "thiserror",
