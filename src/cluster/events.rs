@@ -156,7 +156,7 @@ impl Sender {
         while caught("the recorder of Events", self.run(&mut events)).await.is_none() {
             let lost = self.pending.borrow().saturating_sub(events.len());
             self.lost(LostEvent::Refused, lost);
-            sleep(pauses.next()).await;
+            sleep(pauses.after_panic()).await;
         }
     }
 

@@ -29,7 +29,7 @@ impl Pauses {
     }
 
     /// The pause after a panic.
-    pub fn next(&mut self) -> Duration {
+    pub fn after_panic(&mut self) -> Duration {
         if self.since.elapsed() >= WELL {
             self.next = PAUSES.0;
         }
@@ -58,7 +58,7 @@ pub async fn supervised<T, F: Future<Output = T>>(what: &'static str, mut begin:
         if let Some(output) = caught(what, begin()).await {
             return output;
         }
-        sleep(pauses.next()).await;
+        sleep(pauses.after_panic()).await;
     }
 }
 
@@ -87,8 +87,8 @@ mod tests {
         .await;
         assert_eq!((answer, &*begun), (42, &[0, 1, 3, 7, 15, 31, 63, 123, 183][..]));
         let mut pauses = Pauses::begin();
-        assert_eq!([pauses.next(), pauses.next()].map(|pause| pause.as_secs()), [1, 2]);
+        assert_eq!([pauses.after_panic(), pauses.after_panic()].map(|pause| pause.as_secs()), [1, 2]);
         sleep(WELL * 2).await;
-        assert_eq!(pauses.next().as_secs(), 1, "it was well");
+        assert_eq!(pauses.after_panic().as_secs(), 1, "it was well");
     }
 }
