@@ -105,6 +105,17 @@ pub enum Phase {
 }
 
 impl Pod {
+    /// The pod as it is read at this time: nothing in it has happened later. Nodes may be ahead of our clock, or it may
+    /// have been set back, and a back-off must not last longer for that.
+    #[must_use]
+    pub fn read_at(mut self, now: Timestamp) -> Self {
+        self.finished = self.finished.min(now.into());
+        if let Some(record) = &mut self.backoff {
+            record.last = record.last.min(now);
+        }
+        self
+    }
+
     /// Whether it has ended and is not tracked: it is counted, or was never ours to count.
     pub fn is_done(&self) -> bool {
         self.phase.is_final() && !self.tracked

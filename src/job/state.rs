@@ -291,7 +291,7 @@ impl JobState {
         if pod.phase.is_final() && !pod.tracked && self.pods.is_listed(&pod.uid) {
             self.shown_released.insert(pod.uid.clone());
         }
-        let news = self.pods.observe(pod, Source::Watch);
+        let news = self.pods.observe(pod.read_at(now), Source::Watch);
         self.note_ended(now);
         news
     }
@@ -432,7 +432,7 @@ impl JobState {
         }
         match answer {
             Changed::Pod(_) | Changed::Gone if pruned => self.pods.answered_gone(uid),
-            Changed::Pod(pod) => _ = self.pods.observe(*pod, Source::Answer),
+            Changed::Pod(pod) => _ = self.pods.observe(pod.read_at(now), Source::Answer),
             Changed::Released => self.pods.answered_released(uid),
             Changed::Gone => self.pods.answered_gone(uid),
             Changed::Refused if is(Mutant::RefusedReleaseTakenForDone) => self.pods.answered_released(uid),

@@ -128,7 +128,9 @@ pub(crate) fn ended(pod: Pod, phase: Phase, second: i64) -> Pod {
 pub(crate) fn state(job: Job, pods: impl IntoIterator<Item = Pod>) -> JobState {
     let mut state = JobState::new(job, Limits { debounce_period: Duration::ZERO, ..Limits::default() });
     for pod in pods {
-        state.observe_pod(pod, at(0));
+        let latest = [Some(pod.finished.into()), pod.backoff.as_ref().map(|record| record.last)];
+        let seen = latest.into_iter().flatten().max().unwrap_or_default();
+        state.observe_pod(pod, seen);
     }
     state.pods_listed(&UidSet::default(), 0);
     state
