@@ -1,8 +1,10 @@
 //! A pod, reduced to the fields that the rules read. It is small because a Job may have 100,000 of them.
 
+use std::time::Duration;
+
 use jiff::Timestamp;
 
-use super::saturating::seconds_before;
+use super::saturating::{after, seconds_before};
 use super::second::Second;
 use super::uid::Uid;
 
@@ -106,12 +108,15 @@ pub enum Phase {
 
 impl Pod {
     /// The pod as it is read at this time: nothing in it has happened later. Nodes may be ahead of our clock, or it may
-    /// have been set back, and a back-off must not last longer for that.
+    /// have been set back, and a back-off must not last longer for that. Clocks that agree within a second are believed.
     #[must_use]
     pub fn read_at(mut self, now: Timestamp) -> Self {
-        self.finished = self.finished.min(now.into());
-        if let Some(record) = &mut self.backoff {
-            record.last = record.last.min(now);
+        let soon = after(now, Duration::from_secs(1));
+        if Timestamp::from(self.finished) > soon {
+            self.finished = now.into();
+        }
+        if let Some(record) = self.backoff.as_mut().filter(|record| record.last > soon) {
+            record.last = now;
         }
         self
     }

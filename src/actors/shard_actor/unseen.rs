@@ -258,6 +258,7 @@ impl Handler<Shown> for ShardActor {
                 self.no_longer_unseen(&pod);
             }
         }
+        self.show_held();
     }
 }
 
