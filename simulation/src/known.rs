@@ -137,6 +137,8 @@ impl Defect {
                 vec![Act::Fault(Fault::Swallow { replica, requests: 1, heartbeats: true })]
             }
             Self::RestoredEtcd => {
+                // It shows in the Leases.
+                plan.settings.all_own_all = false;
                 vec![Act::Fault(Fault::Restore { age: chance.millis(2_000..=15_000) })]
             }
             Self::DeadShard if chance.percent(50) => vec![Act::Fault(Fault::PanicShard { replica })],

@@ -187,9 +187,10 @@ fn check_story(spans: &[Received], job: &Job, pods: &[Pod], victim: &Pod) {
         assert!(times.iter().all(in_time), "{name} acts while it owns the Job");
     }
 
-    // The failed pod waited for a back-off of 2 s after its end.
-    let backoff: f64 = named(spans, "wait.PodBackoff").iter().map(|wait| wait.lasted()).sum();
-    assert!((0.9..3.0).contains(&backoff), "{backoff}");
+    // After its end, the failed pod waited for others to fail with it, and then for what was left of a back-off of 2 s.
+    let waits = ["wait.FailureDebounce", "wait.PodBackoff"].into_iter().flat_map(|name| named(spans, name));
+    let waited: f64 = waits.map(|wait| wait.lasted()).sum();
+    assert!((0.9..3.0).contains(&waited), "{waited}");
     assert!(named(spans, "wait.PodBackoff").iter().all(|wait| wait.text("yardmaster.wait.until").is_some()));
 
     check_pods(spans, pods, victim);

@@ -79,7 +79,7 @@ pub(super) fn check(
     }
     for (uid, job) in ledger.jobs.iter().filter(|(_, job)| job.exists && job.finished.is_some()) {
         let broken = is_ours(plan, job)
-            .then(|| too_many_kept(ledger, uid, job).or_else(|| spared(plan, ledger, uid, job)));
+            .then(|| too_many_kept(plan, ledger, uid, job).or_else(|| spared(plan, ledger, uid, job)));
         if let Some(broken) = broken.flatten() {
             return Some(broken);
         }
@@ -97,13 +97,15 @@ pub(super) fn check(
     None
 }
 
-/// Failed pods that are counted and should be gone.
-fn too_many_kept(ledger: &Ledger, uid: &str, job: &JobFacts) -> Option<(Promise, String)> {
+/// Failed pods that are counted and should be gone. Nobody looks for those with the label of no shard until a shard is claimed.
+fn too_many_kept(plan: &Plan, ledger: &Ledger, uid: &str, job: &JobFacts) -> Option<(Promise, String)> {
     let limit = job.object["metadata"]["annotations"]["yardmaster.dev/failed-pods-limit"].as_str()?;
     let limit: usize = limit.parse().ok()?;
     let is_kept = |pod: &&PodFacts| {
         let failed = pod.end.is_some_and(|end| !end.succeeded && end.clean);
-        let shown = pod.object["metadata"]["labels"][SHARD_LABEL].is_string();
+        let label = pod.object["metadata"]["labels"][SHARD_LABEL].as_str();
+        let shown =
+            label.and_then(|label| label.parse().ok()).is_some_and(|shard: u32| shard < plan.settings.shards);
         failed && pod.exists && pod.deleted.is_none() && !pod.is_tracked() && !pod.meddled && shown
     };
     let kept = ledger.pods_of(uid).filter(is_kept).count();
