@@ -271,7 +271,11 @@ impl JobActor {
             JobInput::Pod(pod) => self.observe_pod(pod, now),
             JobInput::PodGone(uid) => {
                 self.tracer.pod_gone(&uid, &self.state, now);
+                let is_doubtful = self.state.pods.must_exist(&uid) && !self.state.is_gone();
                 self.state.pod_vanished(&uid);
+                if is_doubtful {
+                    self.pods_missing();
+                }
             }
             JobInput::RelistAccepted => self.lifecycle.relist_accepted(),
             JobInput::PodsListing => self.lifecycle.list_begins(),
@@ -370,8 +374,8 @@ impl JobActor {
         }
     }
 
-    /// The list of pods lacks some that the status or an earlier list tells of. Nothing is decided until a live
-    /// list has shown whether they exist.
+    /// The list of pods lacks some that the status or an earlier list tells of, or the watch has told of one as gone that
+    /// has our finalizer. Nothing is decided until a live list has shown whether they exist.
     fn pods_missing(&mut self) {
         self.lifecycle.list_begins();
         self.notice.shard.do_send(JobReport::PodsMissing(self.state.job.uid.clone()));

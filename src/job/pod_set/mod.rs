@@ -95,6 +95,13 @@ struct Entry {
 }
 
 impl Entry {
+    /// Whether the pod exists, unless somebody else has removed our finalizer.
+    fn must_exist(&self) -> bool {
+        !self.gone && self.pod.tracked && self.flight == PendingRequest::None
+    }
+}
+
+impl Entry {
     fn of(pod: Pod) -> Self {
         Self {
             pod,
@@ -316,8 +323,7 @@ impl PodSet {
 
     /// Drops a pod that is gone. If we have not removed its finalizer, somebody else must have.
     fn drop_gone(&mut self, slot: Slot) {
-        let ours = |entry: &Entry| entry.gone || !entry.pod.tracked || entry.flight != PendingRequest::None;
-        self.released_by_others |= self.pods.get(slot).is_some_and(|entry| !ours(entry));
+        self.released_by_others |= self.pods.get(slot).is_some_and(Entry::must_exist);
         self.forget(slot);
     }
 

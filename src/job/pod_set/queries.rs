@@ -103,6 +103,12 @@ impl PodSet {
         self.is_empty() && self.counted.is_empty()
     }
 
+    /// Whether the pod exists, unless somebody else has removed our finalizer: a watch by labels also tells of pods as
+    /// gone that have lost a label.
+    pub fn must_exist(&self, uid: &Uid) -> bool {
+        self.pods.of(uid).is_some_and(Entry::must_exist)
+    }
+
     /// Whether the pod may still have our finalizer. If so, its recorded UID must not be counted yet.
     pub fn is_tracked(&self, uid: &Uid) -> bool {
         self.pods.of(uid).is_some_and(|e| e.pod.tracked && !e.gone)
