@@ -53,18 +53,7 @@ impl Defect {
     ];
 
     /// Those that are mended.
-    pub const MENDED: &[Self] = &[
-        Self::TakeOver,
-        Self::LabelPatchedOnce,
-        Self::WrongShardLabel,
-        Self::Undecodable,
-        Self::HungHeartbeat,
-        Self::RestoredEtcd,
-        Self::DeadShard,
-        Self::RefusedDelete,
-        Self::SuspendedMachine,
-        Self::HungWatch,
-    ];
+    pub const MENDED: &[Self] = &Self::ALL;
 
     /// Its name on the command line.
     pub fn name(self) -> &'static str {
