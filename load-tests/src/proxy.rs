@@ -6,7 +6,7 @@ mod link;
 
 use std::collections::BTreeMap;
 use std::net::{Ipv4Addr, SocketAddr};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -26,8 +26,6 @@ pub(crate) enum Mode {
     Swallow,
     /// The API server's side is closed. The replica's side stays connected, and hears nothing.
     HalfOpen,
-    /// Passes half of the next bytes from the API server on, then closes both sides.
-    CutAnswer,
     /// Both sides are closed.
     Close,
 }
@@ -46,6 +44,8 @@ struct Inner {
     new: Mode,
     /// Open connections by number, in the order of their begin.
     connections: BTreeMap<u64, Connection>,
+    /// Last request of the connection whose answer was cut last.
+    cut: Option<String>,
 }
 
 /// What the proxy and its connections share.
@@ -53,7 +53,8 @@ struct Inner {
 struct Shared {
     inner: Mutex<Inner>,
     swallowed: AtomicU64,
-    cuts: AtomicU64,
+    /// Whether the next answer is cut.
+    cuts_next: AtomicBool,
 }
 
 /// A listening proxy. It ends, with all its connections, when it is dropped.
@@ -82,8 +83,9 @@ impl Proxy {
             std::net::TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).context("no port for a proxy")?;
         listener.set_nonblocking(true)?;
         let address = listener.local_addr()?;
-        let inner = Mutex::new(Inner { new: Mode::Pass, connections: BTreeMap::new() });
-        let shared = Arc::new(Shared { inner, swallowed: AtomicU64::new(0), cuts: AtomicU64::new(0) });
+        let inner = Mutex::new(Inner { new: Mode::Pass, connections: BTreeMap::new(), cut: None });
+        let shared =
+            Arc::new(Shared { inner, swallowed: AtomicU64::new(0), cuts_next: AtomicBool::new(false) });
         let serving = serve(TcpListener::from_std(listener)?, upstream, Arc::clone(&shared));
         Ok(Self { address, shared, listener: tokio::spawn(serving) })
     }
@@ -123,7 +125,7 @@ impl Proxy {
             connection.mode.send_modify(|mode| {
                 *mode = match mode {
                     Mode::Swallow | Mode::HalfOpen | Mode::Close => Mode::Close,
-                    Mode::Pass | Mode::Delay(_) | Mode::CutAnswer => Mode::Pass,
+                    Mode::Pass | Mode::Delay(_) => Mode::Pass,
                 }
             });
         }
@@ -134,9 +136,16 @@ impl Proxy {
         self.shared.swallowed.load(Ordering::Relaxed)
     }
 
-    /// Answers that were cut so far.
-    pub(crate) fn cuts(&self) -> u64 {
-        self.shared.cuts.load(Ordering::Relaxed)
+    /// The next bytes from the API server, on whichever connection, are passed on by half. Then both sides of this
+    /// connection are closed.
+    pub(crate) fn cut_next_answer(&self) {
+        self.shared.lock().cut = None;
+        self.shared.cuts_next.store(true, Ordering::Relaxed);
+    }
+
+    /// Last request of the connection whose answer was cut since [`cut_next_answer`](Self::cut_next_answer).
+    pub(crate) fn cut(&self) -> Option<String> {
+        self.shared.lock().cut.clone()
     }
 }
 

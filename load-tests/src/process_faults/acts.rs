@@ -187,23 +187,17 @@ async fn all_connections(drill: &mut Drill, stage: &mut Stage, mode: Mode) -> Re
 }
 
 async fn cut_answer(drill: &mut Drill, stage: &mut Stage) -> Result<Act> {
+    let index = choose(drill, stage)?;
+    proxy(stage, index)?.cut_next_answer();
     let begun = Instant::now();
     loop {
-        let (index, number, request) = choose_connection(drill, stage).await?;
-        let before = proxy(stage, index)?.cuts();
-        proxy(stage, index)?.set(number, Mode::CutAnswer);
-        stage.run_for(Duration::from_secs(2)).await?;
-        let proxy = proxy(stage, index)?;
-        if proxy.cuts() > before {
-            return Ok(Act {
-                target: format!("{}: {request}", identity(stage, index)),
-                observed: "closed after half of the next bytes".into(),
-            });
+        if let Some(request) = proxy(stage, index)?.cut() {
+            let target = format!("{}: {request}", identity(stage, index));
+            return Ok(Act { target, observed: "closed after half of the next bytes".into() });
         }
-        // No answer came on this connection.
-        proxy.restore();
         if begun.elapsed() > PATIENCE {
-            bail!("no answer to cut");
+            bail!("{} has got no answer", identity(stage, index));
         }
+        stage.step().await?;
     }
 }

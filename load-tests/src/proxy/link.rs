@@ -140,7 +140,8 @@ impl Link<'_> {
             if direction == Direction::ToServer {
                 self.note_request(&piece);
             }
-            let cut = mode == Mode::CutAnswer && direction == Direction::ToReplica;
+            let cut =
+                direction == Direction::ToReplica && self.shared.cuts_next.swap(false, Ordering::Relaxed);
             if cut {
                 piece.truncate(count / 2);
             }
@@ -149,10 +150,16 @@ impl Link<'_> {
                 return Err(io::ErrorKind::BrokenPipe.into());
             }
             if cut {
-                self.shared.cuts.fetch_add(1, Ordering::Relaxed);
+                self.note_cut();
                 return Err(io::ErrorKind::ConnectionAborted.into());
             }
         }
+    }
+
+    fn note_cut(&self) {
+        let mut inner = self.shared.lock();
+        inner.cut =
+            Some(inner.connections.get(&self.number).map_or_else(String::new, |of| of.request.clone()));
     }
 
     /// Remembers the request that begins with these bytes, if one does.
