@@ -2,6 +2,7 @@
 
 mod adoptions;
 mod lifecycle;
+mod status_turn;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,6 +13,7 @@ use tokio::time::Instant;
 
 use self::adoptions::Adoptions;
 use self::lifecycle::Lifecycle;
+use self::status_turn::StatusTurn;
 use super::clock;
 use super::inbox::Inbox;
 use super::job_input::{AdoptionAttempt, JobInput, RequestEvent};
@@ -22,6 +24,7 @@ use super::pod_events::{PodAction, PodEvents};
 use super::protocol::{ExitReason, JobReport};
 use super::requests::Requests;
 use crate::cluster::events::{Event, EventType, ObjectRef};
+use crate::cluster::gate::Turn;
 use crate::cluster::wire::{ObservedJob, ObservedPod};
 use crate::job::adoption::{AdoptionDecision, ClaimedPod, ControllerRefMatch, claim};
 use crate::job::manifest::{Maker, PodManifest};
@@ -69,6 +72,7 @@ pub struct JobActor {
     seen_by_shard: u64,
     lifecycle: Lifecycle,
     adoptions: Adoptions,
+    status_turn: StatusTurn,
     /// The last status that we sent.
     sent: Option<JobStatus>,
     /// The last status that metrics and traces know. The watch may show our status before its write is
@@ -153,6 +157,7 @@ impl JobActor {
             seen,
             lifecycle: if is(Mutant::PlansBeforePodsAreListed) { Lifecycle::Ready } else { Lifecycle::NEW },
             adoptions: Adoptions::default(),
+            status_turn: StatusTurn::None,
             sent: None,
             pending_events: Vec::new(),
             timer: None,
@@ -185,12 +190,14 @@ impl JobActor {
             self.meter.follow(&self.state);
         }
         if self.lifecycle != Lifecycle::Ready {
+            self.status_turn = StatusTurn::None;
             return;
         }
         if self.state.doubts_status() {
             self.lifecycle.read_job();
             self.state.reading_job();
             self.requests.read();
+            self.status_turn = StatusTurn::None;
         } else {
             self.reconcile(cause, span, &work, ctx);
         }
@@ -204,7 +211,8 @@ impl JobActor {
         let now = self.now();
         self.state.keep_pace(self.requests.cx.gate.pace());
         self.tracer.planning(&self.state, now);
-        let plan = reconcile(&self.state, now);
+        let mut plan = reconcile(&self.state, now);
+        let turn = self.status_turn.take(&mut plan, &self.requests);
         self.state.begin(&plan, now);
         self.load.follow(&self.state);
         self.meter.planned(&self.state, &plan, work);
@@ -220,7 +228,7 @@ impl JobActor {
         );
         let wake_at = plan.wake_at;
         let status_follows = plan.status.is_some() || plan.status_waits;
-        self.carry_out(plan);
+        self.carry_out(plan, turn);
         if plan_size > 0 {
             span.end(|| cause.attributes(plan_size));
         }
@@ -325,6 +333,13 @@ impl JobActor {
             JobInput::Gang { answer, events } => {
                 self.state.gang_answered(answer, now);
                 events.iter().for_each(|event| self.report(event));
+            }
+            JobInput::StatusTurn(turn) => {
+                self.state.status_turn_came();
+                if turn.is_none() {
+                    self.state.status_refused(false, now);
+                }
+                self.status_turn = turn.map_or(StatusTurn::None, StatusTurn::Here);
             }
             JobInput::StatusWritten(Some(job)) => self.status_written(job, now),
             JobInput::StatusWritten(None) => self.state.status_refused(false, now),
@@ -472,13 +487,13 @@ impl JobActor {
         self.reported_rejections = rejected;
     }
 
-    fn carry_out(&mut self, plan: Plan) {
+    fn carry_out(&mut self, plan: Plan, status_turn: Option<Turn>) {
         self.report_wait(plan.waiting.as_ref());
         self.report_rejections();
-        if let Some(write) = plan.status {
+        if let (Some(write), Some(turn)) = (plan.status, status_turn) {
+            self.requests.write_status(turn, self.seen.clone(), &self.state.job.status, &write);
             self.pending_events = write.events;
-            self.sent = Some(write.status.clone());
-            self.requests.write_status(self.seen.clone(), &self.state.job.status, write.status);
+            self.sent = Some(write.status);
             if is(Mutant::StatusBelievedWhenSent)
                 && let Some(status) = self.sent.clone()
             {

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use crate::cluster::gate::Turn;
 use crate::cluster::wire::{ObservedJob, ObservedPod};
 use crate::job::gang_state::GangAnswer;
 use crate::job::plan::JobEvent;
@@ -74,6 +75,8 @@ pub enum JobInput {
         /// The Events about it.
         events: Vec<JobEvent>,
     },
+    /// The status that is due may be sent; `None` if it may not.
+    StatusTurn(Option<Turn>),
     /// The status was written: the Job as it is now. `None` if the write was refused.
     StatusWritten(Option<Arc<ObservedJob>>),
     /// The status was not written because the Job has changed: the Job as it is now.
@@ -108,6 +111,7 @@ impl JobInput {
             Self::Deleted { .. } => "deleted",
             Self::Released { .. } => "released",
             Self::Adopted { .. } => "adopted",
+            Self::StatusTurn(_) => "status_turn",
             Self::StatusWritten(_) => "status_written",
             Self::StatusConflict { .. } => "status_conflict",
             Self::Read(_) => "read",

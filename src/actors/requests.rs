@@ -9,7 +9,7 @@ use std::sync::Arc;
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use jiff::Timestamp;
-use tokio_util::task::TaskTracker;
+use tokio_util::task::{AbortOnDropHandle, TaskTracker};
 
 use super::begun::BegunFor;
 use super::context::ReplicaContext;
@@ -20,11 +20,11 @@ use super::job_trace::Ownership;
 use super::test_hooks::Part;
 use super::ttl_deletion::{Expiry, delete_expired};
 use super::waits::Waits;
-use crate::cluster::gate::{Answer, Fence, Order, Priority, Write, WriteError};
+use crate::cluster::gate::{Answer, Fence, Order, Priority, Reservation, Turn, Write, WriteError};
 use crate::cluster::supervision::caught;
 use crate::cluster::wire::{ObservedJob, ObservedPod, status_patch, untrack_patch, untrack_unchanged_patch};
 use crate::job::manifest::PodManifest;
-use crate::job::plan::PodDeletion;
+use crate::job::plan::{PodDeletion, StatusWrite, Urgency};
 use crate::job::pod::{Place, PodRef};
 use crate::job::state::{Changed, Created};
 use crate::job::status::JobStatus;
@@ -75,8 +75,11 @@ impl Requests {
         priority: Priority,
         write: Write,
     ) -> BoxFuture<'static, Result<Answer, WriteError>> {
-        let order = Order { priority, flow: self.job_uid.clone(), fence: self.fence.clone() };
-        self.cx.gate.submit_traced(order, write, self.trace.calls())
+        self.cx.gate.submit_traced(self.order(priority), write, self.trace.calls())
+    }
+
+    fn order(&self, priority: Priority) -> Order {
+        Order { priority, flow: self.job_uid.clone(), fence: self.fence.clone() }
     }
 
     /// The Job in logs.
@@ -237,11 +240,32 @@ impl Requests {
         self.submit(Priority::Finalizer, write)
     }
 
-    /// Writes the status of the Job, unless the Job has changed since it was `seen`.
-    pub fn write_status(self: &Arc<Self>, seen: Arc<ObservedJob>, old: &JobStatus, status: JobStatus) {
+    /// Asks for the turn of a status.
+    pub fn reserve_status(&self, urgency: Urgency) -> Reservation {
+        self.cx.gate.reserve(&self.order(status_priority(urgency)))
+    }
+
+    /// Puts a turn into the inbox when it comes, unless the handle is dropped before.
+    pub fn await_turn(&self, reservation: Reservation) -> AbortOnDropHandle<()> {
+        let inbox = self.inbox.clone();
+        let waiting =
+            self.guarded(async move { inbox.push(JobInput::StatusTurn(reservation.wait().await.ok())) });
+        AbortOnDropHandle::new(self.cx.runtime.spawn(waiting))
+    }
+
+    /// Writes the status of the Job in its turn, unless the Job has changed since it was `seen`.
+    pub fn write_status(
+        self: &Arc<Self>,
+        turn: Turn,
+        seen: Arc<ObservedJob>,
+        old: &JobStatus,
+        write: &StatusWrite,
+    ) {
+        let StatusWrite { status, urgency, .. } = write;
+        let (status, order) = (status.clone(), self.order(status_priority(*urgency)));
         let body = status_patch(old, &status, &seen.version);
         let write = Write::PatchJobStatus { namespace: self.namespace.clone(), name: self.job.clone(), body };
-        let written = self.submit(Priority::Status, write);
+        let written = self.cx.gate.submit_in(turn, order, write, self.trace.calls());
         let this = self.clone();
         self.run(async move {
             match written.await {
@@ -295,6 +319,13 @@ impl Requests {
                 }
             }
         });
+    }
+}
+
+fn status_priority(urgency: Urgency) -> Priority {
+    match urgency {
+        Urgency::Progress => Priority::Progress,
+        Urgency::Step => Priority::Status,
     }
 }
 

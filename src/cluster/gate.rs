@@ -1,7 +1,7 @@
 //! The gate through which all writes leave (invariant 6).
 //!
-//! The gate sends status and finalizers before deletions, creations and Events, in this order. Only Events
-//! may starve. Within a priority it serves the Jobs in turn. It keeps to a rate, and to a window that follows
+//! The gate sends status and finalizers before deletions, creations, statuses that only show progress, and
+//! Events, in this order. Only Events may starve, and progress waits for a while. Within a priority it serves the Jobs in turn. It keeps to a rate, and to a window that follows
 //! the API server's answers. Right before a write leaves, the gate checks that the shard is still ours.
 //!
 //! The gate never repeats a write that may have had an effect. A write that the API server rejected unread
@@ -47,7 +47,7 @@ pub use self::write::Write;
 /// The priority of a write, highest first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Priority {
-    /// Job status.
+    /// Job status, as far as something waits for it.
     Status,
     /// Removals of finalizers, and other patches of pods.
     Finalizer,
@@ -55,13 +55,16 @@ pub enum Priority {
     Delete,
     /// Creations.
     Create,
+    /// Job status that only shows progress. The longer it waits, the more it shows.
+    Progress,
     /// Events, which nothing waits for.
     Event,
 }
 
 impl Priority {
     /// All priorities, highest first.
-    pub const ALL: [Self; 5] = [Self::Status, Self::Finalizer, Self::Delete, Self::Create, Self::Event];
+    pub const ALL: [Self; 6] =
+        [Self::Status, Self::Finalizer, Self::Delete, Self::Create, Self::Progress, Self::Event];
 
     /// The value of the label in metrics.
     pub fn as_str(self) -> &'static str {
@@ -70,6 +73,7 @@ impl Priority {
             Self::Finalizer => "finalizer",
             Self::Delete => "delete",
             Self::Create => "create",
+            Self::Progress => "progress",
             Self::Event => "event",
         }
     }
@@ -119,8 +123,15 @@ const UNANSWERED: &str = "connection_error";
 const WRITES_AHEAD: usize = 2;
 /// Writes that each Job may have under way, however many Jobs there are.
 const FEWEST_WRITES: usize = 8;
-/// One in this many writes that the rate allows may report the progress of a Job.
-const WRITES_PER_STATUS: u64 = 100;
+/// How long a status that only shows progress may wait for writes of higher priorities. After that it takes turns with
+/// them.
+const PROGRESS_WAITS: Duration = Duration::from_secs(4);
+/// Under a limited rate, one in this many writes reports progress ...
+const WRITES_PER_PROGRESS: u32 = 100;
+/// ... or more, so that each Job does so after this time ...
+const PROGRESS_PERIOD: Duration = Duration::from_secs(5);
+/// ... but never more than one in this many.
+const FEWEST_WRITES_PER_PROGRESS: u32 = 4;
 
 /// The write gate. Clones are the same gate. It works until the last clone is dropped; requests in flight
 /// still end.
@@ -156,11 +167,12 @@ struct State {
 /// A write that waits for its turn.
 struct Waiting {
     fence: Fence,
+    since: Instant,
     turn: oneshot::Sender<Result<Turn, WriteError>>,
 }
 
 /// The turn of a write. It occupies room in the window until it is used or dropped.
-struct Turn {
+pub struct Turn {
     shared: Arc<Shared>,
     ticket: Option<Ticket>,
 }
@@ -184,7 +196,38 @@ impl Drop for Turn {
     }
 }
 
+impl std::fmt::Debug for Turn {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Turn").field("ticket", &self.ticket).finish_non_exhaustive()
+    }
+}
+
+/// A turn that was asked for.
+#[derive(Debug)]
+pub struct Reservation {
+    turn: oneshot::Receiver<Result<Turn, WriteError>>,
+}
+
+impl Reservation {
+    /// The turn, if it has come. One that was refused is never to come.
+    pub fn granted(&mut self) -> Option<Turn> {
+        self.turn.try_recv().ok().and_then(Result::ok)
+    }
+
+    /// Waits for the turn.
+    ///
+    /// # Errors
+    /// [`WriteError::Fenced`] behind a closed fence, [`WriteError::Unknown`] once the gate is closed.
+    pub async fn wait(self) -> Result<Turn, WriteError> {
+        self.turn.await.unwrap_or_else(|_| Err(closed()))
+    }
+}
+
 type WriteResult = Result<Answer, WriteError>;
+
+fn closed() -> WriteError {
+    WriteError::Unknown("the gate was closed".into())
+}
 
 impl WriteGate {
     /// Opens a gate whose requests run on the current tokio runtime. In its answers, a pod is tracked if it
@@ -208,7 +251,7 @@ impl WriteGate {
             timeout: config.timeout,
             qps: config.qps,
             state: Mutex::new(State {
-                queue: FairQueue::new(|priority| priority == Priority::Event),
+                queue: FairQueue::new(is_overdue),
                 window: Window::new(config.window),
                 paused_until: None,
             }),
@@ -256,6 +299,30 @@ impl WriteGate {
         Box::pin(shared.carry_out(order, write, trace, turn))
     }
 
+    /// Asks for a turn. What is sent in it can be decided when the turn has come.
+    pub fn reserve(&self, order: &Order) -> Reservation {
+        let (waiting, turn) = waiting(order);
+        self.shared.queue(order, waiting);
+        Reservation { turn }
+    }
+
+    /// The same as [`submit_traced`](Self::submit_traced), in a turn that has come: the write leaves as soon as
+    /// the future is polled.
+    ///
+    /// # Errors
+    /// See [`WriteError`].
+    pub fn submit_in(
+        &self,
+        turn: Turn,
+        order: Order,
+        write: Write,
+        trace: CallTrace,
+    ) -> BoxFuture<'static, Result<Answer, WriteError>> {
+        let (sender, granted) = oneshot::channel();
+        grant(sender, Ok(turn));
+        Box::pin(self.shared.clone().carry_out(order, write, trace, granted))
+    }
+
     /// How many writes each Job with waiting writes may have under way. In total they are enough to keep the
     /// widest window full, but not so many that writes pile up. Statuses get only a small part of a limited
     /// rate.
@@ -263,11 +330,10 @@ impl WriteGate {
         let state = self.shared.lock();
         let jobs = Priority::ALL.map(|priority| state.queue.flows(priority)).into_iter().max().unwrap_or(0);
         let total = WRITES_AHEAD * state.window.limits().max;
-        let status_period = match self.shared.qps {
-            0 => Duration::ZERO,
-            qps => Duration::from_secs(WRITES_PER_STATUS * jobs as u64) / qps,
-        };
-        Pace { at_once: (total / jobs.max(1)).max(FEWEST_WRITES), status_period }
+        Pace {
+            at_once: (total / jobs.max(1)).max(FEWEST_WRITES),
+            status_period: progress_period(self.shared.qps, jobs),
+        }
     }
 
     /// Returns once no write waits or is in flight.
@@ -279,6 +345,25 @@ impl WriteGate {
             }
             ended.await;
         }
+    }
+}
+
+/// The time between two statuses of a Job that only show progress, where this many Jobs share a rate.
+fn progress_period(qps: u32, jobs: usize) -> Duration {
+    let one_in =
+        |writes: u32| Duration::from_secs(1) * writes / qps * u32::try_from(jobs).unwrap_or(u32::MAX);
+    match qps {
+        0 => Duration::ZERO,
+        _ => one_in(WRITES_PER_PROGRESS).min(PROGRESS_PERIOD).max(one_in(FEWEST_WRITES_PER_PROGRESS)),
+    }
+}
+
+/// Whether a write that others pass may be passed no longer.
+fn is_overdue(priority: Priority, waiting: &Waiting) -> bool {
+    match priority {
+        Priority::Event => false,
+        Priority::Progress => waiting.since.elapsed() >= PROGRESS_WAITS,
+        _ => true,
     }
 }
 
@@ -296,7 +381,7 @@ async fn dispatch(shared: &Arc<Shared>, rate: Option<&Rate>) {
 /// The queue entry of a write, and the receiver of its turn.
 fn waiting(order: &Order) -> (Waiting, oneshot::Receiver<Result<Turn, WriteError>>) {
     let (turn, granted) = oneshot::channel();
-    (Waiting { fence: order.fence.clone(), turn }, granted)
+    (Waiting { fence: order.fence.clone(), since: Instant::now(), turn }, granted)
 }
 
 impl Shared {
@@ -344,7 +429,7 @@ impl Shared {
     fn grant_next(self: &Arc<Self>) {
         let mut state = self.lock();
         let mut next = None;
-        while let Some((_, Waiting { fence, turn })) = state.queue.pop() {
+        while let Some((_, Waiting { fence, turn, .. })) = state.queue.pop() {
             if !fence.is_open() {
                 grant(turn, self.fenced());
             } else if !turn.is_closed() {
@@ -370,8 +455,7 @@ impl Shared {
     ) -> WriteResult {
         let mut resends = 0_u32;
         loop {
-            let closed = |_| Err(WriteError::Unknown("the gate was closed".into()));
-            let mut granted = turn.await.unwrap_or_else(closed)?;
+            let mut granted = turn.await.unwrap_or_else(|_| Err(closed()))?;
             let call = write.call();
             let name = call.span;
             // A request that does not leave has no span.

@@ -261,7 +261,10 @@ impl<D: Decoder> Watcher<D> {
                 Err(Broken::Failed(error)) => tracing::warn!(resource, error, "the watch broke"),
                 Err(Broken::Unanswered) => {
                     tracing::warn!(resource, "a list or watch was not answered in time");
-                    self.patience = self.patience.twice();
+                    // Leases are few and small: an answer that does not come in this time is lost.
+                    if self.selection.resource != Resource::LEASES {
+                        self.patience = self.patience.twice();
+                    }
                 }
             }
             sleep(pauses.next().unwrap_or(PAUSES.1)).await;

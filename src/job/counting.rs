@@ -13,7 +13,7 @@
 use jiff::Timestamp;
 
 use super::end::{End, condition};
-use super::plan::{JobEvent, StatusWrite};
+use super::plan::{JobEvent, StatusWrite, Urgency};
 use super::pod::Phase;
 use super::pod_set::PodSet;
 use super::saturating::after;
@@ -73,6 +73,19 @@ pub fn due(state: &JobState, next: &Next, busy: bool, now: Timestamp) -> Due {
     if due <= now { Due::Now } else { Due::At(due) }
 }
 
+/// Whether anything waits for the next status.
+pub fn urgency(state: &JobState, next: &Next) -> Urgency {
+    let is_step = next.end.is_some() || conditions_change(state, next) || counting_goes_on(state);
+    if is_step { Urgency::Step } else { Urgency::Progress }
+}
+
+/// Whether a write would record pods that have ended, or count recorded ones.
+fn counting_goes_on(state: &JobState) -> bool {
+    let uncounted = state.job.status.uncounted.as_ref();
+    state.pods.unrecorded() > 0
+        || uncounted.is_some_and(|listed| listed.len() > state.pods.listed_and_tracked())
+}
+
 /// Whether a write would be full: at least half of `uncountedTerminatedPods` is free, and enough pods have
 /// ended to fill the free part.
 fn full_batch(state: &JobState) -> bool {
@@ -93,8 +106,7 @@ fn counts_change(state: &JobState) -> bool {
         || (status.active, status.ready, status.terminating) != gauges(pods)
         || status.completed_indexes.len() != completed
         || status.failed_indexes.as_ref().map(|failed| failed.len()) != failed_indexes
-        || pods.unrecorded() > 0
-        || status.uncounted.as_ref().is_some_and(|listed| listed.len() > pods.listed_and_tracked())
+        || counting_goes_on(state)
 }
 
 fn gauges(pods: &PodSet) -> (u32, Option<u32>, Option<u32>) {
@@ -146,7 +158,7 @@ pub fn compose(state: &JobState, next: &Next, now: Timestamp) -> StatusWrite {
         None if next.managed => set_suspended(state.job.spec.suspend, &mut status, &mut events, now),
         None => {}
     }
-    StatusWrite { status, events }
+    StatusWrite { status, urgency: urgency(state, next), events }
 }
 
 /// Steps 3 and 1: counts released pods, and records pods that have ended since.

@@ -18,6 +18,8 @@ pub struct Plan {
     pub gang: Option<GangRequest>,
     /// The status to write.
     pub status: Option<StatusWrite>,
+    /// A status is due, and waits for its turn: it is composed when that comes.
+    pub status_queued: Option<Urgency>,
     /// Delete the Job: its TTL has expired.
     pub delete_job: bool,
     /// The back-off, updated with the pods that have ended since.
@@ -34,8 +36,16 @@ impl Plan {
     /// The part that counts pods: statuses and releases. For a Job that nobody will run any more, nothing is created or
     /// deleted.
     pub fn counting(self) -> Self {
-        let Self { releases, status, backoff_update, status_waits, wake_at, .. } = self;
-        Self { releases, status, backoff_update, status_waits, wake_at, ..Self::default() }
+        let Self { releases, status, status_queued, backoff_update, status_waits, wake_at, .. } = self;
+        Self { releases, status, status_queued, backoff_update, status_waits, wake_at, ..Self::default() }
+    }
+
+    /// Takes the status out of the plan, since its turn has not come.
+    pub fn queue_status(&mut self) {
+        if let Some(write) = self.status.take() {
+            self.status_queued = Some(write.urgency);
+            self.status_waits = true;
+        }
     }
 }
 
@@ -57,11 +67,22 @@ pub struct PodDeletion {
     pub forget: bool,
 }
 
+/// Whether anything waits for a status.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Urgency {
+    /// Nothing but its readers: it shows the start of the Job and the number of its pods.
+    Progress,
+    /// The next step of counting or of the Job's end.
+    Step,
+}
+
 /// A status to write, and the events to emit once it is written.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StatusWrite {
     /// The whole new status.
     pub status: JobStatus,
+    /// Whether anything waits for it.
+    pub urgency: Urgency,
     /// Events about the Job.
     pub events: Vec<JobEvent>,
 }

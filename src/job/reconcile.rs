@@ -125,6 +125,10 @@ fn write_status(state: &JobState, next: &Next, now: Timestamp, plan: &mut Plan) 
             // The pace may become faster before that, and no input announces it.
             plan.wake(at.min(after(now, state.limits.batch_period)));
         }
+        (Due::Now, None) if state.status_queued => {
+            plan.status_queued = Some(counting::urgency(state, next));
+            plan.status_waits = true;
+        }
         (Due::Now, None) => plan.status = Some(counting::compose(state, next, now)),
     }
 }

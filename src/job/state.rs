@@ -97,6 +97,8 @@ pub struct JobState {
     /// Since when a status change waits.
     pub(super) status_waits_since: Option<Timestamp>,
     pub(super) status_in_flight: bool,
+    /// A status waits for its turn.
+    pub(super) status_queued: bool,
     pub(super) deletion_in_flight: bool,
     /// Adoptions under way: the number of pods is unknown until they have ended.
     pub(super) adoptions_in_flight: usize,
@@ -165,6 +167,7 @@ impl JobState {
             status_written: None,
             status_waits_since: None,
             status_in_flight: false,
+            status_queued: false,
             deletion_in_flight: false,
             adoptions_in_flight: 0,
             gone: false,
@@ -386,6 +389,7 @@ impl JobState {
             self.gang.forget();
         }
         self.deletion_in_flight |= plan.delete_job;
+        self.status_queued = plan.status_queued.is_some();
         if plan.status.is_some() {
             self.status_in_flight = !is(Mutant::StatusInFlightForgotten);
             self.status_waits_since = None;
@@ -439,6 +443,11 @@ impl JobState {
             Changed::Refused => {}
         }
         self.note_ended(now);
+    }
+
+    /// Takes in that a status may be sent. It is composed by the next plan.
+    pub fn status_turn_came(&mut self) {
+        self.status_queued = false;
     }
 
     /// Takes in that the status was written; the resulting Job has been observed before.

@@ -9,12 +9,12 @@ use foldhash::fast::RandomState;
 /// turn: a flow with 100,000 items delays the single item of another flow by at most one item per flow that
 /// waits. Items of one flow and priority keep their order.
 ///
-/// A priority that may not starve gets a turn after [`PATIENCE`] items of higher priorities. So one flow's
-/// many items of a high priority do not delay other flows' items of a lower one for long.
+/// A priority gets a turn after [`PATIENCE`] items of higher priorities, if its next item is overdue. So one
+/// flow's many items of a high priority do not delay other flows' items of a lower one for long.
 #[derive(Debug)]
 pub(crate) struct FairQueue<P, F, T> {
     levels: BTreeMap<P, Level<F, T>>,
-    may_starve: fn(P) -> bool,
+    is_overdue: fn(P, &T) -> bool,
 }
 
 /// Items that may precede a waiting one of a lower priority.
@@ -34,9 +34,9 @@ struct Level<F, T> {
 }
 
 impl<P: Ord + Copy, F: Hash + Eq + Clone, T> FairQueue<P, F, T> {
-    /// An empty queue. A priority for which `may_starve` is true waits for as long as higher ones have items.
-    pub(crate) fn new(may_starve: fn(P) -> bool) -> Self {
-        Self { levels: BTreeMap::new(), may_starve }
+    /// An empty queue. A priority whose next item is not overdue waits for as long as higher ones have items.
+    pub(crate) fn new(is_overdue: fn(P, &T) -> bool) -> Self {
+        Self { levels: BTreeMap::new(), is_overdue }
     }
 
     pub(crate) fn push(&mut self, priority: P, flow: F, item: T) {
@@ -74,8 +74,10 @@ impl<P: Ord + Copy, F: Hash + Eq + Clone, T> FairQueue<P, F, T> {
     fn next(&self) -> Option<P> {
         let mut waiting = self.levels.iter().filter(|(_, level)| level.len > 0);
         let (first, _) = waiting.next()?;
-        let starves =
-            |priority, level: &Level<F, T>| level.passed_over >= PATIENCE && !(self.may_starve)(priority);
+        let starves = |priority, level: &Level<F, T>| {
+            level.passed_over >= PATIENCE
+                && level.next().is_some_and(|item| (self.is_overdue)(priority, item))
+        };
         let starving = waiting.find(|(priority, level)| starves(**priority, level));
         Some(*starving.map_or(first, |(priority, _)| priority))
     }
@@ -96,6 +98,10 @@ impl<P: Ord + Copy, F: Hash + Eq + Clone, T> FairQueue<P, F, T> {
 }
 
 impl<F: Hash + Eq + Clone, T> Level<F, T> {
+    fn next(&self) -> Option<&T> {
+        self.flows.get(self.turns.front()?)?.front()
+    }
+
     fn pop(&mut self) -> Option<T> {
         let flow = self.turns.pop_front()?;
         let items = self.flows.get_mut(&flow)?;
@@ -125,7 +131,7 @@ mod tests {
 
     #[test]
     fn priorities_come_first_and_flows_take_turns() {
-        let mut queue = FairQueue::new(|_| true);
+        let mut queue = FairQueue::new(|_, _| false);
         for n in 0..4 {
             queue.push(1, "huge", n);
         }
@@ -140,7 +146,7 @@ mod tests {
 
     #[test]
     fn an_item_put_back_is_next_and_takes_one_turn() {
-        let mut queue = FairQueue::new(|_| true);
+        let mut queue = FairQueue::new(|_, _| false);
         for (flow, item) in [("a", 1), ("b", 10), ("a", 2)] {
             queue.push(0, flow, item);
         }
@@ -153,8 +159,8 @@ mod tests {
     }
 
     #[test]
-    fn a_priority_that_may_not_starve_gets_one_turn_in_five() {
-        let mut queue = FairQueue::new(|priority| priority == 3);
+    fn a_priority_with_overdue_items_gets_one_turn_in_five() {
+        let mut queue = FairQueue::new(|priority, _| priority != 3);
         for n in 0..11 {
             queue.push(0, "huge", n);
         }
@@ -169,7 +175,7 @@ mod tests {
         /// Between two items of one flow, no other flow of that priority gets two.
         #[test]
         fn turns_are_fair_and_nothing_is_lost(pushes in prop::collection::vec((0..3u8, 0..5u8), 0..200)) {
-            let mut queue = FairQueue::new(|_| true);
+            let mut queue = FairQueue::new(|_, _| false);
             for (number, (priority, flow)) in pushes.iter().enumerate() {
                 queue.push(*priority, *flow, (*flow, number));
             }

@@ -113,7 +113,53 @@ async fn status_goes_before_finalizers_deletions_creations_and_events() {
     let mut writes = vec![submit(Priority::Event, "first")];
     writes.extend(Priority::ALL.into_iter().rev().map(|priority| submit(priority, priority.as_str())));
     join_all(writes).await;
-    assert_eq!(bench.bodies(), ["first", "status", "finalizer", "delete", "create", "event"]);
+    assert_eq!(bench.bodies(), ["first", "status", "finalizer", "delete", "create", "progress", "event"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn progress_waits_for_creations_but_not_for_ever() {
+    let mut bench = bench(one_at_a_time(), []);
+    for (creations, position) in [(100, 100..=100), (1000, 400..=410)] {
+        let submit = |priority, tag| bench.gate.submit(order(priority, "j"), create(tag));
+        let mut writes: Vec<_> = (0..creations).map(|_| submit(Priority::Create, "create")).collect();
+        writes.push(submit(Priority::Progress, "progress"));
+        join_all(writes).await;
+        let found = bench.bodies().iter().position(|tag| tag == "progress").unwrap();
+        assert!(position.contains(&found), "after {found} creations that take 10 ms each");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_sent_in_a_turn_is_decided_when_it_has_come() {
+    let mut bench = bench(one_at_a_time(), []);
+    let status = order(Priority::Status, "j");
+    let turn = bench.gate.reserve(&status).granted().unwrap();
+    let mut next = bench.gate.reserve(&status);
+    assert!(next.granted().is_none(), "the window is full");
+    let sent = bench.gate.submit_in(turn, status.clone(), create("first"), CallTrace::default());
+    let (first, turn) = tokio::join!(sent, next.wait());
+    assert!(first.is_ok());
+    let (mut other, mut sent) = (Box::pin(bench.one(create("other"))), None);
+    assert!(other.as_mut().now_or_never().is_none(), "a turn has room in the window");
+    _ = sent.insert(turn.unwrap());
+    drop(sent);
+    assert!(other.await.is_ok(), "an unused turn makes room");
+    assert_eq!(bench.bodies(), ["first", "other"]);
+}
+
+#[test]
+fn progress_takes_a_bounded_part_of_a_limited_rate() {
+    let ms = Duration::from_millis;
+    for (qps, jobs, period) in [
+        (0, 1000, ms(0)),
+        (1000, 1, ms(100)),
+        (100, 1, ms(1000)),
+        (5, 1, ms(5000)),
+        (20, 10, ms(5000)),
+        (20, 1000, ms(200_000)),
+    ] {
+        assert_eq!(progress_period(qps, jobs), period, "{qps} writes a second for {jobs} Jobs");
+    }
 }
 
 #[tokio::test(start_paused = true)]
@@ -140,7 +186,7 @@ async fn a_huge_job_does_not_starve_small_ones() {
 /// statuses.
 #[tokio::test(start_paused = true)]
 async fn the_pace_follows_the_number_of_jobs_that_wait() {
-    for (qps, period) in [(0, 0), (100, 10)] {
+    for (qps, period) in [(0, 0), (100, 5)] {
         let bench = bench(GateConfig { qps, ..one_at_a_time() }, []);
         assert_eq!(bench.gate.pace(), Pace { at_once: FEWEST_WRITES, status_period: Duration::ZERO });
         let waiting: Vec<_> = (0..10)

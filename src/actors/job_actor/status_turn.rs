@@ -1,0 +1,50 @@
+//! The turn of a Job's next status.
+//!
+//! A status is composed when its turn to be sent comes, not when it becomes due: until then, more can join it.
+
+use tokio_util::task::AbortOnDropHandle;
+
+use crate::actors::requests::Requests;
+use crate::cluster::gate::Turn;
+use crate::job::plan::{Plan, Urgency};
+
+/// What is known of the turn of the next status.
+#[derive(Debug, Default)]
+pub(super) enum StatusTurn {
+    /// None was asked for.
+    #[default]
+    None,
+    /// It will come.
+    Awaited(Urgency, AbortOnDropHandle<()>),
+    /// It has come.
+    Here(Turn),
+}
+
+impl StatusTurn {
+    /// The turn for the status of a plan. If it has yet to come, the status leaves the plan. A turn for which there
+    /// is no status is given back.
+    pub(super) fn take(&mut self, plan: &mut Plan, requests: &Requests) -> Option<Turn> {
+        let composed = plan.status.as_ref().map(|write| write.urgency);
+        let Some(urgency) = composed.or(plan.status_queued) else {
+            if matches!(self, Self::Here(_)) {
+                *self = Self::None;
+            }
+            return None;
+        };
+        match std::mem::take(self) {
+            Self::Here(turn) if composed.is_some() => return Some(turn),
+            Self::Awaited(asked, task) if urgency <= asked => *self = Self::Awaited(asked, task),
+            _ => {
+                let mut reservation = requests.reserve_status(urgency);
+                if composed.is_some()
+                    && let Some(turn) = reservation.granted()
+                {
+                    return Some(turn);
+                }
+                *self = Self::Awaited(urgency, requests.await_turn(reservation));
+            }
+        }
+        plan.queue_status();
+        None
+    }
+}
