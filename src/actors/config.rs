@@ -59,6 +59,8 @@ pub struct ControllerConfig {
     pub max_uncounted_pods: usize,
     /// Most pods of one Job that are created, or removed by scaling down, at once.
     pub max_pods_per_sync: usize,
+    /// Whether pods that have ended keep their `metadata.managedFields` when their finalizer is removed.
+    pub keep_managed_fields: bool,
     /// Whether finished Jobs are deleted after their TTL.
     pub ttl_controller: bool,
     /// Features that are off by default.
@@ -130,6 +132,7 @@ impl Default for ControllerConfig {
             api_backoff_max: limits.api_backoff.max,
             max_uncounted_pods: limits.max_uncounted_pods,
             max_pods_per_sync: limits.max_pods_per_sync,
+            keep_managed_fields: false,
             ttl_controller: limits.ttl_controller,
             feature_gates: FeatureGates::default(),
             arbiters: 0,

@@ -501,9 +501,14 @@ impl JobActor {
             }
         }
         for pod in plan.releases {
-            match self.state.pods.get(&pod.uid).filter(|_| self.state.is_gone()) {
-                Some(&Pod { version, .. }) => self.requests.release_unchanged(pod, version),
-                None => self.requests.release(pod),
+            match self.state.pods.get(&pod.uid) {
+                Some(&Pod { version, .. }) if self.state.is_gone() => {
+                    self.requests.release_unchanged(pod, version);
+                }
+                known => {
+                    let ended = known.is_some_and(|pod| pod.phase.is_final());
+                    self.requests.release(pod, ended);
+                }
             }
         }
         for deletion in plan.deletes {

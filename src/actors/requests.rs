@@ -6,6 +6,7 @@
 
 use std::sync::Arc;
 
+use bytes::Bytes;
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use jiff::Timestamp;
@@ -22,7 +23,9 @@ use super::ttl_deletion::{Expiry, delete_expired};
 use super::waits::Waits;
 use crate::cluster::gate::{Answer, Fence, Order, Priority, Reservation, Turn, Write, WriteError};
 use crate::cluster::supervision::caught;
-use crate::cluster::wire::{ObservedJob, ObservedPod, status_patch, untrack_patch, untrack_unchanged_patch};
+use crate::cluster::wire::{
+    ObservedJob, ObservedPod, status_patch, untrack_ended_patch, untrack_patch, untrack_unchanged_patch,
+};
 use crate::job::manifest::PodManifest;
 use crate::job::plan::{PodDeletion, StatusWrite, Urgency};
 use crate::job::pod::{Place, PodRef};
@@ -213,9 +216,13 @@ impl Requests {
         });
     }
 
-    /// Removes the tracking finalizer of a pod.
-    pub fn release(&self, pod: PodRef) {
-        let released = self.untrack(&pod.uid, pod.name);
+    /// Removes the tracking finalizer of a pod, which may have `ended`.
+    pub fn release(&self, pod: PodRef, ended: bool) {
+        let body = match ended && !self.cx.config.keep_managed_fields {
+            true => untrack_ended_patch(&pod.uid, self.cx.config.finalizer()),
+            false => untrack_patch(&pod.uid, self.cx.config.finalizer()),
+        };
+        let released = self.patch_finalizers(pod.name, body);
         self.run(async move {
             let answer = released.await.map_or(Changed::Refused, changed);
             JobInput::Released { pod: pod.uid, answer }
@@ -226,8 +233,7 @@ impl Requests {
     /// another Job may adopt it.
     pub fn release_unchanged(&self, pod: PodRef, version: u64) {
         let body = untrack_unchanged_patch(&pod.uid, version, self.cx.config.finalizer());
-        let write = Write::PatchPod { namespace: self.namespace.clone(), name: pod.name, body };
-        let released = self.submit(Priority::Finalizer, write);
+        let released = self.patch_finalizers(pod.name, body);
         self.run(async move {
             let answer = released.await.map_or(Changed::Refused, changed);
             JobInput::Released { pod: pod.uid, answer }
@@ -235,8 +241,11 @@ impl Requests {
     }
 
     fn untrack(&self, pod: &Uid, name: Box<str>) -> BoxFuture<'static, Result<Answer, WriteError>> {
-        let body = untrack_patch(pod, self.cx.config.finalizer());
-        let write = Write::PatchPod { namespace: self.namespace.clone(), name, body };
+        self.patch_finalizers(name, untrack_patch(pod, self.cx.config.finalizer()))
+    }
+
+    fn patch_finalizers(&self, pod: Box<str>, body: Bytes) -> BoxFuture<'static, Result<Answer, WriteError>> {
+        let write = Write::PatchPod { namespace: self.namespace.clone(), name: pod, body };
         self.submit(Priority::Finalizer, write)
     }
 

@@ -56,8 +56,8 @@ pub(super) struct ControllerArgs {
     /// Maximum burst of requests above --kube-api-qps.
     #[arg(long, value_name = "N", default_value_t = 100)]
     kube_api_burst: u32,
-    /// Maximum time that status updates are batched under load; longer if progress would take over 1% of
-    /// --kube-api-qps.
+    /// Maximum time that status updates are batched under load; up to 5 s if progress would take over 1% of
+    /// --kube-api-qps, and longer if it would take over 25%.
     #[arg(long, value_name = "TIME", default_value = "1s", value_parser = parse_duration)]
     batch_period: Duration,
     /// Initial back-off before a failed pod is replaced; doubles with every failure.
@@ -78,6 +78,10 @@ pub(super) struct ControllerArgs {
     /// Maximum number of pod creations of one Job in flight, and as many other requests for its pods.
     #[arg(long, value_name = "N", default_value_t = 500)]
     max_pods_per_sync: usize,
+    /// Keep metadata.managedFields of ended pods when their finalizer is removed [default: reset, which saves the API
+    /// server time and room].
+    #[arg(long)]
+    keep_managed_fields: bool,
     /// Whether to delete finished Jobs after ttlSecondsAfterFinished; auto is on only for `cluster` and
     /// `run`.
     #[arg(long, value_name = "WHEN", default_value = "auto")]
@@ -139,6 +143,7 @@ impl ControllerArgs {
             api_backoff_max: self.api_backoff_max,
             max_uncounted_pods: self.max_uncounted_pods,
             max_pods_per_sync: self.max_pods_per_sync,
+            keep_managed_fields: self.keep_managed_fields,
             ttl_controller: self.ttl_controller == Switch::On,
             feature_gates: feature_gates(&self.feature_gates)?,
             seed: rand::random(),

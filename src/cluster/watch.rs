@@ -27,6 +27,7 @@ use tokio::time::{Instant, sleep, timeout};
 use self::framing::{Framing, JSON, PROTOBUF_FIRST, Read};
 use self::meter::Meter;
 use self::vigil::{Doubt, spread};
+use super::resource::Resource;
 use super::supervision::supervised;
 use super::transport::{ByteStream, Transport, TransportError, retry_after};
 use super::wire::{Decoder, Refusal, Unreadable};

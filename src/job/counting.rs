@@ -10,6 +10,8 @@
 //! A UID is counted only once its pod has no finalizer, and a finalizer is removed only once the UID is
 //! recorded. So a crash, a hand-over or a lost reply between two steps does not change the final numbers.
 
+use std::time::Duration;
+
 use jiff::Timestamp;
 
 use super::end::{End, condition};
@@ -47,6 +49,9 @@ pub struct Next {
 /// time needs one write less.
 const START_SHARE: u32 = 4;
 
+/// Longest time that the start of a Job waits for its first pod.
+const UNANSWERED: Duration = Duration::from_secs(10);
+
 /// When the status must be written, without composing it. `busy`: requests about pods are under way or about
 /// to be sent, and their outcome belongs in the same write.
 pub fn due(state: &JobState, next: &Next, busy: bool, now: Timestamp) -> Due {
@@ -59,7 +64,10 @@ pub fn due(state: &JobState, next: &Next, busy: bool, now: Timestamp) -> Due {
     let waits_for = |period| after(state.status_waits_since.unwrap_or(now), period);
     let starts = state.job.status.start_time.is_none();
     let period = if starts { state.limits.batch_period } else { state.pace.status_period };
-    let due = if full_batch(state) {
+    let due = if starts && state.pods.active() == 0 && state.pods.pending_creates() > 0 {
+        // There is nothing to show before the first answer.
+        waits_for(UNANSWERED)
+    } else if full_batch(state) {
         now
     } else if busy {
         waits_for(period)

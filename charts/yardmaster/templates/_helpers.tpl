@@ -251,6 +251,9 @@ Kubernetes version unless it is given --api-versions.
 - {{ printf "--api-backoff-max=%s" $c.apiBackoffMax | quote }}
 - {{ printf "--max-uncounted-pods=%d" (int64 $c.maxUncountedPods) | quote }}
 - {{ printf "--max-pods-per-sync=%d" (int64 $c.maxPodsPerSync) | quote }}
+{{- if $c.keepManagedFields }}
+- "--keep-managed-fields"
+{{- end }}
 - {{ printf "--ttl-controller=%s" (include "yardmaster.ttlController" .) | quote }}
 {{- with include "yardmaster.featureGates" . }}
 - {{ printf "--feature-gates=%s" . | quote }}

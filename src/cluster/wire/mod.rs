@@ -34,7 +34,8 @@ pub use meta::{ControllerRef, ResourceVersion};
 pub use observed_job::{ObservedJob, UnknownCompletionMode};
 pub use outline::{JobOutline, OutlineDecoder};
 pub use patch::{
-    Adoption, adopt_patch, label_patch, orphan_patch, release_patch, untrack_patch, untrack_unchanged_patch,
+    Adoption, adopt_patch, label_patch, orphan_patch, release_patch, untrack_ended_patch, untrack_patch,
+    untrack_unchanged_patch,
 };
 pub use pod::{ObservedPod, PodDecoder, PodRun};
 pub use protobuf::Malformed;

@@ -38,20 +38,37 @@ struct Untracked<'a> {
     resource_version: Option<String>,
     #[serde(rename = "$deleteFromPrimitiveList/finalizers")]
     finalizers: [&'a str; 1],
+    /// The one empty entry that resets the field: the API server then keeps no managers of the object.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    managed_fields: Option<[Empty; 1]>,
 }
+
+#[derive(Serialize)]
+struct Empty {}
 
 /// Removes the tracking finalizer.
 pub fn untrack_patch(pod: &Uid, finalizer: &str) -> Bytes {
-    untrack(pod, None, finalizer)
+    untrack(pod, None, finalizer, None)
+}
+
+/// Removes the tracking finalizer from a pod that has ended, and with it the record of who manages which field. Nobody
+/// applies such a pod any more, and without this record the API server needs less time for it, and less room.
+pub fn untrack_ended_patch(pod: &Uid, finalizer: &str) -> Bytes {
+    untrack(pod, None, finalizer, Some([Empty {}]))
 }
 
 /// Removes the tracking finalizer, unless the pod has changed since `version`.
 pub fn untrack_unchanged_patch(pod: &Uid, version: u64, finalizer: &str) -> Bytes {
-    untrack(pod, Some(version.to_string()), finalizer)
+    untrack(pod, Some(version.to_string()), finalizer, None)
 }
 
-fn untrack(uid: &Uid, resource_version: Option<String>, finalizer: &str) -> Bytes {
-    let metadata = Untracked { uid, resource_version, finalizers: [finalizer] };
+fn untrack(
+    uid: &Uid,
+    resource_version: Option<String>,
+    finalizer: &str,
+    managed_fields: Option<[Empty; 1]>,
+) -> Bytes {
+    let metadata = Untracked { uid, resource_version, finalizers: [finalizer], managed_fields };
     render(&Untrack { metadata })
 }
 
@@ -123,6 +140,11 @@ mod tests {
         assert_eq!(
             read(&untrack_patch(&pod, "f")),
             json!({"metadata": {"uid": "p-uid", "$deleteFromPrimitiveList/finalizers": ["f"]}})
+        );
+        assert_eq!(
+            read(&untrack_ended_patch(&pod, "f")),
+            json!({"metadata": {"uid": "p-uid", "$deleteFromPrimitiveList/finalizers": ["f"],
+                "managedFields": [{}]}})
         );
         assert_eq!(
             read(&release_patch(&pod, &job, "f")),

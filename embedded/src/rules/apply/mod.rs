@@ -161,6 +161,10 @@ pub fn track_update(ty: ObjectType<'_>, old: Option<&Value>, new: &mut Value, wr
         canonical = true;
     }
     let mut managers = Managers::read(&stored, canonical);
+    // An object whose managers were reset is not tracked again before somebody applies it.
+    if old.is_some() && managers.is_empty() {
+        return;
+    }
     let empty;
     let before = match old {
         Some(old) => old,
