@@ -52,7 +52,12 @@ pub(super) fn check(
         if failed().any(|other| consequence(job, other) == Consequence::FailIndex) {
             return Some(format!("replica-{by} creates {name} at an index that a rule lets fail"));
         }
-        let failures = failed().filter(|other| consequence(job, other) != Consequence::Ignore);
+        // Each pod carries the failures before it. They are lost with one that somebody has taken from the Job.
+        let taken = mine().filter(|other| other.index == Some(index) && other.meddled);
+        let taken = taken.map(|other| other.created).max();
+        let failures = failed()
+            .filter(|other| taken.is_none_or(|taken| other.created > taken))
+            .filter(|other| consequence(job, other) != Consequence::Ignore);
         let failures = failures.count() as u64;
         if job.object["spec"]["backoffLimitPerIndex"].as_u64().is_some_and(|limit| failures > limit) {
             return Some(format!("replica-{by} creates {name} at an index that has failed {failures} times"));
