@@ -98,7 +98,7 @@ impl CompareArgs {
                 stage.fleet.adopt(reference);
             }
         }
-        stage.begin();
+        stage.begin().await?;
         stage.play().await?;
         Ok(stage.finish("compare").await?.report)
     }
@@ -115,40 +115,58 @@ fn figures(report: &Report) -> Vec<(String, f64)> {
         ("peak_rss_bytes", peak as f64),
         ("writes_per_pod", report.writes_per_pod),
     ];
+    let api_server = report.api_server.iter().flat_map(|cost| {
+        let requests: u64 = cost.requests.values().sum();
+        let figures = [("api_server_cpu_s", cost.cpu_s), ("api_server_requests", requests as f64)];
+        figures.into_iter().filter(|(_, value)| *value > 0.0)
+    });
     let latencies = report.latency_ms.iter().filter(|(_, latency)| latency.count > 0);
     let latencies = latencies.flat_map(|(name, latency)| {
         [(format!("{name}_p50_ms"), latency.p50), (format!("{name}_p99_ms"), latency.p99)]
     });
-    own.into_iter().map(|(name, value)| (name.to_owned(), value)).chain(latencies).collect()
+    own.into_iter().chain(api_server).map(|(name, value)| (name.to_owned(), value)).chain(latencies).collect()
 }
 
 fn findings(reports: &[(Side, Report)]) -> Value {
-    let of = |side: Side| {
-        reports.iter().filter(move |(whose, _)| *whose == side).map(|(_, report)| figures(report))
+    let of = |side: Side| reports.iter().filter(move |(whose, _)| *whose == side).map(|(_, report)| report);
+    let median = |side: Side, name: &str| {
+        let figures = of(side).flat_map(figures);
+        median(figures.filter(|(key, _)| key == name).map(|(_, value)| value).collect())
     };
-    let mean = |side: Side, name: &str| {
-        let values: Vec<f64> =
-            of(side).flatten().filter(|(key, _)| key == name).map(|(_, value)| value).collect();
-        if values.is_empty() { 0.0 } else { values.iter().sum::<f64>() / values.len() as f64 }
-    };
-    let names = of(Side::Yardmaster).next().unwrap_or_default().into_iter().map(|(name, _)| name);
+    let names =
+        of(Side::Yardmaster).next().map(figures).unwrap_or_default().into_iter().map(|(name, _)| name);
     let ratios: serde_json::Map<String, Value> = names
         .filter_map(|name| {
-            let reference = mean(Side::Reference, &name);
-            let ratio = round(mean(Side::Yardmaster, &name) / reference);
+            let reference = median(Side::Reference, &name);
+            let ratio = round(median(Side::Yardmaster, &name) / reference);
             (reference > 0.0).then(|| (name, json!(ratio)))
         })
         .collect();
     let rounds = |side| {
-        of(side).map(|figures| figures.into_iter().map(|(name, value)| (name, json!(value))).collect())
+        of(side).map(|report| {
+            let figures = figures(report).into_iter().map(|(name, value)| (name, json!(value)));
+            let api_server = report.api_server.iter().map(|cost| ("api_server".to_owned(), json!(cost)));
+            figures.chain(api_server).collect()
+        })
     };
     let rounds = |side| rounds(side).collect::<Vec<serde_json::Map<String, Value>>>();
     json!({
-        // Yardmaster's mean divided by that of the reference.
+        // Yardmaster's median divided by that of the reference.
         "ratios": ratios,
         "yardmaster": rounds(Side::Yardmaster),
         "reference": rounds(Side::Reference),
     })
+}
+
+/// The middle value, or the mean of both; 0 without any.
+fn median(mut values: Vec<f64>) -> f64 {
+    values.sort_by(f64::total_cmp);
+    let middle = values.len() / 2;
+    match (values.len() % 2, values.get(middle.saturating_sub(1)), values.get(middle)) {
+        (1, _, Some(middle)) => *middle,
+        (0, Some(one), Some(other)) => (one + other) / 2.0,
+        _ => 0.0,
+    }
 }
 
 #[cfg(test)]
@@ -157,16 +175,18 @@ mod tests {
     use crate::report::tests::sample;
 
     #[test]
-    fn ratios_compare_means() {
+    fn ratios_compare_medians() {
         let with = |wall_s: f64| Report { wall_s, ..sample() };
         let reports = [
             (Side::Yardmaster, with(1.0)),
             (Side::Reference, with(8.0)),
-            (Side::Yardmaster, with(3.0)),
-            (Side::Reference, with(8.0)),
+            (Side::Yardmaster, with(2.0)),
+            (Side::Reference, with(80.0)),
+            (Side::Yardmaster, with(30.0)),
+            (Side::Reference, with(4.0)),
         ];
         let findings = findings(&reports);
         assert_eq!(findings["ratios"]["wall_s"], json!(0.25));
-        assert_eq!(findings["reference"].as_array().map(Vec::len), Some(2));
+        assert_eq!(findings["reference"].as_array().map(Vec::len), Some(3));
     }
 }

@@ -1,5 +1,6 @@
 //! The environment of a load: an API server and a namespace.
 
+mod metrics;
 mod server;
 
 use std::net::SocketAddr;
@@ -11,6 +12,7 @@ use kube::config::{KubeConfigOptions, Kubeconfig};
 use serde_json::json;
 use tempfile::TempDir;
 
+pub(crate) use self::metrics::Reading;
 use self::server::Server;
 pub(crate) use self::server::Storage;
 use crate::faults::TimedFault;

@@ -12,7 +12,7 @@ use tokio::task::JoinSet;
 use crate::audit::{self, Writes};
 use crate::exact;
 use crate::fleet::Fleet;
-use crate::ground::{Ground, Record, Storage};
+use crate::ground::{Ground, Reading, Record, Storage};
 use crate::jobs;
 use crate::ledger::Ledger;
 use crate::limits::Limits;
@@ -20,7 +20,7 @@ use crate::load::Load;
 use crate::pods::Simulator;
 use crate::recovery;
 use crate::replicas::{Cost, Recipe};
-use crate::report::{self, ApiServerCost, Controller, Env, Point, Report};
+use crate::report::{self, Controller, Env, Point, Report};
 
 /// Time between two measurements.
 const TICK: Duration = Duration::from_millis(250);
@@ -140,6 +140,8 @@ pub(crate) struct Stage {
     faults_played: u64,
     series: Vec<Point>,
     next_look: Instant,
+    /// The figures of a Kubernetes API server when the load began.
+    before: Option<Reading>,
     bar: ProgressBar,
     env: Env,
 }
@@ -182,6 +184,7 @@ impl Stage {
             deadline: now + args.timeout,
             started: now,
             next_look: now,
+            before: None,
             series: Vec::new(),
             creating: JoinSet::new(),
             ground,
@@ -202,7 +205,14 @@ impl Stage {
     }
 
     /// Starts the creation of Jobs.
-    pub(crate) fn begin(&mut self) {
+    ///
+    /// # Errors
+    ///
+    /// If a Kubernetes API server does not give its figures.
+    pub(crate) async fn begin(&mut self) -> Result<()> {
+        if !self.ground.is_embedded() {
+            self.before = Some(Reading::of(&self.client).await?);
+        }
         self.started = Instant::now();
         let (client, ledger, load) = (self.client.clone(), self.ledger.clone(), self.load.clone());
         let (path, managed_by) = (self.ground.path("/apis/batch/v1", "jobs"), self.managed_by.clone());
@@ -210,6 +220,7 @@ impl Stage {
         self.creating.spawn(async move {
             jobs::create(&client, &path, &load, managed_by.as_deref(), &ledger, start).await
         });
+        Ok(())
     }
 
     /// Seconds since the start of the load.
@@ -301,7 +312,11 @@ impl Stage {
         self.bar.finish_and_clear();
         let exact = exact::check(&self.ground, &self.client, &self.ledger).await.context("final state")?;
         let costs = self.fleet.end().await;
-        let api_server = self.ground.usage();
+        let api_server = match (self.ground.usage(), &self.before) {
+            (Some(usage), _) => Some(usage.into()),
+            (None, Some(before)) => Some(Reading::of(&self.client).await?.since(before)),
+            (None, None) => None,
+        };
         self.watching.shutdown().await;
         let record = self.ground.end().await?;
         let controller = controllers(costs, record.as_ref())?;
@@ -317,10 +332,7 @@ impl Stage {
             controller,
             writes_per_pod: 0.0,
             cpu_ms_per_pod: 0.0,
-            api_server: api_server.map(|usage| ApiServerCost {
-                cpu_s: report::round(usage.cpu_s),
-                peak_rss_bytes: usage.peak_rss_bytes,
-            }),
+            api_server,
             latency_ms: self.ledger.latencies(|all| report::latencies(all, &waves)),
             exact,
             findings: recovery::findings(&self.load.faults, &self.series),

@@ -129,8 +129,8 @@ impl Counters {
     }
 }
 
-/// The value of a label.
-fn label<'a>(labels: &'a str, name: &str) -> &'a str {
+/// The value of a label; empty if there is none of this name.
+pub(crate) fn label<'a>(labels: &'a str, name: &str) -> &'a str {
     let mut pairs = labels.trim_end_matches('}').split(',').filter_map(|pair| pair.split_once('='));
     pairs.find(|(key, _)| *key == name).map_or("", |(_, value)| value.trim_matches('"'))
 }

@@ -109,7 +109,7 @@ impl Sweep {
         tokio::time::sleep(BALANCED).await;
         stage.fleet.begin_counting().await;
         let before = stage.ground.usage().map_or(0.0, |usage| usage.cpu_s);
-        stage.begin();
+        stage.begin().await?;
         stage.play().await?;
         let report = stage.finish("growth").await?.report;
         Ok(Figures::of(size, &report, before))
@@ -121,7 +121,7 @@ impl Figures {
     fn of(size: u32, report: &Report, before: f64) -> Self {
         let sum = |of: fn(&crate::report::Controller) -> f64| report.controller.iter().map(of).sum::<f64>();
         let largest = report.controller.iter().map(|replica| replica.peak_rss_bytes).max();
-        let api_server = report.api_server.map_or(0.0, |server| server.cpu_s - before);
+        let api_server = report.api_server.as_ref().map_or(0.0, |server| server.cpu_s - before);
         Self {
             size,
             wall_s: report.wall_s,

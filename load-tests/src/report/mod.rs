@@ -36,7 +36,7 @@ pub(crate) struct Report {
     pub(crate) writes_per_pod: f64,
     /// CPU time of all replicas per completion, in milliseconds.
     pub(crate) cpu_ms_per_pod: f64,
-    /// CPU time and memory of the embedded API server.
+    /// Cost of the API server. Of a Kubernetes API server, what it says of itself: that of all its clients.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) api_server: Option<ApiServerCost>,
     /// Percentiles in milliseconds.
@@ -89,11 +89,22 @@ pub(crate) struct Controller {
     pub(crate) peak_virtual_bytes: u64,
 }
 
-/// CPU time and memory of the API server.
-#[derive(Clone, Copy, Debug, Deserialize, Serialize)]
+/// Cost of the API server.
+#[derive(Clone, Debug, Deserialize, Serialize)]
 pub(crate) struct ApiServerCost {
     pub(crate) cpu_s: f64,
+    /// Peak resident memory of the embedded API server, else the resident memory at begin or end of the load.
     pub(crate) peak_rss_bytes: u64,
+    /// Requests by resource and verb; empty for the embedded API server.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub(crate) requests: BTreeMap<String, u64>,
+}
+
+impl From<Usage> for ApiServerCost {
+    fn from(usage: Usage) -> Self {
+        let Usage { cpu_s, peak_rss_bytes, .. } = usage;
+        Self { cpu_s: round(cpu_s), peak_rss_bytes, requests: BTreeMap::new() }
+    }
 }
 
 /// A distribution in milliseconds.
@@ -348,7 +359,7 @@ pub(crate) mod tests {
             controller: vec![replica(0), replica(1)],
             writes_per_pod: 0.0,
             cpu_ms_per_pod: 0.0,
-            api_server: Some(ApiServerCost { cpu_s: 2.0, peak_rss_bytes: 1 }),
+            api_server: Some(ApiServerCost { cpu_s: 2.0, peak_rss_bytes: 1, requests: BTreeMap::new() }),
             latency_ms: [("job_total".to_owned(), Percentiles::of(&histogram))].into(),
             exact,
             findings: Value::Null,

@@ -116,10 +116,7 @@ impl TakeOverArgs {
             controller: controllers(costs, record.as_ref())?,
             writes_per_pod: 0.0,
             cpu_ms_per_pod: 0.0,
-            api_server: api_server.map(|usage| ApiServerCost {
-                cpu_s: report::round(usage.cpu_s),
-                peak_rss_bytes: usage.peak_rss_bytes,
-            }),
+            api_server: api_server.map(ApiServerCost::from),
             latency_ms: BTreeMap::new(),
             findings: json!({
                 "ready_s": seconds(ready), "counted_s": seconds(counted), "labelled_s": seconds(labelled),
