@@ -79,6 +79,22 @@ async fn a_panic_in_one_job_does_not_affect_others() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn ended_pods_lose_the_record_of_their_managers_unless_it_is_to_be_kept() {
+    let cluster = Cluster::start().await;
+    for (name, keep_managed_fields) in [("reset", false), ("kept", true)] {
+        let config = ControllerConfig { keep_managed_fields, ..settings() };
+        let controller = cluster.controller(config).await;
+        cluster.create(name, json!({"completions": 3, "parallelism": 3}), "10ms").await;
+        cluster.assert_exact(name, 3).await;
+        for pod in cluster.pods_of(name).await {
+            assert_eq!(pod.metadata.managed_fields.is_some(), keep_managed_fields, "{pod:?}");
+        }
+        controller.shutdown().await;
+    }
+    cluster.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn panics_in_the_middle_of_a_job_change_no_count() {
     let cluster = Cluster::start().await;
     let looks = AtomicU32::new(0);
