@@ -20,7 +20,7 @@ pub(crate) struct CompareArgs {
     /// Command that starts the other controller. It must read KUBECONFIG and manage Jobs without managedBy.
     #[arg(long, value_name = "CMD")]
     pub(crate) reference: String,
-    /// The load: large, small, churn, or a file.
+    /// The load: large, small, churn, batch, or a file.
     #[arg(long, value_name = "NAME|FILE", default_value = "large")]
     pub(crate) load: String,
     /// Completions of each Job [default: from the load].
@@ -52,6 +52,7 @@ impl CompareArgs {
             "large" => Load::parse(include_str!("../loads/large.yaml"))?,
             "small" => Load::parse(include_str!("../loads/small.yaml"))?,
             "churn" => Load::parse(include_str!("../loads/churn.yaml"))?,
+            "batch" => Load::parse(include_str!("../loads/batch.yaml"))?,
             file => Load::read(file.as_ref())?,
         };
         let wave = load.waves.first_mut().context("waves: none")?;

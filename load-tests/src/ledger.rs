@@ -5,6 +5,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use hdrhistogram::Histogram;
+use jiff::Timestamp;
 
 use crate::pods::Observer;
 use crate::views::Job;
@@ -22,6 +23,10 @@ pub(crate) struct Latencies {
     pub(crate) job_total: Histogram<u64>,
     /// The same for each wave, in the order of the load.
     pub(crate) wave_total: Vec<Histogram<u64>>,
+    /// From a Job's `creationTimestamp` to its `startTime`, in whole seconds, as ClusterLoader2 measures it.
+    pub(crate) create_to_start: Histogram<u64>,
+    /// From a Job's `startTime` to its `completionTime`, in whole seconds.
+    pub(crate) start_to_complete: Histogram<u64>,
 }
 
 impl Latencies {
@@ -37,6 +42,8 @@ impl Latencies {
             finish_to_status: histogram(),
             job_total: histogram(),
             wave_total: (0..waves).map(|_| histogram()).collect(),
+            create_to_start: histogram(),
+            start_to_complete: histogram(),
         }
     }
 }
@@ -162,6 +169,9 @@ impl Ledger {
             totals.jobs_finished += 1;
             *last = Some(at);
             note(&mut latencies.job_total, record.created, at);
+            let created = job.metadata.creation_timestamp;
+            note_times(&mut latencies.create_to_start, created, job.status.start_time);
+            note_times(&mut latencies.start_to_complete, job.status.start_time, job.status.completion_time);
             if let Some(histogram) = latencies.wave_total.get_mut(record.wave) {
                 note(histogram, record.created, at);
             }
@@ -256,6 +266,14 @@ impl Observer for Ledger {
         if let Some(record) = inner.jobs.get_mut(job) {
             record.active = record.active.saturating_sub(1);
         }
+    }
+}
+
+/// Records the time between two times of the API server, if both are set.
+fn note_times(histogram: &mut Histogram<u64>, from: Option<Timestamp>, to: Option<Timestamp>) {
+    if let (Some(from), Some(to)) = (from, to) {
+        let micros = u64::try_from(to.duration_since(from).as_micros()).unwrap_or_default();
+        let _recorded = histogram.record(micros.max(1));
     }
 }
 

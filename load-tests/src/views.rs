@@ -21,6 +21,7 @@ pub(crate) struct Meta {
     pub(crate) resource_version: String,
     pub(crate) labels: Labels,
     pub(crate) annotations: Annotations,
+    pub(crate) creation_timestamp: Option<jiff::Timestamp>,
     pub(crate) deletion_timestamp: Option<IgnoredAny>,
     pub(crate) finalizers: Vec<String>,
 }
@@ -114,8 +115,10 @@ pub(crate) struct JobSpec {
 
 /// `status` of a Job.
 #[derive(Clone, Debug, Default, Deserialize)]
-#[serde(default)]
+#[serde(rename_all = "camelCase", default)]
 pub(crate) struct JobStatus {
+    pub(crate) start_time: Option<jiff::Timestamp>,
+    pub(crate) completion_time: Option<jiff::Timestamp>,
     pub(crate) succeeded: u64,
     pub(crate) failed: u64,
     pub(crate) conditions: Vec<Condition>,

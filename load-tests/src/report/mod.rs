@@ -230,6 +230,8 @@ pub(crate) fn latencies(all: &Latencies, waves: &[String]) -> BTreeMap<String, P
         ("finish_to_replacement", &all.finish_to_replacement),
         ("finish_to_status", &all.finish_to_status),
         ("job_total", &all.job_total),
+        ("create_to_start", &all.create_to_start),
+        ("start_to_complete", &all.start_to_complete),
     ];
     let named = named.map(|(name, histogram)| (name.to_owned(), Percentiles::of(histogram)));
     let waves = waves.iter().zip(&all.wave_total).filter(|_| waves.len() > 1);
