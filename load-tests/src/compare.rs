@@ -99,7 +99,7 @@ impl CompareArgs {
                 stage.fleet.adopt(reference);
             }
         }
-        stage.begin().await?;
+        stage.begin().await;
         stage.play().await?;
         Ok(stage.finish("compare").await?.report)
     }

@@ -134,7 +134,7 @@ mod tests {
         let complete = Condition { r#type: "Complete".into(), status: "True".into() };
         let job = Job {
             spec: JobSpec { completions: 2, parallelism: 2 },
-            status: JobStatus { succeeded: 2, failed: 1, conditions: vec![complete] },
+            status: JobStatus { succeeded: 2, failed: 1, conditions: vec![complete], ..JobStatus::default() },
             ..Job::default()
         };
         let index = |n: u32| Some(n.to_string());

@@ -294,7 +294,12 @@ mod tests {
         let conditions = complete.then(|| Condition { r#type: "Complete".into(), status: "True".into() });
         Job {
             metadata: Meta { name: "j".into(), ..Meta::default() },
-            status: JobStatus { succeeded, failed: 0, conditions: conditions.into_iter().collect() },
+            status: JobStatus {
+                succeeded,
+                failed: 0,
+                conditions: conditions.into_iter().collect(),
+                ..JobStatus::default()
+            },
             ..Job::default()
         }
     }

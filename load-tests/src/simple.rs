@@ -151,7 +151,7 @@ impl FileArgs {
 async fn play(command: &str, common: &CommonArgs, load: Load) -> Result<ExitCode> {
     let mut stage = Stage::prepare(common, load).await?;
     stage.scale_up(common.replicas()).await?;
-    stage.begin().await?;
+    stage.begin().await;
     stage.play().await?;
     let outcome = stage.finish(command).await?;
     conclude(&outcome.report, common.report.as_ref())

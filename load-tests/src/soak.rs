@@ -135,7 +135,7 @@ impl SoakArgs {
         let client = stage.ground.client("load-tests-watches").await?;
         let watches = Watches::open(&client, &jobs, &names, self.watches);
         stage.scale_up(common.replicas()).await?;
-        stage.begin().await?;
+        stage.begin().await;
         let records = self.play(&mut stage, drill, &kinds, seed).await?;
         let played = stage.faults_played();
         let mut report = stage.finish("soak").await?.report;

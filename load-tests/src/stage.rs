@@ -205,13 +205,10 @@ impl Stage {
     }
 
     /// Starts the creation of Jobs.
-    ///
-    /// # Errors
-    ///
-    /// If a Kubernetes API server does not give its figures.
-    pub(crate) async fn begin(&mut self) -> Result<()> {
+    pub(crate) async fn begin(&mut self) {
         if !self.ground.is_embedded() {
-            self.before = Some(Reading::of(&self.client).await?);
+            let reading = Reading::of(&self.client).await;
+            self.before = reading.inspect_err(|error| eprintln!("without its cost: {error:#}")).ok();
         }
         self.started = Instant::now();
         let (client, ledger, load) = (self.client.clone(), self.ledger.clone(), self.load.clone());
@@ -220,7 +217,6 @@ impl Stage {
         self.creating.spawn(async move {
             jobs::create(&client, &path, &load, managed_by.as_deref(), &ledger, start).await
         });
-        Ok(())
     }
 
     /// Seconds since the start of the load.
@@ -310,12 +306,15 @@ impl Stage {
     /// Checks the final state, ends all processes, and reports.
     pub(crate) async fn finish(mut self, command: &str) -> Result<Outcome> {
         self.bar.finish_and_clear();
+        let now = match &self.before {
+            Some(_) => Reading::of(&self.client).await.ok(),
+            None => None,
+        };
         let exact = exact::check(&self.ground, &self.client, &self.ledger).await.context("final state")?;
         let costs = self.fleet.end().await;
-        let api_server = match (self.ground.usage(), &self.before) {
-            (Some(usage), _) => Some(usage.into()),
-            (None, Some(before)) => Some(Reading::of(&self.client).await?.since(before)),
-            (None, None) => None,
+        let api_server = match self.ground.usage() {
+            Some(usage) => Some(usage.into()),
+            None => now.zip(self.before).map(|(now, before)| now.since(&before)),
         };
         self.watching.shutdown().await;
         let record = self.ground.end().await?;

@@ -41,6 +41,8 @@ struct Contents<T> {
     woken_at: Option<Instant>,
     /// Promises that are neither kept nor dropped.
     due: usize,
+    /// Nobody takes inputs any more.
+    closed: bool,
 }
 
 impl<T> std::fmt::Debug for Shared<T> {
@@ -70,7 +72,8 @@ impl<T> Inbox<T> {
     }
 
     fn with(queue: Option<Arc<WorkQueue>>) -> Self {
-        let contents = Mutex::new(Contents { items: Vec::new(), event: None, woken_at: None, due: 0 });
+        let contents =
+            Mutex::new(Contents { items: Vec::new(), event: None, woken_at: None, due: 0, closed: false });
         let shared = Shared { contents, woken: AtomicBool::new(false), wake: OnceLock::new(), queue };
         Self { shared: Arc::new(shared) }
     }
@@ -98,6 +101,13 @@ impl<T> Inbox<T> {
     fn change(&self, change: impl FnOnce(&mut Contents<T>)) {
         let mut contents = self.contents();
         change(&mut contents);
+        if contents.closed {
+            let dropped = std::mem::take(&mut contents.items);
+            drop(contents);
+            // Inputs may do something when they are dropped.
+            drop(dropped);
+            return;
+        }
         if self.shared.woken.swap(true, Ordering::AcqRel) {
             return;
         }
@@ -125,6 +135,12 @@ impl<T> Inbox<T> {
     /// Puts several inputs in.
     pub fn extend(&self, items: impl IntoIterator<Item = T>) {
         self.change(|contents| contents.items.extend(items));
+    }
+
+    /// Takes all inputs. Later ones are dropped: the actor is no more.
+    pub fn close(&self) -> Vec<T> {
+        self.contents().closed = true;
+        self.take()
     }
 
     /// Promises an input.
@@ -189,6 +205,18 @@ impl<T> Drop for Promise<T> {
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
+
+    #[test]
+    fn a_closed_inbox_keeps_nothing() {
+        let (inbox, input) = (Inbox::default(), Arc::new(()));
+        inbox.push(input.clone());
+        let promise = inbox.promise();
+        assert_eq!(inbox.close().len(), 1);
+        inbox.push(input.clone());
+        promise.keep(input.clone());
+        assert_eq!(Arc::strong_count(&input), 1);
+    }
+
     use std::sync::atomic::AtomicUsize;
 
     #[test]

@@ -98,6 +98,7 @@ pub struct JobActor {
 /// Notifies the shard when the actor is dropped, for whatever reason.
 struct EndNotice {
     job: Uid,
+    inbox: Inbox<JobInput>,
     reason: ExitReason,
     shard: Recipient<JobReport>,
 }
@@ -131,6 +132,10 @@ impl Cause {
 
 impl Drop for EndNotice {
     fn drop(&mut self) {
+        if self.reason != ExitReason::Passivated {
+            // What still comes, such as the turn of a status, is for nobody.
+            drop(self.inbox.close());
+        }
         self.shard.do_send(JobReport::Ended { job: self.job.clone(), reason: self.reason });
     }
 }
@@ -143,7 +148,8 @@ impl JobActor {
         requests: Arc<Requests>,
         shard: Recipient<JobReport>,
     ) -> Self {
-        let notice = EndNotice { job: job.uid.clone(), reason: ExitReason::Panic, shard };
+        let inbox = requests.inbox.clone();
+        let notice = EndNotice { job: job.uid.clone(), inbox, reason: ExitReason::Panic, shard };
         Self {
             load: requests.cx.loads.correction(requests.shard),
             tracer: JobTracer::new(&requests.trace, &job, requests.ownership()),
@@ -335,9 +341,9 @@ impl JobActor {
                 events.iter().for_each(|event| self.report(event));
             }
             JobInput::StatusTurn(turn) => {
-                self.state.status_turn_came();
-                if turn.is_none() {
-                    self.state.status_refused(false, now);
+                match turn {
+                    Some(_) => self.state.status_turn_came(),
+                    None => self.state.status_turn_refused(now),
                 }
                 self.status_turn = turn.map_or(StatusTurn::None, StatusTurn::Here);
             }

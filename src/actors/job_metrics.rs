@@ -145,7 +145,7 @@ impl JobMeter {
         }
         self.note_matched(state, plan);
         let metrics = self.metrics();
-        if let Some(event) = self.event.filter(|_| !plan.is_idle()) {
+        if let Some(event) = self.event.filter(|_| !plan.is_idle() || plan.status_queued.is_some()) {
             metrics.latencies.event_reaction.observe(event.elapsed(), self.clock.trace(&self.requests));
         }
         if self.refused {

@@ -251,7 +251,7 @@ impl Requests {
 
     /// Asks for the turn of a status.
     pub fn reserve_status(&self, urgency: Urgency) -> Reservation {
-        self.cx.gate.reserve(&self.order(status_priority(urgency)))
+        self.cx.gate.reserve_status(&self.order(status_priority(urgency)), self.namespace.clone())
     }
 
     /// Puts a turn into the inbox when it comes, unless the handle is dropped before.
@@ -270,8 +270,9 @@ impl Requests {
         old: &JobStatus,
         write: &StatusWrite,
     ) {
-        let StatusWrite { status, urgency, .. } = write;
-        let (status, order) = (status.clone(), self.order(status_priority(*urgency)));
+        let status = write.status.clone();
+        // Its turn has come. If the API server turns it away unread, what depends on it must not wait behind others.
+        let order = self.order(Priority::Status);
         let body = status_patch(old, &status, &seen.version);
         let write = Write::PatchJobStatus { namespace: self.namespace.clone(), name: self.job.clone(), body };
         let written = self.cx.gate.submit_in(turn, order, write, self.trace.calls());

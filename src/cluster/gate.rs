@@ -1,16 +1,19 @@
 //! The gate through which all writes leave (invariant 6).
 //!
 //! The gate sends status and finalizers before deletions, creations, statuses that only show progress, and
-//! Events, in this order. Only Events may starve, and progress waits for a while. Within a priority it serves the Jobs in turn. It keeps to a rate, and to a window that follows
-//! the API server's answers. Right before a write leaves, the gate checks that the shard is still ours.
+//! Events, in this order. Only Events may starve, and progress waits for a while. Within a priority it serves the
+//! namespaces in turn, and within these the Jobs. It keeps to a rate,
+//! and to windows that follow the API server's answers ([`slots`]): what fails in one namespace holds back that
+//! namespace only. When a write leaves, its shard must still be ours, up to the moment in which its bytes do
+//! ([`Departure`]), and its answer is awaited no longer than the right to act lasts.
 //!
 //! The gate never repeats a write that may have had an effect. A write that the API server rejected unread
 //! (429) had none: it goes back to the head of its queue, and the gate pauses for as long as the API server
-//! asks. Rejected Events are returned to their recorder, since they may be out of date by then.
+//! asks. Rejected Events are returned to their recorder, since they may be out of date by then. What a webhook
+//! refuses is returned as well, whatever its code.
 
 mod answer;
-mod fence;
-mod queue;
+mod slots;
 mod window;
 mod write;
 
@@ -21,18 +24,20 @@ use bytes::Bytes;
 use futures::future::BoxFuture;
 use http::Response;
 use prometheus_client::metrics::gauge::Gauge;
+use tokio::sync::oneshot::error::TryRecvError;
 use tokio::sync::{Notify, oneshot};
-use tokio::time::{Instant, Timeout, sleep_until, timeout};
+use tokio::time::{Instant, sleep_until, timeout};
 use tokio_util::sync::{CancellationToken, DropGuard};
 
 use self::answer::AnswerReader;
-use self::queue::FairQueue;
-use self::window::{Signal, Ticket, Window};
+use self::slots::{Lane, Signal, Slot, Slots};
 use self::write::{Call, Expected};
+use super::departure::Departure;
+use super::fair_queue::{FairQueue, Room};
 use super::rate::Rate;
 use super::supervision::supervised;
 use super::transport::{Transport, TransportError};
-use super::wire::PodDecoder;
+use super::wire::{PodDecoder, Refusal};
 use crate::job::state::Pace;
 use crate::job::uid::Uid;
 use crate::telemetry::metrics::Metrics;
@@ -40,9 +45,9 @@ use crate::telemetry::metrics::labels::{ApiCallLabels, QueueLabels};
 use crate::telemetry::traces::{CallEnd, CallSpan, CallTrace};
 
 pub use self::answer::{Answer, WriteError};
-pub use self::fence::Fence;
 pub use self::window::WindowLimits;
 pub use self::write::Write;
+pub use super::fence::Fence;
 
 /// The priority of a write, highest first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -84,7 +89,7 @@ impl Priority {
 pub struct Order {
     /// Priority of the write.
     pub priority: Priority,
-    /// UID of the Job. Writes of one flow wait for each other; flows take turns.
+    /// UID of the Job. Writes of one flow wait for each other; the flows of a namespace take turns.
     pub flow: Uid,
     /// How long the write may leave.
     pub fence: Fence,
@@ -158,8 +163,8 @@ struct Shared {
 }
 
 struct State {
-    queue: FairQueue<Priority, Uid, Waiting>,
-    window: Window,
+    queue: FairQueue<Priority, Lane, Uid, Waiting>,
+    slots: Slots,
     /// The end of the pause that the API server last asked for.
     paused_until: Option<Instant>,
 }
@@ -171,10 +176,10 @@ struct Waiting {
     turn: oneshot::Sender<Result<Turn, WriteError>>,
 }
 
-/// The turn of a write. It occupies room in the window until it is used or dropped.
+/// The turn of a write. It holds a slot until it is used or dropped.
 pub struct Turn {
     shared: Arc<Shared>,
-    ticket: Option<Ticket>,
+    slot: Option<Slot>,
 }
 
 /// A request in flight. Thousands of writes may wait at once, and each of their futures has room for
@@ -185,20 +190,30 @@ struct Sent {
     expected: Expected,
     of_existing: bool,
     started: Instant,
-    answer: Timeout<BoxFuture<'static, Result<Response<Bytes>, TransportError>>>,
+    departure: Departure,
+    answer: BoxFuture<'static, Outcome>,
+}
+
+/// What became of a request while its answer was awaited.
+enum Outcome {
+    Answered(Result<Response<Bytes>, TransportError>),
+    /// There was no answer in time.
+    TimedOut,
+    /// There was no answer while the right to act lasted.
+    RightEnded,
 }
 
 impl Drop for Turn {
     fn drop(&mut self) {
-        if let Some(ticket) = self.ticket.take() {
-            self.shared.end(ticket, None, |_| ());
+        if let Some(slot) = self.slot.take() {
+            self.shared.end(slot, None, |_| ());
         }
     }
 }
 
 impl std::fmt::Debug for Turn {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Turn").field("ticket", &self.ticket).finish_non_exhaustive()
+        f.debug_struct("Turn").field("slot", &self.slot).finish_non_exhaustive()
     }
 }
 
@@ -209,9 +224,16 @@ pub struct Reservation {
 }
 
 impl Reservation {
-    /// The turn, if it has come. One that was refused is never to come.
-    pub fn granted(&mut self) -> Option<Turn> {
-        self.turn.try_recv().ok().and_then(Result::ok)
+    /// The turn, if it has come, or the reservation, if it has yet to come.
+    ///
+    /// # Errors
+    /// As [`wait`](Self::wait).
+    pub fn granted(mut self) -> Result<Result<Turn, Self>, WriteError> {
+        match self.turn.try_recv() {
+            Ok(turn) => turn.map(Ok),
+            Err(TryRecvError::Empty) => Ok(Err(self)),
+            Err(TryRecvError::Closed) => Err(closed()),
+        }
     }
 
     /// Waits for the turn.
@@ -251,8 +273,8 @@ impl WriteGate {
             timeout: config.timeout,
             qps: config.qps,
             state: Mutex::new(State {
-                queue: FairQueue::new(is_overdue),
-                window: Window::new(config.window),
+                queue: FairQueue::new(is_overdue).without(|waiting: &Waiting| waiting.turn.is_closed()),
+                slots: Slots::new(config.window),
                 paused_until: None,
             }),
             work: Notify::new(),
@@ -294,15 +316,15 @@ impl WriteGate {
     ) -> BoxFuture<'static, Result<Answer, WriteError>> {
         let (waiting, turn) = waiting(&order);
         let shared = self.shared.clone();
-        shared.queue(&order, waiting);
+        shared.queue(&order, write.lane(), waiting);
         // Boxed, since the future of a caller that awaits it would have room for it twice.
         Box::pin(shared.carry_out(order, write, trace, turn))
     }
 
-    /// Asks for a turn. What is sent in it can be decided when the turn has come.
-    pub fn reserve(&self, order: &Order) -> Reservation {
+    /// Asks for the turn of a Job's status in this namespace. What it says can be decided when the turn has come.
+    pub fn reserve_status(&self, order: &Order, namespace: Arc<str>) -> Reservation {
         let (waiting, turn) = waiting(order);
-        self.shared.queue(order, waiting);
+        self.shared.queue(order, Lane::status(namespace), waiting);
         Reservation { turn }
     }
 
@@ -329,7 +351,7 @@ impl WriteGate {
     pub fn pace(&self) -> Pace {
         let state = self.shared.lock();
         let jobs = Priority::ALL.map(|priority| state.queue.flows(priority)).into_iter().max().unwrap_or(0);
-        let total = WRITES_AHEAD * state.window.limits().max;
+        let total = WRITES_AHEAD * state.slots.limits().max;
         Pace {
             at_once: (total / jobs.max(1)).max(FEWEST_WRITES),
             status_period: progress_period(self.shared.qps, jobs),
@@ -391,24 +413,26 @@ impl Shared {
     }
 
     /// Queues a write. One that has nothing to wait for gets its turn without the dispatcher.
-    fn queue(self: &Arc<Self>, order: &Order, waiting: Waiting) {
+    fn queue(self: &Arc<Self>, order: &Order, lane: Lane, waiting: Waiting) {
         let mut state = self.lock();
-        let at_once =
-            self.qps == 0 && state.queue.is_empty() && state.window.has_room() && state.pause().is_none();
+        let at_once = self.qps == 0
+            && state.queue.is_empty()
+            && state.slots.room(order.priority, &lane, 0) != Room::None
+            && state.pause().is_none();
         if at_once {
-            let ticket = state.window.start();
+            let slot = state.slots.start(order.priority, lane);
             self.update_gauges(&state);
             drop(state);
-            grant(waiting.turn, Ok(Turn { shared: self.clone(), ticket: Some(ticket) }));
+            grant(waiting.turn, Ok(Turn { shared: self.clone(), slot: Some(slot) }));
         } else {
-            state.queue.push(order.priority, order.flow.clone(), waiting);
+            state.queue.push(order.priority, lane, order.flow.clone(), waiting);
             self.update_gauges(&state);
             drop(state);
             self.work.notify_one();
         }
     }
 
-    /// Returns once there is a write to send and room for it in the window.
+    /// Returns once there is a write to send and a slot for it.
     async fn sendable(&self) {
         loop {
             let work = self.work.notified();
@@ -429,11 +453,12 @@ impl Shared {
     fn grant_next(self: &Arc<Self>) {
         let mut state = self.lock();
         let mut next = None;
-        while let Some((_, Waiting { fence, turn, .. })) = state.queue.pop() {
+        while let Some((priority, lane, Waiting { fence, turn, .. })) = state.next() {
             if !fence.is_open() {
                 grant(turn, self.fenced());
-            } else if !turn.is_closed() {
-                next = Some((turn, Turn { shared: self.clone(), ticket: Some(state.window.start()) }));
+            } else {
+                let slot = state.slots.start(priority, lane);
+                next = Some((turn, Turn { shared: self.clone(), slot: Some(slot) }));
                 break;
             }
         }
@@ -460,7 +485,7 @@ impl Shared {
             let name = call.span;
             // A request that does not leave has no span.
             let span = if order.fence.is_open() { trace.begin(name) } else { CallSpan::default() };
-            let (signal, result) = match self.send(call, &order.fence, &span) {
+            let (signal, result) = match self.send(call, write.lane().call, &order.fence, &span) {
                 Ok(sent) => {
                     let (signal, end, result) = sent.answered(&self).await;
                     trace.end(name, span, &CallEnd { resends, ..end }, || write.target(&result));
@@ -468,15 +493,15 @@ impl Shared {
                 }
                 Err(refusal) => (None, Err(refusal)),
             };
-            let Some(ticket) = granted.ticket.take() else { return result };
+            let Some(slot) = granted.slot.take() else { return result };
             match result {
                 Err(WriteError::Busy { retry_after }) if order.priority != Priority::Event => {
                     let (again, next_turn) = waiting(&order);
-                    self.end(ticket, signal, |state| state.requeue(&order, again, retry_after));
+                    self.end(slot, signal, |state| state.requeue(&order, write.lane(), again, retry_after));
                     turn = next_turn;
                 }
                 result => {
-                    self.end(ticket, signal, |_| ());
+                    self.end(slot, signal, |_| ());
                     return result;
                 }
             }
@@ -485,9 +510,9 @@ impl Shared {
     }
 
     /// Ends a request; `then` may put its write back into the queue.
-    fn end(&self, ticket: Ticket, signal: Option<Signal>, then: impl FnOnce(&mut State)) {
+    fn end(&self, slot: Slot, signal: Option<Signal>, then: impl FnOnce(&mut State)) {
         let mut state = self.lock();
-        state.window.end(ticket, signal);
+        state.slots.end(slot, signal);
         then(&mut state);
         self.update_gauges(&state);
         drop(state);
@@ -498,21 +523,29 @@ impl Shared {
     /// Drops all waiting writes, which fails them.
     fn close(&self) {
         let mut state = self.lock();
-        while state.queue.pop().is_some() {}
+        state.queue.clear();
         self.update_gauges(&state);
     }
 
     /// Builds the request of a write whose turn has come.
-    fn send(&self, call: Call, fence: &Fence, span: &CallSpan) -> Result<Sent, WriteError> {
-        let Call { verb, resource, expected, of_existing, .. } = call;
+    fn send(
+        &self,
+        call: Call,
+        labels: ApiCallLabels,
+        fence: &Fence,
+        span: &CallSpan,
+    ) -> Result<Sent, WriteError> {
+        let Call { expected, of_existing, .. } = call;
         let mut request = call.into_request().map_err(|e| WriteError::Invalid(e.to_string().into()))?;
         let started = Instant::now();
         if !fence.is_open() {
             return self.fenced();
         }
         span.inject(request.headers_mut());
-        let answer = timeout(self.timeout, self.transport.send(request));
-        Ok(Sent { labels: ApiCallLabels { verb, resource }, expected, of_existing, started, answer })
+        let departure = Departure::through(fence);
+        request.extensions_mut().insert(departure.clone());
+        let answer = Box::pin(outcome(self.transport.send(request), fence.clone(), self.timeout));
+        Ok(Sent { labels, expected, of_existing, started, departure, answer })
     }
 
     fn fenced<T>(&self) -> Result<T, WriteError> {
@@ -524,40 +557,72 @@ impl Shared {
         for (priority, gauge) in Priority::ALL.into_iter().zip(&self.depth) {
             gauge.set(state.queue.len(priority) as i64);
         }
-        self.metrics.write_window.set(state.window.size() as i64);
-        self.metrics.writes_in_flight.set(state.window.in_flight() as i64);
+        self.metrics.write_window.set(state.slots.size() as i64);
+        self.metrics.writes_in_flight.set(state.slots.in_flight() as i64);
+        self.metrics.throttled_namespaces.set(state.slots.throttled() as i64);
     }
 }
 
 impl Sent {
     /// Waits for the answer; the request leaves as this is polled.
     async fn answered(self, shared: &Shared) -> (Option<Signal>, CallEnd, WriteResult) {
-        let answered = self.answer.await;
+        let outcome = self.answer.await;
         let took = self.started.elapsed();
-        let failure =
-            answered.as_ref().map_or(Some(TIMED_OUT), |answer| answer.is_err().then_some(UNANSWERED));
-        let answered =
-            answered.unwrap_or_else(|_| Err(TransportError(format!("none within {:?}", shared.timeout))));
-        let code = answered.as_ref().map(|response| response.status().as_u16()).ok();
-        shared.metrics.count_request(self.labels, code.unwrap_or(0), took);
+        let (code, failure) = match &outcome {
+            Outcome::Answered(Ok(response)) => (Some(response.status().as_u16()), None),
+            Outcome::Answered(Err(_)) => (None, Some(UNANSWERED)),
+            Outcome::TimedOut | Outcome::RightEnded => (None, Some(TIMED_OUT)),
+        };
         let end = CallEnd { code, failure, resends: 0, took };
-        match answered {
-            Ok(response) => (
+        if self.departure.was_refused() {
+            return (None, end, shared.fenced());
+        }
+        shared.metrics.count_request(self.labels, code.unwrap_or(0), took);
+        let unknown = |why: String| Err(WriteError::Unknown(why.into()));
+        match outcome {
+            Outcome::Answered(Ok(response)) => (
                 Some(signal(&response, took)),
                 end,
                 shared.answers.read(&response, self.expected, self.of_existing),
             ),
-            Err(e) => (Some(Signal::Overloaded), end, Err(WriteError::Unknown(e.0.into()))),
+            Outcome::Answered(Err(e)) => (Some(Signal::Failed), end, unknown(e.0)),
+            Outcome::TimedOut => {
+                (Some(Signal::Failed), end, unknown(format!("none within {:?}", shared.timeout)))
+            }
+            Outcome::RightEnded => (None, end, unknown("none while the shard was ours".to_owned())),
+        }
+    }
+}
+
+/// Waits for an answer until it is too late for one, or until the right to act has ended, which may be renewed
+/// meanwhile.
+async fn outcome(
+    mut answer: BoxFuture<'static, Result<Response<Bytes>, TransportError>>,
+    fence: Fence,
+    longest: Duration,
+) -> Outcome {
+    let deadline = Instant::now() + longest;
+    loop {
+        let left = deadline.saturating_duration_since(Instant::now());
+        let wait = fence.lasts().map_or(left, |lasts| lasts.min(left));
+        if let Ok(answer) = timeout(wait, &mut answer).await {
+            return Outcome::Answered(answer);
+        }
+        if Instant::now() >= deadline {
+            return Outcome::TimedOut;
+        }
+        if fence.lasts() == Some(Duration::ZERO) {
+            return Outcome::RightEnded;
         }
     }
 }
 
 impl State {
     /// Puts a write back that the API server rejected unread (429), and pauses the gate.
-    fn requeue(&mut self, order: &Order, waiting: Waiting, retry_after: Option<Duration>) {
+    fn requeue(&mut self, order: &Order, lane: Lane, waiting: Waiting, retry_after: Option<Duration>) {
         let pause = Instant::now() + retry_after.unwrap_or(PAUSE).min(LONGEST_PAUSE);
         self.paused_until = self.paused_until.max(Some(pause));
-        self.queue.put_back(order.priority, order.flow.clone(), waiting);
+        self.queue.put_back(order.priority, lane, order.flow.clone(), waiting);
     }
 
     /// The end of the current pause, if there is one.
@@ -565,12 +630,18 @@ impl State {
         self.paused_until.filter(|end| *end > Instant::now())
     }
 
+    /// Takes the next write for which there is a slot.
+    fn next(&mut self) -> Option<(Priority, Lane, Waiting)> {
+        let slots = &self.slots;
+        self.queue.pop(|priority, lane, waiting| slots.room(priority, lane, waiting))
+    }
+
     fn is_sendable(&self) -> bool {
-        self.window.has_room() && !self.queue.is_empty()
+        self.queue.is_ready(|priority, lane, waiting| self.slots.room(priority, lane, waiting))
     }
 
     fn is_idle(&self) -> bool {
-        self.queue.is_empty() && self.window.in_flight() == 0
+        self.queue.is_empty() && self.slots.in_flight() == 0
     }
 }
 
@@ -579,10 +650,16 @@ fn grant(turn: oneshot::Sender<Result<Turn, WriteError>>, granted: Result<Turn, 
     drop(turn.send(granted));
 }
 
-fn signal(response: &Response<Bytes>, duration: Duration) -> Signal {
-    match response.status().as_u16() {
-        429 | 500.. => Signal::Overloaded,
-        _ => Signal::Answered(duration),
+fn signal(response: &Response<Bytes>, took: Duration) -> Signal {
+    let code = response.status().as_u16();
+    if code != 429 && code < 500 {
+        return Signal::Answered(took);
+    }
+    let refusal = Refusal::of(response.status(), response.headers(), response.body());
+    match code {
+        _ if refusal.is_of_webhook() => Signal::WebhookFailed,
+        429 => Signal::Busy,
+        _ => Signal::Failed,
     }
 }
 

@@ -12,12 +12,17 @@
 //! | [`resource`] | resources of the API and their paths |
 //! | [`supervision`] | what becomes of a panic: tasks that begin anew |
 //! | [`version`] | the version of the API server |
+//! | [`fence`] | how long writes for a shard may leave |
+//! | [`departure`] | checks a fence when the bytes of a request leave |
 //! | [`boot_clock`] | the clock by which rights end: it goes on while the machine is suspended |
 //! | [`access_review`] | who may read the pages of a replica |
 
 pub mod access_review;
 pub mod boot_clock;
+pub mod departure;
 pub mod events;
+mod fair_queue;
+pub mod fence;
 pub mod gate;
 pub mod leases;
 mod measured;

@@ -8,7 +8,7 @@ use bytes::{Bytes, BytesMut};
 use futures::future::BoxFuture;
 use futures::stream::{BoxStream, StreamExt, TryStreamExt};
 use http::{HeaderName, HeaderValue, Request, Response, Uri, header};
-use http_body_util::{BodyExt, Full};
+use http_body_util::BodyExt;
 use hyper::body::Incoming;
 use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::TokioExecutor;
@@ -16,6 +16,7 @@ use kube::client::{ClientBuilder, ConfigExt};
 use tower::util::{BoxCloneSyncService, ServiceExt};
 use tower::{BoxError, ServiceBuilder};
 
+use super::departure::FencedBody;
 use super::measured::MeasuredLayer;
 use crate::telemetry::metrics::Metrics;
 use crate::telemetry::metrics::rest_client::{HostMetrics, RestClientMetrics};
@@ -29,7 +30,8 @@ pub type ByteStream = BoxStream<'static, Result<Bytes, TransportError>>;
 pub struct TransportError(pub String);
 
 /// Sends requests to one API server. Paths are relative to it. The transport adds the credentials, and it
-/// never retries.
+/// never retries. A request with a [`Departure`](super::departure::Departure) among its extensions leaves only
+/// while that allows it.
 pub trait Transport: Send + Sync + 'static {
     /// Sends a request and returns once the headers of the response have arrived.
     ///
@@ -143,7 +145,7 @@ struct HttpTransport {
     metrics: HostMetrics,
 }
 
-type HttpService = BoxCloneSyncService<Request<Full<Bytes>>, Response<Incoming>, BoxError>;
+type HttpService = BoxCloneSyncService<Request<FencedBody>, Response<Incoming>, BoxError>;
 
 impl HttpTransport {
     fn new(config: &kube::Config, metrics: HostMetrics) -> Result<Self, kube::Error> {
@@ -194,7 +196,7 @@ impl Transport for HttpTransport {
         let sent = self.metrics.send(request.method());
         let is_of_leases = request.uri().path().starts_with(LEASES);
         let service = if is_of_leases { &self.leases } else { &self.service };
-        let answer = service.clone().oneshot(request.map(Full::new));
+        let answer = service.clone().oneshot(FencedBody::of(request));
         Box::pin(async move {
             let answer = answer.await;
             sent.answered(answer.as_ref().ok().map(Response::status));

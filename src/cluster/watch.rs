@@ -193,8 +193,8 @@ struct Patience {
 }
 
 impl Patience {
-    fn twice(self) -> Self {
-        let twice = |time: Duration| (time * 2).min(ANSWER_TIMEOUT);
+    fn twice(self, longest: Duration) -> Self {
+        let twice = |time: Duration| (time * 2).min(longest);
         Self { watch: twice(self.watch), list: twice(self.list) }
     }
 }
@@ -263,9 +263,11 @@ impl<D: Decoder> Watcher<D> {
                 Err(Broken::Unanswered) => {
                     tracing::warn!(resource, "a list or watch was not answered in time");
                     // Leases are few and small: an answer that does not come in this time is lost.
-                    if self.selection.resource != Resource::LEASES {
-                        self.patience = self.patience.twice();
-                    }
+                    let longest = match self.selection.resource {
+                        Resource::LEASES => FIRST_PATIENCE.list,
+                        _ => ANSWER_TIMEOUT,
+                    };
+                    self.patience = self.patience.twice(longest);
                 }
             }
             sleep(pauses.next().unwrap_or(PAUSES.1)).await;

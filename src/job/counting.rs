@@ -20,7 +20,7 @@ use super::pod::Phase;
 use super::pod_set::PodSet;
 use super::saturating::after;
 use super::spec::Completion;
-use super::state::JobState;
+use super::state::{JobState, StatusTurn};
 use super::status::{ConditionKind, ConditionStatus, JobStatus, Uncounted};
 use super::uid::Uid;
 use crate::mutants::{Mutant, is};
@@ -61,10 +61,14 @@ pub fn due(state: &JobState, next: &Next, busy: bool, now: Timestamp) -> Due {
     if !counts_change(state) {
         return Due::Never;
     }
+    if state.status_turn == StatusTurn::Here {
+        return Due::Now;
+    }
     let waits_for = |period| after(state.status_waits_since.unwrap_or(now), period);
     let starts = state.job.status.start_time.is_none();
     let period = if starts { state.limits.batch_period } else { state.pace.status_period };
-    let due = if starts && state.pods.active() == 0 && state.pods.pending_creates() > 0 {
+    let is_unanswered = state.pods.active() == 0 && state.pods.pending_creates() > 0;
+    let due = if starts && is_unanswered && !counting_goes_on(state) {
         // There is nothing to show before the first answer.
         waits_for(UNANSWERED)
     } else if full_batch(state) {
@@ -83,7 +87,10 @@ pub fn due(state: &JobState, next: &Next, busy: bool, now: Timestamp) -> Due {
 
 /// Whether anything waits for the next status.
 pub fn urgency(state: &JobState, next: &Next) -> Urgency {
-    let is_step = next.end.is_some() || conditions_change(state, next) || counting_goes_on(state);
+    // A deadline counts from the start that is written.
+    let starts_deadline = state.job.spec.active_deadline.is_some() && state.job.status.start_time.is_none();
+    let is_step =
+        next.end.is_some() || starts_deadline || conditions_change(state, next) || counting_goes_on(state);
     if is_step { Urgency::Step } else { Urgency::Progress }
 }
 
@@ -211,7 +218,7 @@ fn set_start_time(state: &JobState, next: &Next, status: &mut JobStatus, now: Ti
                 status.start_time = state.started.or(Some(now));
             }
         }
-        None if !spec.suspend && suspended && next.managed => status.start_time = Some(now),
+        None if !spec.suspend && suspended && next.managed => status.start_time = state.started.or(Some(now)),
         None if !spec.suspend => status.start_time = status.start_time.or(state.started).or(Some(now)),
         None if next.managed && !suspended => status.start_time = None,
         None => {}

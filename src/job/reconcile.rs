@@ -1,5 +1,7 @@
 //! From the state of a Job to the plan for it.
 
+use std::time::Duration;
+
 use jiff::Timestamp;
 
 use super::counting::{self, Due, Next};
@@ -11,9 +13,12 @@ use super::plan::{BackoffUpdate, Plan, PodDeletion, Wait};
 use super::pod::PodRef;
 use super::retention;
 use super::saturating::after;
-use super::state::JobState;
+use super::state::{JobState, StatusTurn};
 use super::ttl;
 use crate::mutants::{Mutant, is};
+
+/// Least time after which a Job looks again whether its status may be written earlier.
+const SOON: Duration = Duration::from_millis(100);
 
 /// Makes the plan for a Job at this time. The function is pure: the same state and time give the same plan.
 ///
@@ -123,9 +128,9 @@ fn write_status(state: &JobState, next: &Next, now: Timestamp, plan: &mut Plan) 
         (Due::At(at), None) => {
             plan.status_waits = true;
             // The pace may become faster before that, and no input announces it.
-            plan.wake(at.min(after(now, state.limits.batch_period)));
+            plan.wake(at.min(after(now, state.limits.batch_period.max(SOON))));
         }
-        (Due::Now, None) if state.status_queued => {
+        (Due::Now, None) if state.status_turn == StatusTurn::Queued => {
             plan.status_queued = Some(counting::urgency(state, next));
             plan.status_waits = true;
         }

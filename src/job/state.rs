@@ -97,8 +97,7 @@ pub struct JobState {
     /// Since when a status change waits.
     pub(super) status_waits_since: Option<Timestamp>,
     pub(super) status_in_flight: bool,
-    /// A status waits for its turn.
-    pub(super) status_queued: bool,
+    pub(super) status_turn: StatusTurn,
     pub(super) deletion_in_flight: bool,
     /// Adoptions under way: the number of pods is unknown until they have ended.
     pub(super) adoptions_in_flight: usize,
@@ -111,6 +110,17 @@ pub struct JobState {
     /// For writes of the Job.
     pub(super) write_retry: Retry,
     pub(super) pod_retries: PodRetries,
+}
+
+/// The turn of the next status.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum StatusTurn {
+    /// A status that is due is composed at once.
+    NotAsked,
+    /// A status waits for its turn, and is composed when that comes.
+    Queued,
+    /// It has come: whatever has changed is written, since another turn may take long.
+    Here,
 }
 
 /// Pods that have ended and are not evaluated yet.
@@ -167,7 +177,7 @@ impl JobState {
             status_written: None,
             status_waits_since: None,
             status_in_flight: false,
-            status_queued: false,
+            status_turn: StatusTurn::NotAsked,
             deletion_in_flight: false,
             adoptions_in_flight: 0,
             gone: false,
@@ -389,7 +399,8 @@ impl JobState {
             self.gang.forget();
         }
         self.deletion_in_flight |= plan.delete_job;
-        self.status_queued = plan.status_queued.is_some();
+        self.status_turn =
+            if plan.status_queued.is_some() { StatusTurn::Queued } else { StatusTurn::NotAsked };
         if plan.status.is_some() {
             self.status_in_flight = !is(Mutant::StatusInFlightForgotten);
             self.status_waits_since = None;
@@ -447,7 +458,13 @@ impl JobState {
 
     /// Takes in that a status may be sent. It is composed by the next plan.
     pub fn status_turn_came(&mut self) {
-        self.status_queued = false;
+        self.status_turn = StatusTurn::Here;
+    }
+
+    /// Takes in that the status that is due may not be sent now.
+    pub fn status_turn_refused(&mut self, now: Timestamp) {
+        self.status_turn = StatusTurn::NotAsked;
+        self.write_retry.refused(self.limits.api_backoff, now);
     }
 
     /// Takes in that the status was written; the resulting Job has been observed before.

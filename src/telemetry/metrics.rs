@@ -93,6 +93,8 @@ pub struct Metrics {
     pub write_window: Gauge,
     /// Writes in flight.
     pub writes_in_flight: Gauge,
+    /// Namespaces whose writes are held back because those of the same kind fail there.
+    pub throttled_namespaces: Gauge,
     /// Writes refused since the shard was no longer ours.
     pub fenced_writes: Counter,
     /// Watch events received.
@@ -182,6 +184,8 @@ impl Metrics {
             write_queue_depth: own.add("write_queue_depth", "Writes that wait to be sent"),
             write_window: own.add("write_window", "Writes that may be in flight at once"),
             writes_in_flight: own.add("writes_in_flight", "Writes in flight"),
+            throttled_namespaces: own
+                .add("throttled_namespaces", "Namespaces whose writes are held back because they fail there"),
             fenced_writes: own.add("fenced_writes", "Writes refused because the shard was no longer owned"),
             watch_events: own.add("watch_events", "Watch events received"),
             watch_bytes: own.add("watch_bytes", "Bytes of lists and watches received"),

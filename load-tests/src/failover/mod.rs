@@ -222,7 +222,7 @@ impl Play<'_> {
         }
         if !self.begun {
             self.begun = true;
-            stage.begin().await?;
+            stage.begin().await;
         }
         stage.play_for(self.args.pause).await?;
         // Moves that balance the work must not be counted for the next step.

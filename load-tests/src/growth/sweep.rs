@@ -109,7 +109,7 @@ impl Sweep {
         tokio::time::sleep(BALANCED).await;
         stage.fleet.begin_counting().await;
         let before = stage.ground.usage().map_or(0.0, |usage| usage.cpu_s);
-        stage.begin().await?;
+        stage.begin().await;
         stage.play().await?;
         let report = stage.finish("growth").await?.report;
         Ok(Figures::of(size, &report, before))

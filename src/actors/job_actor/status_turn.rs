@@ -4,6 +4,7 @@
 
 use tokio_util::task::AbortOnDropHandle;
 
+use crate::actors::job_input::JobInput;
 use crate::actors::requests::Requests;
 use crate::cluster::gate::Turn;
 use crate::job::plan::{Plan, Urgency};
@@ -35,13 +36,16 @@ impl StatusTurn {
             Self::Here(turn) if composed.is_some() => return Some(turn),
             Self::Awaited(asked, task) if urgency <= asked => *self = Self::Awaited(asked, task),
             _ => {
-                let mut reservation = requests.reserve_status(urgency);
-                if composed.is_some()
-                    && let Some(turn) = reservation.granted()
-                {
-                    return Some(turn);
-                }
-                *self = Self::Awaited(urgency, requests.await_turn(reservation));
+                let turn = match requests.reserve_status(urgency).granted() {
+                    Ok(Ok(turn)) if composed.is_some() => return Some(turn),
+                    Ok(Err(reservation)) => {
+                        *self = Self::Awaited(urgency, requests.await_turn(reservation));
+                        None
+                    }
+                    Ok(Ok(turn)) => Some(Some(turn)),
+                    Err(_) => Some(None),
+                };
+                turn.into_iter().for_each(|turn| requests.inbox.push(JobInput::StatusTurn(turn)));
             }
         }
         plan.queue_status();

@@ -340,7 +340,7 @@ impl ShardActor {
     fn job_passivated(&mut self, uid: &Uid, ctx: &mut Context<Self>) {
         let Some(entry) = self.jobs.get_mut(uid) else { return };
         let Stage::Active(Active { inbox, .. }) = &entry.stage else { return };
-        let missed = inbox.take();
+        let missed = inbox.close();
         entry.enter(Stage::Passivated { timer: None }, ctx);
         if !missed.is_empty() || !self.remains_passivated(uid, ctx) {
             self.activate(uid, missed, ctx);

@@ -66,7 +66,7 @@ pub enum WriteError {
         /// The `Retry-After` of the API server.
         retry_after: Option<Duration>,
     },
-    /// No answer: the write may or may not have been carried out, now or later.
+    /// No answer while one was awaited: the write may or may not have been carried out, now or later.
     #[error("no answer: {0}")]
     Unknown(Box<str>),
     /// The API server failed (5xx): the write may or may not have been carried out.
@@ -149,6 +149,7 @@ fn is_status(body: &[u8]) -> bool {
 
 fn error(refusal: Refusal, retry_after: Option<Duration>) -> WriteError {
     let terminating = refusal.is_namespace_terminating();
+    let of_webhook = refusal.is_of_webhook();
     let Refusal { code, reason, message, .. } = refusal;
     match (code, &*reason) {
         (403, _) if terminating => WriteError::NamespaceTerminating(message),
@@ -159,6 +160,8 @@ fn error(refusal: Refusal, retry_after: Option<Duration>) -> WriteError {
             message,
         },
         (409, _) => WriteError::Conflict(message),
+        // The webhook has read it, and would be asked again and again.
+        (429, _) if of_webhook => WriteError::Forbidden(message),
         (429, _) => WriteError::Busy { retry_after },
         (400..500, _) => WriteError::Invalid(message),
         _ => WriteError::Server { code, message },

@@ -1,5 +1,7 @@
 #![allow(clippy::unwrap_used)]
 
+mod namespaces;
+
 use std::collections::VecDeque;
 
 use futures::FutureExt;
@@ -89,7 +91,11 @@ fn order(priority: Priority, flow: &str) -> Order {
 }
 
 fn create(tag: &str) -> Write {
-    Write::CreatePod { namespace: "n".into(), body: Bytes::copy_from_slice(tag.as_bytes()) }
+    create_in("n", tag)
+}
+
+fn create_in(namespace: &str, tag: &str) -> Write {
+    Write::CreatePod { namespace: namespace.into(), body: Bytes::copy_from_slice(tag.as_bytes()) }
 }
 
 impl Bench {
@@ -133,9 +139,8 @@ async fn progress_waits_for_creations_but_not_for_ever() {
 async fn what_is_sent_in_a_turn_is_decided_when_it_has_come() {
     let mut bench = bench(one_at_a_time(), []);
     let status = order(Priority::Status, "j");
-    let turn = bench.gate.reserve(&status).granted().unwrap();
-    let mut next = bench.gate.reserve(&status);
-    assert!(next.granted().is_none(), "the window is full");
+    let reserve = || bench.gate.reserve_status(&status, "n".into()).granted().unwrap();
+    let (turn, next) = (reserve().unwrap(), reserve().unwrap_err());
     let sent = bench.gate.submit_in(turn, status.clone(), create("first"), CallTrace::default());
     let (first, turn) = tokio::join!(sent, next.wait());
     assert!(first.is_ok());
@@ -145,6 +150,19 @@ async fn what_is_sent_in_a_turn_is_decided_when_it_has_come() {
     drop(sent);
     assert!(other.await.is_ok(), "an unused turn makes room");
     assert_eq!(bench.bodies(), ["first", "other"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_reservation_behind_a_closed_fence_is_refused() {
+    let bench = bench(one_at_a_time(), []);
+    let status = order(Priority::Status, "j");
+    let _full = bench.gate.reserve_status(&status, "n".into());
+    let (early, late) = [(); 2].map(|()| bench.gate.reserve_status(&status, "n".into())).into();
+    status.fence.close();
+    sleep(Duration::from_millis(1)).await;
+    drop(_full);
+    assert_eq!(late.wait().await.unwrap_err(), WriteError::Fenced);
+    assert_eq!(early.granted().unwrap_err(), WriteError::Fenced);
 }
 
 #[test]
@@ -204,20 +222,22 @@ async fn the_pace_follows_the_number_of_jobs_that_wait() {
 
 #[tokio::test(start_paused = true)]
 async fn the_window_bounds_the_writes_in_flight_and_halves_when_the_server_fails() {
-    let limits = WindowLimits { min: 1, initial: 4, max: 8 };
+    let limits = WindowLimits { min: 1, initial: 8, max: 32 };
     let bench = bench(
         GateConfig { window: limits, ..GateConfig::default() },
         std::iter::repeat_n((503, json!({"kind": "Status", "code": 503})), 4),
     );
-    let creates = (0..4).map(|_| bench.one(create("x")));
+    let creates = (0..4).map(|n| bench.one(create_in(["a", "b"][n % 2], "x")));
     for result in join_all(creates).await {
         assert!(matches!(result, Err(WriteError::Server { code: 503, .. })));
     }
-    assert_eq!(bench.metrics.write_window.get(), 2, "four refusals of one round halve it once");
-    join_all((0..500).map(|_| bench.one(create("x")))).await;
-    assert_eq!(bench.metrics.write_window.get(), 8);
-    assert_eq!(*bench.network.in_flight.lock().unwrap(), (0, 8));
+    assert_eq!(bench.metrics.write_window.get(), 4, "four failures of one round halve it once");
+    assert_eq!(bench.metrics.throttled_namespaces.get(), 2);
+    join_all((0..3000).map(|n| bench.one(create_in(["a", "b"][n % 2], "x")))).await;
+    assert_eq!(bench.metrics.write_window.get(), 32);
+    assert_eq!(*bench.network.in_flight.lock().unwrap(), (0, 30), "some slots are not for creations");
     assert_eq!(bench.metrics.writes_in_flight.get(), 0);
+    assert_eq!(bench.metrics.throttled_namespaces.get(), 0);
 }
 
 /// A write rejected with 429 has had no effect. It is sent again, but not before `Retry-After`, and not if
@@ -347,6 +367,40 @@ async fn a_fence_that_expires_while_a_write_waits_for_the_rate_stops_it() {
     let (first, second) = (submit(), submit());
     assert!(first.await.is_ok());
     assert_eq!(second.await.unwrap_err(), WriteError::Fenced);
+}
+
+/// The right may be renewed while an answer is awaited. Once it has ended, nobody waits any longer.
+#[tokio::test(start_paused = true)]
+async fn an_answer_is_awaited_no_longer_than_the_right_lasts() {
+    for (renewed, expected) in [(false, Duration::from_secs(2)), (true, Duration::from_secs(6))] {
+        let (sender, _seen) = mpsc::unbounded_channel();
+        let network = Arc::new(Scripted {
+            latency: Duration::from_secs(3600),
+            script: Mutex::default(),
+            seen: sender,
+            in_flight: Mutex::default(),
+        });
+        let gate = WriteGate::open(
+            Arc::new(network),
+            GateConfig::default(),
+            EXTERNAL_FINALIZER,
+            Arc::new(Metrics::new()),
+        );
+        let started = Instant::now();
+        let at = |seconds| started + Duration::from_secs(seconds);
+        let fence = Fence::until(at(2), Arc::new(AwakeClock));
+        let write = gate.submit(Order { fence: fence.clone(), ..order(Priority::Create, "j") }, create("x"));
+        let renewal = async {
+            sleep(Duration::from_secs(1)).await;
+            if renewed {
+                fence.extend(at(6));
+            }
+            fence.close();
+        };
+        let (result, ()) = futures::join!(write, renewal);
+        assert!(matches!(result, Err(WriteError::Unknown(_))), "{result:?}");
+        assert_eq!(started.elapsed().as_secs(), expected.as_secs());
+    }
 }
 
 #[tokio::test(start_paused = true)]

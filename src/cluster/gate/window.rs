@@ -1,8 +1,8 @@
-//! The congestion window: how many writes may be in flight at once.
+//! Congestion windows: how many writes may be in flight at once.
 
 use std::time::Duration;
 
-/// Bounds of the window of writes in flight, in requests.
+/// Bounds of a window of writes in flight, in requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct WindowLimits {
     /// Smallest size.
@@ -19,30 +19,27 @@ impl Default for WindowLimits {
     }
 }
 
-/// The outcome of a request, as far as the window depends on it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Signal {
-    /// Answered after this time.
-    Answered(Duration),
-    /// 429, 5xx or no answer.
-    Overloaded,
-}
-
-/// A request in flight.
+/// A request in flight: its number in the window.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Ticket {
-    number: u64,
-    /// The window was full when the request left.
-    full: bool,
+pub(super) struct Place(u64);
+
+/// Why a window shrinks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Shrink {
+    /// Requests fail: by half.
+    Failure,
+    /// Answers take much longer than they did recently: by a tenth, but not below the initial size. Answers that
+    /// are slow with that few requests in flight are slow for other reasons.
+    Latency,
 }
 
 /// A congestion window: additive increase, multiplicative decrease.
 ///
-/// The window grows by one request per window of good answers, and only while it is full. It halves when the
-/// API server is overloaded. It shrinks by a tenth, but not below its initial size, when answers take much
-/// longer than they did recently. It shrinks at most once for requests that were in flight together.
+/// The window grows only by good answers to requests that were in flight while it was full: until it first shrinks,
+/// by one for each; then by one for each round of them, or by a sixteenth if that is more. It shrinks at most once
+/// for requests that were in flight together.
 #[derive(Debug)]
-pub(crate) struct Window {
+pub(super) struct Window {
     limits: WindowLimits,
     size: f64,
     in_flight: usize,
@@ -50,88 +47,139 @@ pub(crate) struct Window {
     next: u64,
     /// Requests with smaller numbers left before the last decrease and cause no further one.
     counted_to: u64,
-    /// The shortest recent latency, and a moving average, in seconds.
-    latency: Option<(f64, f64)>,
+    /// Those with smaller numbers were in flight when the window was last full, if they have not ended since.
+    full_to: u64,
 }
 
-/// Factor of decrease on overload.
-const ON_OVERLOAD: f64 = 0.5;
+/// Factor of decrease on failures.
+const ON_FAILURE: f64 = 0.5;
 /// Factor of decrease on high latency.
 const ON_LATENCY: f64 = 0.9;
-/// Latency is high above this many times the shortest recent one ...
-const HIGH_LATENCY_FACTOR: f64 = 5.0;
-/// ... but not below this many seconds.
-const HIGH_LATENCY_FLOOR: f64 = 0.01;
-/// Weight of a new latency in the moving average.
-const AVERAGE_WEIGHT: f64 = 0.05;
-/// The fraction by which the shortest latency rises with each answer, so that it follows lasting changes.
-const SHORTEST_DRIFT: f64 = 1.0 / 2048.0;
+/// Least growth in a round, as a part of the size: a window of slow calls would take minutes to recover otherwise.
+const GROWTH: f64 = 1.0 / 16.0;
 
 impl Window {
-    pub(crate) fn new(limits: WindowLimits) -> Self {
+    pub(super) fn new(limits: WindowLimits) -> Self {
         let size = limits.initial.clamp(limits.min.max(1), limits.max.max(1)) as f64;
-        Self { limits, size, in_flight: 0, next: 0, counted_to: 0, latency: None }
+        Self { limits, size, in_flight: 0, next: 0, counted_to: 0, full_to: 0 }
     }
 
     /// Requests that may be in flight at once.
-    pub(crate) fn size(&self) -> usize {
+    pub(super) fn size(&self) -> usize {
         self.size as usize
     }
 
-    pub(crate) fn limits(&self) -> WindowLimits {
+    pub(super) fn limits(&self) -> WindowLimits {
         self.limits
     }
 
-    pub(crate) fn in_flight(&self) -> usize {
+    pub(super) fn in_flight(&self) -> usize {
         self.in_flight
     }
 
-    pub(crate) fn has_room(&self) -> bool {
+    pub(super) fn has_room(&self) -> bool {
         self.in_flight < self.size()
     }
 
+    /// Whether it is as small as when it was new, or smaller.
+    pub(super) fn is_small(&self) -> bool {
+        self.size() <= self.limits.initial
+    }
+
+    /// Whether it has shrunk below the size at which it was new: requests fail.
+    pub(super) fn is_throttled(&self) -> bool {
+        self.size() < self.limits.initial
+    }
+
     /// A request leaves.
-    pub(crate) fn start(&mut self) -> Ticket {
-        self.in_flight += 1;
-        let ticket = Ticket { number: self.next, full: !self.has_room() };
-        self.next += 1;
-        ticket
+    pub(super) fn start(&mut self) -> Place {
+        let place = Place(self.next);
+        (self.in_flight, self.next) = (self.in_flight + 1, self.next + 1);
+        if !self.has_room() {
+            self.mark_full();
+        }
+        place
     }
 
-    /// A request has ended; there is no signal if it never left.
-    pub(crate) fn end(&mut self, ticket: Ticket, signal: Option<Signal>) {
+    /// Takes in that there is no room for another request like the last one.
+    pub(super) fn mark_full(&mut self) {
+        self.full_to = self.next;
+    }
+
+    /// A request has ended, or has never left.
+    pub(super) fn end(&mut self) {
         self.in_flight -= 1;
-        match signal {
-            Some(Signal::Overloaded) => self.decrease(ticket, self.size * ON_OVERLOAD),
-            Some(Signal::Answered(latency)) if self.is_high(latency.as_secs_f64()) => {
-                // Answers that are slow with this few requests in flight are slow for other reasons.
-                let floor = self.size.min(self.limits.initial as f64);
-                self.decrease(ticket, (self.size * ON_LATENCY).max(floor));
-            }
-            Some(Signal::Answered(_)) if ticket.full => self.resize(self.size + 1.0 / self.size),
-            Some(Signal::Answered(_)) | None => {}
+    }
+
+    /// Takes in a good answer.
+    pub(super) fn grow(&mut self, place: Place) {
+        if place.0 < self.full_to {
+            let by = if self.counted_to == 0 { 1.0 } else { self.size.recip().max(GROWTH) };
+            self.resize(self.size + by);
         }
     }
 
-    fn decrease(&mut self, ticket: Ticket, size: f64) {
-        if ticket.number >= self.counted_to {
+    /// Whether a bad answer to this request shrinks the window.
+    pub(super) fn counts(&self, place: Place) -> bool {
+        place.0 >= self.counted_to
+    }
+
+    /// Takes in a bad answer.
+    pub(super) fn shrink(&mut self, place: Place, how: Shrink) {
+        if self.counts(place) {
             self.counted_to = self.next;
-            self.resize(size);
+            self.resize(match how {
+                Shrink::Failure => self.size * ON_FAILURE,
+                Shrink::Latency => (self.size * ON_LATENCY).max(self.size.min(self.limits.initial as f64)),
+            });
         }
+    }
+
+    /// Takes in one more failure of requests that were in flight together: by one for each, so that a window of
+    /// which all fail is small at once.
+    pub(super) fn shrink_further(&mut self) {
+        self.resize(self.size - 1.0);
     }
 
     fn resize(&mut self, size: f64) {
         self.size = size.clamp(self.limits.min.max(1) as f64, self.limits.max.max(1) as f64);
     }
+}
 
-    fn is_high(&mut self, latency: f64) -> bool {
-        let (shortest, average) = self.latency.unwrap_or((latency, latency));
-        let shortest = latency.min(shortest * (1.0 + SHORTEST_DRIFT));
-        let high = (shortest * HIGH_LATENCY_FACTOR).max(HIGH_LATENCY_FLOOR);
+/// How long answers take, against the shortest recent time.
+#[derive(Debug, Default)]
+pub(super) struct Latency {
+    /// The shortest recent latency, and a moving average, in seconds.
+    known: Option<(f64, f64)>,
+}
+
+/// Latency is high above this many times the shortest recent one ...
+const HIGH_FACTOR: f64 = 5.0;
+/// ... but not below this many seconds.
+const HIGH_FLOOR: f64 = 0.01;
+/// Weight of a new latency in the moving average.
+const AVERAGE_WEIGHT: f64 = 0.05;
+/// The fraction by which the shortest latency rises with each answer, so that it follows lasting changes.
+const DRIFT: f64 = 1.0 / 2048.0;
+/// The same while latency is high although few requests are in flight: then we are not the cause of it.
+const FAST_DRIFT: f64 = 1.0 / 64.0;
+
+impl Latency {
+    /// Takes in a latency; `few` if few requests are in flight. Returns whether answers take too long.
+    pub(super) fn observe(&mut self, latency: Duration, few: bool) -> bool {
+        let latency = latency.as_secs_f64();
+        let (shortest, average) = self.known.unwrap_or((latency, latency));
+        let drift = if few && average > Self::high(shortest) { FAST_DRIFT } else { DRIFT };
+        let shortest = latency.min(shortest * (1.0 + drift));
+        let high = Self::high(shortest);
         // A single slow answer says little, so its weight is bounded.
         let average = average + AVERAGE_WEIGHT * (latency.min(2.0 * high) - average);
-        self.latency = Some((shortest, average));
+        self.known = Some((shortest, average));
         average > high
+    }
+
+    fn high(shortest: f64) -> f64 {
+        (shortest * HIGH_FACTOR).max(HIGH_FLOOR)
     }
 }
 
@@ -141,80 +189,109 @@ mod tests {
 
     use super::*;
 
-    const FAST: Signal = Signal::Answered(Duration::from_millis(5));
-    const SLOW: Signal = Signal::Answered(Duration::from_millis(900));
-    const LIMITS: WindowLimits = WindowLimits { min: 2, initial: 8, max: 16 };
+    const LIMITS: WindowLimits = WindowLimits { min: 2, initial: 8, max: 64 };
 
-    /// Fills the window and ends all its requests with the same signal.
-    fn round(window: &mut Window, signal: Signal) {
-        let mut tickets = Vec::new();
+    /// Fills the window and ends all its requests in the same way.
+    fn round(window: &mut Window, end: impl Fn(&mut Window, Place)) {
+        let mut places = Vec::new();
         while window.has_room() {
-            tickets.push(window.start());
+            places.push(window.start());
         }
-        for ticket in tickets {
-            window.end(ticket, Some(signal));
+        for place in places {
+            window.end();
+            end(window, place);
         }
     }
 
+    fn fail(window: &mut Window, place: Place) {
+        window.shrink(place, Shrink::Failure);
+    }
+
     #[test]
-    fn grows_slowly_while_it_is_full() {
+    fn grows_only_while_it_is_full() {
         let mut window = Window::new(LIMITS);
         for _ in 0..20 {
-            let ticket = window.start();
-            window.end(ticket, Some(FAST));
+            let place = window.start();
+            window.end();
+            window.grow(place);
         }
         assert_eq!(window.size(), 8, "an unused window says nothing about the API server");
-        for _ in 0..8 {
-            round(&mut window, FAST);
-        }
-        assert_eq!(
-            window.size(),
-            8,
-            "one of eight requests found the window full: growth takes eight rounds and more"
-        );
-        for _ in 0..1000 {
-            round(&mut window, FAST);
-        }
+        round(&mut window, Window::grow);
+        assert_eq!(window.size(), 16, "one for each answer");
+        (0..3).for_each(|_| round(&mut window, Window::grow));
         assert_eq!(window.size(), LIMITS.max);
+    }
+
+    #[test]
+    fn grows_slowly_once_it_has_shrunk() {
+        let mut window = Window::new(LIMITS);
+        round(&mut window, fail);
+        for size in 4..16 {
+            assert_eq!(window.size(), size);
+            round(&mut window, Window::grow);
+            round(&mut window, |_, _| ());
+            // Sums of fractions stay a little below.
+            window.resize(window.size.round());
+        }
+        (0..40).for_each(|_| round(&mut window, Window::grow));
+        assert_eq!(window.size(), LIMITS.max, "a sixteenth in each round");
     }
 
     #[test]
     fn halves_once_for_requests_that_were_in_flight_together() {
         let mut window = Window::new(LIMITS);
-        round(&mut window, Signal::Overloaded);
+        round(&mut window, fail);
         assert_eq!(window.size(), 4);
-        round(&mut window, Signal::Overloaded);
-        round(&mut window, Signal::Overloaded);
+        round(&mut window, fail);
+        round(&mut window, fail);
         assert_eq!(window.size(), LIMITS.min);
+        assert!(window.is_throttled());
     }
 
     #[test]
-    fn shrinks_on_lasting_latency_but_not_on_a_single_slow_answer() {
+    fn shrinks_by_latency_no_further_than_it_was_at_first() {
         let mut window = Window::new(LIMITS);
-        for _ in 0..50 {
-            round(&mut window, FAST);
-        }
-        let before = window.size();
-        let ticket = window.start();
-        window.end(ticket, Some(SLOW));
-        assert_eq!(window.size(), before);
-        for _ in 0..20 {
-            round(&mut window, SLOW);
+        (0..100).for_each(|_| round(&mut window, Window::grow));
+        round(&mut window, |window, place| window.shrink(place, Shrink::Latency));
+        assert_eq!(window.size(), 57);
+        for _ in 0..40 {
+            round(&mut window, |window, place| window.shrink(place, Shrink::Latency));
         }
         assert_eq!(window.size(), LIMITS.initial, "with this few in flight, latency has other causes");
+        assert!(window.is_small() && !window.is_throttled());
+    }
+
+    #[test]
+    fn latency_is_high_when_it_lasts_and_normal_when_it_does_not_come_from_us() {
+        let ms = Duration::from_millis;
+        let mut latency = Latency::default();
+        assert!((0..50).all(|_| !latency.observe(ms(5), false)));
+        assert!(!latency.observe(ms(900), false), "a single slow answer");
+        let slow = (0..200).filter(|_| latency.observe(ms(200), false)).count();
+        assert!(slow > 150, "{slow}");
+        let until_usual = (0..).take_while(|_| latency.observe(ms(200), true)).count();
+        assert!((50..500).contains(&until_usual), "{until_usual}");
+        assert!((0..1000).all(|_| !latency.observe(ms(200), false)), "the usual time of such calls by now");
     }
 
     proptest! {
         #[test]
-        fn stays_within_its_limits(steps in prop::collection::vec(0..5u8, 0..300)) {
+        fn stays_within_its_limits(steps in prop::collection::vec(0..6u8, 0..300)) {
             let mut window = Window::new(LIMITS);
             let mut in_flight = Vec::new();
             for step in steps {
                 match step {
                     0 if window.has_room() => in_flight.push(window.start()),
                     0 => {}
-                    step => if let Some(ticket) = in_flight.pop() {
-                        window.end(ticket, [Some(FAST), Some(SLOW), Some(Signal::Overloaded), None][usize::from(step) - 1]);
+                    step => if let Some(place) = in_flight.pop() {
+                        window.end();
+                        match step {
+                            1 => window.grow(place),
+                            2 => window.shrink(place, Shrink::Failure),
+                            3 => window.shrink(place, Shrink::Latency),
+                            4 => window.shrink_further(),
+                            _ => {}
+                        }
                     },
                 }
                 prop_assert!((LIMITS.min..=LIMITS.max).contains(&window.size()));

@@ -8,8 +8,10 @@ use http::{HeaderValue, Method, Request, header};
 use serde_json::json;
 
 use super::answer::{Answer, WriteError};
+use super::slots::Lane;
 use crate::cluster::resource::Resource;
 use crate::job::uid::Uid;
+use crate::telemetry::metrics::labels::ApiCallLabels;
 use crate::telemetry::traces::CallTarget;
 
 /// One write. Bodies are JSON.
@@ -125,12 +127,10 @@ pub(super) enum Expected {
     Nothing,
 }
 
-/// A write as an HTTP request, and its names in metrics and traces.
+/// A write as an HTTP request, and its name in traces.
 #[derive(Debug)]
 pub(super) struct Call {
     pub(super) span: &'static str,
-    pub(super) verb: &'static str,
-    pub(super) resource: &'static str,
     pub(super) expected: Expected,
     /// The write concerns an object that existed: its absence is an answer, not a failure.
     pub(super) of_existing: bool,
@@ -154,7 +154,32 @@ static MERGE_PATCH: HeaderValue = HeaderValue::from_static("application/merge-pa
 static STRATEGIC_MERGE_PATCH: HeaderValue =
     HeaderValue::from_static("application/strategic-merge-patch+json");
 
+impl Lane {
+    /// The lane of the statuses of Jobs in this namespace.
+    pub(super) fn status(namespace: Arc<str>) -> Self {
+        Self { namespace, call: ApiCallLabels { verb: "patch", resource: "jobs/status" } }
+    }
+}
+
 impl Write {
+    /// The lane of this write.
+    pub(super) fn lane(&self) -> Lane {
+        let (namespace, verb, resource) = match self {
+            Self::CreatePod { namespace, .. } => (namespace, "create", Resource::PODS.plural),
+            Self::PatchPod { namespace, .. } | Self::AdoptPod { namespace, .. } => {
+                (namespace, "patch", Resource::PODS.plural)
+            }
+            Self::DeletePod { namespace, .. } => (namespace, "delete", Resource::PODS.plural),
+            Self::PatchJobStatus { namespace, .. } => return Lane::status(namespace.clone()),
+            Self::DeleteJob { namespace, .. } => (namespace, "delete", Resource::JOBS.plural),
+            Self::CreateEvent { namespace, .. } => (namespace, "create", Resource::EVENTS.plural),
+            Self::PatchEvent { namespace, .. } => (namespace, "patch", Resource::EVENTS.plural),
+            Self::Create { namespace, resource, .. } => (namespace, "create", resource.plural),
+            Self::Patch { namespace, resource, .. } => (namespace, "patch", resource.plural),
+        };
+        Lane { namespace: namespace.clone(), call: ApiCallLabels { verb, resource } }
+    }
+
     /// The HTTP request of this write.
     pub(super) fn call(&self) -> Call {
         let (pods, jobs, events) = (Resource::PODS, Resource::JOBS, Resource::EVENTS);
@@ -178,7 +203,7 @@ impl Write {
             Self::PatchJobStatus { namespace, name, body } => {
                 let patch =
                     Call::patch("api.patch_status", jobs, Expected::Version, namespace, name, body.clone());
-                Call { path: format!("{}/status", patch.path), resource: "jobs/status", ..patch }
+                Call { path: format!("{}/status", patch.path), ..patch }
             }
             Self::DeleteJob { namespace, name, uid, foreground } => {
                 let mut options = delete_options(uid);
@@ -243,8 +268,6 @@ impl Call {
     ) -> Self {
         Self {
             span,
-            verb: "create",
-            resource: resource.plural,
             expected,
             of_existing: false,
             method: Method::POST,
@@ -263,7 +286,6 @@ impl Call {
         body: Bytes,
     ) -> Self {
         Self {
-            verb: "patch",
             of_existing: true,
             method: Method::PATCH,
             path: resource.object_path(namespace, name),
@@ -286,7 +308,6 @@ impl Call {
         options: &serde_json::Value,
     ) -> Self {
         Self {
-            verb: "delete",
             method: Method::DELETE,
             content_type: &JSON,
             ..Self::patch(span, resource, expected, namespace, name, options.to_string().into())

@@ -137,6 +137,14 @@ impl Refusal {
         self.causes.iter().any(|(reason, _)| **reason == *"NamespaceTerminating")
     }
 
+    /// Whether an admission webhook has failed, or has refused the request, whatever the code says: the API server
+    /// itself is well.
+    pub fn is_of_webhook(&self) -> bool {
+        let denied =
+            self.message.starts_with("admission webhook \"") && self.message.contains("denied the request");
+        denied || self.message.contains("failed calling webhook \"")
+    }
+
     /// Whether the request named another UID than that of the object which now has the name. Patches are then
     /// refused with 422 at `metadata.uid`, deletions with a conflict.
     pub fn is_of_another_uid(&self) -> bool {

@@ -5,9 +5,9 @@
 use std::time::Duration;
 
 use super::fixture::{at, at_index, at_ms, but, ended, job, running, state, with};
-use crate::job::counting::{Due, Next, due};
+use crate::job::counting::{Due, Next, due, urgency};
 use crate::job::end::condition;
-use crate::job::plan::Wait;
+use crate::job::plan::{Urgency, Wait};
 use crate::job::pod::{Phase, Pod};
 use crate::job::pod_set::PendingRequest;
 use crate::job::reconcile::reconcile;
@@ -62,6 +62,64 @@ fn the_start_waits_for_changes_that_follow_soon() {
         (status.start_time, status.holding(&ConditionKind::SuccessCriteriaMet).is_some()),
         (Some(at(200)), true)
     );
+}
+
+/// While it waits for its turn, a status is not composed, and says only how urgent it has become.
+#[test]
+fn a_queued_status_is_composed_when_its_turn_has_come() {
+    let job = quiet(job(Completion::Count(9), 1));
+    let mut state = state(job, [running("a")]);
+    let mut plan = reconcile(&state, at(200));
+    plan.queue_status();
+    state.begin(&plan, at(200));
+    let queued = |state: &JobState, second| {
+        let plan = reconcile(state, at(second));
+        assert!(plan.status.is_none() && plan.status_waits, "{plan:?}");
+        plan.status_queued
+    };
+    assert_eq!(queued(&state, 210), Some(Urgency::Progress));
+    state.observe_pod(ended(running("a"), Phase::Succeeded, 211), at(211));
+    assert_eq!(queued(&state, 212), Some(Urgency::Step));
+    state.status_turn_came();
+    let write = reconcile(&state, at(212)).status.unwrap();
+    assert_eq!((write.urgency, write.status.uncounted.unwrap().succeeded.len()), (Urgency::Step, 1));
+    state.status_turn_refused(at(212));
+    assert_eq!(reconcile(&state, at(212)).wake_at, Some(at(213)));
+}
+
+/// Another turn may take long.
+#[test]
+fn what_has_changed_is_written_in_a_turn_that_has_come() {
+    let mut written = one_more(&quiet(job(Completion::Count(9), 1)), 200);
+    assert!(reconcile(&written, at_ms(200_001)).status.is_none());
+    written.status_turn_came();
+    assert!(reconcile(&written, at_ms(200_001)).status.is_some());
+}
+
+/// The start has nothing to show before the first answer, unless a pod has ended meanwhile.
+#[test]
+fn the_start_waits_for_the_first_pod() {
+    let mut job = quiet(job(Completion::Count(9), 1));
+    job.status.start_time = None;
+    let mut state = state(job, []);
+    let plan = reconcile(&state, at(200));
+    assert_eq!((plan.status.clone(), plan.creates.len()), (None, 1));
+    state.begin(&plan, at(200));
+    assert!(reconcile(&state, at(209)).status.is_none() && reconcile(&state, at(210)).status.is_some());
+    state.observe_pod(ended(running("a"), Phase::Failed, 200), at(200));
+    assert!(reconcile(&state, at(203)).status.is_some());
+}
+
+/// Its deadline counts from the start that is written.
+#[test]
+fn the_start_of_a_job_with_a_deadline_is_urgent() {
+    let mut job = quiet(job(Completion::Count(9), 1));
+    job.status.start_time = None;
+    for (deadline, expected) in [(None, Urgency::Progress), (Some(Duration::from_secs(60)), Urgency::Step)] {
+        let state = state(with(job.clone(), |spec| spec.active_deadline = deadline), [running("a")]);
+        let next = Next { end: None, managed: true };
+        assert_eq!(urgency(&state, &next), expected);
+    }
 }
 
 /// The outcome of requests under way belongs in the same write.

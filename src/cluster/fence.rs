@@ -1,53 +1,61 @@
 //! Fences: how long writes for a shard may leave.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
 
 use tokio::time::Instant;
 
-use crate::cluster::boot_clock::{AwakeClock, BootClock};
+use super::boot_clock::{AwakeClock, BootClock};
 use crate::mutants::{Mutant, is};
 
 /// The right to write for a shard, valid until an instant of this machine's boot clock (invariant 5: one
-/// owner at a time). Clones share one right. Renewing the claim extends it, releasing the shard closes it,
-/// and the gate checks it right before a write leaves.
+/// owner at a time). Clones share one right. Renewing the claim extends it, and releasing the shard closes it. It
+/// is checked right before the bytes of a write leave, and the answer is awaited no longer than the right lasts.
 #[derive(Clone, Debug)]
 pub struct Fence {
     clock: Arc<dyn BootClock>,
     /// The origin of the nanoseconds.
     base: Instant,
-    /// One more than the nanoseconds after `base` at which the right ends; or [`CLOSED`], or [`UNLIMITED`].
-    end: Arc<AtomicU64>,
+    right: Arc<Right>,
 }
 
-const CLOSED: u64 = 0;
+#[derive(Debug)]
+struct Right {
+    /// The nanoseconds after the base at which the right ends, or [`UNLIMITED`].
+    end: AtomicU64,
+    closed: AtomicBool,
+}
+
 const UNLIMITED: u64 = u64::MAX;
 
 impl Fence {
     /// A fence that stays open until it is closed.
     pub fn unlimited() -> Self {
-        Self { clock: Arc::new(AwakeClock), base: Instant::now(), end: Arc::new(AtomicU64::new(UNLIMITED)) }
+        Self::ending(UNLIMITED, Arc::new(AwakeClock))
     }
 
     /// A fence that is open until an instant of this clock.
     pub fn until(end: Instant, clock: Arc<dyn BootClock>) -> Self {
-        let fence = Self { base: clock.now(), clock, end: Arc::new(AtomicU64::new(1)) };
+        let fence = Self::ending(0, clock);
         fence.extend(end);
         fence
     }
 
-    /// Moves the end to a later instant. This has no effect once the fence is closed, or when it already ends
-    /// later.
-    pub fn extend(&self, end: Instant) {
-        let end = self.mark(end);
-        let later = |old: u64| (old != CLOSED && old < end).then_some(end);
-        // An Err means that there was nothing to do.
-        let _ = self.end.fetch_update(Ordering::AcqRel, Ordering::Acquire, later);
+    fn ending(end: u64, clock: Arc<dyn BootClock>) -> Self {
+        let right = Right { end: AtomicU64::new(end), closed: AtomicBool::new(false) };
+        Self { base: clock.now(), clock, right: Arc::new(right) }
     }
 
-    /// Closes the fence for good.
+    /// Moves the end to a later instant. This has no effect when the fence already ends later, and does not
+    /// open one that is closed.
+    pub fn extend(&self, end: Instant) {
+        self.right.end.fetch_max(self.mark(end), Ordering::AcqRel);
+    }
+
+    /// Closes the fence for good. What is under way may still be answered until the right would have ended.
     pub fn close(&self) {
-        self.end.store(CLOSED, Ordering::Release);
+        self.right.closed.store(true, Ordering::Release);
     }
 
     /// Whether writes may leave now.
@@ -56,29 +64,34 @@ impl Fence {
     }
 
     fn is_open_at(&self, now: Instant) -> bool {
-        match self.end.load(Ordering::Acquire) {
-            _ if is(Mutant::FenceOff) => true,
-            CLOSED => false,
-            UNLIMITED => true,
-            end => self.mark(now) < end,
-        }
+        is(Mutant::FenceOff) || (!self.is_closed() && self.lasts_from(now) != Some(Duration::ZERO))
     }
 
     /// Whether the fence is closed for good. One that is merely not open may be extended again.
     pub fn is_closed(&self) -> bool {
-        self.end.load(Ordering::Acquire) == CLOSED
+        self.right.closed.load(Ordering::Acquire)
+    }
+
+    /// How long the right lasts, unless it is renewed; `None` without end. Closing the fence does not shorten it.
+    pub fn lasts(&self) -> Option<Duration> {
+        self.lasts_from(self.clock.now())
+    }
+
+    fn lasts_from(&self, now: Instant) -> Option<Duration> {
+        match self.right.end.load(Ordering::Acquire) {
+            UNLIMITED => None,
+            end => Some(Duration::from_nanos(end.saturating_sub(self.mark(now)))),
+        }
     }
 
     fn mark(&self, at: Instant) -> u64 {
         let nanoseconds = at.saturating_duration_since(self.base).as_nanos();
-        u64::try_from(nanoseconds).map_or(UNLIMITED - 1, |n| n.saturating_add(1).min(UNLIMITED - 1))
+        u64::try_from(nanoseconds).unwrap_or(u64::MAX).min(UNLIMITED - 1)
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use super::*;
 
     #[tokio::test(start_paused = true)]
@@ -93,7 +106,8 @@ mod tests {
         assert!(shared.is_open_at(at(19)) && !shared.is_open_at(at(20)), "an extension never shortens");
         fence.close();
         fence.extend(at(30));
-        assert!(!shared.is_open_at(at(0)), "closed is for good");
+        assert!(!shared.is_open_at(at(0)) && shared.is_closed(), "closed is for good");
+        assert_eq!(shared.lasts(), Some(Duration::from_secs(30)), "what is under way may be answered");
     }
 
     #[tokio::test(start_paused = true)]
@@ -102,6 +116,7 @@ mod tests {
         assert!(!Fence::until(now, Arc::new(AwakeClock)).is_open_at(now));
         let unlimited = Fence::unlimited();
         unlimited.extend(now);
+        assert_eq!(unlimited.lasts(), None);
         assert!(unlimited.is_open_at(now + Duration::from_secs(1 << 40)));
     }
 }

@@ -1,0 +1,374 @@
+//! A queue that is fair at each step: the highest priority first, within a priority the groups in turn, within
+//! a group its flows in turn.
+
+use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::hash::Hash;
+
+use foldhash::fast::RandomState;
+
+/// Whether an item of a group may be taken now.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Room {
+    /// It has to wait, and does not hold up other groups.
+    None,
+    /// It may, if no group comes before it.
+    Some,
+    /// It may, and comes before groups that have more.
+    Preferred,
+}
+
+/// A queue that returns the highest priority (the smallest `P`) that has room. Within it, the groups `G` take
+/// turns, and the flows `F` of a group: a flow with 100,000 items delays the single item of another flow by at
+/// most one item per flow that waits. Items of one flow, group and priority keep their order.
+///
+/// A priority gets a turn after [`PATIENCE`] items of higher priorities, if its next item is overdue. So one
+/// flow's many items of a high priority do not delay other flows' items of a lower one for long.
+#[derive(Debug)]
+pub(super) struct FairQueue<P, G, F, T> {
+    levels: BTreeMap<P, Level<G, F, T>>,
+    is_overdue: fn(P, &T) -> bool,
+    is_unwanted: fn(&T) -> bool,
+}
+
+/// Items that may precede a waiting one of a lower priority.
+const PATIENCE: usize = 4;
+
+/// All items of one priority.
+#[derive(Debug)]
+struct Level<G, F, T> {
+    groups: Turns<G, Turns<F, VecDeque<T>>>,
+    len: usize,
+    flows: usize,
+    /// Items of higher priorities returned since the last one of this priority, while some of this one could
+    /// have been.
+    passed_over: usize,
+}
+
+/// Lists by key, in the order of their turns; never an empty one.
+#[derive(Debug)]
+struct Turns<K, L> {
+    order: VecDeque<K>,
+    lists: HashMap<K, L, RandomState>,
+}
+
+impl<P: Ord + Copy, G: Hash + Eq + Clone, F: Hash + Eq + Clone, T> FairQueue<P, G, F, T> {
+    /// An empty queue. A priority whose next item is not overdue waits for as long as higher ones have items.
+    pub(super) fn new(is_overdue: fn(P, &T) -> bool) -> Self {
+        Self { levels: BTreeMap::new(), is_overdue, is_unwanted: |_| false }
+    }
+
+    /// Items that are not wanted any more are dropped when they would be returned. They take no turn.
+    pub(super) fn without(self, is_unwanted: fn(&T) -> bool) -> Self {
+        Self { is_unwanted, ..self }
+    }
+
+    pub(super) fn push(&mut self, priority: P, group: G, flow: F, item: T) {
+        let level = self.levels.entry(priority).or_default();
+        level.items(group, flow).push_back(item);
+    }
+
+    /// Puts back an item that was taken too early: it is the next of its priority.
+    pub(super) fn put_back(&mut self, priority: P, group: G, flow: F, item: T) {
+        let level = self.levels.entry(priority).or_default();
+        level.items(group.clone(), flow.clone()).push_front(item);
+        level.groups.be_next(&group);
+        if let Some(flows) = level.groups.lists.get_mut(&group) {
+            flows.be_next(&flow);
+        }
+    }
+
+    /// Takes the next item of a group that has room. `room` is asked with the priority, the group, and how many
+    /// groups of that priority wait.
+    pub(super) fn pop(&mut self, room: impl Fn(P, &G, usize) -> Room) -> Option<(P, G, T)> {
+        loop {
+            let ready: Vec<(P, usize)> = self.ready(&room).collect();
+            let (next, turn) = self.next(&ready)?;
+            let level = self.levels.get_mut(&next)?;
+            if level.peek(turn).is_some_and(self.is_unwanted) {
+                level.pop(turn);
+                continue;
+            }
+            level.passed_over = 0;
+            let (group, item) = level.pop(turn)?;
+            for (priority, _) in ready.iter().filter(|(priority, _)| *priority > next) {
+                if let Some(level) = self.levels.get_mut(priority) {
+                    level.passed_over += 1;
+                }
+            }
+            return Some((next, group, item));
+        }
+    }
+
+    /// The one of these whose turn it is.
+    fn next(&self, ready: &[(P, usize)]) -> Option<(P, usize)> {
+        let (first, rest) = ready.split_first()?;
+        let starves = |(priority, turn): &&(P, usize)| {
+            let passed = self.levels.get(priority).filter(|level| level.passed_over >= PATIENCE);
+            passed.and_then(|level| level.peek(*turn)).is_some_and(|item| (self.is_overdue)(*priority, item))
+        };
+        Some(*rest.iter().find(starves).unwrap_or(first))
+    }
+
+    /// Whether [`pop`](Self::pop) would return an item.
+    pub(super) fn is_ready(&self, room: impl Fn(P, &G, usize) -> Room) -> bool {
+        self.ready(room).next().is_some()
+    }
+
+    /// The priorities that have room, highest first, each with the place of the group whose turn it is.
+    fn ready(&self, room: impl Fn(P, &G, usize) -> Room) -> impl Iterator<Item = (P, usize)> {
+        self.levels.iter().filter_map(move |(priority, level)| {
+            let waiting = level.groups.order.len();
+            let turn = level.groups.turn(|group| room(*priority, group, waiting))?;
+            Some((*priority, turn))
+        })
+    }
+
+    /// Number of items of one priority.
+    pub(super) fn len(&self, priority: P) -> usize {
+        self.levels.get(&priority).map_or(0, |level| level.len)
+    }
+
+    /// Number of flows with items of one priority.
+    pub(super) fn flows(&self, priority: P) -> usize {
+        self.levels.get(&priority).map_or(0, |level| level.flows)
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.levels.values().all(|level| level.len == 0)
+    }
+
+    /// Drops all items.
+    pub(super) fn clear(&mut self) {
+        self.levels.clear();
+    }
+}
+
+impl<G: Hash + Eq + Clone, F: Hash + Eq + Clone, T> Level<G, F, T> {
+    /// The items of a flow, to which the caller adds one.
+    fn items(&mut self, group: G, flow: F) -> &mut VecDeque<T> {
+        self.len += 1;
+        let items = self.groups.list(group).list(flow);
+        self.flows += usize::from(items.is_empty());
+        items
+    }
+
+    fn peek(&self, turn: usize) -> Option<&T> {
+        let flows = self.groups.lists.get(self.groups.order.get(turn)?)?;
+        flows.lists.get(flows.order.front()?)?.front()
+    }
+
+    fn pop(&mut self, turn: usize) -> Option<(G, T)> {
+        let (group, (item, flow_ended), _) = self.groups.take(turn, |flows| {
+            let (_, item, ended) = flows.take(0, |items| Some((items.pop_front()?, items.is_empty())))?;
+            Some(((item, ended), flows.order.is_empty()))
+        })?;
+        self.len -= 1;
+        self.flows -= usize::from(flow_ended);
+        Some((group, item))
+    }
+}
+
+impl<K: Hash + Eq + Clone, L: Default> Turns<K, L> {
+    fn list(&mut self, key: K) -> &mut L {
+        self.lists.entry(key).or_insert_with_key(|key| {
+            self.order.push_back(key.clone());
+            L::default()
+        })
+    }
+
+    fn be_next(&mut self, key: &K) {
+        self.order.retain(|waiting| waiting != key);
+        self.order.push_front(key.clone());
+    }
+
+    /// The place of the first key that is preferred, or else of the first that has room.
+    fn turn(&self, room: impl Fn(&K) -> Room) -> Option<usize> {
+        let mut first = None;
+        for (place, key) in self.order.iter().enumerate() {
+            match room(key) {
+                Room::Preferred => return Some(place),
+                Room::Some => first = first.or(Some(place)),
+                Room::None => {}
+            }
+        }
+        first
+    }
+
+    /// Takes something of the list at this place, which then has the last turn. `take` returns with it whether the
+    /// list is empty now, as this does.
+    fn take<T>(
+        &mut self,
+        place: usize,
+        take: impl FnOnce(&mut L) -> Option<(T, bool)>,
+    ) -> Option<(K, T, bool)> {
+        let key = self.order.remove(place)?;
+        let (taken, is_empty) = take(self.lists.get_mut(&key)?)?;
+        if is_empty {
+            self.lists.remove(&key);
+        } else {
+            self.order.push_back(key.clone());
+        }
+        Some((key, taken, is_empty))
+    }
+}
+
+impl<G, F, T> Default for Level<G, F, T> {
+    fn default() -> Self {
+        Self { groups: Turns::default(), len: 0, flows: 0, passed_over: 0 }
+    }
+}
+
+impl<K, L> Default for Turns<K, L> {
+    fn default() -> Self {
+        Self { order: VecDeque::new(), lists: HashMap::default() }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn all<P, G>(_: P, _: &G, _: usize) -> Room {
+        Room::Preferred
+    }
+
+    /// Takes all items.
+    fn drain<P, G, F, T>(queue: &mut FairQueue<P, G, F, T>) -> Vec<T>
+    where
+        P: Ord + Copy,
+        G: Hash + Eq + Clone,
+        F: Hash + Eq + Clone,
+    {
+        std::iter::from_fn(|| queue.pop(all).map(|(_, _, item)| item)).collect()
+    }
+
+    #[test]
+    fn priorities_come_first_and_flows_take_turns() {
+        let mut queue = FairQueue::new(|_, _| false);
+        for n in 0..4 {
+            queue.push(1, "a", "huge", n);
+        }
+        queue.push(1, "a", "tiny", 10);
+        queue.push(0, "a", "huge", 20);
+        assert_eq!((queue.len(0), queue.len(1)), (1, 5));
+        assert_eq!((queue.flows(0), queue.flows(1)), (1, 2));
+        assert_eq!(drain(&mut queue), [20, 0, 10, 1, 2, 3]);
+        assert!(queue.is_empty());
+        assert_eq!((queue.flows(0), queue.flows(1)), (0, 0));
+    }
+
+    #[test]
+    fn groups_take_turns_however_many_flows_they_have() {
+        let mut queue = FairQueue::new(|_, _| false);
+        for flow in 0..3 {
+            queue.push(0, "many", flow, 10 * flow);
+            queue.push(0, "many", flow, 10 * flow + 1);
+        }
+        queue.push(0, "one", 9, 100);
+        queue.push(0, "one", 9, 101);
+        assert_eq!(drain(&mut queue), [0, 100, 10, 101, 20, 1, 11, 21]);
+    }
+
+    #[test]
+    fn groups_without_room_do_not_hold_up_others_and_preferred_ones_go_first() {
+        let mut queue = FairQueue::new(|_, _| true);
+        for (priority, group) in [(0, "full"), (0, "much"), (0, "little"), (1, "full"), (1, "low")] {
+            queue.push(priority, group, "flow", (priority, group));
+        }
+        let room = |_, group: &&str, _| match *group {
+            "full" => Room::None,
+            "little" => Room::Preferred,
+            _ => Room::Some,
+        };
+        let order: Vec<_> = std::iter::from_fn(|| queue.pop(room).map(|(_, _, item)| item)).collect();
+        assert_eq!(order, [(0, "little"), (0, "much"), (1, "low")]);
+        assert!(!queue.is_ready(room) && !queue.is_empty());
+        assert_eq!(drain(&mut queue), [(0, "full"), (1, "full")]);
+    }
+
+    #[test]
+    fn an_item_put_back_is_next_and_takes_one_turn() {
+        let mut queue = FairQueue::new(|_, _| false);
+        for (flow, item) in [("a", 1), ("b", 10), ("a", 2)] {
+            queue.push(0, "g", flow, item);
+        }
+        let (_, _, first) = queue.pop(all).unwrap();
+        queue.put_back(0, "g", "a", first);
+        queue.put_back(0, "h", "c", 20);
+        assert_eq!(queue.len(0), 4);
+        assert_eq!(drain(&mut queue), [20, 1, 10, 2]);
+    }
+
+    #[test]
+    fn a_priority_with_overdue_items_gets_one_turn_in_five() {
+        let mut queue = FairQueue::new(|priority, _| priority != 3);
+        for n in 0..11 {
+            queue.push(0, "g", "huge", n);
+        }
+        for (priority, item) in [(1, 100), (2, 200), (2, 201), (3, 300)] {
+            queue.push(priority, "g", "tiny", item);
+        }
+        assert_eq!(drain(&mut queue), [0, 1, 2, 3, 100, 200, 4, 5, 6, 7, 201, 8, 9, 10, 300]);
+    }
+
+    #[test]
+    fn what_is_not_wanted_any_more_takes_no_turn() {
+        let mut queue = FairQueue::new(|_, _| true).without(|item: &i32| *item < 0);
+        for n in 1..=10 {
+            queue.push(0, (), "huge", n);
+        }
+        for item in [-1, -2, 100, -3] {
+            queue.push(1, (), "tiny", item);
+        }
+        let order: Vec<i32> =
+            std::iter::from_fn(|| queue.pop(|_, _, _| Room::Some).map(|(_, _, item)| item)).collect();
+        assert_eq!(order, [1, 2, 3, 4, 100, 5, 6, 7, 8, 9, 10]);
+        assert!(queue.is_empty());
+    }
+
+    proptest! {
+        /// Between two items of one flow, no other flow of its group gets two; between two of one group, no
+        /// other group gets two.
+        #[test]
+        fn turns_are_fair_and_nothing_is_lost(
+            pushes in prop::collection::vec((0..3u8, 0..3u8, 0..4u8), 0..200),
+        ) {
+            let mut queue = FairQueue::new(|_, _| false);
+            for (number, (priority, group, flow)) in pushes.iter().enumerate() {
+                queue.push(*priority, *group, *flow, (*priority, *group, *flow, number));
+            }
+            let flows: std::collections::HashSet<_> = pushes.iter().filter(|push| push.0 == 0).collect();
+            prop_assert_eq!(queue.flows(0), flows.len());
+            let order = drain(&mut queue);
+            prop_assert_eq!(order.len(), pushes.len());
+            prop_assert!(order.is_sorted_by_key(|(priority, ..)| *priority));
+            for priority in 0..3u8 {
+                let level: Vec<_> = order.iter().filter(|item| item.0 == priority).collect();
+                prop_assert!(fair(level.iter().map(|item| item.1)));
+                for group in 0..3u8 {
+                    let of_group: Vec<_> = level.iter().filter(|item| item.1 == group).collect();
+                    prop_assert!(fair(of_group.iter().map(|item| item.2)));
+                    for flow in 0..4u8 {
+                        let own = of_group.iter().filter(|item| item.2 == flow).map(|item| item.3);
+                        prop_assert!(own.is_sorted(), "order within a flow");
+                    }
+                }
+            }
+        }
+    }
+
+    /// Whether nobody has two turns while another one waits for its next.
+    fn fair(turns: impl Iterator<Item = u8>) -> bool {
+        let turns: Vec<u8> = turns.collect();
+        (0..4).all(|waiting| {
+            let last = turns.iter().rposition(|turn| *turn == waiting).unwrap_or(0);
+            turns[..last].split(|turn| *turn == waiting).all(|between| {
+                let mut once = std::collections::HashSet::new();
+                between.iter().all(|other| once.insert(other))
+            })
+        })
+    }
+}

@@ -1,0 +1,304 @@
+//! The slots of writes in flight: how many there are, and who may hold how many.
+//!
+//! All writes share one window. Besides, the writes of one namespace with the same verb and resource, its
+//! *lane*, have a window of their own, which learns by their own answers: creations that each ask a webhook take
+//! longer than status writes, and say nothing about the API server. What goes wrong in one namespace shrinks its
+//! own windows. The shared one shrinks when the API server itself refuses (429), or when several namespaces are
+//! in trouble at the same time.
+//!
+//! So that a slot is free for everybody while calls of one namespace hang, nobody may hold all of them:
+//!
+//! | who | leaves free |
+//! |---|---|
+//! | creations | a sixteenth, for status, finalizers and deletions |
+//! | one namespace | a sixteenth |
+//! | creations of one namespace | an eighth |
+//! | Events | all but an eighth |
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use foldhash::fast::RandomState;
+use tokio::time::Instant;
+
+use super::Priority;
+use super::window::{Latency, Place, Shrink, Window, WindowLimits};
+use crate::cluster::fair_queue::Room;
+use crate::telemetry::metrics::labels::ApiCallLabels;
+
+/// Writes of one namespace with the same verb and resource.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(super) struct Lane {
+    pub(super) namespace: Arc<str>,
+    pub(super) call: ApiCallLabels,
+}
+
+/// The outcome of a request, as far as the windows depend on it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Signal {
+    /// Answered after this time.
+    Answered(Duration),
+    /// 5xx or no answer, for an unknown reason.
+    Failed,
+    /// A webhook failed, or refused since it is busy itself.
+    WebhookFailed,
+    /// The API server refused to read it (429).
+    Busy,
+}
+
+/// A slot in use. It must be given back.
+#[derive(Debug)]
+pub(super) struct Slot {
+    lane: Lane,
+    priority: Priority,
+    in_lane: Place,
+    of_all: Place,
+}
+
+/// The slots of writes in flight.
+#[derive(Debug)]
+pub(super) struct Slots {
+    all: Window,
+    namespaces: HashMap<Arc<str>, Namespace, RandomState>,
+    creates: usize,
+    events: usize,
+    /// Namespaces with a lane that has shrunk because its calls fail.
+    throttled: usize,
+    /// When namespaces without writes were last forgotten.
+    tidied: Instant,
+}
+
+#[derive(Debug)]
+struct Namespace {
+    lanes: HashMap<ApiCallLabels, LaneState, RandomState>,
+    /// Writes in flight, without Events.
+    in_flight: usize,
+    creates: usize,
+    /// When a write last failed or was slow, and when one was last answered well.
+    trouble: Option<Instant>,
+    good: Option<Instant>,
+    used: Instant,
+}
+
+#[derive(Debug)]
+struct LaneState {
+    window: Window,
+    latency: Latency,
+}
+
+/// What an answer says about its lane.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Verdict {
+    Good,
+    Slow,
+    Failed,
+}
+
+/// Trouble of several namespaces within this time is everybody's.
+const TOGETHER: Duration = Duration::from_secs(1);
+/// A namespace is forgotten after this time without writes.
+const FORGOTTEN: Duration = Duration::from_secs(60);
+/// One in this many slots is kept free of creations, and one of each namespace.
+const RESERVE: usize = 16;
+/// One in this many slots is kept free of the creations of each namespace.
+const CREATE_RESERVE: usize = 8;
+/// One in this many slots may be held by Events, but always two.
+const EVENT_SHARE: usize = 8;
+
+impl Slots {
+    pub(super) fn new(limits: WindowLimits) -> Self {
+        Self {
+            all: Window::new(limits),
+            namespaces: HashMap::default(),
+            creates: 0,
+            events: 0,
+            throttled: 0,
+            tidied: Instant::now(),
+        }
+    }
+
+    /// Writes that may be in flight at once.
+    pub(super) fn size(&self) -> usize {
+        self.all.size()
+    }
+
+    pub(super) fn limits(&self) -> WindowLimits {
+        self.all.limits()
+    }
+
+    pub(super) fn in_flight(&self) -> usize {
+        self.all.in_flight()
+    }
+
+    /// Namespaces that may have fewer writes of some kind in flight than at the start, since theirs fail.
+    pub(super) fn throttled(&self) -> usize {
+        self.throttled
+    }
+
+    /// Whether a write may leave now, while writes of this many lanes wait for their turns. Lanes that hold less
+    /// than their share come first.
+    pub(super) fn room(&self, priority: Priority, lane: &Lane, waiting: usize) -> Room {
+        if !self.all.has_room() {
+            return Room::None;
+        }
+        let namespace = self.namespaces.get(&lane.namespace);
+        let of_lane = namespace.and_then(|namespace| namespace.lanes.get(&lane.call));
+        if !self.is_within_bounds(priority, namespace) || of_lane.is_some_and(|lane| !lane.window.has_room())
+        {
+            return Room::None;
+        }
+        let held = of_lane.map_or(0, |lane| lane.window.in_flight());
+        if waiting <= 1 || held < self.size() / waiting { Room::Preferred } else { Room::Some }
+    }
+
+    fn is_within_bounds(&self, priority: Priority, namespace: Option<&Namespace>) -> bool {
+        let size = self.size();
+        let without = |part: usize| size - (size / part).max(1).min(size - 1);
+        let (held, creates) = namespace.map_or((0, 0), |namespace| (namespace.in_flight, namespace.creates));
+        match priority {
+            Priority::Event => self.events < (size / EVENT_SHARE).max(2),
+            Priority::Create => {
+                self.creates < without(RESERVE)
+                    && creates < without(CREATE_RESERVE)
+                    && held < without(RESERVE)
+            }
+            Priority::Status | Priority::Finalizer | Priority::Delete | Priority::Progress => {
+                held < without(RESERVE)
+            }
+        }
+    }
+
+    /// A write leaves.
+    pub(super) fn start(&mut self, priority: Priority, lane: Lane) -> Slot {
+        let now = Instant::now();
+        self.tidy(now);
+        let limits = self.limits();
+        let of_all = self.all.start();
+        let namespace = self.namespaces.entry(lane.namespace.clone()).or_insert_with(|| Namespace::new(now));
+        namespace.used = now;
+        let in_lane = namespace.lane_mut(&lane.call, limits).window.start();
+        match priority {
+            Priority::Event => self.events += 1,
+            Priority::Create => (self.creates, namespace.creates) = (self.creates + 1, namespace.creates + 1),
+            Priority::Status | Priority::Finalizer | Priority::Delete | Priority::Progress => {}
+        }
+        namespace.in_flight += usize::from(priority != Priority::Event);
+        let namespace = self.namespaces.get(&lane.namespace);
+        if !self.is_within_bounds(priority, namespace) && priority != Priority::Event {
+            self.all.mark_full();
+        }
+        Slot { lane, priority, in_lane, of_all }
+    }
+
+    /// A write has ended; there is no signal if it never left, or if nobody waited for its answer.
+    pub(super) fn end(&mut self, slot: Slot, signal: Option<Signal>) {
+        let Slot { lane, priority, in_lane, of_all } = slot;
+        let limits = self.limits();
+        self.all.end();
+        let Some(namespace) = self.namespaces.get_mut(&lane.namespace) else { return };
+        match priority {
+            Priority::Event => self.events -= 1,
+            Priority::Create => (self.creates, namespace.creates) = (self.creates - 1, namespace.creates - 1),
+            Priority::Status | Priority::Finalizer | Priority::Delete | Priority::Progress => {}
+        }
+        let counts_for_all = priority != Priority::Event;
+        namespace.in_flight -= usize::from(counts_for_all);
+        let was_throttled = namespace.is_throttled();
+        let of_lane = namespace.lane_mut(&lane.call, limits);
+        of_lane.window.end();
+        let verdict = match signal {
+            None => return,
+            Some(Signal::Busy) if counts_for_all => return self.all.shrink(of_all, Shrink::Failure),
+            Some(signal) => of_lane.take_in(in_lane, signal),
+        };
+        let is_throttled = namespace.is_throttled();
+        self.throttled = self.throttled + usize::from(is_throttled) - usize::from(was_throttled);
+        if !counts_for_all || signal == Some(Signal::WebhookFailed) {
+            return;
+        }
+        let now = Instant::now();
+        match verdict {
+            Verdict::Good => {
+                namespace.good = Some(now);
+                self.all.grow(of_all);
+            }
+            Verdict::Slow | Verdict::Failed => {
+                namespace.trouble = Some(now);
+                if self.all.counts(of_all) && self.is_trouble_general(now) {
+                    let how = if verdict == Verdict::Slow { Shrink::Latency } else { Shrink::Failure };
+                    self.all.shrink(of_all, how);
+                }
+            }
+        }
+    }
+
+    /// Whether several namespaces are in trouble, and no fewer than are not.
+    fn is_trouble_general(&self, now: Instant) -> bool {
+        let is_recent = |at: Option<Instant>| at.is_some_and(|at| now - at <= TOGETHER);
+        let (mut troubled, mut good) = (0, 0);
+        for namespace in self.namespaces.values() {
+            if is_recent(namespace.trouble) {
+                troubled += 1;
+            } else if is_recent(namespace.good) {
+                good += 1;
+            }
+        }
+        troubled >= 2 && troubled >= good
+    }
+
+    /// Forgets namespaces that have had no writes for a while.
+    fn tidy(&mut self, now: Instant) {
+        if now - self.tidied < FORGOTTEN {
+            return;
+        }
+        self.tidied = now;
+        self.namespaces.retain(|_, namespace| namespace.is_busy() || now - namespace.used < FORGOTTEN);
+        self.throttled = self.namespaces.values().filter(|namespace| namespace.is_throttled()).count();
+    }
+}
+
+impl Namespace {
+    fn new(now: Instant) -> Self {
+        Self { lanes: HashMap::default(), in_flight: 0, creates: 0, trouble: None, good: None, used: now }
+    }
+
+    fn lane_mut(&mut self, call: &ApiCallLabels, limits: WindowLimits) -> &mut LaneState {
+        self.lanes
+            .entry(call.clone())
+            .or_insert_with(|| LaneState { window: Window::new(limits), latency: Latency::default() })
+    }
+
+    fn is_busy(&self) -> bool {
+        self.lanes.values().any(|lane| lane.window.in_flight() > 0)
+    }
+
+    fn is_throttled(&self) -> bool {
+        self.lanes.values().any(|lane| lane.window.is_throttled())
+    }
+}
+
+impl LaneState {
+    fn take_in(&mut self, place: Place, signal: Signal) -> Verdict {
+        match signal {
+            Signal::Answered(latency) if self.latency.observe(latency, self.window.is_small()) => {
+                self.window.shrink(place, Shrink::Latency);
+                Verdict::Slow
+            }
+            Signal::Answered(_) => {
+                self.window.grow(place);
+                Verdict::Good
+            }
+            Signal::Failed | Signal::WebhookFailed | Signal::Busy => {
+                match self.window.counts(place) {
+                    true => self.window.shrink(place, Shrink::Failure),
+                    false => self.window.shrink_further(),
+                }
+                Verdict::Failed
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,161 @@
+use proptest::prelude::*;
+use tokio::time::advance;
+
+use super::*;
+
+const LIMITS: WindowLimits = WindowLimits { min: 2, initial: 16, max: 64 };
+const FAST: Signal = Signal::Answered(Duration::from_millis(5));
+
+fn lane(namespace: &str, priority: Priority) -> Lane {
+    let (verb, resource) = match priority {
+        Priority::Status | Priority::Progress => ("patch", "jobs/status"),
+        Priority::Finalizer => ("patch", "pods"),
+        Priority::Delete => ("delete", "pods"),
+        Priority::Create => ("create", "pods"),
+        Priority::Event => ("create", "events"),
+    };
+    Lane { namespace: namespace.into(), call: ApiCallLabels { verb, resource } }
+}
+
+/// Starts writes until there is no room for another one.
+fn fill(slots: &mut Slots, namespace: &str, priority: Priority) -> Vec<Slot> {
+    let lane = lane(namespace, priority);
+    let mut held = Vec::new();
+    while slots.room(priority, &lane, 0) != Room::None {
+        held.push(slots.start(priority, lane.clone()));
+    }
+    held
+}
+
+fn end_all(slots: &mut Slots, held: Vec<Slot>, signal: Signal) {
+    held.into_iter().for_each(|slot| slots.end(slot, Some(signal)));
+}
+
+#[tokio::test]
+async fn nobody_holds_all_slots() {
+    use Priority::*;
+    for (holders, expected) in [
+        (&[("a", Create)][..], &[14][..]),
+        (&[("a", Create), ("b", Create)], &[14, 1]),
+        (&[("a", Create), ("b", Create), ("a", Status)], &[14, 1, 1]),
+        (&[("a", Create), ("a", Finalizer), ("b", Create)], &[14, 1, 1]),
+        (&[("a", Status), ("b", Status)], &[15, 1]),
+        (&[("a", Event), ("b", Event), ("c", Create)], &[2, 0, 14]),
+    ] {
+        let mut slots = Slots::new(LIMITS);
+        let held: Vec<usize> = holders
+            .iter()
+            .map(|(namespace, priority)| fill(&mut slots, namespace, *priority).len())
+            .collect();
+        assert_eq!(held, expected, "{holders:?}");
+    }
+    let one = WindowLimits { min: 1, initial: 1, max: 1 };
+    for priority in Priority::ALL {
+        assert_eq!(fill(&mut Slots::new(one), "a", priority).len(), 1, "{priority:?}");
+    }
+}
+
+#[tokio::test]
+async fn lanes_that_hold_less_than_their_share_come_first() {
+    let mut slots = Slots::new(LIMITS);
+    let [much, little] = ["much", "little"].map(|namespace| lane(namespace, Priority::Create));
+    let held: Vec<_> = (0..8).map(|_| slots.start(Priority::Create, much.clone())).collect();
+    assert_eq!(slots.room(Priority::Create, &much, 2), Room::Some);
+    assert_eq!(slots.room(Priority::Create, &little, 2), Room::Preferred);
+    assert_eq!(slots.room(Priority::Create, &much, 1), Room::Preferred, "nobody else waits");
+    end_all(&mut slots, held, FAST);
+    assert_eq!(slots.room(Priority::Create, &much, 2), Room::Preferred);
+}
+
+#[tokio::test(start_paused = true)]
+async fn failures_of_one_namespace_throttle_their_lane_only() {
+    for signal in [Signal::Failed, Signal::WebhookFailed] {
+        let mut slots = Slots::new(LIMITS);
+        let held = fill(&mut slots, "a", Priority::Create);
+        end_all(&mut slots, held, signal);
+        assert_eq!((slots.size(), slots.throttled()), (16, 1));
+        assert_eq!(
+            fill(&mut slots, "a", Priority::Create).len(),
+            LIMITS.min,
+            "a round of failures is enough"
+        );
+        assert_eq!(fill(&mut slots, "a", Priority::Finalizer).len(), 13, "another lane of it");
+        // It is forgotten once it has been quiet for a while.
+        let mut slots = Slots::new(LIMITS);
+        let held = fill(&mut slots, "a", Priority::Create);
+        end_all(&mut slots, held, signal);
+        advance(2 * FORGOTTEN).await;
+        let other = fill(&mut slots, "b", Priority::Create);
+        assert_eq!((slots.throttled(), slots.namespaces.len()), (0, 1));
+        end_all(&mut slots, other, FAST);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn trouble_is_general_when_several_namespaces_have_it_at_the_same_time() {
+    let fail = |slots: &mut Slots, namespace: &str, signal| {
+        let slot = slots.start(Priority::Create, lane(namespace, Priority::Create));
+        slots.end(slot, Some(signal));
+    };
+    for (signals, size) in [
+        (&[("a", Signal::Failed), ("a", Signal::Failed)][..], 16),
+        (&[("a", Signal::Failed), ("b", Signal::Failed)], 8),
+        (&[("a", Signal::WebhookFailed), ("b", Signal::Failed), ("c", Signal::WebhookFailed)], 16),
+        (&[("a", FAST), ("b", FAST), ("c", FAST), ("d", Signal::Failed), ("e", Signal::Failed)], 16),
+        (&[("a", FAST), ("a", Signal::Failed), ("b", FAST), ("b", Signal::Failed)], 8),
+        (&[("a", Signal::Busy)], 8),
+    ] {
+        let mut slots = Slots::new(LIMITS);
+        signals.iter().for_each(|(namespace, signal)| fail(&mut slots, namespace, *signal));
+        assert_eq!(slots.size(), size, "{signals:?}");
+    }
+    let mut slots = Slots::new(LIMITS);
+    fail(&mut slots, "a", Signal::Failed);
+    advance(2 * TOGETHER).await;
+    fail(&mut slots, "b", Signal::Failed);
+    assert_eq!(slots.size(), 16, "not at the same time");
+}
+
+proptest! {
+    /// Whatever happens, bounds hold, and a slot that is given back is free again.
+    #[test]
+    fn bounds_hold_and_no_slot_is_lost(
+        steps in prop::collection::vec((0..4usize, 0..5usize, 0..6u8), 0..400),
+    ) {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build();
+        runtime.map_err(|e| TestCaseError::fail(e.to_string()))?.block_on(async {
+            let mut slots = Slots::new(LIMITS);
+            let mut held: Vec<Slot> = Vec::new();
+            for (namespace, priority, step) in steps {
+                let priority = Priority::ALL[priority];
+                let lane = lane(["a", "b", "c", "d"][namespace], priority);
+                let signal = match step {
+                    0..3 => {
+                        if slots.room(priority, &lane, 0) != Room::None {
+                            held.push(slots.start(priority, lane));
+                        }
+                        continue;
+                    }
+                    3 => Some(FAST),
+                    4 => Some([Signal::Failed, Signal::WebhookFailed, Signal::Busy][namespace % 3]),
+                    _ => None,
+                };
+                if !held.is_empty() {
+                    let slot = held.swap_remove(namespace % held.len());
+                    slots.end(slot, signal);
+                    advance(Duration::from_millis(100)).await;
+                }
+                prop_assert!((LIMITS.min..=LIMITS.max).contains(&slots.size()));
+                prop_assert_eq!(slots.in_flight(), held.len());
+                prop_assert_eq!(slots.creates, held.iter().filter(|slot| slot.priority == Priority::Create).count());
+                prop_assert_eq!(slots.events, held.iter().filter(|slot| slot.priority == Priority::Event).count());
+                let throttled = slots.namespaces.values().filter(|namespace| namespace.is_throttled()).count();
+                prop_assert_eq!(slots.throttled(), throttled);
+            }
+            held.drain(..).for_each(|slot| slots.end(slot, None));
+            prop_assert_eq!((slots.in_flight(), slots.creates, slots.events), (0, 0, 0));
+            prop_assert!(slots.namespaces.values().all(|namespace| !namespace.is_busy() && namespace.in_flight == 0));
+            Ok(())
+        })?;
+    }
+}

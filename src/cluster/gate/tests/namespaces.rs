@@ -1,0 +1,235 @@
+//! What the writes of one namespace do to those of others.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use super::*;
+
+type Behaviour = dyn Fn(&str, &str) -> (Duration, u16, Value) + Send + Sync;
+
+/// An API server whose latency and answer follow from method and path.
+#[derive(Clone)]
+struct Api {
+    behaviour: Arc<Behaviour>,
+    requests: Arc<AtomicUsize>,
+}
+
+impl Transport for Api {
+    fn open(
+        &self,
+        request: Request<Bytes>,
+    ) -> BoxFuture<'static, Result<Response<ByteStream>, TransportError>> {
+        self.requests.fetch_add(1, Ordering::Relaxed);
+        let (latency, code, body) = (self.behaviour)(request.method().as_str(), request.uri().path());
+        async move {
+            sleep(latency).await;
+            let body = stream::iter([Ok(Bytes::from(body.to_string()))]).boxed();
+            Ok(Response::builder().status(code).body(body).unwrap())
+        }
+        .boxed()
+    }
+}
+
+struct World {
+    gate: WriteGate,
+    metrics: Arc<Metrics>,
+    requests: Arc<AtomicUsize>,
+}
+
+fn world(behaviour: impl Fn(&str, &str) -> (Duration, u16, Value) + Send + Sync + 'static) -> World {
+    let api = Api { behaviour: Arc::new(behaviour), requests: Arc::default() };
+    let (metrics, requests) = (Arc::new(Metrics::new()), api.requests.clone());
+    let gate = WriteGate::open(Arc::new(api), GateConfig::default(), EXTERNAL_FINALIZER, metrics.clone());
+    World { gate, metrics, requests }
+}
+
+const fn ms(millis: u64) -> Duration {
+    Duration::from_millis(millis)
+}
+
+fn status(code: u16, reason: &str, message: &str) -> Value {
+    json!({"kind": "Status", "code": code, "reason": reason, "message": message})
+}
+
+fn created() -> (u16, Value) {
+    (201, pod())
+}
+
+fn webhook_fails() -> (u16, Value) {
+    let message = "Internal error occurred: failed calling webhook \"w.example.com\": failed to call webhook: \
+        Post \"https://w.example.svc:443/?timeout=10s\": context deadline exceeded";
+    (500, status(500, "InternalError", message))
+}
+
+fn job_status(namespace: &str) -> Write {
+    Write::PatchJobStatus { namespace: namespace.into(), name: "j".into(), body: Bytes::from_static(b"{}") }
+}
+
+/// How long the writes of some clients took that each send one after the other.
+type Times = Arc<Mutex<Vec<(Instant, Duration)>>>;
+
+impl World {
+    /// Clients that send this write again and again, each for a Job of its own.
+    fn clients(&self, count: usize, priority: Priority, write: &Write) -> Times {
+        let times = Times::default();
+        for client in 0..count {
+            let (gate, write, times) = (self.gate.clone(), write.clone(), times.clone());
+            let flow = format!("{:?}-{client}", write.lane().namespace);
+            tokio::spawn(async move {
+                loop {
+                    let sent = Instant::now();
+                    // The answer does not matter here.
+                    let _ = gate.submit(order(priority, &flow), write.clone()).await;
+                    times.lock().unwrap().push((Instant::now(), sent.elapsed()));
+                }
+            });
+        }
+        times
+    }
+}
+
+/// The times of all writes that were answered after an instant, shortest first.
+fn since(times: &Times, start: Instant) -> Vec<Duration> {
+    let times = times.lock().unwrap();
+    let mut times: Vec<_> = times.iter().filter(|(at, _)| *at > start).map(|(_, took)| *took).collect();
+    times.sort();
+    times
+}
+
+fn p99(times: &[Duration]) -> Duration {
+    times[times.len() * 99 / 100]
+}
+
+#[tokio::test(start_paused = true)]
+async fn creations_that_take_longer_than_status_writes_reach_what_their_delay_allows() {
+    for create_takes in [60, 200] {
+        let world = world(move |method, _| {
+            let (code, body) = created();
+            (ms(if method == "POST" { create_takes } else { 4 }), code, body)
+        });
+        world.clients(400, Priority::Create, &create("x"));
+        let statuses = world.clients(20, Priority::Status, &job_status("n"));
+        sleep(ms(20 * create_takes)).await;
+        let (before, start) = (world.requests.load(Ordering::Relaxed), Instant::now());
+        sleep(ms(2000)).await;
+        let statuses = since(&statuses, start);
+        let creates = world.requests.load(Ordering::Relaxed) - before - statuses.len();
+        let allowed = 256 * 2000 / create_takes as usize;
+        assert!(creates * 10 >= allowed * 8, "{creates} of {allowed} at {create_takes} ms");
+        assert!(p99(&statuses) <= ms(8), "a status write waits for {:?}", p99(&statuses));
+    }
+}
+
+/// A webhook that lets each creation of one namespace fail after 10 s, however often these are sent again.
+#[tokio::test(start_paused = true)]
+async fn a_failing_webhook_of_one_namespace_does_not_slow_down_others() {
+    let run = |disturbed: bool| async move {
+        let world = world(|_, path| match path.contains("/bad/") {
+            true => (ms(10_000), webhook_fails().0, webhook_fails().1),
+            false => (ms(5), created().0, created().1),
+        });
+        if disturbed {
+            world.clients(300, Priority::Create, &create_in("bad", "x"));
+        }
+        sleep(ms(5000)).await;
+        let start = Instant::now();
+        let good = world.clients(10, Priority::Create, &create_in("good", "x"));
+        sleep(ms(15_000)).await;
+        let good = since(&good, start);
+        (p99(&good), good.len(), world)
+    };
+    let (alone, most, _) = run(false).await;
+    let (disturbed, some, world) = run(true).await;
+    assert!(disturbed * 2 <= alone * 3, "p99 {disturbed:?}, and {alone:?} alone");
+    assert!(some * 10 >= most * 8, "{some} of {most} writes");
+    assert!(world.metrics.write_window.get() >= 16, "{}", world.metrics.write_window.get());
+    assert_eq!(world.metrics.throttled_namespaces.get(), 1);
+}
+
+/// A webhook that has been fast and then hangs, while its namespace holds as much as one may.
+#[tokio::test(start_paused = true)]
+async fn a_namespace_whose_calls_hang_holds_neither_all_slots_nor_its_own_status() {
+    let start = Instant::now();
+    let hangs_from = start + ms(2000);
+    let world = world(move |method, path| match (method, path.contains("/bad/")) {
+        ("POST", true) if Instant::now() >= hangs_from => (ms(30_000), webhook_fails().0, webhook_fails().1),
+        _ => (ms(5), created().0, created().1),
+    });
+    world.clients(1000, Priority::Create, &create_in("bad", "x"));
+    sleep(ms(4000)).await;
+    assert!(world.metrics.writes_in_flight.get() >= 200, "all slots that it may hold");
+    let begin = Instant::now();
+    let others = [
+        (Priority::Create, create_in("good", "x")),
+        (Priority::Status, job_status("bad")),
+        (Priority::Status, job_status("good")),
+    ];
+    let others = others.map(|(priority, write)| world.clients(4, priority, &write));
+    sleep(ms(1000)).await;
+    for times in others {
+        let times = since(&times, begin);
+        assert!(times.len() >= 700 && p99(&times) <= ms(8), "{} in {:?}", times.len(), p99(&times));
+    }
+    // Its failures leave it a small share.
+    sleep(ms(60_000)).await;
+    assert!(world.metrics.writes_in_flight.get() < 20, "{}", world.metrics.writes_in_flight.get());
+}
+
+#[tokio::test(start_paused = true)]
+async fn failures_count_for_all_when_several_namespaces_have_them() {
+    for (failing, expected) in [(&["a"][..], 16), (&["a", "b"], 8), (&["a", "b", "c", "d"], 8)] {
+        let failing: Vec<String> = failing.iter().map(|name| format!("/{name}/")).collect();
+        let world = world(move |_, path| match failing.iter().any(|name| path.contains(name)) {
+            true => (ms(5), 504, status(504, "Timeout", "request did not complete within requested timeout")),
+            false => (ms(5), created().0, created().1),
+        });
+        for namespace in ["a", "b", "c", "d"] {
+            let write = create_in(namespace, "x");
+            // What fails once is not sent again here.
+            drop(world.gate.submit(order(Priority::Create, namespace), write.clone()).await);
+            drop(world.gate.submit(order(Priority::Status, namespace), job_status(namespace)).await);
+        }
+        let good = world.clients(1, Priority::Create, &create_in("d", "x"));
+        sleep(ms(500)).await;
+        drop(good);
+        let window = world.metrics.write_window.get();
+        assert_eq!(window < 16, expected < 16, "{window}");
+    }
+}
+
+/// Its code does not make it the API server's: nothing pauses, and nothing is repeated.
+#[tokio::test(start_paused = true)]
+async fn a_webhook_that_refuses_with_429_is_its_writers_refusal() {
+    let message = "admission webhook \"w.example.com\" denied the request: too many";
+    let world = world(move |_, path| match path.contains("/bad/") {
+        true => (ms(5), 429, status(429, "TooManyRequests", message)),
+        false => (ms(5), created().0, created().1),
+    });
+    let started = Instant::now();
+    let refused = world.gate.submit(order(Priority::Create, "j"), create_in("bad", "x")).await;
+    assert_eq!(refused.unwrap_err(), WriteError::Forbidden(message.into()));
+    assert!(world.gate.submit(order(Priority::Create, "j"), create("x")).await.is_ok());
+    assert!(started.elapsed() < ms(100), "{:?}", started.elapsed());
+    assert_eq!(world.requests.load(Ordering::Relaxed), 2);
+    assert_eq!(world.metrics.write_window.get(), 16);
+}
+
+#[tokio::test(start_paused = true)]
+async fn events_neither_shrink_the_window_nor_hold_much_of_it() {
+    for code in [429, 503] {
+        let world = world(move |_, path| match path.ends_with("/events") {
+            true => (ms(1000), code, status(code, "", "m")),
+            false => (ms(5), created().0, created().1),
+        });
+        for namespace in ["a", "b"] {
+            let event = Write::CreateEvent { namespace: namespace.into(), body: Bytes::from_static(b"{}") };
+            world.clients(50, Priority::Event, &event);
+        }
+        sleep(ms(100)).await;
+        assert_eq!(world.metrics.writes_in_flight.get(), 2);
+        let start = Instant::now();
+        let creates = world.clients(8, Priority::Create, &create("x"));
+        sleep(ms(5000)).await;
+        assert!(p99(&since(&creates, start)) <= ms(6), "{code}");
+        assert!(world.metrics.write_window.get() >= 16);
+    }
+}
