@@ -10,6 +10,7 @@ use super::api_backoff::ApiBackoff;
 use super::clock::{Clock, Clocks, SteadyClock};
 use super::config::ControllerConfig;
 use super::loads::LoadBoard;
+use super::pod_watch::{PodWatch, Services};
 use super::rereads::Rereads;
 use super::subscription::SubscriptionId;
 use super::supervision::{Downfall, Unit};
@@ -19,7 +20,7 @@ use crate::cluster::gate::{GateConfig, WriteGate};
 use crate::cluster::reads::Reader;
 use crate::cluster::transport::Transport;
 use crate::cluster::watch::Vigil;
-use crate::cluster::wire::{JobDecoder, SelfWriteCache};
+use crate::cluster::wire::{JobDecoder, PodDecoder, SelfWriteCache};
 use crate::telemetry::metrics::Metrics;
 
 /// The services that a replica provides to its actors. Clones share everything.
@@ -55,6 +56,8 @@ pub struct ReplicaContext {
     pub downfall: Downfall,
     /// Looks after all watches of the replica.
     pub vigil: Vigil,
+    /// The watch of the pods of all shards.
+    pub pod_watch: PodWatch,
     /// Next number of [`seed`](Self::seed).
     seeds: Arc<AtomicU64>,
     /// Number of the next subscription.
@@ -80,6 +83,19 @@ impl ReplicaContext {
         let seeds = Arc::new(AtomicU64::new(config.seed));
         let loads = LoadBoard::new(config.shards);
         metrics.shards.set(config.shards.shards().count() as i64);
+        let (rewinds, vigil) = (Arc::<watch::Sender<u64>>::default(), Vigil::default());
+        let services = Services {
+            transport: transport.clone(),
+            metrics: metrics.clone(),
+            vigil: vigil.clone(),
+            rewinds: rewinds.clone(),
+            seeds: seeds.clone(),
+            shards: config.shards,
+            decoder: PodDecoder::new(config.finalizer()).reading_runs(config.traces.is_on()),
+            #[cfg(feature = "test-hooks")]
+            test_hooks: config.test_hooks.clone(),
+        };
+        let pod_watch = PodWatch::begin(services, &runtime);
         Self {
             config: Arc::new(config),
             runtime,
@@ -93,9 +109,10 @@ impl ReplicaContext {
             loads,
             self_writes: SelfWriteCache::default(),
             rereads: Rereads::default(),
-            rewinds: Arc::default(),
+            rewinds,
             downfall: Downfall::default(),
-            vigil: Vigil::default(),
+            vigil,
+            pod_watch,
             seeds,
             subscriptions: Arc::default(),
         }

@@ -20,13 +20,14 @@ use super::context::ReplicaContext;
 use super::job_index::JobIndex;
 use super::labelling::Labelling;
 use super::orphan_pods::OrphanPods;
+use super::pod_watch::Pods;
 use super::protocol::{LeadershipChanged, Ping};
 use super::relist::Relist;
 use super::subscription::Subscription;
 use super::supervision::Unit;
 #[cfg(feature = "test-hooks")]
 use super::test_hooks::Part;
-use super::watch_feed::{Outlines, Pods, feed_outlines, feed_unlabelled};
+use super::watch_feed::{Outlines, feed_outlines, feed_unlabelled};
 use crate::cluster::gate::Fence;
 use crate::cluster::watch::Change;
 use crate::cluster::wire::{JobOutline, ObservedPod};
