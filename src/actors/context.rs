@@ -54,6 +54,8 @@ pub struct ReplicaContext {
     pub rewinds: Arc<watch::Sender<u64>>,
     /// What panics here ends the replica.
     pub downfall: Downfall,
+    /// Whether there may be a Job of ours whose selector pods without a Job's label match: once so, always so.
+    pub pods_chosen: Arc<watch::Sender<bool>>,
     /// Looks after all watches of the replica.
     pub vigil: Vigil,
     /// The watch of the pods of all shards.
@@ -110,6 +112,7 @@ impl ReplicaContext {
             self_writes: SelfWriteCache::default(),
             rereads: Rereads::default(),
             rewinds,
+            pods_chosen: Arc::default(),
             downfall: Downfall::default(),
             vigil,
             pod_watch,
@@ -127,6 +130,11 @@ impl ReplicaContext {
     /// same settings.
     pub fn seed(&self) -> u64 {
         self.seeds.fetch_add(1, Ordering::Relaxed)
+    }
+
+    /// There may be a Job of ours whose selector pods without a Job's label match.
+    pub fn pods_may_be_chosen(&self) {
+        self.pods_chosen.send_if_modified(|chosen| !std::mem::replace(chosen, true));
     }
 
     /// A part of the replica without which it must end.

@@ -24,7 +24,7 @@ use crate::cluster::resource::Resource;
 use crate::cluster::supervision::supervised;
 use crate::cluster::watch::{Change, Selection, watch, watch_together};
 use crate::cluster::wire::{Decoder, JobOutline, ObservedJob, OutlineDecoder, PodDecoder};
-use crate::job::names::SHARD_LABEL;
+use crate::job::names::{CONTROLLER_UID_LABEL, SHARD_LABEL};
 use crate::job::selector::Selector;
 use crate::sharding::ShardId;
 
@@ -103,10 +103,23 @@ pub async fn list_selected(cx: &ReplicaContext, namespace: &str, selector: &Sele
     list
 }
 
+/// The pods without label of a shard that carry the label of a Job, as all do that Job controllers create; or all.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Unlabelled {
+    /// Of Jobs, by their label.
+    OfJobs,
+    /// All that a Job with a selector of its own may adopt.
+    All,
+}
+
 /// Feeds the pods that are of no shard to an actor.
-pub fn feed_unlabelled(cx: &ReplicaContext, to: Recipient<Pods>) -> Subscription {
+pub fn feed_unlabelled(cx: &ReplicaContext, of: Unlabelled, to: Recipient<Pods>) -> Subscription {
     let decoder = PodDecoder::new(cx.config.finalizer());
-    let selection = Selection::all(Resource::PODS).labelled(format!("!{SHARD_LABEL}"));
+    let labels = match of {
+        Unlabelled::OfJobs => format!("{CONTROLLER_UID_LABEL},!{SHARD_LABEL}"),
+        Unlabelled::All => format!("!{SHARD_LABEL}"),
+    };
+    let selection = Selection::all(Resource::PODS).labelled(labels);
     let arrived = StdInstant::now;
     feed(cx, selection, decoder, to, move |from, changes| Pods { from, arrived: arrived(), changes })
 }
