@@ -90,7 +90,7 @@ struct LeaderState {
     jobs: Option<JobsWatch>,
     pods: Subscription,
     /// Widens the watch of pods when that becomes necessary. Until then it lists those that the watch does not show.
-    _wider: AbortOnDropHandle<()>,
+    _wider: Option<AbortOnDropHandle<()>>,
 }
 
 /// The watch of Jobs.
@@ -301,8 +301,10 @@ impl Handler<LeadershipChanged> for OrphanController {
         self.leader = elected.then(|| {
             let (fence, this) = (Fence::unlimited(), ctx.address());
             let unit = Unit::new(self.cx.runtime.clone(), move || this.do_send(LeaderFailed));
-            let seek = seek_stripped(self.cx.clone(), ctx.address());
-            let wider = unit.spawn("the search for pods without labels", seek);
+            let of = if *self.cx.pods_chosen.borrow() { Unlabelled::All } else { Unlabelled::OfJobs };
+            let seek = || seek_stripped(self.cx.clone(), ctx.address());
+            let wider =
+                (of == Unlabelled::OfJobs).then(|| unit.spawn("the search for pods without labels", seek()));
             LeaderState {
                 cx: self.cx.clone(),
                 job_index: JobIndex::default(),
@@ -315,8 +317,8 @@ impl Handler<LeadershipChanged> for OrphanController {
                 fence,
                 orphans: HashMap::new(),
                 jobs: None,
-                pods: feed_unlabelled(&self.cx, Unlabelled::OfJobs, ctx.address().recipient()),
-                _wider: AbortOnDropHandle::new(wider),
+                pods: feed_unlabelled(&self.cx, of, ctx.address().recipient()),
+                _wider: wider.map(AbortOnDropHandle::new),
             }
         });
     }

@@ -1,4 +1,4 @@
-#![allow(clippy::unwrap_used)]
+#![allow(clippy::unwrap_used, clippy::expect_used)]
 
 mod api;
 
@@ -157,7 +157,7 @@ fn shards_that_come_one_after_the_other_share_one_watch_and_each_is_listed_once(
         replica.assert_exact("settled");
         assert!((0..SHARDS).all(|shard| replica.lists(shard) == 1));
         // Some go: nothing is listed again, and soon they are not asked for.
-        [1, 2, 7].map(|shard| replica.leave(shard));
+        [1, 2, 7].into_iter().for_each(|shard| replica.leave(shard));
         tokio::time::sleep(SETTLED).await;
         assert_eq!(replica.api.open(), ["yardmaster.dev/shard in (0,3,4,5,6)"]);
         replica.join(2);
