@@ -210,3 +210,32 @@ async fn release_leaves_no_finalizer() {
 async fn patch_status(pods: &Api<Pod>, name: &str, status: Value) -> bool {
     pods.patch_status(name, &PatchParams::default(), &Patch::Merge(json!({"status": status}))).await.is_ok()
 }
+
+/// One watch of the pods of all shards, and the leader's one of other pods. While shards change hands, there may be more.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_replica_of_64_shards_watches_pods_once() {
+    let Some(plane) = ControlPlane::start(&[]).await else { return };
+    let open = async || {
+        let labels = [r#"resource="pods""#, r#"verb="WATCH""#];
+        plane.metric("apiserver_longrunning_requests", &labels).await
+    };
+    // The API server has one of its own.
+    let own = open().await;
+    let watches = async || open().await - own;
+    let first = plane.replica_of_shards(BUILT_IN, 64);
+    for number in 0..20 {
+        create(&plane, &format!("j-{number}"), json!({"completions": 5, "parallelism": 5})).await;
+    }
+    let have_pods = async || {
+        let pods = plane.api::<Pod>().list(&ListParams::default()).await.unwrap();
+        pods.items.len() == 100
+    };
+    plane.until("all pods exist", have_pods).await;
+    plane.until("one replica has two watches", async || watches().await == 2.0).await;
+    let second = plane.replica_of_shards(BUILT_IN, 64);
+    plane.until("two replicas have more", async || watches().await > 2.0).await;
+    plane.until("two replicas have three", async || watches().await == 3.0).await;
+    end(second, Signal::SIGTERM);
+    plane.until("one replica has two again", async || watches().await == 2.0).await;
+    end(first, Signal::SIGTERM);
+}

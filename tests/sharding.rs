@@ -4,6 +4,8 @@
 
 mod binary;
 mod cluster;
+#[path = "sharding/one_watch.rs"]
+mod one_watch;
 #[path = "sharding/versions.rs"]
 mod versions;
 

@@ -10,6 +10,7 @@ use super::api_backoff::ApiBackoff;
 use super::clock::{Clock, Clocks, SteadyClock};
 use super::config::ControllerConfig;
 use super::loads::LoadBoard;
+use super::pod_watch::{PodWatch, Services};
 use super::rereads::Rereads;
 use super::subscription::SubscriptionId;
 use super::supervision::{Downfall, Unit};
@@ -19,7 +20,7 @@ use crate::cluster::gate::{GateConfig, WriteGate};
 use crate::cluster::reads::Reader;
 use crate::cluster::transport::Transport;
 use crate::cluster::watch::Vigil;
-use crate::cluster::wire::{JobDecoder, SelfWriteCache};
+use crate::cluster::wire::{JobDecoder, PodDecoder, SelfWriteCache};
 use crate::telemetry::metrics::Metrics;
 
 /// The services that a replica provides to its actors. Clones share everything.
@@ -53,8 +54,12 @@ pub struct ReplicaContext {
     pub rewinds: Arc<watch::Sender<u64>>,
     /// What panics here ends the replica.
     pub downfall: Downfall,
+    /// Whether there may be a Job of ours whose selector pods without a Job's label match: once so, always so.
+    pub pods_chosen: Arc<watch::Sender<bool>>,
     /// Looks after all watches of the replica.
     pub vigil: Vigil,
+    /// The watch of the pods of all shards.
+    pub pod_watch: PodWatch,
     /// Next number of [`seed`](Self::seed).
     seeds: Arc<AtomicU64>,
     /// Number of the next subscription.
@@ -80,6 +85,19 @@ impl ReplicaContext {
         let seeds = Arc::new(AtomicU64::new(config.seed));
         let loads = LoadBoard::new(config.shards);
         metrics.shards.set(config.shards.shards().count() as i64);
+        let (rewinds, vigil) = (Arc::<watch::Sender<u64>>::default(), Vigil::default());
+        let services = Services {
+            transport: transport.clone(),
+            metrics: metrics.clone(),
+            vigil: vigil.clone(),
+            rewinds: rewinds.clone(),
+            seeds: seeds.clone(),
+            shards: config.shards,
+            decoder: PodDecoder::new(config.finalizer()).reading_runs(config.traces.is_on()),
+            #[cfg(feature = "test-hooks")]
+            test_hooks: config.test_hooks.clone(),
+        };
+        let pod_watch = PodWatch::begin(services, &runtime);
         Self {
             config: Arc::new(config),
             runtime,
@@ -93,9 +111,11 @@ impl ReplicaContext {
             loads,
             self_writes: SelfWriteCache::default(),
             rereads: Rereads::default(),
-            rewinds: Arc::default(),
+            rewinds,
+            pods_chosen: Arc::default(),
             downfall: Downfall::default(),
-            vigil: Vigil::default(),
+            vigil,
+            pod_watch,
             seeds,
             subscriptions: Arc::default(),
         }
@@ -110,6 +130,11 @@ impl ReplicaContext {
     /// same settings.
     pub fn seed(&self) -> u64 {
         self.seeds.fetch_add(1, Ordering::Relaxed)
+    }
+
+    /// There may be a Job of ours whose selector pods without a Job's label match.
+    pub fn pods_may_be_chosen(&self) {
+        self.pods_chosen.send_if_modified(|chosen| !std::mem::replace(chosen, true));
     }
 
     /// A part of the replica without which it must end.

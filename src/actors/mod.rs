@@ -30,6 +30,7 @@ pub mod overview;
 mod pod_events;
 mod pod_owners;
 mod pod_sample;
+mod pod_watch;
 mod probe;
 mod protocol;
 mod relist;

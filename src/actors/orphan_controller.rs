@@ -4,6 +4,10 @@
 //! One replica is elected leader ([`election`]). All its work is idempotent: two leaders at a time do no
 //! harm. Jobs are watched only once a pod is seen that may belong to a Job: where all Jobs are ours from the
 //! start, there is no such pod.
+//!
+//! Pods that have nothing to do with Jobs cost nothing: those are watched that carry the label of a Job, as all do that
+//! Job controllers create. Once there may be a Job with a selector of its own, all are. Pods that have lost that label,
+//! too, are listed once an hour.
 
 pub mod election;
 mod handle;
@@ -12,7 +16,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use actix::{Actor, AsyncContext, Context, Handler, Message, Recipient};
+use actix::{Actor, Addr, AsyncContext, Context, Handler, Message, Recipient};
 use tokio::time::{Instant, sleep};
 use tokio_util::task::AbortOnDropHandle;
 
@@ -20,24 +24,39 @@ use super::context::ReplicaContext;
 use super::job_index::JobIndex;
 use super::labelling::Labelling;
 use super::orphan_pods::OrphanPods;
+use super::pod_watch::Pods;
 use super::protocol::{LeadershipChanged, Ping};
 use super::relist::Relist;
 use super::subscription::Subscription;
 use super::supervision::Unit;
 #[cfg(feature = "test-hooks")]
 use super::test_hooks::Part;
-use super::watch_feed::{Outlines, Pods, feed_outlines, feed_unlabelled};
+use super::watch_feed::{Outlines, Unlabelled, feed_outlines, feed_unlabelled};
 use crate::cluster::gate::Fence;
+use crate::cluster::reads::PodList;
 use crate::cluster::watch::Change;
-use crate::cluster::wire::{JobOutline, ObservedPod};
+use crate::cluster::wire::{ControllerRef, JobOutline, ObservedPod};
+use crate::job::names::{CONTROLLER_UID_LABEL, SHARD_LABEL};
 use crate::job::uid::{Uid, UidMap, UidSet};
 
 /// How long a pod that others may look after stays without label before the leader labels it.
 const GRACE: Duration = Duration::from_secs(5);
+/// Time between two lists of pods that lack the label of a Job.
+const STRIPPED: Duration = Duration::from_hours(1);
 /// How long it is remembered, at least, that a pod is one of these.
 const REMEMBERED: Duration = Duration::from_secs(60);
 
 pub use self::handle::OrphanControllerHandle;
+
+/// There may be a Job that chooses its pods by a selector of its own.
+#[derive(Message)]
+#[rtype(result = "()")]
+struct PodsChosen;
+
+/// Pods that belong to a Job, or have our finalizer, and carry neither the label of a Job nor that of a shard.
+#[derive(Message)]
+#[rtype(result = "()")]
+struct Stripped(PodList);
 
 /// A task of the leader has panicked.
 #[derive(Message)]
@@ -70,6 +89,8 @@ struct LeaderState {
     /// `None` until a pod is seen that may belong to a Job.
     jobs: Option<JobsWatch>,
     pods: Subscription,
+    /// Widens the watch of pods when that becomes necessary. Until then it lists those that the watch does not show.
+    _wider: Option<AbortOnDropHandle<()>>,
 }
 
 /// The watch of Jobs.
@@ -83,6 +104,36 @@ impl OrphanController {
     /// An orphan controller that has not been elected.
     pub fn new(cx: ReplicaContext) -> Self {
         Self { cx, leader: None }
+    }
+}
+
+/// Lists pods that the narrower watch does not show, until that no longer suffices.
+async fn seek_stripped(cx: ReplicaContext, leader: Addr<OrphanController>) {
+    let labels = format!("!{CONTROLLER_UID_LABEL},!{SHARD_LABEL}");
+    let concerns_us =
+        |pod: &ObservedPod| pod.pod.tracked || pod.controller.as_ref().is_some_and(ControllerRef::is_job);
+    let list = async {
+        let mut backoff = cx.api_backoff();
+        loop {
+            match cx.reads.list_pod_metadata(&labels, concerns_us).await {
+                Ok(list) => {
+                    leader.do_send(Stripped(list));
+                    backoff = cx.api_backoff();
+                    sleep(STRIPPED).await;
+                }
+                Err(error) => {
+                    tracing::warn!(%error, "pods without labels were not looked for");
+                    backoff.pause().await;
+                }
+            }
+        }
+    };
+    let mut chosen = cx.pods_chosen.subscribe();
+    tokio::select! {
+        biased;
+        // The sender is as old as the context.
+        _ = chosen.wait_for(|chosen| *chosen) => leader.do_send(PodsChosen),
+        () = list => {}
     }
 }
 
@@ -250,6 +301,10 @@ impl Handler<LeadershipChanged> for OrphanController {
         self.leader = elected.then(|| {
             let (fence, this) = (Fence::unlimited(), ctx.address());
             let unit = Unit::new(self.cx.runtime.clone(), move || this.do_send(LeaderFailed));
+            let of = if *self.cx.pods_chosen.borrow() { Unlabelled::All } else { Unlabelled::OfJobs };
+            let seek = || seek_stripped(self.cx.clone(), ctx.address());
+            let wider =
+                (of == Unlabelled::OfJobs).then(|| unit.spawn("the search for pods without labels", seek()));
             LeaderState {
                 cx: self.cx.clone(),
                 job_index: JobIndex::default(),
@@ -262,9 +317,30 @@ impl Handler<LeadershipChanged> for OrphanController {
                 fence,
                 orphans: HashMap::new(),
                 jobs: None,
-                pods: feed_unlabelled(&self.cx, ctx.address().recipient()),
+                pods: feed_unlabelled(&self.cx, of, ctx.address().recipient()),
+                _wider: wider.map(AbortOnDropHandle::new),
             }
         });
+    }
+}
+
+impl Handler<PodsChosen> for OrphanController {
+    type Result = ();
+
+    fn handle(&mut self, _: PodsChosen, ctx: &mut Self::Context) {
+        if let Some(leader) = &mut self.leader {
+            leader.pods = feed_unlabelled(&self.cx, Unlabelled::All, ctx.address().recipient());
+        }
+    }
+}
+
+impl Handler<Stripped> for OrphanController {
+    type Result = ();
+
+    fn handle(&mut self, Stripped(list): Stripped, ctx: &mut Self::Context) {
+        if let Some(leader) = &mut self.leader {
+            list.pods.into_iter().for_each(|pod| leader.pod_seen(pod, ctx.address().recipient()));
+        }
     }
 }
 

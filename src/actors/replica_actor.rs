@@ -22,7 +22,7 @@ use self::doubtful::DoubtfulJobs;
 use super::census::{self, Census, CensusTaken};
 use super::context::ReplicaContext;
 use super::job_cache::{JobCache, Source};
-use super::job_index::JobIndex;
+use super::job_index::{JobIndex, Owner};
 use super::protocol::{Ping, ProgressSender, ShardCommand, ShardProgress};
 use super::shard_actor::{
     Describe, Drain, End, ForeignJobSeen, JobSeen, JobVanished, JobsListed, Owned, ShardActor, ShardReport,
@@ -306,6 +306,11 @@ impl ReplicaActor {
 
     fn job_seen(&mut self, source: Source, job: Arc<ObservedJob>, arrived: Instant) {
         self.doubtful.is_readable(&job.uid);
+        if job.job.as_ref().is_ok_and(|job| Owner::from(job).chooses_pods())
+            && self.cx.config.manages(job.managed_by.as_deref())
+        {
+            self.cx.pods_may_be_chosen();
+        }
         if let Some((shard, job)) = self.job_cache.insert(source, job) {
             self.deliver(shard, job, arrived);
         }
@@ -407,6 +412,8 @@ impl Handler<ShardSelectorServed> for ReplicaActor {
             return;
         }
         self.job_feed = JobFeed::PerShard;
+        // Nobody knows all Jobs.
+        self.cx.pods_may_be_chosen();
         let cx = &self.cx;
         for (id, shard) in &mut self.shards {
             if let ShardPhase::Active { jobs } = &mut shard.phase {

@@ -32,10 +32,10 @@ use super::job_index::JobIndex;
 use super::job_input::JobInput;
 use super::orphan_pods::OrphanPods;
 use super::pod_owners::PodOwnerIndex;
+use super::pod_watch::Pods;
 use super::protocol::{JobReport, Ping, ProgressSender, ShardProgress};
 use super::supervision::{PanicNotice, Unit};
 use super::waits::{WaitingJob, Waits};
-use super::watch_feed::{Pods, feed_shard};
 use crate::cluster::gate::Fence;
 use crate::cluster::reads::PodList;
 use crate::cluster::watch::Change;
@@ -197,7 +197,8 @@ impl ShardActor {
     /// Lists the pods, for the first time or again, then watches them.
     fn list_pods(&mut self, ctx: &Context<Self>) {
         let (cx, shard) = (&self.cx, self.owned.id);
-        self.pod_feed.start(|| feed_shard(cx, shard, ctx.address().recipient()));
+        let join = || cx.pod_watch.join(shard, cx.next_subscription(), ctx.address().recipient());
+        self.pod_feed.start(join);
     }
 
     /// Lists the pods again, unless the first list has not begun.

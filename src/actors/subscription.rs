@@ -1,5 +1,8 @@
 //! The watches that feed actors.
 
+use std::any::Any;
+use std::fmt;
+
 use tokio_util::task::AbortOnDropHandle;
 
 /// Which subscription of a replica sent a message. Messages of one that has ended may still be in an actor's
@@ -8,16 +11,26 @@ use tokio_util::task::AbortOnDropHandle;
 pub struct SubscriptionId(pub u64);
 
 /// A watch that feeds an actor. Dropping it ends the watch.
-#[derive(Debug)]
 pub struct Subscription {
     id: SubscriptionId,
-    _watch: AbortOnDropHandle<()>,
+    _watch: Box<dyn Any + Send>,
+}
+
+impl fmt::Debug for Subscription {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Subscription").field(&self.id).finish()
+    }
 }
 
 impl Subscription {
     /// The subscription of this number, fed by this task.
     pub fn new(id: SubscriptionId, watch: AbortOnDropHandle<()>) -> Self {
-        Self { id, _watch: watch }
+        Self::held(id, watch)
+    }
+
+    /// The subscription of this number, which lasts until `watch` is dropped.
+    pub fn held(id: SubscriptionId, watch: impl Any + Send) -> Self {
+        Self { id, _watch: Box::new(watch) }
     }
 
     /// Whether it is the one that sent a message.

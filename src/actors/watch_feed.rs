@@ -15,6 +15,7 @@ use tokio::time::{Instant, sleep};
 use tokio_util::task::AbortOnDropHandle;
 
 use super::context::ReplicaContext;
+use super::pod_watch::Pods;
 use super::subscription::{Subscription, SubscriptionId};
 #[cfg(feature = "test-hooks")]
 use super::test_hooks::Part;
@@ -22,8 +23,8 @@ use crate::cluster::reads::PodList;
 use crate::cluster::resource::Resource;
 use crate::cluster::supervision::supervised;
 use crate::cluster::watch::{Change, Selection, watch, watch_together};
-use crate::cluster::wire::{Decoder, JobOutline, ObservedJob, ObservedPod, OutlineDecoder, PodDecoder};
-use crate::job::names::SHARD_LABEL;
+use crate::cluster::wire::{Decoder, JobOutline, ObservedJob, OutlineDecoder, PodDecoder};
+use crate::job::names::{CONTROLLER_UID_LABEL, SHARD_LABEL};
 use crate::job::selector::Selector;
 use crate::sharding::ShardId;
 
@@ -37,18 +38,6 @@ const BACKPRESSURE_THRESHOLD: usize = 16;
 const DEBOUNCE: Duration = Duration::from_millis(2);
 /// A change that comes this long after the last one is not part of a stream.
 const IDLE_GAP: Duration = Duration::from_millis(10);
-
-/// Changes of pods.
-#[derive(Message)]
-#[rtype(result = "()")]
-pub struct Pods {
-    /// The subscription that sends them.
-    pub from: SubscriptionId,
-    /// When the watch brought them.
-    pub arrived: StdInstant,
-    /// The changes.
-    pub changes: Vec<Change<Box<ObservedPod>>>,
-}
 
 /// Changes of Jobs.
 #[derive(Message)]
@@ -92,11 +81,6 @@ pub fn feed_outlines(cx: &ReplicaContext, to: Recipient<Outlines>) -> Subscripti
     feed(cx, Selection::all(Resource::JOBS), decoder, to, |from, changes| Outlines { from, changes })
 }
 
-/// Feeds the pods of one shard to an actor.
-pub fn feed_shard(cx: &ReplicaContext, shard: ShardId, to: Recipient<Pods>) -> Subscription {
-    feed_pods(cx, format!("{SHARD_LABEL}={shard}"), to)
-}
-
 /// All pods of a namespace that a Job's selector selects, of any shard.
 pub async fn list_selected(cx: &ReplicaContext, namespace: &str, selector: &Selector) -> PodList {
     let selection = Selection { namespace: Some(namespace.into()), ..Selection::all(Resource::PODS) };
@@ -119,18 +103,25 @@ pub async fn list_selected(cx: &ReplicaContext, namespace: &str, selector: &Sele
     list
 }
 
-/// Feeds the pods that are of no shard to an actor.
-pub fn feed_unlabelled(cx: &ReplicaContext, to: Recipient<Pods>) -> Subscription {
-    feed_pods(cx, format!("!{SHARD_LABEL}"), to)
+/// The pods without label of a shard that carry the label of a Job, as all do that Job controllers create; or all.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Unlabelled {
+    /// Of Jobs, by their label.
+    OfJobs,
+    /// All that a Job with a selector of its own may adopt.
+    All,
 }
 
-fn feed_pods(cx: &ReplicaContext, labels: String, to: Recipient<Pods>) -> Subscription {
-    let decoder = PodDecoder::new(cx.config.finalizer()).reading_runs(cx.config.traces.is_on());
-    feed(cx, Selection::all(Resource::PODS).labelled(labels), decoder, to, |from, changes| Pods {
-        from,
-        arrived: StdInstant::now(),
-        changes,
-    })
+/// Feeds the pods that are of no shard to an actor.
+pub fn feed_unlabelled(cx: &ReplicaContext, of: Unlabelled, to: Recipient<Pods>) -> Subscription {
+    let decoder = PodDecoder::new(cx.config.finalizer());
+    let labels = match of {
+        Unlabelled::OfJobs => format!("{CONTROLLER_UID_LABEL},!{SHARD_LABEL}"),
+        Unlabelled::All => format!("!{SHARD_LABEL}"),
+    };
+    let selection = Selection::all(Resource::PODS).labelled(labels);
+    let arrived = StdInstant::now;
+    feed(cx, selection, decoder, to, move |from, changes| Pods { from, arrived: arrived(), changes })
 }
 
 fn feed<D: Decoder, M>(

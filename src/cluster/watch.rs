@@ -11,6 +11,7 @@ mod framing;
 mod lines;
 mod meter;
 mod query;
+mod step;
 mod vigil;
 
 use std::pin::pin;
@@ -22,7 +23,7 @@ use bytes::{Bytes, BytesMut};
 use futures::stream::{self, Stream, StreamExt};
 use http::{HeaderValue, Response, StatusCode, header};
 use tokio::sync::mpsc;
-use tokio::time::{Instant, sleep, timeout};
+use tokio::time::{Instant, sleep, sleep_until, timeout};
 
 use self::framing::{Framing, JSON, PROTOBUF_FIRST, Read};
 use self::meter::Meter;
@@ -37,6 +38,7 @@ use crate::telemetry::metrics::Metrics;
 pub(super) use self::event::Page;
 pub use self::event::{Event, read_event, read_frame};
 pub use self::query::Selection;
+pub use self::step::{Start, Step};
 pub use self::vigil::Vigil;
 
 /// One item of a watch.
@@ -75,6 +77,9 @@ const LASTED: Duration = Duration::from_secs(10);
 const WITHHELD: Duration = Duration::from_secs(1);
 /// Time over which watches open again that end together, as when an API server ends.
 const SPREAD: Duration = Duration::from_millis(250);
+/// A watch that begins after a version has begun when the API server has said nothing else for this long.
+const PROOF: Duration = Duration::from_millis(500);
+
 /// Changes buffered for the consumer before reading pauses.
 const BUFFER: usize = 256;
 /// First and longest back-off after a failure, before jitter.
@@ -107,10 +112,36 @@ pub fn watch_together<D: Decoder>(
     metrics: Arc<Metrics>,
     seed: u64,
 ) -> impl Stream<Item = Change<D::Object>> + Send + Unpin + use<D> {
-    let (out, changes) = mpsc::channel(BUFFER);
+    let steps = watch_steps(Start::List, vigil, transport, selection, decoder, metrics, seed);
+    let changes = stream::unfold(steps, |mut steps| async { Some((steps.recv().await?, steps)) });
+    let change = |step| async {
+        match step {
+            Step::Change(change) => Some(change),
+            Step::Resumed | Step::Reached(_) => None,
+        }
+    };
+    changes.filter_map(change).boxed()
+}
+
+/// As [`watch_together`], with the positions of the watch.
+///
+/// # Panics
+/// Outside a tokio runtime.
+pub fn watch_steps<D: Decoder>(
+    start: Start,
+    vigil: Vigil,
+    transport: Arc<dyn Transport>,
+    selection: Selection,
+    decoder: D,
+    metrics: Arc<Metrics>,
+    seed: u64,
+) -> mpsc::Receiver<Step<D::Object>> {
+    let (out, steps) = mpsc::channel(BUFFER);
     let to = out.clone();
+    let mut start = Some(start);
     // One that has panicked knows nothing for certain, and lists again.
     let begin = move || {
+        let start = start.take().unwrap_or(Start::List);
         Watcher {
             transport: transport.clone(),
             meter: Meter::new(&metrics, selection.resource.plural),
@@ -121,8 +152,9 @@ pub fn watch_together<D: Decoder>(
             vigil: vigil.clone(),
             patience: FIRST_PATIENCE,
             streams: true,
+            has_begun: start == Start::List,
         }
-        .run()
+        .run(start)
     };
     // Reading goes on in a task of its own while the consumer lets events accumulate.
     tokio::spawn(async move {
@@ -132,10 +164,10 @@ pub fn watch_together<D: Decoder>(
             Stopped = supervised("a watch", begin) => {}
         }
     });
-    stream::unfold(changes, |mut changes| async { Some((changes.recv().await?, changes)) }).boxed()
+    steps
 }
 
-/// The consumer has dropped the stream.
+/// The consumer has dropped the stream, or the watch cannot begin after the version that was asked for.
 struct Stopped;
 
 /// Why a list or watch ended.
@@ -178,11 +210,13 @@ struct Watcher<D: Decoder> {
     decoder: D,
     meter: Meter,
     seed: u64,
-    out: mpsc::Sender<Change<D::Object>>,
+    out: mpsc::Sender<Step<D::Object>>,
     vigil: Vigil,
     patience: Patience,
     /// Whether to try a streaming list: false once the API server has refused one.
     streams: bool,
+    /// False while it is not known whether the API server has the version after which to begin.
+    has_begun: bool,
 }
 
 /// How long to wait for the beginning of an answer.
@@ -213,8 +247,11 @@ struct Position {
 }
 
 impl<D: Decoder> Watcher<D> {
-    async fn run(mut self) -> Stopped {
+    async fn run(mut self, start: Start) -> Stopped {
         let mut position = Position::default();
+        if let Start::After(version) = start {
+            position.version = version.to_string();
+        }
         let mut pauses = self.pauses();
         loop {
             let began = Instant::now();
@@ -231,6 +268,7 @@ impl<D: Decoder> Watcher<D> {
             let lasted = began.elapsed() >= Duration::from_secs(1);
             match end {
                 Err(Broken::Stopped) => return Stopped,
+                Err(Broken::Expired) if !self.has_begun => return Stopped,
                 Ok(()) if lasted => {
                     // One that lasts as long as was asked for ends alone.
                     if !position.was_silent && open_for < Duration::from_secs(WATCH_SECONDS) {
@@ -381,7 +419,7 @@ impl<D: Decoder> Watcher<D> {
     /// Reads the events of an open watch until it ends or falls silent. Events before the end of a streaming
     /// list are objects of that list.
     async fn read(
-        &self,
+        &mut self,
         answer: Response<ByteStream>,
         position: &mut Position,
         mut lists: bool,
@@ -391,10 +429,15 @@ impl<D: Decoder> Watcher<D> {
         };
         let mut body = pin!(answer.into_body());
         let withheld = std::mem::take(&mut position.was_silent).then(|| Instant::now() + WITHHELD);
+        let proof = Instant::now() + PROOF;
         loop {
             let piece = tokio::select! {
                 biased;
                 piece = body.next() => piece,
+                () = sleep_until(proof), if !self.has_begun => {
+                    self.begun().await?;
+                    continue;
+                }
                 doubt = self.vigil.doubted(self.seed) => {
                     position.was_silent = doubt == Doubt::Silent && !lists;
                     break;
@@ -420,7 +463,18 @@ impl<D: Decoder> Watcher<D> {
         }
     }
 
-    async fn handle(&self, event: Read<D>, position: &mut Position, lists: &mut bool) -> Result<(), Broken> {
+    /// The API server has the version after which the watch was to begin.
+    async fn begun(&mut self) -> Result<(), Broken> {
+        self.has_begun = true;
+        self.step(Step::Resumed).await
+    }
+
+    async fn handle(
+        &mut self,
+        event: Read<D>,
+        position: &mut Position,
+        lists: &mut bool,
+    ) -> Result<(), Broken> {
         let event = match event {
             Ok(event) => event,
             Err(e) => {
@@ -428,6 +482,9 @@ impl<D: Decoder> Watcher<D> {
                 return Ok(());
             }
         };
+        if !self.has_begun && !matches!(event, Event::Error(_)) {
+            self.begun().await?;
+        }
         let (kind, change) = match event {
             Event::Applied { kind, object } => {
                 self.advance(position, &object, *lists);
@@ -446,6 +503,9 @@ impl<D: Decoder> Watcher<D> {
                 if *lists && ends_list {
                     *lists = false;
                     return self.send(Change::Synced { version }).await;
+                }
+                if !*lists {
+                    return self.step(Step::Reached(version.parse().unwrap_or(0))).await;
                 }
                 return Ok(());
             }
@@ -497,7 +557,11 @@ impl<D: Decoder> Watcher<D> {
     }
 
     async fn send(&self, change: Change<D::Object>) -> Result<(), Broken> {
-        self.out.send(change).await.map_err(|_| Broken::Stopped)
+        self.step(Step::Change(change)).await
+    }
+
+    async fn step(&self, step: Step<D::Object>) -> Result<(), Broken> {
+        self.out.send(step).await.map_err(|_| Broken::Stopped)
     }
 
     async fn unreadable(&self, object: Unreadable) -> Result<(), Broken> {

@@ -123,8 +123,14 @@ impl ControlPlane {
 
     /// A replica with this `--controller-name`, whose Leases are short.
     pub(crate) fn replica(&self, controller: &str) -> Background {
+        self.replica_of_shards(controller, 4)
+    }
+
+    /// The same in a cluster with this many shards.
+    pub(crate) fn replica_of_shards(&self, controller: &str, shards: u32) -> Background {
         let mut command = yardmaster();
-        command.args(["controller", "--listen=127.0.0.1:0", "--shards=4", "--controller-name", controller]);
+        command.args(["controller", "--listen=127.0.0.1:0", "--controller-name", controller]);
+        command.args(["--shards", &shards.to_string()]);
         command.args(["--lease-duration=3s", "--renew-deadline=2s", "--retry-period=500ms", "--kubeconfig"]);
         command.arg(self.kubeconfig()).current_dir(self.directory.path());
         Background::start(command.stdout(Stdio::null()).stderr(log(&self.directory, "yardmaster")))
@@ -140,6 +146,15 @@ impl ControlPlane {
         K: kube::Resource<DynamicType = (), Scope = NamespaceResourceScope>,
     {
         Api::namespaced(self.client.clone(), "default")
+    }
+
+    /// The sum of a metric of the API server, over the series with all these labels.
+    pub(crate) async fn metric(&self, name: &str, labels: &[&str]) -> f64 {
+        let request = http::Request::get("/metrics").body(Vec::new()).unwrap();
+        let text = self.client.request_text(request).await.unwrap();
+        let of_metric = text.lines().filter(|line| line.split('{').next() == Some(name));
+        let series = of_metric.filter(|line| labels.iter().all(|label| line.contains(label)));
+        series.map(|line| line.rsplit(' ').next().unwrap().parse::<f64>().unwrap()).sum()
     }
 
     /// Waits until a condition holds.

@@ -81,7 +81,8 @@ impl World {
             (Reply::Watch(id, head), Passage::At(last)) => {
                 let (pieces, body) = mpsc::unbounded();
                 let of_jobs = uri.starts_with("/apis/batch/v1/jobs");
-                let of_pods = uri.starts_with("/api/v1/pods") && uri.contains("yardmaster.dev%2Fshard%3D");
+                let of_pods =
+                    uri.starts_with("/api/v1/pods") && uri.contains("labelSelector=yardmaster.dev%2Fshard");
                 let lag = self.plan.settings.lags.get(from).copied().unwrap_or_default();
                 let lag = if uri.starts_with("/apis/batch/v1/") { lag.jobs } else { lag.pods };
                 let lag = if uri.starts_with("/apis/coordination") { Duration::ZERO } else { lag };

@@ -1,0 +1,331 @@
+//! Which stream shows which shard its pods, and what the shard has been shown: the rules by which streams follow each
+//! other without a list, and without showing anything twice or out of order.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use super::PodChange;
+use super::strays::Strays;
+use super::streams::{PodStep, StreamId};
+use crate::actors::subscription::SubscriptionId;
+use crate::cluster::watch::{Change, Step};
+use crate::cluster::wire::{ControllerRef, ObservedPod, Unreadable};
+use crate::job::names::SHARD_LABEL;
+use crate::sharding::{ShardCount, ShardId};
+
+/// Most lists in progress. Shards that come meanwhile wait, and are listed together.
+const MAX_LISTS: usize = 4;
+/// Most shards whose numbers a selector lists; it would be too long for a URL otherwise.
+const MAX_NAMED: usize = 512;
+/// Streams are joined at once if their versions are this close: all that lies between them is sent again.
+const CLOSE: u64 = 2_000;
+/// Else when the stream that is behind has caught up this long ago at most, as by a bookmark.
+const CAUGHT_UP: Duration = Duration::from_secs(5);
+/// At the latest after this long. Bookmarks come once a minute.
+const PATIENCE: Duration = Duration::from_secs(75);
+/// For how long a stream may select a few shards that are gone.
+const LEFTOVERS: Duration = Duration::from_secs(30);
+
+/// Which stream shows which shard.
+#[derive(Debug)]
+pub(super) struct Routes {
+    shards: ShardCount,
+    routes: BTreeMap<ShardId, Route>,
+    streams: BTreeMap<StreamId, Stream>,
+    strays: Strays,
+}
+
+/// A shard that wants to be shown its pods.
+#[derive(Debug)]
+struct Route {
+    member: SubscriptionId,
+    /// `None` while it waits for a list.
+    stream: Option<StreamId>,
+    /// All changes up to this version have been shown.
+    shown: u64,
+}
+
+#[derive(Debug)]
+struct Stream {
+    /// The shards that it was opened for.
+    selects: BTreeSet<ShardId>,
+    phase: Phase,
+}
+
+/// The life of a stream.
+///
+/// ```text
+///         synced            the version is too old
+///  Listing ────> Watching ────────────────────────> Listing
+///                 ^    │ others follow
+///         resumed │    └──────────────> (closed)
+///             Following ──────────────────^
+///                        a stream before it lists again, or the version is too old
+/// ```
+#[derive(Debug)]
+enum Phase {
+    /// Its list is in progress.
+    Listing,
+    /// All changes up to this version are known; 0 for a version that is no number.
+    Watching { version: u64, moved: Instant },
+    /// It was opened after this version to follow these streams. Until it begins, they go on.
+    Following { before: BTreeSet<StreamId>, after: u64 },
+}
+
+/// What is to be done so that one stream shows all shards, and no others.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Upkeep {
+    Nothing,
+    Later,
+    /// One stream after this version is to follow these.
+    Join {
+        sources: BTreeSet<StreamId>,
+        after: u64,
+    },
+}
+
+impl Routes {
+    pub(super) fn new(shards: ShardCount) -> Self {
+        Self { shards, routes: BTreeMap::new(), streams: BTreeMap::new(), strays: Strays::default() }
+    }
+
+    /// All streams are gone, and all shards wait for a list.
+    pub(super) fn begin_anew(&mut self) {
+        self.streams.clear();
+        self.strays = Strays::default();
+        self.routes.values_mut().for_each(|route| route.stream = None);
+    }
+
+    /// A shard wants a list that begins now, and what follows.
+    pub(super) fn join(&mut self, shard: ShardId, member: SubscriptionId) {
+        self.strays.forget(shard);
+        self.routes.insert(shard, Route { member, stream: None, shown: 0 });
+    }
+
+    pub(super) fn leave(&mut self, shard: ShardId, member: SubscriptionId) {
+        if self.routes.get(&shard).is_some_and(|route| route.member == member) {
+            self.routes.remove(&shard);
+            self.strays.forget(shard);
+        }
+    }
+
+    /// The shards that wait for a list.
+    pub(super) fn waiting(&self) -> BTreeSet<ShardId> {
+        self.routes.iter().filter(|(_, route)| route.stream.is_none()).map(|(shard, _)| *shard).collect()
+    }
+
+    /// Whether another list may begin.
+    pub(super) fn may_list(&self) -> bool {
+        self.streams.values().filter(|stream| matches!(stream.phase, Phase::Listing)).count() < MAX_LISTS
+    }
+
+    /// This stream lists and watches these shards.
+    pub(super) fn list(&mut self, id: StreamId, shards: &BTreeSet<ShardId>) {
+        for shard in shards {
+            if let Some(route) = self.routes.get_mut(shard) {
+                route.stream = Some(id);
+            }
+        }
+        self.streams.insert(id, Stream { selects: shards.clone(), phase: Phase::Listing });
+    }
+
+    /// This stream was opened after this version to follow others.
+    pub(super) fn follow(&mut self, id: StreamId, before: BTreeSet<StreamId>, after: u64) {
+        let selects = self.shown_by(&before);
+        self.streams.insert(id, Stream { selects, phase: Phase::Following { before, after } });
+    }
+
+    /// The shards that these streams show.
+    pub(super) fn shown_by(&self, streams: &BTreeSet<StreamId>) -> BTreeSet<ShardId> {
+        let is_shown = |route: &Route| route.stream.is_some_and(|stream| streams.contains(&stream));
+        self.routes.iter().filter(|(_, route)| is_shown(route)).map(|(shard, _)| *shard).collect()
+    }
+
+    /// The label selector of the pods of these shards, and of others where it would be too long.
+    pub(super) fn selector(&self, shards: &BTreeSet<ShardId>) -> String {
+        if shards.len() > MAX_NAMED || shards.len() == self.shards.get() as usize {
+            return SHARD_LABEL.to_owned();
+        }
+        let numbers: Vec<String> = shards.iter().map(ToString::to_string).collect();
+        format!("{SHARD_LABEL} in ({})", numbers.join(","))
+    }
+
+    /// Takes the streams that show no shard and will not, which must be closed.
+    pub(super) fn take_idle(&mut self) -> Vec<StreamId> {
+        let in_use: BTreeSet<StreamId> = self.routes.values().filter_map(|route| route.stream).collect();
+        let is_idle = |id: &StreamId, stream: &mut Stream| match &stream.phase {
+            Phase::Following { before, .. } => before.is_disjoint(&in_use),
+            Phase::Listing | Phase::Watching { .. } => !in_use.contains(id),
+        };
+        self.streams.extract_if(.., is_idle).map(|(id, _)| id).collect()
+    }
+
+    /// A stream has ended, since it could not begin.
+    pub(super) fn ended(&mut self, id: StreamId) {
+        self.streams.remove(&id);
+        let shown = self.routes.values_mut().filter(|route| route.stream == Some(id));
+        shown.for_each(|route| route.stream = None);
+    }
+
+    /// What is to be done, when not all has been as it should be for this long.
+    pub(super) fn upkeep(&self, now: Instant, since: Duration) -> Upkeep {
+        let (mut sources, mut positions, mut selects) = (BTreeSet::new(), Vec::new(), 0);
+        for (id, stream) in &self.streams {
+            match stream.phase {
+                Phase::Following { .. } => return Upkeep::Later,
+                Phase::Watching { version, moved } if version > 0 => {
+                    sources.insert(*id);
+                    positions.push((version, moved));
+                    selects += stream.selects.len();
+                }
+                Phase::Listing | Phase::Watching { .. } => {}
+            }
+        }
+        let behind = positions.iter().min_by_key(|(version, _)| *version);
+        let ahead = positions.iter().max_by_key(|(version, _)| *version);
+        let (Some((after, moved)), Some((ahead, _))) = (behind, ahead) else { return Upkeep::Nothing };
+        let live = self.shown_by(&sources).len();
+        let is_time = match sources.len() {
+            1 if selects == live => return Upkeep::Nothing,
+            1 => selects > 2 * live || since >= LEFTOVERS,
+            _ => ahead - after <= CLOSE || now - *moved <= CAUGHT_UP || since >= PATIENCE,
+        };
+        if is_time { Upkeep::Join { sources, after: *after } } else { Upkeep::Later }
+    }
+
+    /// Takes in what a stream has brought, and passes on what its shards are to be told. Returns whether the stream is
+    /// in another phase.
+    pub(super) fn step(
+        &mut self,
+        id: StreamId,
+        step: PodStep,
+        now: Instant,
+        deliver: &mut impl FnMut(ShardId, PodChange),
+    ) -> bool {
+        match step {
+            Step::Resumed => {
+                self.takes_over(id, now);
+                return true;
+            }
+            Step::Reached(version) => self.reached(id, version, now),
+            Step::Change(Change::Restarted) => {
+                self.lists(id, deliver);
+                return true;
+            }
+            Step::Change(Change::Synced { version }) => {
+                if let Some(stream) = self.streams.get_mut(&id) {
+                    stream.phase = Phase::Watching { version: version.parse().unwrap_or(0), moved: now };
+                }
+                self.shards_of(id, |shard| deliver(shard, Change::Synced { version: version.clone() }));
+                return true;
+            }
+            Step::Change(Change::Listed(pod)) => {
+                let at = self.label(&pod).filter(|at| self.shows(id, *at, 0));
+                if let Some(at) = at {
+                    self.strays.shown(&pod.pod.uid, at, self.home(pod.controller.as_ref()));
+                    deliver(at, Change::Listed(pod));
+                }
+            }
+            Step::Change(Change::Applied(pod)) => {
+                self.reached(id, pod.pod.version, now);
+                self.applied(id, pod, deliver);
+            }
+            Step::Change(Change::Deleted(pod)) => {
+                self.reached(id, pod.pod.version, now);
+                if let Some(at) = self.label(&pod).filter(|at| self.shows(id, *at, pod.pod.version)) {
+                    self.strays.told(&pod.pod.uid, at, None);
+                    deliver(at, Change::Deleted(pod));
+                }
+            }
+            // Its label cannot be read. It matters to its Job only.
+            Step::Change(Change::Unreadable(pod)) => self.unreadable(pod, deliver),
+        }
+        false
+    }
+
+    fn applied(&mut self, id: StreamId, pod: Box<ObservedPod>, deliver: &mut impl FnMut(ShardId, PodChange)) {
+        let (uid, version) = (&pod.pod.uid, pod.pod.version);
+        let (at, home) = (self.label(&pod), self.home(pod.controller.as_ref()));
+        let left = self.strays.left(uid, at, home);
+        let shown_at = at.filter(|at| self.shows(id, *at, version));
+        if let Some(at) = shown_at {
+            self.strays.shown(uid, at, home);
+        }
+        for shard in left.into_iter().filter(|shard| self.shows(id, *shard, version)).collect::<Vec<_>>() {
+            self.strays.told(uid, shard, home);
+            deliver(shard, Change::Deleted(pod.clone()));
+        }
+        if let Some(at) = shown_at {
+            deliver(at, Change::Applied(pod));
+        }
+    }
+
+    fn unreadable(&self, pod: Unreadable, deliver: &mut impl FnMut(ShardId, PodChange)) {
+        if let Some(home) = self.home(pod.controller.as_ref()).filter(|home| self.routes.contains_key(home)) {
+            deliver(home, Change::Unreadable(pod));
+        }
+    }
+
+    /// Whether a stream shows a shard a change that led to this version; 0 for one that has no version.
+    fn shows(&self, id: StreamId, shard: ShardId, version: u64) -> bool {
+        let is_new = |route: &Route| version == 0 || version > route.shown;
+        self.routes.get(&shard).is_some_and(|route| route.stream == Some(id) && is_new(route))
+    }
+
+    /// The shard in the label of a pod.
+    fn label(&self, pod: &ObservedPod) -> Option<ShardId> {
+        let number = pod.labels.get(SHARD_LABEL)?.parse().ok()?;
+        (number < self.shards.get()).then_some(ShardId(number))
+    }
+
+    /// The shard of a Job.
+    fn home(&self, controller: Option<&ControllerRef>) -> Option<ShardId> {
+        let job = controller.filter(|owner| owner.is_job())?;
+        Some(self.shards.shard_of(&job.uid.to_string()))
+    }
+
+    /// A list begins. What follows a stream that lists again would miss what the list shows.
+    fn lists(&mut self, id: StreamId, deliver: &mut impl FnMut(ShardId, PodChange)) {
+        self.streams.retain(
+            |_, other| !matches!(&other.phase, Phase::Following { before, .. } if before.contains(&id)),
+        );
+        if let Some(stream) = self.streams.get_mut(&id) {
+            stream.phase = Phase::Listing;
+        }
+        for (shard, route) in self.routes.iter_mut().filter(|(_, route)| route.stream == Some(id)) {
+            route.shown = 0;
+            self.strays.forget(*shard);
+            deliver(*shard, Change::Restarted);
+        }
+    }
+
+    /// A stream that was opened to follow others has begun.
+    fn takes_over(&mut self, id: StreamId, now: Instant) {
+        let Some(stream) = self.streams.get_mut(&id) else { return };
+        let Phase::Following { before, after } = &mut stream.phase else { return };
+        let (before, after) = (std::mem::take(before), *after);
+        stream.phase = Phase::Watching { version: after, moved: now };
+        for route in self.routes.values_mut() {
+            let Some(last) = route.stream.filter(|stream| before.contains(stream)) else { continue };
+            if let Some(Stream { phase: Phase::Watching { version, .. }, .. }) = self.streams.get(&last) {
+                route.shown = route.shown.max(*version);
+                route.stream = Some(id);
+            }
+        }
+    }
+
+    fn reached(&mut self, id: StreamId, to: u64, now: Instant) {
+        if let Some(Stream { phase: Phase::Watching { version, moved }, .. }) = self.streams.get_mut(&id)
+            && to > *version
+        {
+            (*version, *moved) = (to, now);
+        }
+    }
+
+    fn shards_of(&self, id: StreamId, mut each: impl FnMut(ShardId)) {
+        let shown = self.routes.iter().filter(|(_, route)| route.stream == Some(id));
+        shown.for_each(|(shard, _)| each(*shard));
+    }
+}

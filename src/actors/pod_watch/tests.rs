@@ -1,0 +1,246 @@
+#![allow(clippy::unwrap_used, clippy::expect_used)]
+
+mod api;
+
+use std::collections::BTreeMap;
+use std::sync::Mutex;
+
+use actix::{Actor, Context, Handler};
+use rand::rngs::SmallRng;
+use rand::{Rng as _, SeedableRng as _};
+
+use self::api::Api;
+use super::*;
+use crate::actors::test_api::run;
+use crate::cluster::watch::Change;
+use crate::job::names::EXTERNAL_FINALIZER;
+
+/// Time in which everything happens that does not wait for something.
+const SOON: Duration = Duration::from_millis(100);
+/// Time after which the streams are as they should be.
+const SETTLED: Duration = Duration::from_secs(120);
+const SHARDS: u32 = 8;
+
+/// What one subscription of a shard was told.
+#[derive(Default)]
+struct Told {
+    /// The pods that it was told of, and their versions.
+    pods: BTreeMap<String, u64>,
+    /// The pods of the list in progress.
+    listing: Option<BTreeMap<String, u64>>,
+    lists: usize,
+    /// The version of the last complete list.
+    listed: u64,
+    /// The versions of the changes since then. Those that a pod is gone that was not there do not count.
+    changes: Vec<u64>,
+}
+
+#[derive(Clone)]
+struct Shard {
+    from: SubscriptionId,
+    told: Arc<Mutex<Told>>,
+}
+
+impl Actor for Shard {
+    type Context = Context<Self>;
+}
+
+impl Handler<Pods> for Shard {
+    type Result = ();
+
+    fn handle(&mut self, Pods { from, changes, .. }: Pods, _: &mut Self::Context) {
+        assert_eq!(from, self.from);
+        let told = &mut *self.told.lock().unwrap();
+        for change in changes {
+            match change {
+                Change::Restarted => {
+                    told.listing = Some(BTreeMap::new());
+                    told.lists += 1;
+                }
+                Change::Listed(pod) => {
+                    let listing = told.listing.as_mut().expect("a list has begun");
+                    listing.insert(pod.pod.name.to_string(), pod.pod.version);
+                }
+                Change::Synced { version } => {
+                    told.pods = told.listing.take().expect("a list has begun");
+                    told.listed = version.parse().unwrap();
+                    told.changes.clear();
+                }
+                Change::Applied(pod) => {
+                    assert!(told.listing.is_none());
+                    told.changes.push(pod.pod.version);
+                    told.pods.insert(pod.pod.name.to_string(), pod.pod.version);
+                }
+                Change::Deleted(pod) => {
+                    let known = told.listing.as_mut().unwrap_or(&mut told.pods);
+                    if known.remove(&*pod.pod.name).is_some() && told.listing.is_none() {
+                        told.changes.push(pod.pod.version);
+                    }
+                }
+                Change::Unreadable(pod) => panic!("{pod:?}"),
+            }
+        }
+    }
+}
+
+/// Shards of a replica, over an API server of the test's own.
+struct Replica {
+    api: Api,
+    watch: PodWatch,
+    rewinds: Arc<watch::Sender<u64>>,
+    shards: BTreeMap<u32, (Subscription, Arc<Mutex<Told>>)>,
+    joined: u64,
+}
+
+impl Replica {
+    fn new() -> Self {
+        let (api, rewinds) = (Api::default(), Arc::<watch::Sender<u64>>::default());
+        let services = Services {
+            transport: Arc::new(api.clone()),
+            metrics: Arc::new(Metrics::new()),
+            vigil: Vigil::default(),
+            rewinds: rewinds.clone(),
+            seeds: Arc::default(),
+            shards: ShardCount::new(SHARDS).unwrap(),
+            decoder: PodDecoder::new(EXTERNAL_FINALIZER),
+            #[cfg(feature = "test-hooks")]
+            test_hooks: TestHooks::default(),
+        };
+        let watch = PodWatch::begin(services, &Handle::current());
+        Self { api, watch, rewinds, shards: BTreeMap::new(), joined: 0 }
+    }
+
+    fn join(&mut self, shard: u32) {
+        let from = SubscriptionId(self.joined);
+        self.joined += 1;
+        let told = Arc::<Mutex<Told>>::default();
+        let actor = Shard { from, told: told.clone() }.start();
+        let subscription = self.watch.join(ShardId(shard), from, actor.recipient());
+        self.shards.insert(shard, (subscription, told));
+    }
+
+    fn leave(&mut self, shard: u32) {
+        self.shards.remove(&shard);
+    }
+
+    fn lists(&self, shard: u32) -> usize {
+        self.shards[&shard].1.lock().unwrap().lists
+    }
+
+    /// Each shard knows its pods as they are, and was told of every change since its list, once and in order.
+    fn assert_exact(&self, what: &str) {
+        for (shard, (_, told)) in &self.shards {
+            let told = told.lock().unwrap();
+            assert!(told.listing.is_none() && told.lists > 0, "{what}: shard {shard} has no list");
+            assert_eq!(told.pods, self.api.pods_of(*shard), "{what}: the pods of shard {shard}");
+            let changes = self.api.changes_of(*shard, told.listed);
+            assert_eq!(told.changes, changes, "{what}: the changes of shard {shard} since {}", told.listed);
+        }
+    }
+}
+
+#[test]
+fn shards_that_come_one_after_the_other_share_one_watch_and_each_is_listed_once() {
+    run(async {
+        let mut replica = Replica::new();
+        for shard in 0..SHARDS {
+            replica.api.apply(&format!("p{shard}"), shard, shard);
+            replica.join(shard);
+            tokio::time::sleep(SOON).await;
+        }
+        tokio::time::sleep(SETTLED).await;
+        assert_eq!(replica.api.open(), ["yardmaster.dev/shard"]);
+        for shard in 0..SHARDS {
+            replica.api.apply(&format!("q{shard}"), shard, shard);
+        }
+        tokio::time::sleep(SOON).await;
+        replica.assert_exact("settled");
+        assert!((0..SHARDS).all(|shard| replica.lists(shard) == 1));
+        // Some go: nothing is listed again, and soon they are not asked for.
+        [1, 2, 7].into_iter().for_each(|shard| replica.leave(shard));
+        tokio::time::sleep(SETTLED).await;
+        assert_eq!(replica.api.open(), ["yardmaster.dev/shard in (0,3,4,5,6)"]);
+        replica.join(2);
+        tokio::time::sleep(SETTLED).await;
+        assert_eq!(replica.api.open(), ["yardmaster.dev/shard in (0,2,3,4,5,6)"]);
+        replica.assert_exact("after some have gone");
+        assert!(replica.shards.keys().all(|shard| replica.lists(*shard) == 1));
+        assert_eq!(replica.api.lists(), SHARDS as usize + 1);
+        replica.shards.clear();
+        tokio::time::sleep(SOON).await;
+        assert!(replica.api.open().is_empty());
+    });
+}
+
+#[test]
+fn shards_that_come_together_are_listed_together() {
+    run(async {
+        let mut replica = Replica::new();
+        (0..5).for_each(|shard| replica.join(shard));
+        tokio::time::sleep(50 * SOON).await;
+        assert_eq!((replica.api.lists(), replica.api.requests()), (1, 1));
+        replica.assert_exact("listed");
+    });
+}
+
+#[test]
+fn a_shard_that_lists_again_lists_nothing_else() {
+    run(async {
+        let mut replica = Replica::new();
+        (0..5).for_each(|shard| replica.join(shard));
+        tokio::time::sleep(SOON).await;
+        replica.join(3);
+        replica.api.apply("p", 3, 3);
+        tokio::time::sleep(SOON).await;
+        assert_eq!(replica.api.open().last().unwrap(), "yardmaster.dev/shard in (3)");
+        replica.assert_exact("at once");
+        tokio::time::sleep(SETTLED).await;
+        replica.assert_exact("settled");
+        assert_eq!((replica.api.lists(), replica.api.open().len()), (2, 1));
+        assert!(replica.shards.keys().all(|shard| replica.lists(*shard) == 1));
+    });
+}
+
+#[test]
+fn all_that_was_known_is_listed_again_when_the_history_is_another() {
+    run(async {
+        let mut replica = Replica::new();
+        (0..5).for_each(|shard| replica.join(shard));
+        tokio::time::sleep(SETTLED).await;
+        replica.rewinds.send_modify(|count| *count += 1);
+        tokio::time::sleep(SOON).await;
+        replica.assert_exact("anew");
+        assert!(replica.shards.keys().all(|shard| replica.lists(*shard) == 2));
+    });
+}
+
+/// Pods come, go and change their shards, and so do shards; watches break, and versions expire.
+#[test]
+fn each_shard_is_told_of_everything_once_and_in_order_whatever_happens() {
+    for seed in 0..60 {
+        run(async move {
+            let mut chance = SmallRng::seed_from_u64(seed);
+            let mut replica = Replica::new();
+            for _ in 0..chance.random_range(20..150) {
+                let (pod, shard) = (chance.random_range(0..12_u32), chance.random_range(0..SHARDS));
+                let (name, home) = (format!("p{pod}"), pod % SHARDS);
+                match chance.random_range(0..100) {
+                    0..35 => replica.api.apply(&name, home, home),
+                    35..45 => replica.api.apply(&name, home, shard),
+                    45..55 => replica.api.delete(&name),
+                    55..70 => replica.join(shard),
+                    70..76 => replica.leave(shard),
+                    76..78 => replica.api.break_watches(),
+                    78..79 => replica.api.compact(),
+                    79..81 => replica.api.skip_versions(10_000),
+                    81..82 => replica.rewinds.send_modify(|count| *count += 1),
+                    82..94 => tokio::time::sleep(Duration::from_millis(chance.random_range(0..2_000))).await,
+                    _ => tokio::time::sleep(Duration::from_secs(chance.random_range(0..60))).await,
+                }
+            }
+            tokio::time::sleep(SETTLED + SETTLED).await;
+            replica.assert_exact(&format!("seed {seed}"));
+            assert!(replica.api.open().len() <= 1, "seed {seed}: {:?}", replica.api.open());
+        });
+    }
+}
