@@ -115,7 +115,6 @@ fn elsewhere(kubeconfig: &Path, port: u16, proxy: Option<&str>) -> PathBuf {
     let mut read = Kubeconfig::read_from(kubeconfig).unwrap();
     let cluster = read.clusters[0].cluster.as_mut().unwrap();
     cluster.server = Some(format!("https://api.cluster.invalid:{port}"));
-    cluster.tls_server_name = Some("localhost".into());
     cluster.proxy_url = proxy.map(str::to_owned);
     let file = kubeconfig.with_file_name("elsewhere");
     std::fs::write(&file, serde_saphyr::to_string(&read).unwrap()).unwrap();
@@ -127,7 +126,7 @@ fn another_cluster_is_reached_through_the_proxy_of_its_kubeconfig_or_of_the_envi
     let directory = tempfile::tempdir().unwrap();
     let kubeconfig = directory.path().join("kubeconfig");
     let mut command = yardmaster();
-    command.arg("cluster").arg("--write-kubeconfig").arg(&kubeconfig);
+    command.args(["cluster", "--tls-san", "api.cluster.invalid", "--write-kubeconfig"]).arg(&kubeconfig);
     let mut cluster = Background::start(&mut command);
     let line = Background::line(cluster.0.stdout.take().unwrap(), "API server");
     let server = line.rsplit("https://").next().unwrap().trim().to_owned();
