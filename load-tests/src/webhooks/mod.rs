@@ -25,7 +25,9 @@ use crate::stage::{CommonArgs, Stage};
 const ALWAYS: Duration = Duration::from_secs(24 * 3600);
 /// Most writes that a controller has in flight, so most creations that wait for webhooks at once.
 const IN_FLIGHT: f64 = 256.0;
-/// Time until the first refusals of the failing webhook, beside which Jobs are measured.
+/// Time for the last Jobs that are timed alone to end, before the failing webhook is asked.
+const ENDING: Duration = Duration::from_secs(3);
+/// Time until the first refusals of the failing webhook, beside which Jobs are timed.
 const SETTLING: Duration = Duration::from_secs(10);
 
 /// Flags of `webhooks`.
@@ -77,7 +79,7 @@ impl WebhooksArgs {
             wave.jobs = ((self.rate * self.time.as_secs_f64()) as u32).max(1);
             wave.rate = self.rate;
         }
-        beside.start = SignedDuration::try_from(self.time + SETTLING)?;
+        beside.start = SignedDuration::try_from(self.time + ENDING + SETTLING)?;
         Ok(load)
     }
 
@@ -147,7 +149,7 @@ impl WebhooksArgs {
         admission.admit(&mut stage, &failing, Kind::Failing).await?;
         stage.scale_up(self.common.replicas()).await?;
         stage.begin();
-        stage.play_for(self.time).await?;
+        stage.run_for(self.time + ENDING).await?;
         let jobs = format!("/apis/batch/v1/namespaces/{failing}/jobs");
         let wave = self.failing()?;
         for number in 0..wave.jobs {
