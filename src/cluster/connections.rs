@@ -200,7 +200,7 @@ impl Shared {
         let (config, before) = (self.config.clone(), access.credentials.clone());
         let load = move || Credentials::load(&config, (!runs).then_some(&before));
         let loaded = tokio::task::spawn_blocking(load).await;
-        let loaded = loaded.map_err(|error| CredentialsError::Broken(error))??;
+        let loaded = loaded.map_err(CredentialsError::Broken)??;
         if !loaded.connect_as(&access.credentials) {
             tracing::info!("certificates have changed: new connections are made");
             let access = Access::new(&self.config, self.proxy.as_ref(), loaded)?;
