@@ -9,6 +9,7 @@
 //! | [`cluster`] | how to talk to an API server: small types, watches, the one write gate, events | actors, ownership rules |
 //! | [`actors`] | who does the work: replica, shard and Job actors, thin shells round [`job`] | HTTP, the embedded cluster |
 //! | [`telemetry`] | metrics, traces, health endpoints | what a Job means |
+//! | [`net`] | how connections to other hosts are made: limits on time, proxies | Kubernetes |
 //! | [`cli`] | the command line; the only room that puts the others together | |
 //!
 //! Knowledge flows one way: `cli` → `actors` → {`sharding`, `cluster`} → `job`; a test (`tests/rooms`)
@@ -25,4 +26,5 @@ pub mod cli;
 pub mod cluster;
 pub mod job;
 pub mod mutants;
+pub mod net;
 pub mod sharding;

@@ -50,6 +50,25 @@ async fn a_refused_request_changes_nothing_and_hits_only_its_client() {
 }
 
 #[tokio::test]
+async fn a_failing_webhook_is_answered_as_kube_apiserver_does_after_its_timeout() {
+    let server = start().await;
+    let maps = Api::<ConfigMap>::default_namespaced(client(&server, "victim").await);
+    let posts = FaultScope { methods: vec![http::Method::POST], ..agent("victim") };
+    server.faults().inject(Fault::FailWebhook(Duration::from_secs(1)), posts, None);
+    let asked = std::time::Instant::now();
+    let Err(kube::Error::Api(status)) = maps.create(&PostParams::default(), &map("a")).await else {
+        panic!("not refused")
+    };
+    assert!(asked.elapsed() >= Duration::from_secs(1));
+    assert_eq!((status.code, &*status.reason), (500, "InternalError"));
+    let expected = "Internal error occurred: failed calling webhook \"webhook.example.com\": failed to call webhook: \
+                    Post \"https://webhook.example.com/admit?timeout=1s\": context deadline exceeded";
+    assert_eq!(status.message, expected);
+    assert!(maps.get_opt("a").await.unwrap().is_none(), "nothing was written");
+    server.shutdown().await;
+}
+
+#[tokio::test]
 async fn a_lost_reply_comes_after_the_write() {
     let server = start().await;
     let maps = Api::<ConfigMap>::default_namespaced(client(&server, "victim").await);

@@ -2,6 +2,7 @@
 
 use std::collections::HashSet;
 use std::ops::{Deref, DerefMut};
+use std::time::Duration;
 
 use http::StatusCode;
 use serde_json::{Map, Value, json};
@@ -326,6 +327,15 @@ impl ApiError {
         .with_details(json!({"retryAfterSeconds": 1}));
         error.retry_after = Some(1);
         error
+    }
+
+    /// 500: an admission webhook has not answered in time.
+    pub(crate) fn webhook_timeout(timeout: Duration) -> Self {
+        Self::internal(&format!(
+            "failed calling webhook \"webhook.example.com\": failed to call webhook: Post \
+             \"https://webhook.example.com/admit?timeout={}s\": context deadline exceeded",
+            timeout.as_secs()
+        ))
     }
 
     /// A status that a test injects.

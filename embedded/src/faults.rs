@@ -19,6 +19,8 @@ pub enum Fault {
     Delay(Duration),
     /// Requests are refused with this status (429, 500, 503) and change nothing.
     Refuse(StatusCode),
+    /// Requests are refused after this long, and change nothing, as when a webhook gives no answer.
+    FailWebhook(Duration),
     /// Writes are applied, but the connection breaks before the response.
     LoseReplies,
     /// The connection breaks before the request takes effect, as in a network partition.

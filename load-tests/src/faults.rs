@@ -41,6 +41,8 @@ pub(crate) enum FaultKind {
     Delay(SignedDuration),
     /// Requests are refused with this HTTP status.
     Refuse(u16),
+    /// Requests are refused after this long, as when a webhook gives no answer.
+    FailWebhook(SignedDuration),
     /// Writes are carried out but not answered.
     LoseReplies(bool),
     /// Connections break before the request is handled.
@@ -54,6 +56,19 @@ pub(crate) enum FaultKind {
 }
 
 impl TimedFault {
+    /// A webhook for the pods that are created in this namespace, from now on for this long.
+    pub(crate) fn of_webhook(namespace: &str, kind: FaultKind, lasting: Duration) -> Self {
+        Self {
+            at: SignedDuration::ZERO,
+            r#for: SignedDuration::try_from(lasting).unwrap_or(SignedDuration::MAX),
+            user_agent: String::new(),
+            methods: vec!["POST".into()],
+            path: format!("/namespaces/{namespace}/pods"),
+            every: 0,
+            kind,
+        }
+    }
+
     /// Injects the fault into this server now, and removes it after its duration.
     pub(crate) async fn play(self, faults: &Faults) {
         let fault = match self.kind {
@@ -62,6 +77,7 @@ impl TimedFault {
                 let unavailable = http::StatusCode::SERVICE_UNAVAILABLE;
                 Fault::Refuse(http::StatusCode::from_u16(code).unwrap_or(unavailable))
             }
+            FaultKind::FailWebhook(after) => Fault::FailWebhook(after.unsigned_abs()),
             FaultKind::LoseReplies(_) => Fault::LoseReplies,
             FaultKind::Partition(_) => Fault::Partition,
             FaultKind::ExpireWatches(_) => Fault::ExpireWatches,

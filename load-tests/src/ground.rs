@@ -3,7 +3,7 @@
 mod metrics;
 mod server;
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
@@ -134,6 +134,11 @@ pub(crate) async fn client(kubeconfig: Option<&Path>, name: &str) -> Result<kube
         }
         None => kube::Config::infer().await?,
     };
+    // kube takes the environment's proxy also for loopback, where no other host's proxy leads.
+    let host = config.cluster_url.host().unwrap_or_default().trim_matches(['[', ']']);
+    if host == "localhost" || host.parse::<IpAddr>().is_ok_and(|address| address.is_loopback()) {
+        config.proxy_url = None;
+    }
     config.default_retry = false;
     config.headers.push((http::header::USER_AGENT, http::HeaderValue::from_str(name)?));
     Ok(kube::Client::try_from(config)?)

@@ -8,7 +8,7 @@
 //! `exact` checks on the API server that everything was counted once, `audit` reads the record of writes,
 //! `usage` measures the cost of each replica, and `report` writes all figures. `faults` are those that the
 //! embedded API server plays itself; `process_faults` are those of processes, of the disk, and of connections,
-//! which a `proxy` plays. `simple`, `failover`, `take_over`, `soak`, `growth` and `compare` are
+//! which a `proxy` plays. `simple`, `failover`, `take_over`, `soak`, `growth`, `webhooks` and `compare` are
 //! the commands. `simulate` has no
 //! load: it runs the worlds of the crate `simulation`.
 
@@ -42,6 +42,7 @@ mod usage;
 mod views;
 mod watch;
 mod watches;
+mod webhooks;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -84,6 +85,8 @@ enum Command {
     Soak(Box<soak::SoakArgs>),
     /// How cost grows with the numbers of replicas, pods and Jobs, and what bends first.
     Growth(Box<growth::GrowthArgs>),
+    /// Slow and failing admission webhooks: what the tenants of other namespaces notice.
+    Webhooks(Box<webhooks::WebhooksArgs>),
     /// The same load under Yardmaster and another controller, alternately.
     Compare(compare::CompareArgs),
     /// A load from a file.
@@ -139,6 +142,7 @@ async fn run(command: Command) -> Result<ExitCode> {
             Command::TakeOver(args) => args.run().await,
             Command::Soak(args) => args.run().await,
             Command::Growth(args) => args.run().await,
+            Command::Webhooks(args) => args.run().await,
             Command::Compare(args) => args.run().await,
             Command::Run(args) => args.run().await,
             Command::Simulate(args) => args.run().await,

@@ -81,7 +81,7 @@ impl CommonArgs {
     }
 
     /// `spec.managedBy` of the load's Jobs.
-    fn managed_by(&self) -> Option<String> {
+    pub(crate) fn managed_by(&self) -> Option<String> {
         Some(self.controller_name()).filter(|name| *name != BUILT_IN).map(Into::into)
     }
 

@@ -164,6 +164,24 @@ fn faults_of_connections_do_what_they_say_and_nothing_is_lost() {
 }
 
 #[test]
+fn faults_of_webhooks_do_what_they_say_and_nothing_is_lost() {
+    let observed = faulty("slow-webhook,failing-webhook");
+    assert_eq!(observed["slow-webhook"], "200 ms more for each pod that is created");
+    assert_eq!(observed["failing-webhook"], "no pod is created; refused after 10 s");
+}
+
+#[test]
+fn webhooks_are_compared_with_what_their_delay_allows() {
+    let load = ["webhooks", "--pods", "40", "--time", "3s", "--rate", "5", "--webhook-timeout", "1s"];
+    let report = reported(&[&load[..], &["--failing-jobs", "3", "--timeout", "5m"]].concat());
+    let findings = &report["findings"];
+    for figure in ["/share_of_that", "/beside_by_alone", "/created_per_s/with_webhook"] {
+        assert!(number(findings, figure) > 0.0, "{findings:#}");
+    }
+    assert!(number(findings, "/job_p99_ms/alone") >= 200.0, "a webhook takes 200 ms: {findings:#}");
+}
+
+#[test]
 fn a_soak_has_watches_beside_it_and_replicas_with_few_resources() {
     let load =
         ["soak", "--duration", "2s", "--replicas", "2", "--watches", "50", "--process-fault-period", "0s"];

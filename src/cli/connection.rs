@@ -1,16 +1,15 @@
 //! The cluster that a command connects to.
 
-use std::error::Error;
-use std::net::IpAddr;
 use std::path::PathBuf;
 
 use anyhow::anyhow;
 use clap::Args;
-use http::{HeaderValue, Uri};
-use kube::config::{KubeConfigOptions, Kubeconfig, KubeconfigError};
+use http::HeaderValue;
+use kube::config::{Cluster, KubeConfigOptions, Kubeconfig, KubeconfigError};
 use secrecy::ExposeSecret as _;
 
 use super::Failure;
+use crate::net::proxy::{Proxy, ProxyError};
 
 /// Flags that select a cluster.
 #[derive(Clone, Debug, Default, Args)]
@@ -30,7 +29,7 @@ impl ConnectionArgs {
     }
 
     /// The configuration of the selected cluster, else of the default one (`KUBECONFIG`, `~/.kube/config`,
-    /// in-cluster).
+    /// in-cluster), with the proxy that leads to it.
     pub(super) async fn config(&self) -> Result<kube::Config, Failure> {
         let config = self.any_config().await?;
         // kube would panic.
@@ -41,27 +40,29 @@ impl ConnectionArgs {
             let problem = format!("{place}: the token must be one line of visible ASCII characters");
             return Err(Failure::bad_input(problem));
         }
-        Ok(without_proxy_on_loopback(config))
+        Ok(config)
     }
 
     async fn any_config(&self) -> Result<kube::Config, Failure> {
         if !self.is_given() {
-            return kube::Config::infer().await.map_err(|error| {
-                let kubeconfig = error.source().and_then(|source| source.downcast_ref());
-                let reason = kubeconfig.map_or_else(|| error.to_string(), reason);
-                anyhow!("no cluster is configured: {reason}").into()
-            });
+            let kubeconfig = match of_kubeconfig(Kubeconfig::read(), &KubeConfigOptions::default()).await {
+                Ok(config) => return Ok(config),
+                Err(error) => error,
+            };
+            return match kube::Config::incluster() {
+                Ok(config) => Ok(with_proxy(config, None)?),
+                Err(_) => Err(anyhow!("no cluster is configured: {kubeconfig}").into()),
+            };
         }
         let options = KubeConfigOptions { context: self.context.clone(), ..KubeConfigOptions::default() };
         let Some(file) = &self.kubeconfig else {
-            let config = kube::Config::from_kubeconfig(&options).await;
-            return config.map_err(|error| self.refuse("--context", &reason(&error)));
+            let config = of_kubeconfig(Kubeconfig::read(), &options).await;
+            return config.map_err(|error| self.refuse("--context", &error));
         };
         // The errors of kube below do not say why the file cannot be opened.
         std::fs::File::open(file).map_err(|error| self.refuse("--kubeconfig", &error))?;
-        let refuse = |error| self.refuse("--kubeconfig", &reason(&error));
-        let kubeconfig = Kubeconfig::read_from(file).map_err(refuse)?;
-        kube::Config::from_custom_kubeconfig(kubeconfig, &options).await.map_err(refuse)
+        let config = of_kubeconfig(Kubeconfig::read_from(file), &options).await;
+        config.map_err(|error| self.refuse("--kubeconfig", &error))
     }
 
     /// The same, except that the in-cluster configuration comes before the default files.
@@ -69,7 +70,7 @@ impl ConnectionArgs {
         if !self.is_given()
             && let Ok(config) = kube::Config::incluster()
         {
-            return Ok(config);
+            return Ok(with_proxy(config, None)?);
         }
         self.config().await
     }
@@ -84,24 +85,64 @@ impl ConnectionArgs {
     }
 }
 
-/// Why a kubeconfig cannot be used, without the lines of the file: they may hold tokens and keys.
-fn reason(error: &KubeconfigError) -> String {
-    match error {
-        KubeconfigError::Parse(error) => format!("no valid kubeconfig: {}", error.without_snippet()),
-        other => other.to_string(),
+/// Why a configuration cannot be used.
+#[derive(Debug, thiserror::Error)]
+enum Unusable {
+    /// kube's own message would show lines of the file, which may hold tokens and keys.
+    #[error("no valid kubeconfig: {0}")]
+    Parse(String),
+    #[error("{0}")]
+    Kubeconfig(KubeconfigError),
+    #[error(transparent)]
+    Proxy(#[from] ProxyError),
+}
+
+impl From<KubeconfigError> for Unusable {
+    fn from(error: KubeconfigError) -> Self {
+        match error {
+            KubeconfigError::Parse(error) => Self::Parse(error.without_snippet().to_string()),
+            other => Self::Kubeconfig(other),
+        }
     }
 }
 
-/// The environment's proxy is for other hosts: nobody but this machine sees requests to it, and their token. kube
-/// does not know `NO_PROXY`.
-fn without_proxy_on_loopback(mut config: kube::Config) -> kube::Config {
-    let host = config.cluster_url.host().unwrap_or_default().trim_matches(['[', ']']);
-    let on_loopback =
-        host == "localhost" || host.parse::<IpAddr>().is_ok_and(|address| address.is_loopback());
-    let from_environment = |proxy: &Uri| {
-        let named = |name| std::env::var(name).ok().and_then(|text| text.parse::<Uri>().ok());
-        ["HTTPS_PROXY", "https_proxy"].into_iter().filter_map(named).any(|named| named == *proxy)
+/// The configuration of a context in a kubeconfig.
+async fn of_kubeconfig(
+    kubeconfig: Result<Kubeconfig, KubeconfigError>,
+    options: &KubeConfigOptions,
+) -> Result<kube::Config, Unusable> {
+    let mut kubeconfig = kubeconfig?;
+    let (mut proxy, mut authorities) = (None, None);
+    if let Some(cluster) = cluster_of(&mut kubeconfig, options.context.as_deref()) {
+        // kube would forget the file, which may be replaced while we run.
+        authorities = cluster.certificate_authority.clone().filter(|file| !file.is_empty());
+        authorities = authorities.filter(|_| cluster.certificate_authority_data.is_none());
+        // Without one kube would ask the environment, whose NO_PROXY it does not know.
+        proxy = cluster.proxy_url.replace("http://not-asked".into()).filter(|proxy| !proxy.is_empty());
+    }
+    let mut config = kube::Config::from_custom_kubeconfig(kubeconfig, options).await?;
+    config.root_cert_file = authorities.map(PathBuf::from);
+    if let Some(told) = config.auth_info.exec.as_mut().and_then(|exec| exec.cluster.as_mut()) {
+        told.proxy_url.clone_from(&proxy);
+    }
+    Ok(with_proxy(config, proxy.as_deref())?)
+}
+
+/// The cluster of a context.
+fn cluster_of<'a>(kubeconfig: &'a mut Kubeconfig, context: Option<&str>) -> Option<&'a mut Cluster> {
+    let context = context.or(kubeconfig.current_context.as_deref())?;
+    let named = kubeconfig.contexts.iter().find(|named| named.name == context)?;
+    let name = named.context.as_ref()?.cluster.clone();
+    kubeconfig.clusters.iter_mut().find(|named| named.name == name)?.cluster.as_mut()
+}
+
+/// The configuration with the proxy that a kubeconfig names, else that of the environment. The embedded cluster has
+/// a configuration of its own, which never gets one.
+fn with_proxy(mut config: kube::Config, named: Option<&str>) -> Result<kube::Config, ProxyError> {
+    let proxy = match named {
+        Some(address) => Some(Proxy::read(address, "proxy-url")?),
+        None => Proxy::of_environment(&config.cluster_url)?,
     };
-    config.proxy_url = config.proxy_url.filter(|proxy| !on_loopback || !from_environment(proxy));
-    config
+    config.proxy_url = proxy.map(|proxy| proxy.given().clone());
+    Ok(config)
 }

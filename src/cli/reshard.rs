@@ -21,6 +21,7 @@ use super::connection::ConnectionArgs;
 use super::controller::lease_namespace;
 use super::running_replicas::{Beat, heartbeats, until_no_replica_runs};
 use crate::actors::ControllerConfig;
+use crate::cluster::transport::client;
 use crate::cluster::wire::label_patch;
 use crate::job::names::{self, SHARD_LABEL};
 use crate::job::uid::{Uid, UidMap};
@@ -54,7 +55,7 @@ pub(super) struct ReshardArgs {
 
 /// Changes the number of shards.
 pub(super) async fn run(args: ReshardArgs) -> Result<ExitCode, Failure> {
-    let client = kube::Client::try_from(args.connection.config().await?)?;
+    let client = client(args.connection.config().await?, "reshard")?;
     let namespace = lease_namespace(args.lease_namespace.as_deref());
     let resharding = Resharding {
         leases: Api::namespaced(client.clone(), &namespace),

@@ -24,6 +24,7 @@ use self::view::{Flow, View};
 use super::Failure;
 use super::connection::ConnectionArgs;
 use super::signals::Interrupts;
+use crate::cluster::transport::client;
 
 /// Flags of `status`.
 #[derive(Debug, Args)]
@@ -110,7 +111,7 @@ pub(super) async fn run(args: StatusArgs) -> Result<ExitCode, Failure> {
     let config = args.connection.config().await?;
     let selection = args.selection(&config.default_namespace);
     let style = args.style(&selection);
-    let client = kube::Client::try_from(config)?;
+    let client = client(config, "status")?;
     let mut interrupts = Interrupts::listen()?;
     if !args.watch {
         let report = tokio::select! {

@@ -3,6 +3,8 @@
 //! | module | purpose |
 //! |---|---|
 //! | [`transport`] | the only seam to the network: requests, and streams of watches |
+//! | `connections` | the connections of the transport: pools, renewal, proxies |
+//! | `credentials`, `exec_plugin`, `impersonation` | who we are, as files, plugins and a kubeconfig say |
 //! | [`wire`] | decodes API objects into the types of [`crate::job`], and encodes patches |
 //! | [`watch`] | lists and watches one resource, resuming after every failure |
 //! | [`gate`] | all writes except those of Leases: fenced, by priority, fair, within limits |
@@ -19,11 +21,15 @@
 
 pub mod access_review;
 pub mod boot_clock;
+mod connections;
+mod credentials;
 pub mod departure;
 pub mod events;
+mod exec_plugin;
 mod fair_queue;
 pub mod fence;
 pub mod gate;
+mod impersonation;
 pub mod leases;
 mod measured;
 mod rate;

@@ -1,22 +1,26 @@
 //! The only seam to the network. Every request to the API server goes through a [`Transport`], so that a
 //! simulated network can replace the real one.
 
+use std::error::Error;
+use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
 use futures::future::BoxFuture;
 use futures::stream::{BoxStream, StreamExt, TryStreamExt};
-use http::{HeaderName, HeaderValue, Request, Response, Uri, header};
+use http::{HeaderName, HeaderValue, Request, Response, header};
 use http_body_util::BodyExt;
 use hyper::body::Incoming;
-use hyper_util::client::legacy::connect::HttpConnector;
-use hyper_util::rt::TokioExecutor;
-use kube::client::{ClientBuilder, ConfigExt};
-use tower::util::{BoxCloneSyncService, ServiceExt};
-use tower::{BoxError, ServiceBuilder};
+use kube::client::retry::RetryPolicy;
+use kube::client::{Body, ClientBuilder};
+use tokio::time::timeout;
+use tower::retry::RetryLayer;
+use tower::{BoxError, Service, service_fn};
 
+use super::connections::{Connections, ConnectionsError};
 use super::departure::FencedBody;
+use super::impersonation;
 use super::measured::MeasuredLayer;
 use crate::telemetry::metrics::Metrics;
 use crate::telemetry::metrics::rest_client::{HostMetrics, RestClientMetrics};
@@ -74,9 +78,12 @@ pub enum ConnectError {
     /// The identity is not valid in a header.
     #[error("the identity {0:?} must be visible ASCII")]
     Identity(String),
+    /// The user to act as is not valid in a header, or incomplete.
+    #[error("{0}")]
+    Impersonation(&'static str),
     /// The configuration is not usable.
-    #[error("cannot connect to the API server: {0}")]
-    Config(#[from] kube::Error),
+    #[error(transparent)]
+    Connections(#[from] ConnectionsError),
 }
 
 /// Clients of one API server, with the user agent `yardmaster/VERSION (IDENTITY)`.
@@ -91,9 +98,15 @@ pub struct Connection {
 /// caller knows what may be repeated. kube's own client would repeat a request up to 15 times after 429, 503
 /// and 504, POST included.
 ///
+/// Both share their connections. Those go through the proxy of the configuration, if it has one; the environment is
+/// not asked. Certificates, tokens and the answers of credential plugins are renewed as long as one of them exists.
+///
 /// # Errors
 /// When the identity is not a valid header value, or the configuration (addresses, certificates, credentials)
 /// is not usable.
+///
+/// # Panics
+/// Outside a tokio runtime.
 pub fn connect(config: kube::Config, identity: &str) -> Result<Connection, ConnectError> {
     connect_measured(config, identity, &Metrics::new().rest_client)
 }
@@ -102,11 +115,41 @@ pub fn connect(config: kube::Config, identity: &str) -> Result<Connection, Conne
 ///
 /// # Errors
 /// As for [`connect`].
+///
+/// # Panics
+/// As [`connect`].
 pub fn connect_measured(
-    mut config: kube::Config,
+    config: kube::Config,
     identity: &str,
     metrics: &RestClientMetrics,
 ) -> Result<Connection, ConnectError> {
+    let url = &config.cluster_url;
+    let port = url.port_u16().unwrap_or(if url.scheme_str() == Some("http") { 80 } else { 443 });
+    let metrics = metrics.of_host(&format!("{}:{port}", url.host().unwrap_or_default()));
+    let (namespace, limit) = (config.default_namespace.clone(), config.read_timeout);
+    let connections = Connections::new(with_headers(config, identity)?)?;
+    let client = builder(connections.clone(), namespace, limit).with_layer(&MeasuredLayer(metrics.clone()));
+    let transport = Arc::new(HttpTransport { connections, metrics });
+    Ok(Connection { client: client.build(), transport })
+}
+
+/// A client for commands, which repeats what the API server has no room for: requests with the answers 429, 503 and
+/// 504. Connections as of [`connect`].
+///
+/// # Errors
+/// As for [`connect`].
+///
+/// # Panics
+/// As [`connect`].
+pub fn client(config: kube::Config, identity: &str) -> Result<kube::Client, ConnectError> {
+    let (namespace, limit) = (config.default_namespace.clone(), config.read_timeout);
+    let connections = Connections::new(with_headers(config, identity)?)?;
+    let retry = RetryLayer::new(RetryPolicy::server_retry());
+    Ok(builder(connections, namespace, limit).with_layer(&retry).build())
+}
+
+/// The configuration with the headers of all requests.
+fn with_headers(mut config: kube::Config, identity: &str) -> Result<kube::Config, ConnectError> {
     let user_agent = format!("yardmaster/{} ({identity})", env!("CARGO_PKG_VERSION"));
     let value = HeaderValue::try_from(user_agent).map_err(|_| ConnectError::Identity(identity.to_owned()))?;
     config.headers.retain(|(name, _): &(HeaderName, HeaderValue)| name != header::USER_AGENT);
@@ -114,78 +157,36 @@ pub fn connect_measured(
     // Otherwise hyper formats the Host header again for each request.
     let host = config.cluster_url.authority().and_then(|at| at.as_str().rsplit('@').next());
     config.headers.extend(host.and_then(|host| Some((header::HOST, HeaderValue::try_from(host).ok()?))));
-    config.default_retry = false;
-    let url = &config.cluster_url;
-    let port = url.port_u16().unwrap_or(if url.scheme_str() == Some("http") { 80 } else { 443 });
-    let metrics = metrics.of_host(&format!("{}:{port}", url.host().unwrap_or_default()));
-    let transport = Arc::new(HttpTransport::new(&config, metrics.clone())?);
-    let client = ClientBuilder::try_from(config)?.with_layer(&MeasuredLayer(metrics)).build();
-    Ok(Connection { client, transport })
+    let impersonated = impersonation::headers(&config.auth_info).map_err(ConnectError::Impersonation)?;
+    config.headers.extend(impersonated);
+    Ok(config)
 }
 
-/// Time until a connection is made.
-const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
-/// Time without traffic after which the system asks whether the other side is still there.
-const KEEPALIVE: Duration = Duration::from_secs(15);
-/// Time between two such questions.
-const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(5);
-/// Time for which sent bytes, or such questions, may stay without acknowledgement before the connection is given up:
-/// the API server may have died without a word.
-const UNACKNOWLEDGED: Duration = Duration::from_secs(15);
-/// Beginning of the paths of Leases.
-const LEASES: &str = "/apis/coordination.k8s.io/";
+/// A builder of kube's client on these connections. An answer has to begin within `limit`.
+fn builder(
+    connections: Connections,
+    namespace: String,
+    limit: Option<Duration>,
+) -> ClientBuilder<
+    impl Service<Request<Body>, Response = Response<Incoming>, Error = BoxError, Future: Send> + Clone + Send,
+> {
+    let service = service_fn(move |request: Request<Body>| {
+        let (_, answer) = connections.send(request);
+        async move {
+            match limit {
+                None => answer.await,
+                Some(limit) => timeout(limit, answer).await.unwrap_or_else(|elapsed| Err(elapsed.into())),
+            }
+        }
+    });
+    ClientBuilder::new(service, namespace)
+}
 
-/// HTTP, with kube's layers for addresses, TLS and credentials. kube's own client also passes every request
-/// through one shared task, which is measurable at thousands of requests a second.
+/// HTTP. kube's own client passes every request through one shared task, which is measurable at thousands of
+/// requests a second.
 struct HttpTransport {
-    service: HttpService,
-    /// For Leases, which have connections of their own: a dead one that others have left behind must not delay a
-    /// heartbeat.
-    leases: HttpService,
+    connections: Connections,
     metrics: HostMetrics,
-}
-
-type HttpService = BoxCloneSyncService<Request<FencedBody>, Response<Incoming>, BoxError>;
-
-impl HttpTransport {
-    fn new(config: &kube::Config, metrics: HostMetrics) -> Result<Self, kube::Error> {
-        Ok(Self { service: Self::service(config)?, leases: Self::service(config)?, metrics })
-    }
-
-    /// A service with a pool of connections of its own.
-    fn service(config: &kube::Config) -> Result<HttpService, kube::Error> {
-        let mut connector = HttpConnector::new();
-        connector.enforce_http(false);
-        connector.set_nodelay(true);
-        connector.set_connect_timeout(Some(CONNECT_TIMEOUT));
-        connector.set_keepalive(Some(KEEPALIVE));
-        connector.set_keepalive_interval(Some(KEEPALIVE_INTERVAL));
-        #[cfg(target_os = "linux")]
-        connector.set_tcp_user_timeout(Some(UNACKNOWLEDGED));
-        let connector = config.rustls_https_connector_with_connector(connector)?;
-        let client = hyper_util::client::legacy::Client::builder(TokioExecutor::new()).build(connector);
-        let url = config.cluster_url.clone();
-        let below_root = !matches!(url.path(), "" | "/");
-        let service = ServiceBuilder::new()
-            .option_layer(below_root.then(|| config.base_uri_layer()))
-            .map_request(move |request| if below_root { request } else { with_server(&url, request) })
-            .option_layer(config.auth_layer()?)
-            .layer(config.extra_headers_layer()?)
-            .map_err(BoxError::from)
-            .service(client);
-        Ok(BoxCloneSyncService::new(service))
-    }
-}
-
-/// Adds the address of an API server without a base path to a request. kube's layer would format each address
-/// as text and parse it again.
-fn with_server<B>(server: &Uri, mut request: Request<B>) -> Request<B> {
-    let mut parts = std::mem::take(request.uri_mut()).into_parts();
-    parts.scheme = server.scheme().cloned();
-    parts.authority = server.authority().cloned();
-    // A path with a scheme and an authority is always a valid address.
-    *request.uri_mut() = Uri::from_parts(parts).unwrap_or_default();
-    request
 }
 
 impl Transport for HttpTransport {
@@ -194,21 +195,34 @@ impl Transport for HttpTransport {
         request: Request<Bytes>,
     ) -> BoxFuture<'static, Result<Response<ByteStream>, TransportError>> {
         let sent = self.metrics.send(request.method());
-        let is_of_leases = request.uri().path().starts_with(LEASES);
-        let service = if is_of_leases { &self.leases } else { &self.service };
-        let answer = service.clone().oneshot(FencedBody::of(request));
+        let connections = self.connections.clone();
+        let (pools, answer) = connections.send(FencedBody::of(request));
         Box::pin(async move {
             let answer = answer.await;
             sent.answered(answer.as_ref().ok().map(Response::status));
             let response = answer.map_err(|e| TransportError(causes(&*e)))?;
-            Ok(response.map(|body| body.into_data_stream().map_err(|e| TransportError(causes(&e))).boxed()))
+            let broken = move |error: hyper::Error| {
+                // Nobody has said that this connection ends: others may be as dead.
+                if is_timeout(&error) {
+                    connections.failed(pools);
+                }
+                TransportError(causes(&error))
+            };
+            Ok(response.map(|body| body.into_data_stream().map_err(broken).boxed()))
         })
     }
 }
 
+/// Whether the system has given a connection up because the other side did not acknowledge anything.
+fn is_timeout(error: &hyper::Error) -> bool {
+    let mut chain = std::iter::successors(error.source(), |&error| error.source());
+    let io = |error: &(dyn Error + 'static)| error.downcast_ref::<io::Error>().map(io::Error::kind);
+    chain.any(|error| io(error) == Some(io::ErrorKind::TimedOut))
+}
+
 /// An error with its causes: hyper's own message says little.
-fn causes(error: &(dyn std::error::Error + 'static)) -> String {
-    let chain = std::iter::successors(Some(error), |error| error.source());
+fn causes(error: &(dyn Error + 'static)) -> String {
+    let chain = std::iter::successors(Some(error), |&error| error.source());
     chain.map(ToString::to_string).collect::<Vec<_>>().join(": ")
 }
 

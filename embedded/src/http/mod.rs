@@ -81,6 +81,10 @@ async fn respond(
         match fault {
             Fault::Delay(time) => tokio::time::sleep(time).await,
             Fault::Refuse(code) => return Ok(Reply::error(Accept::JSON, &ApiError::injected(code))),
+            Fault::FailWebhook(after) => {
+                tokio::time::sleep(after).await;
+                return Ok(Reply::error(Accept::JSON, &ApiError::webhook_timeout(after)));
+            }
             Fault::Partition => return Err(Dropped),
             Fault::LoseReplies => lose_reply = true,
             Fault::ExpireWatches | Fault::HoldWatches => {}

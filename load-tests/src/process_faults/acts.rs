@@ -4,12 +4,14 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 use http::Request;
+use jiff::SignedDuration;
 use nix::sys::signal::Signal;
 use rand::Rng as _;
 use rand::seq::IndexedRandom as _;
 use serde_json::json;
 
 use super::{Drill, ProcessFault};
+use crate::faults::{FaultKind, TimedFault};
 use crate::proxy::{Mode, Proxy};
 use crate::stage::Stage;
 
@@ -51,6 +53,16 @@ pub(super) async fn play(drill: &mut Drill, stage: &mut Stage, fault: ProcessFau
             all_connections(drill, stage, delay).await
         }
         ProcessFault::IsolateReplica => all_connections(drill, stage, Mode::Swallow).await,
+        ProcessFault::SlowWebhook => {
+            let delay = drill.args.webhook_delay;
+            let observed = format!("{} ms more for each pod that is created", delay.as_millis());
+            webhook(drill, stage, FaultKind::Delay(duration(delay)), observed).await
+        }
+        ProcessFault::FailingWebhook => {
+            let after = drill.args.webhook_timeout;
+            let observed = format!("no pod is created; refused after {} s", after.as_secs_f64());
+            webhook(drill, stage, FaultKind::FailWebhook(duration(after)), observed).await
+        }
     }
 }
 
@@ -184,6 +196,19 @@ async fn all_connections(drill: &mut Drill, stage: &mut Stage, mode: Mode) -> Re
         _ => format!("{} bytes swallowed", proxy.swallowed() - before),
     };
     Ok(Act { target: identity(stage, index), observed })
+}
+
+/// A webhook of the load's namespace, for the fault time.
+async fn webhook(drill: &Drill, stage: &mut Stage, kind: FaultKind, observed: String) -> Result<Act> {
+    let target = stage.ground.namespace.clone();
+    let fault = TimedFault::of_webhook(&target, kind, drill.args.fault_time);
+    stage.ground.inject(&fault).await?;
+    stage.run_for(drill.args.fault_time).await?;
+    Ok(Act { target: format!("namespace {target}"), observed })
+}
+
+fn duration(time: Duration) -> SignedDuration {
+    SignedDuration::try_from(time).unwrap_or(SignedDuration::MAX)
 }
 
 async fn cut_answer(drill: &mut Drill, stage: &mut Stage) -> Result<Act> {

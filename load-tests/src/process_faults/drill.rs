@@ -32,6 +32,12 @@ pub(crate) struct DrillArgs {
     /// Delay of a slow link, in each direction.
     #[arg(long, value_name = "TIME", default_value = "200ms", value_parser = humantime::parse_duration)]
     pub(crate) link_delay: Duration,
+    /// Delay of a slow webhook.
+    #[arg(long, value_name = "TIME", default_value = "200ms", value_parser = humantime::parse_duration)]
+    pub(crate) webhook_delay: Duration,
+    /// Time after which the API server gives a failing webhook up.
+    #[arg(long, value_name = "TIME", default_value = "10s", value_parser = humantime::parse_duration)]
+    pub(crate) webhook_timeout: Duration,
 }
 
 /// Faults under way.

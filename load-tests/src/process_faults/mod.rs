@@ -1,4 +1,4 @@
-//! Faults of processes, connections and the disk, and the time until their effect is over.
+//! Faults of processes, connections, webhooks and the disk, and the time until their effect is over.
 //!
 //! `drill` plays them one after the other on a stage. `record` is what is known of each afterwards.
 
@@ -39,19 +39,23 @@ pub(crate) enum ProcessFault {
     CutAnswer,
     /// All bytes on all connections of a replica are swallowed for the fault time.
     IsolateReplica,
+    /// A webhook takes some time for each pod that is created, for the fault time.
+    SlowWebhook,
+    /// A webhook gives no answer, so no pod is created for the fault time.
+    FailingWebhook,
 }
 
 impl ProcessFault {
     /// Whether it needs the embedded API server.
     pub(crate) fn needs_embedded(self) -> bool {
-        self.setup() != Setup::default()
+        !matches!(self, Self::KillReplica | Self::FreezeReplica)
     }
 
     /// What must be there for it.
     fn setup(self) -> Setup {
         let default = Setup::default();
         match self {
-            Self::KillReplica | Self::FreezeReplica => default,
+            Self::KillReplica | Self::FreezeReplica | Self::SlowWebhook | Self::FailingWebhook => default,
             Self::RestartApiServer | Self::KillApiServer | Self::FullDisk => {
                 Setup { storage: Storage::Disk, ..default }
             }
@@ -87,5 +91,6 @@ mod tests {
         let both = [ProcessFault::FullDisk, ProcessFault::Blackhole];
         assert_eq!(ProcessFault::setup_of(&both), Setup { storage: Storage::Disk, proxies: true });
         assert!(!ProcessFault::FreezeReplica.needs_embedded() && ProcessFault::CutAnswer.needs_embedded());
+        assert!(ProcessFault::SlowWebhook.needs_embedded());
     }
 }

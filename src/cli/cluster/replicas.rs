@@ -35,9 +35,6 @@ const OWN_VARIABLES: &[&str] = &[
 /// Where the pages of the running controllers are, by identity. Clones share the map.
 pub(super) type PageAddresses = Arc<Mutex<BTreeMap<String, SocketAddr>>>;
 
-/// Variables that name a proxy. The controllers talk to this cluster alone, and no proxy may see its token.
-const PROXY_VARIABLES: &[&str] = &["HTTPS_PROXY", "https_proxy"];
-
 /// The controllers of a cluster.
 pub(super) struct Replicas {
     pids: Vec<u32>,
@@ -83,7 +80,7 @@ impl Replicas {
             if !gates.is_empty() {
                 command.args(["--feature-gates", &gates.join(",")]);
             }
-            for variable in OWN_VARIABLES.iter().chain(PROXY_VARIABLES) {
+            for variable in OWN_VARIABLES {
                 command.env_remove(variable);
             }
             let child = command.spawn().with_context(|| format!("cannot start {}", program.display()))?;

@@ -32,6 +32,7 @@ use super::pages::pages;
 use super::pod_view::{ContainerStatus, PodView, RunState};
 use super::signals::Interrupts;
 use super::{Failure, INTERRUPTED};
+use crate::cluster::transport::client;
 use crate::job::index_set::IndexSet;
 use crate::job::names::CONTROLLER_UID_LABEL;
 
@@ -90,7 +91,7 @@ fn indexes(text: &str) -> Result<IndexSet, String> {
 pub(super) async fn run(args: LogsArgs) -> Result<ExitCode, Failure> {
     let config = args.connection.config().await?;
     let namespace = args.namespace.clone().unwrap_or_else(|| config.default_namespace.clone());
-    let client = kube::Client::try_from(config)?;
+    let client = client(config, "logs")?;
     let mut interrupts = Interrupts::listen()?;
     let shown = tokio::select! {
         shown = show(args, client, &namespace) => shown,

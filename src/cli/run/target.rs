@@ -10,6 +10,7 @@ use crate::cli::Failure;
 use crate::cli::connection::ConnectionArgs;
 #[cfg(feature = "embedded")]
 use crate::cli::embedded::EmbeddedCluster;
+use crate::cluster::transport::client;
 #[cfg(feature = "embedded")]
 use crate::job::names::{BUILT_IN_CONTROLLER, EXTERNAL_CONTROLLER};
 use crate::telemetry::traces::JobTraces;
@@ -31,7 +32,7 @@ impl TargetCluster {
         traces: &JobTraces,
     ) -> Result<Self, Failure> {
         if connection.is_given() {
-            let client = kube::Client::try_from(connection.config().await?)?;
+            let client = client(connection.config().await?, "run")?;
             client.apiserver_version().await.context("cannot reach the cluster")?;
             return Ok(Self {
                 client,

@@ -13,7 +13,6 @@ use http::{Request, Response, Uri, uri::Scheme};
 use http_body_util::{BodyExt, Full, Limited};
 use hyper_rustls::{ConfigBuilderExt, HttpsConnector, HttpsConnectorBuilder};
 use hyper_util::client::legacy::Client;
-use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::TokioExecutor;
 use opentelemetry_http::{HttpClient, HttpError};
 use opentelemetry_otlp::{
@@ -25,6 +24,10 @@ use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use tokio::runtime::Handle;
 use tonic::transport::Endpoint;
+
+use crate::net;
+use crate::net::connector::Connector;
+use crate::net::proxy::{Proxy, ProxyError};
 
 /// Where OTLP over HTTP takes traces, below the general address of a collector.
 const HTTP_PATH: &str = "v1/traces";
@@ -55,6 +58,9 @@ pub enum ExportError {
     /// Only one of a certificate of our own and its key is given.
     #[error("{0} is set without {1}")]
     HalfIdentity(&'static str, &'static str),
+    /// A variable names no proxy.
+    #[error(transparent)]
+    Proxy(#[from] ProxyError),
     /// TLS cannot be used.
     #[error("TLS: {0}")]
     Tls(String),
@@ -130,12 +136,16 @@ impl Settings {
         })
     }
 
-    fn connector(&self) -> Result<HttpsConnector<HttpConnector>, ExportError> {
+    fn connector(&self) -> Result<HttpsConnector<Connector>, ExportError> {
         let secure = self.address.scheme() == Some(&Scheme::HTTPS);
-        let builder = HttpsConnectorBuilder::new().with_tls_config(tls(secure)?).https_or_http();
+        let proxy = Proxy::of_environment(&self.address)?;
+        let over_tls = proxy.as_ref().is_some_and(|proxy| proxy.scheme() == net::proxy::Scheme::Https);
+        let tls = tls(secure || over_tls)?;
+        let connector = Connector::new(proxy.as_ref(), &tls);
+        let builder = HttpsConnectorBuilder::new().with_tls_config(tls).https_or_http();
         Ok(match self.protocol {
-            Protocol::Grpc => builder.enable_http2().build(),
-            Protocol::Http => builder.enable_http1().build(),
+            Protocol::Grpc => builder.enable_http2().wrap_connector(connector),
+            Protocol::Http => builder.enable_http1().wrap_connector(connector),
         })
     }
 }
@@ -223,7 +233,7 @@ fn unreadable((variable, file): &(String, PathBuf), problem: impl fmt::Display) 
 /// Sends requests on the tokio runtime: the exporter's own thread has none.
 #[derive(Debug)]
 struct OverHttp {
-    client: Client<HttpsConnector<HttpConnector>, Full<Bytes>>,
+    client: Client<HttpsConnector<Connector>, Full<Bytes>>,
     runtime: Handle,
     timeout: Duration,
 }
