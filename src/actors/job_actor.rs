@@ -187,7 +187,7 @@ impl JobActor {
         if self.lifecycle != Lifecycle::Ready {
             return;
         }
-        if self.state.doubts_status() {
+        if self.state.doubts_status(self.seen.version.order()) {
             self.lifecycle.read_job();
             self.state.reading_job();
             self.requests.read();
@@ -278,7 +278,10 @@ impl JobActor {
                 }
             }
             JobInput::RelistAccepted => self.lifecycle.relist_accepted(),
-            JobInput::PodsListing => self.lifecycle.list_begins(),
+            JobInput::PodsListing => {
+                self.lifecycle.list_begins();
+                self.state.pods_listing();
+            }
             JobInput::PodsListed { listed, version, proven } => {
                 if !proven && self.state.lacks_pods(&listed, version) {
                     self.pods_missing();

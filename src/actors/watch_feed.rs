@@ -21,7 +21,7 @@ use super::test_hooks::Part;
 use crate::cluster::reads::PodList;
 use crate::cluster::resource::Resource;
 use crate::cluster::supervision::supervised;
-use crate::cluster::watch::{Change, Selection, watch, watch_together};
+use crate::cluster::watch::{Change, Selection, watch_together};
 use crate::cluster::wire::{Decoder, JobOutline, ObservedJob, ObservedPod, OutlineDecoder, PodDecoder};
 use crate::job::names::SHARD_LABEL;
 use crate::job::selector::Selector;
@@ -97,26 +97,18 @@ pub fn feed_shard(cx: &ReplicaContext, shard: ShardId, to: Recipient<Pods>) -> S
     feed_pods(cx, format!("{SHARD_LABEL}={shard}"), to)
 }
 
-/// All pods of a namespace that a Job's selector selects, of any shard.
+/// All pods of a namespace that a Job's selector selects, of any shard. Retries until they are listed.
 pub async fn list_selected(cx: &ReplicaContext, namespace: &str, selector: &Selector) -> PodList {
     let selection = Selection { namespace: Some(namespace.into()), ..Selection::all(Resource::PODS) };
     let selection = selection.labelled(selector.to_string());
-    let decoder = PodDecoder::new(cx.config.finalizer()).reading_runs(cx.config.traces.is_on());
-    let mut changes = watch(cx.transport.clone(), selection, decoder, cx.metrics.clone(), cx.seed());
-    let mut list = PodList::default();
-    while let Some(change) = changes.next().await {
-        match change {
-            Change::Restarted => list = PodList::default(),
-            Change::Unreadable(pod) => list.unreadable.push(pod),
-            Change::Listed(pod) | Change::Applied(pod) => list.pods.push(pod),
-            Change::Deleted(_) => {}
-            Change::Synced { version } => {
-                list.version = version.parse().unwrap_or(u64::MAX);
-                break;
-            }
+    let mut backoff = cx.api_backoff();
+    loop {
+        match cx.reads.list_pods(&pod_decoder(cx), &selection).await {
+            Ok(list) => return list,
+            Err(error) => tracing::warn!(namespace, %error, "the pods that a Job selects were not listed"),
         }
+        backoff.pause().await;
     }
-    list
 }
 
 /// Feeds the pods that are of no shard to an actor.
@@ -125,12 +117,15 @@ pub fn feed_unlabelled(cx: &ReplicaContext, to: Recipient<Pods>) -> Subscription
 }
 
 fn feed_pods(cx: &ReplicaContext, labels: String, to: Recipient<Pods>) -> Subscription {
-    let decoder = PodDecoder::new(cx.config.finalizer()).reading_runs(cx.config.traces.is_on());
-    feed(cx, Selection::all(Resource::PODS).labelled(labels), decoder, to, |from, changes| Pods {
+    feed(cx, Selection::all(Resource::PODS).labelled(labels), pod_decoder(cx), to, |from, changes| Pods {
         from,
         arrived: StdInstant::now(),
         changes,
     })
+}
+
+fn pod_decoder(cx: &ReplicaContext) -> PodDecoder {
+    PodDecoder::new(cx.config.finalizer()).reading_runs(cx.config.traces.is_on())
 }
 
 fn feed<D: Decoder, M>(

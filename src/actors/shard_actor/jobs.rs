@@ -286,7 +286,7 @@ impl ShardActor {
         shard: &Addr<Self>,
     ) -> Addr<JobActor> {
         let requests = Requests {
-            cx: self.cx.clone(),
+            cx: self.cx.for_job(&job.uid),
             shard: self.owned.id,
             epoch: self.owned.epoch,
             fence: self.owned.fence.clone(),
@@ -308,7 +308,7 @@ impl ShardActor {
     }
 
     fn look_for_candidates(&self, job: &Job, shard: &Addr<Self>) {
-        let (cx, shard) = (self.cx.clone(), shard.clone());
+        let (cx, shard) = (self.cx.for_job(&job.uid), shard.clone());
         let (uid, namespace, spec) = (job.uid.clone(), job.namespace.clone(), job.spec.clone());
         self.owned.unit.spawn("a search for pods that a Job may adopt", async move {
             let list = list_selected(&cx, &namespace, &spec.selector).await;

@@ -149,8 +149,11 @@ pub struct PodSet {
     counted: CountedPods,
 
     /// Somebody else has removed the finalizer of a pod that has ended or is gone, and so may have counted
-    /// it.
-    released_by_others: bool,
+    /// it: the newest version that shows this.
+    released_by_others: Option<u64>,
+    /// All pods have been shown, and the watch goes on from there. One that is shown as ended and released for the
+    /// first time was counted before.
+    all_listed: bool,
 
     newly_ended: Vec<Ended>,
     /// Earlier failures that pods show, until all pods have been observed.
@@ -177,7 +180,8 @@ impl PodSet {
             pending: BTreeMap::new(),
             attempts: Attempts::default(),
             counted: CountedPods::of(job),
-            released_by_others: false,
+            released_by_others: None,
+            all_listed: false,
             newly_ended: Vec::new(),
             history: Some(History::default()),
         };
@@ -202,7 +206,9 @@ impl PodSet {
         let released = gone_for_good && entry.pod.tracked && !ours;
         let counted = ends_here && entry.recorded;
         let moved = pod.place.filter(|_| entry.pod.place != pod.place);
-        self.released_by_others |= released && !self.ledger.counts(&pod);
+        if released {
+            self.note_released(&pod);
+        }
         if counted {
             self.counted.take_in(&pod);
         }
@@ -252,7 +258,9 @@ impl PodSet {
             self.note_place(place);
         }
         if gone_for_good {
-            self.released_by_others |= !self.ledger.counts(&pod);
+            if !self.all_listed {
+                self.note_released(&pod);
+            }
             let failed = pod.is_failed(self.spec.replace_only_failed);
             self.history
                 .iter_mut()
@@ -269,14 +277,27 @@ impl PodSet {
         true
     }
 
-    /// Whether somebody else has released pods: the status that counts them may be newer than the known one.
-    pub fn released_by_others(&self) -> bool {
-        self.released_by_others
+    /// Takes in that somebody else has released a pod.
+    fn note_released(&mut self, pod: &Pod) {
+        if !self.ledger.counts(pod) {
+            self.released_by_others = self.released_by_others.max(Some(pod.version));
+        }
+    }
+
+    /// Whether somebody else has released pods that a status of this version need not count yet. What counts a
+    /// pod is recorded in the status before the pod is released.
+    pub fn released_by_others_since(&self, version: u64) -> bool {
+        self.released_by_others.is_some_and(|released| released > version)
     }
 
     /// Takes in that a read of the status has begun: releases seen from now on may be newer than its result.
     pub fn reading_status(&mut self) {
-        self.released_by_others = false;
+        self.released_by_others = None;
+    }
+
+    /// Takes in that a list of the pods begins.
+    pub fn listing(&mut self) {
+        self.all_listed = false;
     }
 
     fn note_place(&mut self, place: Place) {
@@ -323,7 +344,10 @@ impl PodSet {
 
     /// Drops a pod that is gone. If we have not removed its finalizer, somebody else must have.
     fn drop_gone(&mut self, slot: Slot) {
-        self.released_by_others |= self.pods.get(slot).is_some_and(Entry::must_exist);
+        if self.pods.get(slot).is_some_and(Entry::must_exist) {
+            // Nothing tells when.
+            self.released_by_others = Some(u64::MAX);
+        }
         self.forget(slot);
     }
 
@@ -343,6 +367,7 @@ impl PodSet {
 
     /// Drops the pods that are missing from a complete list of `version`.
     pub fn retain_listed(&mut self, listed: &UidSet, version: u64) {
+        self.all_listed = true;
         if is(Mutant::RelistKeepsGonePods) {
             return;
         }
