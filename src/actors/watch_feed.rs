@@ -124,7 +124,8 @@ fn feed_pods(cx: &ReplicaContext, labels: String, to: Recipient<Pods>) -> Subscr
     })
 }
 
-fn pod_decoder(cx: &ReplicaContext) -> PodDecoder {
+/// Reads of pods what this replica needs.
+pub fn pod_decoder(cx: &ReplicaContext) -> PodDecoder {
     PodDecoder::new(cx.config.finalizer()).reading_runs(cx.config.traces.is_on())
 }
 

@@ -225,10 +225,10 @@ async fn events_neither_shrink_the_window_nor_hold_much_of_it() {
             true => (ms(1000), code, status(code, "", "m")),
             false => (ms(5), created().0, created().1),
         });
-        for namespace in ["a", "b"] {
+        let _events = ["a", "b"].map(|namespace| {
             let event = Write::CreateEvent { namespace: namespace.into(), body: Bytes::from_static(b"{}") };
-            world.clients(50, Priority::Event, &event);
-        }
+            world.clients(50, Priority::Event, &event)
+        });
         sleep(ms(100)).await;
         assert_eq!(world.metrics.writes_in_flight.get(), 2);
         let start = Instant::now();
