@@ -278,10 +278,7 @@ impl JobActor {
                 }
             }
             JobInput::RelistAccepted => self.lifecycle.relist_accepted(),
-            JobInput::PodsListing => {
-                self.lifecycle.list_begins();
-                self.state.pods_listing();
-            }
+            JobInput::PodsListing => self.list_begins(),
             JobInput::PodsListed { listed, version, proven } => {
                 if !proven && self.state.lacks_pods(&listed, version) {
                     self.pods_missing();
