@@ -279,13 +279,13 @@ fn a_job_whose_options_ask_for_pods_that_were_dropped_is_listed_alone() {
         });
         let mut known = job("j", json!({"failed": 1, "startTime": "1970-01-01T00:00:00Z"}));
         let shard = Shard::start(&api, &[known.clone()], no_census(), vec![counted]).await;
-        sleep(60 * SOON).await;
+        sleep(4 * SOON).await;
         let of_shard = || api.count(&["GET", "yardmaster.dev%2Fshard"]);
         let (lists, deletions) = (of_shard(), api.count(&["DELETE", "/pods/f"]));
         known["metadata"]["resourceVersion"] = "160".into();
         known["metadata"]["annotations"] = json!({"yardmaster.dev/failed-pods-limit": "0"});
         shard.job(&known).await;
-        sleep(60 * SOON).await;
+        sleep(4 * SOON).await;
         assert_eq!((api.count(LIVE_LIST), of_shard()), (1, lists));
         assert_eq!((deletions, api.count(&["DELETE", "/pods/f"])), (0, 1));
     });

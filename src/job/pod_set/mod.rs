@@ -151,13 +151,23 @@ pub struct PodSet {
     /// Somebody else has removed the finalizer of a pod that has ended or is gone, and so may have counted
     /// it: the newest version that shows this.
     released_by_others: Option<u64>,
-    /// All pods have been shown, and the watch goes on from there. One that is shown as ended and released for the
-    /// first time was counted before.
-    all_listed: bool,
+    listed: Listed,
 
     newly_ended: Vec<Ended>,
     /// Earlier failures that pods show, until all pods have been observed.
     history: Option<History>,
+}
+
+/// Which pods have been shown to the set.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Listed {
+    /// Those that came by the watch since the Job is known. Others may have ended before.
+    Partly,
+    /// A list is in progress.
+    Listing,
+    /// All of a list from its beginning to its end, and the watch goes on from there. One that the watch shows as ended
+    /// and released for the first time was counted before.
+    Completely,
 }
 
 impl PodSet {
@@ -181,7 +191,7 @@ impl PodSet {
             attempts: Attempts::default(),
             counted: CountedPods::of(job),
             released_by_others: None,
-            all_listed: false,
+            listed: Listed::Partly,
             newly_ended: Vec::new(),
             history: Some(History::default()),
         };
@@ -193,7 +203,7 @@ impl PodSet {
     pub fn observe(&mut self, mut pod: Pod, source: Source) -> bool {
         let gone_for_good = pod.phase.is_final() && !pod.tracked;
         let Some(slot) = self.pods.find(&pod.uid) else {
-            return source != Source::Answer && self.admit(pod, gone_for_good);
+            return source != Source::Answer && self.admit(pod, gone_for_good, source);
         };
         let Some(entry) = self.pods.get_mut(slot).filter(|e| !e.gone && e.pod.version <= pod.version) else {
             return false;
@@ -250,7 +260,7 @@ impl PodSet {
         }
     }
 
-    fn admit(&mut self, pod: Pod, gone_for_good: bool) -> bool {
+    fn admit(&mut self, pod: Pod, gone_for_good: bool, source: Source) -> bool {
         if let Some(history) = &mut self.history {
             history.carry(pod.backoff.as_deref().copied());
         }
@@ -258,7 +268,7 @@ impl PodSet {
             self.note_place(place);
         }
         if gone_for_good {
-            if !self.all_listed {
+            if source != Source::Watch || self.listed != Listed::Completely {
                 self.note_released(&pod);
             }
             let failed = pod.is_failed(self.spec.replace_only_failed);
@@ -297,7 +307,7 @@ impl PodSet {
 
     /// Takes in that a list of the pods begins.
     pub fn listing(&mut self) {
-        self.all_listed = false;
+        self.listed = Listed::Listing;
     }
 
     fn note_place(&mut self, place: Place) {
@@ -367,7 +377,9 @@ impl PodSet {
 
     /// Drops the pods that are missing from a complete list of `version`.
     pub fn retain_listed(&mut self, listed: &UidSet, version: u64) {
-        self.all_listed = true;
+        if self.listed == Listed::Listing {
+            self.listed = Listed::Completely;
+        }
         if is(Mutant::RelistKeepsGonePods) {
             return;
         }

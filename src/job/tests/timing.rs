@@ -313,8 +313,13 @@ fn the_status_is_doubted_after_somebody_else_has_released_pods() {
     let shown = older.pods.released_by_others_since(0);
     assert!(shown && !older.doubts_status(u64::MAX - 1), "a status that is younger records it, or counts it");
     let mut counted = of(vec![running("a")]);
+    counted.pods_listing();
     counted.pods_listed(&UidSet::from_iter(["a".into()]), 9);
     counted.observe_pod(newer("counted before"), at(160));
+    let mut known_late = of(vec![running("a")]);
+    known_late.pods_listed(&UidSet::from_iter(["a".into()]), 9);
+    known_late.observe_pod(newer("counted before"), at(160));
+    assert!(known_late.doubts_status(0), "the list was complete before the Job was known");
     assert!(!counted.doubts_status(0), "a change of its labels, after all pods were listed");
     counted.pods_listing();
     counted.observe_pod(newer("counted since"), at(160));
