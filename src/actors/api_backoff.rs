@@ -3,29 +3,37 @@
 use std::time::Duration;
 
 use backon::{BackoffBuilder, ExponentialBackoff, ExponentialBuilder};
+use rand::rngs::SmallRng;
+use rand::{Rng, SeedableRng};
 
-/// Pauses that double from the first to the longest, without end.
+/// The shortest pause, as a part of the one that is due.
+const SHORTEST: f64 = 0.75;
+
+/// Pauses that double from the first to the longest, without end. Each is shortened by up to a quarter, by chance, so
+/// that what has failed together is not tried again together.
 #[derive(Debug)]
 pub struct ApiBackoff {
     delays: ExponentialBackoff,
     max: Duration,
+    chance: SmallRng,
 }
 
 impl ApiBackoff {
-    /// Pauses from `initial` to `max`.
-    pub fn new(initial: Duration, max: Duration) -> Self {
+    /// Pauses from `initial` to `max`; `seed` varies them.
+    pub fn new(initial: Duration, max: Duration, seed: u64) -> Self {
         let delays = ExponentialBuilder::default()
             .with_min_delay(initial)
             .with_max_delay(max)
             .with_factor(2.0)
             .without_max_times()
             .build();
-        Self { delays, max }
+        Self { delays, max, chance: SmallRng::seed_from_u64(seed) }
     }
 
     /// Waits for the next pause.
     pub async fn pause(&mut self) {
-        tokio::time::sleep(self.delays.next().unwrap_or(self.max)).await;
+        let pause = self.delays.next().unwrap_or(self.max);
+        tokio::time::sleep(pause.mul_f64(self.chance.random_range(SHORTEST..=1.0))).await;
     }
 }
 
@@ -37,11 +45,18 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn pauses_double_up_to_the_longest() {
-        let mut backoff = ApiBackoff::new(Duration::from_secs(1), Duration::from_secs(5));
+        let of_seed = |seed| ApiBackoff::new(Duration::from_secs(1), Duration::from_secs(5), seed);
+        let (mut backoff, mut other) = (of_seed(1), of_seed(2));
         for seconds in [1, 2, 4, 5, 5, 5] {
             let begun = Instant::now();
             backoff.pause().await;
-            assert_eq!(begun.elapsed().as_secs(), seconds);
+            let (paused, begun) = (begun.elapsed().as_secs_f64(), Instant::now());
+            assert!(
+                (0.75 * seconds as f64..seconds as f64 + 0.01).contains(&paused),
+                "{paused} of {seconds} s"
+            );
+            other.pause().await;
+            assert_ne!(paused, begun.elapsed().as_secs_f64(), "those of others differ");
         }
     }
 }

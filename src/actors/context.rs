@@ -21,6 +21,7 @@ use crate::cluster::reads::Reader;
 use crate::cluster::transport::Transport;
 use crate::cluster::watch::Vigil;
 use crate::cluster::wire::{JobDecoder, PodDecoder, SelfWriteCache};
+use crate::job::uid::Uid;
 use crate::telemetry::metrics::Metrics;
 
 /// The services that a replica provides to its actors. Clones share everything.
@@ -148,9 +149,14 @@ impl ReplicaContext {
         SubscriptionId(self.subscriptions.fetch_add(1, Ordering::Relaxed))
     }
 
+    /// The same services, whose live reads are for this Job.
+    pub fn for_job(&self, job: &Uid) -> Self {
+        Self { reads: self.reads.for_job(job), ..self.clone() }
+    }
+
     /// The pauses between attempts of one request (`--api-backoff`, `--api-backoff-max`).
     pub fn api_backoff(&self) -> ApiBackoff {
-        ApiBackoff::new(self.config.api_backoff, self.config.api_backoff_max)
+        ApiBackoff::new(self.config.api_backoff, self.config.api_backoff_max, self.seed())
     }
 }
 

@@ -199,7 +199,7 @@ impl JobActor {
             self.status_turn = StatusTurn::None;
             return;
         }
-        if self.state.doubts_status() {
+        if self.state.doubts_status(self.seen.version.order()) {
             self.lifecycle.read_job();
             self.state.reading_job();
             self.requests.read();
@@ -292,7 +292,7 @@ impl JobActor {
                 }
             }
             JobInput::RelistAccepted => self.lifecycle.relist_accepted(),
-            JobInput::PodsListing => self.lifecycle.list_begins(),
+            JobInput::PodsListing => self.list_begins(),
             JobInput::PodsListed { listed, version, proven } => {
                 if !proven && self.state.lacks_pods(&listed, version) {
                     self.pods_missing();

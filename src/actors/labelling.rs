@@ -28,7 +28,7 @@ impl Labelling {
     /// Labels a pod with the shard of this Job, while the fence is open.
     pub fn new(cx: &ReplicaContext, fence: &Fence, pod: &ObservedPod, job: &Uid) -> Self {
         Self {
-            cx: cx.clone(),
+            cx: cx.for_job(job),
             fence: fence.clone(),
             namespace: pod.namespace.clone(),
             name: pod.pod.name.clone(),

@@ -170,7 +170,10 @@ struct OrphanRelease {
 impl OrphanRelease {
     fn of(orphan_pods: &OrphanPods, pod: &ObservedPod) -> Self {
         Self {
-            cx: orphan_pods.cx.clone(),
+            cx: pod
+                .controller
+                .as_ref()
+                .map_or_else(|| orphan_pods.cx.clone(), |owner| orphan_pods.cx.for_job(&owner.uid)),
             fence: orphan_pods.fence.clone(),
             namespace: pod.namespace.clone(),
             name: pod.pod.name.clone(),

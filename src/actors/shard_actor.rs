@@ -1,7 +1,7 @@
 //! The actor of one shard: it owns the shard's Jobs and delivers every pod event to the right Job.
 //!
 //! It keeps no pods, only which Job holds each; Jobs keep the pods that they need. A Job that has panicked is
-//! rebuilt from the cluster alone: the shard lists its pods again, as it does when it is taken over.
+//! rebuilt from the cluster alone: from a live list of its own pods, which other Jobs do not notice.
 
 mod doubts;
 mod foreign_jobs;
@@ -219,6 +219,7 @@ impl ShardActor {
     /// Takes in a pod that is shown.
     fn route_pod(&mut self, pod: Box<ObservedPod>, ctx: &mut Context<Self>) {
         let uid = pod.pod.uid.clone();
+        self.doubts.pod_shown(&uid, pod.pod.version);
         self.deliver_to_job(pod, ctx);
         self.no_longer_unseen(&uid);
     }
@@ -250,6 +251,7 @@ impl ShardActor {
             return;
         }
         self.orphan_pods.forget(pod);
+        self.doubts.pod_left(uid);
         let owner =
             self.pod_owners.remove(uid).or_else(|| pod.controller.as_ref().map(|owner| owner.uid.clone()));
         if let Some(job) = owner {
@@ -273,7 +275,7 @@ impl ShardActor {
         }
         self.pod_owners.retain_listed(&listing);
         let unseen = &self.unseen;
-        let may_plan = |job: &Uid, entry: &JobEntry| !entry.awaits_candidates() && !unseen.hold_back(job);
+        let may_plan = |job: &Uid, entry: &JobEntry| !entry.awaits_pods() && !unseen.hold_back(job);
         for (uid, entry) in self.jobs.iter_mut().filter(|(uid, entry)| may_plan(uid, entry)) {
             let listed = listing.remove(uid).unwrap_or_default();
             entry.send(JobInput::PodsListed { listed, version, proven: false });
@@ -290,6 +292,11 @@ impl ShardActor {
 impl ShardActor {
     /// A Job needs a list of pods that begins now.
     fn relist_requested(&mut self, job: &Uid, ctx: &mut Context<Self>) {
+        if self.jobs.get(job).is_some_and(JobEntry::awaits_pods) {
+            // A list for the Job alone is on its way. The one that counts begins later.
+            self.show_anew(job, ctx);
+            return self.send(job, JobInput::RelistAccepted);
+        }
         if self.pod_feed.delay_relist() {
             ctx.run_later(RELIST_DELAY, |shard, ctx| {
                 if shard.pod_feed.is_relist_delayed() {
@@ -344,10 +351,9 @@ impl Handler<JobSeen> for ShardActor {
 
     fn handle(&mut self, JobSeen { job, arrived }: JobSeen, ctx: &mut Self::Context) {
         self.arrived = arrived;
-        if self.wants_dropped_pods(&job) {
-            self.relist_pods(ctx);
-        }
+        let shows_anew = self.wants_dropped_pods(&job).then(|| job.uid.clone());
         self.job_seen(job, ctx);
+        shows_anew.iter().for_each(|job| self.show_anew(job, ctx));
     }
 }
 

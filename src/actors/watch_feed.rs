@@ -22,7 +22,7 @@ use super::test_hooks::Part;
 use crate::cluster::reads::PodList;
 use crate::cluster::resource::Resource;
 use crate::cluster::supervision::supervised;
-use crate::cluster::watch::{Change, Selection, watch, watch_together};
+use crate::cluster::watch::{Change, Selection, watch_together};
 use crate::cluster::wire::{Decoder, JobOutline, ObservedJob, OutlineDecoder, PodDecoder};
 use crate::job::names::{CONTROLLER_UID_LABEL, SHARD_LABEL};
 use crate::job::selector::Selector;
@@ -81,26 +81,18 @@ pub fn feed_outlines(cx: &ReplicaContext, to: Recipient<Outlines>) -> Subscripti
     feed(cx, Selection::all(Resource::JOBS), decoder, to, |from, changes| Outlines { from, changes })
 }
 
-/// All pods of a namespace that a Job's selector selects, of any shard.
+/// All pods of a namespace that a Job's selector selects, of any shard. Retries until they are listed.
 pub async fn list_selected(cx: &ReplicaContext, namespace: &str, selector: &Selector) -> PodList {
     let selection = Selection { namespace: Some(namespace.into()), ..Selection::all(Resource::PODS) };
     let selection = selection.labelled(selector.to_string());
-    let decoder = PodDecoder::new(cx.config.finalizer()).reading_runs(cx.config.traces.is_on());
-    let mut changes = watch(cx.transport.clone(), selection, decoder, cx.metrics.clone(), cx.seed());
-    let mut list = PodList::default();
-    while let Some(change) = changes.next().await {
-        match change {
-            Change::Restarted => list = PodList::default(),
-            Change::Unreadable(pod) => list.unreadable.push(pod),
-            Change::Listed(pod) | Change::Applied(pod) => list.pods.push(pod),
-            Change::Deleted(_) => {}
-            Change::Synced { version } => {
-                list.version = version.parse().unwrap_or(u64::MAX);
-                break;
-            }
+    let mut backoff = cx.api_backoff();
+    loop {
+        match cx.reads.list_pods(&pod_decoder(cx), &selection).await {
+            Ok(list) => return list,
+            Err(error) => tracing::warn!(namespace, %error, "the pods that a Job selects were not listed"),
         }
+        backoff.pause().await;
     }
-    list
 }
 
 /// The pods without label of a shard that carry the label of a Job, as all do that Job controllers create; or all.
@@ -114,7 +106,7 @@ pub enum Unlabelled {
 
 /// Feeds the pods that are of no shard to an actor.
 pub fn feed_unlabelled(cx: &ReplicaContext, of: Unlabelled, to: Recipient<Pods>) -> Subscription {
-    let decoder = PodDecoder::new(cx.config.finalizer());
+    let decoder = pod_decoder(cx);
     let labels = match of {
         Unlabelled::OfJobs => format!("{CONTROLLER_UID_LABEL},!{SHARD_LABEL}"),
         Unlabelled::All => format!("!{SHARD_LABEL}"),
@@ -122,6 +114,11 @@ pub fn feed_unlabelled(cx: &ReplicaContext, of: Unlabelled, to: Recipient<Pods>)
     let selection = Selection::all(Resource::PODS).labelled(labels);
     let arrived = StdInstant::now;
     feed(cx, selection, decoder, to, move |from, changes| Pods { from, arrived: arrived(), changes })
+}
+
+/// Reads of pods what this replica needs.
+pub fn pod_decoder(cx: &ReplicaContext) -> PodDecoder {
+    PodDecoder::new(cx.config.finalizer()).reading_runs(cx.config.traces.is_on())
 }
 
 fn feed<D: Decoder, M>(

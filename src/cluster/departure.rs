@@ -107,6 +107,7 @@ mod tests {
     use tokio::time::timeout;
 
     use super::*;
+    use crate::cluster::transport::connect;
 
     /// A connection in memory; hyper wants to know nothing else about it.
     struct Wire(TokioIo<DuplexStream>);
@@ -191,5 +192,26 @@ mod tests {
         let (refused, seen) = send(|_| ()).await;
         let seen = String::from_utf8(seen).unwrap();
         assert!(!refused && seen.starts_with("POST /pods HTTP/1.1") && seen.ends_with("{}"), "{seen}");
+    }
+
+    /// The transport of a replica asks, too.
+    #[tokio::test]
+    async fn a_transport_sends_nothing_through_a_closed_fence() {
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let url = format!("http://{}", listener.local_addr().unwrap());
+        let seen = tokio::spawn(async move {
+            let mut seen = Vec::new();
+            listener.accept().await.unwrap().0.read_to_end(&mut seen).await.unwrap();
+            seen
+        });
+        let config = kube::Config::new(url.parse().unwrap());
+        let transport = connect(config, "r").unwrap().transport;
+        let fence = Fence::unlimited();
+        fence.close();
+        let departure = Departure::through(&fence);
+        let mut request = Request::post("/x").body(Bytes::from_static(b"{}")).unwrap();
+        request.extensions_mut().insert(departure.clone());
+        assert!(transport.send(request).await.is_err() && departure.was_refused());
+        assert!(timeout(Duration::from_secs(60), seen).await.unwrap().unwrap().is_empty());
     }
 }

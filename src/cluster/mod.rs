@@ -9,7 +9,7 @@
 //! | [`watch`] | lists and watches one resource, resuming after every failure |
 //! | [`gate`] | all writes except those of Leases: fenced, by priority, fair, within limits |
 //! | [`leases`] | reads and writes of Leases, which bypass the gate |
-//! | [`reads`] | live reads of single objects |
+//! | [`reads`] | live reads: few at once, fair between Jobs, and one of each object |
 //! | [`events`] | `v1` Events about Jobs, aggregated |
 //! | [`resource`] | resources of the API and their paths |
 //! | [`supervision`] | what becomes of a panic: tasks that begin anew |
@@ -33,6 +33,7 @@ mod impersonation;
 pub mod leases;
 mod measured;
 mod rate;
+mod read_gate;
 pub mod reads;
 pub mod resource;
 pub mod supervision;

@@ -1,4 +1,5 @@
-//! Live reads, which bypass all caches.
+//! Live reads, which bypass all caches. A replica has few of them in flight at once, in turns by Job. The reads of
+//! Leases go their own way.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -7,6 +8,7 @@ use bytes::Bytes;
 use http::{HeaderValue, Request, header};
 use tokio::time::{Instant, timeout};
 
+use super::read_gate::ReadGate;
 use super::resource::Resource;
 use super::transport::{Transport, TransportError};
 use super::watch::{Page, Selection};
@@ -54,13 +56,32 @@ pub struct PodList {
     pub version: u64,
 }
 
-/// Reads objects.
+/// Reads objects. Clones share their turns.
 #[derive(Clone)]
 pub struct Reader {
     transport: Arc<dyn Transport>,
     pods: PodDecoder,
     jobs: JobDecoder,
     metrics: Arc<Metrics>,
+    gate: ReadGate<Result<Option<Bytes>, NoObject>>,
+    /// The Job that asks.
+    asker: Option<Uid>,
+}
+
+/// Why there is no answer, or none with an object.
+#[derive(Clone, Debug)]
+enum NoObject {
+    Transport(TransportError),
+    Refused(Refusal),
+}
+
+impl From<NoObject> for ReadError {
+    fn from(error: NoObject) -> Self {
+        match error {
+            NoObject::Transport(error) => Self::Transport(error),
+            NoObject::Refused(refusal) => Self::Refused(refusal),
+        }
+    }
 }
 
 impl Reader {
@@ -71,7 +92,14 @@ impl Reader {
         jobs: JobDecoder,
         metrics: Arc<Metrics>,
     ) -> Self {
-        Self { transport, pods: PodDecoder::new(finalizer), jobs, metrics }
+        let pods = PodDecoder::new(finalizer);
+        Self { transport, pods, jobs, metrics, gate: ReadGate::default(), asker: None }
+    }
+
+    /// The same reader, which reads for this Job: Jobs take turns.
+    #[must_use]
+    pub fn for_job(&self, job: &Uid) -> Self {
+        Self { asker: Some(job.clone()), ..self.clone() }
     }
 
     /// A Job; `None` if there is none of this name.
@@ -146,10 +174,11 @@ impl Reader {
         namespace: &str,
         name: &str,
     ) -> Result<Option<Bytes>, ReadError> {
-        let request = Request::get(resource.object_path(namespace, name))
-            .header(header::ACCEPT, JSON)
-            .body(Bytes::new())?;
-        self.send("get", resource, request).await
+        let path = resource.object_path(namespace, name);
+        let request = Request::get(&path).header(header::ACCEPT, JSON).body(Bytes::new())?;
+        let this = self.clone();
+        let read = async move { this.send("get", resource, request).await };
+        Ok(self.gate.read(&path, self.asker.clone(), read).await?)
     }
 
     /// All objects of a resource in one namespace; `None` if the API server has no such resource.
@@ -181,6 +210,14 @@ impl Reader {
         decoder: &D,
         selection: &Selection,
     ) -> Result<(Vec<D::Object>, Vec<Unreadable>), ReadError> {
+        self.list_readable(decoder, selection).await.map(|(objects, unreadable, _)| (objects, unreadable))
+    }
+
+    async fn list_readable<D: Decoder>(
+        &self,
+        decoder: &D,
+        selection: &Selection,
+    ) -> Result<(Vec<D::Object>, Vec<Unreadable>, Option<u64>), ReadError> {
         let (mut objects, mut unreadable) = (Vec::new(), Vec::new());
         let take = |item: &[u8]| {
             match decoder.decode(item) {
@@ -189,8 +226,17 @@ impl Reader {
             }
             Ok(())
         };
-        self.pages(selection, JSON, take).await?;
-        Ok((objects, unreadable))
+        let version = self.pages(selection, JSON, take).await?;
+        Ok((objects, unreadable, version))
+    }
+
+    /// All selected pods.
+    ///
+    /// # Errors
+    /// See [`ReadError`]; also when a pod has no name that can be read.
+    pub async fn list_pods(&self, decoder: &PodDecoder, selection: &Selection) -> Result<PodList, ReadError> {
+        let (pods, unreadable, version) = self.list_readable(decoder, selection).await?;
+        Ok(PodList { pods, unreadable, version: version.unwrap_or(u64::MAX) })
     }
 
     /// All pods of the cluster with these labels that are to be kept, by their metadata: they have neither spec
@@ -237,10 +283,11 @@ impl Reader {
         loop {
             let mut request = selection.request(&[("limit", PAGE), ("continue", &token)])?;
             request.headers_mut().insert(header::ACCEPT, HeaderValue::from_static(accept));
-            let json = match self.send("list", selection.resource, request).await {
-                Err(ReadError::Refused(Refusal { code: 410, continue_token: Some(next), .. }))
-                    if !expired =>
-                {
+            let turn = self.gate.turn(self.asker.clone()).await;
+            let answer = self.send("list", selection.resource, request).await;
+            drop(turn);
+            let json = match answer {
+                Err(NoObject::Refused(Refusal { code: 410, continue_token: Some(next), .. })) if !expired => {
                     (token, expired) = (next.into(), true);
                     continue;
                 }
@@ -277,14 +324,16 @@ impl Reader {
             shard_info: Option<serde::de::IgnoredAny>,
         }
         let selection = Selection { shards: Some(selector.into()), ..Selection::all(resource) };
-        match self.send("list", resource, selection.request(&[("limit", "1")])?).await {
+        let request = selection.request(&[("limit", "1")])?;
+        let _turn = self.gate.turn(self.asker.clone()).await;
+        match self.send("list", resource, request).await {
             Ok(Some(json)) => {
                 let list: List = serde_json::from_slice(&json).map_err(DecodeError::from)?;
                 Ok(list.metadata.shard_info.is_some())
             }
             Ok(None) => Ok(false),
-            Err(ReadError::Refused(refusal)) if refusal.code == 400 => Ok(false),
-            Err(error) => Err(error),
+            Err(NoObject::Refused(refusal)) if refusal.code == 400 => Ok(false),
+            Err(error) => Err(error.into()),
         }
     }
 
@@ -293,7 +342,7 @@ impl Reader {
         verb: &'static str,
         resource: Resource,
         request: Request<Bytes>,
-    ) -> Result<Option<Bytes>, ReadError> {
+    ) -> Result<Option<Bytes>, NoObject> {
         let started = Instant::now();
         let answer = timeout(TIMEOUT, self.transport.send(request))
             .await
@@ -301,11 +350,11 @@ impl Reader {
         let resource = resource.plural;
         let code = answer.as_ref().map_or(0, |response| response.status().as_u16());
         self.metrics.count_request(ApiCallLabels { verb, resource }, code, started.elapsed());
-        let response = answer?;
+        let response = answer.map_err(NoObject::Transport)?;
         match code {
             200..300 => Ok(Some(response.into_body())),
             404 => Ok(None),
-            _ => Err(ReadError::Refused(Refusal::read(code, response.body()))),
+            _ => Err(NoObject::Refused(Refusal::read(code, response.body()))),
         }
     }
 }

@@ -241,6 +241,11 @@ impl JobState {
             || self.pods.lacks_tracked(listed, version)
     }
 
+    /// Takes in that a list of the Job's pods begins.
+    pub fn pods_listing(&mut self) {
+        self.pods.listing();
+    }
+
     /// Takes in a complete list of the Job's pods: missing pods with a reading up to `version` are gone. The
     /// first list completes the history of failures that pods carry.
     pub fn pods_listed(&mut self, listed: &UidSet, version: u64) {
@@ -251,10 +256,10 @@ impl JobState {
 
     /// Whether the Job must be read before the next plan: its pods show that somebody else has counted some
     /// of them, and the pod watch and the Job watch are not ordered relative to each other. A plan made from
-    /// the older status would run work again.
-    pub fn doubts_status(&self) -> bool {
+    /// the older status would run work again. `version` is that of the known status.
+    pub fn doubts_status(&self, version: u64) -> bool {
         !is(Mutant::StatusNeverDoubted)
-            && self.pods.released_by_others()
+            && self.pods.released_by_others_since(version)
             && !self.gone
             && self.job.status.finished().is_none()
     }

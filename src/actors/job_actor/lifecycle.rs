@@ -94,6 +94,14 @@ impl Lifecycle {
     }
 }
 
+impl super::JobActor {
+    /// A list of the pods begins, which will show them.
+    pub(super) fn list_begins(&mut self) {
+        self.lifecycle.list_begins();
+        self.state.pods_listing();
+    }
+}
+
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]

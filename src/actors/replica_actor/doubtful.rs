@@ -5,7 +5,6 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use actix::{AsyncContext, Context, Handler, Message};
-use tokio::sync::Semaphore;
 use tokio_util::task::AbortOnDropHandle;
 
 use super::ReplicaActor;
@@ -15,24 +14,13 @@ use crate::cluster::reads::ReadError;
 use crate::cluster::wire::{ObservedJob, Unreadable};
 use crate::job::uid::{Uid, UidMap, UidSet};
 
-/// Missing Jobs that are read live at once.
-const LIVE_READS: usize = 16;
-
 /// The Jobs that are being read live.
+#[derive(Default)]
 pub(super) struct DoubtfulJobs {
     /// Those that seem to be gone.
     missing: UidSet,
-    /// Turns of their reads.
-    live_reads: Arc<Semaphore>,
     /// Those that cannot be read, and are tried again.
     unreadable: UidMap<AbortOnDropHandle<()>>,
-}
-
-impl Default for DoubtfulJobs {
-    fn default() -> Self {
-        let live_reads = Arc::new(Semaphore::new(LIVE_READS));
-        Self { missing: UidSet::default(), live_reads, unreadable: UidMap::default() }
-    }
 }
 
 impl DoubtfulJobs {
@@ -109,10 +97,7 @@ impl ReplicaActor {
             return;
         }
         let (cx, this, job) = (self.cx.clone(), ctx.address(), job.clone());
-        let live_reads = self.doubtful.live_reads.clone();
         self.unit.spawn("a search for a missing Job", async move {
-            // It is never closed.
-            let _turn = live_reads.acquire().await;
             let mut backoff = cx.api_backoff();
             let exists = loop {
                 match cx.reads.find_job(&job.namespace, &job.name, &job.uid).await {

@@ -1,15 +1,19 @@
-//! Live lists of the pods of Jobs that doubt the shard's own list: their status tells of pods that it lacks, or they have
-//! known some with our finalizer.
+//! Live lists of the pods of single Jobs. Some doubt the shard's own list: their status tells of pods that it lacks, or
+//! they have known some with our finalizer. Others need their pods shown anew: they are rebuilt, or want pods that had been
+//! dropped. The shard's other Jobs notice nothing of that.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use actix::{AsyncContext, Context, Handler, Message};
 
 use super::{RELIST_DELAY, ShardActor};
+use crate::actors::context::ReplicaContext;
 use crate::actors::job_index::Owner;
 use crate::actors::job_input::JobInput;
-use crate::actors::watch_feed::list_selected;
-use crate::cluster::reads::PodList;
+use crate::actors::watch_feed::{list_selected, pod_decoder};
+use crate::cluster::reads::{PodList, ReadError};
+use crate::cluster::resource::Resource;
+use crate::cluster::watch::Selection;
 use crate::job::names::CONTROLLER_UID_LABEL;
 use crate::job::uid::{Uid, UidMap, UidSet};
 
@@ -23,6 +27,11 @@ const DOUBT_PAUSE: Duration = Duration::from_secs(1);
 pub(super) struct Doubts {
     /// Jobs that wait for the next list.
     jobs: UidSet,
+    /// Those of them that need their pods shown anew.
+    anew: UidSet,
+    /// Pods that the watch has shown since the last list began, with their versions; the highest if they are gone. What
+    /// the list shows of them may be older.
+    shown: UidMap<u64>,
     /// A list is scheduled or in progress.
     busy: bool,
     /// Lists that wait until all pods in them are shown.
@@ -34,6 +43,8 @@ pub(super) struct Doubts {
 #[rtype(result = "()")]
 pub(super) struct Sought {
     jobs: Vec<Uid>,
+    /// Those that need their pods shown.
+    anew: UidSet,
     list: PodList,
 }
 
@@ -41,6 +52,18 @@ impl Doubts {
     /// The list that has waited until a Job's pods are all shown.
     pub(super) fn take_proven(&mut self, job: &Uid) -> Option<(UidSet, u64)> {
         self.proven.remove(job)
+    }
+
+    /// The watch shows a pod at this version.
+    pub(super) fn pod_shown(&mut self, pod: &Uid, version: u64) {
+        if self.busy {
+            self.shown.insert(pod.clone(), version);
+        }
+    }
+
+    /// The watch shows that a pod is gone, or of another Job.
+    pub(super) fn pod_left(&mut self, pod: &Uid) {
+        self.pod_shown(pod, u64::MAX);
     }
 
     /// The shard lists its pods again: the lists that wait are older.
@@ -59,6 +82,20 @@ impl ShardActor {
         if !std::mem::replace(&mut self.doubts.busy, true) {
             ctx.run_later(RELIST_DELAY, Self::seek_pods);
         }
+    }
+
+    /// A Job needs its pods shown anew: lists them for this Job alone. Until then it is told of no complete list.
+    pub(super) fn show_anew(&mut self, job: &Uid, ctx: &mut Context<Self>) {
+        if self.pod_feed.is_new() || !self.jobs.contains_key(job) {
+            return;
+        }
+        if let Some(entry) = self.jobs.get_mut(job) {
+            entry.awaits_list(true);
+            entry.send(JobInput::PodsListing);
+        }
+        self.doubts.proven.remove(job);
+        self.doubts.anew.insert(job.clone());
+        self.pods_missing(job.clone(), ctx);
     }
 
     fn seek_pods(&mut self, ctx: &mut Context<Self>) {
@@ -80,6 +117,8 @@ impl ShardActor {
             let job = self.jobs.get(job)?.seen().job.as_ref().ok()?;
             Some((job.namespace.clone(), job.spec.clone()))
         });
+        self.doubts.shown.clear();
+        let anew: UidSet = jobs.iter().filter_map(|job| self.doubts.anew.take(job)).collect();
         match jobs.is_empty() {
             true => {
                 self.doubts = Doubts { proven: std::mem::take(&mut self.doubts.proven), ..Doubts::default() }
@@ -91,14 +130,19 @@ impl ShardActor {
         }
         let uids: Vec<String> = jobs.iter().map(ToString::to_string).collect();
         let labels = format!("{CONTROLLER_UID_LABEL} in ({})", uids.join(","));
-        let (cx, fence, shard) = (self.cx.clone(), self.owned.fence.clone(), ctx.address());
+        let cx = jobs.first().map_or_else(|| self.cx.clone(), |job| self.cx.for_job(job));
+        let (fence, shard, in_full) = (self.owned.fence.clone(), ctx.address(), !anew.is_empty());
         self.owned.unit.spawn("a search for missing pods", async move {
             let list = match selection {
                 Some((namespace, spec)) => list_selected(&cx, &namespace, &spec.selector).await,
                 None => {
                     let mut backoff = cx.api_backoff();
                     loop {
-                        match cx.reads.list_pod_metadata(&labels, |_| true).await {
+                        let listed = match in_full {
+                            true => list_labelled(&cx, &labels).await,
+                            false => cx.reads.list_pod_metadata(&labels, |_| true).await,
+                        };
+                        match listed {
                             Ok(list) => break list,
                             Err(_) if fence.is_closed() => return,
                             Err(error) => tracing::warn!(%error, "missing pods were not looked for"),
@@ -107,21 +151,25 @@ impl ShardActor {
                     }
                 }
             };
-            shard.do_send(Sought { jobs, list });
+            shard.do_send(Sought { jobs, anew, list });
         });
     }
 
     /// Answers the Jobs that were in doubt: what the live list does not show does not exist.
-    fn pods_sought(&mut self, Sought { jobs, list }: Sought, ctx: &mut Context<Self>) {
+    fn pods_sought(&mut self, Sought { jobs, anew, list }: Sought, ctx: &mut Context<Self>) {
         // A list in progress shows no state that ever existed. When it is complete, Jobs may doubt it again.
         let known = self.pod_feed.version();
-        if known.is_some_and(|known| list.version < known) {
+        if known.is_some_and(|known| list.version < known) || (known.is_none() && !anew.is_empty()) {
             // The shard's list is younger. What it shows would seem to be gone.
             self.doubts.jobs.extend(jobs);
+            self.doubts.anew.extend(anew);
             ctx.run_later(DOUBT_PAUSE, Self::seek_pods);
             return;
         }
-        let mut found: UidMap<UidSet> = jobs.into_iter().map(|job| (job, UidSet::default())).collect();
+        // Those that wait again need a list that begins later.
+        let jobs = jobs.into_iter().filter(|job| !self.doubts.jobs.contains(job));
+        let mut found: UidMap<UidSet> = jobs.map(|job| (job, UidSet::default())).collect();
+        self.show_pods(&anew, &found, &list, ctx);
         let mut must_relist = false;
         for pod in &list.pods {
             let Some(owner) = &pod.controller else { continue };
@@ -130,7 +178,11 @@ impl ShardActor {
             uids.insert(uid.clone());
             if !self.is_labelled(pod) {
                 self.label(pod, &owner.uid, ctx);
-            } else if pod.pod.tracked && self.pod_owners.job_of(uid).is_none() && !self.unseen.contains(uid) {
+            } else if pod.pod.tracked
+                && self.pod_owners.job_of(uid).is_none()
+                && !self.unseen.contains(uid)
+                && !self.doubts.shown.contains_key(uid)
+            {
                 // The label is right, and the shard's list did not show it.
                 must_relist = true;
                 found.remove(&owner.uid);
@@ -144,6 +196,12 @@ impl ShardActor {
         }
         let found = if known.is_some() { found } else { UidMap::default() };
         for (job, listed) in found {
+            if let Some(entry) = self.jobs.get_mut(&job) {
+                entry.awaits_list(false);
+                if entry.awaits_pods() {
+                    continue;
+                }
+            }
             if self.unseen.hold_back(&job) {
                 self.doubts.proven.insert(job, (listed, list.version));
             } else {
@@ -156,6 +214,33 @@ impl ShardActor {
         }
         self.seek_pods(ctx);
     }
+}
+
+impl ShardActor {
+    /// Delivers the pods of Jobs that need them shown, as far as the watch has not shown more of them meanwhile.
+    fn show_pods(
+        &mut self,
+        anew: &UidSet,
+        answered: &UidMap<UidSet>,
+        list: &PodList,
+        ctx: &mut Context<Self>,
+    ) {
+        self.arrived = Instant::now();
+        for pod in &list.pods {
+            let of = pod.controller.as_ref().map(|owner| &owner.uid);
+            let is_meant = of.is_some_and(|job| anew.contains(job) && answered.contains_key(job));
+            let is_older = self.doubts.shown.get(&pod.pod.uid).is_some_and(|shown| *shown >= pod.pod.version);
+            if is_meant && !is_older && self.is_labelled(pod) {
+                self.route_pod(pod.clone(), ctx);
+            }
+        }
+    }
+}
+
+/// The pods with these labels, in full.
+async fn list_labelled(cx: &ReplicaContext, labels: &str) -> Result<PodList, ReadError> {
+    let selection = Selection::all(Resource::PODS).labelled(labels);
+    cx.reads.list_pods(&pod_decoder(cx), &selection).await
 }
 
 impl Handler<Sought> for ShardActor {

@@ -53,6 +53,8 @@ struct Active {
     leaving: bool,
     /// The pods that the Job may adopt are being looked for.
     awaits_candidates: bool,
+    /// Its pods are being listed for it alone.
+    awaits_list: bool,
 }
 
 /// An actor that is alone decides nothing more.
@@ -113,10 +115,17 @@ impl JobEntry {
         }
     }
 
-    /// Whether the pods that it may adopt are being looked for. Until they are found, it gets no complete
-    /// list of its pods.
-    pub(super) fn awaits_candidates(&self) -> bool {
-        matches!(&self.stage, Stage::Active(active) if active.awaits_candidates)
+    /// Whether its pods are being listed for it alone, or those that it may adopt are being looked for. Until they
+    /// are found, the shard's own lists are not complete for it.
+    pub(super) fn awaits_pods(&self) -> bool {
+        matches!(&self.stage, Stage::Active(active) if active.awaits_candidates || active.awaits_list)
+    }
+
+    /// Its pods are being listed for it alone, or have been.
+    pub(super) fn awaits_list(&mut self, awaits: bool) {
+        if let Stage::Active(active) = &mut self.stage {
+            active.awaits_list = awaits;
+        }
     }
 
     /// The pods that it may adopt have been found.
@@ -207,7 +216,7 @@ impl ShardActor {
     /// cause.
     pub(super) fn deliver_listed(&mut self, job: &Uid, arrived: Option<Instant>) {
         let Some(version) = self.pod_feed.version().filter(|_| !self.unseen.hold_back(job)) else { return };
-        if let Some(entry) = self.jobs.get_mut(job).filter(|entry| !entry.awaits_candidates()) {
+        if let Some(entry) = self.jobs.get_mut(job).filter(|entry| !entry.awaits_pods()) {
             let input = JobInput::PodsListed { listed: self.pod_owners.pods_of(job), version, proven: false };
             match arrived {
                 Some(arrived) => entry.send_event(input, arrived),
@@ -251,7 +260,7 @@ impl ShardActor {
         } else {
             // Somebody has removed its terminal condition. Its counted pods were ignored while it was
             // passivated.
-            self.relist_pods(ctx);
+            self.show_anew(uid, ctx);
         }
     }
 
@@ -271,7 +280,10 @@ impl ShardActor {
         let inbox = Inbox::queued(self.cx.metrics.workqueue.clone());
         let actor = self.start_actor(job.clone(), entry.seen.clone(), inbox.clone(), &ctx.address());
         if let Some(entry) = self.jobs.get_mut(uid) {
-            entry.enter(Stage::Active(Active { inbox, actor, leaving: false, awaits_candidates }), ctx);
+            entry.enter(
+                Stage::Active(Active { inbox, actor, leaving: false, awaits_candidates, awaits_list: false }),
+                ctx,
+            );
             if leaving {
                 entry.send(JobInput::JobGone);
             }
@@ -286,7 +298,7 @@ impl ShardActor {
         shard: &Addr<Self>,
     ) -> Addr<JobActor> {
         let requests = Requests {
-            cx: self.cx.clone(),
+            cx: self.cx.for_job(&job.uid),
             shard: self.owned.id,
             epoch: self.owned.epoch,
             fence: self.owned.fence.clone(),
@@ -308,7 +320,7 @@ impl ShardActor {
     }
 
     fn look_for_candidates(&self, job: &Job, shard: &Addr<Self>) {
-        let (cx, shard) = (self.cx.clone(), shard.clone());
+        let (cx, shard) = (self.cx.for_job(&job.uid), shard.clone());
         let (uid, namespace, spec) = (job.uid.clone(), job.namespace.clone(), job.spec.clone());
         self.owned.unit.spawn("a search for pods that a Job may adopt", async move {
             let list = list_selected(&cx, &namespace, &spec.selector).await;
@@ -367,7 +379,7 @@ impl ShardActor {
         ctx.run_later(delay.unwrap_or_default(), move |shard, ctx| {
             // The new actor starts from the cluster alone.
             shard.start(&uid, ctx);
-            shard.relist_pods(ctx);
+            shard.show_anew(&uid, ctx);
         });
     }
 }

@@ -149,12 +149,25 @@ pub struct PodSet {
     counted: CountedPods,
 
     /// Somebody else has removed the finalizer of a pod that has ended or is gone, and so may have counted
-    /// it.
-    released_by_others: bool,
+    /// it: the newest version that shows this.
+    released_by_others: Option<u64>,
+    listed: Listed,
 
     newly_ended: Vec<Ended>,
     /// Earlier failures that pods show, until all pods have been observed.
     history: Option<History>,
+}
+
+/// Which pods have been shown to the set.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Listed {
+    /// Those that came by the watch since the Job is known. Others may have ended before.
+    Partly,
+    /// A list is in progress.
+    Listing,
+    /// All of a list from its beginning to its end, and the watch goes on from there. One that the watch shows as ended
+    /// and released for the first time was counted before.
+    Completely,
 }
 
 impl PodSet {
@@ -177,7 +190,8 @@ impl PodSet {
             pending: BTreeMap::new(),
             attempts: Attempts::default(),
             counted: CountedPods::of(job),
-            released_by_others: false,
+            released_by_others: None,
+            listed: Listed::Partly,
             newly_ended: Vec::new(),
             history: Some(History::default()),
         };
@@ -189,7 +203,7 @@ impl PodSet {
     pub fn observe(&mut self, mut pod: Pod, source: Source) -> bool {
         let gone_for_good = pod.phase.is_final() && !pod.tracked;
         let Some(slot) = self.pods.find(&pod.uid) else {
-            return source != Source::Answer && self.admit(pod, gone_for_good);
+            return source != Source::Answer && self.admit(pod, gone_for_good, source);
         };
         let Some(entry) = self.pods.get_mut(slot).filter(|e| !e.gone && e.pod.version <= pod.version) else {
             return false;
@@ -202,7 +216,9 @@ impl PodSet {
         let released = gone_for_good && entry.pod.tracked && !ours;
         let counted = ends_here && entry.recorded;
         let moved = pod.place.filter(|_| entry.pod.place != pod.place);
-        self.released_by_others |= released && !self.ledger.counts(&pod);
+        if released {
+            self.note_released(&pod);
+        }
         if counted {
             self.counted.take_in(&pod);
         }
@@ -244,7 +260,7 @@ impl PodSet {
         }
     }
 
-    fn admit(&mut self, pod: Pod, gone_for_good: bool) -> bool {
+    fn admit(&mut self, pod: Pod, gone_for_good: bool, source: Source) -> bool {
         if let Some(history) = &mut self.history {
             history.carry(pod.backoff.as_deref().copied());
         }
@@ -252,7 +268,9 @@ impl PodSet {
             self.note_place(place);
         }
         if gone_for_good {
-            self.released_by_others |= !self.ledger.counts(&pod);
+            if source != Source::Watch || self.listed != Listed::Completely {
+                self.note_released(&pod);
+            }
             let failed = pod.is_failed(self.spec.replace_only_failed);
             self.history
                 .iter_mut()
@@ -269,14 +287,27 @@ impl PodSet {
         true
     }
 
-    /// Whether somebody else has released pods: the status that counts them may be newer than the known one.
-    pub fn released_by_others(&self) -> bool {
-        self.released_by_others
+    /// Takes in that somebody else has released a pod.
+    fn note_released(&mut self, pod: &Pod) {
+        if !self.ledger.counts(pod) {
+            self.released_by_others = self.released_by_others.max(Some(pod.version));
+        }
+    }
+
+    /// Whether somebody else has released pods that a status of this version need not count yet. What counts a
+    /// pod is recorded in the status before the pod is released.
+    pub fn released_by_others_since(&self, version: u64) -> bool {
+        self.released_by_others.is_some_and(|released| released > version)
     }
 
     /// Takes in that a read of the status has begun: releases seen from now on may be newer than its result.
     pub fn reading_status(&mut self) {
-        self.released_by_others = false;
+        self.released_by_others = None;
+    }
+
+    /// Takes in that a list of the pods begins.
+    pub fn listing(&mut self) {
+        self.listed = Listed::Listing;
     }
 
     fn note_place(&mut self, place: Place) {
@@ -323,7 +354,10 @@ impl PodSet {
 
     /// Drops a pod that is gone. If we have not removed its finalizer, somebody else must have.
     fn drop_gone(&mut self, slot: Slot) {
-        self.released_by_others |= self.pods.get(slot).is_some_and(Entry::must_exist);
+        if self.pods.get(slot).is_some_and(Entry::must_exist) {
+            // Nothing tells when.
+            self.released_by_others = Some(u64::MAX);
+        }
         self.forget(slot);
     }
 
@@ -343,6 +377,9 @@ impl PodSet {
 
     /// Drops the pods that are missing from a complete list of `version`.
     pub fn retain_listed(&mut self, listed: &UidSet, version: u64) {
+        if self.listed == Listed::Listing {
+            self.listed = Listed::Completely;
+        }
         if is(Mutant::RelistKeepsGonePods) {
             return;
         }
