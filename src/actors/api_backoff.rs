@@ -3,37 +3,33 @@
 use std::time::Duration;
 
 use backon::{BackoffBuilder, ExponentialBackoff, ExponentialBuilder};
-use rand::rngs::SmallRng;
-use rand::{Rng, SeedableRng};
 
-/// The shortest pause, as a part of the one that is due.
-const SHORTEST: f64 = 0.75;
-
-/// Pauses that double from the first to the longest, without end. Each is shortened by up to a quarter, by chance, so
+/// Pauses that double from the first to the longest, without end. Each is shortened by up to a half, by chance, so
 /// that what has failed together is not tried again together.
 #[derive(Debug)]
 pub struct ApiBackoff {
     delays: ExponentialBackoff,
     max: Duration,
-    chance: SmallRng,
 }
 
 impl ApiBackoff {
     /// Pauses from `initial` to `max`; `seed` varies them.
     pub fn new(initial: Duration, max: Duration, seed: u64) -> Self {
         let delays = ExponentialBuilder::default()
-            .with_min_delay(initial)
-            .with_max_delay(max)
+            .with_min_delay(initial / 2)
+            .with_max_delay(max / 2)
             .with_factor(2.0)
+            // Adds up to as much again.
+            .with_jitter()
+            .with_jitter_seed(seed)
             .without_max_times()
             .build();
-        Self { delays, max, chance: SmallRng::seed_from_u64(seed) }
+        Self { delays, max }
     }
 
     /// Waits for the next pause.
     pub async fn pause(&mut self) {
-        let pause = self.delays.next().unwrap_or(self.max);
-        tokio::time::sleep(pause.mul_f64(self.chance.random_range(SHORTEST..=1.0))).await;
+        tokio::time::sleep(self.delays.next().unwrap_or(self.max)).await;
     }
 }
 
@@ -52,7 +48,7 @@ mod tests {
             backoff.pause().await;
             let (paused, begun) = (begun.elapsed().as_secs_f64(), Instant::now());
             assert!(
-                (0.75 * seconds as f64..seconds as f64 + 0.01).contains(&paused),
+                (0.5 * seconds as f64..seconds as f64 + 0.01).contains(&paused),
                 "{paused} of {seconds} s"
             );
             other.pause().await;

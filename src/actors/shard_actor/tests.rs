@@ -265,28 +265,35 @@ fn an_orphan_that_a_finished_job_does_not_adopt_is_released() {
     });
 }
 
-/// Its counted pods are wanted again. The shard's other Jobs do not learn of that.
+/// Its counted pods are wanted again, and of two failed ones the newest is kept while a replacement is due. The
+/// shard's other Jobs do not learn of that.
 #[test]
 fn a_job_whose_options_ask_for_pods_that_were_dropped_is_listed_alone() {
     run(async {
-        let mut counted = labelled(pod("f", "j"));
-        counted["metadata"]["finalizers"] = json!([]);
-        counted["status"] = json!({"phase": "Failed"});
+        let counted: Vec<Value> = ["f", "g"]
+            .into_iter()
+            .map(|name| {
+                let mut pod = labelled(pod(name, "j"));
+                pod["metadata"]["finalizers"] = json!([]);
+                pod["status"] = json!({"phase": "Failed"});
+                pod
+            })
+            .collect();
         let found = counted.clone();
         let api = TestApi::new(move |_, uri| {
             let is_live = uri.contains("controller-uid") && !uri.contains("watch");
-            if is_live { list(150, &[found.clone()]) } else { None }
+            if is_live { list(150, &found) } else { None }
         });
-        let mut known = job("j", json!({"failed": 1, "startTime": "1970-01-01T00:00:00Z"}));
-        let shard = Shard::start(&api, &[known.clone()], no_census(), vec![counted]).await;
+        let mut known = job("j", json!({"failed": 2, "startTime": "1970-01-01T00:00:00Z"}));
+        let shard = Shard::start(&api, &[known.clone()], no_census(), counted).await;
         sleep(4 * SOON).await;
-        let of_shard = || api.count(&["GET", "yardmaster.dev%2Fshard"]);
-        let (lists, deletions) = (of_shard(), api.count(&["DELETE", "/pods/f"]));
+        let (of_shard, deletions) = (&["GET", "yardmaster.dev%2Fshard"], &["DELETE", "/pods/"]);
+        let before = api.count(of_shard);
+        assert_eq!((api.count(LIVE_LIST), api.count(deletions)), (0, 0));
         known["metadata"]["resourceVersion"] = "160".into();
         known["metadata"]["annotations"] = json!({"yardmaster.dev/failed-pods-limit": "0"});
         shard.job(&known).await;
         sleep(4 * SOON).await;
-        assert_eq!((api.count(LIVE_LIST), of_shard()), (1, lists));
-        assert_eq!((deletions, api.count(&["DELETE", "/pods/f"])), (0, 1));
+        assert_eq!((api.count(LIVE_LIST), api.count(of_shard), api.count(deletions)), (1, before, 1));
     });
 }
