@@ -34,18 +34,19 @@ pub(crate) async fn create(
     due.sort_by_key(|(offset, ..)| *offset);
     let mut flying = FuturesUnordered::new();
     for (offset, number, wave, job) in due {
-        tokio::time::sleep_until((start + offset).into()).await;
-        while flying.len() >= AT_ONCE {
-            flying.next().await.transpose()?;
+        let mut due = std::pin::pin!(tokio::time::sleep_until((start + offset).into()));
+        loop {
+            // Creations under way go on meanwhile.
+            tokio::select! {
+                biased;
+                Some(done) = flying.next() => done?,
+                () = &mut due, if flying.len() < AT_ONCE => break,
+            }
         }
         let name = wave.job_name(job);
         let manifest = wave.manifest(job, managed_by);
         ledger.job_created(&name, number, wave.pods_per_job, wave.parallelism, Instant::now());
         flying.push(async move { create_one(client, path, &manifest).await.with_context(|| name.clone()) });
-        // Takes finished creations, so that an error is returned early.
-        while let Some(Some(done)) = futures::FutureExt::now_or_never(flying.next()) {
-            done?;
-        }
     }
     while let Some(done) = flying.next().await {
         done?;
