@@ -89,8 +89,11 @@ struct LeaderState {
     /// `None` until a pod is seen that may belong to a Job.
     jobs: Option<JobsWatch>,
     pods: Subscription,
-    /// Widens the watch of pods when that becomes necessary. Until then it lists those that the watch does not show.
-    _wider: Option<AbortOnDropHandle<()>>,
+    /// The pods that are watched.
+    of: Unlabelled,
+    /// Lists the pods that the watch does not show, and tells when it must show them. It begins when the list of the
+    /// watch is complete: that replaces what was known.
+    search: Option<AbortOnDropHandle<()>>,
 }
 
 /// The watch of Jobs.
@@ -206,6 +209,14 @@ impl LeaderState {
         self.orphans.clear();
     }
 
+    fn pods_listed(&mut self, this: Addr<OrphanController>) {
+        let search = || {
+            let task = seek_stripped(self.cx.clone(), this);
+            AbortOnDropHandle::new(self.unit.spawn("the search for pods without labels", task))
+        };
+        self.search = (self.of == Unlabelled::OfJobs).then(search);
+    }
+
     /// Labels the pods that have waited for a Job.
     fn job_known(&mut self, uid: &Uid, namespace: &str) {
         for pod in self.orphan_pods.waiting_for(uid) {
@@ -302,9 +313,6 @@ impl Handler<LeadershipChanged> for OrphanController {
             let (fence, this) = (Fence::unlimited(), ctx.address());
             let unit = Unit::new(self.cx.runtime.clone(), move || this.do_send(LeaderFailed));
             let of = if *self.cx.pods_chosen.borrow() { Unlabelled::All } else { Unlabelled::OfJobs };
-            let seek = || seek_stripped(self.cx.clone(), ctx.address());
-            let wider =
-                (of == Unlabelled::OfJobs).then(|| unit.spawn("the search for pods without labels", seek()));
             LeaderState {
                 cx: self.cx.clone(),
                 job_index: JobIndex::default(),
@@ -318,7 +326,8 @@ impl Handler<LeadershipChanged> for OrphanController {
                 orphans: HashMap::new(),
                 jobs: None,
                 pods: feed_unlabelled(&self.cx, of, ctx.address().recipient()),
-                _wider: wider.map(AbortOnDropHandle::new),
+                of,
+                search: None,
             }
         });
     }
@@ -329,7 +338,8 @@ impl Handler<PodsChosen> for OrphanController {
 
     fn handle(&mut self, _: PodsChosen, ctx: &mut Self::Context) {
         if let Some(leader) = &mut self.leader {
-            leader.pods = feed_unlabelled(&self.cx, Unlabelled::All, ctx.address().recipient());
+            leader.of = Unlabelled::All;
+            leader.pods = feed_unlabelled(&self.cx, leader.of, ctx.address().recipient());
         }
     }
 }
@@ -396,8 +406,12 @@ impl Handler<Pods> for OrphanController {
                 }
                 Change::Applied(pod) => leader.pod_seen(pod, ctx.address().recipient()),
                 Change::Deleted(pod) => leader.pod_gone(&pod),
-                Change::Synced { .. } | Change::Unreadable(_) => {}
+                Change::Synced { .. } => leader.pods_listed(ctx.address()),
+                Change::Unreadable(_) => {}
             }
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,61 @@
+#![allow(clippy::unwrap_used)]
+
+use actix::Addr;
+use serde_json::json;
+
+use super::*;
+use crate::actors::test_api::{TestApi, list, pod, refusal, replica, run};
+use crate::job::names::BUILT_IN_CONTROLLER;
+
+const SOON: Duration = Duration::from_secs(1);
+/// The watch of pods that carry the label of a Job, and the one of all.
+const OF_JOBS: &[&str] =
+    &["labelSelector=batch.kubernetes.io%2Fcontroller-uid%2C%21yardmaster", "resourceVersion=9"];
+const ALL: &[&str] = &["labelSelector=%21yardmaster.dev%2Fshard&", "resourceVersion=9"];
+/// The list of pods that carry neither label.
+const STRIPPED: &[&str] = &["labelSelector=%21batch.kubernetes.io%2Fcontroller-uid%2C%21yardmaster", "limit"];
+
+async fn elected(cx: &ReplicaContext) -> Addr<OrphanController> {
+    let leader = OrphanController::new(cx.clone()).start();
+    leader.send(LeadershipChanged(true)).await.unwrap();
+    sleep(SOON).await;
+    leader
+}
+
+#[test]
+fn pods_that_have_nothing_to_do_with_jobs_are_watched_once_a_job_may_choose_its_pods() {
+    run(async {
+        let api = TestApi::new(|method, uri| match (method, uri.contains("watch=true")) {
+            ("GET", true) if uri.contains("sendInitialEvents") => refusal(422),
+            ("GET", false) => list(9, &[]),
+            _ => None,
+        });
+        let cx = replica(&api, BUILT_IN_CONTROLLER);
+        let _leader = elected(&cx).await;
+        assert_eq!([OF_JOBS, ALL, STRIPPED].map(|texts| api.count(texts)), [1, 0, 1]);
+        cx.pods_may_be_chosen();
+        sleep(SOON).await;
+        assert_eq!([OF_JOBS, ALL, STRIPPED].map(|texts| api.count(texts)), [1, 1, 1]);
+        let _next = elected(&cx).await;
+        assert_eq!([OF_JOBS, ALL, STRIPPED].map(|texts| api.count(texts)), [1, 2, 1]);
+    });
+}
+
+#[test]
+fn a_pod_that_has_lost_all_labels_is_released_once_its_job_is_gone() {
+    run(async {
+        let api = TestApi::new(|method, uri| {
+            let mut stripped = pod("p", "j");
+            stripped["metadata"]["labels"] = json!({});
+            match (method, uri.contains("watch=true")) {
+                ("GET", true) if uri.contains("sendInitialEvents") => refusal(422),
+                ("GET", false) if uri.contains("%21batch.kubernetes.io") => list(7, &[stripped]),
+                ("GET", false) if uri.contains("/jobs/j") => refusal(404),
+                ("GET", false) => list(9, &[]),
+                _ => None,
+            }
+        });
+        let _leader = elected(&replica(&api, BUILT_IN_CONTROLLER)).await;
+        assert_eq!(api.count(&["PATCH", "/pods/p"]), 1);
+    });
+}
