@@ -10,6 +10,7 @@ mod frames;
 mod framing;
 mod lines;
 mod meter;
+mod position;
 mod query;
 mod step;
 mod vigil;
@@ -27,6 +28,7 @@ use tokio::time::{Instant, sleep, sleep_until, timeout};
 
 use self::framing::{Framing, JSON, PROTOBUF_FIRST, Read};
 use self::meter::Meter;
+use self::position::{ANSWER_TIMEOUT, FIRST_PATIENCE, Patience, Position};
 use self::vigil::{Doubt, spread};
 use super::resource::Resource;
 use super::supervision::supervised;
@@ -66,15 +68,13 @@ const PAGE_SIZE: &str = "500";
 /// Requested length of a watch in seconds, varied by a quarter. The API server then ends the watch, so that
 /// its load is spread again.
 const WATCH_SECONDS: u64 = 240;
-/// How long to wait for a page, and at most for the beginning of an answer.
-const ANSWER_TIMEOUT: Duration = Duration::from_secs(60);
-/// How long to wait for the beginning of an answer at first; twice as long after each time in vain. API servers begin a
-/// watch at once, and a list once they have read it.
-const FIRST_PATIENCE: Patience = Patience { watch: Duration::from_secs(5), list: Duration::from_secs(15) };
 /// A watch that was open for as long as this has not failed.
 const LASTED: Duration = Duration::from_secs(10);
-/// Events that come so soon after a silent watch was opened again have been withheld by the connection before.
-const WITHHELD: Duration = Duration::from_secs(1);
+/// Requested length of a watch that was silent, in seconds. API servers send a bookmark 2 s before the end, and other
+/// bookmarks only a minute after the begin.
+const BRIEF_SECONDS: u64 = 16;
+/// Most bytes of a refusal.
+const REFUSAL_BYTES: usize = 1 << 20;
 /// Time over which watches open again that end together, as when an API server ends.
 const SPREAD: Duration = Duration::from_millis(250);
 /// A watch that begins after a version has begun when the API server has said nothing else for this long.
@@ -219,33 +219,6 @@ struct Watcher<D: Decoder> {
     has_begun: bool,
 }
 
-/// How long to wait for the beginning of an answer.
-#[derive(Clone, Copy)]
-struct Patience {
-    watch: Duration,
-    list: Duration,
-}
-
-impl Patience {
-    fn twice(self, longest: Duration) -> Self {
-        let twice = |time: Duration| (time * 2).min(longest);
-        Self { watch: twice(self.watch), list: twice(self.list) }
-    }
-}
-
-/// The position to resume from.
-#[derive(Default)]
-struct Position {
-    /// The version up to which all changes are known; empty before the end of the first list.
-    version: String,
-    /// Data has arrived since the last failure.
-    progress: bool,
-    /// When the watch was last opened, until it ends.
-    opened: Option<Instant>,
-    /// The watch before was given up, since it was silent.
-    was_silent: bool,
-}
-
 impl<D: Decoder> Watcher<D> {
     async fn run(mut self, start: Start) -> Stopped {
         let mut position = Position::default();
@@ -344,8 +317,6 @@ impl<D: Decoder> Watcher<D> {
                 }
                 page => page?,
             };
-            position.progress = true;
-            self.patience = FIRST_PATIENCE;
             let page: Page<'_> = serde_json::from_slice(&body).map_err(|e| Broken::Failed(e.to_string()))?;
             if parameters.len() < 2 {
                 self.restart().await?;
@@ -366,6 +337,7 @@ impl<D: Decoder> Watcher<D> {
                 _ => {
                     position.version =
                         page.metadata.resource_version.as_deref().unwrap_or_default().to_owned();
+                    position.progress = true;
                     return self.send(Change::Synced { version: position.version.as_str().into() }).await;
                 }
             }
@@ -391,7 +363,10 @@ impl<D: Decoder> Watcher<D> {
 
     /// Watches from the position, or begins with a streaming list.
     async fn follow(&mut self, position: &mut Position, lists: bool) -> Result<(), Broken> {
-        let seconds = WATCH_SECONDS + self.seed % (WATCH_SECONDS / 4);
+        let seconds = match position.was_silent {
+            true => BRIEF_SECONDS,
+            false => WATCH_SECONDS + self.seed % (WATCH_SECONDS / 4),
+        };
         let seconds = seconds.to_string();
         let mut parameters =
             vec![("watch", "true"), ("allowWatchBookmarks", "true"), ("timeoutSeconds", &seconds)];
@@ -428,7 +403,7 @@ impl<D: Decoder> Watcher<D> {
             return Err(Broken::Failed("the answer is in a format that was not requested".into()));
         };
         let mut body = pin!(answer.into_body());
-        let withheld = std::mem::take(&mut position.was_silent).then(|| Instant::now() + WITHHELD);
+        let withheld_to = if std::mem::take(&mut position.was_silent) { self.vigil.newest() } else { 0 };
         let proof = Instant::now() + PROOF;
         loop {
             let piece = tokio::select! {
@@ -438,8 +413,9 @@ impl<D: Decoder> Watcher<D> {
                     self.begun().await?;
                     continue;
                 }
-                doubt = self.vigil.doubted(self.seed) => {
-                    position.was_silent = doubt == Doubt::Silent && !lists;
+                () = sleep(self.patience.list), if lists => return Err(Broken::Unanswered),
+                doubt = self.vigil.doubted(self.seed), if !lists => {
+                    position.was_silent = doubt == Doubt::Silent;
                     break;
                 }
             };
@@ -448,9 +424,12 @@ impl<D: Decoder> Watcher<D> {
             self.meter.bytes.inc_by(piece.len() as u64);
             events.push(piece);
             while let Some(event) = events.next(&self.decoder)? {
-                let is_change =
-                    matches!(event, Ok(Event::Applied { .. } | Event::Deleted(_) | Event::Unreadable(_)));
-                if is_change && withheld.is_some_and(|until| Instant::now() < until) {
+                let version = match &event {
+                    Ok(Event::Applied { object, .. } | Event::Deleted(object)) => D::version(object),
+                    Ok(Event::Unreadable(object)) => object.version,
+                    _ => 0,
+                };
+                if (1..=withheld_to).contains(&version) {
                     self.vigil.suspect();
                 }
                 self.handle(event, position, &mut lists).await?;
@@ -487,18 +466,19 @@ impl<D: Decoder> Watcher<D> {
         }
         let (kind, change) = match event {
             Event::Applied { kind, object } => {
-                self.advance(position, &object, *lists);
+                self.advance(position, D::version(&object), *lists);
                 (kind, if *lists { Change::Listed(object) } else { Change::Applied(object) })
             }
             Event::Deleted(object) => {
-                self.advance(position, &object, *lists);
+                self.advance(position, D::version(&object), *lists);
                 ("DELETED", Change::Deleted(object))
             }
             Event::Bookmark { version, ends_list } => {
                 self.meter.count("BOOKMARK");
-                position.progress = true;
                 if !*lists || ends_list {
+                    position.progress = true;
                     position.version = version.to_string();
+                    self.vigil.saw(version.parse().unwrap_or(0));
                 }
                 if *lists && ends_list {
                     *lists = false;
@@ -509,7 +489,10 @@ impl<D: Decoder> Watcher<D> {
                 }
                 return Ok(());
             }
-            Event::Unreadable(object) => return self.unreadable(object).await,
+            Event::Unreadable(object) => {
+                self.advance(position, object.version, *lists);
+                return self.unreadable(object).await;
+            }
             Event::Error(refusal) => {
                 self.meter.count("ERROR");
                 return Err(broken(refusal, None));
@@ -521,11 +504,14 @@ impl<D: Decoder> Watcher<D> {
 
     /// Moves the position to an object of a watch. A watch can resume from each of its objects, a list only
     /// from its end.
-    fn advance(&self, position: &mut Position, object: &D::Object, lists: bool) {
+    fn advance(&self, position: &mut Position, version: u64, lists: bool) {
+        if lists {
+            return;
+        }
         position.progress = true;
-        let version = D::version(object);
-        if !lists && version > 0 {
+        if version > 0 {
             position.version = version.to_string();
+            self.vigil.saw(version);
         }
     }
 
@@ -537,18 +523,22 @@ impl<D: Decoder> Watcher<D> {
     ) -> Result<Response<ByteStream>, Broken> {
         let mut request = self.selection.request(parameters).map_err(|e| Broken::Failed(e.to_string()))?;
         request.headers_mut().insert(header::ACCEPT, HeaderValue::from_static(accept));
-        let response =
-            timeout(patience, self.transport.open(request)).await.map_err(|_| Broken::Unanswered)??;
-        if response.status() == StatusCode::OK {
-            return Ok(response);
-        }
-        let retry_after = retry_after(&response);
-        let (answer, mut pieces) = response.into_parts();
-        let mut body = BytesMut::new();
-        while let Some(piece) = pieces.next().await {
-            body.extend_from_slice(&piece?);
-        }
-        Err(broken(Refusal::of(answer.status, &answer.headers, &body), retry_after))
+        let answered = async {
+            let response = self.transport.open(request).await?;
+            if response.status() == StatusCode::OK {
+                return Ok(response);
+            }
+            let retry_after = retry_after(&response);
+            let (answer, mut pieces) = response.into_parts();
+            let mut body = BytesMut::new();
+            while body.len() < REFUSAL_BYTES
+                && let Some(piece) = pieces.next().await
+            {
+                body.extend_from_slice(&piece?);
+            }
+            Err(broken(Refusal::of(answer.status, &answer.headers, &body), retry_after))
+        };
+        timeout(patience, answered).await.unwrap_or(Err(Broken::Unanswered))
     }
 
     async fn restart(&self) -> Result<(), Broken> {

@@ -1,11 +1,13 @@
 //! Notices watches that are dead without a word, as behind a proxy that keeps their connection.
 //!
 //! API servers send bookmarks only about once a minute, so silence alone says little. A watch that has been silent for a
-//! while is opened again from its last version, which is right in any case. The watches of a replica take turns, so
+//! while is opened again from its last version, which is right in any case. It asks for a short time then: API servers
+//! send a bookmark before they end a watch, so its version does not grow too old to resume from. The watches of a replica take turns, so
 //! that one with many idle watches sends no more than one such request a second. When one turns out to have
 //! been dead, or when the replica does not see its own heartbeat, all silent watches are suspected at once.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use tokio::sync::{Mutex, watch};
@@ -31,6 +33,8 @@ struct Shared {
     turn: Mutex<Option<Instant>>,
     /// When all watches were last suspected.
     suspected: watch::Sender<Option<Instant>>,
+    /// The newest version that any watch has shown.
+    newest: AtomicU64,
 }
 
 /// Why a watch is opened again.
@@ -44,11 +48,26 @@ pub(super) enum Doubt {
 
 impl Default for Vigil {
     fn default() -> Self {
-        Self(Arc::new(Shared { turn: Mutex::new(None), suspected: watch::Sender::new(None) }))
+        Self(Arc::new(Shared {
+            turn: Mutex::new(None),
+            suspected: watch::Sender::new(None),
+            newest: AtomicU64::new(0),
+        }))
     }
 }
 
 impl Vigil {
+    /// A watch of this replica has shown this version.
+    pub(super) fn saw(&self, version: u64) {
+        self.0.newest.fetch_max(version, Ordering::Relaxed);
+    }
+
+    /// The newest version that any watch of this replica has shown. The API server's resources share one count of
+    /// versions, so what is older and shown later has been withheld.
+    pub(super) fn newest(&self) -> u64 {
+        self.0.newest.load(Ordering::Relaxed)
+    }
+
     /// Something shows that a watch of this replica is dead: all that are silent are opened again.
     pub fn suspect(&self) {
         let now = Instant::now();
@@ -62,6 +81,12 @@ impl Vigil {
         if suspected {
             tracing::warn!("a watch was dead without a word; all silent watches are opened again");
         }
+    }
+
+    /// Whether watches have ever been suspected.
+    #[cfg(test)]
+    pub(super) fn has_suspected(&self) -> bool {
+        self.0.suspected.borrow().is_some()
     }
 
     /// Returns once a watch that is silent from now on is to be opened again. `seed` spreads those that are suspected

@@ -19,6 +19,8 @@ pub struct Unreadable {
     pub name: Arc<str>,
     /// `metadata.uid`.
     pub uid: Uid,
+    /// `metadata.resourceVersion`; 0 if it cannot be read.
+    pub version: u64,
     /// The controller in `metadata.ownerReferences`.
     pub controller: Option<ControllerRef>,
     /// Why it cannot be read.
@@ -41,6 +43,7 @@ impl Unreadable {
             namespace: meta.namespace.as_deref().unwrap_or_default().into(),
             name: meta.name.as_deref()?.into(),
             uid: meta.uid.as_deref()?.into(),
+            version: meta.version_order(),
             controller: meta.controller(&interner),
             error: error.to_string().into(),
         })

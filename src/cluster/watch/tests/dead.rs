@@ -59,6 +59,11 @@ async fn one_watch_that_was_dead_makes_the_others_begin_anew() {
             Script::of([open([bookmark(5, true)]), open([event("ADDED", &pod("a", 6))]), open([]), open([])]);
         watches.push((follow(&script, seed), script));
     }
+    for (changes, _) in &mut watches {
+        until_shown(changes, "synced").await;
+    }
+    // Another watch, as that of Leases, shows what is newer.
+    vigil.saw(7);
     let began = Instant::now();
     for (changes, _) in &mut watches {
         until_shown(changes, "a").await;
@@ -73,6 +78,63 @@ async fn one_watch_that_was_dead_makes_the_others_begin_anew() {
     sleep(Duration::from_secs(60)).await;
     let more = requests(&watches) - before;
     assert!((20..=61).contains(&more), "{more} requests in a minute");
+}
+
+/// The version of a watch that is opened again and again must not grow too old to resume from.
+#[tokio::test(start_paused = true)]
+async fn a_silent_watch_is_opened_briefly_for_a_bookmark_and_what_is_new_is_no_sign_of_death() {
+    let brief = Scene { lasts: Duration::from_secs(16), ..closed(200, [bookmark(90, false)]) };
+    let scenes =
+        [open([bookmark(5, true)]), brief, open([]), open([event("ADDED", &pod("a", 99))]), open([])];
+    let script = Script::of(scenes);
+    let vigil = Vigil::default();
+    let (selection, metrics) = (Selection::all(Resource::PODS), Arc::new(Metrics::new()));
+    let decoder = PodDecoder::new(EXTERNAL_FINALIZER);
+    let mut changes = watch_together(vigil.clone(), Arc::new(script.clone()), selection, decoder, metrics, 7);
+    until_shown(&mut changes, "synced").await;
+    vigil.saw(98);
+    until_shown(&mut changes, "a").await;
+    let requests = script.requests.lock().unwrap().clone();
+    let of = |name: &str| -> Vec<String> {
+        let values =
+            requests.iter().filter_map(|query| query.split('&').find_map(|pair| pair.strip_prefix(name)));
+        values.map(str::to_owned).collect()
+    };
+    assert_eq!(of("timeoutSeconds="), ["247", "16", "247", "16"]);
+    assert_eq!(of("resourceVersion="), ["5", "90", "90"]);
+    assert!(!vigil.has_suspected(), "what is new was not withheld");
+}
+
+/// A proxy may begin with an error and send no more.
+#[tokio::test(start_paused = true)]
+async fn a_refusal_that_never_ends_is_given_up() {
+    let stalled = Scene { code: 503, ..open(["{".to_owned()]) };
+    let script = Script::of([stalled, open([bookmark(5, true)])]);
+    let listed = until_shown(&mut watched(&script), "synced").await;
+    assert!((15..=16).contains(&listed), "{listed} s");
+}
+
+/// Suspicion is about watches: a list may be slow.
+#[tokio::test(start_paused = true)]
+async fn a_list_that_is_silent_for_a_while_goes_on() {
+    let script = Script::of([
+        Scene {
+            lasts: Duration::from_secs(12),
+            pieces: vec![Ok(Bytes::from(event("ADDED", &pod("a", 3))))],
+            ..closed(200, [])
+        },
+        open([bookmark(5, true)]),
+    ]);
+    let vigil = Vigil::default();
+    let (selection, metrics) = (Selection::all(Resource::PODS), Arc::new(Metrics::new()));
+    let decoder = PodDecoder::new(EXTERNAL_FINALIZER);
+    let mut changes = watch_together(vigil.clone(), Arc::new(script.clone()), selection, decoder, metrics, 7);
+    let suspect = async {
+        sleep(Duration::from_secs(5)).await;
+        vigil.suspect();
+    };
+    let (listed, ()) = tokio::join!(until_shown(&mut changes, "synced"), suspect);
+    assert!((12..=13).contains(&listed), "not before the list broke: {listed} s");
 }
 
 #[tokio::test(start_paused = true)]
