@@ -4,7 +4,8 @@ use std::time::Duration;
 
 use backon::{BackoffBuilder, ExponentialBackoff, ExponentialBuilder};
 
-/// Pauses that double from the first to the longest, without end.
+/// Pauses that double from the first to the longest, without end. Each is longer by chance, so that requests that were refused
+/// together do not come again together.
 #[derive(Debug)]
 pub struct ApiBackoff {
     delays: ExponentialBackoff,
@@ -12,20 +13,23 @@ pub struct ApiBackoff {
 }
 
 impl ApiBackoff {
-    /// Pauses from `initial` to `max`.
-    pub fn new(initial: Duration, max: Duration) -> Self {
+    /// Pauses from `initial` to `max`. The same `seed` makes the same pauses.
+    pub fn new(initial: Duration, max: Duration, seed: u64) -> Self {
         let delays = ExponentialBuilder::default()
             .with_min_delay(initial)
             .with_max_delay(max)
             .with_factor(2.0)
             .without_max_times()
+            .with_jitter()
+            .with_jitter_seed(seed)
             .build();
         Self { delays, max }
     }
 
     /// Waits for the next pause.
     pub async fn pause(&mut self) {
-        tokio::time::sleep(self.delays.next().unwrap_or(self.max)).await;
+        let pause = self.delays.next().unwrap_or(self.max);
+        tokio::time::sleep(pause.min(self.max)).await;
     }
 }
 
@@ -35,13 +39,28 @@ mod tests {
 
     use super::*;
 
-    #[tokio::test(start_paused = true)]
-    async fn pauses_double_up_to_the_longest() {
-        let mut backoff = ApiBackoff::new(Duration::from_secs(1), Duration::from_secs(5));
-        for seconds in [1, 2, 4, 5, 5, 5] {
+    async fn pauses(seed: u64) -> Vec<Duration> {
+        let mut backoff = ApiBackoff::new(Duration::from_secs(1), Duration::from_secs(5), seed);
+        let mut pauses = Vec::new();
+        for _ in 0..6 {
             let begun = Instant::now();
             backoff.pause().await;
-            assert_eq!(begun.elapsed().as_secs(), seconds);
+            pauses.push(begun.elapsed());
+        }
+        pauses
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn pauses_double_up_to_the_longest_and_differ_by_chance() {
+        for seed in 0..10 {
+            let found = pauses(seed).await;
+            for (pause, (least, most)) in found.iter().zip([(1, 2), (2, 4), (4, 5), (5, 5), (5, 5), (5, 5)]) {
+                // Timers count whole milliseconds.
+                let most = Duration::from_secs(most) + Duration::from_millis(1);
+                assert!((Duration::from_secs(least)..=most).contains(pause), "{seed}: {found:?}");
+            }
+            assert_eq!(found, pauses(seed).await, "{seed}");
+            assert_ne!(found, pauses(seed + 1).await, "{seed}");
         }
     }
 }

@@ -125,7 +125,7 @@ impl ReplicaContext {
 
     /// The pauses between attempts of one request (`--api-backoff`, `--api-backoff-max`).
     pub fn api_backoff(&self) -> ApiBackoff {
-        ApiBackoff::new(self.config.api_backoff, self.config.api_backoff_max)
+        ApiBackoff::new(self.config.api_backoff, self.config.api_backoff_max, self.seed())
     }
 }
 
