@@ -113,6 +113,14 @@ impl JobEntry {
         }
     }
 
+    /// Whether the Job no longer exists.
+    pub(super) fn is_gone(&self) -> bool {
+        match &self.stage {
+            Stage::Active(Active { leaving, .. }) | Stage::Broken { leaving } => *leaving,
+            Stage::Passivated { .. } => false,
+        }
+    }
+
     /// Whether the pods that it may adopt are being looked for. Until they are found, it gets no complete
     /// list of its pods.
     pub(super) fn awaits_candidates(&self) -> bool {

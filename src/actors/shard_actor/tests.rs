@@ -342,3 +342,47 @@ fn a_job_of_another_controller_is_deleted_once_a_fence_that_has_lapsed_is_extend
         assert_eq!(api.count(&["DELETE", "/jobs/f"]), 1);
     });
 }
+
+/// Else nothing of it would ever lose its finalizer, and its namespace would stay.
+#[test]
+fn a_pod_that_cannot_be_read_does_not_keep_a_job_that_leaves() {
+    for leaves in ["gone", "gone before", "gone, and the pod is not released", "deleted"] {
+        run(async move {
+            let mut ended = labelled(pod("a", "j"));
+            ended["status"] = json!({"phase": "Succeeded"});
+            let mut deleted = job("j", json!({}));
+            deleted["metadata"]["deletionTimestamp"] = "1970-01-01T00:00:00Z".into();
+            deleted["metadata"]["resourceVersion"] = "20".into();
+            let (left, has_left) = switch();
+            let found = deleted.clone();
+            let api = TestApi::new(move |method, uri| match method {
+                "GET" if uri.contains("/pods/p") => Some((200, broken(pod("p", "j")))),
+                "GET" if uri.contains("/jobs/j") => match has_left.load(Ordering::Relaxed) {
+                    0 => Some((200, job("j", json!({})))),
+                    _ if leaves == "deleted" => Some((200, found.clone())),
+                    _ => refusal(404),
+                },
+                "PATCH" if uri.contains("/pods/p") && leaves.ends_with("released") => refusal(403),
+                "PATCH" => Some((200, json!({"metadata": {"resourceVersion": "30"}}))),
+                _ => None,
+            });
+            let jobs = if leaves == "gone before" { vec![] } else { vec![job("j", json!({}))] };
+            left.store(u64::from(jobs.is_empty()), Ordering::Relaxed);
+            let pods = vec![ended, broken(labelled(pod("p", "j")))];
+            let shard = Shard::start(&api, &jobs, no_census(), pods).await;
+            sleep(4 * SOON).await;
+            let known = usize::from(!jobs.is_empty());
+            assert_eq!(api.count(&["PATCH", "/pods/a"]), 1 - known, "{leaves}: it is held back");
+            left.store(1, Ordering::Relaxed);
+            match leaves {
+                "deleted" => shard.job(&deleted).await,
+                _ => shard.0.send(JobVanished("j".into())).await.unwrap(),
+            }
+            sleep(400 * SOON).await;
+            let untracks = ["PATCH", "/pods/p", "deleteFromPrimitiveList"];
+            assert!(api.count(&untracks) >= 1, "{leaves}");
+            let goes_on = if leaves == "deleted" { "/jobs/j/status" } else { "/pods/a" };
+            assert!(api.count(&["PATCH", goes_on]) >= 1, "{leaves}");
+        });
+    }
+}
