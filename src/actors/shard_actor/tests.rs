@@ -386,3 +386,29 @@ fn a_pod_that_cannot_be_read_does_not_keep_a_job_that_leaves() {
         });
     }
 }
+
+#[test]
+fn a_list_that_never_succeeds_holds_up_no_other_job_in_doubt() {
+    run(async {
+        let mut lists = 0;
+        let api = TestApi::new(move |method, uri| match method {
+            "GET" if uri.contains("own+in") && uri.contains("watch") => refusal(400),
+            "GET" if uri.contains("own+in") => {
+                lists += 1;
+                if lists == 1 { list(100, &[]) } else { refusal(500) }
+            }
+            "GET" if uri.contains("controller-uid") && !uri.contains("watch") => list(150, &[]),
+            _ => None,
+        });
+        let mut manual = job("m", json!({"active": 1}));
+        manual["spec"]["manualSelector"] = true.into();
+        manual["spec"]["selector"] = json!({"matchLabels": {"own": "m"}});
+        manual["spec"]["template"]["metadata"]["labels"] = json!({"own": "m"});
+        let shard = Shard::start(&api, &[manual], no_census(), vec![]).await;
+        sleep(4 * SOON).await;
+        assert!(api.count(&["own+in", "limit"]) > 1, "it is in doubt: {:?}", api.sent());
+        shard.job(&job("j", json!({"active": 1}))).await;
+        sleep(4 * SOON).await;
+        assert_eq!((api.count(LIVE_LIST), api.count(CREATION)), (1, 1));
+    });
+}
