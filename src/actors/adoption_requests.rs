@@ -22,7 +22,9 @@ impl Requests {
         self.run(async move {
             let attempt = match this.attempt_adoption(&pod).await {
                 Ok(attempt) => attempt,
-                Err(WriteError::Fenced) => AdoptionAttempt::PodGone,
+                Err(WriteError::Fenced) if this.fence.is_closed() => AdoptionAttempt::PodGone,
+                // The fence may be extended, and nobody else adopts the pod until then.
+                Err(WriteError::Fenced) => AdoptionAttempt::Refused(Refusal::Unknown),
                 Err(refusal) => {
                     log_job!(warn, this.name(), k8s.pod.uid = %pod.uid, %refusal, "a pod was not adopted");
                     this.after_refusal(&pod, &refusal).await
@@ -118,7 +120,7 @@ impl Requests {
         let this = self.clone();
         self.spawn(async move {
             let Err(refusal) = released.await else { return drop(begun) };
-            if refusal == WriteError::Fenced {
+            if refusal == WriteError::Fenced && this.fence.is_closed() {
                 return;
             }
             log_job!(

@@ -47,38 +47,82 @@ impl Clock for SystemClock {
     }
 }
 
-/// The part of the passing time that a steady clock leaves out while the time of day is behind it: a tenth.
+/// The part of the passing time by which a steady clock comes nearer to a time of day that it is ahead of: a tenth.
 const SLOWED: u32 = 10;
+/// Smaller differences between the two clocks are no steps: they are not read at the same instant.
+const STEP: SignedDuration = SignedDuration::from_secs(1);
+/// Nobody takes a good clock back by more than this: the time before was wrong.
+const LONGEST: SignedDuration = SignedDuration::from_hours(1);
 
-/// A time of day that never goes backwards. What waits until a time would else wait for as long again as the clock of
-/// the host was set back. A clock that is set ahead is followed at once; after one that was set back, time
-/// passes a little slower until the time of day has caught up.
+/// A time of day for those who wait until a time, and for those who compare it with times that others have written.
+///
+/// - A clock that is set ahead is followed at once.
+/// - What was gained by that is given back at once when the clock is taken back: the step ahead was a mistake. So is all of a
+///   step back of more than an hour, as after the start of a machine whose clock was wrong by a year.
+/// - After another step back, time passes a tenth slower until the time of day has caught up. What waits until a time
+///   would else wait for as long again as the clock was set back.
+///
+/// So the time that is shown is ahead of the time of day by the last steps back at most. It goes backwards only to leave a
+/// time that was wrong. A wait that began before the wrong step ends when it should; one that began
+/// after it would end too late, so whoever keeps the beginning of a wait takes one that is in the future for over
+/// ([`Retry::waits`](crate::job::retry::Retry::waits)).
 #[derive(Debug)]
 pub struct SteadyClock {
     clocks: Clocks,
-    /// The time that was shown last, and when.
-    shown: Mutex<(Timestamp, Instant)>,
+    last: Mutex<Reading>,
+}
+
+/// What a steady clock has last read, and shown.
+#[derive(Debug)]
+struct Reading {
+    wall: Timestamp,
+    boot: Instant,
+    /// By how much the time shown is ahead of the time of day; never negative.
+    ahead: SignedDuration,
+    /// What the time shown has gained by steps ahead that were not taken back.
+    gained: SignedDuration,
+}
+
+impl Reading {
+    fn follow(&mut self, wall: Timestamp, boot: Instant) {
+        let passed = boot.saturating_duration_since(self.boot);
+        let caught_up = SignedDuration::try_from(passed / SLOWED).unwrap_or_default();
+        let passed = SignedDuration::try_from(passed).unwrap_or_default();
+        let step = wall.duration_since(self.wall).saturating_sub(passed);
+        (self.wall, self.boot) = (wall, boot);
+        if step > SignedDuration::ZERO {
+            let gain = step.saturating_sub(self.ahead);
+            if gain > STEP {
+                self.gained = self.gained.saturating_add(gain);
+            }
+            self.ahead = self.ahead.saturating_sub(step);
+        } else {
+            let is_step = step < -STEP;
+            let back = SignedDuration::ZERO.saturating_sub(step);
+            let given = if is_step { back.min(self.gained) } else { SignedDuration::ZERO };
+            self.gained = self.gained.saturating_sub(given);
+            let left = back.saturating_sub(given);
+            self.ahead = if left > LONGEST { SignedDuration::ZERO } else { self.ahead.saturating_add(left) };
+        }
+        self.ahead = self.ahead.saturating_sub(caught_up).max(SignedDuration::ZERO);
+    }
 }
 
 impl SteadyClock {
     /// A steady clock that follows these.
     pub fn new(clocks: Clocks) -> Self {
-        let shown = Mutex::new((clocks.wall.now(), clocks.boot.now()));
-        Self { clocks, shown }
+        let (wall, boot) = (clocks.wall.now(), clocks.boot.now());
+        let none = SignedDuration::ZERO;
+        Self { clocks, last: Mutex::new(Reading { wall, boot, ahead: none, gained: none }) }
     }
 }
 
 impl Clock for SteadyClock {
     fn now(&self) -> Timestamp {
-        // A panic leaves the pair whole.
-        let mut shown = self.shown.lock().unwrap_or_else(PoisonError::into_inner);
-        let (wall, boot) = (self.clocks.wall.now(), self.clocks.boot.now());
-        let (last, at) = *shown;
-        let passed = boot.saturating_duration_since(at);
-        let slowed = SignedDuration::try_from(passed - passed / SLOWED).unwrap_or_default();
-        let now = wall.max(last.checked_add(slowed).unwrap_or(last));
-        *shown = (now, boot);
-        now
+        // A panic leaves the reading whole.
+        let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
+        last.follow(self.clocks.wall.now(), self.clocks.boot.now());
+        last.wall.saturating_add(last.ahead).unwrap_or(last.wall)
     }
 }
 
@@ -100,23 +144,55 @@ mod tests {
         }
     }
 
+    /// A steady clock over one of the host that is ahead by so many seconds, and the way to set that.
+    fn steady(ahead: i64) -> (SteadyClock, Arc<Set>) {
+        let wall = Arc::new(Set(Instant::now(), AtomicI64::new(ahead)));
+        (SteadyClock::new(Clocks { wall: wall.clone(), boot: Arc::new(AwakeClock) }), wall)
+    }
+
+    async fn pass(seconds: u64) {
+        tokio::time::advance(Duration::from_secs(seconds)).await;
+    }
+
     #[tokio::test(start_paused = true)]
     async fn a_clock_that_is_set_back_stops_nothing() {
-        let wall = Arc::new(Set(Instant::now(), AtomicI64::new(7_200)));
-        let steady = SteadyClock::new(Clocks { wall: wall.clone(), boot: Arc::new(AwakeClock) });
-        let pass = |seconds| tokio::time::advance(Duration::from_secs(seconds));
+        let (steady, wall) = steady(7_200);
         pass(10).await;
         assert_eq!(steady.now().as_second(), 7_210);
-        wall.1.store(10_800, Ordering::Relaxed);
-        assert_eq!(steady.now().as_second(), 10_810, "set ahead by an hour");
-        wall.1.store(7_200, Ordering::Relaxed);
-        assert_eq!(steady.now().as_second(), 10_810, "set back by an hour");
+        wall.1.store(3_600, Ordering::Relaxed);
+        assert_eq!(steady.now().as_second(), 7_210, "set back by an hour");
         pass(100).await;
-        assert_eq!(steady.now().as_second(), 10_900, "what takes 90 s takes 100 s");
+        assert_eq!(steady.now().as_second(), 7_300, "what takes 90 s takes 100 s");
         for _ in 0..100 {
             pass(360).await;
             steady.now();
         }
         assert_eq!(steady.now(), wall.now(), "after ten hours both are the same");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_was_gained_by_a_mistake_is_given_back_at_once() {
+        const YEAR: i64 = 365 * 86_400;
+        for (at_start, steps, expected) in [
+            (0, vec![3_600, 0], 0),
+            (0, vec![YEAR, 0], 0),
+            (0, vec![3_600, 1_800, 0], 0),
+            (YEAR, vec![0], 0),
+            // What was wrong from the start, and little, is not told from a mistake.
+            (60, vec![0], 60),
+            // Only what was gained: the rest stays for a while.
+            (0, vec![3_600, -60], 0),
+            // A step ahead that takes back a step back gains nothing.
+            (3_600, vec![0, 3_600, 0], 3_600),
+            (3_600, vec![0, 3_660, 0], 3_600),
+        ] {
+            let (steady, wall) = steady(at_start);
+            steady.now();
+            for step in &steps {
+                wall.1.store(*step, Ordering::Relaxed);
+                steady.now();
+            }
+            assert_eq!(steady.now().as_second(), expected, "{at_start} {steps:?}");
+        }
     }
 }

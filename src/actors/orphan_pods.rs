@@ -5,6 +5,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use tokio::sync::OnceCell;
+use tokio_util::task::AbortOnDropHandle;
 
 use super::context::ReplicaContext;
 use super::job_metrics::OrphanMeter;
@@ -13,7 +14,7 @@ use super::supervision::Unit;
 use crate::cluster::gate::{Fence, Order, Priority, Write, WriteError};
 use crate::cluster::wire::{ControllerRef, ObservedPod, orphan_patch};
 use crate::job::names::SHARD_LABEL;
-use crate::job::uid::{Uid, UidMap, UidSet};
+use crate::job::uid::{Uid, UidMap};
 use crate::mutants::{Mutant, is};
 
 /// What a live read shows of the Job that a pod names.
@@ -36,10 +37,10 @@ pub struct OrphanPods {
     waiting: UidMap<UidMap<Box<ObservedPod>>>,
     /// What live reads have shown of the Jobs that pods wait for: one read for all pods of a Job.
     fates: UidMap<Arc<OnceCell<Fate>>>,
-    /// Pods whose Job is being looked for.
-    checking: UidSet,
-    /// Pods that are being released.
-    releasing: UidSet,
+    /// Pods whose Job is being looked for, and what follows from that.
+    checking: UidMap<AbortOnDropHandle<()>>,
+    /// Pods that are being released, or were.
+    releasing: UidMap<AbortOnDropHandle<()>>,
 }
 
 impl OrphanPods {
@@ -51,8 +52,8 @@ impl OrphanPods {
             unit,
             waiting: UidMap::default(),
             fates: UidMap::default(),
-            checking: UidSet::default(),
-            releasing: UidSet::default(),
+            checking: UidMap::default(),
+            releasing: UidMap::default(),
         }
     }
 
@@ -77,22 +78,25 @@ impl OrphanPods {
 
     /// Removes our finalizer and label from a pod, unless that is in progress.
     fn release(&mut self, pod: &ObservedPod) {
-        if self.releasing.insert(pod.pod.uid.clone()) {
-            self.unit.spawn("the release of an orphan", OrphanRelease::of(self, pod).release());
+        let uid = &pod.pod.uid;
+        // One that was adopted meanwhile may be an orphan again.
+        if self.releasing.get(uid).is_none_or(AbortOnDropHandle::is_finished) {
+            let task = self.unit.spawn("the release of an orphan", OrphanRelease::of(self, pod).release());
+            self.releasing.insert(uid.clone(), AbortOnDropHandle::new(task));
         }
     }
 
     /// Keeps a pod for its Job, and finds out whether the Job exists.
     fn wait(&mut self, owner: ControllerRef, pod: Box<ObservedPod>) {
         let uid = pod.pod.uid.clone();
-        if self.checking.insert(uid.clone()) {
+        if !self.checking.contains_key(&uid) {
             let fate = self.fates.entry(owner.uid.clone()).or_default().clone();
             let release = OrphanRelease::of(self, &pod);
             let labelling = Labelling::new(&self.cx, &self.fence, &pod, &owner.uid);
             let shard = self.cx.config.shards.shard_of(&owner.uid.to_string());
             let is_labelled = pod.labels.get(SHARD_LABEL).is_some_and(|label| *label == *shard.to_string());
             let owner = owner.clone();
-            self.unit.spawn("a look at an orphan", async move {
+            let task = self.unit.spawn("a look at an orphan", async move {
                 match *fate.get_or_init(|| release.fate_of(&owner)).await {
                     Fate::Gone => release.release().await,
                     // Once it is written, its shard sees the pod. If the shard is lost, the next owner looks.
@@ -100,6 +104,7 @@ impl OrphanPods {
                     Fate::Ours | Fate::Others => {}
                 }
             });
+            self.checking.insert(uid.clone(), AbortOnDropHandle::new(task));
         }
         self.waiting.entry(owner.uid).or_default().insert(uid, pod);
     }
@@ -121,10 +126,12 @@ impl OrphanPods {
         self.waiting_for(job).into_iter().for_each(|pod| self.consider(pod));
     }
 
-    /// Looks for the Jobs of all pods again.
+    /// Looks for the Jobs of all pods again that were there before.
     pub fn look_again(&mut self) {
-        let is_known = |job: &&Uid| self.fates.get(*job).is_some_and(|fate| fate.initialized());
-        let jobs: Vec<Uid> = self.waiting.keys().filter(is_known).cloned().collect();
+        let was_there = |job: &&Uid| {
+            self.fates.get(*job).and_then(|fate| fate.get()).is_some_and(|fate| *fate != Fate::Gone)
+        };
+        let jobs: Vec<Uid> = self.waiting.keys().filter(was_there).cloned().collect();
         jobs.iter().for_each(|job| self.job_vanished(job));
     }
 
@@ -136,10 +143,12 @@ impl OrphanPods {
         self.releasing.clear();
     }
 
-    /// Forgets a pod that is gone or needs nothing more.
+    /// Forgets a pod that is gone or needs nothing more. What is under way for it finds that out, and counts a release of
+    /// its own that the watch has shown before the answer came.
     pub fn forget(&mut self, pod: &ObservedPod) {
-        self.checking.remove(&pod.pod.uid);
-        self.releasing.remove(&pod.pod.uid);
+        let uid = &pod.pod.uid;
+        let under_way = [self.checking.remove(uid), self.releasing.remove(uid)];
+        under_way.into_iter().flatten().for_each(|task| _ = task.detach());
         let owner = pod.controller.as_ref().map(|owner| &owner.uid);
         if let Some(pods) = owner.and_then(|owner| self.waiting.get_mut(owner)) {
             pods.remove(&pod.pod.uid);
@@ -218,26 +227,138 @@ impl OrphanRelease {
             match self.cx.gate.submit(order, write).await {
                 Ok(_) => return unreleased.released(),
                 Err(WriteError::Fenced) if self.fence.is_closed() => return,
-                Err(WriteError::Conflict(_)) if !self.is_still_orphan().await => return,
-                Err(WriteError::Conflict(_)) => continue,
-                Err(refusal) => {
-                    tracing::warn!(pod = %self.uid, %refusal, "a pod without Job was not released")
-                }
+                Err(refusal) => match self.read_again().await {
+                    Reread::Released => return unreleased.released(),
+                    Reread::Adopted => return,
+                    Reread::Changed if matches!(refusal, WriteError::Conflict(_)) => continue,
+                    Reread::Changed | Reread::Same => {
+                        tracing::warn!(pod = %self.uid, %refusal, "a pod without Job was not released");
+                    }
+                },
             }
             backoff.pause().await;
         }
     }
 
-    /// Reads the pod again after it has changed: it may have been adopted. If the read fails, the pod counts
-    /// as an orphan; the next attempt meets the same conflict.
-    async fn is_still_orphan(&mut self) -> bool {
-        match self.cx.reads.find_pod(&self.namespace, &self.name, &self.uid).await {
-            Ok(Some(pod)) => {
-                self.version = pod.pod.version;
-                pod.controller.map(|owner| owner.uid) == self.owner
-            }
-            Ok(None) => false,
-            Err(_) => true,
+    /// Reads the pod again after a refusal: it may have been adopted.
+    async fn read_again(&mut self) -> Reread {
+        let Ok(found) = self.cx.reads.find_pod(&self.namespace, &self.name, &self.uid).await else {
+            return Reread::Same;
+        };
+        let Some(pod) = found else { return Reread::Released };
+        if pod.controller.map(|owner| owner.uid) != self.owner {
+            return Reread::Adopted;
         }
+        if !pod.pod.tracked && pod.labels.get(SHARD_LABEL).is_none() {
+            return Reread::Released;
+        }
+        let before = std::mem::replace(&mut self.version, pod.pod.version);
+        if before == self.version { Reread::Same } else { Reread::Changed }
+    }
+}
+
+/// What a live read shows of a pod that was not released.
+enum Reread {
+    /// It is released after all, or does not exist.
+    Released,
+    /// It has another controller.
+    Adopted,
+    /// It has changed, which explains a conflict.
+    Changed,
+    /// It has not changed, or was not read.
+    Same,
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use std::time::Duration;
+
+    use serde_json::{Value, json};
+    use tokio::time::sleep;
+
+    use super::*;
+    use crate::actors::test_api::{TestApi, observed_pod, pod, refusal, replica, run};
+    use crate::job::names::BUILT_IN_CONTROLLER;
+
+    fn orphans(api: &TestApi) -> OrphanPods {
+        let cx = replica(api, BUILT_IN_CONTROLLER);
+        let unit = Unit::new(cx.runtime.clone(), || {});
+        OrphanPods::new(cx, Fence::unlimited(), unit)
+    }
+
+    /// The pod `p`, whose Job is gone, or which has none.
+    fn orphan(has_job: bool) -> Value {
+        let mut orphan = pod("p", "j");
+        if !has_job {
+            orphan["metadata"]["ownerReferences"] = json!([]);
+        }
+        orphan
+    }
+
+    /// An API server that knows the pod `p`, and no Job. It answers patches with this code, but for the last
+    /// of a thousand.
+    fn api(has_job: bool, code: u16) -> TestApi {
+        let mut patches = 0;
+        TestApi::new(move |method, uri| match method {
+            "GET" if uri.contains("/pods/p") => Some((200, orphan(has_job))),
+            "GET" => refusal(404),
+            _ => {
+                patches += 1;
+                if patches < 1_000 { refusal(code) } else { Some((200, orphan(has_job))) }
+            }
+        })
+    }
+
+    #[test]
+    fn a_release_that_is_refused_for_good_is_tried_by_one_task() {
+        for has_job in [true, false] {
+            run(async move {
+                let api = api(has_job, 403);
+                let mut orphans = orphans(&api);
+                for _ in 0..40 {
+                    orphans.forget_all();
+                    orphans.consider(observed_pod(&orphan(has_job)));
+                    sleep(Duration::from_millis(100)).await;
+                    orphans.look_again();
+                }
+                sleep(Duration::from_secs(600)).await;
+                let patches = api.count(&["PATCH"]);
+                assert!((40..=40 + 20).contains(&patches), "{has_job}: {patches} patches");
+            });
+        }
+    }
+
+    #[test]
+    fn a_conflict_that_nothing_explains_is_followed_by_a_pause() {
+        run(async {
+            let api = api(false, 409);
+            let mut orphans = orphans(&api);
+            orphans.consider(observed_pod(&orphan(false)));
+            sleep(Duration::from_secs(60)).await;
+            let patches = api.count(&["PATCH"]);
+            assert!((3..=7).contains(&patches), "{patches} patches");
+        });
+    }
+
+    #[test]
+    fn a_pod_that_was_adopted_during_its_release_is_released_when_it_is_an_orphan_again() {
+        run(async {
+            let mut patches = 0;
+            let api = TestApi::new(move |method, _| match method {
+                "GET" => Some((200, orphan(true))),
+                _ => {
+                    patches += 1;
+                    if patches == 1 { refusal(409) } else { Some((200, orphan(false))) }
+                }
+            });
+            let mut orphans = orphans(&api);
+            for patches in [1, 2] {
+                orphans.consider(observed_pod(&orphan(false)));
+                sleep(Duration::from_secs(1)).await;
+                assert_eq!(api.count(&["PATCH"]), patches);
+            }
+        });
     }
 }

@@ -7,6 +7,7 @@ mod doubts;
 mod foreign_jobs;
 mod jobs;
 mod pod_feed;
+mod unreadable;
 mod unseen;
 
 use std::sync::Arc;
@@ -363,7 +364,7 @@ impl Handler<JobVanished> for ShardActor {
     fn handle(&mut self, JobVanished(uid): JobVanished, ctx: &mut Self::Context) {
         self.job_vanished(&uid, ctx);
         self.orphan_pods.job_vanished(&uid);
-        self.unseen.forget_job(&uid);
+        self.wait_for_no_pod(&uid);
         self.forget_foreign_job(&uid, ctx);
     }
 }

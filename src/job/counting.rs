@@ -18,7 +18,7 @@ use super::end::{End, condition};
 use super::plan::{JobEvent, StatusWrite, Urgency};
 use super::pod::Phase;
 use super::pod_set::PodSet;
-use super::saturating::after;
+use super::saturating::end_of_wait;
 use super::spec::Completion;
 use super::state::{JobState, StatusTurn};
 use super::status::{ConditionKind, ConditionStatus, JobStatus, Uncounted};
@@ -64,7 +64,7 @@ pub fn due(state: &JobState, next: &Next, busy: bool, now: Timestamp) -> Due {
     if state.status_turn == StatusTurn::Here {
         return Due::Now;
     }
-    let waits_for = |period| after(state.status_waits_since.unwrap_or(now), period);
+    let waits_for = |period| end_of_wait(state.status_waits_since.unwrap_or(now), period, now);
     let starts = state.job.status.start_time.is_none();
     let period = if starts { state.limits.batch_period } else { state.pace.status_period };
     let is_unanswered = state.pods.active() == 0 && state.pods.pending_creates() > 0;
@@ -80,7 +80,7 @@ pub fn due(state: &JobState, next: &Next, busy: bool, now: Timestamp) -> Due {
     } else if starts && state.pods.active() > 0 {
         waits_for(period / START_SHARE)
     } else {
-        state.status_written.map_or(now, |last| after(last, period))
+        state.status_written.map_or(now, |last| end_of_wait(last, period, now))
     };
     if due <= now { Due::Now } else { Due::At(due) }
 }

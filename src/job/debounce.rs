@@ -4,7 +4,7 @@
 use jiff::Timestamp;
 
 use super::end::{self, Tally};
-use super::saturating::after;
+use super::saturating::{after, end_of_wait};
 use super::state::JobState;
 
 /// Longest wait of the first of several failures, in debounce periods.
@@ -34,6 +34,6 @@ pub(super) fn until(state: &JobState, tally: Tally, now: Timestamp) -> Option<Ti
     } else {
         return None;
     };
-    let at_latest = after(unevaluated.first, period * MAX_PERIODS);
+    let at_latest = end_of_wait(unevaluated.first, period * MAX_PERIODS, now);
     Some(after(unevaluated.last, quiet).min(at_latest)).filter(|at| *at > now)
 }

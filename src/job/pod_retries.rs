@@ -40,8 +40,9 @@ impl PodRetries {
         self.refused.remove(pod);
     }
 
-    /// Those of these pods that requests may be sent about now, `room` at most. The plan comes back to those whose
-    /// last request was refused.
+    /// Those of these pods that requests may be sent about now, `room` at most: first those that were never refused, so
+    /// that none of them waits for others that are refused again and again. The plan comes back to those whose last
+    /// request was refused.
     pub fn ready<'a, P>(
         &self,
         pods: impl Iterator<Item = &'a P>,
@@ -50,19 +51,23 @@ impl PodRetries {
         now: Timestamp,
         plan: &mut Plan,
     ) -> Vec<&'a P> {
-        let (mut ready, mut waiting) = (Vec::new(), 0);
+        let (mut ready, mut again, mut waiting) = (Vec::new(), Vec::new(), 0);
         for pod in pods {
             if ready.len() >= room || waiting >= MAX_WAITING {
                 break;
             }
-            match self.refused.get(uid(pod)).and_then(|retry| retry.waits(now)) {
-                Some(at) => {
+            match self.refused.get(uid(pod)).map(|retry| retry.waits(now)) {
+                Some(Some(at)) => {
                     plan.wake(at);
                     waiting += 1;
                 }
+                Some(None) if again.len() < room => again.push(pod),
+                Some(None) => {}
                 None => ready.push(pod),
             }
         }
+        ready.extend(again);
+        ready.truncate(room);
         ready
     }
 }
@@ -103,7 +108,36 @@ mod tests {
         }
         assert_eq!(ready(&retries, 0), (vec![], Some(at(1))), "now all wait");
         refuse(&mut retries, 0, 1);
-        assert_eq!(ready(&retries, 1), (vec![1, 2], Some(at(3))), "the second refusal of the first pod");
+        assert_eq!(
+            ready(&retries, 1),
+            (vec![MAX_WAITING, MAX_WAITING + 1], Some(at(3))),
+            "the second refusal of the first pod"
+        );
+        for number in MAX_WAITING..2 * MAX_WAITING {
+            refuse(&mut retries, number, 1);
+        }
+        assert_eq!(ready(&retries, 2), (vec![1, 2], Some(at(3))), "all were refused");
+    }
+
+    #[test]
+    fn pods_that_are_refused_for_good_do_not_starve_those_behind_them() {
+        const REFUSED: usize = 2 * MAX_WAITING;
+        const ROOM: usize = 10;
+        let pods: Vec<Pod> = (0..REFUSED + 100).map(|number| pod(&format!("{number:03}"))).collect();
+        let (mut retries, mut done) = (PodRetries::default(), std::collections::BTreeSet::new());
+        for second in 0..600 {
+            let left =
+                pods.iter().enumerate().filter(|(number, _)| !done.contains(number)).map(|(_, pod)| pod);
+            let ready = numbers(&retries.ready(left, |pod| &pod.uid, ROOM, at(second), &mut Plan::default()));
+            for number in ready {
+                if number < REFUSED {
+                    retries.refused(&pods[number].uid, Exponential::API_REQUEST, at(second), |_| true);
+                } else {
+                    done.insert(number);
+                }
+            }
+        }
+        assert_eq!(done.len(), 100);
     }
 
     #[test]

@@ -37,9 +37,10 @@ impl Retry {
         }
     }
 
-    /// The end of the wait, if there is one and it is not over.
+    /// The end of the wait, if there is one and it is not over. After a refusal in the future nothing waits: the clock was
+    /// wrong then, and has been set back.
     pub fn waits(&self, now: Timestamp) -> Option<Timestamp> {
-        self.until.filter(|until| *until > now)
+        self.until.filter(|until| *until > now && self.last.is_none_or(|last| last <= now))
     }
 }
 
@@ -68,6 +69,16 @@ mod tests {
         retry.accepted();
         retry.refused(policy, now);
         assert_eq!(retry.waits(now), Some(now.checked_add(SignedDuration::from_secs(1)).unwrap()));
+    }
+
+    #[test]
+    fn nothing_waits_for_a_time_that_was_wrong() {
+        let at = |second| Timestamp::from_second(second).unwrap();
+        let mut retry = Retry::default();
+        retry.refused(Exponential::API_REQUEST, at(3_700));
+        assert_eq!(retry.waits(at(100)), None);
+        retry.refused(Exponential::API_REQUEST, at(100));
+        assert_eq!(retry.waits(at(100)), Some(at(102)));
     }
 
     #[test]

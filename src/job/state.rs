@@ -386,7 +386,8 @@ impl JobState {
         if self.job.spec.suspend || self.gang_comes_first() {
             self.started = None;
         } else {
-            self.started.get_or_insert(now);
+            // A start in the future is of a clock that was wrong, and has been set back.
+            self.started = Some(self.started.map_or(now, |started| started.min(now)));
         }
         for new in &plan.creates {
             self.pods.create_sent(new.place);

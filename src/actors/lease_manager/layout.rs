@@ -3,6 +3,8 @@
 
 use std::time::Duration;
 
+use k8s_openapi::api::coordination::v1::Lease;
+
 use super::incompatibility::Incompatibility;
 use crate::cluster::leases::{LeaseClient, LeaseError};
 use crate::sharding::ShardCount;
@@ -33,8 +35,7 @@ pub(super) async fn agree(
 ) -> Result<(), Incompatibility> {
     loop {
         match read_or_write(leases, writer, ours).await {
-            Ok(Some(record)) => return objection(ours, &record).map_or(Ok(()), Err),
-            Ok(None) => {}
+            Ok(record) => return objection(ours, &record).map_or(Ok(()), Err),
             Err(error) => {
                 tracing::warn!(%error, "cannot read the number of shards of this cluster");
                 tokio::time::sleep(RETRY_PAUSE).await;
@@ -43,20 +44,65 @@ pub(super) async fn agree(
     }
 }
 
-/// The layout; `None` if another replica has just written one.
+/// The layout: the one that exists, or the one that is written now.
 async fn read_or_write(
     leases: &LeaseClient,
     writer: &LeaseWriter,
     ours: ShardCount,
-) -> Result<Option<LeaseRecord>, LeaseError> {
-    if let Some(lease) = leases.get(&writer.layout_name()).await? {
-        let unreadable = || LeaseError::Unknown(format!("{} says nothing", writer.layout_name()));
-        return LeaseRecord::read(&lease).map(Some).ok_or_else(unreadable);
+) -> Result<LeaseRecord, LeaseError> {
+    if let Some(record) = read(leases, writer).await? {
+        return Ok(record);
     }
     let layout = Layout { version: 0, shards: ours, resharding_to: None };
     match leases.write(&writer.layout(&layout)).await {
-        Ok(lease) => Ok(LeaseRecord::read(&lease)),
-        Err(LeaseError::Conflict(_)) => Ok(None),
+        Ok(lease) => record(&lease, writer),
+        // Another replica has just written one.
+        Err(LeaseError::Conflict(why)) => read(leases, writer).await?.ok_or(LeaseError::Conflict(why)),
         Err(error) => Err(error),
+    }
+}
+
+/// The layout; `None` if there is none.
+async fn read(leases: &LeaseClient, writer: &LeaseWriter) -> Result<Option<LeaseRecord>, LeaseError> {
+    leases.get(&writer.layout_name()).await?.map(|lease| record(&lease, writer)).transpose()
+}
+
+fn record(lease: &Lease, writer: &LeaseWriter) -> Result<LeaseRecord, LeaseError> {
+    let unreadable = || LeaseError::Unknown(format!("{} says nothing", writer.layout_name()));
+    LeaseRecord::read(lease).ok_or_else(unreadable)
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use std::sync::Arc;
+
+    use super::*;
+    use crate::actors::test_api::refusal;
+    use crate::cluster::test_api::TestApi;
+    use crate::telemetry::metrics::Metrics;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_layout_that_is_neither_there_nor_can_be_written_is_tried_again_after_a_pause() {
+        let shards = ShardCount::new(4).unwrap();
+        let writer = LeaseWriter::new("c", "c");
+        let mut lease =
+            serde_json::to_value(writer.layout(&Layout { version: 0, shards, resharding_to: None })).unwrap();
+        lease["metadata"]["resourceVersion"] = "7".into();
+        let mut refused = 0;
+        let api = TestApi::new(move |method, _| match method {
+            "GET" if refused < 10 => refusal(404),
+            "GET" => Some((200, lease.clone())),
+            _ => {
+                refused += 1;
+                refusal(409)
+            }
+        });
+        let client =
+            LeaseClient::new(Arc::new(api.clone()), "n", Duration::from_secs(10), Arc::new(Metrics::new()));
+        let begun = tokio::time::Instant::now();
+        assert!(agree(&client, &writer, shards).await.is_ok());
+        assert_eq!((begun.elapsed(), api.count(&["POST"])), (9 * RETRY_PAUSE, 10));
     }
 }

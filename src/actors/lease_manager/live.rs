@@ -70,9 +70,11 @@ pub(super) async fn write(
         },
         Err(LeaseError::Conflict(_)) => match read(leases, history, name, replaced).await {
             Some(found) => {
-                // The next attempt waits: it may meet the same.
-                let unreadable = matches!(found, Found::Unreadable(_));
-                (if unreadable { Written::Failed } else { Written::Conflict }, Some(found))
+                // The next attempt waits if it may meet the same: after what cannot be read, and where no other
+                // version explains the conflict, as when a webhook answers with 409.
+                let explained = found.version().unwrap_or_default() != replaced;
+                let readable = !matches!(found, Found::Unreadable(_));
+                (if explained && readable { Written::Conflict } else { Written::Failed }, Some(found))
             }
             None => (Written::Failed, None),
         },
@@ -97,6 +99,58 @@ pub(super) async fn read(leases: &LeaseClient, history: &History, name: &str, kn
         Err(error) => {
             tracing::warn!(%error, name, "a Lease was not read");
             None
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use std::sync::Arc;
+    use std::time::Duration;
+
+    use serde_json::{Value, json};
+
+    use super::*;
+    use crate::actors::test_api::refusal;
+    use crate::cluster::test_api::TestApi;
+    use crate::sharding::ShardCount;
+    use crate::sharding::lease::{Layout, LeaseWriter};
+    use crate::telemetry::metrics::Metrics;
+
+    /// The outcome of a write over version `sent` that is answered with 409, where the Lease is `found`.
+    async fn after_conflict(sent: Option<&str>, found: Option<Value>) -> Written {
+        let api = TestApi::new(move |method, _| match (method, &found) {
+            ("GET", Some(lease)) => Some((200, lease.clone())),
+            ("GET", None) => refusal(404),
+            _ => refusal(409),
+        });
+        let client = LeaseClient::new(Arc::new(api), "n", Duration::from_secs(10), Arc::new(Metrics::new()));
+        let mut lease = Lease::default();
+        lease.metadata.name = Some("l".to_owned());
+        lease.metadata.resource_version = sent.map(str::to_owned);
+        write(&client, &History::default(), &lease, "l").await.0
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_conflict_that_no_other_version_explains_is_a_failure() {
+        let layout = Layout { version: 0, shards: ShardCount::new(4).unwrap(), resharding_to: None };
+        let lease = |version: &str| {
+            let lease = LeaseWriter::new("c", "c").layout(&layout);
+            let mut lease = serde_json::to_value(lease).unwrap();
+            lease["metadata"]["resourceVersion"] = json!(version);
+            lease
+        };
+        for (sent, found, written) in [
+            (Some("7"), Some(lease("8")), Written::Conflict),
+            (Some("7"), None, Written::Conflict),
+            (None, Some(lease("8")), Written::Conflict),
+            (Some("7"), Some(lease("7")), Written::Failed),
+            (None, None, Written::Failed),
+        ] {
+            let shown = format!("{sent:?} {found:?}");
+            assert_eq!(after_conflict(sent, found).await, written, "{shown}");
         }
     }
 }

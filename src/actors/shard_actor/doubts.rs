@@ -5,6 +5,7 @@
 use std::time::{Duration, Instant};
 
 use actix::{AsyncContext, Context, Handler, Message};
+use tokio_util::task::AbortOnDropHandle;
 
 use super::{RELIST_DELAY, ShardActor};
 use crate::actors::context::ReplicaContext;
@@ -29,11 +30,16 @@ pub(super) struct Doubts {
     jobs: UidSet,
     /// Those of them that need their pods shown anew.
     anew: UidSet,
-    /// Pods that the watch has shown since the last list began, with their versions; the highest if they are gone. What
-    /// the list shows of them may be older.
+    /// Pods that the watch has shown since lists are in progress, with their versions; the highest if they are gone. What
+    /// a list shows of them may be older.
     shown: UidMap<u64>,
-    /// A list is scheduled or in progress.
-    busy: bool,
+    /// The next list is scheduled.
+    scheduled: bool,
+    /// The list in progress that Jobs share.
+    shared: Option<AbortOnDropHandle<()>>,
+    /// The lists in progress of Jobs with a selector of their own, which may select pods without the label that the
+    /// others are found by. None of them waits for another.
+    own: UidMap<AbortOnDropHandle<()>>,
     /// Lists that wait until all pods in them are shown.
     proven: UidMap<(UidSet, u64)>,
 }
@@ -42,10 +48,18 @@ pub(super) struct Doubts {
 #[derive(Message)]
 #[rtype(result = "()")]
 pub(super) struct Sought {
-    jobs: Vec<Uid>,
+    of: SoughtFor,
     /// Those that need their pods shown.
     anew: UidSet,
     list: PodList,
+}
+
+/// Whose pods were looked for.
+enum SoughtFor {
+    /// Jobs that share the list.
+    Shared(Vec<Uid>),
+    /// A Job with a selector of its own.
+    Own(Uid),
 }
 
 impl Doubts {
@@ -54,9 +68,13 @@ impl Doubts {
         self.proven.remove(job)
     }
 
+    fn is_listing(&self) -> bool {
+        self.shared.is_some() || !self.own.is_empty()
+    }
+
     /// The watch shows a pod at this version.
     pub(super) fn pod_shown(&mut self, pod: &Uid, version: u64) {
-        if self.busy {
+        if self.is_listing() {
             self.shown.insert(pod.clone(), version);
         }
     }
@@ -79,8 +97,15 @@ impl ShardActor {
             return;
         }
         self.doubts.jobs.insert(job);
-        if !std::mem::replace(&mut self.doubts.busy, true) {
-            ctx.run_later(RELIST_DELAY, Self::seek_pods);
+        self.schedule_search(RELIST_DELAY, ctx);
+    }
+
+    fn schedule_search(&mut self, pause: Duration, ctx: &mut Context<Self>) {
+        if !std::mem::replace(&mut self.doubts.scheduled, true) {
+            ctx.run_later(pause, |shard, ctx| {
+                shard.doubts.scheduled = false;
+                shard.seek_pods(ctx);
+            });
         }
     }
 
@@ -98,73 +123,93 @@ impl ShardActor {
         self.pods_missing(job.clone(), ctx);
     }
 
+    /// Begins the lists that Jobs wait for and that are not in progress.
     fn seek_pods(&mut self, ctx: &mut Context<Self>) {
+        let known = &self.jobs;
+        self.doubts.jobs.retain(|job| known.contains_key(job));
+        self.doubts.anew.retain(|job| known.contains_key(job));
+        self.doubts.own.retain(|job, _| known.contains_key(job));
+        if !self.doubts.is_listing() {
+            self.doubts.shown.clear();
+        }
         let mut jobs: Vec<Uid> = self.doubts.jobs.iter().cloned().collect();
-        jobs.retain(|job| self.jobs.contains_key(job));
         jobs.sort();
-        // A selector of its own may select pods without the label that the others are found by.
-        let manual = jobs.iter().position(|job| {
-            self.jobs
-                .get(job)
-                .and_then(|entry| entry.seen().job.as_ref().ok())
-                .is_some_and(|job| Owner::from(job).chooses_pods())
-        });
-        let jobs = match manual {
-            Some(position) => vec![jobs.swap_remove(position)],
-            None => jobs.into_iter().take(MAX_SOUGHT).collect(),
+        let chooses_pods = |job: &Uid| {
+            let seen = self.jobs.get(job).map(|entry| &entry.seen().job);
+            seen.is_some_and(|job| job.as_ref().is_ok_and(|job| Owner::from(job).chooses_pods()))
         };
-        let selection = manual.and(jobs.first()).and_then(|job| {
-            let job = self.jobs.get(job)?.seen().job.as_ref().ok()?;
-            Some((job.namespace.clone(), job.spec.clone()))
-        });
-        self.doubts.shown.clear();
-        let anew: UidSet = jobs.iter().filter_map(|job| self.doubts.anew.take(job)).collect();
-        match jobs.is_empty() {
-            true => {
-                self.doubts = Doubts { proven: std::mem::take(&mut self.doubts.proven), ..Doubts::default() }
+        let (own, mut shared): (Vec<Uid>, Vec<Uid>) = jobs.into_iter().partition(chooses_pods);
+        for job in own {
+            if !self.doubts.own.contains_key(&job) {
+                self.seek_selected(job, ctx);
             }
-            false => jobs.iter().for_each(|job| _ = self.doubts.jobs.remove(job)),
         }
-        if jobs.is_empty() {
-            return;
+        shared.truncate(MAX_SOUGHT);
+        if !shared.is_empty() && self.doubts.shared.is_none() {
+            self.seek_shared(shared, ctx);
         }
+    }
+
+    /// Looks for the pods that a Job's own selector selects.
+    fn seek_selected(&mut self, job: Uid, ctx: &Context<Self>) {
+        self.doubts.jobs.remove(&job);
+        let anew: UidSet = self.doubts.anew.take(&job).into_iter().collect();
+        let Some(Ok(known)) = self.jobs.get(&job).map(|entry| &entry.seen().job) else { return };
+        let (namespace, spec) = (known.namespace.clone(), known.spec.clone());
+        let (cx, shard, of) = (self.cx.for_job(&job), ctx.address(), job.clone());
+        let task = self.owned.unit.spawn("a search for missing pods", async move {
+            let list = list_selected(&cx, &namespace, &spec.selector).await;
+            shard.do_send(Sought { of: SoughtFor::Own(of), anew, list });
+        });
+        self.doubts.own.insert(job, AbortOnDropHandle::new(task));
+    }
+
+    /// Looks for the pods of these Jobs in one list.
+    fn seek_shared(&mut self, jobs: Vec<Uid>, ctx: &Context<Self>) {
+        jobs.iter().for_each(|job| _ = self.doubts.jobs.remove(job));
+        let anew: UidSet = jobs.iter().filter_map(|job| self.doubts.anew.take(job)).collect();
         let uids: Vec<String> = jobs.iter().map(ToString::to_string).collect();
         let labels = format!("{CONTROLLER_UID_LABEL} in ({})", uids.join(","));
         let cx = jobs.first().map_or_else(|| self.cx.clone(), |job| self.cx.for_job(job));
         let (fence, shard, in_full) = (self.owned.fence.clone(), ctx.address(), !anew.is_empty());
-        self.owned.unit.spawn("a search for missing pods", async move {
-            let list = match selection {
-                Some((namespace, spec)) => list_selected(&cx, &namespace, &spec.selector).await,
-                None => {
-                    let mut backoff = cx.api_backoff();
-                    loop {
-                        let listed = match in_full {
-                            true => list_labelled(&cx, &labels).await,
-                            false => cx.reads.list_pod_metadata(&labels, |_| true).await,
-                        };
-                        match listed {
-                            Ok(list) => break list,
-                            Err(_) if fence.is_closed() => return,
-                            Err(error) => tracing::warn!(%error, "missing pods were not looked for"),
-                        }
-                        backoff.pause().await;
-                    }
+        let task = self.owned.unit.spawn("a search for missing pods", async move {
+            let mut backoff = cx.api_backoff();
+            let list = loop {
+                let listed = match in_full {
+                    true => list_labelled(&cx, &labels).await,
+                    false => cx.reads.list_pod_metadata(&labels, |_| true).await,
+                };
+                match listed {
+                    Ok(list) => break list,
+                    Err(_) if fence.is_closed() => return,
+                    Err(error) => tracing::warn!(%error, "missing pods were not looked for"),
                 }
+                backoff.pause().await;
             };
-            shard.do_send(Sought { jobs, anew, list });
+            shard.do_send(Sought { of: SoughtFor::Shared(jobs), anew, list });
         });
+        self.doubts.shared = Some(AbortOnDropHandle::new(task));
     }
 
     /// Answers the Jobs that were in doubt: what the live list does not show does not exist.
-    fn pods_sought(&mut self, Sought { jobs, anew, list }: Sought, ctx: &mut Context<Self>) {
+    fn pods_sought(&mut self, Sought { of, anew, list }: Sought, ctx: &mut Context<Self>) {
+        let jobs = match of {
+            SoughtFor::Shared(jobs) => {
+                self.doubts.shared = None;
+                jobs
+            }
+            SoughtFor::Own(job) => {
+                self.doubts.own.remove(&job);
+                vec![job]
+            }
+        };
         // A list in progress shows no state that ever existed. When it is complete, Jobs may doubt it again.
         let known = self.pod_feed.version();
         if known.is_some_and(|known| list.version < known) || (known.is_none() && !anew.is_empty()) {
             // The shard's list is younger. What it shows would seem to be gone.
             self.doubts.jobs.extend(jobs);
             self.doubts.anew.extend(anew);
-            ctx.run_later(DOUBT_PAUSE, Self::seek_pods);
-            return;
+            return self.schedule_search(DOUBT_PAUSE, ctx);
         }
         // Those that wait again need a list that begins later.
         let jobs = jobs.into_iter().filter(|job| !self.doubts.jobs.contains(job));

@@ -101,9 +101,8 @@ impl Handler<ExpiryAnswered> for ShardActor {
 
     fn handle(&mut self, ExpiryAnswered { job, answer }: ExpiryAnswered, ctx: &mut Self::Context) {
         match answer {
-            Ok(Expiry::Deleted | Expiry::Gone) | Err(WriteError::Fenced) => {
-                self.forget_foreign_job(&job, ctx)
-            }
+            Ok(Expiry::Deleted | Expiry::Gone) => self.forget_foreign_job(&job, ctx),
+            Err(WriteError::Fenced) if self.owned.fence.is_closed() => self.forget_foreign_job(&job, ctx),
             Ok(Expiry::NotDue(fresh)) => self.foreign_job_seen(fresh, ctx),
             Err(refusal) => {
                 tracing::warn!(k8s.job.uid = %job, %refusal, "a Job that has outlived its TTL was not deleted");

@@ -128,6 +128,14 @@ impl JobEntry {
         }
     }
 
+    /// Whether the Job no longer exists.
+    pub(super) fn is_gone(&self) -> bool {
+        match &self.stage {
+            Stage::Active(Active { leaving, .. }) | Stage::Broken { leaving } => *leaving,
+            Stage::Passivated { .. } => false,
+        }
+    }
+
     /// The pods that it may adopt have been found.
     pub(super) fn candidates_found(&mut self) {
         if let Stage::Active(active) = &mut self.stage {

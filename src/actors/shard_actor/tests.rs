@@ -9,6 +9,7 @@ use tokio::time::sleep;
 use super::*;
 use crate::actors::subscription::SubscriptionId;
 use crate::actors::test_api::{TestApi, job, list, observed_job, observed_pod, pod, refusal, replica, run};
+use crate::cluster::boot_clock::AwakeClock;
 use crate::job::names::BUILT_IN_CONTROLLER;
 
 /// Time in which everything happens that does not wait for something.
@@ -24,10 +25,21 @@ struct Shard(Addr<ShardActor>);
 impl Shard {
     async fn start(api: &TestApi, jobs: &[Value], census: CensusTaken, pods: Vec<Value>) -> Self {
         let cx = replica(api, BUILT_IN_CONTROLLER);
+        Self::start_fenced(cx, Fence::unlimited(), jobs, census, pods).await
+    }
+
+    /// A shard that acts while this fence is open.
+    async fn start_fenced(
+        cx: ReplicaContext,
+        fence: Fence,
+        jobs: &[Value],
+        census: CensusTaken,
+        pods: Vec<Value>,
+    ) -> Self {
         let waits = Waits::new(&cx.metrics);
         let unit = Unit::new(cx.runtime.clone(), || {});
         let in_flight = TaskTracker::new();
-        let owned = Owned { id: ShardId(0), epoch: 1, fence: Fence::unlimited(), waits, in_flight, unit };
+        let owned = Owned { id: ShardId(0), epoch: 1, fence, waits, in_flight, unit };
         let index = Arc::new(JobIndex::default());
         for job in jobs {
             index.insert(observed_job(job).job.as_ref().unwrap());
@@ -117,6 +129,7 @@ fn a_pod_that_cannot_be_read_holds_its_job_back_wherever_it_is_found() {
                     list(200, &[broken(pod("p", "j"))])
                 }
                 _ if uri.contains("controller-uid") && !uri.contains("watch") => list(300, &[]),
+                _ if method == "GET" && uri.contains("/jobs/j") => Some((200, job("j", json!({})))),
                 _ => None,
             });
             let known = job("j", json!({"active": u32::from(place == "live list")}));
@@ -210,9 +223,9 @@ fn a_live_list_that_waits_for_labels_is_forgotten_when_the_shard_lists_again() {
 #[test]
 fn reads_of_pods_that_cannot_be_read_are_paced() {
     run(async {
-        let api = TestApi::new(|method, uri| {
-            let name = uri.split("/pods/").nth(1).filter(|_| method == "GET")?;
-            Some((200, broken(pod(name, "j"))))
+        let api = TestApi::new(|method, uri| match uri.split("/pods/").nth(1) {
+            Some(name) if method == "GET" => Some((200, broken(pod(name, "j")))),
+            _ => (method == "GET" && uri.contains("/jobs/j")).then(|| (200, job("j", json!({})))),
         });
         let pods = (0..2_000).map(|number| broken(labelled(pod(&format!("p-{number}"), "j")))).collect();
         let _shard = Shard::start(&api, &[job("j", json!({}))], no_census(), pods).await;
@@ -295,5 +308,140 @@ fn a_job_whose_options_ask_for_pods_that_were_dropped_is_listed_alone() {
         shard.job(&known).await;
         sleep(4 * SOON).await;
         assert_eq!((api.count(LIVE_LIST), api.count(of_shard), api.count(deletions)), (1, before, 1));
+    });
+}
+
+/// A fence that has lapsed, and what extends it.
+fn lapsed() -> (Fence, impl Fn()) {
+    let now = tokio::time::Instant::now();
+    let fence = Fence::until(now, Arc::new(AwakeClock));
+    (fence.clone(), move || fence.extend(now + Duration::from_secs(3_600)))
+}
+
+#[test]
+fn a_pod_is_adopted_or_released_once_a_fence_that_has_lapsed_is_extended() {
+    for adopted in [true, false] {
+        run(async move {
+            let mut found = labelled(pod("p", "j"));
+            match adopted {
+                true => found["metadata"]["ownerReferences"] = json!([]),
+                // The selector does not select it any more.
+                false => found["metadata"]["labels"] = json!({"yardmaster.dev/shard": "0"}),
+            }
+            let answer = found.clone();
+            let api = TestApi::new(move |method, uri| match (method, uri) {
+                ("GET", uri) if uri.contains("/jobs/j") => Some((200, job("j", json!({})))),
+                ("GET", uri) if uri.contains("/pods/p") => Some((200, answer.clone())),
+                ("PATCH", uri) if uri.contains("/pods/p") => Some((200, labelled(pod("p", "j")))),
+                _ => None,
+            });
+            let (fence, extend) = lapsed();
+            let cx = replica(&api, BUILT_IN_CONTROLLER);
+            let _shard =
+                Shard::start_fenced(cx, fence, &[job("j", json!({}))], no_census(), vec![found]).await;
+            sleep(4 * SOON).await;
+            assert_eq!(api.count(&["PATCH"]), 0, "adopted: {adopted}");
+            extend();
+            sleep(60 * SOON).await;
+            assert_eq!(api.count(&["PATCH", "/pods/p"]), 1, "adopted: {adopted}");
+            // One more would be a surplus.
+            assert_eq!(api.count(CREATION), usize::from(!adopted), "adopted: {adopted}");
+        });
+    }
+}
+
+#[test]
+fn a_job_of_another_controller_is_deleted_once_a_fence_that_has_lapsed_is_extended() {
+    run(async {
+        let at = "1970-01-01T00:00:00Z";
+        let complete = json!({"type": "Complete", "status": "True", "lastTransitionTime": at});
+        let mut foreign = job("f", json!({"conditions": [complete], "completionTime": at, "startTime": at}));
+        foreign["spec"]["ttlSecondsAfterFinished"] = 0.into();
+        let found = foreign.clone();
+        let api = TestApi::new(move |method, uri| match method {
+            "GET" if uri.contains("/jobs/f") => Some((200, found.clone())),
+            "DELETE" => Some((200, json!({}))),
+            _ => None,
+        });
+        let (fence, extend) = lapsed();
+        let mut cx = replica(&api, BUILT_IN_CONTROLLER);
+        Arc::get_mut(&mut cx.config).unwrap().ttl_controller = true;
+        let shard = Shard::start_fenced(cx, fence, &[], no_census(), vec![]).await;
+        shard.0.send(ForeignJobSeen(observed_job(&foreign))).await.unwrap();
+        sleep(4 * SOON).await;
+        assert_eq!(api.count(&["DELETE"]), 0);
+        extend();
+        sleep(60 * SOON).await;
+        assert_eq!(api.count(&["DELETE", "/jobs/f"]), 1);
+    });
+}
+
+/// Else nothing of it would ever lose its finalizer, and its namespace would stay.
+#[test]
+fn a_pod_that_cannot_be_read_does_not_keep_a_job_that_leaves() {
+    for leaves in ["gone", "gone before", "gone, and the pod is not released", "deleted"] {
+        run(async move {
+            let mut ended = labelled(pod("a", "j"));
+            ended["status"] = json!({"phase": "Succeeded"});
+            let mut deleted = job("j", json!({}));
+            deleted["metadata"]["deletionTimestamp"] = "1970-01-01T00:00:00Z".into();
+            deleted["metadata"]["resourceVersion"] = "20".into();
+            let (left, has_left) = switch();
+            let found = deleted.clone();
+            let api = TestApi::new(move |method, uri| match method {
+                "GET" if uri.contains("/pods/p") => Some((200, broken(pod("p", "j")))),
+                "GET" if uri.contains("/jobs/j") => match has_left.load(Ordering::Relaxed) {
+                    0 => Some((200, job("j", json!({})))),
+                    _ if leaves == "deleted" => Some((200, found.clone())),
+                    _ => refusal(404),
+                },
+                "PATCH" if uri.contains("/pods/p") && leaves.ends_with("released") => refusal(403),
+                "PATCH" => Some((200, json!({"metadata": {"resourceVersion": "30"}}))),
+                _ => None,
+            });
+            let jobs = if leaves == "gone before" { vec![] } else { vec![job("j", json!({}))] };
+            left.store(u64::from(jobs.is_empty()), Ordering::Relaxed);
+            let pods = vec![ended, broken(labelled(pod("p", "j")))];
+            let shard = Shard::start(&api, &jobs, no_census(), pods).await;
+            sleep(4 * SOON).await;
+            let known = usize::from(!jobs.is_empty());
+            assert_eq!(api.count(&["PATCH", "/pods/a"]), 1 - known, "{leaves}: it is held back");
+            left.store(1, Ordering::Relaxed);
+            match leaves {
+                "deleted" => shard.job(&deleted).await,
+                _ => shard.0.send(JobVanished("j".into())).await.unwrap(),
+            }
+            sleep(400 * SOON).await;
+            let untracks = ["PATCH", "/pods/p", "deleteFromPrimitiveList"];
+            assert!(api.count(&untracks) >= 1, "{leaves}");
+            let goes_on = if leaves == "deleted" { "/jobs/j/status" } else { "/pods/a" };
+            assert!(api.count(&["PATCH", goes_on]) >= 1, "{leaves}");
+        });
+    }
+}
+
+#[test]
+fn a_list_that_never_succeeds_holds_up_no_other_job_in_doubt() {
+    run(async {
+        let mut lists = 0;
+        let api = TestApi::new(move |method, uri| match method {
+            "GET" if uri.contains("own+in") && uri.contains("watch") => refusal(400),
+            "GET" if uri.contains("own+in") => {
+                lists += 1;
+                if lists == 1 { list(100, &[]) } else { refusal(500) }
+            }
+            "GET" if uri.contains("controller-uid") && !uri.contains("watch") => list(150, &[]),
+            _ => None,
+        });
+        let mut manual = job("m", json!({"active": 1}));
+        manual["spec"]["manualSelector"] = true.into();
+        manual["spec"]["selector"] = json!({"matchLabels": {"own": "m"}});
+        manual["spec"]["template"]["metadata"]["labels"] = json!({"own": "m"});
+        let shard = Shard::start(&api, &[manual], no_census(), vec![]).await;
+        sleep(4 * SOON).await;
+        assert!(api.count(&["own+in", "limit"]) > 1, "it is in doubt: {:?}", api.sent());
+        shard.job(&job("j", json!({"active": 1}))).await;
+        sleep(4 * SOON).await;
+        assert_eq!((api.count(LIVE_LIST), api.count(CREATION)), (1, 1));
     });
 }

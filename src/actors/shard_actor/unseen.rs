@@ -7,11 +7,12 @@ use tokio_util::task::AbortOnDropHandle;
 
 use super::ShardActor;
 use super::jobs::JobEntry;
+use super::unreadable::UnreadablePod;
 use crate::actors::census::CensusTaken;
 use crate::actors::job_input::JobInput;
 use crate::actors::labelling::Labelling;
 use crate::cluster::events::{Event, EventType, ObjectRef};
-use crate::cluster::wire::{ObservedPod, Unreadable};
+use crate::cluster::wire::{ControllerRef, ObservedPod, Unreadable};
 use crate::job::names::SHARD_LABEL;
 use crate::job::plan::Wait;
 use crate::job::uid::{Uid, UidMap, UidSet};
@@ -26,16 +27,15 @@ pub(super) struct UnseenPods {
     reported: UidSet,
     /// Jobs of which it was reported that a pod cannot be labelled.
     unlabelled: UidSet,
-    /// Pods that cannot be read, by Jobs that are not known. If they can be by the time that a Job is, one read
-    /// shows that.
-    jobless: UidMap<UidMap<Unreadable>>,
 }
 
 #[derive(Debug)]
 struct Unseen {
     job: Uid,
-    /// The Job has known it before.
+    /// The Job has known it before, or is gone.
     known: bool,
+    /// What is known of one that cannot be read.
+    unreadable: Option<Unreadable>,
     /// Labels it, or reads it again, until it is shown.
     _task: AbortOnDropHandle<()>,
 }
@@ -72,10 +72,20 @@ impl UnseenPods {
         self.unknown.contains_key(job)
     }
 
-    /// The Job is gone.
-    pub(super) fn forget_job(&mut self, job: &Uid) {
+    /// The Job is gone, and must know no pod before it lets its others go. Returns whether it was held back.
+    pub(super) fn job_vanished(&mut self, job: &Uid) -> bool {
         self.unlabelled.remove(job);
-        self.jobless.remove(job);
+        let held = self.unknown.remove(job).is_some();
+        if held {
+            self.pods.values_mut().filter(|unseen| unseen.job == *job).for_each(|unseen| unseen.known = true);
+        }
+        held
+    }
+
+    /// The pods of a Job that cannot be read.
+    fn unreadable_of(&self, job: &Uid) -> Vec<Unreadable> {
+        let of_job = self.pods.values().filter(|unseen| unseen.job == *job);
+        of_job.filter_map(|unseen| unseen.unreadable.clone()).collect()
     }
 
     /// The pods that their Jobs know, as (pod, Job).
@@ -124,32 +134,29 @@ impl ShardActor {
                 shard.do_send(Shown { pod: labelled, found });
             }
         });
-        self.hide(uid, job, AbortOnDropHandle::new(task));
+        self.hide(uid, job, None, AbortOnDropHandle::new(task));
     }
 
     /// Takes in a pod that the watch does not show, or not in a form that can be read.
-    fn hide(&mut self, pod: Uid, job: &Uid, task: AbortOnDropHandle<()>) {
-        let known = self.pod_owners.job_of(&pod) == Some(job);
-        self.unseen.insert(pod, Unseen { job: job.clone(), known, _task: task });
+    fn hide(&mut self, pod: Uid, job: &Uid, unreadable: Option<Unreadable>, task: AbortOnDropHandle<()>) {
+        let is_gone = self.jobs.get(job).is_some_and(JobEntry::is_gone);
+        let known = is_gone || self.pod_owners.job_of(&pod) == Some(job);
+        self.unseen.insert(pod, Unseen { job: job.clone(), known, unreadable, _task: task });
         if !known {
             self.show_wait(job, Some(&Wait::PodsUnknown));
         }
     }
 
     /// Takes in a pod that exists and cannot be read. Its Job keeps what it knew of it, and if it knew nothing, it
-    /// decides nothing.
+    /// decides nothing, unless it leaves. The Job itself may become known later.
     pub(super) fn pod_unreadable(&mut self, pod: &Unreadable, ctx: &Context<Self>) {
-        let Some(owner) = &pod.controller else { return };
+        let Some(owner) = pod.controller.as_ref().filter(|owner| owner.is_job()) else { return };
         self.pod_feed.mark(&owner.uid, &pod.uid);
-        if !self.jobs.contains_key(&owner.uid) {
-            let jobless = self.unseen.jobless.entry(owner.uid.clone()).or_default();
-            jobless.insert(pod.uid.clone(), pod.clone());
-            return;
-        }
         if !self.unseen.contains(&pod.uid) {
-            self.hide(pod.uid.clone(), &owner.uid, self.read_again(pod, ctx));
+            let task = self.read_again(pod, owner, ctx);
+            self.hide(pod.uid.clone(), &owner.uid, Some(pod.clone()), task);
         }
-        if self.unseen.reported.insert(pod.uid.clone()) {
+        if self.jobs.contains_key(&owner.uid) && self.unseen.reported.insert(pod.uid.clone()) {
             let about = ObjectRef::job(&pod.namespace, &owner.name, &owner.uid);
             self.warn(about, "UnreadablePod", format!("Pod {} cannot be read: {}", pod.name, pod.error));
         }
@@ -166,20 +173,27 @@ impl ShardActor {
         });
     }
 
-    /// Takes in that a Job is known: it has the pods of it that could not be read before.
+    /// Takes in that a Job is known: pods of it were found before that cannot be read.
     pub(super) fn job_known(&mut self, job: &Uid, ctx: &Context<Self>) {
-        for pod in self.unseen.jobless.remove(job).into_iter().flat_map(UidMap::into_values) {
-            self.pod_unreadable(&pod, ctx);
+        if self.unseen.hold_back(job) {
+            self.show_wait(job, Some(&Wait::PodsUnknown));
+            self.unseen.unreadable_of(job).iter().for_each(|pod| self.pod_unreadable(pod, ctx));
         }
     }
 
-    fn read_again(&self, pod: &Unreadable, ctx: &Context<Self>) -> AbortOnDropHandle<()> {
-        let (cx, shard, uid) = (self.cx.clone(), ctx.address(), pod.uid.clone());
-        let (namespace, name) = (pod.namespace.clone(), pod.name.clone());
+    fn read_again(
+        &self,
+        pod: &Unreadable,
+        owner: &ControllerRef,
+        ctx: &Context<Self>,
+    ) -> AbortOnDropHandle<()> {
+        let (cx, shard) = (self.cx.clone(), ctx.address());
+        let (fence, pod, owner) = (self.owned.fence.clone(), pod.clone(), owner.clone());
         AbortOnDropHandle::new(self.owned.unit.spawn("a reading of a pod", async move {
-            let read = || cx.reads.find_pod(&namespace, &name, &uid);
-            let found = cx.rereads.until_readable(cx.api_backoff(), read).await;
-            shard.do_send(Shown { pod: uid, found });
+            let pauses = cx.api_backoff();
+            let unreadable = UnreadablePod { cx: cx.clone(), fence, pod, owner };
+            let found = cx.rereads.until_readable(pauses, || unreadable.read()).await;
+            shard.do_send(Shown { pod: unreadable.pod.uid, found });
         }))
     }
 
@@ -200,15 +214,26 @@ impl ShardActor {
     /// The pod is shown, or gone: its Job may have waited for that.
     pub(super) fn no_longer_unseen(&mut self, pod: &Uid) {
         let Some((job, known)) = self.unseen.remove(pod) else { return };
-        if known || self.unseen.hold_back(&job) {
-            return;
+        if !known && !self.unseen.hold_back(&job) {
+            self.no_longer_held_back(&job);
         }
-        self.show_wait(&job, None);
-        match self.doubts.take_proven(&job).filter(|_| self.pod_feed.version().is_some()) {
+    }
+
+    /// A Job has waited for pods that were unknown, and goes on.
+    fn no_longer_held_back(&mut self, job: &Uid) {
+        self.show_wait(job, None);
+        match self.doubts.take_proven(job).filter(|_| self.pod_feed.version().is_some()) {
             Some((listed, version)) => {
-                self.send(&job, JobInput::PodsListed { listed, version, proven: true });
+                self.send(job, JobInput::PodsListed { listed, version, proven: true });
             }
-            None => self.deliver_listed(&job, None),
+            None => self.deliver_listed(job, None),
+        }
+    }
+
+    /// A Job is gone: it releases its pods, whether it knows all of them or not.
+    pub(super) fn wait_for_no_pod(&mut self, job: &Uid) {
+        if self.unseen.job_vanished(job) {
+            self.no_longer_held_back(job);
         }
     }
 
@@ -247,10 +272,10 @@ impl Handler<Shown> for ShardActor {
         }
         match found {
             Some(found) if self.is_labelled(&found) || found.pod.is_done() => self.route_pod(found, ctx),
-            Some(found) => {
-                let job = self.unseen.remove(&pod).map(|(job, _)| job);
-                job.into_iter().for_each(|job| self.label(&found, &job, ctx));
-            }
+            Some(found) => match self.unseen.remove(&pod) {
+                Some((job, _)) if self.jobs.contains_key(&job) => self.label(&found, &job, ctx),
+                _ => self.orphan_pods.consider(found),
+            },
             None => {
                 if let Some(job) = self.pod_owners.remove(&pod) {
                     self.send(&job, JobInput::PodGone(pod.clone()));
@@ -285,7 +310,7 @@ mod tests {
         let mut unseen = UnseenPods::default();
         let unseen_of = |job: &Uid, known| {
             let task = AbortOnDropHandle::new(tokio::spawn(std::future::pending()));
-            Unseen { job: job.clone(), known, _task: task }
+            Unseen { job: job.clone(), known, unreadable: None, _task: task }
         };
         for (pod, job, known) in [("1", &a, false), ("2", &a, false), ("3", &a, true), ("4", &b, true)] {
             unseen.insert(pod.into(), unseen_of(job, known));
@@ -296,9 +321,14 @@ mod tests {
         assert_eq!(unseen.remove(&"1".into()), None);
         assert_eq!(unseen.remove(&"3".into()), Some((a.clone(), true)));
         assert!(unseen.hold_back(&a));
+        assert!(!unseen.job_vanished(&b));
         // Found twice, and once known meanwhile.
         unseen.insert("2".into(), unseen_of(&a, true));
         assert!(!unseen.hold_back(&a));
-        assert_eq!(unseen.remove(&"2".into()), Some((a, true)));
+        assert_eq!(unseen.remove(&"2".into()), Some((a.clone(), true)));
+        // It waits for no pod once it is gone.
+        unseen.insert("5".into(), unseen_of(&a, false));
+        assert!(unseen.job_vanished(&a) && !unseen.hold_back(&a));
+        assert_eq!(unseen.remove(&"5".into()), Some((a, true)));
     }
 }
