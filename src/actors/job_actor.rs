@@ -395,8 +395,8 @@ impl JobActor {
         }
     }
 
-    /// The list of pods lacks some that the status or an earlier list tells of, or the watch has told of one as gone that
-    /// has our finalizer. Nothing is decided until a live list has shown whether they exist.
+    /// Some pods may exist that are not seen: the status or an earlier list counts more than the list shows, or the watch
+    /// said DELETED for one that has our finalizer. Nothing is decided until a live list has shown whether they exist.
     fn pods_missing(&mut self) {
         self.lifecycle.list_begins();
         self.notice.shard.do_send(JobReport::PodsMissing(self.state.job.uid.clone()));

@@ -147,6 +147,10 @@ impl Link<'_> {
             }
             let delay = if let Mode::Delay(time) = mode { time } else { Duration::ZERO };
             if queue.send((Instant::now() + delay, piece.freeze())).await.is_err() {
+                if cut {
+                    // The replica had closed this connection before: another one is cut.
+                    self.shared.cuts_next.store(true, Ordering::Relaxed);
+                }
                 return Err(io::ErrorKind::BrokenPipe.into());
             }
             if cut {

@@ -103,8 +103,8 @@ impl PodSet {
         self.is_empty() && self.counted.is_empty()
     }
 
-    /// Whether the pod exists, unless somebody else has removed our finalizer: a watch by labels also tells of pods as
-    /// gone that have lost a label.
+    /// Whether the pod exists, unless somebody else has removed our finalizer. A watch by labels says DELETED also for a
+    /// pod that has lost a label.
     pub fn must_exist(&self, uid: &Uid) -> bool {
         self.pods.of(uid).is_some_and(Entry::must_exist)
     }
