@@ -1,6 +1,7 @@
 //! The actor of one Job: it owns the Job's state, feeds it with inputs, and carries out its plans.
 
 mod adoptions;
+mod cause;
 mod lifecycle;
 mod status_turn;
 
@@ -12,6 +13,7 @@ use jiff::Timestamp;
 use tokio::time::Instant;
 
 use self::adoptions::Adoptions;
+use self::cause::Cause;
 use self::lifecycle::Lifecycle;
 use self::status_turn::StatusTurn;
 use super::clock;
@@ -39,7 +41,7 @@ use crate::job::status::JobStatus;
 use crate::job::uid::Uid;
 use crate::mutants::{Mutant, is};
 use crate::telemetry::metrics::workqueue::Work;
-use crate::telemetry::traces::{Attribute, ReconcileSpan};
+use crate::telemetry::traces::ReconcileSpan;
 
 /// Pause after a reconciliation, so that inputs that come in a stream are taken in together.
 const DEBOUNCE: Duration = Duration::from_millis(2);
@@ -101,33 +103,6 @@ struct EndNotice {
     inbox: Inbox<JobInput>,
     reason: ExitReason,
     shard: Recipient<JobReport>,
-}
-
-/// Why a reconciliation takes place.
-#[derive(Clone, Copy)]
-struct Cause {
-    name: &'static str,
-    inputs: usize,
-    pods_changed: usize,
-}
-
-impl Cause {
-    fn of(inputs: &[JobInput]) -> Self {
-        Self {
-            name: inputs.first().map_or("timer", JobInput::name),
-            inputs: inputs.len(),
-            pods_changed: inputs.iter().filter(|input| input.is_about_a_pod()).count(),
-        }
-    }
-
-    fn attributes(self, plan_size: usize) -> Vec<Attribute> {
-        vec![
-            Attribute::new("yardmaster.cause", self.name),
-            Attribute::new("yardmaster.inputs", self.inputs as i64),
-            Attribute::new("yardmaster.pods_changed", self.pods_changed as i64),
-            Attribute::new("yardmaster.plan_size", plan_size as i64),
-        ]
-    }
 }
 
 impl Drop for EndNotice {

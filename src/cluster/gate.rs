@@ -13,6 +13,7 @@
 //! refuses is returned as well, whatever its code.
 
 mod answer;
+mod flight;
 mod slots;
 mod window;
 mod write;
@@ -20,24 +21,23 @@ mod write;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use bytes::Bytes;
 use futures::future::BoxFuture;
-use http::Response;
 use prometheus_client::metrics::gauge::Gauge;
 use tokio::sync::oneshot::error::TryRecvError;
 use tokio::sync::{Notify, oneshot};
-use tokio::time::{Instant, sleep_until, timeout};
+use tokio::time::{Instant, sleep_until};
 use tokio_util::sync::{CancellationToken, DropGuard};
 
 use self::answer::AnswerReader;
+use self::flight::Sent;
 use self::slots::{Lane, Signal, Slot, Slots};
-use self::write::{Call, Expected};
+use self::write::Call;
 use super::departure::Departure;
 use super::fair_queue::{FairQueue, Room};
 use super::rate::Rate;
 use super::supervision::supervised;
-use super::transport::{Transport, TransportError};
-use super::wire::{PodDecoder, Refusal};
+use super::transport::Transport;
+use super::wire::PodDecoder;
 use crate::job::state::Pace;
 use crate::job::uid::Uid;
 use crate::telemetry::metrics::Metrics;
@@ -119,11 +119,6 @@ const PAUSE: Duration = Duration::from_secs(1);
 /// Longest pause, whatever the API server asks for.
 const LONGEST_PAUSE: Duration = Duration::from_secs(30);
 
-/// `error.type` of a request that was not answered in time.
-const TIMED_OUT: &str = "timeout";
-/// `error.type` of a request that was not answered: the connection failed or broke.
-const UNANSWERED: &str = "connection_error";
-
 /// Writes of one priority that may wait, as a multiple of the widest window.
 const WRITES_AHEAD: usize = 2;
 /// Writes that each Job may have under way, however many Jobs there are.
@@ -180,27 +175,6 @@ struct Waiting {
 pub struct Turn {
     shared: Arc<Shared>,
     slot: Option<Slot>,
-}
-
-/// A request in flight. Thousands of writes may wait at once, and each of their futures has room for
-/// everything that lives across an await point. This type is built and passed on without an await, so it adds
-/// nothing to them.
-struct Sent {
-    labels: ApiCallLabels,
-    expected: Expected,
-    of_existing: bool,
-    started: Instant,
-    departure: Departure,
-    answer: BoxFuture<'static, Outcome>,
-}
-
-/// What became of a request while its answer was awaited.
-enum Outcome {
-    Answered(Result<Response<Bytes>, TransportError>),
-    /// There was no answer in time.
-    TimedOut,
-    /// There was no answer while the right to act lasted.
-    RightEnded,
 }
 
 impl Drop for Turn {
@@ -487,7 +461,7 @@ impl Shared {
             let span = if order.fence.is_open() { trace.begin(name) } else { CallSpan::default() };
             let (signal, result) = match self.send(call, write.lane().call, &order.fence, &span) {
                 Ok(sent) => {
-                    let (signal, end, result) = sent.answered(&self).await;
+                    let (signal, end, result) = sent.answered(&self.answers, &self.metrics).await;
                     trace.end(name, span, &CallEnd { resends, ..end }, || write.target(&result));
                     (signal, result)
                 }
@@ -544,8 +518,9 @@ impl Shared {
         span.inject(request.headers_mut());
         let departure = Departure::through(fence);
         request.extensions_mut().insert(departure.clone());
-        let answer = Box::pin(outcome(self.transport.send(request), fence.clone(), self.timeout));
-        Ok(Sent { labels, expected, of_existing, started, departure, answer })
+        let longest = self.timeout;
+        let outcome = Box::pin(flight::outcome(self.transport.send(request), fence.clone(), longest));
+        Ok(Sent { labels, expected, of_existing, started, departure, longest, outcome })
     }
 
     fn fenced<T>(&self) -> Result<T, WriteError> {
@@ -560,60 +535,6 @@ impl Shared {
         self.metrics.write_window.set(state.slots.size() as i64);
         self.metrics.writes_in_flight.set(state.slots.in_flight() as i64);
         self.metrics.throttled_namespaces.set(state.slots.throttled() as i64);
-    }
-}
-
-impl Sent {
-    /// Waits for the answer; the request leaves as this is polled.
-    async fn answered(self, shared: &Shared) -> (Option<Signal>, CallEnd, WriteResult) {
-        let outcome = self.answer.await;
-        let took = self.started.elapsed();
-        let (code, failure) = match &outcome {
-            Outcome::Answered(Ok(response)) => (Some(response.status().as_u16()), None),
-            Outcome::Answered(Err(_)) => (None, Some(UNANSWERED)),
-            Outcome::TimedOut | Outcome::RightEnded => (None, Some(TIMED_OUT)),
-        };
-        let end = CallEnd { code, failure, resends: 0, took };
-        if self.departure.was_refused() {
-            return (None, end, shared.fenced());
-        }
-        shared.metrics.count_request(self.labels, code.unwrap_or(0), took);
-        let unknown = |why: String| Err(WriteError::Unknown(why.into()));
-        match outcome {
-            Outcome::Answered(Ok(response)) => (
-                Some(signal(&response, took)),
-                end,
-                shared.answers.read(&response, self.expected, self.of_existing),
-            ),
-            Outcome::Answered(Err(e)) => (Some(Signal::Failed), end, unknown(e.0)),
-            Outcome::TimedOut => {
-                (Some(Signal::Failed), end, unknown(format!("none within {:?}", shared.timeout)))
-            }
-            Outcome::RightEnded => (None, end, unknown("none while the shard was ours".to_owned())),
-        }
-    }
-}
-
-/// Waits for an answer until it is too late for one, or until the right to act has ended, which may be renewed
-/// meanwhile.
-async fn outcome(
-    mut answer: BoxFuture<'static, Result<Response<Bytes>, TransportError>>,
-    fence: Fence,
-    longest: Duration,
-) -> Outcome {
-    let deadline = Instant::now() + longest;
-    loop {
-        let left = deadline.saturating_duration_since(Instant::now());
-        let wait = fence.lasts().map_or(left, |lasts| lasts.min(left));
-        if let Ok(answer) = timeout(wait, &mut answer).await {
-            return Outcome::Answered(answer);
-        }
-        if Instant::now() >= deadline {
-            return Outcome::TimedOut;
-        }
-        if fence.lasts() == Some(Duration::ZERO) {
-            return Outcome::RightEnded;
-        }
     }
 }
 
@@ -648,19 +569,6 @@ impl State {
 /// Gives a write its turn, if its future still exists. Otherwise the turn is dropped, which frees its room.
 fn grant(turn: oneshot::Sender<Result<Turn, WriteError>>, granted: Result<Turn, WriteError>) {
     drop(turn.send(granted));
-}
-
-fn signal(response: &Response<Bytes>, took: Duration) -> Signal {
-    let code = response.status().as_u16();
-    if code != 429 && code < 500 {
-        return Signal::Answered(took);
-    }
-    let refusal = Refusal::of(response.status(), response.headers(), response.body());
-    match code {
-        _ if refusal.is_of_webhook() => Signal::WebhookFailed,
-        429 => Signal::Busy,
-        _ => Signal::Failed,
-    }
 }
 
 #[cfg(test)]

@@ -195,6 +195,10 @@ fn defaults_are_those_of_the_program() {
         let value = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
         let flag = format!("--{} ", kebab(name));
         let (_, after) = help.split_once(&flag).unwrap_or_else(|| panic!("no {flag}in\n{help}"));
+        if value == "false" {
+            assert!(!after.trim_start().starts_with('<'), "{name} is no switch, which is off by default");
+            continue;
+        }
         let (_, default) = after.split_once("[default: ").unwrap();
         assert!(default.starts_with(&format!("{value}]")), "{name}: {value}, not {}", &default[..20]);
     }
