@@ -15,6 +15,7 @@ use bytes::Bytes;
 use http::{Method, Request, Response, Uri};
 
 use crate::ledger::{Change, Kind, Ledger};
+use crate::network::Sent;
 use crate::plan::Plan;
 use crate::time::Time;
 use crate::world::Slot;
@@ -152,13 +153,13 @@ impl Checks {
     }
 
     /// A replica sends a request.
-    pub(crate) fn sent(&mut self, at: Time, from: usize, request: &Request<Bytes>, ledger: &Ledger) {
+    pub(crate) fn sent(&mut self, at: Time, from: usize, sent: &Sent, ledger: &Ledger) {
         self.requests += 1;
-        if let Some(what) = self.traffic.sent(at, from, request) {
+        if let Some(what) = self.traffic.sent(at, from, sent) {
             self.violated(Promise::Paced, at, what);
         }
         if !self.doubtful
-            && let Some(what) = self.owners.sent(from, request, ledger)
+            && let Some(what) = self.owners.sent(from, &sent.request, ledger)
         {
             self.violated(Promise::OneOwner, at, what);
         }

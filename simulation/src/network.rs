@@ -1,7 +1,7 @@
 //! The network as a replica sees it: a transport whose requests go to the world, which answers them when and
 //! how it likes.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -22,6 +22,19 @@ pub(crate) struct Sent {
     pub(crate) request: Request<Bytes>,
     /// Where the answer goes. Closed once the replica has given up; dropped, the connection breaks.
     pub(crate) reply: oneshot::Sender<Answer>,
+    /// Whether somebody waits for the answer.
+    pub(crate) wait: Wait,
+}
+
+/// The wait for an answer, as others see it.
+#[derive(Clone, Debug)]
+pub(crate) struct Wait(Weak<()>);
+
+impl Wait {
+    /// Whether the replica has not given up.
+    pub(crate) fn goes_on(&self) -> bool {
+        self.0.strong_count() > 0
+    }
 }
 
 /// The requests of one life of a replica that the world has not taken yet.
@@ -50,10 +63,16 @@ impl Outbox {
 impl Transport for Outbox {
     fn open(&self, request: Request<Bytes>) -> BoxFuture<'static, Answer> {
         let (reply, answer) = oneshot::channel();
-        self.lock().push(Sent { at: Instant::now(), request, reply });
+        let waits = Arc::new(());
+        self.lock().push(Sent { at: Instant::now(), request, reply, wait: Wait(Arc::downgrade(&waits)) });
         self.news.notify_one();
         let reset = |_| Err(TransportError("the connection was reset".into()));
-        answer.map(move |answer| answer.unwrap_or_else(reset)).boxed()
+        async move {
+            let answer = answer.await.unwrap_or_else(reset);
+            drop(waits);
+            answer
+        }
+        .boxed()
     }
 }
 

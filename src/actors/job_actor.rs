@@ -190,7 +190,7 @@ impl JobActor {
             hook.0(&self.state.job);
         }
         let now = self.now();
-        self.state.keep_pace(self.requests.cx.gate.pace());
+        self.state.keep_pace(self.requests.cx.gate.pace(&self.requests.namespace));
         self.tracer.planning(&self.state, now);
         let mut plan = reconcile(&self.state, now);
         let turn = self.status_turn.take(&mut plan, &self.requests);
@@ -405,6 +405,10 @@ impl JobActor {
     }
 
     fn observe_pod(&mut self, observed: Box<ObservedPod>, now: Timestamp) {
+        if self.state.pods.knows_newer(&observed.pod) {
+            // The watch is behind an answer. Before it was adopted, for example, the pod had no controller.
+            return;
+        }
         let job = &self.state.job;
         let controller = match &observed.controller {
             None => ControllerRefMatch::None,

@@ -217,8 +217,9 @@ impl OrphanRelease {
         let mut backoff = self.cx.api_backoff();
         let unreleased = OrphanMeter::new(self.cx.metrics.clone(), self.terminated);
         loop {
-            let order =
-                Order { priority: Priority::Finalizer, flow: self.uid.clone(), fence: self.fence.clone() };
+            // The pods of a Job that is gone share its turn.
+            let flow = self.owner.clone().unwrap_or_else(|| self.uid.clone());
+            let order = Order { priority: Priority::Finalizer, flow, fence: self.fence.clone() };
             let write = Write::PatchPod {
                 namespace: self.namespace.clone(),
                 name: self.name.clone(),

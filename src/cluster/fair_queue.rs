@@ -38,7 +38,6 @@ const PATIENCE: usize = 4;
 struct Level<G, F, T> {
     groups: Turns<G, Turns<F, VecDeque<T>>>,
     len: usize,
-    flows: usize,
     /// Items of higher priorities returned since the last one of this priority, while some of this one could
     /// have been.
     passed_over: usize,
@@ -85,7 +84,7 @@ impl<P: Ord + Copy, G: Hash + Eq + Clone, F: Hash + Eq + Clone, T> FairQueue<P, 
             let (next, turn) = self.next(&ready)?;
             let level = self.levels.get_mut(&next)?;
             if level.peek(turn).is_some_and(self.is_unwanted) {
-                level.pop(turn);
+                level.discard(turn);
                 continue;
             }
             level.passed_over = 0;
@@ -128,9 +127,15 @@ impl<P: Ord + Copy, G: Hash + Eq + Clone, F: Hash + Eq + Clone, T> FairQueue<P, 
         self.levels.get(&priority).map_or(0, |level| level.len)
     }
 
-    /// Number of flows with items of one priority.
-    pub(super) fn flows(&self, priority: P) -> usize {
-        self.levels.get(&priority).map_or(0, |level| level.flows)
+    /// Number of groups with items of one priority.
+    pub(super) fn groups(&self, priority: P) -> usize {
+        self.levels.get(&priority).map_or(0, |level| level.groups.order.len())
+    }
+
+    /// Number of flows of a group with items of one priority.
+    pub(super) fn flows_of(&self, priority: P, group: &G) -> usize {
+        let level = self.levels.get(&priority);
+        level.and_then(|level| level.groups.lists.get(group)).map_or(0, |flows| flows.order.len())
     }
 
     pub(super) fn is_empty(&self) -> bool {
@@ -147,9 +152,7 @@ impl<G: Hash + Eq + Clone, F: Hash + Eq + Clone, T> Level<G, F, T> {
     /// The items of a flow, to which the caller adds one.
     fn items(&mut self, group: G, flow: F) -> &mut VecDeque<T> {
         self.len += 1;
-        let items = self.groups.list(group).list(flow);
-        self.flows += usize::from(items.is_empty());
-        items
+        self.groups.list(group).list(flow)
     }
 
     fn peek(&self, turn: usize) -> Option<&T> {
@@ -157,13 +160,28 @@ impl<G: Hash + Eq + Clone, F: Hash + Eq + Clone, T> Level<G, F, T> {
         flows.lists.get(flows.order.front()?)?.front()
     }
 
+    /// Drops the next item of the group at this place. The group and the item's flow keep their turns.
+    fn discard(&mut self, turn: usize) {
+        let Some(group) = self.groups.order.get(turn) else { return };
+        let Some(flows) = self.groups.lists.get_mut(group) else { return };
+        let Some(flow) = flows.order.front() else { return };
+        let Some(items) = flows.lists.get_mut(flow) else { return };
+        items.pop_front();
+        self.len -= 1;
+        if items.is_empty() {
+            flows.take(0, |_| Some(((), true)));
+            if flows.order.is_empty() {
+                self.groups.take(turn, |_| Some(((), true)));
+            }
+        }
+    }
+
     fn pop(&mut self, turn: usize) -> Option<(G, T)> {
-        let (group, (item, flow_ended), _) = self.groups.take(turn, |flows| {
-            let (_, item, ended) = flows.take(0, |items| Some((items.pop_front()?, items.is_empty())))?;
-            Some(((item, ended), flows.order.is_empty()))
+        let (group, item) = self.groups.take(turn, |flows| {
+            let (_, item) = flows.take(0, |items| Some((items.pop_front()?, items.is_empty())))?;
+            Some((item, flows.order.is_empty()))
         })?;
         self.len -= 1;
-        self.flows -= usize::from(flow_ended);
         Some((group, item))
     }
 }
@@ -195,12 +213,8 @@ impl<K: Hash + Eq + Clone, L: Default> Turns<K, L> {
     }
 
     /// Takes something of the list at this place, which then has the last turn. `take` returns with it whether the
-    /// list is empty now, as this does.
-    fn take<T>(
-        &mut self,
-        place: usize,
-        take: impl FnOnce(&mut L) -> Option<(T, bool)>,
-    ) -> Option<(K, T, bool)> {
+    /// list is empty now.
+    fn take<T>(&mut self, place: usize, take: impl FnOnce(&mut L) -> Option<(T, bool)>) -> Option<(K, T)> {
         let key = self.order.remove(place)?;
         let (taken, is_empty) = take(self.lists.get_mut(&key)?)?;
         if is_empty {
@@ -208,13 +222,13 @@ impl<K: Hash + Eq + Clone, L: Default> Turns<K, L> {
         } else {
             self.order.push_back(key.clone());
         }
-        Some((key, taken, is_empty))
+        Some((key, taken))
     }
 }
 
 impl<G, F, T> Default for Level<G, F, T> {
     fn default() -> Self {
-        Self { groups: Turns::default(), len: 0, flows: 0, passed_over: 0 }
+        Self { groups: Turns::default(), len: 0, passed_over: 0 }
     }
 }
 
@@ -254,10 +268,10 @@ mod tests {
         queue.push(1, "a", "tiny", 10);
         queue.push(0, "a", "huge", 20);
         assert_eq!((queue.len(0), queue.len(1)), (1, 5));
-        assert_eq!((queue.flows(0), queue.flows(1)), (1, 2));
+        assert_eq!((queue.flows_of(0, &"a"), queue.flows_of(1, &"a")), (1, 2));
         assert_eq!(drain(&mut queue), [20, 0, 10, 1, 2, 3]);
         assert!(queue.is_empty());
-        assert_eq!((queue.flows(0), queue.flows(1)), (0, 0));
+        assert_eq!((queue.flows_of(0, &"a"), queue.groups(1)), (0, 0));
     }
 
     #[test]
@@ -329,6 +343,17 @@ mod tests {
         assert!(queue.is_empty());
     }
 
+    #[test]
+    fn who_withdraws_an_item_keeps_the_turn() {
+        let mut queue = FairQueue::new(|_, _| true).without(|item: &i32| *item < 0);
+        for (group, flow, item) in [("a", 1, -1), ("b", 1, 10), ("a", 1, 1), ("a", 2, 2), ("b", 1, 11)] {
+            queue.push(0, group, flow, item);
+        }
+        assert_eq!(drain(&mut queue), [1, 10, 2, 11]);
+        queue.push(0, "a", 1, -1);
+        assert!(queue.pop(all).is_none() && queue.is_empty() && queue.groups(0) == 0);
+    }
+
     proptest! {
         /// Between two items of one flow, no other flow of its group gets two; between two of one group, no
         /// other group gets two.
@@ -341,7 +366,9 @@ mod tests {
                 queue.push(*priority, *group, *flow, (*priority, *group, *flow, number));
             }
             let flows: std::collections::HashSet<_> = pushes.iter().filter(|push| push.0 == 0).collect();
-            prop_assert_eq!(queue.flows(0), flows.len());
+            let groups: std::collections::HashSet<_> = flows.iter().map(|push| push.1).collect();
+            prop_assert_eq!(queue.groups(0), groups.len());
+            prop_assert_eq!(groups.iter().map(|group| queue.flows_of(0, group)).sum::<usize>(), flows.len());
             let order = drain(&mut queue);
             prop_assert_eq!(order.len(), pushes.len());
             prop_assert!(order.is_sorted_by_key(|(priority, ..)| *priority));

@@ -104,17 +104,18 @@ pub struct GateConfig {
     pub burst: u32,
     /// Writes in flight.
     pub window: WindowLimits,
-    /// How long to wait for an answer before it counts as lost.
+    /// How long to wait for an answer before it counts as lost. The API server answers writes within 34 s, and waits
+    /// for a webhook for up to 30 s: what a webhook has held up must not look as if it had.
     pub timeout: Duration,
 }
 
 impl Default for GateConfig {
     fn default() -> Self {
-        Self { qps: 0, burst: 0, window: WindowLimits::default(), timeout: Duration::from_secs(30) }
+        Self { qps: 0, burst: 0, window: WindowLimits::default(), timeout: Duration::from_secs(35) }
     }
 }
 
-/// Pause after a 429 without `Retry-After`.
+/// Pause after a 429 without `Retry-After`, and the shortest one.
 const PAUSE: Duration = Duration::from_secs(1);
 /// Longest pause, whatever the API server asks for.
 const LONGEST_PAUSE: Duration = Duration::from_secs(30);
@@ -319,16 +320,22 @@ impl WriteGate {
         Box::pin(self.shared.clone().carry_out(order, write, trace, granted))
     }
 
-    /// How many writes each Job with waiting writes may have under way. In total they are enough to keep the
-    /// widest window full, but not so many that writes pile up. Statuses get only a small part of a limited
+    /// How many writes each Job of this namespace with waiting writes may have under way. In total they are enough
+    /// to keep the widest window full, but not so many that writes pile up. Each namespace has the same part of
+    /// them, so the Jobs of one that is stuck do not slow down others. Statuses get only a small part of a limited
     /// rate.
-    pub fn pace(&self) -> Pace {
+    pub fn pace(&self, namespace: &Arc<str>) -> Pace {
         let state = self.shared.lock();
-        let jobs = Priority::ALL.map(|priority| state.queue.flows(priority)).into_iter().max().unwrap_or(0);
+        let jobs = |priority: Priority| {
+            let lane = Lane::of_jobs(priority, namespace.clone());
+            state.queue.groups(priority) * state.queue.flows_of(priority, &lane).max(1)
+        };
+        let of_jobs = Priority::ALL.into_iter().filter(|priority| *priority != Priority::Event);
+        let sharing = of_jobs.map(jobs).max().unwrap_or(0);
         let total = WRITES_AHEAD * state.slots.limits().max;
         Pace {
-            at_once: (total / jobs.max(1)).max(FEWEST_WRITES),
-            status_period: progress_period(self.shared.qps, jobs),
+            at_once: (total / sharing.max(1)).max(FEWEST_WRITES),
+            status_period: progress_period(self.shared.qps, sharing),
         }
     }
 
@@ -370,7 +377,10 @@ async fn dispatch(shared: &Arc<Shared>, rate: Option<&Rate>) {
         if let Some(rate) = rate {
             rate.take().await;
         }
-        shared.grant_next();
+        // What has gone meanwhile does not cost the token.
+        while !shared.grant_next() {
+            shared.sendable().await;
+        }
     }
 }
 
@@ -422,11 +432,14 @@ impl Shared {
         }
     }
 
-    /// Gives the next write that may leave its turn. Writes behind a closed fence fail, and take neither room
-    /// nor rate.
-    fn grant_next(self: &Arc<Self>) {
+    /// Gives the next write that may leave its turn, if there is one. Writes behind a closed fence fail, and take
+    /// neither room nor rate.
+    fn grant_next(self: &Arc<Self>) -> bool {
         let mut state = self.lock();
         let mut next = None;
+        if state.pause().is_some() {
+            return false;
+        }
         while let Some((priority, lane, Waiting { fence, turn, .. })) = state.next() {
             if !fence.is_open() {
                 grant(turn, self.fenced());
@@ -438,10 +451,12 @@ impl Shared {
         }
         self.update_gauges(&state);
         drop(state);
-        match next {
-            Some((turn, granted)) => grant(turn, Ok(granted)),
-            None => self.ended.notify_waiters(),
-        }
+        let Some((turn, granted)) = next else {
+            self.ended.notify_waiters();
+            return false;
+        };
+        grant(turn, Ok(granted));
+        true
     }
 
     /// Carries out a queued write, to its end.
@@ -541,7 +556,7 @@ impl Shared {
 impl State {
     /// Puts a write back that the API server rejected unread (429), and pauses the gate.
     fn requeue(&mut self, order: &Order, lane: Lane, waiting: Waiting, retry_after: Option<Duration>) {
-        let pause = Instant::now() + retry_after.unwrap_or(PAUSE).min(LONGEST_PAUSE);
+        let pause = Instant::now() + retry_after.unwrap_or(PAUSE).clamp(PAUSE, LONGEST_PAUSE);
         self.paused_until = self.paused_until.max(Some(pause));
         self.queue.put_back(order.priority, lane, order.flow.clone(), waiting);
     }
@@ -554,11 +569,15 @@ impl State {
     /// Takes the next write for which there is a slot.
     fn next(&mut self) -> Option<(Priority, Lane, Waiting)> {
         let slots = &self.slots;
+        if !slots.has_room() {
+            return None;
+        }
         self.queue.pop(|priority, lane, waiting| slots.room(priority, lane, waiting))
     }
 
     fn is_sendable(&self) -> bool {
-        self.queue.is_ready(|priority, lane, waiting| self.slots.room(priority, lane, waiting))
+        self.slots.has_room()
+            && self.queue.is_ready(|priority, lane, waiting| self.slots.room(priority, lane, waiting))
     }
 
     fn is_idle(&self) -> bool {

@@ -154,11 +154,14 @@ impl<T: Clone + Send + Sync + 'static> ReadGate<T> {
 impl<T> Drop for Forget<T> {
     fn drop(&mut self) {
         let mut state = self.gate.lock();
-        let is_read = |object: &Object<T>| object.next.as_ref().and_then(WeakShared::upgrade).is_some();
-        // What is upgraded here is dropped while the gate is locked, but it is not the last one: its owner waits.
-        if state.objects.get(&self.path).is_some_and(|object| !is_read(object)) {
+        let Some(object) = state.objects.get(&self.path) else { return };
+        let next = object.next.as_ref().and_then(WeakShared::upgrade);
+        if next.is_none() {
             state.objects.remove(&self.path);
         }
+        // Its owner may have gone meanwhile. If it is the last one, dropping it comes here again.
+        drop(state);
+        drop(next);
     }
 }
 

@@ -1,12 +1,12 @@
 //! Requests: none in a hot loop, and none that the API server's validation rejects.
 
 use std::collections::BTreeMap;
-use std::time::Duration;
 
 use bytes::Bytes;
-use http::{Method, Request, Response, Uri};
+use http::{Method, Response, Uri};
 use serde_json::Value;
 
+use crate::network::{Sent, Wait};
 use crate::plan::{Act, Fault, Plan, Step};
 use crate::time::Time;
 
@@ -24,7 +24,7 @@ pub(super) struct Traffic {
     second: u64,
     requests: BTreeMap<(usize, String), u32>,
     /// Status writes whose answer a replica waits for, and since when. `None` if their sender may have panicked.
-    under_way: Option<BTreeMap<(usize, String), Time>>,
+    under_way: Option<BTreeMap<(usize, String), (Time, Wait)>>,
 }
 
 impl Traffic {
@@ -40,15 +40,14 @@ impl Traffic {
     }
 
     /// What is wrong with a status write: the one before has not been answered, so it says the same or comes too early.
-    fn overtakes(&mut self, at: Time, from: usize, request: &Request<Bytes>) -> Option<String> {
-        /// Requests are given up after a while.
-        const GIVEN_UP: Duration = Duration::from_secs(10);
-        let path = request.uri().path();
-        if request.method() != Method::PATCH || !path.ends_with("/status") {
+    fn overtakes(&mut self, at: Time, from: usize, sent: &Sent) -> Option<String> {
+        let path = sent.request.uri().path();
+        if sent.request.method() != Method::PATCH || !path.ends_with("/status") {
             return None;
         }
-        let before = self.under_way.as_mut()?.insert((from, path.to_owned()), at)?;
-        (at.since(before) < GIVEN_UP)
+        let key = (from, path.to_owned());
+        let (before, wait) = self.under_way.as_mut()?.insert(key, (at, sent.wait.clone()))?;
+        wait.goes_on()
             .then(|| format!("replica-{from} sends PATCH {path} while the one of {before} is under way"))
     }
 
@@ -65,10 +64,11 @@ impl Traffic {
     }
 
     /// What is wrong with the pace of a replica.
-    pub(super) fn sent(&mut self, at: Time, from: usize, request: &Request<Bytes>) -> Option<String> {
-        if let Some(what) = self.overtakes(at, from, request) {
+    pub(super) fn sent(&mut self, at: Time, from: usize, sent: &Sent) -> Option<String> {
+        if let Some(what) = self.overtakes(at, from, sent) {
             return Some(what);
         }
+        let request = &sent.request;
         let second = at.millis() / 1_000;
         if second != self.second {
             self.second = second;

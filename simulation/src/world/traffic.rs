@@ -23,7 +23,7 @@ use crate::time::Time;
 impl World {
     /// A replica has sent a request.
     pub(super) fn send(&mut self, from: usize, life: u32, at: Time, sent: Sent) {
-        self.checks.sent(at, from, &sent.request, &self.ledger);
+        self.checks.sent(at, from, &sent, &self.ledger);
         let Some(slot) = self.slots.get_mut(from) else { return };
         match slot.link.request(&sent.request, at, &mut self.chance) {
             Passage::At(time) => self.agenda.add(time, Event::Arrives { from, life, sent_at: at, sent }),

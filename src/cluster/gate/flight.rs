@@ -105,8 +105,10 @@ pub(super) async fn outcome(
 
 fn signal(response: &Response<Bytes>, took: Duration) -> Signal {
     let code = response.status().as_u16();
-    if code != 429 && code < 500 {
-        return Signal::Answered(took);
+    match code {
+        ..400 => return Signal::Answered(took),
+        429 | 500.. => {}
+        _ => return Signal::Refused,
     }
     let refusal = Refusal::of(response.status(), response.headers(), response.body());
     match code {

@@ -10,10 +10,10 @@
 //!
 //! | who | leaves free |
 //! |---|---|
-//! | creations | a sixteenth, for status, finalizers and deletions |
+//! | creations and Events | a sixteenth, for status, finalizers and deletions |
 //! | one namespace | a sixteenth |
 //! | creations of one namespace | an eighth |
-//! | Events | all but an eighth |
+//! | Events | all but an eighth, and leave only while an eighth is free |
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -37,8 +37,10 @@ pub(super) struct Lane {
 /// The outcome of a request, as far as the windows depend on it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Signal {
-    /// Answered after this time.
+    /// Carried out, after this time.
     Answered(Duration),
+    /// Refused for what it says, which may be sooner than what it asks for could be done.
+    Refused,
     /// 5xx or no answer, for an unknown reason.
     Failed,
     /// A webhook failed, or refused since it is busy itself.
@@ -72,7 +74,7 @@ pub(super) struct Slots {
 #[derive(Debug)]
 struct Namespace {
     lanes: HashMap<ApiCallLabels, LaneState, RandomState>,
-    /// Writes in flight, without Events.
+    /// Writes in flight.
     in_flight: usize,
     creates: usize,
     /// When a write last failed or was slow, and when one was last answered well.
@@ -99,9 +101,9 @@ enum Verdict {
 const TOGETHER: Duration = Duration::from_secs(1);
 /// A namespace is forgotten after this time without writes.
 const FORGOTTEN: Duration = Duration::from_secs(60);
-/// One in this many slots is kept free of creations, and one of each namespace.
+/// One in this many slots is kept free of creations and Events, and one of each namespace.
 const RESERVE: usize = 16;
-/// One in this many slots is kept free of the creations of each namespace.
+/// One in this many slots is kept free of the creations of each namespace, and of Events that others wait with.
 const CREATE_RESERVE: usize = 8;
 /// One in this many slots may be held by Events, but always two.
 const EVENT_SHARE: usize = 8;
@@ -131,6 +133,11 @@ impl Slots {
         self.all.in_flight()
     }
 
+    /// Whether any write may leave now.
+    pub(super) fn has_room(&self) -> bool {
+        self.all.has_room()
+    }
+
     /// Namespaces that may have fewer writes of some kind in flight than at the start, since theirs fail.
     pub(super) fn throttled(&self) -> usize {
         self.throttled
@@ -149,7 +156,7 @@ impl Slots {
             return Room::None;
         }
         let held = of_lane.map_or(0, |lane| lane.window.in_flight());
-        if waiting <= 1 || held < self.size() / waiting { Room::Preferred } else { Room::Some }
+        if waiting <= 1 || held < (self.size() / waiting).max(1) { Room::Preferred } else { Room::Some }
     }
 
     fn is_within_bounds(&self, priority: Priority, namespace: Option<&Namespace>) -> bool {
@@ -157,9 +164,13 @@ impl Slots {
         let without = |part: usize| size - (size / part).max(1).min(size - 1);
         let (held, creates) = namespace.map_or((0, 0), |namespace| (namespace.in_flight, namespace.creates));
         match priority {
-            Priority::Event => self.events < (size / EVENT_SHARE).max(2),
+            Priority::Event => {
+                self.events < (size / EVENT_SHARE).max(2)
+                    && self.in_flight() < without(CREATE_RESERVE)
+                    && held < without(RESERVE)
+            }
             Priority::Create => {
-                self.creates < without(RESERVE)
+                self.creates + self.events < without(RESERVE)
                     && creates < without(CREATE_RESERVE)
                     && held < without(RESERVE)
             }
@@ -183,7 +194,7 @@ impl Slots {
             Priority::Create => (self.creates, namespace.creates) = (self.creates + 1, namespace.creates + 1),
             Priority::Status | Priority::Finalizer | Priority::Delete | Priority::Progress => {}
         }
-        namespace.in_flight += usize::from(priority != Priority::Event);
+        namespace.in_flight += 1;
         let namespace = self.namespaces.get(&lane.namespace);
         if !self.is_within_bounds(priority, namespace) && priority != Priority::Event {
             self.all.mark_full();
@@ -203,7 +214,7 @@ impl Slots {
             Priority::Status | Priority::Finalizer | Priority::Delete | Priority::Progress => {}
         }
         let counts_for_all = priority != Priority::Event;
-        namespace.in_flight -= usize::from(counts_for_all);
+        namespace.in_flight -= 1;
         let was_throttled = namespace.is_throttled();
         let of_lane = namespace.lane_mut(&lane.call, limits);
         of_lane.window.end();
@@ -285,7 +296,7 @@ impl LaneState {
                 self.window.shrink(place, Shrink::Latency);
                 Verdict::Slow
             }
-            Signal::Answered(_) => {
+            Signal::Answered(_) | Signal::Refused => {
                 self.window.grow(place);
                 Verdict::Good
             }

@@ -4,17 +4,18 @@ mod namespaces;
 
 use std::collections::VecDeque;
 
+use bytes::Bytes;
 use futures::FutureExt;
 use futures::future::{BoxFuture, join_all};
 use futures::stream::{self, StreamExt};
-use http::Request;
+use http::{Request, Response};
 use serde_json::{Value, json};
 use tokio::sync::mpsc;
 use tokio::time::sleep;
 
 use super::*;
 use crate::cluster::boot_clock::AwakeClock;
-use crate::cluster::transport::ByteStream;
+use crate::cluster::transport::{ByteStream, TransportError};
 use crate::cluster::wire::untrack_patch;
 use crate::job::names::EXTERNAL_FINALIZER;
 use crate::telemetry::metrics::labels::ApiRequestLabels;
@@ -206,17 +207,20 @@ async fn a_huge_job_does_not_starve_small_ones() {
 async fn the_pace_follows_the_number_of_jobs_that_wait() {
     for (qps, period) in [(0, 0), (100, 5)] {
         let bench = bench(GateConfig { qps, ..one_at_a_time() }, []);
-        assert_eq!(bench.gate.pace(), Pace { at_once: FEWEST_WRITES, status_period: Duration::ZERO });
+        assert_eq!(
+            bench.gate.pace(&"n".into()),
+            Pace { at_once: FEWEST_WRITES, status_period: Duration::ZERO }
+        );
         let waiting: Vec<_> = (0..10)
             .map(|job| bench.gate.submit(order(Priority::Create, &format!("{job}")), create("")))
             .collect();
-        assert_eq!(bench.gate.pace().status_period, Duration::from_secs(period));
+        assert_eq!(bench.gate.pace(&"n".into()).status_period, Duration::from_secs(period));
         join_all(waiting).await;
     }
     let wide = bench(GateConfig { qps: 100, ..GateConfig::default() }, []);
-    assert_eq!(wide.gate.pace().at_once, WRITES_AHEAD * GateConfig::default().window.max);
-    let waiting = ["a", "b"].map(|job| wide.gate.submit(order(Priority::Finalizer, job), create("")));
-    assert_eq!(wide.gate.pace().at_once, GateConfig::default().window.max);
+    assert_eq!(wide.gate.pace(&"n".into()).at_once, WRITES_AHEAD * GateConfig::default().window.max);
+    let waiting = ["a", "b"].map(|job| wide.gate.submit(order(Priority::Create, job), create("")));
+    assert_eq!(wide.gate.pace(&"n".into()).at_once, GateConfig::default().window.max);
     join_all(waiting).await;
 }
 

@@ -7,6 +7,7 @@ use http::uri::InvalidUri;
 use http::{HeaderValue, Method, Request, header};
 use serde_json::json;
 
+use super::Priority;
 use super::answer::{Answer, WriteError};
 use super::slots::Lane;
 use crate::cluster::resource::Resource;
@@ -158,6 +159,18 @@ impl Lane {
     /// The lane of the statuses of Jobs in this namespace.
     pub(super) fn status(namespace: Arc<str>) -> Self {
         Self { namespace, call: ApiCallLabels { verb: "patch", resource: "jobs/status" } }
+    }
+
+    /// The lane of what Jobs in this namespace send with this priority.
+    pub(super) fn of_jobs(priority: Priority, namespace: Arc<str>) -> Self {
+        let (verb, resource) = match priority {
+            Priority::Status | Priority::Progress => return Self::status(namespace),
+            Priority::Finalizer => ("patch", Resource::PODS.plural),
+            Priority::Delete => ("delete", Resource::PODS.plural),
+            Priority::Create => ("create", Resource::PODS.plural),
+            Priority::Event => ("create", Resource::EVENTS.plural),
+        };
+        Self { namespace, call: ApiCallLabels { verb, resource } }
     }
 }
 

@@ -79,6 +79,11 @@ impl PodSet {
         self.pods.of(uid).map(|e| &e.pod)
     }
 
+    /// Whether the set knows a later version of a pod than this.
+    pub fn knows_newer(&self, pod: &Pod) -> bool {
+        self.get(&pod.uid).is_some_and(|known| known.version > pod.version)
+    }
+
     /// Whether the set has a pod, counted or not.
     pub fn holds(&self, uid: &Uid) -> bool {
         self.pods.of(uid).is_some() || self.counted.holds(uid)

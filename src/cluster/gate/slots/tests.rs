@@ -40,7 +40,9 @@ async fn nobody_holds_all_slots() {
         (&[("a", Create), ("b", Create), ("a", Status)], &[14, 1, 1]),
         (&[("a", Create), ("a", Finalizer), ("b", Create)], &[14, 1, 1]),
         (&[("a", Status), ("b", Status)], &[15, 1]),
-        (&[("a", Event), ("b", Event), ("c", Create)], &[2, 0, 14]),
+        (&[("a", Event), ("b", Event), ("c", Create), ("c", Status)], &[2, 0, 13, 1]),
+        (&[("a", Create), ("a", Event), ("b", Event), ("b", Status)], &[14, 0, 0, 2]),
+        (&[("a", Status), ("a", Event), ("b", Event), ("b", Status)], &[15, 0, 0, 1]),
     ] {
         let mut slots = Slots::new(LIMITS);
         let held: Vec<usize> = holders
@@ -65,6 +67,21 @@ async fn lanes_that_hold_less_than_their_share_come_first() {
     assert_eq!(slots.room(Priority::Create, &much, 1), Room::Preferred, "nobody else waits");
     end_all(&mut slots, held, FAST);
     assert_eq!(slots.room(Priority::Create, &much, 2), Room::Preferred);
+}
+
+/// A namespace that does not exist, or a ServiceAccount that is missing: refused before any webhook is asked.
+#[tokio::test(start_paused = true)]
+async fn a_quick_refusal_does_not_make_what_is_carried_out_look_slow() {
+    let mut slots = Slots::new(LIMITS);
+    let asks_a_webhook = Signal::Answered(Duration::from_millis(60));
+    for _ in 0..100 {
+        let mut held = fill(&mut slots, "a", Priority::Create);
+        let refused = held.pop();
+        end_all(&mut slots, held, asks_a_webhook);
+        end_all(&mut slots, refused.into_iter().collect(), Signal::Refused);
+    }
+    assert_eq!(slots.size(), LIMITS.max);
+    assert!(fill(&mut slots, "a", Priority::Create).len() > LIMITS.max * 3 / 4);
 }
 
 #[tokio::test(start_paused = true)]

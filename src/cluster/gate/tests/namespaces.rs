@@ -179,6 +179,22 @@ async fn a_namespace_whose_calls_hang_holds_neither_all_slots_nor_its_own_status
     assert!(world.metrics.writes_in_flight.get() < 20, "{}", world.metrics.writes_in_flight.get());
 }
 
+/// A thousand Jobs wait for a webhook that hangs, and their Events as well.
+#[tokio::test(start_paused = true)]
+async fn jobs_of_a_namespace_that_is_stuck_do_not_slow_down_the_pace_of_others() {
+    let world = world(|_, path| match path.contains("/bad/") {
+        true => (ms(30_000), webhook_fails().0, webhook_fails().1),
+        false => (ms(5), created().0, created().1),
+    });
+    let _creates = world.clients(1000, Priority::Create, &create_in("bad", "x"));
+    let event = Write::CreateEvent { namespace: "bad".into(), body: Bytes::from_static(b"{}") };
+    let _events = world.clients(1000, Priority::Event, &event);
+    sleep(ms(1000)).await;
+    let pace = |namespace: &str| world.gate.pace(&namespace.into()).at_once;
+    assert_eq!(pace("bad"), FEWEST_WRITES);
+    assert_eq!(pace("good"), WRITES_AHEAD * WindowLimits::default().max);
+}
+
 #[tokio::test(start_paused = true)]
 async fn failures_count_for_all_when_several_namespaces_have_them() {
     for (failing, expected) in [(&["a"][..], 16), (&["a", "b"], 8), (&["a", "b", "c", "d"], 8)] {
