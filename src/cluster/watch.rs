@@ -82,8 +82,12 @@ const PROOF: Duration = Duration::from_millis(500);
 
 /// Changes buffered for the consumer before reading pauses.
 const BUFFER: usize = 256;
-/// First and longest back-off after a failure, before jitter.
-const PAUSES: (Duration, Duration) = (Duration::from_millis(250), Duration::from_secs(30));
+/// First and longest back-off after a failure, before jitter of up to as much again.
+const PAUSES: (Duration, Duration) = (Duration::from_millis(250), Duration::from_secs(10));
+/// The longest for Leases. Until they are seen, a shard that nobody owns is not claimed.
+const LONGEST_OF_LEASES: Duration = Duration::from_secs(2);
+/// Longest pause that the API server may ask for.
+const LONGEST_ASKED: Duration = Duration::from_secs(30);
 
 /// Watches the selected objects on the current tokio runtime until the stream is dropped. Failures are logged
 /// and retried; `seed` varies the back-off.
@@ -253,6 +257,8 @@ impl<D: Decoder> Watcher<D> {
                 Err(Broken::Expired) => {
                     tracing::info!(resource, version = position.version, "the version is too old; relisting");
                     position = Position::default();
+                    // The API server answers again.
+                    pauses = self.pauses();
                     if is(Mutant::ExpiredWatchNotRelisted) {
                         position.version = "0".to_owned();
                     }
@@ -267,7 +273,7 @@ impl<D: Decoder> Watcher<D> {
                 }
                 Err(Broken::Refused { refusal, retry_after }) => {
                     tracing::warn!(resource, code = refusal.code, message = %refusal.message, "the watch was refused");
-                    sleep(retry_after.unwrap_or_default().min(PAUSES.1)).await;
+                    sleep(retry_after.unwrap_or_default().min(LONGEST_ASKED)).await;
                 }
                 Err(Broken::Failed(_)) if is(Mutant::WatchGivenUp) => std::future::pending().await,
                 Err(Broken::Failed(error)) => tracing::warn!(resource, error, "the watch broke"),
@@ -288,7 +294,10 @@ impl<D: Decoder> Watcher<D> {
     fn pauses(&self) -> ExponentialBackoff {
         ExponentialBuilder::new()
             .with_min_delay(PAUSES.0)
-            .with_max_delay(PAUSES.1)
+            .with_max_delay(match self.selection.resource {
+                Resource::LEASES => LONGEST_OF_LEASES,
+                _ => PAUSES.1,
+            })
             .with_factor(2.0)
             .without_max_times()
             .with_jitter()
