@@ -45,6 +45,8 @@ pub(crate) struct PodFacts {
     pub(crate) created: Time,
     /// When somebody deleted it.
     pub(crate) deleted: Option<Time>,
+    /// Whether that was a replica.
+    pub(crate) by_replica: bool,
     /// Whether that was a replica, which did not want to count it.
     pub(crate) removed: bool,
     /// Whether somebody else took our finalizer or labels off it.
@@ -154,6 +156,7 @@ impl Ledger {
             end: None,
             created: now,
             deleted: None,
+            by_replica: false,
             removed: false,
             meddled: false,
         });
@@ -176,6 +179,7 @@ impl Ledger {
         }
         if deleting && facts.deleted.is_none() {
             facts.deleted = Some(now);
+            facts.by_replica = by_replica;
             // A pod that has ended and is counted is cleared away.
             facts.removed = by_replica && (facts.end.is_none() || tracked(&facts.object));
         }

@@ -262,7 +262,9 @@ impl LeaseManager {
     /// The API server shows an earlier history. What is known, and what is under way, counts for nothing: Leases,
     /// Jobs and pods are read anew.
     fn begin_anew(&mut self, replica: &Recipient<ShardCommand>) {
-        tracing::error!("resourceVersions go backwards, as after a restore of etcd: everything is read anew");
+        tracing::error!(
+            "the API server shows another history, as after a restore of etcd: everything is read anew"
+        );
         let shards: Vec<ShardId> = self.fences.keys().copied().collect();
         for shard in shards {
             self.close(shard);

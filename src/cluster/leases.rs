@@ -42,6 +42,15 @@ pub enum LeaseError {
     Unknown(String),
 }
 
+/// A Lease as it was stored.
+#[derive(Clone, Debug)]
+pub struct Stored {
+    /// The Lease.
+    pub lease: Lease,
+    /// There was none before. API servers create a Lease that a PUT was to replace.
+    pub is_new: bool,
+}
+
 /// A client for the Leases of one namespace.
 #[derive(Clone)]
 pub struct LeaseClient {
@@ -73,7 +82,7 @@ impl LeaseClient {
     pub async fn get(&self, name: &str) -> Result<Option<Lease>, LeaseError> {
         let path = Resource::LEASES.object_path(&self.namespace, name);
         match self.send("get", Method::GET, path, Bytes::new()).await {
-            Ok(body) => decode(&body).map(Some),
+            Ok((_, body)) => decode(&body).map(Some),
             Err(LeaseError::Refused { code: 404, .. }) => Ok(None),
             Err(error) => Err(error),
         }
@@ -84,7 +93,7 @@ impl LeaseClient {
     ///
     /// # Errors
     /// See [`LeaseError`].
-    pub async fn write(&self, lease: &Lease) -> Result<Lease, LeaseError> {
+    pub async fn write(&self, lease: &Lease) -> Result<Stored, LeaseError> {
         let name = lease.metadata.name.as_deref().unwrap_or_default();
         let (verb, method, path) = match lease.metadata.resource_version {
             Some(_) => ("update", Method::PUT, Resource::LEASES.object_path(&self.namespace, name)),
@@ -93,7 +102,7 @@ impl LeaseClient {
         let of_existing = method == Method::PUT;
         let body = serde_json::to_vec(lease).map_err(|e| LeaseError::Unknown(e.to_string()))?;
         match self.send(verb, method, path, body.into()).await {
-            Ok(body) => decode(&body),
+            Ok((code, body)) => Ok(Stored { lease: decode(&body)?, is_new: code == StatusCode::CREATED }),
             Err(LeaseError::Refused { code: 404, message }) if of_existing => {
                 Err(LeaseError::Conflict(message))
             }
@@ -124,7 +133,7 @@ impl LeaseClient {
         method: Method,
         path: String,
         body: Bytes,
-    ) -> Result<Bytes, LeaseError> {
+    ) -> Result<(StatusCode, Bytes), LeaseError> {
         let attempt = || self.attempt(verb, method.clone(), path.clone(), body.clone());
         let (mut attempts, next) = (FuturesUnordered::from_iter([attempt()]), self.timeout / ATTEMPTS);
         for _ in 1..ATTEMPTS {
@@ -153,7 +162,7 @@ impl LeaseClient {
         method: Method,
         path: String,
         body: Bytes,
-    ) -> Result<Bytes, LeaseError> {
+    ) -> Result<(StatusCode, Bytes), LeaseError> {
         let request = Request::builder()
             .method(method)
             .uri(path)
@@ -170,7 +179,7 @@ impl LeaseClient {
         self.metrics.count_request(call, code, started.elapsed());
         let answer = answer.map_err(|e| LeaseError::Unknown(e.0))?;
         if answer.status().is_success() {
-            return Ok(answer.into_body());
+            return Ok((answer.status(), answer.into_body()));
         }
         let Refusal { message, .. } = Refusal::read(code, answer.body());
         Err(match answer.status() {

@@ -42,8 +42,9 @@ pub(super) fn differ(plan: &Plan, ledger: &Ledger, uid: &str, job: &JobFacts) ->
     let (succeeded, failed) = (job.count("succeeded"), job.count("failed"));
     let later = learned_later(plan, job);
     let pods: Vec<&PodFacts> = ledger.pods_of(uid).collect();
-    let good = bounds(&pods, job, true, later);
-    let bad = bounds(&pods, job, false, later);
+    let news = plan.news_take();
+    let good = bounds(&pods, job, true, later, news);
+    let bad = bounds(&pods, job, false, later, news);
     let name = job.name().1;
     [("succeeded", succeeded, good), ("failed", failed, bad)].into_iter().find_map(
         |(field, count, (least, most))| {
@@ -62,12 +63,18 @@ fn learned_later(plan: &Plan, job: &JobFacts) -> Duration {
 }
 
 /// The fewest and most pods (or indexes) that may be counted.
-fn bounds(pods: &[&PodFacts], job: &JobFacts, succeeded: bool, later: Duration) -> (u64, u64) {
+fn bounds(
+    pods: &[&PodFacts],
+    job: &JobFacts,
+    succeeded: bool,
+    later: Duration,
+    news: Duration,
+) -> (u64, u64) {
     let indexed = job.object["spec"]["completionMode"] == "Indexed";
     let mut certain = BTreeSet::new();
     let mut possible = BTreeSet::new();
     for (number, pod) in pods.iter().enumerate() {
-        let Some(matches) = counts(pod, job, succeeded, later) else { continue };
+        let Some(matches) = counts(pod, job, succeeded, later, news) else { continue };
         // A pod without index, made by hand, is none of an Indexed Job's.
         if indexed && pod.index.is_none() {
             if !succeeded {
@@ -89,10 +96,14 @@ fn bounds(pods: &[&PodFacts], job: &JobFacts, succeeded: bool, later: Duration) 
 }
 
 /// Whether a pod must count (`true`), may count (`false`), or must not.
-fn counts(pod: &PodFacts, job: &JobFacts, succeeded: bool, later: Duration) -> Option<bool> {
+fn counts(pod: &PodFacts, job: &JobFacts, succeeded: bool, later: Duration, news: Duration) -> Option<bool> {
     // What a replica removes before it announces the end does not count, however it ends.
     let deleted_in_time = job.announced.is_none_or(|announced| pod.deleted.is_some_and(|at| at < announced));
-    let removed = pod.removed && deleted_in_time;
+    // Of a Job that wants fewer pods than before, a replica also removes those whose end it has not heard of yet.
+    let unheard = pod.by_replica
+        && job.touched.is_some()
+        && pod.end.zip(pod.deleted).is_some_and(|(end, deleted)| deleted.since(end.at) < news);
+    let removed = (pod.removed || unheard) && deleted_in_time;
     let Some(end) = pod.end else {
         // Gone without an end: a failure if it was deleted while the Job counted it.
         return (!succeeded && pod.deleted.is_some() && !removed).then_some(false);

@@ -45,6 +45,12 @@ impl History {
         }
     }
 
+    /// The heartbeat of this replica was gone when it was renewed: it was tidied away after a long silence, or this is
+    /// another history, whose versions may have come as far.
+    pub(super) fn vanished(&self) {
+        self.0.rewound.store(true, Ordering::Relaxed);
+    }
+
     /// Whether another, earlier history was shown.
     pub(super) fn is_rewound(&self) -> bool {
         self.0.rewound.load(Ordering::Relaxed)

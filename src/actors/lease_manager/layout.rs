@@ -55,7 +55,7 @@ async fn read_or_write(
     }
     let layout = Layout { version: 0, shards: ours, resharding_to: None };
     match leases.write(&writer.layout(&layout)).await {
-        Ok(lease) => record(&lease, writer),
+        Ok(stored) => record(&stored.lease, writer),
         // Another replica has just written one.
         Err(LeaseError::Conflict(why)) => read(leases, writer).await?.ok_or(LeaseError::Conflict(why)),
         Err(error) => Err(error),

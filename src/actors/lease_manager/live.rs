@@ -3,7 +3,7 @@
 use k8s_openapi::api::coordination::v1::Lease;
 
 use super::history::History;
-use crate::cluster::leases::{LeaseClient, LeaseError};
+use crate::cluster::leases::{LeaseClient, LeaseError, Stored};
 use crate::sharding::Written;
 use crate::sharding::lease::LeaseRecord;
 
@@ -61,10 +61,16 @@ pub(super) async fn write(
 ) -> (Written, Option<Found>) {
     let (replaced, newest) = (version(lease), history.newest());
     match leases.write(lease).await {
-        Ok(stored) => match version(&stored) {
+        Ok(Stored { lease, is_new }) => match version(&lease) {
             0 => (Written::Failed, None),
             version => {
                 history.written(version, replaced, newest);
+                if is_new
+                    && replaced > 0
+                    && matches!(LeaseRecord::read(&lease), Some(LeaseRecord::Heartbeat(_)))
+                {
+                    history.vanished();
+                }
                 (Written::As(version), None)
             }
         },
@@ -110,14 +116,41 @@ mod tests {
     use std::sync::Arc;
     use std::time::Duration;
 
+    use jiff::Timestamp;
     use serde_json::{Value, json};
 
     use super::*;
     use crate::actors::test_api::refusal;
     use crate::cluster::test_api::TestApi;
     use crate::sharding::ShardCount;
-    use crate::sharding::lease::{Layout, LeaseWriter};
+    use crate::sharding::lease::{Heartbeat, Holder, Layout, LeaseWriter};
     use crate::telemetry::metrics::Metrics;
+
+    /// An API server whose etcd was restored may count as far as the one before.
+    #[tokio::test(start_paused = true)]
+    async fn a_heartbeat_that_had_to_be_created_again_is_of_another_history() {
+        let writer = LeaseWriter::new("c", "c");
+        let holder = Holder { identity: "r".into(), session: "s".into() };
+        for (code, sent, rewound) in [(200, "7", false), (201, "7", true), (201, "", false)] {
+            let heartbeat = Heartbeat {
+                holder: holder.clone(),
+                version: 0,
+                lease_duration: Duration::from_secs(15),
+                leaving: false,
+                loads: None,
+            };
+            let mut lease = writer.heartbeat(&heartbeat, Timestamp::UNIX_EPOCH);
+            lease.metadata.resource_version = Some(sent.to_owned()).filter(|sent| !sent.is_empty());
+            let mut stored = serde_json::to_value(&lease).unwrap();
+            stored["metadata"]["resourceVersion"] = json!("9");
+            let api = TestApi::new(move |_, _| Some((code, stored.clone())));
+            let client =
+                LeaseClient::new(Arc::new(api), "n", Duration::from_secs(10), Arc::new(Metrics::new()));
+            let history = History::default();
+            let (written, _) = write(&client, &history, &lease, "l").await;
+            assert_eq!((written, history.is_rewound()), (Written::As(9), rewound), "{code} {sent}");
+        }
+    }
 
     /// The outcome of a write over version `sent` that is answered with 409, where the Lease is `found`.
     async fn after_conflict(sent: Option<&str>, found: Option<Value>) -> Written {
