@@ -12,6 +12,7 @@ use super::config::ControllerConfig;
 use super::loads::LoadBoard;
 use super::pod_watch::{PodWatch, Services};
 use super::rereads::Rereads;
+use super::rewinds::Rewinds;
 use super::subscription::SubscriptionId;
 use super::supervision::{Downfall, Unit};
 use crate::cluster::boot_clock::BootClock;
@@ -51,8 +52,8 @@ pub struct ReplicaContext {
     pub self_writes: SelfWriteCache,
     /// Further reads of objects that cannot be read.
     pub rereads: Rereads,
-    /// How often the API server has been seen to show an earlier history. Each time, all watches begin anew.
-    pub rewinds: Arc<watch::Sender<u64>>,
+    /// When the API server is seen to show another history, all watches begin anew.
+    pub rewinds: Rewinds,
     /// What panics here ends the replica.
     pub downfall: Downfall,
     /// Whether there may be a Job of ours whose selector pods without a Job's label match: once so, always so.
@@ -86,7 +87,7 @@ impl ReplicaContext {
         let seeds = Arc::new(AtomicU64::new(config.seed));
         let loads = LoadBoard::new(config.shards);
         metrics.shards.set(config.shards.shards().count() as i64);
-        let (rewinds, vigil) = (Arc::<watch::Sender<u64>>::default(), Vigil::default());
+        let (rewinds, vigil) = (Rewinds::default(), Vigil::default());
         let services = Services {
             transport: transport.clone(),
             metrics: metrics.clone(),

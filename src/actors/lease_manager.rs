@@ -279,7 +279,7 @@ impl LeaseManager {
         self.session = self.coordinator.session();
         self.history = History::default();
         self.echo = Echo::default();
-        self.cx.rewinds.send_modify(|rewinds| *rewinds += 1);
+        self.cx.rewinds.rewound();
     }
 
     fn now(&self) -> Moment {

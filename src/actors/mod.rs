@@ -38,6 +38,7 @@ mod replica;
 mod replica_actor;
 mod requests;
 mod rereads;
+mod rewinds;
 mod shard_actor;
 mod subscription;
 mod supervision;

@@ -18,12 +18,13 @@ use std::time::{Duration, Instant as StdInstant};
 
 use actix::{Message, Recipient};
 use tokio::runtime::Handle;
-use tokio::sync::{mpsc, watch};
+use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep, sleep_until};
 
 use self::outbox::Outbox;
 use self::routes::{Routes, Upkeep};
 use self::streams::{StreamId, Streams};
+use super::rewinds::Rewinds;
 use super::subscription::{Subscription, SubscriptionId};
 #[cfg(feature = "test-hooks")]
 use super::test_hooks::{Part, TestHooks};
@@ -69,8 +70,8 @@ pub struct Services {
     pub metrics: Arc<Metrics>,
     /// Looks after all watches of the replica.
     pub vigil: Vigil,
-    /// Each time that it changes, all versions are of another history.
-    pub rewinds: Arc<watch::Sender<u64>>,
+    /// After each of these, all versions are of another history.
+    pub rewinds: Rewinds,
     /// The next number by which chance varies.
     pub seeds: Arc<AtomicU64>,
     /// How many shards there are.
@@ -177,7 +178,7 @@ impl Work {
                     None => return,
                 },
                 // Versions that the streams know mean nothing in another history.
-                Ok(()) = rewinds.changed() => self.begin_anew(),
+                () = rewinds.rewound() => self.begin_anew(),
                 () = self.outbox.sent(), if self.outbox.is_sending() => {}
                 () = sleep_until(timer.unwrap_or_else(Instant::now)), if timer.is_some() => self.tick(),
                 stream = self.streams.ready(), if may_read => self.take(stream),

@@ -159,7 +159,7 @@ where
                 tokio::select! {
                     biased;
                     // Versions that the watch knows mean nothing in another history.
-                    Ok(()) = rewinds.changed() => {}
+                    () = rewinds.rewound() => {}
                     () = forwarding => return,
                 }
             }

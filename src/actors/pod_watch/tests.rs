@@ -87,14 +87,14 @@ impl Handler<Pods> for Shard {
 struct Replica {
     api: Api,
     watch: PodWatch,
-    rewinds: Arc<watch::Sender<u64>>,
+    rewinds: Rewinds,
     shards: BTreeMap<u32, (Subscription, Arc<Mutex<Told>>)>,
     joined: u64,
 }
 
 impl Replica {
     fn new() -> Self {
-        let (api, rewinds) = (Api::default(), Arc::<watch::Sender<u64>>::default());
+        let (api, rewinds) = (Api::default(), Rewinds::default());
         let services = Services {
             transport: Arc::new(api.clone()),
             metrics: Arc::new(Metrics::new()),
@@ -207,7 +207,7 @@ fn all_that_was_known_is_listed_again_when_the_history_is_another() {
         let mut replica = Replica::new();
         (0..5).for_each(|shard| replica.join(shard));
         tokio::time::sleep(SETTLED).await;
-        replica.rewinds.send_modify(|count| *count += 1);
+        replica.rewinds.rewound();
         tokio::time::sleep(SOON).await;
         replica.assert_exact("anew");
         assert!(replica.shards.keys().all(|shard| replica.lists(*shard) == 2));
@@ -233,7 +233,7 @@ fn each_shard_is_told_of_everything_once_and_in_order_whatever_happens() {
                     76..78 => replica.api.break_watches(),
                     78..79 => replica.api.compact(),
                     79..81 => replica.api.skip_versions(10_000),
-                    81..82 => replica.rewinds.send_modify(|count| *count += 1),
+                    81..82 => replica.rewinds.rewound(),
                     82..94 => tokio::time::sleep(Duration::from_millis(chance.random_range(0..2_000))).await,
                     _ => tokio::time::sleep(Duration::from_secs(chance.random_range(0..60))).await,
                 }
