@@ -255,8 +255,13 @@ fn each_shard_is_told_of_everything_once_and_in_order_whatever_happens() {
                     78..79 => replica.api.compact(),
                     79..81 => replica.api.skip_versions(10_000),
                     81..82 => replica.rewinds.send_modify(|count| *count += 1),
-                    82..85 => replica.api.expire_oldest(),
-                    85..94 => tokio::time::sleep(Duration::from_millis(chance.random_range(0..2_000))).await,
+                    82..86 => {
+                        // A watch is about to follow the oldest.
+                        replica.join(shard);
+                        tokio::time::sleep(UPKEEP + Duration::from_millis(chance.random_range(0..100))).await;
+                        replica.api.expire_oldest();
+                    }
+                    86..94 => tokio::time::sleep(Duration::from_millis(chance.random_range(0..2_000))).await,
                     _ => tokio::time::sleep(Duration::from_secs(chance.random_range(0..60))).await,
                 }
             }

@@ -22,6 +22,8 @@ const SOON: Duration = Duration::from_millis(500);
 const CREATION: &[&str] = &["POST /api/v1/namespaces/n/pods"];
 /// The live lists of pods of Jobs in doubt.
 const LIVE_LIST: &[&str] = &["GET", "controller-uid+in+%28"];
+/// The statuses of `j` that count a pod.
+const COUNTS: &[&str] = &["PATCH", "/jobs/j/status", r#""uncountedTerminatedPods":{"succeeded":["#];
 
 /// A shard whose Jobs, census and first list of pods are known.
 struct Shard(Addr<ShardActor>);
@@ -106,6 +108,14 @@ fn broken(mut pod: Value) -> Value {
 fn labelled(mut pod: Value) -> Value {
     pod["metadata"]["labels"]["yardmaster.dev/shard"] = "0".into();
     pod
+}
+
+/// A status with one active pod, in which nothing is missing, after so many successes.
+fn up_to_date(succeeded: u64) -> Value {
+    json!({
+        "active": 1, "ready": 0, "terminating": 0, "succeeded": succeeded, "uncountedTerminatedPods": {},
+        "startTime": "1970-01-01T00:00:00Z",
+    })
 }
 
 /// The Job `m`, which selects pods by a label of its own.

@@ -4,16 +4,10 @@ use super::*;
 
 /// The lists and watches of the shard.
 const OF_SHARD: &[&str] = &["GET", "yardmaster.dev%2Fshard"];
-/// The statuses of `j` that count a pod.
-const COUNTS: &[&str] = &["PATCH", "/jobs/j/status", r#""uncountedTerminatedPods":{"succeeded":["#];
 
 /// The Job `j`, which wants three pods, one at a time, as somebody has written it: of which so many have succeeded.
 fn written(version: u64, succeeded: u64) -> Value {
-    let status = json!({
-        "active": 1, "ready": 0, "terminating": 0, "succeeded": succeeded, "uncountedTerminatedPods": {},
-        "startTime": "1970-01-01T00:00:00Z",
-    });
-    let mut job = job("j", status);
+    let mut job = job("j", up_to_date(succeeded));
     job["spec"]["completions"] = 3.into();
     job["metadata"]["resourceVersion"] = version.to_string().into();
     job
