@@ -375,7 +375,7 @@ impl Handler<Pods> for ShardActor {
             }
             match change {
                 Change::Restarted => self.pods_listing(),
-                Change::Applied(pod) | Change::Deleted(pod) if self.is_late(&pod) => {}
+                Change::Applied(pod) if self.is_late(&pod) => {}
                 Change::Listed(pod) | Change::Applied(pod) => self.route_pod(pod, ctx),
                 Change::Unreadable(pod) => self.pod_unreadable(&pod, ctx),
                 Change::Deleted(_) if is(Mutant::DeletedPodIgnored) => {}

@@ -297,7 +297,7 @@ impl ShardActor {
     }
 
     /// Whether a change that the watch brings of a pod is older than what its Job was shown of it: a pod that is counted
-    /// and dropped would be taken for one that is to be counted.
+    /// and dropped would be taken for one that is to be counted. Deletions are never late.
     pub(super) fn is_late(&mut self, pod: &ObservedPod) -> bool {
         // The watch brings changes in their order.
         self.doubts.ahead.retain(|_, listed| pod.pod.version <= *listed);
