@@ -506,3 +506,27 @@ fn a_search_for_pods_that_a_job_may_adopt_ends_with_its_shard() {
         assert_eq!(api.count(&["own+in"]), before);
     });
 }
+
+#[test]
+fn a_reading_from_before_its_adoption_takes_no_pod_from_its_job() {
+    run(async {
+        let adopted = labelled(at(120, "Running", pod("p", "j")));
+        let orphan = |version| {
+            let mut orphan = labelled(at(version, "Running", pod("p", "j")));
+            orphan["metadata"]["ownerReferences"] = json!([]);
+            orphan
+        };
+        let api = TestApi::new(move |method, uri| match method {
+            "GET" if uri.contains("/jobs/j") => Some((200, job("j", up_to_date(0)))),
+            "PATCH" if uri.contains("/pods/p") => Some((200, adopted.clone())),
+            _ => None,
+        });
+        let jobs = [job("j", json!({}))];
+        let shard = Shard::start(&api, &jobs, no_census(), vec![orphan(110)]).await;
+        sleep(SOON).await;
+        assert_eq!(api.count(&["PATCH", "/pods/p"]), 1);
+        shard.watched(vec![applied(&orphan(115))]).await;
+        sleep(4 * SOON).await;
+        assert_eq!((api.count(&["PATCH", "/pods/p"]), api.count(CREATION)), (1, 0));
+    });
+}
