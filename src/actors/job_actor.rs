@@ -370,14 +370,6 @@ impl JobActor {
         }
     }
 
-    /// Some pods may exist that are not seen: the status or an earlier list counts more than the list shows, or the watch
-    /// said DELETED for one that has our finalizer. Nothing is decided until a live list has shown whether they exist.
-    fn pods_missing(&mut self) {
-        self.lifecycle.list_begins();
-        self.notice.shard.do_send(JobReport::PodsMissing(self.state.job.uid.clone()));
-        self.report_wait(Some(&Wait::PodsUnknown));
-    }
-
     /// Records Events about what was done to pods since the last call.
     fn report_pod_events(&mut self) {
         for (action, message) in self.pod_events.take() {

@@ -279,6 +279,7 @@ impl LeaseManager {
         self.session = self.coordinator.session();
         self.history = History::default();
         self.echo = Echo::default();
+        self.cx.vigil.forget();
         self.cx.rewinds.rewound();
     }
 

@@ -49,11 +49,11 @@ impl PodOwnerIndex {
         Some(job)
     }
 
-    /// Removes all pods of a Job.
-    pub fn remove_job(&mut self, job: &Uid) {
-        for pod in self.pods.remove(job).unwrap_or_default() {
-            self.jobs.remove(&pod);
-        }
+    /// Removes all pods of a Job, and returns them.
+    pub fn remove_job(&mut self, job: &Uid) -> UidSet {
+        let pods = self.pods.remove(job).unwrap_or_default();
+        pods.iter().for_each(|pod| _ = self.jobs.remove(pod));
+        pods
     }
 
     /// Removes the pods that a complete list does not show as their Job's.
@@ -96,7 +96,7 @@ mod tests {
         pod_owners.retain_listed(&UidMap::from_iter([(a.clone(), set(["2"])), (b.clone(), set(["2", "3"]))]));
         assert_eq!((pod_owners.pods_of(&a), pod_owners.pods_of(&b)), (set([]), set(["2"])));
 
-        pod_owners.remove_job(&b);
+        assert_eq!(pod_owners.remove_job(&b), set(["2"]));
         assert_eq!((pod_owners.len(), pod_owners.job_of(&"2".into())), (0, None));
     }
 }

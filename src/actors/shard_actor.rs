@@ -46,7 +46,7 @@ use crate::mutants::{Mutant, is};
 use crate::sharding::ShardId;
 use crate::telemetry::traces::{TakeoverSpan, drain_span};
 
-/// Pause before pods are listed again for a Job: Jobs that need a list at the same time share it.
+/// Pause before pods are listed live for a Job: Jobs that need a list at the same time share it.
 const RELIST_DELAY: Duration = Duration::from_millis(10);
 
 /// The Jobs of the replica have been listed: the shard may list its pods.
@@ -269,8 +269,9 @@ impl ShardActor {
         self.jobs.values_mut().for_each(|entry| entry.send(JobInput::PodsListing));
     }
 
-    fn pods_listed(&mut self, version: u64) {
+    fn pods_listed(&mut self, version: u64, ctx: &mut Context<Self>) {
         let Some((mut listing, first)) = self.pod_feed.list_complete(version) else { return };
+        self.doubts.list_complete(version).iter().for_each(|job| self.show_anew(job, ctx));
         for (pod, job) in self.unseen.known() {
             listing.entry(job.clone()).or_default().insert(pod.clone());
         }
@@ -291,20 +292,9 @@ impl ShardActor {
 }
 
 impl ShardActor {
-    /// A Job needs a list of pods that begins now.
+    /// A Job needs a list of its pods that begins now. No list that is in progress counts for it.
     fn relist_requested(&mut self, job: &Uid, ctx: &mut Context<Self>) {
-        if self.jobs.get(job).is_some_and(JobEntry::awaits_pods) {
-            // A list for the Job alone is on its way. The one that counts begins later.
-            self.show_anew(job, ctx);
-            return self.send(job, JobInput::RelistAccepted);
-        }
-        if self.pod_feed.delay_relist() {
-            ctx.run_later(RELIST_DELAY, |shard, ctx| {
-                if shard.pod_feed.is_relist_delayed() {
-                    shard.list_pods(ctx);
-                }
-            });
-        }
+        self.show_anew(job, ctx);
         self.send(job, JobInput::RelistAccepted);
     }
 
@@ -385,11 +375,12 @@ impl Handler<Pods> for ShardActor {
             }
             match change {
                 Change::Restarted => self.pods_listing(),
+                Change::Applied(pod) if self.is_late(&pod) => {}
                 Change::Listed(pod) | Change::Applied(pod) => self.route_pod(pod, ctx),
                 Change::Unreadable(pod) => self.pod_unreadable(&pod, ctx),
                 Change::Deleted(_) if is(Mutant::DeletedPodIgnored) => {}
                 Change::Deleted(pod) => self.pod_vanished(&pod, ctx),
-                Change::Synced { version } => self.pods_listed(version.parse().unwrap_or(u64::MAX)),
+                Change::Synced { version } => self.pods_listed(version.parse().unwrap_or(u64::MAX), ctx),
             }
         }
         self.show_held();

@@ -8,6 +8,7 @@ use futures::future::BoxFuture;
 use futures::{FutureExt as _, StreamExt as _, stream};
 use http::{Request, Response};
 use serde_json::Value;
+use tokio::time::{Duration, sleep};
 
 use super::transport::{ByteStream, Transport, TransportError};
 
@@ -19,11 +20,17 @@ type Answer = dyn FnMut(&str, &str) -> Option<(u16, Value)> + Send;
 pub(crate) struct TestApi {
     answer: Arc<Mutex<Box<Answer>>>,
     sent: Arc<Mutex<Vec<String>>>,
+    latency: Duration,
 }
 
 impl TestApi {
     pub(crate) fn new(answer: impl FnMut(&str, &str) -> Option<(u16, Value)> + Send + 'static) -> Self {
-        Self { answer: Arc::new(Mutex::new(Box::new(answer))), sent: Arc::default() }
+        Self { answer: Arc::new(Mutex::new(Box::new(answer))), sent: Arc::default(), latency: Duration::ZERO }
+    }
+
+    /// Answers come this long after what they show.
+    pub(crate) fn after(self, latency: Duration) -> Self {
+        Self { latency, ..self }
     }
 
     /// The requests: method, URI and body.
@@ -49,6 +56,13 @@ impl Transport for TestApi {
             return futures::future::pending().boxed();
         };
         let body = stream::iter([Ok(Bytes::from(body.to_string()))]).boxed();
-        futures::future::ready(Ok(Response::builder().status(code).body(body).unwrap())).boxed()
+        let (answer, latency) = (Response::builder().status(code).body(body).unwrap(), self.latency);
+        async move {
+            if !latency.is_zero() {
+                sleep(latency).await;
+            }
+            Ok(answer)
+        }
+        .boxed()
     }
 }

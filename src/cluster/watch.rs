@@ -29,7 +29,7 @@ use tokio::time::{Instant, sleep, sleep_until, timeout};
 use self::framing::{Framing, JSON, PROTOBUF_FIRST, Read};
 use self::meter::Meter;
 use self::position::{ANSWER_TIMEOUT, FIRST_PATIENCE, Patience, Position};
-use self::vigil::{Doubt, spread};
+use self::vigil::{Doubt, Newest, spread};
 use super::resource::Resource;
 use super::supervision::supervised;
 use super::transport::{ByteStream, Transport, TransportError, retry_after};
@@ -154,6 +154,7 @@ pub fn watch_steps<D: Decoder>(
             seed,
             out: to.clone(),
             vigil: vigil.clone(),
+            newest: vigil.newest(),
             patience: FIRST_PATIENCE,
             streams: true,
             has_begun: start == Start::List,
@@ -216,6 +217,8 @@ struct Watcher<D: Decoder> {
     seed: u64,
     out: mpsc::Sender<Step<D::Object>>,
     vigil: Vigil,
+    /// The newest version of the history that the open watch shows.
+    newest: Newest,
     patience: Patience,
     /// Whether to try a streaming list: false once the API server has refused one.
     streams: bool,
@@ -385,6 +388,7 @@ impl<D: Decoder> Watcher<D> {
         } else {
             parameters.push(("resourceVersion", &version));
         }
+        self.newest = self.vigil.newest();
         let accept = if D::FROM_PROTOBUF.is_some() { PROTOBUF_FIRST } else { JSON };
         let patience = if lists { self.patience.list } else { self.patience.watch };
         let answer = match self.open(&parameters, accept, patience).await {
@@ -412,7 +416,7 @@ impl<D: Decoder> Watcher<D> {
             return Err(Broken::Failed("the answer is in a format that was not requested".into()));
         };
         let mut body = pin!(answer.into_body());
-        let withheld_to = if std::mem::take(&mut position.was_silent) { self.vigil.newest() } else { 0 };
+        let withheld_to = if std::mem::take(&mut position.was_silent) { self.newest.version() } else { 0 };
         let proof = Instant::now() + PROOF;
         loop {
             let piece = tokio::select! {
@@ -487,7 +491,7 @@ impl<D: Decoder> Watcher<D> {
                 if !*lists || ends_list {
                     position.progress = true;
                     position.version = version.to_string();
-                    self.vigil.saw(version.parse().unwrap_or(0));
+                    self.newest.saw(version.parse().unwrap_or(0));
                 }
                 if *lists && ends_list {
                     *lists = false;
@@ -520,7 +524,7 @@ impl<D: Decoder> Watcher<D> {
         position.progress = true;
         if version > 0 {
             position.version = version.to_string();
-            self.vigil.saw(version);
+            self.newest.saw(version);
         }
     }
 

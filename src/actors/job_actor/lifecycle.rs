@@ -1,5 +1,8 @@
 //! The lifecycle of a Job actor: what it knows decides what it may do.
 
+use crate::actors::protocol::JobReport;
+use crate::job::plan::Wait;
+
 /// The life of a Job actor. Plans are made in [`Ready`](Self::Ready) only.
 ///
 /// ```text
@@ -99,6 +102,14 @@ impl super::JobActor {
     pub(super) fn list_begins(&mut self) {
         self.lifecycle.list_begins();
         self.state.pods_listing();
+    }
+
+    /// Some pods may exist that are not seen: the status or an earlier list counts more than the list shows, or the watch
+    /// said DELETED for one that has our finalizer. Nothing is decided until a live list has shown whether they exist.
+    pub(super) fn pods_missing(&mut self) {
+        self.lifecycle.list_begins();
+        self.notice.shard.do_send(JobReport::PodsMissing(self.state.job.uid.clone()));
+        self.report_wait(Some(&Wait::PodsUnknown));
     }
 }
 

@@ -288,9 +288,14 @@ impl Routes {
 
     /// A list begins. What follows a stream that lists again would miss what the list shows.
     fn lists(&mut self, id: StreamId, deliver: &mut impl FnMut(ShardId, PodChange)) {
-        self.streams.retain(
-            |_, other| !matches!(&other.phase, Phase::Following { before, .. } if before.contains(&id)),
-        );
+        for other in self.streams.values_mut() {
+            if let Phase::Following { before, .. } = &mut other.phase
+                && before.contains(&id)
+            {
+                // It follows nothing, and is closed.
+                before.clear();
+            }
+        }
         if let Some(stream) = self.streams.get_mut(&id) {
             stream.phase = Phase::Listing;
         }

@@ -12,7 +12,7 @@ use rand::{Rng as _, SeedableRng as _};
 use self::api::Api;
 use super::*;
 use crate::actors::test_api::run;
-use crate::cluster::watch::Change;
+use crate::cluster::watch::{Change, Step};
 use crate::job::names::EXTERNAL_FINALIZER;
 
 /// Time in which everything happens that does not wait for something.
@@ -214,6 +214,27 @@ fn all_that_was_known_is_listed_again_when_the_history_is_another() {
     });
 }
 
+#[test]
+fn a_stream_whose_source_lists_again_before_it_begins_is_closed() {
+    let (now, [a, b, follower]) = (Instant::now(), [0, 1, 2].map(StreamId));
+    let shards = ShardCount::new(SHARDS).unwrap();
+    let mut routes = Routes::new(shards);
+    let step = |routes: &mut Routes, stream, change| {
+        routes.step(stream, Step::Change(change), now, &mut |_, _| {});
+    };
+    for (stream, shard) in [(a, ShardId(0)), (b, ShardId(1))] {
+        routes.join(shard, SubscriptionId(stream.0));
+        routes.list(stream, &[shard].into());
+        step(&mut routes, stream, Change::Synced { version: "5".into() });
+    }
+    routes.follow(follower, [a, b].into(), 5);
+    assert!(routes.take_idle().is_empty());
+    step(&mut routes, a, Change::Restarted);
+    assert_eq!(routes.take_idle(), [follower]);
+    routes.step(follower, Step::Resumed, now, &mut |_, _| {});
+    assert_eq!(routes.shown_by(&[a, b].into()).len(), 2, "they go on");
+}
+
 /// Pods come, go and change their shards, and so do shards; watches break, and versions expire.
 #[test]
 fn each_shard_is_told_of_everything_once_and_in_order_whatever_happens() {
@@ -234,7 +255,13 @@ fn each_shard_is_told_of_everything_once_and_in_order_whatever_happens() {
                     78..79 => replica.api.compact(),
                     79..81 => replica.api.skip_versions(10_000),
                     81..82 => replica.rewinds.rewound(),
-                    82..94 => tokio::time::sleep(Duration::from_millis(chance.random_range(0..2_000))).await,
+                    82..86 => {
+                        // A watch is about to follow the oldest.
+                        replica.join(shard);
+                        tokio::time::sleep(UPKEEP + Duration::from_millis(chance.random_range(0..100))).await;
+                        replica.api.expire_oldest();
+                    }
+                    86..94 => tokio::time::sleep(Duration::from_millis(chance.random_range(0..2_000))).await,
                     _ => tokio::time::sleep(Duration::from_secs(chance.random_range(0..60))).await,
                 }
             }

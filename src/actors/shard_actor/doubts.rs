@@ -15,6 +15,7 @@ use crate::actors::watch_feed::{list_selected, pod_decoder};
 use crate::cluster::reads::{PodList, ReadError};
 use crate::cluster::resource::Resource;
 use crate::cluster::watch::Selection;
+use crate::cluster::wire::ObservedPod;
 use crate::job::names::CONTROLLER_UID_LABEL;
 use crate::job::uid::{Uid, UidMap, UidSet};
 
@@ -42,6 +43,8 @@ pub(super) struct Doubts {
     own: UidMap<AbortOnDropHandle<()>>,
     /// Lists that wait until all pods in them are shown.
     proven: UidMap<(UidSet, u64)>,
+    /// Jobs that were shown their pods as of this version, which the watch has not reached.
+    ahead: UidMap<u64>,
 }
 
 /// All pods of some Jobs, whatever label they have.
@@ -87,6 +90,13 @@ impl Doubts {
     /// The shard lists its pods again: the lists that wait are older.
     pub(super) fn list_begins(&mut self) {
         self.proven.clear();
+    }
+
+    /// The shard's list is complete, at this version. Returns the Jobs that were shown newer pods before it, and may
+    /// have been shown older ones by it.
+    pub(super) fn list_complete(&mut self, version: u64) -> Vec<Uid> {
+        let ahead = std::mem::take(&mut self.ahead);
+        ahead.into_iter().filter(|(_, listed)| *listed > version).map(|(job, _)| job).collect()
     }
 }
 
@@ -211,7 +221,10 @@ impl ShardActor {
             self.doubts.anew.extend(anew);
             return self.schedule_search(DOUBT_PAUSE, ctx);
         }
-        // Those that wait again need a list that begins later.
+        // Those that wait again need a list that begins later, and shows as much.
+        let waits_again = |job: &&Uid| self.doubts.jobs.contains(*job);
+        let waiting: Vec<Uid> = anew.iter().filter(waits_again).cloned().collect();
+        self.doubts.anew.extend(waiting);
         let jobs = jobs.into_iter().filter(|job| !self.doubts.jobs.contains(job));
         let mut found: UidMap<UidSet> = jobs.map(|job| (job, UidSet::default())).collect();
         self.show_pods(&anew, &found, &list, ctx);
@@ -279,6 +292,25 @@ impl ShardActor {
                 self.route_pod(pod.clone(), ctx);
             }
         }
+        let shown = anew.iter().filter(|job| answered.contains_key(*job));
+        self.doubts.ahead.extend(shown.map(|job| (job.clone(), list.version)));
+    }
+
+    /// Whether a change that the watch brings of a pod is older than what its Job was shown of it: a pod that is counted
+    /// and dropped would be taken for one that is to be counted. Deletions are never late.
+    pub(super) fn is_late(&mut self, pod: &ObservedPod) -> bool {
+        // The watch brings changes in their order.
+        self.doubts.ahead.retain(|_, listed| pod.pod.version <= *listed);
+        let owner = pod.controller.as_ref().filter(|owner| self.doubts.ahead.contains_key(&owner.uid));
+        owner.and_then(|owner| self.jobs.get(&owner.uid)).is_some_and(|job| job.selects(pod))
+    }
+
+    /// A Job is rebuilt: its new actor knows no pod, whatever the one before it was shown.
+    pub(super) fn knows_no_pod(&mut self, job: &Uid) {
+        for pod in self.pod_owners.remove_job(job) {
+            self.doubts.shown.remove(&pod);
+        }
+        self.none_seen(job);
     }
 }
 

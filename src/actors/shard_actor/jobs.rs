@@ -9,6 +9,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use actix::{Actor, Addr, AsyncContext, Context, SpawnHandle};
+use tokio_util::task::AbortOnDropHandle;
 
 use super::{Candidates, ShardActor};
 use crate::actors::clock;
@@ -51,8 +52,8 @@ struct Active {
     actor: Addr<JobActor>,
     /// The Job no longer exists; its actor releases its pods.
     leaving: bool,
-    /// The pods that the Job may adopt are being looked for.
-    awaits_candidates: bool,
+    /// The search for the pods that the Job may adopt, while it is in progress.
+    candidates: Option<AbortOnDropHandle<()>>,
     /// Its pods are being listed for it alone.
     awaits_list: bool,
 }
@@ -118,7 +119,7 @@ impl JobEntry {
     /// Whether its pods are being listed for it alone, or those that it may adopt are being looked for. Until they
     /// are found, the shard's own lists are not complete for it.
     pub(super) fn awaits_pods(&self) -> bool {
-        matches!(&self.stage, Stage::Active(active) if active.awaits_candidates || active.awaits_list)
+        matches!(&self.stage, Stage::Active(active) if active.candidates.is_some() || active.awaits_list)
     }
 
     /// Its pods are being listed for it alone, or have been.
@@ -139,16 +140,18 @@ impl JobEntry {
     /// The pods that it may adopt have been found.
     pub(super) fn candidates_found(&mut self) {
         if let Stage::Active(active) = &mut self.stage {
-            active.awaits_candidates = false;
+            active.candidates = None;
         }
     }
 
     /// Whether a pod gives a passivated Job something to do.
     fn concerns_job(&self, pod: &ObservedPod) -> bool {
-        self.seen
-            .job
-            .as_ref()
-            .is_ok_and(|job| concerns(job, &pod.pod, job.spec.selector.matches(|key| pod.labels.get(key))))
+        self.seen.job.as_ref().is_ok_and(|job| concerns(job, &pod.pod, self.selects(pod)))
+    }
+
+    /// Whether its selector selects a pod.
+    pub(super) fn selects(&self, pod: &ObservedPod) -> bool {
+        self.seen.job.as_ref().is_ok_and(|job| job.spec.selector.matches(|key| pod.labels.get(key)))
     }
 
     fn is_finished(&self) -> bool {
@@ -281,15 +284,13 @@ impl ShardActor {
             Stage::Broken { leaving } => leaving,
             Stage::Passivated { .. } => false,
         };
-        let awaits_candidates = Owner::from(job).seeks_pods();
-        if awaits_candidates {
-            self.look_for_candidates(job, &ctx.address());
-        }
+        let seeks_pods = Owner::from(job).seeks_pods();
+        let candidates = seeks_pods.then(|| self.look_for_candidates(job, &ctx.address()));
         let inbox = Inbox::queued(self.cx.metrics.workqueue.clone());
         let actor = self.start_actor(job.clone(), entry.seen.clone(), inbox.clone(), &ctx.address());
         if let Some(entry) = self.jobs.get_mut(uid) {
             entry.enter(
-                Stage::Active(Active { inbox, actor, leaving: false, awaits_candidates, awaits_list: false }),
+                Stage::Active(Active { inbox, actor, leaving: false, candidates, awaits_list: false }),
                 ctx,
             );
             if leaving {
@@ -327,13 +328,13 @@ impl ShardActor {
         JobActor::new(job, seen, Arc::new(requests), shard.clone().recipient()).start()
     }
 
-    fn look_for_candidates(&self, job: &Job, shard: &Addr<Self>) {
+    fn look_for_candidates(&self, job: &Job, shard: &Addr<Self>) -> AbortOnDropHandle<()> {
         let (cx, shard) = (self.cx.for_job(&job.uid), shard.clone());
         let (uid, namespace, spec) = (job.uid.clone(), job.namespace.clone(), job.spec.clone());
-        self.owned.unit.spawn("a search for pods that a Job may adopt", async move {
+        AbortOnDropHandle::new(self.owned.unit.spawn("a search for pods that a Job may adopt", async move {
             let list = list_selected(&cx, &namespace, &spec.selector).await;
             shard.do_send(Candidates { job: uid, list });
-        });
+        }))
     }
 
     /// Takes in that the actor of a Job has ended.
@@ -387,6 +388,7 @@ impl ShardActor {
         ctx.run_later(delay.unwrap_or_default(), move |shard, ctx| {
             // The new actor starts from the cluster alone.
             shard.start(&uid, ctx);
+            shard.knows_no_pod(&uid);
             shard.show_anew(&uid, ctx);
         });
     }

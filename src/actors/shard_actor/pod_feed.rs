@@ -10,10 +10,8 @@ use crate::sharding::ShardState;
 /// ```text
 ///                  start                list_complete
 ///      Awaiting ─────────> Listing ──────────────────────> Watching
-///                           ^ │ ^                            │ │
-///                     start │ │ └──────── list_begins ───────┘ │
-///                           │ └──> RelistDelayed <─────────────┘
-///                           └────────────┘       delay_relist
+///                           │   ^                             │
+///                           └───┴───── list_begins, start ────┘
 ///
 ///  drain: from everywhere to Draining, which nothing leaves
 /// ```
@@ -42,11 +40,6 @@ pub(super) enum PodFeed {
         subscription: Subscription,
         /// resourceVersion of the last complete list.
         version: u64,
-    },
-    /// A new list begins in a moment: Jobs that need one at the same time share it.
-    RelistDelayed {
-        /// A list has been complete before.
-        synced: bool,
     },
     /// Nothing more is decided for the shard, so nothing more needs to be known.
     Draining,
@@ -86,16 +79,6 @@ impl PodFeed {
         }
         let synced = self.is_synced();
         *self = Self::Listing { subscription: subscribe(), relist: Relist::default(), synced };
-    }
-
-    /// The pods must be listed again, and a moment is left for others that need it, too. Whether a start has
-    /// to be scheduled.
-    pub(super) fn delay_relist(&mut self) -> bool {
-        let relists = matches!(self, Self::Listing { .. } | Self::Watching { .. });
-        if relists {
-            *self = Self::RelistDelayed { synced: self.is_synced() };
-        }
-        relists
     }
 
     /// The watch begins to list, as it does at first and whenever it cannot go on where it was.
@@ -140,7 +123,7 @@ impl PodFeed {
     pub(super) fn receives(&self, from: SubscriptionId) -> bool {
         match self {
             Self::Listing { subscription, .. } | Self::Watching { subscription, .. } => subscription.is(from),
-            Self::Awaiting { .. } | Self::RelistDelayed { .. } | Self::Draining => false,
+            Self::Awaiting { .. } | Self::Draining => false,
         }
     }
 
@@ -157,10 +140,6 @@ impl PodFeed {
         matches!(self, Self::Awaiting { .. })
     }
 
-    pub(super) fn is_relist_delayed(&self) -> bool {
-        matches!(self, Self::RelistDelayed { .. })
-    }
-
     pub(super) fn is_draining(&self) -> bool {
         matches!(self, Self::Draining)
     }
@@ -168,7 +147,7 @@ impl PodFeed {
     fn is_synced(&self) -> bool {
         match self {
             Self::Awaiting { .. } => false,
-            Self::Listing { synced, .. } | Self::RelistDelayed { synced } => *synced,
+            Self::Listing { synced, .. } => *synced,
             Self::Watching { .. } | Self::Draining => true,
         }
     }
@@ -198,7 +177,6 @@ mod tests {
     async fn a_shard_is_synced_by_its_first_complete_list_and_stays_so() {
         let mut feed = PodFeed::NEW;
         let [job, pod] = ["job", "pod"].map(Uid::from);
-        assert!(!feed.delay_relist(), "the first list is still to come");
         feed.start(|| subscription(1));
         assert_eq!((feed.shard_state(), feed.version()), (ShardState::Syncing, None));
         feed.list_begins();
@@ -224,14 +202,10 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn messages_of_a_watch_count_until_a_relist_is_wanted() {
+    async fn messages_of_a_watch_count_until_another_begins() {
         let mut feed = PodFeed::NEW;
         feed.start(|| subscription(1));
         assert!(feed.receives(SubscriptionId(1)));
-        assert!(feed.delay_relist());
-        assert!(!feed.delay_relist(), "it is scheduled");
-        assert!(!feed.receives(SubscriptionId(1)));
-        assert!(feed.list_complete(3).is_none());
         feed.start(|| subscription(2));
         assert!(feed.list_complete(3).is_none(), "no list has begun");
         assert!(feed.receives(SubscriptionId(2)) && !feed.receives(SubscriptionId(1)));

@@ -1,5 +1,9 @@
 #![allow(clippy::unwrap_used)]
 
+#[cfg(feature = "test-hooks")]
+mod rebuilt;
+mod relisted;
+
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use actix::Addr;
@@ -18,6 +22,8 @@ const SOON: Duration = Duration::from_millis(500);
 const CREATION: &[&str] = &["POST /api/v1/namespaces/n/pods"];
 /// The live lists of pods of Jobs in doubt.
 const LIVE_LIST: &[&str] = &["GET", "controller-uid+in+%28"];
+/// The statuses of `j` that count a pod.
+const COUNTS: &[&str] = &["PATCH", "/jobs/j/status", r#""uncountedTerminatedPods":{"succeeded":["#];
 
 /// A shard whose Jobs, census and first list of pods are known.
 struct Shard(Addr<ShardActor>);
@@ -62,7 +68,12 @@ impl Shard {
     async fn listed(&self, version: u64, pods: Vec<Value>) {
         let mut changes = vec![Change::Restarted];
         changes.extend(pods.iter().map(change));
-        changes.push(Change::Synced { version: version.to_string().into() });
+        changes.push(synced(version));
+        self.watched(changes).await;
+    }
+
+    /// The watch brings these changes.
+    async fn watched(&self, changes: Vec<Change<Box<ObservedPod>>>) {
         let pods = Pods { from: SubscriptionId(0), arrived: Instant::now(), changes };
         self.0.send(pods).await.unwrap();
     }
@@ -73,6 +84,14 @@ fn change(pod: &Value) -> Change<Box<ObservedPod>> {
         Some(unreadable) => Change::Unreadable(unreadable),
         None => Change::Listed(observed_pod(pod)),
     }
+}
+
+fn synced(version: u64) -> Change<Box<ObservedPod>> {
+    Change::Synced { version: version.to_string().into() }
+}
+
+fn applied(pod: &Value) -> Change<Box<ObservedPod>> {
+    Change::Applied(observed_pod(pod))
 }
 
 fn unreadable(pod: &Value) -> Option<Unreadable> {
@@ -89,6 +108,35 @@ fn broken(mut pod: Value) -> Value {
 fn labelled(mut pod: Value) -> Value {
     pod["metadata"]["labels"]["yardmaster.dev/shard"] = "0".into();
     pod
+}
+
+/// A status with one active pod, in which nothing is missing, after so many successes.
+fn up_to_date(succeeded: u64) -> Value {
+    json!({
+        "active": 1, "ready": 0, "terminating": 0, "succeeded": succeeded, "uncountedTerminatedPods": {},
+        "startTime": "1970-01-01T00:00:00Z",
+    })
+}
+
+/// The Job `m`, which selects pods by a label of its own.
+fn manual_job(status: Value) -> Value {
+    let mut manual = job("m", status);
+    manual["spec"]["manualSelector"] = true.into();
+    manual["spec"]["selector"] = json!({"matchLabels": {"own": "m"}});
+    manual["spec"]["template"]["metadata"]["labels"] = json!({"own": "m"});
+    manual
+}
+
+/// The pod at this version, in this phase.
+fn at(version: u64, phase: &str, mut pod: Value) -> Value {
+    pod["metadata"]["resourceVersion"] = version.to_string().into();
+    pod["status"] = json!({"phase": phase});
+    pod
+}
+
+/// Whether a request is a live list for Jobs in doubt.
+fn is_live(uri: &str) -> bool {
+    uri.contains("controller-uid") && !uri.contains("watch")
 }
 
 fn no_census() -> CensusTaken {
@@ -433,15 +481,52 @@ fn a_list_that_never_succeeds_holds_up_no_other_job_in_doubt() {
             "GET" if uri.contains("controller-uid") && !uri.contains("watch") => list(150, &[]),
             _ => None,
         });
-        let mut manual = job("m", json!({"active": 1}));
-        manual["spec"]["manualSelector"] = true.into();
-        manual["spec"]["selector"] = json!({"matchLabels": {"own": "m"}});
-        manual["spec"]["template"]["metadata"]["labels"] = json!({"own": "m"});
-        let shard = Shard::start(&api, &[manual], no_census(), vec![]).await;
+        let shard = Shard::start(&api, &[manual_job(json!({"active": 1}))], no_census(), vec![]).await;
         sleep(4 * SOON).await;
         assert!(api.count(&["own+in", "limit"]) > 1, "it is in doubt: {:?}", api.sent());
         shard.job(&job("j", json!({"active": 1}))).await;
         sleep(4 * SOON).await;
         assert_eq!((api.count(LIVE_LIST), api.count(CREATION)), (1, 1));
+    });
+}
+
+#[test]
+fn a_search_for_pods_that_a_job_may_adopt_ends_with_its_shard() {
+    run(async {
+        let api = TestApi::new(|method, uri| match method {
+            "GET" if uri.contains("own+in") => refusal(500),
+            _ => None,
+        });
+        let shard = Shard::start(&api, &[manual_job(json!({}))], no_census(), vec![]).await;
+        sleep(20 * SOON).await;
+        let before = api.count(&["own+in"]);
+        assert!(before > 1, "it goes on: {:?}", api.sent());
+        shard.0.send(End).await.unwrap();
+        sleep(600 * SOON).await;
+        assert_eq!(api.count(&["own+in"]), before);
+    });
+}
+
+#[test]
+fn a_reading_from_before_its_adoption_takes_no_pod_from_its_job() {
+    run(async {
+        let adopted = labelled(at(120, "Running", pod("p", "j")));
+        let orphan = |version| {
+            let mut orphan = labelled(at(version, "Running", pod("p", "j")));
+            orphan["metadata"]["ownerReferences"] = json!([]);
+            orphan
+        };
+        let api = TestApi::new(move |method, uri| match method {
+            "GET" if uri.contains("/jobs/j") => Some((200, job("j", up_to_date(0)))),
+            "PATCH" if uri.contains("/pods/p") => Some((200, adopted.clone())),
+            _ => None,
+        });
+        let jobs = [job("j", json!({}))];
+        let shard = Shard::start(&api, &jobs, no_census(), vec![orphan(110)]).await;
+        sleep(SOON).await;
+        assert_eq!(api.count(&["PATCH", "/pods/p"]), 1);
+        shard.watched(vec![applied(&orphan(115))]).await;
+        sleep(4 * SOON).await;
+        assert_eq!((api.count(&["PATCH", "/pods/p"]), api.count(CREATION)), (1, 0));
     });
 }

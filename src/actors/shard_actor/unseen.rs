@@ -82,6 +82,15 @@ impl UnseenPods {
         held
     }
 
+    /// The Job is rebuilt, and knows none of its pods.
+    fn job_rebuilt(&mut self, job: &Uid) {
+        let of_job = self.pods.values_mut().filter(|unseen| unseen.job == *job && unseen.known);
+        let forgotten = of_job.map(|unseen| unseen.known = false).count();
+        if forgotten > 0 {
+            *self.unknown.entry(job.clone()).or_default() += forgotten;
+        }
+    }
+
     /// The pods of a Job that cannot be read.
     fn unreadable_of(&self, job: &Uid) -> Vec<Unreadable> {
         let of_job = self.pods.values().filter(|unseen| unseen.job == *job);
@@ -230,6 +239,16 @@ impl ShardActor {
         }
     }
 
+    /// A Job is rebuilt: it waits for all pods that are not seen, unless it is gone.
+    pub(super) fn none_seen(&mut self, job: &Uid) {
+        if self.jobs.get(job).is_some_and(|entry| !entry.is_gone()) {
+            self.unseen.job_rebuilt(job);
+        }
+        if self.unseen.hold_back(job) {
+            self.show_wait(job, Some(&Wait::PodsUnknown));
+        }
+    }
+
     /// A Job is gone: it releases its pods, whether it knows all of them or not.
     pub(super) fn wait_for_no_pod(&mut self, job: &Uid) {
         if self.unseen.job_vanished(job) {
@@ -326,6 +345,12 @@ mod tests {
         unseen.insert("2".into(), unseen_of(&a, true));
         assert!(!unseen.hold_back(&a));
         assert_eq!(unseen.remove(&"2".into()), Some((a.clone(), true)));
+        // Rebuilt, it knows none.
+        unseen.job_rebuilt(&b);
+        assert!(unseen.hold_back(&b) && !unseen.hold_back(&a));
+        unseen.job_rebuilt(&b);
+        assert_eq!(unseen.remove(&"4".into()), Some((b.clone(), false)));
+        assert!(!unseen.hold_back(&b));
         // It waits for no pod once it is gone.
         unseen.insert("5".into(), unseen_of(&a, false));
         assert!(unseen.job_vanished(&a) && !unseen.hold_back(&a));

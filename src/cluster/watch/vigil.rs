@@ -6,11 +6,11 @@
 //! that one with many idle watches sends no more than one such request a second. When one turns out to have
 //! been dead, or when the replica does not see its own heartbeat, all silent watches are suspected at once.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use tokio::sync::{Mutex, watch};
+use tokio::sync::{Mutex as TurnLock, watch};
 use tokio::time::{Instant, sleep, sleep_until};
 
 /// Silence after which a watch is opened again, when its turn has come.
@@ -30,11 +30,27 @@ pub struct Vigil(Arc<Shared>);
 #[derive(Debug)]
 struct Shared {
     /// When the last turn began.
-    turn: Mutex<Option<Instant>>,
+    turn: TurnLock<Option<Instant>>,
     /// When all watches were last suspected.
     suspected: watch::Sender<Option<Instant>>,
-    /// The newest version that any watch has shown.
-    newest: AtomicU64,
+    /// The newest version that any watch of this history has shown.
+    newest: Mutex<Newest>,
+}
+
+/// The newest version that any watch of one history has shown. Clones are the same.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Newest(Arc<AtomicU64>);
+
+impl Newest {
+    /// A watch has shown this version.
+    pub(super) fn saw(&self, version: u64) {
+        self.0.fetch_max(version, Ordering::Relaxed);
+    }
+
+    /// The API server's resources share one count of versions, so what is older and shown later has been withheld.
+    pub(super) fn version(&self) -> u64 {
+        self.0.load(Ordering::Relaxed)
+    }
 }
 
 /// Why a watch is opened again.
@@ -49,23 +65,27 @@ pub(super) enum Doubt {
 impl Default for Vigil {
     fn default() -> Self {
         Self(Arc::new(Shared {
-            turn: Mutex::new(None),
+            turn: TurnLock::new(None),
             suspected: watch::Sender::new(None),
-            newest: AtomicU64::new(0),
+            newest: Mutex::default(),
         }))
     }
 }
 
 impl Vigil {
-    /// A watch of this replica has shown this version.
-    pub(super) fn saw(&self, version: u64) {
-        self.0.newest.fetch_max(version, Ordering::Relaxed);
+    /// The newest version that any watch of this replica has shown of the history as it is now. A watch that is open keeps
+    /// to it: what it shows may be of a history that is forgotten meanwhile.
+    pub(super) fn newest(&self) -> Newest {
+        self.newest_now().clone()
     }
 
-    /// The newest version that any watch of this replica has shown. The API server's resources share one count of
-    /// versions, so what is older and shown later has been withheld.
-    pub(super) fn newest(&self) -> u64 {
-        self.0.newest.load(Ordering::Relaxed)
+    /// The API server shows another history, as after a restore of etcd: versions seen so far say nothing about it.
+    pub fn forget(&self) {
+        *self.newest_now() = Newest::default();
+    }
+
+    fn newest_now(&self) -> MutexGuard<'_, Newest> {
+        self.0.newest.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Something shows that a watch of this replica is dead: all that are silent are opened again.
@@ -145,6 +165,20 @@ mod tests {
         });
         let checked = join_all(checked).await;
         assert_eq!(checked, (20..50).map(|second| (Doubt::Silent, second)).collect::<Vec<_>>());
+    }
+
+    #[test]
+    fn watches_of_a_forgotten_history_say_nothing_about_the_one_that_follows() {
+        let vigil = Vigil::default();
+        let old = vigil.newest();
+        old.saw(1_000);
+        assert_eq!(vigil.newest().version(), 1_000);
+        vigil.forget();
+        // What was under way is shown.
+        old.saw(1_001);
+        assert_eq!(vigil.newest().version(), 0);
+        vigil.newest().saw(7);
+        assert_eq!(vigil.newest().version(), 7);
     }
 
     #[tokio::test(start_paused = true)]

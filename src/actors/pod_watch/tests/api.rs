@@ -156,6 +156,14 @@ impl Api {
         self.turned(&state);
     }
 
+    /// The watch that is open for longest breaks, and the past is forgotten.
+    pub(super) fn expire_oldest(&self) {
+        let mut state = self.0.state.lock().unwrap();
+        state.compacted = state.version;
+        state.open.pop_first();
+        self.0.turned.send_replace((state.version, state.broken));
+    }
+
     /// Other objects are written.
     pub(super) fn skip_versions(&self, count: u64) {
         let mut state = self.0.state.lock().unwrap();
@@ -228,7 +236,7 @@ impl Open {
         loop {
             {
                 let state = self.api.0.state.lock().unwrap();
-                if state.broken > self.broken {
+                if state.broken > self.broken || !state.open.contains_key(&self.number) {
                     return None;
                 }
                 let new = state.changes.iter().filter(|change| change.version > self.after);

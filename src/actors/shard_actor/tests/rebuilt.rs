@@ -1,0 +1,136 @@
+//! Jobs whose actors have panicked: the new ones know no pod until they are shown all of them.
+
+use super::*;
+use crate::actors::test_hooks::ReconcileHook;
+use crate::job::spec::Job;
+
+/// A replica in which the next reconciliation panics once the switch is set to 1.
+fn shaky(api: &TestApi) -> (ReplicaContext, Arc<AtomicU64>) {
+    let (panics, is_due) = switch();
+    let mut cx = replica(api, BUILT_IN_CONTROLLER);
+    let hook = move |_: &Job| assert_ne!(is_due.swap(0, Ordering::Relaxed), 1, "as planned");
+    let hook = ReconcileHook(Arc::new(hook));
+    Arc::get_mut(&mut cx.config).unwrap().test_hooks.before_reconcile = Some(hook);
+    (cx, panics)
+}
+
+/// The Job `j` with one active pod.
+fn with_a_pod() -> Value {
+    job("j", up_to_date(0))
+}
+
+/// The Job `j` panics.
+async fn panic_at(panics: &AtomicU64, shard: &Shard) {
+    panics.store(1, Ordering::Relaxed);
+    let mut seen = with_a_pod();
+    seen["metadata"]["resourceVersion"] = "130".into();
+    shard.job(&seen).await;
+    while panics.load(Ordering::Relaxed) == 1 {
+        sleep(Duration::from_millis(1)).await;
+    }
+}
+
+/// The pod has lost its label and gets no other, or cannot be read any more: before the panic, or while the Job is broken.
+#[test]
+fn a_pod_that_is_not_seen_holds_its_job_back_although_the_actor_before_knew_it() {
+    for (lost, before) in [("label", true), ("label", false), ("form", true), ("form", false)] {
+        run(async move {
+            let running = labelled(at(110, "Running", pod("p", "j")));
+            let hidden = match lost {
+                "label" => at(120, "Running", pod("p", "j")),
+                _ => broken(running.clone()),
+            };
+            let (mended, is_mended) = switch();
+            let (found, whole) = (hidden.clone(), at(140, "Running", running.clone()));
+            let api = TestApi::new(move |method, uri| match is_mended.load(Ordering::Relaxed) {
+                0 if method == "PATCH" && uri.contains("/pods/p") => refusal(403),
+                0 if of_pod(method, uri, "p") => Some((200, found.clone())),
+                _ if of_pod(method, uri, "p") => Some((200, whole.clone())),
+                _ if is_live(uri) => list(150, std::slice::from_ref(&found)),
+                _ if method == "GET" && uri.contains("/jobs/j") => Some((200, with_a_pod())),
+                _ => None,
+            });
+            let (cx, panics) = shaky(&api);
+            let pods = vec![running.clone()];
+            let shard = Shard::start_fenced(cx, Fence::unlimited(), &[with_a_pod()], no_census(), pods).await;
+            sleep(SOON).await;
+            if !before {
+                panic_at(&panics, &shard).await;
+            }
+            let hides = match unreadable(&hidden) {
+                Some(unreadable) => Change::Unreadable(unreadable),
+                None => Change::Deleted(observed_pod(&at(120, "Running", running.clone()))),
+            };
+            shard.watched(vec![hides]).await;
+            if before {
+                panic_at(&panics, &shard).await;
+            }
+            sleep(60 * SOON).await;
+            assert_eq!((api.count(LIVE_LIST), api.count(CREATION)), (1, 0), "{lost}, {before}");
+            mended.store(1, Ordering::Relaxed);
+            sleep(400 * SOON).await;
+            assert_eq!(api.count(CREATION), 0, "{lost}, {before}: it is the one pod that the Job wants");
+            shard.watched(vec![applied(&at(200, "Succeeded", running.clone()))]).await;
+            sleep(4 * SOON).await;
+            assert_eq!(api.count(COUNTS), 1, "{lost}, {before}: the Job goes on");
+        });
+    }
+}
+
+#[test]
+fn a_pod_that_only_the_actor_before_was_shown_is_shown_again() {
+    run(async {
+        let running = labelled(at(120, "Running", pod("p", "j")));
+        let (found, mut lists) = (running.clone(), 0);
+        let api = TestApi::new(move |method, uri| match method {
+            "GET" if uri.contains("own+in") => {
+                // The first is for pods to adopt. The next is in progress for good.
+                lists += 1;
+                if lists == 1 { list(100, &[]) } else { None }
+            }
+            _ if is_live(uri) => list(150, std::slice::from_ref(&found)),
+            _ => None,
+        });
+        let (cx, panics) = shaky(&api);
+        let pods = vec![labelled(at(90, "Pending", pod("p", "j")))];
+        let jobs = [with_a_pod(), manual_job(json!({"active": 1}))];
+        let shard = Shard::start_fenced(cx, Fence::unlimited(), &jobs, no_census(), pods).await;
+        sleep(4 * SOON).await;
+        shard.watched(vec![applied(&running)]).await;
+        panic_at(&panics, &shard).await;
+        sleep(60 * SOON).await;
+        assert_eq!((api.count(LIVE_LIST), api.count(CREATION)), (1, 0));
+    });
+}
+
+#[test]
+fn a_rebuilt_job_that_doubts_a_deletion_meanwhile_is_shown_its_pods_all_the_same() {
+    run(async {
+        let running = labelled(at(110, "Running", pod("p", "j")));
+        let (found, pod_of_j) = (running.clone(), running.clone());
+        let answer = move |method: &str, uri: &str| match method {
+            "GET" if is_live(uri) => list(150, std::slice::from_ref(&found)),
+            "GET" if uri.contains("/jobs/j") => Some((200, with_a_pod())),
+            _ => None,
+        };
+        let api = TestApi::new(answer).after(Duration::from_millis(100));
+        let (cx, panics) = shaky(&api);
+        let jobs = [with_a_pod()];
+        let shard = Shard::start_fenced(cx, Fence::unlimited(), &jobs, no_census(), vec![running]).await;
+        sleep(SOON).await;
+        panic_at(&panics, &shard).await;
+        while api.count(LIVE_LIST) == 0 {
+            sleep(Duration::from_millis(1)).await;
+        }
+        // A pod that has our finalizer ends while the list is in progress.
+        let mut leaving = labelled(at(120, "Running", pod("q", "j")));
+        leaving["metadata"]["deletionTimestamp"] = "1970-01-01T00:00:00Z".into();
+        let gone = observed_pod(&at(121, "Running", leaving.clone()));
+        shard.watched(vec![applied(&leaving), Change::Deleted(gone)]).await;
+        sleep(60 * SOON).await;
+        assert_eq!((api.count(LIVE_LIST), api.count(CREATION)), (2, 0));
+        shard.watched(vec![applied(&at(200, "Succeeded", pod_of_j))]).await;
+        sleep(4 * SOON).await;
+        assert_eq!(api.count(COUNTS), 1, "the Job goes on");
+    });
+}

@@ -1,0 +1,87 @@
+//! Jobs whose status somebody else has written: they are shown their pods as they are now, and no other Job notices.
+
+use super::*;
+
+/// The lists and watches of the shard.
+const OF_SHARD: &[&str] = &["GET", "yardmaster.dev%2Fshard"];
+
+/// The Job `j`, which wants three pods, one at a time, as somebody has written it: of which so many have succeeded.
+fn written(version: u64, succeeded: u64) -> Value {
+    let mut job = job("j", up_to_date(succeeded));
+    job["spec"]["completions"] = 3.into();
+    job["metadata"]["resourceVersion"] = version.to_string().into();
+    job
+}
+
+fn running(name: &str, version: u64) -> Value {
+    labelled(at(version, "Running", pod(name, "j")))
+}
+
+#[test]
+fn foreign_statuses_of_one_job_take_no_pods_from_another() {
+    for listing in [false, true] {
+        run(async move {
+            let api = TestApi::new(|_, uri| match is_live(uri) {
+                true => list(400, &[running("p", 90)]),
+                false => None,
+            });
+            let jobs = [written(10, 0)];
+            let shard = Shard::start(&api, &jobs, no_census(), vec![running("p", 90)]).await;
+            sleep(SOON).await;
+            let before = api.count(OF_SHARD);
+            if listing {
+                shard.watched(vec![Change::Restarted]).await;
+            }
+            for count in 0..6 {
+                shard.job(&written(200 + count, count % 2)).await;
+                sleep(Duration::from_millis(2)).await;
+            }
+            // The list of the shard goes on, and so does its watch.
+            shard.job(&job("k", json!({}))).await;
+            if listing {
+                shard.watched(vec![change(&running("p", 90)), synced(300)]).await;
+            }
+            sleep(SOON).await;
+            assert_eq!(api.count(CREATION), 1, "listing: {listing}");
+            sleep(4 * SOON).await;
+            let lists = api.count(LIVE_LIST);
+            assert!((1..=3).contains(&lists), "{lists} lists for 5 statuses, listing: {listing}");
+            assert_eq!(api.count(OF_SHARD), before, "listing: {listing}");
+            shard.watched(vec![applied(&at(410, "Succeeded", running("p", 0)))]).await;
+            sleep(4 * SOON).await;
+            assert_eq!(api.count(COUNTS), 1, "listing: {listing}");
+        });
+    }
+}
+
+/// The watch has yet to show that it has ended, as a change or in a list.
+#[test]
+fn a_pod_that_somebody_else_has_counted_is_not_counted_from_an_older_view() {
+    for late in ["change", "list"] {
+        run(async move {
+            let ended = at(150, "Succeeded", running("p", 0));
+            let mut counted = at(201, "Succeeded", running("p", 0));
+            counted["metadata"]["finalizers"] = json!([]);
+            let api = TestApi::new(move |_, uri| match is_live(uri) {
+                true => list(210, &[counted.clone(), running("q", 205)]),
+                false => None,
+            });
+            let jobs = [written(10, 0)];
+            let shard = Shard::start(&api, &jobs, no_census(), vec![running("p", 90)]).await;
+            sleep(SOON).await;
+            shard.job(&written(202, 1)).await;
+            sleep(SOON).await;
+            assert_eq!(api.count(LIVE_LIST), 1);
+            match late {
+                "change" => shard.watched(vec![applied(&ended)]).await,
+                _ => shard.listed(180, vec![ended]).await,
+            }
+            sleep(4 * SOON).await;
+            assert_eq!(api.count(LIVE_LIST), if late == "change" { 1 } else { 2 }, "{late}");
+            assert_eq!((api.count(COUNTS), api.count(CREATION)), (0, 0), "{late}: {:?}", api.sent());
+            shard.watched(vec![applied(&at(220, "Succeeded", running("q", 0)))]).await;
+            sleep(4 * SOON).await;
+            assert_eq!(api.count(COUNTS), 1, "{late}: what is new counts");
+        });
+    }
+}
