@@ -119,6 +119,16 @@ impl Yard {
         }
     }
 
+    /// Returns once one replica owns this many shards.
+    async fn until_claimed(&self, shards: usize, identity: &str) {
+        let deadline = Instant::now() + PATIENCE;
+        let is_its = |owner: Option<&str>| owner == Some(identity);
+        while self.claims().await.values().filter(|(owner, _)| is_its(owner.as_deref())).count() < shards {
+            assert!(Instant::now() < deadline, "{identity} does not own {shards} shards");
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    }
+
     /// Creates Jobs that take some seconds, spread over the shards.
     async fn create_jobs(&self) {
         self.create_jobs_of("250ms").await;
@@ -335,6 +345,7 @@ async fn a_different_shard_count_is_refused_until_reshard() {
 
     let mut command = yard.cluster.replica(&yard.directory);
     let mut replica = Background::start(command.args(["--shards", "64", "--identity", "replica-9"]));
+    yard.until_claimed(64, "replica-9").await;
     yard.cluster.assert_exact("before", 40).await;
     yard.cluster.assert_pods_ever(40);
     let count = ShardCount::new(64).unwrap();
