@@ -328,7 +328,9 @@ impl WriteGate {
         let state = self.shared.lock();
         let jobs = |priority: Priority| {
             let lane = Lane::of_jobs(priority, namespace.clone());
-            state.queue.groups(priority) * state.queue.flows_of(priority, &lane).max(1)
+            let if_all_were_like_this =
+                state.queue.groups(priority) * state.queue.flows_of(priority, &lane).max(1);
+            if_all_were_like_this.min(state.queue.len(priority))
         };
         let of_jobs = Priority::ALL.into_iter().filter(|priority| *priority != Priority::Event);
         let sharing = of_jobs.map(jobs).max().unwrap_or(0);

@@ -38,9 +38,16 @@ struct World {
 }
 
 fn world(behaviour: impl Fn(&str, &str) -> (Duration, u16, Value) + Send + Sync + 'static) -> World {
+    world_of(GateConfig::default(), behaviour)
+}
+
+fn world_of(
+    config: GateConfig,
+    behaviour: impl Fn(&str, &str) -> (Duration, u16, Value) + Send + Sync + 'static,
+) -> World {
     let api = Api { behaviour: Arc::new(behaviour), requests: Arc::default() };
     let (metrics, requests) = (Arc::new(Metrics::new()), api.requests.clone());
-    let gate = WriteGate::open(Arc::new(api), GateConfig::default(), EXTERNAL_FINALIZER, metrics.clone());
+    let gate = WriteGate::open(Arc::new(api), config, EXTERNAL_FINALIZER, metrics.clone());
     World { gate, metrics, requests }
 }
 
@@ -193,6 +200,20 @@ async fn jobs_of_a_namespace_that_is_stuck_do_not_slow_down_the_pace_of_others()
     let pace = |namespace: &str| world.gate.pace(&namespace.into()).at_once;
     assert_eq!(pace("bad"), FEWEST_WRITES);
     assert_eq!(pace("good"), WRITES_AHEAD * WindowLimits::default().max);
+}
+
+/// Where one namespace has many Jobs and many others have one each, they are no more than they are.
+#[tokio::test(start_paused = true)]
+async fn the_pace_counts_no_more_jobs_than_there_are() {
+    let config = GateConfig { qps: 50, ..GateConfig::default() };
+    let world = world_of(config, |_, _| (ms(5), created().0, created().1));
+    let names = (0..100).map(|number| format!("small-{number}"));
+    let _small: Vec<_> =
+        names.map(|name| world.clients(1, Priority::Create, &create_in(&name, "x"))).collect();
+    let _large = world.clients(400, Priority::Create, &create_in("large", "x"));
+    sleep(ms(1000)).await;
+    let pace = world.gate.pace(&"large".into()).status_period;
+    assert!(pace <= ms(500 * 1000 * 4 / 50), "{pace:?}");
 }
 
 #[tokio::test(start_paused = true)]
