@@ -404,7 +404,7 @@ impl Handler<Candidates> for ShardActor {
         if let Some(entry) = self.jobs.get_mut(&job) {
             entry.candidates_found();
         }
-        self.deliver_listed(&job, None);
+        self.deliver_proven(&job);
     }
 }
 

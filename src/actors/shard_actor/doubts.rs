@@ -41,7 +41,9 @@ pub(super) struct Doubts {
     /// The lists in progress of Jobs with a selector of their own, which may select pods without the label that the
     /// others are found by. None of them waits for another.
     own: UidMap<AbortOnDropHandle<()>>,
-    /// Lists that wait until all pods in them are shown.
+    /// The last of the Jobs that the last shared list was for.
+    last_sought: Option<Uid>,
+    /// Lists that wait until all pods in them, and those that the Job may adopt, are shown.
     proven: UidMap<(UidSet, u64)>,
     /// Jobs that were shown their pods as of this version, which the watch has not reached.
     ahead: UidMap<u64>,
@@ -154,6 +156,9 @@ impl ShardActor {
                 self.seek_selected(job, ctx);
             }
         }
+        // After those that were served last, so that Jobs that ask again and again hold up no others.
+        let next = shared.partition_point(|job| Some(job) <= self.doubts.last_sought.as_ref());
+        shared.rotate_left(next);
         shared.truncate(MAX_SOUGHT);
         if !shared.is_empty() && self.doubts.shared.is_none() {
             self.seek_shared(shared, ctx);
@@ -177,6 +182,7 @@ impl ShardActor {
     /// Looks for the pods of these Jobs in one list.
     fn seek_shared(&mut self, jobs: Vec<Uid>, ctx: &Context<Self>) {
         jobs.iter().for_each(|job| _ = self.doubts.jobs.remove(job));
+        self.doubts.last_sought = jobs.last().cloned();
         let anew: UidSet = jobs.iter().filter_map(|job| self.doubts.anew.take(job)).collect();
         let uids: Vec<String> = jobs.iter().map(ToString::to_string).collect();
         let labels = format!("{CONTROLLER_UID_LABEL} in ({})", uids.join(","));
@@ -256,11 +262,8 @@ impl ShardActor {
         for (job, listed) in found {
             if let Some(entry) = self.jobs.get_mut(&job) {
                 entry.awaits_list(false);
-                if entry.awaits_pods() {
-                    continue;
-                }
             }
-            if self.unseen.hold_back(&job) {
+            if self.awaits_more_pods(&job) {
                 self.doubts.proven.insert(job, (listed, list.version));
             } else {
                 self.send(&job, JobInput::PodsListed { listed, version: list.version, proven: true });

@@ -228,9 +228,22 @@ impl ShardActor {
         }
     }
 
-    /// A Job has waited for pods that were unknown, and goes on.
+    /// Whether a Job waits for pods that are unknown, or that it may adopt.
+    pub(super) fn awaits_more_pods(&self, job: &Uid) -> bool {
+        self.unseen.hold_back(job) || self.jobs.get(job).is_some_and(JobEntry::awaits_pods)
+    }
+
+    /// A Job has waited for pods that were unknown.
     fn no_longer_held_back(&mut self, job: &Uid) {
         self.show_wait(job, None);
+        self.deliver_proven(job);
+    }
+
+    /// A Job goes on, unless it waits for more: with the list that was made for it alone, if there is one.
+    pub(super) fn deliver_proven(&mut self, job: &Uid) {
+        if self.awaits_more_pods(job) {
+            return;
+        }
         match self.doubts.take_proven(job).filter(|_| self.pod_feed.version().is_some()) {
             Some((listed, version)) => {
                 self.send(job, JobInput::PodsListed { listed, version, proven: true });
