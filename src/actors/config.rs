@@ -6,6 +6,7 @@ use std::time::Duration;
 use uuid::Uuid;
 
 use super::threads::half_the_cores;
+use crate::cluster::answer_time::AnswerTime;
 use crate::job::exponential::Exponential;
 use crate::job::names;
 use crate::job::state::Limits;
@@ -69,6 +70,8 @@ pub struct ControllerConfig {
     pub arbiters: usize,
     /// The seed of everything that varies by chance.
     pub seed: u64,
+    /// How quickly the API server answers: the threads for the network are to be built with the same.
+    pub answer_time: AnswerTime,
     /// Where traces of Jobs go.
     pub traces: JobTraces,
     /// Faults that tests inject into the replica.
@@ -137,6 +140,7 @@ impl Default for ControllerConfig {
             feature_gates: FeatureGates::default(),
             arbiters: 0,
             seed: 0,
+            answer_time: AnswerTime::default(),
             traces: JobTraces::default(),
             #[cfg(feature = "test-hooks")]
             test_hooks: super::test_hooks::TestHooks::default(),

@@ -79,8 +79,12 @@ impl ReplicaContext {
     ) -> Self {
         // Counting the cores means reading files, which is too slow for each look at a Job.
         config.arbiters = config.arbiter_count();
-        let limits =
-            GateConfig { qps: config.kube_api_qps, burst: config.kube_api_burst, ..GateConfig::default() };
+        let limits = GateConfig {
+            qps: config.kube_api_qps,
+            burst: config.kube_api_burst,
+            answer_time: config.answer_time.clone(),
+            ..GateConfig::default()
+        };
         let gate = WriteGate::open(transport.clone(), limits, config.finalizer(), metrics.clone());
         let recorder = Recorder::start(gate.clone(), config.event_source(), metrics.clone(), config.seed);
         let reads = Reader::new(transport.clone(), config.finalizer(), job_decoder(&config), metrics.clone());

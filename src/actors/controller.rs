@@ -113,7 +113,7 @@ impl Controller {
         let (lease_manager, handle) = LeaseManager::new(cx.clone());
         let (started, actors) = oneshot::channel();
         let (progress, of_actors) = (handle.progress().clone(), cx.clone());
-        let runtime = threads::actors()?;
+        let runtime = threads::actors(config.answer_time.clone())?;
         let thread = std::thread::Builder::new().name("yardmaster-actors".into()).spawn(move || {
             let runner = System::with_tokio_rt(|| runtime);
             let actors = runner.block_on(async move {

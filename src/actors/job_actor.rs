@@ -272,6 +272,9 @@ impl JobActor {
                 if !proven && self.state.lacks_pods(&listed, version) {
                     self.pods_missing();
                 } else {
+                    if proven {
+                        self.state.pods.listed_live(&listed, version);
+                    }
                     self.state.pods_listed(&listed, version);
                     self.lifecycle.pods_listed();
                 }

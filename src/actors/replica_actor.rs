@@ -156,7 +156,7 @@ impl ReplicaActor {
     /// # Panics
     /// Outside an actix system.
     pub fn new(cx: ReplicaContext, progress: ProgressSender) -> io::Result<Self> {
-        let arbiters = threads::arbiters(cx.config.arbiter_count())?;
+        let arbiters = threads::arbiters(cx.config.arbiter_count(), &cx.config.answer_time)?;
         let unit = cx.vital("the replica actor");
         Ok(Self {
             job_cache: JobCache::new(cx.config.clone(), cx.loads.clone()),

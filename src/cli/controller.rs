@@ -15,6 +15,7 @@ use super::http_args::PagesArgs;
 use super::signals::Interrupts;
 use super::{Failure, Telemetry};
 use crate::actors::{Controller, ControllerConfig, ControllerError, FeatureGates, Incompatibility};
+use crate::cluster::answer_time::AnswerTime;
 use crate::sharding::ShardCount;
 
 /// Flags of `controller`. Durations are numbers with a unit, such as `15s` or `500ms`.
@@ -179,9 +180,13 @@ pub(super) fn pod_namespace() -> Option<String> {
     given.or_else(mounted).filter(|name| !name.is_empty())
 }
 
-/// Runs a replica until SIGTERM, and then releases its shards.
-pub(super) async fn run(args: ControllerArgs, telemetry: Telemetry) -> Result<ExitCode, Failure> {
-    let settings = args.settings(telemetry)?;
+/// Runs a replica until SIGTERM, and then releases its shards. Its threads go by the time of answers.
+pub(super) async fn run(
+    args: ControllerArgs,
+    telemetry: Telemetry,
+    answer_time: AnswerTime,
+) -> Result<ExitCode, Failure> {
+    let settings = ControllerConfig { answer_time, ..args.settings(telemetry)? };
     let mut interrupts = Interrupts::listen()?;
     let connection = args.connection.in_cluster_first().await?;
     let controller = match Controller::start(settings, connection).await {

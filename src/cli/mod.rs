@@ -34,6 +34,7 @@ use tokio::runtime::Runtime;
 pub use self::failure::Failure;
 use self::identity::default_identity;
 use crate::actors::threads;
+use crate::cluster::answer_time::AnswerTime;
 use crate::telemetry::logs::LogFormat;
 use crate::telemetry::traces::{ExportError, JobTraces};
 use crate::telemetry::{self, StartError};
@@ -145,8 +146,9 @@ fn with_variables(command: clap::Command) -> clap::Command {
 }
 
 fn execute(cli: Cli) -> Result<ExitCode, Failure> {
+    let answer_time = AnswerTime::default();
     let runtime = match cli.command {
-        Command::Controller(_) => threads::network()?,
+        Command::Controller(_) => threads::network(answer_time.clone())?,
         _ => Runtime::new()?,
     };
     let entered = runtime.enter();
@@ -157,7 +159,7 @@ fn execute(cli: Cli) -> Result<ExitCode, Failure> {
             Command::Run(args) => run::run(args, telemetry).await,
             #[cfg(feature = "embedded")]
             Command::Cluster(args) => cluster::run(args).await,
-            Command::Controller(args) => controller::run(*args, telemetry).await,
+            Command::Controller(args) => controller::run(*args, telemetry, answer_time).await,
             Command::Status(args) => status::run(args).await,
             Command::Logs(args) => logs::run(args).await,
             Command::Check(args) => check::run(*args).await,

@@ -14,6 +14,7 @@
 
 mod answer;
 mod flight;
+mod priority;
 mod slots;
 mod window;
 mod write;
@@ -32,6 +33,7 @@ use self::answer::AnswerReader;
 use self::flight::Sent;
 use self::slots::{Lane, Signal, Slot, Slots};
 use self::write::Call;
+use super::answer_time::AnswerTime;
 use super::departure::Departure;
 use super::fair_queue::{FairQueue, Room};
 use super::rate::Rate;
@@ -45,44 +47,10 @@ use crate::telemetry::metrics::labels::{ApiCallLabels, QueueLabels};
 use crate::telemetry::traces::{CallEnd, CallSpan, CallTrace};
 
 pub use self::answer::{Answer, WriteError};
+pub use self::priority::Priority;
 pub use self::window::WindowLimits;
 pub use self::write::Write;
 pub use super::fence::Fence;
-
-/// The priority of a write, highest first.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Priority {
-    /// Job status, as far as something waits for it.
-    Status,
-    /// Removals of finalizers, and other patches of pods.
-    Finalizer,
-    /// Deletions.
-    Delete,
-    /// Creations.
-    Create,
-    /// Job status that only shows progress. The longer it waits, the more it shows.
-    Progress,
-    /// Events, which nothing waits for.
-    Event,
-}
-
-impl Priority {
-    /// All priorities, highest first.
-    pub const ALL: [Self; 6] =
-        [Self::Status, Self::Finalizer, Self::Delete, Self::Create, Self::Progress, Self::Event];
-
-    /// The value of the label in metrics.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Status => "status",
-            Self::Finalizer => "finalizer",
-            Self::Delete => "delete",
-            Self::Create => "create",
-            Self::Progress => "progress",
-            Self::Event => "event",
-        }
-    }
-}
 
 /// How the gate schedules a write.
 #[derive(Clone, Debug)]
@@ -96,7 +64,7 @@ pub struct Order {
 }
 
 /// Limits of a gate.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct GateConfig {
     /// Writes per second; 0 for no limit.
     pub qps: u32,
@@ -107,11 +75,14 @@ pub struct GateConfig {
     /// How long to wait for an answer before it counts as lost. The API server answers writes within 34 s, and waits
     /// for a webhook for up to 30 s: what a webhook has held up must not look as if it had.
     pub timeout: Duration,
+    /// Is kept up to date.
+    pub answer_time: AnswerTime,
 }
 
 impl Default for GateConfig {
     fn default() -> Self {
-        Self { qps: 0, burst: 0, window: WindowLimits::default(), timeout: Duration::from_secs(35) }
+        let (window, answer_time) = (WindowLimits::default(), AnswerTime::default());
+        Self { qps: 0, burst: 0, window, timeout: Duration::from_secs(35), answer_time }
     }
 }
 
@@ -126,7 +97,7 @@ const WRITES_AHEAD: usize = 2;
 const FEWEST_WRITES: usize = 8;
 /// How long a status that only shows progress may wait for writes of higher priorities. After that it takes turns with
 /// them.
-const PROGRESS_WAITS: Duration = Duration::from_secs(4);
+const PROGRESS_WAITS: Duration = Duration::from_secs(8);
 /// Under a limited rate, one in this many writes reports progress ...
 const WRITES_PER_PROGRESS: u32 = 100;
 /// ... or more, so that each Job does so after this time ...
@@ -147,6 +118,7 @@ struct Shared {
     transport: Arc<dyn Transport>,
     answers: AnswerReader,
     timeout: Duration,
+    answer_time: AnswerTime,
     /// Writes per second; 0 for no limit.
     qps: u32,
     state: Mutex<State>,
@@ -246,6 +218,7 @@ impl WriteGate {
             transport,
             answers: AnswerReader { pods: PodDecoder::new(finalizer) },
             timeout: config.timeout,
+            answer_time: config.answer_time,
             qps: config.qps,
             state: Mutex::new(State {
                 queue: FairQueue::new(is_overdue).without(|waiting: &Waiting| waiting.turn.is_closed()),
@@ -502,6 +475,9 @@ impl Shared {
 
     /// Ends a request; `then` may put its write back into the queue.
     fn end(&self, slot: Slot, signal: Option<Signal>, then: impl FnOnce(&mut State)) {
+        if let Some(Signal::Answered(took)) = signal {
+            self.answer_time.observe(took);
+        }
         let mut state = self.lock();
         state.slots.end(slot, signal);
         then(&mut state);

@@ -8,6 +8,7 @@
 //! | [`wire`] | decodes API objects into the types of [`crate::job`], and encodes patches |
 //! | [`watch`] | lists and watches one resource, resuming after every failure |
 //! | [`gate`] | all writes except those of Leases: fenced, by priority, fair, within limits |
+//! | [`answer_time`] | how quickly the API server answers at present |
 //! | [`leases`] | reads and writes of Leases, which bypass the gate |
 //! | [`reads`] | live reads: few at once, fair between Jobs, and one of each object |
 //! | [`events`] | `v1` Events about Jobs, aggregated |
@@ -20,6 +21,7 @@
 //! | [`access_review`] | who may read the pages of a replica |
 
 pub mod access_review;
+pub mod answer_time;
 pub mod boot_clock;
 mod connections;
 mod credentials;

@@ -52,8 +52,24 @@ pub struct PodList {
     pub pods: Vec<Box<ObservedPod>>,
     /// Pods that exist and cannot be read.
     pub unreadable: Vec<Unreadable>,
-    /// The version of the list.
+    /// The version of the list: what it does not show was gone then.
     pub version: u64,
+    /// The newest version that it may show pods in, if it is more.
+    pub newest: u64,
+}
+
+/// The versions of the first and the last page of a list.
+#[derive(Clone, Copy, Debug)]
+struct Versions {
+    first: u64,
+    last: u64,
+}
+
+/// Those of a list that has none: what it shows may be of any version.
+impl Default for Versions {
+    fn default() -> Self {
+        Self { first: u64::MAX, last: u64::MAX }
+    }
 }
 
 /// Reads objects. Clones share their turns.
@@ -197,8 +213,8 @@ impl Reader {
             objects.push(decoder.decode(item)?);
             Ok(())
         };
-        let version = self.pages(&selection, JSON, take).await?;
-        Ok(version.map(|_| objects))
+        let versions = self.pages(&selection, JSON, take).await?;
+        Ok(versions.map(|_| objects))
     }
 
     /// All selected objects, and those of them that exist and cannot be read.
@@ -217,7 +233,7 @@ impl Reader {
         &self,
         decoder: &D,
         selection: &Selection,
-    ) -> Result<(Vec<D::Object>, Vec<Unreadable>, Option<u64>), ReadError> {
+    ) -> Result<(Vec<D::Object>, Vec<Unreadable>, Option<Versions>), ReadError> {
         let (mut objects, mut unreadable) = (Vec::new(), Vec::new());
         let take = |item: &[u8]| {
             match decoder.decode(item) {
@@ -226,8 +242,8 @@ impl Reader {
             }
             Ok(())
         };
-        let version = self.pages(selection, JSON, take).await?;
-        Ok((objects, unreadable, version))
+        let versions = self.pages(selection, JSON, take).await?;
+        Ok((objects, unreadable, versions))
     }
 
     /// All selected pods.
@@ -235,8 +251,9 @@ impl Reader {
     /// # Errors
     /// See [`ReadError`]; also when a pod has no name that can be read.
     pub async fn list_pods(&self, decoder: &PodDecoder, selection: &Selection) -> Result<PodList, ReadError> {
-        let (pods, unreadable, version) = self.list_readable(decoder, selection).await?;
-        Ok(PodList { pods, unreadable, version: version.unwrap_or(u64::MAX) })
+        let (pods, unreadable, versions) = self.list_readable(decoder, selection).await?;
+        let Versions { first, last } = versions.unwrap_or_default();
+        Ok(PodList { pods, unreadable, version: first, newest: last })
     }
 
     /// All pods of the cluster with these labels that are to be kept, by their metadata: they have neither spec
@@ -262,13 +279,12 @@ impl Reader {
             }
             Ok(())
         };
-        let version = self.pages(&selection, METADATA, take).await?;
-        listed.version = version.unwrap_or(u64::MAX);
+        let Versions { first, last } = self.pages(&selection, METADATA, take).await?.unwrap_or_default();
+        (listed.version, listed.newest) = (first, last);
         Ok(listed)
     }
 
-    /// Lists page by page, and passes on each object. Returns the version of the first page; `None` if the API
-    /// server has no such resource.
+    /// Lists page by page, and passes on each object. Returns `None` if the API server has no such resource.
     ///
     /// When the continue token expires, as it does in large clusters within minutes, the list goes on with the one
     /// that the API server gives instead. What follows is of a later version. An object that exists throughout is
@@ -278,8 +294,8 @@ impl Reader {
         selection: &Selection,
         accept: &'static str,
         mut take: impl FnMut(&[u8]) -> Result<(), ReadError>,
-    ) -> Result<Option<u64>, ReadError> {
-        let (mut version, mut token, mut expired) = (None, String::new(), false);
+    ) -> Result<Option<Versions>, ReadError> {
+        let (mut versions, mut token, mut expired) = (None, String::new(), false);
         loop {
             let mut request = selection.request(&[("limit", PAGE), ("continue", &token)])?;
             request.headers_mut().insert(header::ACCEPT, HeaderValue::from_static(accept));
@@ -293,17 +309,18 @@ impl Reader {
                 }
                 answer => answer?,
             };
-            let Some(json) = json else { return Ok(version) };
+            let Some(json) = json else { return Ok(versions) };
             let page: Page<'_> = serde_json::from_slice(&json).map_err(DecodeError::from)?;
             for item in page.items.unwrap_or_default() {
                 take(item.get().as_bytes())?;
             }
             let of_page = page.metadata.resource_version.as_deref();
-            version.get_or_insert(of_page.and_then(|version| version.parse().ok()).unwrap_or(u64::MAX));
+            let last = of_page.and_then(|version| version.parse().ok()).unwrap_or(u64::MAX);
+            versions.get_or_insert(Versions { first: last, last }).last = last;
             (token, expired) =
                 (page.metadata.continue_token.as_deref().unwrap_or_default().to_owned(), false);
             if token.is_empty() {
-                return Ok(version);
+                return Ok(versions);
             }
         }
     }
@@ -403,6 +420,7 @@ mod tests {
         assert_eq!(names, ["a", "b", "c"]);
         assert_eq!(list.unreadable.iter().map(|pod| &*pod.name).collect::<Vec<_>>(), ["broken"]);
         assert_eq!(list.version, 7, "what the list does not show has been gone since then");
+        assert_eq!(list.newest, 60);
         let sent = api.sent();
         let tokens: Vec<_> =
             sent.iter().filter_map(|sent| sent.split("continue=").nth(1)).map(str::trim).collect();

@@ -14,6 +14,8 @@ pub(super) struct History(Arc<Shown>);
 #[derive(Debug, Default)]
 struct Shown {
     newest: AtomicU64,
+    /// A heartbeat of this replica was stored.
+    has_heartbeat: AtomicBool,
     rewound: AtomicBool,
 }
 
@@ -45,10 +47,14 @@ impl History {
         }
     }
 
-    /// The heartbeat of this replica was gone when it was renewed: it was tidied away after a long silence, or this is
-    /// another history, whose versions may have come as far.
-    pub(super) fn vanished(&self) {
-        self.0.rewound.store(true, Ordering::Relaxed);
+    /// A heartbeat of this replica was stored in place of the version `replaced`, or `is_new`. One that was stored before
+    /// and is gone was tidied away after a long silence, or this is another history, whose versions may have come as
+    /// far.
+    pub(super) fn heartbeat_stored(&self, is_new: bool, replaced: u64) {
+        let was_stored = self.0.has_heartbeat.swap(true, Ordering::Relaxed) || replaced > 0;
+        if is_new && was_stored {
+            self.0.rewound.store(true, Ordering::Relaxed);
+        }
     }
 
     /// Whether another, earlier history was shown.

@@ -65,11 +65,8 @@ pub(super) async fn write(
             0 => (Written::Failed, None),
             version => {
                 history.written(version, replaced, newest);
-                if is_new
-                    && replaced > 0
-                    && matches!(LeaseRecord::read(&lease), Some(LeaseRecord::Heartbeat(_)))
-                {
-                    history.vanished();
+                if matches!(LeaseRecord::read(&lease), Some(LeaseRecord::Heartbeat(_))) {
+                    history.heartbeat_stored(is_new, replaced);
                 }
                 (Written::As(version), None)
             }
@@ -142,13 +139,25 @@ mod tests {
             let mut lease = writer.heartbeat(&heartbeat, Timestamp::UNIX_EPOCH);
             lease.metadata.resource_version = Some(sent.to_owned()).filter(|sent| !sent.is_empty());
             let mut stored = serde_json::to_value(&lease).unwrap();
-            stored["metadata"]["resourceVersion"] = json!("9");
-            let api = TestApi::new(move |_, _| Some((code, stored.clone())));
+            let mut versions = 9..;
+            let api = TestApi::new(move |_, _| {
+                stored["metadata"]["resourceVersion"] = versions.next()?.to_string().into();
+                Some((code, stored.clone()))
+            });
             let client =
                 LeaseClient::new(Arc::new(api), "n", Duration::from_secs(10), Arc::new(Metrics::new()));
             let history = History::default();
             let (written, _) = write(&client, &history, &lease, "l").await;
             assert_eq!((written, history.is_rewound()), (Written::As(9), rewound), "{code} {sent}");
+            // The watch has shown that it is gone, before it was to be renewed.
+            lease.metadata.resource_version = None;
+            let (written, _) = write(&client, &history, &lease, "l").await;
+            let rewound = rewound || code == 201;
+            assert_eq!(
+                (written, history.is_rewound()),
+                (Written::As(10), rewound),
+                "again after {code} {sent}"
+            );
         }
     }
 

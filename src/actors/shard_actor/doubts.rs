@@ -150,16 +150,13 @@ impl ShardActor {
             let seen = self.jobs.get(job).map(|entry| &entry.seen().job);
             seen.is_some_and(|job| job.as_ref().is_ok_and(|job| Owner::from(job).chooses_pods()))
         };
-        let (own, mut shared): (Vec<Uid>, Vec<Uid>) = jobs.into_iter().partition(chooses_pods);
+        let (own, shared): (Vec<Uid>, Vec<Uid>) = jobs.into_iter().partition(chooses_pods);
         for job in own {
             if !self.doubts.own.contains_key(&job) {
                 self.seek_selected(job, ctx);
             }
         }
-        // After those that were served last, so that Jobs that ask again and again hold up no others.
-        let next = shared.partition_point(|job| Some(job) <= self.doubts.last_sought.as_ref());
-        shared.rotate_left(next);
-        shared.truncate(MAX_SOUGHT);
+        let shared = next_sought(shared, self.doubts.last_sought.as_ref());
         if !shared.is_empty() && self.doubts.shared.is_none() {
             self.seek_shared(shared, ctx);
         }
@@ -296,7 +293,7 @@ impl ShardActor {
             }
         }
         let shown = anew.iter().filter(|job| answered.contains_key(*job));
-        self.doubts.ahead.extend(shown.map(|job| (job.clone(), list.version)));
+        self.doubts.ahead.extend(shown.map(|job| (job.clone(), list.newest)));
     }
 
     /// Whether a change that the watch brings of a pod is older than what its Job was shown of it: a pod that is counted
@@ -317,6 +314,15 @@ impl ShardActor {
     }
 }
 
+/// The Jobs that the next shared list is for, of those that wait, in order: the ones after the last that was served come
+/// first, so that Jobs that ask again and again hold up no others.
+fn next_sought(mut waiting: Vec<Uid>, last: Option<&Uid>) -> Vec<Uid> {
+    let next = waiting.partition_point(|job| Some(job) <= last);
+    waiting.rotate_left(next);
+    waiting.truncate(MAX_SOUGHT);
+    waiting
+}
+
 /// The pods with these labels, in full.
 async fn list_labelled(cx: &ReplicaContext, labels: &str) -> Result<PodList, ReadError> {
     let selection = Selection::all(Resource::PODS).labelled(labels);
@@ -330,5 +336,26 @@ impl Handler<Sought> for ShardActor {
         if !self.pod_feed.is_draining() {
             self.pods_sought(sought, ctx);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn jobs_that_ask_for_lists_again_and_again_hold_up_no_others() {
+        let all: Vec<Uid> = (0..MAX_SOUGHT + 10).map(|number| Uid::from(&*format!("j{number:02}"))).collect();
+        let mut last = None;
+        let mut served = UidSet::default();
+        for _ in 0..2 {
+            // All of them have asked again.
+            let next = next_sought(all.clone(), last.as_ref());
+            assert_eq!(next.len(), MAX_SOUGHT);
+            last = next.last().cloned();
+            served.extend(next);
+        }
+        assert_eq!(served.len(), all.len());
+        assert_eq!(next_sought(vec!["a".into()], Some(&"b".into())), ["a".into()]);
     }
 }

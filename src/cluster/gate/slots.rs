@@ -10,9 +10,9 @@
 //!
 //! | who | leaves free |
 //! |---|---|
-//! | creations and Events | a sixteenth, for status, finalizers and deletions |
+//! | creations, progress and Events | a sixteenth, for status, finalizers and deletions |
 //! | one namespace | a sixteenth |
-//! | creations of one namespace | an eighth |
+//! | creations and progress of one namespace | an eighth |
 //! | Events | all but an eighth, and leave only while an eighth is free |
 
 use std::collections::HashMap;
@@ -63,7 +63,8 @@ pub(super) struct Slot {
 pub(super) struct Slots {
     all: Window,
     namespaces: HashMap<Arc<str>, Namespace, RandomState>,
-    creates: usize,
+    /// Creations, and statuses that only show progress.
+    bulk: usize,
     events: usize,
     /// Namespaces with a lane that has shrunk because its calls fail.
     throttled: usize,
@@ -76,7 +77,7 @@ struct Namespace {
     lanes: HashMap<ApiCallLabels, LaneState, RandomState>,
     /// Writes in flight.
     in_flight: usize,
-    creates: usize,
+    bulk: usize,
     /// When a write last failed or was slow, and when one was last answered well.
     trouble: Option<Instant>,
     good: Option<Instant>,
@@ -101,10 +102,10 @@ enum Verdict {
 const TOGETHER: Duration = Duration::from_secs(1);
 /// A namespace is forgotten after this time without writes.
 const FORGOTTEN: Duration = Duration::from_secs(60);
-/// One in this many slots is kept free of creations and Events, and one of each namespace.
+/// One in this many slots is kept free of creations, progress and Events, and one of each namespace.
 const RESERVE: usize = 16;
-/// One in this many slots is kept free of the creations of each namespace, and of Events that others wait with.
-const CREATE_RESERVE: usize = 8;
+/// One in this many slots is kept free of the creations and progress of each namespace, and of Events.
+const BULK_RESERVE: usize = 8;
 /// One in this many slots may be held by Events, but always two.
 const EVENT_SHARE: usize = 8;
 
@@ -113,7 +114,7 @@ impl Slots {
         Self {
             all: Window::new(limits),
             namespaces: HashMap::default(),
-            creates: 0,
+            bulk: 0,
             events: 0,
             throttled: 0,
             tidied: Instant::now(),
@@ -162,21 +163,19 @@ impl Slots {
     fn is_within_bounds(&self, priority: Priority, namespace: Option<&Namespace>) -> bool {
         let size = self.size();
         let without = |part: usize| size - (size / part).max(1).min(size - 1);
-        let (held, creates) = namespace.map_or((0, 0), |namespace| (namespace.in_flight, namespace.creates));
+        let (held, bulk) = namespace.map_or((0, 0), |namespace| (namespace.in_flight, namespace.bulk));
         match priority {
             Priority::Event => {
                 self.events < (size / EVENT_SHARE).max(2)
-                    && self.in_flight() < without(CREATE_RESERVE)
+                    && self.in_flight() < without(BULK_RESERVE)
                     && held < without(RESERVE)
             }
-            Priority::Create => {
-                self.creates + self.events < without(RESERVE)
-                    && creates < without(CREATE_RESERVE)
+            Priority::Create | Priority::Progress => {
+                self.bulk + self.events < without(RESERVE)
+                    && bulk < without(BULK_RESERVE)
                     && held < without(RESERVE)
             }
-            Priority::Status | Priority::Finalizer | Priority::Delete | Priority::Progress => {
-                held < without(RESERVE)
-            }
+            Priority::Status | Priority::Finalizer | Priority::Delete => held < without(RESERVE),
         }
     }
 
@@ -191,13 +190,19 @@ impl Slots {
         let in_lane = namespace.lane_mut(&lane.call, limits).window.start();
         match priority {
             Priority::Event => self.events += 1,
-            Priority::Create => (self.creates, namespace.creates) = (self.creates + 1, namespace.creates + 1),
-            Priority::Status | Priority::Finalizer | Priority::Delete | Priority::Progress => {}
+            Priority::Create | Priority::Progress => {
+                (self.bulk, namespace.bulk) = (self.bulk + 1, namespace.bulk + 1);
+            }
+            Priority::Status | Priority::Finalizer | Priority::Delete => {}
         }
         namespace.in_flight += 1;
-        let namespace = self.namespaces.get(&lane.namespace);
-        if !self.is_within_bounds(priority, namespace) && priority != Priority::Event {
+        let is_full = !self.is_within_bounds(priority, self.namespaces.get(&lane.namespace));
+        if is_full && priority != Priority::Event {
             self.all.mark_full();
+            // Its window opens together with that of all, or would be the next bound.
+            if let Some(namespace) = self.namespaces.get_mut(&lane.namespace) {
+                namespace.lane_mut(&lane.call, limits).window.mark_full();
+            }
         }
         Slot { lane, priority, in_lane, of_all }
     }
@@ -210,8 +215,10 @@ impl Slots {
         let Some(namespace) = self.namespaces.get_mut(&lane.namespace) else { return };
         match priority {
             Priority::Event => self.events -= 1,
-            Priority::Create => (self.creates, namespace.creates) = (self.creates - 1, namespace.creates - 1),
-            Priority::Status | Priority::Finalizer | Priority::Delete | Priority::Progress => {}
+            Priority::Create | Priority::Progress => {
+                (self.bulk, namespace.bulk) = (self.bulk - 1, namespace.bulk - 1);
+            }
+            Priority::Status | Priority::Finalizer | Priority::Delete => {}
         }
         let counts_for_all = priority != Priority::Event;
         namespace.in_flight -= 1;
@@ -271,7 +278,7 @@ impl Slots {
 
 impl Namespace {
     fn new(now: Instant) -> Self {
-        Self { lanes: HashMap::default(), in_flight: 0, creates: 0, trouble: None, good: None, used: now }
+        Self { lanes: HashMap::default(), in_flight: 0, bulk: 0, trouble: None, good: None, used: now }
     }
 
     fn lane_mut(&mut self, call: &ApiCallLabels, limits: WindowLimits) -> &mut LaneState {

@@ -156,6 +156,8 @@ pub struct PodSet {
     newly_ended: Vec<Ended>,
     /// Earlier failures that pods show, until all pods have been observed.
     history: Option<History>,
+    /// The last live list, and its version, while creations are not answered that were under way then.
+    live_list: Option<Box<(UidSet, u64)>>,
 }
 
 /// Which pods have been shown to the set.
@@ -194,6 +196,7 @@ impl PodSet {
             listed: Listed::Partly,
             newly_ended: Vec::new(),
             history: Some(History::default()),
+            live_list: None,
         };
         set.init_places();
         set
@@ -390,6 +393,11 @@ impl PodSet {
         self.counted.retain_listed(listed, version);
     }
 
+    /// Takes in a complete list of all pods of the Job, whatever labels they have, that the watch may not have reached.
+    pub fn listed_live(&mut self, listed: &UidSet, version: u64) {
+        self.live_list = (!self.pending.is_empty()).then(|| Box::new((listed.clone(), version)));
+    }
+
     /// Marks a request about a pod as sent, or (`PendingRequest::None`) as answered.
     pub fn set_flight(&mut self, uid: &Uid, flight: PendingRequest) {
         self.counted.set_leaving(uid, flight.removes());
@@ -428,10 +436,22 @@ impl PodSet {
         match pod {
             Some(pod) => {
                 self.note_place(place);
-                self.observe(pod, Source::Created);
+                if !self.is_known_gone(&pod) {
+                    self.observe(pod, Source::Created);
+                }
             }
             None => _ = self.taken.remove(place.number),
         }
+        if self.pending.is_empty() {
+            self.live_list = None;
+        }
+    }
+
+    /// Whether the last live list would have shown a pod of which only an answer tells. What the watch brings of it may
+    /// have been left out as older than that list.
+    fn is_known_gone(&self, created: &Pod) -> bool {
+        let list = self.live_list.as_deref();
+        list.is_some_and(|(listed, version)| created.version <= *version && !listed.contains(&created.uid))
     }
 
     /// Takes in that a name is taken by another object: the place's next pod gets the next name.
@@ -471,6 +491,7 @@ impl PodSet {
         (rebuilt.flights, rebuilt.removals) = (self.flights, self.removals);
         rebuilt.counted = std::mem::take(&mut self.counted);
         rebuilt.history = self.history.take();
+        rebuilt.live_list = self.live_list.take();
         rebuilt.newly_ended = std::mem::take(&mut self.newly_ended);
         rebuilt.pods = std::mem::take(&mut self.pods);
         rebuilt.pods.values_mut().for_each(|entry| entry.tags = None);

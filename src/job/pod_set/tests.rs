@@ -429,6 +429,23 @@ fn old_readings_change_nothing() {
     assert!(set.is_empty(), "a late answer brings no pod back");
 }
 
+/// The watch may be behind a live list, and what it brings of such a pod is left out. So nothing else tells of its end.
+#[test]
+fn a_late_answer_brings_no_pod_that_a_live_list_does_not_show() {
+    let job = job(Completion::Count(3), 3);
+    for (listed, version, admitted) in [("other", 5, 0), ("a", 5, 1), ("other", 3, 1)] {
+        let mut set = set_of(&job, []);
+        let [first, second] = [0, 1].map(|number| Place { number, attempt: 0 });
+        set.create_sent(first);
+        set.create_sent(second);
+        set.listed_live(&UidSet::from_iter([listed.into()]), version);
+        set.create_answered(first, Some(but(at_index("a", 0, 0), |pod| pod.version = 4)));
+        assert_eq!((set.active(), set.pending_creates()), (admitted, 1), "{listed} at {version}");
+        set.create_answered(second, None);
+        assert!(set.live_list.is_none(), "nothing is under way that it could tell of");
+    }
+}
+
 #[test]
 fn a_pod_that_is_gone_does_not_come_back() {
     let job = job(Completion::Indexed(1), 1);

@@ -39,6 +39,7 @@ async fn nobody_holds_all_slots() {
         (&[("a", Create), ("b", Create)], &[14, 1]),
         (&[("a", Create), ("b", Create), ("a", Status)], &[14, 1, 1]),
         (&[("a", Create), ("a", Finalizer), ("b", Create)], &[14, 1, 1]),
+        (&[("a", Create), ("a", Progress), ("b", Progress), ("a", Status)], &[14, 0, 1, 1]),
         (&[("a", Status), ("b", Status)], &[15, 1]),
         (&[("a", Event), ("b", Event), ("c", Create), ("c", Status)], &[2, 0, 13, 1]),
         (&[("a", Create), ("a", Event), ("b", Event), ("b", Status)], &[14, 0, 0, 2]),
@@ -55,6 +56,21 @@ async fn nobody_holds_all_slots() {
     for priority in Priority::ALL {
         assert_eq!(fill(&mut Slots::new(one), "a", priority).len(), 1, "{priority:?}");
     }
+}
+
+/// The part that is kept free of them holds up neither the window of all nor their own.
+#[tokio::test]
+async fn creations_of_one_namespace_open_the_window_in_a_few_rounds() {
+    let mut slots = Slots::new(WindowLimits::default());
+    let rounds: Vec<usize> = std::iter::from_fn(|| {
+        let held = fill(&mut slots, "a", Priority::Create);
+        let number = held.len();
+        end_all(&mut slots, held, FAST);
+        Some(number)
+    })
+    .take(6)
+    .collect();
+    assert_eq!(rounds, [14, 27, 50, 94, 176, 224]);
 }
 
 #[tokio::test]
@@ -164,13 +180,14 @@ proptest! {
                 }
                 prop_assert!((LIMITS.min..=LIMITS.max).contains(&slots.size()));
                 prop_assert_eq!(slots.in_flight(), held.len());
-                prop_assert_eq!(slots.creates, held.iter().filter(|slot| slot.priority == Priority::Create).count());
+                let is_bulk = |slot: &&Slot| matches!(slot.priority, Priority::Create | Priority::Progress);
+                prop_assert_eq!(slots.bulk, held.iter().filter(is_bulk).count());
                 prop_assert_eq!(slots.events, held.iter().filter(|slot| slot.priority == Priority::Event).count());
                 let throttled = slots.namespaces.values().filter(|namespace| namespace.is_throttled()).count();
                 prop_assert_eq!(slots.throttled(), throttled);
             }
             held.drain(..).for_each(|slot| slots.end(slot, None));
-            prop_assert_eq!((slots.in_flight(), slots.creates, slots.events), (0, 0, 0));
+            prop_assert_eq!((slots.in_flight(), slots.bulk, slots.events), (0, 0, 0));
             prop_assert!(slots.namespaces.values().all(|namespace| !namespace.is_busy() && namespace.in_flight == 0));
             Ok(())
         })?;
