@@ -11,6 +11,7 @@ use crate::load::Load;
 use crate::replicas::Replica;
 use crate::report::{Report, round};
 use crate::stage::{BUILT_IN, CommonArgs, Stage};
+use crate::unmanaged::api_server_cpu_s;
 
 /// Flags of `compare`.
 #[derive(Clone, Debug, Args)]
@@ -35,6 +36,10 @@ pub(crate) struct CompareArgs {
     /// Number of runs of each controller.
     #[arg(long, value_name = "N", default_value_t = 2)]
     pub(crate) rounds: u32,
+    /// Also measure, once in each round, what the load costs the API server without a controller: then the findings
+    /// tell what each controller causes. Needs --kubeconfig.
+    #[arg(long, requires = "kubeconfig")]
+    pub(crate) unmanaged: bool,
     /// Time for the other controller to start.
     #[arg(long, value_name = "TIME", default_value = "10s", value_parser = humantime::parse_duration)]
     pub(crate) start_time: Duration,
@@ -66,14 +71,20 @@ impl CompareArgs {
     }
 
     pub(crate) async fn run(self) -> Result<ExitCode> {
-        let mut reports: Vec<(Side, Report)> = Vec::new();
-        for side in (0..self.rounds).flat_map(|_| [Side::Yardmaster, Side::Reference]) {
-            let report = self.turn(side).await?;
-            println!("{side:?}\n{}", report.summary());
-            reports.push((side, report));
+        let (mut reports, mut unmanaged): (Vec<(Side, Report)>, _) = (Vec::new(), Vec::new());
+        for _ in 0..self.rounds {
+            if let Some(kubeconfig) = self.common.kubeconfig.as_ref().filter(|_| self.unmanaged) {
+                let load = self.load()?;
+                unmanaged.push(api_server_cpu_s(kubeconfig, &load, self.common.timeout).await?);
+            }
+            for side in [Side::Yardmaster, Side::Reference] {
+                let report = self.turn(side).await?;
+                println!("{side:?}\n{}", report.summary());
+                reports.push((side, report));
+            }
         }
         let exact = reports.iter().all(|(_, report)| report.exact.holds());
-        let findings = findings(&reports);
+        let findings = findings(&reports, unmanaged);
         println!("{:#}", findings["ratios"]);
         let last = reports.into_iter().rfind(|(side, _)| *side == Side::Yardmaster);
         let mut report = last.context("no rounds")?.1;
@@ -128,7 +139,9 @@ fn figures(report: &Report) -> Vec<(String, f64)> {
     own.into_iter().chain(api_server).map(|(name, value)| (name.to_owned(), value)).chain(latencies).collect()
 }
 
-fn findings(reports: &[(Side, Report)]) -> Value {
+/// The figures of each round and their ratios. `unmanaged`: the API server's seconds of CPU for the load without a
+/// controller.
+fn findings(reports: &[(Side, Report)], unmanaged: Vec<f64>) -> Value {
     let of = |side: Side| reports.iter().filter(move |(whose, _)| *whose == side).map(|(_, report)| report);
     let median = |side: Side, name: &str| {
         let figures = of(side).flat_map(figures);
@@ -136,13 +149,19 @@ fn findings(reports: &[(Side, Report)]) -> Value {
     };
     let names =
         of(Side::Yardmaster).next().map(figures).unwrap_or_default().into_iter().map(|(name, _)| name);
-    let ratios: serde_json::Map<String, Value> = names
+    let mut ratios: serde_json::Map<String, Value> = names
         .filter_map(|name| {
             let reference = median(Side::Reference, &name);
             let ratio = round(median(Side::Yardmaster, &name) / reference);
             (reference > 0.0).then(|| (name, json!(ratio)))
         })
         .collect();
+    if !unmanaged.is_empty() {
+        let alone = self::median(unmanaged.clone());
+        let caused = |side| median(side, "api_server_cpu_s") - alone;
+        let ratio = round(caused(Side::Yardmaster) / caused(Side::Reference));
+        ratios.insert("api_server_cpu_s_caused".into(), json!(ratio));
+    }
     let rounds = |side| {
         of(side).map(|report| {
             let figures = figures(report).into_iter().map(|(name, value)| (name, json!(value)));
@@ -156,6 +175,7 @@ fn findings(reports: &[(Side, Report)]) -> Value {
         "ratios": ratios,
         "yardmaster": rounds(Side::Yardmaster),
         "reference": rounds(Side::Reference),
+        "unmanaged": {"api_server_cpu_s": unmanaged},
     })
 }
 
@@ -186,7 +206,7 @@ mod tests {
             (Side::Yardmaster, with(30.0)),
             (Side::Reference, with(4.0)),
         ];
-        let findings = findings(&reports);
+        let findings = findings(&reports, vec![2.0, 1.0, 3.0]);
         assert_eq!(findings["ratios"]["wall_s"], json!(0.25));
         assert_eq!(findings["reference"].as_array().map(Vec::len), Some(3));
     }

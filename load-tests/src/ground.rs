@@ -105,10 +105,13 @@ impl Ground {
     }
 
     /// Ends the embedded API server and returns its record of writes. On another API server, deletes the
-    /// load's namespace and returns `None`.
+    /// load's pods, Jobs and namespace, and returns `None`. What remained would be part of the next load's cost where no
+    /// garbage collector runs.
     pub(crate) async fn end(self) -> Result<Option<Record>> {
         let client = self.client("load-tests").await?;
         let Some(mut server) = self.server else {
+            self::clear(&client, &self.path("/apis/batch/v1", "jobs")).await?;
+            self::clear(&client, &self.path("/api/v1", "pods")).await?;
             let path = format!("/api/v1/namespaces/{}", self.namespace);
             let _deleted: serde_json::Value = client.request(Request::delete(path).body(Vec::new())?).await?;
             return Ok(None);
@@ -123,6 +126,26 @@ pub(crate) struct Record {
     /// Its file.
     pub(crate) file: PathBuf,
     _directory: TempDir,
+}
+
+/// Deletes all objects under this path, some at a time: a request for all could time out.
+async fn clear(client: &kube::Client, path: &str) -> Result<()> {
+    let mut before = u64::MAX;
+    loop {
+        let few = format!("{path}?limit=1000&gracePeriodSeconds=0&propagationPolicy=Background");
+        let _deleted: serde_json::Value = client.request(Request::delete(few).body(Vec::new())?).await?;
+        let first = Request::get(format!("{path}?limit=1")).body(Vec::new())?;
+        let list: serde_json::Value = client.request(first).await?;
+        let more = list["metadata"]["remainingItemCount"].as_u64().unwrap_or_default();
+        match list["items"].as_array().map_or(0, |items| items.len() as u64 + more) {
+            0 => return Ok(()),
+            left if left < before => before = left,
+            left => {
+                eprintln!("{left} objects under {path} are still there");
+                return Ok(());
+            }
+        }
+    }
 }
 
 /// A client with this name as User-Agent, without automatic retries.

@@ -38,6 +38,7 @@ mod simulate;
 mod soak;
 mod stage;
 mod take_over;
+mod unmanaged;
 mod usage;
 mod views;
 mod watch;

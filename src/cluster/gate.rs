@@ -95,9 +95,9 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(30);
 const WRITES_AHEAD: usize = 2;
 /// Writes that each Job may have under way, however many Jobs there are.
 const FEWEST_WRITES: usize = 8;
-/// How long a status that only shows progress may wait for writes of higher priorities. After that it takes turns with
-/// them.
-const PROGRESS_WAITS: Duration = Duration::from_secs(8);
+/// How long a status that only shows progress may wait for writes of higher priorities, without and with a limited rate.
+/// After that it takes turns with them. Together with the [`PROGRESS_PERIOD`] of a limited rate it stays below 10 s.
+const PROGRESS_WAITS: [Duration; 2] = [Duration::from_secs(8), Duration::from_secs(4)];
 /// Under a limited rate, one in this many writes reports progress ...
 const WRITES_PER_PROGRESS: u32 = 100;
 /// ... or more, so that each Job does so after this time ...
@@ -140,7 +140,8 @@ struct State {
 /// A write that waits for its turn.
 struct Waiting {
     fence: Fence,
-    since: Instant,
+    /// When it has waited for so long that it takes turns with writes of higher priorities.
+    overdue: Instant,
     turn: oneshot::Sender<Result<Turn, WriteError>>,
 }
 
@@ -262,7 +263,7 @@ impl WriteGate {
         write: Write,
         trace: CallTrace,
     ) -> BoxFuture<'static, Result<Answer, WriteError>> {
-        let (waiting, turn) = waiting(&order);
+        let (waiting, turn) = self.shared.waiting(&order);
         let shared = self.shared.clone();
         shared.queue(&order, write.lane(), waiting);
         // Boxed, since the future of a caller that awaits it would have room for it twice.
@@ -271,7 +272,7 @@ impl WriteGate {
 
     /// Asks for the turn of a Job's status in this namespace. What it says can be decided when the turn has come.
     pub fn reserve_status(&self, order: &Order, namespace: Arc<str>) -> Reservation {
-        let (waiting, turn) = waiting(order);
+        let (waiting, turn) = self.shared.waiting(order);
         self.shared.queue(order, Lane::status(namespace), waiting);
         Reservation { turn }
     }
@@ -340,8 +341,7 @@ fn progress_period(qps: u32, jobs: usize) -> Duration {
 fn is_overdue(priority: Priority, waiting: &Waiting) -> bool {
     match priority {
         Priority::Event => false,
-        Priority::Progress => waiting.since.elapsed() >= PROGRESS_WAITS,
-        _ => true,
+        _ => waiting.overdue <= Instant::now(),
     }
 }
 
@@ -359,16 +359,20 @@ async fn dispatch(shared: &Arc<Shared>, rate: Option<&Rate>) {
     }
 }
 
-/// The queue entry of a write, and the receiver of its turn.
-fn waiting(order: &Order) -> (Waiting, oneshot::Receiver<Result<Turn, WriteError>>) {
-    let (turn, granted) = oneshot::channel();
-    (Waiting { fence: order.fence.clone(), since: Instant::now(), turn }, granted)
-}
-
 impl Shared {
     fn lock(&self) -> MutexGuard<'_, State> {
         // Poisoning is ignored: the state is changed by steps that do not panic.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The queue entry of a write, and the receiver of its turn.
+    fn waiting(&self, order: &Order) -> (Waiting, oneshot::Receiver<Result<Turn, WriteError>>) {
+        let (turn, granted) = oneshot::channel();
+        let waits = match order.priority {
+            Priority::Progress => PROGRESS_WAITS[usize::from(self.qps > 0)],
+            _ => Duration::ZERO,
+        };
+        (Waiting { fence: order.fence.clone(), overdue: Instant::now() + waits, turn }, granted)
     }
 
     /// Queues a write. One that has nothing to wait for gets its turn without the dispatcher.
@@ -460,7 +464,7 @@ impl Shared {
             let Some(slot) = granted.slot.take() else { return result };
             match result {
                 Err(WriteError::Busy { retry_after }) if order.priority != Priority::Event => {
-                    let (again, next_turn) = waiting(&order);
+                    let (again, next_turn) = self.waiting(&order);
                     self.end(slot, signal, |state| state.requeue(&order, write.lane(), again, retry_after));
                     turn = next_turn;
                 }

@@ -58,6 +58,28 @@ pub(crate) struct WebhooksArgs {
     failing_parallelism: u32,
 }
 
+/// Pods that are created per second.
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct Speed {
+    /// From the first to the last.
+    whole: f64,
+    /// After the first quarter, in which the controller learns how many the API server takes at a time.
+    steady: f64,
+}
+
+impl Speed {
+    /// The speed at which `all` pods were created, from their numbers at these times, in seconds; `None` if they were
+    /// not, or too quickly to tell.
+    fn of(looks: &[(f64, u64)], all: u64) -> Option<Self> {
+        let (end, _) = looks.iter().find(|(_, pods)| *pods >= all)?;
+        let open = looks.iter().find(|(_, pods)| *pods >= all / 4)?;
+        let last = looks.iter().rfind(|(_, pods)| *pods < all).filter(|last| last.1 > open.1);
+        let whole = all as f64 / end;
+        let steady = last.map_or(whole, |last| (last.1 - open.1) as f64 / (last.0 - open.0));
+        Some(Self { whole, steady })
+    }
+}
+
 /// A tenant's webhook.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kind {
@@ -95,13 +117,15 @@ impl WebhooksArgs {
     pub(crate) async fn run(self) -> Result<ExitCode> {
         let fast = self.created_per_s(None).await?;
         let slow = self.created_per_s(Some(Kind::Slow)).await?;
-        let allowed = fast.min(IN_FLIGHT / self.webhook_delay.as_secs_f64());
+        let allowed = fast.steady.min(IN_FLIGHT / self.webhook_delay.as_secs_f64());
         let (mut report, [alone, beside]) = self.timed().await?;
         report.findings = json!({
             "webhook_delay_ms": self.webhook_delay.as_millis(),
-            "created_per_s": {"without_webhook": round(fast), "with_webhook": round(slow)},
+            "created_per_s": {"without_webhook": round(fast.steady), "with_webhook": round(slow.steady)},
+            "created_per_s_from_the_first": {"without_webhook": round(fast.whole), "with_webhook": round(slow.whole)},
             "created_per_s_that_the_delay_allows": round(allowed),
-            "share_of_that": round(slow / allowed),
+            "share_of_that": round(slow.steady / allowed),
+            "share_of_that_from_the_first": round(slow.whole / allowed),
             "job_p99_ms": {"alone": round(alone), "beside_the_failing_webhook": round(beside)},
             "beside_by_alone": round(beside / alone),
         });
@@ -110,7 +134,7 @@ impl WebhooksArgs {
     }
 
     /// Pods that are created per second when many are wanted.
-    async fn created_per_s(&self, kind: Option<Kind>) -> Result<f64> {
+    async fn created_per_s(&self, kind: Option<Kind>) -> Result<Speed> {
         let mut stage = Stage::prepare(&self.common, self.bulk()?).await?;
         let mut admission = Admission::prepare(self, &stage).await?;
         if let Some(kind) = kind {
@@ -120,20 +144,17 @@ impl WebhooksArgs {
         stage.scale_up(self.common.replicas()).await?;
         let begun = Instant::now();
         stage.begin().await;
-        let (mut created, mut done) = (None, false);
+        let (mut looks, mut done) = (Vec::new(), false);
         while !done && !stage.is_late() {
             done = stage.step().await?;
-            if created.is_none() && stage.ledger.totals().pods >= u64::from(self.pods) {
-                created = Some(begun.elapsed());
-            }
+            looks.push((begun.elapsed().as_secs_f64(), stage.ledger.totals().pods));
         }
         admission.end(&stage).await?;
         let report = stage.finish("webhooks").await?.report;
         if !report.exact.holds() {
             bail!("not counted exactly: {}", report.summary());
         }
-        let created = created.context("not all pods were created in time")?;
-        Ok(f64::from(self.pods) / created.as_secs_f64())
+        Speed::of(&looks, self.pods.into()).context("not all pods were created in time")
     }
 
     /// Times the Jobs of one tenant, alone and beside another one whose webhook fails: the 99th percentiles in
@@ -216,4 +237,17 @@ impl Admission {
 async fn post(stage: &Stage, path: &str, body: &Value) -> Result<Value> {
     let request = Request::post(path).body(body.to_string().into_bytes())?;
     stage.client.request(request).await.with_context(|| format!("POST {path}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_steady_speed_leaves_out_the_begin() {
+        let looks = [(1.0, 20), (2.0, 100), (3.0, 200), (4.0, 300), (5.0, 400)];
+        assert_eq!(Speed::of(&looks, 400), Some(Speed { whole: 80.0, steady: 100.0 }));
+        assert_eq!(Speed::of(&looks, 500), None);
+        assert_eq!(Speed::of(&[(2.0, 50)], 50), Some(Speed { whole: 25.0, steady: 25.0 }));
+    }
 }
