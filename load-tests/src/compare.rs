@@ -159,8 +159,10 @@ fn findings(reports: &[(Side, Report)], unmanaged: Vec<f64>) -> Value {
     if !unmanaged.is_empty() {
         let alone = self::median(unmanaged.clone());
         let caused = |side| median(side, "api_server_cpu_s") - alone;
-        let ratio = round(caused(Side::Yardmaster) / caused(Side::Reference));
-        ratios.insert("api_server_cpu_s_caused".into(), json!(ratio));
+        let [ours, theirs] = [Side::Yardmaster, Side::Reference].map(caused);
+        if ours > 0.0 && theirs > 0.0 {
+            ratios.insert("api_server_cpu_s_caused".into(), json!(round(ours / theirs)));
+        }
     }
     let rounds = |side| {
         of(side).map(|report| {

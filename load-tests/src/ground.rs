@@ -110,8 +110,12 @@ impl Ground {
     pub(crate) async fn end(self) -> Result<Option<Record>> {
         let client = self.client("load-tests").await?;
         let Some(mut server) = self.server else {
-            self::clear(&client, &self.path("/apis/batch/v1", "jobs")).await?;
-            self::clear(&client, &self.path("/api/v1", "pods")).await?;
+            for path in [self.path("/apis/batch/v1", "jobs"), self.path("/api/v1", "pods")] {
+                if let Err(error) = self::clear(&client, &path).await {
+                    // The report of the load counts for more.
+                    eprintln!("{path}: not all objects are gone: {error:#}");
+                }
+            }
             let path = format!("/api/v1/namespaces/{}", self.namespace);
             let _deleted: serde_json::Value = client.request(Request::delete(path).body(Vec::new())?).await?;
             return Ok(None);

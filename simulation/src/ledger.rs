@@ -49,6 +49,8 @@ pub(crate) struct PodFacts {
     pub(crate) by_replica: bool,
     /// Whether that was a replica, which did not want to count it.
     pub(crate) removed: bool,
+    /// Whether a replica took the finalizer off it while it ran, as before its deletion.
+    pub(crate) disowned: bool,
     /// Whether somebody else took our finalizer or labels off it.
     pub(crate) meddled: bool,
 }
@@ -158,6 +160,7 @@ impl Ledger {
             deleted: None,
             by_replica: false,
             removed: false,
+            disowned: false,
             meddled: false,
         });
         facts.exists = !deleted;
@@ -177,6 +180,8 @@ impl Ledger {
             let clean = facts.deleted.is_none() && !deleting;
             facts.end = Some(End { at: now, succeeded: phase == "Succeeded", clean });
         }
+        let loses_finalizer = tracked(&facts.object) && !tracked(&object);
+        facts.disowned |= by_replica && facts.end.is_none() && !deleting && loses_finalizer;
         if deleting && facts.deleted.is_none() {
             facts.deleted = Some(now);
             facts.by_replica = by_replica;

@@ -238,7 +238,8 @@ impl ShardActor {
             return self.orphan_pods.consider(pod);
         };
         self.pod_feed.mark(&job, &uid);
-        if pod.pod.is_done() {
+        // A Job that wants counted pods deleted must not take them for gone.
+        if pod.pod.is_done() && !self.jobs.get(&job).is_some_and(|entry| entry.concerns_job(&pod)) {
             self.pod_owners.remove(&uid);
         } else {
             self.pod_owners.insert(uid, &job);

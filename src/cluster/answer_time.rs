@@ -1,37 +1,49 @@
 //! How quickly the API server answers at present.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Duration;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
 
-/// The time in which a quarter of recent writes were answered: one tenant's slow webhook does not raise it while others'
-/// writes are answered quickly. Clones are the same time.
+/// The time in which a quarter of recent writes were answered, other than creations, which webhooks of a tenant may hold
+/// up. Clones are the same time.
 #[derive(Clone, Debug, Default)]
-pub struct AnswerTime(Arc<AtomicU64>);
+pub struct AnswerTime(Arc<Mutex<Known>>);
 
-/// A slower answer raises the time by one in so many parts, or by so many nanoseconds, if that is more.
-const RISE: (u64, u64) = (64, 10_000);
+#[derive(Clone, Copy, Debug, Default)]
+struct Known {
+    time: Duration,
+    /// When a write was last answered.
+    answered: Option<Instant>,
+}
+
+/// A slower answer raises the time by one in so many parts, or by this long, if that is more.
+const RISE: (u32, Duration) = (64, Duration::from_micros(10));
 /// A quicker one lowers it by that times this: where both balance, a quarter is quicker.
-const FALL: u64 = 3;
+const FALL: u32 = 3;
+/// It is forgotten when nothing has been answered for this long.
+const FORGOTTEN: Duration = Duration::from_secs(1);
 
 impl AnswerTime {
     /// A write was answered after this time.
     pub(super) fn observe(&self, took: Duration) {
-        let took = u64::try_from(took.as_nanos()).unwrap_or(u64::MAX);
-        let known = self.0.load(Ordering::Relaxed);
+        let now = Instant::now();
+        let known = self.at(now);
         let step = (known / RISE.0).max(RISE.1);
-        let next = if took > known {
-            took.min(known.saturating_add(step))
-        } else {
-            took.max(known.saturating_sub(FALL * step))
-        };
-        // Two answers at the same time may count as one.
-        self.0.store(next, Ordering::Relaxed);
+        let time =
+            if took > known { took.min(known + step) } else { took.max(known.saturating_sub(FALL * step)) };
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Known { time, answered: Some(now) };
     }
 
-    /// The time; zero before the first answer.
+    /// The time; zero before the first answer, and when there has been none for a second.
     pub fn get(&self) -> Duration {
-        Duration::from_nanos(self.0.load(Ordering::Relaxed))
+        self.at(Instant::now())
+    }
+
+    fn at(&self, now: Instant) -> Duration {
+        // What is known is replaced as a whole.
+        let known = *self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_recent =
+            known.answered.is_some_and(|answered| now.saturating_duration_since(answered) < FORGOTTEN);
+        if is_recent { known.time } else { Duration::ZERO }
     }
 }
 
@@ -51,8 +63,8 @@ mod tests {
         assert_eq!(observe(600, |_| 400), ms(400));
         let mixed = observe(2_000, |number| 100 + number * 7 % 100);
         assert!((ms(110)..ms(150)).contains(&mixed), "{mixed:?}");
-        let beside_a_webhook = observe(2_000, |number| if number % 3 == 0 { 5 } else { 200 });
-        assert!(beside_a_webhook < ms(15), "{beside_a_webhook:?}");
         assert!(observe(100, |_| 3) < ms(4));
+        observe(600, |_| 400);
+        assert_eq!(time.at(Instant::now() + FORGOTTEN), Duration::ZERO);
     }
 }

@@ -479,7 +479,7 @@ impl Shared {
 
     /// Ends a request; `then` may put its write back into the queue.
     fn end(&self, slot: Slot, signal: Option<Signal>, then: impl FnOnce(&mut State)) {
-        if let Some(Signal::Answered(took)) = signal {
+        if let Some(Signal::Answered(took)) = signal.filter(|_| !slot.is_creation()) {
             self.answer_time.observe(took);
         }
         let mut state = self.lock();

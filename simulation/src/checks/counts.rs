@@ -103,7 +103,10 @@ fn counts(pod: &PodFacts, job: &JobFacts, succeeded: bool, later: Duration, news
     let unheard = pod.by_replica
         && job.touched.is_some()
         && pod.end.zip(pod.deleted).is_some_and(|(end, deleted)| deleted.since(end.at) < news);
-    let removed = (pod.removed || unheard) && deleted_in_time;
+    // The deletion that follows may be held up, by an answer that is lost, until it is too late. The controller built into
+    // Kubernetes does it in this order, too.
+    let disowned = pod.disowned && job.touched.is_some();
+    let removed = (pod.removed || unheard) && deleted_in_time || disowned;
     let Some(end) = pod.end else {
         // Gone without an end: a failure if it was deleted while the Job counted it.
         return (!succeeded && pod.deleted.is_some() && !removed).then_some(false);

@@ -218,8 +218,9 @@ impl ShardActor {
         };
         // A list in progress shows no state that ever existed. When it is complete, Jobs may doubt it again.
         let known = self.pod_feed.version();
-        if known.is_some_and(|known| list.version < known) || (known.is_none() && !anew.is_empty()) {
-            // The shard's list is younger. What it shows would seem to be gone.
+        let is_older = known.is_some_and(|known| list.version < known);
+        if is_older || !anew.is_empty() && (known.is_none() || list.newest > list.version) {
+            // The shard's list is younger, and what it shows would seem to be gone; or this one is of no single version.
             self.doubts.jobs.extend(jobs);
             self.doubts.anew.extend(anew);
             return self.schedule_search(DOUBT_PAUSE, ctx);
@@ -293,7 +294,7 @@ impl ShardActor {
             }
         }
         let shown = anew.iter().filter(|job| answered.contains_key(*job));
-        self.doubts.ahead.extend(shown.map(|job| (job.clone(), list.newest)));
+        self.doubts.ahead.extend(shown.map(|job| (job.clone(), list.version)));
     }
 
     /// Whether a change that the watch brings of a pod is older than what its Job was shown of it: a pod that is counted

@@ -144,8 +144,8 @@ impl JobEntry {
         }
     }
 
-    /// Whether a pod gives a passivated Job something to do.
-    fn concerns_job(&self, pod: &ObservedPod) -> bool {
+    /// Whether a pod may give the Job something to do, also if it is finished.
+    pub(super) fn concerns_job(&self, pod: &ObservedPod) -> bool {
         self.seen.job.as_ref().is_ok_and(|job| concerns(job, &pod.pod, self.selects(pod)))
     }
 

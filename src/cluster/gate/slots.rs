@@ -10,7 +10,7 @@
 //!
 //! | who | leaves free |
 //! |---|---|
-//! | creations, progress and Events | a sixteenth, for status, finalizers and deletions |
+//! | creations and Events | a sixteenth, for status, finalizers and deletions |
 //! | one namespace | a sixteenth |
 //! | creations and progress of one namespace | an eighth |
 //! | Events | all but an eighth, and leave only while an eighth is free |
@@ -63,8 +63,7 @@ pub(super) struct Slot {
 pub(super) struct Slots {
     all: Window,
     namespaces: HashMap<Arc<str>, Namespace, RandomState>,
-    /// Creations, and statuses that only show progress.
-    bulk: usize,
+    creates: usize,
     events: usize,
     /// Namespaces with a lane that has shrunk because its calls fail.
     throttled: usize,
@@ -77,6 +76,7 @@ struct Namespace {
     lanes: HashMap<ApiCallLabels, LaneState, RandomState>,
     /// Writes in flight.
     in_flight: usize,
+    /// Creations, and statuses that only show progress.
     bulk: usize,
     /// When a write last failed or was slow, and when one was last answered well.
     trouble: Option<Instant>,
@@ -102,19 +102,25 @@ enum Verdict {
 const TOGETHER: Duration = Duration::from_secs(1);
 /// A namespace is forgotten after this time without writes.
 const FORGOTTEN: Duration = Duration::from_secs(60);
-/// One in this many slots is kept free of creations, progress and Events, and one of each namespace.
+/// One in this many slots is kept free of creations and Events, and one of each namespace.
 const RESERVE: usize = 16;
 /// One in this many slots is kept free of the creations and progress of each namespace, and of Events.
 const BULK_RESERVE: usize = 8;
 /// One in this many slots may be held by Events, but always two.
 const EVENT_SHARE: usize = 8;
 
+impl Slot {
+    pub(super) fn is_creation(&self) -> bool {
+        self.priority == Priority::Create
+    }
+}
+
 impl Slots {
     pub(super) fn new(limits: WindowLimits) -> Self {
         Self {
             all: Window::new(limits),
             namespaces: HashMap::default(),
-            bulk: 0,
+            creates: 0,
             events: 0,
             throttled: 0,
             tidied: Instant::now(),
@@ -170,10 +176,14 @@ impl Slots {
                     && self.in_flight() < without(BULK_RESERVE)
                     && held < without(RESERVE)
             }
-            Priority::Create | Priority::Progress => {
-                self.bulk + self.events < without(RESERVE)
+            Priority::Create => {
+                self.creates + self.events < without(RESERVE)
                     && bulk < without(BULK_RESERVE)
                     && held < without(RESERVE)
+            }
+            Priority::Progress => {
+                let gives_way = namespace.is_some_and(Namespace::is_full_of_creations);
+                !gives_way && bulk < without(BULK_RESERVE) && held < without(RESERVE)
             }
             Priority::Status | Priority::Finalizer | Priority::Delete => held < without(RESERVE),
         }
@@ -190,18 +200,20 @@ impl Slots {
         let in_lane = namespace.lane_mut(&lane.call, limits).window.start();
         match priority {
             Priority::Event => self.events += 1,
-            Priority::Create | Priority::Progress => {
-                (self.bulk, namespace.bulk) = (self.bulk + 1, namespace.bulk + 1);
-            }
+            Priority::Create => (self.creates, namespace.bulk) = (self.creates + 1, namespace.bulk + 1),
+            Priority::Progress => namespace.bulk += 1,
             Priority::Status | Priority::Finalizer | Priority::Delete => {}
         }
         namespace.in_flight += 1;
         let is_full = !self.is_within_bounds(priority, self.namespaces.get(&lane.namespace));
         if is_full && priority != Priority::Event {
             self.all.mark_full();
-            // Its window opens together with that of all, or would be the next bound.
-            if let Some(namespace) = self.namespaces.get_mut(&lane.namespace) {
-                namespace.lane_mut(&lane.call, limits).window.mark_full();
+            // A lane that is as full as the bounds let it be: its window opens together with that of all.
+            let kept_free = (self.size() / BULK_RESERVE).max(2);
+            let namespace = self.namespaces.get_mut(&lane.namespace);
+            let window = namespace.map(|namespace| &mut namespace.lane_mut(&lane.call, limits).window);
+            if let Some(window) = window.filter(|window| window.in_flight() + kept_free >= window.size()) {
+                window.mark_full();
             }
         }
         Slot { lane, priority, in_lane, of_all }
@@ -215,9 +227,8 @@ impl Slots {
         let Some(namespace) = self.namespaces.get_mut(&lane.namespace) else { return };
         match priority {
             Priority::Event => self.events -= 1,
-            Priority::Create | Priority::Progress => {
-                (self.bulk, namespace.bulk) = (self.bulk - 1, namespace.bulk - 1);
-            }
+            Priority::Create => (self.creates, namespace.bulk) = (self.creates - 1, namespace.bulk - 1),
+            Priority::Progress => namespace.bulk -= 1,
             Priority::Status | Priority::Finalizer | Priority::Delete => {}
         }
         let counts_for_all = priority != Priority::Event;
@@ -285,6 +296,13 @@ impl Namespace {
         self.lanes
             .entry(call.clone())
             .or_insert_with(|| LaneState { window: Window::new(limits), latency: Latency::default() })
+    }
+
+    /// Whether no further creation may leave, though none has failed: progress must not take what the API server has
+    /// no time for.
+    fn is_full_of_creations(&self) -> bool {
+        let creations = self.lanes.get(&Lane::of_creations()).map(|lane| &lane.window);
+        creations.is_some_and(|window| !window.has_room() && !window.is_throttled())
     }
 
     fn is_busy(&self) -> bool {

@@ -161,13 +161,18 @@ impl Lane {
         Self { namespace, call: ApiCallLabels { verb: "patch", resource: "jobs/status" } }
     }
 
+    /// What creations of pods are called in each namespace.
+    pub(super) fn of_creations() -> ApiCallLabels {
+        ApiCallLabels { verb: "create", resource: Resource::PODS.plural }
+    }
+
     /// The lane of what Jobs in this namespace send with this priority.
     pub(super) fn of_jobs(priority: Priority, namespace: Arc<str>) -> Self {
         let (verb, resource) = match priority {
             Priority::Status | Priority::Progress => return Self::status(namespace),
             Priority::Finalizer => ("patch", Resource::PODS.plural),
             Priority::Delete => ("delete", Resource::PODS.plural),
-            Priority::Create => ("create", Resource::PODS.plural),
+            Priority::Create => return Self { namespace, call: Self::of_creations() },
             Priority::Event => ("create", Resource::EVENTS.plural),
         };
         Self { namespace, call: ApiCallLabels { verb, resource } }

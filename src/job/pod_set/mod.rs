@@ -319,8 +319,15 @@ impl PodSet {
             _ => _ = self.taken.insert(place.number),
         }
         if self.pending.get(&place.number).is_some_and(|attempt| *attempt == place.attempt) {
-            self.pending.remove(&place.number);
-            self.refresh_place(place.number);
+            self.no_longer_pending(place);
+        }
+    }
+
+    fn no_longer_pending(&mut self, place: Place) {
+        self.pending.remove(&place.number);
+        self.refresh_place(place.number);
+        if self.pending.is_empty() {
+            self.live_list = None;
         }
     }
 
@@ -431,19 +438,18 @@ impl PodSet {
         if self.pending.get(&place.number) != Some(&place.attempt) {
             return;
         }
-        self.pending.remove(&place.number);
-        self.refresh_place(place.number);
-        match pod {
-            Some(pod) => {
-                self.note_place(place);
-                if !self.is_known_gone(&pod) {
-                    self.observe(pod, Source::Created);
-                }
-            }
-            None => _ = self.taken.remove(place.number),
-        }
-        if self.pending.is_empty() {
-            self.live_list = None;
+        let is_known_gone = pod.as_ref().is_some_and(|pod| self.is_known_gone(pod));
+        self.no_longer_pending(place);
+        let Some(pod) = pod else {
+            self.taken.remove(place.number);
+            return;
+        };
+        self.note_place(place);
+        if !is_known_gone {
+            self.observe(pod, Source::Created);
+        } else if pod.tracked {
+            // Somebody else must have removed its finalizer, and nothing tells when.
+            self.released_by_others = Some(u64::MAX);
         }
     }
 

@@ -39,7 +39,7 @@ async fn nobody_holds_all_slots() {
         (&[("a", Create), ("b", Create)], &[14, 1]),
         (&[("a", Create), ("b", Create), ("a", Status)], &[14, 1, 1]),
         (&[("a", Create), ("a", Finalizer), ("b", Create)], &[14, 1, 1]),
-        (&[("a", Create), ("a", Progress), ("b", Progress), ("a", Status)], &[14, 0, 1, 1]),
+        (&[("a", Create), ("a", Progress), ("b", Create), ("c", Progress)], &[14, 0, 1, 1]),
         (&[("a", Status), ("b", Status)], &[15, 1]),
         (&[("a", Event), ("b", Event), ("c", Create), ("c", Status)], &[2, 0, 13, 1]),
         (&[("a", Create), ("a", Event), ("b", Event), ("b", Status)], &[14, 0, 0, 2]),
@@ -71,6 +71,28 @@ async fn creations_of_one_namespace_open_the_window_in_a_few_rounds() {
     .take(6)
     .collect();
     assert_eq!(rounds, [14, 27, 50, 94, 176, 224]);
+}
+
+/// What the API server has no time for, but not what a webhook refuses.
+#[tokio::test]
+async fn progress_takes_no_slots_that_creations_of_its_namespace_may_not_have() {
+    let mut slots = Slots::new(LIMITS);
+    for _ in 0..4 {
+        let held = fill(&mut slots, "b", Priority::Status);
+        end_all(&mut slots, held, FAST);
+    }
+    assert_eq!(slots.size(), LIMITS.max);
+    let has_room = |slots: &Slots, namespace| {
+        let lane = lane(namespace, Priority::Progress);
+        slots.room(Priority::Progress, &lane, 0) != Room::None
+    };
+    let mut held = fill(&mut slots, "a", Priority::Create);
+    assert_eq!((held.len(), has_room(&slots, "a"), has_room(&slots, "b")), (LIMITS.initial, false, true));
+    end_all(&mut slots, held.split_off(LIMITS.initial - 1), Signal::Refused);
+    assert!(has_room(&slots, "a"));
+    end_all(&mut slots, held, Signal::WebhookFailed);
+    let held = fill(&mut slots, "a", Priority::Create);
+    assert_eq!((held.len(), has_room(&slots, "a")), (LIMITS.min, true));
 }
 
 #[tokio::test]
@@ -180,14 +202,13 @@ proptest! {
                 }
                 prop_assert!((LIMITS.min..=LIMITS.max).contains(&slots.size()));
                 prop_assert_eq!(slots.in_flight(), held.len());
-                let is_bulk = |slot: &&Slot| matches!(slot.priority, Priority::Create | Priority::Progress);
-                prop_assert_eq!(slots.bulk, held.iter().filter(is_bulk).count());
+                prop_assert_eq!(slots.creates, held.iter().filter(|slot| slot.priority == Priority::Create).count());
                 prop_assert_eq!(slots.events, held.iter().filter(|slot| slot.priority == Priority::Event).count());
                 let throttled = slots.namespaces.values().filter(|namespace| namespace.is_throttled()).count();
                 prop_assert_eq!(slots.throttled(), throttled);
             }
             held.drain(..).for_each(|slot| slots.end(slot, None));
-            prop_assert_eq!((slots.in_flight(), slots.bulk, slots.events), (0, 0, 0));
+            prop_assert_eq!((slots.in_flight(), slots.creates, slots.events), (0, 0, 0));
             prop_assert!(slots.namespaces.values().all(|namespace| !namespace.is_busy() && namespace.in_flight == 0));
             Ok(())
         })?;
