@@ -2,6 +2,7 @@
 
 mod adoptions;
 mod cause;
+mod claims;
 mod lifecycle;
 mod status_turn;
 
@@ -18,7 +19,7 @@ use self::lifecycle::Lifecycle;
 use self::status_turn::StatusTurn;
 use super::clock;
 use super::inbox::Inbox;
-use super::job_input::{AdoptionAttempt, JobInput, RequestEvent};
+use super::job_input::{AdoptionAttempt, JobInput, ListOrigin, RequestEvent};
 use super::job_metrics::JobMeter;
 use super::job_trace::JobTracer;
 use super::loads::Correction;
@@ -27,13 +28,12 @@ use super::protocol::{ExitReason, JobReport};
 use super::requests::Requests;
 use crate::cluster::events::{Event, EventType, ObjectRef};
 use crate::cluster::gate::Turn;
-use crate::cluster::wire::{ObservedJob, ObservedPod};
-use crate::job::adoption::{AdoptionDecision, ClaimedPod, ControllerRefMatch, claim};
+use crate::cluster::wire::ObservedJob;
 use crate::job::manifest::{Maker, PodManifest};
 use crate::job::options::Rejected;
 use crate::job::passivation::can_passivate;
 use crate::job::plan::{JobEvent, Plan, Wait};
-use crate::job::pod::{Pod, PodRef};
+use crate::job::pod::Pod;
 use crate::job::reconcile::reconcile;
 use crate::job::spec::Job;
 use crate::job::state::{Created, JobState};
@@ -268,12 +268,14 @@ impl JobActor {
             }
             JobInput::RelistAccepted => self.lifecycle.relist_accepted(),
             JobInput::PodsListing => self.list_begins(),
-            JobInput::PodsListed { listed, version, proven } => {
-                if !proven && self.state.lacks_pods(&listed, version) {
+            JobInput::PodsListed { mut listed, version, origin } => {
+                if origin != ListOrigin::Live && self.state.lacks_pods(&listed, version) {
                     self.pods_missing();
                 } else {
-                    if proven {
-                        self.state.pods.listed_live(&listed, version);
+                    match origin {
+                        ListOrigin::Live => self.state.pods.listed_live(&listed, version),
+                        ListOrigin::Shard => {}
+                        ListOrigin::Memory => listed.extend(self.state.pods.counted_uids()),
                     }
                     self.state.pods_listed(&listed, version);
                     self.lifecycle.pods_listed();
@@ -397,51 +399,6 @@ impl JobActor {
         self.state.status_written(now);
         self.report_pod_events();
         self.report_events();
-    }
-
-    fn observe_pod(&mut self, observed: Box<ObservedPod>, now: Timestamp) {
-        if self.state.pods.knows_newer(&observed.pod) {
-            // The watch is behind an answer. Before it was adopted, for example, the pod had no controller.
-            return;
-        }
-        let job = &self.state.job;
-        let controller = match &observed.controller {
-            None => ControllerRefMatch::None,
-            Some(owner) if owner.uid == job.uid => ControllerRefMatch::This,
-            Some(_) => ControllerRefMatch::Other,
-        };
-        let selected = job.spec.selector.matches(|key| observed.labels.get(key));
-        let pod = ClaimedPod {
-            controller,
-            selected,
-            deleting: observed.pod.deleting,
-            tracked: observed.pod.tracked,
-        };
-        match claim(pod, self.state.claimant()) {
-            AdoptionDecision::Keep => {
-                self.tracer.pod_seen(&observed, &self.state, now);
-                self.state.observe_pod(observed.pod, now);
-            }
-            AdoptionDecision::Adopt => self.adopt(observed.pod.into()),
-            AdoptionDecision::Release => {
-                let spec = job.spec.clone();
-                self.state.pod_vanished(&observed.pod.uid);
-                self.requests.release_unselected(observed.pod.into(), spec);
-            }
-            AdoptionDecision::Leave => {
-                self.state.pod_vanished(&observed.pod.uid);
-                if controller == ControllerRefMatch::None {
-                    self.notice.shard.do_send(JobReport::Declined(observed));
-                }
-            }
-        }
-    }
-
-    fn adopt(&mut self, pod: PodRef) {
-        self.state.pod_vanished(&pod.uid);
-        if self.adoptions.begin(&pod.uid, &mut self.state) {
-            self.requests.adopt(pod);
-        }
     }
 
     /// Records why no pod is created, where that has changed.

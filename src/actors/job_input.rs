@@ -10,6 +10,17 @@ use crate::job::pod::{Place, PodRef};
 use crate::job::state::{Changed, Created};
 use crate::job::uid::{Uid, UidSet};
 
+/// Where a list of the pods of a Job comes from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ListOrigin {
+    /// A live list of all pods of the Job, whatever labels they have: what it does not show does not exist.
+    Live,
+    /// The shard's list.
+    Shard,
+    /// What the shard knows, since its list was complete before the Job could be told. Pods that are done are not in it.
+    Memory,
+}
+
 /// An input of a Job actor, from its shard or as the answer to a request.
 #[derive(Debug)]
 pub enum JobInput {
@@ -32,9 +43,8 @@ pub enum JobInput {
         listed: UidSet,
         /// Its version: what came later may not be in it.
         version: u64,
-        /// It comes from a live list of all pods of the Job, whatever labels they have: what it does not show
-        /// does not exist.
-        proven: bool,
+        /// Where it comes from.
+        origin: ListOrigin,
     },
     /// A creation was answered.
     Created {

@@ -30,7 +30,7 @@ use super::census::CensusTaken;
 use super::context::ReplicaContext;
 use super::job_actor::{DrainJob, Halt};
 use super::job_index::JobIndex;
-use super::job_input::JobInput;
+use super::job_input::{JobInput, ListOrigin};
 use super::orphan_pods::OrphanPods;
 use super::pod_owners::PodOwnerIndex;
 use super::pod_watch::Pods;
@@ -238,8 +238,7 @@ impl ShardActor {
             return self.orphan_pods.consider(pod);
         };
         self.pod_feed.mark(&job, &uid);
-        // A Job that wants counted pods deleted must not take them for gone.
-        if pod.pod.is_done() && !self.jobs.get(&job).is_some_and(|entry| entry.concerns_job(&pod)) {
+        if pod.pod.is_done() {
             self.pod_owners.remove(&uid);
         } else {
             self.pod_owners.insert(uid, &job);
@@ -281,7 +280,7 @@ impl ShardActor {
         let may_plan = |job: &Uid, entry: &JobEntry| !entry.awaits_pods() && !unseen.hold_back(job);
         for (uid, entry) in self.jobs.iter_mut().filter(|(uid, entry)| may_plan(uid, entry)) {
             let listed = listing.remove(uid).unwrap_or_default();
-            entry.send(JobInput::PodsListed { listed, version, proven: false });
+            entry.send(JobInput::PodsListed { listed, version, origin: ListOrigin::Shard });
         }
         if let Some(takeover) = self.takeover.take() {
             takeover.end(self.jobs.len());

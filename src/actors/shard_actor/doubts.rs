@@ -10,7 +10,7 @@ use tokio_util::task::AbortOnDropHandle;
 use super::{RELIST_DELAY, ShardActor};
 use crate::actors::context::ReplicaContext;
 use crate::actors::job_index::Owner;
-use crate::actors::job_input::JobInput;
+use crate::actors::job_input::{JobInput, ListOrigin};
 use crate::actors::watch_feed::{list_selected, pod_decoder};
 use crate::cluster::reads::{PodList, ReadError};
 use crate::cluster::resource::Resource;
@@ -264,7 +264,10 @@ impl ShardActor {
             if self.awaits_more_pods(&job) {
                 self.doubts.proven.insert(job, (listed, list.version));
             } else {
-                self.send(&job, JobInput::PodsListed { listed, version: list.version, proven: true });
+                self.send(
+                    &job,
+                    JobInput::PodsListed { listed, version: list.version, origin: ListOrigin::Live },
+                );
             }
         }
         if must_relist {

@@ -16,7 +16,7 @@ use crate::actors::clock;
 use crate::actors::inbox::Inbox;
 use crate::actors::job_actor::{Halt, JobActor};
 use crate::actors::job_index::Owner;
-use crate::actors::job_input::JobInput;
+use crate::actors::job_input::{JobInput, ListOrigin};
 use crate::actors::protocol::ExitReason;
 use crate::actors::requests::Requests;
 use crate::actors::watch_feed::list_selected;
@@ -145,7 +145,7 @@ impl JobEntry {
     }
 
     /// Whether a pod may give the Job something to do, also if it is finished.
-    pub(super) fn concerns_job(&self, pod: &ObservedPod) -> bool {
+    fn concerns_job(&self, pod: &ObservedPod) -> bool {
         self.seen.job.as_ref().is_ok_and(|job| concerns(job, &pod.pod, self.selects(pod)))
     }
 
@@ -228,7 +228,8 @@ impl ShardActor {
     pub(super) fn deliver_listed(&mut self, job: &Uid, arrived: Option<Instant>) {
         let Some(version) = self.pod_feed.version().filter(|_| !self.unseen.hold_back(job)) else { return };
         if let Some(entry) = self.jobs.get_mut(job).filter(|entry| !entry.awaits_pods()) {
-            let input = JobInput::PodsListed { listed: self.pod_owners.pods_of(job), version, proven: false };
+            let listed = self.pod_owners.pods_of(job);
+            let input = JobInput::PodsListed { listed, version, origin: ListOrigin::Memory };
             match arrived {
                 Some(arrived) => entry.send_event(input, arrived),
                 None => entry.send(input),

@@ -3,7 +3,6 @@
 #[cfg(feature = "test-hooks")]
 mod rebuilt;
 mod relisted;
-mod retained;
 
 use std::sync::atomic::{AtomicU64, Ordering};
 

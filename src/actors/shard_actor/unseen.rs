@@ -9,7 +9,7 @@ use super::ShardActor;
 use super::jobs::JobEntry;
 use super::unreadable::UnreadablePod;
 use crate::actors::census::CensusTaken;
-use crate::actors::job_input::JobInput;
+use crate::actors::job_input::{JobInput, ListOrigin};
 use crate::actors::labelling::Labelling;
 use crate::cluster::events::{Event, EventType, ObjectRef};
 use crate::cluster::wire::{ControllerRef, ObservedPod, Unreadable};
@@ -246,7 +246,7 @@ impl ShardActor {
         }
         match self.doubts.take_proven(job).filter(|_| self.pod_feed.version().is_some()) {
             Some((listed, version)) => {
-                self.send(job, JobInput::PodsListed { listed, version, proven: true });
+                self.send(job, JobInput::PodsListed { listed, version, origin: ListOrigin::Live });
             }
             None => self.deliver_listed(job, None),
         }

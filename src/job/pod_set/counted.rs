@@ -87,6 +87,11 @@ impl CountedPods {
         self.pods.is_empty()
     }
 
+    /// All of them.
+    pub(super) fn uids(&self) -> impl Iterator<Item = &Uid> {
+        self.pods.keys()
+    }
+
     /// Whether the set has a pod.
     pub(super) fn holds(&self, uid: &Uid) -> bool {
         self.pods.contains_key(uid)

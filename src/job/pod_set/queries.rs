@@ -252,6 +252,11 @@ impl PodSet {
         self.counted.is_leaving(uid)
     }
 
+    /// The counted pods that the Job wants deleted, or may.
+    pub fn counted_uids(&self) -> impl Iterator<Item = Uid> {
+        self.counted.uids().cloned()
+    }
+
     /// Number of counted pods whose deletion has been sent and not answered.
     pub fn counted_leaving(&self) -> usize {
         self.counted.leaving()

@@ -1,0 +1,56 @@
+//! Which pods are the Job's: those that it controls and selects, and those that it adopts.
+
+use jiff::Timestamp;
+
+use super::JobActor;
+use crate::actors::protocol::JobReport;
+use crate::cluster::wire::ObservedPod;
+use crate::job::adoption::{AdoptionDecision, ClaimedPod, ControllerRefMatch, claim};
+use crate::job::pod::PodRef;
+
+impl JobActor {
+    pub(super) fn observe_pod(&mut self, observed: Box<ObservedPod>, now: Timestamp) {
+        if self.state.pods.knows_newer(&observed.pod) {
+            // The watch is behind an answer. Before it was adopted, for example, the pod had no controller.
+            return;
+        }
+        let job = &self.state.job;
+        let controller = match &observed.controller {
+            None => ControllerRefMatch::None,
+            Some(owner) if owner.uid == job.uid => ControllerRefMatch::This,
+            Some(_) => ControllerRefMatch::Other,
+        };
+        let selected = job.spec.selector.matches(|key| observed.labels.get(key));
+        let pod = ClaimedPod {
+            controller,
+            selected,
+            deleting: observed.pod.deleting,
+            tracked: observed.pod.tracked,
+        };
+        match claim(pod, self.state.claimant()) {
+            AdoptionDecision::Keep => {
+                self.tracer.pod_seen(&observed, &self.state, now);
+                self.state.observe_pod(observed.pod, now);
+            }
+            AdoptionDecision::Adopt => self.adopt(observed.pod.into()),
+            AdoptionDecision::Release => {
+                let spec = job.spec.clone();
+                self.state.pod_vanished(&observed.pod.uid);
+                self.requests.release_unselected(observed.pod.into(), spec);
+            }
+            AdoptionDecision::Leave => {
+                self.state.pod_vanished(&observed.pod.uid);
+                if controller == ControllerRefMatch::None {
+                    self.notice.shard.do_send(JobReport::Declined(observed));
+                }
+            }
+        }
+    }
+
+    fn adopt(&mut self, pod: PodRef) {
+        self.state.pod_vanished(&pod.uid);
+        if self.adoptions.begin(&pod.uid, &mut self.state) {
+            self.requests.adopt(pod);
+        }
+    }
+}
