@@ -103,10 +103,10 @@ fn counts(pod: &PodFacts, job: &JobFacts, succeeded: bool, later: Duration, news
     let unheard = pod.by_replica
         && job.touched.is_some()
         && pod.end.zip(pod.deleted).is_some_and(|(end, deleted)| deleted.since(end.at) < news);
-    // The deletion that follows may be held up, by an answer that is lost, until it is too late. The controller built into
-    // Kubernetes does it in this order, too.
+    let removed = (pod.removed || unheard) && deleted_in_time;
+    // The deletion that follows may be held up, by an answer that is lost, until the pod has ended. The controller built
+    // into Kubernetes does it in this order, too.
     let disowned = pod.disowned && job.touched.is_some();
-    let removed = (pod.removed || unheard) && deleted_in_time || disowned;
     let Some(end) = pod.end else {
         // Gone without an end: a failure if it was deleted while the Job counted it.
         return (!succeeded && pod.deleted.is_some() && !removed).then_some(false);
@@ -117,7 +117,7 @@ fn counts(pod: &PodFacts, job: &JobFacts, succeeded: bool, later: Duration, news
     }
     // What ends after the end was announced may come too late, and so may what somebody took away.
     let in_time = job.announced.is_none_or(|announced| end.at + later < announced);
-    let certain = end.clean && in_time && !pod.meddled;
+    let certain = end.clean && in_time && !pod.meddled && !disowned;
     if end.succeeded == succeeded {
         let ignored = !succeeded && consequence(job, pod) == Consequence::Ignore;
         return match (ignored, certain) {
