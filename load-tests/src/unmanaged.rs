@@ -30,13 +30,9 @@ const LOOK: Duration = Duration::from_millis(50);
 struct Ends(Arc<AtomicU64>);
 
 impl Observer for Ends {
-    fn added(&mut self, _: &str, _: Instant) {}
-    fn ending(&mut self, _: &str, _: Instant) {}
     fn ended(&mut self, _: &str, _: bool) {
         self.0.fetch_add(1, Ordering::Relaxed);
     }
-    fn not_ended(&mut self, _: &str) {}
-    fn gone(&mut self, _: &str, _: Instant) {}
 }
 
 /// The seconds of CPU that an API server needs for the load's Jobs and what kubelets write of their pods. The pods are

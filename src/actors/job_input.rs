@@ -17,7 +17,8 @@ pub enum ListOrigin {
     Live,
     /// The shard's list.
     Shard,
-    /// What the shard knows, since its list was complete before the Job could be told. Pods that are done are not in it.
+    /// What the shard remembers: its list was complete before the Job could be told. It lacks pods that have ended and
+    /// have no finalizer.
     Memory,
 }
 

@@ -54,7 +54,7 @@ pub struct PodList {
     pub unreadable: Vec<Unreadable>,
     /// The version of the list: what it does not show was gone then.
     pub version: u64,
-    /// The newest version that it may show pods in, if it is more.
+    /// The version of its last page. It is higher than `version` if the continue token expired meanwhile.
     pub newest: u64,
 }
 

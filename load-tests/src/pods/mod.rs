@@ -34,25 +34,19 @@ const DEFAULT_RUN_TIME: Duration = Duration::from_secs(1);
 /// An observer of pods. `added` and `gone` come in the order of the API server.
 pub(crate) trait Observer: Send + 'static {
     /// A pod was created.
-    fn added(&mut self, job: &str, at: Instant);
+    fn added(&mut self, _job: &str, _at: Instant) {}
     /// Its end is about to be reported.
-    fn ending(&mut self, job: &str, at: Instant);
+    fn ending(&mut self, _job: &str, _at: Instant) {}
     /// The report of its end was accepted.
-    fn ended(&mut self, job: &str, failed: bool);
+    fn ended(&mut self, _job: &str, _failed: bool) {}
     /// The report of its end was refused, since it was gone.
-    fn not_ended(&mut self, job: &str);
+    fn not_ended(&mut self, _job: &str) {}
     /// It has ended or was deleted.
-    fn gone(&mut self, job: &str, at: Instant);
+    fn gone(&mut self, _job: &str, _at: Instant) {}
 }
 
 /// Ignores everything.
-impl Observer for () {
-    fn added(&mut self, _: &str, _: Instant) {}
-    fn ending(&mut self, _: &str, _: Instant) {}
-    fn ended(&mut self, _: &str, _: bool) {}
-    fn not_ended(&mut self, _: &str) {}
-    fn gone(&mut self, _: &str, _: Instant) {}
-}
+impl Observer for () {}
 
 /// The lifecycle of a simulated pod.
 #[derive(Debug, PartialEq, Eq)]

@@ -220,7 +220,7 @@ impl ShardActor {
         let known = self.pod_feed.version();
         let is_older = known.is_some_and(|known| list.version < known);
         if is_older || !anew.is_empty() && (known.is_none() || list.newest > list.version) {
-            // The shard's list is younger, and what it shows would seem to be gone; or this one is of no single version.
+            // The shard's list is newer, so pods in it would seem to be gone; or the pages of this one differ in version.
             self.doubts.jobs.extend(jobs);
             self.doubts.anew.extend(anew);
             return self.schedule_search(DOUBT_PAUSE, ctx);

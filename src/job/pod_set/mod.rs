@@ -448,13 +448,13 @@ impl PodSet {
         if !is_known_gone {
             self.observe(pod, Source::Created);
         } else if pod.tracked {
-            // Somebody else must have removed its finalizer, and nothing tells when.
+            // Somebody else must have removed its finalizer, at an unknown version.
             self.released_by_others = Some(u64::MAX);
         }
     }
 
-    /// Whether the last live list would have shown a pod of which only an answer tells. What the watch brings of it may
-    /// have been left out as older than that list.
+    /// Whether a pod that was just created is missing from a live list that is newer. The shard may have dropped the
+    /// watch events of such a pod, since they were older than that list.
     fn is_known_gone(&self, created: &Pod) -> bool {
         let list = self.live_list.as_deref();
         list.is_some_and(|(listed, version)| created.version <= *version && !listed.contains(&created.uid))

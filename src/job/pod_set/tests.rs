@@ -429,7 +429,7 @@ fn old_readings_change_nothing() {
     assert!(set.is_empty(), "a late answer brings no pod back");
 }
 
-/// The watch may be behind a live list, and what it brings of such a pod is left out. So nothing else tells of its end.
+/// The shard drops watch events that are older than a live list, so no event would ever remove such a pod.
 #[test]
 fn a_late_answer_brings_no_pod_that_a_live_list_does_not_show() {
     let job = job(Completion::Count(3), 3);
