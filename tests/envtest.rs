@@ -10,9 +10,11 @@ mod control_plane;
 #[path = "envtest/player.rs"]
 mod player;
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use k8s_openapi::api::batch::v1::Job;
+use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::{Pod, ResourceQuota};
 use kube::api::{Api, DeleteParams, ListParams, Patch, PatchParams, PostParams};
 use nix::sys::signal::Signal;
@@ -238,4 +240,54 @@ async fn a_replica_of_64_shards_watches_pods_once() {
     end(second, Signal::SIGTERM);
     plane.until("one replica has two again", async || watches().await == 2.0).await;
     end(first, Signal::SIGTERM);
+}
+
+/// Each shard with its owner, and how often it has changed.
+async fn owners(plane: &ControlPlane) -> Vec<(String, Option<String>, Option<i32>)> {
+    let leases: Api<Lease> = Api::all(plane.client.clone());
+    let shards = leases.list(&ListParams::default().labels("yardmaster.dev/lease=shard")).await.unwrap();
+    let owner = |lease: Lease| {
+        let spec = lease.spec.unwrap_or_default();
+        (lease.metadata.name.unwrap_or_default(), spec.holder_identity, spec.lease_transitions)
+    };
+    shards.items.into_iter().map(owner).collect()
+}
+
+/// With the lease times of production: 15 s, of which a replica uses 10 s.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_api_server_that_stands_still_for_8_s_costs_no_shard_and_no_list() {
+    let Some(plane) = ControlPlane::start(&[]).await else { return };
+    let player = Player::start(&plane, |_| false, Duration::from_secs(1));
+    let replicas = [(); 2].map(|()| plane.replica_with(BUILT_IN, ["--shards=16"]));
+    let is_owned = async || {
+        let owners = owners(&plane).await;
+        let holders: BTreeSet<_> = owners.iter().filter_map(|(_, holder, _)| holder.as_ref()).collect();
+        owners.len() == 16 && owners.iter().all(|(_, holder, _)| holder.is_some()) && holders.len() == 2
+    };
+    plane.until("both replicas own shards", is_owned).await;
+    for number in 0..10 {
+        create(&plane, &format!("j-{number}"), json!({"completions": 40, "parallelism": 2})).await;
+    }
+    plane.until("pods run", async || player.running() >= 15).await;
+    let lists = async || {
+        let of = async |resource: &str| {
+            let resource = format!("resource={resource:?}");
+            plane.metric("apiserver_request_total", &[&resource, r#"verb="LIST""#]).await
+        };
+        of("pods").await + of("jobs").await
+    };
+    let (owned, listed) = (owners(&plane).await, lists().await);
+    plane.api_server.signal(Signal::SIGSTOP);
+    tokio::time::sleep(Duration::from_secs(8)).await;
+    plane.api_server.signal(Signal::SIGCONT);
+    for number in 0..10 {
+        let name = format!("j-{number}");
+        plane.until(&format!("{name} has ended"), async || is_finished(&status(&plane, &name).await)).await;
+        assert_eq!(status(&plane, &name).await.succeeded, Some(40));
+        assert_eq!(player.fates(&name).succeeded, 40, "surplus pods");
+    }
+    assert_eq!(owners(&plane).await, owned);
+    assert_eq!(lists().await, listed, "pods or Jobs were listed again");
+    replicas.into_iter().for_each(|replica| end(replica, Signal::SIGTERM));
+    player.stop();
 }

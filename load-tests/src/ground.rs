@@ -3,7 +3,7 @@
 mod metrics;
 mod server;
 
-use std::net::{IpAddr, SocketAddr};
+use std::net::{IpAddr, SocketAddr, ToSocketAddrs as _};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
@@ -84,9 +84,13 @@ impl Ground {
         self.server.as_mut().map_or(Ok(()), Server::check)
     }
 
-    /// Address of the embedded API server.
-    pub(crate) fn address(&self) -> Option<SocketAddr> {
-        self.server.as_ref().map(Server::address)
+    /// Address of the API server.
+    ///
+    /// # Errors
+    ///
+    /// If the kubeconfig names no server, or the server's name has no address.
+    pub(crate) fn address(&self) -> Result<SocketAddr> {
+        self.server.as_ref().map_or_else(|| address(&self.kubeconfig), |server| Ok(server.address()))
     }
 
     /// Injects a fault into the API server now.
@@ -130,6 +134,17 @@ pub(crate) struct Record {
     /// Its file.
     pub(crate) file: PathBuf,
     _directory: TempDir,
+}
+
+/// The address of the server in a kubeconfig.
+fn address(kubeconfig: &Path) -> Result<SocketAddr> {
+    let config = Kubeconfig::read_from(kubeconfig)?;
+    let server = config.clusters.first().and_then(|named| named.cluster.as_ref()?.server.clone());
+    let url: http::Uri = server.context("a kubeconfig without server")?.parse()?;
+    let host = url.host().context("a server without address")?.trim_matches(['[', ']']);
+    let port = url.port_u16().unwrap_or(if url.scheme_str() == Some("http") { 80 } else { 443 });
+    let mut addresses = (host, port).to_socket_addrs().with_context(|| format!("no address of {host}"))?;
+    addresses.next().with_context(|| format!("no address of {host}"))
 }
 
 /// Deletes all objects under this path, some at a time: a request for all could time out.

@@ -115,7 +115,11 @@ impl Recipe {
     fn kubeconfig_of(&self, proxy: &Proxy, identity: &str) -> Result<PathBuf> {
         let mut config = Kubeconfig::read_from(&self.kubeconfig)?;
         for cluster in config.clusters.iter_mut().filter_map(|named| named.cluster.as_mut()) {
-            cluster.server = Some(format!("http://{}", proxy.address()));
+            let url: http::Uri = cluster.server.as_deref().unwrap_or_default().parse()?;
+            let scheme = url.scheme_str().unwrap_or("http");
+            // The certificate is still the API server's.
+            cluster.tls_server_name = cluster.tls_server_name.take().or_else(|| url.host().map(Into::into));
+            cluster.server = Some(format!("{scheme}://{}", proxy.address()));
         }
         let file = self.directory.join(format!("kubeconfig-{identity}"));
         std::fs::write(&file, serde_saphyr::to_string(&config)?)?;

@@ -85,22 +85,22 @@ impl CommonArgs {
         Some(self.controller_name()).filter(|name| *name != BUILT_IN).map(Into::into)
     }
 
-    pub(crate) fn recipe(&self, ground: &Ground, setup: Setup) -> Recipe {
+    pub(crate) fn recipe(&self, ground: &Ground, setup: Setup) -> Result<Recipe> {
         let mut flags = vec!["--shards".to_owned(), self.shards.to_string()];
         if self.kube_api_qps > 0 {
             flags.extend(["--kube-api-qps".to_owned(), self.kube_api_qps.to_string()]);
         }
         flags.extend(self.controller_flag.iter().cloned());
-        Recipe {
+        Ok(Recipe {
             program: self.controller.clone(),
             kubeconfig: ground.kubeconfig.clone(),
             controller_name: self.controller_name().to_owned(),
             lease_namespace: ground.namespace.clone(),
             flags,
             limits: self.limits,
-            upstream: ground.address().filter(|_| setup.proxies),
+            upstream: setup.proxies.then(|| ground.address()).transpose()?,
             directory: ground.directory.path().to_owned(),
-        }
+        })
     }
 }
 
@@ -109,7 +109,7 @@ impl CommonArgs {
 pub(crate) struct Setup {
     /// Where the embedded API server keeps its objects.
     pub(crate) storage: Storage,
-    /// Whether replicas reach the embedded API server through a proxy each.
+    /// Whether replicas reach the API server through a proxy each.
     pub(crate) proxies: bool,
 }
 
@@ -177,7 +177,7 @@ impl Stage {
         faults.sort_by_key(|fault| std::cmp::Reverse(fault.at));
         let now = Instant::now();
         Ok(Self {
-            fleet: Fleet::new(args.recipe(&ground, setup)),
+            fleet: Fleet::new(args.recipe(&ground, setup)?),
             bar: bar(load.completions()),
             env: Env::here(server),
             managed_by: args.managed_by(),

@@ -231,7 +231,7 @@ impl Checks {
                     && !plan.settings.hears_late_of_others(author.replica) =>
             {
                 let lag = |touched| self.owners.lag_since(plan, author.replica, touched);
-                let what = creations::check(ledger, &change.uid, author, lag, plan.settings.all_own_all);
+                let what = creations::check(plan, ledger, &change.uid, author, lag);
                 what.map(|what| (Promise::Surplus, what))
             }
             (Kind::Job, _) => {
@@ -254,8 +254,8 @@ impl Checks {
         self.owners.disturbed(replica, until);
     }
 
-    /// A look at the whole.
-    pub(crate) fn look(&mut self, now: Time, plan: &Plan, ledger: &Ledger, slots: &[Slot]) {
+    /// A look at the whole. `in_vain`: a replica waits for an answer that was lost.
+    pub(crate) fn look(&mut self, now: Time, plan: &Plan, ledger: &Ledger, slots: &[Slot], in_vain: bool) {
         if let Some(what) = self.owners.look(now, ledger, slots) {
             self.violated(Promise::Owned, now, what);
         }
@@ -265,7 +265,7 @@ impl Checks {
         if now < plan.settings.calm_from {
             return;
         }
-        if finals::unrest(plan, ledger, slots).is_some() {
+        if in_vain || finals::unrest(plan, ledger, slots).is_some() {
             self.at_rest_since = None;
             return;
         }

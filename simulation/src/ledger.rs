@@ -24,6 +24,8 @@ pub(crate) struct JobFacts {
     pub(crate) finished: Option<Time>,
     /// When its end was announced: `SuccessCriteriaMet` or `FailureTarget`.
     pub(crate) announced: Option<Time>,
+    /// When its deletion began.
+    pub(crate) deleted: Option<Time>,
     /// Whether its counts can no longer be predicted: a user or an administrator took the records away.
     pub(crate) meddled: bool,
 }
@@ -49,8 +51,8 @@ pub(crate) struct PodFacts {
     pub(crate) by_replica: bool,
     /// Whether that was a replica, which did not want to count it.
     pub(crate) removed: bool,
-    /// Whether a replica took the finalizer off it while it ran, as before its deletion.
-    pub(crate) disowned: bool,
+    /// When a replica took the finalizer off it while it ran, as before its deletion.
+    pub(crate) disowned: Option<Time>,
     /// Whether somebody else took our finalizer or labels off it.
     pub(crate) meddled: bool,
 }
@@ -137,6 +139,7 @@ impl Ledger {
             touched: None,
             finished: None,
             announced: None,
+            deleted: None,
             meddled: false,
         });
         facts.finished = facts.finished.or(finished.then_some(now));
@@ -144,7 +147,10 @@ impl Ledger {
         facts.exists = !deleted;
         let suspended = object["spec"]["suspend"] == true;
         facts.suspended_since = suspended.then(|| facts.suspended_since.unwrap_or(now));
-        let waits = suspended && !finished && !has(&["Suspended"]);
+        // Of a Job that ends or is being deleted, this condition stays as it is, in Kubernetes too.
+        let deleting = !object["metadata"]["deletionTimestamp"].is_null();
+        facts.deleted = facts.deleted.or((deleted || deleting).then_some(now));
+        let waits = suspended && !announced && !deleting && !has(&["Suspended"]);
         facts.unsuspended_since = waits.then(|| facts.unsuspended_since.unwrap_or(now));
         facts.object = object;
     }
@@ -160,7 +166,7 @@ impl Ledger {
             deleted: None,
             by_replica: false,
             removed: false,
-            disowned: false,
+            disowned: None,
             meddled: false,
         });
         facts.exists = !deleted;
@@ -181,7 +187,8 @@ impl Ledger {
             facts.end = Some(End { at: now, succeeded: phase == "Succeeded", clean });
         }
         let loses_finalizer = tracked(&facts.object) && !tracked(&object);
-        facts.disowned |= by_replica && facts.end.is_none() && !deleting && loses_finalizer;
+        let disowns = by_replica && facts.end.is_none() && !deleting && loses_finalizer;
+        facts.disowned = facts.disowned.or(disowns.then_some(now));
         if deleting && facts.deleted.is_none() {
             facts.deleted = Some(now);
             facts.by_replica = by_replica;

@@ -435,7 +435,7 @@ impl World {
         if self.now < self.conditions.down_until || !self.conditions.refusals.is_empty() {
             self.checks.forgive();
         }
-        self.checks.look(self.now, &self.plan, &self.ledger, &self.slots);
+        self.checks.look(self.now, &self.plan, &self.ledger, &self.slots, !self.hung.is_empty());
         self.agenda.add(self.now + LOOK, Event::Look);
     }
 }

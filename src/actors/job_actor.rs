@@ -260,7 +260,7 @@ impl JobActor {
             JobInput::Pod(pod) => self.observe_pod(pod, now),
             JobInput::PodGone(uid) => {
                 self.tracer.pod_gone(&uid, &self.state, now);
-                let is_doubtful = self.state.pods.must_exist(&uid) && !self.state.is_gone();
+                let is_doubtful = self.state.pods.must_exist(&uid);
                 self.state.pod_vanished(&uid);
                 if is_doubtful {
                     self.pods_missing();
@@ -273,7 +273,7 @@ impl JobActor {
                     self.pods_missing();
                 } else {
                     match origin {
-                        ListOrigin::Live => self.state.pods.listed_live(&listed, version),
+                        ListOrigin::Live => self.state.listed_live(&listed, version),
                         ListOrigin::Shard => {}
                         ListOrigin::Memory => listed.extend(self.state.pods.counted_uids()),
                     }
@@ -338,10 +338,14 @@ impl JobActor {
             }
             JobInput::Read(job) => {
                 self.lifecycle.job_read();
-                job.into_iter().for_each(|job| self.observe(job));
+                match job {
+                    Some(job) => self.observe(job),
+                    // The watch has yet to show that it is gone. Until then it gets no more pods.
+                    None => self.state.job_leaves(),
+                }
             }
             // The shard is drained: the next owner rebuilds the Job.
-            JobInput::Failed => {}
+            JobInput::Failed | JobInput::Unread => {}
             JobInput::DeletionRefused => self.state.deletion_refused(now),
             JobInput::DeletionNotDue(job) => {
                 // What is no newer does not explain why we think otherwise, and would do so again.

@@ -99,6 +99,8 @@ pub enum JobInput {
     },
     /// The Job as a live reading shows it; `None` if it no longer exists.
     Read(Option<Arc<ObservedJob>>),
+    /// The Job was not read before the right to act for it ended.
+    Unread,
     /// A request has panicked.
     Failed,
     /// The Job's deletion was refused.
@@ -126,6 +128,7 @@ impl JobInput {
             Self::StatusWritten(_) => "status_written",
             Self::StatusConflict { .. } => "status_conflict",
             Self::Read(_) => "read",
+            Self::Unread => "unread",
             Self::DeletionRefused => "deletion_refused",
             Self::DeletionNotDue(_) => "deletion_not_due",
             Self::Gang { .. } => "gang",

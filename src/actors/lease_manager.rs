@@ -10,6 +10,7 @@ mod history;
 mod incompatibility;
 mod layout;
 mod live;
+mod restore;
 mod server_version;
 mod view;
 #[cfg(feature = "test-hooks")]
@@ -34,6 +35,7 @@ use self::feed::Feed;
 use self::history::History;
 pub use self::incompatibility::Incompatibility;
 use self::live::{Found, Unreadable, read, write};
+use self::restore::Listing;
 pub use self::view::{ReplicaPhase, View};
 use super::context::ReplicaContext;
 use super::protocol::{ProgressSender, ShardCommand, ShardProgress};
@@ -114,6 +116,7 @@ pub struct LeaseManager {
     renewed: Option<Instant>,
     history: History,
     echo: Echo,
+    listing: Listing,
     /// The session in which the replica's actors know what they know.
     session: u32,
 }
@@ -169,6 +172,7 @@ impl LeaseManager {
             renewed: None,
             history: History::default(),
             echo: Echo::default(),
+            listing: Listing::default(),
             session: 0,
         };
         (
@@ -234,6 +238,7 @@ impl LeaseManager {
                 biased;
                 Some(answer) = self.answers.next() => self.answered(answer),
                 report = self.reports.recv() => self.reported(report.unwrap_or(ShardProgress::Leave)),
+                () = self.cx.rewinds.noticed() => self.history.contradicted(),
                 () = sleep_until(&*clock, wake_at.unwrap_or(self.origin)), if wake_at.is_some() => {}
                 chunk = changes.next() => {
                     for change in chunk.into_iter().flatten() {
@@ -244,6 +249,10 @@ impl LeaseManager {
             if self.history.is_rewound() {
                 self.begin_anew(&replica);
                 (feed, changes) = (Feed::default(), self.watch_leases());
+            } else if self.listing.take_doubt() {
+                // No shard is owned yet. The feed stays: what the new list shows older is of another history.
+                replica.do_send(ShardCommand::Forget);
+                changes = self.watch_leases();
             }
         }
     }
@@ -257,30 +266,6 @@ impl LeaseManager {
         let (transport, metrics) = (self.cx.transport.clone(), self.cx.metrics.clone());
         let (vigil, seed) = (self.cx.vigil.clone(), self.cx.seed());
         watch_together(vigil, transport, selection, LeaseDecoder, metrics, seed).ready_chunks(CHUNK)
-    }
-
-    /// The API server shows an earlier history. What is known, and what is under way, counts for nothing: Leases,
-    /// Jobs and pods are read anew.
-    fn begin_anew(&mut self, replica: &Recipient<ShardCommand>) {
-        tracing::error!(
-            "the API server shows another history, as after a restore of etcd: everything is read anew"
-        );
-        let shards: Vec<ShardId> = self.fences.keys().copied().collect();
-        for shard in shards {
-            self.close(shard);
-            self.count(Handover::Lost);
-            replica.do_send(ShardCommand::Drop(shard));
-        }
-        replica.do_send(ShardCommand::Forget);
-        self.answers.clear();
-        self.claimed.clear();
-        self.board.forget();
-        self.coordinator = self.coordinator.reborn();
-        self.session = self.coordinator.session();
-        self.history = History::default();
-        self.echo = Echo::default();
-        self.cx.vigil.forget();
-        self.cx.rewinds.rewound();
     }
 
     fn now(&self) -> Moment {
@@ -311,6 +296,11 @@ impl LeaseManager {
 
     fn take_in(&mut self, feed: &mut Feed, change: Change<Lease>, refused: &mut Option<Incompatibility>) {
         let now = self.now();
+        if let Change::Listed(lease) = &change
+            && let Some(record) = LeaseRecord::read(lease)
+        {
+            self.history.found(record.version(), feed.version(lease));
+        }
         for record in feed.gone(&change) {
             self.gone(&record, now);
         }
@@ -327,6 +317,7 @@ impl LeaseManager {
                 }
             }
             Change::Synced { .. } => {
+                self.listing.listed(self.instant());
                 self.coordinator.listed();
                 self.board.listed();
             }
@@ -409,12 +400,13 @@ impl LeaseManager {
                 });
                 self.coordinator.heartbeat_written(written, leaving, now);
                 if let Written::As(version) = written {
-                    self.renewed = Some(sent);
+                    self.renewed(sent);
                     self.echo.written(version, Instant::now());
                 }
                 if let Some(until) = self.coordinator.acts_until() {
                     let until = self.origin + until;
                     self.fences.values().for_each(|fence| fence.extend(until));
+                    self.listing.confirmed(self.coordinator.session(), self.instant());
                 }
             }
             Answer::Read(identity, None) => {

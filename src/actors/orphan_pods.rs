@@ -76,6 +76,23 @@ impl OrphanPods {
         }
     }
 
+    /// Takes in such a pod from the watch. One that is counted waits for its Job, too: a Job that becomes known late may be
+    /// shown as it was before that.
+    pub fn consider_shown(&mut self, pod: Box<ObservedPod>) {
+        let job = pod.controller.as_ref().filter(|owner| owner.is_job() && pod.pod.is_done());
+        let Some(job) = job.map(|owner| owner.uid.clone()) else { return self.consider(pod) };
+        self.forget(&pod);
+        self.waiting.entry(job).or_default().insert(pod.pod.uid.clone(), pod);
+    }
+
+    /// A list begins. It shows those again that are counted.
+    pub fn list_begins(&mut self) {
+        self.waiting.retain(|_, pods| {
+            pods.retain(|_, pod| pod.pod.tracked);
+            !pods.is_empty()
+        });
+    }
+
     /// Removes our finalizer and label from a pod, unless that is in progress.
     fn release(&mut self, pod: &ObservedPod) {
         let uid = &pod.pod.uid;

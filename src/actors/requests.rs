@@ -286,7 +286,9 @@ impl Requests {
                 }
                 Ok(_) => JobInput::StatusWritten(None),
                 Err(WriteError::Conflict(_)) => {
-                    JobInput::StatusConflict { sent: seen.version.order(), read: this.read_job().await }
+                    let read = this.read_job().await;
+                    read.iter().for_each(|read| this.compare(&seen, read));
+                    JobInput::StatusConflict { sent: seen.version.order(), read }
                 }
                 Err(refusal) => {
                     log_job!(warn, this.name(), %refusal, "status not written");
@@ -294,6 +296,13 @@ impl Requests {
                 }
             }
         });
+    }
+
+    /// Compares what was known before a live read was sent with what it shows. What a lost shard knew says nothing.
+    fn compare(&self, known: &ObservedJob, read: &ObservedJob) {
+        if !self.fence.is_closed() && self.cx.rewinds.compare(known, read) {
+            log_job!(warn, self.name(), "a live read shows an older version than was known");
+        }
     }
 
     async fn read_job(&self) -> Option<Arc<ObservedJob>> {
@@ -308,7 +317,7 @@ impl Requests {
             loop {
                 match this.cx.reads.find_job(&this.namespace, &this.job, &this.job_uid).await {
                     Ok(job) => return JobInput::Read(job),
-                    Err(_) if this.fence.is_closed() => return JobInput::Read(None),
+                    Err(_) if this.fence.is_closed() => return JobInput::Unread,
                     Err(error) => log_job!(warn, this.name(), %error, "a Job was not read"),
                 }
                 backoff.pause().await;
@@ -322,7 +331,10 @@ impl Requests {
         self.spawn(async move {
             match delete_expired(&this.cx, &seen, |write| this.submit(Priority::Delete, write)).await {
                 Ok(Expiry::Deleted | Expiry::Gone) => {}
-                Ok(Expiry::NotDue(job)) => answer.keep(JobInput::DeletionNotDue(job)),
+                Ok(Expiry::NotDue(job)) => {
+                    this.compare(&seen, &job);
+                    answer.keep(JobInput::DeletionNotDue(job));
+                }
                 Err(refusal) => {
                     log_job!(warn, this.name(), %refusal, "a Job that has outlived its TTL was not deleted");
                     answer.keep(JobInput::DeletionRefused);

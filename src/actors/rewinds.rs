@@ -1,13 +1,23 @@
-//! Tells all watches of a replica that the API server shows another history: what they know means nothing there.
+//! Tells all watches of a replica that the API server shows another history: what they know means nothing there. Tells
+//! the lease manager, which decides that, what others have noticed.
 
+use std::sync::Arc;
+
+use futures::FutureExt;
+use tokio::sync::Notify;
 use tokio::sync::broadcast::{self, Receiver, Sender};
+
+use crate::cluster::wire::ObservedJob;
 
 /// The histories that have ended. Clones are the same.
 ///
 /// Those who wait are told in the order in which they began to, as not by every channel of tokio: a simulated replica
 /// does the same in each run.
 #[derive(Clone, Debug)]
-pub struct Rewinds(Sender<()>);
+pub struct Rewinds {
+    ended: Sender<()>,
+    noticed: Arc<Notify>,
+}
 
 /// Waits for the next rewind.
 #[derive(Debug)]
@@ -15,20 +25,37 @@ pub struct NextRewind(Receiver<()>);
 
 impl Default for Rewinds {
     fn default() -> Self {
-        Self(broadcast::channel(1).0)
+        Self { ended: broadcast::channel(1).0, noticed: Arc::default() }
     }
 }
 
 impl Rewinds {
     /// Everything is of another history from now on.
     pub fn rewound(&self) {
+        // What was noticed was noticed of the history that has ended.
+        let _noticed = self.noticed.notified().now_or_never();
         // An error would mean that nobody watches.
-        drop(self.0.send(()));
+        drop(self.ended.send(()));
     }
 
     /// Waits for rewinds from now on.
     pub fn subscribe(&self) -> NextRewind {
-        NextRewind(self.0.subscribe())
+        NextRewind(self.ended.subscribe())
+    }
+
+    /// Compares a Job as it was known with a live read that was sent afterwards. An older version is of another history:
+    /// true, and the lease manager hears of it.
+    pub fn compare(&self, known: &ObservedJob, read: &ObservedJob) -> bool {
+        let is_older = known.uid == read.uid && read.version.order() < known.version.order();
+        if is_older {
+            self.noticed.notify_one();
+        }
+        is_older
+    }
+
+    /// Waits until another history was noticed. Only the lease manager does.
+    pub async fn noticed(&self) {
+        self.noticed.notified().await;
     }
 }
 

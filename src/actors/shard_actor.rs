@@ -235,7 +235,7 @@ impl ShardActor {
         }
         let Some(job) = job else {
             self.pod_owners.remove(&uid);
-            return self.orphan_pods.consider(pod);
+            return self.orphan_pods.consider_shown(pod);
         };
         self.pod_feed.mark(&job, &uid);
         if pod.pod.is_done() {
@@ -266,11 +266,13 @@ impl ShardActor {
     fn pods_listing(&mut self) {
         self.pod_feed.list_begins();
         self.doubts.list_begins();
+        self.orphan_pods.list_begins();
         self.jobs.values_mut().for_each(|entry| entry.send(JobInput::PodsListing));
     }
 
     fn pods_listed(&mut self, version: u64, ctx: &mut Context<Self>) {
         let Some((mut listing, first)) = self.pod_feed.list_complete(version) else { return };
+        self.unseen.list_complete(version);
         self.doubts.list_complete(version).iter().for_each(|job| self.show_anew(job, ctx));
         for (pod, job) in self.unseen.known() {
             listing.entry(job.clone()).or_default().insert(pod.clone());
@@ -296,6 +298,13 @@ impl ShardActor {
     fn relist_requested(&mut self, job: &Uid, ctx: &mut Context<Self>) {
         self.show_anew(job, ctx);
         self.send(job, JobInput::RelistAccepted);
+    }
+
+    /// The list shows a pod as it was before it was last shown.
+    fn still_listed(&mut self, pod: &Uid) {
+        if let Some(job) = self.pod_owners.job_of(pod) {
+            self.pod_feed.mark(job, pod);
+        }
     }
 
     /// The Job did not adopt this pod.
@@ -376,6 +385,8 @@ impl Handler<Pods> for ShardActor {
             match change {
                 Change::Restarted => self.pods_listing(),
                 Change::Applied(pod) if self.is_late(&pod) => {}
+                Change::Applied(pod) | Change::Deleted(pod) if self.unseen.is_overtaken(&pod.pod) => {}
+                Change::Listed(pod) if self.unseen.is_overtaken(&pod.pod) => self.still_listed(&pod.pod.uid),
                 Change::Listed(pod) | Change::Applied(pod) => self.route_pod(pod, ctx),
                 Change::Unreadable(pod) => self.pod_unreadable(&pod, ctx),
                 Change::Deleted(_) if is(Mutant::DeletedPodIgnored) => {}

@@ -75,7 +75,8 @@ pub fn due(state: &JobState, next: &Next, busy: bool, now: Timestamp) -> Due {
         now
     } else if busy {
         waits_for(period)
-    } else if next.end.is_some() {
+    } else if next.end.is_some() && counting_goes_on(state) {
+        // The end waits for this. It does not wait for the number of pods that are still there.
         now
     } else if starts && state.pods.active() > 0 {
         waits_for(period / START_SHARE)
@@ -158,7 +159,7 @@ fn finishes(state: &JobState, next: &Next) -> bool {
 pub fn compose(state: &JobState, next: &Next, now: Timestamp) -> StatusWrite {
     let mut status = state.job.status.clone();
     let mut events = Vec::new();
-    record(state, &mut status);
+    record(state, next, &mut status);
     (status.active, status.ready, status.terminating) = gauges(&state.pods);
     set_start_time(state, next, &mut status, now);
     match &next.end {
@@ -176,8 +177,9 @@ pub fn compose(state: &JobState, next: &Next, now: Timestamp) -> StatusWrite {
     StatusWrite { status, urgency: urgency(state, next), events }
 }
 
-/// Steps 3 and 1: counts released pods, and records pods that have ended since.
-fn record(state: &JobState, status: &mut JobStatus) {
+/// Steps 3 and 1: counts released pods, and records pods that have ended since. A Job that ends creates no successors, so
+/// what announces its end also records the failures that are held for one: its end may follow from them.
+fn record(state: &JobState, next: &Next, status: &mut JobStatus) {
     let pods = &state.pods;
     let mut uncounted = status.uncounted.take().unwrap_or_default();
     let count_released = |uids: &mut Vec<Uid>| {
@@ -194,7 +196,8 @@ fn record(state: &JobState, status: &mut JobStatus) {
         // The API server lets the number decrease only if the Job is elastic: completions equal parallelism.
         let least = if completions == state.job.spec.parallelism { 0 } else { status.succeeded };
         status.succeeded = status.completed_indexes.len().max(least);
-        let failures = pods.to_record().filter(|pod| pod.phase != Phase::Succeeded);
+        let held = pods.held_to_record().filter(|_| next.end.is_some());
+        let failures = pods.to_record().filter(|pod| pod.phase != Phase::Succeeded).chain(held);
         uncounted.failed.extend(failures.take(room).map(|pod| pod.uid.clone()));
     } else {
         for pod in pods.to_record().take(room) {

@@ -15,6 +15,7 @@ use super::retention;
 use super::saturating::after;
 use super::state::{JobState, StatusTurn};
 use super::ttl;
+use super::uid::UidSet;
 use crate::mutants::{Mutant, is};
 
 /// Least time after which a Job looks again whether its status may be written earlier.
@@ -44,8 +45,8 @@ pub fn reconcile(state: &JobState, now: Timestamp) -> Plan {
     let mut next = Next { end: end::announced(&state.job.status), managed: false };
     match (&next.end, debounce::until(state, tally, now)) {
         (Some(end), _) => {
-            wind_down(state, end.failure, now, &mut plan);
             release(state, now, &mut plan);
+            wind_down(state, end.failure, now, &mut plan);
         }
         (None, Some(at)) => {
             plan.wake(at);
@@ -89,10 +90,12 @@ fn decide(state: &JobState, tally: Tally, now: Timestamp, plan: &mut Plan) -> Ne
 }
 
 /// Removes the active pods of a Job whose end is announced. If the Job fails they count, so they keep their
-/// finalizer until they are recorded.
+/// finalizer until they are recorded. Those that lose it now are deleted afterwards: one request for a pod at a time.
 fn wind_down(state: &JobState, failure: bool, now: Timestamp, plan: &mut Plan) {
     plan.waiting = Some(Wait::Finishing);
-    let active = state.ready(state.pods.active_in_removal_order(), now, plan).into_iter();
+    let released: UidSet = plan.releases.iter().map(|pod| pod.uid.clone()).collect();
+    let active = state.pods.active_in_removal_order().filter(|pod| !released.contains(&pod.uid));
+    let active = state.ready(active, now, plan).into_iter();
     plan.deletes.extend(active.map(|pod| PodDeletion { forget: !failure, ..forget(pod) }));
 }
 

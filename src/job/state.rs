@@ -229,7 +229,8 @@ impl JobState {
     /// A list that goes by labels lacks pods whose label is missing or wrong.
     pub fn lacks_pods(&self, listed: &UidSet, version: u64) -> bool {
         if self.gone || self.job.status.finished().is_some() {
-            return false;
+            // It decides nothing more, but must release the pods that it knows.
+            return self.pods.lacks_tracked(listed, version);
         }
         let status = &self.job.status;
         let is_shown = |uid: &Uid| {
@@ -244,6 +245,15 @@ impl JobState {
     /// Takes in that a list of the Job's pods begins.
     pub fn pods_listing(&mut self) {
         self.pods.listing();
+    }
+
+    /// Takes in a complete list of all pods of the Job, whatever labels they have. Pods that the status tells of and that do
+    /// not exist were released by somebody else, who may have counted them: the status is older than that.
+    pub fn listed_live(&mut self, listed: &UidSet, version: u64) {
+        if self.lacks_pods(listed, version) {
+            self.pods.released_unseen();
+        }
+        self.pods.listed_live(listed, version);
     }
 
     /// Takes in a complete list of the Job's pods: missing pods with a reading up to `version` are gone. The

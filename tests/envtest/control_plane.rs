@@ -23,7 +23,7 @@ pub(crate) struct ControlPlane {
     directory: TempDir,
     pub(crate) client: kube::Client,
     // Ended in this order.
-    _api_server: Background,
+    pub(crate) api_server: Background,
     _etcd: Background,
 }
 
@@ -90,7 +90,7 @@ impl ControlPlane {
         let mut config = kube::Config::from_custom_kubeconfig(kubeconfig, &options).await.unwrap();
         config.proxy_url = None;
         let client = kube::Client::try_from(config).unwrap();
-        let plane = Self { assets, directory, client, _api_server: api_server, _etcd: etcd };
+        let plane = Self { assets, directory, client, api_server, _etcd: etcd };
         let is_ready = async || {
             let ready = http::Request::get("/readyz").body(Vec::new()).unwrap();
             let namespaces: Api<k8s_openapi::api::core::v1::Namespace> = Api::all(plane.client.clone());
@@ -128,11 +128,20 @@ impl ControlPlane {
 
     /// The same in a cluster with this many shards.
     pub(crate) fn replica_of_shards(&self, controller: &str, shards: u32) -> Background {
+        let shards = format!("--shards={shards}");
+        let short = ["--lease-duration=3s", "--renew-deadline=2s", "--retry-period=500ms"];
+        self.replica_with(controller, short.into_iter().chain([&*shards]))
+    }
+
+    /// A replica with these flags.
+    pub(crate) fn replica_with<'a>(
+        &self,
+        controller: &str,
+        flags: impl IntoIterator<Item = &'a str>,
+    ) -> Background {
         let mut command = yardmaster();
         command.args(["controller", "--listen=127.0.0.1:0", "--controller-name", controller]);
-        command.args(["--shards", &shards.to_string()]);
-        command.args(["--lease-duration=3s", "--renew-deadline=2s", "--retry-period=500ms", "--kubeconfig"]);
-        command.arg(self.kubeconfig()).current_dir(self.directory.path());
+        command.args(flags).arg("--kubeconfig").arg(self.kubeconfig()).current_dir(self.directory.path());
         Background::start(command.stdout(Stdio::null()).stderr(log(&self.directory, "yardmaster")))
     }
 

@@ -145,8 +145,10 @@ impl FailoverArgs {
         let faults: Vec<ProcessFault> = self.steps.iter().filter_map(|step| step.fault()).collect();
         let setup = ProcessFault::setup_of(&faults);
         let mut stage = Stage::prepare_with(&self.common(), self.load()?, setup).await?;
-        if !stage.ground.is_embedded() {
-            bail!("failover needs the record of writes of the embedded API server");
+        if let Some(fault) =
+            faults.iter().find(|fault| fault.needs_embedded()).filter(|_| !stage.ground.is_embedded())
+        {
+            bail!("{fault} needs the embedded API server");
         }
         let drill = Drill::new(&stage, &self.drill, &self.common, rand::random());
         let claims = drill.claims().clone();

@@ -8,7 +8,6 @@ use std::process::Stdio;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
-use kube::config::Kubeconfig;
 use rand::Rng as _;
 use rustix::process::{Pid, Resource, Rlimit, prlimit};
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
@@ -71,7 +70,7 @@ impl Server {
             is_full: false,
         };
         server.resume().await?;
-        server.address = address(&server.kubeconfig())?;
+        server.address = super::address(&server.kubeconfig())?;
         Ok(server)
     }
 
@@ -213,14 +212,6 @@ fn free_port() -> Result<u16> {
     let mut random = rand::rng();
     let mut ports = std::iter::repeat_with(|| random.random_range(20_000..32_000)).take(100);
     ports.find(|port| TcpListener::bind((Ipv4Addr::LOCALHOST, *port)).is_ok()).context("no free port")
-}
-
-/// The address of the server in a kubeconfig.
-fn address(kubeconfig: &Path) -> Result<SocketAddr> {
-    let config = Kubeconfig::read_from(kubeconfig)?;
-    let server = config.clusters.first().and_then(|named| named.cluster.as_ref()?.server.clone());
-    let url: http::Uri = server.context("a kubeconfig without server")?.parse()?;
-    url.authority().context("a server without address")?.as_str().parse().context("the API server's address")
 }
 
 /// Appends complete lines to a file. A process that is killed may leave a part of one.

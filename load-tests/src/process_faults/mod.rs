@@ -48,7 +48,20 @@ pub(crate) enum ProcessFault {
 impl ProcessFault {
     /// Whether it needs the embedded API server.
     pub(crate) fn needs_embedded(self) -> bool {
-        !matches!(self, Self::KillReplica | Self::FreezeReplica)
+        match self {
+            Self::RestartApiServer
+            | Self::KillApiServer
+            | Self::FullDisk
+            | Self::SlowWebhook
+            | Self::FailingWebhook => true,
+            Self::KillReplica
+            | Self::FreezeReplica
+            | Self::Blackhole
+            | Self::HalfOpen
+            | Self::SlowLink
+            | Self::CutAnswer
+            | Self::IsolateReplica => false,
+        }
     }
 
     /// What must be there for it.
@@ -90,7 +103,7 @@ mod tests {
         assert_eq!(ProcessFault::setup_of(&[ProcessFault::KillReplica]), Setup::default());
         let both = [ProcessFault::FullDisk, ProcessFault::Blackhole];
         assert_eq!(ProcessFault::setup_of(&both), Setup { storage: Storage::Disk, proxies: true });
-        assert!(!ProcessFault::FreezeReplica.needs_embedded() && ProcessFault::CutAnswer.needs_embedded());
-        assert!(ProcessFault::SlowWebhook.needs_embedded());
+        assert!(!ProcessFault::FreezeReplica.needs_embedded() && !ProcessFault::CutAnswer.needs_embedded());
+        assert!(ProcessFault::SlowWebhook.needs_embedded() && ProcessFault::FullDisk.needs_embedded());
     }
 }

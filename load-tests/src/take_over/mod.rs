@@ -81,7 +81,7 @@ impl TakeOverArgs {
         println!("{} pods of {} Jobs are there", over.pods.len(), over.jobs.len());
 
         let began = Instant::now();
-        let mut fleet = Fleet::new(self.common.recipe(&over.ground, Setup::default()));
+        let mut fleet = Fleet::new(self.common.recipe(&over.ground, Setup::default())?);
         fleet.grow(self.common.replicas())?;
         fleet.ready().await?;
         let ready = began.elapsed();

@@ -95,18 +95,29 @@ fn bounds(
     (certain.len() as u64, possible.len() as u64)
 }
 
+/// Of a Job that wants fewer pods than before, a replica also removes those whose end it has not heard of yet.
+fn is_unheard(pod: &PodFacts, job: &JobFacts, news: Duration) -> bool {
+    pod.by_replica
+        && job.touched.is_some()
+        && pod.end.zip(pod.deleted).is_some_and(|(end, deleted)| deleted.since(end.at) < news)
+}
+
+/// The deletion that follows may be held up, by an answer that is lost, until the pod has ended. The controller built into
+/// Kubernetes does it in this order, too.
+fn is_disowned(pod: &PodFacts, job: &JobFacts) -> bool {
+    pod.disowned.is_some() && job.touched.is_some()
+}
+
+/// Whether the end of a pod may be lost to its Job, since a replica was removing the pod.
+pub(super) fn may_be_lost(pod: &PodFacts, job: &JobFacts, news: Duration) -> bool {
+    is_unheard(pod, job, news) || is_disowned(pod, job)
+}
+
 /// Whether a pod must count (`true`), may count (`false`), or must not.
 fn counts(pod: &PodFacts, job: &JobFacts, succeeded: bool, later: Duration, news: Duration) -> Option<bool> {
     // What a replica removes before it announces the end does not count, however it ends.
     let deleted_in_time = job.announced.is_none_or(|announced| pod.deleted.is_some_and(|at| at < announced));
-    // Of a Job that wants fewer pods than before, a replica also removes those whose end it has not heard of yet.
-    let unheard = pod.by_replica
-        && job.touched.is_some()
-        && pod.end.zip(pod.deleted).is_some_and(|(end, deleted)| deleted.since(end.at) < news);
-    let removed = (pod.removed || unheard) && deleted_in_time;
-    // The deletion that follows may be held up, by an answer that is lost, until the pod has ended. The controller built
-    // into Kubernetes does it in this order, too.
-    let disowned = pod.disowned && job.touched.is_some();
+    let removed = (pod.removed || is_unheard(pod, job, news)) && deleted_in_time;
     let Some(end) = pod.end else {
         // Gone without an end: a failure if it was deleted while the Job counted it.
         return (!succeeded && pod.deleted.is_some() && !removed).then_some(false);
@@ -117,7 +128,7 @@ fn counts(pod: &PodFacts, job: &JobFacts, succeeded: bool, later: Duration, news
     }
     // What ends after the end was announced may come too late, and so may what somebody took away.
     let in_time = job.announced.is_none_or(|announced| end.at + later < announced);
-    let certain = end.clean && in_time && !pod.meddled && !disowned;
+    let certain = end.clean && in_time && !pod.meddled && !is_disowned(pod, job);
     if end.succeeded == succeeded {
         let ignored = !succeeded && consequence(job, pod) == Consequence::Ignore;
         return match (ignored, certain) {

@@ -3,24 +3,24 @@
 use std::time::Duration;
 
 use crate::checks::Author;
+use crate::checks::counts::may_be_lost;
 use crate::checks::failures::{Consequence, consequence};
-use crate::ledger::{Ledger, PodFacts};
+use crate::ledger::{JobFacts, Ledger, PodFacts};
+use crate::plan::Plan;
 use crate::time::Time;
 
 /// What is wrong with a pod that a replica has just created. `lag`: how long what a user has done at a time may take to
-/// reach that replica. `others_act`: other replicas act for the same Job, so that it learns of its end late, too.
+/// reach that replica.
 pub(super) fn check(
+    plan: &Plan,
     ledger: &Ledger,
     uid: &str,
     author: Author,
     lag: impl Fn(Time) -> Duration,
-    others_act: bool,
 ) -> Option<String> {
     let pod = ledger.pods.get(uid)?;
     let job_uid = pod.job.as_deref()?;
     let job = ledger.jobs.get(job_uid)?;
-    let name = pod.name().1;
-    let by = author.replica;
     if !job.exists || job.meddled {
         return None;
     }
@@ -29,56 +29,94 @@ pub(super) fn check(
     if !settled {
         return None;
     }
-    let others = || ledger.pods.iter().filter(|(other, _)| *other != uid).map(|(_, pod)| pod);
-    let mine = || others().filter(|other| other.job.as_deref() == Some(job_uid));
-    let parallelism = job.object["spec"]["parallelism"].as_u64().unwrap_or(1);
-    let waits_for_end = job.object["spec"]["podReplacementPolicy"] == "Failed";
-    let holds_place = |other: &&PodFacts| {
-        !other.meddled && (other.is_active() || (waits_for_end && other.exists && other.end.is_none()))
-    };
-    let active = mine().filter(holds_place).count() as u64;
-    if active >= parallelism {
-        return Some(format!("replica-{by} creates {name} beside {active} active pods of {parallelism}"));
+    // Other replicas act for the same Job, so a replica learns late of what they have done, too.
+    let others_act = plan.settings.all_own_all;
+    // A request may have been under way for long: what the network delays, nobody takes back.
+    let knows = |at| author.sent_at >= at && (!others_act || author.sent_at.since(at) > lag(at));
+    let others: Vec<&PodFacts> = ledger.pods_of(job_uid).filter(|other| !std::ptr::eq(*other, pod)).collect();
+    let creation = Creation { job, pod, others, others_act };
+    let index = pod.index.and_then(|index| creation.at_index(index));
+    let news = plan.news_take();
+    let what = creation.is_beside(knows, news).or(index).or_else(|| {
+        if job.deleted.is_some_and(&knows) {
+            return Some("of a Job that is being deleted".into());
+        }
+        job.finished.is_some_and(&knows).then(|| "of a finished Job".into())
+    })?;
+    Some(format!("replica-{} creates {} {what}", author.replica, pod.name().1))
+}
+
+/// A pod that was just created, and the others of its Job.
+struct Creation<'a> {
+    job: &'a JobFacts,
+    pod: &'a PodFacts,
+    others: Vec<&'a PodFacts>,
+    /// Whether several replicas act for the Job.
+    others_act: bool,
+}
+
+impl Creation<'_> {
+    fn others(&self) -> impl Iterator<Item = &PodFacts> {
+        self.others.iter().copied()
     }
-    if let Some(index) = pod.index {
-        let at_index = || mine().filter(|other| other.index == Some(index) && other.exists && !other.meddled);
+
+    /// Whether a pod has the name of one that is gone. An owner that has never seen that one gives its name again, while
+    /// the others give the next one, for the same place. The controller built into Kubernetes gives every pod another name.
+    fn is_again(&self, pod: &PodFacts) -> bool {
+        let was_before =
+            |other: &PodFacts| !other.exists && other.created < pod.created && other.name() == pod.name();
+        self.others_act && pod.index.is_none() && self.others().any(was_before)
+    }
+
+    /// What is wrong with the number of pods. `knows`: whether the replica had to know what happened at a time.
+    fn is_beside(&self, knows: impl Fn(Time) -> bool, news: Duration) -> Option<String> {
+        if self.is_again(self.pod) {
+            return None;
+        }
+        let spec = &self.job.object["spec"];
+        let waits_for_end = spec["podReplacementPolicy"] == "Failed";
+        let holds_place =
+            |other: &PodFacts| other.is_active() || (waits_for_end && other.exists && other.end.is_none());
+        let holds_place = |other: &&PodFacts| !other.meddled && holds_place(other) && !self.is_again(other);
+        let active = self.others().filter(holds_place).count() as u64;
+        let parallelism = spec["parallelism"].as_u64().unwrap_or(1);
+        if active >= parallelism {
+            return Some(format!("beside {active} active pods of {parallelism}"));
+        }
+        let completions = spec["completions"].as_u64().filter(|_| self.pod.index.is_none())?;
+        let succeeded = self
+            .others()
+            .filter(|other| !other.meddled && other.end.is_some_and(|end| end.succeeded && end.clean))
+            .filter(|other| !may_be_lost(other, self.job, news))
+            // That of a pod that is gone only the status shows, of which one of several owners hears late.
+            .filter(|other| other.exists || !self.others_act || other.deleted.is_some_and(&knows))
+            .count() as u64;
+        (active + succeeded >= completions)
+            .then(|| format!("beside {active} active and {succeeded} succeeded pods of {completions}"))
+    }
+
+    /// What is wrong with a pod at this index.
+    fn at_index(&self, index: u32) -> Option<String> {
+        let at_index =
+            || self.others().filter(|other| other.index == Some(index) && other.exists && !other.meddled);
         if at_index().any(|other| other.end.is_some_and(|end| end.succeeded && end.clean)) {
-            return Some(format!("replica-{by} creates {name} at an index that has succeeded"));
+            return Some("at an index that has succeeded".into());
         }
         if at_index().any(PodFacts::is_active) {
-            return Some(format!("replica-{by} creates {name} at an index that has an active pod"));
+            return Some("at an index that has an active pod".into());
         }
         let failed = || at_index().filter(|other| other.end.is_some_and(|end| !end.succeeded && end.clean));
-        if failed().any(|other| consequence(job, other) == Consequence::FailIndex) {
-            return Some(format!("replica-{by} creates {name} at an index that a rule lets fail"));
+        if failed().any(|other| consequence(self.job, other) == Consequence::FailIndex) {
+            return Some("at an index that a rule lets fail".into());
         }
         // Each pod carries the failures before it. They are lost with one that somebody has taken from the Job.
-        let taken = mine().filter(|other| other.index == Some(index) && other.meddled);
+        let taken = self.others().filter(|other| other.index == Some(index) && other.meddled);
         let taken = taken.map(|other| other.created).max();
         let failures = failed()
             .filter(|other| taken.is_none_or(|taken| other.created > taken))
-            .filter(|other| consequence(job, other) != Consequence::Ignore);
+            .filter(|other| consequence(self.job, other) != Consequence::Ignore);
         let failures = failures.count() as u64;
-        if job.object["spec"]["backoffLimitPerIndex"].as_u64().is_some_and(|limit| failures > limit) {
-            return Some(format!("replica-{by} creates {name} at an index that has failed {failures} times"));
-        }
-    } else if let Some(completions) = job.object["spec"]["completions"].as_u64() {
-        let succeeded = mine()
-            .filter(|other| !other.meddled && other.end.is_some_and(|end| end.succeeded && end.clean))
-            .count() as u64;
-        if active + succeeded >= completions {
-            return Some(format!(
-                "replica-{by} creates {name} beside {active} active and {succeeded} succeeded pods of {completions}"
-            ));
-        }
+        let limit = self.job.object["spec"]["backoffLimitPerIndex"].as_u64()?;
+        (failures > limit).then(|| format!("at an index that has failed {failures} times"))
     }
-    if job.deleting() {
-        return Some(format!("replica-{by} creates {name} of a Job that is being deleted"));
-    }
-    // A request may have been under way for long: what the network delays, nobody takes back.
-    let knows = |at| author.sent_at >= at && (!others_act || author.sent_at.since(at) > lag(at));
-    if job.finished.is_some_and(knows) {
-        return Some(format!("replica-{by} creates {name} of a finished Job"));
-    }
-    None
 }

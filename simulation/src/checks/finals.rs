@@ -101,12 +101,22 @@ pub(super) fn check(
 fn too_many_kept(plan: &Plan, ledger: &Ledger, uid: &str, job: &JobFacts) -> Option<(Promise, String)> {
     let limit = job.object["metadata"]["annotations"]["yardmaster.dev/failed-pods-limit"].as_str()?;
     let limit: usize = limit.parse().ok()?;
+    // A pod that loses its finalizer while it runs counts only if the failure of its Job was announced before.
+    let failing = job.announced.filter(|_| job.has_failed());
+    let counts =
+        |pod: &PodFacts| pod.disowned.is_none_or(|at| failing.is_some_and(|announced| announced <= at));
     let is_kept = |pod: &&PodFacts| {
         let failed = pod.end.is_some_and(|end| !end.succeeded && end.clean);
         let label = pod.object["metadata"]["labels"][SHARD_LABEL].as_str();
         let shown =
             label.and_then(|label| label.parse().ok()).is_some_and(|shard: u32| shard < plan.settings.shards);
-        failed && pod.exists && pod.deleted.is_none() && !pod.is_tracked() && !pod.meddled && shown
+        failed
+            && pod.exists
+            && pod.deleted.is_none()
+            && !pod.is_tracked()
+            && !pod.meddled
+            && shown
+            && counts(pod)
     };
     let kept = ledger.pods_of(uid).filter(is_kept).count();
     (kept > limit).then(|| (Promise::Kept, format!("{} keeps {kept} failed pods of {limit}", job.name().1)))

@@ -16,6 +16,12 @@ pub(super) struct Feed {
 }
 
 impl Feed {
+    /// The version in which a Lease was last shown; 0 if it was not.
+    pub(super) fn version(&self, lease: &Lease) -> u64 {
+        let known = lease.metadata.name.as_deref().and_then(|name| self.known.get(name));
+        known.map_or(0, LeaseRecord::version)
+    }
+
     /// Takes in a change. Returns the Leases that it shows to be gone, in the versions last seen.
     pub(super) fn gone(&mut self, change: &Change<Lease>) -> Vec<LeaseRecord> {
         match change {

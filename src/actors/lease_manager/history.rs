@@ -57,6 +57,11 @@ impl History {
         }
     }
 
+    /// A live read of another object has shown an earlier version than was known.
+    pub(super) fn contradicted(&self) {
+        self.0.rewound.store(true, Ordering::Relaxed);
+    }
+
     /// Whether another, earlier history was shown.
     pub(super) fn is_rewound(&self) -> bool {
         self.0.rewound.load(Ordering::Relaxed)

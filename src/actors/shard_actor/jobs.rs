@@ -187,7 +187,8 @@ impl ShardActor {
             self.start(&uid, ctx);
         }
         for pod in self.orphan_pods.waiting_for(&uid) {
-            match self.is_labelled(&pod) {
+            // One that is counted needs no label any more.
+            match self.is_labelled(&pod) || pod.pod.is_done() {
                 true => self.route_pod(pod, ctx),
                 false => self.label(&pod, &uid, ctx),
             }

@@ -15,6 +15,7 @@ use crate::cluster::events::{Event, EventType, ObjectRef};
 use crate::cluster::wire::{ControllerRef, ObservedPod, Unreadable};
 use crate::job::names::SHARD_LABEL;
 use crate::job::plan::Wait;
+use crate::job::pod::Pod;
 use crate::job::uid::{Uid, UidMap, UidSet};
 
 /// Pods that exist and that the shard's watch does not show.
@@ -27,6 +28,9 @@ pub(super) struct UnseenPods {
     reported: UidSet,
     /// Jobs of which it was reported that a pod cannot be labelled.
     unlabelled: UidSet,
+    /// Pods that an answer has shown with the label, and its version. What the watch brings of them from before is old: a
+    /// Job drops a pod that is done, and would take an older reading for a pod that is to be counted.
+    answered: UidMap<u64>,
 }
 
 #[derive(Debug)]
@@ -43,6 +47,20 @@ struct Unseen {
 impl UnseenPods {
     pub(super) fn contains(&self, pod: &Uid) -> bool {
         self.pods.contains_key(pod)
+    }
+
+    /// Whether an answer has shown the pod as it was later.
+    pub(super) fn is_overtaken(&mut self, pod: &Pod) -> bool {
+        let Some(shown) = self.answered.get(&pod.uid).copied() else { return false };
+        if pod.version >= shown {
+            self.answered.remove(&pod.uid);
+        }
+        pod.version < shown
+    }
+
+    /// The shard's list is complete, at this version.
+    pub(super) fn list_complete(&mut self, version: u64) {
+        self.answered.retain(|_, shown| *shown > version);
     }
 
     fn insert(&mut self, pod: Uid, unseen: Unseen) {
@@ -303,7 +321,11 @@ impl Handler<Shown> for ShardActor {
             return;
         }
         match found {
-            Some(found) if self.is_labelled(&found) || found.pod.is_done() => self.route_pod(found, ctx),
+            Some(found) if self.is_labelled(&found) => {
+                self.unseen.answered.insert(found.pod.uid.clone(), found.pod.version);
+                self.route_pod(found, ctx);
+            }
+            Some(found) if found.pod.is_done() => self.route_pod(found, ctx),
             Some(found) => match self.unseen.remove(&pod) {
                 Some((job, _)) if self.jobs.contains_key(&job) => self.label(&found, &job, ctx),
                 _ => self.orphan_pods.consider(found),

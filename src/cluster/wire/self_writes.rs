@@ -38,37 +38,50 @@ struct Identity<'a> {
 
 /// Jobs after our own answered writes, kept until their watch event comes. Clones share the Jobs.
 #[derive(Clone, Debug, Default)]
-pub struct SelfWriteCache {
-    by_version: Arc<Mutex<BTreeMap<u64, Arc<ObservedJob>>>>,
+pub struct SelfWriteCache(Arc<Mutex<Writes>>);
+
+#[derive(Debug, Default)]
+struct Writes {
+    by_version: BTreeMap<u64, Arc<ObservedJob>>,
+    newest: Option<Arc<ObservedJob>>,
 }
 
 impl SelfWriteCache {
-    fn lock(&self) -> MutexGuard<'_, BTreeMap<u64, Arc<ObservedJob>>> {
+    fn lock(&self) -> MutexGuard<'_, Writes> {
         // Poisoning is ignored: a panic while it is locked leaves the map intact.
-        self.by_version.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Forgets all writes: their versions may be given to others.
     pub fn clear(&self) {
-        self.lock().clear();
+        *self.lock() = Writes::default();
     }
 
     /// Adds a Job as it is after a write.
     pub fn note(&self, job: Arc<ObservedJob>) {
-        let mut known = self.lock();
-        known.insert(job.version.order(), job);
-        while known.len() > CAPACITY {
-            known.pop_first();
+        let mut writes = self.lock();
+        let version = job.version.order();
+        if writes.newest.as_ref().is_none_or(|newest| newest.version.order() < version) {
+            writes.newest = Some(job.clone());
         }
+        writes.by_version.insert(version, job);
+        while writes.by_version.len() > CAPACITY {
+            writes.by_version.pop_first();
+        }
+    }
+
+    /// The Job of the latest write, also after its watch event has come.
+    pub fn newest(&self) -> Option<Arc<ObservedJob>> {
+        self.lock().newest.clone()
     }
 
     /// The Job of this watch event, if the event is that of a cached write.
     pub(super) fn recall(&self, event: &[u8]) -> Option<Arc<ObservedJob>> {
-        if !event.starts_with(MODIFIED) || self.lock().is_empty() {
+        if !event.starts_with(MODIFIED) || self.lock().by_version.is_empty() {
             return None;
         }
         let About { object: Object { metadata } } = serde_json::from_slice(event).ok()?;
-        let job = self.lock().remove(&metadata.resource_version.parse().ok()?)?;
+        let job = self.lock().by_version.remove(&metadata.resource_version.parse().ok()?)?;
         (job.uid == (*metadata.uid).into()).then_some(job)
     }
 }

@@ -35,7 +35,7 @@ use attempts::Attempts;
 use classify::{Tags, Tracking, fails_job};
 pub use counted::CountedPod;
 use counted::CountedPods;
-use ledger::Ledger;
+use ledger::{Ledger, Termination};
 pub use places::DelayedDeletion;
 use queues::Queues;
 use slots::{Slot, Slots};
@@ -297,6 +297,11 @@ impl PodSet {
         }
     }
 
+    /// Takes in that somebody else has released a pod, nobody knows when.
+    pub fn released_unseen(&mut self) {
+        self.released_by_others = Some(u64::MAX);
+    }
+
     /// Whether somebody else has released pods that a status of this version need not count yet. What counts a
     /// pod is recorded in the status before the pod is released.
     pub fn released_by_others_since(&self, version: u64) -> bool {
@@ -366,7 +371,7 @@ impl PodSet {
     fn drop_gone(&mut self, slot: Slot) {
         if self.pods.get(slot).is_some_and(Entry::must_exist) {
             // Nothing tells when.
-            self.released_by_others = Some(u64::MAX);
+            self.released_unseen();
         }
         self.forget(slot);
     }
@@ -449,7 +454,7 @@ impl PodSet {
             self.observe(pod, Source::Created);
         } else if pod.tracked {
             // Somebody else must have removed its finalizer, at an unknown version.
-            self.released_by_others = Some(u64::MAX);
+            self.released_unseen();
         }
     }
 
@@ -499,6 +504,7 @@ impl PodSet {
         rebuilt.history = self.history.take();
         rebuilt.live_list = self.live_list.take();
         rebuilt.newly_ended = std::mem::take(&mut self.newly_ended);
+        rebuilt.released_by_others = self.released_by_others;
         rebuilt.pods = std::mem::take(&mut self.pods);
         rebuilt.pods.values_mut().for_each(|entry| entry.tags = None);
         rebuilt.relink_all();
@@ -539,7 +545,10 @@ impl PodSet {
     fn relink(&mut self, slot: Slot) {
         let Some(entry) = self.pods.get_mut(slot) else { return };
         let tags = Tags::of(entry, &self.spec, &self.ledger);
-        entry.recorded |= tags.tracking == Tracking::Release || entry.flight == PendingRequest::Release;
+        // A Job that fails counts its pods before they end: one without finalizer has been recorded, by whatever owner.
+        let released_before = self.ledger.termination == Termination::Failing && !entry.pod.tracked;
+        entry.recorded |=
+            released_before || tags.tracking == Tracking::Release || entry.flight == PendingRequest::Release;
         if entry.tags.as_ref() == Some(&tags) {
             return;
         }

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 
+use super::classify::Tracking;
 use super::slots::Slot;
 use super::step::Queue;
 use super::{CountedPod, DelayedDeletion, Entry, PendingRequest, PodSet};
@@ -148,6 +149,14 @@ impl PodSet {
     /// Failed pods that are held until their index has a successor.
     pub fn held(&self) -> impl Iterator<Item = &DelayedDeletion> {
         self.held.values()
+    }
+
+    /// Failures to record that are held until their index has a successor, by ascending index.
+    pub fn held_to_record(&self) -> impl Iterator<Item = &Pod> {
+        let entries = self.held.values().filter_map(|held| self.pods.of(&held.uid));
+        let is_failure =
+            |entry: &&Entry| entry.tags.as_ref().is_some_and(|tags| tags.tracking == Tracking::RecordFailure);
+        entries.filter(is_failure).map(|entry| &entry.pod)
     }
 
     /// Tracked pods that have not ended, in no particular order.

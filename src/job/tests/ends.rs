@@ -429,3 +429,15 @@ fn nothing_is_released_between_the_decision_and_the_announcement_of_an_end() {
     );
     assert!(again.releases.is_empty());
 }
+
+/// An index that fails keeps its last pod for a successor, and a Job that ends creates none.
+#[test]
+fn a_failure_that_is_held_for_a_successor_is_recorded_with_the_end_it_brings_about() {
+    let job = with(per_index(indexed(3), 1, None), |spec| spec.backoff_limit = 0);
+    let plan = reconcile(&state(job, [bad(0)]), at(160));
+    let status = plan.status.unwrap().status;
+    let reason = status.holding(&ConditionKind::FailureTarget).map(|condition| condition.reason.to_string());
+    assert_eq!(reason.as_deref(), Some("BackoffLimitExceeded"));
+    assert_eq!(uids(&status.uncounted.unwrap().failed), ["bad-0"]);
+    assert_eq!(plan.releases, [], "not before the record is acknowledged");
+}

@@ -81,4 +81,15 @@ fn who_decides_nothing_more_misses_nothing() {
     let mut gone = JobState::new(telling(3, &["a"]), Limits::default());
     gone.job_vanished();
     assert!(!gone.lacks_pods(&listed(&[]), 1));
+    gone.observe_pod(running("b"), at(20));
+    assert!(gone.lacks_pods(&listed(&[]), 1), "but what it must release");
+}
+
+#[test]
+fn a_status_that_tells_of_pods_that_do_not_exist_is_doubted() {
+    let mut state = JobState::new(telling(1, &[]), Limits::default());
+    state.listed_live(&listed(&[]), 5);
+    assert!(state.doubts_status(9));
+    state.reading_job();
+    assert!(!state.doubts_status(9), "once");
 }

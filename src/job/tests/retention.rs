@@ -213,3 +213,26 @@ fn counted_indexes(job: &Job, indexes: impl IntoIterator<Item = u32>) -> JobStat
     status.completed_indexes.extend(indexes);
     status
 }
+
+/// The pods of a Job that fails lose their finalizer while they run, and they end under the next owner.
+#[test]
+fn a_pod_that_was_counted_before_it_ended_is_known_as_counted() {
+    let mut failing = limited(Completion::Count(5), 0);
+    let announced =
+        condition(ConditionKind::FailureTarget, ConditionStatus::True, "BackoffLimitExceeded", "", at(20));
+    failing.status.conditions.push(announced);
+    failing.status.failed = 1;
+    let runs = but(running("r"), |pod| pod.tracked = false);
+    let mut state = state(failing, [runs]);
+    state.observe_pod(counted("r", Phase::Failed, 30), at(30));
+    let mut failed = state.job.clone();
+    failed.status.conditions.push(condition(
+        ConditionKind::Failed,
+        ConditionStatus::True,
+        "BackoffLimitExceeded",
+        "",
+        at(31),
+    ));
+    state.observe_job(failed);
+    assert_eq!(uids(&deleted(&state, 40)), ["r"]);
+}

@@ -1,0 +1,119 @@
+//! What follows from a restore of etcd, and where one could hide.
+//!
+//! A heartbeat that is stored shows each restore to a backup from before the heartbeat before it ([`super::history`]). What
+//! a replica knows from after its last heartbeat, or from before its first one, a restore can take back unseen.
+
+use actix::Recipient;
+use tokio::time::{Duration, Instant, timeout};
+
+use super::echo::Echo;
+use super::history::History;
+use super::{Answer, LAYOUT_TIMEOUT, LeaseManager};
+use crate::actors::protocol::ShardCommand;
+use crate::sharding::ShardId;
+use crate::telemetry::metrics::labels::Handover;
+
+/// A restore takes longer than this: a list of Leases that was complete so shortly before a heartbeat is of the same
+/// history.
+const FRESH: Duration = Duration::from_secs(2);
+
+/// Whether what was listed before the first heartbeat of a session is of the heartbeat's history.
+#[derive(Debug, Default)]
+pub(super) struct Listing {
+    /// When the Leases were last listed, by the boot clock.
+    at: Option<Instant>,
+    /// The last session of which a heartbeat was stored.
+    confirmed: Option<u32>,
+    is_doubtful: bool,
+}
+
+impl Listing {
+    /// A list of Leases is complete.
+    pub(super) fn listed(&mut self, now: Instant) {
+        self.at = Some(now);
+    }
+
+    /// A heartbeat of this session was stored.
+    pub(super) fn confirmed(&mut self, session: u32, now: Instant) {
+        let is_first = self.confirmed.replace(session) != Some(session);
+        self.is_doubtful |= is_first && self.at.is_none_or(|listed| now >= listed + FRESH);
+    }
+
+    /// Whether everything must be listed again; once.
+    pub(super) fn take_doubt(&mut self) -> bool {
+        std::mem::take(&mut self.is_doubtful)
+    }
+}
+
+impl LeaseManager {
+    /// The API server shows an earlier history. What is known, and what is under way, counts for nothing: Leases,
+    /// Jobs and pods are read anew.
+    pub(super) fn begin_anew(&mut self, replica: &Recipient<ShardCommand>) {
+        tracing::error!(
+            "the API server shows another history, as after a restore of etcd: everything is read anew"
+        );
+        let shards: Vec<ShardId> = self.fences.keys().copied().collect();
+        for shard in shards {
+            self.close(shard);
+            self.count(Handover::Lost);
+            replica.do_send(ShardCommand::Drop(shard));
+        }
+        replica.do_send(ShardCommand::Forget);
+        self.answers.clear();
+        self.claimed.clear();
+        self.board.forget();
+        self.coordinator = self.coordinator.reborn();
+        self.session = self.coordinator.session();
+        self.history = History::default();
+        self.echo = Echo::default();
+        self.listing = Listing::default();
+        self.cx.self_writes.clear();
+        self.cx.vigil.forget();
+        self.cx.rewinds.rewound();
+    }
+
+    /// A heartbeat was stored that was sent at this time. After a silence in which etcd may have been restored, the
+    /// status that was written last is read: if it is there, so is all that was before it.
+    pub(super) fn renewed(&mut self, sent: Instant) {
+        let before = self.renewed.replace(sent);
+        let silence = before.map(|before| sent.saturating_duration_since(before)).unwrap_or_default();
+        if silence <= 2 * self.cx.config.retry_period {
+            return;
+        }
+        let Some(known) = self.cx.self_writes.newest() else { return };
+        let (reads, rewinds) = (self.cx.reads.clone(), self.cx.rewinds.clone());
+        self.answers.push(Box::pin(async move {
+            let read = reads.find_job(&known.namespace, &known.name, &known.uid);
+            // Without an answer nothing is known, as before.
+            if let Ok(Ok(Some(read))) = timeout(LAYOUT_TIMEOUT, read).await {
+                rewinds.compare(&known, &read);
+            }
+            Answer::Nothing
+        }));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_list_from_long_before_the_first_heartbeat_of_a_session_is_doubtful() {
+        let begin = Instant::now();
+        let at = |seconds| begin + Duration::from_secs(seconds);
+        let mut listing = Listing::default();
+        for (listed, session, heartbeat, doubtful) in [
+            (Some(0), 0, 1, false),
+            (None, 0, 60, false),
+            (None, 1, 75, true),
+            (None, 1, 77, false),
+            (Some(90), 2, 91, false),
+            (None, 3, 92, true),
+        ] {
+            listed.into_iter().for_each(|listed| listing.listed(at(listed)));
+            listing.confirmed(session, at(heartbeat));
+            assert_eq!(listing.take_doubt(), doubtful, "session {session} at {heartbeat}");
+            assert!(!listing.take_doubt(), "it is told once");
+        }
+    }
+}
