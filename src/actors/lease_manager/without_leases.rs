@@ -8,7 +8,7 @@ use actix::Recipient;
 use super::{LeaseManager, View};
 use crate::actors::protocol::{ShardCommand, ShardProgress};
 use crate::cluster::gate::Fence;
-use crate::sharding::ShardState;
+use crate::sharding::{ShardId, ShardState};
 
 impl LeaseManager {
     /// Starts all shards, and ends once all are drained after [`ShardProgress::Leave`].
@@ -16,9 +16,7 @@ impl LeaseManager {
         let shards: Vec<_> = self.cx.config.shards.shards().collect();
         let mut states: BTreeMap<_, _> = shards.iter().map(|shard| (*shard, ShardState::Syncing)).collect();
         for shard in &shards {
-            let fence = Fence::unlimited();
-            self.fences.insert(*shard, fence.clone());
-            replica.do_send(ShardCommand::Start { shard: *shard, epoch: 0, fence });
+            self.start_without_lease(*shard, 0, &replica);
         }
         let mut left = 0;
         while let Some(report) = self.reports.recv().await {
@@ -28,7 +26,13 @@ impl LeaseManager {
                     shards.iter().for_each(|shard| replica.do_send(ShardCommand::Drain(*shard)))
                 }
                 ShardProgress::Drained(_) => left += 1,
-                ShardProgress::Dropped(_) | ShardProgress::Failed(..) => {}
+                ShardProgress::Failed(shard, epoch) => {
+                    states.insert(shard, ShardState::Syncing);
+                    self.close(shard);
+                    replica.do_send(ShardCommand::Drop(shard));
+                    self.start_without_lease(shard, epoch + 1, &replica);
+                }
+                ShardProgress::Dropped(_) => {}
             }
             if left == shards.len() {
                 return self.end(None);
@@ -38,5 +42,11 @@ impl LeaseManager {
             let view = View::of(ready, None, None, states);
             self.view.send_modify(|shown| *shown = view);
         }
+    }
+
+    fn start_without_lease(&mut self, shard: ShardId, epoch: u64, replica: &Recipient<ShardCommand>) {
+        let fence = Fence::unlimited();
+        self.fences.insert(shard, fence.clone());
+        replica.do_send(ShardCommand::Start { shard, epoch, fence });
     }
 }

@@ -1,5 +1,6 @@
 #![allow(clippy::unwrap_used)]
 
+mod answered;
 #[cfg(feature = "test-hooks")]
 mod rebuilt;
 mod relisted;
@@ -231,7 +232,10 @@ fn a_refused_label_is_told_once_and_does_not_matter_for_a_pod_that_is_done() {
 fn a_live_list_that_is_older_than_the_shards_own_does_not_count() {
     run(async {
         let mut version = 20;
-        let api = TestApi::new(move |_, uri| {
+        let api = TestApi::new(move |method, uri| {
+            if method == "GET" && uri.contains("/jobs/j") {
+                return Some((200, job("j", json!({"active": 1}))));
+            }
             if !uri.contains("controller-uid") || uri.contains("watch") {
                 return None;
             }
@@ -479,6 +483,7 @@ fn a_list_that_never_succeeds_holds_up_no_other_job_in_doubt() {
                 if lists == 1 { list(100, &[]) } else { refusal(500) }
             }
             "GET" if uri.contains("controller-uid") && !uri.contains("watch") => list(150, &[]),
+            "GET" if uri.contains("/jobs/j") => Some((200, job("j", json!({"active": 1})))),
             _ => None,
         });
         let shard = Shard::start(&api, &[manual_job(json!({"active": 1}))], no_census(), vec![]).await;

@@ -1,0 +1,63 @@
+//! What an answer has shown of a pod, before the watch.
+
+use super::*;
+
+/// Label patches of the pod `p`.
+const LABELS: &[&str] = &["PATCH", "/pods/p", "yardmaster.dev/shard"];
+
+/// The pod `p` of `j`, which has succeeded and is counted.
+fn released(version: u64) -> Value {
+    let mut done = at(version, "Succeeded", pod("p", "j"));
+    done["metadata"]["finalizers"] = json!([]);
+    done
+}
+
+/// A watch that is late shows the pod as it was before its label was changed, changed back, and counted.
+#[test]
+fn a_pod_that_an_answer_has_shown_counted_is_not_counted_again_from_an_older_view() {
+    for late in ["change", "list", "end"] {
+        run(async move {
+            let api = TestApi::new(move |method, uri| match method {
+                "PATCH" if uri.contains("/pods/p") => Some((200, labelled(released(130)))),
+                "GET" if uri.contains("/jobs/j") => Some((200, job("j", up_to_date(1)))),
+                _ => None,
+            });
+            let jobs = [job("j", up_to_date(0))];
+            let before = labelled(at(90, "Running", pod("p", "j")));
+            let shard = Shard::start(&api, &jobs, no_census(), vec![before]).await;
+            // Somebody has given it another label, and it has succeeded. It gets its label again.
+            let deselected = Change::Deleted(observed_pod(&at(110, "Running", pod("p", "j"))));
+            shard.watched(vec![deselected]).await;
+            sleep(SOON).await;
+            assert_eq!(api.count(LABELS), 1, "{late}");
+            let older = labelled(at(120, "Succeeded", pod("p", "j")));
+            match late {
+                "change" => shard.watched(vec![applied(&older)]).await,
+                "list" => shard.listed(120, vec![older]).await,
+                _ => {
+                    shard
+                        .watched(vec![Change::Deleted(observed_pod(&at(120, "Succeeded", pod("p", "j"))))])
+                        .await
+                }
+            }
+            sleep(4 * SOON).await;
+            assert_eq!((api.count(COUNTS), api.count(LABELS)), (0, 1), "{late}");
+        });
+    }
+}
+
+/// The Job becomes known late, and as it was before it had counted the pod.
+#[test]
+fn a_pod_that_was_counted_before_its_job_is_known_casts_doubt_on_its_status() {
+    run(async {
+        let api = TestApi::new(move |method, uri| match method {
+            "GET" if uri.contains("/jobs/j") => Some((200, job("j", up_to_date(1)))),
+            _ => None,
+        });
+        let shard = Shard::start(&api, &[], no_census(), vec![labelled(released(90))]).await;
+        sleep(SOON).await;
+        shard.job(&job("j", json!({}))).await;
+        sleep(SOON).await;
+        assert_eq!(api.count(&["GET", "/jobs/j"]), 1, "its status is read");
+    });
+}
