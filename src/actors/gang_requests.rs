@@ -124,7 +124,7 @@ impl Requests {
                 Choice::Use(object) => return Ok(Found::Existing(object)),
                 Choice::Leave => return Ok(Found::Nothing),
                 Choice::Make(body) => match self.make(resource, body).await {
-                    Err(WriteError::AlreadyExists { .. }) => request = GangRequest::Find,
+                    Err(WriteError::AlreadyExists(_)) => request = GangRequest::Find,
                     made => return Ok(Found::Made(decoder.decode(&made?)?)),
                 },
             }

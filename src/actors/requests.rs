@@ -135,12 +135,9 @@ impl Requests {
             let (answer, event) = match created.await {
                 Ok(Answer::Pod(pod)) => (Created::Pod(Box::new(pod.pod)), RequestEvent::Done(name.into())),
                 Ok(_) => (Created::Refused, RequestEvent::Nothing),
-                Err(WriteError::AlreadyExists { being_deleted: false, .. }) => {
+                Err(WriteError::AlreadyExists(_)) => {
                     // Boxed, since the future of every pending creation would have room for it.
                     (Box::pin(this.look_up(place, &name)).await, RequestEvent::Nothing)
-                }
-                Err(WriteError::AlreadyExists { being_deleted: true, .. }) => {
-                    (Created::NameTaken, RequestEvent::Nothing)
                 }
                 Err(WriteError::NamespaceTerminating(_)) => {
                     (Created::NamespaceTerminating, RequestEvent::Nothing)
@@ -156,7 +153,7 @@ impl Requests {
     }
 
     /// The name is taken: by the very pod that we wanted to create, as after a lost answer, or by something
-    /// else.
+    /// else. That it is being deleted makes no difference: it may have succeeded before.
     async fn look_up(&self, place: Place, name: &str) -> Created {
         match self.cx.reads.get_pod(&self.namespace, name).await {
             Ok(Some(found)) if self.is_ours(&found) && found.pod.place == Some(place) => {

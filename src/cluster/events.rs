@@ -214,7 +214,7 @@ async fn send(gate: WriteGate, write: EventWrite) -> (EventWrite, Delivery) {
         let failure = match gate.submit(order, write.write.clone()).await {
             Ok(Answer::Gone) => return (write, Delivery::Expired),
             // The name exists only if an earlier try succeeded and its answer was lost.
-            Ok(_) | Err(WriteError::AlreadyExists { .. }) => return (write, Delivery::Sent),
+            Ok(_) | Err(WriteError::AlreadyExists(_)) => return (write, Delivery::Sent),
             Err(failure) => failure,
         };
         let pause = if is_transient(&failure) { pauses.next() } else { None };

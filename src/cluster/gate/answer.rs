@@ -37,13 +37,8 @@ pub enum WriteError {
     #[error("the shard is no longer owned")]
     Fenced,
     /// The name is taken.
-    #[error("{message}")]
-    AlreadyExists {
-        /// Whether the object that has the name is being deleted.
-        being_deleted: bool,
-        /// The API server's message.
-        message: Box<str>,
-    },
+    #[error("{0}")]
+    AlreadyExists(Box<str>),
     /// There is no such namespace or resource.
     #[error("{0}")]
     NotFound(Box<str>),
@@ -155,10 +150,7 @@ fn error(refusal: Refusal, retry_after: Option<Duration>) -> WriteError {
         (403, _) if terminating => WriteError::NamespaceTerminating(message),
         (401 | 403, _) => WriteError::Forbidden(message),
         (404, _) => WriteError::NotFound(message),
-        (409, "AlreadyExists") => WriteError::AlreadyExists {
-            being_deleted: message.starts_with("object is being deleted"),
-            message,
-        },
+        (409, "AlreadyExists") => WriteError::AlreadyExists(message),
         (409, _) => WriteError::Conflict(message),
         // The webhook has read it, and would be asked again and again.
         (429, _) if of_webhook => WriteError::Forbidden(message),

@@ -284,14 +284,7 @@ async fn a_write_is_sent_once_whatever_the_answer() {
         (status(403, "Forbidden", "m"), WriteError::Forbidden("m".into())),
         ((403, terminating), WriteError::NamespaceTerminating("m".into())),
         (status(404, "NotFound", "m"), WriteError::NotFound("m".into())),
-        (
-            status(409, "AlreadyExists", "pods \"p\" already exists"),
-            WriteError::AlreadyExists { being_deleted: false, message: "pods \"p\" already exists".into() },
-        ),
-        (
-            status(409, "AlreadyExists", "object is being deleted: p"),
-            WriteError::AlreadyExists { being_deleted: true, message: "object is being deleted: p".into() },
-        ),
+        (status(409, "AlreadyExists", "m"), WriteError::AlreadyExists("m".into())),
         (status(409, "Conflict", "m"), WriteError::Conflict("m".into())),
         (status(422, "Invalid", "m"), WriteError::Invalid("m".into())),
         (status(400, "BadRequest", "m"), WriteError::Invalid("m".into())),
