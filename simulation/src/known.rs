@@ -137,7 +137,7 @@ impl Defect {
                 plan.settings.replicas = 2;
                 plan.jobs.iter_mut().for_each(|job| job.failing_percent = 60);
                 let time = Duration::from_secs(chance.pick(&[40, 300]));
-                plan.settings.calm_from = plan.settings.calm_from + time;
+                plan.settings.calm_from += time;
                 let held = Fault::HoldWatches { replica, time: time + time / 8 };
                 vec![Act::Fault(held), Act::Fault(Fault::Suspend { replica, time })]
             }

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use super::api_backoff::ApiBackoff;
 use super::begun::Begun;
-use super::job_input::{AdoptionAttempt, JobInput, Refusal};
+use super::job_input::{AdoptionAttempt, JobInput, Orphan, Refusal};
 use super::requests::Requests;
 use crate::cluster::gate::{Answer, Priority, Write, WriteError};
 use crate::cluster::reads::ReadError;
@@ -17,35 +17,37 @@ use crate::job::spec::JobSpec;
 
 impl Requests {
     /// Adopts a pod, once a live read shows that the Job exists, has not finished and is not being deleted.
-    pub fn adopt(self: &Arc<Self>, pod: PodRef) {
+    pub fn adopt(self: &Arc<Self>, orphan: Orphan) {
         let this = self.clone();
         self.run(async move {
-            let attempt = match this.attempt_adoption(&pod).await {
+            let pod = &orphan.pod;
+            let attempt = match this.attempt_adoption(&orphan).await {
                 Ok(attempt) => attempt,
                 Err(WriteError::Fenced) if this.fence.is_closed() => AdoptionAttempt::PodGone,
                 // The fence may be extended, and nobody else adopts the pod until then.
                 Err(WriteError::Fenced) => AdoptionAttempt::Refused(Refusal::Unknown),
                 Err(refusal) => {
                     log_job!(warn, this.name(), k8s.pod.uid = %pod.uid, %refusal, "a pod was not adopted");
-                    this.after_refusal(&pod, &refusal).await
+                    this.after_refusal(pod, &refusal).await
                 }
             };
-            JobInput::Adopted { pod, attempt }
+            JobInput::Adopted { orphan, attempt }
         });
     }
 
     /// Adopts a pod after a pause, unless the shard is drained by then.
-    pub fn adopt_after(self: &Arc<Self>, pause: Duration, pod: PodRef) {
+    pub fn adopt_after(self: &Arc<Self>, pause: Duration, orphan: Orphan) {
         let this = self.clone();
         self.run_after(async move {
             tokio::time::sleep(pause).await;
             if this.may_go_on() {
-                this.adopt(pod);
+                this.adopt(orphan);
             }
         });
     }
 
-    async fn attempt_adoption(&self, pod: &PodRef) -> Result<AdoptionAttempt, WriteError> {
+    async fn attempt_adoption(&self, orphan: &Orphan) -> Result<AdoptionAttempt, WriteError> {
+        let pod = &orphan.pod;
         let unread = |e: ReadError| WriteError::Unknown(e.to_string().into());
         let job = self.cx.reads.get_job(&self.namespace, &self.job).await.map_err(unread)?;
         match self.claimant(job.as_deref()) {
@@ -66,11 +68,23 @@ impl Requests {
             finalizer: self.cx.config.finalizer(),
             shard: Some(self.shard.0),
         };
-        let body = adopt_patch(&pod.uid, &adoption);
-        let write = Write::AdoptPod { namespace: self.namespace.clone(), name: pod.name.clone(), body };
-        match self.submit(Priority::Finalizer, write).await? {
-            Answer::Pod(adopted) => Ok(AdoptionAttempt::Adopted(adopted)),
-            _ => Ok(AdoptionAttempt::PodGone),
+        let mut version = orphan.version;
+        loop {
+            let body = adopt_patch(&pod.uid, version, &adoption);
+            let write = Write::AdoptPod { namespace: self.namespace.clone(), name: pod.name.clone(), body };
+            let conflict = match self.submit(Priority::Finalizer, write).await {
+                Ok(Answer::Pod(adopted)) => return Ok(AdoptionAttempt::Adopted(adopted)),
+                Ok(_) => return Ok(AdoptionAttempt::PodGone),
+                Err(conflict @ WriteError::Conflict(_)) => conflict,
+                Err(refusal) => return Err(refusal),
+            };
+            // Its status may have changed only.
+            match self.cx.reads.find_pod(&self.namespace, &pod.name, &pod.uid).await {
+                Ok(Some(found)) if is_orphan(&found) && found.pod.version > version => {
+                    version = found.pod.version;
+                }
+                _ => return Err(conflict),
+            }
         }
     }
 
@@ -89,7 +103,7 @@ impl Requests {
         if self.is_ours(&found) {
             return AdoptionAttempt::Adopted(found);
         }
-        if found.controller.is_some() || found.pod.deleting {
+        if !is_orphan(&found) {
             return AdoptionAttempt::NotOurs(Some(found));
         }
         AdoptionAttempt::Refused(match refusal {
@@ -150,4 +164,9 @@ impl Requests {
     fn may_go_on(&self) -> bool {
         !self.in_flight.is_closed()
     }
+}
+
+/// Whether a pod may be adopted.
+fn is_orphan(pod: &ObservedPod) -> bool {
+    pod.controller.is_none() && !pod.pod.deleting
 }

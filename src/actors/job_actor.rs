@@ -262,6 +262,7 @@ impl JobActor {
                 self.tracer.pod_gone(&uid, &self.state, now);
                 let is_doubtful = self.state.pods.must_exist(&uid);
                 self.state.pod_vanished(&uid);
+                self.adoptions.pod_gone(&uid);
                 if is_doubtful {
                     self.pods_missing();
                 }
@@ -278,6 +279,7 @@ impl JobActor {
                         ListOrigin::Memory => listed.extend(self.state.pods.counted_uids()),
                     }
                     self.state.pods_listed(&listed, version);
+                    self.adoptions.list_complete(version);
                     self.lifecycle.pods_listed();
                 }
             }
@@ -298,8 +300,9 @@ impl JobActor {
             JobInput::Released { pod, answer } => {
                 self.state.changed(&pod, answer, now);
             }
-            JobInput::Adopted { pod, attempt } => {
-                self.adoptions.answered(&pod.uid, &attempt, &mut self.state, now);
+            JobInput::Adopted { orphan, attempt } => {
+                let uid = &orphan.pod.uid;
+                self.adoptions.answered(uid, &attempt, &mut self.state, now);
                 match attempt {
                     AdoptionAttempt::Adopted(pod) => self.observe_pod(pod, now),
                     AdoptionAttempt::PodGone | AdoptionAttempt::NotOurs(None) => {}
@@ -307,8 +310,8 @@ impl JobActor {
                         self.notice.shard.do_send(JobReport::Declined(pod));
                     }
                     AdoptionAttempt::Refused(_) => {
-                        let pause = self.adoptions.pause(&pod.uid, now);
-                        self.requests.adopt_after(pause, pod);
+                        let pause = self.adoptions.pause(uid, now);
+                        self.requests.adopt_after(pause, orphan);
                     }
                     AdoptionAttempt::JobLeaves(pod) => {
                         self.state.job_leaves();

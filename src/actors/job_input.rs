@@ -6,7 +6,7 @@ use crate::cluster::gate::Turn;
 use crate::cluster::wire::{ObservedJob, ObservedPod};
 use crate::job::gang_state::GangAnswer;
 use crate::job::plan::JobEvent;
-use crate::job::pod::{Place, PodRef};
+use crate::job::pod::{Place, Pod, PodRef};
 use crate::job::state::{Changed, Created};
 use crate::job::uid::{Uid, UidSet};
 
@@ -75,7 +75,7 @@ pub enum JobInput {
     /// An adoption has ended.
     Adopted {
         /// The pod.
-        pod: PodRef,
+        orphan: Orphan,
         /// The outcome.
         attempt: AdoptionAttempt,
     },
@@ -139,6 +139,21 @@ impl JobInput {
     /// Whether a pod has changed.
     pub fn is_about_a_pod(&self) -> bool {
         matches!(self, Self::Pod(_) | Self::PodGone(_))
+    }
+}
+
+/// A pod that a Job adopts.
+#[derive(Debug)]
+pub struct Orphan {
+    /// The pod.
+    pub pod: PodRef,
+    /// The version in which it was seen without a controller.
+    pub version: u64,
+}
+
+impl From<Pod> for Orphan {
+    fn from(pod: Pod) -> Self {
+        Self { version: pod.version, pod: pod.into() }
     }
 }
 

@@ -6,6 +6,7 @@ use jiff::Timestamp;
 
 use crate::actors::clock;
 use crate::actors::job_input::{AdoptionAttempt, Refusal};
+use crate::job::pod::Pod;
 use crate::job::retry::Retry;
 use crate::job::state::JobState;
 use crate::job::uid::{Uid, UidMap};
@@ -17,6 +18,9 @@ const HELD_FAILURES: u32 = 3;
 #[derive(Default)]
 pub(super) struct Adoptions {
     pods: UidMap<Pending>,
+    /// Pods of the Job that an answer has shown as counted, and its version. What the watch brings of them from before is
+    /// old: it would be taken for a pod that is to be counted.
+    counted: UidMap<u64>,
 }
 
 #[derive(Default)]
@@ -65,6 +69,26 @@ impl Adoptions {
         if !matches!(answer, AdoptionAttempt::Refused(_)) {
             self.pods.remove(pod);
         }
+        if let AdoptionAttempt::Adopted(found) = answer
+            && found.pod.is_done()
+        {
+            self.counted.insert(pod.clone(), found.pod.version);
+        }
+    }
+
+    /// Whether an answer has shown the pod as counted, and later than this.
+    pub(super) fn is_overtaken(&self, pod: &Pod) -> bool {
+        self.counted.get(&pod.uid).is_some_and(|counted| pod.version < *counted)
+    }
+
+    /// A list of the Job's pods is complete, at this version.
+    pub(super) fn list_complete(&mut self, version: u64) {
+        self.counted.retain(|_, counted| *counted > version);
+    }
+
+    /// The pod is gone.
+    pub(super) fn pod_gone(&mut self, pod: &Uid) {
+        self.counted.remove(pod);
     }
 
     /// How long the next attempt must wait.

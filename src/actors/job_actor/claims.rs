@@ -3,14 +3,14 @@
 use jiff::Timestamp;
 
 use super::JobActor;
+use crate::actors::job_input::Orphan;
 use crate::actors::protocol::JobReport;
 use crate::cluster::wire::ObservedPod;
 use crate::job::adoption::{AdoptionDecision, ClaimedPod, ControllerRefMatch, claim};
-use crate::job::pod::PodRef;
 
 impl JobActor {
     pub(super) fn observe_pod(&mut self, observed: Box<ObservedPod>, now: Timestamp) {
-        if self.state.pods.knows_newer(&observed.pod) {
+        if self.state.pods.knows_newer(&observed.pod) || self.adoptions.is_overtaken(&observed.pod) {
             // The watch is behind an answer. Before it was adopted, for example, the pod had no controller.
             return;
         }
@@ -47,10 +47,10 @@ impl JobActor {
         }
     }
 
-    fn adopt(&mut self, pod: PodRef) {
-        self.state.pod_vanished(&pod.uid);
-        if self.adoptions.begin(&pod.uid, &mut self.state) {
-            self.requests.adopt(pod);
+    fn adopt(&mut self, orphan: Orphan) {
+        self.state.pod_vanished(&orphan.pod.uid);
+        if self.adoptions.begin(&orphan.pod.uid, &mut self.state) {
+            self.requests.adopt(orphan);
         }
     }
 }

@@ -72,10 +72,12 @@ fn untrack(
     render(&Untrack { metadata })
 }
 
-/// Makes the Job the pod's controller, tracks it, and labels it with its shard.
-pub fn adopt_patch(pod: &Uid, adoption: &Adoption<'_>) -> Bytes {
+/// Makes the Job the pod's controller, tracks it, and labels it with its shard, unless the pod has changed since `version`:
+/// somebody else may have adopted and counted it.
+pub fn adopt_patch(pod: &Uid, version: u64, adoption: &Adoption<'_>) -> Bytes {
     let mut metadata = json!({
         "uid": pod,
+        "resourceVersion": version.to_string(),
         "ownerReferences": [{
             "apiVersion": "batch/v1",
             "kind": "Job",
@@ -157,12 +159,12 @@ mod tests {
         );
         let adoption = Adoption { job_name: "j", job_uid: &job, finalizer: "f", shard: Some(63) };
         assert_eq!(
-            read(&adopt_patch(&pod, &adoption)),
-            json!({"metadata": {"uid": "p-uid", "finalizers": ["f"], "labels": {"yardmaster.dev/shard": "63"},
+            read(&adopt_patch(&pod, 5, &adoption)),
+            json!({"metadata": {"uid": "p-uid", "resourceVersion": "5", "finalizers": ["f"], "labels": {"yardmaster.dev/shard": "63"},
                 "ownerReferences": [{"apiVersion": "batch/v1", "kind": "Job", "name": "j", "uid": "j-uid",
                     "controller": true, "blockOwnerDeletion": true}]}})
         );
-        let without_shard = read(&adopt_patch(&pod, &Adoption { shard: None, ..adoption }));
+        let without_shard = read(&adopt_patch(&pod, 5, &Adoption { shard: None, ..adoption }));
         assert!(without_shard["metadata"].get("labels").is_none());
     }
 }
