@@ -39,6 +39,8 @@ pub(crate) struct PodFacts {
     pub(crate) exists: bool,
     /// The UID of the Job that controls it, or did.
     pub(crate) job: Option<String>,
+    /// Since when.
+    pub(crate) owned: Time,
     /// Its completion index.
     pub(crate) index: Option<u32>,
     /// How it ended, if it has.
@@ -160,6 +162,7 @@ impl Ledger {
             object: Value::Null,
             exists: true,
             job: None,
+            owned: now,
             index: None,
             end: None,
             created: now,
@@ -171,7 +174,10 @@ impl Ledger {
         });
         facts.exists = !deleted;
         // The first Job stays: it may have counted the pod before somebody else took it.
-        facts.job = facts.job.take().or_else(|| controller(&object).map(str::to_owned));
+        if facts.job.is_none() {
+            facts.job = controller(&object).map(str::to_owned);
+            facts.owned = now;
+        }
         facts.index = facts.index.or_else(|| {
             object["metadata"]["annotations"]["batch.kubernetes.io/job-completion-index"]
                 .as_str()?

@@ -34,7 +34,7 @@ pub(super) fn check(
     // A request may have been under way for long: what the network delays, nobody takes back.
     let knows = |at| author.sent_at >= at && (!others_act || author.sent_at.since(at) > lag(at));
     let others: Vec<&PodFacts> = ledger.pods_of(job_uid).filter(|other| !std::ptr::eq(*other, pod)).collect();
-    let creation = Creation { job, pod, others, others_act };
+    let creation = Creation { job, pod, others, others_act, sent_at: author.sent_at };
     let index = pod.index.and_then(|index| creation.at_index(index));
     let news = plan.news_take();
     let what = creation.is_beside(knows, news).or(index).or_else(|| {
@@ -53,6 +53,7 @@ struct Creation<'a> {
     others: Vec<&'a PodFacts>,
     /// Whether several replicas act for the Job.
     others_act: bool,
+    sent_at: Time,
 }
 
 impl Creation<'_> {
@@ -77,7 +78,11 @@ impl Creation<'_> {
         let waits_for_end = spec["podReplacementPolicy"] == "Failed";
         let holds_place =
             |other: &PodFacts| other.is_active() || (waits_for_end && other.exists && other.end.is_none());
-        let holds_place = |other: &&PodFacts| !other.meddled && holds_place(other) && !self.is_again(other);
+        // One that is adopted while the creation is on its way: then one of both is removed.
+        let is_adopted_later = |other: &PodFacts| other.owned > other.created && other.owned > self.sent_at;
+        let holds_place = |other: &&PodFacts| {
+            !other.meddled && holds_place(other) && !self.is_again(other) && !is_adopted_later(other)
+        };
         let active = self.others().filter(holds_place).count() as u64;
         let parallelism = spec["parallelism"].as_u64().unwrap_or(1);
         if active >= parallelism {
