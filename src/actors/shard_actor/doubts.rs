@@ -234,7 +234,12 @@ impl ShardActor {
         self.show_pods(&anew, &found, &list, ctx);
         let mut must_relist = false;
         for pod in &list.pods {
-            let Some(owner) = &pod.controller else { continue };
+            let Some(owner) = &pod.controller else {
+                if self.is_shown_by_nobody(pod) {
+                    self.route_pod(pod.clone(), ctx);
+                }
+                continue;
+            };
             let Some(uids) = found.get_mut(&owner.uid) else { continue };
             let uid = &pod.pod.uid;
             uids.insert(uid.clone());
@@ -298,6 +303,13 @@ impl ShardActor {
         }
         let shown = anew.iter().filter(|job| answered.contains_key(*job));
         self.doubts.ahead.extend(shown.map(|job| (job.clone(), list.version)));
+    }
+
+    /// Whether no watch shows the shard this pod, which has no controller: it has another label. Its Job adopts it, or has
+    /// left it, and then it is released.
+    fn is_shown_by_nobody(&self, pod: &ObservedPod) -> bool {
+        let uid = &pod.pod.uid;
+        !self.is_labelled(pod) && self.pod_owners.job_of(uid).is_none() && !self.unseen.contains(uid)
     }
 
     /// Whether a change that the watch brings of a pod is older than what its Job was shown of it: a pod that is counted

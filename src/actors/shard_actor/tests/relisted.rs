@@ -85,3 +85,48 @@ fn a_pod_that_somebody_else_has_counted_is_not_counted_from_an_older_view() {
         });
     }
 }
+
+/// While the shard's watch was cut, somebody has changed the pod's label, and its owner was taken off.
+#[test]
+fn a_pod_with_another_label_and_without_controller_is_adopted_or_released() {
+    for (own, exists) in [(false, true), (false, false), (true, true), (true, false)] {
+        run(async move {
+            let (cut, is_cut) = switch();
+            let known = if own { manual_job(up_to_date(0)) } else { job("j", up_to_date(0)) };
+            let name = known["metadata"]["name"].as_str().unwrap().to_owned();
+            let mut pod = at(90, "Running", pod("p", &name));
+            if own {
+                pod["metadata"]["labels"]["own"] = "m".into();
+            }
+            let mut orphan = at(150, "Running", pod.clone());
+            orphan["metadata"]["ownerReferences"] = json!([]);
+            orphan["metadata"]["labels"]["yardmaster.dev/shard"] = "999".into();
+            let adopted = labelled(at(160, "Running", pod.clone()));
+            let (pod, found) = (labelled(pod), known.clone());
+            let listed = pod.clone();
+            let api = TestApi::new(move |method, uri| match (method, is_cut.load(Ordering::Relaxed)) {
+                ("GET", 0) if uri.contains("own+in") && !uri.contains("watch") => {
+                    list(100, std::slice::from_ref(&listed))
+                }
+                ("GET", _) if (uri.contains("own+in") || is_live(uri)) && !uri.contains("watch") => {
+                    list(200, std::slice::from_ref(&orphan))
+                }
+                ("GET", _) if uri.contains("/jobs/") && exists => Some((200, found.clone())),
+                ("GET", _) if uri.contains("/jobs/") => refusal(404),
+                ("GET", _) if uri.contains("/pods/p") => Some((200, orphan.clone())),
+                ("PATCH", _) if uri.contains("/pods/p") => Some((200, adopted.clone())),
+                _ => None,
+            });
+            let shard = Shard::start(&api, &[known], no_census(), vec![pod]).await;
+            sleep(SOON).await;
+            cut.store(1, Ordering::Relaxed);
+            shard.listed(190, vec![]).await;
+            sleep(4 * SOON).await;
+            let [adoptions, releases] = ["ownerReferences", "deleteFromPrimitiveList"]
+                .map(|what| api.count(&["PATCH", "/pods/p", what]));
+            let expected = if exists { (1, 0) } else { (0, 1) };
+            assert_eq!((adoptions, releases), expected, "own: {own}, exists: {exists}: {:?}", api.sent());
+            assert_eq!(api.count(CREATION), 0, "own: {own}, exists: {exists}");
+        });
+    }
+}
