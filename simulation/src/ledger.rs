@@ -53,7 +53,7 @@ pub(crate) struct PodFacts {
     pub(crate) by_replica: bool,
     /// Whether that was a replica, which did not want to count it.
     pub(crate) removed: bool,
-    /// When a replica took the finalizer off it while it ran, as before its deletion.
+    /// When a replica took the finalizer off it without having recorded it, as before its deletion.
     pub(crate) disowned: Option<Time>,
     /// Whether somebody else took our finalizer or labels off it.
     pub(crate) meddled: bool,
@@ -193,7 +193,9 @@ impl Ledger {
             facts.end = Some(End { at: now, succeeded: phase == "Succeeded", clean });
         }
         let loses_finalizer = tracked(&facts.object) && !tracked(&object);
-        let disowns = by_replica && facts.end.is_none() && !deleting && loses_finalizer;
+        let job = facts.job.as_ref().and_then(|job| self.jobs.get(job));
+        let is_recorded = job.is_some_and(|job| job.records(uid, facts));
+        let disowns = by_replica && !deleting && loses_finalizer && !is_recorded;
         facts.disowned = facts.disowned.or(disowns.then_some(now));
         if deleting && facts.deleted.is_none() {
             facts.deleted = Some(now);
@@ -207,6 +209,19 @@ impl Ledger {
     /// The pods that a Job controls, or did.
     pub(crate) fn pods_of<'a>(&'a self, job: &'a str) -> impl Iterator<Item = &'a PodFacts> {
         self.pods.values().filter(move |pod| pod.job.as_deref() == Some(job))
+    }
+}
+
+impl JobFacts {
+    /// Whether the status records a pod that has ended.
+    fn records(&self, uid: &str, pod: &PodFacts) -> bool {
+        let Some(end) = pod.end else { return false };
+        let status = &self.object["status"];
+        let uncounted = &status["uncountedTerminatedPods"];
+        let list = &uncounted[if end.succeeded { "succeeded" } else { "failed" }];
+        let is_listed = list.as_array().is_some_and(|uids| uids.iter().any(|listed| listed == uid));
+        // Of an Indexed Job, indexes are recorded in place of successes.
+        is_listed || (end.succeeded && pod.index.is_some())
     }
 }
 

@@ -304,7 +304,10 @@ impl JobActor {
                 let uid = &orphan.pod.uid;
                 self.adoptions.answered(uid, &attempt, &mut self.state, now);
                 match attempt {
-                    AdoptionAttempt::Adopted(pod) => self.observe_pod(pod, now),
+                    AdoptionAttempt::Adopted(pod) => {
+                        self.state.adopted(&pod.pod.uid);
+                        self.observe_pod(pod, now);
+                    }
                     AdoptionAttempt::PodGone | AdoptionAttempt::NotOurs(None) => {}
                     AdoptionAttempt::NotOurs(Some(pod)) => {
                         self.notice.shard.do_send(JobReport::Declined(pod));

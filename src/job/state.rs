@@ -19,6 +19,9 @@ use super::status::ConditionKind;
 use super::uid::{Uid, UidSet};
 use crate::mutants::{Mutant, is};
 
+/// Most pods that have left the watch and that are remembered, of one Job.
+const MAX_LEFT: usize = 256;
+
 /// Settings that hold for all Jobs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
@@ -88,6 +91,9 @@ pub struct JobState {
     /// Pods that the status lists as uncounted and that were shown without finalizer, since the last complete
     /// list.
     shown_released: UidSet,
+    /// Pods that we have released and that left the watch since the last complete list. They may have lost their label
+    /// only, and be shown again as they were before.
+    released_and_left: UidSet,
     /// When we began to manage the unsuspended Job: its start time until one is written.
     pub(super) started: Option<Timestamp>,
     /// Pods that have ended and are not evaluated yet.
@@ -172,6 +178,7 @@ impl JobState {
             gang: Gang::default(),
             streak: None,
             shown_released: UidSet::default(),
+            released_and_left: UidSet::default(),
             started: None,
             unevaluated: None,
             status_written: None,
@@ -261,6 +268,7 @@ impl JobState {
     pub fn pods_listed(&mut self, listed: &UidSet, version: u64) {
         self.pods.retain_listed(listed, version);
         self.shown_released = UidSet::default();
+        self.released_and_left = UidSet::default();
         self.streak = self.streak.or(self.pods.take_history().streak());
     }
 
@@ -309,6 +317,11 @@ impl JobState {
         self.adoptions_in_flight += 1;
     }
 
+    /// Takes in that the Job has adopted a pod: whatever was before, it may have our finalizer again.
+    pub fn adopted(&mut self, uid: &Uid) {
+        self.released_and_left.remove(uid);
+    }
+
     /// Takes in that the adoption of a pod has ended, whether it succeeded or not.
     pub fn adoption_ended(&mut self) {
         self.adoptions_in_flight = self.adoptions_in_flight.saturating_sub(1);
@@ -316,6 +329,9 @@ impl JobState {
 
     /// Takes in a pod from the watch; true if the reading was new.
     pub fn observe_pod(&mut self, pod: Pod, now: Timestamp) -> bool {
+        if pod.tracked && self.released_and_left.contains(&pod.uid) {
+            return false;
+        }
         if pod.phase.is_final() && !pod.tracked && self.pods.is_listed(&pod.uid) {
             self.shown_released.insert(pod.uid.clone());
         }
@@ -326,6 +342,14 @@ impl JobState {
 
     /// Takes in from the watch that a pod is gone.
     pub fn pod_vanished(&mut self, uid: &Uid) -> bool {
+        if self.pods.is_released(uid) {
+            if self.released_and_left.len() >= MAX_LEFT {
+                self.released_and_left.clear();
+            }
+            self.released_and_left.insert(uid.clone());
+        } else {
+            self.released_and_left.remove(uid);
+        }
         let known = self.pods.vanished(uid);
         if known {
             self.room_made();

@@ -7,6 +7,7 @@ use super::Promise;
 use super::failures::{Consequence, consequence};
 use crate::ledger::{JobFacts, Ledger, PodFacts};
 use crate::plan::Plan;
+use crate::time::Time;
 
 /// Compares a Job's counts with those last seen.
 pub(super) fn compare(
@@ -102,15 +103,16 @@ fn is_unheard(pod: &PodFacts, job: &JobFacts, news: Duration) -> bool {
         && pod.end.zip(pod.deleted).is_some_and(|(end, deleted)| deleted.since(end.at) < news)
 }
 
-/// The deletion that follows may be held up, by an answer that is lost, until the pod has ended. The controller built into
-/// Kubernetes does it in this order, too.
-fn is_disowned(pod: &PodFacts, job: &JobFacts) -> bool {
-    pod.disowned.is_some() && job.touched.is_some()
+/// The deletion that follows may be held up, by an answer that is lost, until the pod has ended; or it had ended, and the
+/// replica had not heard of it yet. The controller built into Kubernetes does it in this order, too.
+fn is_disowned(pod: &PodFacts, job: &JobFacts, news: Duration) -> bool {
+    let unheard = |at: Time| pod.end.is_none_or(|end| at.since(end.at) < news);
+    job.touched.is_some() && pod.disowned.is_some_and(unheard)
 }
 
 /// Whether the end of a pod may be lost to its Job, since a replica was removing the pod.
 pub(super) fn may_be_lost(pod: &PodFacts, job: &JobFacts, news: Duration) -> bool {
-    is_unheard(pod, job, news) || is_disowned(pod, job)
+    is_unheard(pod, job, news) || is_disowned(pod, job, news)
 }
 
 /// Whether a pod must count (`true`), may count (`false`), or must not.
@@ -128,7 +130,7 @@ fn counts(pod: &PodFacts, job: &JobFacts, succeeded: bool, later: Duration, news
     }
     // What ends after the end was announced may come too late, and so may what somebody took away.
     let in_time = job.announced.is_none_or(|announced| end.at + later < announced);
-    let certain = end.clean && in_time && !pod.meddled && !is_disowned(pod, job);
+    let certain = end.clean && in_time && !pod.meddled && !is_disowned(pod, job, news);
     if end.succeeded == succeeded {
         let ignored = !succeeded && consequence(job, pod) == Consequence::Ignore;
         return match (ignored, certain) {

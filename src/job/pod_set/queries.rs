@@ -120,6 +120,11 @@ impl PodSet {
         self.pods.of(uid).is_some_and(|e| e.pod.tracked && !e.gone)
     }
 
+    /// Whether answers have shown that a pod of the set has lost our finalizer or is gone, ahead of the watch.
+    pub fn is_released(&self, uid: &Uid) -> bool {
+        self.pods.of(uid).is_some_and(|e| e.released || e.gone)
+    }
+
     /// Number of pods that the status lists as uncounted and that may still have our finalizer.
     pub fn listed_and_tracked(&self) -> usize {
         self.queues.listed_and_tracked

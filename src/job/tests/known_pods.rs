@@ -1,9 +1,10 @@
 //! Tables: whether a list of pods can be complete, by what is known of the Job.
 
-use super::fixture::{at, but, ended, job, pod, running};
+use super::fixture::{at, but, ended, job, pod, running, state};
 use crate::job::pod::{Phase, Pod};
+use crate::job::reconcile::reconcile;
 use crate::job::spec::{Completion, Job};
-use crate::job::state::{JobState, Limits};
+use crate::job::state::{Changed, JobState, Limits};
 use crate::job::status::{Condition, ConditionKind, ConditionStatus, Uncounted};
 use crate::job::uid::UidSet;
 
@@ -92,4 +93,26 @@ fn a_status_that_tells_of_pods_that_do_not_exist_is_doubted() {
     assert!(state.doubts_status(9));
     state.reading_job();
     assert!(!state.doubts_status(9), "once");
+}
+
+/// Somebody has removed the label of a pod that is being deleted, and it gets it again: a watch by labels says that it is
+/// gone, and then shows it as it was.
+#[test]
+fn a_pod_that_was_released_and_has_left_the_watch_is_not_counted_again() {
+    let leaving = |version| {
+        but(ended(running("a"), Phase::Succeeded, 10), |pod| (pod.deleting, pod.version) = (true, version))
+    };
+    for (answer, again) in [(Changed::Gone, false), (Changed::Released, false), (Changed::Refused, true)] {
+        let mut state = state(telling(0, &["a"]), [leaving(5)]);
+        let plan = reconcile(&state, at(20));
+        assert_eq!(plan.releases.len(), 1);
+        state.begin(&plan, at(20));
+        state.changed(&"a".into(), answer, at(20));
+        state.pod_vanished(&"a".into());
+        state.observe_pod(leaving(7), at(21));
+        assert_eq!(state.pods.get(&"a".into()).is_some(), again);
+        state.adopted(&"a".into());
+        state.observe_pod(leaving(9), at(22));
+        assert!(state.pods.get(&"a".into()).is_some(), "it was adopted");
+    }
 }
