@@ -92,7 +92,7 @@ pub async fn take(
     job_index: &JobIndex,
     shards: BTreeSet<ShardId>,
 ) -> BTreeMap<ShardId, CensusTaken> {
-    let labels = selector(cx.config.shards);
+    let labels = format!("{CONTROLLER_UID_LABEL},{}", of_no_shard(cx.config.shards));
     let shard_of = |job: &str| Some(cx.config.shards.shard_of(job)).filter(|shard| shards.contains(shard));
     let shard_of_pod = |pod: &ObservedPod| match &pod.controller {
         Some(owner) if owner.is_job() => shard_of(&owner.uid.to_string()),
@@ -127,13 +127,13 @@ pub async fn take(
     found
 }
 
-/// Pods of Jobs whose label names none of these shards.
-fn selector(shards: ShardCount) -> String {
+/// The selector of objects whose label names none of these shards; beyond 256 shards only those without label.
+pub fn of_no_shard(shards: ShardCount) -> String {
     if shards.get() > MAX_NAMED {
-        return format!("{CONTROLLER_UID_LABEL},!{SHARD_LABEL}");
+        return format!("!{SHARD_LABEL}");
     }
     let numbers: Vec<String> = shards.shards().map(|shard| shard.to_string()).collect();
-    format!("{CONTROLLER_UID_LABEL},{SHARD_LABEL} notin ({})", numbers.join(","))
+    format!("{SHARD_LABEL} notin ({})", numbers.join(","))
 }
 
 #[cfg(test)]
@@ -192,10 +192,9 @@ mod tests {
 
     #[test]
     fn the_selector_names_every_shard_while_it_fits_into_a_url() {
-        let of = |count| selector(ShardCount::new(count).unwrap());
-        let labels = "batch.kubernetes.io/controller-uid,yardmaster.dev/shard notin (0,1,2,3)";
-        assert_eq!(of(4), labels);
+        let of = |count| of_no_shard(ShardCount::new(count).unwrap());
+        assert_eq!(of(4), "yardmaster.dev/shard notin (0,1,2,3)");
         assert!(of(256).len() < 1_100);
-        assert_eq!(of(4096), "batch.kubernetes.io/controller-uid,!yardmaster.dev/shard");
+        assert_eq!(of(4096), "!yardmaster.dev/shard");
     }
 }

@@ -20,6 +20,7 @@ use actix::{Actor, Addr, AsyncContext, Context, Handler, Message, Recipient};
 use tokio::time::{Instant, sleep};
 use tokio_util::task::AbortOnDropHandle;
 
+use super::census::of_no_shard;
 use super::context::ReplicaContext;
 use super::job_index::JobIndex;
 use super::labelling::Labelling;
@@ -36,7 +37,7 @@ use crate::cluster::gate::Fence;
 use crate::cluster::reads::PodList;
 use crate::cluster::watch::Change;
 use crate::cluster::wire::{ControllerRef, JobOutline, ObservedPod};
-use crate::job::names::{CONTROLLER_UID_LABEL, SHARD_LABEL};
+use crate::job::names::CONTROLLER_UID_LABEL;
 use crate::job::uid::{Uid, UidMap, UidSet};
 
 /// How long a pod that others may look after stays without label before the leader labels it.
@@ -112,7 +113,7 @@ impl OrphanController {
 
 /// Lists pods that the narrower watch does not show, until that no longer suffices.
 async fn seek_stripped(cx: ReplicaContext, leader: Addr<OrphanController>) {
-    let labels = format!("!{CONTROLLER_UID_LABEL},!{SHARD_LABEL}");
+    let labels = format!("!{CONTROLLER_UID_LABEL},{}", of_no_shard(cx.config.shards));
     let concerns_us =
         |pod: &ObservedPod| pod.pod.tracked || pod.controller.as_ref().is_some_and(ControllerRef::is_job);
     let list = async {

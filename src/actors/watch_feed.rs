@@ -14,6 +14,7 @@ use tokio::task::unconstrained;
 use tokio::time::{Instant, sleep};
 use tokio_util::task::AbortOnDropHandle;
 
+use super::census::of_no_shard;
 use super::context::ReplicaContext;
 use super::pod_watch::Pods;
 use super::subscription::{Subscription, SubscriptionId};
@@ -24,7 +25,7 @@ use crate::cluster::resource::Resource;
 use crate::cluster::supervision::supervised;
 use crate::cluster::watch::{Change, Selection, watch_together};
 use crate::cluster::wire::{Decoder, JobOutline, ObservedJob, OutlineDecoder, PodDecoder};
-use crate::job::names::{CONTROLLER_UID_LABEL, SHARD_LABEL};
+use crate::job::names::CONTROLLER_UID_LABEL;
 use crate::job::selector::Selector;
 use crate::sharding::ShardId;
 
@@ -95,7 +96,7 @@ pub async fn list_selected(cx: &ReplicaContext, namespace: &str, selector: &Sele
     }
 }
 
-/// The pods without label of a shard that carry the label of a Job, as all do that Job controllers create; or all.
+/// The pods with the label of no shard that carry the label of a Job, as all do that Job controllers create; or all.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Unlabelled {
     /// Of Jobs, by their label.
@@ -107,9 +108,10 @@ pub enum Unlabelled {
 /// Feeds the pods that are of no shard to an actor.
 pub fn feed_unlabelled(cx: &ReplicaContext, of: Unlabelled, to: Recipient<Pods>) -> Subscription {
     let decoder = pod_decoder(cx);
+    let of_no_shard = of_no_shard(cx.config.shards);
     let labels = match of {
-        Unlabelled::OfJobs => format!("{CONTROLLER_UID_LABEL},!{SHARD_LABEL}"),
-        Unlabelled::All => format!("!{SHARD_LABEL}"),
+        Unlabelled::OfJobs => format!("{CONTROLLER_UID_LABEL},{of_no_shard}"),
+        Unlabelled::All => of_no_shard,
     };
     let selection = Selection::all(Resource::PODS).labelled(labels);
     let arrived = StdInstant::now;

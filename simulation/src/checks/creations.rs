@@ -46,6 +46,9 @@ pub(super) fn check(
     Some(format!("replica-{} creates {} {what}", author.replica, pod.name().1))
 }
 
+/// What the network delays for longer, nobody takes back.
+const ON_ITS_WAY: Duration = Duration::from_secs(5);
+
 /// A pod that was just created, and the others of its Job.
 struct Creation<'a> {
     job: &'a JobFacts,
@@ -78,10 +81,13 @@ impl Creation<'_> {
         let waits_for_end = spec["podReplacementPolicy"] == "Failed";
         let holds_place =
             |other: &PodFacts| other.is_active() || (waits_for_end && other.exists && other.end.is_none());
-        // One that is adopted while the creation is on its way: then one of both is removed.
-        let is_adopted_later = |other: &PodFacts| other.owned > other.created && other.owned > self.sent_at;
+        // One that is adopted while the creation is on its way, or long on its way: then one of both is removed.
+        let is_later = |other: &PodFacts| match other.owned > other.created {
+            true => other.owned > self.sent_at,
+            false => other.created.since(self.sent_at) > ON_ITS_WAY,
+        };
         let holds_place = |other: &&PodFacts| {
-            !other.meddled && holds_place(other) && !self.is_again(other) && !is_adopted_later(other)
+            !other.meddled && holds_place(other) && !self.is_again(other) && !is_later(other)
         };
         let active = self.others().filter(holds_place).count() as u64;
         let parallelism = spec["parallelism"].as_u64().unwrap_or(1);

@@ -1,6 +1,7 @@
 //! Verdicts: how a Job ends, that it is suspended, and that it is deleted follow from what happened.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
 use serde_json::Value;
@@ -56,7 +57,9 @@ impl Verdicts {
         } else if now.finished && !before.finished {
             ended(plan, ledger, &change.uid, job, author)
         } else if now.suspended && !before.suspended && !refuses {
-            suspended(ledger, &change.uid, job)
+            // Of several owners, one hears late of what another has created.
+            let lag = if plan.settings.all_own_all { plan.settings.lag() } else { Duration::ZERO };
+            suspended(ledger, &change.uid, job, lag)
         } else {
             None
         };
@@ -144,12 +147,12 @@ fn has_clock_steps(plan: &Plan) -> bool {
 }
 
 /// What is wrong with the suspension of a Job: pods from before still run. Those that somebody has hidden, or
-/// that may be adopted, are no sign.
-fn suspended(ledger: &Ledger, uid: &str, job: &JobFacts) -> Option<String> {
+/// that may be adopted, are no sign. Nor are those that were created so shortly before that the news may be late.
+fn suspended(ledger: &Ledger, uid: &str, job: &JobFacts, lag: Duration) -> Option<String> {
     let since = job.suspended_since.filter(|_| job.object["spec"]["manualSelector"] != true)?;
     let runs = ledger.pods_of(uid).find(|pod| {
         let shown = pod.object["metadata"]["labels"][SHARD_LABEL].is_string();
-        pod.is_active() && shown && !pod.meddled && pod.created < since
+        pod.is_active() && shown && !pod.meddled && pod.created + lag < since
     })?;
     Some(format!("Suspended, and {} runs", runs.name().1))
 }

@@ -9,11 +9,16 @@ use crate::job::names::BUILT_IN_CONTROLLER;
 
 const SOON: Duration = Duration::from_secs(1);
 /// The watch of pods that carry the label of a Job, and the one of all.
-const OF_JOBS: &[&str] =
-    &["labelSelector=batch.kubernetes.io%2Fcontroller-uid%2C%21yardmaster", "resourceVersion=9"];
-const ALL: &[&str] = &["labelSelector=%21yardmaster.dev%2Fshard&", "resourceVersion=9"];
+const OF_JOBS: &[&str] = &[
+    "labelSelector=batch.kubernetes.io%2Fcontroller-uid%2Cyardmaster.dev%2Fshard+notin+%280%29",
+    "resourceVersion=9",
+];
+const ALL: &[&str] = &["labelSelector=yardmaster.dev%2Fshard+notin+%280%29&", "resourceVersion=9"];
 /// The list of pods that carry neither label.
-const STRIPPED: &[&str] = &["labelSelector=%21batch.kubernetes.io%2Fcontroller-uid%2C%21yardmaster", "limit"];
+const STRIPPED: &[&str] = &[
+    "labelSelector=%21batch.kubernetes.io%2Fcontroller-uid%2Cyardmaster.dev%2Fshard+notin+%280%29",
+    "limit",
+];
 
 async fn elected(cx: &ReplicaContext) -> Addr<OrphanController> {
     let leader = OrphanController::new(cx.clone()).start();
