@@ -177,6 +177,10 @@ impl Ledger {
         if facts.job.is_none() {
             facts.job = controller(&object).map(str::to_owned);
             facts.owned = now;
+            // More pods than were wanted: as if a user wanted fewer.
+            let adopter =
+                facts.job.as_ref().filter(|_| facts.created < now).and_then(|job| self.jobs.get_mut(job));
+            adopter.into_iter().for_each(|job| job.touched = Some(now));
         }
         facts.index = facts.index.or_else(|| {
             object["metadata"]["annotations"]["batch.kubernetes.io/job-completion-index"]

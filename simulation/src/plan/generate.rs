@@ -84,7 +84,8 @@ fn job(chance: &mut Chance, settings: &Settings, number: usize) -> JobPlan {
         spec["activeDeadlineSeconds"] = chance.number(5..=60).into();
     }
     let past = (settings.replaces_built_in && chance.percent(25)).then(|| {
-        let running = chance.number(0..=parallelism) as u32;
+        // It never runs more pods than are wanted.
+        let running = chance.number(0..=parallelism).min(completions) as u32;
         let succeeded = chance.number(0..=completions.saturating_sub(running.into())) as u32;
         Past { running, succeeded, uncounted: chance.number(0..=u64::from(succeeded)) as u32 }
     });
