@@ -34,7 +34,7 @@ pub(crate) enum Mode {
 #[derive(Debug)]
 struct Connection {
     mode: watch::Sender<Mode>,
-    /// Method and path of its last request. Empty before the first.
+    /// Method and path of its last request, or that it is of TLS. Empty before the first.
     request: String,
 }
 

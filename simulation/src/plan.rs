@@ -394,14 +394,13 @@ impl UserAct {
 }
 
 impl Plan {
-    /// How long news may take to a replica: a watch whose opening nobody answers is silent for a minute.
+    /// How long news may take to a replica.
     pub(crate) fn news_take(&self) -> Duration {
-        const UNANSWERED: Duration = Duration::from_secs(70);
-        let hides = |step: &Step| match &step.act {
-            Act::Fault(fault) => step.at < Time::NEVER && fault.hides_news(),
-            Act::User { .. } => false,
+        let hidden = |step: &Step| match &step.act {
+            Act::Fault(fault) if step.at < Time::NEVER => fault.hides_news(),
+            _ => Duration::ZERO,
         };
-        self.settings.lag() + if self.steps.iter().any(hides) { UNANSWERED } else { Duration::ZERO }
+        self.settings.lag() + self.steps.iter().map(hidden).max().unwrap_or_default()
     }
 
     /// How long a change may take until a replica has heard of it, if nothing is wrong with it but what
@@ -445,18 +444,22 @@ impl Plan {
 }
 
 impl Fault {
-    /// Whether a replica may miss for a while what happens.
-    fn hides_news(&self) -> bool {
-        matches!(
-            self,
+    /// For how long a replica may miss what happens: a watch whose opening nobody answers is silent for a minute, and
+    /// those that break together are opened again one after the other.
+    fn hides_news(&self) -> Duration {
+        const UNANSWERED: Duration = Duration::from_secs(70);
+        const OPENED_AGAIN: Duration = Duration::from_secs(15);
+        match *self {
             Self::Partition { .. }
-                | Self::LoseReplies { .. }
-                | Self::Swallow { .. }
-                | Self::HoldWatches { .. }
-                | Self::Slow { .. }
-                | Self::Freeze { .. }
-                | Self::Suspend { .. }
-        )
+            | Self::LoseReplies { .. }
+            | Self::Swallow { .. }
+            | Self::HoldWatches { .. }
+            | Self::Slow { .. }
+            | Self::Freeze { .. }
+            | Self::Suspend { .. } => UNANSWERED,
+            Self::Down { time } | Self::Unreachable { time, .. } => time + OPENED_AGAIN,
+            _ => Duration::ZERO,
+        }
     }
 
     /// Which replica (all: `None`) has a reason to lose its shards, and for how long. A single lost request is no

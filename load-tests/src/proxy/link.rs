@@ -175,8 +175,15 @@ impl Link<'_> {
     }
 }
 
-/// Method and path of the HTTP/1.1 request that begins with these bytes: `GET /api/v1/pods (watch)`.
+/// The content type of TLS records with application data.
+const APPLICATION_DATA: u8 = 23;
+
+/// Method and path of the HTTP/1.1 request that begins with these bytes: `GET /api/v1/pods (watch)`. Of TLS only that it is
+/// used can be told.
 pub(super) fn request(piece: &[u8]) -> Option<String> {
+    if piece.first() == Some(&APPLICATION_DATA) {
+        return Some("TLS".into());
+    }
     let line = piece.split(|byte| *byte == b'\r').next()?;
     let line = std::str::from_utf8(line).ok()?.strip_suffix(" HTTP/1.1")?;
     let (method, target) = line.split_once(' ')?;

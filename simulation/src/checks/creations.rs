@@ -65,11 +65,11 @@ impl Creation<'_> {
     }
 
     /// Whether a pod has the name of one that is gone. An owner that has never seen that one gives its name again, while
-    /// the others give the next one, for the same place. The controller built into Kubernetes gives every pod another name.
+    /// the others go on. The controller built into Kubernetes gives every pod another name.
     fn is_again(&self, pod: &PodFacts) -> bool {
         let was_before =
             |other: &PodFacts| !other.exists && other.created < pod.created && other.name() == pod.name();
-        self.others_act && pod.index.is_none() && self.others().any(was_before)
+        self.others_act && self.others().any(was_before)
     }
 
     /// What is wrong with the number of pods. `knows`: whether the replica had to know what happened at a time.
