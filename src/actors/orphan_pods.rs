@@ -14,8 +14,9 @@ use super::supervision::Unit;
 use crate::cluster::gate::{Fence, Order, Priority, Write, WriteError};
 use crate::cluster::wire::{ControllerRef, ObservedPod, orphan_patch};
 use crate::job::names::SHARD_LABEL;
-use crate::job::uid::{Uid, UidMap};
+use crate::job::uid::{Uid, UidMap, UidSet};
 use crate::mutants::{Mutant, is};
+use crate::sharding::ShardId;
 
 /// What a live read shows of the Job that a pod names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -35,6 +36,8 @@ pub struct OrphanPods {
     unit: Unit,
     /// By the Job that they name as their controller.
     waiting: UidMap<UidMap<Box<ObservedPod>>>,
+    /// Those of them that the list in progress has yet to show. If it does not, they are gone.
+    unlisted: UidSet,
     /// What live reads have shown of the Jobs that pods wait for: one read for all pods of a Job.
     fates: UidMap<Arc<OnceCell<Fate>>>,
     /// Pods whose Job is being looked for, and what follows from that.
@@ -51,6 +54,7 @@ impl OrphanPods {
             fence,
             unit,
             waiting: UidMap::default(),
+            unlisted: UidSet::default(),
             fates: UidMap::default(),
             checking: UidMap::default(),
             releasing: UidMap::default(),
@@ -85,12 +89,29 @@ impl OrphanPods {
         self.waiting.entry(job).or_default().insert(pod.pod.uid.clone(), pod);
     }
 
-    /// A list begins. It shows those again that are counted.
-    pub fn list_begins(&mut self) {
+    /// A list of the pods with the label of this shard begins. It shows those again that exist.
+    pub fn list_begins(&mut self, shard: ShardId) {
         self.waiting.retain(|_, pods| {
             pods.retain(|_, pod| pod.pod.tracked);
             !pods.is_empty()
         });
+        let number = shard.to_string();
+        let is_of_list =
+            |pod: &&Box<ObservedPod>| pod.labels.get(SHARD_LABEL).is_some_and(|label| *label == *number);
+        let waiting = self.waiting.values().flat_map(HashMap::values);
+        self.unlisted = waiting.filter(is_of_list).map(|pod| pod.pod.uid.clone()).collect();
+    }
+
+    /// The list is complete: what it has not shown is gone, or has another label.
+    pub fn list_complete(&mut self) {
+        let unlisted = std::mem::take(&mut self.unlisted);
+        if unlisted.is_empty() {
+            return;
+        }
+        let waiting = self.waiting.values().flat_map(HashMap::values);
+        let gone: Vec<Box<ObservedPod>> =
+            waiting.filter(|pod| unlisted.contains(&pod.pod.uid)).cloned().collect();
+        gone.iter().for_each(|pod| self.forget(pod));
     }
 
     /// Removes our finalizer and label from a pod, unless that is in progress.
@@ -106,6 +127,7 @@ impl OrphanPods {
     /// Keeps a pod for its Job, and finds out whether the Job exists.
     fn wait(&mut self, owner: ControllerRef, pod: Box<ObservedPod>) {
         let uid = pod.pod.uid.clone();
+        self.unlisted.remove(&uid);
         if !self.checking.contains_key(&uid) {
             let fate = self.fates.entry(owner.uid.clone()).or_default().clone();
             let release = OrphanRelease::of(self, &pod);
@@ -126,15 +148,17 @@ impl OrphanPods {
         self.waiting.entry(owner.uid).or_default().insert(uid, pod);
     }
 
-    /// Takes the pods that have waited for a Job, which is known now.
+    /// Takes the pods that have waited for a Job, which is known now, but for those that the list in progress has yet to
+    /// show.
     #[expect(clippy::vec_box, reason = "they go on one by one, as they are")]
     pub fn waiting_for(&mut self, job: &Uid) -> Vec<Box<ObservedPod>> {
-        let pods: Vec<Box<ObservedPod>> =
+        let mut pods: Vec<Box<ObservedPod>> =
             self.waiting.remove(job).into_iter().flat_map(HashMap::into_values).collect();
         for pod in &pods {
             self.checking.remove(&pod.pod.uid);
         }
         self.fates.remove(job);
+        pods.retain(|pod| !self.unlisted.remove(&pod.pod.uid));
         pods
     }
 
@@ -155,6 +179,7 @@ impl OrphanPods {
     /// Forgets all pods: a new list begins.
     pub fn forget_all(&mut self) {
         self.waiting.clear();
+        self.unlisted.clear();
         self.fates.clear();
         self.checking.clear();
         self.releasing.clear();

@@ -266,13 +266,14 @@ impl ShardActor {
     fn pods_listing(&mut self) {
         self.pod_feed.list_begins();
         self.doubts.list_begins();
-        self.orphan_pods.list_begins();
+        self.orphan_pods.list_begins(self.owned.id);
         self.jobs.values_mut().for_each(|entry| entry.send(JobInput::PodsListing));
     }
 
     fn pods_listed(&mut self, version: u64, ctx: &mut Context<Self>) {
         let Some((mut listing, first)) = self.pod_feed.list_complete(version) else { return };
         self.unseen.list_complete(version);
+        self.orphan_pods.list_complete();
         self.doubts.list_complete(version).iter().for_each(|job| self.show_anew(job, ctx));
         for (pod, job) in self.unseen.known() {
             listing.entry(job.clone()).or_default().insert(pod.clone());

@@ -297,7 +297,11 @@ impl ShardActor {
             let of = pod.controller.as_ref().map(|owner| &owner.uid);
             let is_meant = of.is_some_and(|job| anew.contains(job) && answered.contains_key(job));
             let is_older = self.doubts.shown.get(&pod.pod.uid).is_some_and(|shown| *shown >= pod.pod.version);
-            if is_meant && !is_older && self.is_labelled(pod) {
+            if is_meant && !is_older {
+                if !self.is_labelled(pod) {
+                    // It gets its label. What the watch brings of it from before is older than this.
+                    self.unseen.answered(&pod.pod);
+                }
                 self.route_pod(pod.clone(), ctx);
             }
         }

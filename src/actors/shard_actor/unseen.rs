@@ -49,6 +49,11 @@ impl UnseenPods {
         self.pods.contains_key(pod)
     }
 
+    /// An answer has shown the pod as it is now, and the watch will come to that, too.
+    pub(super) fn answered(&mut self, pod: &Pod) {
+        self.answered.insert(pod.uid.clone(), pod.version);
+    }
+
     /// Whether an answer has shown the pod as it was later.
     pub(super) fn is_overtaken(&mut self, pod: &Pod) -> bool {
         let Some(shown) = self.answered.get(&pod.uid).copied() else { return false };
@@ -322,7 +327,7 @@ impl Handler<Shown> for ShardActor {
         }
         match found {
             Some(found) if self.is_labelled(&found) => {
-                self.unseen.answered.insert(found.pod.uid.clone(), found.pod.version);
+                self.unseen.answered(&found.pod);
                 self.route_pod(found, ctx);
             }
             Some(found) if found.pod.is_done() => self.route_pod(found, ctx),

@@ -130,3 +130,57 @@ fn a_pod_with_another_label_and_without_controller_is_adopted_or_released() {
         });
     }
 }
+
+/// Its Job becomes known during that list or after it.
+#[test]
+fn a_pod_that_waits_for_its_job_is_forgotten_when_a_list_does_not_show_it() {
+    for (during, shown) in [(true, false), (false, false), (true, true), (false, true)] {
+        run(async move {
+            let api = TestApi::new(|method, uri| {
+                (method == "GET" && uri.contains("/jobs/j")).then(|| (200, job("j", json!({}))))
+            });
+            let p = running("p", 90);
+            let shard = Shard::start(&api, &[], no_census(), vec![p.clone()]).await;
+            sleep(SOON).await;
+            shard.watched(vec![Change::Restarted]).await;
+            if during {
+                shard.job(&job("j", json!({}))).await;
+            }
+            let mut rest: Vec<_> = shown.then(|| change(&p)).into_iter().collect();
+            rest.push(synced(200));
+            shard.watched(rest).await;
+            if !during {
+                shard.job(&job("j", json!({}))).await;
+            }
+            sleep(SOON).await;
+            assert_eq!(api.count(CREATION), usize::from(!shown), "during: {during}, shown: {shown}");
+            assert_eq!(api.count(&["GET", "/jobs/j"]), 1, "the Job is looked for once");
+        });
+    }
+}
+
+/// The watch has yet to show that it has lost its label, and that it has ended.
+#[test]
+fn a_pod_with_another_label_that_somebody_else_has_counted_is_not_counted_from_an_older_view() {
+    run(async {
+        let mut counted = at(201, "Succeeded", pod("p", "j"));
+        counted["metadata"]["finalizers"] = json!([]);
+        counted["metadata"]["labels"]["yardmaster.dev/shard"] = "999".into();
+        let labelled_again = labelled(at(211, "Succeeded", counted.clone()));
+        let api = TestApi::new(move |method, uri| match method {
+            _ if is_live(uri) => list(210, &[counted.clone(), running("q", 205)]),
+            "PATCH" if uri.contains("/pods/p") => Some((200, labelled_again.clone())),
+            _ => None,
+        });
+        let ended = at(150, "Succeeded", running("p", 0));
+        let shard = Shard::start(&api, &[written(10, 0)], no_census(), vec![running("p", 90)]).await;
+        sleep(SOON).await;
+        shard.watched(vec![applied(&ended)]).await;
+        shard.job(&written(202, 1)).await;
+        sleep(4 * SOON).await;
+        assert_eq!(api.count(LIVE_LIST), 1);
+        shard.watched(vec![applied(&at(160, "Succeeded", running("p", 0)))]).await;
+        sleep(4 * SOON).await;
+        assert_eq!(api.count(COUNTS), 0, "{:?}", api.sent());
+    });
+}
