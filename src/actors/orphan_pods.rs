@@ -97,8 +97,8 @@ impl OrphanPods {
         });
         let number = shard.to_string();
         let is_of_list =
-            |pod: &&Box<ObservedPod>| pod.labels.get(SHARD_LABEL).is_some_and(|label| *label == *number);
-        let waiting = self.waiting.values().flat_map(HashMap::values);
+            |pod: &&ObservedPod| pod.labels.get(SHARD_LABEL).is_some_and(|label| *label == *number);
+        let waiting = self.waiting.values().flat_map(HashMap::values).map(|pod| &**pod);
         self.unlisted = waiting.filter(is_of_list).map(|pod| pod.pod.uid.clone()).collect();
     }
 
