@@ -43,8 +43,8 @@ use crate::job::uid::{Uid, UidSet};
 use crate::mutants::{Mutant, is};
 use crate::sharding::ShardId;
 
-/// How long the release of a shard waits for its requests in flight. Later ones do no harm: the fence refuses
-/// them, and those that were sent are idempotent.
+/// How long the release of a shard waits for its requests in flight. Those that wait to be sent are refused by the
+/// fence, and those that were sent are idempotent.
 const DRAIN_TIMEOUT: Duration = Duration::from_secs(5);
 /// Pause after a failed attempt to detect `shardSelector`.
 const RETRY_PAUSE: Duration = Duration::from_secs(1);

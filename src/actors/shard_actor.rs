@@ -464,10 +464,14 @@ impl Handler<Drain> for ShardActor {
     fn handle(&mut self, _: Drain, _: &mut Self::Context) -> Self::Result {
         self.pod_feed.drain();
         let jobs: Vec<_> = self.jobs.values().filter_map(JobEntry::actor).cloned().collect();
-        let in_flight = self.owned.in_flight.clone();
+        let (in_flight, fence) = (self.owned.in_flight.clone(), self.owned.fence.clone());
         // An actor that is gone has nothing in flight.
         let drained = async move {
             join_all(jobs.iter().map(|job| job.send(DrainJob))).await;
+            // What waits in the gate is not in flight: the next owner decides on it anew.
+            if !is(Mutant::ReleasedWithOpenFence) {
+                fence.hand_over();
+            }
             in_flight.close();
             if !is(Mutant::DrainWaitsForNothing) {
                 in_flight.wait().await;

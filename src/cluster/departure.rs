@@ -49,6 +49,11 @@ impl Departure {
         Err(TooLate)
     }
 
+    /// Whether the shard is handed over.
+    pub fn is_handed_over(&self) -> bool {
+        self.fence.is_handed_over()
+    }
+
     /// Whether the request was kept from leaving: it has no effect.
     pub fn was_refused(&self) -> bool {
         self.refused.load(Ordering::Acquire)

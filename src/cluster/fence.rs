@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
+use tokio::sync::Notify;
 use tokio::time::Instant;
 
 use super::boot_clock::{AwakeClock, BootClock};
@@ -25,6 +26,9 @@ struct Right {
     /// The nanoseconds after the base at which the right ends, or [`UNLIMITED`].
     end: AtomicU64,
     closed: AtomicBool,
+    /// The shard is handed over in good order.
+    handed_over: AtomicBool,
+    closing: Notify,
 }
 
 const UNLIMITED: u64 = u64::MAX;
@@ -43,7 +47,8 @@ impl Fence {
     }
 
     fn ending(end: u64, clock: Arc<dyn BootClock>) -> Self {
-        let right = Right { end: AtomicU64::new(end), closed: AtomicBool::new(false) };
+        let (closed, handed_over) = (AtomicBool::new(false), AtomicBool::new(false));
+        let right = Right { end: AtomicU64::new(end), closed, handed_over, closing: Notify::new() };
         Self { base: clock.now(), clock, right: Arc::new(right) }
     }
 
@@ -56,6 +61,30 @@ impl Fence {
     /// Closes the fence for good. What is under way may still be answered until the right would have ended.
     pub fn close(&self) {
         self.right.closed.store(true, Ordering::Release);
+        self.right.closing.notify_waiters();
+    }
+
+    /// Closes the fence since the shard is handed over: what it keeps from leaving is no sign of a lost claim.
+    pub fn hand_over(&self) {
+        self.right.handed_over.store(true, Ordering::Release);
+        self.close();
+    }
+
+    /// Whether it was closed since the shard is handed over.
+    pub fn is_handed_over(&self) -> bool {
+        self.right.handed_over.load(Ordering::Acquire)
+    }
+
+    /// Returns once the fence is closed for good.
+    pub async fn closed(&self) {
+        // Before the look: no end is missed.
+        let closing = self.right.closing.notified();
+        if is(Mutant::FenceOff) {
+            return std::future::pending().await;
+        }
+        if !self.is_closed() {
+            closing.await;
+        }
     }
 
     /// Whether writes may leave now.

@@ -421,7 +421,7 @@ impl Shared {
         }
         while let Some((priority, lane, Waiting { fence, turn, .. })) = state.next() {
             if !fence.is_open() {
-                grant(turn, self.fenced());
+                grant(turn, self.fenced(&fence));
             } else {
                 let slot = state.slots.start(priority, lane);
                 next = Some((turn, Turn { shared: self.clone(), slot: Some(slot) }));
@@ -448,7 +448,11 @@ impl Shared {
     ) -> WriteResult {
         let mut resends = 0_u32;
         loop {
-            let mut granted = turn.await.unwrap_or_else(|_| Err(closed()))?;
+            let mut granted = tokio::select! {
+                biased;
+                granted = &mut turn => granted.unwrap_or_else(|_| Err(closed()))?,
+                () = order.fence.closed() => return self.fenced(&order.fence),
+            };
             let call = write.call();
             let name = call.span;
             // A request that does not leave has no span.
@@ -510,7 +514,7 @@ impl Shared {
         let mut request = call.into_request().map_err(|e| WriteError::Invalid(e.to_string().into()))?;
         let started = Instant::now();
         if !fence.is_open() {
-            return self.fenced();
+            return self.fenced(fence);
         }
         span.inject(request.headers_mut());
         let departure = Departure::through(fence);
@@ -520,8 +524,10 @@ impl Shared {
         Ok(Sent { labels, expected, of_existing, started, departure, longest, outcome })
     }
 
-    fn fenced<T>(&self) -> Result<T, WriteError> {
-        self.metrics.fenced_writes.inc();
+    fn fenced<T>(&self, fence: &Fence) -> Result<T, WriteError> {
+        if !fence.is_handed_over() {
+            self.metrics.fenced_writes.inc();
+        }
         Err(WriteError::Fenced)
     }
 

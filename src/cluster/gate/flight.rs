@@ -62,7 +62,9 @@ impl Sent {
         };
         let end = CallEnd { code, failure, resends: 0, took };
         if self.departure.was_refused() {
-            metrics.fenced_writes.inc();
+            if !self.departure.is_handed_over() {
+                metrics.fenced_writes.inc();
+            }
             return (None, end, Err(WriteError::Fenced));
         }
         metrics.count_request(self.labels, code.unwrap_or(0), took);

@@ -354,6 +354,23 @@ async fn a_fence_that_closes_stops_waiting_writes_but_not_those_in_flight() {
     assert_eq!(bench.metrics.fenced_writes.get(), 1);
 }
 
+/// Nobody waits for what the API server has turned away, and it is no sign of a lost claim.
+#[tokio::test(start_paused = true)]
+async fn a_shard_that_is_handed_over_waits_for_no_write_that_was_put_back() {
+    let mut bench = bench(one_at_a_time(), [(429, json!({"kind": "Status", "code": 429}))]);
+    let fence = Fence::unlimited();
+    let order = Order { fence: fence.clone(), ..order(Priority::Create, "ours") };
+    let write = tokio::spawn(bench.gate.submit(order, create("first")));
+    bench.seen.recv().await.unwrap();
+    sleep(Duration::from_millis(100)).await;
+    let began = Instant::now();
+    fence.hand_over();
+    assert_eq!(write.await.unwrap().unwrap_err(), WriteError::Fenced);
+    assert_eq!(began.elapsed(), Duration::ZERO);
+    sleep(Duration::from_secs(60)).await;
+    assert_eq!((bench.bodies().len(), bench.metrics.fenced_writes.get()), (0, 0));
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_fence_that_expires_while_a_write_waits_for_the_rate_stops_it() {
     let config = GateConfig { qps: 1, burst: 1, ..GateConfig::default() };
