@@ -106,7 +106,7 @@ fn is_unheard(pod: &PodFacts, job: &JobFacts, news: Duration) -> bool {
 /// The deletion that follows may be held up, by an answer that is lost, until the pod has ended; or it had ended, and the
 /// replica had not heard of it yet. The controller built into Kubernetes does it in this order, too.
 fn is_disowned(pod: &PodFacts, job: &JobFacts, news: Duration) -> bool {
-    let unheard = |at: Time| pod.end.is_none_or(|end| at.since(end.at) < news);
+    let unheard = |at: Time| pod.end.is_none_or(|end| at <= end.at || at.since(end.at) < news);
     job.touched.is_some() && pod.disowned.is_some_and(unheard)
 }
 
