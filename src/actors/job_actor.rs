@@ -73,6 +73,8 @@ pub struct JobActor {
     /// answers to our writes.
     seen_by_shard: u64,
     lifecycle: Lifecycle,
+    /// The Job is known as it was when its shard was claimed, or later.
+    caught_up: bool,
     adoptions: Adoptions,
     status_turn: StatusTurn,
     /// The last status that we sent.
@@ -137,6 +139,7 @@ impl JobActor {
             seen_by_shard: seen.version.order(),
             seen,
             lifecycle: if is(Mutant::PlansBeforePodsAreListed) { Lifecycle::Ready } else { Lifecycle::NEW },
+            caught_up: false,
             adoptions: Adoptions::default(),
             status_turn: StatusTurn::None,
             sent: None,
@@ -155,6 +158,7 @@ impl JobActor {
     }
 
     fn work(&mut self, ctx: &mut Context<Self>) {
+        self.caught_up |= self.requests.caught_up.get();
         let (inputs, event) = self.inbox.take_timed();
         let has_failed = inputs.iter().any(|input| matches!(input, JobInput::Failed));
         if has_failed && self.lifecycle != Lifecycle::Draining {
@@ -175,13 +179,18 @@ impl JobActor {
             return;
         }
         if self.state.doubts_status(self.seen.version.order()) {
-            self.lifecycle.read_job();
-            self.state.reading_job();
-            self.requests.read();
-            self.status_turn = StatusTurn::None;
+            self.read_job();
         } else {
             self.reconcile(cause, span, &work, ctx);
         }
+    }
+
+    /// Reads the Job live. Nothing is decided until the answer.
+    fn read_job(&mut self) {
+        self.lifecycle.read_job();
+        self.state.reading_job();
+        self.requests.read();
+        self.status_turn = StatusTurn::None;
     }
 
     fn reconcile(&mut self, cause: Cause, span: ReconcileSpan<'_>, work: &Work, ctx: &mut Context<Self>) {
@@ -193,6 +202,10 @@ impl JobActor {
         self.state.keep_pace(self.requests.cx.gate.pace(&self.requests.namespace));
         self.tracer.planning(&self.state, now);
         let mut plan = reconcile(&self.state, now);
+        if !plan.creates.is_empty() && !self.caught_up {
+            // The status may be older than what the shard's last owner did, and the pods that it counted may be gone.
+            return self.read_job();
+        }
         let turn = self.status_turn.take(&mut plan, &self.requests);
         self.state.begin(&plan, now);
         self.load.follow(&self.state);
@@ -344,6 +357,7 @@ impl JobActor {
             }
             JobInput::Read(job) => {
                 self.lifecycle.job_read();
+                self.caught_up = true;
                 match job {
                     Some(job) => self.observe(job),
                     // The watch has yet to show that it is gone. Until then it gets no more pods.

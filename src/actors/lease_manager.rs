@@ -499,7 +499,8 @@ impl LeaseManager {
                 let fence = Fence::until(until, self.cx.boot_clock.clone());
                 self.fences.insert(shard, fence.clone());
                 self.count(Handover::Acquired);
-                replica.do_send(ShardCommand::Start { shard, epoch, fence });
+                let version = self.history.newest();
+                replica.do_send(ShardCommand::Start { shard, epoch, fence, version });
             }
             Action::Drain(shard) => replica.do_send(ShardCommand::Drain(shard)),
             Action::Drop(shard) => {

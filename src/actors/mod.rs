@@ -7,6 +7,7 @@
 mod adoption_requests;
 mod api_backoff;
 mod begun;
+mod catch_up;
 mod census;
 pub mod clock;
 mod config;

@@ -24,6 +24,8 @@ pub enum ShardCommand {
         epoch: u64,
         /// The right to act for it.
         fence: Fence,
+        /// The version at which it was claimed, or a later one.
+        version: u64,
     },
     /// The shard goes to another replica: finish the requests in flight.
     Drain(ShardId),

@@ -19,13 +19,15 @@ use futures::future::join_all;
 use tokio_util::task::TaskTracker;
 
 use self::doubtful::DoubtfulJobs;
+use super::catch_up::CatchUp;
 use super::census::{self, Census, CensusTaken};
 use super::context::ReplicaContext;
 use super::job_cache::{JobCache, Source};
 use super::job_index::{JobIndex, Owner};
 use super::protocol::{Ping, ProgressSender, ShardCommand, ShardProgress};
 use super::shard_actor::{
-    Describe, Drain, End, ForeignJobSeen, JobSeen, JobVanished, JobsListed, Owned, ShardActor, ShardReport,
+    Describe, Drain, End, ForeignJobSeen, JobSeen, JobVanished, JobsCaughtUp, JobsListed, Owned, ShardActor,
+    ShardReport,
 };
 use super::subscription::{Subscription, SubscriptionId};
 use super::supervision::{PanicNotice, Unit};
@@ -141,6 +143,7 @@ pub struct ReplicaActor {
     shards: BTreeMap<ShardId, OwnedShard>,
     job_feed: JobFeed,
     job_cache: JobCache,
+    catch_up: CatchUp,
     census: Census,
     doubtful: DoubtfulJobs,
     /// Jobs of other controllers, and Jobs with an unknown completion mode: each is counted or reported once.
@@ -168,6 +171,7 @@ impl ReplicaActor {
             arbiters,
             shards: BTreeMap::new(),
             job_feed: JobFeed::Undecided,
+            catch_up: CatchUp::default(),
             census: Census::default(),
             doubtful: DoubtfulJobs::default(),
             skipped: UidSet::default(),
@@ -248,6 +252,7 @@ impl ReplicaActor {
     fn remove_shard(&mut self, id: ShardId) -> Option<Addr<ShardActor>> {
         let shard = self.shards.remove(&id)?;
         self.census.leave(id);
+        self.catch_up.left(id);
         for job in self.job_cache.of(id) {
             self.job_index.remove(&job.uid);
         }
@@ -301,6 +306,15 @@ impl ReplicaActor {
     fn end_shard(&mut self, id: ShardId) {
         if let Some(actor) = self.remove_shard(id) {
             actor.do_send(End);
+        }
+    }
+
+    /// Takes in that a watch of Jobs has shown everything before `version`.
+    fn shown(&mut self, of: Source, version: u64) {
+        for id in self.catch_up.shown(of, version) {
+            if let Some(shard) = self.shards.get(&id) {
+                shard.actor.do_send(JobsCaughtUp);
+            }
         }
     }
 
@@ -451,11 +465,18 @@ impl Handler<Jobs> for ReplicaActor {
         for change in changes {
             match change {
                 Change::Restarted => self.job_cache.restart(of),
-                Change::Listed(job) | Change::Applied(job) => self.job_seen(of, job, arrived),
+                Change::Listed(job) => self.job_seen(of, job, arrived),
+                Change::Applied(job) => {
+                    self.shown(of, job.version.order());
+                    self.job_seen(of, job, arrived);
+                }
                 Change::Deleted(_) if is(Mutant::DeletedJobIgnored) => {}
                 Change::Unreadable(job) => self.job_unreadable(of, &job, ctx),
                 Change::Deleted(job) => self.job_missing(&job.uid, ctx),
-                Change::Synced { .. } => self.jobs_listed(of, ctx),
+                Change::Synced { version } => {
+                    self.shown(of, version.parse().unwrap_or_default());
+                    self.jobs_listed(of, ctx);
+                }
             }
         }
     }
@@ -466,7 +487,10 @@ impl Handler<ShardCommand> for ReplicaActor {
 
     fn handle(&mut self, command: ShardCommand, ctx: &mut Self::Context) {
         match command {
-            ShardCommand::Start { shard, epoch, fence } => self.start_shard(shard, epoch, fence, ctx),
+            ShardCommand::Start { shard, epoch, fence, version } => {
+                self.catch_up.claimed(shard, version);
+                self.start_shard(shard, epoch, fence, ctx);
+            }
             ShardCommand::Drain(shard) => self.drain_shard(shard, ctx),
             ShardCommand::Forget => self.forget_all(ctx),
             ShardCommand::Drop(shard) => {

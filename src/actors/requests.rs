@@ -13,6 +13,7 @@ use jiff::Timestamp;
 use tokio_util::task::{AbortOnDropHandle, TaskTracker};
 
 use super::begun::BegunFor;
+use super::catch_up::CaughtUp;
 use super::context::ReplicaContext;
 use super::inbox::Inbox;
 use super::job_input::{JobInput, RequestEvent};
@@ -60,6 +61,8 @@ pub struct Requests {
     pub waits: Waits,
     /// The Job's trace.
     pub trace: JobTrace,
+    /// Whether the Jobs of the shard have been shown as they were when it was claimed.
+    pub caught_up: CaughtUp,
     /// When the shard was claimed, if the Job was taken over with it.
     pub taken_over: Option<Timestamp>,
     /// The release of pods that the selectors of the shard's Jobs no longer select.

@@ -26,6 +26,7 @@ use self::jobs::JobEntry;
 use self::pod_feed::PodFeed;
 use self::unseen::UnseenPods;
 use super::begun::BegunFor;
+use super::catch_up::CaughtUp;
 use super::census::CensusTaken;
 use super::context::ReplicaContext;
 use super::job_actor::{DrainJob, Halt};
@@ -53,6 +54,11 @@ const RELIST_DELAY: Duration = Duration::from_millis(10);
 #[derive(Message)]
 #[rtype(result = "()")]
 pub struct JobsListed;
+
+/// The watch of Jobs has come as far as the claim on the shard.
+#[derive(Message)]
+#[rtype(result = "()")]
+pub struct JobsCaughtUp;
 
 /// A Job of the shard was added or changed.
 #[derive(Message)]
@@ -143,6 +149,7 @@ pub struct ShardActor {
     takeover: Option<TakeoverSpan>,
     cx: ReplicaContext,
     job_index: Arc<JobIndex>,
+    caught_up: CaughtUp,
     progress: ProgressSender,
     orphan_pods: OrphanPods,
     jobs: UidMap<JobEntry>,
@@ -177,6 +184,7 @@ impl ShardActor {
             foreign_jobs: ForeignJobs::default(),
             pod_owners: PodOwnerIndex::default(),
             pod_feed: PodFeed::NEW,
+            caught_up: CaughtUp::default(),
             unseen: UnseenPods::default(),
             doubts: Doubts::default(),
             releasing: BegunFor::default(),
@@ -344,6 +352,14 @@ impl Handler<JobsListed> for ShardActor {
             // Jobs may have gone while nobody watched.
             self.orphan_pods.look_again();
         }
+    }
+}
+
+impl Handler<JobsCaughtUp> for ShardActor {
+    type Result = ();
+
+    fn handle(&mut self, _: JobsCaughtUp, _: &mut Self::Context) {
+        self.caught_up.set();
     }
 }
 

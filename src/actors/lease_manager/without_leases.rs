@@ -47,6 +47,6 @@ impl LeaseManager {
     fn start_without_lease(&mut self, shard: ShardId, epoch: u64, replica: &Recipient<ShardCommand>) {
         let fence = Fence::unlimited();
         self.fences.insert(shard, fence.clone());
-        replica.do_send(ShardCommand::Start { shard, epoch, fence });
+        replica.do_send(ShardCommand::Start { shard, epoch, fence, version: 0 });
     }
 }

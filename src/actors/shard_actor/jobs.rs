@@ -325,6 +325,7 @@ impl ShardActor {
                 uid: &job.uid,
             }),
             releasing: self.releasing.clone(),
+            caught_up: self.caught_up.clone(),
             taken_over: (self.pod_feed.shard_state() == ShardState::Syncing).then_some(self.claimed),
         };
         JobActor::new(job, seen, Arc::new(requests), shard.clone().recipient()).start()

@@ -1,6 +1,7 @@
 #![allow(clippy::unwrap_used)]
 
 mod answered;
+mod caught_up;
 #[cfg(feature = "test-hooks")]
 mod rebuilt;
 mod relisted;
@@ -35,6 +36,13 @@ impl Shard {
         Self::start_fenced(cx, Fence::unlimited(), jobs, census, pods).await
     }
 
+    /// A shard whose Jobs may be older than the claim on it.
+    async fn start_behind(api: &TestApi, jobs: &[Value], pods: Vec<Value>) -> Self {
+        let shard = Self::new(replica(api, BUILT_IN_CONTROLLER), Fence::unlimited(), jobs).await;
+        shard.all_listed(no_census(), pods).await;
+        shard
+    }
+
     /// A shard that acts while this fence is open.
     async fn start_fenced(
         cx: ReplicaContext,
@@ -43,6 +51,13 @@ impl Shard {
         census: CensusTaken,
         pods: Vec<Value>,
     ) -> Self {
+        let shard = Self::new(cx, fence, jobs).await;
+        shard.caught_up().await;
+        shard.all_listed(census, pods).await;
+        shard
+    }
+
+    async fn new(cx: ReplicaContext, fence: Fence, jobs: &[Value]) -> Self {
         let waits = Waits::new(&cx.metrics);
         let unit = Unit::new(cx.runtime.clone(), || {});
         let in_flight = TaskTracker::new();
@@ -55,10 +70,17 @@ impl Shard {
         for job in jobs {
             shard.job(job).await;
         }
-        shard.0.send(JobsListed).await.unwrap();
-        shard.0.send(census).await.unwrap();
-        shard.listed(100, pods).await;
         shard
+    }
+
+    async fn all_listed(&self, census: CensusTaken, pods: Vec<Value>) {
+        self.0.send(JobsListed).await.unwrap();
+        self.0.send(census).await.unwrap();
+        self.listed(100, pods).await;
+    }
+
+    async fn caught_up(&self) {
+        self.0.send(JobsCaughtUp).await.unwrap();
     }
 
     async fn job(&self, job: &Value) {
