@@ -8,7 +8,7 @@ mod owners;
 mod traffic;
 mod verdicts;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
 use bytes::Bytes;
@@ -99,6 +99,8 @@ pub(crate) struct Checks {
     at_rest_since: Option<Time>,
     /// Until then nothing is known for certain: etcd was restored.
     doubtful: bool,
+    /// Pods of before the restore, by UID. Those that it took back no watch shows as gone.
+    before_restore: BTreeSet<String>,
 }
 
 impl Checks {
@@ -113,6 +115,7 @@ impl Checks {
             seen: BTreeMap::new(),
             at_rest_since: None,
             doubtful: false,
+            before_restore: BTreeSet::new(),
         }
     }
 
@@ -141,8 +144,10 @@ impl Checks {
     }
 
     /// etcd was restored: what was counted before may not have happened.
-    pub(crate) fn doubt(&mut self) {
+    pub(crate) fn doubt(&mut self, before: &Ledger) {
         self.doubtful = true;
+        let tracked = before.pods.iter().filter(|(_, pod)| pod.is_tracked());
+        self.before_restore.extend(tracked.map(|(uid, _)| uid.clone()));
         self.seen.clear();
         self.verdicts.forget();
     }
@@ -272,7 +277,9 @@ impl Checks {
         let since = *self.at_rest_since.get_or_insert(now);
         if now.since(since) >= finals::QUIET {
             self.over = true;
-            if let Some((promise, what)) = finals::check(plan, ledger, slots, self.doubtful) {
+            let taken_back = |uid: &&String| !ledger.pods.contains_key(*uid);
+            let phantoms = self.before_restore.iter().filter(taken_back).count();
+            if let Some((promise, what)) = finals::check(plan, ledger, slots, self.doubtful, phantoms) {
                 self.violated(promise, now, what);
             }
         }

@@ -251,9 +251,8 @@ impl World {
 
     /// etcd was restored: the world looks at everything anew, and knows nothing for certain.
     fn begin_anew(&mut self) {
-        self.ledger = Ledger::default();
+        self.checks.doubt(&std::mem::take(&mut self.ledger));
         self.kubelet.forget();
-        self.checks.doubt();
         self.watch_everything();
     }
 

@@ -35,7 +35,7 @@ use self::feed::Feed;
 use self::history::History;
 pub use self::incompatibility::Incompatibility;
 use self::live::{Found, Unreadable, read, write};
-use self::restore::Listing;
+use self::restore::{Doubt, Listing};
 pub use self::view::{ReplicaPhase, View};
 use super::context::ReplicaContext;
 use super::protocol::{ProgressSender, ShardCommand, ShardProgress};
@@ -249,9 +249,11 @@ impl LeaseManager {
             if self.history.is_rewound() {
                 self.begin_anew(&replica);
                 (feed, changes) = (Feed::default(), self.watch_leases());
-            } else if self.listing.take_doubt() {
-                // No shard is owned yet. The feed stays: what the new list shows older is of another history.
-                replica.do_send(ShardCommand::Forget);
+            } else if let Some(doubt) = self.listing.take_doubt() {
+                if doubt == Doubt::All {
+                    replica.do_send(ShardCommand::Forget);
+                }
+                // The feed stays: what the new list shows older is of another history.
                 changes = self.watch_leases();
             }
         }

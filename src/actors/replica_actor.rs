@@ -288,6 +288,10 @@ impl ReplicaActor {
                 in_flight.close();
                 in_flight.wait().await;
             }
+            if fence.is_overrun() {
+                // A request may arrive yet. The claim is better left to expire than released before that.
+                std::future::pending::<()>().await;
+            }
         };
         let drained = async move {
             if tokio::time::timeout(DRAIN_TIMEOUT, drained).await.is_err() {

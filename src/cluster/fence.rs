@@ -28,6 +28,8 @@ struct Right {
     closed: AtomicBool,
     /// The shard is handed over in good order.
     handed_over: AtomicBool,
+    /// The right ended while a request was under way.
+    overrun: AtomicBool,
     closing: Notify,
 }
 
@@ -47,8 +49,8 @@ impl Fence {
     }
 
     fn ending(end: u64, clock: Arc<dyn BootClock>) -> Self {
-        let (closed, handed_over) = (AtomicBool::new(false), AtomicBool::new(false));
-        let right = Right { end: AtomicU64::new(end), closed, handed_over, closing: Notify::new() };
+        let [closed, handed_over, overrun] = [false; 3].map(AtomicBool::new);
+        let right = Right { end: AtomicU64::new(end), closed, handed_over, overrun, closing: Notify::new() };
         Self { base: clock.now(), clock, right: Arc::new(right) }
     }
 
@@ -73,6 +75,16 @@ impl Fence {
     /// Whether it was closed since the shard is handed over.
     pub fn is_handed_over(&self) -> bool {
         self.right.handed_over.load(Ordering::Acquire)
+    }
+
+    /// Takes in that the right has ended while a request was under way, whose answer nobody awaits any more.
+    pub fn overrun(&self) {
+        self.right.overrun.store(true, Ordering::Release);
+    }
+
+    /// Whether a request may still arrive of which nobody awaits the answer.
+    pub fn is_overrun(&self) -> bool {
+        self.right.overrun.load(Ordering::Acquire)
     }
 
     /// Returns once the fence is closed for good.

@@ -64,12 +64,13 @@ fn is_ours(plan: &Plan, job: &JobFacts) -> bool {
     plan.settings.replaces_built_in || job.object["spec"]["managedBy"].is_string()
 }
 
-/// What does not hold at the end.
+/// What does not hold at the end. `phantoms` are pods that a restore of etcd took back.
 pub(super) fn check(
     plan: &Plan,
     ledger: &Ledger,
     slots: &[Slot],
     doubtful: bool,
+    phantoms: usize,
 ) -> Option<(Promise, String)> {
     for (uid, job) in ledger.jobs.iter().filter(|(_, job)| job.exists && job.finished.is_some()) {
         let differs = counts::differ(plan, ledger, uid, job).filter(|_| !doubtful && is_ours(plan, job));
@@ -78,8 +79,9 @@ pub(super) fn check(
         }
     }
     for (uid, job) in ledger.jobs.iter().filter(|(_, job)| job.exists && job.finished.is_some()) {
-        let broken = is_ours(plan, job)
-            .then(|| too_many_kept(plan, ledger, uid, job).or_else(|| spared(plan, ledger, uid, job)));
+        // Each of several owners knows those failed pods only that it has counted.
+        let too_many = || too_many_kept(plan, ledger, uid, job).filter(|_| !plan.settings.all_own_all);
+        let broken = is_ours(plan, job).then(|| too_many().or_else(|| spared(plan, ledger, uid, job)));
         if let Some(broken) = broken.flatten() {
             return Some(broken);
         }
@@ -90,7 +92,7 @@ pub(super) fn check(
             .as_ref()
             .and_then(|life| life.with(|replica| replica.context().metrics.held_pods.get()));
         let live = ledger.pods.values().filter(|pod| pod.is_tracked()).count() as i64;
-        if let Some(held) = held.filter(|held| *held > live) {
+        if let Some(held) = held.filter(|held| *held > live + phantoms as i64) {
             return Some((Promise::Memory, format!("replica-{number} holds {held} pods of {live}")));
         }
     }

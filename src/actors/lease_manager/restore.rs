@@ -17,14 +17,23 @@ use crate::telemetry::metrics::labels::Handover;
 /// history.
 const FRESH: Duration = Duration::from_secs(2);
 
-/// Whether what was listed before the first heartbeat of a session is of the heartbeat's history.
+/// What must be listed again, since it may be of another history than the last heartbeat.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Doubt {
+    /// Leases, Jobs and pods: no shard is owned yet.
+    All,
+    /// Leases: no heartbeat was stored for a while, in which others may have written theirs, and etcd been restored.
+    Leases,
+}
+
+/// Whether the last list of Leases is of the history of the heartbeats.
 #[derive(Debug, Default)]
 pub(super) struct Listing {
     /// When the Leases were last listed, by the boot clock.
     at: Option<Instant>,
     /// The last session of which a heartbeat was stored.
     confirmed: Option<u32>,
-    is_doubtful: bool,
+    doubt: Option<Doubt>,
 }
 
 impl Listing {
@@ -36,12 +45,19 @@ impl Listing {
     /// A heartbeat of this session was stored.
     pub(super) fn confirmed(&mut self, session: u32, now: Instant) {
         let is_first = self.confirmed.replace(session) != Some(session);
-        self.is_doubtful |= is_first && self.at.is_none_or(|listed| now >= listed + FRESH);
+        if is_first && self.at.is_none_or(|listed| now >= listed + FRESH) {
+            self.doubt = Some(Doubt::All);
+        }
     }
 
-    /// Whether everything must be listed again; once.
-    pub(super) fn take_doubt(&mut self) -> bool {
-        std::mem::take(&mut self.is_doubtful)
+    /// A heartbeat was stored after a silence.
+    fn silence_ended(&mut self) {
+        self.doubt = self.doubt.or(Some(Doubt::Leases));
+    }
+
+    /// What must be listed again; once.
+    pub(super) fn take_doubt(&mut self) -> Option<Doubt> {
+        self.doubt.take()
     }
 }
 
@@ -72,14 +88,15 @@ impl LeaseManager {
         self.cx.rewinds.rewound();
     }
 
-    /// A heartbeat was stored that was sent at this time. After a silence in which etcd may have been restored, the
-    /// status that was written last is read: if it is there, so is all that was before it.
+    /// A heartbeat was stored that was sent at this time. After a silence in which etcd may have been restored, Leases are
+    /// listed again, and the status that was written last is read: if it is there, so is all that was before it.
     pub(super) fn renewed(&mut self, sent: Instant) {
         let before = self.renewed.replace(sent);
         let silence = before.map(|before| sent.saturating_duration_since(before)).unwrap_or_default();
         if silence <= 2 * self.cx.config.retry_period {
             return;
         }
+        self.listing.silence_ended();
         let Some(known) = self.cx.self_writes.newest() else { return };
         let (reads, rewinds) = (self.cx.reads.clone(), self.cx.rewinds.clone());
         self.answers.push(Box::pin(async move {
@@ -103,17 +120,33 @@ mod tests {
         let at = |seconds| begin + Duration::from_secs(seconds);
         let mut listing = Listing::default();
         for (listed, session, heartbeat, doubtful) in [
-            (Some(0), 0, 1, false),
-            (None, 0, 60, false),
-            (None, 1, 75, true),
-            (None, 1, 77, false),
-            (Some(90), 2, 91, false),
-            (None, 3, 92, true),
+            (Some(0), 0, 1, None),
+            (None, 0, 60, None),
+            (None, 1, 75, Some(Doubt::All)),
+            (None, 1, 77, None),
+            (Some(90), 2, 91, None),
+            (None, 3, 92, Some(Doubt::All)),
         ] {
             listed.into_iter().for_each(|listed| listing.listed(at(listed)));
             listing.confirmed(session, at(heartbeat));
             assert_eq!(listing.take_doubt(), doubtful, "session {session} at {heartbeat}");
-            assert!(!listing.take_doubt(), "it is told once");
+            assert_eq!(listing.take_doubt(), None, "it is told once");
         }
+    }
+
+    #[test]
+    fn leases_are_listed_again_after_a_silence_unless_all_is() {
+        let now = Instant::now();
+        let mut listing = Listing::default();
+        listing.listed(now);
+        listing.confirmed(0, now);
+        listing.silence_ended();
+        assert_eq!(listing.take_doubt(), Some(Doubt::Leases));
+        listing.silence_ended();
+        listing.confirmed(1, now + FRESH);
+        assert_eq!(listing.take_doubt(), Some(Doubt::All));
+        listing.confirmed(2, now + FRESH);
+        listing.silence_ended();
+        assert_eq!(listing.take_doubt(), Some(Doubt::All));
     }
 }

@@ -100,6 +100,7 @@ pub(super) async fn outcome(
             return Outcome::TimedOut;
         }
         if fence.lasts() == Some(Duration::ZERO) {
+            fence.overrun();
             return Outcome::RightEnded;
         }
     }

@@ -33,7 +33,7 @@ pub enum Event<T> {
         /// The initial events of a streaming list are complete.
         ends_list: bool,
     },
-    /// `ADDED` or `MODIFIED`, of an object that cannot be read.
+    /// `ADDED`, `MODIFIED` or `DELETED`, of an object that cannot be read.
     Unreadable(Unreadable),
     /// `ERROR`.
     Error(Refusal),

@@ -1,4 +1,4 @@
-//! Objects that exist and that cannot be read: as a newer API server may show them, or after damage.
+//! Objects that cannot be read: as a newer API server may show them, or after damage.
 
 use std::sync::Arc;
 
@@ -10,7 +10,8 @@ use super::protobuf::Message as _;
 use super::text::Text;
 use crate::job::uid::Uid;
 
-/// An object that exists and that cannot be read, by its metadata. It must not be taken for one that is gone.
+/// An object that was created, changed or deleted and that cannot be read, by its metadata. Whether it exists only a live
+/// read tells: it must not be taken for one that is gone, nor one that is gone be kept.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Unreadable {
     /// `metadata.namespace`.
@@ -55,10 +56,11 @@ impl Unreadable {
         Self::of(&bare.metadata, error)
     }
 
-    /// The object that this line of a watch says was created or changed.
+    /// The object that this line of a watch says was created, changed or deleted.
     pub(crate) fn in_line(line: &[u8], error: &dyn std::error::Error) -> Option<Self> {
         let line: Line<'_> = serde_json::from_slice(line).ok()?;
-        matches!(&*line.kind, "ADDED" | "MODIFIED").then(|| Self::of(&line.object.metadata, error))?
+        matches!(&*line.kind, "ADDED" | "MODIFIED" | "DELETED")
+            .then(|| Self::of(&line.object.metadata, error))?
     }
 
     /// The object of this message in protobuf.
@@ -89,9 +91,14 @@ mod tests {
         assert_eq!(unreadable.uid, "u".into());
         assert_eq!(unreadable.controller.as_ref().map(|c| &*c.name), Some("c"));
         let line = |kind: &str| json!({"type": kind, "object": job}).to_string();
-        assert_eq!(Unreadable::in_line(line("ADDED").as_bytes(), &error), Some(unreadable));
-        // What is gone need not be readable.
-        assert_eq!(Unreadable::in_line(line("DELETED").as_bytes(), &error), None);
+        for kind in ["ADDED", "MODIFIED", "DELETED"] {
+            assert_eq!(
+                Unreadable::in_line(line(kind).as_bytes(), &error),
+                Some(unreadable.clone()),
+                "{kind}"
+            );
+        }
+        assert_eq!(Unreadable::in_line(line("BOOKMARK").as_bytes(), &error), None);
         assert_eq!(Unreadable::in_list(br#"{"metadata": 7}"#, &error), None);
     }
 }

@@ -14,14 +14,14 @@ pub fn read_frame<T>(
 ) -> Result<Event<T>, DecodeError> {
     let event = WatchEvent::read(frame)?;
     let message = protobuf::object(event.object.raw)?;
-    let applied = |kind| match object(message) {
-        Ok(object) => Ok(Event::Applied { kind, object }),
+    let of = |event: fn(T) -> Event<T>| match object(message) {
+        Ok(object) => Ok(event(object)),
         Err(error) => Unreadable::in_message(message, &error).map(Event::Unreadable).ok_or(error),
     };
     Ok(match event.kind {
-        b"ADDED" => applied("ADDED")?,
-        b"MODIFIED" => applied("MODIFIED")?,
-        b"DELETED" => Event::Deleted(object(message)?),
+        b"ADDED" => of(|object| Event::Applied { kind: "ADDED", object })?,
+        b"MODIFIED" => of(|object| Event::Applied { kind: "MODIFIED", object })?,
+        b"DELETED" => of(Event::Deleted)?,
         b"BOOKMARK" => Bare::read(message)?.into(),
         b"ERROR" => Event::Error(Refusal::from_status(0, WireRefusal::read(message)?)),
         other => return Err(Malformed::EventType(String::from_utf8_lossy(other).into()).into()),
