@@ -34,12 +34,14 @@ pub(super) struct Listing {
     /// The last session of which a heartbeat was stored.
     confirmed: Option<u32>,
     doubt: Option<Doubt>,
+    /// A list because of a doubt is not complete.
+    is_awaited: bool,
 }
 
 impl Listing {
     /// A list of Leases is complete.
     pub(super) fn listed(&mut self, now: Instant) {
-        self.at = Some(now);
+        (self.at, self.is_awaited) = (Some(now), false);
     }
 
     /// A heartbeat of this session was stored.
@@ -50,13 +52,14 @@ impl Listing {
         }
     }
 
-    /// A heartbeat was stored after a silence.
+    /// A heartbeat was stored after a silence. Where every heartbeat takes long, so does a list: it is not begun again.
     fn silence_ended(&mut self) {
-        self.doubt = self.doubt.or(Some(Doubt::Leases));
+        self.doubt = self.doubt.or((!self.is_awaited).then_some(Doubt::Leases));
     }
 
     /// What must be listed again; once.
     pub(super) fn take_doubt(&mut self) -> Option<Doubt> {
+        self.is_awaited |= self.doubt.is_some();
         self.doubt.take()
     }
 }
@@ -143,8 +146,12 @@ mod tests {
         listing.silence_ended();
         assert_eq!(listing.take_doubt(), Some(Doubt::Leases));
         listing.silence_ended();
+        assert_eq!(listing.take_doubt(), None, "the list goes on");
+        listing.listed(now);
+        listing.silence_ended();
         listing.confirmed(1, now + FRESH);
         assert_eq!(listing.take_doubt(), Some(Doubt::All));
+        listing.listed(now);
         listing.confirmed(2, now + FRESH);
         listing.silence_ended();
         assert_eq!(listing.take_doubt(), Some(Doubt::All));
