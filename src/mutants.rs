@@ -75,8 +75,8 @@ mutants! {
     WatchGivenUp,
     /// A watch whose version has expired (410) goes on with the newest, without a list.
     ExpiredWatchNotRelisted,
-    /// Only the first page of a list is read.
-    LaterPagesLost,
+    /// A list that breaks off counts as complete.
+    CutListTakenForWhole,
     /// Plans are made before the pods of a new shard are listed.
     PlansBeforePodsAreListed,
     /// Pods that somebody else has released do not cast doubt on the known status.

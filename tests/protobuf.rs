@@ -15,11 +15,13 @@ use kube::config::KubeConfigOptions;
 use serde_json::{Value, json};
 use tokio::time::timeout;
 use yardmaster::cluster::gate::{Answer, Fence, GateConfig, Order, Priority, Write, WriteError, WriteGate};
+use yardmaster::cluster::reads::Reader;
 use yardmaster::cluster::resource::Resource;
 use yardmaster::cluster::transport::{ByteStream, Transport, TransportError, connect};
 use yardmaster::cluster::watch::{Change, Selection, watch};
-use yardmaster::cluster::wire::{ObservedPod, PodDecoder};
+use yardmaster::cluster::wire::{JobDecoder, ObservedPod, PodDecoder};
 use yardmaster::job::names::EXTERNAL_FINALIZER;
+use yardmaster::job::pod::Phase;
 use yardmaster::telemetry::metrics::Metrics;
 use yardmaster_embedded::{ApiServer, ApiServerConfig, Fault, FaultScope};
 
@@ -56,7 +58,11 @@ impl Transport for FormatRecorder {
 
 /// An API server, its configuration, and a client for its pods.
 async fn stage() -> (ApiServer, kube::Config, Api<Pod>) {
-    let server = ApiServer::start(ApiServerConfig::default()).await.unwrap();
+    stage_of(ApiServerConfig::default()).await
+}
+
+async fn stage_of(config: ApiServerConfig) -> (ApiServer, kube::Config, Api<Pod>) {
+    let server = ApiServer::start(config).await.unwrap();
     let options = KubeConfigOptions::default();
     let config = kube::Config::from_custom_kubeconfig(server.kubeconfig(), &options).await.unwrap();
     let pods = Api::default_namespaced(kube::Client::try_from(config.clone()).unwrap());
@@ -152,6 +158,62 @@ async fn both_formats_report_the_same_changes() {
     ));
     assert_eq!(*binary_formats.lock().unwrap(), [PROTOBUF, PROTOBUF]);
     assert_eq!(*text_formats.lock().unwrap(), [JSON, JSON]);
+    server.shutdown().await;
+}
+
+#[tokio::test]
+async fn both_formats_list_the_same() {
+    let feature_gates = [("WatchList".to_owned(), false)].into();
+    let (server, config, pods) = stage_of(ApiServerConfig { feature_gates, ..Default::default() }).await;
+    for name in ["a", "b", "c"] {
+        pods.create(&PostParams::default(), &pod(name, json!({}))).await.unwrap();
+    }
+    patch(&pods, "b", json!({"phase": "Failed", "reason": "Evicted"})).await;
+    let (mut binary, binary_formats) = changes(&config, false);
+    let (mut text, text_formats) = changes(&config, true);
+    for step in 0..5 {
+        let change = next(&mut binary).await;
+        assert_eq!(change, next(&mut text).await, "step {step}");
+        match step {
+            0 => assert_eq!(change, Change::Restarted),
+            1..=3 => assert!(matches!(change, Change::Listed(_)), "{change:?}"),
+            _ => assert!(matches!(change, Change::Synced { .. }), "{change:?}"),
+        }
+    }
+    // Streaming lists are refused.
+    assert_eq!(binary_formats.lock().unwrap()[..2], [JSON, "application/vnd.kubernetes.protobuf"]);
+    assert_eq!(text_formats.lock().unwrap()[..2], [JSON, JSON]);
+
+    let mut lists = Vec::new();
+    for json_only in [false, true] {
+        let (transport, formats) = recorder(&config, json_only);
+        let jobs = JobDecoder::new();
+        let reader = Reader::new(transport, EXTERNAL_FINALIZER, jobs, Arc::new(Metrics::new()));
+        let selection = Selection::all(Resource::PODS).labelled("a");
+        let decoder = PodDecoder::new(EXTERNAL_FINALIZER);
+        lists.push((
+            reader.list_pods(&decoder, &selection).await.unwrap(),
+            reader.list_pod_metadata("a=b", |pod| &*pod.pod.name != "c").await.unwrap(),
+        ));
+        let format = if json_only { JSON } else { "application/vnd.kubernetes.protobuf" };
+        assert_eq!(*formats.lock().unwrap(), [format, format]);
+    }
+    let [(binary, binary_metadata), (text, text_metadata)] = &lists[..] else { panic!() };
+    assert_eq!((&binary.pods, binary.version), (&text.pods, text.version));
+    assert_eq!(
+        (&binary_metadata.pods, binary_metadata.version),
+        (&text_metadata.pods, text_metadata.version)
+    );
+    let names =
+        |pods: &[Box<ObservedPod>]| pods.iter().map(|pod| pod.pod.name.to_string()).collect::<Vec<_>>();
+    assert_eq!(
+        (names(&binary.pods), names(&binary_metadata.pods)),
+        (vec!["a".into(), "b".into(), "c".into()], vec!["a".into(), "b".into()])
+    );
+    assert_eq!(
+        (binary.pods[1].pod.phase, binary_metadata.pods[1].pod.phase),
+        (Phase::Failed, Phase::Pending)
+    );
     server.shutdown().await;
 }
 

@@ -123,6 +123,8 @@ pub struct World {
     pub(crate) now: Time,
     agenda: Agenda<Event>,
     chance: Chance,
+    /// Where lists are cut.
+    cuts: Chance,
     server: ApiServer,
     watches: BTreeMap<WatchId, Open>,
     /// The world's own watches, with what has come of an event.
@@ -193,6 +195,7 @@ impl World {
             now: Time::ZERO,
             agenda: Agenda::new(),
             chance: Chance::new(plan.seed, "world"),
+            cuts: Chance::new(plan.seed, "cut lists"),
             server,
             watches: BTreeMap::new(),
             own_watches: BTreeMap::new(),

@@ -6,6 +6,7 @@
 //! | `connections` | the connections of the transport: pools, renewal, proxies |
 //! | `credentials`, `exec_plugin`, `impersonation` | who we are, as files, plugins and a kubeconfig say |
 //! | [`wire`] | decodes API objects into the types of [`crate::job`], and encodes patches |
+//! | `list` | reads a list while it arrives, and sees whether it is complete |
 //! | [`watch`] | lists and watches one resource, resuming after every failure |
 //! | [`gate`] | all writes except those of Leases: fenced, by priority, fair, within limits |
 //! | [`answer_time`] | how quickly the API server answers at present |
@@ -33,7 +34,9 @@ pub mod fence;
 pub mod gate;
 mod impersonation;
 pub mod leases;
+mod list;
 mod measured;
+mod pieces;
 mod rate;
 mod read_gate;
 pub mod reads;
@@ -41,6 +44,8 @@ pub mod resource;
 pub mod supervision;
 #[cfg(test)]
 pub(crate) mod test_api;
+#[cfg(test)]
+pub(crate) mod test_protobuf;
 pub mod transport;
 pub mod version;
 pub mod watch;

@@ -5,21 +5,24 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
+use futures::TryStreamExt as _;
 use http::{HeaderValue, Request, header};
 use tokio::time::{Instant, timeout};
 
+pub use super::list::ListError;
+use super::list::{ListBody, NotRead};
 use super::read_gate::ReadGate;
 use super::resource::Resource;
-use super::transport::{Transport, TransportError};
-use super::watch::{Page, Selection};
+use super::transport::{Transport, TransportError, refusal};
+use super::watch::Selection;
 use super::wire::{
-    Bare, DecodeError, Decoder, JobDecoder, ObservedJob, ObservedPod, PodDecoder, Refusal, Unreadable,
+    Bare, DecodeError, Decoder, JSON, JobDecoder, ObservedJob, ObservedPod, PodDecoder, Refusal, Unreadable,
 };
 use crate::job::uid::Uid;
 use crate::telemetry::metrics::Metrics;
 use crate::telemetry::metrics::labels::ApiCallLabels;
 
-/// How long to wait for an answer.
+/// How long to wait for an answer, or for more of a list.
 const TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Why an object could not be read. A read can always be repeated.
@@ -34,16 +37,20 @@ pub enum ReadError {
     /// The answer was not understood.
     #[error(transparent)]
     Unreadable(#[from] DecodeError),
+    /// The list is not complete.
+    #[error(transparent)]
+    List(#[from] ListError),
     /// No object can have this name.
     #[error("the name is not valid in a path: {0}")]
     Name(#[from] http::Error),
 }
 
-/// Objects in one page of a list.
-const PAGE: &str = "500";
-const JSON: &str = "application/json";
 /// `Accept` for lists of which only the metadata is wanted.
-const METADATA: &str = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,application/json";
+const METADATA: &str = "application/vnd.kubernetes.protobuf;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,\
+                        application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,application/json";
+
+/// Of a list that has no version that is a number: what it shows may be of any.
+const ANY_VERSION: u64 = u64::MAX;
 
 /// A complete list of pods.
 #[derive(Debug, Default)]
@@ -54,22 +61,6 @@ pub struct PodList {
     pub unreadable: Vec<Unreadable>,
     /// The version of the list: what it does not show was gone then.
     pub version: u64,
-    /// The version of its last page. It is higher than `version` if the continue token expired meanwhile.
-    pub newest: u64,
-}
-
-/// The versions of the first and the last page of a list.
-#[derive(Clone, Copy, Debug)]
-struct Versions {
-    first: u64,
-    last: u64,
-}
-
-/// Those of a list that has none: what it shows may be of any version.
-impl Default for Versions {
-    fn default() -> Self {
-        Self { first: u64::MAX, last: u64::MAX }
-    }
 }
 
 /// Reads objects. Clones share their turns.
@@ -209,12 +200,12 @@ impl Reader {
     ) -> Result<Option<Vec<D::Object>>, ReadError> {
         let selection = Selection { namespace: Some(namespace.into()), ..Selection::all(resource) };
         let mut objects = Vec::new();
-        let take = |item: &[u8]| {
-            objects.push(decoder.decode(item)?);
+        let take = |object: Result<D::Object, NotRead>| {
+            objects.push(object.map_err(|not_read| not_read.error)?);
             Ok(())
         };
-        let versions = self.pages(&selection, JSON, take).await?;
-        Ok(versions.map(|_| objects))
+        let version = self.objects(decoder, &selection, D::ACCEPT, take).await?;
+        Ok(version.map(|_| objects))
     }
 
     /// All selected objects, and those of them that exist and cannot be read.
@@ -233,17 +224,17 @@ impl Reader {
         &self,
         decoder: &D,
         selection: &Selection,
-    ) -> Result<(Vec<D::Object>, Vec<Unreadable>, Option<Versions>), ReadError> {
+    ) -> Result<(Vec<D::Object>, Vec<Unreadable>, Option<u64>), ReadError> {
         let (mut objects, mut unreadable) = (Vec::new(), Vec::new());
-        let take = |item: &[u8]| {
-            match decoder.decode(item) {
+        let take = |object: Result<D::Object, NotRead>| {
+            match object {
                 Ok(object) => objects.push(object),
-                Err(error) => unreadable.push(Unreadable::in_list(item, &error).ok_or(error)?),
+                Err(NotRead { object, error }) => unreadable.push(object.ok_or(error)?),
             }
             Ok(())
         };
-        let versions = self.pages(selection, JSON, take).await?;
-        Ok((objects, unreadable, versions))
+        let version = self.objects(decoder, selection, D::ACCEPT, take).await?;
+        Ok((objects, unreadable, version))
     }
 
     /// All selected pods.
@@ -251,9 +242,8 @@ impl Reader {
     /// # Errors
     /// See [`ReadError`]; also when a pod has no name that can be read.
     pub async fn list_pods(&self, decoder: &PodDecoder, selection: &Selection) -> Result<PodList, ReadError> {
-        let (pods, unreadable, versions) = self.list_readable(decoder, selection).await?;
-        let Versions { first, last } = versions.unwrap_or_default();
-        Ok(PodList { pods, unreadable, version: first, newest: last })
+        let (pods, unreadable, version) = self.list_readable(decoder, selection).await?;
+        Ok(PodList { pods, unreadable, version: version.unwrap_or(ANY_VERSION) })
     }
 
     /// All pods of the cluster with these labels that are to be kept, by their metadata: they have neither spec
@@ -268,61 +258,65 @@ impl Reader {
     ) -> Result<PodList, ReadError> {
         let selection = Selection::all(Resource::PODS).labelled(labels);
         let mut listed = PodList::default();
-        let take = |item: &[u8]| {
-            match self.pods.decode(item) {
+        let take = |pod: Result<Box<ObservedPod>, NotRead>| {
+            match pod {
                 Ok(pod) if keep(&pod) => listed.pods.push(pod),
                 Ok(_) => {}
-                Err(error) => match Unreadable::in_list(item, &error) {
-                    Some(pod) => listed.unreadable.push(pod),
-                    None => tracing::warn!(%error, "a pod has unreadable metadata"),
-                },
+                Err(NotRead { object: Some(pod), .. }) => listed.unreadable.push(pod),
+                Err(NotRead { error, .. }) => tracing::warn!(%error, "a pod has unreadable metadata"),
             }
             Ok(())
         };
-        let Versions { first, last } = self.pages(&selection, METADATA, take).await?.unwrap_or_default();
-        (listed.version, listed.newest) = (first, last);
+        let version = self.objects(&self.pods, &selection, METADATA, take).await?;
+        listed.version = version.unwrap_or(ANY_VERSION);
         Ok(listed)
     }
 
-    /// Lists page by page, and passes on each object. Returns `None` if the API server has no such resource.
-    ///
-    /// When the continue token expires, as it does in large clusters within minutes, the list goes on with the one
-    /// that the API server gives instead. What follows is of a later version. An object that exists throughout is
-    /// in the list, and one that was seen up to the first version and is not in the list is gone.
-    async fn pages(
+    /// Lists, and passes on each object as it arrives. Returns the version of the list; `None` if the API server has no
+    /// such resource.
+    async fn objects<D: Decoder>(
         &self,
+        decoder: &D,
         selection: &Selection,
         accept: &'static str,
-        mut take: impl FnMut(&[u8]) -> Result<(), ReadError>,
-    ) -> Result<Option<Versions>, ReadError> {
-        let (mut versions, mut token, mut expired) = (None, String::new(), false);
-        loop {
-            let mut request = selection.request(&[("limit", PAGE), ("continue", &token)])?;
-            request.headers_mut().insert(header::ACCEPT, HeaderValue::from_static(accept));
-            let turn = self.gate.turn(self.asker.clone()).await;
-            let answer = self.send("list", selection.resource, request).await;
-            drop(turn);
-            let json = match answer {
-                Err(NoObject::Refused(Refusal { code: 410, continue_token: Some(next), .. })) if !expired => {
-                    (token, expired) = (next.into(), true);
-                    continue;
-                }
-                answer => answer?,
-            };
-            let Some(json) = json else { return Ok(versions) };
-            let page: Page<'_> = serde_json::from_slice(&json).map_err(DecodeError::from)?;
-            for item in page.items.unwrap_or_default() {
-                take(item.get().as_bytes())?;
-            }
-            let of_page = page.metadata.resource_version.as_deref();
-            let last = of_page.and_then(|version| version.parse().ok()).unwrap_or(u64::MAX);
-            versions.get_or_insert(Versions { first: last, last }).last = last;
-            (token, expired) =
-                (page.metadata.continue_token.as_deref().unwrap_or_default().to_owned(), false);
-            if token.is_empty() {
-                return Ok(versions);
+        take: impl FnMut(Result<D::Object, NotRead>) -> Result<(), ReadError>,
+    ) -> Result<Option<u64>, ReadError> {
+        let mut request = selection.request(&[])?;
+        request.headers_mut().insert(header::ACCEPT, HeaderValue::from_static(accept));
+        let _turn = self.gate.turn(self.asker.clone()).await;
+        let (started, mut code) = (Instant::now(), 0);
+        let listed = self.receive(decoder, request, &mut code, take).await;
+        if matches!(listed, Err(ReadError::Transport(_))) {
+            code = 0;
+        }
+        let labels = ApiCallLabels { verb: "list", resource: selection.resource.plural };
+        self.metrics.count_request(labels, code, started.elapsed());
+        listed
+    }
+
+    async fn receive<D: Decoder>(
+        &self,
+        decoder: &D,
+        request: Request<Bytes>,
+        code: &mut u16,
+        mut take: impl FnMut(Result<D::Object, NotRead>) -> Result<(), ReadError>,
+    ) -> Result<Option<u64>, ReadError> {
+        let answer = in_time(self.transport.open(request)).await?;
+        *code = answer.status().as_u16();
+        match *code {
+            200..300 => {}
+            404 => return Ok(None),
+            _ => return Err(ReadError::Refused(in_time(refusal(answer)).await?)),
+        }
+        let mut list = ListBody::of(answer.headers())?;
+        let mut body = answer.into_body();
+        while let Some(piece) = in_time(body.try_next()).await? {
+            list.push(piece);
+            while let Some(object) = list.next(decoder)? {
+                take(object)?;
             }
         }
+        Ok(Some(list.end()?.as_str().parse().unwrap_or(ANY_VERSION)))
     }
 
     /// Whether the API server applies this `shardSelector` to lists of a resource. An answer without
@@ -361,9 +355,7 @@ impl Reader {
         request: Request<Bytes>,
     ) -> Result<Option<Bytes>, NoObject> {
         let started = Instant::now();
-        let answer = timeout(TIMEOUT, self.transport.send(request))
-            .await
-            .unwrap_or_else(|_| Err(TransportError(format!("none within {TIMEOUT:?}"))));
+        let answer = in_time(self.transport.send(request)).await;
         let resource = resource.plural;
         let code = answer.as_ref().map_or(0, |response| response.status().as_u16());
         self.metrics.count_request(ApiCallLabels { verb, resource }, code, started.elapsed());
@@ -374,6 +366,11 @@ impl Reader {
             _ => Err(NoObject::Refused(Refusal::read(code, response.body()))),
         }
     }
+}
+
+/// Something of an answer, if it comes in time.
+async fn in_time<T>(part: impl Future<Output = Result<T, TransportError>>) -> Result<T, TransportError> {
+    timeout(TIMEOUT, part).await.unwrap_or_else(|_| Err(TransportError(format!("none within {TIMEOUT:?}"))))
 }
 
 #[cfg(test)]
@@ -396,45 +393,30 @@ mod tests {
         json!({"metadata": {"name": name, "namespace": "n", "uid": name, "creationTimestamp": "2026-01-01T00:00:00Z"}})
     }
 
-    fn page(version: u64, token: &str, items: Value) -> (u16, Value) {
+    fn list(version: u64, token: &str, items: Value) -> (u16, Value) {
         let version = version.to_string();
         (200, json!({"metadata": {"resourceVersion": version, "continue": token}, "items": items}))
     }
 
-    fn expired(token: &str) -> (u16, Value) {
-        (410, json!({"kind": "Status", "code": 410, "message": "too old", "metadata": {"continue": token}}))
-    }
-
     #[tokio::test]
-    async fn a_list_whose_continue_token_expires_goes_on_where_it_was() {
+    async fn a_list_shows_what_is_wanted_and_what_cannot_be_read() {
         let broken = json!({"metadata": {"name": "broken", "uid": "broken", "namespace": "n"}});
-        let (reader, api) = reader([
-            page(7, "old", json!([metadata("a")])),
-            expired("newer"),
-            page(30, "next", json!([metadata("b"), broken])),
-            expired("newest"),
-            page(60, "", json!([metadata("c"), metadata("unwanted")])),
-        ]);
+        let items = json!([metadata("a"), broken, metadata("b"), metadata("unwanted")]);
+        let (reader, api) = reader([list(7, "", items)]);
         let list = reader.list_pod_metadata("l", |pod| &*pod.pod.name != "unwanted").await.unwrap();
         let names: Vec<_> = list.pods.iter().map(|pod| &*pod.pod.name).collect();
-        assert_eq!(names, ["a", "b", "c"]);
+        assert_eq!((names, list.version), (vec!["a", "b"], 7));
         assert_eq!(list.unreadable.iter().map(|pod| &*pod.name).collect::<Vec<_>>(), ["broken"]);
-        assert_eq!(list.version, 7, "what the list does not show has been gone since then");
-        assert_eq!(list.newest, 60);
-        let sent = api.sent();
-        let tokens: Vec<_> =
-            sent.iter().filter_map(|sent| sent.split("continue=").nth(1)).map(str::trim).collect();
-        assert_eq!(tokens, ["", "old", "newer", "next", "newest"]);
+        assert_eq!(api.sent(), ["GET /api/v1/pods?labelSelector=l "], "in one piece, at the newest version");
     }
 
     #[tokio::test]
-    async fn a_list_that_expires_without_progress_fails() {
-        let (reader, api) = reader([page(7, "old", json!([])), expired("x"), expired("y")]);
-        assert!(matches!(
-            reader.list_pod_metadata("l", |_| true).await,
-            Err(ReadError::Refused(refusal)) if refusal.code == 410
-        ));
-        assert_eq!(api.sent().len(), 3);
+    async fn a_part_of_a_list_is_an_error() {
+        let (reader, _) = reader([list(7, "next", json!([metadata("a")])), (200, json!({"items": []}))]);
+        for _ in 0..2 {
+            let listed = reader.list_pod_metadata("l", |_| true).await;
+            assert!(matches!(listed, Err(ReadError::List(_))), "{listed:?}");
+        }
     }
 
     #[tokio::test]

@@ -22,6 +22,7 @@ use super::connections::{Connections, ConnectionsError};
 use super::departure::FencedBody;
 use super::impersonation;
 use super::measured::MeasuredLayer;
+use super::wire::Refusal;
 use crate::telemetry::metrics::Metrics;
 use crate::telemetry::metrics::rest_client::{HostMetrics, RestClientMetrics};
 
@@ -64,6 +65,21 @@ pub trait Transport: Send + Sync + 'static {
             Ok(Response::from_parts(parts, whole.freeze()))
         })
     }
+}
+
+/// Most bytes of a refusal.
+const REFUSAL_BYTES: usize = 1 << 20;
+
+/// The refusal in an answer that has one.
+pub(super) async fn refusal(response: Response<ByteStream>) -> Result<Refusal, TransportError> {
+    let (answer, mut pieces) = response.into_parts();
+    let mut body = BytesMut::new();
+    while body.len() < REFUSAL_BYTES
+        && let Some(piece) = pieces.try_next().await?
+    {
+        body.extend_from_slice(&piece);
+    }
+    Ok(Refusal::of(answer.status, &answer.headers, &body))
 }
 
 /// `Retry-After` of an answer, in seconds.

@@ -1,7 +1,7 @@
 //! A watcher: lists and watches one resource until its stream is dropped.
 //!
-//! The first list is a streaming list where the API server serves those (`sendInitialEvents`), else it comes
-//! in pages. A watch that breaks is resumed from the last version seen. The watcher relists only when the API
+//! The first list is a streaming list where the API server serves those (`sendInitialEvents`), else a plain one in
+//! one piece. A watch that breaks is resumed from the last version seen. The watcher relists only when the API
 //! server no longer has that version (410). kube's `runtime::watcher` would do the same over full-size
 //! objects in owned strings, without `shardSelector`, byte counts or the seam to a simulated network.
 
@@ -20,24 +20,24 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use backon::{BackoffBuilder, ExponentialBackoff, ExponentialBuilder};
-use bytes::{Bytes, BytesMut};
 use futures::stream::{self, Stream, StreamExt};
 use http::{HeaderValue, Response, StatusCode, header};
 use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep, sleep_until, timeout};
 
-use self::framing::{Framing, JSON, PROTOBUF_FIRST, Read};
+use self::framing::{Framing, Read};
 use self::meter::Meter;
-use self::position::{ANSWER_TIMEOUT, FIRST_PATIENCE, Patience, Position};
+use self::position::{FIRST_PATIENCE, LONGEST_PATIENCE, Patience, Position};
 use self::vigil::{Doubt, Newest, spread};
+use super::list::{ListBody, ListError, NotRead};
+use super::pieces::TooLong;
 use super::resource::Resource;
 use super::supervision::supervised;
-use super::transport::{ByteStream, Transport, TransportError, retry_after};
+use super::transport::{ByteStream, Transport, TransportError, refusal, retry_after};
 use super::wire::{Decoder, Refusal, Unreadable};
 use crate::mutants::{Mutant, is};
 use crate::telemetry::metrics::Metrics;
 
-pub(super) use self::event::Page;
 pub use self::event::{Event, read_event, read_frame};
 pub use self::query::Selection;
 pub use self::step::{Start, Step};
@@ -63,8 +63,6 @@ pub enum Change<T> {
     Deleted(T),
 }
 
-/// Objects requested in one page of a list.
-const PAGE_SIZE: &str = "500";
 /// Requested length of a watch in seconds, varied by a quarter. The API server then ends the watch, so that
 /// its load is spread again.
 const WATCH_SECONDS: u64 = 240;
@@ -73,8 +71,6 @@ const LASTED: Duration = Duration::from_secs(10);
 /// Requested length of a watch that was silent, in seconds. API servers send a bookmark 2 s before the end, and other
 /// bookmarks only a minute after the begin.
 const BRIEF_SECONDS: u64 = 16;
-/// Most bytes of a refusal.
-const REFUSAL_BYTES: usize = 1 << 20;
 /// Time over which watches open again that end together, as when an API server ends.
 const SPREAD: Duration = Duration::from_millis(250);
 /// A watch that begins after a version has begun when the API server has said nothing else for this long.
@@ -197,8 +193,14 @@ impl From<Stopped> for Broken {
     }
 }
 
-impl From<frames::TooLong> for Broken {
-    fn from(e: frames::TooLong) -> Self {
+impl From<TooLong> for Broken {
+    fn from(e: TooLong) -> Self {
+        Self::Failed(e.to_string())
+    }
+}
+
+impl From<ListError> for Broken {
+    fn from(e: ListError) -> Self {
         Self::Failed(e.to_string())
     }
 }
@@ -270,7 +272,7 @@ impl<D: Decoder> Watcher<D> {
                     }
                 }
                 Err(Broken::NoStreamingLists) => {
-                    tracing::debug!(resource, "no streaming lists; listing in pages");
+                    tracing::debug!(resource, "no streaming lists; listing in one piece");
                     self.streams = false;
                     continue;
                 }
@@ -285,7 +287,7 @@ impl<D: Decoder> Watcher<D> {
                     // Leases are few and small: an answer that does not come in this time is lost.
                     let longest = match self.selection.resource {
                         Resource::LEASES => FIRST_PATIENCE.list,
-                        _ => ANSWER_TIMEOUT,
+                        _ => LONGEST_PATIENCE,
                     };
                     self.patience = self.patience.twice(longest);
                 }
@@ -317,60 +319,30 @@ impl<D: Decoder> Watcher<D> {
         self.follow(position, must_list && self.streams).await
     }
 
-    /// Lists in pages, at one version.
+    /// Lists in one answer, at one version.
     async fn list(&mut self, position: &mut Position) -> Result<(), Broken> {
-        let mut parameters = vec![("limit", PAGE_SIZE.to_owned())];
-        loop {
-            let body = match self.page(&parameters).await {
-                // The continue token expired before the last page. A list in one piece cannot expire.
-                Err(Broken::Expired) if parameters.len() > 1 => {
-                    parameters = Vec::new();
-                    continue;
-                }
-                page => page?,
-            };
-            let page: Page<'_> = serde_json::from_slice(&body).map_err(|e| Broken::Failed(e.to_string()))?;
-            if parameters.len() < 2 {
-                self.restart().await?;
-            }
-            for item in page.items.unwrap_or_default() {
-                match self.decoder.decode(item.get().as_bytes()) {
+        let answer = self.open(&[], D::ACCEPT, self.patience.list).await?;
+        let mut list = ListBody::of(answer.headers())?;
+        let mut body = pin!(answer.into_body());
+        self.restart().await?;
+        // However long it is: an API server that has begun is given up only when it falls silent.
+        while let Some(piece) =
+            timeout(self.patience.list, body.next()).await.map_err(|_| Broken::Unanswered)?
+        {
+            let piece = piece?;
+            self.meter.bytes.inc_by(piece.len() as u64);
+            list.push(piece);
+            while let Some(object) = list.next(&self.decoder)? {
+                match object {
                     Ok(object) => self.send(Change::Listed(object)).await?,
-                    Err(e) => match Unreadable::in_list(item.get().as_bytes(), &e) {
-                        Some(object) => self.unreadable(object).await?,
-                        None => self.skip(&e),
-                    },
-                }
-            }
-            match page.metadata.continue_token.as_deref() {
-                Some(token) if !token.is_empty() && !is(Mutant::LaterPagesLost) => {
-                    parameters = vec![("limit", PAGE_SIZE.to_owned()), ("continue", token.to_owned())];
-                }
-                _ => {
-                    position.version =
-                        page.metadata.resource_version.as_deref().unwrap_or_default().to_owned();
-                    position.progress = true;
-                    return self.send(Change::Synced { version: position.version.as_str().into() }).await;
+                    Err(NotRead { object: Some(object), .. }) => self.unreadable(object).await?,
+                    Err(NotRead { error, object: None }) => self.skip(&error),
                 }
             }
         }
-    }
-
-    async fn page(&self, parameters: &[(&str, String)]) -> Result<Bytes, Broken> {
-        let borrowed: Vec<_> = parameters.iter().map(|(name, value)| (*name, value.as_str())).collect();
-        let answer = async {
-            let mut body = self.open(&borrowed, JSON, self.patience.list).await?.into_body();
-            let mut whole = BytesMut::new();
-            while let Some(piece) = body.next().await {
-                let piece = piece?;
-                self.meter.bytes.inc_by(piece.len() as u64);
-                whole.extend_from_slice(&piece);
-            }
-            Ok(whole.freeze())
-        };
-        timeout(ANSWER_TIMEOUT, answer)
-            .await
-            .unwrap_or_else(|_| Err(Broken::Failed("no page in time".into())))
+        position.version = list.end()?.as_str().to_owned();
+        position.progress = true;
+        self.send(Change::Synced { version: position.version.as_str().into() }).await
     }
 
     /// Watches from the position, or begins with a streaming list.
@@ -389,9 +361,8 @@ impl<D: Decoder> Watcher<D> {
             parameters.push(("resourceVersion", &version));
         }
         self.newest = self.vigil.newest();
-        let accept = if D::FROM_PROTOBUF.is_some() { PROTOBUF_FIRST } else { JSON };
         let patience = if lists { self.patience.list } else { self.patience.watch };
-        let answer = match self.open(&parameters, accept, patience).await {
+        let answer = match self.open(&parameters, D::ACCEPT, patience).await {
             Err(Broken::Refused { refusal, .. }) if lists && matches!(refusal.code, 400 | 403 | 422) => {
                 return Err(Broken::NoStreamingLists);
             }
@@ -542,14 +513,7 @@ impl<D: Decoder> Watcher<D> {
                 return Ok(response);
             }
             let retry_after = retry_after(&response);
-            let (answer, mut pieces) = response.into_parts();
-            let mut body = BytesMut::new();
-            while body.len() < REFUSAL_BYTES
-                && let Some(piece) = pieces.next().await
-            {
-                body.extend_from_slice(&piece?);
-            }
-            Err(broken(Refusal::of(answer.status, &answer.headers, &body), retry_after))
+            Err(broken(refusal(response).await?, retry_after))
         };
         timeout(patience, answered).await.unwrap_or(Err(Broken::Unanswered))
     }

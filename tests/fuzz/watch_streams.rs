@@ -1,4 +1,4 @@
-//! Watch streams of hostile content, cut anywhere, in both formats.
+//! Lists and watch streams of hostile content, cut anywhere, in both formats.
 
 use std::cell::RefCell;
 use std::sync::{Arc, Mutex};
@@ -20,7 +20,7 @@ use yardmaster::cluster::watch::{Selection, watch};
 use yardmaster::cluster::wire::{JobDecoder, OutlineDecoder, PodDecoder};
 use yardmaster::job::names::EXTERNAL_FINALIZER;
 use yardmaster::telemetry::metrics::Metrics;
-use yardmaster_embedded::encode_watch_event;
+use yardmaster_embedded::{encode_list, encode_watch_event};
 
 use crate::driver::{Target, fuzz};
 use crate::{mutate, recorded};
@@ -29,15 +29,26 @@ use crate::{mutate, recorded};
 const PATIENCE: Duration = Duration::from_secs(5);
 /// The input begins with the format, and the length of the pieces in which the rest arrives.
 const HEAD: usize = 2;
+/// Added to the format: the rest is a list.
+const LISTS: u8 = 6;
 
-/// An API server that gives the same answer to every request.
+/// An API server that gives the same answer to every request, but for streaming lists if it has none.
 struct Answer {
     pieces: Mutex<Vec<Bytes>>,
     content_type: &'static str,
+    has_streaming_lists: bool,
 }
 
 impl Transport for Answer {
-    fn open(&self, _: Request<Bytes>) -> BoxFuture<'static, Result<Response<ByteStream>, TransportError>> {
+    fn open(
+        &self,
+        request: Request<Bytes>,
+    ) -> BoxFuture<'static, Result<Response<ByteStream>, TransportError>> {
+        let asks_for_streaming_list = request.uri().query().unwrap_or_default().contains("sendInitialEvents");
+        if asks_for_streaming_list && !self.has_streaming_lists {
+            let refusal = Response::builder().status(422).body(stream::empty().boxed());
+            return futures::future::ready(Ok(refusal.unwrap())).boxed();
+        }
         let pieces: Vec<_> = self.pieces.lock().unwrap().iter().cloned().map(Ok).collect();
         let pieces = stream::iter(pieces).then(|piece| async {
             tokio::task::yield_now().await;
@@ -69,7 +80,8 @@ impl Target for WatchStreams {
             0 => "application/json",
             _ => "application/vnd.kubernetes.protobuf;stream=watch",
         };
-        let answer = Arc::new(Answer { pieces: Mutex::new(pieces), content_type });
+        let has_streaming_lists = format / LISTS % 2 == 0;
+        let answer = Arc::new(Answer { pieces: Mutex::new(pieces), content_type, has_streaming_lists });
         let metrics = Arc::new(Metrics::default());
         let runtime = self.0.borrow_mut();
         macro_rules! read {
@@ -92,7 +104,7 @@ impl Target for WatchStreams {
     }
 }
 
-/// Streams of three events, in both formats, and of a bookmark that ends the list.
+/// Streams of three events, in both formats, and of a bookmark that ends the list; and lists of the same objects.
 fn seeds() -> Vec<Vec<u8>> {
     let mut seeds = Vec::new();
     for (decoder, of) in [(0, ("v1", "Pod")), (2, ("batch/v1", "Job")), (4, ("batch/v1", "Job"))] {
@@ -109,9 +121,14 @@ fn seeds() -> Vec<Vec<u8>> {
                 "annotations": {"k8s.io/initial-events-end": "true"}}}});
             lines.extend(format!("{end}\n").bytes());
             let items: Vec<_> = objects.iter().map(|(json, _)| json).collect();
-            let list =
-                json!({"kind": "List", "metadata": {"resourceVersion": "5", "continue": ""}, "items": items});
-            seeds.extend([lines, frames, [vec![decoder, 255], list.to_string().into_bytes()].concat()]);
+            let metadata = json!({"resourceVersion": "5", "continue": ""});
+            let list = json!({"kind": "List", "metadata": metadata, "items": items}).to_string();
+            seeds.extend([lines, frames, [vec![decoder + LISTS, 255], list.into_bytes()].concat()]);
+            let mut list = BytesMut::from(&[decoder + 1 + LISTS, 255][..]);
+            let write = |out: &mut BytesMut, (_, text): &(_, String)| out.extend_from_slice(text.as_bytes());
+            if encode_list(&mut list, of, metadata.to_string().as_bytes(), objects, write).is_ok() {
+                seeds.push(list.to_vec());
+            }
         }
     }
     seeds

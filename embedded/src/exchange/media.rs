@@ -29,6 +29,8 @@ pub(crate) enum Offer {
     Forms,
     /// Tables, partial objects, and the objects themselves in protobuf: for the events of a watch.
     ObjectsInProtobuf,
+    /// Tables, partial objects, and the objects themselves, the last two also in protobuf: for lists.
+    ListsInProtobuf,
     /// Tables and partial objects, the latter also in protobuf: for the responses to writes.
     PartialInProtobuf,
     /// Aggregated discovery.
@@ -62,7 +64,6 @@ impl Accept {
             }
             (_, Form::Discovery(_)) => "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList",
             (Format::Json, _) => "application/json",
-            (Format::Protobuf, Form::Object) => "application/vnd.kubernetes.protobuf;stream=watch",
             (Format::Protobuf, _) => "application/vnd.kubernetes.protobuf",
             (Format::Yaml, _) => "application/yaml",
         }
@@ -73,9 +74,10 @@ impl Accept {
 pub(crate) fn negotiate(header: Option<&str>, offer: Offer) -> Result<Accept, ApiError> {
     let discovery = offer == Offer::Discovery;
     let in_protobuf = match offer {
-        Offer::ObjectsInProtobuf => Some(Form::Object),
-        Offer::PartialInProtobuf => Some(Form::Partial),
-        Offer::Forms | Offer::Discovery => None,
+        Offer::ObjectsInProtobuf => &[Form::Object][..],
+        Offer::ListsInProtobuf => &[Form::Object, Form::PartialList],
+        Offer::PartialInProtobuf => &[Form::Partial],
+        Offer::Forms | Offer::Discovery => &[],
     };
     let Some(header) = header.filter(|header| !header.trim().is_empty()) else { return Ok(Accept::JSON) };
     let mut unknown_form = false;
@@ -84,7 +86,7 @@ pub(crate) fn negotiate(header: Option<&str>, offer: Offer) -> Result<Accept, Ap
         let format = match parts.next().unwrap_or_default() {
             "application/json" | "*/*" => Format::Json,
             "application/yaml" => Format::Yaml,
-            "application/vnd.kubernetes.protobuf" if in_protobuf.is_some() => Format::Protobuf,
+            "application/vnd.kubernetes.protobuf" if !in_protobuf.is_empty() => Format::Protobuf,
             _ => continue,
         };
         let (mut form, mut group, mut version) = ("", "", "");
@@ -111,7 +113,7 @@ pub(crate) fn negotiate(header: Option<&str>, offer: Offer) -> Result<Accept, Ap
                 continue;
             }
         };
-        if format == Format::Protobuf && Some(form) != in_protobuf {
+        if format == Format::Protobuf && !in_protobuf.contains(&form) {
             continue;
         }
         return Ok(Accept { format, form });

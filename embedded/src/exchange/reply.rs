@@ -12,6 +12,7 @@ use super::media::{Accept, Form, Format};
 use super::warnings;
 use crate::error::ApiError;
 use crate::object::Object;
+use crate::protobuf;
 use crate::resources::Resource;
 use crate::store::Page;
 use crate::table;
@@ -91,6 +92,11 @@ impl Reply {
         meta: &table::ListMeta,
         rows: table::Rows,
     ) -> Result<Self, ApiError> {
+        if accept.format == Format::Protobuf
+            && let Ok(message) = list_in_protobuf(resource, accept.form, page, meta)
+        {
+            return Ok(Self::full(StatusCode::OK, accept.content_type(), message));
+        }
         let json = match accept.form {
             Form::Object | Form::Discovery(_) => list_json(
                 &format!("{}List", resource.kind),
@@ -182,6 +188,28 @@ fn list_json(
     }
     out.extend_from_slice(b"]}");
     out.freeze()
+}
+
+/// A list of objects, or of their metadata. An error if one has a field without a number in protobuf.
+fn list_in_protobuf(
+    resource: &Resource,
+    form: Form,
+    page: &Page,
+    meta: &table::ListMeta,
+) -> Result<Bytes, serde_json::Error> {
+    let mut out = BytesMut::with_capacity(page.items.iter().map(|object| object.tail.len()).sum());
+    let (meta, items) = (meta.to_json().to_string(), &page.items);
+    let api_version = resource.api_version();
+    let of_metadata = form == Form::PartialList;
+    let of = match of_metadata {
+        true => ("meta.k8s.io/v1", "PartialObjectMetadata"),
+        false => (&*api_version, resource.kind),
+    };
+    protobuf::write_list(&mut out, of, meta.as_bytes(), items, |json, object| match of_metadata {
+        true => views::write_partial_item(json, object),
+        false => views::write_item(json, resource, object, object.revision),
+    })?;
+    Ok(out.freeze())
 }
 
 /// The name of a type in messages of content negotiation.

@@ -14,10 +14,15 @@ use serde_json::{Map, Value};
 use self::read::Wire;
 use self::table::MessageId;
 
+/// The fields of every list.
+const LIST_META: u32 = 1;
+const ITEM: u32 = 2;
+const LIST_META_MESSAGE: &str = "meta.v1.ListMeta";
+
 /// The prefix of every encoded object.
 const MAGIC: &[u8] = b"k8s\0";
 
-/// Decodes a body in Kubernetes' protobuf to the equivalent JSON object.
+/// Decodes an object or a list in Kubernetes' protobuf to the equivalent JSON.
 ///
 /// # Errors
 /// If it is not valid or has an unknown kind or field. The error is the message for the client.
@@ -31,12 +36,18 @@ pub fn decode(body: &[u8]) -> Result<Value, String> {
         _ => Ok(String::new()),
     });
     let (api_version, kind) = (api_version?, kind?);
-    let Some(message) = message(&api_version, &kind) else {
-        return Err(format!("kind {kind:?} is not supported in protobuf; send it as application/json"));
-    };
     let mut object = Map::new();
-    if let Some(Wire::Bytes(raw)) = read::numbered(body, 2)? {
+    let raw = match read::numbered(body, 2)? {
+        Some(Wire::Bytes(raw)) => raw,
+        _ => &[],
+    };
+    let of_item = || kind.strip_suffix("List").and_then(|kind| message(&api_version, kind));
+    if let Some(message) = message(&api_version, &kind) {
         read::fields(&mut object, message, raw)?;
+    } else if let (Some(of_list), Some(of_item)) = (MessageId::named(LIST_META_MESSAGE), of_item()) {
+        read::list(&mut object, of_list, of_item, raw)?;
+    } else {
+        return Err(format!("kind {kind:?} is not supported in protobuf; send it as application/json"));
     }
     object.insert("apiVersion".into(), api_version.into());
     object.insert("kind".into(), kind.into());
@@ -88,20 +99,59 @@ pub(crate) fn write_object(
     kind: &str,
     json: &[u8],
 ) -> Result<(), serde_json::Error> {
+    enveloped(out, api_version, kind, |out| write::fields(out, known(api_version, kind)?, json))
+}
+
+/// Appends a list of objects of this version and kind, in the envelope of all objects. `json` appends the JSON of one,
+/// without its kind.
+///
+/// # Errors
+/// If an object has a field that is not in the table. Then the appended bytes are useless.
+pub fn write_list<T>(
+    out: &mut BytesMut,
+    (api_version, kind): (&str, &str),
+    metadata: &[u8],
+    items: &[T],
+    mut json: impl FnMut(&mut BytesMut, &T),
+) -> Result<(), serde_json::Error> {
+    let of_item = known(api_version, kind)?;
+    let mut text = BytesMut::new();
+    enveloped(out, api_version, &format!("{kind}List"), |out| {
+        write::nested(out, LIST_META, |out| match MessageId::named(LIST_META_MESSAGE) {
+            Some(of_list) => write::fields(out, of_list, metadata),
+            None => Ok(()),
+        })?;
+        items.iter().try_for_each(|item| {
+            text.clear();
+            json(&mut text, item);
+            write::nested(out, ITEM, |out| write::fields(out, of_item, &text))
+        })
+    })
+}
+
+/// Appends the envelope of all objects, round the message that `raw` appends.
+fn enveloped(
+    out: &mut BytesMut,
+    api_version: &str,
+    kind: &str,
+    raw: impl FnOnce(&mut BytesMut) -> Result<(), serde_json::Error>,
+) -> Result<(), serde_json::Error> {
     out.extend_from_slice(MAGIC);
     write::nested(out, 1, |out| {
         write::bytes(out, 1, api_version.as_bytes());
         write::bytes(out, 2, kind.as_bytes());
-        Ok(())
+        Ok::<_, serde_json::Error>(())
     })?;
-    write::nested(out, 2, |out| match message(api_version, kind) {
-        Some(message) => write::fields(out, message, json),
-        None => Err(serde::de::Error::custom(format_args!("no message of kind {kind:?} is known"))),
-    })?;
+    write::nested(out, 2, raw)?;
     // Content encoding and content type, both empty because they are the defaults.
     write::bytes(out, 3, b"");
     write::bytes(out, 4, b"");
     Ok(())
+}
+
+fn known(api_version: &str, kind: &str) -> Result<MessageId, serde_json::Error> {
+    let unknown = || serde::de::Error::custom(format_args!("no message of kind {kind:?} is known"));
+    message(api_version, kind).ok_or_else(unknown)
 }
 
 fn message(api_version: &str, kind: &str) -> Option<MessageId> {

@@ -54,6 +54,31 @@ pub(super) fn fields(object: &mut Map<String, Value>, id: MessageId, bytes: &[u8
     Ok(())
 }
 
+/// Adds the metadata and the items of a list to the equivalent JSON object.
+pub(super) fn list(
+    object: &mut Map<String, Value>,
+    of_list: MessageId,
+    of_item: MessageId,
+    bytes: &[u8],
+) -> Result<(), String> {
+    let (mut metadata, mut items) = (Map::new(), Vec::new());
+    let mut reader = Reader(bytes);
+    while let Some(field) = reader.field()? {
+        match field {
+            (super::LIST_META, Wire::Bytes(bytes)) => fields(&mut metadata, of_list, bytes)?,
+            (super::ITEM, Wire::Bytes(bytes)) => {
+                let mut item = Map::new();
+                fields(&mut item, of_item, bytes)?;
+                items.push(Value::Object(item));
+            }
+            (number, _) => return Err(format!("field {number} is not one of a list")),
+        }
+    }
+    object.insert("metadata".into(), Value::Object(metadata));
+    object.insert("items".into(), Value::Array(items));
+    Ok(())
+}
+
 fn wrong_type(name: &str) -> String {
     format!("proto: wrong wireType for field {name}")
 }

@@ -84,7 +84,7 @@ pub(crate) fn watch(server: &Arc<Server>, request: &Request) -> Result<Reply, Ap
     Ok(Reply {
         code: StatusCode::OK,
         content_type: match request.accept.format {
-            Format::Protobuf => request.accept.content_type(),
+            Format::Protobuf => "application/vnd.kubernetes.protobuf;stream=watch",
             Format::Json | Format::Yaml => Accept::JSON.content_type(),
         },
         body: body.boxed_unsync(),

@@ -8,7 +8,7 @@ use futures::stream::{self, StreamExt as _};
 use http::{Method, Request, Response, Uri};
 use serde_json::Value;
 use tokio::sync::oneshot;
-use yardmaster::cluster::transport::TransportError;
+use yardmaster::cluster::transport::{ByteStream, TransportError};
 
 use super::{Broken, Event, Open, PANIC, World, json, refusal};
 use crate::checks::Author;
@@ -57,7 +57,7 @@ impl World {
         let target = uri.clone();
         let answered = match self.refused(&request) {
             Some(refusal) => Reply::Whole(refusal),
-            None => self.server.handle(in_small_pages(request)),
+            None => self.server.handle(request),
         };
         let code = match &answered {
             Reply::Whole(answer) => answer.status(),
@@ -76,7 +76,12 @@ impl World {
             Some(slot) => slot.link.answer(self.now + PROCESSING, &mut self.chance),
             None => Passage::Vanishes,
         };
+        let is_list = method == Method::GET
+            && uri.contains('?')
+            && code.is_success()
+            && matches!(answered, Reply::Whole(_));
         let answer = match (answered, passage) {
+            (Reply::Whole(answer), Passage::Breaks) if is_list => self.cut(answer),
             (Reply::Whole(answer), _) => whole(self.unreadable(answer, &method)),
             (Reply::Watch(id, head), Passage::At(last)) => {
                 let (pieces, body) = mpsc::unbounded();
@@ -102,6 +107,10 @@ impl World {
             Passage::Vanishes => {
                 self.checks.settled(from, &target);
                 self.hung.push(reply);
+            }
+            Passage::Breaks if is_list => {
+                let at = self.now + FASTEST;
+                self.agenda.add(at, Event::Answers { to: from, life, uri: target, reply, answer: Ok(answer) })
             }
             Passage::Breaks => self.breaks(from, life, self.now, target, reply),
         }
@@ -255,6 +264,16 @@ impl World {
         self.agenda.add(self.now + later, Event::Collect(job));
     }
 
+    /// A list whose connection breaks after a part. A proxy may end it in order all the same.
+    fn cut(&mut self, answer: Response<Bytes>) -> Response<ByteStream> {
+        let length = self.cuts.below(answer.body().len());
+        let end = match self.cuts.percent(50) {
+            true => stream::empty().boxed(),
+            false => stream::once(async { Err(TransportError("the connection broke".into())) }).boxed(),
+        };
+        answer.map(|body| stream::once(async move { Ok(body.slice(..length)) }).chain(end).boxed())
+    }
+
     /// Makes Jobs unreadable in a whole answer.
     fn unreadable(&self, answer: Response<Bytes>, method: &Method) -> Response<Bytes> {
         let hides = !self.conditions.undecodable.is_empty() && *method == Method::GET;
@@ -274,15 +293,6 @@ impl World {
         }
         changed.map_or(piece.clone(), Bytes::from)
     }
-}
-
-/// Asks for so few objects in a page that lists have several.
-fn in_small_pages(mut request: Request<Bytes>) -> Request<Bytes> {
-    let small = request.uri().to_string().replace("limit=500", "limit=2");
-    if let Ok(uri) = small.parse() {
-        *request.uri_mut() = uri;
-    }
-    request
 }
 
 /// Puts an object in the place of the number of `backoffLimit`, in the Job of this name.
@@ -312,6 +322,6 @@ fn piece_or_break(piece: Result<Bytes, Broken>) -> Result<Bytes, TransportError>
     })
 }
 
-fn whole(answer: Response<Bytes>) -> Response<yardmaster::cluster::transport::ByteStream> {
+fn whole(answer: Response<Bytes>) -> Response<ByteStream> {
     answer.map(|body| stream::once(async move { Ok(body) }).boxed())
 }

@@ -219,8 +219,8 @@ impl ShardActor {
         // A list in progress shows no state that ever existed. When it is complete, Jobs may doubt it again.
         let known = self.pod_feed.version();
         let is_older = known.is_some_and(|known| list.version < known);
-        if is_older || !anew.is_empty() && (known.is_none() || list.newest > list.version) {
-            // The shard's list is newer, so pods in it would seem to be gone; or the pages of this one differ in version.
+        if is_older || !anew.is_empty() && known.is_none() {
+            // The shard's list is newer, so pods in it would seem to be gone; or it is not complete.
             self.doubts.jobs.extend(jobs);
             self.doubts.anew.extend(anew);
             return self.schedule_search(DOUBT_PAUSE, ctx);

@@ -1,4 +1,4 @@
-//! Events in the stream of a watch, and pages of a list.
+//! Events in the stream of a watch.
 
 mod protobuf;
 
@@ -9,7 +9,7 @@ use serde::de::{DeserializeSeed, Deserializer, Error as _, IgnoredAny, MapAccess
 use serde_json::value::RawValue;
 
 pub use self::protobuf::read_frame;
-use crate::cluster::wire::{Bare, DecodeError, Decoder, ListMeta, Refusal, Text, Unreadable, WireRefusal};
+use crate::cluster::wire::{Bare, DecodeError, Decoder, Refusal, Text, Unreadable, WireRefusal};
 
 /// Annotation of the bookmark that ends the initial events of a streaming list.
 const INITIAL_EVENTS_END: &str = "k8s.io/initial-events-end";
@@ -125,13 +125,4 @@ impl<T> From<Bare<'_>> for Event<T> {
             ends_list: metadata.annotation(INITIAL_EVENTS_END) == Some("true"),
         }
     }
-}
-
-/// A page of a list.
-#[derive(Debug, Deserialize)]
-pub(in crate::cluster) struct Page<'a> {
-    #[serde(borrow, default)]
-    pub(in crate::cluster) metadata: ListMeta<'a>,
-    #[serde(borrow)]
-    pub(in crate::cluster) items: Option<Vec<&'a RawValue>>,
 }

@@ -1,69 +1,44 @@
 //! Splits the body of a protobuf watch into frames.
 
-use bytes::{Buf, Bytes, BytesMut};
+use bytes::Bytes;
+
+use crate::cluster::pieces::{Pieces, TooLong, checked};
 
 /// Size in bytes of the length prefix of a frame.
 const HEAD: usize = 4;
-/// The longest frame, in bytes: the limit of Kubernetes' own clients. A longer one is not a frame.
-const LONGEST: usize = 16 << 20;
-
-/// A length prefix, in bytes, above the limit.
-#[derive(Debug, thiserror::Error)]
-#[error("a frame of {0} bytes is too long")]
-pub(super) struct TooLong(usize);
 
 /// Splits a stream of pieces into frames. A frame that arrives in one piece is not copied.
 #[derive(Debug, Default)]
 pub(super) struct Frames {
-    /// The beginning of an incomplete frame, with its length prefix.
-    partial: BytesMut,
-    /// Bytes that have not been scanned.
-    unread: Bytes,
+    pieces: Pieces,
+    /// The length of an incomplete frame whose prefix has been read.
+    length: Option<usize>,
 }
 
 impl Frames {
     /// Adds the next piece. The piece before must hold no complete frame any more.
     pub(super) fn push(&mut self, piece: Bytes) {
-        self.partial.extend_from_slice(&self.unread);
-        self.unread = piece;
+        self.pieces.push(piece);
     }
 
     /// The next complete frame, without its length prefix.
     pub(super) fn next(&mut self) -> Result<Option<Bytes>, TooLong> {
-        if self.partial.is_empty()
-            && let Some(length) = length(&self.unread)?
-            && self.unread.len() >= HEAD + length
-        {
-            self.unread.advance(HEAD);
-            return Ok(Some(self.unread.split_to(length)));
-        }
-        self.fill(HEAD);
-        let Some(length) = length(&self.partial)? else { return Ok(None) };
-        self.fill(HEAD + length);
-        if self.partial.len() < HEAD + length {
-            return Ok(None);
-        }
-        self.partial.advance(HEAD);
-        Ok(Some(self.partial.split().freeze()))
+        let length = match self.length {
+            Some(length) => length,
+            None => match self.pieces.take(HEAD) {
+                Some(head) => checked(head.iter().fold(0, |length, byte| length << 8 | u64::from(*byte)))?,
+                None => return Ok(None),
+            },
+        };
+        let frame = self.pieces.take(length);
+        self.length = if frame.is_none() { Some(length) } else { None };
+        Ok(frame)
     }
 
     /// Whether an incomplete frame is buffered.
     pub(super) fn is_cut(&self) -> bool {
-        !self.partial.is_empty()
+        self.length.is_some() || !self.pieces.is_empty()
     }
-
-    /// Extends the incomplete frame to this size, as far as unread bytes allow.
-    fn fill(&mut self, size: usize) {
-        let missing = size.saturating_sub(self.partial.len()).min(self.unread.len());
-        self.partial.extend_from_slice(&self.unread.split_to(missing));
-    }
-}
-
-/// The length prefix at the start of `bytes`, if it is complete.
-fn length(bytes: &[u8]) -> Result<Option<usize>, TooLong> {
-    let Some(head) = bytes.first_chunk::<HEAD>() else { return Ok(None) };
-    let length = u32::from_be_bytes(*head) as usize;
-    if length > LONGEST { Err(TooLong(length)) } else { Ok(Some(length)) }
 }
 
 #[cfg(test)]

@@ -4,15 +4,11 @@ use bytes::Bytes;
 use http::HeaderMap;
 
 use super::event::{Event, read_event, read_frame};
-use super::frames::{Frames, TooLong};
+use super::frames::Frames;
 use super::lines::Lines;
+use crate::cluster::pieces::TooLong;
 use crate::cluster::wire::protobuf::is_in_protobuf;
 use crate::cluster::wire::{DecodeError, Decoder, FromProtobuf, Unreadable};
-
-/// `Accept` for lists, and for kinds that are read in JSON only.
-pub(super) const JSON: &str = "application/json";
-/// `Accept` as Kubernetes' own clients send it: API servers without protobuf for a resource answer in JSON.
-pub(super) const PROTOBUF_FIRST: &str = "application/vnd.kubernetes.protobuf, application/json";
 
 /// Splits the body of a watch into events.
 pub(super) enum Framing<D: Decoder> {

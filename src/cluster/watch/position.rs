@@ -4,14 +4,14 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-/// How long to wait for a page, and at most for the beginning of an answer.
-pub(super) const ANSWER_TIMEOUT: Duration = Duration::from_secs(60);
-/// How long to wait for the beginning of an answer at first; twice as long after each time in vain. API servers begin a
-/// watch at once, and a list once they have read it.
+/// How long to wait at most for the beginning of an answer, or for more of a list.
+pub(super) const LONGEST_PATIENCE: Duration = Duration::from_secs(60);
+/// How long to wait for that at first; twice as long after each time in vain. API servers begin a watch at once, and a
+/// list once they have read it.
 pub(super) const FIRST_PATIENCE: Patience =
     Patience { watch: Duration::from_secs(5), list: Duration::from_secs(15) };
 
-/// How long to wait for the beginning of an answer.
+/// How long to wait for the beginning of an answer, or for more of a list.
 #[derive(Clone, Copy)]
 pub(super) struct Patience {
     pub(super) watch: Duration,

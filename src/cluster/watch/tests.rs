@@ -6,6 +6,7 @@ mod protobuf;
 use std::collections::VecDeque;
 use std::sync::Mutex;
 
+use bytes::Bytes;
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use http::{Request, Response};
@@ -28,6 +29,8 @@ struct Scene {
     open: bool,
     /// How long it stays open before it breaks, else.
     lasts: Duration,
+    /// The time before each piece.
+    pause: Duration,
     /// `Retry-After`, in seconds.
     retry_after: u32,
 }
@@ -63,8 +66,11 @@ impl Transport for Arc<Script> {
             return futures::future::ready(Err(TransportError("refused".into()))).boxed();
         }
         // On a real connection another task must run before a piece is available.
-        let pieces = stream::iter(scene.pieces).then(|piece| async {
+        let pieces = stream::iter(scene.pieces).then(move |piece| async move {
             tokio::task::yield_now().await;
+            if !scene.pause.is_zero() {
+                sleep(scene.pause).await;
+            }
             piece
         });
         let end = match (scene.open, scene.lasts) {
@@ -100,11 +106,10 @@ fn bookmark(version: u64, ends_list: bool) -> String {
     )
 }
 
-fn page(names: &[&str], token: &str, version: u64) -> Scene {
+fn list(names: &[&str], version: u64) -> Scene {
     let items: Vec<Value> = names.iter().map(|name| pod(name, version)).collect();
-    let list = json!({"kind": "PodList", "items": items,
-        "metadata": {"resourceVersion": version.to_string(), "continue": token}});
-    closed(200, [list.to_string()])
+    let metadata = json!({"resourceVersion": version.to_string(), "continue": ""});
+    closed(200, [json!({"kind": "PodList", "items": items, "metadata": metadata}).to_string()])
 }
 
 fn refused(code: u16) -> Scene {
@@ -119,6 +124,7 @@ fn closed<const N: usize>(code: u16, pieces: [String; N]) -> Scene {
         pieces,
         open: false,
         lasts: Duration::ZERO,
+        pause: Duration::ZERO,
         retry_after: 0,
     }
 }
@@ -215,27 +221,56 @@ async fn changes_accumulate_while_the_consumer_is_busy() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn lists_come_in_pages_where_streaming_lists_are_not_served() {
-    let (seen, requests) = play([
-        refused(422),
-        page(&["a"], "next", 9),
-        page(&["b"], "", 9),
-        open([event("ADDED", &pod("c", 10))]),
-    ])
-    .await;
+async fn lists_come_in_one_piece_where_streaming_lists_are_not_served() {
+    let (seen, requests) =
+        play([refused(422), list(&["a", "b"], 9), open([event("ADDED", &pod("c", 10))])]).await;
     assert_eq!(seen, ["restarted", "listed a", "listed b", "synced 9", "applied c"]);
-    assert!(requests[1].ends_with("&limit=500"), "{requests:?}");
-    assert!(requests[2].ends_with("&limit=500&continue=next"), "{requests:?}");
-    assert!(requests[3].ends_with("&resourceVersion=9"), "{requests:?}");
+    assert_eq!(requests[1], "labelSelector=a+in+%28b%2Cc%29", "at the newest version");
+    assert!(requests[2].ends_with("&resourceVersion=9"), "{requests:?}");
+}
+
+/// Whoever has begun a list may take minutes for it, but not fall silent.
+#[tokio::test(start_paused = true)]
+async fn a_list_may_take_long_but_not_fall_silent() {
+    let text = json!({"metadata": {"resourceVersion": "9"}, "items": [pod("a", 3), pod("b", 4)]}).to_string();
+    let slow = text.as_bytes().chunks(20).map(|piece| Ok(Bytes::copy_from_slice(piece))).collect();
+    let slow = Scene { pieces: slow, pause: Duration::from_secs(10), ..closed(200, []) };
+    let silent = open([text[..text.len() - 5].to_owned()]);
+    let began = Instant::now();
+    let script = Script::of([refused(422), silent, slow, open([])]);
+    let mut changes = watched(&script);
+    let mut seen = Vec::new();
+    while !matches!(seen.last(), Some(Change::Synced { .. })) {
+        seen.push(changes.next().await.unwrap());
+    }
+    assert_eq!(seen.iter().filter(|change| matches!(change, Change::Restarted)).count(), 2);
+    let took = began.elapsed().as_secs();
+    assert!(took > 15 + 60, "silent for 15 s, and then in pieces: {took} s");
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_list_whose_continue_token_expires_is_repeated_in_one_piece() {
-    let (seen, requests) =
-        play([refused(400), page(&["a"], "next", 9), refused(410), page(&["a", "b"], "", 11), open([])])
-            .await;
-    assert_eq!(seen, ["restarted", "listed a", "restarted", "listed a", "listed b", "synced 11"]);
-    assert!(!requests[3].contains("limit"), "{requests:?}");
+async fn a_part_of_a_list_is_no_list() {
+    let paged = json!({"metadata": {"resourceVersion": "9", "continue": "next"}, "items": [pod("a", 3)]});
+    let status = json!({"kind": "Status", "metadata": {}, "status": "Failure", "message": "cannot encode"});
+    let items = json!([pod("a", 3), pod("b", 4)]);
+    let text = format!(r#"{{"metadata":{{"resourceVersion":"9"}},"items":{items}}}"#);
+    let (seen, _) = play([
+        refused(422),
+        closed(200, [paged.to_string()]),
+        closed(200, [text[..text.len() - 2].to_owned()]),
+        // What an API server sends that fails when it has begun.
+        closed(200, [text[..text.len() - 30].to_owned(), status.to_string()]),
+        list(&["a", "b"], 11),
+        open([]),
+    ])
+    .await;
+    let told = [
+        &["restarted", "listed a"][..],
+        &["restarted", "listed a", "listed b"],
+        &["restarted", "listed a"],
+        &["restarted", "listed a", "listed b", "synced 11"],
+    ];
+    assert_eq!(seen, told.concat());
 }
 
 #[tokio::test(start_paused = true)]

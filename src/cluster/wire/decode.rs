@@ -16,6 +16,11 @@ pub enum DecodeError {
     Missing(&'static str),
 }
 
+/// `Accept` for kinds that are read in JSON only.
+pub(crate) const JSON: &str = "application/json";
+/// `Accept` as Kubernetes' own clients send it: API servers without protobuf for a resource answer in JSON.
+const PROTOBUF_FIRST: &str = "application/vnd.kubernetes.protobuf, application/json";
+
 /// Reads an object from its protobuf message, without the envelope.
 pub type FromProtobuf<D> = fn(&D, &[u8]) -> Result<<D as Decoder>::Object, DecodeError>;
 
@@ -34,6 +39,9 @@ pub trait Decoder: Clone + Send + Sync + 'static {
 
     /// The reader for protobuf, for kinds where it is worth having one.
     const FROM_PROTOBUF: Option<FromProtobuf<Self>> = None;
+
+    /// `Accept` for lists and watches of this kind.
+    const ACCEPT: &str = if Self::FROM_PROTOBUF.is_some() { PROTOBUF_FIRST } else { JSON };
 
     /// `metadata.resourceVersion` as a number: the later of two readings has the larger one.
     fn version(object: &Self::Object) -> u64;

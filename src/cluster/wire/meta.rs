@@ -253,3 +253,14 @@ pub(crate) struct ListMeta<'a> {
     #[serde(borrow, rename = "continue")]
     pub(crate) continue_token: Option<Text<'a>>,
 }
+
+impl<'a> Message<'a> for ListMeta<'a> {
+    fn take(&mut self, number: u32, value: Value<'a>) -> Result<(), Malformed> {
+        match number {
+            2 => self.resource_version = value.set_text()?,
+            3 => self.continue_token = value.set_text()?,
+            _ => {}
+        }
+        Ok(())
+    }
+}

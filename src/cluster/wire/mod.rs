@@ -25,6 +25,7 @@ mod status_patch;
 mod text;
 mod unreadable;
 
+pub(crate) use decode::JSON;
 pub use decode::{DecodeError, Decoder, FromProtobuf};
 pub use gang::{PodGroupDecoder, WorkloadDecoder};
 pub use job::JobDecoder;

@@ -10,7 +10,7 @@ use jiff::Timestamp;
 use super::text::Text;
 
 /// The prefix of every encoded object.
-const MAGIC: &[u8] = b"k8s\0";
+pub(crate) const MAGIC: &[u8] = b"k8s\0";
 
 /// Why a message cannot be read.
 #[derive(Debug, thiserror::Error)]
@@ -61,17 +61,14 @@ pub(crate) trait Message<'a>: Default {
     /// Stores all known fields of these bytes.
     fn merge(&mut self, mut bytes: &'a [u8]) -> Result<(), Malformed> {
         while !bytes.is_empty() {
-            let tag = varint(&mut bytes)?;
-            let number = u32::try_from(tag >> 3).map_err(|_| Malformed::Range)?;
-            let value = match tag & 7 {
-                0 => Value::Number(varint(&mut bytes)?),
-                1 => split(&mut bytes, 8).map(|_| Value::Other)?,
-                2 => {
-                    let length = usize::try_from(varint(&mut bytes)?).map_err(|_| Malformed::Range)?;
+            let (number, wire_type) = tag(varint(&mut bytes)?)?;
+            let value = match wire_type {
+                WireType::Number => Value::Number(varint(&mut bytes)?),
+                WireType::Bytes => {
+                    let length = varint(&mut bytes)?;
                     Value::Bytes(split(&mut bytes, length)?)
                 }
-                5 => split(&mut bytes, 4).map(|_| Value::Other)?,
-                _ => return Err(Malformed::Type),
+                WireType::Fixed(length) => split(&mut bytes, length).map(|_| Value::Other)?,
             };
             self.take(number, value)?;
         }
@@ -79,16 +76,48 @@ pub(crate) trait Message<'a>: Default {
     }
 }
 
+/// A message of which nothing is read.
+impl Message<'_> for () {
+    fn take(&mut self, _: u32, _: Value<'_>) -> Result<(), Malformed> {
+        Ok(())
+    }
+}
+
+/// How the value of a field is encoded.
+pub(crate) enum WireType {
+    /// As a number of up to ten bytes.
+    Number,
+    /// As its length and so many bytes.
+    Bytes,
+    /// In so many bytes.
+    Fixed(u64),
+}
+
+/// The number of a field, and how its value is encoded.
 #[inline]
-fn split<'a>(bytes: &mut &'a [u8], length: usize) -> Result<&'a [u8], Malformed> {
+pub(crate) fn tag(tag: u64) -> Result<(u32, WireType), Malformed> {
+    let number = u32::try_from(tag >> 3).map_err(|_| Malformed::Range)?;
+    let wire_type = match tag & 7 {
+        0 => WireType::Number,
+        1 => WireType::Fixed(8),
+        2 => WireType::Bytes,
+        5 => WireType::Fixed(4),
+        _ => return Err(Malformed::Type),
+    };
+    Ok((number, wire_type))
+}
+
+#[inline]
+fn split<'a>(bytes: &mut &'a [u8], length: u64) -> Result<&'a [u8], Malformed> {
+    let length = usize::try_from(length).map_err(|_| Malformed::Range)?;
     let (taken, remaining) = bytes.split_at_checked(length).ok_or(Malformed::Cut)?;
     *bytes = remaining;
     Ok(taken)
 }
 
-/// Inlined for the common case: tags and lengths of one byte.
+/// The number at the beginning of these bytes. Inlined for the common case: tags and lengths of one byte.
 #[inline]
-fn varint(bytes: &mut &[u8]) -> Result<u64, Malformed> {
+pub(crate) fn varint(bytes: &mut &[u8]) -> Result<u64, Malformed> {
     match bytes.split_first() {
         Some((byte, remaining)) if *byte < 0x80 => {
             *bytes = remaining;

@@ -3,7 +3,6 @@
 use http::{HeaderMap, StatusCode};
 use serde::Deserialize;
 
-use super::meta::ListMeta;
 use super::protobuf::{self, Malformed, Message, Value};
 use super::text::Text;
 
@@ -18,9 +17,6 @@ pub struct Refusal {
     pub message: Box<str>,
     /// (`reason`, `field`) of `details.causes`.
     pub causes: Vec<(Box<str>, Box<str>)>,
-    /// `metadata.continue`: with it, a list whose continue token has expired goes on at the current version. Read
-    /// from JSON only.
-    pub continue_token: Option<Box<str>>,
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -33,8 +29,6 @@ pub(crate) struct WireRefusal<'a> {
     #[serde(borrow)]
     details: Option<WireDetails<'a>>,
     code: Option<u16>,
-    #[serde(borrow)]
-    metadata: Option<ListMeta<'a>>,
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -113,7 +107,6 @@ impl Refusal {
                 reason: "".into(),
                 message: String::from_utf8_lossy(body.get(..MESSAGE_BYTES).unwrap_or(body)).trim().into(),
                 causes: Vec::new(),
-                continue_token: None,
             },
         }
     }
@@ -121,14 +114,12 @@ impl Refusal {
     /// Converts a Status inside an answer, such as in a watch. Its own code takes precedence over `code`.
     pub(crate) fn from_status(code: u16, status: WireRefusal<'_>) -> Self {
         let text = |text: Option<Text<'_>>| Box::from(text.as_deref().unwrap_or_default());
-        let continue_token = status.metadata.and_then(|list| list.continue_token);
         let causes = status.details.and_then(|details| details.causes).unwrap_or_default();
         Self {
             code: status.code.unwrap_or(code),
             reason: text(status.reason),
             message: text(status.message),
             causes: causes.into_iter().map(|cause| (text(cause.reason), text(cause.field))).collect(),
-            continue_token: continue_token.filter(|token| !token.is_empty()).as_deref().map(Box::from),
         }
     }
 

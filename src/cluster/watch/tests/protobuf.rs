@@ -1,22 +1,8 @@
-//! Watches answered in protobuf. The bytes are built by hand from the field numbers in Kubernetes'
-//! `generated.proto`.
+//! Lists and watches answered in protobuf.
 
 use super::*;
+use crate::cluster::test_protobuf::{self, field, object, pod_list};
 use crate::cluster::wire::JobDecoder;
-
-/// A length-delimited field of fewer than 16,384 bytes.
-fn field(number: u8, bytes: &[u8]) -> Vec<u8> {
-    let tag = u16::from(number) << 3 | 2;
-    let length = u16::try_from(bytes.len()).unwrap();
-    let two_bytes = |number: u16| [(number & 0x7f) as u8 | 0x80, (number >> 7) as u8];
-    [&two_bytes(tag)[..], &two_bytes(length), bytes].concat()
-}
-
-/// An object in its envelope.
-fn object(kind: &str, message: &[u8]) -> Vec<u8> {
-    let type_meta = [field(1, b"v1"), field(2, kind.as_bytes())].concat();
-    [b"k8s\0".to_vec(), field(1, &type_meta), field(2, message), field(3, b""), field(4, b"")].concat()
-}
 
 fn frame(event: &str, object: &[u8]) -> Vec<u8> {
     let event = [field(1, event.as_bytes()), field(2, &field(1, object))].concat();
@@ -24,15 +10,7 @@ fn frame(event: &str, object: &[u8]) -> Vec<u8> {
 }
 
 fn added(name: &str, version: u64) -> Vec<u8> {
-    let metadata = [
-        field(1, name.as_bytes()),
-        field(3, b"n"),
-        field(5, name.as_bytes()),
-        field(6, version.to_string().as_bytes()),
-        field(8, b"\x08\x80\x01\x10\x00"),
-        field(17, &[0xff; 300]),
-    ];
-    frame("ADDED", &object("Pod", &field(1, &metadata.concat())))
+    frame("ADDED", &object("Pod", &test_protobuf::pod(name, version)))
 }
 
 fn bookmark(version: u64, ends_list: bool) -> Vec<u8> {
@@ -94,7 +72,7 @@ async fn a_refusal_in_protobuf_is_read_like_one_in_json() {
         protobuf(closed(200, []), [bookmark(5, true), frame("ERROR", &status(410))]),
         protobuf(closed(410, []), [status(410)]),
         protobuf(closed(422, []), [status(422)]),
-        page(&["a"], "", 9),
+        list(&["a"], 9),
         protobuf(open([]), [added("b", 10)]),
     ])
     .await;
@@ -103,21 +81,46 @@ async fn a_refusal_in_protobuf_is_read_like_one_in_json() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn protobuf_is_requested_only_for_watches_of_kinds_that_are_read_in_it() {
-    let pods = Script::of([refused(422), page(&[], "", 9)]);
+async fn a_list_in_protobuf_that_breaks_off_is_repeated() {
+    let pods = [test_protobuf::pod("a", 3), test_protobuf::pod("b", 4)];
+    let whole = pod_list(9, &pods);
+    let unreadable = field(1, &[field(1, b"c"), field(3, b"n"), field(5, b"c")].concat());
+    let (seen, requests) = play([
+        refused(422),
+        protobuf(closed(200, []), [whole[..whole.len() - 20].to_vec()]),
+        Scene { lasts: Duration::from_secs(1), ..protobuf(closed(200, []), [whole[..500].to_vec()]) },
+        protobuf(closed(200, []), [pod_list(12, &[pods[1].clone(), unreadable, pods[0].clone()])]),
+        protobuf(open([]), [added("d", 13)]),
+    ])
+    .await;
+    let told = [
+        &["restarted", "listed a"][..],
+        &["restarted", "listed a"],
+        &["restarted", "listed b", "unreadable c", "listed a", "synced 12", "applied d"],
+    ];
+    assert_eq!(seen, told.concat());
+    assert!(requests[4].ends_with("&resourceVersion=12"), "{requests:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn protobuf_is_requested_only_for_kinds_that_are_read_in_it() {
+    let pods = Script::of([refused(422), list(&[], 9)]);
     let decoder = PodDecoder::new(EXTERNAL_FINALIZER);
     let selection = Selection::all(Resource::PODS);
     let mut changes = watch(Arc::new(pods.clone()), selection, decoder, Arc::new(Metrics::new()), 7);
     while timeout(Duration::from_secs(5), changes.next()).await.is_ok() {}
-    let protobuf_first = "application/vnd.kubernetes.protobuf, application/json";
-    assert_eq!(*pods.accepts.lock().unwrap(), [protobuf_first, "application/json", protobuf_first]);
+    assert_eq!(*pods.accepts.lock().unwrap(), ["application/vnd.kubernetes.protobuf, application/json"; 3]);
 
     // Protobuf was not requested, and the decoder cannot read it.
-    let jobs = Script::of([protobuf(open([]), [added("a", 1)])]);
+    let jobs = Script::of([
+        protobuf(open([]), [added("a", 1)]),
+        refused(422),
+        protobuf(open([]), [pod_list(9, &[])]),
+    ]);
     let selection = Selection::all(Resource::JOBS);
     let metrics = Arc::new(Metrics::new());
     let mut changes = watch(Arc::new(jobs.clone()), selection, JobDecoder::new(), metrics, 7);
     assert!(matches!(timeout(Duration::from_secs(5), changes.next()).await, Ok(Some(Change::Restarted))));
     assert!(timeout(Duration::from_secs(5), changes.next()).await.is_err());
-    assert_eq!(*jobs.accepts.lock().unwrap(), ["application/json", "application/json"]);
+    assert_eq!(*jobs.accepts.lock().unwrap(), ["application/json"; 4]);
 }

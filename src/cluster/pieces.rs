@@ -1,0 +1,69 @@
+//! Bytes that arrive in pieces.
+
+use bytes::{Buf, Bytes, BytesMut};
+
+/// The longest object or frame, in bytes: the limit of Kubernetes' own clients. A longer one is none.
+pub(super) const LONGEST: usize = 16 << 20;
+
+/// A length in bytes above the limit.
+#[derive(Debug, thiserror::Error)]
+#[error("{0} bytes are too long for an object")]
+pub(super) struct TooLong(u64);
+
+/// A length that is announced, if an object can be so long.
+pub(super) fn checked(length: u64) -> Result<usize, TooLong> {
+    usize::try_from(length).ok().filter(|length| *length <= LONGEST).ok_or(TooLong(length))
+}
+
+/// A stream of pieces. What arrives in one piece is not copied.
+#[derive(Debug, Default)]
+pub(super) struct Pieces {
+    /// What has been read ahead of a part that is incomplete.
+    partial: BytesMut,
+    /// Bytes that have not been looked at.
+    unread: Bytes,
+}
+
+impl Pieces {
+    /// Adds the next piece.
+    pub(super) fn push(&mut self, piece: Bytes) {
+        self.partial.extend_from_slice(&self.unread);
+        self.unread = piece;
+    }
+
+    /// The next bytes, once so many have arrived. Until then nothing else may be asked for.
+    pub(super) fn take(&mut self, length: usize) -> Option<Bytes> {
+        if self.partial.is_empty() && self.unread.len() >= length {
+            return Some(self.unread.split_to(length));
+        }
+        let missing = length.saturating_sub(self.partial.len()).min(self.unread.len());
+        self.partial.extend_from_slice(&self.unread.split_to(missing));
+        (self.partial.len() >= length).then(|| self.partial.split_to(length).freeze())
+    }
+
+    /// The next byte.
+    pub(super) fn byte(&mut self) -> Option<u8> {
+        if !self.partial.is_empty() {
+            return Some(self.partial.get_u8());
+        }
+        self.unread.has_remaining().then(|| self.unread.get_u8())
+    }
+
+    /// Skips so many bytes, or those that have arrived. Returns how many.
+    pub(super) fn skip(&mut self, length: u64) -> u64 {
+        let mut left = usize::try_from(length).unwrap_or(usize::MAX);
+        let mut skipped = 0;
+        for part in [&mut self.partial as &mut dyn Buf, &mut self.unread] {
+            let count = left.min(part.remaining());
+            part.advance(count);
+            left -= count;
+            skipped += count as u64;
+        }
+        skipped
+    }
+
+    /// Whether everything that has arrived is read.
+    pub(super) fn is_empty(&self) -> bool {
+        self.partial.is_empty() && self.unread.is_empty()
+    }
+}
