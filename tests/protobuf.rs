@@ -40,9 +40,10 @@ impl Transport for FormatRecorder {
         mut request: Request<Bytes>,
     ) -> BoxFuture<'static, Result<Response<ByteStream>, TransportError>> {
         if self.json_only {
-            request
-                .headers_mut()
-                .insert(header::ACCEPT, header::HeaderValue::from_static("application/json"));
+            let accept = request.headers()[header::ACCEPT].to_str().unwrap();
+            let others: Vec<_> = accept.split(',').filter(|clause| !clause.contains("protobuf")).collect();
+            let others = header::HeaderValue::from_str(&others.join(",")).unwrap();
+            request.headers_mut().insert(header::ACCEPT, others);
         }
         let formats = Arc::clone(&self.formats);
         let answer = self.inner.open(request);

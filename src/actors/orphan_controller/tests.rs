@@ -14,11 +14,9 @@ const OF_JOBS: &[&str] = &[
     "resourceVersion=9",
 ];
 const ALL: &[&str] = &["labelSelector=yardmaster.dev%2Fshard+notin+%280%29&", "resourceVersion=9"];
-/// The list of pods that carry neither label.
-const STRIPPED: &[&str] = &[
-    "labelSelector=%21batch.kubernetes.io%2Fcontroller-uid%2Cyardmaster.dev%2Fshard+notin+%280%29",
-    "limit",
-];
+/// The list of pods that carry neither label: nothing else is asked for.
+const STRIPPED: &[&str] =
+    &["labelSelector=%21batch.kubernetes.io%2Fcontroller-uid%2Cyardmaster.dev%2Fshard+notin+%280%29 "];
 
 async fn elected(cx: &ReplicaContext) -> Addr<OrphanController> {
     let leader = OrphanController::new(cx.clone()).start();

@@ -242,6 +242,34 @@ async fn watches_of_every_kind_that_clients_write_show_the_same_in_both_formats(
 }
 
 #[tokio::test(start_paused = true)]
+async fn lists_of_every_kind_that_clients_write_show_the_same_in_both_formats() {
+    const PARTIAL: &str = ";as=PartialObjectMetadataList;g=meta.k8s.io;v=v1";
+    let client = Client::with_gates(1, &["GenericWorkload"]);
+    let mut listed = 0;
+    for one in served(&client).await.iter().filter(|one| one.has("create") && one.has("list")) {
+        assert_eq!(client.post(&one.collection, &one.sample()).await.code, 201, "{}", one.collection);
+        for form in ["", PARTIAL] {
+            let path = format!("{}?limit=1", one.collection);
+            let list = async |format| client.send("GET", &path, &format!("{format}{form}"), JSON, "").await;
+            let mut wanted = list(JSON).await.json();
+            for object in wanted["items"].as_array_mut().unwrap() {
+                // In protobuf only the list has a kind.
+                object.as_object_mut().unwrap().retain(|name, _| name != "kind" && name != "apiVersion");
+            }
+            let got = list(PROTOBUF).await;
+            assert_eq!(got.header("content-type"), PROTOBUF, "{path}");
+            let got = protobuf::decode(&got.body).unwrap();
+            assert_eq!(without_empty(&got), without_empty(&wanted), "{path}");
+            assert_eq!(got["items"].as_array().map(Vec::len), Some(1), "{path}");
+        }
+        // Events of both groups share their names.
+        client.send("DELETE", &format!("{}/o", one.collection), JSON, JSON, "").await;
+        listed += 1;
+    }
+    assert!(listed > 15, "{listed}");
+}
+
+#[tokio::test(start_paused = true)]
 async fn after_an_object_of_a_later_version_watches_are_in_json() {
     let client = Client::new(1);
     let path = format!("{}?watch=true", super::PODS);
@@ -257,8 +285,11 @@ async fn after_an_object_of_a_later_version_watches_are_in_json() {
     let seen = frames(&mut binary);
     assert_eq!(seen.iter().map(|event| &event["object"]["metadata"]["name"]).collect::<Vec<_>>(), ["known"]);
     assert!(binary.has_ended());
-    let mut next = client.watch(&path, "application/vnd.kubernetes.protobuf,application/json").await;
+    let either = "application/vnd.kubernetes.protobuf,application/json";
+    let mut next = client.watch(&path, either).await;
     let seen = next.events();
     assert_eq!(seen.len(), 2);
     assert_eq!(seen[1]["object"]["spec"]["newField"], true);
+    let list = client.send("GET", super::PODS, either, JSON, "").await;
+    assert_eq!((list.header("content-type"), list.json()["items"].as_array().unwrap().len()), (JSON, 2));
 }
