@@ -144,6 +144,11 @@ proptest! {
         prop_assert_eq!(&read(PROTOBUF, pieces(&protobuf, &cuts)).unwrap(), &wanted);
         prop_assert_eq!(&read(PROTOBUF, protobuf.chunks(1)).unwrap(), &wanted);
     }
+}
+
+proptest! {
+    // Each tries all lengths.
+    #![proptest_config(ProptestConfig::with_cases(12))]
 
     #[test]
     fn a_list_that_lacks_its_end_is_an_error(samples in samples(), spaces in any::<bool>(), size in 1_usize..100) {
@@ -162,7 +167,9 @@ proptest! {
             prop_assert!(shown.is_err() || shown.unwrap() == wanted);
         }
     }
+}
 
+proptest! {
     /// An API server that fails to encode an object ends its answer in order, with a `Status` after what it has sent.
     #[test]
     fn a_list_with_another_end_is_an_error(samples in samples(), cut in any::<Index>(), size in 1_usize..100) {
