@@ -130,8 +130,8 @@ impl Requests {
 
     /// Creates a pod.
     pub fn create(self: &Arc<Self>, place: Place, manifest: PodManifest) {
-        let PodManifest { name, body } = manifest;
-        let write = Write::CreatePod { namespace: self.namespace.clone(), body };
+        let PodManifest { name, body, encoding } = manifest;
+        let write = Write::CreatePod { namespace: self.namespace.clone(), body, encoding };
         let created = self.submit(Priority::Create, write);
         let this = self.clone();
         self.run(async move {
@@ -321,6 +321,18 @@ impl Requests {
                     Err(error) => log_job!(warn, this.name(), %error, "a Job was not read"),
                 }
                 backoff.pause().await;
+            }
+        });
+    }
+
+    /// Reads the spec of the Job's pods in protobuf. It can be done without: nobody waits for the answer.
+    pub fn read_pod_spec(self: &Arc<Self>, indexed: bool) {
+        let this = self.clone();
+        self.run_after(async move {
+            match this.cx.reads.pod_spec(&this.namespace, &this.job, &this.job_uid, indexed).await {
+                Ok(Some(reading)) => this.inbox.push(JobInput::PodSpec(reading)),
+                Ok(None) => {}
+                Err(error) => log_job!(debug, this.name(), %error, "pods are created in JSON"),
             }
         });
     }

@@ -45,10 +45,6 @@ pub struct Next {
     pub managed: bool,
 }
 
-/// Divisor of the batch period: the start of a Job waits for this share of it. A Job that ends within that
-/// time needs one write less.
-const START_SHARE: u32 = 4;
-
 /// Longest time that the start of a Job waits for its first pod.
 const UNANSWERED: Duration = Duration::from_secs(10);
 
@@ -66,7 +62,10 @@ pub fn due(state: &JobState, next: &Next, busy: bool, now: Timestamp) -> Due {
     }
     let waits_for = |period| end_of_wait(state.status_waits_since.unwrap_or(now), period, now);
     let starts = state.job.status.start_time.is_none();
-    let period = if starts { state.limits.batch_period } else { state.pace.status_period };
+    let period = match starts {
+        true => state.limits.batch_period.max(state.pace.start_period),
+        false => state.pace.status_period,
+    };
     let is_unanswered = state.pods.active() == 0 && state.pods.pending_creates() > 0;
     let due = if starts && is_unanswered && !counting_goes_on(state) {
         // There is nothing to show before the first answer.
@@ -79,7 +78,7 @@ pub fn due(state: &JobState, next: &Next, busy: bool, now: Timestamp) -> Due {
         // The end waits for this. It does not wait for the number of pods that are still there.
         now
     } else if starts && state.pods.active() > 0 {
-        waits_for(period / START_SHARE)
+        waits_for(state.pace.start_period)
     } else {
         state.status_written.map_or(now, |last| end_of_wait(last, period, now))
     };

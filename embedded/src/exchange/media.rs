@@ -27,7 +27,7 @@ pub(crate) enum Format {
 pub(crate) enum Offer {
     /// Tables and partial objects.
     Forms,
-    /// Tables, partial objects, and the objects themselves in protobuf: for the events of a watch.
+    /// Tables, partial objects, and the objects themselves in protobuf: for reads of an object and the events of a watch.
     ObjectsInProtobuf,
     /// Tables and partial objects, the latter also in protobuf: for the responses to writes.
     PartialInProtobuf,

@@ -11,11 +11,12 @@ use super::Priority;
 use super::answer::{Answer, WriteError};
 use super::slots::Lane;
 use crate::cluster::resource::Resource;
+use crate::job::manifest::Encoding;
 use crate::job::uid::Uid;
 use crate::telemetry::metrics::labels::ApiCallLabels;
 use crate::telemetry::traces::CallTarget;
 
-/// One write. Bodies are JSON.
+/// One write. Bodies are JSON, but for pods that are created.
 #[derive(Clone, Debug)]
 pub enum Write {
     /// Creates a pod.
@@ -24,6 +25,8 @@ pub enum Write {
         namespace: Arc<str>,
         /// The pod.
         body: Bytes,
+        /// What the body is encoded in.
+        encoding: Encoding,
     },
     /// Patches a pod by a strategic merge patch that names the UID. The answer is not read.
     PatchPod {
@@ -54,7 +57,7 @@ pub enum Write {
         /// Grace period in seconds; the pod's own if absent.
         grace: Option<u32>,
     },
-    /// Patches a Job's status by a JSON merge patch that names the version. The answer is the next version;
+    /// Patches a Job's status by a strategic merge patch that names the version. The answer is the next version;
     /// everything else in the Job is unchanged.
     PatchJobStatus {
         /// Namespace.
@@ -143,6 +146,7 @@ pub(super) struct Call {
 
 // Static, since every new header value is validated byte by byte.
 static JSON: HeaderValue = HeaderValue::from_static("application/json");
+static PROTOBUF: HeaderValue = HeaderValue::from_static("application/vnd.kubernetes.protobuf");
 /// `Accept` for an answer without spec and status, which would not be read.
 static METADATA: HeaderValue =
     HeaderValue::from_static("application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1,application/json");
@@ -202,8 +206,13 @@ impl Write {
     pub(super) fn call(&self) -> Call {
         let (pods, jobs, events) = (Resource::PODS, Resource::JOBS, Resource::EVENTS);
         match self {
-            Self::CreatePod { namespace, body } => {
-                Call::create("api.create_pod", pods, Expected::NewPod, namespace, body.clone())
+            Self::CreatePod { namespace, body, encoding } => {
+                let create = Call::create("api.create_pod", pods, Expected::NewPod, namespace, body.clone());
+                let content_type = match encoding {
+                    Encoding::Json => &JSON,
+                    Encoding::Protobuf => &PROTOBUF,
+                };
+                Call { content_type, ..create }
             }
             Self::PatchPod { namespace, name, body } => {
                 Call::patch_pod(Expected::Nothing, namespace, name, body.clone())
@@ -221,7 +230,8 @@ impl Write {
             Self::PatchJobStatus { namespace, name, body } => {
                 let patch =
                     Call::patch("api.patch_status", jobs, Expected::Version, namespace, name, body.clone());
-                Call { path: format!("{}/status", patch.path), ..patch }
+                let path = format!("{}/status", patch.path);
+                Call { path, content_type: &STRATEGIC_MERGE_PATCH, ..patch }
             }
             Self::DeleteJob { namespace, name, uid, foreground } => {
                 let mut options = delete_options(uid);

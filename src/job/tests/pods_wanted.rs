@@ -253,7 +253,7 @@ fn slow_start_opens_with_every_success_and_closes_with_a_refusal() {
 fn the_pace_limits_the_number_of_creations_under_way() {
     let mut state = warm(started(job(Completion::Count(9), 9)), []);
     for (at_once, created) in [(2, 2), (5, 3), (5, 0), (usize::MAX, 4)] {
-        state.keep_pace(Pace { at_once, status_period: Duration::ZERO });
+        state.keep_pace(Pace { at_once, status_period: Duration::ZERO, start_period: Duration::ZERO });
         let plan = reconcile(&state, at(160));
         assert_eq!(plan.creates.len(), created, "room for {at_once}");
         state.begin(&plan, at(160));

@@ -88,7 +88,7 @@ fn a_deletion_is_sent_again_only_after_a_refusal() {
     job.status.start_time = Some(at(0));
     let mut state = state(job, failed(&[("a", 1), ("b", 2)]));
     state.observe_pod(running("r"), at(3));
-    state.keep_pace(Pace { at_once: 1, status_period: Duration::ZERO });
+    state.keep_pace(Pace { at_once: 1, status_period: Duration::ZERO, start_period: Duration::ZERO });
     let (a, b) = (Uid::from("a"), Uid::from("b"));
     let send = |state: &mut JobState, second| {
         let plan = reconcile(state, at(second));

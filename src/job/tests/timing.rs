@@ -140,7 +140,7 @@ fn a_write_waits_for_requests_under_way_but_no_longer_than_the_batch_period() {
 /// If many Jobs share a limited rate, progress is written less often. Start and end are not delayed.
 #[test]
 fn progress_is_written_at_the_pace_of_the_gate() {
-    let slow = Pace { at_once: 100, status_period: Duration::from_secs(20) };
+    let slow = Pace { at_once: 100, status_period: Duration::from_secs(20), start_period: Duration::ZERO };
     let next = Next { end: None, managed: true };
     let mut written = one_more(&quiet(job(Completion::Count(9), 1)), 200);
     written.keep_pace(slow);
@@ -153,13 +153,29 @@ fn progress_is_written_at_the_pace_of_the_gate() {
     assert_eq!(due(&new, &next, true, at(200)), Due::At(at(201)));
 }
 
+/// A Job whose pods end soon needs no status of its own for its start. It gets one if they do not.
+#[test]
+fn a_start_waits_for_the_end_where_the_api_server_is_slow() {
+    let next = Next { end: None, managed: true };
+    let mut new = state(job(Completion::Count(1), 1), [running("a")]);
+    for (start_period, written_at) in [(0, at_ms(200_250)), (3, at(203))] {
+        let start_period = Duration::from_secs(start_period);
+        new.keep_pace(Pace { at_once: 100, status_period: Duration::ZERO, start_period });
+        assert_eq!(due(&new, &next, false, at(200)), Due::At(written_at));
+    }
+    assert_eq!(due(&new, &next, true, at(200)), Due::At(at(203)), "nor do requests under way hasten it");
+    let mut ended = state(job(Completion::Count(1), 1), [Pod { phase: Phase::Succeeded, ..running("a") }]);
+    ended.keep_pace(new.pace);
+    assert!(reconcile(&ended, at(201)).status.is_some(), "an end is written at once");
+}
+
 /// The requests of a huge Job must not pile up.
 #[test]
 fn the_pace_limits_the_number_of_pod_requests_under_way() {
     let pods: Vec<Pod> = (0..9).map(|n| running(&format!("{n}"))).collect();
     let mut state = state(with(quiet(job(Completion::Count(9), 9)), |spec| spec.suspend = true), pods);
     for (at_once, deleted) in [(2, 2), (5, 3), (5, 0), (usize::MAX, 4)] {
-        state.keep_pace(Pace { at_once, status_period: Duration::ZERO });
+        state.keep_pace(Pace { at_once, status_period: Duration::ZERO, start_period: Duration::ZERO });
         let plan = reconcile(&state, at(200));
         assert_eq!(plan.deletes.len(), deleted, "room for {at_once}");
         state.begin(&plan, at(200));
