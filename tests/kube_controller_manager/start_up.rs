@@ -143,8 +143,7 @@ async fn an_object_is_served_in_the_first_acceptable_form() {
     for (accept, format) in [
         (protobuf, protobuf),
         ("application/vnd.kubernetes.protobuf, */*", protobuf),
-        ("application/vnd.kubernetes.protobuf,application/json", protobuf),
-        (METADATA, json),
+        (METADATA, protobuf),
         ("application/json;q=0.9, application/vnd.kubernetes.protobuf", json),
     ] {
         let answer = stage.get_as(path, accept).await;
