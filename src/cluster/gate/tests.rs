@@ -449,7 +449,7 @@ async fn writes_become_the_requests_that_kubernetes_expects() {
         (create("{}"), "POST /api/v1/namespaces/n/pods", json!({})),
         (
             Write::PatchPod { namespace: namespace(), name: "p".into(), body: body() },
-            "PATCH /api/v1/namespaces/n/pods/p",
+            "PATCH /api/v1/namespaces/n/pods/p?fieldValidation=Ignore",
             json!({}),
         ),
         (

@@ -147,10 +147,8 @@ pub(super) struct Call {
 // Static, since every new header value is validated byte by byte.
 static JSON: HeaderValue = HeaderValue::from_static("application/json");
 static PROTOBUF: HeaderValue = HeaderValue::from_static("application/vnd.kubernetes.protobuf");
-/// `Accept` for an answer without spec and status, which would not be read.
-static METADATA: HeaderValue =
-    HeaderValue::from_static("application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1,application/json");
-/// The same in protobuf, which is read without scanning `managedFields`, its larger part.
+/// `Accept` for an answer without spec and status, which would not be read. In protobuf it is cheaper to make, and is read
+/// without scanning `managedFields`, its larger part.
 static METADATA_IN_PROTOBUF: HeaderValue = HeaderValue::from_static(
     "application/vnd.kubernetes.protobuf;as=PartialObjectMetadata;g=meta.k8s.io;v=v1,\
      application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1,application/json",
@@ -273,7 +271,7 @@ impl Write {
 fn template(path: &str) -> String {
     const PLACEHOLDERS: [(usize, &str); 2] = [(0, "{namespace}"), (2, "{name}")];
     let (mut after, mut parts) = (None, Vec::new());
-    for part in path.split('/') {
+    for part in path.split('?').next().unwrap_or_default().split('/') {
         let shown =
             PLACEHOLDERS.iter().find(|(place, _)| after == Some(*place)).map_or(part, |(_, name)| name);
         parts.push(shown);
@@ -324,7 +322,9 @@ impl Call {
 
     fn patch_pod(expected: Expected, namespace: &str, name: &str, body: Bytes) -> Self {
         let patch = Self::patch("api.patch_pod", Resource::PODS, expected, namespace, name, body);
-        Self { content_type: &STRATEGIC_MERGE_PATCH, ..patch }
+        // The API server would look for unknown fields in the whole pod.
+        let path = format!("{}?fieldValidation=Ignore", patch.path);
+        Self { path, content_type: &STRATEGIC_MERGE_PATCH, ..patch }
     }
 
     fn delete(
@@ -346,8 +346,7 @@ impl Call {
     /// When a namespace or name is not valid in a path: no object has such a name.
     pub(super) fn into_request(self) -> Result<Request<Bytes>, InvalidUri> {
         let accept = match self.expected {
-            Expected::NewPod | Expected::Version => &METADATA_IN_PROTOBUF,
-            Expected::Nothing => &METADATA,
+            Expected::NewPod | Expected::Version | Expected::Nothing => &METADATA_IN_PROTOBUF,
             Expected::Pod | Expected::Deleted | Expected::Object => &JSON,
         };
         let mut request = Request::new(self.body);
@@ -374,6 +373,7 @@ mod tests {
                 "/apis/batch/v1/namespaces/{namespace}/jobs/{name}/status",
             ),
             ("/api/v1/pods", "/api/v1/pods"),
+            ("/api/v1/namespaces/n/pods/p?a=b/c", "/api/v1/namespaces/{namespace}/pods/{name}"),
         ] {
             assert_eq!(template(path), expected);
         }
