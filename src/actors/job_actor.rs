@@ -370,7 +370,9 @@ impl JobActor {
             }
             // The shard is drained: the next owner rebuilds the Job.
             JobInput::Failed | JobInput::Unread => {}
-            JobInput::PodSpec(read) => pod_encoding::take_in(read, &self.state.job, self.seen.generation),
+            JobInput::PodSpec(read) => {
+                self.pod_encoding.take_in(read, &self.state.job, self.seen.generation);
+            }
             JobInput::DeletionRefused => self.state.deletion_refused(now),
             JobInput::DeletionNotDue(job) => {
                 // What is no newer does not explain why we think otherwise, and would do so again.
@@ -481,7 +483,9 @@ impl JobActor {
             self.requests.delete(deletion);
         }
         let job = &self.state.job;
-        self.pod_encoding.creating(plan.creates.len(), job, self.seen.generation, &self.requests);
+        if self.pod_encoding.wants_spec(plan.creates.len(), &self.state, self.seen.generation) {
+            self.requests.read_pod_spec(pod_encoding::is_indexed(job));
+        }
         let traceparent = (job.options.propagate_trace && !plan.creates.is_empty())
             .then(|| self.requests.trace.traceparent())
             .flatten();

@@ -102,8 +102,8 @@ pub enum JobInput {
     Read(Option<Arc<ObservedJob>>),
     /// The Job was not read before the right to act for it ended.
     Unread,
-    /// The spec of the Job's pods in protobuf.
-    PodSpec(PodSpecReading),
+    /// The spec of the Job's pods in protobuf; `None` if the read has failed.
+    PodSpec(Option<PodSpecReading>),
     /// A request has panicked.
     Failed,
     /// The Job's deletion was refused.

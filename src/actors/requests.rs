@@ -109,8 +109,8 @@ impl Requests {
         self.in_flight.spawn_on(self.guarded(request), &self.cx.runtime);
     }
 
-    /// Runs what leads to another attempt of a request. Until that begins, nothing is in flight: a drain of the
-    /// shard does not wait for it.
+    /// Runs what a drain of the shard does not wait for: what leads to another attempt of a request, and reads that can
+    /// be done without.
     pub(super) fn run_after(&self, pause: impl Future<Output = ()> + Send + 'static) {
         self.cx.runtime.spawn(self.guarded(pause));
     }
@@ -329,10 +329,13 @@ impl Requests {
     pub fn read_pod_spec(self: &Arc<Self>, indexed: bool) {
         let this = self.clone();
         self.run_after(async move {
-            match this.cx.reads.pod_spec(&this.namespace, &this.job, &this.job_uid, indexed).await {
-                Ok(Some(reading)) => this.inbox.push(JobInput::PodSpec(reading)),
+            let read = this.cx.reads.pod_spec(&this.namespace, &this.job, &this.job_uid, indexed).await;
+            if let Err(error) = &read {
+                log_job!(debug, this.name(), %error, "pods are created in JSON");
+            }
+            match read {
                 Ok(None) => {}
-                Err(error) => log_job!(debug, this.name(), %error, "pods are created in JSON"),
+                read => this.inbox.push(JobInput::PodSpec(read.ok().flatten())),
             }
         });
     }

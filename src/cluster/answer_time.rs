@@ -34,7 +34,7 @@ struct Quantile {
 }
 
 /// A slower answer raises the time by one in so many parts, or by this long, if that is more.
-const RISE: (u32, Duration) = (64, Duration::from_micros(10));
+const RISE: (u32, Duration) = (64, Duration::from_micros(100));
 /// It is forgotten when nothing has been answered for this long.
 const FORGOTTEN: Duration = Duration::from_secs(1);
 
@@ -104,8 +104,8 @@ mod tests {
     #[test]
     fn is_that_of_the_quickest_quarter_of_recent_answers() {
         let time = AnswerTime::default();
-        assert!(observe(&time, Kind::Other, 100, |_| 400) < ms(2), "it begins at zero");
-        assert_eq!(observe(&time, Kind::Other, 600, |_| 400), ms(400));
+        assert!(observe(&time, Kind::Other, 10, |_| 400) < ms(2), "it begins at zero");
+        assert_eq!(observe(&time, Kind::Other, 400, |_| 400), ms(400));
         let mixed = observe(&time, Kind::Other, 2_000, |number| 100 + number * 7 % 100);
         assert!((ms(110)..ms(150)).contains(&mixed), "{mixed:?}");
         assert!(observe(&time, Kind::Other, 100, |_| 3) < ms(4));

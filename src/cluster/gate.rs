@@ -97,7 +97,7 @@ const WRITES_AHEAD: usize = 2;
 const FEWEST_WRITES: usize = 8;
 /// How long a status that only shows progress may wait for writes of higher priorities, without and with a limited rate.
 /// After that it takes turns with them. Together with the [`LONGEST_START`], or with the [`PROGRESS_PERIOD`] of a limited
-/// rate, it stays below 10 s.
+/// rate, it is sent within 10 s.
 const PROGRESS_WAITS: [Duration; 2] = [Duration::from_secs(5), Duration::from_secs(4)];
 /// The start of a Job waits for its end for as long as this many writes take, one after the other. A Job with a short pod
 /// takes about six.
@@ -303,7 +303,7 @@ impl WriteGate {
     /// How many writes each Job of this namespace with waiting writes may have under way. In total they are enough
     /// to keep the widest window full, but not so many that writes pile up. Each namespace has the same part of
     /// them, so the Jobs of one that is stuck do not slow down others. Statuses get only a small part of a limited
-    /// rate, and none of a slow API server where a Job may end soon.
+    /// rate, and that of a Job's start waits on a slow API server: the Job may end soon.
     pub fn pace(&self, namespace: &Arc<str>) -> Pace {
         let state = self.shared.lock();
         let jobs = |priority: Priority| {

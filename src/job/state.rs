@@ -75,7 +75,7 @@ const START_SHARE: u32 = 4;
 
 impl Pace {
     /// The pace of a Job that has the gate to itself.
-    fn free(limits: Limits) -> Self {
+    pub(super) fn free(limits: Limits) -> Self {
         Self {
             at_once: limits.max_pods_per_sync,
             status_period: limits.batch_period,

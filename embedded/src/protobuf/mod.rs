@@ -17,6 +17,11 @@ use self::table::MessageId;
 /// The prefix of every encoded object.
 const MAGIC: &[u8] = b"k8s\0";
 
+/// Whether a body is an object in Kubernetes' protobuf.
+pub fn is_encoded(body: &[u8]) -> bool {
+    body.starts_with(MAGIC)
+}
+
 /// Decodes a body in Kubernetes' protobuf to the equivalent JSON object.
 ///
 /// # Errors

@@ -164,6 +164,9 @@ fn a_start_waits_for_the_end_where_the_api_server_is_slow() {
         assert_eq!(due(&new, &next, false, at(200)), Due::At(written_at));
     }
     assert_eq!(due(&new, &next, true, at(200)), Due::At(at(203)), "nor do requests under way hasten it");
+    new.job = with(new.job.clone(), |spec| spec.active_deadline = Some(Duration::from_secs(60)));
+    assert_eq!(due(&new, &next, false, at(200)), Due::At(at_ms(200_250)), "a deadline counts from the start");
+    assert_eq!(due(&new, &next, true, at(200)), Due::At(at(201)));
     let mut ended = state(job(Completion::Count(1), 1), [Pod { phase: Phase::Succeeded, ..running("a") }]);
     ended.keep_pace(new.pace);
     assert!(reconcile(&ended, at(201)).status.is_some(), "an end is written at once");
