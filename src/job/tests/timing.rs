@@ -260,6 +260,11 @@ fn a_batch_is_full_if_it_fills_the_free_half_of_the_list() {
         state.status_written(at(200));
         assert_eq!(due(&state, &next, false, at_ms(200_001)), expected, "{listed} and {new}");
     }
+    let no_room = Limits { max_uncounted_pods: 0, ..Limits::default() };
+    let mut state = JobState::new(quiet(job(Completion::Count(99), 3)), no_room);
+    state.observe_pod(done(1), at(200));
+    state.status_written(at(200));
+    assert_eq!(due(&state, &next, false, at_ms(200_001)), Due::At(at(201)), "nothing would be recorded");
 }
 
 #[test]
