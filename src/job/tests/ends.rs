@@ -154,17 +154,20 @@ fn a_failed_pod_without_finalizer_fails_the_job_as_its_rule_says() {
         let job = || with(policy(count(3)), |spec| (spec.backoff_limit, spec.parallelism) = (0, 1));
         assert_eq!(end_at(job(), vec![stripped(code), running("a")], 160).as_deref(), expected, "{name}");
 
-        let mut seen = state(job(), [but(running("cut"), |pod| pod.tracked = false), running("a")]);
-        seen.observe_pod(stripped(code), at(160));
-        seen.observe_job(job());
-        let status = reconcile(&seen, at(160)).status.unwrap().status;
-        let announced = status.holding(&ConditionKind::FailureTarget);
-        assert_eq!(announced.map(|condition| &*condition.reason), expected, "{name}");
-        assert_eq!(status.uncounted, Some(Uncounted::default()), "{name}");
+        for ran in [true, false] {
+            let known = ran.then(|| but(running("cut"), |pod| pod.tracked = false));
+            let mut seen = state(job(), known.into_iter().chain([running("a")]));
+            seen.observe_pod(stripped(code), at(160));
+            seen.observe_job(job());
+            let status = reconcile(&seen, at(160)).status.unwrap().status;
+            let announced = status.holding(&ConditionKind::FailureTarget);
+            assert_eq!(announced.map(|condition| &*condition.reason), expected, "{name}");
+            assert_eq!(status.uncounted, Some(Uncounted::default()), "{name}");
 
-        seen.observe_job(Job { status, ..job() });
-        let held = seen.pods.get(&"cut".into()).is_some();
-        assert!(!held, "{name}: nothing holds on to it once the end is announced");
+            seen.observe_job(Job { status, ..job() });
+            let held = seen.pods.get(&"cut".into()).is_some();
+            assert!(!held, "{name}: nothing holds on to it once the end is announced");
+        }
     }
 }
 

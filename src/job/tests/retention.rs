@@ -220,6 +220,7 @@ fn an_uncounted_pod_without_finalizer_is_not_deleted() {
     let mut state = self::state(while_it_runs, [running("a")]);
     state.observe_pod(but(running("a"), |pod| (pod.tracked, pod.version) = (false, 5)), at(6));
     state.observe_pod(but(counted("a", Phase::Failed, 7), |pod| pod.version = 7), at(7));
+    state.observe_pod(running("r"), at(7));
     assert_eq!(deleted(&state, 1000), []);
 }
 

@@ -7,6 +7,7 @@ use std::time::Duration;
 use super::fixture::{at, at_index, at_ms, but, ended, job, running, state, with};
 use crate::job::counting::{Due, Next, due, urgency};
 use crate::job::end::condition;
+use crate::job::index_set::IndexSet;
 use crate::job::plan::{Urgency, Wait};
 use crate::job::pod::{Phase, Pod};
 use crate::job::pod_set::PendingRequest;
@@ -138,6 +139,22 @@ fn a_job_that_is_resumed_is_written_although_its_numbers_are_as_before() {
     assert_eq!(due(&state(resumed.clone(), []), &next, false, at(200)), Due::Never);
     resumed.status.start_time = None;
     assert_eq!(due(&state(resumed, []), &next, false, at(200)), Due::Now);
+}
+
+/// Neither is any pod that has ended.
+#[test]
+fn indexes_that_a_job_no_longer_has_are_taken_out_of_its_status() {
+    let next = Next { end: None, managed: true };
+    let per_index = PerIndexLimit { backoff_limit: 0, max_failed_indexes: None };
+    let elastic = with(quiet(job(Completion::Indexed(3), 0)), |spec| spec.per_index = Some(per_index));
+    for (completed, failed, expected) in
+        [("0", "1", Due::Never), ("0,7", "1", Due::Now), ("0", "1,7", Due::Now), ("0,6", "1,7", Due::Now)]
+    {
+        let mut shrunk = elastic.clone();
+        shrunk.status.completed_indexes = IndexSet::parse_lenient(completed, 9);
+        shrunk.status.failed_indexes = Some(IndexSet::parse_lenient(failed, 9));
+        assert_eq!(due(&state(shrunk, []), &next, false, at(200)), expected, "{completed} {failed}");
+    }
 }
 
 /// No number that the status shows has changed.

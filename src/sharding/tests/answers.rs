@@ -149,6 +149,28 @@ fn a_replica_that_leaves_waits_for_the_answer_to_its_claim() {
     assert_eq!(lone.acts(1.8), [Action::DeleteHeartbeat("me".into(), 8), Action::Left]);
 }
 
+/// The answer to its claim was lost, and the watch shows that it was written.
+#[test]
+fn a_replica_that_leaves_releases_a_shard_that_it_does_not_run_yet() {
+    let mut lone = Lone::new();
+    lone.beats(0.0);
+    let claim = lone.claims(0.0).unwrap();
+    assert!(lone.beat(2.0).is_some());
+    lone.coordinator.claim_written(&claim, Written::Failed, at(10.2));
+    lone.coordinator.claim_seen(Claim { version: 5, ..claim });
+    lone.coordinator.heartbeat_written(Written::Failed, false, at(10.2));
+    lone.coordinator.leave();
+    assert!(lone.beat(10.3).is_some_and(|beat| beat.leaving));
+    lone.coordinator.heartbeat_written(Written::Failed, true, at(10.4));
+    assert_eq!(lone.acts(10.5), [], "it may not write now, and has not lost the shard");
+    assert!(lone.beat(10.9).is_some());
+    lone.coordinator.heartbeat_written(Written::As(6), true, at(11.0));
+    let release = lone.claims(11.0).unwrap();
+    assert_eq!((release.holder.as_ref(), release.version), (None, 5));
+    lone.coordinator.claim_written(&release, Written::As(7), at(11.1));
+    assert_eq!(lone.acts(11.1), [Action::DeleteHeartbeat("me".into(), 6), Action::Left]);
+}
+
 /// Nobody else has another claim on the name, but somebody may have the name by now.
 #[test]
 fn a_replica_that_leaves_without_lease_deletes_no_heartbeat() {
