@@ -72,8 +72,9 @@ fn pods_that_have_failed_are_judged_anew_when_the_job_changes() {
 /// A watch by labels says DELETED also for a pod that has lost a label.
 #[test]
 fn a_pod_with_our_finalizer_exists_until_we_remove_it() {
+    type Happens = fn(&mut PodSet);
     let uid = Uid::from("a");
-    let cases: [(&str, fn(&mut PodSet), bool); 6] = [
+    let cases: [(&str, Happens, bool); 6] = [
         ("nothing is asked for", |_| {}, true),
         ("a refused deletion", |set| set.set_flight(&"a".into(), PendingRequest::None), true),
         ("a deletion", |set| set.set_flight(&"a".into(), PendingRequest::Delete), false),
