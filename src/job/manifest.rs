@@ -321,6 +321,7 @@ mod tests {
         let manifest = PodManifest::new(maker, new).unwrap();
         let pod: Value = serde_json::from_slice(&manifest.body).unwrap();
         assert_eq!(pod["metadata"]["name"], manifest.name);
+        assert_eq!(pod.to_string().len(), manifest.body.len(), "no key is written twice");
         pod
     }
 

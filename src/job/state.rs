@@ -383,7 +383,6 @@ impl JobState {
         self.unevaluated = match self.unevaluated {
             _ if pods == 0 => None,
             None => Some(UnevaluatedFailures { first: now, last: now, pods }),
-            Some(known) if known.pods == pods => Some(known),
             Some(known) if !decides => Some(UnevaluatedFailures { pods, ..known }),
             Some(known) => Some(UnevaluatedFailures { last: now, pods, ..known }),
         };

@@ -318,6 +318,26 @@ fn a_pod_that_ends_or_goes_wakes_refused_creations() {
     }
 }
 
+/// Its end is news once, however often it is shown until it is evaluated.
+#[test]
+fn readings_of_pods_that_have_ended_before_wake_no_refused_creations() {
+    let job = with(started(job(Completion::Count(9), 4)), |spec| spec.backoff_limit = 1);
+    let mut state = warm(job, slots([0, 1, 2]));
+    state.limits.debounce_period = Duration::from_secs(2);
+    let refused = |state: &mut JobState, second| {
+        state.created(Place { number: 7, attempt: 0 }, Created::Refused, at(second));
+    };
+    [150, 151, 153].iter().for_each(|second| refused(&mut state, *second));
+    let newer = |pod: Pod, version| but(pod, |pod| pod.version = version);
+    state.observe_pod(newer(ended(slots([0]).remove(0), Phase::Failed, 153), 5), at(153));
+    state.observe_pod(newer(ended_well(slots([1]).remove(0)), 5), at(153));
+    refused(&mut state, 154);
+    for version in [6, 7] {
+        state.observe_pod(newer(ended_well(slots([1]).remove(0)), version), at(154));
+    }
+    assert_eq!(reconcile(&state, at(155)).waiting, Some(Wait::Refused(at(156))), "the second refusal");
+}
+
 #[test]
 fn a_taken_name_is_skipped() {
     let mut state = state(started(job(Completion::Indexed(1), 1)), []);
