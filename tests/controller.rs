@@ -6,6 +6,7 @@ mod binary;
 mod cluster;
 mod refusals;
 
+use std::collections::BTreeMap;
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener};
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -91,6 +92,29 @@ async fn ended_pods_lose_the_record_of_their_managers_unless_it_is_to_be_kept() 
         }
         controller.shutdown().await;
     }
+    cluster.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn only_the_first_pods_of_a_large_job_are_created_in_json() {
+    let cluster = Cluster::start().await;
+    let controller = cluster.controller(settings()).await;
+    let spec = json!({"completions": 200, "parallelism": 20, "completionMode": "Indexed"});
+    cluster.create("large", spec, "10ms").await;
+    cluster.create("small", json!({"completions": 20, "parallelism": 20}), "10ms").await;
+    cluster.assert_exact("large", 200).await;
+    cluster.assert_exact("small", 20).await;
+    let creations = cluster.writes().into_iter().filter(|write| write.method == Method::POST);
+    let mut in_protobuf = BTreeMap::new();
+    for write in creations.filter(|write| write.path.ends_with("/pods")) {
+        let job = write.created.unwrap().split('-').next().unwrap().to_owned();
+        in_protobuf.entry(job).or_insert_with(Vec::new).push(write.is_in_protobuf);
+    }
+    let number = |job: &str| in_protobuf[job].iter().filter(|in_protobuf| **in_protobuf).count();
+    assert!(number("large") > 100, "{}", number("large"));
+    assert!(!in_protobuf["large"][0]);
+    assert_eq!(number("small"), 0);
+    controller.shutdown().await;
     cluster.end().await;
 }
 

@@ -8,6 +8,7 @@ use bytes::Bytes;
 use futures::future::BoxFuture;
 use futures::{FutureExt as _, Stream, StreamExt as _};
 use http::{Request, Response, header};
+use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::Pod;
 use kube::Api;
 use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
@@ -20,8 +21,9 @@ use yardmaster::cluster::resource::Resource;
 use yardmaster::cluster::transport::{ByteStream, Transport, TransportError, connect};
 use yardmaster::cluster::watch::{Change, Selection, watch};
 use yardmaster::cluster::wire::{JobDecoder, ObservedPod, PodDecoder};
+use yardmaster::job::manifest::{Encoding, Maker, PodManifest};
 use yardmaster::job::names::EXTERNAL_FINALIZER;
-use yardmaster::job::pod::Phase;
+use yardmaster::job::pod::{IndexFailures, NewPod, Phase, Place};
 use yardmaster::telemetry::metrics::Metrics;
 use yardmaster_embedded::{ApiServer, ApiServerConfig, Fault, FaultScope};
 
@@ -245,7 +247,10 @@ async fn a_new_pod_is_the_same_in_both_formats() {
         let create = || {
             let order = Order { priority: Priority::Create, flow: "job".into(), fence: Fence::unlimited() };
             let body = serde_json::to_vec(&pod(name, json!({}))).unwrap().into();
-            gate.submit(order, Write::CreatePod { namespace: "default".into(), body })
+            gate.submit(
+                order,
+                Write::CreatePod { namespace: "default".into(), body, encoding: Encoding::Json },
+            )
         };
         let Answer::Pod(created) = create().await.unwrap() else { panic!("no pod") };
         let stored = pods.get(name).await.unwrap().metadata;
@@ -256,6 +261,93 @@ async fn a_new_pod_is_the_same_in_both_formats() {
         assert!(created.pod.tracked);
         assert!(matches!(create().await, Err(WriteError::AlreadyExists { .. })));
         assert_eq!(formats.lock().unwrap().first().unwrap(), format);
+    }
+    server.shutdown().await;
+}
+
+/// A Job whose template has all that is changed for an index.
+fn job(name: &str, mode: &str) -> Value {
+    let env = |name: &str| json!([{"name": name, "value": "given"}]);
+    json!({
+        "apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": name},
+        "spec": {
+            "completions": 3, "parallelism": 3, "completionMode": mode,
+            "template": {
+                "metadata": {
+                    "labels": {"app": "x", "batch.kubernetes.io/job-completion-index": "of-the-user"},
+                    "annotations": {"note": "\"y\" é", "batch.kubernetes.io/job-index-failure-count": "7"},
+                    "finalizers": ["example.com/kept"],
+                },
+                "spec": {
+                    "restartPolicy": "Never", "hostname": "own", "terminationGracePeriodSeconds": 0,
+                    "tolerations": [{"key": "k", "operator": "Exists", "tolerationSeconds": -1, "effect": "NoExecute"}],
+                    "volumes": [{"name": "v", "emptyDir": {"sizeLimit": "1Gi"}}],
+                    "initContainers": [{"name": "setup", "image": "i"}],
+                    "containers": [
+                        {"name": "main", "image": "i", "env": env("A"), "resources": {"requests": {"cpu": "100m"}}},
+                        {"name": "side", "image": "i", "env": env("JOB_COMPLETION_INDEX")},
+                    ],
+                },
+            },
+        },
+    })
+}
+
+/// What the API server makes of a manifest, but for what no two pods share.
+async fn stored(transport: &dyn Transport, manifest: PodManifest) -> Value {
+    let content = match manifest.encoding {
+        Encoding::Json => JSON,
+        Encoding::Protobuf => "application/vnd.kubernetes.protobuf",
+    };
+    let request = Request::post("/api/v1/namespaces/default/pods").header(header::CONTENT_TYPE, content);
+    let answer = transport.send(request.body(manifest.body).unwrap()).await.unwrap();
+    let mut pod: Value = serde_json::from_slice(answer.body()).unwrap();
+    assert_eq!(answer.status(), 201, "{pod}");
+    let metadata = pod["metadata"].as_object_mut().unwrap();
+    assert_eq!(metadata["name"], manifest.name);
+    for own in ["name", "uid", "resourceVersion", "creationTimestamp", "managedFields"] {
+        metadata.remove(own);
+    }
+    metadata["annotations"].as_object_mut().unwrap().remove("yardmaster.dev/place").unwrap();
+    pod
+}
+
+#[tokio::test]
+async fn a_pod_is_the_same_whatever_it_is_created_in() {
+    let (server, config, _) = stage().await;
+    let jobs: Api<Job> = Api::default_namespaced(kube::Client::try_from(config.clone()).unwrap());
+    let (transport, _) = recorder(&config, false);
+    let reader =
+        |transport| Reader::new(transport, EXTERNAL_FINALIZER, JobDecoder::new(), Arc::new(Metrics::new()));
+    let (in_both, in_json) = (reader(transport.clone()), reader(recorder(&config, true).0));
+    for (name, mode) in [("plain", "NonIndexed"), ("indexed", "Indexed")] {
+        let created = serde_json::from_value(job(name, mode)).unwrap();
+        jobs.create(&PostParams::default(), &created).await.unwrap();
+        let observed = in_both.get_job("default", name).await.unwrap().unwrap();
+        let (job, indexed) = (observed.job.clone().unwrap(), mode == "Indexed");
+        let manifest = |attempt, index_failures| {
+            let finalizer = EXTERNAL_FINALIZER;
+            let maker = Maker { job: &job, finalizer, shard: 7, pod_group: None, traceparent: None };
+            let place = Place { number: 1, attempt };
+            PodManifest::new(maker, &NewPod { place, index_failures, backoff: None }).unwrap()
+        };
+        let failures = Some(IndexFailures { counted: 2, ignored: 1 });
+        let in_text = [manifest(0, None), manifest(1, failures)];
+        let spec = in_both.pod_spec("default", name, &job.uid, indexed).await.unwrap().unwrap();
+        assert_eq!(spec.generation, observed.generation);
+        job.spec.template.know_protobuf(spec.spec, indexed);
+        let in_protobuf = [manifest(2, None), manifest(3, failures)];
+        for (text, protobuf) in in_text.into_iter().zip(in_protobuf) {
+            assert_eq!((text.encoding, protobuf.encoding), (Encoding::Json, Encoding::Protobuf));
+            let (text, protobuf) = (stored(&*transport, text).await, stored(&*transport, protobuf).await);
+            assert_eq!(text, protobuf, "{text:#}\n{protobuf:#}");
+        }
+        let none = [
+            in_both.pod_spec("default", name, &"another".into(), indexed).await.unwrap(),
+            in_both.pod_spec("default", "absent", &job.uid, indexed).await.unwrap(),
+            in_json.pod_spec("default", name, &job.uid, indexed).await.unwrap(),
+        ];
+        assert_eq!(none, [None, None, None]);
     }
     server.shutdown().await;
 }

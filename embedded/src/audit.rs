@@ -11,6 +11,7 @@ use serde::Deserialize;
 use tokio::sync::mpsc::UnboundedSender;
 
 use super::time::Clock;
+use crate::protobuf;
 
 /// Receives the records of one server.
 pub type AuditSink = UnboundedSender<AuditRecord>;
@@ -26,6 +27,8 @@ pub struct AuditRecord {
     pub path: String,
     /// `metadata.name` of a created object, if the body contains it.
     pub created: Option<String>,
+    /// Whether the body is in protobuf.
+    pub is_in_protobuf: bool,
     /// HTTP status; 0 if a fault broke the connection, before or after the write.
     pub code: u16,
     /// When the request was read.
@@ -52,6 +55,7 @@ impl<'a> Entry<'a> {
             method: parts.method.clone(),
             path: parts.uri.path().to_owned(),
             created: None,
+            is_in_protobuf: false,
             code: 0,
             received: now,
             answered: now,
@@ -69,9 +73,15 @@ impl<'a> Entry<'a> {
         struct Metadata {
             name: Option<String>,
         }
-        // The name stays unknown for encodings other than JSON and for generated names.
-        self.record.created =
-            serde_json::from_slice::<Named>(body).ok().and_then(|named| named.metadata.name);
+        let named = protobuf::is_encoded(body).then(|| protobuf::decode(body));
+        self.record.is_in_protobuf = named.is_some();
+        // A generated name stays unknown.
+        self.record.created = match named {
+            Some(object) => {
+                object.ok().and_then(|object| Some(object["metadata"]["name"].as_str()?.to_owned()))
+            }
+            None => serde_json::from_slice::<Named>(body).ok().and_then(|named| named.metadata.name),
+        };
     }
 
     /// Ends the record.

@@ -141,6 +141,18 @@ pub(crate) fn partial_in_protobuf(object: &Object) -> Result<Bytes, serde_json::
     Ok(out.freeze())
 }
 
+/// An object in protobuf.
+///
+/// # Errors
+/// If it has a field that has no number in protobuf.
+pub(crate) fn in_protobuf(resource: &Resource, object: &Object) -> Result<Bytes, serde_json::Error> {
+    let mut json = BytesMut::with_capacity(object.tail.len() + 128);
+    write_item(&mut json, resource, object, object.revision);
+    let mut out = BytesMut::with_capacity(json.len());
+    protobuf::write_object(&mut out, &resource.api_version(), resource.kind, &json)?;
+    Ok(out.freeze())
+}
+
 /// The `PartialObjectMetadata` of a decoded object.
 pub(crate) fn partial_value(object: &Value) -> Value {
     serde_json::json!({

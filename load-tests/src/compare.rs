@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 
 use crate::load::Load;
 use crate::replicas::Replica;
-use crate::report::{Report, round};
+use crate::report::{Report, plots, round, write_text};
 use crate::stage::{BUILT_IN, CommonArgs, Stage};
 use crate::unmanaged::api_server_cpu_s;
 
@@ -86,12 +86,18 @@ impl CompareArgs {
         let exact = reports.iter().all(|(_, report)| report.exact.holds());
         let findings = findings(&reports, unmanaged);
         println!("{:#}", findings["ratios"]);
-        let last = reports.into_iter().rfind(|(side, _)| *side == Side::Yardmaster);
-        let mut report = last.context("no rounds")?.1;
-        report.findings = findings;
-        report.load["reference"] = json!(self.reference);
         if let Some(file) = &self.common.report {
+            let last =
+                |side| reports.iter().rfind(move |(whose, _)| *whose == side).map(|(_, report)| report);
+            let ours = last(Side::Yardmaster).context("no rounds")?;
+            let mut report = Report { findings, ..ours.clone() };
+            report.load["reference"] = json!(self.reference);
             report.write(file)?;
+            let both: Vec<_> = [("Yardmaster", Some(ours)), ("the other controller", last(Side::Reference))]
+                .into_iter()
+                .filter_map(|(name, report)| Some((name, report?)))
+                .collect();
+            write_text(&file.with_extension("svg"), &plots::active_pods(&both)?)?;
         }
         Ok(if exact { ExitCode::SUCCESS } else { ExitCode::FAILURE })
     }

@@ -4,6 +4,7 @@ mod adoptions;
 mod cause;
 mod claims;
 mod lifecycle;
+mod pod_encoding;
 mod status_turn;
 
 use std::sync::Arc;
@@ -16,6 +17,7 @@ use tokio::time::Instant;
 use self::adoptions::Adoptions;
 use self::cause::Cause;
 use self::lifecycle::Lifecycle;
+use self::pod_encoding::PodEncoding;
 use self::status_turn::StatusTurn;
 use super::clock;
 use super::inbox::Inbox;
@@ -76,6 +78,7 @@ pub struct JobActor {
     /// The Job is known as it was when its shard was claimed, or later.
     caught_up: bool,
     adoptions: Adoptions,
+    pod_encoding: PodEncoding,
     status_turn: StatusTurn,
     /// The last status that we sent.
     sent: Option<JobStatus>,
@@ -141,6 +144,7 @@ impl JobActor {
             lifecycle: if is(Mutant::PlansBeforePodsAreListed) { Lifecycle::Ready } else { Lifecycle::NEW },
             caught_up: false,
             adoptions: Adoptions::default(),
+            pod_encoding: PodEncoding::default(),
             status_turn: StatusTurn::None,
             sent: None,
             pending_events: Vec::new(),
@@ -366,6 +370,9 @@ impl JobActor {
             }
             // The shard is drained: the next owner rebuilds the Job.
             JobInput::Failed | JobInput::Unread => {}
+            JobInput::PodSpec(read) => {
+                self.pod_encoding.take_in(read, &self.state.job, self.seen.generation);
+            }
             JobInput::DeletionRefused => self.state.deletion_refused(now),
             JobInput::DeletionNotDue(job) => {
                 // What is no newer does not explain why we think otherwise, and would do so again.
@@ -476,6 +483,9 @@ impl JobActor {
             self.requests.delete(deletion);
         }
         let job = &self.state.job;
+        if self.pod_encoding.wants_spec(plan.creates.len(), &self.state, self.seen.generation) {
+            self.requests.read_pod_spec(pod_encoding::is_indexed(job));
+        }
         let traceparent = (job.options.propagate_trace && !plan.creates.is_empty())
             .then(|| self.requests.trace.traceparent())
             .flatten();

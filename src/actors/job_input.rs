@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use crate::cluster::gate::Turn;
+use crate::cluster::reads::PodSpecReading;
 use crate::cluster::wire::{ObservedJob, ObservedPod};
 use crate::job::gang_state::GangAnswer;
 use crate::job::plan::JobEvent;
@@ -101,6 +102,8 @@ pub enum JobInput {
     Read(Option<Arc<ObservedJob>>),
     /// The Job was not read before the right to act for it ended.
     Unread,
+    /// The spec of the Job's pods in protobuf; `None` if the read has failed.
+    PodSpec(Option<PodSpecReading>),
     /// A request has panicked.
     Failed,
     /// The Job's deletion was refused.
@@ -129,6 +132,7 @@ impl JobInput {
             Self::StatusConflict { .. } => "status_conflict",
             Self::Read(_) => "read",
             Self::Unread => "unread",
+            Self::PodSpec(_) => "pod_spec",
             Self::DeletionRefused => "deletion_refused",
             Self::DeletionNotDue(_) => "deletion_not_due",
             Self::Gang { .. } => "gang",

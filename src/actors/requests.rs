@@ -109,8 +109,8 @@ impl Requests {
         self.in_flight.spawn_on(self.guarded(request), &self.cx.runtime);
     }
 
-    /// Runs what leads to another attempt of a request. Until that begins, nothing is in flight: a drain of the
-    /// shard does not wait for it.
+    /// Runs what a drain of the shard does not wait for: what leads to another attempt of a request, and reads that can
+    /// be done without.
     pub(super) fn run_after(&self, pause: impl Future<Output = ()> + Send + 'static) {
         self.cx.runtime.spawn(self.guarded(pause));
     }
@@ -130,8 +130,8 @@ impl Requests {
 
     /// Creates a pod.
     pub fn create(self: &Arc<Self>, place: Place, manifest: PodManifest) {
-        let PodManifest { name, body } = manifest;
-        let write = Write::CreatePod { namespace: self.namespace.clone(), body };
+        let PodManifest { name, body, encoding } = manifest;
+        let write = Write::CreatePod { namespace: self.namespace.clone(), body, encoding };
         let created = self.submit(Priority::Create, write);
         let this = self.clone();
         self.run(async move {
@@ -321,6 +321,21 @@ impl Requests {
                     Err(error) => log_job!(warn, this.name(), %error, "a Job was not read"),
                 }
                 backoff.pause().await;
+            }
+        });
+    }
+
+    /// Reads the spec of the Job's pods in protobuf. It can be done without: nobody waits for the answer.
+    pub fn read_pod_spec(self: &Arc<Self>, indexed: bool) {
+        let this = self.clone();
+        self.run_after(async move {
+            let read = this.cx.reads.pod_spec(&this.namespace, &this.job, &this.job_uid, indexed).await;
+            if let Err(error) = &read {
+                log_job!(debug, this.name(), %error, "pods are created in JSON");
+            }
+            match read {
+                Ok(None) => {}
+                read => this.inbox.push(JobInput::PodSpec(read.ok().flatten())),
             }
         });
     }

@@ -33,7 +33,7 @@ use self::answer::AnswerReader;
 use self::flight::Sent;
 use self::slots::{Lane, Signal, Slot, Slots};
 use self::write::Call;
-use super::answer_time::AnswerTime;
+use super::answer_time::{self, AnswerTime};
 use super::departure::Departure;
 use super::fair_queue::{FairQueue, Room};
 use super::rate::Rate;
@@ -96,8 +96,14 @@ const WRITES_AHEAD: usize = 2;
 /// Writes that each Job may have under way, however many Jobs there are.
 const FEWEST_WRITES: usize = 8;
 /// How long a status that only shows progress may wait for writes of higher priorities, without and with a limited rate.
-/// After that it takes turns with them. Together with the [`PROGRESS_PERIOD`] of a limited rate it stays below 10 s.
-const PROGRESS_WAITS: [Duration; 2] = [Duration::from_secs(8), Duration::from_secs(4)];
+/// After that it takes turns with them. Together with the [`LONGEST_START`], or with the [`PROGRESS_PERIOD`] of a limited
+/// rate, it is sent within 10 s.
+const PROGRESS_WAITS: [Duration; 2] = [Duration::from_secs(5), Duration::from_secs(4)];
+/// The start of a Job waits for its end for as long as this many writes take, one after the other. A Job with a short pod
+/// takes about six.
+const WRITES_OF_SHORT_JOB: u32 = 16;
+/// Longest such wait.
+const LONGEST_START: Duration = Duration::from_secs(4);
 /// Under a limited rate, one in this many writes reports progress ...
 const WRITES_PER_PROGRESS: u32 = 100;
 /// ... or more, so that each Job does so after this time ...
@@ -297,7 +303,7 @@ impl WriteGate {
     /// How many writes each Job of this namespace with waiting writes may have under way. In total they are enough
     /// to keep the widest window full, but not so many that writes pile up. Each namespace has the same part of
     /// them, so the Jobs of one that is stuck do not slow down others. Statuses get only a small part of a limited
-    /// rate.
+    /// rate, and that of a Job's start waits on a slow API server: the Job may end soon.
     pub fn pace(&self, namespace: &Arc<str>) -> Pace {
         let state = self.shared.lock();
         let jobs = |priority: Priority| {
@@ -312,6 +318,7 @@ impl WriteGate {
         Pace {
             at_once: (total / sharing.max(1)).max(FEWEST_WRITES),
             status_period: progress_period(self.shared.qps, sharing),
+            start_period: (WRITES_OF_SHORT_JOB * self.shared.answer_time.get()).min(LONGEST_START),
         }
     }
 
@@ -483,8 +490,10 @@ impl Shared {
 
     /// Ends a request; `then` may put its write back into the queue.
     fn end(&self, slot: Slot, signal: Option<Signal>, then: impl FnOnce(&mut State)) {
-        if let Some(Signal::Answered(took)) = signal.filter(|_| !slot.is_creation()) {
-            self.answer_time.observe(took);
+        if let Some(Signal::Answered(took)) = signal {
+            let kind =
+                if slot.is_creation() { answer_time::Kind::Creation } else { answer_time::Kind::Other };
+            self.answer_time.observe(kind, took);
         }
         let mut state = self.lock();
         state.slots.end(slot, signal);

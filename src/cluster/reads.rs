@@ -1,6 +1,8 @@
 //! Live reads, which bypass all caches. A replica has few of them in flight at once, in turns by Job. The reads of
 //! Leases go their own way.
 
+mod pod_spec;
+
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -21,6 +23,8 @@ use super::wire::{
 use crate::job::uid::Uid;
 use crate::telemetry::metrics::Metrics;
 use crate::telemetry::metrics::labels::ApiCallLabels;
+
+pub use self::pod_spec::PodSpecReading;
 
 /// How long to wait for an answer, or for more of a list.
 const TIMEOUT: Duration = Duration::from_secs(30);

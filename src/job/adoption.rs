@@ -80,6 +80,22 @@ mod tests {
     #![allow(clippy::unwrap_used, clippy::expect_used)]
 
     use super::*;
+    use crate::job::spec::Completion;
+
+    #[test]
+    fn a_job_that_ends_or_is_being_deleted_adopts_nothing_more() {
+        use crate::job::tests::fixture::{finished, job};
+        for (deleting, ended, expected) in [
+            (false, false, Claimant::Manages),
+            (true, false, Claimant::Leaves),
+            (false, true, Claimant::Finished),
+            (true, true, Claimant::Finished),
+        ] {
+            let job = job(Completion::Count(1), 1);
+            let job = if ended { finished(job) } else { job };
+            assert_eq!(Claimant::of(&Job { deleting, ..job }), expected, "{deleting} {ended}");
+        }
+    }
 
     #[test]
     fn the_decision_follows_from_owner_selector_and_ends() {

@@ -108,6 +108,7 @@ mod tests {
             (streak(2, 5), vec![failed(10)], streak(3, 10)),
             (streak(2, 5), vec![succeeded(10)], None),
             (streak(2, 5), vec![failed(9), succeeded(10)], None),
+            (None, vec![succeeded(10), failed(10)], None),
             (streak(2, 5), vec![failed(9), succeeded(10), failed(12)], streak(1, 12)),
         ] {
             assert_eq!(extend(before, &batch), after, "{before:?} {batch:?}");
@@ -121,6 +122,7 @@ mod tests {
             (None, vec![failed(3), failed(9)], streak(2, 9)),
             (streak(1, 3), vec![failed(3), failed(9)], streak(2, 9)),
             (streak(4, 9), vec![failed(9)], streak(4, 9)),
+            (streak(4, 9), vec![succeeded(9)], None),
             (streak(4, 9), vec![succeeded(10)], None),
             (streak(4, 9), vec![succeeded(8), failed(12)], streak(5, 12)),
             (streak(4, 9), vec![succeeded(10), failed(12)], streak(1, 12)),

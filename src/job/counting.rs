@@ -20,7 +20,7 @@ use super::pod::Phase;
 use super::pod_set::PodSet;
 use super::saturating::end_of_wait;
 use super::spec::Completion;
-use super::state::{JobState, StatusTurn};
+use super::state::{JobState, Pace, StatusTurn};
 use super::status::{ConditionKind, ConditionStatus, JobStatus, Uncounted};
 use super::uid::Uid;
 use crate::mutants::{Mutant, is};
@@ -45,10 +45,6 @@ pub struct Next {
     pub managed: bool,
 }
 
-/// Divisor of the batch period: the start of a Job waits for this share of it. A Job that ends within that
-/// time needs one write less.
-const START_SHARE: u32 = 4;
-
 /// Longest time that the start of a Job waits for its first pod.
 const UNANSWERED: Duration = Duration::from_secs(10);
 
@@ -66,7 +62,8 @@ pub fn due(state: &JobState, next: &Next, busy: bool, now: Timestamp) -> Due {
     }
     let waits_for = |period| end_of_wait(state.status_waits_since.unwrap_or(now), period, now);
     let starts = state.job.status.start_time.is_none();
-    let period = if starts { state.limits.batch_period } else { state.pace.status_period };
+    let start_period = start_period(state);
+    let period = if starts { state.limits.batch_period.max(start_period) } else { state.pace.status_period };
     let is_unanswered = state.pods.active() == 0 && state.pods.pending_creates() > 0;
     let due = if starts && is_unanswered && !counting_goes_on(state) {
         // There is nothing to show before the first answer.
@@ -79,11 +76,18 @@ pub fn due(state: &JobState, next: &Next, busy: bool, now: Timestamp) -> Due {
         // The end waits for this. It does not wait for the number of pods that are still there.
         now
     } else if starts && state.pods.active() > 0 {
-        waits_for(period / START_SHARE)
+        waits_for(start_period)
     } else {
         state.status_written.map_or(now, |last| end_of_wait(last, period, now))
     };
     if due <= now { Due::Now } else { Due::At(due) }
+}
+
+/// How long the start of the Job waits for its end. Where pods have ended that must be recorded, or where a deadline counts from
+/// the start, a slow API server is no reason to wait.
+fn start_period(state: &JobState) -> Duration {
+    let is_awaited = state.job.spec.active_deadline.is_some() || counting_goes_on(state);
+    if is_awaited { Pace::free(state.limits).start_period } else { state.pace.start_period }
 }
 
 /// Whether anything waits for the next status.

@@ -293,6 +293,25 @@ mod tests {
     }
 
     #[test]
+    fn ranges_that_overlap_or_touch_are_one() {
+        for (text, end, expected) in [
+            ("2-5,3-9", 20, "2-9"),
+            ("5-9,3-6", 20, "3-9"),
+            ("0-8,2-3", 20, "0-8"),
+            ("4-5,0-1,2-3", 20, "0-5"),
+            ("7-9,0,8-12", 20, "0,7-12"),
+            ("0,0-3", 0, ""),
+        ] {
+            let set = IndexSet::parse_lenient(text, end);
+            assert_eq!(
+                (set.to_string(), set.len() as usize),
+                (expected.into(), set.iter().count()),
+                "{text}"
+            );
+        }
+    }
+
+    #[test]
     fn strict_parsing_refuses_malformed_text() {
         assert_eq!(IndexSet::parse_strict("0,2-4").map(|s| s.len()), Some(4));
         assert_eq!(IndexSet::parse_strict("0,x"), None);
@@ -305,7 +324,9 @@ mod tests {
         let all = IndexSet::parse_strict("0-4294967294").unwrap();
         assert_eq!((all.len(), all.gaps().count()), (u32::MAX, 0));
         assert_eq!(IndexSet::parse_lenient("0-4294967295,7", 9), IndexSet::from_iter([7]));
-        let mut set = IndexSet::below(u32::MAX);
+        let mut set = IndexSet::below(MAX_INDEX);
+        assert!(set.insert(MAX_INDEX), "the highest");
+        assert_eq!(set, IndexSet::below(u32::MAX));
         assert!(!set.insert(u32::MAX));
         assert_eq!(set.overlap(&all), u32::MAX);
     }

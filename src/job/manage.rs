@@ -40,7 +40,7 @@ pub fn manage(state: &JobState, tally: Tally, now: Timestamp, plan: &mut Plan) {
     let missing = wanted.saturating_sub(active + leaving);
     if missing > 0 {
         create(state, missing, now, plan);
-    } else if leaving > 0 && wanted > active {
+    } else if wanted > active {
         plan.waiting = Some(Wait::Terminating);
     }
 }

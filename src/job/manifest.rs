@@ -7,10 +7,11 @@ use serde::Serialize;
 
 use super::json::json_text;
 use super::names;
-use super::pod::NewPod;
+use super::pod::{IndexFailures, NewPod, Place};
 use super::pod_name::{generate_prefix, pod_name};
+use super::protobuf::{Writer, field};
 use super::spec::Job;
-use super::template::{Parts, TemplateError};
+use super::template::{Parts, ProtobufParts, TemplateError};
 use super::uid::Uid;
 use crate::mutants::{Mutant, is};
 
@@ -18,6 +19,8 @@ use crate::mutants::{Mutant, is};
 const OWN_LENGTH: usize = 560;
 /// How often the Job's name occurs in a pod.
 const NAMES: usize = 4;
+/// What an object in protobuf begins with.
+const PROTOBUF_PREFIX: &[u8] = b"k8s\0";
 
 /// The Job that pods are made for, and the settings of its controller.
 #[derive(Clone, Copy, Debug)]
@@ -39,12 +42,24 @@ pub struct Maker<'a> {
 pub struct PodManifest {
     /// `metadata.name`.
     pub name: String,
-    /// The whole object as JSON.
+    /// The whole object.
     pub body: Bytes,
+    /// What the body is encoded in.
+    pub encoding: Encoding,
+}
+
+/// An encoding of objects.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Encoding {
+    /// `application/json`.
+    Json,
+    /// `application/vnd.kubernetes.protobuf`.
+    Protobuf,
 }
 
 impl PodManifest {
-    /// The pod of a plan.
+    /// The pod of a plan, in protobuf where the template is known in protobuf and nothing is added to its spec but the
+    /// index.
     ///
     /// # Errors
     /// When the template has a form that the API server would not accept.
@@ -57,43 +72,158 @@ impl PodManifest {
             }
         }
         let index = job.spec.completion.indexes().map(|_| new.place.number);
-        let Parts { labels, annotations, failure_counts, spec, finalizers: given, .. } =
-            job.spec.template.parts(index.is_some(), maker.traceparent)?;
         let name = pod_name(&job.name, &job.uid.to_string(), index, new.place);
+        let own = Own { maker, new, index, name: if is(Mutant::RandomPodNames) { "" } else { &name } };
+        let is_plain = maker.pod_group.is_none() && maker.traceparent.is_none();
+        let (body, encoding) = match job.spec.template.protobuf_parts().filter(|_| is_plain) {
+            Some(parts) => (own.protobuf(parts), Encoding::Protobuf),
+            None => {
+                let parts = job.spec.template.parts(index.is_some(), maker.traceparent)?;
+                (own.json(parts), Encoding::Json)
+            }
+        };
+        Ok(Self { name, body, encoding })
+    }
+}
+
+/// What a pod has beside its Job's template.
+#[derive(Clone, Copy)]
+struct Own<'a> {
+    maker: Maker<'a>,
+    new: &'a NewPod,
+    index: Option<u32>,
+    name: &'a str,
+}
+
+impl Own<'_> {
+    fn json(self, parts: &Parts) -> Bytes {
+        let job = self.maker.job;
+        let Parts { labels, annotations, failure_counts, spec, finalizers, .. } = parts;
         let own = OWN_LENGTH + NAMES * job.name.len() + job.namespace.len();
         let mut body = String::with_capacity(own + labels.len() + annotations.len() + spec.len());
         body.extend([
             r#"{"apiVersion":"v1","kind":"Pod","metadata":{"name":""#,
-            if is(Mutant::RandomPodNames) { "" } else { &name },
+            self.name,
             r#"","generateName":""#,
-            &generate_prefix(&job.name, index),
+            &generate_prefix(&job.name, self.index),
             r#"","namespace":""#,
             &job.namespace,
             r#"","labels":{"#,
         ]);
-        Members(&mut body).own_labels(maker, index).all(labels);
+        let mut members = Members(&mut body);
+        self.labels(&mut members);
+        members.all(labels);
         body.push_str(r#"},"annotations":{"#);
-        let own = Members(&mut body).own_annotations(new, index);
-        own.failure_counts(new, failure_counts).all(annotations);
-        body.extend([r#"},"finalizers":"#, &finalizers(given, maker.finalizer), r#","ownerReferences":["#]);
+        let mut members = Members(&mut body);
+        self.annotations(&mut members);
+        match self.new.index_failures {
+            None => members.all(failure_counts),
+            Some(failures) => count_failures(&mut members, failures),
+        }
+        members.all(annotations);
+        let finalizers = json_text(&with_tracking(finalizers, self.maker.finalizer));
+        body.extend([r#"},"finalizers":"#, &finalizers, r#","ownerReferences":["#]);
         body.extend([&json_text(&OwnerReference::of(job)), r#"]},"spec":{"#]);
-        Members(&mut body).own_spec(maker, index).all(spec);
+        let mut members = Members(&mut body);
+        if let Some(index) = self.index {
+            members.text("hostname", format_args!("{}-{index}", job.name));
+        }
+        if let Some(group) = self.maker.pod_group {
+            members.all(&format!(r#""schedulingGroup":{{"podGroupName":"{group}"}}"#));
+        }
+        members.all(spec);
         body.push_str("}}");
-        Ok(Self { name, body: body.into() })
+        body.into()
     }
+
+    fn protobuf(self, parts: &ProtobufParts) -> Bytes {
+        let job = self.maker.job;
+        let mut pod = Writer::default();
+        pod.message(1, |metadata| {
+            metadata.bytes(1, self.name.as_bytes());
+            metadata.bytes(2, generate_prefix(&job.name, self.index).as_bytes());
+            metadata.bytes(3, job.namespace.as_bytes());
+            self.labels(&mut Entries { message: metadata, number: field::LABELS });
+            metadata.append(&parts.labels);
+            self.annotations(&mut Entries { message: metadata, number: field::ANNOTATIONS });
+            match self.new.index_failures {
+                None => metadata.append(&parts.failure_counts),
+                Some(failures) => {
+                    count_failures(&mut Entries { message: metadata, number: field::ANNOTATIONS }, failures);
+                }
+            }
+            metadata.append(&parts.annotations);
+            OwnerReference::of(job).write(metadata);
+            for finalizer in with_tracking(&parts.finalizers, self.maker.finalizer) {
+                metadata.bytes(14, finalizer.as_bytes());
+            }
+        });
+        pod.message(2, |spec| {
+            if let Some(index) = self.index {
+                spec.bytes(field::HOSTNAME, format!("{}-{index}", job.name).as_bytes());
+            }
+            spec.append(&parts.spec);
+        });
+        let mut envelope = Writer::default();
+        envelope.append(PROTOBUF_PREFIX);
+        envelope.message(1, |kind| {
+            kind.bytes(1, b"v1");
+            kind.bytes(2, b"Pod");
+        });
+        envelope.bytes(2, &pod.into_bytes());
+        envelope.into_bytes().into()
+    }
+
+    fn labels(self, texts: &mut impl Texts) {
+        texts.text(names::SHARD_LABEL, self.maker.shard);
+        if let Some(index) = self.index {
+            texts.text(names::COMPLETION_INDEX, index);
+        }
+    }
+
+    fn annotations(self, texts: &mut impl Texts) {
+        let Place { number, attempt } = self.new.place;
+        texts.text(names::PLACE_ANNOTATION, format_args!("{number}/{attempt}"));
+        if let Some(streak) = self.new.backoff {
+            texts.text(names::BACKOFF_ANNOTATION, format_args!("{}@{}", streak.failures, streak.last));
+        }
+        if let Some(index) = self.index {
+            texts.text(names::COMPLETION_INDEX, index);
+        }
+    }
+}
+
+fn count_failures(texts: &mut impl Texts, failures: IndexFailures) {
+    texts.text(names::INDEX_FAILURE_COUNT, failures.counted);
+    if failures.ignored > 0 {
+        texts.text(names::INDEX_IGNORED_FAILURE_COUNT, failures.ignored);
+    }
+}
+
+/// Finalizers of the template, and ours.
+fn with_tracking<'a>(given: &'a [String], tracking: &'a str) -> Vec<&'a str> {
+    let tracking = Some(tracking).filter(|tracking| !given.iter().any(|finalizer| finalizer == tracking));
+    given.iter().map(String::as_str).chain(tracking).collect()
+}
+
+/// Labels or annotations.
+trait Texts {
+    /// Adds one with a text in which nothing needs escaping.
+    fn text(&mut self, key: &str, value: impl Display);
 }
 
 /// Writes the members of a JSON object.
 struct Members<'a>(&'a mut String);
 
-impl Members<'_> {
-    /// A member with a text in which nothing needs escaping.
+impl Texts for Members<'_> {
     fn text(&mut self, key: &str, value: impl Display) {
         self.separate();
         // Writing to a string never fails.
         let _ = write!(self.0, r#""{key}":"{value}""#);
     }
+}
 
+impl Members<'_> {
     /// Members that are text already.
     fn all(&mut self, members: &str) {
         if !members.is_empty() {
@@ -107,55 +237,19 @@ impl Members<'_> {
             self.0.push(',');
         }
     }
-
-    fn own_spec(mut self, maker: Maker<'_>, index: Option<u32>) -> Self {
-        if let Some(index) = index {
-            self.text("hostname", format_args!("{}-{index}", maker.job.name));
-        }
-        if let Some(group) = maker.pod_group {
-            self.all(&format!(r#""schedulingGroup":{{"podGroupName":"{group}"}}"#));
-        }
-        self
-    }
-
-    fn own_labels(mut self, maker: Maker<'_>, index: Option<u32>) -> Self {
-        self.text(names::SHARD_LABEL, maker.shard);
-        if let Some(index) = index {
-            self.text(names::COMPLETION_INDEX, index);
-        }
-        self
-    }
-
-    fn own_annotations(mut self, new: &NewPod, index: Option<u32>) -> Self {
-        self.text(names::PLACE_ANNOTATION, format_args!("{}/{}", new.place.number, new.place.attempt));
-        if let Some(streak) = new.backoff {
-            self.text(names::BACKOFF_ANNOTATION, format_args!("{}@{}", streak.failures, streak.last));
-        }
-        if let Some(index) = index {
-            self.text(names::COMPLETION_INDEX, index);
-        }
-        self
-    }
-
-    /// The failures of the index, or `given` if the Job does not count them.
-    fn failure_counts(mut self, new: &NewPod, given: &str) -> Self {
-        match new.index_failures {
-            None => self.all(given),
-            Some(failures) => {
-                self.text(names::INDEX_FAILURE_COUNT, failures.counted);
-                if failures.ignored > 0 {
-                    self.text(names::INDEX_IGNORED_FAILURE_COUNT, failures.ignored);
-                }
-            }
-        }
-        self
-    }
 }
 
-fn finalizers(given: &[String], tracking: &str) -> String {
-    let tracking = Some(tracking).filter(|tracking| !given.iter().any(|finalizer| finalizer == tracking));
-    let all: Vec<&str> = given.iter().map(String::as_str).chain(tracking).collect();
-    json_text(&all)
+/// Writes the entries of a map in protobuf.
+struct Entries<'a> {
+    message: &'a mut Writer,
+    /// Number of the map's field.
+    number: u32,
+}
+
+impl Texts for Entries<'_> {
+    fn text(&mut self, key: &str, value: impl Display) {
+        self.message.entry(self.number, key, &value.to_string());
+    }
 }
 
 /// The reference that makes a Job the controller of an object.
@@ -181,6 +275,18 @@ impl<'a> OwnerReference<'a> {
             controller: true,
             block_owner_deletion: true,
         }
+    }
+
+    /// Adds the reference to the metadata of an object in protobuf.
+    fn write(&self, metadata: &mut Writer) {
+        metadata.message(13, |reference| {
+            reference.bytes(1, self.kind.as_bytes());
+            reference.bytes(3, self.name.as_bytes());
+            reference.bytes(4, self.uid.to_string().as_bytes());
+            reference.bytes(5, self.api_version.as_bytes());
+            reference.number(6, self.controller.into());
+            reference.number(7, self.block_owner_deletion.into());
+        });
     }
 }
 
@@ -215,6 +321,7 @@ mod tests {
         let manifest = PodManifest::new(maker, new).unwrap();
         let pod: Value = serde_json::from_slice(&manifest.body).unwrap();
         assert_eq!(pod["metadata"]["name"], manifest.name);
+        assert_eq!(pod.to_string().len(), manifest.body.len(), "no key is written twice");
         pod
     }
 

@@ -13,6 +13,10 @@ pub const INDEX_FAILURE_COUNT: &str = "batch.kubernetes.io/job-index-failure-cou
 pub const INDEX_IGNORED_FAILURE_COUNT: &str = "batch.kubernetes.io/job-index-ignored-failure-count";
 /// Environment variable with the completion index in the containers of an Indexed Job.
 pub const COMPLETION_INDEX_ENV: &str = "JOB_COMPLETION_INDEX";
+/// Where its value comes from: the field of the pod.
+pub fn completion_index_path() -> String {
+    format!("metadata.labels['{COMPLETION_INDEX}']")
+}
 /// Environment variable with the trace of the Job, in containers that are to know it.
 pub const TRACEPARENT_ENV: &str = "TRACEPARENT";
 

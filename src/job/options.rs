@@ -197,6 +197,8 @@ mod tests {
             (&[(TRACESTATE, state), (TRACEPARENT, parent)], caller(parent, state)),
             (&[(TRACEPARENT, parent), (TRACESTATE, &*long)], caller(parent, "")),
             (&[(TRACEPARENT, &*long)], None),
+            (&[(TRACEPARENT, &*parent.replace('f', "x"))], None),
+            (&[(TRACEPARENT, &parent[1..])], None),
             (&[(TRACESTATE, state)], None),
         ] {
             assert_eq!(read(annotations).caller, expected, "{annotations:?}");
@@ -239,6 +241,33 @@ mod tests {
              a duration such as 500ms, 10s or 1m 30s is expected"
         );
         assert_eq!((messages.len(), options.rejected[1].value.len()), (2, SHOWN));
+    }
+
+    /// The shard shows all counted pods again only where there are some that it has not kept.
+    #[test]
+    fn counted_pods_are_asked_for_once_they_are_wanted() {
+        let options = |failed_pods_limit, prune_succeeded| Options {
+            failed_pods_limit,
+            prune_succeeded,
+            ..Options::default()
+        };
+        let (none, failed, succeeded) = (options(None, false), options(Some(3), false), options(None, true));
+        let both = options(Some(1), true);
+        for (now, before, expected) in [
+            (&none, &none, false),
+            (&failed, &none, true),
+            (&succeeded, &none, true),
+            (&both, &none, true),
+            (&both, &failed, true),
+            (&both, &succeeded, true),
+            (&failed, &both, false),
+            (&succeeded, &both, false),
+            (&succeeded, &succeeded, false),
+            (&options(Some(0), false), &failed, false),
+            (&none, &both, false),
+        ] {
+            assert_eq!(now.wants_more_pods_than(before), expected, "{now:?} {before:?}");
+        }
     }
 
     #[test]

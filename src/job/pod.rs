@@ -235,10 +235,48 @@ mod tests {
     #![allow(clippy::unwrap_used, clippy::expect_used)]
 
     use super::*;
+    use crate::job::tests::fixture::{at, pod};
+
+    #[test]
+    fn phases_have_the_names_of_the_api() {
+        for (name, phase) in [
+            ("Pending", Phase::Pending),
+            ("Running", Phase::Running),
+            ("Succeeded", Phase::Succeeded),
+            ("Failed", Phase::Failed),
+            ("Unknown", Phase::Unknown),
+            ("", Phase::Pending),
+        ] {
+            assert_eq!(Phase::from(name), phase, "{name}");
+        }
+    }
+
+    #[test]
+    fn a_pod_is_done_once_it_has_ended_and_lost_its_finalizer() {
+        for (phase, tracked, done) in [
+            (Phase::Running, true, false),
+            (Phase::Running, false, false),
+            (Phase::Failed, true, false),
+            (Phase::Failed, false, true),
+            (Phase::Succeeded, false, true),
+        ] {
+            assert_eq!(Pod { phase, tracked, ..pod("a") }.is_done(), done, "{phase:?} {tracked}");
+        }
+    }
+
+    /// Clocks that agree within a second are believed.
+    #[test]
+    fn a_back_off_begins_at_its_last_failure_or_now_if_that_is_in_the_future() {
+        for (last, believed) in [(90, 90), (100, 100), (101, 101), (102, 100), (4_000, 100)] {
+            let record = BackoffRecord { failures: 3, last: at(last) };
+            let pod = Pod { backoff: Some(Box::new(record)), ..pod("a") }.read_at(at(100));
+            let read = pod.backoff.map(|record| (record.failures, record.last));
+            assert_eq!(read, Some((3, at(believed))), "{last}");
+        }
+    }
 
     #[test]
     fn finish_time_uses_the_most_exact_field() {
-        let at = |s| Timestamp::from_second(s).unwrap();
         let all = FinishClues {
             containers_finished: Some(at(50)),
             unready_since: Some(at(40)),

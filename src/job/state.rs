@@ -66,12 +66,21 @@ pub struct Pace {
     pub at_once: usize,
     /// Least time between two statuses that only report progress.
     pub status_period: Duration,
+    /// How long the start of a Job waits for what follows. A Job that ends within that time needs one write less.
+    pub start_period: Duration,
 }
+
+/// Divisor of the batch period: the start of a Job waits for this share of it at least.
+const START_SHARE: u32 = 4;
 
 impl Pace {
     /// The pace of a Job that has the gate to itself.
-    fn free(limits: Limits) -> Self {
-        Self { at_once: limits.max_pods_per_sync, status_period: limits.batch_period }
+    pub(super) fn free(limits: Limits) -> Self {
+        Self {
+            at_once: limits.max_pods_per_sync,
+            status_period: limits.batch_period,
+            start_period: limits.batch_period / START_SHARE,
+        }
     }
 }
 
@@ -293,6 +302,7 @@ impl JobState {
         self.pace = Pace {
             at_once: pace.at_once.min(free.at_once),
             status_period: pace.status_period.max(free.status_period),
+            start_period: pace.start_period.max(free.start_period),
         };
     }
 
@@ -373,7 +383,6 @@ impl JobState {
         self.unevaluated = match self.unevaluated {
             _ if pods == 0 => None,
             None => Some(UnevaluatedFailures { first: now, last: now, pods }),
-            Some(known) if known.pods == pods => Some(known),
             Some(known) if !decides => Some(UnevaluatedFailures { pods, ..known }),
             Some(known) => Some(UnevaluatedFailures { last: now, pods, ..known }),
         };

@@ -4,12 +4,14 @@ use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::sync::{Arc, OnceLock};
 
+use bytes::Bytes;
 use serde::Deserialize;
 use serde_json::value::{RawValue, to_raw_value};
 use serde_json::{Map, Value, json};
 
 use super::json::members;
 use super::names;
+use super::protobuf::{Writer, field};
 
 /// `spec.template` of a Job. It is parsed when the first pod is made, and the parts that all pods share are
 /// serialized once. Clones share the text and the parts.
@@ -28,6 +30,22 @@ struct Written {
     /// Of either mode, with the trace of the Job in every container's environment.
     traced: OnceLock<Box<Result<Parts, TemplateError>>>,
     restarts_on_failure: OnceLock<bool>,
+    protobuf: OnceLock<ProtobufParts>,
+}
+
+/// The parts that all pods of a Job share, as fields of protobuf messages. With these, pods are created in protobuf, which
+/// costs the API server less than JSON.
+#[derive(Debug)]
+pub(super) struct ProtobufParts {
+    /// Entries of `metadata.labels`.
+    pub(super) labels: Vec<u8>,
+    /// Entries of `metadata.annotations`.
+    pub(super) annotations: Vec<u8>,
+    /// As [`Parts::failure_counts`].
+    pub(super) failure_counts: Vec<u8>,
+    /// Fields of `spec`, as [`Parts::spec`].
+    pub(super) spec: Bytes,
+    pub(super) finalizers: Vec<String>,
 }
 
 /// Why no pod can be made from a template.
@@ -130,6 +148,24 @@ impl PodTemplate {
         self.parts(true, None).is_ok_and(|parts| parts.names_scheduling_group)
     }
 
+    /// Adds `spec` of the template in protobuf, with the index of Indexed Jobs in every container's environment and
+    /// without their `hostname`. It must be that of this very template.
+    pub fn know_protobuf(&self, spec: Bytes, indexed: bool) {
+        if let Ok(parts) = ProtobufParts::read(&self.json, indexed, spec) {
+            // Known already: it is the same.
+            let _ = self.written.protobuf.set(parts);
+        }
+    }
+
+    /// Whether pods can be made in protobuf.
+    pub fn knows_protobuf(&self) -> bool {
+        self.written.protobuf.get().is_some()
+    }
+
+    pub(super) fn protobuf_parts(&self) -> Option<&ProtobufParts> {
+        self.written.protobuf.get()
+    }
+
     /// The parts of pods of a Job with this completion mode and, where its containers are to know it, trace.
     pub(super) fn parts(&self, indexed: bool, traceparent: Option<&str>) -> Result<&Parts, TemplateError> {
         let kind = match (indexed, traceparent) {
@@ -157,21 +193,63 @@ impl Parts {
                 *containers = Cow::Owned(with_env(containers, &env)?);
             }
         }
-        let own = |key: &str| OWN.contains(&key) || (indexed && OWN_AT_INDEX.contains(&key));
-        let shared = |given: &Option<BTreeMap<String, String>>| {
-            members(&given.iter().flatten().filter(|(key, _)| !own(key)).collect::<BTreeMap<_, _>>())
-        };
-        let counts = |key: &str| indexed && FAILURE_COUNTS.contains(&key);
-        let of_template = metadata.annotations.iter().flatten();
+        let texts = |given: Texts<'_>| members(&given.collect::<BTreeMap<_, _>>());
         Ok(Self {
-            labels: shared(&metadata.labels),
-            annotations: shared(&metadata.annotations),
-            failure_counts: members(&of_template.filter(|(key, _)| counts(key)).collect::<BTreeMap<_, _>>()),
+            labels: texts(metadata.labels(indexed)),
+            annotations: texts(metadata.annotations(indexed)),
+            failure_counts: texts(metadata.failure_counts(indexed)),
             spec: members(&spec),
-            finalizers: metadata.finalizers.unwrap_or_default(),
             names_scheduling_group: spec.contains_key("schedulingGroup"),
+            finalizers: metadata.finalizers.unwrap_or_default(),
         })
     }
+}
+
+impl ProtobufParts {
+    fn read(json: &RawValue, indexed: bool, spec: Bytes) -> Result<Self, TemplateError> {
+        let Template { metadata, .. } = serde_json::from_str(json.get())?;
+        let entries = |number, given: Texts<'_>| {
+            let mut writer = Writer::default();
+            given.for_each(|(key, value)| writer.entry(number, key, value));
+            writer.into_bytes()
+        };
+        Ok(Self {
+            labels: entries(field::LABELS, metadata.labels(indexed)),
+            annotations: entries(field::ANNOTATIONS, metadata.annotations(indexed)),
+            failure_counts: entries(field::ANNOTATIONS, metadata.failure_counts(indexed)),
+            spec,
+            finalizers: metadata.finalizers.unwrap_or_default(),
+        })
+    }
+}
+
+/// Texts by key.
+type Texts<'a> = Box<dyn Iterator<Item = (&'a String, &'a String)> + 'a>;
+
+impl TemplateMeta {
+    /// Labels but those that we set.
+    fn labels(&self, indexed: bool) -> Texts<'_> {
+        Self::given(&self.labels, move |key| !is_own(key, indexed))
+    }
+
+    /// Annotations but those that we set.
+    fn annotations(&self, indexed: bool) -> Texts<'_> {
+        Self::given(&self.annotations, move |key| !is_own(key, indexed))
+    }
+
+    /// Annotations that we set where the Job counts the failures of an index.
+    fn failure_counts(&self, indexed: bool) -> Texts<'_> {
+        Self::given(&self.annotations, move |key| indexed && FAILURE_COUNTS.contains(&key))
+    }
+
+    fn given(texts: &Option<BTreeMap<String, String>>, wanted: impl Fn(&str) -> bool + 'static) -> Texts<'_> {
+        Box::new(texts.iter().flatten().filter(move |(key, _)| wanted(key)))
+    }
+}
+
+/// Whether we set this label or annotation on each pod.
+fn is_own(key: &str, indexed: bool) -> bool {
+    OWN.contains(&key) || (indexed && OWN_AT_INDEX.contains(&key))
 }
 
 fn with_env(containers: &RawValue, variables: &[Value]) -> Result<Box<RawValue>, serde_json::Error> {
@@ -183,7 +261,7 @@ fn with_env(containers: &RawValue, variables: &[Value]) -> Result<Box<RawValue>,
 }
 
 fn index_env() -> Value {
-    let path = format!("metadata.labels['{}']", names::COMPLETION_INDEX);
+    let path = names::completion_index_path();
     json!({"name": names::COMPLETION_INDEX_ENV, "valueFrom": {"fieldRef": {"fieldPath": path}}})
 }
 

@@ -486,6 +486,7 @@ mod tests {
                 LeaseRecord::Balance(balance) => writer().balance(balance),
             };
             assert_eq!(serde_json::to_value(&written).unwrap(), expected);
+            assert_eq!(record.version(), 7);
             // What a later version may add.
             for part in ["labels", "annotations"] {
                 expected["metadata"][part]["yardmaster.dev/later"] = "x".into();
@@ -523,6 +524,22 @@ mod tests {
         assert_eq!(LeaseRecord::read(&lease), Some(LeaseRecord::Heartbeat(heartbeat.clone())));
         lease.metadata.annotations.get_or_insert_default().insert(LOADS.into(), "v2;3:1500".into());
         assert_eq!(LeaseRecord::read(&lease), Some(LeaseRecord::Heartbeat(heartbeat)));
+    }
+
+    #[test]
+    fn a_lease_that_does_not_exist_yet_is_written_without_a_version() {
+        for (version, expected) in [(0, None), (1, Some("1"))] {
+            let balance = Balance { version, ..Balance::default() };
+            assert_eq!(writer().balance(&balance).metadata.resource_version.as_deref(), expected);
+        }
+    }
+
+    #[test]
+    fn leases_are_found_by_controller_and_kind() {
+        let other = LeaseWriter::new("other", "yardmaster.dev/job-controller");
+        assert_eq!(other.selector(), "yardmaster.dev/controller=other,yardmaster.dev/lease");
+        assert_eq!(other.housekeeper_name(), "yardmaster-other-housekeeper");
+        assert_eq!(writer().housekeeper_name(), "yardmaster-housekeeper");
     }
 
     #[test]

@@ -106,3 +106,15 @@ impl ShardState {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_shard_is_owned_from_its_claim_to_its_release() {
+        use ShardState::{Active, Claiming, Draining, Free, Lost, Syncing};
+        let owned = [Free, Claiming, Syncing, Active, Draining, Lost].map(ShardState::is_owned);
+        assert_eq!(owned, [false, false, true, true, true, false]);
+    }
+}

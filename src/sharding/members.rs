@@ -212,3 +212,47 @@ impl Members {
         !self.absent.is_empty()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LEASE: Duration = at(15);
+
+    const fn at(seconds: u64) -> Moment {
+        Duration::from_secs(seconds)
+    }
+
+    fn beat(version: u64) -> Heartbeat {
+        let holder = Holder { identity: "x".into(), session: "s".into() };
+        Heartbeat { holder, version, lease_duration: LEASE, leaving: false, loads: None }
+    }
+
+    #[test]
+    fn a_read_that_was_sent_before_the_timeout_proves_nothing() {
+        let mut members = Members::default();
+        members.saw(beat(1), at(0));
+        for (sent, liveness) in [(14, Liveness::Silent), (15, Liveness::Dead), (16, Liveness::Dead)] {
+            members.asked("x", LEASE, at(sent));
+            members.read("x", Some(beat(1)), at(16));
+            assert_eq!(members.liveness(&beat(1).holder, 1, LEASE, at(16)), liveness, "{sent}");
+        }
+        members.read("x", Some(beat(2)), at(17));
+        assert_eq!(members.liveness(&beat(1).holder, 1, LEASE, at(18)), Liveness::Alive(at(32)));
+    }
+
+    /// It would be watched for another timeout if a claim still named it.
+    #[test]
+    fn a_holder_without_heartbeat_is_forgotten_once_no_claim_names_it() {
+        let mut members = Members::default();
+        assert!(!members.has_absent());
+        let holder = beat(1).holder;
+        assert_eq!(members.liveness(&holder, 1, LEASE, at(0)), Liveness::Alive(at(15)));
+        members.tidy(|named| *named == holder);
+        assert!(members.has_absent());
+        assert_eq!(members.liveness(&holder, 1, LEASE, at(15)), Liveness::Silent);
+        members.tidy(|named| *named != holder);
+        assert!(!members.has_absent());
+        assert_eq!(members.liveness(&holder, 1, LEASE, at(20)), Liveness::Alive(at(35)));
+    }
+}

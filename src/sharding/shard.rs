@@ -245,12 +245,67 @@ mod tests {
             shard.step(ShardEvent::Drained);
             let released = shard.actions(ShardId(0), now);
             let [Action::WriteClaim(release)] = &*released else { panic!("{released:?}") };
-            assert_eq!(release.holder, None);
+            assert_eq!((release.holder.as_ref(), release.version), (None, claim.version + 1));
             shard.claim_written(release, Written::As(release.version + 1), true, now);
             assert_eq!(shard.state, ShardState::Free);
             rests.push(shard.withheld_until(now).map(|until| (until - now).as_secs()));
         }
         assert_eq!(rests, [1, 2, 4, 8, 16, 32, 60, 60, 1].map(Some));
+    }
+
+    /// A shard whose claim is written, in version 1, and answered if `answered`.
+    fn claimed(me: &Holder, answered: bool) -> Shard {
+        let mut shard = Shard::default();
+        assert!(!shard.is_busy());
+        shard.claim_for(me);
+        let claims = shard.actions(ShardId(0), Moment::ZERO);
+        let [Action::WriteClaim(claim)] = &*claims else { panic!("{claims:?}") };
+        if answered {
+            shard.claim_written(claim, Written::As(1), true, Moment::ZERO);
+            assert_eq!(shard.actions(ShardId(0), Moment::ZERO), [Action::Start(ShardId(0), 1)]);
+        }
+        assert!(shard.is_busy());
+        shard
+    }
+
+    #[test]
+    fn a_claim_that_another_has_replaced_before_it_is_answered_starts_nothing() {
+        let [me, other] =
+            ["me", "other"].map(|identity| Holder { identity: identity.into(), session: "s".into() });
+        let mut shard = claimed(&me, false);
+        let claim = |version, holder: &Holder, epoch| Claim {
+            shard: ShardId(0),
+            version,
+            holder: Some(holder.clone()),
+            epoch,
+        };
+        shard.claim_seen(claim(5, &other, 2), &me);
+        shard.claim_written(&claim(0, &me, 1), Written::As(4), true, Moment::ZERO);
+        assert_eq!((shard.state, shard.owner()), (ShardState::Free, Some(&other)));
+        assert_eq!(shard.actions(ShardId(0), Moment::ZERO), []);
+    }
+
+    /// The watch may show the release before it is answered.
+    #[test]
+    fn a_shard_is_handed_over_once_its_release_is_answered_or_shown() {
+        let me = Holder { identity: "me".into(), session: "s".into() };
+        for shown in [false, true] {
+            let mut shard = claimed(&me, true);
+            shard.hand_over(&me);
+            assert_eq!(shard.actions(ShardId(0), Moment::ZERO), [Action::Drain(ShardId(0))]);
+            assert!(shard.is_busy(), "requests are under way");
+            shard.step(ShardEvent::Drained);
+            let released = shard.actions(ShardId(0), Moment::ZERO);
+            let [Action::WriteClaim(release)] = &*released else { panic!("{released:?}") };
+            assert!(shard.is_busy(), "it is not answered");
+            if shown {
+                shard.claim_seen(Claim { version: 2, ..release.clone() }, &me);
+                assert_eq!((shard.state, shard.is_busy()), (ShardState::Free, true));
+            }
+            shard.claim_written(release, Written::As(2), true, Moment::ZERO);
+            assert_eq!((shard.state, shard.is_busy()), (ShardState::Free, false));
+            assert_eq!(shard.actions(ShardId(0), Moment::ZERO), [], "nothing has to be dropped");
+        }
     }
 
     #[test]

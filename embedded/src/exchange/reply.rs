@@ -63,6 +63,12 @@ impl Reply {
         rows: table::Rows,
     ) -> Result<Self, ApiError> {
         let json = match accept.form {
+            Form::Object if accept.format == Format::Protobuf => {
+                if let Ok(message) = views::in_protobuf(resource, object) {
+                    return Ok(Self::full(code, "application/vnd.kubernetes.protobuf", message));
+                }
+                views::to_bytes(resource, object)
+            }
             Form::Object | Form::Discovery(_) => views::to_bytes(resource, object),
             Form::Table(version) => {
                 table::render(resource, version, rows, &[object], &table::ListMeta::of_one(object.revision))

@@ -142,7 +142,7 @@ async fn objects(
     };
     let header = parts.headers.get(header::ACCEPT).and_then(|value| value.to_str().ok());
     let offer = match verb {
-        Verb::Watch if server.streams_protobuf(path.resource) => Offer::ObjectsInProtobuf,
+        Verb::Watch | Verb::Get if server.streams_protobuf(path.resource) => Offer::ObjectsInProtobuf,
         Verb::List if server.streams_protobuf(path.resource) => Offer::ListsInProtobuf,
         Verb::Create | Verb::Update | Verb::Patch => Offer::PartialInProtobuf,
         _ => Offer::Forms,

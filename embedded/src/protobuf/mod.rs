@@ -22,6 +22,11 @@ const LIST_META_MESSAGE: &str = "meta.v1.ListMeta";
 /// The prefix of every encoded object.
 const MAGIC: &[u8] = b"k8s\0";
 
+/// Whether a body is an object in Kubernetes' protobuf.
+pub fn is_encoded(body: &[u8]) -> bool {
+    body.starts_with(MAGIC)
+}
+
 /// Decodes an object or a list in Kubernetes' protobuf to the equivalent JSON.
 ///
 /// # Errors

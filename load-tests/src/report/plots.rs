@@ -7,6 +7,24 @@ use plotters::prelude::*;
 use super::Report;
 
 const SIZE: (u32, u32) = (860, 320);
+/// A y axis that reaches this is in thousands.
+const THOUSANDS_FROM: f64 = 10_000.0;
+/// Height of the name of a line, in pixels.
+const NAME_HEIGHT: i32 = 15;
+/// Height of what is below the plot, in pixels.
+const AXIS_HEIGHT: i32 = 44;
+/// Text and axes: readable on white and on dark pages. Plots have no background of their own.
+const TEXT: RGBColor = RGBColor(118, 118, 118);
+/// Colours of lines: those of Okabe and Ito that people with any colour vision can tell apart, on white and on dark pages.
+const COLOURS: [RGBColor; 7] = [
+    RGBColor(0, 114, 178),
+    RGBColor(213, 94, 0),
+    RGBColor(0, 158, 115),
+    RGBColor(204, 121, 167),
+    RGBColor(86, 180, 233),
+    RGBColor(230, 159, 0),
+    TEXT,
+];
 
 /// A line of a plot.
 pub(crate) struct Line {
@@ -30,6 +48,16 @@ pub(super) fn all(report: &Report) -> Result<Vec<String>> {
         Plot { title: "Memory of each replica", x: "seconds", y: "MB", lines: memory(report) }.draw(false)?,
         Plot { title: "Latencies", x: "percentile", y: "ms", lines: latencies(report) }.draw(true)?,
     ])
+}
+
+/// Active pods over time, a line for each report.
+pub(crate) fn active_pods(reports: &[(&str, &Report)]) -> Result<String> {
+    let line = |(name, report): &(&str, &Report)| Line {
+        name: (*name).to_owned(),
+        points: report.series.iter().map(|point| (point.t, point.active as f64)).collect(),
+    };
+    let lines = reports.iter().map(line).collect();
+    Plot { title: "Active pods", x: "seconds", y: "pods", lines }.draw(false)
 }
 
 /// Pods over time.
@@ -91,13 +119,13 @@ impl Plot<'_> {
         let right = points().map(|(x, _)| *x).fold(1.0, f64::max) * 1.28;
         let top = points().map(|(_, y)| *y).fold(0.1, f64::max) * 1.05;
         if !logarithmic {
-            return self.draw_on(right, 0.0..top);
+            return self.draw_on(right, 0.0..top, top >= THOUSANDS_FROM);
         }
         let bottom = points().map(|(_, y)| *y).fold(top, f64::min).max(0.01);
-        self.draw_on(right, (bottom..top.max(bottom * 10.0)).log_scale())
+        self.draw_on(right, (bottom..top.max(bottom * 10.0)).log_scale(), false)
     }
 
-    fn draw_on<Y>(&self, right: f64, range: Y) -> Result<String>
+    fn draw_on<Y>(&self, right: f64, range: Y, in_thousands: bool) -> Result<String>
     where
         Y: AsRangedCoord<Value = f64>,
         Y::CoordDescType: Ranged<ValueType = f64> + ValueFormatter<f64>,
@@ -106,35 +134,95 @@ impl Plot<'_> {
         let failed = |error: &dyn std::fmt::Display| anyhow!("{}: {error}", self.title);
         {
             let root = SVGBackend::with_string(&mut svg, SIZE).into_drawing_area();
-            root.fill(&WHITE).map_err(|error| failed(&error))?;
             let mut chart = ChartBuilder::on(&root)
-                .caption(self.title, ("sans-serif", 18))
+                .caption(self.title, ("sans-serif", 18).into_font().color(&TEXT))
                 .margin(8)
                 .x_label_area_size(36)
                 .y_label_area_size(64)
                 .build_cartesian_2d(0.0..right, range)
                 .map_err(|error| failed(&error))?;
+            let y = if in_thousands { format!("{}, thousands", self.y) } else { self.y.to_owned() };
+            let thousands = |value: &f64| (value / 1000.0).to_string();
+            let text = ("sans-serif", 12).into_font().color(&TEXT);
             let mut mesh = chart.configure_mesh();
             mesh.x_desc(self.x)
-                .y_desc(self.y)
-                .light_line_style(WHITE)
-                .draw()
-                .map_err(|error| failed(&error))?;
+                .y_desc(y)
+                .axis_style(TEXT)
+                .bold_line_style(TEXT.mix(0.25))
+                .light_line_style(TRANSPARENT)
+                .label_style(text.clone());
+            if in_thousands {
+                mesh.y_label_formatter(&thousands);
+            }
+            mesh.draw().map_err(|error| failed(&error))?;
+            let mut names = Vec::new();
             for (number, line) in self.lines.iter().enumerate() {
-                let colour = Palette99::pick(number).to_rgba();
+                let colour = COLOURS[number % COLOURS.len()];
                 chart
                     .draw_series(LineSeries::new(line.points.iter().copied(), colour.stroke_width(2)))
-                    .map_err(|error| failed(&error))?
-                    .label(&line.name)
-                    .legend(move |(x, y)| PathElement::new([(x, y), (x + 16, y)], colour.stroke_width(2)));
+                    .map_err(|error| failed(&error))?;
+                let end = line.points.last().map(|end| chart.plotting_area().map_coordinate(end));
+                names.extend(end.map(|(x, y)| Name { text: &line.name, colour, x, y }));
             }
-            if !self.lines.is_empty() {
-                let mut labels = chart.configure_series_labels();
-                labels.background_style(WHITE.mix(0.8)).border_style(BLACK.mix(0.3));
-                labels.position(SeriesLabelPosition::UpperRight).draw().map_err(|error| failed(&error))?;
+            for Name { text, colour, x, y } in apart(names) {
+                let style = ("sans-serif", 13).into_font().color(&colour);
+                root.draw(&Text::new(text, (x + 6, y - 7), style)).map_err(|error| failed(&error))?;
             }
             root.present().map_err(|error| failed(&error))?;
         }
         Ok(svg)
+    }
+}
+
+/// The name of a line, at its end.
+struct Name<'a> {
+    text: &'a str,
+    colour: RGBColor,
+    x: i32,
+    y: i32,
+}
+
+/// Moves names down where they would cover each other.
+fn apart(mut names: Vec<Name<'_>>) -> Vec<Name<'_>> {
+    names.sort_by_key(|name| name.y);
+    let mut free = i32::MIN;
+    for name in &mut names {
+        name.y = name.y.max(free);
+        free = name.y + NAME_HEIGHT;
+    }
+    // Those at the bottom of the plot would leave it.
+    let mut free = SIZE.1.cast_signed() - AXIS_HEIGHT;
+    for name in names.iter_mut().rev() {
+        name.y = name.y.min(free);
+        free = name.y - NAME_HEIGHT;
+    }
+    names
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    #[test]
+    fn names_of_lines_that_end_at_one_place_do_not_cover_each_other() {
+        let bottom = SIZE.1.cast_signed() - AXIS_HEIGHT;
+        for ends in [[50, 50, 50, 200], [bottom, bottom, bottom - 3, bottom]] {
+            let names = ends.map(|y| Name { text: "line", colour: TEXT, x: 0, y });
+            let placed: Vec<i32> = apart(names.into()).iter().map(|name| name.y).collect();
+            assert!(placed.windows(2).all(|pair| pair[1] - pair[0] >= NAME_HEIGHT), "{placed:?}");
+            assert!(placed.iter().all(|y| (0..=bottom).contains(y)), "{placed:?}");
+        }
+    }
+
+    #[test]
+    fn large_numbers_are_in_thousands_and_lines_have_their_names() {
+        let line = |name: &str, y| Line { name: name.to_owned(), points: vec![(0.0, 0.0), (10.0, y)] };
+        let plot =
+            |y| Plot { title: "t", x: "seconds", y: "pods", lines: vec![line("one", y), line("two", y)] };
+        let large = plot(100_000.0).draw(false).unwrap();
+        assert!(large.contains("pods, thousands") && !large.contains("00000"), "{large}");
+        assert!(large.contains("one") && large.contains("two"));
+        assert!(!plot(900.0).draw(false).unwrap().contains("thousands"));
     }
 }

@@ -10,6 +10,7 @@ use yardmaster::sharding::ShardCount;
 use yardmaster::sharding::lease::LeaseWriter;
 
 use crate::checks::Author;
+use crate::checks::traffic::object_in;
 use crate::ledger::{Change, Ledger, controller};
 use crate::plan::{Plan, Settings};
 use crate::time::Time;
@@ -205,7 +206,7 @@ fn acted_for(request: &Request<Bytes>, ledger: &Ledger) -> Option<String> {
     let path: Vec<&str> = request.uri().path().trim_matches('/').split('/').collect();
     match (request.method(), path.as_slice()) {
         (&Method::POST, ["api", "v1", "namespaces", _, "pods"]) => {
-            let pod: Value = serde_json::from_slice(request.body()).ok()?;
+            let pod = object_in(request).ok()?;
             controller(&pod).map(str::to_owned)
         }
         (&Method::DELETE, ["api", "v1", "namespaces", namespace, "pods", name]) => {

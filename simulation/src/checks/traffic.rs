@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use bytes::Bytes;
-use http::{Method, Response, Uri};
+use http::{Method, Request, Response, Uri};
 use serde_json::Value;
 
 use crate::network::{Sent, Wait};
@@ -78,11 +78,17 @@ impl Traffic {
             if !request.uri().path().ends_with("/pods") {
                 return None;
             }
-            let pod: Value = serde_json::from_slice(request.body()).ok()?;
+            let pod = match object_in(request) {
+                Ok(pod) => pod,
+                Err(what) => {
+                    return Some(format!("replica-{from} has sent a pod that cannot be read: {what}"));
+                }
+            };
             let name = pod["metadata"]["name"].as_str().filter(|name| !name.is_empty())?;
             (format!("POST {}/{name}", request.uri()), OF_ONE_NAME)
         } else {
-            let most = if request.uri().query().is_some() { OF_ONE_SELECTION } else { OF_ONE_OBJECT };
+            let is_selection = request.method() == Method::GET && request.uri().query().is_some();
+            let most = if is_selection { OF_ONE_SELECTION } else { OF_ONE_OBJECT };
             (format!("{} {}", request.method(), request.uri()), most)
         };
         let count = self.requests.entry((from, what.clone())).or_insert(0);
@@ -90,6 +96,15 @@ impl Traffic {
         let count = *count;
         (count > most).then(|| format!("replica-{from} has sent {what} {count} times in a second"))
     }
+}
+
+/// The object in the body of a request.
+pub(super) fn object_in(request: &Request<Bytes>) -> Result<Value, String> {
+    let body = request.body();
+    if yardmaster_embedded::is_in_protobuf(body) {
+        return yardmaster_embedded::decode_protobuf(body);
+    }
+    serde_json::from_slice(body).map_err(|error| error.to_string())
 }
 
 /// What is wrong with a request that the API server has answered like this.

@@ -11,11 +11,12 @@ use super::Priority;
 use super::answer::{Answer, WriteError};
 use super::slots::Lane;
 use crate::cluster::resource::Resource;
+use crate::job::manifest::Encoding;
 use crate::job::uid::Uid;
 use crate::telemetry::metrics::labels::ApiCallLabels;
 use crate::telemetry::traces::CallTarget;
 
-/// One write. Bodies are JSON.
+/// One write. Bodies are JSON, but for pods that are created.
 #[derive(Clone, Debug)]
 pub enum Write {
     /// Creates a pod.
@@ -24,6 +25,8 @@ pub enum Write {
         namespace: Arc<str>,
         /// The pod.
         body: Bytes,
+        /// What the body is encoded in.
+        encoding: Encoding,
     },
     /// Patches a pod by a strategic merge patch that names the UID. The answer is not read.
     PatchPod {
@@ -54,7 +57,7 @@ pub enum Write {
         /// Grace period in seconds; the pod's own if absent.
         grace: Option<u32>,
     },
-    /// Patches a Job's status by a JSON merge patch that names the version. The answer is the next version;
+    /// Patches a Job's status by a strategic merge patch that names the version. The answer is the next version;
     /// everything else in the Job is unchanged.
     PatchJobStatus {
         /// Namespace.
@@ -143,10 +146,9 @@ pub(super) struct Call {
 
 // Static, since every new header value is validated byte by byte.
 static JSON: HeaderValue = HeaderValue::from_static("application/json");
-/// `Accept` for an answer without spec and status, which would not be read.
-static METADATA: HeaderValue =
-    HeaderValue::from_static("application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1,application/json");
-/// The same in protobuf, which is read without scanning `managedFields`, its larger part.
+static PROTOBUF: HeaderValue = HeaderValue::from_static("application/vnd.kubernetes.protobuf");
+/// `Accept` for an answer without spec and status, which would not be read. In protobuf it is cheaper to make, and is read
+/// without scanning `managedFields`, its larger part.
 static METADATA_IN_PROTOBUF: HeaderValue = HeaderValue::from_static(
     "application/vnd.kubernetes.protobuf;as=PartialObjectMetadata;g=meta.k8s.io;v=v1,\
      application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1,application/json",
@@ -202,8 +204,13 @@ impl Write {
     pub(super) fn call(&self) -> Call {
         let (pods, jobs, events) = (Resource::PODS, Resource::JOBS, Resource::EVENTS);
         match self {
-            Self::CreatePod { namespace, body } => {
-                Call::create("api.create_pod", pods, Expected::NewPod, namespace, body.clone())
+            Self::CreatePod { namespace, body, encoding } => {
+                let create = Call::create("api.create_pod", pods, Expected::NewPod, namespace, body.clone());
+                let content_type = match encoding {
+                    Encoding::Json => &JSON,
+                    Encoding::Protobuf => &PROTOBUF,
+                };
+                Call { content_type, ..create }
             }
             Self::PatchPod { namespace, name, body } => {
                 Call::patch_pod(Expected::Nothing, namespace, name, body.clone())
@@ -221,7 +228,8 @@ impl Write {
             Self::PatchJobStatus { namespace, name, body } => {
                 let patch =
                     Call::patch("api.patch_status", jobs, Expected::Version, namespace, name, body.clone());
-                Call { path: format!("{}/status", patch.path), ..patch }
+                let path = format!("{}/status", patch.path);
+                Call { path, content_type: &STRATEGIC_MERGE_PATCH, ..patch }
             }
             Self::DeleteJob { namespace, name, uid, foreground } => {
                 let mut options = delete_options(uid);
@@ -263,7 +271,7 @@ impl Write {
 fn template(path: &str) -> String {
     const PLACEHOLDERS: [(usize, &str); 2] = [(0, "{namespace}"), (2, "{name}")];
     let (mut after, mut parts) = (None, Vec::new());
-    for part in path.split('/') {
+    for part in path.split('?').next().unwrap_or_default().split('/') {
         let shown =
             PLACEHOLDERS.iter().find(|(place, _)| after == Some(*place)).map_or(part, |(_, name)| name);
         parts.push(shown);
@@ -314,7 +322,9 @@ impl Call {
 
     fn patch_pod(expected: Expected, namespace: &str, name: &str, body: Bytes) -> Self {
         let patch = Self::patch("api.patch_pod", Resource::PODS, expected, namespace, name, body);
-        Self { content_type: &STRATEGIC_MERGE_PATCH, ..patch }
+        // The API server would look for unknown fields in the whole pod.
+        let path = format!("{}?fieldValidation=Ignore", patch.path);
+        Self { path, content_type: &STRATEGIC_MERGE_PATCH, ..patch }
     }
 
     fn delete(
@@ -336,8 +346,7 @@ impl Call {
     /// When a namespace or name is not valid in a path: no object has such a name.
     pub(super) fn into_request(self) -> Result<Request<Bytes>, InvalidUri> {
         let accept = match self.expected {
-            Expected::NewPod | Expected::Version => &METADATA_IN_PROTOBUF,
-            Expected::Nothing => &METADATA,
+            Expected::NewPod | Expected::Version | Expected::Nothing => &METADATA_IN_PROTOBUF,
             Expected::Pod | Expected::Deleted | Expected::Object => &JSON,
         };
         let mut request = Request::new(self.body);
@@ -364,6 +373,7 @@ mod tests {
                 "/apis/batch/v1/namespaces/{namespace}/jobs/{name}/status",
             ),
             ("/api/v1/pods", "/api/v1/pods"),
+            ("/api/v1/namespaces/n/pods/p?a=b/c", "/api/v1/namespaces/{namespace}/pods/{name}"),
         ] {
             assert_eq!(template(path), expected);
         }

@@ -17,6 +17,7 @@ mod observed_job;
 mod outline;
 mod patch;
 mod pod;
+mod pod_spec;
 pub(crate) mod protobuf;
 mod refusal;
 mod selector;
@@ -39,6 +40,7 @@ pub use patch::{
     untrack_unchanged_patch,
 };
 pub use pod::{ObservedPod, PodDecoder, PodRun};
+pub(crate) use pod_spec::WirePodSpec;
 pub use protobuf::Malformed;
 pub use refusal::Refusal;
 pub(crate) use refusal::WireRefusal;

@@ -2,15 +2,16 @@
 
 use bytes::Bytes;
 use jiff::Timestamp;
-use serde::ser::{Serialize, SerializeMap, Serializer};
+use serde::ser::{Serialize, SerializeMap, SerializeSeq, Serializer};
 
 use super::meta::ResourceVersion;
 use super::patch::render;
 use crate::job::index_set::IndexSet;
 use crate::job::status::{Condition, JobStatus, Uncounted};
 
-/// A JSON merge patch (RFC 7396) of a Job's `/status` that turns `old` into `new`: the changed members, null
-/// for removed ones, and the resourceVersion as a precondition.
+/// A strategic merge patch of a Job's `/status` that turns `old` into `new`: the changed members, null for removed
+/// ones, all conditions in place of the old ones, and the resourceVersion as a precondition. It costs the API server up
+/// to a quarter less than a JSON merge patch, for which the Job is converted to JSON and back.
 ///
 /// As in Kubernetes, zero `active`, `succeeded` and `failed` are absent, while `ready`, `terminating` and an
 /// empty `uncountedTerminatedPods` are written; an empty `completedIndexes` is absent, an empty
@@ -34,7 +35,7 @@ struct Precondition<'a> {
     resource_version: &'a str,
 }
 
-/// The difference between two objects, serialized as a merge patch.
+/// The difference between two objects, serialized as a patch.
 struct Difference<'a, T> {
     old: &'a T,
     new: &'a T,
@@ -44,7 +45,7 @@ impl Serialize for Difference<'_, JobStatus> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let mut members = Members::of(self, serializer)?;
         members.change("conditions", |status| {
-            filled(status.conditions.iter().map(WireCondition::of).collect())
+            filled(status.conditions.iter().map(WireCondition::of).collect()).map(InPlaceOfAll)
         })?;
         members.change("startTime", |status| status.start_time.map(Second::of))?;
         members.change("completionTime", |status| status.completion_time.map(Second::of))?;
@@ -74,7 +75,7 @@ impl Serialize for Difference<'_, Uncounted> {
 
 static NONE_UNCOUNTED: Uncounted = Uncounted { succeeded: Vec::new(), failed: Vec::new() };
 
-/// Writes the members of a merge patch.
+/// Writes the members of a patch.
 struct Members<'a, M, T> {
     map: M,
     old: &'a T,
@@ -124,6 +125,26 @@ fn positive(count: u32) -> Option<u32> {
 
 fn filled<V>(list: Vec<V>) -> Option<Vec<V>> {
     Some(list).filter(|list| !list.is_empty())
+}
+
+/// A list that would be merged by key, and is to replace the old one.
+#[derive(PartialEq)]
+struct InPlaceOfAll<V>(Vec<V>);
+
+impl<V: Serialize> Serialize for InPlaceOfAll<V> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let Self(items) = self;
+        let mut list = serializer.serialize_seq(Some(items.len() + 1))?;
+        list.serialize_element(&Directive { patch: "replace" })?;
+        items.iter().try_for_each(|item| list.serialize_element(item))?;
+        list.end()
+    }
+}
+
+#[derive(serde::Serialize)]
+struct Directive {
+    #[serde(rename = "$patch")]
+    patch: &'static str,
 }
 
 /// A time as the API server stores it, in seconds since 1970.

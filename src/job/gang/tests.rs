@@ -176,7 +176,7 @@ fn names_are_derived_from_the_job_and_fit_the_length_limit() {
     assert_ne!(name(new_workload(&gang_job(2))), name(new_workload(&again)));
     let long = Workload { name: ["a.".repeat(126).as_str(), "b"].concat().into(), ..workload("", "", 1) };
     let cut = name(new_pod_group(&gang_job(2), &long));
-    assert!(cut.len() <= 253, "{cut}");
+    assert!((250..=253).contains(&cut.len()), "no more is cut than has to be: {cut}");
     assert!(cut.split('.').all(|label| !label.starts_with('-') && !label.ends_with('-')), "{cut}");
 }
 

@@ -190,5 +190,7 @@ mod tests {
         set.set(Slot(63), false);
         set.set(Slot(1_000), false);
         assert_eq!(set.iter().collect::<Vec<_>>(), [0, 64, 200].map(Slot));
+        set.set(Slot(5), true);
+        assert_eq!(set.iter().collect::<Vec<_>>(), [0, 5, 64, 200].map(Slot));
     }
 }

@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 use std::collections::BTreeSet;
+use std::time::Duration;
 
 use proptest::prelude::*;
 
@@ -10,6 +11,8 @@ use crate::job::pod::{ContainerExit, IndexFailures, Outcome, Phase};
 use crate::job::spec::{Completion, PerIndexLimit, PodFailureAction, PodFailurePattern, PodFailureRule};
 use crate::job::status::{ConditionKind, ConditionStatus, JobStatus, Uncounted};
 use crate::job::tests::fixture::{at, at_index, but, cases, ended, job, pod, running, uids, with};
+
+mod known;
 
 /// The answers of a set to all queries of the rules.
 #[derive(Debug, PartialEq)]
@@ -106,6 +109,9 @@ enum Change {
     Succeed,
     Resize(u32),
     ReplaceOnlyFailed(bool),
+    Retries(u32),
+    Policy,
+    Backoff(u64),
     DeleteJob,
 }
 
@@ -190,6 +196,9 @@ fn change() -> impl Strategy<Value = Change> {
         1 => Just(Change::Succeed),
         2 => (0u32..7).prop_map(Change::Resize),
         1 => any::<bool>().prop_map(Change::ReplaceOnlyFailed),
+        1 => (0u32..3).prop_map(Change::Retries),
+        1 => Just(Change::Policy),
+        1 => (1u64..4).prop_map(Change::Backoff),
         1 => Just(Change::DeleteJob),
     ]
 }
@@ -285,6 +294,18 @@ fn apply(change: &Change, set: &mut PodSet, job: &mut Job, version: u64) {
                 spec.replace_only_failed = *only || spec.pod_failure_policy.is_some();
             });
         }
+        Change::Retries(retries) => {
+            *job = with(job.clone(), |spec| {
+                spec.per_index.iter_mut().for_each(|limit| limit.backoff_limit = *retries);
+            });
+        }
+        Change::Policy => {
+            *job = with(job.clone(), |spec| {
+                spec.pod_failure_policy.iter_mut().for_each(|rules| rules.rotate_left(1));
+                spec.pod_failure_policy.iter_mut().for_each(|rules| rules.truncate(3));
+            });
+        }
+        Change::Backoff(seconds) => job.options.backoff_initial = Some(Duration::from_secs(*seconds)),
         Change::DeleteJob => job.deleting = true,
     }
     set.follow(job);
@@ -334,6 +355,7 @@ fn active_pods_are_removed_in_the_order_of_kubernetes() {
         made("unknown", true, Phase::Unknown),
         made("not ready", true, Phase::Running),
         ready("ready for a short time", 90, 0, 5),
+        ready("ready for a second longer", 89, 0, 8),
         ready("restarted often", 50, 7, 5),
         ready("restarted once", 50, 1, 5),
         but(ready("with a sidecar that restarted often", 50, 0, 5), |pod| pod.max_restarts.sidecars = 7),
@@ -396,6 +418,14 @@ fn a_removed_pod_does_not_fail_its_index() {
     set.observe(but(ended(leaving, Phase::Failed, 9), |pod| pod.version = 3), Source::Watch);
     assert!(set.failed_indexes().is_empty());
     assert_eq!(set.free_places().collect::<Vec<_>>(), [0, 1]);
+}
+
+#[test]
+fn an_ordinal_is_taken_as_soon_as_a_pod_shows_it() {
+    let mut set = set_of(&job(Completion::Count(3), 3), [running("a")]);
+    assert_eq!(set.free_places().next(), Some(0));
+    set.observe(but(at_index("a", 0, 0), |pod| pod.version = 5), Source::Watch);
+    assert_eq!(set.free_places().next(), Some(1));
 }
 
 /// The answer to the creation returns a pod that the watch has shown before without its place.

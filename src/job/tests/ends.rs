@@ -154,16 +154,20 @@ fn a_failed_pod_without_finalizer_fails_the_job_as_its_rule_says() {
         let job = || with(policy(count(3)), |spec| (spec.backoff_limit, spec.parallelism) = (0, 1));
         assert_eq!(end_at(job(), vec![stripped(code), running("a")], 160).as_deref(), expected, "{name}");
 
-        let mut seen = state(job(), [but(running("cut"), |pod| pod.tracked = false), running("a")]);
-        seen.observe_pod(stripped(code), at(160));
-        let status = reconcile(&seen, at(160)).status.unwrap().status;
-        let announced = status.holding(&ConditionKind::FailureTarget);
-        assert_eq!(announced.map(|condition| &*condition.reason), expected, "{name}");
-        assert_eq!(status.uncounted, Some(Uncounted::default()), "{name}");
+        for ran in [true, false] {
+            let known = ran.then(|| but(running("cut"), |pod| pod.tracked = false));
+            let mut seen = state(job(), known.into_iter().chain([running("a")]));
+            seen.observe_pod(stripped(code), at(160));
+            seen.observe_job(job());
+            let status = reconcile(&seen, at(160)).status.unwrap().status;
+            let announced = status.holding(&ConditionKind::FailureTarget);
+            assert_eq!(announced.map(|condition| &*condition.reason), expected, "{name}");
+            assert_eq!(status.uncounted, Some(Uncounted::default()), "{name}");
 
-        seen.observe_job(Job { status, ..job() });
-        let held = seen.pods.get(&"cut".into()).is_some();
-        assert!(!held, "{name}: nothing holds on to it once the end is announced");
+            seen.observe_job(Job { status, ..job() });
+            let held = seen.pods.get(&"cut".into()).is_some();
+            assert!(!held, "{name}: nothing holds on to it once the end is announced");
+        }
     }
 }
 
@@ -391,10 +395,50 @@ fn a_failing_job_counts_its_pods_before_it_has_failed() {
     assert_eq!(announced.uncounted.unwrap().failed.len() as u32 + announced.failed, 3);
 }
 
+/// It would not count them either if it went on.
+#[test]
+fn a_failing_job_counts_neither_pods_out_of_range_nor_those_that_a_rule_ignores() {
+    let mut failing = policy(started(job(Completion::Indexed(3), 3)));
+    failing.status.ensure(crate::job::end::condition(
+        ConditionKind::FailureTarget,
+        ConditionStatus::True,
+        "BackoffLimitExceeded",
+        "",
+        at(150),
+    ));
+    let exited = |uid, index, code| {
+        let outcome = exits(at_index(uid, index, 0), code).outcome;
+        but(at_index(uid, index, 0), |pod| pod.outcome = outcome)
+    };
+    let pods = [
+        exited("counts", 0, 1),
+        exited("out of range", 3, 1),
+        exited("ignored", 1, 43),
+        exited("both", 7, 43),
+    ];
+    let state = state(failing, pods);
+    let mut released = uids(state.pods.to_release().map(|pod| &pod.uid));
+    released.sort_unstable();
+    assert_eq!(released, ["both", "ignored", "out of range"]);
+    assert_eq!(uids(state.pods.to_record().map(|pod| &pod.uid)), ["counts"]);
+}
+
+/// Nothing will ever be created that it could be held for.
+#[test]
+fn a_job_that_is_gone_releases_pods_that_are_held_for_a_successor() {
+    let mut gone = state(per_index(indexed(3), 5, None), [bad(0), running("b")]);
+    assert_eq!((gone.pods.held().count(), reconcile(&gone, at(151)).releases), (1, vec![]));
+    gone.job_vanished();
+    let mut released = uids(reconcile(&gone, at(151)).releases.iter().map(|pod| &pod.uid));
+    released.sort_unstable();
+    assert_eq!(released, ["b", "bad-0"]);
+}
+
 /// Pods that remain when a Job succeeds do not count.
 #[test]
 fn a_succeeding_job_removes_its_pods_uncounted() {
-    let mut done = succeeds_with(indexed(3), None, Some(1));
+    let only_failed = with(indexed(3), |spec| spec.replace_only_failed = true);
+    let mut done = succeeds_with(only_failed, None, Some(1));
     done.status.completed_indexes = IndexSet::below(1);
     done.status.succeeded = 1;
     done.status.ensure(crate::job::end::condition(
@@ -404,8 +448,12 @@ fn a_succeeding_job_removes_its_pods_uncounted() {
         "Matched rules at index 0",
         at(150),
     ));
-    let plan = reconcile(&state(done, [at_index("b", 1, 0), at_index("c", 2, 0)]), at(160));
-    assert_eq!(plan.deletes.len(), 2);
+    let goes = but(at_index("goes", 1, 1), |pod| pod.deleting = true);
+    let plan = reconcile(&state(done, [at_index("b", 1, 0), at_index("c", 2, 0), goes]), at(160));
+    assert_eq!(
+        (plan.deletes.len(), uids(plan.releases.iter().map(|pod| &pod.uid))),
+        (2, vec!["goes".into()])
+    );
     assert!(plan.deletes.iter().all(|deletion| deletion.forget));
     assert!(plan.creates.is_empty());
 }

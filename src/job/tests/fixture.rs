@@ -8,12 +8,13 @@ use jiff::Timestamp;
 use proptest::test_runner::{Config, RngSeed};
 use serde_json::value::RawValue;
 
+use crate::job::end::condition;
 use crate::job::options::Options;
 use crate::job::pod::{IndexFailures, MaxRestarts, Phase, Place, Pod};
 use crate::job::selector::Selector;
 use crate::job::spec::{Completion, Job, JobSpec};
 use crate::job::state::{JobState, Limits};
-use crate::job::status::JobStatus;
+use crate::job::status::{ConditionKind, ConditionStatus, JobStatus};
 use crate::job::template::PodTemplate;
 use crate::job::uid::Uid;
 
@@ -53,6 +54,12 @@ pub(crate) fn job(completion: Completion, parallelism: u32) -> Job {
         spec: Arc::new(spec),
         status: JobStatus::default(),
     }
+}
+
+/// The Job, complete since second 200.
+pub(crate) fn finished(mut job: Job) -> Job {
+    job.status.ensure(condition(ConditionKind::Complete, ConditionStatus::True, "", "", at(200)));
+    job
 }
 
 /// A template of pods with this `restartPolicy`.

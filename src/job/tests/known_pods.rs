@@ -53,6 +53,21 @@ fn a_pod_that_came_by_watch_and_was_released_is_not_missed() {
     assert!(!state.lacks_pods(&listed(&[]), 1), "the shard keeps no pods that are counted");
 }
 
+/// Somebody has removed its finalizer while nobody watched, and may have counted it.
+#[test]
+fn an_uncounted_pod_that_vanished_with_its_finalizer_is_missed() {
+    let tracked = || ended(running("a"), Phase::Succeeded, 10);
+    let mut known = JobState::new(telling(0, &["a"]), Limits::default());
+    known.observe_pod(tracked(), at(20));
+    known.pod_vanished(&"a".into());
+    assert!(known.lacks_pods(&listed(&[]), 1));
+    let mut recorded_since = JobState::new(telling(0, &[]), Limits::default());
+    recorded_since.observe_pod(tracked(), at(20));
+    recorded_since.observe_job(telling(0, &["a"]));
+    recorded_since.pod_vanished(&"a".into());
+    assert!(recorded_since.lacks_pods(&listed(&[]), 1));
+}
+
 #[test]
 fn a_pod_with_our_finalizer_does_not_vanish_between_two_lists() {
     let mut state = JobState::new(job(Completion::Count(5), 3), Limits::default());
@@ -114,5 +129,23 @@ fn a_pod_that_was_released_and_has_left_the_watch_is_not_counted_again() {
         state.adopted(&"a".into());
         state.observe_pod(leaving(9), at(22));
         assert!(state.pods.get(&"a".into()).is_some(), "it was adopted");
+    }
+}
+
+#[test]
+fn all_pods_that_were_released_and_have_left_the_watch_are_remembered() {
+    let uids = ["a", "b", "c"];
+    let leaving = |uid, version| {
+        but(ended(running(uid), Phase::Succeeded, 10), |pod| (pod.deleting, pod.version) = (true, version))
+    };
+    let mut state = state(telling(0, &uids), uids.map(|uid| leaving(uid, 5)));
+    state.begin(&reconcile(&state, at(20)), at(20));
+    for uid in uids {
+        state.changed(&uid.into(), Changed::Released, at(20));
+        state.pod_vanished(&uid.into());
+    }
+    for uid in uids {
+        state.observe_pod(leaving(uid, 7), at(21));
+        assert!(state.pods.get(&uid.into()).is_none(), "{uid}");
     }
 }

@@ -14,5 +14,6 @@ mod retention;
 mod small_rules;
 mod status_rules;
 mod timing;
+mod values;
 mod verdicts;
 mod world;

@@ -253,7 +253,7 @@ fn slow_start_opens_with_every_success_and_closes_with_a_refusal() {
 fn the_pace_limits_the_number_of_creations_under_way() {
     let mut state = warm(started(job(Completion::Count(9), 9)), []);
     for (at_once, created) in [(2, 2), (5, 3), (5, 0), (usize::MAX, 4)] {
-        state.keep_pace(Pace { at_once, status_period: Duration::ZERO });
+        state.keep_pace(Pace { at_once, status_period: Duration::ZERO, start_period: Duration::ZERO });
         let plan = reconcile(&state, at(160));
         assert_eq!(plan.creates.len(), created, "room for {at_once}");
         state.begin(&plan, at(160));
@@ -316,6 +316,26 @@ fn a_pod_that_ends_or_goes_wakes_refused_creations() {
         let waits = reconcile(&state, at(now + 5)).waiting;
         assert_eq!(waits, Some(Wait::Refused(at(now + 7))), "{number}: the back-off begins anew");
     }
+}
+
+/// Its end is news once, however often it is shown until it is evaluated.
+#[test]
+fn readings_of_pods_that_have_ended_before_wake_no_refused_creations() {
+    let job = with(started(job(Completion::Count(9), 4)), |spec| spec.backoff_limit = 1);
+    let mut state = warm(job, slots([0, 1, 2]));
+    state.limits.debounce_period = Duration::from_secs(2);
+    let refused = |state: &mut JobState, second| {
+        state.created(Place { number: 7, attempt: 0 }, Created::Refused, at(second));
+    };
+    [150, 151, 153].iter().for_each(|second| refused(&mut state, *second));
+    let newer = |pod: Pod, version| but(pod, |pod| pod.version = version);
+    state.observe_pod(newer(ended(slots([0]).remove(0), Phase::Failed, 153), 5), at(153));
+    state.observe_pod(newer(ended_well(slots([1]).remove(0)), 5), at(153));
+    refused(&mut state, 154);
+    for version in [6, 7] {
+        state.observe_pod(newer(ended_well(slots([1]).remove(0)), version), at(154));
+    }
+    assert_eq!(reconcile(&state, at(155)).waiting, Some(Wait::Refused(at(156))), "the second refusal");
 }
 
 #[test]

@@ -10,9 +10,9 @@ use crate::job::plan::Wait;
 use crate::job::pod::{BackoffRecord, Phase, Pod};
 use crate::job::reconcile::reconcile;
 use crate::job::spec::{Completion, Job};
-use crate::job::state::{Changed, JobState, Pace};
+use crate::job::state::{Changed, Created, JobState, Pace};
 use crate::job::status::{ConditionKind, ConditionStatus, JobStatus, Uncounted};
-use crate::job::uid::Uid;
+use crate::job::uid::{Uid, UidSet};
 
 fn limited(completion: Completion, limit: u32) -> Job {
     let mut job = job(completion, 1);
@@ -88,7 +88,7 @@ fn a_deletion_is_sent_again_only_after_a_refusal() {
     job.status.start_time = Some(at(0));
     let mut state = state(job, failed(&[("a", 1), ("b", 2)]));
     state.observe_pod(running("r"), at(3));
-    state.keep_pace(Pace { at_once: 1, status_period: Duration::ZERO });
+    state.keep_pace(Pace { at_once: 1, status_period: Duration::ZERO, start_period: Duration::ZERO });
     let (a, b) = (Uid::from("a"), Uid::from("b"));
     let send = |state: &mut JobState, second| {
         let plan = reconcile(state, at(second));
@@ -101,6 +101,7 @@ fn a_deletion_is_sent_again_only_after_a_refusal() {
     assert_eq!(send(&mut state, 10), std::slice::from_ref(&b), "a refusal holds back its own pod only");
     let leaving = but(counted("b", Phase::Failed, 2), |pod| (pod.deleting, pod.version) = (true, 9));
     state.changed(&b, Changed::Pod(Box::new(leaving.clone())), at(10));
+    assert_eq!(send(&mut state, 10), [], "the watch has yet to show what the answer showed");
     state.observe_pod(leaving, at(10));
     let plan = reconcile(&state, at(10));
     assert_eq!((plan.deletes.len(), plan.wake_at), (0, Some(at(11))), "{plan:?}");
@@ -120,8 +121,15 @@ fn the_newest_failed_pod_stays_while_its_replacement_waits() {
     let plan = reconcile(&state, at(1010));
     assert_eq!(plan.waiting, Some(Wait::PodBackoff(at(1080))));
     assert_eq!(uids(plan.deletes.iter().map(|deletion| &deletion.pod.uid)), ["a"]);
+    let plan = reconcile(&state, at(1080));
+    assert_eq!(uids(plan.deletes.iter().map(|deletion| &deletion.pod.uid)), ["a"]);
+    assert_eq!((plan.creates.len(), &plan.waiting), (1, &None));
+    state.begin(&plan, at(1080));
+    state.changed(&"a".into(), Changed::Gone, at(1080));
+    assert_eq!((deleted(&state, 1080), state.pods.pending_creates()), (vec![], 1), "it is not answered yet");
+    state.created(plan.creates[0].place, Created::Refused, at(1080));
     state.observe_pod(running("replacement"), at(1080));
-    assert_eq!(uids(&deleted(&state, 1080)), ["a", "b"]);
+    assert_eq!(uids(&deleted(&state, 1080)), ["b"]);
 }
 
 #[test]
@@ -206,6 +214,33 @@ fn an_uncounted_pod_without_finalizer_is_not_deleted() {
     }
     state.observe_job(Job { status: counted_indexes(&state.job, [0]), ..state.job.clone() });
     assert_eq!(deleted(&state, 1000), []);
+
+    let mut while_it_runs = limited(Completion::Count(5), 0);
+    while_it_runs.status.failed = 1;
+    let mut state = self::state(while_it_runs, [running("a")]);
+    state.observe_pod(but(running("a"), |pod| (pod.tracked, pod.version) = (false, 5)), at(6));
+    state.observe_pod(but(counted("a", Phase::Failed, 7), |pod| pod.version = 7), at(7));
+    state.observe_pod(running("r"), at(7));
+    assert_eq!(deleted(&state, 1000), []);
+}
+
+#[test]
+fn counted_pods_that_a_complete_list_does_not_show_are_gone() {
+    let mut state = state(limited(Completion::Count(5), 0), failed(&[("a", 1), ("b", 2), ("c", 3)]));
+    state.observe_pod(but(counted("newer", Phase::Failed, 4), |pod| pod.version = 9), at(4));
+    state.observe_pod(running("r"), at(4));
+    state.pods_listing();
+    state.pods_listed(&UidSet::from_iter(["b".into(), "r".into()]), 5);
+    assert_eq!(uids(&deleted(&state, 1000)), ["b", "newer"]);
+    assert_eq!(sorted(state.pods.counted_uids()), ["b", "newer"]);
+    let holds = ["a", "b", "newer", "r"].map(|uid| state.pods.holds(&uid.into()));
+    assert_eq!(holds, [false, true, true, true]);
+}
+
+fn sorted(counted: impl Iterator<Item = Uid>) -> Vec<String> {
+    let mut sorted = uids(&counted.collect::<Vec<_>>());
+    sorted.sort_unstable();
+    sorted
 }
 
 fn counted_indexes(job: &Job, indexes: impl IntoIterator<Item = u32>) -> JobStatus {

@@ -1,11 +1,14 @@
 //! Tables: rules of a line or two, and what a state tells of itself.
 
-use super::fixture::{at, at_index, job, pod, running, state, with};
+use super::fixture::{at, at_index, but, job, pod, running, state, with};
+use crate::job::adoption::Claimant;
 use crate::job::counting::{Next, compose};
 use crate::job::end::{End, condition};
-use crate::job::plan::Plan;
+use crate::job::plan::{Plan, Wait};
 use crate::job::pod::PodRef;
+use crate::job::reconcile::reconcile;
 use crate::job::spec::{Completion, Job};
+use crate::job::state::JobState;
 use crate::job::status::{ConditionKind, ConditionStatus, JobStatus, Uncounted};
 
 #[test]
@@ -81,5 +84,64 @@ fn the_start_of_a_suspended_job_is_cleared_by_who_manages_it() {
         let next = Next { end: None, managed };
         let write = compose(&state(suspended.clone(), [at_index("a", 0, 0)]), &next, at(300));
         assert_eq!(write.status.start_time, start, "{managed}");
+        let suspended = write.status.holding(&ConditionKind::Suspended).is_some();
+        assert_eq!((suspended, write.events.len()), (managed, usize::from(managed)));
+    }
+}
+
+/// The deadline of a Job that is resumed counts from then.
+#[test]
+fn the_start_of_a_job_that_is_resumed_is_when_that_happens() {
+    let mut resumed = job(Completion::Count(3), 3);
+    resumed.status.start_time = Some(at(100));
+    for (suspended, start) in [(true, 300), (false, 100)] {
+        let status = if suspended { ConditionStatus::True } else { ConditionStatus::False };
+        let said = condition(ConditionKind::Suspended, status, "", "", at(200));
+        resumed.status.conditions = vec![said];
+        let next = Next { end: None, managed: true };
+        let write = compose(&state(resumed.clone(), []), &next, at(300));
+        assert_eq!(write.status.start_time, Some(at(start)), "{suspended}");
+    }
+}
+
+/// Their number is not known before.
+#[test]
+fn no_pod_is_created_while_pods_are_being_adopted() {
+    let mut adopts = state(job(Completion::Count(3), 3), []);
+    assert!(adopts.is_new());
+    let mut planned = |change: fn(&mut JobState)| {
+        change(&mut adopts);
+        let plan = reconcile(&adopts, at(1));
+        (plan.creates.len(), plan.waiting, adopts.is_new())
+    };
+    let waits = (0, Some(Wait::Adopting), false);
+    assert_eq!(planned(JobState::adoption_begun), waits);
+    assert_eq!(planned(JobState::adoption_begun), waits);
+    assert_eq!(planned(JobState::adoption_ended), waits, "the other is under way");
+    assert_eq!(planned(JobState::adoption_ended), (1, None, true));
+}
+
+#[test]
+fn a_deletion_is_not_taken_back_by_an_older_reading_of_the_job() {
+    let mut leaves = state(job(Completion::Count(3), 3), []);
+    let older = leaves.job.clone();
+    assert_eq!(leaves.claimant(), Claimant::Manages);
+    leaves.job_leaves();
+    for _ in 0..2 {
+        let plan = reconcile(&leaves, at(1));
+        assert_eq!((plan.creates.len(), plan.waiting), (0, Some(Wait::Deleting)));
+        assert_eq!(leaves.claimant(), Claimant::Leaves);
+        leaves.observe_job(older.clone());
+    }
+}
+
+/// Not more are wanted, so it does not wait for those that go.
+#[test]
+fn a_job_waits_for_pods_that_go_only_if_it_wants_others() {
+    let goes = |uid| but(running(uid), |pod| pod.deleting = true);
+    for (parallelism, waiting) in [(1, None), (2, Some(Wait::Terminating)), (3, None)] {
+        let job = with(job(Completion::Count(9), parallelism), |spec| spec.replace_only_failed = true);
+        let plan = reconcile(&state(job, [running("a"), goes("b")]), at(1));
+        assert_eq!((plan.waiting, plan.creates.len()), (waiting, usize::from(parallelism == 3)));
     }
 }

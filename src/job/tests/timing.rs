@@ -7,6 +7,7 @@ use std::time::Duration;
 use super::fixture::{at, at_index, at_ms, but, ended, job, running, state, with};
 use crate::job::counting::{Due, Next, due, urgency};
 use crate::job::end::condition;
+use crate::job::index_set::IndexSet;
 use crate::job::plan::{Urgency, Wait};
 use crate::job::pod::{Phase, Pod};
 use crate::job::pod_set::PendingRequest;
@@ -14,7 +15,7 @@ use crate::job::reconcile::reconcile;
 use crate::job::spec::{
     Completion, Job, JobSpec, PerIndexLimit, PodFailureAction, PodFailurePattern, PodFailureRule, SuccessRule,
 };
-use crate::job::state::{Changed, JobState, Limits, Pace};
+use crate::job::state::{Changed, Created, JobState, Limits, Pace};
 use crate::job::status::{ConditionKind, ConditionStatus, Uncounted};
 use crate::job::uid::UidSet;
 
@@ -110,6 +111,68 @@ fn the_start_waits_for_the_first_pod() {
     assert!(reconcile(&state, at(203)).status.is_some());
 }
 
+/// There is something to show, or nothing that could soon be shown.
+#[test]
+fn the_start_does_not_wait_for_the_first_pod_if_there_is_one_or_none_is_asked_for() {
+    let mut job = quiet(job(Completion::Count(9), 2));
+    job.status.start_time = None;
+    let mut one_runs = state(job.clone(), [running("a")]);
+    let plan = reconcile(&one_runs, at(200));
+    assert_eq!((plan.status.clone(), plan.creates.len()), (None, 1));
+    one_runs.begin(&plan, at(200));
+    assert!(
+        reconcile(&one_runs, at_ms(200_999)).status.is_none()
+            && reconcile(&one_runs, at(201)).status.is_some()
+    );
+
+    let mut refused = state(job, []);
+    let plan = reconcile(&refused, at(200));
+    refused.begin(&plan, at(200));
+    refused.created(plan.creates[0].place, Created::Refused, at(200));
+    assert_eq!(reconcile(&refused, at(200)).status.and_then(|write| write.status.start_time), Some(at(200)));
+}
+
+#[test]
+fn a_job_that_is_resumed_is_written_although_its_numbers_are_as_before() {
+    let next = Next { end: None, managed: true };
+    let mut resumed = quiet(job(Completion::Count(9), 0));
+    assert_eq!(due(&state(resumed.clone(), []), &next, false, at(200)), Due::Never);
+    resumed.status.start_time = None;
+    assert_eq!(due(&state(resumed, []), &next, false, at(200)), Due::Now);
+}
+
+/// Neither is any pod that has ended.
+#[test]
+fn indexes_that_a_job_no_longer_has_are_taken_out_of_its_status() {
+    let next = Next { end: None, managed: true };
+    let per_index = PerIndexLimit { backoff_limit: 0, max_failed_indexes: None };
+    let elastic = with(quiet(job(Completion::Indexed(3), 0)), |spec| spec.per_index = Some(per_index));
+    for (completed, failed, expected) in
+        [("0", "1", Due::Never), ("0,7", "1", Due::Now), ("0", "1,7", Due::Now), ("0,6", "1,7", Due::Now)]
+    {
+        let mut shrunk = elastic.clone();
+        shrunk.status.completed_indexes = IndexSet::parse_lenient(completed, 9);
+        shrunk.status.failed_indexes = Some(IndexSet::parse_lenient(failed, 9));
+        assert_eq!(due(&state(shrunk, []), &next, false, at(200)), expected, "{completed} {failed}");
+    }
+}
+
+/// No number that the status shows has changed.
+#[test]
+fn a_recorded_pod_that_has_lost_its_finalizer_is_counted() {
+    let mut recorded = quiet(job(Completion::Count(9), 0));
+    let uncounted = Uncounted { succeeded: vec!["a".into()], failed: Vec::new() };
+    recorded.status.uncounted = Some(uncounted);
+    let next = Next { end: None, managed: true };
+    let tracked = ended(running("a"), Phase::Succeeded, 150);
+    let mut state = state(recorded, [tracked.clone()]);
+    assert_eq!(due(&state, &next, false, at(200)), Due::Never);
+    state.observe_pod(but(tracked, |pod| (pod.tracked, pod.version) = (false, 9)), at(200));
+    assert_eq!(due(&state, &next, false, at(200)), Due::Now);
+    let status = reconcile(&state, at(200)).status.unwrap().status;
+    assert_eq!((status.succeeded, status.uncounted), (1, Some(Uncounted::default())));
+}
+
 /// Its deadline counts from the start that is written.
 #[test]
 fn the_start_of_a_job_with_a_deadline_is_urgent() {
@@ -140,7 +203,7 @@ fn a_write_waits_for_requests_under_way_but_no_longer_than_the_batch_period() {
 /// If many Jobs share a limited rate, progress is written less often. Start and end are not delayed.
 #[test]
 fn progress_is_written_at_the_pace_of_the_gate() {
-    let slow = Pace { at_once: 100, status_period: Duration::from_secs(20) };
+    let slow = Pace { at_once: 100, status_period: Duration::from_secs(20), start_period: Duration::ZERO };
     let next = Next { end: None, managed: true };
     let mut written = one_more(&quiet(job(Completion::Count(9), 1)), 200);
     written.keep_pace(slow);
@@ -153,13 +216,32 @@ fn progress_is_written_at_the_pace_of_the_gate() {
     assert_eq!(due(&new, &next, true, at(200)), Due::At(at(201)));
 }
 
+/// A Job whose pods end soon needs no status of its own for its start. It gets one if they do not.
+#[test]
+fn a_start_waits_for_the_end_where_the_api_server_is_slow() {
+    let next = Next { end: None, managed: true };
+    let mut new = state(job(Completion::Count(1), 1), [running("a")]);
+    for (start_period, written_at) in [(0, at_ms(200_250)), (3, at(203))] {
+        let start_period = Duration::from_secs(start_period);
+        new.keep_pace(Pace { at_once: 100, status_period: Duration::ZERO, start_period });
+        assert_eq!(due(&new, &next, false, at(200)), Due::At(written_at));
+    }
+    assert_eq!(due(&new, &next, true, at(200)), Due::At(at(203)), "nor do requests under way hasten it");
+    new.job = with(new.job.clone(), |spec| spec.active_deadline = Some(Duration::from_secs(60)));
+    assert_eq!(due(&new, &next, false, at(200)), Due::At(at_ms(200_250)), "a deadline counts from the start");
+    assert_eq!(due(&new, &next, true, at(200)), Due::At(at(201)));
+    let mut ended = state(job(Completion::Count(1), 1), [Pod { phase: Phase::Succeeded, ..running("a") }]);
+    ended.keep_pace(new.pace);
+    assert!(reconcile(&ended, at(201)).status.is_some(), "an end is written at once");
+}
+
 /// The requests of a huge Job must not pile up.
 #[test]
 fn the_pace_limits_the_number_of_pod_requests_under_way() {
     let pods: Vec<Pod> = (0..9).map(|n| running(&format!("{n}"))).collect();
     let mut state = state(with(quiet(job(Completion::Count(9), 9)), |spec| spec.suspend = true), pods);
     for (at_once, deleted) in [(2, 2), (5, 3), (5, 0), (usize::MAX, 4)] {
-        state.keep_pace(Pace { at_once, status_period: Duration::ZERO });
+        state.keep_pace(Pace { at_once, status_period: Duration::ZERO, start_period: Duration::ZERO });
         let plan = reconcile(&state, at(200));
         assert_eq!(plan.deletes.len(), deleted, "room for {at_once}");
         state.begin(&plan, at(200));
@@ -191,6 +273,34 @@ fn a_full_batch_is_written_at_once() {
     assert_eq!(due(&state, &next, false, at_ms(200_001)), Due::Now);
     let recorded = reconcile(&state, at(201)).status.unwrap().status.uncounted.unwrap();
     assert_eq!(recorded.succeeded.len(), 2, "no more than the limit");
+}
+
+/// While half of the list or more is taken, a write would have room for a few pods only.
+#[test]
+fn a_batch_is_full_if_it_fills_the_free_half_of_the_list() {
+    let done = |n: usize| ended(running(&format!("{n}")), Phase::Succeeded, 150);
+    let next = Next { end: None, managed: true };
+    for (listed, new, expected) in [
+        (4, 5, Due::At(at(201))),
+        (4, 6, Due::Now),
+        (5, 4, Due::At(at(201))),
+        (5, 5, Due::Now),
+        (6, 4, Due::At(at(201))),
+        (10, 4, Due::At(at(201))),
+    ] {
+        let mut job = quiet(job(Completion::Count(99), 3));
+        let succeeded = (0..listed).map(|n| done(n).uid).collect();
+        job.status.uncounted = Some(Uncounted { succeeded, failed: Vec::new() });
+        let mut state = JobState::new(job, Limits { max_uncounted_pods: 10, ..Limits::default() });
+        (0..listed + new).for_each(|n| _ = state.observe_pod(done(n), at(200)));
+        state.status_written(at(200));
+        assert_eq!(due(&state, &next, false, at_ms(200_001)), expected, "{listed} and {new}");
+    }
+    let no_room = Limits { max_uncounted_pods: 0, ..Limits::default() };
+    let mut state = JobState::new(quiet(job(Completion::Count(99), 3)), no_room);
+    state.observe_pod(done(1), at(200));
+    state.status_written(at(200));
+    assert_eq!(due(&state, &next, false, at_ms(200_001)), Due::At(at(201)), "nothing would be recorded");
 }
 
 #[test]
@@ -294,6 +404,66 @@ fn a_failure_waits_only_where_those_that_follow_could_decide_otherwise() {
         let waiting = reconcile(&failing(job, others), at(200)).waiting;
         let until = expected.map(|ms| Wait::FailureDebounce(at_ms(200_000 + ms)));
         assert_eq!(waiting.filter(|wait| matches!(wait, Wait::FailureDebounce(_))), until, "{name}");
+    }
+}
+
+/// All its pods have to go anyway.
+#[test]
+fn a_failure_of_a_job_that_is_suspended_or_being_deleted_waits_for_no_others() {
+    let job = with(quiet(job(Completion::Count(9), 3)), |spec| spec.backoff_limit = 1);
+    let suspended = with(job.clone(), |spec| spec.suspend = true);
+    let leaving = Job { deleting: true, ..job.clone() };
+    for (job, waits) in [(job, true), (suspended, false), (leaving, false)] {
+        let plan = reconcile(&failing(job, vec![running("b")]), at(200));
+        assert_eq!(matches!(plan.waiting, Some(Wait::FailureDebounce(_))), waits, "{:?}", plan.waiting);
+    }
+}
+
+/// A failure is followed by this at these times, in milliseconds after it. It waits for others for this long.
+#[test]
+fn a_success_prolongs_the_wait_of_a_failure_only_if_it_may_decide() {
+    use Phase::{Failed, Running, Succeeded};
+    let by_number = with(quiet(job(Completion::Count(9), 9)), |spec| spec.backoff_limit = 3);
+    let by_policy = with(quiet(job(Completion::Indexed(9), 9)), |spec| {
+        spec.success_policy = vec![SuccessRule { indexes: None, count: Some(4) }];
+        spec.backoff_limit = 3;
+    });
+    for (job, news, expected) in [
+        (&by_number, &[(500, Running)][..], 1000),
+        (&by_number, &[(500, Succeeded)], 1000),
+        (&by_number, &[(500, Failed)], 1500),
+        (&by_number, &[(500, Succeeded), (900, Failed)], 1900),
+        (&by_number, &[(500, Failed), (900, Running)], 1500),
+        (&by_number, &[(500, Failed), (900, Succeeded)], 1500),
+        (&by_policy, &[(500, Succeeded)], 1500),
+        (&by_policy, &[(500, Succeeded), (900, Running)], 1500),
+    ] {
+        let others = (1..6).map(|index| at_index(&format!("{index}"), index, 0)).collect();
+        let mut state = failing(job.clone(), others);
+        for (number, (ms, phase)) in (1..).zip(news) {
+            let next = at_index(&format!("{number}"), number, 0);
+            state.observe_pod(ended(next, *phase, 100), at_ms(200_000 + ms));
+        }
+        let waiting = reconcile(&state, at_ms(200_950)).waiting;
+        assert_eq!(waiting, Some(Wait::FailureDebounce(at_ms(200_000 + expected))), "{news:?}");
+    }
+}
+
+/// Without a success policy they decide nothing that what follows would decide otherwise.
+#[test]
+fn successes_wait_for_others_only_with_a_success_policy() {
+    let indexed = with(quiet(job(Completion::Indexed(9), 3)), |spec| spec.backoff_limit = 0);
+    let policy = |count| vec![SuccessRule { indexes: None, count: Some(count) }];
+    let with_policy = with(indexed.clone(), |spec| spec.success_policy = policy(2));
+    for (job, waits) in [(indexed, false), (with_policy, true)] {
+        let mut state = JobState::new(job, Limits::default());
+        [0, 1]
+            .iter()
+            .for_each(|index| _ = state.observe_pod(at_index(&format!("{index}"), *index, 0), at(199)));
+        state.pods_listed(&UidSet::default(), 0);
+        state.observe_pod(ended(at_index("0", 0, 0), Phase::Succeeded, 100), at(200));
+        let waiting = reconcile(&state, at(200)).waiting;
+        assert_eq!(waiting, waits.then_some(Wait::FailureDebounce(at(201))));
     }
 }
 

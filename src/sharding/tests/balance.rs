@@ -72,6 +72,28 @@ fn a_replica_that_joins_gets_its_share_first_and_nothing_is_swapped_for_a_lease_
     assert_eq!(steps, ["32.0 a balances 1@1 to c 3@3 to a", "32.0 a drains 1", "32.0 c drains 3"]);
 }
 
+/// It hears of its own proposal by the answer.
+#[test]
+fn a_replica_whose_watch_is_behind_hands_over_what_it_has_proposed() {
+    let (mut story, a, b) = two_by_two();
+    story.loads(&UNEVEN);
+    story.run(&[a, b], 17.9);
+    story.deaf(a, true);
+    assert_eq!(story.run(&[a, b], 0.2), [PROPOSAL, "18.0 a drains 1", "18.0 b drains 0"]);
+}
+
+/// The one that should hand a shard over has not heard yet of the one that should get it.
+#[test]
+fn no_shards_change_places_while_one_belongs_elsewhere() {
+    let (mut story, a, b) = two_by_two();
+    story.loads(&[500, 900, 900, 0]);
+    story.run(&[a, b], 14.0);
+    story.deaf(b, true);
+    let c = story.joins("c");
+    let steps = story.run(&[a, b, c], 60.0);
+    assert!(steps.iter().all(|step| step.ends_with(" b reads a")), "{steps:?}");
+}
+
 #[test]
 fn no_shards_move_until_all_replicas_have_reported_their_loads_recently() {
     let (mut story, a, b) = two_by_two();

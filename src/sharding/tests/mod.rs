@@ -1,5 +1,6 @@
 //! Tests with several replicas, Leases and virtual time, without API server or clock.
 
+mod answers;
 mod balance;
 mod store;
 mod story;

@@ -284,12 +284,26 @@ fn a_shard_whose_claim_was_deleted_by_hand_is_dropped_and_not_claimed_for_a_leas
     assert_eq!(story.run(&[a, b], 0.1), ["17.0 a claims 1@2", "17.0 a starts 1@2"]);
 }
 
+/// Somebody adds a label, for example.
+#[test]
+fn a_claim_that_was_touched_by_hand_is_kept_and_one_that_was_released_by_hand_is_dropped() {
+    let (mut story, a, b) = Story::pair();
+    let held = story.store.claim(ShardId(1)).unwrap().clone();
+    story.store.write_claim_by_hand(&held);
+    assert_eq!(story.run(&[a, b], 60.0), NOTHING);
+    assert_eq!(story.owners(), "b a");
+    story.store.write_claim_by_hand(&Claim { holder: None, ..held });
+    assert_eq!(story.run(&[a, b], 0.0), ["62.0 a drops 1", "62.0 a claims 1@2", "62.0 a starts 1@2"]);
+}
+
 #[test]
 fn a_heartbeat_deleted_by_hand_is_written_again_at_once() {
     let (mut story, a, b) = Story::pair();
     story.run(&[a, b], 0.5);
+    let before = story.store.counts().beats;
     story.store.delete_beat(&"a".into(), None);
     assert_eq!(story.run(&[a, b], 0.0), NOTHING);
+    assert_eq!(story.store.counts().beats, before + 1, "the other has lost nothing");
     assert!(story.store.beat("a").is_some());
     assert_eq!(story.run(&[a, b], 60.0), NOTHING);
 }

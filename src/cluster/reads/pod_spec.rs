@@ -1,0 +1,46 @@
+//! Reads the spec of a Job's pods in protobuf.
+
+use bytes::Bytes;
+use http::{HeaderValue, Request, header};
+
+use super::{ReadError, Reader};
+use crate::cluster::resource::Resource;
+use crate::cluster::wire::protobuf::{self, Message as _};
+use crate::cluster::wire::{DecodeError, WirePodSpec};
+use crate::job::uid::Uid;
+
+/// The fields of the spec of a Job's pods, in protobuf.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PodSpecReading {
+    /// `metadata.generation` of the Job: with each change of its template it grows.
+    pub generation: i64,
+    /// The fields.
+    pub spec: Bytes,
+}
+
+impl Reader {
+    /// The spec of this Job's pods; `None` if there is no such Job, or if the API server does not show it in protobuf.
+    ///
+    /// # Errors
+    /// See [`ReadError`].
+    pub async fn pod_spec(
+        &self,
+        namespace: &str,
+        name: &str,
+        uid: &Uid,
+        indexed: bool,
+    ) -> Result<Option<PodSpecReading>, ReadError> {
+        let accept = HeaderValue::from_static("application/vnd.kubernetes.protobuf, application/json");
+        let path = Resource::JOBS.object_path(namespace, name);
+        let request = Request::get(path).header(header::ACCEPT, accept).body(Bytes::new())?;
+        let _turn = self.gate.turn(self.asker.clone()).await;
+        let Some(answer) = self.send("get", Resource::JOBS, request).await? else { return Ok(None) };
+        let Ok(job) = protobuf::object(&answer) else { return Ok(None) };
+        let job = WirePodSpec::read(job).map_err(DecodeError::from)?;
+        if job.metadata.uid.as_deref().map(Uid::from).as_ref() != Some(uid) {
+            return Ok(None);
+        }
+        let spec = job.of_pods(indexed).map_err(DecodeError::from)?.into();
+        Ok(Some(PodSpecReading { generation: job.metadata.generation.unwrap_or(0), spec }))
+    }
+}

@@ -1,0 +1,112 @@
+//! Tables: what a set tells of single pods.
+
+use std::time::Duration;
+
+use super::*;
+
+#[test]
+fn ended_pods_are_recorded_by_ascending_index() {
+    let ended_at = |uid, index, phase| ended(at_index(uid, index, 0), phase, 9);
+    let pods = [
+        ended_at("3", 3, Phase::Failed),
+        ended_at("0", 0, Phase::Failed),
+        ended_at("2", 2, Phase::Succeeded),
+        ended_at("1", 1, Phase::Succeeded),
+        at_index("4", 4, 0),
+    ];
+    let set = set_of(&job(Completion::Indexed(9), 9), pods);
+    assert_eq!(uids(set.to_record().map(|pod| &pod.uid)), ["0", "1", "2", "3"]);
+    assert_eq!((set.unrecorded(), set.terminated(), set.unreleased()), (4, 4, 4));
+}
+
+/// Its successor has yet to carry on its failures.
+#[test]
+fn a_held_pod_has_ended_and_is_not_released() {
+    let per_index = PerIndexLimit { backoff_limit: 2, max_failed_indexes: None };
+    let per_index = with(job(Completion::Indexed(2), 2), |spec| {
+        spec.per_index = Some(per_index);
+        spec.pod_failure_policy = Some(policies());
+    });
+    let exits = |uid, index, exit_code| {
+        let exit = ContainerExit { name: "main".into(), exit_code };
+        let outcome = Outcome { containers: vec![exit], ..Outcome::default() };
+        but(ended(at_index(uid, index, 0), Phase::Failed, 9), |pod| {
+            pod.index_failures = IndexFailures { counted: 1, ignored: 1 };
+            pod.outcome = Some(Box::new(outcome));
+        })
+    };
+    let (counts, ignored) = (exits("counts", 0, 44), exits("ignored", 1, 42));
+    let released = but(exits("released", 0, 44), |pod| pod.tracked = false);
+    let set = set_of(&per_index, [counts, ignored, released, running("runs")]);
+    assert_eq!((set.terminated(), set.unreleased(), set.held().count()), (2, 0, 2));
+    let successors = [0, 1].map(|index| set.held_at(index).map(|held| held.successor));
+    let expected = [(2, 1), (1, 2)].map(|(counted, ignored)| Some(IndexFailures { counted, ignored }));
+    assert_eq!(successors, expected, "a failure that a rule ignores lengthens the back-off only");
+}
+
+/// What an index has left of its retries, and when its next pod comes, follow from the Job as it is.
+#[test]
+fn pods_that_have_failed_are_judged_anew_when_the_job_changes() {
+    let per_index = |backoff_limit, seconds| {
+        let mut job = with(job(Completion::Indexed(2), 2), |spec| {
+            spec.per_index = Some(PerIndexLimit { backoff_limit, max_failed_indexes: None });
+        });
+        job.options.backoff_initial = Some(Duration::from_secs(seconds));
+        job
+    };
+    let mut set = set_of(&per_index(1, 10), [ended(at_index("a", 0, 0), Phase::Failed, 9)]);
+    for (backoff_limit, seconds, failed, ready) in [
+        (1, 10, "", Some(19)),
+        (0, 10, "0", None),
+        (2, 10, "", Some(19)),
+        (2, 30, "", Some(39)),
+        (2, 30, "", Some(39)),
+        (2, 5, "", Some(14)),
+    ] {
+        set.follow(&per_index(backoff_limit, seconds));
+        let ready_at = set.held_at(0).map(|held| held.ready_at);
+        assert_eq!((set.failed_indexes().to_string(), ready_at), (failed.into(), ready.map(at)), "{seconds}");
+    }
+}
+
+/// A watch by labels says DELETED also for a pod that has lost a label.
+#[test]
+fn a_pod_with_our_finalizer_exists_until_we_remove_it() {
+    type Happens = fn(&mut PodSet);
+    let uid = Uid::from("a");
+    let cases: [(&str, Happens, bool); 6] = [
+        ("nothing is asked for", |_| {}, true),
+        ("a refused deletion", |set| set.set_flight(&"a".into(), PendingRequest::None), true),
+        ("a deletion", |set| set.set_flight(&"a".into(), PendingRequest::Delete), false),
+        ("a release", |set| set.set_flight(&"a".into(), PendingRequest::Release), false),
+        ("an answer that it is released", |set| set.answered_released(&"a".into()), false),
+        ("an answer that it is gone", |set| set.answered_gone(&"a".into()), false),
+    ];
+    for (name, change, exists) in cases {
+        let mut set = set_of(&job(Completion::Count(3), 3), [running("a")]);
+        change(&mut set);
+        assert_eq!((set.must_exist(&uid), set.must_exist(&"b".into())), (exists, false), "{name}");
+        set.vanished(&uid);
+        assert_eq!(set.released_by_others_since(7), exists, "{name}: somebody else has removed it");
+    }
+    let mut stripped = set_of(&job(Completion::Count(3), 3), [but(running("a"), |pod| pod.tracked = false)]);
+    assert!(!stripped.must_exist(&uid));
+    stripped.vanished(&uid);
+    assert!(!stripped.released_by_others_since(7));
+}
+
+#[test]
+fn the_newest_reading_and_the_request_under_way_are_known() {
+    let mut known = job(Completion::Count(3), 3);
+    known.status.uncounted = Some(Uncounted { succeeded: vec!["a".into()], failed: vec!["c".into()] });
+    let of_version = |uid, version| but(running(uid), |pod| pod.version = version);
+    let mut set = set_of(&known, [of_version("a", 5)]);
+    let newer = [4, 5, 6].map(|version| set.knows_newer(&of_version("a", version)));
+    assert_eq!((newer, set.knows_newer(&of_version("b", 1))), ([true, false, false], false));
+    for flight in [PendingRequest::Delete, PendingRequest::Release, PendingRequest::None] {
+        set.set_flight(&"a".into(), flight);
+        assert_eq!((set.flight(&"a".into()), set.flight(&"b".into())), (flight, PendingRequest::None));
+    }
+    assert_eq!(["a", "b", "c"].map(|uid| set.is_listed(&uid.into())), [true, false, true]);
+    assert_eq!(["a", "b", "c"].map(|uid| set.holds(&uid.into())), [true, false, false]);
+}
