@@ -8,7 +8,7 @@ use anyhow::{Context as _, Result};
 use clap::Args;
 use indicatif::{ProgressBar, ProgressStyle};
 use yardmaster_simulation::known::Defect;
-use yardmaster_simulation::mutants::{self, Mutant};
+use yardmaster_simulation::mutants::{self, Mutant, run_as};
 use yardmaster_simulation::{
     Cut, Finished, Kept, List, Replay, Tally, defect, defects, explain, jobs_in, run, run_all, story,
 };
@@ -31,8 +31,9 @@ pub(crate) struct SimulateArgs {
     /// Make plans that bring about this known defect, and break nothing else.
     #[arg(long, value_name = "NAME", value_parser = parse_defect, conflicts_with = "with")]
     provoke: Option<Defect>,
-    /// Break the controller on purpose, in the way of this name or in each way, and run seeds until one shows it.
-    #[arg(long, value_name = "NAME|all", value_parser = parse_mutants, conflicts_with_all = ["with", "provoke", "twice", "seed"])]
+    /// Break the controller on purpose, in the way of this name or in each way, and run seeds until one shows it. With
+    /// --seed: tell the story of the broken controller.
+    #[arg(long, value_name = "NAME|all", value_parser = parse_mutants, conflicts_with_all = ["with", "provoke", "twice"])]
     mutant: Option<Mutants>,
     /// Run every world twice, and compare the logs.
     #[arg(long)]
@@ -84,8 +85,11 @@ impl SimulateArgs {
         let (done, outcome) = tokio::sync::oneshot::channel();
         let work = move || {
             let broken = match (&self.mutant, self.seed) {
-                (Some(Mutants(mutants)), _) => self.hunt(mutants),
-                (None, Some(seed)) => self.one(&self.replay(seed)),
+                (Some(Mutants(mutants)), None) => self.hunt(mutants),
+                (mutants, Some(seed)) => {
+                    let mutant = mutants.as_ref().and_then(|Mutants(mutants)| mutants.first().copied());
+                    self.one(&self.replay(seed), mutant)
+                }
                 (None, None) => self.many(),
             };
             // Nobody waits after Ctrl-C.
@@ -105,10 +109,10 @@ impl SimulateArgs {
         }
     }
 
-    /// Shows one world. Whether it breaks a promise.
-    fn one(&self, replay: &Replay) -> Result<bool> {
+    /// Shows one world, of the controller or of a mutant. Whether it breaks a promise.
+    fn one(&self, replay: &Replay, mutant: Option<Mutant>) -> Result<bool> {
         let plan = replay.plan();
-        let outcome = run(&plan, true);
+        let outcome = run_as(mutant, &plan, true);
         if self.log {
             outcome.log.kept().iter().for_each(|line| println!("{line}"));
         } else {

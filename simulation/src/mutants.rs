@@ -12,7 +12,9 @@ use yardmaster::mutants::with;
 
 use crate::checks::Violation;
 use crate::known;
+use crate::plan::Plan;
 use crate::run::{STACK, run};
+use crate::world::Outcome;
 
 /// No mutant has this name.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -59,12 +61,17 @@ pub fn hunt(mutant: Mutant, from: u64, seeds: u64) -> Option<Catch> {
 }
 
 /// What a mutant breaks in the world of one seed, if anything.
-pub fn replay(mutant: Mutant, seed: u64) -> Option<Catch> {
+fn replay(mutant: Mutant, seed: u64) -> Option<Catch> {
     violation(Some(mutant), seed).map(|violation| Catch { mutant, seed, violation })
 }
 
 fn violation(mutant: Option<Mutant>, seed: u64) -> Option<Violation> {
-    with(mutant, || run(&known::plan(seed, &[]), false).violation)
+    run_as(mutant, &known::plan(seed, &[]), false).violation
+}
+
+/// Runs a plan whose controllers are a mutant or none. The log has lines if `keeps_log`.
+pub fn run_as(mutant: Option<Mutant>, plan: &Plan, keeps_log: bool) -> Outcome {
+    with(mutant, || run(plan, keeps_log))
 }
 
 /// Does something with each mutant on so many threads. `each` gets the results as they come.

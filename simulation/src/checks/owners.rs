@@ -24,8 +24,8 @@ pub(super) struct Owners {
     held: BTreeMap<String, (String, String)>,
     /// Whether nobody asks the Leases.
     ignored: bool,
-    /// Who has released each shard in good order, and when; until somebody claims it.
-    released: BTreeMap<u32, (usize, Time)>,
+    /// When each replica has released a shard in good order; until it claims that again.
+    released: BTreeMap<(u32, usize), Time>,
     /// The epoch of each claim, as last seen.
     epochs: BTreeMap<String, u64>,
     /// Until when something is wrong with each replica.
@@ -94,15 +94,16 @@ impl Owners {
         let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
         let holder = text(&lease["spec"]["holderIdentity"]);
         let session = text(&lease["metadata"]["annotations"]["yardmaster.dev/session"]);
+        let number: u32 = shard.parse().ok()?;
+        if let Some(claimant) = replica(&holder) {
+            self.released.remove(&(number, claimant));
+        }
         let (before, old) = self.held.insert(change.name.clone(), (holder.clone(), session.clone()))?;
-        let owner = before.strip_prefix("replica-")?.parse::<usize>().ok()?;
+        let owner = replica(&before)?;
         let well = now >= *self.disturbed.get(owner)?;
         let released = holder.is_empty() && author.is_some_and(|author| author.replica == owner);
-        if let Ok(shard) = shard.parse() {
-            match released {
-                true => _ = self.released.insert(shard, (owner, now)),
-                false => _ = self.released.remove(&shard),
-            }
+        if released {
+            self.released.insert((number, owner), now);
         }
         let lost = (holder != before || session != old) && !released;
         (well && lost)
@@ -153,8 +154,8 @@ impl Owners {
         /// A replica does not wait for longer than 5 s until all is answered.
         const WAITS: Duration = Duration::from_millis(4_900);
         let shard = self.shards.shard_of(&acted_for(request, ledger)?);
-        let (owner, at) = *self.released.get(&shard.0)?;
-        let under_way = owner == from && sent_at < at && at.since(sent_at) < WAITS;
+        let at = *self.released.get(&(shard.0, from))?;
+        let under_way = sent_at < at && at.since(sent_at) < WAITS;
         under_way.then(|| {
             let (method, path) = (request.method(), request.uri().path());
             format!("{method} {path} of replica-{from} arrives, which has released shard {shard} at {at}")
@@ -169,8 +170,7 @@ impl Owners {
     /// What is wrong with the ownership of shards.
     pub(super) fn look(&mut self, now: Time, ledger: &Ledger, slots: &[Slot]) -> Option<String> {
         let lives = |name: &str| {
-            let number = name.strip_prefix("replica-")?.parse::<usize>().ok()?;
-            let slot = slots.get(number)?;
+            let slot = slots.get(replica(name)?)?;
             Some(slot.life.is_some() && !slot.frozen && now >= slot.link.partitioned_until)
         };
         let healthy = slots.iter().any(|slot| {
@@ -199,6 +199,11 @@ impl Owners {
     pub(super) fn forgive(&mut self) {
         self.without.clear();
     }
+}
+
+/// The number of the replica of this name.
+fn replica(name: &str) -> Option<usize> {
+    name.strip_prefix("replica-")?.parse().ok()
 }
 
 /// The UID of the Job for which a request acts, if only its owner may do that.

@@ -12,11 +12,15 @@ const STORMY: u32 = 50;
 /// How many of 100 plans have a rare one.
 const RARE: u32 = 12;
 
+/// How many of 100 plans have a shard that changes hands at a bad moment.
+const HANDED_OVER: u32 = 8;
+
 /// Adds a storm to some plans. Its steps come after all others, which so keep their numbers.
 pub(super) fn add(plan: &mut Plan) {
     common(plan);
     rare(plan);
     clearing_away_is_refused(plan);
+    handed_over(plan);
 }
 
 /// Storms for which the rest of a plan is made to fit.
@@ -31,6 +35,22 @@ fn rare(plan: &mut Plan) {
         0 => handed_over_while_pods_cannot_be_created(&mut chance, plan, created),
         1 => a_job_without_some_of_its_pods_is_handed_over(&mut chance, plan, job, created),
         _ => a_pod_of_an_unknown_job_loses_its_label(&mut chance, plan, job, created),
+    };
+    plan.steps.extend(steps);
+}
+
+/// A shard changes hands while requests of its owner are not answered.
+fn handed_over(plan: &mut Plan) {
+    let mut chance = Chance::new(plan.seed, "handed over");
+    if !chance.percent(HANDED_OVER) || plan.settings.replicas < 2 {
+        return;
+    }
+    let number = chance.below(plan.jobs.len());
+    let Some(job) = plan.jobs.get(number).filter(|job| job.past.is_none()) else { return };
+    let created = job.created;
+    let steps = match chance.below(2) {
+        0 => comes_back_while_pods_cannot_be_created(&mut chance, plan, number),
+        _ => told_to_leave_when_a_slow_network_recovers(&mut chance, plan, created),
     };
     plan.steps.extend(steps);
 }
@@ -183,6 +203,38 @@ fn handed_over_while_pods_cannot_be_created(chance: &mut Chance, plan: &Plan, cr
     Storm::of(0).fault(at, crash).fault(begin, refuse).steps
 }
 
+/// A replica has left in good order, so that others have its shards. When it comes back they hand some over, and the
+/// API server turns their creations away for longer than they wait for them.
+fn comes_back_while_pods_cannot_be_created(chance: &mut Chance, plan: &mut Plan, job: usize) -> Vec<Step> {
+    /// A replica that is told to leave has this time for it before it starts again.
+    const GRACE: Duration = Duration::from_secs(10);
+    let replica = chance.below(plan.settings.replicas);
+    let (leaves, down) = (Time::ms(chance.number(2_000..=8_000)), chance.millis(500..=3_000));
+    let back = leaves + GRACE + down;
+    // The Job comes just before: its first creations wait while its shard is handed over.
+    let created = Time::ms(back.millis().saturating_sub(chance.number(0..=1_000)));
+    if let Some(job) = plan.jobs.get_mut(job) {
+        job.created = created;
+    }
+    let time = chance.millis(12_000..=20_000);
+    let refuse = Fault::Refuse { time, code: 429, percent: 100, what: Refused::PodCreates };
+    let begin = Time::ms(created.millis().saturating_sub(500));
+    Storm::of(job).fault(leaves, Fault::Restart { replica, down }).fault(begin, refuse).steps
+}
+
+/// A replica leaves while what it has sent is still on its way through a slow network. What it sends from then on
+/// arrives before that.
+fn told_to_leave_when_a_slow_network_recovers(chance: &mut Chance, plan: &Plan, created: Time) -> Vec<Step> {
+    let replica = chance.below(plan.settings.replicas);
+    let extra = chance.millis(500..=3_000);
+    let begin = Time::ms(created.millis().saturating_sub(100));
+    // It hears of the Job after `extra`, and its first creations arrive after twice that.
+    let recovers = created + extra + chance.millis(50..=extra.as_millis() as u64);
+    let slow = Fault::Slow { replica, time: recovers.since(begin), extra };
+    let leave = Fault::Restart { replica, down: chance.millis(100..=2_000) };
+    Storm::of(0).fault(begin, slow).fault(recovers, leave).steps
+}
+
 /// The next owner of a Job finds its running pods, and not those that have ended.
 fn a_job_without_some_of_its_pods_is_handed_over(
     chance: &mut Chance,
@@ -217,7 +269,7 @@ fn a_pod_of_an_unknown_job_loses_its_label(
     Storm::of(job).user(created + chance.millis(300..=3_000), strip).steps
 }
 
-/// A Job fails, and may not delete the failed pods that it does not keep.
+/// A Job fails, and may not delete the failed pods that it does not keep until long after its end.
 fn clearing_away_is_refused(plan: &mut Plan) {
     let mut chance = Chance::new(plan.seed, "clearing away");
     let number = chance.below(plan.jobs.len());
@@ -225,10 +277,10 @@ fn clearing_away_is_refused(plan: &mut Plan) {
         return;
     };
     job.annotations.insert("yardmaster.dev/failed-pods-limit".into(), "0".into());
-    job.spec["backoffLimit"] = chance.number(0..=2).into();
+    // It ends with its first failure, while nothing else has to be deleted.
+    (job.spec["backoffLimit"], job.spec["parallelism"]) = (0.into(), 1.into());
     (job.failing_percent, job.evicted_percent) = (80, 0);
-    let at = job.created + chance.millis(300..=4_000);
-    let (time, code) = (chance.millis(10_000..=30_000), chance.pick(&[403, 500]));
-    let refuse = Fault::Refuse { time, code, percent: 50, what: Refused::Writes };
-    plan.steps.extend(Storm::of(number).fault(at, refuse).steps);
+    let (time, code) = (chance.millis(20_000..=40_000), chance.pick(&[403, 500]));
+    let refuse = Fault::Refuse { time, code, percent: 100, what: Refused::PodDeletes };
+    plan.steps.extend(Storm::of(number).fault(job.created, refuse).steps);
 }

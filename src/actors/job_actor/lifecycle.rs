@@ -2,6 +2,7 @@
 
 use crate::actors::protocol::JobReport;
 use crate::job::plan::Wait;
+use crate::mutants::{Mutant, is};
 
 /// The life of a Job actor. Plans are made in [`Ready`](Self::Ready) only.
 ///
@@ -100,7 +101,9 @@ impl Lifecycle {
 impl super::JobActor {
     /// A list of the pods begins, which will show them.
     pub(super) fn list_begins(&mut self) {
-        self.lifecycle.list_begins();
+        if !is(Mutant::PlansBeforePodsAreListed) {
+            self.lifecycle.list_begins();
+        }
         self.state.pods_listing();
     }
 

@@ -4,7 +4,7 @@
 use std::collections::BTreeSet;
 
 use super::ledger::Ledger;
-use crate::job::pod::{Phase, Pod};
+use crate::job::pod::{Phase, Place, Pod};
 use crate::job::second::Second;
 use crate::job::spec::Job;
 use crate::job::uid::{Uid, UidMap, UidSet};
@@ -19,6 +19,7 @@ pub struct CountedPod {
     version: u64,
     finished: Second,
     index: Option<u32>,
+    pub(super) place: Option<Place>,
     failed: bool,
     /// Its deletion has been sent and not been answered.
     leaving: bool,
@@ -75,6 +76,7 @@ impl CountedPods {
             version: pod.version,
             finished: pod.finished,
             index: pod.index,
+            place: pod.place,
             failed,
             leaving,
         };

@@ -21,7 +21,7 @@ mod step;
 #[cfg(test)]
 mod tests;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use super::backoff::{Ended, History};
@@ -143,6 +143,9 @@ pub struct PodSet {
 
     /// Creations that have been sent and not answered: place -> attempt.
     pending: BTreeMap<u32, u32>,
+    /// Creations that have not been answered, and whose pods have been seen. One that was sent again, since an answer was
+    /// lost, may have yet to arrive: until then the name must stay taken.
+    seen_unanswered: BTreeSet<Place>,
     attempts: Attempts,
 
     /// Counted pods, which no other field includes.
@@ -190,6 +193,7 @@ impl PodSet {
             free: IndexSet::new(),
             taken: IndexSet::new(),
             pending: BTreeMap::new(),
+            seen_unanswered: BTreeSet::new(),
             attempts: Attempts::default(),
             counted: CountedPods::of(job),
             released_by_others: None,
@@ -324,6 +328,7 @@ impl PodSet {
             _ => _ = self.taken.insert(place.number),
         }
         if self.pending.get(&place.number).is_some_and(|attempt| *attempt == place.attempt) {
+            self.seen_unanswered.insert(place);
             self.no_longer_pending(place);
         }
     }
@@ -440,6 +445,7 @@ impl PodSet {
     /// Takes in the answer to a creation. Without a pod, the place is free again. A pod is ignored if the
     /// watch has shown it before, since it may be gone by now.
     pub fn create_answered(&mut self, place: Place, pod: Option<Pod>) {
+        self.seen_unanswered.remove(&place);
         if self.pending.get(&place.number) != Some(&place.attempt) {
             return;
         }
@@ -497,6 +503,7 @@ impl PodSet {
     fn rebuild(&mut self, job: &Job) {
         let mut rebuilt = Self::new(job, self.default_backoff);
         rebuilt.pending = std::mem::take(&mut self.pending);
+        rebuilt.seen_unanswered = std::mem::take(&mut self.seen_unanswered);
         rebuilt.attempts = std::mem::take(&mut self.attempts);
         rebuilt.taken = std::mem::take(&mut self.taken);
         (rebuilt.flights, rebuilt.removals) = (self.flights, self.removals);

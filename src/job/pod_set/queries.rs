@@ -278,12 +278,17 @@ impl PodSet {
 
     /// Counted failed pods, oldest first, without the newest `limit`. Empty unless the Job limits them.
     pub fn surplus_failed(&self, limit: usize) -> impl Iterator<Item = &CountedPod> {
-        self.counted.surplus_failed(limit, &self.ledger)
+        self.counted.surplus_failed(limit, &self.ledger).filter(|pod| self.may_go(pod))
     }
 
     /// Counted succeeded pods. Empty unless the Job is an Indexed one that wants them deleted.
     pub fn counted_successes(&self) -> impl Iterator<Item = &CountedPod> {
-        self.counted.succeeded(&self.ledger)
+        self.counted.succeeded(&self.ledger).filter(|pod| self.may_go(pod))
+    }
+
+    /// Whether no creation is unanswered that would create the pod again.
+    fn may_go(&self, pod: &CountedPod) -> bool {
+        pod.place.is_none_or(|place| !self.seen_unanswered.contains(&place))
     }
 
     /// The unanswered request about a pod.

@@ -110,6 +110,24 @@ fn a_deletion_is_sent_again_only_after_a_refusal() {
     assert_eq!(send(&mut state, 11), []);
 }
 
+/// A creation that was sent again may arrive after the pod is gone, and would create it once more.
+#[test]
+fn a_counted_pod_stays_until_its_creation_is_answered() {
+    let mut state = state(pruning(Completion::Indexed(2)), []);
+    let plan = reconcile(&state, at(1));
+    let place = plan.creates[0].place;
+    state.begin(&plan, at(1));
+    state.observe_pod(ended(at_index("a", place.number, place.attempt), Phase::Succeeded, 5), at(6));
+    let mut job = state.job.clone();
+    job.status.completed_indexes.extend([place.number]);
+    state.observe_job(job);
+    let released = counted_at("a", place.number, Phase::Succeeded);
+    state.observe_pod(but(released, |pod| pod.version = 9), at(7));
+    assert_eq!(deleted(&state, 8), []);
+    state.created(place, Created::Refused, at(9));
+    assert_eq!(uids(&deleted(&state, 9)), ["a"]);
+}
+
 /// The pod carries the back-off: a replica that takes over has no other source.
 #[test]
 fn the_newest_failed_pod_stays_while_its_replacement_waits() {
