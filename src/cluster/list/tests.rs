@@ -16,6 +16,7 @@ const PROTOBUF: &str = "application/vnd.kubernetes.protobuf";
 /// What a list shows: its objects, or those that cannot be read, and its version.
 #[derive(Debug, Default, PartialEq)]
 struct Shown {
+    #[expect(clippy::vec_box, reason = "as the decoder makes them")]
     pods: Vec<Box<ObservedPod>>,
     unreadable: Vec<Unreadable>,
     nameless: usize,
