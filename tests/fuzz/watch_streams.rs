@@ -80,7 +80,7 @@ impl Target for WatchStreams {
             0 => "application/json",
             _ => "application/vnd.kubernetes.protobuf;stream=watch",
         };
-        let has_streaming_lists = format / LISTS % 2 == 0;
+        let has_streaming_lists = (format / LISTS).is_multiple_of(2);
         let answer = Arc::new(Answer { pieces: Mutex::new(pieces), content_type, has_streaming_lists });
         let metrics = Arc::new(Metrics::default());
         let runtime = self.0.borrow_mut();

@@ -415,7 +415,7 @@ fn a_pod_says_the_same_in_protobuf_as_in_json() {
         ("failures of an index", indexed, &full, failed(2, 1)),
         ("no ignored failures of an index", indexed, &full, failed(2, 0)),
         ("no failures of an index", indexed, &bare, failed(0, 0)),
-        ("a back-off", count, &full, backed_off.clone()),
+        ("a back-off", count, &full, backed_off),
         ("a back-off at an index", indexed, &bare, backed_off),
         ("a template with the tracking finalizer", count, &tracked, place(0, 0)),
     ] {
