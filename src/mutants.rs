@@ -75,8 +75,6 @@ mutants! {
     WatchGivenUp,
     /// A watch whose version has expired (410) goes on with the newest, without a list.
     ExpiredWatchNotRelisted,
-    /// A list that breaks off counts as complete.
-    CutListTakenForWhole,
     /// Plans are made before the pods of a new shard are listed.
     PlansBeforePodsAreListed,
     /// Pods that somebody else has released do not cast doubt on the known status.

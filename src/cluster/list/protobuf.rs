@@ -7,7 +7,6 @@ use super::{ListError, version};
 use crate::cluster::pieces::{Pieces, checked};
 use crate::cluster::wire::protobuf::{MAGIC, Malformed, Message, Value, WireType, tag, varint};
 use crate::cluster::wire::{ListMeta, ResourceVersion};
-use crate::mutants::{Mutant, is};
 
 /// Fields of the envelope and of the list that have a meaning here.
 const TYPE_META: u32 = 1;
@@ -128,7 +127,7 @@ impl ProtobufList {
     pub(super) fn end(self) -> Result<ResourceVersion, ListError> {
         let is_complete =
             matches!(self.expects, Expected::Tag) && self.number.length == 0 && self.left.unwrap_or(0) == 0;
-        if !is_complete && !is(Mutant::CutListTakenForWhole) {
+        if !is_complete {
             return Err(ListError::Cut);
         }
         if !self.is_list || !self.has_begun {
