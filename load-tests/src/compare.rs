@@ -97,7 +97,7 @@ impl CompareArgs {
                 .into_iter()
                 .filter_map(|(name, report)| Some((name, report?)))
                 .collect();
-            write_text(&file.with_extension("svg"), &plots::active_pods(&both)?)?;
+            write_text(&file.with_extension("svg"), &plots::ended_pods(&both)?)?;
         }
         Ok(if exact { ExitCode::SUCCESS } else { ExitCode::FAILURE })
     }

@@ -50,14 +50,14 @@ pub(super) fn all(report: &Report) -> Result<Vec<String>> {
     ])
 }
 
-/// Active pods over time, a line for each report.
-pub(crate) fn active_pods(reports: &[(&str, &Report)]) -> Result<String> {
+/// Pods that have ended over time, a line for each report.
+pub(crate) fn ended_pods(reports: &[(&str, &Report)]) -> Result<String> {
     let line = |(name, report): &(&str, &Report)| Line {
         name: (*name).to_owned(),
-        points: report.series.iter().map(|point| (point.t, point.active as f64)).collect(),
+        points: report.series.iter().map(|point| (point.t, point.ended as f64)).collect(),
     };
     let lines = reports.iter().map(line).collect();
-    Plot { title: "Active pods", x: "seconds", y: "pods", lines }.draw(false)
+    Plot { title: "Pods that have ended", x: "seconds", y: "pods", lines }.draw(false)
 }
 
 /// Pods over time.
