@@ -37,7 +37,7 @@ mutants! {
     CountedWithFinalizer,
     /// That the status lists a pod does not keep it from being recorded again.
     RecordedAgain,
-    /// Whoever takes a Job over counts from zero.
+    /// A replica that takes a Job over counts from zero.
     CountsFromZero,
     /// A refused removal of a finalizer is taken for done.
     RefusedReleaseTakenForDone,

@@ -140,7 +140,7 @@ impl Server {
         }
     }
 
-    /// Whether lists and watches of these objects are served in protobuf.
+    /// Whether reads, lists and watches of these objects are served in protobuf.
     pub(crate) fn streams_protobuf(&self, resource: &Resource) -> bool {
         !self.json_only.load(Ordering::Relaxed) && protobuf::knows(&resource.api_version(), resource.kind)
     }

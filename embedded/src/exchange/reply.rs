@@ -65,7 +65,7 @@ impl Reply {
         let json = match accept.form {
             Form::Object if accept.format == Format::Protobuf => {
                 if let Ok(message) = views::in_protobuf(resource, object) {
-                    return Ok(Self::full(code, "application/vnd.kubernetes.protobuf", message));
+                    return Ok(Self::full(code, accept.content_type(), message));
                 }
                 views::to_bytes(resource, object)
             }

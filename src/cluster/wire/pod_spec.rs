@@ -17,7 +17,8 @@ impl WirePodSpec<'_> {
     /// environment of every container, unless the user has set that variable.
     ///
     /// # Errors
-    /// When the spec is malformed, or has fields of a type that no pod of Kubernetes 1.36 has.
+    /// When the spec of an Indexed Job is malformed, or has a fixed-width number, which no pod of Kubernetes 1.36 has. The
+    /// spec of another Job is copied unread.
     pub(crate) fn of_pods(&self, indexed: bool) -> Result<Vec<u8>, Malformed> {
         let given = self.spec.template.spec;
         if !indexed {
