@@ -4,7 +4,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
-use clap::Args;
+use clap::{Args, ValueEnum};
 use serde_json::{Value, json};
 
 use crate::load::Load;
@@ -36,6 +36,9 @@ pub(crate) struct CompareArgs {
     /// Number of runs of each controller.
     #[arg(long, value_name = "N", default_value_t = 2)]
     pub(crate) rounds: u32,
+    /// Who has turns in each round, and in which order: the second one finds a warm API server.
+    #[arg(long, value_name = "WHO", value_delimiter = ',', default_value = "yardmaster,reference")]
+    turns: Vec<Side>,
     /// Also measure, once in each round, what the load costs the API server without a controller: then the findings
     /// tell what each controller causes. Needs --kubeconfig.
     #[arg(long, requires = "kubeconfig")]
@@ -45,9 +48,12 @@ pub(crate) struct CompareArgs {
     pub(crate) start_time: Duration,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// Whose turn it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum Side {
+    /// Yardmaster.
     Yardmaster,
+    /// The other controller.
     Reference,
 }
 
@@ -77,7 +83,7 @@ impl CompareArgs {
                 let load = self.load()?;
                 unmanaged.push(api_server_cpu_s(kubeconfig, &load, self.common.timeout).await?);
             }
-            for side in [Side::Yardmaster, Side::Reference] {
+            for side in self.turns.iter().copied() {
                 let report = self.turn(side).await?;
                 println!("{side:?}\n{}", report.summary());
                 reports.push((side, report));
@@ -89,11 +95,11 @@ impl CompareArgs {
         if let Some(file) = &self.common.report {
             let last =
                 |side| reports.iter().rfind(move |(whose, _)| *whose == side).map(|(_, report)| report);
-            let ours = last(Side::Yardmaster).context("no rounds")?;
-            let mut report = Report { findings, ..ours.clone() };
+            let [ours, theirs] = [Side::Yardmaster, Side::Reference].map(last);
+            let mut report = Report { findings, ..ours.or(theirs).context("no turns")?.clone() };
             report.load["reference"] = json!(self.reference);
             report.write(file)?;
-            let both: Vec<_> = [("Yardmaster", Some(ours)), ("the other controller", last(Side::Reference))]
+            let both: Vec<_> = [("Yardmaster", ours), ("the other controller", theirs)]
                 .into_iter()
                 .filter_map(|(name, report)| Some((name, report?)))
                 .collect();

@@ -1,5 +1,6 @@
 //! The environment of a load: an API server and a namespace.
 
+mod count;
 mod metrics;
 mod server;
 
@@ -103,6 +104,11 @@ impl Ground {
         format!("{version}/namespaces/{}/{plural}", self.namespace)
     }
 
+    /// Waits until no Event has been created in the load's namespace for a while.
+    pub(crate) async fn events_at_rest(&self, client: &kube::Client) -> Result<()> {
+        count::at_rest(client, &self.path("/api/v1", "events")).await
+    }
+
     /// CPU time and memory of the embedded API server.
     pub(crate) fn usage(&self) -> Option<Usage> {
         self.server.as_ref().map(Server::usage)
@@ -153,10 +159,7 @@ async fn clear(client: &kube::Client, path: &str) -> Result<()> {
     loop {
         let few = format!("{path}?limit=1000&gracePeriodSeconds=0&propagationPolicy=Background");
         let _deleted: serde_json::Value = client.request(Request::delete(few).body(Vec::new())?).await?;
-        let first = Request::get(format!("{path}?limit=1")).body(Vec::new())?;
-        let list: serde_json::Value = client.request(first).await?;
-        let more = list["metadata"]["remainingItemCount"].as_u64().unwrap_or_default();
-        match list["items"].as_array().map_or(0, |items| items.len() as u64 + more) {
+        match count::objects(client, path).await? {
             0 => return Ok(()),
             left if left < before => before = left,
             left => {

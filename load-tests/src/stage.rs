@@ -307,7 +307,11 @@ impl Stage {
     pub(crate) async fn finish(mut self, command: &str) -> Result<Outcome> {
         self.bar.finish_and_clear();
         let now = match &self.before {
-            Some(_) => Reading::of(&self.client).await.ok(),
+            Some(_) => {
+                // A controller may still send Events about Jobs that have ended, and they are part of its cost.
+                self.ground.events_at_rest(&self.client).await?;
+                Reading::of(&self.client).await.ok()
+            }
             None => None,
         };
         let exact = exact::check(&self.ground, &self.client, &self.ledger).await.context("final state")?;

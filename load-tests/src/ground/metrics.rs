@@ -16,6 +16,8 @@ pub(crate) struct Reading {
     rss_bytes: u64,
     /// Requests of all clients by resource and verb: `jobs/status PATCH`.
     requests: BTreeMap<String, u64>,
+    /// Bytes of the bodies of all clients' requests by resource and verb: `events create`.
+    body_bytes: BTreeMap<String, u64>,
 }
 
 impl Reading {
@@ -45,8 +47,11 @@ impl Reading {
                 }
                 "apiserver_request_total" => {
                     let (series, count) = figure().context("no number")?;
-                    let labels = series.split_once('{').map_or("", |(_, labels)| labels);
-                    *reading.requests.entry(kind(labels)).or_default() += count as u64;
+                    *reading.requests.entry(kind(labels(series))).or_default() += count as u64;
+                }
+                "apiserver_request_body_size_bytes_sum" => {
+                    let (series, bytes) = figure().context("no number")?;
+                    *reading.body_bytes.entry(kind(labels(series))).or_default() += bytes as u64;
                 }
                 _ => {}
             }
@@ -56,18 +61,29 @@ impl Reading {
 
     /// The cost of what happened between two readings.
     pub(crate) fn since(&self, before: &Self) -> ApiServerCost {
-        let more = self.requests.iter().map(|(kind, count)| {
-            (kind.clone(), count - before.requests.get(kind).copied().unwrap_or_default().min(*count))
-        });
         ApiServerCost {
             cpu_s: report::round(self.cpu_s - before.cpu_s),
             peak_rss_bytes: self.rss_bytes.max(before.rss_bytes),
-            requests: more.filter(|(_, count)| *count > 0).collect(),
+            requests: growth(&self.requests, &before.requests),
+            body_bytes: growth(&self.body_bytes, &before.body_bytes),
         }
     }
 }
 
-/// Resource and verb of these labels of `apiserver_request_total`.
+/// By how much each counter has grown, without those that have not.
+fn growth(now: &BTreeMap<String, u64>, before: &BTreeMap<String, u64>) -> BTreeMap<String, u64> {
+    let grown = now
+        .iter()
+        .map(|(kind, count)| (kind, count.saturating_sub(before.get(kind).copied().unwrap_or_default())));
+    grown.filter(|(_, more)| *more > 0).map(|(kind, more)| (kind.clone(), more)).collect()
+}
+
+/// The labels of a series, up to its end.
+fn labels(series: &str) -> &str {
+    series.split_once('{').map_or("", |(_, labels)| labels)
+}
+
+/// Resource and verb of these labels of a metric of requests.
 fn kind(labels: &str) -> String {
     let (resource, subresource) = (label(labels, "resource"), label(labels, "subresource"));
     let slash = if subresource.is_empty() { "" } else { "/" };
@@ -88,13 +104,15 @@ mod tests {
                  apiserver_request_total{{code=\"200\",component=\"apiserver\",group=\"batch\",resource=\"jobs\",\
                  scope=\"resource\",subresource=\"status\",verb=\"PATCH\",version=\"v1\"}} {patches}\n\
                  apiserver_request_total{{code=\"409\",resource=\"jobs\",subresource=\"status\",verb=\"PATCH\"}} 1\n\
-                 apiserver_request_total{{code=\"200\",resource=\"pods\",subresource=\"\",verb=\"LIST\"}} 4\n"
+                 apiserver_request_total{{code=\"200\",resource=\"pods\",subresource=\"\",verb=\"LIST\"}} 4\n\
+                 apiserver_request_body_size_bytes_sum{{group=\"\",resource=\"events\",verb=\"create\"}} {patches}00\n"
             )
         };
         let before = Reading::parse(&text(1.5, 10)).unwrap();
         let cost = Reading::parse(&text(4.0, 30)).unwrap().since(&before);
         assert_eq!((cost.cpu_s, cost.peak_rss_bytes), (2.5, 250_000_000));
         assert_eq!(cost.requests, [("jobs/status PATCH".to_owned(), 20)].into());
+        assert_eq!(cost.body_bytes, [("events create".to_owned(), 2000)].into());
         assert!(Reading::parse("process_cpu_seconds_total soon").is_err());
     }
 }

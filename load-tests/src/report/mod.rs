@@ -91,7 +91,7 @@ pub(crate) struct Controller {
 }
 
 /// Cost of the API server.
-#[derive(Clone, Debug, Deserialize, Serialize)]
+#[derive(Clone, Debug, Default, Deserialize, Serialize)]
 pub(crate) struct ApiServerCost {
     pub(crate) cpu_s: f64,
     /// Peak resident memory of the embedded API server, else the resident memory at begin or end of the load.
@@ -99,12 +99,15 @@ pub(crate) struct ApiServerCost {
     /// Requests by resource and verb; empty for the embedded API server.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub(crate) requests: BTreeMap<String, u64>,
+    /// Bytes of request bodies by resource and verb; empty for the embedded API server.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub(crate) body_bytes: BTreeMap<String, u64>,
 }
 
 impl From<Usage> for ApiServerCost {
     fn from(usage: Usage) -> Self {
         let Usage { cpu_s, peak_rss_bytes, .. } = usage;
-        Self { cpu_s: round(cpu_s), peak_rss_bytes, requests: BTreeMap::new() }
+        Self { cpu_s: round(cpu_s), peak_rss_bytes, ..Self::default() }
     }
 }
 
@@ -361,7 +364,7 @@ pub(crate) mod tests {
             controller: vec![replica(0), replica(1)],
             writes_per_pod: 0.0,
             cpu_ms_per_pod: 0.0,
-            api_server: Some(ApiServerCost { cpu_s: 2.0, peak_rss_bytes: 1, requests: BTreeMap::new() }),
+            api_server: Some(ApiServerCost { cpu_s: 2.0, peak_rss_bytes: 1, ..ApiServerCost::default() }),
             latency_ms: [("job_total".to_owned(), Percentiles::of(&histogram))].into(),
             exact,
             findings: Value::Null,
