@@ -4,6 +4,7 @@
 //! count, many similar ones become a combined one, and one object cannot flood the API server. Only Events
 //! that must be delivered (how a Job ended) are exempt from all of this.
 
+mod body;
 mod correlator;
 
 use std::sync::Arc;
@@ -14,7 +15,6 @@ use futures::stream::{FuturesUnordered, StreamExt};
 use jiff::Timestamp;
 use rand::SeedableRng;
 use rand::rngs::SmallRng;
-use serde::Serialize;
 use tokio::sync::{mpsc, watch};
 use tokio::time::sleep;
 
@@ -26,8 +26,7 @@ use crate::telemetry::metrics::Metrics;
 use crate::telemetry::metrics::labels::{LostEvent, LostEventLabels};
 
 /// The object that an Event is about.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize)]
-#[serde(rename_all = "camelCase")]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct ObjectRef {
     /// `apiVersion`.
     pub api_version: &'static str,

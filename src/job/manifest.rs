@@ -9,7 +9,7 @@ use super::json::json_text;
 use super::names;
 use super::pod::{IndexFailures, NewPod, Place};
 use super::pod_name::{generate_prefix, pod_name};
-use super::protobuf::{Writer, field};
+use super::protobuf::{Writer, core_object, field};
 use super::spec::Job;
 use super::template::{Parts, ProtobufParts, TemplateError};
 use super::uid::Uid;
@@ -19,8 +19,6 @@ use crate::mutants::{Mutant, is};
 const OWN_LENGTH: usize = 560;
 /// How often the Job's name occurs in a pod.
 const NAMES: usize = 4;
-/// What an object in protobuf begins with.
-const PROTOBUF_PREFIX: &[u8] = b"k8s\0";
 
 /// The Job that pods are made for, and the settings of its controller.
 #[derive(Clone, Copy, Debug)]
@@ -137,41 +135,36 @@ impl Own<'_> {
     }
 
     fn protobuf(self, parts: &ProtobufParts) -> Bytes {
-        let job = self.maker.job;
-        let mut pod = Writer::default();
-        pod.message(1, |metadata| {
-            metadata.bytes(1, self.name.as_bytes());
-            metadata.bytes(2, generate_prefix(&job.name, self.index).as_bytes());
-            metadata.bytes(3, job.namespace.as_bytes());
-            self.labels(&mut Entries { message: metadata, number: field::LABELS });
-            metadata.append(&parts.labels);
-            self.annotations(&mut Entries { message: metadata, number: field::ANNOTATIONS });
-            match self.new.index_failures {
-                None => metadata.append(&parts.failure_counts),
-                Some(failures) => {
-                    count_failures(&mut Entries { message: metadata, number: field::ANNOTATIONS }, failures);
+        core_object("Pod", |pod| {
+            pod.message(1, |metadata| self.metadata_in_protobuf(metadata, parts));
+            pod.message(2, |spec| {
+                if let Some(index) = self.index {
+                    spec.bytes(field::HOSTNAME, format!("{}-{index}", self.maker.job.name).as_bytes());
                 }
+                spec.append(&parts.spec);
+            });
+        })
+    }
+
+    fn metadata_in_protobuf(self, metadata: &mut Writer, parts: &ProtobufParts) {
+        let job = self.maker.job;
+        metadata.bytes(1, self.name.as_bytes());
+        metadata.bytes(2, generate_prefix(&job.name, self.index).as_bytes());
+        metadata.bytes(3, job.namespace.as_bytes());
+        self.labels(&mut Entries { message: metadata, number: field::LABELS });
+        metadata.append(&parts.labels);
+        self.annotations(&mut Entries { message: metadata, number: field::ANNOTATIONS });
+        match self.new.index_failures {
+            None => metadata.append(&parts.failure_counts),
+            Some(failures) => {
+                count_failures(&mut Entries { message: metadata, number: field::ANNOTATIONS }, failures);
             }
-            metadata.append(&parts.annotations);
-            OwnerReference::of(job).write(metadata);
-            for finalizer in with_tracking(&parts.finalizers, self.maker.finalizer) {
-                metadata.bytes(14, finalizer.as_bytes());
-            }
-        });
-        pod.message(2, |spec| {
-            if let Some(index) = self.index {
-                spec.bytes(field::HOSTNAME, format!("{}-{index}", job.name).as_bytes());
-            }
-            spec.append(&parts.spec);
-        });
-        let mut envelope = Writer::default();
-        envelope.append(PROTOBUF_PREFIX);
-        envelope.message(1, |kind| {
-            kind.bytes(1, b"v1");
-            kind.bytes(2, b"Pod");
-        });
-        envelope.bytes(2, &pod.into_bytes());
-        envelope.into_bytes().into()
+        }
+        metadata.append(&parts.annotations);
+        OwnerReference::of(job).write(metadata);
+        for finalizer in with_tracking(&parts.finalizers, self.maker.finalizer) {
+            metadata.bytes(14, finalizer.as_bytes());
+        }
     }
 
     fn labels(self, texts: &mut impl Texts) {

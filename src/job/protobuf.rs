@@ -1,4 +1,6 @@
-//! Writes protobuf messages, as far as pods need that.
+//! Writes protobuf messages, as far as pods and Events need that.
+
+use bytes::Bytes;
 
 /// Numbers of fields of `k8s.io/api/core/v1` and `k8s.io/apimachinery/pkg/apis/meta/v1`.
 pub mod field {
@@ -14,6 +16,20 @@ pub mod field {
     pub const INIT_CONTAINERS: u32 = 20;
     /// `Container.env`.
     pub const ENV: u32 = 7;
+}
+
+/// What an object in protobuf begins with.
+const PREFIX: &[u8] = b"k8s\0";
+
+/// An object of the core API group (`v1`), in the envelope of all objects.
+pub fn core_object(kind: &str, content: impl FnOnce(&mut Writer)) -> Bytes {
+    let mut envelope = Writer(PREFIX.to_vec());
+    envelope.message(1, |type_meta| {
+        type_meta.bytes(1, b"v1");
+        type_meta.bytes(2, kind.as_bytes());
+    });
+    envelope.message(2, content);
+    envelope.0.into()
 }
 
 /// A message in the making.

@@ -12,13 +12,12 @@ use foldhash::{HashMap, HashMapExt, HashSet, HashSetExt};
 use jiff::{SignedDuration, Timestamp};
 use rand::Rng;
 use rand::rngs::SmallRng;
-use serde::Serialize;
 use serde_json::json;
 
+use super::body::EventBody;
 use super::{Event, EventType, ObjectRef};
 use crate::cluster::gate::Write;
 use crate::cluster::rate::Rate;
-use crate::job::json::json_text;
 use crate::job::uid::UidMap;
 
 /// Number of different messages of one object, type and reason from which on they are combined ...
@@ -240,7 +239,18 @@ impl Series {
                 // The time distinguishes names from those of an earlier process with the same seed.
                 let mark = (self.last.as_nanosecond() as u64) ^ u64::from(random.random::<u16>());
                 let name: Box<str> = format!("{stem}.{mark:016x}").into();
-                let body = json_text(&self.body(&name, component)).into();
+                let body = EventBody {
+                    name: &name,
+                    about: &self.key.about,
+                    kind: self.key.kind,
+                    reason: &self.key.reason,
+                    message: &self.message,
+                    count: self.count,
+                    first: self.first,
+                    last: self.last,
+                    component,
+                };
+                let body = body.in_protobuf();
                 self.name = Some(name);
                 Write::CreateEvent { namespace, body }
             }
@@ -253,55 +263,6 @@ impl Series {
             must: self.must,
         }
     }
-
-    fn body<'a>(&'a self, name: &'a str, component: &'a str) -> EventBody<'a> {
-        let SeriesKey { about, kind, reason, .. } = &*self.key;
-        EventBody {
-            api_version: "v1",
-            kind: "Event",
-            metadata: EventMeta { name, namespace: &about.namespace },
-            involved_object: about,
-            r#type: kind.as_str(),
-            reason,
-            message: &self.message,
-            count: self.count,
-            first_timestamp: seconds(self.first),
-            last_timestamp: seconds(self.last),
-            source: EventSource { component },
-            reporting_component: component,
-            reporting_instance: "",
-        }
-    }
-}
-
-/// An Event of the core API group (`v1`).
-#[derive(Serialize)]
-#[serde(rename_all = "camelCase")]
-struct EventBody<'a> {
-    api_version: &'a str,
-    kind: &'a str,
-    metadata: EventMeta<'a>,
-    involved_object: &'a ObjectRef,
-    r#type: &'a str,
-    reason: &'a str,
-    message: &'a str,
-    count: u32,
-    first_timestamp: String,
-    last_timestamp: String,
-    source: EventSource<'a>,
-    reporting_component: &'a str,
-    reporting_instance: &'a str,
-}
-
-#[derive(Serialize)]
-struct EventMeta<'a> {
-    name: &'a str,
-    namespace: &'a str,
-}
-
-#[derive(Serialize)]
-struct EventSource<'a> {
-    component: &'a str,
 }
 
 fn seconds(time: Timestamp) -> String {

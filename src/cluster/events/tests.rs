@@ -13,6 +13,7 @@ use serde_json::{Value, json};
 use super::*;
 use crate::cluster::gate::GateConfig;
 use crate::cluster::transport::{ByteStream, Transport, TransportError};
+use crate::job::tests::protobuf::{envelope, text};
 
 /// An API server that stores Events, after a script of refusals.
 #[derive(Default)]
@@ -42,17 +43,17 @@ impl Transport for Arc<Store> {
 
 impl Store {
     fn take(&self, request: &Request<Bytes>) -> u16 {
-        let body: Value = serde_json::from_slice(request.body()).unwrap();
         let mut events = self.events.lock().unwrap();
         if request.method() == "POST" {
             assert_eq!(request.uri(), "/api/v1/namespaces/n/events");
-            events.push(body);
+            assert_eq!(request.headers()["content-type"], "application/vnd.kubernetes.protobuf");
+            events.push(in_json(request.body()));
             return 201;
         }
         let name = request.uri().path().rsplit('/').next().unwrap().to_owned();
         match events.iter_mut().find(|event| event["metadata"]["name"] == *name) {
             Some(event) => {
-                json_patch::merge(event, &body);
+                json_patch::merge(event, &serde_json::from_slice(request.body()).unwrap());
                 200
             }
             None => 404,
@@ -65,6 +66,31 @@ impl Store {
         let events = self.events.lock().unwrap();
         events.iter().map(|e| (text(e, "reason"), text(e, "message"), e["count"].as_u64().unwrap())).collect()
     }
+}
+
+/// The JSON of an Event in protobuf, which has all fields that are named here and no others.
+fn in_json(body: &[u8]) -> Value {
+    let envelope = envelope(body);
+    let type_meta = envelope.message(1, &[1, 2]);
+    let event = envelope.message(2, &[1, 2, 3, 4, 5, 6, 7, 8, 9, 14]);
+    let metadata = event.message(1, &[1, 3]);
+    let about = event.message(2, &[1, 2, 3, 4, 5]);
+    let time = |number| {
+        let second = event.message(number, &[1]).number(1);
+        Timestamp::from_second(i64::try_from(second).unwrap()).unwrap().to_string()
+    };
+    json!({
+        "apiVersion": text(type_meta.one(1)), "kind": text(type_meta.one(2)),
+        "metadata": {"name": text(metadata.one(1)), "namespace": text(metadata.one(3))},
+        "involvedObject": {
+            "kind": text(about.one(1)), "namespace": text(about.one(2)), "name": text(about.one(3)),
+            "uid": text(about.one(4)), "apiVersion": text(about.one(5)),
+        },
+        "reason": text(event.one(3)), "message": text(event.one(4)),
+        "source": {"component": text(event.message(5, &[1]).one(1))},
+        "firstTimestamp": time(6), "lastTimestamp": time(7), "count": event.number(8), "type": text(event.one(9)),
+        "reportingComponent": text(event.one(14)),
+    })
 }
 
 struct Bench {
@@ -112,7 +138,7 @@ async fn an_event_names_its_object_reason_and_time() {
             "involvedObject": {"apiVersion": "batch/v1", "kind": "Job", "namespace": "n", "name": "j", "uid": "u"},
             "type": "Normal", "reason": "Completed", "message": "Job completed", "count": 1,
             "firstTimestamp": "1970-01-01T00:01:00Z", "lastTimestamp": "1970-01-01T00:01:00Z",
-            "source": {"component": "yardmaster"}, "reportingComponent": "yardmaster", "reportingInstance": "",
+            "source": {"component": "yardmaster"}, "reportingComponent": "yardmaster",
         })
     );
 }

@@ -82,10 +82,10 @@ pub enum Write {
     CreateEvent {
         /// Namespace.
         namespace: Arc<str>,
-        /// The Event.
+        /// The Event in protobuf.
         body: Bytes,
     },
-    /// Patches an Event by a JSON merge patch.
+    /// Patches an Event by a strategic merge patch.
     PatchEvent {
         /// Namespace.
         namespace: Arc<str>,
@@ -237,10 +237,14 @@ impl Write {
                 Call::delete("api.delete_job", jobs, Expected::Nothing, namespace, name, &options)
             }
             Self::CreateEvent { namespace, body } => {
-                Call::create("api.create_event", events, Expected::Nothing, namespace, body.clone())
+                let create =
+                    Call::create("api.create_event", events, Expected::Nothing, namespace, body.clone());
+                Call { content_type: &PROTOBUF, ..create }
             }
             Self::PatchEvent { namespace, name, body } => {
-                Call::patch("api.patch_event", events, Expected::Nothing, namespace, name, body.clone())
+                let patch =
+                    Call::patch("api.patch_event", events, Expected::Nothing, namespace, name, body.clone());
+                Call { content_type: &STRATEGIC_MERGE_PATCH, ..patch }
             }
             Self::Create { resource, namespace, body } => {
                 Call::create("api.create", *resource, Expected::Object, namespace, body.clone())

@@ -10,6 +10,7 @@ use crate::job::pod::{BackoffRecord, IndexFailures, Place};
 use crate::job::spec::Completion;
 use crate::job::template::PodTemplate;
 use crate::job::tests::fixture::{at, job, with};
+use crate::job::tests::protobuf::{Field, Message, envelope, text};
 
 const FINALIZER: &str = "batch.kubernetes.io/job-tracking";
 
@@ -231,7 +232,7 @@ struct PodInProtobuf {
 
 impl PodInProtobuf {
     fn read(body: &[u8]) -> Self {
-        let envelope = Message::read(body.strip_prefix(b"k8s\0").expect("the mark of protobuf"), &[1, 2]);
+        let envelope = envelope(body);
         let (kind, pod) = (envelope.message(1, &[1, 2]), envelope.message(2, &[1, 2]));
         let meta = pod.message(1, &[1, 2, 3, 11, 12, 13, 14]);
         let owner = meta.message(13, &[1, 3, 4, 5, 6, 7]);
@@ -256,100 +257,6 @@ impl PodInProtobuf {
             spec: spec.to_vec(),
         }
     }
-}
-
-fn text(bytes: &[u8]) -> String {
-    String::from_utf8(bytes.to_vec()).unwrap()
-}
-
-#[derive(Clone, Copy, Debug)]
-enum Field<'a> {
-    Number(u64),
-    Bytes(&'a [u8]),
-}
-
-/// The fields of a protobuf message, in order.
-struct Message<'a>(Vec<(u64, Field<'a>)>);
-
-impl<'a> Message<'a> {
-    /// A message that has these fields only.
-    fn read(bytes: &'a [u8], known: &[u64]) -> Self {
-        let fields: Vec<_> = Self::fields(bytes).map(|(number, field, _)| (number, field)).collect();
-        assert!(fields.iter().all(|(number, _)| known.contains(number)), "{fields:?}");
-        Self(fields)
-    }
-
-    /// Each field with its number, and what follows it.
-    fn fields(mut bytes: &'a [u8]) -> impl Iterator<Item = (u64, Field<'a>, &'a [u8])> {
-        std::iter::from_fn(move || {
-            if bytes.is_empty() {
-                return None;
-            }
-            let tag = varint(&mut bytes);
-            let number = varint(&mut bytes);
-            let field = match tag & 7 {
-                0 => Field::Number(number),
-                2 => {
-                    let (content, rest) = bytes.split_at(usize::try_from(number).unwrap());
-                    bytes = rest;
-                    Field::Bytes(content)
-                }
-                other => panic!("wire type {other}"),
-            };
-            Some((tag >> 3, field, bytes))
-        })
-    }
-
-    fn all(&self, number: u64) -> impl Iterator<Item = &'a [u8]> {
-        self.0.iter().filter(move |(other, _)| *other == number).map(move |(_, field)| match field {
-            Field::Bytes(bytes) => *bytes,
-            Field::Number(_) => panic!("field {number} is a number"),
-        })
-    }
-
-    /// The field, which is there once.
-    fn one(&self, number: u64) -> &'a [u8] {
-        let [field] = self.all(number).collect::<Vec<_>>()[..] else {
-            panic!("field {number}: {:?}", self.0)
-        };
-        field
-    }
-
-    fn number(&self, wanted: u64) -> u64 {
-        let found = self.0.iter().find_map(|(number, field)| match field {
-            Field::Number(value) if *number == wanted => Some(*value),
-            _ => None,
-        });
-        found.unwrap()
-    }
-
-    fn message(&self, number: u64, known: &[u64]) -> Message<'a> {
-        Message::read(self.one(number), known)
-    }
-
-    /// Texts by key, each key once.
-    fn map(&self, number: u64) -> BTreeMap<String, String> {
-        let mut map = BTreeMap::new();
-        for entry in self.all(number) {
-            let entry = Message::read(entry, &[1, 2]);
-            let key = text(entry.one(1));
-            assert_eq!(map.insert(key.clone(), text(entry.one(2))), None, "{key} is there once");
-        }
-        map
-    }
-}
-
-fn varint(bytes: &mut &[u8]) -> u64 {
-    let mut value = 0;
-    for shift in (0..).step_by(7) {
-        let (byte, rest) = bytes.split_first().unwrap();
-        *bytes = rest;
-        value |= u64::from(byte & 0x7f) << shift;
-        if byte & 0x80 == 0 {
-            break;
-        }
-    }
-    value
 }
 
 /// A template's spec in protobuf: a container `main`, and more than 127 bytes of other fields.

@@ -10,6 +10,7 @@ mod owner;
 mod passivation;
 mod pods_wanted;
 mod properties;
+pub(crate) mod protobuf;
 mod retention;
 mod small_rules;
 mod status_rules;

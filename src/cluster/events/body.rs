@@ -1,0 +1,57 @@
+//! An Event of the core API group (`v1`) in protobuf, which is smaller than JSON and costs the API server less.
+
+use bytes::Bytes;
+use jiff::Timestamp;
+
+use super::{EventType, ObjectRef};
+use crate::job::protobuf::{Writer, core_object};
+
+/// What an Event says.
+pub(super) struct EventBody<'a> {
+    pub(super) name: &'a str,
+    pub(super) about: &'a ObjectRef,
+    pub(super) kind: EventType,
+    pub(super) reason: &'a str,
+    pub(super) message: &'a str,
+    pub(super) count: u32,
+    pub(super) first: Timestamp,
+    pub(super) last: Timestamp,
+    /// `source.component` and `reportingComponent`.
+    pub(super) component: &'a str,
+}
+
+impl EventBody<'_> {
+    /// The object, with the numbers of fields in `k8s.io/api/core/v1`.
+    pub(super) fn in_protobuf(&self) -> Bytes {
+        core_object("Event", |event| {
+            event.message(1, |metadata| {
+                metadata.bytes(1, self.name.as_bytes());
+                metadata.bytes(3, self.about.namespace.as_bytes());
+            });
+            event.message(2, |about| self.about.write(about));
+            event.bytes(3, self.reason.as_bytes());
+            event.bytes(4, self.message.as_bytes());
+            event.message(5, |source| source.bytes(1, self.component.as_bytes()));
+            event.message(6, |time| write_seconds(time, self.first));
+            event.message(7, |time| write_seconds(time, self.last));
+            event.number(8, self.count.into());
+            event.bytes(9, self.kind.as_str().as_bytes());
+            event.bytes(14, self.component.as_bytes());
+        })
+    }
+}
+
+impl ObjectRef {
+    fn write(&self, message: &mut Writer) {
+        message.bytes(1, self.kind.as_bytes());
+        message.bytes(2, self.namespace.as_bytes());
+        message.bytes(3, self.name.as_bytes());
+        message.bytes(4, self.uid.to_string().as_bytes());
+        message.bytes(5, self.api_version.as_bytes());
+    }
+}
+
+/// A `Time`, of which the API keeps whole seconds. Events are not of before 1970.
+fn write_seconds(message: &mut Writer, time: Timestamp) {
+    message.number(1, time.as_second().try_into().unwrap_or_default());
+}
