@@ -8,12 +8,12 @@
 //! `exact` checks on the API server that everything was counted once, `audit` reads the record of writes,
 //! `usage` measures the cost of each replica, and `report` writes all figures. `faults` are those that the
 //! embedded API server plays itself; `process_faults` are those of processes, of the disk, and of connections,
-//! which a `proxy` plays. `simple`, `failover`, `take_over`, `soak`, `growth`, `webhooks` and `compare` are
-//! the commands. `simulate` has no
-//! load: it runs the worlds of the crate `simulation`.
+//! which a `proxy` plays. `simple`, `failover`, `take_over`, `soak`, `growth`, `webhooks`, `compare` and
+//! `bystanders` are the commands. `simulate` has no load: it runs the worlds of the crate `simulation`.
 
 mod api_server;
 mod audit;
+mod bystanders;
 mod claims;
 mod compare;
 mod document;
@@ -90,6 +90,8 @@ enum Command {
     Webhooks(Box<webhooks::WebhooksArgs>),
     /// The same load under Yardmaster and another controller, alternately.
     Compare(compare::CompareArgs),
+    /// Changes of pods that no Job has, beside controllers: their cost for the API server.
+    Bystanders(bystanders::BystandersArgs),
     /// A load from a file.
     Run(simple::FileArgs),
     /// Simulated worlds: the whole controller in virtual time, with every fault, from one seed each.
@@ -145,6 +147,7 @@ async fn run(command: Command) -> Result<ExitCode> {
             Command::Growth(args) => args.run().await,
             Command::Webhooks(args) => args.run().await,
             Command::Compare(args) => args.run().await,
+            Command::Bystanders(args) => args.run().await,
             Command::Run(args) => args.run().await,
             Command::Simulate(args) => args.run().await,
             Command::Kubelet { kubeconfig } => simulate_pods(kubeconfig).await,

@@ -27,11 +27,12 @@ use crate::cluster::supervision::caught;
 use crate::cluster::wire::{
     ObservedJob, ObservedPod, status_patch, untrack_ended_patch, untrack_patch, untrack_unchanged_patch,
 };
-use crate::job::manifest::PodManifest;
+use crate::job::manifest::{Encoding, PodManifest};
 use crate::job::plan::{PodDeletion, StatusWrite, Urgency};
 use crate::job::pod::{Place, PodRef};
 use crate::job::state::{Changed, Created};
 use crate::job::status::JobStatus;
+use crate::job::template::PodTemplate;
 use crate::job::uid::Uid;
 use crate::mutants::{Mutant, is};
 use crate::sharding::ShardId;
@@ -128,14 +129,19 @@ impl Requests {
         })
     }
 
-    /// Creates a pod.
-    pub fn create(self: &Arc<Self>, place: Place, manifest: PodManifest) {
+    /// Creates a pod of this template.
+    pub fn create(self: &Arc<Self>, place: Place, manifest: PodManifest, template: &PodTemplate) {
         let PodManifest { name, body, encoding } = manifest;
         let write = Write::CreatePod { namespace: self.namespace.clone(), body, encoding };
         let created = self.submit(Priority::Create, write);
         let this = self.clone();
+        let in_protobuf = (encoding == Encoding::Protobuf).then(|| template.clone());
         self.run(async move {
-            let (answer, event) = match created.await {
+            let created = created.await;
+            if let (Err(WriteError::Invalid(_)), Some(template)) = (&created, in_protobuf) {
+                template.avoid_protobuf();
+            }
+            let (answer, event) = match created {
                 Ok(Answer::Pod(pod)) => (Created::Pod(Box::new(pod.pod)), RequestEvent::Done(name.into())),
                 Ok(_) => (Created::Refused, RequestEvent::Nothing),
                 Err(WriteError::AlreadyExists(_)) => {

@@ -94,5 +94,6 @@ pub(super) fn list(version: u64, items: &[Value]) -> Option<(u16, Value)> {
 
 /// A refusal with this code.
 pub(super) fn refusal(code: u16) -> Option<(u16, Value)> {
-    Some((code, json!({"kind": "Status", "code": code, "message": "by policy"})))
+    let reason = if code == 404 { "NotFound" } else { "" };
+    Some((code, json!({"kind": "Status", "code": code, "reason": reason, "message": "by policy"})))
 }

@@ -208,8 +208,11 @@ impl Reader {
             objects.push(object.map_err(|not_read| not_read.error)?);
             Ok(())
         };
-        let version = self.objects(decoder, &selection, D::ACCEPT, take).await?;
-        Ok(version.map(|_| objects))
+        match self.objects(decoder, &selection, D::ACCEPT, take).await {
+            Ok(_) => Ok(Some(objects)),
+            Err(ReadError::Refused(refusal)) if refusal.code == 404 => Ok(None),
+            Err(error) => Err(error),
+        }
     }
 
     /// All selected objects, and those of them that exist and cannot be read.
@@ -228,7 +231,7 @@ impl Reader {
         &self,
         decoder: &D,
         selection: &Selection,
-    ) -> Result<(Vec<D::Object>, Vec<Unreadable>, Option<u64>), ReadError> {
+    ) -> Result<(Vec<D::Object>, Vec<Unreadable>, u64), ReadError> {
         let (mut objects, mut unreadable) = (Vec::new(), Vec::new());
         let take = |object: Result<D::Object, NotRead>| {
             match object {
@@ -247,14 +250,14 @@ impl Reader {
     /// See [`ReadError`]; also when a pod has no name that can be read.
     pub async fn list_pods(&self, decoder: &PodDecoder, selection: &Selection) -> Result<PodList, ReadError> {
         let (pods, unreadable, version) = self.list_readable(decoder, selection).await?;
-        Ok(PodList { pods, unreadable, version: version.unwrap_or(ANY_VERSION) })
+        Ok(PodList { pods, unreadable, version })
     }
 
     /// All pods of the cluster with these labels that are to be kept, by their metadata: they have neither spec
     /// nor status.
     ///
     /// # Errors
-    /// See [`ReadError`].
+    /// See [`ReadError`]; also when a pod has no name that can be read: it would be taken for gone.
     pub async fn list_pod_metadata(
         &self,
         labels: &str,
@@ -266,25 +269,22 @@ impl Reader {
             match pod {
                 Ok(pod) if keep(&pod) => listed.pods.push(pod),
                 Ok(_) => {}
-                Err(NotRead { object: Some(pod), .. }) => listed.unreadable.push(pod),
-                Err(NotRead { error, .. }) => tracing::warn!(%error, "a pod has unreadable metadata"),
+                Err(NotRead { object, error }) => listed.unreadable.push(object.ok_or(error)?),
             }
             Ok(())
         };
-        let version = self.objects(&self.pods, &selection, METADATA, take).await?;
-        listed.version = version.unwrap_or(ANY_VERSION);
+        listed.version = self.objects(&self.pods, &selection, METADATA, take).await?;
         Ok(listed)
     }
 
-    /// Lists, and passes on each object as it arrives. Returns the version of the list; `None` if the API server has no
-    /// such resource.
+    /// Lists, and passes on each object as it arrives. Returns the version of the list.
     async fn objects<D: Decoder>(
         &self,
         decoder: &D,
         selection: &Selection,
         accept: &'static str,
         take: impl FnMut(Result<D::Object, NotRead>) -> Result<(), ReadError>,
-    ) -> Result<Option<u64>, ReadError> {
+    ) -> Result<u64, ReadError> {
         let mut request = selection.request(&[])?;
         request.headers_mut().insert(header::ACCEPT, HeaderValue::from_static(accept));
         let _turn = self.gate.turn(self.asker.clone()).await;
@@ -304,12 +304,11 @@ impl Reader {
         request: Request<Bytes>,
         code: &mut u16,
         mut take: impl FnMut(Result<D::Object, NotRead>) -> Result<(), ReadError>,
-    ) -> Result<Option<u64>, ReadError> {
+    ) -> Result<u64, ReadError> {
         let answer = in_time(self.transport.open(request)).await?;
         *code = answer.status().as_u16();
         match *code {
             200..300 => {}
-            404 => return Ok(None),
             _ => return Err(ReadError::Refused(in_time(refusal(answer)).await?)),
         }
         let mut list = ListBody::of(answer.headers())?;
@@ -320,7 +319,7 @@ impl Reader {
                 take(object)?;
             }
         }
-        Ok(Some(list.end()?.as_str().parse().unwrap_or(ANY_VERSION)))
+        Ok(list.end()?.as_str().parse().unwrap_or(ANY_VERSION))
     }
 
     /// Whether the API server applies this `shardSelector` to lists of a resource. An answer without
@@ -366,8 +365,10 @@ impl Reader {
         let response = answer.map_err(NoObject::Transport)?;
         match code {
             200..300 => Ok(Some(response.into_body())),
-            404 => Ok(None),
-            _ => Err(NoObject::Refused(Refusal::read(code, response.body()))),
+            _ => match Refusal::read(code, response.body()) {
+                refusal if refusal.is_not_found() => Ok(None),
+                refusal => Err(NoObject::Refused(refusal)),
+            },
         }
     }
 }
@@ -424,6 +425,20 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn a_list_that_a_proxy_does_not_find_is_no_empty_list() {
+        let (reader, _) = reader(std::iter::repeat_n((404, json!("no route")), 2));
+        assert!(matches!(reader.list_pod_metadata("l", |_| true).await, Err(ReadError::Refused(_))));
+        let pods = reader.list_pods(&PodDecoder::new("f"), &Selection::all(Resource::PODS)).await;
+        assert!(matches!(pods, Err(ReadError::Refused(_))));
+    }
+
+    #[tokio::test]
+    async fn a_pod_whose_name_cannot_be_read_is_not_taken_for_gone() {
+        let (reader, _) = reader([list(7, "", json!([metadata("a"), {"metadata": {"name": 5}}]))]);
+        assert!(matches!(reader.list_pod_metadata("l", |_| true).await, Err(ReadError::Unreadable(_))));
+    }
+
+    #[tokio::test]
     async fn an_object_of_another_uid_is_not_there_even_if_it_cannot_be_read() {
         let unreadable = json!({"metadata": {"name": "p", "namespace": "n", "uid": "new"}});
         let (reader, _) = reader(std::iter::repeat_n((200, unreadable), 3));
@@ -444,7 +459,12 @@ mod tests {
     async fn an_absent_object_is_none_and_a_refusal_is_an_error() {
         let pod = json!({"metadata": {"name": "p", "uid": "u", "creationTimestamp": "2026-01-01T00:00:00Z"}});
         assert_eq!(&*get_pod(200, pod).await.unwrap().unwrap().pod.name, "p");
-        assert!(get_pod(404, json!({"code": 404})).await.unwrap().is_none());
+        let absent = json!({"kind": "Status", "code": 404, "reason": "NotFound", "message": "m"});
+        assert!(get_pod(404, absent).await.unwrap().is_none());
+        // A proxy knows no way to the API server.
+        for page in [json!("no route"), json!({"code": 404, "message": "no route"})] {
+            assert!(matches!(get_pod(404, page).await, Err(ReadError::Refused(r)) if r.code == 404));
+        }
         assert!(
             matches!(get_pod(403, json!({"code": 403})).await, Err(ReadError::Refused(r)) if r.code == 403)
         );

@@ -2,6 +2,7 @@
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use bytes::Bytes;
@@ -31,6 +32,7 @@ struct Written {
     traced: OnceLock<Box<Result<Parts, TemplateError>>>,
     restarts_on_failure: OnceLock<bool>,
     protobuf: OnceLock<ProtobufParts>,
+    avoids_protobuf: AtomicBool,
 }
 
 /// The parts that all pods of a Job share, as fields of protobuf messages. With these, pods are created in protobuf, which
@@ -157,13 +159,18 @@ impl PodTemplate {
         }
     }
 
-    /// Whether pods can be made in protobuf.
+    /// Whether its spec in protobuf is known, or of no use.
     pub fn knows_protobuf(&self) -> bool {
         self.written.protobuf.get().is_some()
     }
 
+    /// From now on, pods are made in JSON: somebody on the way to the API server may not read protobuf.
+    pub fn avoid_protobuf(&self) {
+        self.written.avoids_protobuf.store(true, Ordering::Relaxed);
+    }
+
     pub(super) fn protobuf_parts(&self) -> Option<&ProtobufParts> {
-        self.written.protobuf.get()
+        self.written.protobuf.get().filter(|_| !self.written.avoids_protobuf.load(Ordering::Relaxed))
     }
 
     /// The parts of pods of a Job with this completion mode and, where its containers are to know it, trace.

@@ -33,8 +33,9 @@ impl Transport for Arc<Store> {
             sleep(Duration::from_millis(20)).await;
             *store.writes.lock().unwrap() += 1;
             let code = store.refusals.lock().unwrap().pop_front().unwrap_or_else(|| store.take(&request));
-            let body =
-                stream::iter([Ok(Bytes::from(json!({"kind": "Status", "code": code}).to_string()))]).boxed();
+            let reason = if code == 404 { "NotFound" } else { "" };
+            let status = json!({"kind": "Status", "code": code, "reason": reason, "message": "m"});
+            let body = stream::iter([Ok(Bytes::from(status.to_string()))]).boxed();
             Ok(Response::builder().status(code).body(body).unwrap())
         }
         .boxed()

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::{Response, StatusCode};
+use http::Response;
 use serde::Deserialize;
 
 use super::write::Expected;
@@ -99,7 +99,7 @@ impl AnswerReader {
             return self.read_success(response, expected);
         }
         let refusal = Refusal::of(response.status(), response.headers(), response.body());
-        let gone = refusal.code == StatusCode::NOT_FOUND.as_u16() || refusal.is_of_another_uid();
+        let gone = refusal.is_not_found() || refusal.is_of_another_uid();
         if of_existing && gone { Ok(Answer::Gone) } else { Err(error(refusal, retry_after(response))) }
     }
 

@@ -340,6 +340,9 @@ async fn a_change_of_an_object_that_does_not_exist_is_answered_gone() {
         let bench = bench(GateConfig::default(), [answer.clone()]);
         assert!(matches!(bench.one(write).await, Ok(Answer::Gone)), "{answer:?}");
     }
+    // A proxy knows no way to the API server: nothing is known of the pod.
+    let bench = bench(GateConfig::default(), [(404, json!("no route"))]);
+    assert!(matches!(bench.one(patch()).await, Err(WriteError::NotFound(_))));
 }
 
 #[tokio::test(start_paused = true)]

@@ -42,7 +42,7 @@ impl<D: Decoder> Framing<D> {
     /// The next complete event.
     pub(super) fn next(&mut self, decoder: &D) -> Result<Option<Read<D>>, TooLong> {
         Ok(match self {
-            Self::Json(lines) => lines.next().map(|line| {
+            Self::Json(lines) => lines.next()?.map(|line| {
                 read_event(decoder, &line)
                     .or_else(|error| Unreadable::in_line(&line, &error).map(Event::Unreadable).ok_or(error))
             }),

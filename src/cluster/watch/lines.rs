@@ -5,7 +5,9 @@
 
 use bytes::{Buf, Bytes, BytesMut};
 
-/// Splits a stream of pieces into lines of any length. A line that arrives in one piece is not copied.
+use crate::cluster::pieces::{TooLong, checked};
+
+/// Splits a stream of pieces into lines. A line that arrives in one piece is not copied.
 #[derive(Debug, Default)]
 pub(super) struct Lines {
     /// The beginning of an incomplete line.
@@ -22,7 +24,7 @@ impl Lines {
     }
 
     /// The next complete line that is not empty, without its newline.
-    pub(super) fn next(&mut self) -> Option<Bytes> {
+    pub(super) fn next(&mut self) -> Result<Option<Bytes>, TooLong> {
         while let Some(end) = memchr::memchr(b'\n', &self.unread) {
             let piece = self.unread.split_to(end);
             self.unread.advance(1);
@@ -33,18 +35,20 @@ impl Lines {
                 self.partial.split().freeze()
             };
             if !line.is_empty() {
-                return Some(line);
+                return Ok(Some(line));
             }
         }
         self.partial.extend_from_slice(&self.unread);
         self.unread.clear();
-        None
+        checked(self.partial.len() as u64).map(|_| None)
     }
 }
 
 #[cfg(test)]
 mod tests {
+    #![allow(clippy::unwrap_used)]
     use super::*;
+    use crate::cluster::pieces::LONGEST;
 
     #[test]
     fn lines_are_complete_however_the_stream_is_cut() {
@@ -54,11 +58,20 @@ mod tests {
             let mut found = Vec::new();
             for piece in text.chunks(size) {
                 lines.push(Bytes::copy_from_slice(piece));
-                found.extend(std::iter::from_fn(|| lines.next()));
+                found.extend(std::iter::from_fn(|| lines.next().unwrap()));
             }
             assert_eq!(found, [&b"one"[..], b"two"], "in pieces of {size}");
             lines.push(Bytes::from_static(b"\n"));
-            assert_eq!(lines.next().as_deref(), Some(&b"three"[..]));
+            assert_eq!(lines.next().unwrap().as_deref(), Some(&b"three"[..]));
         }
+    }
+
+    #[test]
+    fn a_line_without_end_is_an_error() {
+        let mut lines = Lines::default();
+        lines.push(vec![b' '; LONGEST].into());
+        assert!(lines.next().unwrap().is_none());
+        lines.push(Bytes::from_static(b" "));
+        assert!(lines.next().is_err());
     }
 }

@@ -123,6 +123,12 @@ impl Refusal {
         }
     }
 
+    /// Whether the API server itself says that there is no such object. A proxy in front of it that finds no way to it
+    /// answers with 404 as well.
+    pub fn is_not_found(&self) -> bool {
+        self.code == StatusCode::NOT_FOUND.as_u16() && *self.reason == *"NotFound"
+    }
+
     /// Whether the request was refused because the namespace is being deleted.
     pub fn is_namespace_terminating(&self) -> bool {
         self.causes.iter().any(|(reason, _)| **reason == *"NamespaceTerminating")

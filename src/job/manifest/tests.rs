@@ -340,6 +340,19 @@ fn a_pod_says_the_same_in_protobuf_as_in_json() {
 }
 
 #[test]
+fn once_protobuf_was_refused_pods_are_json_for_good() {
+    let template = PodTemplate::new(&RawValue::from_string(json!({"spec": {}}).to_string()).unwrap());
+    template.know_protobuf(spec_in_protobuf().into(), false);
+    let job = with(job(Completion::Count(1), 1), |spec| spec.template = template);
+    let maker = Maker { job: &job, finalizer: FINALIZER, shard: 7, pod_group: None, traceparent: None };
+    let encoding = || PodManifest::new(maker, &first(0)).unwrap().encoding;
+    assert_eq!(encoding(), Encoding::Protobuf);
+    job.spec.template.avoid_protobuf();
+    assert_eq!(encoding(), Encoding::Json);
+    assert!(job.spec.template.knows_protobuf(), "it is not asked for again");
+}
+
+#[test]
 fn a_pod_whose_spec_gets_more_than_the_index_is_json() {
     let parent = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
     let template = json!({"spec": {"containers": [{"name": "main"}]}});
