@@ -1,5 +1,6 @@
 //! Where a curve bends: from which size on the next pod, Job or replica costs more than before.
 
+use indicatif::HumanCount;
 use serde::{Deserialize, Serialize};
 
 use super::Curve;
@@ -75,13 +76,15 @@ impl Curve {
 
     /// One sentence: what bends first, and where.
     pub(super) fn first_bend(&self) -> String {
-        let sweep = self.sweep;
+        let (what, _) = self.sweep.nouns();
         let largest = self.points.last().map_or(0, |figures| figures.size);
         match self.bends().first() {
-            None => format!("Nothing bends up to {largest} {sweep}."),
+            None => format!("Nothing bends up to {} {what}.", HumanCount(largest.into())),
             Some(Bend { quantity, after, by, times }) => format!(
-                "The first thing that bends: {quantity}, between {after} and {by} {sweep}, where each one more costs \
-                 {times:.1} times as much as where it is cheapest."
+                "The first thing that bends: {quantity}, between {} and {} {what}, where each one more costs \
+                 {times:.1} times as much as where it is cheapest.",
+                HumanCount((*after).into()),
+                HumanCount((*by).into()),
             ),
         }
     }
@@ -104,7 +107,7 @@ mod tests {
     fn straight_lines_do_not_bend_wherever_they_begin() {
         let straight = curve(|size| 2.0 + size / 1000.0, |_| 30e6);
         assert_eq!(straight.bends(), []);
-        assert_eq!(straight.first_bend(), "Nothing bends up to 100000 pods.");
+        assert_eq!(straight.first_bend(), "Nothing bends up to 100,000 pods.");
     }
 
     #[test]
@@ -114,7 +117,7 @@ mod tests {
         let bends = bent.bends();
         assert_eq!(bends.len(), 1, "{bends:?}");
         let first = bent.first_bend();
-        assert!(first.contains("CPU, between 10000 and 100000 pods"), "{first}");
+        assert!(first.contains("CPU, between 10,000 and 100,000 pods"), "{first}");
         assert!((bends.first().map_or(0.0, |bend| bend.times) - 3.222).abs() < 0.01, "{bends:?}");
     }
 

@@ -51,6 +51,9 @@ pub(crate) struct GrowthArgs {
     /// Time for which each number of replicas is measured.
     #[arg(long, value_name = "TIME", default_value = "60s", value_parser = humantime::parse_duration)]
     pub(crate) watch_replicas_for: Duration,
+    /// Report of an earlier run, in place of a new one.
+    #[arg(long, value_name = "FILE.json")]
+    pub(crate) from: Option<PathBuf>,
     /// Markdown page whose tables are replaced by the measured ones. The machine must be quiet, and the build one
     /// for measuring.
     #[arg(long, value_name = "FILE.md")]
@@ -85,8 +88,8 @@ impl GrowthArgs {
         sizes
     }
 
-    /// Measures all sizes, each on a new API server, and writes what was found.
-    pub(crate) async fn run(self) -> Result<ExitCode> {
+    /// Measures all sizes, each on a new API server.
+    async fn measure(&self) -> Result<Growth> {
         let env = Env::here("embedded".into());
         if self.write.is_some() {
             env.is_fit_to_publish()?;
@@ -95,12 +98,21 @@ impl GrowthArgs {
         for sweep in self.sweeps.iter().copied() {
             let mut curve = Curve { sweep, points: Vec::new() };
             for size in self.sizes(sweep) {
-                let figures = sweep.measure(&self, size).await.with_context(|| format!("{size} {sweep}"))?;
+                let figures = sweep.measure(self, size).await.with_context(|| format!("{size} {sweep}"))?;
                 eprintln!("{}", figures.line(sweep));
                 curve.points.push(figures);
             }
             growth.curves.push(curve);
         }
+        Ok(growth)
+    }
+
+    /// Measures, or reads what was measured, and writes what was found.
+    pub(crate) async fn run(self) -> Result<ExitCode> {
+        let growth = match &self.from {
+            Some(file) => Growth::read(file)?,
+            None => self.measure().await?,
+        };
         println!("{}", growth.markdown());
         if let Some(file) = &self.common.report {
             growth.write(file)?;
@@ -119,6 +131,11 @@ impl GrowthArgs {
 }
 
 impl Growth {
+    fn read(file: &std::path::Path) -> Result<Self> {
+        let context = || file.display().to_string();
+        serde_json::from_str(&std::fs::read_to_string(file).with_context(context)?).with_context(context)
+    }
+
     fn markdown(&self) -> String {
         let curves = self.curves.iter();
         curves.map(|curve| format!("## {}\n\n{}\n", curve.sweep, curve.markdown(&self.env))).collect()

@@ -68,6 +68,15 @@ pub(crate) struct Figures {
 }
 
 impl Sweep {
+    /// What grows, in the plural and in the singular.
+    pub(super) fn nouns(self) -> (&'static str, &'static str) {
+        match self {
+            Self::Replicas => ("replicas", "replica"),
+            Self::Pods => ("pods", "pod"),
+            Self::Jobs => ("Jobs", "Job"),
+        }
+    }
+
     /// The load of this size.
     fn load(self, args: &GrowthArgs, size: u32) -> Result<Load> {
         let mut load = match self {

@@ -1,6 +1,7 @@
 //! Plots as SVG.
 
 use anyhow::{Result, anyhow};
+use indicatif::HumanCount;
 use plotters::coord::ranged1d::{AsRangedCoord, Ranged, ValueFormatter};
 use plotters::prelude::*;
 
@@ -9,6 +10,8 @@ use super::Report;
 const SIZE: (u32, u32) = (860, 320);
 /// A y axis that reaches this is in thousands.
 const THOUSANDS_FROM: f64 = 10_000.0;
+/// Width of the plot with the names of the lines, by that without.
+const SPACE: f64 = 1.28;
 /// Height of the name of a line, in pixels.
 const NAME_HEIGHT: i32 = 15;
 /// Height of what is below the plot, in pixels.
@@ -32,6 +35,16 @@ pub(crate) struct Line {
     pub(crate) points: Vec<(f64, f64)>,
 }
 
+/// How values are placed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Axes {
+    Linear,
+    /// The y axis is logarithmic.
+    LogY,
+    /// Both are.
+    LogLog,
+}
+
 /// The content of a plot.
 pub(crate) struct Plot<'a> {
     pub(crate) title: &'a str,
@@ -44,9 +57,11 @@ pub(crate) struct Plot<'a> {
 pub(super) fn all(report: &Report) -> Result<Vec<String>> {
     Ok(vec![
         pods(report)?,
-        Plot { title: "CPU of each replica", x: "seconds", y: "cores", lines: cpu(report) }.draw(false)?,
-        Plot { title: "Memory of each replica", x: "seconds", y: "MB", lines: memory(report) }.draw(false)?,
-        Plot { title: "Latencies", x: "percentile", y: "ms", lines: latencies(report) }.draw(true)?,
+        Plot { title: "CPU of each replica", x: "seconds", y: "cores", lines: cpu(report) }
+            .draw(Axes::Linear)?,
+        Plot { title: "Memory of each replica", x: "seconds", y: "MB", lines: memory(report) }
+            .draw(Axes::Linear)?,
+        Plot { title: "Latencies", x: "percentile", y: "ms", lines: latencies(report) }.draw(Axes::LogY)?,
     ])
 }
 
@@ -57,7 +72,7 @@ pub(crate) fn ended_pods(reports: &[(&str, &Report)]) -> Result<String> {
         points: report.series.iter().map(|point| (point.t, point.ended as f64)).collect(),
     };
     let lines = reports.iter().map(line).collect();
-    Plot { title: "Pods that have ended", x: "seconds", y: "pods", lines }.draw(false)
+    Plot { title: "Pods that have ended", x: "seconds", y: "pods", lines }.draw(Axes::Linear)
 }
 
 /// Pods over time.
@@ -71,7 +86,7 @@ pub(super) fn pods(report: &Report) -> Result<String> {
         over_time("active", |point| point.active),
         over_time("ended", |point| point.ended),
     ];
-    Plot { title: "Pods", x: "seconds", y: "pods", lines }.draw(false)
+    Plot { title: "Pods", x: "seconds", y: "pods", lines }.draw(Axes::Linear)
 }
 
 /// Names of all replicas in the report.
@@ -112,21 +127,35 @@ fn latencies(report: &Report) -> Vec<Line> {
 }
 
 impl Plot<'_> {
-    /// The plot as SVG, with a linear or logarithmic y axis.
-    pub(crate) fn draw(&self, logarithmic: bool) -> Result<String> {
+    /// The plot as SVG.
+    pub(crate) fn draw(&self, axes: Axes) -> Result<String> {
         let points = || self.lines.iter().flat_map(|line| &line.points);
-        // Leaves space for the names of the lines on the right.
-        let right = points().map(|(x, _)| *x).fold(1.0, f64::max) * 1.28;
+        let right = points().map(|(x, _)| *x).fold(1.0, f64::max);
         let top = points().map(|(_, y)| *y).fold(0.1, f64::max) * 1.05;
-        if !logarithmic {
-            return self.draw_on(right, 0.0..top, top >= THOUSANDS_FROM);
+        // Leaves space for the names of the lines on the right.
+        let linear = || 0.0..right * SPACE;
+        if axes == Axes::Linear {
+            let in_thousands = top >= THOUSANDS_FROM;
+            let y = if in_thousands { format!("{}, thousands", self.y) } else { self.y.to_owned() };
+            let thousands = |value: &f64| (value / 1000.0).to_string();
+            let y_label: Option<Label<'_>> = if in_thousands { Some(&thousands) } else { None };
+            return self.draw_on(linear(), 0.0..top, &y, [None, y_label]);
         }
         let bottom = points().map(|(_, y)| *y).fold(top, f64::min).max(0.01);
-        self.draw_on(right, (bottom..top.max(bottom * 10.0)).log_scale(), false)
+        let y = (bottom..top.max(bottom * 10.0)).log_scale();
+        if axes == Axes::LogY {
+            return self.draw_on(linear(), y, self.y, [None, Some(&round_number)]);
+        }
+        let left = points().map(|(x, _)| *x).fold(right, f64::min).max(1.0);
+        let x = (left..left * (right / left).max(10.0).powf(SPACE)).log_scale();
+        self.draw_on(x, y, self.y, [Some(&power_of_ten), Some(&round_number)])
     }
 
-    fn draw_on<Y>(&self, right: f64, range: Y, in_thousands: bool) -> Result<String>
+    /// Draws on axes with these ranges. `labels`: those of x and y, where they are not the numbers themselves.
+    fn draw_on<X, Y>(&self, x: X, y: Y, y_name: &str, labels: [Option<Label<'_>>; 2]) -> Result<String>
     where
+        X: AsRangedCoord<Value = f64>,
+        X::CoordDescType: Ranged<ValueType = f64> + ValueFormatter<f64>,
         Y: AsRangedCoord<Value = f64>,
         Y::CoordDescType: Ranged<ValueType = f64> + ValueFormatter<f64>,
     {
@@ -139,20 +168,22 @@ impl Plot<'_> {
                 .margin(8)
                 .x_label_area_size(36)
                 .y_label_area_size(64)
-                .build_cartesian_2d(0.0..right, range)
+                .build_cartesian_2d(x, y)
                 .map_err(|error| failed(&error))?;
-            let y = if in_thousands { format!("{}, thousands", self.y) } else { self.y.to_owned() };
-            let thousands = |value: &f64| (value / 1000.0).to_string();
             let text = ("sans-serif", 12).into_font().color(&TEXT);
             let mut mesh = chart.configure_mesh();
             mesh.x_desc(self.x)
-                .y_desc(y)
+                .y_desc(y_name)
                 .axis_style(TEXT)
                 .bold_line_style(TEXT.mix(0.25))
                 .light_line_style(TRANSPARENT)
                 .label_style(text.clone());
-            if in_thousands {
-                mesh.y_label_formatter(&thousands);
+            let [x_label, y_label] = labels;
+            if let Some(label) = x_label {
+                mesh.x_label_formatter(label);
+            }
+            if let Some(label) = y_label {
+                mesh.y_label_formatter(label);
             }
             mesh.draw().map_err(|error| failed(&error))?;
             let mut names = Vec::new();
@@ -172,6 +203,21 @@ impl Plot<'_> {
         }
         Ok(svg)
     }
+}
+
+/// The label of a number; empty for none.
+type Label<'a> = &'a dyn Fn(&f64) -> String;
+
+/// Labels 1, 2 and 5 of each power of ten: others would cover each other.
+fn round_number(value: &f64) -> String {
+    let first = value / 10_f64.powf(value.log10().floor());
+    let is_round = [1.0, 2.0, 5.0, 10.0].iter().any(|round| (first - round).abs() < 1e-6);
+    if is_round { value.to_string() } else { String::new() }
+}
+
+fn power_of_ten(value: &f64) -> String {
+    let is_power = (value.log10() - value.log10().round()).abs() < 1e-6;
+    if is_power { HumanCount(value.round() as u64).to_string() } else { String::new() }
 }
 
 /// The name of a line, at its end.
@@ -216,13 +262,23 @@ mod tests {
     }
 
     #[test]
+    fn logarithmic_axes_have_few_labels() {
+        let labels = |label: fn(&f64) -> String| {
+            let all = [0.5, 1.0, 2.0, 3.0, 8.0, 10.0, 1e6].map(|value| label(&value));
+            all.into_iter().filter(|label| !label.is_empty()).collect::<Vec<_>>()
+        };
+        assert_eq!(labels(round_number), ["0.5", "1", "2", "10", "1000000"]);
+        assert_eq!(labels(power_of_ten), ["1", "10", "1,000,000"]);
+    }
+
+    #[test]
     fn large_numbers_are_in_thousands_and_lines_have_their_names() {
         let line = |name: &str, y| Line { name: name.to_owned(), points: vec![(0.0, 0.0), (10.0, y)] };
         let plot =
             |y| Plot { title: "t", x: "seconds", y: "pods", lines: vec![line("one", y), line("two", y)] };
-        let large = plot(100_000.0).draw(false).unwrap();
+        let large = plot(100_000.0).draw(Axes::Linear).unwrap();
         assert!(large.contains("pods, thousands") && !large.contains("00000"), "{large}");
         assert!(large.contains("one") && large.contains("two"));
-        assert!(!plot(900.0).draw(false).unwrap().contains("thousands"));
+        assert!(!plot(900.0).draw(Axes::Linear).unwrap().contains("thousands"));
     }
 }
