@@ -53,7 +53,8 @@ pub(crate) struct PodFacts {
     pub(crate) by_replica: bool,
     /// Whether that was a replica, which did not want to count it.
     pub(crate) removed: bool,
-    /// When a replica took the finalizer off it without having recorded it, as before its deletion.
+    /// When a replica took the finalizer off it without having recorded it, as before its deletion; or, of one that somebody
+    /// else was deleting, as when its Job is scaled down.
     pub(crate) disowned: Option<Time>,
     /// Whether somebody else took our finalizer or labels off it.
     pub(crate) meddled: bool,
@@ -158,6 +159,7 @@ impl Ledger {
     }
 
     fn pod(&mut self, now: Time, uid: &str, object: Value, deleted: bool, by_replica: bool) {
+        let is_surplus = deleted && self.is_surplus(uid);
         let facts = self.pods.entry(uid.to_owned()).or_insert_with(|| PodFacts {
             object: Value::Null,
             exists: true,
@@ -196,10 +198,13 @@ impl Ledger {
             let clean = facts.deleted.is_none() && !deleting;
             facts.end = Some(End { at: now, succeeded: phase == "Succeeded", clean });
         }
-        let loses_finalizer = tracked(&facts.object) && !tracked(&object);
+        // A pod that goes with its finalizer is shown as it was before.
+        let loses_finalizer = tracked(&facts.object) && (deleted || !tracked(&object));
         let job = facts.job.as_ref().and_then(|job| self.jobs.get(job));
         let is_recorded = job.is_some_and(|job| job.records(uid, facts));
-        let disowns = by_replica && !deleting && loses_finalizer && !is_recorded;
+        // One that somebody else was deleting is gone with that. A replica that has not heard of it scales down by it.
+        let may_disown = !deleting || (is_surplus && facts.deleted.is_some() && !facts.by_replica);
+        let disowns = by_replica && may_disown && loses_finalizer && !is_recorded;
         facts.disowned = facts.disowned.or(disowns.then_some(now));
         if deleting && facts.deleted.is_none() {
             facts.deleted = Some(now);
@@ -208,6 +213,21 @@ impl Ledger {
             facts.removed = by_replica && (facts.end.is_none() || tracked(&facts.object));
         }
         facts.object = object;
+    }
+
+    /// Whether a pod that has ended is one too many to who has not heard of its end: its Job has as many others as it
+    /// wants, which were there before that. Those that came later may have come in its place.
+    fn is_surplus(&self, uid: &str) -> bool {
+        let Some(pod) = self.pods.get(uid) else { return false };
+        let Some((job, end)) = pod.job.as_ref().zip(pod.end) else { return false };
+        let Some(JobFacts { object, .. }) = self.jobs.get(job) else { return false };
+        let wanted = match object["spec"]["suspend"] == true {
+            true => 0,
+            false => object["spec"]["parallelism"].as_u64().unwrap_or(1),
+        };
+        let is_before = |other: &&PodFacts| other.is_tracked() && other.created <= end.at;
+        let others = self.pods_of(job).filter(|other| !std::ptr::eq(*other, pod));
+        others.filter(is_before).count() as u64 >= wanted
     }
 
     /// The pods that a Job controls, or did.

@@ -104,7 +104,8 @@ fn is_unheard(pod: &PodFacts, job: &JobFacts, news: Duration) -> bool {
 }
 
 /// The deletion that follows may be held up, by an answer that is lost, until the pod has ended; or it had ended, and the
-/// replica had not heard of it yet. The controller built into Kubernetes does it in this order, too.
+/// replica had not heard of it yet, nor that somebody was deleting it. The controller built into Kubernetes does it in this
+/// order, too.
 fn is_disowned(pod: &PodFacts, job: &JobFacts, news: Duration) -> bool {
     let unheard = |at: Time| pod.end.is_none_or(|end| at <= end.at || at.since(end.at) < news);
     job.touched.is_some() && pod.disowned.is_some_and(unheard)
@@ -142,4 +143,59 @@ fn counts(pod: &PodFacts, job: &JobFacts, succeeded: bool, later: Duration, news
     // A pod that was deleted first counts as failed, however it ended; and so does one that was seen active when the
     // end was announced.
     (!succeeded && (!end.clean || !in_time)).then_some(false)
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+    use yardmaster::job::names::EXTERNAL_FINALIZER;
+
+    use super::*;
+
+    const NEWS: Duration = Duration::from_secs(5);
+
+    /// What a replica does not count of a Job with this parallelism, one of whose three pods has succeeded at 10 s, was
+    /// deleted by a user at 11 s, and lost its finalizer to a replica at this time. `since`: when the other pods were
+    /// created.
+    fn is_excused(parallelism: u64, released: u64, since: u64, is_recorded: bool) -> bool {
+        let at = |secs| Time::ZERO + Duration::from_secs(secs);
+        let event = |kind: &str, object: Value| json!({"type": kind, "object": object});
+        let mut ledger = Ledger::default();
+        let succeeded = if is_recorded { json!(["p"]) } else { json!([]) };
+        let job = json!({
+            "kind": "Job", "metadata": {"uid": "j", "name": "j"}, "spec": {"parallelism": parallelism},
+            "status": {"uncountedTerminatedPods": {"succeeded": succeeded}},
+        });
+        ledger.take_in(at(0), event("ADDED", job), false);
+        ledger.jobs.values_mut().for_each(|job| job.touched = Some(at(9)));
+        let pod = |uid: &str| {
+            json!({
+                "kind": "Pod", "status": {"phase": "Running"},
+                "metadata": {
+                    "uid": uid, "name": uid, "finalizers": [EXTERNAL_FINALIZER],
+                    "ownerReferences": [{"kind": "Job", "uid": "j", "controller": true}],
+                },
+            })
+        };
+        let mut ended = pod("p");
+        ledger.take_in(at(1), event("ADDED", ended.clone()), true);
+        ended["status"]["phase"] = "Succeeded".into();
+        ledger.take_in(at(10), event("MODIFIED", ended.clone()), false);
+        for other in ["q", "r"] {
+            ledger.take_in(at(since), event("ADDED", pod(other)), true);
+        }
+        ended["metadata"]["deletionTimestamp"] = "1970-01-01T00:00:11Z".into();
+        ledger.take_in(at(11), event("MODIFIED", ended.clone()), false);
+        ledger.take_in(at(released), event("DELETED", ended), true);
+        may_be_lost(&ledger.pods["p"], &ledger.jobs["j"], NEWS)
+    }
+
+    #[test]
+    fn a_pod_by_which_a_job_is_scaled_down_may_have_succeeded_and_be_deleted_unheard() {
+        assert!(is_excused(2, 14, 1, false));
+        assert!(!is_excused(3, 14, 1, false), "the Job wants all three");
+        assert!(!is_excused(2, 15, 1, false), "the replica has heard of the success");
+        assert!(!is_excused(2, 14, 10 + 1, false), "the others have come in its place");
+        assert!(!is_excused(2, 14, 1, true), "it is recorded");
+    }
 }

@@ -235,7 +235,7 @@ impl ShardActor {
         let mut must_relist = false;
         for pod in &list.pods {
             let Some(owner) = &pod.controller else {
-                if self.is_shown_by_nobody(pod) {
+                if self.is_known_to_nobody(pod, !anew.is_empty()) {
                     self.route_pod(pod.clone(), ctx);
                 }
                 continue;
@@ -296,8 +296,7 @@ impl ShardActor {
         for pod in &list.pods {
             let of = pod.controller.as_ref().map(|owner| &owner.uid);
             let is_meant = of.is_some_and(|job| anew.contains(job) && answered.contains_key(job));
-            let is_older = self.doubts.shown.get(&pod.pod.uid).is_some_and(|shown| *shown >= pod.pod.version);
-            if is_meant && !is_older {
+            if is_meant && !self.is_older(pod) {
                 if !self.is_labelled(pod) {
                     // It gets its label. What the watch brings of it from before is older than this.
                     self.unseen.answered(&pod.pod);
@@ -309,11 +308,19 @@ impl ShardActor {
         self.doubts.ahead.extend(shown.map(|job| (job.clone(), list.version)));
     }
 
-    /// Whether no watch shows the shard this pod, which has no controller: it has another label. Its Job adopts it, or has
-    /// left it, and then it is released.
-    fn is_shown_by_nobody(&self, pod: &ObservedPod) -> bool {
+    /// Whether neither a Job nor the release of orphans has been shown this pod, which has no controller. It has another
+    /// label, so no watch shows it to the shard; or it has the shard's, and only an actor that has panicked was shown it,
+    /// which was about to adopt it or to find out that its Job leaves. Its Job adopts it, or has left it, and then it is
+    /// released. `anew`: the list shows Jobs their pods anew, in full.
+    fn is_known_to_nobody(&self, pod: &ObservedPod, anew: bool) -> bool {
         let uid = &pod.pod.uid;
-        !self.is_labelled(pod) && self.pod_owners.job_of(uid).is_none() && !self.unseen.contains(uid)
+        let is_missed = if self.is_labelled(pod) { anew && !self.is_older(pod) } else { true };
+        is_missed && self.pod_owners.job_of(uid).is_none() && !self.unseen.contains(uid)
+    }
+
+    /// Whether the watch has shown as much of a pod as a live list, or more.
+    fn is_older(&self, pod: &ObservedPod) -> bool {
+        self.doubts.shown.get(&pod.pod.uid).is_some_and(|shown| *shown >= pod.pod.version)
     }
 
     /// Whether a change that the watch brings of a pod is older than what its Job was shown of it: a pod that is counted

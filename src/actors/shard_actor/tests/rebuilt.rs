@@ -134,3 +134,42 @@ fn a_rebuilt_job_that_doubts_a_deletion_meanwhile_is_shown_its_pods_all_the_same
         assert_eq!(api.count(COUNTS), 1, "the Job goes on");
     });
 }
+
+/// The actor before was about to adopt it, or to find out that the Job is gone.
+#[test]
+fn a_pod_without_owner_that_only_the_actor_before_was_shown_is_adopted_or_released() {
+    for gone in [false, true] {
+        run(async move {
+            let mut orphan = labelled(at(110, "Running", pod("p", "j")));
+            orphan["metadata"]["ownerReferences"] = json!([]);
+            let (found, mut reads) = (orphan.clone(), 0);
+            let api = TestApi::new(move |method, uri| match method {
+                "GET" if is_live(uri) => list(150, std::slice::from_ref(&found)),
+                "GET" if uri.contains("/jobs/j") => {
+                    reads += 1;
+                    match (reads, gone) {
+                        // The panic is sooner than the answer.
+                        (1, _) => None,
+                        (_, false) => Some((200, with_a_pod())),
+                        (_, true) => refusal(404),
+                    }
+                }
+                "PATCH" => Some((200, labelled(at(160, "Running", pod("p", "j"))))),
+                _ => None,
+            });
+            let (cx, panics) = shaky(&api);
+            let jobs = [with_a_pod()];
+            let shard = Shard::start_fenced(cx, Fence::unlimited(), &jobs, no_census(), vec![orphan]).await;
+            sleep(SOON).await;
+            panic_at(&panics, &shard).await;
+            if gone {
+                shard.0.send(JobVanished("j".into())).await.unwrap();
+            }
+            assert_eq!(api.count(&["PATCH", "/pods/p"]), 0, "gone: {gone}");
+            sleep(60 * SOON).await;
+            let releases = api.count(&["PATCH", "/pods/p", "deleteFromPrimitiveList"]);
+            assert_eq!((api.count(&["PATCH", "/pods/p"]), releases), (1, usize::from(gone)), "gone: {gone}");
+            assert_eq!(api.count(CREATION), 0, "gone: {gone}");
+        });
+    }
+}
