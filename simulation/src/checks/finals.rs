@@ -8,7 +8,7 @@ use super::failures::{Consequence, consequence};
 use super::owners::Owners;
 use super::{Promise, counts};
 use crate::ledger::{JobFacts, Ledger, PodFacts};
-use crate::plan::Plan;
+use crate::plan::{Act, Fault, Plan, Refused, Step};
 use crate::time::Time;
 use crate::world::Slot;
 
@@ -52,11 +52,24 @@ pub(super) fn held_back(now: Time, plan: &Plan, ledger: &Ledger, owners: &Owners
     if !owners.all_undisturbed(now) {
         return None;
     }
+    let waiting = asked_to_wait(now, plan);
     let waits = |job: &&JobFacts| {
         let since = job.unsuspended_since.filter(|_| job.exists && is_ours(plan, job));
-        since.is_some_and(|since| now.since(since) > long)
+        since.is_some_and(|since| now > since.max(waiting) + long)
     };
     ledger.jobs.values().find(waits).map(|job| format!("{} is not Suspended after {long:?}", job.name().1))
+}
+
+/// Until when the API server has asked replicas to wait with requests about pods (429). A Job is `Suspended` once its pods
+/// were removed, and who is asked to wait does so.
+fn asked_to_wait(now: Time, plan: &Plan) -> Time {
+    let until = |step: &Step| match step.act {
+        Act::Fault(Fault::Refuse { time, code: 429, what: Refused::PodPatches | Refused::PodDeletes, .. }) => {
+            step.at + time
+        }
+        _ => Time::ZERO,
+    };
+    plan.steps.iter().filter(|step| step.at <= now).map(until).max().unwrap_or(Time::ZERO)
 }
 
 /// Whether a Job is this controller's.
