@@ -43,7 +43,7 @@ pub(crate) struct CompareArgs {
     /// tell what each controller causes. Needs --kubeconfig.
     #[arg(long, requires = "kubeconfig")]
     pub(crate) unmanaged: bool,
-    /// Time for the other controller to start.
+    /// Time for a controller to start, and for the API server to come to rest after the load before.
     #[arg(long, value_name = "TIME", default_value = "10s", value_parser = humantime::parse_duration)]
     pub(crate) start_time: Duration,
 }
@@ -117,11 +117,11 @@ impl CompareArgs {
             Side::Yardmaster => stage.scale_up(common.replicas()).await?,
             Side::Reference => {
                 let log = stage.ground.directory.path().join("reference.log");
-                let reference = Replica::foreign(&self.reference, &stage.ground.kubeconfig, &log)?;
-                tokio::time::sleep(self.start_time).await;
-                stage.fleet.adopt(reference);
+                stage.fleet.adopt(Replica::foreign(&self.reference, &stage.ground.kubeconfig, &log)?);
             }
         }
+        tokio::time::sleep(self.start_time).await;
+        stage.fleet.begin_counting().await;
         stage.begin().await;
         stage.play().await?;
         Ok(stage.finish("compare").await?.report)

@@ -301,8 +301,11 @@ impl JobActor {
                 }
             }
             JobInput::Created { place, answer, event } => {
-                if let Created::Pod(pod) = &answer {
+                if let Created::Pod(pod) | Created::Found(pod) = &answer {
                     self.tracer.pod_created(pod, now);
+                }
+                if self.state.outruns_watch(place, &answer) {
+                    self.relist();
                 }
                 self.state.created(place, answer, now);
                 if let RequestEvent::Refused(why) = &event {
@@ -394,8 +397,7 @@ impl JobActor {
         let is_known = known.into_iter().flatten().any(|status| status.counts_as(&job.status));
         if !is_known && !is(Mutant::PodsNeverDoubted) {
             // Pods that somebody else has counted must not be counted again from our older view of them.
-            self.lifecycle.relist_requested();
-            self.notice.shard.do_send(JobReport::Relist(self.state.job.uid.clone()));
+            self.relist();
         }
         self.state.observe_job(job.clone());
         self.seen = seen;

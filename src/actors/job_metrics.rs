@@ -86,7 +86,7 @@ impl JobMeter {
         match input {
             JobInput::Created { place, answer, .. } => {
                 self.count_creation(answer);
-                if matches!(answer, Created::Pod(_)) {
+                if matches!(answer, Created::Pod(_) | Created::Found(_)) {
                     self.clock.pod_created(&self.requests, &state.job, place.number);
                 }
             }
@@ -213,7 +213,7 @@ impl JobMeter {
 
     fn count_creation(&self, answer: &Created) {
         let status = match answer {
-            Created::Pod(_) => Outcome::Succeeded,
+            Created::Pod(_) | Created::Found(_) => Outcome::Succeeded,
             Created::Refused => Outcome::Failed,
             Created::NameTaken | Created::NamespaceTerminating => return,
         };

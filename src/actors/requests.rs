@@ -166,7 +166,7 @@ impl Requests {
     async fn look_up(&self, place: Place, name: &str) -> Created {
         match self.cx.reads.get_pod(&self.namespace, name).await {
             Ok(Some(found)) if self.is_ours(&found) && found.pod.place == Some(place) => {
-                Created::Pod(Box::new(found.pod))
+                Created::Found(Box::new(found.pod))
             }
             Ok(Some(_)) => Created::NameTaken,
             Ok(None) | Err(_) => Created::Refused,

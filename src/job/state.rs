@@ -151,8 +151,11 @@ pub(super) struct UnevaluatedFailures {
 /// The outcome of a creation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Created {
-    /// The pod exists: created now, or found under its name with our Job as owner.
+    /// The pod exists: created now.
     Pod(Box<Pod>),
+    /// The pod exists already, under its name and with our Job as owner: the answer to its creation was lost, or another
+    /// owner of the Job has created it.
+    Found(Box<Pod>),
     /// The name belongs to something else: take the next one.
     NameTaken,
     /// Refused.
@@ -458,10 +461,18 @@ impl JobState {
         }
     }
 
+    /// Whether the answer to a creation shows the end of a pod ahead of the watch. Whoever created that pod may have
+    /// created others at the same time: the watch, which goes by order, would have shown those first. Until they are known,
+    /// the end of this one must not decide about the Job.
+    pub fn outruns_watch(&self, place: Place, answer: &Created) -> bool {
+        let has_ended = |pod: &Pod| pod.phase.is_final() || pod.is_failed(self.job.spec.replace_only_failed);
+        matches!(answer, Created::Found(pod) if has_ended(pod)) && self.pods.awaits(place)
+    }
+
     /// Takes in the answer to a creation.
     pub fn created(&mut self, place: Place, answer: Created, now: Timestamp) {
         match answer {
-            Created::Pod(pod) => {
+            Created::Pod(pod) | Created::Found(pod) => {
                 self.slow_start.accepted();
                 self.create_retry.accepted();
                 self.pods.create_answered(place, Some(*pod));

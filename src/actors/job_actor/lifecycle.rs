@@ -107,6 +107,13 @@ impl super::JobActor {
         self.state.pods_listing();
     }
 
+    /// The pods that are known are older than something else that is: nothing is decided until they are listed as they are
+    /// now.
+    pub(super) fn relist(&mut self) {
+        self.lifecycle.relist_requested();
+        self.notice.shard.do_send(JobReport::Relist(self.state.job.uid.clone()));
+    }
+
     /// Some pods may exist that are not seen: the status or an earlier list counts more than the list shows, or the watch
     /// said DELETED for one that has our finalizer. Nothing is decided until a live list has shown whether they exist.
     pub(super) fn pods_missing(&mut self) {

@@ -24,6 +24,7 @@ use crate::cluster::wire::{ObservedJob, ObservedPod};
 use crate::job::passivation::{NextLook, concerns, next_look};
 use crate::job::retry::Retry;
 use crate::job::spec::Job;
+use crate::job::status::JobStatus;
 use crate::job::uid::Uid;
 use crate::mutants::{Mutant, is};
 use crate::sharding::ShardState;
@@ -194,7 +195,25 @@ impl ShardActor {
             }
         }
         self.job_known(&uid, ctx);
-        self.deliver_listed(&uid, Some(self.arrived));
+        if self.is_newer_than_pods(&uid) {
+            self.show_anew(&uid, ctx);
+        } else {
+            self.deliver_listed(&uid, Some(self.arrived));
+        }
+    }
+
+    /// Whether somebody else has managed a Job of which nothing was known, and has written its status since the pods were
+    /// listed. The watch of pods may show those that it counts as they were before.
+    fn is_newer_than_pods(&self, job: &Uid) -> bool {
+        let Some(entry) = self.jobs.get(job).filter(|entry| !entry.is_passivated() && !entry.is_finished())
+        else {
+            return false;
+        };
+        let written = entry.seen.job.as_ref().is_ok_and(|job| job.status != JobStatus::default());
+        let listed = self.pod_feed.version();
+        written
+            && listed.is_none_or(|listed| listed < entry.seen.version.order())
+            && !is(Mutant::PodsNeverDoubted)
     }
 
     /// Takes in that a Job no longer exists.

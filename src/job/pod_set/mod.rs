@@ -446,7 +446,7 @@ impl PodSet {
     /// watch has shown it before, since it may be gone by now.
     pub fn create_answered(&mut self, place: Place, pod: Option<Pod>) {
         self.seen_unanswered.remove(&place);
-        if self.pending.get(&place.number) != Some(&place.attempt) {
+        if !self.awaits(place) {
             return;
         }
         let is_known_gone = pod.as_ref().is_some_and(|pod| self.is_known_gone(pod));

@@ -8,7 +8,7 @@ use super::step::Queue;
 use super::{CountedPod, DelayedDeletion, Entry, PendingRequest, PodSet};
 use crate::job::backoff::{Ended, History};
 use crate::job::index_set::IndexSet;
-use crate::job::pod::Pod;
+use crate::job::pod::{Place, Pod};
 use crate::job::spec::Completion;
 use crate::job::uid::{Uid, UidSet};
 
@@ -37,6 +37,11 @@ impl PodSet {
     /// these are all terminating pods; else those with an unanswered removal.
     pub fn leaving(&self) -> usize {
         if self.spec.replace_only_failed { self.queues.terminating.len() } else { self.removals }
+    }
+
+    /// Whether a creation has not been answered, and the watch has not shown its pod.
+    pub fn awaits(&self, place: Place) -> bool {
+        self.pending.get(&place.number) == Some(&place.attempt)
     }
 
     /// Number of creations that have been sent and not answered.

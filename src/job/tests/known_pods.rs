@@ -1,10 +1,10 @@
 //! Tables: whether a list of pods can be complete, by what is known of the Job.
 
 use super::fixture::{at, but, ended, job, pod, running, state};
-use crate::job::pod::{Phase, Pod};
+use crate::job::pod::{Phase, Place, Pod};
 use crate::job::reconcile::reconcile;
 use crate::job::spec::{Completion, Job};
-use crate::job::state::{Changed, JobState, Limits};
+use crate::job::state::{Changed, Created, JobState, Limits};
 use crate::job::status::{Condition, ConditionKind, ConditionStatus, Uncounted};
 use crate::job::uid::UidSet;
 
@@ -108,6 +108,31 @@ fn a_status_that_tells_of_pods_that_do_not_exist_is_doubted() {
     assert!(state.doubts_status(9));
     state.reading_job();
     assert!(!state.doubts_status(9), "once");
+}
+
+#[test]
+fn the_end_of_a_pod_that_a_creation_finds_outruns_the_watch() {
+    let place = Place { number: 0, attempt: 0 };
+    let placed = |pod| Box::new(but(pod, |pod: &mut Pod| pod.place = Some(place)));
+    let succeeded = || placed(ended(running("a"), Phase::Succeeded, 10));
+    let deleting = || placed(but(running("a"), |pod| pod.deleting = true));
+    for (what, answer, is_shown, expected) in [
+        ("created now", Created::Pod(placed(pod("a"))), false, false),
+        ("it runs", Created::Found(placed(running("a"))), false, false),
+        ("it has ended", Created::Found(succeeded()), false, true),
+        ("it counts as failed", Created::Found(deleting()), false, true),
+        ("the watch has shown it", Created::Found(succeeded()), true, false),
+        ("refused", Created::Refused, false, false),
+    ] {
+        let mut state = state(job(Completion::Count(5), 1), []);
+        let plan = reconcile(&state, at(20));
+        assert_eq!(plan.creates.iter().map(|new| new.place).collect::<Vec<_>>(), [place]);
+        state.begin(&plan, at(20));
+        if is_shown {
+            state.observe_pod(*placed(running("a")), at(21));
+        }
+        assert_eq!(state.outruns_watch(place, &answer), expected, "{what}");
+    }
 }
 
 /// Somebody has removed the label of a pod that is being deleted, and it gets it again: a watch by labels says that it is

@@ -183,7 +183,7 @@ impl World {
         let index = indexed.then_some(new.place.number);
         let name = pod_name(&self.job.name, &self.job.uid.to_string(), index, new.place);
         if let Some(found) = self.pods.values().find(|pod| *pod.name == *name) {
-            return Created::Pod(Box::new(found.clone()));
+            return Created::Found(Box::new(found.clone()));
         }
         self.names += 1;
         let (created, uid) = (self.now, format!("{}/{}-{}", new.place.number, new.place.attempt, self.names));

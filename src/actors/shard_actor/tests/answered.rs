@@ -46,6 +46,35 @@ fn a_pod_that_an_answer_has_shown_counted_is_not_counted_again_from_an_older_vie
     }
 }
 
+/// Of the pods of a Job without completions, the watch has shown none: the answers to their creations were lost, or another
+/// owner has created them. One success would be enough if it were the only pod.
+#[test]
+fn a_pod_that_has_ended_before_the_watch_has_shown_it_does_not_end_its_job_alone() {
+    for (phase, lists) in [("Succeeded", 1), ("Running", 0)] {
+        run(async move {
+            let placed = |phase, name, place: &str| {
+                let mut pod = labelled(at(150, phase, pod(name, "j")));
+                pod["metadata"]["annotations"] = json!({"yardmaster.dev/place": place});
+                pod
+            };
+            let taken = json!({"kind": "Status", "code": 409, "reason": "AlreadyExists", "message": "taken"});
+            let api = TestApi::new(move |method, uri| match method {
+                "POST" if uri.contains("/pods") => Some((409, taken.clone())),
+                "GET" if uri.contains("/pods/") => Some((200, placed(phase, "p", "0/0"))),
+                _ if is_live(uri) => list(200, &[placed(phase, "p", "0/0"), placed("Running", "q", "1/0")]),
+                _ => None,
+            });
+            let mut queue = job("j", json!({}));
+            queue["spec"]["completions"] = Value::Null;
+            let _shard = Shard::start(&api, &[queue], no_census(), Vec::new()).await;
+            sleep(4 * SOON).await;
+            assert_eq!(api.count(LIVE_LIST), lists, "{phase}: {:?}", api.sent());
+            assert_eq!((api.count(CREATION), api.count(COUNTS)), (1, lists), "{phase}: {:?}", api.sent());
+            assert_eq!(api.count(&["SuccessCriteriaMet"]), 0, "{phase}: another runs");
+        });
+    }
+}
+
 /// The Job becomes known late, and as it was before it had counted the pod.
 #[test]
 fn a_pod_that_was_counted_before_its_job_is_known_casts_doubt_on_its_status() {

@@ -86,6 +86,44 @@ fn a_pod_that_somebody_else_has_counted_is_not_counted_from_an_older_view() {
     }
 }
 
+/// It becomes known late, and the watch of pods has yet to show that the pods are counted which its status counts.
+#[test]
+fn a_job_that_somebody_else_has_managed_unseen_counts_no_pods_from_an_older_view() {
+    for (listing, version, doubted) in [(false, 202, true), (true, 202, true), (false, 95, false)] {
+        run(async move {
+            let known = written(version, 1);
+            let ended = at(150, "Succeeded", running("p", 0));
+            let mut counted = at(201, "Succeeded", running("p", 0));
+            counted["metadata"]["finalizers"] = json!([]);
+            let found = known.clone();
+            let api = TestApi::new(move |method, uri| match method {
+                _ if is_live(uri) => list(210, &[counted.clone(), running("q", 205)]),
+                "GET" if uri.contains("/jobs/j") => Some((200, found.clone())),
+                _ => None,
+            });
+            let first = if doubted { running("p", 90) } else { running("q", 90) };
+            let shard = Shard::start(&api, &[], no_census(), vec![first]).await;
+            if listing {
+                shard.watched(vec![Change::Restarted]).await;
+                shard.job(&known).await;
+                shard.watched(vec![change(&ended), synced(180)]).await;
+            } else {
+                if doubted {
+                    shard.watched(vec![applied(&ended)]).await;
+                }
+                shard.job(&known).await;
+            }
+            sleep(4 * SOON).await;
+            let case = format!("listing: {listing}, version: {version}: {:?}", api.sent());
+            assert_eq!(api.count(LIVE_LIST), usize::from(doubted), "{case}");
+            assert_eq!((api.count(COUNTS), api.count(CREATION)), (0, 0), "{case}");
+            shard.watched(vec![applied(&at(220, "Succeeded", running("q", 0)))]).await;
+            sleep(4 * SOON).await;
+            assert_eq!(api.count(COUNTS), 1, "{case}: what is new counts");
+        });
+    }
+}
+
 /// While the shard's watch was cut, somebody has changed the pod's label, and its owner was taken off.
 #[test]
 fn a_pod_with_another_label_and_without_controller_is_adopted_or_released() {
