@@ -178,8 +178,9 @@ impl Owners {
                 && !slot.frozen
                 && now >= slot.link.partitioned_until
                 && now >= slot.link.unreachable_until
-                // Each request that vanishes costs its timeout. The time begins with the last one.
+                // Each request or answer that vanishes costs its timeout. The time begins with the last one.
                 && slot.link.swallows == 0
+                && now >= slot.link.losing.0
         });
         for shard in self.shards.shards().filter(|_| !self.ignored) {
             let owned = self.holder(ledger, shard.0).and_then(lives).unwrap_or(false);
