@@ -148,6 +148,36 @@ fn nothing_is_created_while_a_removal_is_unanswered() {
     assert_eq!(places(&reconcile(&state, at(161))).len(), 1);
 }
 
+/// A creation may be refused, or find its name taken. Then the pods that exist are all that there are.
+#[test]
+fn no_pod_is_removed_for_the_sake_of_an_unanswered_creation() {
+    let wide = started(job(Completion::Count(9), 4));
+    let mut state = warm(wide.clone(), slots([0, 1]));
+    let plan = reconcile(&state, at(160));
+    assert_eq!(places(&plan), [(2, 0), (3, 0)]);
+    state.begin(&plan, at(160));
+    state.observe_job(with(wide, |spec| spec.parallelism = 2));
+    let changes = |state: &JobState| {
+        let plan = reconcile(state, at(161));
+        (plan.deletes.len(), places(&plan))
+    };
+    assert_eq!(changes(&state), (0, vec![]), "unanswered");
+    state.created(plan.creates[0].place, Created::Refused, at(161));
+    assert_eq!(changes(&state), (0, vec![]), "one is refused");
+    let made = slots([3]).remove(0);
+    state.created(plan.creates[1].place, Created::Pod(Box::new(made)), at(161));
+    assert_eq!(changes(&state), (1, vec![]), "the other one is a surplus");
+
+    let mut state = warm(started(job(Completion::Indexed(1), 1)), []);
+    let plan = reconcile(&state, at(160));
+    assert_eq!(places(&plan), [(0, 0)]);
+    state.begin(&plan, at(160));
+    state.observe_pod(at_index("of another owner", 0, 1), at(161));
+    assert_eq!(changes(&state), (0, vec![]), "another owner knew that the first name is taken");
+    state.created(plan.creates[0].place, Created::NameTaken, at(161));
+    assert_eq!(changes(&state), (0, vec![]));
+}
+
 /// An index gets no new pod while the old one may still be active. Other indexes do not wait for it.
 #[test]
 fn an_index_is_free_once_its_pod_is_gone() {
