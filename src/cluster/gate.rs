@@ -104,11 +104,11 @@ const PROGRESS_WAITS: [Duration; 2] = [Duration::from_secs(5), Duration::from_se
 const WRITES_OF_SHORT_JOB: u32 = 16;
 /// Longest such wait.
 const LONGEST_START: Duration = Duration::from_secs(4);
-/// One in this many writes reports progress ...
+/// Under a limited rate, one in this many writes reports progress ...
 const WRITES_PER_PROGRESS: u32 = 100;
 /// ... or more, so that each Job does so after this time ...
 const PROGRESS_PERIOD: Duration = Duration::from_secs(5);
-/// ... but, under a limited rate, never more than one in this many.
+/// ... but never more than one in this many.
 const FEWEST_WRITES_PER_PROGRESS: u32 = 4;
 
 /// The write gate. Clones are the same gate. It works until the last clone is dropped; requests in flight
@@ -317,10 +317,7 @@ impl WriteGate {
         let total = WRITES_AHEAD * state.slots.limits().max;
         Pace {
             at_once: (total / sharing.max(1)).max(FEWEST_WRITES),
-            status_period: match self.shared.qps {
-                0 => progress_period_by(self.shared.answer_time.get(), state.slots.size(), sharing),
-                qps => progress_period(qps, sharing),
-            },
+            status_period: progress_period(self.shared.qps, sharing),
             start_period: (WRITES_OF_SHORT_JOB * self.shared.answer_time.get()).min(LONGEST_START),
         }
     }
@@ -345,13 +342,6 @@ fn progress_period(qps: u32, jobs: usize) -> Duration {
         0 => Duration::ZERO,
         _ => one_in(WRITES_PER_PROGRESS).min(PROGRESS_PERIOD).max(one_in(FEWEST_WRITES_PER_PROGRESS)),
     }
-}
-
-/// The same without a limited rate: a small part of the writes that the API server takes, which are so many in flight, each
-/// for as long as an answer takes.
-fn progress_period_by(answer_time: Duration, in_flight: usize, jobs: usize) -> Duration {
-    let [in_flight, jobs] = [in_flight.max(1), jobs].map(|count| u32::try_from(count).unwrap_or(u32::MAX));
-    (answer_time * WRITES_PER_PROGRESS / in_flight).saturating_mul(jobs).min(PROGRESS_PERIOD)
 }
 
 /// Whether a write that others pass may be passed no longer.

@@ -186,22 +186,6 @@ fn progress_takes_a_bounded_part_of_a_limited_rate() {
     }
 }
 
-#[test]
-fn progress_has_a_small_part_of_what_a_slow_api_server_takes() {
-    let (ms, s) = (Duration::from_millis, Duration::from_secs);
-    for (answer_time, in_flight, jobs, period) in [
-        (ms(0), 100, 1000, ms(0)),
-        (ms(2), 400, 100, ms(50)),
-        (ms(80), 80, 1, ms(100)),
-        (ms(80), 80, 20, s(2)),
-        (ms(80), 80, 500, s(5)),
-        (s(30), 0, usize::MAX, s(5)),
-    ] {
-        let found = progress_period_by(answer_time, in_flight, jobs);
-        assert_eq!(found, period, "{answer_time:?}, {in_flight} in flight, {jobs} Jobs");
-    }
-}
-
 #[tokio::test(start_paused = true)]
 async fn a_huge_job_does_not_starve_small_ones() {
     let mut bench = bench(one_at_a_time(), []);
