@@ -64,9 +64,12 @@ pub(super) fn held_back(now: Time, plan: &Plan, ledger: &Ledger, owners: &Owners
 /// were removed, and who is asked to wait does so.
 fn asked_to_wait(now: Time, plan: &Plan) -> Time {
     let until = |step: &Step| match step.act {
-        Act::Fault(Fault::Refuse { time, code: 429, what: Refused::PodPatches | Refused::PodDeletes, .. }) => {
-            step.at + time
-        }
+        Act::Fault(Fault::Refuse {
+            time,
+            code: 429,
+            what: Refused::PodPatches | Refused::PodDeletes,
+            ..
+        }) => step.at + time,
         _ => Time::ZERO,
     };
     plan.steps.iter().filter(|step| step.at <= now).map(until).max().unwrap_or(Time::ZERO)
