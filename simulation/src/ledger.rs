@@ -215,8 +215,8 @@ impl Ledger {
         facts.object = object;
     }
 
-    /// Whether a pod that has ended is one too many to who has not heard of its end: its Job has as many others as it
-    /// wants, which were there before that. Those that came later may have come in its place.
+    /// Whether a replica that has not heard of the end of a pod takes it for one too many: without it, its Job has as many
+    /// pods as it wants, and they were there before its end. Those that came later may be its replacements.
     fn is_surplus(&self, uid: &str) -> bool {
         let Some(pod) = self.pods.get(uid) else { return false };
         let Some((job, end)) = pod.job.as_ref().zip(pod.end) else { return false };

@@ -461,9 +461,9 @@ impl JobState {
         }
     }
 
-    /// Whether the answer to a creation shows the end of a pod ahead of the watch. Whoever created that pod may have
-    /// created others at the same time: the watch, which goes by order, would have shown those first. Until they are known,
-    /// the end of this one must not decide about the Job.
+    /// Whether the answer to a creation shows that a pod has ended before the watch has shown the pod at all. There may be
+    /// other pods that the watch has not shown either: the answers to their creations were lost, or another owner of the Job
+    /// has created them. Until they are known, the end of this one must not decide about the Job.
     pub fn outruns_watch(&self, place: Place, answer: &Created) -> bool {
         let has_ended = |pod: &Pod| pod.phase.is_final() || pod.is_failed(self.job.spec.replace_only_failed);
         matches!(answer, Created::Found(pod) if has_ended(pod)) && self.pods.awaits(place)

@@ -51,7 +51,7 @@ pub(crate) struct GrowthArgs {
     /// Time for which each number of replicas is measured.
     #[arg(long, value_name = "TIME", default_value = "60s", value_parser = humantime::parse_duration)]
     pub(crate) watch_replicas_for: Duration,
-    /// Report of an earlier run, in place of a new one.
+    /// Report of an earlier run, in place of a new one. Whether that run was fit to be published is not checked.
     #[arg(long, value_name = "FILE.json")]
     pub(crate) from: Option<PathBuf>,
     /// Markdown page whose tables are replaced by the measured ones. The machine must be quiet, and the build one

@@ -61,7 +61,7 @@ pub(super) fn held_back(now: Time, plan: &Plan, ledger: &Ledger, owners: &Owners
 }
 
 /// Until when the API server has asked replicas to wait with requests about pods (429). A Job is `Suspended` once its pods
-/// were removed, and who is asked to wait does so.
+/// were removed, and these requests have to wait.
 fn asked_to_wait(now: Time, plan: &Plan) -> Time {
     let until = |step: &Step| match step.act {
         Act::Fault(Fault::Refuse {

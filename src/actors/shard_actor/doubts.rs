@@ -235,7 +235,7 @@ impl ShardActor {
         let mut must_relist = false;
         for pod in &list.pods {
             let Some(owner) = &pod.controller else {
-                if self.is_known_to_nobody(pod, !anew.is_empty()) {
+                if self.is_unknown(pod, !anew.is_empty()) {
                     self.route_pod(pod.clone(), ctx);
                 }
                 continue;
@@ -308,13 +308,13 @@ impl ShardActor {
         self.doubts.ahead.extend(shown.map(|job| (job.clone(), list.version)));
     }
 
-    /// Whether neither a Job nor the release of orphans has been shown this pod, which has no controller. It has another
-    /// label, so no watch shows it to the shard; or it has the shard's, and only an actor that has panicked was shown it,
-    /// which was about to adopt it or to find out that its Job leaves. Its Job adopts it, or has left it, and then it is
-    /// released. `anew`: the list shows Jobs their pods anew, in full.
-    fn is_known_to_nobody(&self, pod: &ObservedPod, anew: bool) -> bool {
+    /// Whether no actor and no release of orphans knows this pod, which has no controller. Either it has the label of
+    /// another shard, so that no watch shows it here. Or it has the label of this one, and only an actor that has panicked
+    /// was shown it, before it could adopt or release it. Its Job may adopt it now; if the Job is gone, it is released.
+    /// `in_full`: the list is one that shows rebuilt Jobs their pods.
+    fn is_unknown(&self, pod: &ObservedPod, in_full: bool) -> bool {
         let uid = &pod.pod.uid;
-        let is_missed = if self.is_labelled(pod) { anew && !self.is_older(pod) } else { true };
+        let is_missed = !self.is_labelled(pod) || in_full && !self.is_older(pod);
         is_missed && self.pod_owners.job_of(uid).is_none() && !self.unseen.contains(uid)
     }
 

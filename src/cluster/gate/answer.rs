@@ -39,7 +39,7 @@ pub enum WriteError {
     /// The name is taken.
     #[error("{0}")]
     AlreadyExists(Box<str>),
-    /// There is no such namespace or resource.
+    /// There is no such namespace or resource, or a proxy finds no way to the API server.
     #[error("{0}")]
     NotFound(Box<str>),
     /// The object has changed since it was read.
