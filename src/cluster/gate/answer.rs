@@ -77,7 +77,11 @@ pub enum WriteError {
 impl WriteError {
     /// Whether something has decided against the write, and would again: no failure of the API server or network.
     pub fn is_lasting(&self) -> bool {
-        !matches!(self, Self::Fenced | Self::Busy { .. } | Self::Unknown(_) | Self::Server { .. })
+        // Of an object that exists, only a proxy says that it does not find it: the API server's own word is `Gone`.
+        !matches!(
+            self,
+            Self::Fenced | Self::Busy { .. } | Self::NotFound(_) | Self::Unknown(_) | Self::Server { .. }
+        )
     }
 }
 
