@@ -150,6 +150,7 @@ impl Checks {
         self.before_restore.extend(tracked.map(|(uid, _)| uid.clone()));
         self.seen.clear();
         self.verdicts.forget();
+        self.traffic.restored();
     }
 
     /// Nobody can own anything without the API server.

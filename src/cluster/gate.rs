@@ -96,7 +96,7 @@ const WRITES_AHEAD: usize = 2;
 /// Writes that each Job may have under way, however many Jobs there are.
 const FEWEST_WRITES: usize = 8;
 /// How long a status that only shows progress may wait for writes of higher priorities, without and with a limited rate.
-/// After that it takes turns with them. Together with the [`LONGEST_START`], or with the [`PROGRESS_PERIOD`] of a limited
+/// After that it takes turns with them. Together with the [`LONGEST_START`], or with the [`STATUS_PERIOD`] of a limited
 /// rate, it is sent within 10 s.
 const PROGRESS_WAITS: [Duration; 2] = [Duration::from_secs(5), Duration::from_secs(4)];
 /// The start of a Job waits for its end for as long as this many writes take, one after the other. A Job with a short pod
@@ -104,12 +104,12 @@ const PROGRESS_WAITS: [Duration; 2] = [Duration::from_secs(5), Duration::from_se
 const WRITES_OF_SHORT_JOB: u32 = 16;
 /// Longest such wait.
 const LONGEST_START: Duration = Duration::from_secs(4);
-/// Under a limited rate, one in this many writes reports progress ...
-const WRITES_PER_PROGRESS: u32 = 100;
-/// ... or more, so that each Job does so after this time ...
-const PROGRESS_PERIOD: Duration = Duration::from_secs(5);
+/// While Jobs wait for a limited rate or for the API server, one in this many writes is a status ...
+const WRITES_PER_STATUS: u32 = 100;
+/// ... or more, so that each Job has one after this time ...
+const STATUS_PERIOD: Duration = Duration::from_secs(5);
 /// ... but never more than one in this many.
-const FEWEST_WRITES_PER_PROGRESS: u32 = 4;
+const FEWEST_WRITES_PER_STATUS: u32 = 4;
 
 /// The write gate. Clones are the same gate. It works until the last clone is dropped; requests in flight
 /// still end.
@@ -302,8 +302,8 @@ impl WriteGate {
 
     /// How many writes each Job of this namespace with waiting writes may have under way. In total they are enough
     /// to keep the widest window full, but not so many that writes pile up. Each namespace has the same part of
-    /// them, so the Jobs of one that is stuck do not slow down others. Statuses get only a small part of a limited
-    /// rate, and that of a Job's start waits on a slow API server: the Job may end soon.
+    /// them, so the Jobs of one that is stuck do not slow down others. Statuses get only a small part of what the rate, or a
+    /// slow API server, allows, and that of a Job's start waits on a slow API server: the Job may end soon.
     pub fn pace(&self, namespace: &Arc<str>) -> Pace {
         let state = self.shared.lock();
         let jobs = |priority: Priority| {
@@ -315,10 +315,13 @@ impl WriteGate {
         let of_jobs = Priority::ALL.into_iter().filter(|priority| *priority != Priority::Event);
         let sharing = of_jobs.map(jobs).max().unwrap_or(0);
         let total = WRITES_AHEAD * state.slots.limits().max;
+        let answer_time = self.shared.answer_time.get();
+        let answered_at_once = u32::try_from(state.slots.size()).unwrap_or(u32::MAX).max(1);
+        let by_rate = Duration::from_secs(1).checked_div(self.shared.qps).unwrap_or_default();
         Pace {
             at_once: (total / sharing.max(1)).max(FEWEST_WRITES),
-            status_period: progress_period(self.shared.qps, sharing),
-            start_period: (WRITES_OF_SHORT_JOB * self.shared.answer_time.get()).min(LONGEST_START),
+            status_period: status_period(by_rate.max(answer_time / answered_at_once), sharing),
+            start_period: (WRITES_OF_SHORT_JOB * answer_time).min(LONGEST_START),
         }
     }
 
@@ -334,14 +337,11 @@ impl WriteGate {
     }
 }
 
-/// The time between two statuses of a Job that only show progress, where this many Jobs share a rate.
-fn progress_period(qps: u32, jobs: usize) -> Duration {
-    let one_in =
-        |writes: u32| Duration::from_secs(1) * writes / qps * u32::try_from(jobs).unwrap_or(u32::MAX);
-    match qps {
-        0 => Duration::ZERO,
-        _ => one_in(WRITES_PER_PROGRESS).min(PROGRESS_PERIOD).max(one_in(FEWEST_WRITES_PER_PROGRESS)),
-    }
+/// The time between two statuses of a Job that nothing but counting waits for. One write in total takes `write`, and this many
+/// Jobs wait for theirs.
+fn status_period(write: Duration, jobs: usize) -> Duration {
+    let one_in = |writes: u32| (write * writes).saturating_mul(u32::try_from(jobs).unwrap_or(u32::MAX));
+    one_in(WRITES_PER_STATUS).min(STATUS_PERIOD).max(one_in(FEWEST_WRITES_PER_STATUS))
 }
 
 /// Whether a write that others pass may be passed no longer.

@@ -45,8 +45,9 @@ pub struct Next {
     pub managed: bool,
 }
 
-/// Longest time that the start of a Job waits for its first pod.
-const UNANSWERED: Duration = Duration::from_secs(10);
+/// Longest time that the start of a Job waits for the answer to its first creation: as long as a webhook may take for one. The
+/// built-in controller writes nothing before that answer.
+const UNANSWERED: Duration = Duration::from_secs(30);
 
 /// When the status must be written, without composing it. `busy`: requests about pods are under way or about
 /// to be sent, and their outcome belongs in the same write.
@@ -60,12 +61,11 @@ pub fn due(state: &JobState, next: &Next, busy: bool, now: Timestamp) -> Due {
     if state.status_turn == StatusTurn::Here {
         return Due::Now;
     }
-    let waits_for = |period| end_of_wait(state.status_waits_since.unwrap_or(now), period, now);
+    let waits_for = |period| end_of_wait(state.status_waits_since().unwrap_or(now), period, now);
     let starts = state.job.status.start_time.is_none();
     let start_period = start_period(state);
     let period = if starts { state.limits.batch_period.max(start_period) } else { state.pace.status_period };
-    let is_unanswered = state.pods.active() == 0 && state.pods.pending_creates() > 0;
-    let due = if starts && is_unanswered && !counting_goes_on(state) {
+    let due = if state.awaits_first_pod() && !counting_goes_on(state) {
         // There is nothing to show before the first answer.
         waits_for(UNANSWERED)
     } else if full_batch(state) {

@@ -64,7 +64,7 @@ impl Default for Limits {
 pub struct Pace {
     /// Creations under way at once, and as many other requests about pods.
     pub at_once: usize,
-    /// Least time between two statuses that only report progress.
+    /// Least time between two statuses that report progress or record pods, unless the end of the Job waits for them.
     pub status_period: Duration,
     /// How long the start of a Job waits for what follows. A Job that ends within that time needs one write less.
     pub start_period: Duration,
@@ -82,6 +82,14 @@ impl Pace {
             start_period: limits.batch_period / START_SHARE,
         }
     }
+}
+
+/// The wait of a status change for what may join it.
+#[derive(Clone, Copy, Debug)]
+struct StatusWait {
+    since: Timestamp,
+    /// There is nothing to show before the first pod.
+    for_first_pod: bool,
 }
 
 /// A Job, its pods, and what is under way for it.
@@ -109,8 +117,8 @@ pub struct JobState {
     pub(super) unevaluated: Option<UnevaluatedFailures>,
     /// When the status was last written.
     pub(super) status_written: Option<Timestamp>,
-    /// Since when a status change waits.
-    pub(super) status_waits_since: Option<Timestamp>,
+    /// The wait of a status change.
+    status_wait: Option<StatusWait>,
     pub(super) status_in_flight: bool,
     pub(super) status_turn: StatusTurn,
     pub(super) deletion_in_flight: bool,
@@ -194,7 +202,7 @@ impl JobState {
             started: None,
             unevaluated: None,
             status_written: None,
-            status_waits_since: None,
+            status_wait: None,
             status_in_flight: false,
             status_turn: StatusTurn::NotAsked,
             deletion_in_flight: false,
@@ -455,10 +463,23 @@ impl JobState {
             if plan.status_queued.is_some() { StatusTurn::Queued } else { StatusTurn::NotAsked };
         if plan.status.is_some() {
             self.status_in_flight = !is(Mutant::StatusInFlightForgotten);
-            self.status_waits_since = None;
+            self.status_wait = None;
         } else if plan.status_waits {
-            self.status_waits_since.get_or_insert(now);
+            let since = self.status_waits_since().unwrap_or(now);
+            self.status_wait = Some(StatusWait { since, for_first_pod: self.awaits_first_pod() });
         }
+    }
+
+    /// Since when a status change waits. Once the first pod is there, the wait for it counts no more: it says nothing of how
+    /// soon that pod will end.
+    pub(super) fn status_waits_since(&self) -> Option<Timestamp> {
+        let goes_on = |wait: &StatusWait| !wait.for_first_pod || self.awaits_first_pod();
+        self.status_wait.filter(goes_on).map(|wait| wait.since)
+    }
+
+    /// Whether the start of the Job has yet to be written, and no creation of a pod has been answered yet.
+    pub(super) fn awaits_first_pod(&self) -> bool {
+        self.job.status.start_time.is_none() && self.pods.active() == 0 && self.pods.pending_creates() > 0
     }
 
     /// Whether the answer to a creation shows that a pod has ended before the watch has shown the pod at all. There may be

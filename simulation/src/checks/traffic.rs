@@ -23,7 +23,8 @@ const OF_ONE_NAME: u32 = 5;
 pub(super) struct Traffic {
     second: u64,
     requests: BTreeMap<(usize, String), u32>,
-    /// Status writes whose answer a replica waits for, and since when. `None` if their sender may have panicked.
+    /// Status writes whose answer a replica waits for, and since when. `None` if their sender may have panicked or begun
+    /// anew: it does not await what it asked for before.
     under_way: Option<BTreeMap<(usize, String), (Time, Wait)>>,
 }
 
@@ -56,6 +57,11 @@ impl Traffic {
         if let Some(under_way) = &mut self.under_way {
             under_way.remove(&(from, uri.path().to_owned()));
         }
+    }
+
+    /// etcd was restored. A replica begins anew once it notices that, and until then goes on with what it knows.
+    pub(super) fn restored(&mut self) {
+        self.under_way = None;
     }
 
     /// Nobody waits for the answers any more.

@@ -106,7 +106,13 @@ fn the_start_waits_for_the_first_pod() {
     let plan = reconcile(&state, at(200));
     assert_eq!((plan.status.clone(), plan.creates.len()), (None, 1));
     state.begin(&plan, at(200));
-    assert!(reconcile(&state, at(209)).status.is_none() && reconcile(&state, at(210)).status.is_some());
+    assert!(reconcile(&state, at(229)).status.is_none() && reconcile(&state, at(230)).status.is_some());
+    let mut with_pod = state.clone();
+    with_pod.observe_pod(running("a"), at(220));
+    assert!(
+        reconcile(&with_pod, at(220)).status.is_none(),
+        "its end may follow soon, however long it took to come"
+    );
     state.observe_pod(ended(running("a"), Phase::Failed, 200), at(200));
     assert!(reconcile(&state, at(203)).status.is_some());
 }
