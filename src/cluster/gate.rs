@@ -104,11 +104,12 @@ const PROGRESS_WAITS: [Duration; 2] = [Duration::from_secs(5), Duration::from_se
 const WRITES_OF_SHORT_JOB: u32 = 16;
 /// Longest such wait.
 const LONGEST_START: Duration = Duration::from_secs(4);
-/// While Jobs wait for a limited rate or for the API server, one in this many writes is a status ...
+/// Between two statuses of a Job there is time for this many of its writes, one after the other, as the rate and the API server
+/// allow ...
 const WRITES_PER_STATUS: u32 = 100;
-/// ... or more, so that each Job has one after this time ...
+/// ... or for fewer, so that it has one after this time ...
 const STATUS_PERIOD: Duration = Duration::from_secs(5);
-/// ... but never more than one in this many.
+/// ... but always for this many.
 const FEWEST_WRITES_PER_STATUS: u32 = 4;
 
 /// The write gate. Clones are the same gate. It works until the last clone is dropped; requests in flight
@@ -316,11 +317,9 @@ impl WriteGate {
         let sharing = of_jobs.map(jobs).max().unwrap_or(0);
         let total = WRITES_AHEAD * state.slots.limits().max;
         let answer_time = self.shared.answer_time.get();
-        let answered_at_once = u32::try_from(state.slots.size()).unwrap_or(u32::MAX).max(1);
-        let by_rate = Duration::from_secs(1).checked_div(self.shared.qps).unwrap_or_default();
         Pace {
             at_once: (total / sharing.max(1)).max(FEWEST_WRITES),
-            status_period: status_period(by_rate.max(answer_time / answered_at_once), sharing),
+            status_period: status_period(self.shared.qps, sharing, answer_time),
             start_period: (WRITES_OF_SHORT_JOB * answer_time).min(LONGEST_START),
         }
     }
@@ -337,10 +336,12 @@ impl WriteGate {
     }
 }
 
-/// The time between two statuses of a Job that nothing but counting waits for. One write in total takes `write`, and this many
-/// Jobs wait for theirs.
-fn status_period(write: Duration, jobs: usize) -> Duration {
-    let one_in = |writes: u32| (write * writes).saturating_mul(u32::try_from(jobs).unwrap_or(u32::MAX));
+/// The time between two statuses of a Job that nothing but counting waits for, where this many Jobs share a rate, and the API
+/// server answers after this time.
+fn status_period(qps: u32, jobs: usize, answer_time: Duration) -> Duration {
+    let turn = Duration::from_secs(1).checked_div(qps).unwrap_or_default();
+    let write = answer_time + turn.saturating_mul(u32::try_from(jobs).unwrap_or(u32::MAX));
+    let one_in = |writes| write.saturating_mul(writes);
     one_in(WRITES_PER_STATUS).min(STATUS_PERIOD).max(one_in(FEWEST_WRITES_PER_STATUS))
 }
 
