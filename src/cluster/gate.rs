@@ -109,8 +109,8 @@ const LONGEST_START: Duration = Duration::from_secs(4);
 const WRITES_PER_STATUS: u32 = 100;
 /// ... or for fewer, so that it has one after this time ...
 const STATUS_PERIOD: Duration = Duration::from_secs(5);
-/// ... but always for this many.
-const FEWEST_WRITES_PER_STATUS: u32 = 4;
+/// ... but never before this many turns at the rate.
+const FEWEST_TURNS_PER_STATUS: u32 = 4;
 
 /// The write gate. Clones are the same gate. It works until the last clone is dropped; requests in flight
 /// still end.
@@ -339,10 +339,10 @@ impl WriteGate {
 /// The time between two statuses of a Job that nothing but counting waits for, where this many Jobs share a rate, and the API
 /// server answers after this time.
 fn status_period(qps: u32, jobs: usize, answer_time: Duration) -> Duration {
-    let turn = Duration::from_secs(1).checked_div(qps).unwrap_or_default();
-    let write = answer_time + turn.saturating_mul(u32::try_from(jobs).unwrap_or(u32::MAX));
-    let one_in = |writes| write.saturating_mul(writes);
-    one_in(WRITES_PER_STATUS).min(STATUS_PERIOD).max(one_in(FEWEST_WRITES_PER_STATUS))
+    let jobs = u32::try_from(jobs).unwrap_or(u32::MAX);
+    let turn = Duration::from_secs(1).checked_div(qps).unwrap_or_default().saturating_mul(jobs);
+    let writes = |count| (turn + answer_time).saturating_mul(count);
+    writes(WRITES_PER_STATUS).min(STATUS_PERIOD).max(turn.saturating_mul(FEWEST_TURNS_PER_STATUS))
 }
 
 /// Whether a write that others pass may be passed no longer.

@@ -183,7 +183,7 @@ fn statuses_take_a_bounded_part_of_what_the_rate_and_the_api_server_allow() {
         (20, 1000, ms(0), ms(200_000)),
         (0, 1000, ms(4), ms(400)),
         (0, 1, ms(40), ms(4000)),
-        (0, 1, ms(400), ms(5000)),
+        (0, 1, ms(4000), ms(5000)),
         (1000, 10, ms(5), ms(1500)),
     ] {
         let with = format!("{qps} writes a second for {jobs} Jobs, answered after {answer_time:?}");
