@@ -21,8 +21,9 @@ use tokio::time::sleep;
 
 use self::correlator::{Delivery, EventCorrelator, EventWrite, Noted};
 use self::turns::{Class, Counts};
-use super::gate::{Answer, Fence, Order, Priority, WriteError, WriteGate};
+use super::gate::{Answer, Fence, Order, Priority, Write, WriteError, WriteGate};
 use super::supervision::{Pauses, caught};
+use crate::job::manifest::Encoding;
 use crate::job::uid::Uid;
 use crate::telemetry::metrics::Metrics;
 use crate::telemetry::metrics::labels::{LostEvent, LostEventLabels};
@@ -203,7 +204,7 @@ impl Sender {
         match delivery {
             Delivery::Sent => self.acknowledge(class, covered),
             Delivery::Failed => self.lost(LostEvent::Refused, class, covered),
-            Delivery::Expired => {}
+            Delivery::Expired | Delivery::RefusedInProtobuf => {}
         }
     }
 
@@ -222,7 +223,8 @@ fn count_lost(metrics: &Metrics, reason: LostEvent, events: usize) {
     metrics.lost_events.get_or_create(&LostEventLabels { reason }).inc_by(events as u64);
 }
 
-/// Sends a write. One that must be delivered is retried after transient failures.
+/// Sends a write. One that must be delivered is retried after transient failures. One that may not have been read is
+/// not repeated in protobuf: the correlator composes it again, in JSON.
 async fn send(gate: WriteGate, write: EventWrite) -> (EventWrite, Delivery) {
     let mut pauses = ExponentialBuilder::new()
         .with_min_delay(MUST_PAUSE)
@@ -241,6 +243,10 @@ async fn send(gate: WriteGate, write: EventWrite) -> (EventWrite, Delivery) {
             Ok(_) | Err(WriteError::AlreadyExists(_)) => return (write, Delivery::Sent),
             Err(failure) => failure,
         };
+        if failure.may_succeed_in_json() && is_in_protobuf(&write.write) {
+            tracing::debug!(%failure, "an Event was refused in protobuf");
+            return (write, Delivery::RefusedInProtobuf);
+        }
         let pause = if is_transient(&failure) { pauses.next() } else { None };
         let Some(pause) = pause else {
             tracing::debug!(%failure, "an Event was not sent");
@@ -248,6 +254,10 @@ async fn send(gate: WriteGate, write: EventWrite) -> (EventWrite, Delivery) {
         };
         sleep(pause).await;
     }
+}
+
+fn is_in_protobuf(write: &Write) -> bool {
+    matches!(write, Write::CreateEvent { encoding: Encoding::Protobuf, .. })
 }
 
 fn is_transient(failure: &WriteError) -> bool {

@@ -16,11 +16,12 @@ use rand::Rng;
 use rand::rngs::SmallRng;
 use serde_json::json;
 
-use super::body::EventBody;
+use super::body::{EventBody, seconds};
 use super::turns::{Class, Turns};
 use super::{Event, EventType, ObjectRef};
 use crate::cluster::gate::Write;
 use crate::cluster::rate::Rate;
+use crate::job::manifest::Encoding;
 use crate::job::uid::UidMap;
 
 /// Number of different messages of one object, type and reason from which on they are combined ...
@@ -54,6 +55,8 @@ pub(super) enum Delivery {
     Sent,
     /// The Event to patch has expired and must be created again.
     Expired,
+    /// The Event was refused in protobuf, and may be created in JSON.
+    RefusedInProtobuf,
     /// The write failed, and will not be retried.
     Failed,
 }
@@ -119,6 +122,8 @@ pub(super) struct EventCorrelator {
     /// Number of objects at which the older half is forgotten.
     sweep_at: usize,
     turns: Turns<Arc<SeriesKey>>,
+    /// What Events are created in.
+    encoding: Encoding,
 }
 
 impl EventCorrelator {
@@ -129,10 +134,11 @@ impl EventCorrelator {
             objects: UidMap::default(),
             sweep_at: OBJECTS,
             turns: Turns::default(),
+            encoding: Encoding::Protobuf,
         }
     }
 
-    /// Forgets all Events and writes.
+    /// Forgets all Events and writes, but not what they are encoded in.
     pub(super) fn clear(&mut self) {
         self.objects = UidMap::default();
         self.sweep_at = OBJECTS;
@@ -191,7 +197,7 @@ impl EventCorrelator {
     pub(super) fn next_write(&mut self) -> Option<EventWrite> {
         while let Some(key) = self.turns.next() {
             match self.objects.get_mut(&key.about.uid).and_then(|object| object.series.get_mut(&key)) {
-                Some(series) => return Some(series.write(&self.component, &mut self.random)),
+                Some(series) => return Some(series.write(&self.component, self.encoding, &mut self.random)),
                 None => self.turns.end(key.class),
             }
         }
@@ -201,11 +207,14 @@ impl EventCorrelator {
     /// Takes the outcome of a write. If there is more to write of its series, it waits for another turn.
     pub(super) fn delivered(&mut self, write: EventWrite, delivery: Delivery) {
         self.turns.end(write.series.class);
+        if delivery == Delivery::RefusedInProtobuf {
+            self.encoding = Encoding::Json;
+        }
         let object = self.objects.get_mut(&write.series.about.uid);
         let Some(series) = object.and_then(|object| object.series.get_mut(&write.series)) else { return };
         match delivery {
             Delivery::Sent => {}
-            Delivery::Expired => {
+            Delivery::Expired | Delivery::RefusedInProtobuf => {
                 series.name = None;
                 series.unsent += write.covered;
             }
@@ -255,7 +264,7 @@ impl ObjectEvents {
 
 impl Series {
     /// A write that covers all unsent Events: a creation, or a patch of the Event that exists.
-    fn write(&mut self, component: &str, random: &mut SmallRng) -> EventWrite {
+    fn write(&mut self, component: &str, encoding: Encoding, random: &mut SmallRng) -> EventWrite {
         let namespace = self.key.about.namespace.clone();
         let write = match &self.name {
             Some(name) => {
@@ -279,17 +288,13 @@ impl Series {
                     last: self.last,
                     component,
                 };
-                let body = body.in_protobuf();
+                let body = body.encode(encoding);
                 self.name = Some(name);
-                Write::CreateEvent { namespace, body }
+                Write::CreateEvent { namespace, body, encoding }
             }
         };
         EventWrite { series: self.key.clone(), write, covered: std::mem::take(&mut self.unsent) }
     }
-}
-
-fn seconds(time: Timestamp) -> String {
-    format!("{time:.0}")
 }
 
 #[cfg(test)]

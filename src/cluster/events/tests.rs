@@ -1,5 +1,6 @@
 #![allow(clippy::unwrap_used)]
 
+mod encoding;
 mod turns;
 
 use std::collections::{HashMap, VecDeque};
@@ -17,9 +18,16 @@ use crate::cluster::gate::{GateConfig, WindowLimits};
 use crate::cluster::transport::{ByteStream, Transport, TransportError};
 use crate::job::tests::protobuf::{envelope, text};
 
+const JSON: &str = "application/json";
+const PROTOBUF: &str = "application/vnd.kubernetes.protobuf";
+
 /// An API server that stores Events, after a script of refusals.
 struct Store {
     latency: Duration,
+    /// The answer to writes in protobuf, in place of success.
+    to_protobuf: Option<u16>,
+    /// Content types of creations.
+    formats: Mutex<Vec<String>>,
     refusals: Mutex<VecDeque<u16>>,
     writes: Mutex<usize>,
     /// Writes of Events with a reason that are under way, now and at most.
@@ -45,7 +53,11 @@ impl Transport for Arc<Store> {
             store.under_way.lock().unwrap().get_mut(&reason).unwrap().0 -= 1;
             *store.writes.lock().unwrap() += 1;
             let code = store.refusals.lock().unwrap().pop_front().unwrap_or_else(|| store.take(&request));
-            let reason = if code == 404 { "NotFound" } else { "" };
+            let reason = match code {
+                404 => "NotFound",
+                422 => "Invalid",
+                _ => "",
+            };
             let status = json!({"kind": "Status", "code": code, "reason": reason, "message": "m"});
             let body = stream::iter([Ok(Bytes::from(status.to_string()))]).boxed();
             Ok(Response::builder().status(code).body(body).unwrap())
@@ -59,9 +71,13 @@ impl Store {
         let mut events = self.events.lock().unwrap();
         if request.method() == "POST" {
             assert_eq!(request.uri(), "/api/v1/namespaces/n/events");
-            assert_eq!(request.headers()["content-type"], "application/vnd.kubernetes.protobuf");
-            events.push(in_json(request.body()));
-            return 201;
+            let format = request.headers()["content-type"].to_str().unwrap().to_owned();
+            let refused = self.to_protobuf.filter(|_| format == PROTOBUF);
+            self.formats.lock().unwrap().push(format);
+            if refused.is_none() {
+                events.push(created(request));
+            }
+            return refused.unwrap_or(201);
         }
         match events.iter_mut().find(|event| event["metadata"]["name"] == *last_part(request)) {
             Some(event) => {
@@ -76,7 +92,7 @@ impl Store {
     fn reason(&self, request: &Request<Bytes>) -> String {
         let reason = |event: &Value| event["reason"].as_str().unwrap().to_owned();
         if request.method() == "POST" {
-            return reason(&in_json(request.body()));
+            return reason(&created(request));
         }
         let events = self.events.lock().unwrap();
         let event = events.iter().find(|event| event["metadata"]["name"] == *last_part(request));
@@ -92,6 +108,15 @@ impl Store {
         let text = |event: &Value, field: &str| event[field].as_str().unwrap().to_owned();
         let events = self.events.lock().unwrap();
         events.iter().map(|e| (text(e, "reason"), text(e, "message"), e["count"].as_u64().unwrap())).collect()
+    }
+}
+
+/// The Event that a request creates.
+fn created(request: &Request<Bytes>) -> Value {
+    match request.headers()["content-type"].to_str().unwrap() {
+        PROTOBUF => in_json(request.body()),
+        JSON => serde_json::from_slice(request.body()).unwrap(),
+        other => panic!("{other}"),
     }
 }
 
@@ -141,8 +166,15 @@ fn wide() -> GateConfig {
 
 /// A recorder whose API server answers after this time.
 fn bench_with(latency: Duration) -> Bench {
+    bench_of(latency, None)
+}
+
+/// The same, and it answers this to writes in protobuf.
+fn bench_of(latency: Duration, to_protobuf: Option<u16>) -> Bench {
     let store = Arc::new(Store {
         latency,
+        to_protobuf,
+        formats: Mutex::default(),
         refusals: Mutex::default(),
         writes: Mutex::default(),
         under_way: Mutex::default(),
