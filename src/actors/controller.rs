@@ -33,8 +33,10 @@ use crate::cluster::transport::{ConnectError, Connection, connect_measured};
 use crate::telemetry::http::{self, Probe as _, Tls, TlsError};
 use crate::telemetry::metrics::Metrics;
 
-/// How long a controller that stops waits for its writes in flight.
-const FLUSH_TIMEOUT: Duration = Duration::from_secs(10);
+/// How long a controller that stops waits for its writes ...
+const FLUSH_TIMEOUT: Duration = Duration::from_secs(8);
+/// ... and then to step down as leader of the orphan controllers.
+const STEP_DOWN_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// One running controller replica.
 pub struct Controller {
@@ -205,10 +207,13 @@ impl Controller {
             let _ = view.wait_for(|view| matches!(view.phase, ReplicaPhase::Ended(_))).await;
             self.gate.idle().await;
             self.recorder.flush().await;
-            self.election.step_down().await;
         };
         if tokio::time::timeout(FLUSH_TIMEOUT, flushed).await.is_err() {
             tracing::warn!("stopped with writes unanswered");
+        }
+        // Events that wait on a slow API server do not keep the Lease from another replica.
+        if tokio::time::timeout(STEP_DOWN_TIMEOUT, self.election.step_down()).await.is_err() {
+            tracing::warn!("stopped without an answer about the Lease of the orphan controllers");
         }
         end(self.lease_task, self.system, self.thread).await;
     }

@@ -39,7 +39,9 @@ impl From<WriteError> for GangError {
     fn from(error: WriteError) -> Self {
         match error {
             WriteError::Fenced | WriteError::NamespaceTerminating(_) => Self::Transient(None),
-            WriteError::Invalid(why) | WriteError::NotFound(why) => Self::Permanent(why.into()),
+            WriteError::Invalid(why) | WriteError::BadRequest(why) | WriteError::NotFound(why) => {
+                Self::Permanent(why.into())
+            }
             other => Self::Transient(Some(other.to_string())),
         }
     }

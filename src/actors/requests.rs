@@ -138,7 +138,9 @@ impl Requests {
         let in_protobuf = (encoding == Encoding::Protobuf).then(|| template.clone());
         self.run(async move {
             let created = created.await;
-            if let (Err(WriteError::Invalid(_)), Some(template)) = (&created, in_protobuf) {
+            if let (Err(refusal), Some(template)) = (&created, in_protobuf)
+                && refusal.may_succeed_in_json()
+            {
                 template.avoid_protobuf();
             }
             let (answer, event) = match created {

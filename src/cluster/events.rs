@@ -1,11 +1,12 @@
 //! Kubernetes Events about Jobs.
 //!
 //! Recording an Event never waits, and Events that cannot be sent are counted. Equal Events become one with a
-//! count, many similar ones become a combined one, and one object cannot flood the API server. Only Events
-//! that must be delivered (how a Job ended) are exempt from all of this.
+//! count, many similar ones become a combined one, and one object cannot flood the API server. Those that only inform
+//! are sent one at a time. Only Events that must be delivered (how a Job ended) are exempt from all of this.
 
 mod body;
 mod correlator;
+mod turns;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -19,8 +20,10 @@ use tokio::sync::{mpsc, watch};
 use tokio::time::sleep;
 
 use self::correlator::{Delivery, EventCorrelator, EventWrite, Noted};
-use super::gate::{Answer, Fence, Order, Priority, WriteError, WriteGate};
+use self::turns::{Class, Counts};
+use super::gate::{Answer, Fence, Order, Priority, Write, WriteError, WriteGate};
 use super::supervision::{Pauses, caught};
+use crate::job::manifest::Encoding;
 use crate::job::uid::Uid;
 use crate::telemetry::metrics::Metrics;
 use crate::telemetry::metrics::labels::{LostEvent, LostEventLabels};
@@ -89,8 +92,6 @@ pub struct Event {
     pub must: bool,
 }
 
-/// Events that may wait at once, not counting those that must be delivered.
-const CAPACITY: usize = 4096;
 /// How often the write of an Event that must be delivered is retried.
 const MUST_RETRIES: usize = 9;
 /// Back-off before the first retry; it doubles, up to a minute.
@@ -101,7 +102,7 @@ const MUST_PAUSE: Duration = Duration::from_millis(500);
 pub struct Recorder {
     inbox: mpsc::UnboundedSender<Event>,
     /// Events that have neither been sent nor lost.
-    pending: watch::Sender<usize>,
+    pending: watch::Sender<Counts>,
     metrics: Arc<Metrics>,
 }
 
@@ -113,30 +114,36 @@ impl Recorder {
     /// Outside a tokio runtime.
     pub fn start(gate: WriteGate, component: &str, metrics: Arc<Metrics>, seed: u64) -> Self {
         let (inbox, events) = mpsc::unbounded_channel();
-        let recorder = Self { inbox, pending: watch::Sender::new(0), metrics: metrics.clone() };
+        let recorder = Self { inbox, pending: watch::Sender::default(), metrics: metrics.clone() };
         let pending = recorder.pending.clone();
         let correlator = EventCorrelator::new(component, SmallRng::seed_from_u64(seed));
-        tokio::spawn(Sender { gate, correlator, pending, metrics }.run_supervised(events));
+        let sender = Sender { gate, correlator, taken: Counts::default(), pending, metrics };
+        tokio::spawn(sender.run_supervised(events));
         recorder
     }
 
     /// Records an Event. This never waits.
     pub fn record(&self, event: Event) {
-        if !event.must && *self.pending.borrow() >= CAPACITY {
+        let class = Class::of(&event);
+        let has_room = self.pending.send_if_modified(|pending| {
+            let has_room = pending.of(class) < class.capacity();
+            *pending.of_mut(class) += usize::from(has_room);
+            has_room
+        });
+        if !has_room {
             count_lost(&self.metrics, LostEvent::QueueFull, 1);
             return;
         }
-        self.pending.send_modify(|pending| *pending += 1);
         // The sender task lives as long as its recorders, unless the runtime is shutting down.
         if self.inbox.send(event).is_err() {
-            self.pending.send_modify(|pending| *pending -= 1);
+            self.pending.send_modify(|pending| *pending.of_mut(class) -= 1);
         }
     }
 
     /// Waits until all recorded Events have been sent or lost.
     pub async fn flush(&self) {
         // An error would mean that the `watch::Sender` is gone, but we hold it ourselves.
-        let _ = self.pending.subscribe().wait_for(|pending| *pending == 0).await;
+        let _ = self.pending.subscribe().wait_for(Counts::is_empty).await;
     }
 }
 
@@ -144,7 +151,9 @@ impl Recorder {
 struct Sender {
     gate: WriteGate,
     correlator: EventCorrelator,
-    pending: watch::Sender<usize>,
+    /// The pending Events that have left the inbox.
+    taken: Counts,
+    pending: watch::Sender<Counts>,
     metrics: Arc<Metrics>,
 }
 
@@ -153,8 +162,11 @@ impl Sender {
     async fn run_supervised(mut self, mut events: mpsc::UnboundedReceiver<Event>) {
         let mut pauses = Pauses::begin();
         while caught("the recorder of Events", self.run(&mut events)).await.is_none() {
-            let lost = self.pending.borrow().saturating_sub(events.len());
-            self.lost(LostEvent::Refused, lost);
+            // The writes under way have ended with the task, and with them all that waits for their outcome.
+            self.correlator.clear();
+            count_lost(&self.metrics, LostEvent::Refused, self.taken.total());
+            let taken = std::mem::take(&mut self.taken);
+            self.pending.send_modify(|pending| pending.subtract(&taken));
             sleep(pauses.after_panic()).await;
         }
     }
@@ -165,31 +177,45 @@ impl Sender {
         while open || !sending.is_empty() {
             tokio::select! {
                 biased;
-                event = events.recv(), if open => match event.map(|event| self.correlator.note(event)) {
-                    Some(Noted::Write(write)) => sending.push(send(self.gate.clone(), write)),
-                    Some(Noted::Merged) => {}
-                    Some(Noted::Spam) => self.lost(LostEvent::Spam, 1),
+                event = events.recv(), if open => match event {
+                    Some(event) => self.take(event),
                     None => open = false,
                 },
-                Some((write, delivery)) = sending.next() => {
-                    match delivery {
-                        Delivery::Sent => self.acknowledge(write.covered),
-                        Delivery::Failed => self.lost(LostEvent::Refused, write.covered),
-                        Delivery::Expired => {}
-                    }
-                    sending.extend(self.correlator.delivered(write, delivery).map(|next| send(self.gate.clone(), next)));
-                }
+                Some((write, delivery)) = sending.next() => self.delivered(write, delivery),
+            }
+            while let Some(write) = self.correlator.next_write() {
+                sending.push(send(self.gate.clone(), write));
             }
         }
     }
 
-    fn lost(&self, reason: LostEvent, events: usize) {
-        count_lost(&self.metrics, reason, events);
-        self.acknowledge(events);
+    fn take(&mut self, event: Event) {
+        let class = Class::of(&event);
+        *self.taken.of_mut(class) += 1;
+        match self.correlator.note(event) {
+            Noted::Covered => {}
+            Noted::Spam => self.lost(LostEvent::Spam, class, 1),
+        }
     }
 
-    fn acknowledge(&self, events: usize) {
-        self.pending.send_modify(|pending| *pending -= events);
+    fn delivered(&mut self, write: EventWrite, delivery: Delivery) {
+        let (class, covered) = (write.series.class, write.covered);
+        self.correlator.delivered(write, delivery);
+        match delivery {
+            Delivery::Sent => self.acknowledge(class, covered),
+            Delivery::Failed => self.lost(LostEvent::Refused, class, covered),
+            Delivery::Expired | Delivery::RefusedInProtobuf => {}
+        }
+    }
+
+    fn lost(&mut self, reason: LostEvent, class: Class, events: usize) {
+        count_lost(&self.metrics, reason, events);
+        self.acknowledge(class, events);
+    }
+
+    fn acknowledge(&mut self, class: Class, events: usize) {
+        *self.taken.of_mut(class) -= events;
+        self.pending.send_modify(|pending| *pending.of_mut(class) -= events);
     }
 }
 
@@ -197,11 +223,12 @@ fn count_lost(metrics: &Metrics, reason: LostEvent, events: usize) {
     metrics.lost_events.get_or_create(&LostEventLabels { reason }).inc_by(events as u64);
 }
 
-/// Sends a write. One that must be delivered is retried after transient failures.
+/// Sends a write. One that must be delivered is retried after transient failures. One that may not have been read is
+/// not repeated in protobuf: the correlator composes it again, in JSON.
 async fn send(gate: WriteGate, write: EventWrite) -> (EventWrite, Delivery) {
     let mut pauses = ExponentialBuilder::new()
         .with_min_delay(MUST_PAUSE)
-        .with_max_times(if write.must { MUST_RETRIES } else { 0 })
+        .with_max_times(if write.series.class == Class::Must { MUST_RETRIES } else { 0 })
         .build();
     loop {
         // No fence: an Event reports a past action, which stays true whichever replica owns the shard now.
@@ -216,6 +243,10 @@ async fn send(gate: WriteGate, write: EventWrite) -> (EventWrite, Delivery) {
             Ok(_) | Err(WriteError::AlreadyExists(_)) => return (write, Delivery::Sent),
             Err(failure) => failure,
         };
+        if failure.may_succeed_in_json() && is_in_protobuf(&write.write) {
+            tracing::debug!(%failure, "an Event was refused in protobuf");
+            return (write, Delivery::RefusedInProtobuf);
+        }
         let pause = if is_transient(&failure) { pauses.next() } else { None };
         let Some(pause) = pause else {
             tracing::debug!(%failure, "an Event was not sent");
@@ -223,6 +254,10 @@ async fn send(gate: WriteGate, write: EventWrite) -> (EventWrite, Delivery) {
         };
         sleep(pause).await;
     }
+}
+
+fn is_in_protobuf(write: &Write) -> bool {
+    matches!(write, Write::CreateEvent { encoding: Encoding::Protobuf, .. })
 }
 
 fn is_transient(failure: &WriteError) -> bool {

@@ -1,9 +1,11 @@
-//! An Event of the core API group (`v1`) in protobuf, which is smaller than JSON and costs the API server less.
+//! An Event of the core API group (`v1`). Protobuf is smaller than JSON, and costs the API server less.
 
 use bytes::Bytes;
 use jiff::Timestamp;
+use serde_json::json;
 
 use super::{EventType, ObjectRef};
+use crate::job::manifest::Encoding;
 use crate::job::protobuf::{Writer, core_object};
 
 /// What an Event says.
@@ -21,8 +23,41 @@ pub(super) struct EventBody<'a> {
 }
 
 impl EventBody<'_> {
-    /// The object, with the numbers of fields in `k8s.io/api/core/v1`.
-    pub(super) fn in_protobuf(&self) -> Bytes {
+    /// The object in this encoding.
+    pub(super) fn encode(&self, encoding: Encoding) -> Bytes {
+        match encoding {
+            Encoding::Json => self.in_json(),
+            Encoding::Protobuf => self.in_protobuf(),
+        }
+    }
+
+    fn in_json(&self) -> Bytes {
+        let Self { about, component, .. } = self;
+        let event = json!({
+            "apiVersion": "v1",
+            "kind": "Event",
+            "metadata": {"name": self.name, "namespace": about.namespace},
+            "involvedObject": {
+                "apiVersion": about.api_version,
+                "kind": about.kind,
+                "namespace": about.namespace,
+                "name": about.name,
+                "uid": about.uid,
+            },
+            "type": self.kind.as_str(),
+            "reason": self.reason,
+            "message": self.message,
+            "count": self.count,
+            "firstTimestamp": seconds(self.first),
+            "lastTimestamp": seconds(self.last),
+            "source": {"component": component},
+            "reportingComponent": component,
+        });
+        event.to_string().into()
+    }
+
+    /// The numbers of fields are those of `k8s.io/api/core/v1`.
+    fn in_protobuf(&self) -> Bytes {
         core_object("Event", |event| {
             event.message(1, |metadata| {
                 metadata.bytes(1, self.name.as_bytes());
@@ -49,6 +84,11 @@ impl ObjectRef {
         message.bytes(4, self.uid.to_string().as_bytes());
         message.bytes(5, self.api_version.as_bytes());
     }
+}
+
+/// A time in JSON, of which the API keeps whole seconds.
+pub(super) fn seconds(time: Timestamp) -> String {
+    format!("{time:.0}")
 }
 
 /// A `Time`, of which the API keeps whole seconds. Events are not of before 1970.

@@ -3,6 +3,8 @@
 //! The rules are client-go's. Equal Events are counted in one. From the tenth different message on, Events of
 //! one object, type and reason are combined into one. An object has a burst of 25 Events, then one every five
 //! minutes.
+//!
+//! A write is composed when its turn comes ([`Turns`]), so it covers what was recorded while its series waited.
 
 use std::num::NonZeroU32;
 use std::sync::Arc;
@@ -14,10 +16,12 @@ use rand::Rng;
 use rand::rngs::SmallRng;
 use serde_json::json;
 
-use super::body::EventBody;
+use super::body::{EventBody, seconds};
+use super::turns::{Class, Turns};
 use super::{Event, EventType, ObjectRef};
 use crate::cluster::gate::Write;
 use crate::cluster::rate::Rate;
+use crate::job::manifest::Encoding;
 use crate::job::uid::UidMap;
 
 /// Number of different messages of one object, type and reason from which on they are combined ...
@@ -38,10 +42,8 @@ const NAME: usize = 253;
 /// The result of recording an Event.
 #[derive(Debug)]
 pub(super) enum Noted {
-    /// A write to send now.
-    Write(EventWrite),
-    /// A later write of its series will cover the Event.
-    Merged,
+    /// A write of its series will cover the Event.
+    Covered,
     /// The Event was dropped: there were too many about this object.
     Spam,
 }
@@ -53,6 +55,8 @@ pub(super) enum Delivery {
     Sent,
     /// The Event to patch has expired and must be created again.
     Expired,
+    /// The Event was refused in protobuf, and may be created in JSON.
+    RefusedInProtobuf,
     /// The write failed, and will not be retried.
     Failed,
 }
@@ -64,13 +68,13 @@ pub(super) struct EventWrite {
     pub(super) write: Write,
     /// Number of recorded Events that it covers.
     pub(super) covered: usize,
-    pub(super) must: bool,
 }
 
 /// The common properties of recorded Events that become one Event.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct SeriesKey {
     pub(super) about: ObjectRef,
+    pub(super) class: Class,
     kind: EventType,
     reason: Box<str>,
     /// `None` in a combined series.
@@ -85,11 +89,10 @@ struct Series {
     count: u32,
     first: Timestamp,
     last: Timestamp,
-    must: bool,
     /// Name of the Event in the API server, once it has been sent.
     name: Option<Box<str>>,
-    /// A write is under way. No other is sent until it ends.
-    sending: bool,
+    /// The series waits for its turn, or a write is under way. There is no other until it ends.
+    busy: bool,
     /// Number of recorded Events that no write has covered yet.
     unsent: usize,
 }
@@ -116,13 +119,30 @@ pub(super) struct EventCorrelator {
     component: Box<str>,
     random: SmallRng,
     objects: UidMap<ObjectEvents>,
-    /// Number of objects at which half of them are forgotten.
+    /// Number of objects at which the older half is forgotten.
     sweep_at: usize,
+    turns: Turns<Arc<SeriesKey>>,
+    /// What Events are created in.
+    encoding: Encoding,
 }
 
 impl EventCorrelator {
     pub(super) fn new(component: &str, random: SmallRng) -> Self {
-        Self { component: component.into(), random, objects: UidMap::default(), sweep_at: OBJECTS }
+        Self {
+            component: component.into(),
+            random,
+            objects: UidMap::default(),
+            sweep_at: OBJECTS,
+            turns: Turns::default(),
+            encoding: Encoding::Protobuf,
+        }
+    }
+
+    /// Forgets all Events and writes, but not what they are encoded in.
+    pub(super) fn clear(&mut self) {
+        self.objects = UidMap::default();
+        self.sweep_at = OBJECTS;
+        self.turns = Turns::default();
     }
 
     /// Records an Event.
@@ -137,6 +157,7 @@ impl EventCorrelator {
         object.last = object.last.max(event.at);
         let combined = !event.must && object.must_combine(&event);
         let key = SeriesKey {
+            class: Class::of(&event),
             about: event.about,
             kind: event.kind,
             reason: event.reason,
@@ -153,34 +174,47 @@ impl EventCorrelator {
             count: 0,
             first: event.at,
             last: event.at,
-            must: event.must,
             name: None,
-            sending: false,
+            busy: false,
             unsent: 0,
         });
         series.count += 1;
         series.unsent += 1;
         series.last = series.last.max(event.at);
-        series.must |= event.must;
         series.message = if combined {
             format!("(combined from similar events): {}", event.message).into()
         } else {
             event.message
         };
-        if series.sending {
-            Noted::Merged
-        } else {
-            Noted::Write(series.write(&self.component, &mut self.random))
+        if !series.busy {
+            series.busy = true;
+            self.turns.push(series.key.class, series.key.clone());
         }
+        Noted::Covered
     }
 
-    /// Takes the outcome of a write. Returns the next write of its series, if Events were recorded meanwhile.
-    pub(super) fn delivered(&mut self, write: EventWrite, delivery: Delivery) -> Option<EventWrite> {
-        let series = self.objects.get_mut(&write.series.about.uid)?.series.get_mut(&write.series)?;
-        series.sending = false;
+    /// Takes the next write to send, if there is one whose turn has come.
+    pub(super) fn next_write(&mut self) -> Option<EventWrite> {
+        while let Some(key) = self.turns.next() {
+            match self.objects.get_mut(&key.about.uid).and_then(|object| object.series.get_mut(&key)) {
+                Some(series) => return Some(series.write(&self.component, self.encoding, &mut self.random)),
+                None => self.turns.end(key.class),
+            }
+        }
+        None
+    }
+
+    /// Takes the outcome of a write. If there is more to write of its series, it waits for another turn.
+    pub(super) fn delivered(&mut self, write: EventWrite, delivery: Delivery) {
+        self.turns.end(write.series.class);
+        if delivery == Delivery::RefusedInProtobuf {
+            self.encoding = Encoding::Json;
+        }
+        let object = self.objects.get_mut(&write.series.about.uid);
+        let Some(series) = object.and_then(|object| object.series.get_mut(&write.series)) else { return };
         match delivery {
             Delivery::Sent => {}
-            Delivery::Expired => {
+            Delivery::Expired | Delivery::RefusedInProtobuf => {
                 series.name = None;
                 series.unsent += write.covered;
             }
@@ -188,10 +222,14 @@ impl EventCorrelator {
             Delivery::Failed if matches!(write.write, Write::CreateEvent { .. }) => series.name = None,
             Delivery::Failed => {}
         }
-        (series.unsent > 0).then(|| series.write(&self.component, &mut self.random))
+        series.busy = series.unsent > 0;
+        if series.busy {
+            self.turns.push(write.series.class, write.series);
+        }
     }
 
-    /// Forgets the older half of the objects when there are too many, except those with a write under way.
+    /// Forgets the older half of the objects when there are too many, except those with a write that waits or is
+    /// under way.
     fn sweep(&mut self) {
         if self.objects.len() < self.sweep_at {
             return;
@@ -200,8 +238,8 @@ impl EventCorrelator {
         let middle = times.len() / 2;
         let (_, middle, _) = times.select_nth_unstable(middle);
         self.objects
-            .retain(|_, object| object.last > *middle || object.series.values().any(|series| series.sending));
-        self.sweep_at = (2 * self.objects.len()).max(OBJECTS);
+            .retain(|_, object| object.last > *middle || object.series.values().any(|series| series.busy));
+        self.sweep_at = (self.objects.len() + OBJECTS / 2).max(OBJECTS);
     }
 }
 
@@ -226,7 +264,7 @@ impl ObjectEvents {
 
 impl Series {
     /// A write that covers all unsent Events: a creation, or a patch of the Event that exists.
-    fn write(&mut self, component: &str, random: &mut SmallRng) -> EventWrite {
+    fn write(&mut self, component: &str, encoding: Encoding, random: &mut SmallRng) -> EventWrite {
         let namespace = self.key.about.namespace.clone();
         let write = match &self.name {
             Some(name) => {
@@ -250,23 +288,13 @@ impl Series {
                     last: self.last,
                     component,
                 };
-                let body = body.in_protobuf();
+                let body = body.encode(encoding);
                 self.name = Some(name);
-                Write::CreateEvent { namespace, body }
+                Write::CreateEvent { namespace, body, encoding }
             }
         };
-        self.sending = true;
-        EventWrite {
-            series: self.key.clone(),
-            write,
-            covered: std::mem::take(&mut self.unsent),
-            must: self.must,
-        }
+        EventWrite { series: self.key.clone(), write, covered: std::mem::take(&mut self.unsent) }
     }
-}
-
-fn seconds(time: Timestamp) -> String {
-    format!("{time:.0}")
 }
 
 #[cfg(test)]
@@ -289,24 +317,33 @@ mod tests {
         }
     }
 
-    fn noted(correlator: &mut EventCorrelator, object: usize, second: i64) -> EventWrite {
-        match correlator.note(event(object, second)) {
-            Noted::Write(write) => write,
-            other => panic!("{other:?}"),
-        }
+    fn note(correlator: &mut EventCorrelator, event: Event) {
+        let noted = correlator.note(event);
+        assert!(matches!(noted, Noted::Covered), "{noted:?}");
     }
 
     #[test]
-    fn a_limited_number_of_objects_is_remembered_but_always_those_with_a_write_under_way() {
+    fn a_limited_number_of_objects_is_remembered_but_always_those_with_a_write_that_waits_or_is_under_way() {
         let mut correlator = EventCorrelator::new("test", SmallRng::seed_from_u64(1));
-        let slow = noted(&mut correlator, 0, 0);
-        for object in 1..3 * OBJECTS {
-            let write = noted(&mut correlator, object, object as i64);
-            assert!(correlator.delivered(write, Delivery::Sent).is_none());
-            assert!(correlator.objects.len() <= OBJECTS);
+        note(&mut correlator, event(0, 0));
+        let slow = correlator.next_write().unwrap();
+        note(&mut correlator, event(1, 0));
+        for object in 2..3 * OBJECTS {
+            note(&mut correlator, Event { kind: EventType::Warning, ..event(object, object as i64) });
+            let write = correlator.next_write().unwrap();
+            correlator.delivered(write, Delivery::Sent);
+            assert!(correlator.objects.len() <= OBJECTS + 2 * 2, "with two that may not be forgotten");
         }
         assert!(correlator.objects.len() >= OBJECTS / 2);
-        assert!(matches!(correlator.note(event(0, 1)), Noted::Merged));
-        assert_eq!(correlator.delivered(slow, Delivery::Sent).unwrap().covered, 1);
+        for object in [0, 1] {
+            note(&mut correlator, event(object, 1));
+        }
+        correlator.delivered(slow, Delivery::Sent);
+        for (object, covered) in [("uid-1", 2), ("uid-0", 1)] {
+            let write = correlator.next_write().unwrap();
+            assert_eq!((&write.series.about.uid, write.covered), (&object.into(), covered));
+            correlator.delivered(write, Delivery::Sent);
+        }
+        assert!(correlator.next_write().is_none());
     }
 }

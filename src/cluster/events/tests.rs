@@ -1,6 +1,9 @@
 #![allow(clippy::unwrap_used)]
 
-use std::collections::VecDeque;
+mod encoding;
+mod turns;
+
+use std::collections::{HashMap, VecDeque};
 use std::sync::Mutex;
 
 use bytes::Bytes;
@@ -11,15 +14,24 @@ use http::{Request, Response};
 use serde_json::{Value, json};
 
 use super::*;
-use crate::cluster::gate::GateConfig;
+use crate::cluster::gate::{GateConfig, WindowLimits};
 use crate::cluster::transport::{ByteStream, Transport, TransportError};
 use crate::job::tests::protobuf::{envelope, text};
 
+const JSON: &str = "application/json";
+const PROTOBUF: &str = "application/vnd.kubernetes.protobuf";
+
 /// An API server that stores Events, after a script of refusals.
-#[derive(Default)]
 struct Store {
+    latency: Duration,
+    /// The answer to writes in protobuf, in place of success.
+    to_protobuf: Option<u16>,
+    /// Content types of creations.
+    formats: Mutex<Vec<String>>,
     refusals: Mutex<VecDeque<u16>>,
     writes: Mutex<usize>,
+    /// Writes of Events with a reason that are under way, now and at most.
+    under_way: Mutex<HashMap<String, (usize, usize)>>,
     events: Mutex<Vec<Value>>,
 }
 
@@ -30,10 +42,22 @@ impl Transport for Arc<Store> {
     ) -> BoxFuture<'static, Result<Response<ByteStream>, TransportError>> {
         let store = self.clone();
         async move {
-            sleep(Duration::from_millis(20)).await;
+            let reason = store.reason(&request);
+            {
+                let mut under_way = store.under_way.lock().unwrap();
+                let (now, most) = under_way.entry(reason.clone()).or_default();
+                *now += 1;
+                *most = (*most).max(*now);
+            }
+            sleep(store.latency).await;
+            store.under_way.lock().unwrap().get_mut(&reason).unwrap().0 -= 1;
             *store.writes.lock().unwrap() += 1;
             let code = store.refusals.lock().unwrap().pop_front().unwrap_or_else(|| store.take(&request));
-            let reason = if code == 404 { "NotFound" } else { "" };
+            let reason = match code {
+                404 => "NotFound",
+                422 => "Invalid",
+                _ => "",
+            };
             let status = json!({"kind": "Status", "code": code, "reason": reason, "message": "m"});
             let body = stream::iter([Ok(Bytes::from(status.to_string()))]).boxed();
             Ok(Response::builder().status(code).body(body).unwrap())
@@ -47,12 +71,15 @@ impl Store {
         let mut events = self.events.lock().unwrap();
         if request.method() == "POST" {
             assert_eq!(request.uri(), "/api/v1/namespaces/n/events");
-            assert_eq!(request.headers()["content-type"], "application/vnd.kubernetes.protobuf");
-            events.push(in_json(request.body()));
-            return 201;
+            let format = request.headers()["content-type"].to_str().unwrap().to_owned();
+            let refused = self.to_protobuf.filter(|_| format == PROTOBUF);
+            self.formats.lock().unwrap().push(format);
+            if refused.is_none() {
+                events.push(created(request));
+            }
+            return refused.unwrap_or(201);
         }
-        let name = request.uri().path().rsplit('/').next().unwrap().to_owned();
-        match events.iter_mut().find(|event| event["metadata"]["name"] == *name) {
+        match events.iter_mut().find(|event| event["metadata"]["name"] == *last_part(request)) {
             Some(event) => {
                 json_patch::merge(event, &serde_json::from_slice(request.body()).unwrap());
                 200
@@ -61,12 +88,40 @@ impl Store {
         }
     }
 
+    /// The reason of the Event that a request writes; none if it is to be patched and is not there.
+    fn reason(&self, request: &Request<Bytes>) -> String {
+        let reason = |event: &Value| event["reason"].as_str().unwrap().to_owned();
+        if request.method() == "POST" {
+            return reason(&created(request));
+        }
+        let events = self.events.lock().unwrap();
+        let event = events.iter().find(|event| event["metadata"]["name"] == *last_part(request));
+        event.map(reason).unwrap_or_default()
+    }
+
+    fn most_under_way(&self, reason: &str) -> usize {
+        self.under_way.lock().unwrap()[reason].1
+    }
+
     /// (reason, message, count) of all Events.
     fn stored(&self) -> Vec<(String, String, u64)> {
         let text = |event: &Value, field: &str| event[field].as_str().unwrap().to_owned();
         let events = self.events.lock().unwrap();
         events.iter().map(|e| (text(e, "reason"), text(e, "message"), e["count"].as_u64().unwrap())).collect()
     }
+}
+
+/// The Event that a request creates.
+fn created(request: &Request<Bytes>) -> Value {
+    match request.headers()["content-type"].to_str().unwrap() {
+        PROTOBUF => in_json(request.body()),
+        JSON => serde_json::from_slice(request.body()).unwrap(),
+        other => panic!("{other}"),
+    }
+}
+
+fn last_part(request: &Request<Bytes>) -> &str {
+    request.uri().path().rsplit('/').next().unwrap()
 }
 
 /// The JSON of an Event in protobuf, which has all fields that are named here and no others.
@@ -101,9 +156,32 @@ struct Bench {
 }
 
 fn bench() -> Bench {
-    let store = Arc::new(Store::default());
+    bench_with(Duration::from_millis(20))
+}
+
+/// Eight Events may be in flight.
+fn wide() -> GateConfig {
+    GateConfig { window: WindowLimits { min: 64, initial: 64, max: 64 }, ..GateConfig::default() }
+}
+
+/// A recorder whose API server answers after this time.
+fn bench_with(latency: Duration) -> Bench {
+    bench_of(latency, None)
+}
+
+/// The same, and it answers this to writes in protobuf.
+fn bench_of(latency: Duration, to_protobuf: Option<u16>) -> Bench {
+    let store = Arc::new(Store {
+        latency,
+        to_protobuf,
+        formats: Mutex::default(),
+        refusals: Mutex::default(),
+        writes: Mutex::default(),
+        under_way: Mutex::default(),
+        events: Mutex::default(),
+    });
     let metrics = Arc::new(Metrics::new());
-    let gate = WriteGate::open(Arc::new(store.clone()), GateConfig::default(), "f", metrics.clone());
+    let gate = WriteGate::open(Arc::new(store.clone()), wide(), "f", metrics.clone());
     Bench { store, recorder: Recorder::start(gate, "yardmaster", metrics.clone(), 1), metrics }
 }
 
@@ -116,6 +194,12 @@ fn event(reason: &str, message: &str, second: i64) -> Event {
         at: Timestamp::from_second(second).unwrap(),
         must: false,
     }
+}
+
+/// An Event of a Job of its own.
+fn event_of(job: usize, reason: &str, kind: EventType) -> Event {
+    let about = ObjectRef::job(&"n".into(), &"j".into(), &job.to_string().into());
+    Event { about, kind, ..event(reason, "m", 0) }
 }
 
 impl Bench {
@@ -221,17 +305,4 @@ async fn an_event_that_expired_is_created_again() {
     bench.recorder.flush().await;
     assert_eq!(bench.store.stored(), [("Created".into(), "m".into(), 2)]);
     assert_eq!((bench.lost(LostEvent::Refused), bench.lost(LostEvent::Spam)), (0, 0));
-}
-
-#[tokio::test(start_paused = true)]
-async fn recording_never_waits_and_events_beyond_the_capacity_are_counted() {
-    let bench = bench();
-    for number in 0..CAPACITY + 10 {
-        let about = ObjectRef::job(&"n".into(), &"j".into(), &number.to_string().into());
-        bench.recorder.record(Event { about, ..event("Created", "m", 0) });
-    }
-    bench.recorder.record(Event { must: true, ..event("Completed", "m", 0) });
-    bench.recorder.flush().await;
-    assert_eq!(bench.lost(LostEvent::QueueFull), 10);
-    assert_eq!(bench.store.stored().len(), CAPACITY + 1);
 }

@@ -51,9 +51,12 @@ pub enum WriteError {
     /// The namespace accepts no new objects, since it is being deleted.
     #[error("{0}")]
     NamespaceTerminating(Box<str>),
-    /// Refused for its content (4xx).
+    /// Refused for its content (4xx): it was read, by the API server or a webhook.
     #[error("{0}")]
     Invalid(Box<str>),
+    /// Refused as a request (4xx): it may not have been read.
+    #[error("{0}")]
+    BadRequest(Box<str>),
     /// The API server is overloaded (429) and did nothing. Only Events fail with this: other writes stay in
     /// the gate.
     #[error("the API server is busy")]
@@ -82,6 +85,12 @@ impl WriteError {
             self,
             Self::Fenced | Self::Busy { .. } | Self::NotFound(_) | Self::Unknown(_) | Self::Server { .. }
         )
+    }
+
+    /// Whether a write in protobuf may succeed in JSON: somebody on the way to the API server, such as a proxy that
+    /// authenticates, may not read protobuf.
+    pub fn may_succeed_in_json(&self) -> bool {
+        matches!(self, Self::BadRequest(_))
     }
 }
 
@@ -159,7 +168,9 @@ fn error(refusal: Refusal, retry_after: Option<Duration>) -> WriteError {
         // The webhook has read it, and would be asked again and again.
         (429, _) if of_webhook => WriteError::Forbidden(message),
         (429, _) => WriteError::Busy { retry_after },
-        (400..500, _) => WriteError::Invalid(message),
+        (422, "Invalid") => WriteError::Invalid(message),
+        (400..500, _) if of_webhook => WriteError::Invalid(message),
+        (400..500, _) => WriteError::BadRequest(message),
         _ => WriteError::Server { code, message },
     }
 }

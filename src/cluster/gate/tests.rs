@@ -278,7 +278,11 @@ async fn a_write_that_a_busy_server_rejects_is_sent_again_after_the_pause() {
 #[tokio::test(start_paused = true)]
 async fn events_are_not_kept_for_a_busy_server() {
     let bench = bench(one_at_a_time(), [(429, json!({"kind": "Status", "code": 429}))]);
-    let event = Write::CreateEvent { namespace: "n".into(), body: Bytes::from_static(b"{}") };
+    let event = Write::CreateEvent {
+        namespace: "n".into(),
+        body: Bytes::from_static(b"{}"),
+        encoding: Encoding::Json,
+    };
     let result = bench.gate.submit(order(Priority::Event, "j"), event).await;
     assert_eq!(result.unwrap_err(), WriteError::Busy { retry_after: Some(Duration::from_secs(7)) });
 }
@@ -290,6 +294,7 @@ async fn a_write_is_sent_once_whatever_the_answer() {
     };
     let terminating = json!({"kind": "Status", "code": 403, "reason": "Forbidden", "message": "m",
         "details": {"causes": [{"reason": "NamespaceTerminating", "field": "metadata.namespace"}]}});
+    let denial = "admission webhook \"w\" denied the request: m";
     for (answer, expected) in [
         (status(403, "Forbidden", "m"), WriteError::Forbidden("m".into())),
         ((403, terminating), WriteError::NamespaceTerminating("m".into())),
@@ -297,7 +302,10 @@ async fn a_write_is_sent_once_whatever_the_answer() {
         (status(409, "AlreadyExists", "m"), WriteError::AlreadyExists("m".into())),
         (status(409, "Conflict", "m"), WriteError::Conflict("m".into())),
         (status(422, "Invalid", "m"), WriteError::Invalid("m".into())),
-        (status(400, "BadRequest", "m"), WriteError::Invalid("m".into())),
+        (status(400, "BadRequest", "m"), WriteError::BadRequest("m".into())),
+        (status(415, "UnsupportedMediaType", "m"), WriteError::BadRequest("m".into())),
+        ((422, json!("no Status")), WriteError::BadRequest("\"no Status\"".into())),
+        (status(400, "BadRequest", denial), WriteError::Invalid(denial.into())),
         (status(503, "", "m"), WriteError::Server { code: 503, message: "m".into() }),
         ((502, json!("no Status")), WriteError::Server { code: 502, message: "\"no Status\"".into() }),
         ((0, Value::Null), WriteError::Unknown("connection reset".into())),
@@ -477,7 +485,7 @@ async fn writes_become_the_requests_that_kubernetes_expects() {
                 "propagationPolicy": "Foreground"}),
         ),
         (
-            Write::CreateEvent { namespace: namespace(), body: body() },
+            Write::CreateEvent { namespace: namespace(), body: body(), encoding: Encoding::Json },
             "POST /api/v1/namespaces/n/events",
             json!({}),
         ),

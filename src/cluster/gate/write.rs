@@ -16,7 +16,7 @@ use crate::job::uid::Uid;
 use crate::telemetry::metrics::labels::ApiCallLabels;
 use crate::telemetry::traces::CallTarget;
 
-/// One write. Bodies are JSON, but for pods that are created.
+/// One write. Bodies are JSON, but for pods and Events that are created.
 #[derive(Clone, Debug)]
 pub enum Write {
     /// Creates a pod.
@@ -82,8 +82,10 @@ pub enum Write {
     CreateEvent {
         /// Namespace.
         namespace: Arc<str>,
-        /// The Event in protobuf.
+        /// The Event.
         body: Bytes,
+        /// What the body is encoded in.
+        encoding: Encoding,
     },
     /// Patches an Event by a strategic merge patch.
     PatchEvent {
@@ -157,6 +159,13 @@ static MERGE_PATCH: HeaderValue = HeaderValue::from_static("application/merge-pa
 static STRATEGIC_MERGE_PATCH: HeaderValue =
     HeaderValue::from_static("application/strategic-merge-patch+json");
 
+fn content_type(encoding: Encoding) -> &'static HeaderValue {
+    match encoding {
+        Encoding::Json => &JSON,
+        Encoding::Protobuf => &PROTOBUF,
+    }
+}
+
 impl Lane {
     /// The lane of the statuses of Jobs in this namespace.
     pub(super) fn status(namespace: Arc<str>) -> Self {
@@ -206,11 +215,7 @@ impl Write {
         match self {
             Self::CreatePod { namespace, body, encoding } => {
                 let create = Call::create("api.create_pod", pods, Expected::NewPod, namespace, body.clone());
-                let content_type = match encoding {
-                    Encoding::Json => &JSON,
-                    Encoding::Protobuf => &PROTOBUF,
-                };
-                Call { content_type, ..create }
+                Call { content_type: content_type(*encoding), ..create }
             }
             Self::PatchPod { namespace, name, body } => {
                 Call::patch_pod(Expected::Nothing, namespace, name, body.clone())
@@ -236,10 +241,10 @@ impl Write {
                 options["propagationPolicy"] = if *foreground { "Foreground" } else { "Background" }.into();
                 Call::delete("api.delete_job", jobs, Expected::Nothing, namespace, name, &options)
             }
-            Self::CreateEvent { namespace, body } => {
+            Self::CreateEvent { namespace, body, encoding } => {
                 let create =
                     Call::create("api.create_event", events, Expected::Nothing, namespace, body.clone());
-                Call { content_type: &PROTOBUF, ..create }
+                Call { content_type: content_type(*encoding), ..create }
             }
             Self::PatchEvent { namespace, name, body } => {
                 let patch =

@@ -194,7 +194,11 @@ async fn jobs_of_a_namespace_that_is_stuck_do_not_slow_down_the_pace_of_others()
         false => (ms(5), created().0, created().1),
     });
     let _creates = world.clients(1000, Priority::Create, &create_in("bad", "x"));
-    let event = Write::CreateEvent { namespace: "bad".into(), body: Bytes::from_static(b"{}") };
+    let event = Write::CreateEvent {
+        namespace: "bad".into(),
+        body: Bytes::from_static(b"{}"),
+        encoding: Encoding::Json,
+    };
     let _events = world.clients(1000, Priority::Event, &event);
     sleep(ms(1000)).await;
     let pace = |namespace: &str| world.gate.pace(&namespace.into()).at_once;
@@ -263,7 +267,11 @@ async fn events_neither_shrink_the_window_nor_hold_much_of_it() {
             false => (ms(5), created().0, created().1),
         });
         let _events = ["a", "b"].map(|namespace| {
-            let event = Write::CreateEvent { namespace: namespace.into(), body: Bytes::from_static(b"{}") };
+            let event = Write::CreateEvent {
+                namespace: namespace.into(),
+                body: Bytes::from_static(b"{}"),
+                encoding: Encoding::Json,
+            };
             world.clients(50, Priority::Event, &event)
         });
         sleep(ms(100)).await;

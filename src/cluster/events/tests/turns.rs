@@ -1,0 +1,136 @@
+//! Which Events wait for which.
+
+use tokio::time::Instant;
+
+use super::*;
+
+/// client-go's queue.
+const NORMAL: usize = 1000;
+const WARNINGS: usize = 4096;
+
+#[tokio::test(start_paused = true)]
+async fn normal_events_are_sent_one_at_a_time_and_hold_up_no_warnings_and_no_ends() {
+    let answer = Duration::from_secs(1);
+    let (bench, began) = (bench_with(answer), Instant::now());
+    for job in 0..5000 {
+        bench.recorder.record(event_of(job, "Created", EventType::Normal));
+    }
+    bench.recorder.record(event_of(5000, "Failed", EventType::Warning));
+    bench.recorder.record(Event { must: true, ..event_of(5001, "Completed", EventType::Normal) });
+    sleep(answer + Duration::from_millis(1)).await;
+    let stored = bench.store.stored();
+    for reason in ["Failed", "Completed"] {
+        assert!(stored.iter().any(|event| event.0 == reason), "{reason}: {stored:?}");
+    }
+    bench.recorder.flush().await;
+    assert_eq!(bench.store.most_under_way("Created"), 1);
+    assert!(began.elapsed() >= answer * 1000, "{:?}", began.elapsed());
+    assert_eq!(bench.store.stored().len(), NORMAL + 2);
+    assert_eq!(bench.lost(LostEvent::QueueFull), 5000 - NORMAL as u64);
+    bench.recorder.record(event_of(5002, "Created", EventType::Normal));
+    bench.recorder.flush().await;
+    assert_eq!(bench.store.stored().len(), NORMAL + 3, "there is room again");
+}
+
+#[tokio::test(start_paused = true)]
+async fn warnings_are_sent_together_and_have_a_queue_of_their_own() {
+    let answer = Duration::from_millis(20);
+    let (bench, began) = (bench_with(answer), Instant::now());
+    for job in 0..WARNINGS + 10 {
+        bench.recorder.record(event_of(job, "Failed", EventType::Warning));
+    }
+    for job in 0..10 {
+        bench.recorder.record(event_of(job, "Created", EventType::Normal));
+        bench.recorder.record(Event { must: true, ..event_of(job, "Completed", EventType::Normal) });
+    }
+    bench.recorder.flush().await;
+    assert_eq!(bench.lost(LostEvent::QueueFull), 10);
+    assert_eq!(bench.store.stored().len(), WARNINGS + 20);
+    assert!(bench.store.most_under_way("Failed") > 1);
+    assert!(began.elapsed() < answer * WARNINGS as u32 / 4, "{:?}", began.elapsed());
+}
+
+#[tokio::test(start_paused = true)]
+async fn equal_events_share_a_write_while_they_wait() {
+    let bench = bench();
+    bench.recorder.record(event_of(0, "Created", EventType::Normal));
+    for _ in 0..5 {
+        bench.recorder.record(event_of(1, "Suspended", EventType::Normal));
+    }
+    bench.recorder.flush().await;
+    let [first, second] = ["Created", "Suspended"].map(String::from);
+    assert_eq!(bench.store.stored(), [(first, "m".into(), 1), (second, "m".into(), 5)]);
+    assert_eq!(*bench.store.writes.lock().unwrap(), 2);
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_turn_passes_on_after_failures_expiry_and_lost_answers() {
+    let bench = bench();
+    for job in 0..3 {
+        bench.recorder.record(event_of(job, "Created", EventType::Normal));
+    }
+    bench.recorder.flush().await;
+    // The Event of the first Job has expired, that of the second is refused, the answer for the third is lost.
+    bench.store.events.lock().unwrap().clear();
+    bench.store.refusals.lock().unwrap().extend([404, 422, 503, 429]);
+    for job in 0..6 {
+        bench.recorder.record(event_of(job, "Created", EventType::Normal));
+    }
+    bench.recorder.flush().await;
+    assert_eq!(bench.store.most_under_way("Created"), 1);
+    let counts: Vec<u64> = bench.store.stored().into_iter().map(|event| event.2).collect();
+    assert_eq!(counts, [1, 1, 2], "of Jobs 4 and 5, and at last of Job 0, created again");
+    assert_eq!((bench.lost(LostEvent::Refused), bench.lost(LostEvent::QueueFull)), (3, 0));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_write_that_is_never_answered_gives_its_turn_back() {
+    let timeout = GateConfig::default().timeout;
+    let (bench, began) = (bench_with(2 * timeout), Instant::now());
+    for job in 0..3 {
+        bench.recorder.record(event_of(job, "Created", EventType::Normal));
+    }
+    bench.recorder.flush().await;
+    assert_eq!(bench.lost(LostEvent::Refused), 3);
+    assert!(began.elapsed() >= 3 * timeout, "{:?}", began.elapsed());
+}
+
+/// A network that panics once.
+struct Panicking {
+    panics: Mutex<bool>,
+    store: Arc<Store>,
+}
+
+impl Transport for Panicking {
+    fn open(
+        &self,
+        request: Request<Bytes>,
+    ) -> BoxFuture<'static, Result<Response<ByteStream>, TransportError>> {
+        let panics = std::mem::take(&mut *self.panics.lock().unwrap());
+        assert!(!panics, "for a test");
+        self.store.open(request)
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn after_a_panic_what_was_taken_is_lost_and_equal_events_are_sent_again() {
+    let Bench { store, metrics, .. } = bench();
+    let network = Panicking { panics: Mutex::new(true), store: store.clone() };
+    let gate = WriteGate::open(Arc::new(network), wide(), "f", metrics.clone());
+    let bench = Bench { store, recorder: Recorder::start(gate, "yardmaster", metrics.clone(), 1), metrics };
+    let record = |jobs| {
+        for job in 0..jobs {
+            bench.recorder.record(event_of(job, "Created", EventType::Normal));
+            bench.recorder.record(event_of(job, "Failed", EventType::Warning));
+        }
+    };
+    record(5);
+    bench.recorder.flush().await;
+    let first = bench.lost(LostEvent::Refused);
+    assert!(first > 0);
+    assert_eq!(first + bench.store.stored().len() as u64, 10);
+    record(5);
+    bench.recorder.flush().await;
+    let count: u64 = bench.store.stored().iter().map(|event| event.2).sum();
+    assert_eq!((count, bench.lost(LostEvent::Refused)), (20 - first, first));
+}

@@ -1,0 +1,119 @@
+//! The order in which Events are written.
+//!
+//! A Normal Event that may be lost is written alone: the next one waits until its write has ended. The others, which
+//! report failures or ends, are written at once. client-go writes all Events one at a time. So where the API server
+//! is slow, the Events that only inform cost it no more than those of the built-in controller.
+
+use std::collections::VecDeque;
+
+use super::{Event, EventType};
+
+/// What is promised to an Event.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) enum Class {
+    /// It informs, and may be lost.
+    Normal,
+    /// It reports a problem, and may be lost.
+    Warning,
+    /// It must be delivered.
+    Must,
+}
+
+impl Class {
+    /// The class of an Event.
+    pub(super) fn of(event: &Event) -> Self {
+        match event.kind {
+            _ if event.must => Self::Must,
+            EventType::Normal => Self::Normal,
+            EventType::Warning => Self::Warning,
+        }
+    }
+
+    /// Recorded Events of this class that may be neither sent nor lost. That of Normal Events is the length of
+    /// client-go's queue.
+    pub(super) fn capacity(self) -> usize {
+        match self {
+            Self::Normal => 1000,
+            Self::Warning => 4096,
+            Self::Must => usize::MAX,
+        }
+    }
+}
+
+/// A number of Events of each class.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Counts([usize; 3]);
+
+impl Counts {
+    /// The number of a class.
+    pub(super) fn of(&self, class: Class) -> usize {
+        self.0[class as usize]
+    }
+
+    /// The number of a class, to change it.
+    pub(super) fn of_mut(&mut self, class: Class) -> &mut usize {
+        &mut self.0[class as usize]
+    }
+
+    /// Whether there are none.
+    pub(super) fn is_empty(&self) -> bool {
+        *self == Self::default()
+    }
+
+    /// Takes away others, which are among these.
+    pub(super) fn subtract(&mut self, others: &Self) {
+        for (number, other) in self.0.iter_mut().zip(others.0) {
+            *number -= other;
+        }
+    }
+
+    /// The number of all classes.
+    pub(super) fn total(&self) -> usize {
+        self.0.iter().sum()
+    }
+}
+
+/// What waits for its turn to be written.
+#[derive(Debug)]
+pub(super) struct Turns<T> {
+    at_once: VecDeque<T>,
+    one_at_a_time: VecDeque<T>,
+    /// A write of a Normal Event is under way.
+    taken: bool,
+}
+
+impl<T> Default for Turns<T> {
+    fn default() -> Self {
+        Self { at_once: VecDeque::new(), one_at_a_time: VecDeque::new(), taken: false }
+    }
+}
+
+impl<T> Turns<T> {
+    /// Puts this behind what waits in its class.
+    pub(super) fn push(&mut self, class: Class, item: T) {
+        match class {
+            Class::Normal => self.one_at_a_time.push_back(item),
+            Class::Warning | Class::Must => self.at_once.push_back(item),
+        }
+    }
+
+    /// Takes what has its turn now, until [`end`](Self::end).
+    pub(super) fn next(&mut self) -> Option<T> {
+        if let Some(item) = self.at_once.pop_front() {
+            return Some(item);
+        }
+        if self.taken {
+            return None;
+        }
+        let item = self.one_at_a_time.pop_front();
+        self.taken = item.is_some();
+        item
+    }
+
+    /// A turn of this class has ended.
+    pub(super) fn end(&mut self, class: Class) {
+        if class == Class::Normal {
+            self.taken = false;
+        }
+    }
+}
