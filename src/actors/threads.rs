@@ -16,7 +16,7 @@ use crate::cluster::answer_time::AnswerTime;
 /// everything that the controller does by up to this time, once for each thread involved.
 const PARK_DELAY: (Duration, Duration) = (Duration::from_millis(2), Duration::from_millis(50));
 /// Between these, one in so many parts of the time in which the API server answers.
-const OF_ANSWER: u32 = 16;
+const OF_ANSWER: u32 = 6;
 
 /// The threads for the network.
 ///
@@ -68,7 +68,7 @@ mod tests {
 
     #[test]
     fn threads_sleep_longer_where_answers_take_long() {
-        for (answer_ms, delay_ms) in [(0, 2), (16, 2), (80, 5), (320, 20), (1_000, 50)] {
+        for (answer_ms, delay_ms) in [(0, 2), (12, 2), (30, 5), (120, 20), (1_000, 50)] {
             assert_eq!(park_delay(Duration::from_millis(answer_ms)), Duration::from_millis(delay_ms));
         }
     }

@@ -95,10 +95,10 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(30);
 const WRITES_AHEAD: usize = 2;
 /// Writes that each Job may have under way, however many Jobs there are.
 const FEWEST_WRITES: usize = 8;
-/// How long a status that only shows progress may wait for writes of higher priorities, without and with a limited rate.
-/// After that it takes turns with them. Together with the [`LONGEST_START`], or with the [`STATUS_PERIOD`] of a limited
-/// rate, it is sent within 10 s.
-const PROGRESS_WAITS: [Duration; 2] = [Duration::from_secs(5), Duration::from_secs(4)];
+/// How long a status that only shows progress may wait for writes of higher priorities. After that it takes turns with them.
+/// With the [`LONGEST_START`] or the [`STATUS_PERIOD`] before that, and with the time that the API server takes to answer, what
+/// it shows is ten seconds old at most.
+const PROGRESS_WAITS: Duration = Duration::from_secs(3);
 /// The start of a Job waits for its end for as long as this many writes take, one after the other. A Job with a short pod
 /// takes about six.
 const WRITES_OF_SHORT_JOB: u32 = 16;
@@ -377,7 +377,7 @@ impl Shared {
     fn waiting(&self, order: &Order) -> (Waiting, oneshot::Receiver<Result<Turn, WriteError>>) {
         let (turn, granted) = oneshot::channel();
         let waits = match order.priority {
-            Priority::Progress => PROGRESS_WAITS[usize::from(self.qps > 0)],
+            Priority::Progress => PROGRESS_WAITS,
             _ => Duration::ZERO,
         };
         (Waiting { fence: order.fence.clone(), overdue: Instant::now() + waits, turn }, granted)

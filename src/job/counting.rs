@@ -48,6 +48,10 @@ pub struct Next {
 /// Longest time that the start of a Job waits for the answer to its first creation: as long as a webhook may take for one. The
 /// built-in controller writes nothing before that answer.
 const UNANSWERED: Duration = Duration::from_secs(30);
+/// The same for a Job with a deadline, which counts from the start that is written.
+const UNANSWERED_BEFORE_DEADLINE: Duration = Duration::from_secs(10);
+/// Longest time that the start of a Job waits in all.
+const UNWRITTEN: Duration = Duration::from_secs(40);
 
 /// When the status must be written, without composing it. `busy`: requests about pods are under way or about
 /// to be sent, and their outcome belongs in the same write.
@@ -64,10 +68,14 @@ pub fn due(state: &JobState, next: &Next, busy: bool, now: Timestamp) -> Due {
     let waits_for = |period| end_of_wait(state.status_waits_since().unwrap_or(now), period, now);
     let starts = state.job.status.start_time.is_none();
     let start_period = start_period(state);
-    let period = if starts { state.limits.batch_period.max(start_period) } else { state.pace.status_period };
+    let period = match starts {
+        true => state.limits.batch_period.max(start_period),
+        false => status_period(state, next),
+    };
     let due = if state.awaits_first_pod() && !counting_goes_on(state) {
         // There is nothing to show before the first answer.
-        waits_for(UNANSWERED)
+        let has_deadline = state.job.spec.active_deadline.is_some();
+        waits_for(if has_deadline { UNANSWERED_BEFORE_DEADLINE } else { UNANSWERED })
     } else if full_batch(state) {
         now
     } else if busy {
@@ -80,7 +88,20 @@ pub fn due(state: &JobState, next: &Next, busy: bool, now: Timestamp) -> Due {
     } else {
         state.status_written.map_or(now, |last| end_of_wait(last, period, now))
     };
+    let at_latest = state.started.filter(|_| starts).map(|started| end_of_wait(started, UNWRITTEN, now));
+    let due = at_latest.map_or(due, |latest| latest.min(due));
     if due <= now { Due::Now } else { Due::At(due) }
+}
+
+/// The time between two statuses. Where more than readers wait for what is counted, a slow API server is no reason to gather
+/// it for longer: the end of the Job, its deletion, and the deletion of counted pods.
+fn status_period(state: &JobState, next: &Next) -> Duration {
+    let is_awaited = next.end.is_some() || state.job.deleting || state.job.options.deletes_counted_pods();
+    if is_awaited && counting_goes_on(state) {
+        Pace::free(state.limits).status_period
+    } else {
+        state.pace.status_period
+    }
 }
 
 /// How long the start of the Job waits for its end. Where pods have ended that must be recorded, or where a deadline counts from

@@ -477,9 +477,10 @@ impl JobState {
         self.status_wait.filter(goes_on).map(|wait| wait.since)
     }
 
-    /// Whether the start of the Job has yet to be written, and no creation of a pod has been answered yet.
+    /// Whether the start of the Job has yet to be written, and there is nothing to show before a creation is answered.
     pub(super) fn awaits_first_pod(&self) -> bool {
-        self.job.status.start_time.is_none() && self.pods.active() == 0 && self.pods.pending_creates() > 0
+        let shows_none = self.pods.active() == 0 && self.pods.terminating() == 0;
+        self.job.status.start_time.is_none() && shows_none && self.pods.pending_creates() > 0
     }
 
     /// Whether the answer to a creation shows that a pod has ended before the watch has shown the pod at all. There may be

@@ -113,8 +113,40 @@ fn the_start_waits_for_the_first_pod() {
         reconcile(&with_pod, at(220)).status.is_none(),
         "its end may follow soon, however long it took to come"
     );
+    let mut with_deadline = state.clone();
+    with_deadline.job = with(state.job.clone(), |spec| spec.active_deadline = Some(Duration::from_secs(60)));
+    assert!(reconcile(&with_deadline, at(210)).status.is_some(), "a deadline counts from the start");
     state.observe_pod(ended(running("a"), Phase::Failed, 200), at(200));
     assert!(reconcile(&state, at(203)).status.is_some());
+}
+
+/// However often its first pod goes again before it could be shown.
+#[test]
+fn the_start_is_written_in_the_end() {
+    let mut new = state(job(Completion::Count(9), 1), [running("a")]);
+    let start_period = Duration::from_secs(4);
+    new.keep_pace(Pace { at_once: 100, status_period: Duration::ZERO, start_period });
+    new.started = Some(at(200));
+    let next = Next { end: None, managed: true };
+    assert_eq!(due(&new, &next, false, at(220)), Due::At(at(224)));
+    assert_eq!(due(&new, &next, false, at(239)), Due::At(at(240)));
+    assert_eq!(due(&new, &next, true, at(240)), Due::Now);
+}
+
+/// A slow API server is a reason to gather what only readers wait for.
+#[test]
+fn what_the_end_or_the_deletion_of_a_job_waits_for_is_not_gathered_for_long() {
+    let slow = Pace { at_once: 100, status_period: Duration::from_secs(5), start_period: Duration::ZERO };
+    let next = Next { end: None, managed: true };
+    let mut state = one_more(&quiet(job(Completion::Count(9), 1)), 200);
+    state.observe_pod(ended(running("b"), Phase::Succeeded, 200), at(200));
+    state.keep_pace(slow);
+    assert_eq!(due(&state, &next, true, at(200)), Due::At(at(205)));
+    state.job.deleting = true;
+    assert_eq!(due(&state, &next, true, at(200)), Due::At(at(201)));
+    state.job.deleting = false;
+    state.job.options.failed_pods_limit = Some(1);
+    assert_eq!(due(&state, &next, true, at(200)), Due::At(at(201)));
 }
 
 /// There is something to show, or nothing that could soon be shown.
