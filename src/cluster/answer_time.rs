@@ -34,7 +34,7 @@ struct Quantile {
 }
 
 /// A slower answer raises the time by one in so many parts, or by this long, if that is more.
-const RISE: (u32, Duration) = (64, Duration::from_micros(100));
+const RISE: (u32, Duration) = (32, Duration::from_micros(200));
 /// It is forgotten when nothing has been answered for this long.
 const FORGOTTEN: Duration = Duration::from_secs(1);
 

@@ -316,11 +316,11 @@ impl WriteGate {
         let of_jobs = Priority::ALL.into_iter().filter(|priority| *priority != Priority::Event);
         let sharing = of_jobs.map(jobs).max().unwrap_or(0);
         let total = WRITES_AHEAD * state.slots.limits().max;
-        let answer_time = self.shared.answer_time.get();
+        let turn = TurnTime::of(self.shared.qps, sharing, self.shared.answer_time.get(), state.slots.size());
         Pace {
             at_once: (total / sharing.max(1)).max(FEWEST_WRITES),
-            status_period: status_period(self.shared.qps, sharing, answer_time),
-            start_period: (WRITES_OF_SHORT_JOB * answer_time).min(LONGEST_START),
+            status_period: turn.status_period(),
+            start_period: turn.start_period(),
         }
     }
 
@@ -336,13 +336,35 @@ impl WriteGate {
     }
 }
 
-/// The time between two statuses of a Job that nothing but counting waits for, where this many Jobs share a rate, and the API
-/// server answers after this time.
-fn status_period(qps: u32, jobs: usize, answer_time: Duration) -> Duration {
-    let jobs = u32::try_from(jobs).unwrap_or(u32::MAX);
-    let turn = Duration::from_secs(1).checked_div(qps).unwrap_or_default().saturating_mul(jobs);
-    let writes = |count| (turn + answer_time).saturating_mul(count);
-    writes(WRITES_PER_STATUS).min(STATUS_PERIOD).max(turn.saturating_mul(FEWEST_TURNS_PER_STATUS))
+/// How long a Job waits until its next write is answered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct TurnTime {
+    /// The part for which the rate is to blame.
+    rate: Duration,
+    total: Duration,
+}
+
+impl TurnTime {
+    /// Where this many Jobs take turns at a rate of so many writes a second, and at an API server that answers this many writes
+    /// at once after this time.
+    fn of(qps: u32, jobs: usize, answer_time: Duration, window: usize) -> Self {
+        let number = |number| u32::try_from(number).unwrap_or(u32::MAX);
+        let of_all = |one: Duration| one.saturating_mul(number(jobs));
+        let rate = of_all(Duration::from_secs(1).checked_div(qps).unwrap_or_default());
+        let window = of_all(answer_time / number(window).max(1));
+        Self { rate, total: rate.max(window).saturating_add(answer_time) }
+    }
+
+    /// The time between two statuses of a Job that nothing but counting waits for.
+    fn status_period(self) -> Duration {
+        let period = self.total.saturating_mul(WRITES_PER_STATUS).min(STATUS_PERIOD);
+        period.max(self.rate.saturating_mul(FEWEST_TURNS_PER_STATUS))
+    }
+
+    /// How long the start of a Job waits for its end.
+    fn start_period(self) -> Duration {
+        self.total.saturating_mul(WRITES_OF_SHORT_JOB).min(LONGEST_START)
+    }
 }
 
 /// Whether a write that others pass may be passed no longer.

@@ -173,21 +173,23 @@ async fn a_reservation_behind_a_closed_fence_is_refused() {
 
 #[test]
 fn statuses_take_a_bounded_part_of_what_the_rate_and_the_api_server_allow() {
-    let ms = Duration::from_millis;
-    for (qps, jobs, answer_time, period) in [
-        (0, 1000, ms(0), ms(0)),
-        (1000, 1, ms(0), ms(100)),
-        (100, 1, ms(0), ms(1000)),
-        (5, 1, ms(0), ms(5000)),
-        (20, 10, ms(0), ms(5000)),
-        (20, 1000, ms(0), ms(200_000)),
-        (0, 1000, ms(4), ms(400)),
-        (0, 1, ms(40), ms(4000)),
-        (0, 1, ms(4000), ms(5000)),
-        (1000, 10, ms(5), ms(1500)),
+    for (qps, jobs, answer_ms, period_ms, start_ms) in [
+        (0, 1000, 0, 0, 0),
+        (1000, 1, 0, 100, 16),
+        (100, 1, 0, 1000, 160),
+        (5, 1, 0, 5000, 3200),
+        (20, 10, 0, 5000, 4000),
+        (20, 1000, 0, 200_000, 4000),
+        (0, 0, 4, 400, 64),
+        (0, 100, 4, 900, 144),
+        (0, 0, 40, 4000, 640),
+        (0, 1000, 4000, 5000, 4000),
+        (1000, 10, 5, 1500, 240),
     ] {
-        let with = format!("{qps} writes a second for {jobs} Jobs, answered after {answer_time:?}");
-        assert_eq!(status_period(qps, jobs, answer_time), period, "{with}");
+        let ms = Duration::from_millis;
+        let turn = TurnTime::of(qps, jobs, ms(answer_ms), 80);
+        let with = format!("{qps} writes a second for {jobs} Jobs, answered after {answer_ms} ms");
+        assert_eq!((turn.status_period(), turn.start_period()), (ms(period_ms), ms(start_ms)), "{with}");
     }
 }
 
