@@ -20,6 +20,8 @@ use crate::plan::Plan;
 use crate::time::Time;
 use crate::world::Slot;
 
+pub(crate) use self::traffic::REFUSED;
+
 use self::owners::Owners;
 use self::traffic::Traffic;
 use self::verdicts::Verdicts;
@@ -255,6 +257,11 @@ impl Checks {
         }
     }
 
+    /// A stranger deletes or changes the Lease of this path.
+    pub(crate) fn lease_damaged(&mut self, path: &str, ledger: &Ledger) {
+        self.owners.damaged(path, ledger);
+    }
+
     /// Something is wrong with a replica, or with all, until then.
     pub(crate) fn disturbed(&mut self, replica: Option<usize>, until: Time) {
         self.owners.disturbed(replica, until);
@@ -271,7 +278,7 @@ impl Checks {
         if now < plan.settings.calm_from {
             return;
         }
-        if in_vain || finals::unrest(plan, ledger, slots).is_some() {
+        if in_vain || finals::unrest(now, plan, ledger, slots).is_some() {
             self.at_rest_since = None;
             return;
         }
@@ -288,7 +295,8 @@ impl Checks {
 
     /// The patience with the world is over.
     pub(crate) fn never_ends(&mut self, now: Time, plan: &Plan, ledger: &Ledger) {
-        let what = finals::unrest(plan, ledger, &[]).unwrap_or_else(|| "a replica still has work".into());
+        let what =
+            finals::unrest(now, plan, ledger, &[]).unwrap_or_else(|| "a replica still has work".into());
         let promise = if what.contains("finalizer") { Promise::Finalizers } else { Promise::Ends };
         self.violated(promise, now, what);
     }

@@ -28,6 +28,8 @@ pub(crate) struct JobFacts {
     pub(crate) deleted: Option<Time>,
     /// Whether its counts can no longer be predicted: a user or an administrator took the records away.
     pub(crate) meddled: bool,
+    /// When a user last set its TTL, or took it away.
+    pub(crate) ttl_set: Option<Time>,
 }
 
 /// A pod as it was and is.
@@ -144,6 +146,7 @@ impl Ledger {
             announced: None,
             deleted: None,
             meddled: false,
+            ttl_set: None,
         });
         facts.finished = facts.finished.or(finished.then_some(now));
         facts.announced = facts.announced.or(announced.then_some(now));

@@ -34,6 +34,9 @@ pub(super) struct Owners {
     longest: Duration,
     /// Since when each shard has had no living owner, although there was a replica that could.
     without: BTreeMap<u32, Time>,
+    /// Holders of claims that a stranger has deleted or made unreadable, by the name of the Lease. They go on until they
+    /// hear of it, and the others give them the time for that.
+    damaged: BTreeMap<String, String>,
 }
 
 impl Owners {
@@ -50,6 +53,7 @@ impl Owners {
             disturbed: vec![Time::ZERO; settings.replicas],
             longest: settings.without_owner,
             without: BTreeMap::new(),
+            damaged: BTreeMap::new(),
         }
     }
 
@@ -89,6 +93,9 @@ impl Owners {
         change: &Change,
         author: Option<Author>,
     ) -> Option<String> {
+        if author.is_some() && !change.deleted {
+            self.damaged.remove(&change.name);
+        }
         let lease = ledger.leases.get(&change.name)?;
         let shard = change.name.rsplit_once("-shard-")?.1;
         let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
@@ -132,7 +139,8 @@ impl Owners {
             return None;
         }
         let me = format!("replica-{from}");
-        if holder == Some(&*me) {
+        let damaged = self.damaged.get(&self.writer.claim_name(shard));
+        if holder == Some(&*me) || damaged == Some(&me) {
             return None;
         }
         let (method, path) = (request.method(), request.uri().path());
@@ -140,6 +148,15 @@ impl Owners {
             "{me} sends {method} {path} for shard {shard}, which is {}'s",
             holder.unwrap_or("nobody")
         ))
+    }
+
+    /// A stranger deletes or changes the Lease of this path.
+    pub(super) fn damaged(&mut self, path: &str, ledger: &Ledger) {
+        let Some((_, name)) = path.rsplit_once('/') else { return };
+        let holder = ledger.leases.get(name).and_then(|lease| lease["spec"]["holderIdentity"].as_str());
+        if let Some(holder) = holder.filter(|holder| !holder.is_empty()) {
+            self.damaged.insert(name.to_owned(), holder.to_owned());
+        }
     }
 
     /// What is wrong with a request that arrives now: its sender has handed the shard over, as if it had no more requests

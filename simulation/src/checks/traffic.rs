@@ -7,8 +7,11 @@ use http::{Method, Request, Response, Uri};
 use serde_json::Value;
 
 use crate::network::{Sent, Wait};
-use crate::plan::{Act, Fault, Plan, Step};
+use crate::plan::{Act, Fault, Plan, Rare, Step};
 use crate::time::Time;
+
+/// The message with which a world refuses what its API server would accept.
+pub(crate) const REFUSED: &str = "refused by the simulation";
 
 /// Most requests of one kind for one object in a second.
 const OF_ONE_OBJECT: u32 = 40;
@@ -34,6 +37,7 @@ impl Traffic {
             matches!(
                 step.act,
                 Act::Fault(Fault::Panic { .. } | Fault::PanicShard { .. } | Fault::PanicWatch { .. })
+                    | Act::Rare(Rare::PanicPart { .. })
             )
         };
         let under_way = (!plan.steps.iter().any(panics)).then(BTreeMap::new);
@@ -120,6 +124,7 @@ pub(super) fn rejected(from: usize, method: &Method, uri: &str, answer: &Respons
     let message = String::from_utf8_lossy(answer.body());
     // A patch that names the UID of a pod is not meant for another pod of its name.
     let is_of_another = code == 422 && message.contains(r#""field":"metadata.uid""#);
-    (is_write && !is_of_another && matches!(code, 400 | 405 | 406 | 413 | 415 | 422))
+    let is_of_world = message.contains(REFUSED);
+    (is_write && !is_of_another && !is_of_world && matches!(code, 400 | 405 | 406 | 413 | 415 | 422))
         .then(|| format!("replica-{from}: {method} {uri} -> {code} {message}"))
 }
