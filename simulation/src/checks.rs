@@ -227,7 +227,8 @@ impl Checks {
         }
         let what = match (change.kind, author) {
             (Kind::Lease, _) => {
-                let unraised = self.owners.claimed(ledger, change).map(|what| (Promise::OneOwner, what));
+                let unraised =
+                    self.owners.claimed(at, ledger, change, author).map(|what| (Promise::OneOwner, what));
                 let lost = self.owners.changed(at, ledger, change, author);
                 unraised.or(lost.map(|what| (Promise::Keeps, what)))
             }

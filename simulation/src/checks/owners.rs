@@ -37,6 +37,10 @@ pub(super) struct Owners {
     /// Holders of claims that a stranger has deleted or made unreadable, by the name of the Lease. They go on until they
     /// hear of it, and the others give them the time for that.
     damaged: BTreeMap<String, String>,
+    /// When a stranger has last deleted each claim. Who begins after that does not know its epoch.
+    claims_deleted: BTreeMap<String, Time>,
+    /// When each session was first seen in a heartbeat.
+    sessions: BTreeMap<String, Time>,
 }
 
 impl Owners {
@@ -54,6 +58,8 @@ impl Owners {
             longest: settings.without_owner,
             without: BTreeMap::new(),
             damaged: BTreeMap::new(),
+            claims_deleted: BTreeMap::new(),
+            sessions: BTreeMap::new(),
         }
     }
 
@@ -119,12 +125,34 @@ impl Owners {
 
     /// What is wrong with a claim: each has an epoch of its own, so that what an earlier owner does or reports is told
     /// apart.
-    pub(super) fn claimed(&mut self, ledger: &Ledger, change: &Change) -> Option<String> {
-        let lease = ledger.leases.get(&change.name).filter(|_| change.name.contains("-shard-"))?;
+    pub(super) fn claimed(
+        &mut self,
+        now: Time,
+        ledger: &Ledger,
+        change: &Change,
+        author: Option<Author>,
+    ) -> Option<String> {
+        if change.deleted && author.is_none() {
+            self.claims_deleted.insert(change.name.clone(), now);
+        }
+        let lease = ledger.leases.get(&change.name)?;
+        let session = lease["metadata"]["annotations"]["yardmaster.dev/session"].as_str();
+        if change.name.contains("-replica-")
+            && let Some(session) = session
+        {
+            self.sessions.entry(session.to_owned()).or_insert(now);
+        }
+        if !change.name.contains("-shard-") {
+            return None;
+        }
         let epoch = lease["spec"]["leaseTransitions"].as_u64()?;
         let before = self.epochs.insert(change.name.clone(), epoch)?;
         let holder = lease["spec"]["holderIdentity"].as_str().filter(|holder| !holder.is_empty())?;
-        let session = lease["metadata"]["annotations"]["yardmaster.dev/session"].as_str();
+        let began = session.and_then(|session| self.sessions.get(session));
+        let deleted = self.claims_deleted.get(&change.name);
+        if deleted.is_some_and(|deleted| began.is_none_or(|began| began > deleted)) {
+            return None;
+        }
         let is_new = self.held.get(&change.name).is_none_or(|(_, held)| session != Some(held));
         (is_new && epoch <= before)
             .then(|| format!("{holder} claims {} in epoch {epoch}, after {before}", change.name))
