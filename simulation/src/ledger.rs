@@ -60,6 +60,9 @@ pub(crate) struct PodFacts {
     pub(crate) disowned: Option<Time>,
     /// Whether somebody else took our finalizer or labels off it.
     pub(crate) meddled: bool,
+    /// Whether it is to be selected again after somebody took its labels off. One that was counted, released and adopted again
+    /// counts again, with the controller built into Kubernetes, too.
+    pub(crate) returns: bool,
 }
 
 /// How a pod has ended.
@@ -176,6 +179,7 @@ impl Ledger {
             removed: false,
             disowned: None,
             meddled: false,
+            returns: false,
         });
         facts.exists = !deleted;
         // The first Job stays: it may have counted the pod before somebody else took it.

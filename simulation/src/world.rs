@@ -416,6 +416,10 @@ impl World {
             let Some(life) = slot.life.as_ref().filter(|_| !slot.frozen) else { continue };
             let leads = left > 0 && life.with(|replica| replica.is_ready()).unwrap_or(false);
             left -= usize::from(leads);
+            if leads && slot.leads && self.conditions.rare.panics() {
+                // Whoever is elected is told so again and again.
+                life.with(|replica| replica.lead(true));
+            }
             if leads != slot.leads {
                 slot.leads = leads;
                 let what = if leads { "leads" } else { "no longer leads" };

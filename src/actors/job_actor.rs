@@ -248,6 +248,7 @@ impl JobActor {
         can_passivate(&self.state, now)
             && self.pending_events.is_empty()
             && self.seen_by_shard >= self.seen.version.order()
+            && !self.adoptions.are_pending()
             && self.inbox.is_idle()
     }
 

@@ -74,6 +74,7 @@ fn bounds(
     let indexed = job.object["spec"]["completionMode"] == "Indexed";
     let mut certain = BTreeSet::new();
     let mut possible = BTreeSet::new();
+    let mut again = 0;
     for (number, pod) in pods.iter().enumerate() {
         let Some(matches) = counts(pod, job, succeeded, later, news) else { continue };
         // A pod without index, made by hand, is none of an Indexed Job's.
@@ -89,11 +90,12 @@ fn bounds(
             None => number,
         };
         possible.insert(key);
+        again += u64::from(pod.returns && key == number);
         if matches {
             certain.insert(key);
         }
     }
-    (certain.len() as u64, possible.len() as u64)
+    (certain.len() as u64, possible.len() as u64 + again)
 }
 
 /// Of a Job that wants fewer pods than before, a replica also removes those whose end it has not heard of yet.

@@ -55,7 +55,7 @@ impl Verdicts {
         let author = author.filter(|_| !job.meddled)?;
         let what = if now.deleted && !before.deleted {
             deleted(plan, job, author)
-        } else if !finals::is_ours(plan, job) {
+        } else if !now.deleted && !finals::is_ours(plan, job) {
             Some("it is another controller's Job".to_owned())
         } else if now.finished && !before.finished {
             ended(plan, ledger, &change.uid, job, author)

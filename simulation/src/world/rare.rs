@@ -29,6 +29,13 @@ pub(super) struct Conditions {
     down: BTreeMap<usize, Duration>,
 }
 
+impl Conditions {
+    /// Whether parts of replicas panic.
+    pub(super) fn panics(&self) -> bool {
+        !self.down.is_empty()
+    }
+}
+
 /// What ends by a request.
 pub(crate) enum End {
     /// Labels are put back.
@@ -123,6 +130,7 @@ impl World {
         }
         if let Some(facts) = self.ledger.pods.get_mut(&pod) {
             facts.meddled = true;
+            facts.returns |= back.is_some();
         }
         const SELECTED_BY: [&str; 3] = ["app", "controller-uid", "batch.kubernetes.io/controller-uid"];
         let names = labels.as_object().into_iter().flatten().map(|(name, _)| name.as_str());
