@@ -189,6 +189,18 @@ impl Checks {
         }
     }
 
+    /// When a request that arrives now was decided, which was sent at a time. One that the API server was too busy to read
+    /// is sent again as it was. `busy`: it is not read this time either.
+    pub(crate) fn decided(
+        &mut self,
+        from: usize,
+        request: &Request<Bytes>,
+        sent_at: Time,
+        busy: bool,
+    ) -> Time {
+        self.traffic.decided(from, request, sent_at, busy)
+    }
+
     /// A replica knows what has become of a request, or will never know.
     pub(crate) fn settled(&mut self, from: usize, uri: &Uri) {
         self.traffic.settled(from, uri);

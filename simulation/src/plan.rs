@@ -436,6 +436,12 @@ impl Plan {
         Some(QUICK + lag.jobs.max(lag.pods))
     }
 
+    /// Whether the API server asks replicas to wait (429) at some time.
+    pub(crate) fn asks_to_wait(&self) -> bool {
+        let asks = |step: &Step| matches!(step.act, Act::Fault(Fault::Refuse { code: 429, .. }));
+        self.steps.iter().any(|step| step.at < Time::NEVER && asks(step))
+    }
+
     /// Whether requests about pods are refused at some time.
     pub(crate) fn refuses(&self) -> bool {
         let of_pods = |what| matches!(what, Refused::PodPatches | Refused::PodDeletes);

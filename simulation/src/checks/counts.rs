@@ -56,11 +56,16 @@ pub(super) fn differ(plan: &Plan, ledger: &Ledger, uid: &str, job: &JobFacts) ->
     )
 }
 
+/// How much later than it was decided a status may arrive while the API server is too busy to read requests (429): the
+/// replica pauses with all of them, and the status waits with what it says.
+const ASKED_TO_WAIT: Duration = Duration::from_secs(3);
+
 /// How much later than it happened a replica may have learned of an end that counts.
 fn learned_later(plan: &Plan, job: &JobFacts) -> Duration {
     // A Job that fails, or whose policy is met, does not wait for pods that are still seen active.
     let ends_early = job.has_failed() || !job.object["spec"]["successPolicy"].is_null();
-    if ends_early { plan.news_take() } else { plan.settings.lag() }
+    let news = if ends_early { plan.news_take() } else { plan.settings.lag() };
+    news + if plan.asks_to_wait() { ASKED_TO_WAIT } else { Duration::ZERO }
 }
 
 /// The fewest and most pods (or indexes) that may be counted.

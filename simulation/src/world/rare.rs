@@ -156,7 +156,13 @@ impl World {
                 let body = json!({"metadata": {"uid": pod, "labels": labels}});
                 self.call("user", &Outside { method: "PATCH", path, body });
             }
-            End::ModeKnown(job) => self.user_acts(job, &crate::plan::UserAct::Annotate),
+            End::ModeKnown(job) => {
+                let Some(job) = self.plan.jobs.get(job) else { return };
+                let path = format!("/apis/batch/v1/namespaces/{}/jobs/{}", job.namespace, job.name);
+                let note = self.now.millis().to_string();
+                let body = json!({"metadata": {"annotations": {"example.com/written": note}}});
+                self.call("user", &Outside { method: "PATCH", path, body });
+            }
         }
     }
 

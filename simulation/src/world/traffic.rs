@@ -56,7 +56,10 @@ impl World {
         self.checks.arrived(self.now, from, sent_at, &request, &self.ledger);
         let request = self.rewritten(request);
         let target = uri.clone();
-        let answered = match self.refused(&request) {
+        let refusal = self.refused(&request);
+        let busy = refusal.as_ref().is_some_and(|refusal| refusal.status().as_u16() == 429);
+        let sent_at = self.checks.decided(from, &request, sent_at, busy);
+        let answered = match refusal {
             Some(refusal) => Reply::Whole(refusal),
             None => self.server.handle(request),
         };
