@@ -20,6 +20,8 @@ use crate::plan::Plan;
 use crate::time::Time;
 use crate::world::Slot;
 
+pub(crate) use self::traffic::REFUSED;
+
 use self::owners::Owners;
 use self::traffic::Traffic;
 use self::verdicts::Verdicts;
@@ -187,6 +189,18 @@ impl Checks {
         }
     }
 
+    /// When a request that arrives now was decided, which was sent at a time. One that the API server was too busy to read
+    /// is sent again as it was. `busy`: it is not read this time either.
+    pub(crate) fn decided(
+        &mut self,
+        from: usize,
+        request: &Request<Bytes>,
+        sent_at: Time,
+        busy: bool,
+    ) -> Time {
+        self.traffic.decided(from, request, sent_at, busy)
+    }
+
     /// A replica knows what has become of a request, or will never know.
     pub(crate) fn settled(&mut self, from: usize, uri: &Uri) {
         self.traffic.settled(from, uri);
@@ -225,7 +239,8 @@ impl Checks {
         }
         let what = match (change.kind, author) {
             (Kind::Lease, _) => {
-                let unraised = self.owners.claimed(ledger, change).map(|what| (Promise::OneOwner, what));
+                let unraised =
+                    self.owners.claimed(at, ledger, change, author).map(|what| (Promise::OneOwner, what));
                 let lost = self.owners.changed(at, ledger, change, author);
                 unraised.or(lost.map(|what| (Promise::Keeps, what)))
             }
@@ -255,6 +270,11 @@ impl Checks {
         }
     }
 
+    /// A stranger deletes or changes the Lease of this path.
+    pub(crate) fn lease_damaged(&mut self, path: &str, ledger: &Ledger) {
+        self.owners.damaged(path, ledger);
+    }
+
     /// Something is wrong with a replica, or with all, until then.
     pub(crate) fn disturbed(&mut self, replica: Option<usize>, until: Time) {
         self.owners.disturbed(replica, until);
@@ -271,7 +291,7 @@ impl Checks {
         if now < plan.settings.calm_from {
             return;
         }
-        if in_vain || finals::unrest(plan, ledger, slots).is_some() {
+        if in_vain || finals::unrest(now, plan, ledger, slots).is_some() {
             self.at_rest_since = None;
             return;
         }
@@ -288,7 +308,8 @@ impl Checks {
 
     /// The patience with the world is over.
     pub(crate) fn never_ends(&mut self, now: Time, plan: &Plan, ledger: &Ledger) {
-        let what = finals::unrest(plan, ledger, &[]).unwrap_or_else(|| "a replica still has work".into());
+        let what =
+            finals::unrest(now, plan, ledger, &[]).unwrap_or_else(|| "a replica still has work".into());
         let promise = if what.contains("finalizer") { Promise::Finalizers } else { Promise::Ends };
         self.violated(promise, now, what);
     }

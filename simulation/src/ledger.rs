@@ -28,6 +28,8 @@ pub(crate) struct JobFacts {
     pub(crate) deleted: Option<Time>,
     /// Whether its counts can no longer be predicted: a user or an administrator took the records away.
     pub(crate) meddled: bool,
+    /// When a user last set its TTL, or took it away.
+    pub(crate) ttl_set: Option<Time>,
 }
 
 /// A pod as it was and is.
@@ -58,6 +60,9 @@ pub(crate) struct PodFacts {
     pub(crate) disowned: Option<Time>,
     /// Whether somebody else took our finalizer or labels off it.
     pub(crate) meddled: bool,
+    /// Whether it is to be selected again after somebody took its labels off. One that was counted, released and adopted again
+    /// counts again, with the controller built into Kubernetes, too.
+    pub(crate) returns: bool,
 }
 
 /// How a pod has ended.
@@ -144,6 +149,7 @@ impl Ledger {
             announced: None,
             deleted: None,
             meddled: false,
+            ttl_set: None,
         });
         facts.finished = facts.finished.or(finished.then_some(now));
         facts.announced = facts.announced.or(announced.then_some(now));
@@ -173,6 +179,7 @@ impl Ledger {
             removed: false,
             disowned: None,
             meddled: false,
+            returns: false,
         });
         facts.exists = !deleted;
         // The first Job stays: it may have counted the pod before somebody else took it.

@@ -3,7 +3,9 @@
 
 mod extras;
 mod generate;
+mod rare;
 mod storms;
+mod strangers;
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -12,6 +14,7 @@ use std::time::Duration;
 use crate::time::Time;
 
 pub use self::generate::generate;
+pub use self::rare::{LeaseDamage, LeaseKind, Rare};
 
 /// The longest time for which a shard may be without owner: the lease, its detection, and the claim.
 pub(crate) const WITHOUT_OWNER: Duration = Duration::from_secs(45);
@@ -134,6 +137,8 @@ pub enum Act {
     },
     /// Something breaks.
     Fault(Fault),
+    /// Something that happens rarely.
+    Rare(Rare),
 }
 
 /// What a user does to a Job.
@@ -398,6 +403,7 @@ impl Plan {
     pub(crate) fn news_take(&self) -> Duration {
         let hidden = |step: &Step| match &step.act {
             Act::Fault(fault) if step.at < Time::NEVER => fault.hides_news(),
+            Act::Rare(rare) if step.at < Time::NEVER => rare.hides_news(),
             _ => Duration::ZERO,
         };
         self.settings.lag() + self.steps.iter().map(hidden).max().unwrap_or_default()
@@ -408,7 +414,11 @@ impl Plan {
     pub(crate) fn settles(&self, replica: usize) -> Option<Duration> {
         const QUICK: Duration = Duration::from_secs(5);
         let deafens = |step: &Step| {
-            let Act::Fault(fault) = &step.act else { return false };
+            let fault = match &step.act {
+                Act::Fault(fault) => fault,
+                Act::Rare(rare) => return step.at < Time::NEVER && rare.deafens(),
+                Act::User { .. } => return false,
+            };
             step.at < Time::NEVER
                 && matches!(
                     fault,
@@ -424,6 +434,12 @@ impl Plan {
         }
         let lag = self.settings.lags.get(replica).copied().unwrap_or_default();
         Some(QUICK + lag.jobs.max(lag.pods))
+    }
+
+    /// Whether the API server asks replicas to wait (429) at some time.
+    pub(crate) fn asks_to_wait(&self) -> bool {
+        let asks = |step: &Step| matches!(step.act, Act::Fault(Fault::Refuse { code: 429, .. }));
+        self.steps.iter().any(|step| step.at < Time::NEVER && asks(step))
     }
 
     /// Whether requests about pods are refused at some time.
@@ -503,6 +519,7 @@ impl fmt::Display for Act {
         match self {
             Self::User { job, act } => write!(f, "user: {act:?} of job-{job}"),
             Self::Fault(fault) => write!(f, "fault: {fault:?}"),
+            Self::Rare(rare) => write!(f, "rare: {rare:?}"),
         }
     }
 }

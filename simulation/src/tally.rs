@@ -101,6 +101,7 @@ fn happened(plan: &Plan, until: Time) -> impl Iterator<Item = String> {
     plan.steps.iter().filter(move |step| step.at <= until).map(|step| match &step.act {
         Act::User { act, .. } => format!("user: {}", variant(act)),
         Act::Fault(fault) => format!("fault: {}", variant(fault)),
+        Act::Rare(rare) => format!("rare: {}", variant(rare)),
     })
 }
 

@@ -5,8 +5,8 @@ use yardmaster::job::names::SHARD_LABEL;
 
 use crate::kubelet::{Request, drain};
 use crate::ledger::{Ledger, PodFacts};
-use crate::plan::{JobPlan, UserAct};
-use crate::time::Time;
+use crate::plan::{JobPlan, LeaseDamage, LeaseKind, UserAct};
+use crate::time::{EPOCH, Time};
 
 /// Finalizer with which a user holds a pod.
 pub(crate) const HOLD: &str = "example.com/hold";
@@ -143,4 +143,47 @@ pub(crate) fn request(ledger: &Ledger, job: &JobPlan, act: &UserAct) -> Option<R
             })
         }
     }
+}
+
+/// What a stranger sends who damages a Lease. `None` if there is none of this kind.
+pub(crate) fn damage(ledger: &Ledger, kind: LeaseKind, nth: usize, how: LeaseDamage) -> Option<Request> {
+    let mark = match kind {
+        LeaseKind::Claim => "-shard-",
+        LeaseKind::Heartbeat => "-replica-",
+        LeaseKind::Layout => "-layout",
+        LeaseKind::Balance => "-balance",
+    };
+    let of_kind: Vec<&Value> =
+        ledger.leases.iter().filter(|(name, _)| name.contains(mark)).map(|(_, lease)| lease).collect();
+    let lease = of_kind.get(nth.checked_rem(of_kind.len())?)?;
+    let (namespace, name) = crate::ledger::name(lease);
+    let path = format!("/apis/coordination.k8s.io/v1/namespaces/{namespace}/leases/{name}");
+    let patch = |body: Value| Some(Request { method: "PATCH", path: path.clone(), body });
+    match how {
+        LeaseDamage::Deleted => Some(Request { method: "DELETE", path, body: json!({}) }),
+        LeaseDamage::Unlabelled => patch(json!({"metadata": {"labels": null}})),
+        LeaseDamage::Relabelled => patch(
+            json!({"metadata": {"labels": {"yardmaster.dev/lease": "something", "yardmaster.dev/shard": "x"}}}),
+        ),
+        LeaseDamage::Unannotated => patch(json!({"metadata": {"annotations": null}})),
+    }
+}
+
+/// The status that another controller writes when its Job ends.
+pub(crate) fn finish(job: &JobPlan, failed: bool, now: Time) -> Request {
+    let at = (EPOCH + now.since(Time::ZERO)).strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
+    let condition = |kind: &str, reason: &str| {
+        json!({"type": kind, "status": "True", "reason": reason, "message": "", "lastTransitionTime": at,
+            "lastProbeTime": at})
+    };
+    let mut status = match failed {
+        true => json!({"conditions": [condition("FailureTarget", "X"), condition("Failed", "X")]}),
+        false => json!({
+            "completionTime": at,
+            "conditions": [condition("SuccessCriteriaMet", "X"), condition("Complete", "X")],
+        }),
+    };
+    status["startTime"] = at.clone().into();
+    let path = format!("/apis/batch/v1/namespaces/{}/jobs/{}/status", job.namespace, job.name);
+    Request { method: "PATCH", path, body: json!({"status": status}) }
 }

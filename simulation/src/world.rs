@@ -6,6 +6,7 @@
 
 mod faults;
 mod players;
+mod rare;
 mod traffic;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -17,7 +18,7 @@ use futures::channel::mpsc;
 use http::{Method, Request, Response, StatusCode, Uri};
 use serde_json::Value;
 use tokio::sync::oneshot;
-use yardmaster::actors::test_hooks::{ReconcileHook, ShardHook, TestHooks};
+use yardmaster::actors::test_hooks::{PartHook, ReconcileHook, ShardHook, TestHooks};
 use yardmaster::actors::{ControllerConfig, FeatureGates};
 use yardmaster::job::names::BUILT_IN_CONTROLLER;
 use yardmaster::sharding::ShardCount;
@@ -65,6 +66,8 @@ pub(crate) enum Event {
     Collect(String),
     /// Somebody else's finalizer goes away.
     Unhold(String),
+    /// Something rare ends.
+    RareEnd(rare::End),
     /// A replica starts.
     Start(usize),
     /// A frozen or suspended replica runs again.
@@ -152,6 +155,7 @@ struct Conditions {
     webhooks: BTreeMap<String, Time>,
     undecodable: BTreeMap<String, Time>,
     leaders: Option<(Time, usize)>,
+    rare: rare::Conditions,
 }
 
 /// What a world has come to.
@@ -293,14 +297,19 @@ impl World {
         let reached = life.run(until);
         let sent = life.sent();
         let lives = slot.lives;
+        let mut panicked = false;
         for panic in panics::take() {
             self.log.tell(reached, &format!("replica-{replica}"), format_args!("{panic}"));
             if !panic.contains(PANIC) {
                 self.checks.broken(reached, format!("replica-{replica} {panic}"));
             }
+            panicked = true;
         }
         for (at, sent) in sent {
             self.send(replica, lives, at, sent);
+        }
+        if panicked {
+            self.ends_by_panic(replica);
         }
         until.min(reached)
     }
@@ -321,6 +330,7 @@ impl World {
             Event::Kubelet { pod, duty } => self.node(&pod, duty),
             Event::Collect(job) => self.collect(&job),
             Event::Unhold(pod) => self.unhold(&pod),
+            Event::RareEnd(end) => self.rare_ends(end),
             Event::Start(replica) => self.start(replica),
             Event::Thaw { replica, stood_still } => self.thaw(replica, stood_still),
             Event::Up => self.log.tell(self.now, "API server", format_args!("is up")),
@@ -361,6 +371,13 @@ impl World {
             let panics_now = panics.lock().is_ok_and(|mut marks| marks.remove(&mark));
             assert!(!panics_now, "{PANIC}");
         }));
+        let panics = self.panics.clone();
+        let part_hook = PartHook(Arc::new(move |part| {
+            let panics_now = panics
+                .lock()
+                .is_ok_and(|mut marks| !marks.is_empty() && marks.remove(&rare::mark(part, replica)));
+            assert!(!panics_now, "{PANIC}");
+        }));
         let defaults = ControllerConfig::default();
         ControllerConfig {
             controller_name: match settings.replaces_built_in {
@@ -382,7 +399,7 @@ impl World {
                 without_leases: settings.all_own_all,
                 before_reconcile: Some(hook),
                 before_pods: Some(shard_hook),
-                at: None,
+                at: Some(part_hook),
             },
             ..defaults
         }
@@ -399,6 +416,10 @@ impl World {
             let Some(life) = slot.life.as_ref().filter(|_| !slot.frozen) else { continue };
             let leads = left > 0 && life.with(|replica| replica.is_ready()).unwrap_or(false);
             left -= usize::from(leads);
+            if leads && slot.leads && self.conditions.rare.panics() {
+                // Whoever is elected is told so again and again.
+                life.with(|replica| replica.lead(true));
+            }
             if leads != slot.leads {
                 slot.leads = leads;
                 let what = if leads { "leads" } else { "no longer leads" };

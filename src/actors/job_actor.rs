@@ -248,6 +248,7 @@ impl JobActor {
         can_passivate(&self.state, now)
             && self.pending_events.is_empty()
             && self.seen_by_shard >= self.seen.version.order()
+            && !self.adoptions.are_pending()
             && self.inbox.is_idle()
     }
 
@@ -357,8 +358,9 @@ impl JobActor {
             JobInput::StatusWritten(None) => self.state.status_refused(false, now),
             JobInput::StatusConflict { sent, read } => {
                 // What is no newer explains no conflict, and leads to the next: a restored etcd, or a webhook that
-                // answers with 409.
-                let is_explained = read.as_ref().is_some_and(|job| job.version.order() > sent);
+                // answers with 409. So does a Job of an unknown mode, which is not taken in.
+                let explains = |job: &Arc<ObservedJob>| job.job.is_ok() && job.version.order() > sent;
+                let is_explained = read.as_ref().is_some_and(explains);
                 self.state.status_refused(is_explained, now);
                 read.into_iter().for_each(|job| self.observe(job));
             }

@@ -316,6 +316,8 @@ impl LeaseManager {
                         self.coordinator.leave();
                     }
                     self.found(record, now);
+                } else if lease.metadata.name.as_deref() == Some(&self.writer.layout_name()) {
+                    self.restore_layout();
                 }
             }
             Change::Synced { .. } => {
@@ -350,12 +352,12 @@ impl LeaseManager {
         }
     }
 
-    /// Records the number of shards again: somebody has deleted the Lease, and a replica with another number
-    /// must not start.
+    /// Records the number of shards again: somebody has deleted the Lease, or changed it so that it says nothing, and a
+    /// replica with another number must not start.
     fn restore_layout(&self) {
         tracing::warn!(
             name = self.writer.layout_name(),
-            "the Lease with the number of shards is gone; writing it again"
+            "the Lease with the number of shards is gone or says nothing; writing it again"
         );
         let (leases, writer, shards) = (self.leases.clone(), self.writer.clone(), self.cx.config.shards);
         self.answers.push(Box::pin(async move {

@@ -320,6 +320,7 @@ impl ShardActor {
     fn pod_declined(&mut self, pod: Box<ObservedPod>) {
         if pod.controller.is_none() {
             self.pod_owners.remove(&pod.pod.uid);
+            self.show_held();
             self.orphan_pods.consider(pod);
         }
     }

@@ -63,13 +63,15 @@ pub enum AdoptionDecision {
 }
 
 /// Decides about a pod. A Job that is being deleted or has finished neither adopts nor releases. A pod that is
-/// being deleted is not adopted. A finished Job keeps all its pods that still have the finalizer, in order to
-/// remove it.
+/// being deleted is not adopted. A Job that is finished or being deleted keeps all its pods that still have the
+/// finalizer, in order to remove it: a deletion in the foreground waits for them.
 pub fn claim(pod: ClaimedPod, job: Claimant) -> AdoptionDecision {
     match (pod.controller, pod.selected, job) {
         (ControllerRefMatch::This, true, _) => AdoptionDecision::Keep,
         (ControllerRefMatch::This, false, Claimant::Manages) => AdoptionDecision::Release,
-        (ControllerRefMatch::This, false, Claimant::Finished) if pod.tracked => AdoptionDecision::Keep,
+        (ControllerRefMatch::This, false, Claimant::Finished | Claimant::Leaves) if pod.tracked => {
+            AdoptionDecision::Keep
+        }
         (ControllerRefMatch::None, true, Claimant::Manages) if !pod.deleting => AdoptionDecision::Adopt,
         _ => AdoptionDecision::Leave,
     }
@@ -106,7 +108,8 @@ mod tests {
             (ControllerRefMatch::This, true, true, true, Leaves, Keep),
             (ControllerRefMatch::This, true, false, false, Finished, Keep),
             (ControllerRefMatch::This, false, false, true, Manages, Release),
-            (ControllerRefMatch::This, false, false, true, Leaves, Leave),
+            (ControllerRefMatch::This, false, false, true, Leaves, Keep),
+            (ControllerRefMatch::This, false, true, false, Leaves, Leave),
             (ControllerRefMatch::This, false, false, true, Finished, Keep),
             (ControllerRefMatch::This, false, false, false, Finished, Leave),
             (ControllerRefMatch::None, true, false, false, Manages, Adopt),

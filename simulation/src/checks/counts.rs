@@ -56,11 +56,16 @@ pub(super) fn differ(plan: &Plan, ledger: &Ledger, uid: &str, job: &JobFacts) ->
     )
 }
 
+/// How much later than it was decided a status may arrive while the API server is too busy to read requests (429): the
+/// replica pauses with all of them, and the status waits with what it says.
+const ASKED_TO_WAIT: Duration = Duration::from_secs(3);
+
 /// How much later than it happened a replica may have learned of an end that counts.
 fn learned_later(plan: &Plan, job: &JobFacts) -> Duration {
     // A Job that fails, or whose policy is met, does not wait for pods that are still seen active.
     let ends_early = job.has_failed() || !job.object["spec"]["successPolicy"].is_null();
-    if ends_early { plan.news_take() } else { plan.settings.lag() }
+    let news = if ends_early { plan.news_take() } else { plan.settings.lag() };
+    news + if plan.asks_to_wait() { ASKED_TO_WAIT } else { Duration::ZERO }
 }
 
 /// The fewest and most pods (or indexes) that may be counted.
@@ -74,6 +79,7 @@ fn bounds(
     let indexed = job.object["spec"]["completionMode"] == "Indexed";
     let mut certain = BTreeSet::new();
     let mut possible = BTreeSet::new();
+    let mut again = 0;
     for (number, pod) in pods.iter().enumerate() {
         let Some(matches) = counts(pod, job, succeeded, later, news) else { continue };
         // A pod without index, made by hand, is none of an Indexed Job's.
@@ -89,11 +95,12 @@ fn bounds(
             None => number,
         };
         possible.insert(key);
+        again += u64::from(pod.returns && key == number);
         if matches {
             certain.insert(key);
         }
     }
-    (certain.len() as u64, possible.len() as u64)
+    (certain.len() as u64, possible.len() as u64 + again)
 }
 
 /// Of a Job that wants fewer pods than before, a replica also removes those whose end it has not heard of yet.

@@ -5,6 +5,7 @@ use std::time::Duration;
 use crate::checks::Author;
 use crate::checks::counts::may_be_lost;
 use crate::checks::failures::{Consequence, consequence};
+use crate::checks::finals;
 use crate::ledger::{JobFacts, Ledger, PodFacts};
 use crate::plan::Plan;
 use crate::time::Time;
@@ -23,6 +24,13 @@ pub(super) fn check(
     let job = ledger.jobs.get(job_uid)?;
     if !job.exists || job.meddled {
         return None;
+    }
+    if !finals::is_ours(plan, job) {
+        return Some(format!(
+            "replica-{} creates {} of another controller's Job",
+            author.replica,
+            pod.name().1
+        ));
     }
     // Users who change a Job while a creation is on its way get what they ask for a little later.
     let settled = job.touched.is_none_or(|touched| author.sent_at.since(touched) > lag(touched));

@@ -2,10 +2,11 @@
 
 use std::time::Duration;
 
-use yardmaster::job::names::SHARD_LABEL;
+use yardmaster::job::names::{BUILT_IN_CONTROLLER, EXTERNAL_CONTROLLER, SHARD_LABEL};
 
 use super::failures::{Consequence, consequence};
 use super::owners::Owners;
+use super::verdicts::has_clock_steps;
 use super::{Promise, counts};
 use crate::ledger::{JobFacts, Ledger, PodFacts};
 use crate::plan::{Act, Fault, Plan, Refused, Step};
@@ -16,7 +17,7 @@ use crate::world::Slot;
 pub(super) const QUIET: Duration = Duration::from_secs(20);
 
 /// What has not come to its end yet.
-pub(super) fn unrest(plan: &Plan, ledger: &Ledger, slots: &[Slot]) -> Option<String> {
+pub(super) fn unrest(now: Time, plan: &Plan, ledger: &Ledger, slots: &[Slot]) -> Option<String> {
     if let Some(number) = slots.iter().position(|slot| slot.life.is_none() || slot.frozen) {
         return Some(format!("replica-{number} does not run"));
     }
@@ -34,6 +35,9 @@ pub(super) fn unrest(plan: &Plan, ledger: &Ledger, slots: &[Slot]) -> Option<Str
         if active > 0 && (suspended || job.finished.is_some()) {
             return Some(format!("{name} has come to rest with {active} pods"));
         }
+    }
+    if let Some(job) = ledger.jobs.values().find(|job| outlives_ttl(plan, now, job)) {
+        return Some(format!("{} outlives its TTL", job.name().1));
     }
     for pod in ledger.pods.values().filter(|pod| pod.is_tracked()) {
         let job = pod.job.as_ref().and_then(|job| ledger.jobs.get(job));
@@ -76,8 +80,21 @@ fn asked_to_wait(now: Time, plan: &Plan) -> Time {
 }
 
 /// Whether a Job is this controller's.
-fn is_ours(plan: &Plan, job: &JobFacts) -> bool {
-    plan.settings.replaces_built_in || job.object["spec"]["managedBy"].is_string()
+pub(super) fn is_ours(plan: &Plan, job: &JobFacts) -> bool {
+    let name = job.object["spec"]["managedBy"].as_str();
+    match plan.settings.replaces_built_in {
+        true => name.is_none_or(|name| name == BUILT_IN_CONTROLLER),
+        false => name == Some(EXTERNAL_CONTROLLER),
+    }
+}
+
+/// A Job of another controller that should long be deleted because of its TTL.
+fn outlives_ttl(plan: &Plan, now: Time, job: &JobFacts) -> bool {
+    /// What is longer does not end in any world.
+    const LONGEST: u64 = 600;
+    let Some(finished) = job.finished.filter(|_| job.exists && !is_ours(plan, job)) else { return false };
+    let ttl = job.object["spec"]["ttlSecondsAfterFinished"].as_u64().filter(|ttl| *ttl <= LONGEST);
+    ttl.is_some_and(|ttl| now > finished + Duration::from_secs(ttl)) && !has_clock_steps(plan)
 }
 
 /// What does not hold at the end. `phantoms` are pods that a restore of etcd took back.

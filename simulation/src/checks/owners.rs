@@ -34,6 +34,13 @@ pub(super) struct Owners {
     longest: Duration,
     /// Since when each shard has had no living owner, although there was a replica that could.
     without: BTreeMap<u32, Time>,
+    /// Holders of claims that a stranger has deleted or made unreadable, by the name of the Lease. They go on until they
+    /// hear of it, and the others give them the time for that.
+    damaged: BTreeMap<String, String>,
+    /// When a stranger has last deleted each claim. Who begins after that does not know its epoch.
+    claims_deleted: BTreeMap<String, Time>,
+    /// When each session was first seen in a heartbeat.
+    sessions: BTreeMap<String, Time>,
 }
 
 impl Owners {
@@ -50,6 +57,9 @@ impl Owners {
             disturbed: vec![Time::ZERO; settings.replicas],
             longest: settings.without_owner,
             without: BTreeMap::new(),
+            damaged: BTreeMap::new(),
+            claims_deleted: BTreeMap::new(),
+            sessions: BTreeMap::new(),
         }
     }
 
@@ -89,6 +99,9 @@ impl Owners {
         change: &Change,
         author: Option<Author>,
     ) -> Option<String> {
+        if author.is_some() && !change.deleted {
+            self.damaged.remove(&change.name);
+        }
         let lease = ledger.leases.get(&change.name)?;
         let shard = change.name.rsplit_once("-shard-")?.1;
         let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
@@ -112,12 +125,34 @@ impl Owners {
 
     /// What is wrong with a claim: each has an epoch of its own, so that what an earlier owner does or reports is told
     /// apart.
-    pub(super) fn claimed(&mut self, ledger: &Ledger, change: &Change) -> Option<String> {
-        let lease = ledger.leases.get(&change.name).filter(|_| change.name.contains("-shard-"))?;
+    pub(super) fn claimed(
+        &mut self,
+        now: Time,
+        ledger: &Ledger,
+        change: &Change,
+        author: Option<Author>,
+    ) -> Option<String> {
+        if change.deleted && author.is_none() {
+            self.claims_deleted.insert(change.name.clone(), now);
+        }
+        let lease = ledger.leases.get(&change.name)?;
+        let session = lease["metadata"]["annotations"]["yardmaster.dev/session"].as_str();
+        if change.name.contains("-replica-")
+            && let Some(session) = session
+        {
+            self.sessions.entry(session.to_owned()).or_insert(now);
+        }
+        if !change.name.contains("-shard-") {
+            return None;
+        }
         let epoch = lease["spec"]["leaseTransitions"].as_u64()?;
         let before = self.epochs.insert(change.name.clone(), epoch)?;
         let holder = lease["spec"]["holderIdentity"].as_str().filter(|holder| !holder.is_empty())?;
-        let session = lease["metadata"]["annotations"]["yardmaster.dev/session"].as_str();
+        let began = session.and_then(|session| self.sessions.get(session));
+        let deleted = self.claims_deleted.get(&change.name);
+        if deleted.is_some_and(|deleted| began.is_none_or(|began| began > deleted)) {
+            return None;
+        }
         let is_new = self.held.get(&change.name).is_none_or(|(_, held)| session != Some(held));
         (is_new && epoch <= before)
             .then(|| format!("{holder} claims {} in epoch {epoch}, after {before}", change.name))
@@ -132,7 +167,8 @@ impl Owners {
             return None;
         }
         let me = format!("replica-{from}");
-        if holder == Some(&*me) {
+        let damaged = self.damaged.get(&self.writer.claim_name(shard));
+        if holder == Some(&*me) || damaged == Some(&me) {
             return None;
         }
         let (method, path) = (request.method(), request.uri().path());
@@ -140,6 +176,15 @@ impl Owners {
             "{me} sends {method} {path} for shard {shard}, which is {}'s",
             holder.unwrap_or("nobody")
         ))
+    }
+
+    /// A stranger deletes or changes the Lease of this path.
+    pub(super) fn damaged(&mut self, path: &str, ledger: &Ledger) {
+        let Some((_, name)) = path.rsplit_once('/') else { return };
+        let holder = ledger.leases.get(name).and_then(|lease| lease["spec"]["holderIdentity"].as_str());
+        if let Some(holder) = holder.filter(|holder| !holder.is_empty()) {
+            self.damaged.insert(name.to_owned(), holder.to_owned());
+        }
     }
 
     /// What is wrong with a request that arrives now: its sender has handed the shard over, as if it had no more requests

@@ -7,8 +7,11 @@ use http::{Method, Request, Response, Uri};
 use serde_json::Value;
 
 use crate::network::{Sent, Wait};
-use crate::plan::{Act, Fault, Plan, Step};
+use crate::plan::{Act, Fault, Plan, Rare, Step};
 use crate::time::Time;
+
+/// The message with which a world refuses what its API server would accept.
+pub(crate) const REFUSED: &str = "refused by the simulation";
 
 /// Most requests of one kind for one object in a second.
 const OF_ONE_OBJECT: u32 = 40;
@@ -26,6 +29,8 @@ pub(super) struct Traffic {
     /// Status writes whose answer a replica waits for, and since when. `None` if their sender may have panicked or begun
     /// anew: it does not await what it asked for before.
     under_way: Option<BTreeMap<(usize, String), (Time, Wait)>>,
+    /// Creations of pods, by replica and name, that the API server was too busy to read, and when they were sent first.
+    unread: BTreeMap<(usize, String), Time>,
 }
 
 impl Traffic {
@@ -34,10 +39,34 @@ impl Traffic {
             matches!(
                 step.act,
                 Act::Fault(Fault::Panic { .. } | Fault::PanicShard { .. } | Fault::PanicWatch { .. })
+                    | Act::Rare(Rare::PanicPart { .. })
             )
         };
         let under_way = (!plan.steps.iter().any(panics)).then(BTreeMap::new);
-        Self { second: 0, requests: BTreeMap::new(), under_way }
+        Self { second: 0, requests: BTreeMap::new(), under_way, unread: BTreeMap::new() }
+    }
+
+    /// When a request was decided that is sent at a time. `busy`: the API server does not read it.
+    pub(super) fn decided(
+        &mut self,
+        from: usize,
+        request: &Request<Bytes>,
+        sent_at: Time,
+        busy: bool,
+    ) -> Time {
+        if request.method() != Method::POST || !request.uri().path().ends_with("/pods") {
+            return sent_at;
+        }
+        let Some(name) =
+            object_in(request).ok().and_then(|pod| Some(pod["metadata"]["name"].as_str()?.to_owned()))
+        else {
+            return sent_at;
+        };
+        let decided = self.unread.remove(&(from, name.clone())).unwrap_or(sent_at);
+        if busy {
+            self.unread.insert((from, name), decided);
+        }
+        decided
     }
 
     /// What is wrong with a status write: the one before has not been answered, so it says the same or comes too early.
@@ -67,6 +96,7 @@ impl Traffic {
     /// Nobody waits for the answers any more.
     pub(super) fn ended(&mut self, replica: usize) {
         self.under_way.iter_mut().for_each(|all| all.retain(|(from, _), _| *from != replica));
+        self.unread.retain(|(from, _), _| *from != replica);
     }
 
     /// What is wrong with the pace of a replica.
@@ -120,6 +150,7 @@ pub(super) fn rejected(from: usize, method: &Method, uri: &str, answer: &Respons
     let message = String::from_utf8_lossy(answer.body());
     // A patch that names the UID of a pod is not meant for another pod of its name.
     let is_of_another = code == 422 && message.contains(r#""field":"metadata.uid""#);
-    (is_write && !is_of_another && matches!(code, 400 | 405 | 406 | 413 | 415 | 422))
+    let is_of_world = message.contains(REFUSED);
+    (is_write && !is_of_another && !is_of_world && matches!(code, 400 | 405 | 406 | 413 | 415 | 422))
         .then(|| format!("replica-{from}: {method} {uri} -> {code} {message}"))
 }

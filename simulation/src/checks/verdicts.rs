@@ -7,6 +7,7 @@ use jiff::{SignedDuration, Timestamp};
 use serde_json::Value;
 use yardmaster::job::names::SHARD_LABEL;
 
+use super::finals;
 use crate::checks::Author;
 use crate::checks::failures::{Consequence, consequence};
 use crate::ledger::{Change, JobFacts, Ledger, conditions};
@@ -54,6 +55,8 @@ impl Verdicts {
         let author = author.filter(|_| !job.meddled)?;
         let what = if now.deleted && !before.deleted {
             deleted(plan, job, author)
+        } else if !now.deleted && !finals::is_ours(plan, job) {
+            Some("it is another controller's Job".to_owned())
         } else if now.finished && !before.finished {
             ended(plan, ledger, &change.uid, job, author)
         } else if now.suspended && !before.suspended && !refuses {
@@ -142,7 +145,7 @@ fn too_early(plan: &Plan, job: &JobFacts, author: Author) -> Option<String> {
 }
 
 /// The replica's own clock decides, and that may have been set.
-fn has_clock_steps(plan: &Plan) -> bool {
+pub(super) fn has_clock_steps(plan: &Plan) -> bool {
     plan.steps.iter().any(|step| matches!(step.act, Act::Fault(Fault::ClockStep { .. })))
 }
 
@@ -157,8 +160,15 @@ fn suspended(ledger: &Ledger, uid: &str, job: &JobFacts, lag: Duration) -> Optio
     Some(format!("Suspended, and {} runs", runs.name().1))
 }
 
+/// How long before its deletion a Job was read.
+const JUST_READ: Duration = Duration::from_secs(2);
+
 /// What is wrong with the deletion of a Job by a replica.
 fn deleted(plan: &Plan, job: &JobFacts, author: Author) -> Option<String> {
+    // A live read tells whether the Job has outlived its TTL; a user may set another one just after that.
+    if job.ttl_set.is_some_and(|at| author.sent_at.since(at) < JUST_READ) {
+        return None;
+    }
     let end = says(&job.object, "Complete").or_else(|| says(&job.object, "Failed"));
     let Some(end) = end else { return Some("deleted before its end".into()) };
     let Some(ttl) = job.object["spec"]["ttlSecondsAfterFinished"].as_i64() else {

@@ -8,6 +8,7 @@ use yardmaster::job::names::EXTERNAL_CONTROLLER;
 
 use super::{
     Act, Fault, JobPlan, Past, Plan, Refused, Settings, Step, UserAct, WITHOUT_OWNER, extras, storms,
+    strangers,
 };
 use crate::chance::Chance;
 use crate::time::Time;
@@ -51,6 +52,7 @@ pub fn generate(seed: u64) -> Plan {
     let mut plan = Plan { seed, settings, jobs, steps };
     extras::add(&mut plan);
     storms::add(&mut plan);
+    strangers::add(&mut plan);
     plan
 }
 

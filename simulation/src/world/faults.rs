@@ -14,6 +14,7 @@ impl World {
         match step.act {
             Act::User { job, act } => self.user_acts(job, &act),
             Act::Fault(fault) => self.breaks_now(number, fault),
+            Act::Rare(rare) => self.rare(rare),
         }
     }
 
@@ -98,7 +99,7 @@ impl World {
     }
 
     /// A replica is no more.
-    fn end(&mut self, replica: usize) {
+    pub(super) fn end(&mut self, replica: usize) {
         if let Some(slot) = self.slots.get_mut(replica) {
             slot.life = None;
             slot.lives += 1;

@@ -40,7 +40,7 @@ impl World {
         self.must("user", &request);
     }
 
-    fn ensure_namespace(&mut self, namespace: &str) {
+    pub(super) fn ensure_namespace(&mut self, namespace: &str) {
         if namespace == "default" {
             return;
         }

@@ -11,7 +11,7 @@ use tokio::sync::oneshot;
 use yardmaster::cluster::transport::{ByteStream, TransportError};
 
 use super::{Broken, Event, Open, PANIC, World, json, refusal};
-use crate::checks::Author;
+use crate::checks::{Author, REFUSED};
 use crate::ledger::Kind;
 use crate::link::Passage;
 use crate::network::{Answer, FASTEST, Sent};
@@ -54,8 +54,12 @@ impl World {
             return self.breaks(from, life, self.now, uri, reply);
         }
         self.checks.arrived(self.now, from, sent_at, &request, &self.ledger);
+        let request = self.rewritten(request);
         let target = uri.clone();
-        let answered = match self.refused(&request) {
+        let refusal = self.refused(&request);
+        let busy = refusal.as_ref().is_some_and(|refusal| refusal.status().as_u16() == 429);
+        let sent_at = self.checks.decided(from, &request, sent_at, busy);
+        let answered = match refusal {
             Some(refusal) => Reply::Whole(refusal),
             None => self.server.handle(request),
         };
@@ -82,7 +86,9 @@ impl World {
             && matches!(answered, Reply::Whole(_));
         let answer = match (answered, passage) {
             (Reply::Whole(answer), Passage::Breaks) if is_list => self.cut(answer),
-            (Reply::Whole(answer), _) => whole(self.unreadable(answer, &method)),
+            (Reply::Whole(answer), _) => {
+                whole(self.rarely_unreadable(self.unreadable(answer, &method), &method))
+            }
             (Reply::Watch(id, head), Passage::At(last)) => {
                 let (pieces, body) = mpsc::unbounded();
                 let of_jobs = uri.starts_with("/apis/batch/v1/jobs");
@@ -150,9 +156,10 @@ impl World {
                 let reason = match code {
                     429 => "TooManyRequests",
                     403 => "Forbidden",
+                    422 => "Invalid",
                     _ => "InternalError",
                 };
-                let mut answer = refusal(*code, reason, "refused by the simulation");
+                let mut answer = refusal(*code, reason, REFUSED);
                 if *code == 429 {
                     answer.headers_mut().insert("retry-after", http::HeaderValue::from_static("1"));
                 }
@@ -185,6 +192,7 @@ impl World {
             return;
         };
         let piece = if open.of_jobs { self.unreadable_piece(piece) } else { piece };
+        let piece = self.rarely_unreadable_piece(piece);
         let Some(open) = self.watches.get(&watch) else { return };
         if open.pieces.unbounded_send(Ok(piece)).is_err() {
             self.watches.remove(&watch);

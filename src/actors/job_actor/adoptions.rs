@@ -76,6 +76,11 @@ impl Adoptions {
         }
     }
 
+    /// Whether an adoption will be answered, or tried again: its pod is nobody's until then.
+    pub(super) fn are_pending(&self) -> bool {
+        !self.pods.is_empty()
+    }
+
     /// Whether an answer has shown the pod as counted, and later than this.
     pub(super) fn is_overtaken(&self, pod: &Pod) -> bool {
         self.counted.get(&pod.uid).is_some_and(|counted| pod.version < *counted)
@@ -126,6 +131,7 @@ mod tests {
             let mut adoptions = Adoptions::default();
             assert!(adoptions.begin(&"a".into(), &mut state));
             assert!(!adoptions.begin(&"a".into(), &mut state), "once");
+            assert!(adoptions.are_pending());
             let mut now = at(100);
             for answer in &answers {
                 now = at(now.as_second() + 100);
@@ -136,6 +142,7 @@ mod tests {
             assert_eq!(plan.creates.is_empty(), waits, "{answers:?}");
             assert_eq!(adoptions.pause(&"a".into(), now).as_secs(), pause, "{answers:?}");
             adoptions.answered(&"a".into(), &AdoptionAttempt::PodGone, &mut state, now);
+            assert!(!adoptions.are_pending());
             assert!(reconcile(&state, now).waiting.is_none(), "{answers:?}");
             assert!(adoptions.begin(&"a".into(), &mut state), "{answers:?}: it may begin anew");
         }

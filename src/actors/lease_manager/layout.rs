@@ -6,6 +6,7 @@ use std::time::Duration;
 use k8s_openapi::api::coordination::v1::Lease;
 
 use super::incompatibility::Incompatibility;
+use super::live::version;
 use crate::cluster::leases::{LeaseClient, LeaseError};
 use crate::sharding::ShardCount;
 use crate::sharding::lease::{Layout, LeaseRecord, LeaseWriter};
@@ -44,16 +45,19 @@ pub(super) async fn agree(
     }
 }
 
-/// The layout: the one that exists, or the one that is written now.
+/// The layout: the one that exists, or the one that is written now. One that says nothing, as after somebody has changed
+/// its labels, is replaced: it tells no more than one that somebody has deleted.
 async fn read_or_write(
     leases: &LeaseClient,
     writer: &LeaseWriter,
     ours: ShardCount,
 ) -> Result<LeaseRecord, LeaseError> {
-    if let Some(record) = read(leases, writer).await? {
+    let found = leases.get(&writer.layout_name()).await?;
+    if let Some(record) = found.as_ref().and_then(LeaseRecord::read) {
         return Ok(record);
     }
-    let layout = Layout { version: 0, shards: ours, resharding_to: None };
+    let version = found.as_ref().map_or(0, version);
+    let layout = Layout { version, shards: ours, resharding_to: None };
     match leases.write(&writer.layout(&layout)).await {
         Ok(stored) => record(&stored.lease, writer),
         // Another replica has just written one.
@@ -104,5 +108,31 @@ mod tests {
         let begun = tokio::time::Instant::now();
         assert!(agree(&client, &writer, shards).await.is_ok());
         assert_eq!((begun.elapsed(), api.count(&["POST"])), (9 * RETRY_PAUSE, 10));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_layout_that_says_nothing_is_replaced() {
+        let shards = ShardCount::new(4).unwrap();
+        let writer = LeaseWriter::new("c", "c");
+        for nothing in ["labels", "annotations"] {
+            let mut lease =
+                serde_json::to_value(writer.layout(&Layout { version: 7, shards, resharding_to: None }))
+                    .unwrap();
+            let written = lease.clone();
+            lease["metadata"][nothing] = serde_json::Value::Null;
+            let api = TestApi::new(move |method, _| match method {
+                "GET" => Some((200, lease.clone())),
+                "PUT" => Some((200, written.clone())),
+                _ => refusal(409),
+            });
+            let client = LeaseClient::new(
+                Arc::new(api.clone()),
+                "n",
+                Duration::from_secs(10),
+                Arc::new(Metrics::new()),
+            );
+            assert!(agree(&client, &writer, shards).await.is_ok());
+            assert_eq!(api.count(&["PUT"]), 1, "{nothing}");
+        }
     }
 }

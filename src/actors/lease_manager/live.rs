@@ -48,7 +48,7 @@ impl Found {
 }
 
 /// `metadata.resourceVersion`; 0 if it is absent.
-fn version(lease: &Lease) -> u64 {
+pub(super) fn version(lease: &Lease) -> u64 {
     lease.metadata.resource_version.as_ref().and_then(|version| version.parse().ok()).unwrap_or_default()
 }
 

@@ -47,6 +47,8 @@ pub(super) struct Doubts {
     proven: UidMap<(UidSet, u64)>,
     /// Jobs that were shown their pods as of this version, which the watch has not reached.
     ahead: UidMap<u64>,
+    /// Rebuilt Jobs that wait for their list, with the pods that they had before.
+    rebuilt: UidMap<UidSet>,
 }
 
 /// All pods of some Jobs, whatever label they have.
@@ -141,6 +143,7 @@ impl ShardActor {
         self.doubts.jobs.retain(|job| known.contains_key(job));
         self.doubts.anew.retain(|job| known.contains_key(job));
         self.doubts.own.retain(|job, _| known.contains_key(job));
+        self.doubts.rebuilt.retain(|job, _| known.contains_key(job));
         if !self.doubts.is_listing() {
             self.doubts.shown.clear();
         }
@@ -261,6 +264,7 @@ impl ShardActor {
                 self.pod_unreadable(pod, ctx);
             }
         }
+        must_relist |= self.misses_pods(&anew, &found);
         let found = if known.is_some() { found } else { UidMap::default() };
         for (job, listed) in found {
             if let Some(entry) = self.jobs.get_mut(&job) {
@@ -332,11 +336,23 @@ impl ShardActor {
         owner.and_then(|owner| self.jobs.get(&owner.uid)).is_some_and(|job| job.selects(pod))
     }
 
+    /// Whether pods that a rebuilt Job had before are not in the list that was made for it: they are gone, or their Job no
+    /// longer selects them. Only the shard's list shows these.
+    fn misses_pods(&mut self, anew: &UidSet, found: &UidMap<UidSet>) -> bool {
+        let mut missing = false;
+        for job in anew {
+            if let (Some(found), Some(before)) = (found.get(job), self.doubts.rebuilt.remove(job)) {
+                missing |= !before.is_subset(found);
+            }
+        }
+        missing
+    }
+
     /// A Job is rebuilt: its new actor knows no pod, whatever the one before it was shown.
     pub(super) fn knows_no_pod(&mut self, job: &Uid) {
-        for pod in self.pod_owners.remove_job(job) {
-            self.doubts.shown.remove(&pod);
-        }
+        let known = self.pod_owners.remove_job(job);
+        known.iter().for_each(|pod| _ = self.doubts.shown.remove(pod));
+        self.doubts.rebuilt.insert(job.clone(), known);
         self.none_seen(job);
     }
 }
@@ -362,6 +378,7 @@ impl Handler<Sought> for ShardActor {
     fn handle(&mut self, sought: Sought, ctx: &mut Self::Context) {
         if !self.pod_feed.is_draining() {
             self.pods_sought(sought, ctx);
+            self.show_held();
         }
     }
 }
