@@ -5,6 +5,7 @@
 //! world's choice, and follows from the seed.
 
 mod faults;
+mod namespaces;
 mod players;
 mod traffic;
 
@@ -75,6 +76,8 @@ pub(crate) enum Event {
     Backup(usize),
     /// A quota goes away.
     Unquota(String),
+    /// The namespace controller empties a namespace.
+    Empty(String),
     /// The leaders of the orphan controllers are chosen.
     Elect,
     /// A look at the whole.
@@ -151,6 +154,8 @@ struct Conditions {
     refusals: Vec<(Time, Fault)>,
     webhooks: BTreeMap<String, Time>,
     undecodable: BTreeMap<String, Time>,
+    /// Namespaces that are being deleted.
+    ending: BTreeSet<String>,
     leaders: Option<(Time, usize)>,
 }
 
@@ -294,8 +299,11 @@ impl World {
         let sent = life.sent();
         let lives = slot.lives;
         for panic in panics::take() {
-            self.log.tell(reached, &format!("replica-{replica}"), format_args!("{panic}"));
-            if !panic.contains(PANIC) {
+            // The line of this file that panics has nothing to do with the world.
+            let is_planned = panic.contains(PANIC);
+            let what = if is_planned { PANIC } else { &panic };
+            self.log.tell(reached, &format!("replica-{replica}"), format_args!("{what}"));
+            if !is_planned {
                 self.checks.broken(reached, format!("replica-{replica} {panic}"));
             }
         }
@@ -328,6 +336,7 @@ impl World {
                 self.backups.insert(step, self.server.snapshot());
             }
             Event::Unquota(namespace) => self.unquota(&namespace),
+            Event::Empty(namespace) => self.empty(&namespace),
             Event::Elect => self.elect(),
             Event::Look => self.look(),
         }
@@ -375,6 +384,7 @@ impl World {
             pod_failure_backoff_max: Duration::from_secs(5),
             api_backoff_max: Duration::from_secs(10),
             ttl_controller: true,
+            max_uncounted_pods: settings.max_uncounted.unwrap_or(defaults.max_uncounted_pods),
             feature_gates: FeatureGates::default(),
             arbiters: 1,
             seed: self.plan.seed ^ (replica as u64) << 32 ^ u64::from(lives),
