@@ -43,6 +43,8 @@ pub(super) struct Doubts {
     own: UidMap<AbortOnDropHandle<()>>,
     /// The last of the Jobs that the last shared list was for.
     last_sought: Option<Uid>,
+    /// Pods that Jobs with a selector of their own held before they were rebuilt. The selector may no longer select them.
+    held_before: UidMap<UidSet>,
     /// Lists that wait until all pods in them, and those that the Job may adopt, are shown.
     proven: UidMap<(UidSet, u64)>,
     /// Jobs that were shown their pods as of this version, which the watch has not reached.
@@ -141,16 +143,13 @@ impl ShardActor {
         self.doubts.jobs.retain(|job| known.contains_key(job));
         self.doubts.anew.retain(|job| known.contains_key(job));
         self.doubts.own.retain(|job, _| known.contains_key(job));
+        self.doubts.held_before.retain(|job, _| known.contains_key(job));
         if !self.doubts.is_listing() {
             self.doubts.shown.clear();
         }
         let mut jobs: Vec<Uid> = self.doubts.jobs.iter().cloned().collect();
         jobs.sort();
-        let chooses_pods = |job: &Uid| {
-            let seen = self.jobs.get(job).map(|entry| &entry.seen().job);
-            seen.is_some_and(|job| job.as_ref().is_ok_and(|job| Owner::from(job).chooses_pods()))
-        };
-        let (own, shared): (Vec<Uid>, Vec<Uid>) = jobs.into_iter().partition(chooses_pods);
+        let (own, shared): (Vec<Uid>, Vec<Uid>) = jobs.into_iter().partition(|job| self.chooses_pods(job));
         for job in own {
             if !self.doubts.own.contains_key(&job) {
                 self.seek_selected(job, ctx);
@@ -160,6 +159,12 @@ impl ShardActor {
         if !shared.is_empty() && self.doubts.shared.is_none() {
             self.seek_shared(shared, ctx);
         }
+    }
+
+    /// Whether a Job has a selector of its own.
+    fn chooses_pods(&self, job: &Uid) -> bool {
+        let seen = self.jobs.get(job).map(|entry| &entry.seen().job);
+        seen.is_some_and(|job| job.as_ref().is_ok_and(|job| Owner::from(job).chooses_pods()))
     }
 
     /// Looks for the pods that a Job's own selector selects.
@@ -232,7 +237,7 @@ impl ShardActor {
         let jobs = jobs.into_iter().filter(|job| !self.doubts.jobs.contains(job));
         let mut found: UidMap<UidSet> = jobs.map(|job| (job, UidSet::default())).collect();
         self.show_pods(&anew, &found, &list, ctx);
-        let mut must_relist = false;
+        let mut must_relist = found.keys().any(|job| self.misses_held_before(job, &list));
         for pod in &list.pods {
             let Some(owner) = &pod.controller else {
                 if self.is_unknown(pod, !anew.is_empty()) {
@@ -334,10 +339,22 @@ impl ShardActor {
 
     /// A Job is rebuilt: its new actor knows no pod, whatever the one before it was shown.
     pub(super) fn knows_no_pod(&mut self, job: &Uid) {
-        for pod in self.pod_owners.remove_job(job) {
-            self.doubts.shown.remove(&pod);
+        let held = self.pod_owners.remove_job(job);
+        for pod in &held {
+            self.doubts.shown.remove(pod);
+        }
+        if self.chooses_pods(job) && !held.is_empty() {
+            self.doubts.held_before.entry(job.clone()).or_default().extend(held);
         }
         self.none_seen(job);
+    }
+
+    /// Whether the list of a rebuilt Job does not show pods that it held before. Those that its own selector no longer
+    /// selects are its own all the same, until it releases them: only the shard's list shows them.
+    fn misses_held_before(&mut self, job: &Uid, list: &PodList) -> bool {
+        let Some(held) = self.doubts.held_before.remove(job) else { return false };
+        let listed: UidSet = list.pods.iter().map(|pod| pod.pod.uid.clone()).collect();
+        held.iter().any(|pod| !listed.contains(pod))
     }
 }
 
