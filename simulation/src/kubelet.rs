@@ -179,7 +179,11 @@ pub(crate) struct Request {
     pub(crate) body: Value,
 }
 
-fn status(pod: &PodFacts, status: Value) -> Request {
+fn status(pod: &PodFacts, mut status: Value) -> Request {
+    let before = restarts(&pod.object);
+    if let Some(container) = status["containerStatuses"].get_mut(0).filter(|_| before > 0) {
+        container["restartCount"] = container["restartCount"].as_u64().unwrap_or(0).max(before).into();
+    }
     let (namespace, name) = pod.name();
     let path = format!("/api/v1/namespaces/{namespace}/pods/{name}/status");
     Request {

@@ -304,8 +304,13 @@ impl JobFacts {
 
     /// Whether it has had so few completions since that time that it forgets what it knew of this index.
     pub(crate) fn forgets(&self, index: u32, since: Time) -> bool {
+        self.least_size(since) <= index.into()
+    }
+
+    /// The fewest completions that it has had since that time.
+    pub(crate) fn least_size(&self, since: Time) -> u64 {
         let later = self.sizes.iter().filter(|(at, _)| *at >= since).map(|(_, size)| *size);
-        later.chain([self.size_at(since)]).any(|size| size <= index.into())
+        later.fold(self.size_at(since), u64::min)
     }
 
     /// Whether it is being deleted.

@@ -154,8 +154,8 @@ struct Conditions {
     refusals: Vec<(Time, Fault)>,
     webhooks: BTreeMap<String, Time>,
     undecodable: BTreeMap<String, Time>,
-    /// Namespaces that are being deleted.
-    ending: BTreeSet<String>,
+    /// Namespaces that are being deleted, each since when.
+    ending: BTreeMap<String, Time>,
     leaders: Option<(Time, usize)>,
 }
 

@@ -82,13 +82,18 @@ fn ended(plan: &Plan, ledger: &Ledger, uid: &str, job: &JobFacts, author: Author
     if let Some(complete) = says(&job.object, "Complete") {
         let by_policy = complete["reason"] == "SuccessPolicy";
         if by_policy {
+            let announced = job.announced?;
+            // An elastic Job that shrinks once its end is announced forgets indexes that the policy names.
+            if job.least_size(announced) < job.size_at(announced) {
+                return None;
+            }
             let (policy, indexes) = (&spec["successPolicy"], &job.object["status"]["completedIndexes"]);
             return (!policies::is_met(policy, indexes))
                 .then(|| format!("complete with {indexes} by {policy}"));
         }
-        // An elastic Job may grow once its end is announced, which stays.
+        // An elastic Job may change its size once its end is announced, which stays.
         let wanted = match spec["completions"].as_u64() {
-            Some(size) => job.announced.map_or(size, |announced| job.size_at(announced)),
+            Some(size) => job.announced.map_or(size, |announced| job.least_size(announced)),
             None => 1,
         };
         if succeeded < wanted {

@@ -8,10 +8,13 @@ use super::{Event, World};
 use crate::kubelet::Request;
 use crate::ledger::name;
 
+/// How long users wait for a namespace before they delete Jobs in it themselves.
+const HANGS: Duration = Duration::from_secs(20);
+
 impl World {
     /// A user deletes a namespace.
     pub(super) fn end_namespace(&mut self, namespace: String) {
-        self.conditions.ending.insert(namespace.clone());
+        self.conditions.ending.insert(namespace.clone(), self.now);
         self.terminate(&namespace);
         let soon = self.now + self.chance.millis(20..=4_000);
         self.agenda.add(soon, Event::Empty(namespace));
@@ -34,13 +37,15 @@ impl World {
         let pods = self.ledger.pods.values().filter(|pod| pod.exists && pod.name().0 == namespace);
         let mut left: Vec<Request> =
             pods.map(|pod| delete(format!("/api/v1/namespaces/{namespace}/pods/{}", pod.name().1))).collect();
-        if left.is_empty() {
+        // The failed pod of an index keeps its finalizer until it has a successor, which cannot be created here. In
+        // Kubernetes, too, a namespace then hangs until a user deletes the Job.
+        let began = self.conditions.ending.get(namespace).copied().unwrap_or(self.now);
+        if left.is_empty() || self.now > began + HANGS {
             let jobs = self.ledger.jobs.values().filter(|job| job.exists && job.name().0 == namespace);
-            left = jobs
-                .map(|job| {
-                    delete(format!("/apis/batch/v1/namespaces/{namespace}/jobs/{}", name(&job.object).1))
-                })
-                .collect();
+            let deletions = jobs.map(|job| {
+                delete(format!("/apis/batch/v1/namespaces/{namespace}/jobs/{}", name(&job.object).1))
+            });
+            left.extend(deletions);
         }
         if left.is_empty() {
             let path = format!("/api/v1/namespaces/{namespace}/finalize");

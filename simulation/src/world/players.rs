@@ -37,7 +37,7 @@ impl World {
         let namespace = job.namespace.clone();
         let request = users::create(job);
         self.ensure_namespace(&namespace);
-        if self.conditions.ending.contains(&namespace) {
+        if self.conditions.ending.contains_key(&namespace) {
             // Nothing can be created in a namespace that ends.
             self.call("user", &request);
             return;
