@@ -5,6 +5,8 @@ mod creations;
 mod failures;
 mod finals;
 mod owners;
+mod policies;
+mod selection;
 mod traffic;
 mod verdicts;
 
@@ -59,6 +61,8 @@ pub enum Promise {
     Monotonic,
     /// A Job ends, is suspended and is deleted as what happened demands.
     Verdict,
+    /// A Job adopts no pods but those that it selects.
+    Selects,
     /// Replicas run.
     Runs,
 }
@@ -255,6 +259,8 @@ impl Checks {
                 let what = creations::check(plan, ledger, &change.uid, author, lag);
                 what.map(|what| (Promise::Surplus, what))
             }
+            (Kind::Pod, Some(author)) if !change.created => selection::check(at, ledger, &change.uid)
+                .map(|what| (Promise::Selects, format!("replica-{}: {what}", author.replica))),
             (Kind::Job, _) => {
                 let before = self.seen.get(&change.uid).copied();
                 let (now, what) = counts::compare(ledger, &change.uid, before);

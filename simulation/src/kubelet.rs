@@ -34,6 +34,8 @@ pub(crate) struct Kubelet {
     chance: Chance,
     /// For exit codes and evictions.
     ends: Chance,
+    /// For containers that are started again.
+    restarts: Chance,
     /// For containers that stop slowly.
     stops: Chance,
     longest_run: Duration,
@@ -49,6 +51,7 @@ struct Containers {
     exit_codes: Vec<i32>,
     evicted_percent: u32,
     slow_stop: Duration,
+    restarts: bool,
 }
 
 impl Containers {
@@ -58,6 +61,7 @@ impl Containers {
             exit_codes: job.exit_codes.clone(),
             evicted_percent: job.evicted_percent,
             slow_stop: job.slow_stop,
+            restarts: job.restarts,
         }
     }
 }
@@ -67,6 +71,7 @@ impl Kubelet {
         Self {
             chance: Chance::new(plan.seed, "kubelet"),
             ends: Chance::new(plan.seed, "ends of containers"),
+            restarts: Chance::new(plan.seed, "restarts of containers"),
             stops: Chance::new(plan.seed, "stops of containers"),
             longest_run: plan.settings.longest_run,
             containers: plan.jobs.iter().map(|job| (job.name.clone(), Containers::of(job))).collect(),
@@ -129,7 +134,7 @@ impl Kubelet {
                 Some((status(pod, running(now)), Some((run, duty))))
             }
             Duty::End { .. } | Duty::Evict if ended => None,
-            Duty::End { code } => Some((status(pod, end(code, now)), None)),
+            Duty::End { code } => self.restart(pod, code, now).or(Some((status(pod, end(code, now)), None))),
             Duty::Evict => Some((status(pod, evicted(now)), None)),
             Duty::Stop if ended => Some((remove(pod, uid), None)),
             Duty::Stop => {
@@ -142,6 +147,30 @@ impl Kubelet {
     }
 }
 
+impl Kubelet {
+    /// A container that has failed is started again, if its Job wants that and nobody deletes the pod.
+    fn restart(
+        &mut self,
+        pod: &PodFacts,
+        code: i32,
+        now: Time,
+    ) -> Option<(Request, Option<(Duration, Duty)>)> {
+        let of = self.containers_of(pod).filter(|of| of.restarts && code != 0 && pod.deleted.is_none())?;
+        let failing = of.failing_percent;
+        let mut again = running(now);
+        again["containerStatuses"][0]["restartCount"] = (restarts(&pod.object) + 1).into();
+        let code = i32::from(self.restarts.percent(failing));
+        let run = self.restarts.millis(200..=self.longest_run.as_millis() as u64);
+        Some((status(pod, again), Some((run, Duty::End { code }))))
+    }
+}
+
+/// How often the containers of a pod were started again.
+pub(crate) fn restarts(pod: &Value) -> u64 {
+    let containers = pod["status"]["containerStatuses"].as_array().into_iter().flatten();
+    containers.filter_map(|container| container["restartCount"].as_u64()).sum()
+}
+
 /// A request of somebody other than a replica.
 #[derive(Clone, Debug)]
 pub(crate) struct Request {
@@ -150,7 +179,11 @@ pub(crate) struct Request {
     pub(crate) body: Value,
 }
 
-fn status(pod: &PodFacts, status: Value) -> Request {
+fn status(pod: &PodFacts, mut status: Value) -> Request {
+    let before = restarts(&pod.object);
+    if let Some(container) = status["containerStatuses"].get_mut(0).filter(|_| before > 0) {
+        container["restartCount"] = container["restartCount"].as_u64().unwrap_or(0).max(before).into();
+    }
     let (namespace, name) = pod.name();
     let path = format!("/api/v1/namespaces/{namespace}/pods/{name}/status");
     Request {

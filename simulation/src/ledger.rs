@@ -26,6 +26,8 @@ pub(crate) struct JobFacts {
     pub(crate) announced: Option<Time>,
     /// When its deletion began.
     pub(crate) deleted: Option<Time>,
+    /// Its completions, each since when.
+    pub(crate) sizes: Vec<(Time, u64)>,
     /// Whether its counts can no longer be predicted: a user or an administrator took the records away.
     pub(crate) meddled: bool,
     /// When a user last set its TTL, or took it away.
@@ -148,9 +150,14 @@ impl Ledger {
             finished: None,
             announced: None,
             deleted: None,
+            sizes: Vec::new(),
             meddled: false,
             ttl_set: None,
         });
+        let size = object["spec"]["completions"].as_u64().unwrap_or(u64::MAX);
+        if facts.sizes.last().is_none_or(|(_, last)| *last != size) {
+            facts.sizes.push((now, size));
+        }
         facts.finished = facts.finished.or(finished.then_some(now));
         facts.announced = facts.announced.or(announced.then_some(now));
         facts.exists = !deleted;
@@ -294,6 +301,23 @@ impl JobFacts {
     pub(crate) fn has_failed(&self) -> bool {
         conditions(&self.object)
             .any(|c| c["status"] == "True" && (c["type"] == "Failed" || c["type"] == "FailureTarget"))
+    }
+
+    /// Its completions at a time.
+    pub(crate) fn size_at(&self, time: Time) -> u64 {
+        let last = self.sizes.iter().rev().find(|(since, _)| *since <= time);
+        last.map_or(u64::MAX, |(_, size)| *size)
+    }
+
+    /// Whether it has had so few completions since that time that it forgets what it knew of this index.
+    pub(crate) fn forgets(&self, index: u32, since: Time) -> bool {
+        self.least_size(since) <= index.into()
+    }
+
+    /// The fewest completions that it has had since that time.
+    pub(crate) fn least_size(&self, since: Time) -> u64 {
+        let later = self.sizes.iter().filter(|(at, _)| *at >= since).map(|(_, size)| *size);
+        later.fold(self.size_at(since), u64::min)
     }
 
     /// Whether it is being deleted.

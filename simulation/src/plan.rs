@@ -6,6 +6,8 @@ mod generate;
 mod rare;
 mod storms;
 mod strangers;
+mod wider;
+mod wider_steps;
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -55,6 +57,8 @@ pub struct Settings {
     pub lags: Vec<Lag>,
     /// Whether every replica acts for all shards without Leases, as after a bug in them: counts stay exact.
     pub all_own_all: bool,
+    /// Most UIDs in `status.uncountedTerminatedPods`, if they are fewer than usual.
+    pub max_uncounted: Option<usize>,
 }
 
 impl Settings {
@@ -103,6 +107,12 @@ pub struct JobPlan {
     pub evicted_percent: u32,
     /// How much longer than others its containers may take to stop.
     pub slow_stop: Duration,
+    /// `matchExpressions` of its own selector.
+    pub expressions: Vec<serde_json::Value>,
+    /// Whether containers that fail are started again (`restartPolicy: OnFailure`).
+    pub restarts: bool,
+    /// Whether its containers have environment variables of their own.
+    pub has_env: bool,
 }
 
 /// What the built-in controller has left of a Job.
@@ -174,6 +184,18 @@ pub enum UserAct {
         /// Which of the pods that there are then.
         nth: usize,
     },
+    /// Sets the label of this shard on one of its pods.
+    OtherShard {
+        /// Which of the pods that there are then.
+        nth: usize,
+        /// The number of the shard.
+        shard: u32,
+    },
+    /// Changes labels of one of its pods, so that a selector of the Job's own does not select it any more.
+    Unselect {
+        /// Which of the pods that there are then.
+        nth: usize,
+    },
     /// Takes all finalizers off one of its pods.
     StripFinalizers {
         /// Which of the pods that there are then.
@@ -181,6 +203,15 @@ pub enum UserAct {
     },
     /// Sets an annotation that means nothing.
     Annotate,
+    /// Sets an option of ours, or takes it away.
+    SetOption {
+        /// Its name, without prefix.
+        name: &'static str,
+        /// Its value, which may be wrong.
+        value: Option<&'static str>,
+    },
+    /// Sets `spec.completions` and `spec.parallelism` to the same number, as an elastic Job allows.
+    Resize(u32),
     /// Somebody creates pods by hand that a Job with a selector of its own may adopt.
     AddOrphans(u32),
     /// Another controller takes one of them.
@@ -356,6 +387,11 @@ pub enum Fault {
         /// For how long.
         time: Duration,
     },
+    /// A user deletes a namespace with all that is in it.
+    EndNamespace {
+        /// Which.
+        namespace: String,
+    },
 }
 
 /// Which requests the API server refuses.
@@ -375,6 +411,8 @@ pub enum Refused {
     Statuses,
     /// Reads and watches.
     Reads,
+    /// Creations in protobuf.
+    Protobuf,
 }
 
 impl UserAct {
@@ -386,6 +424,9 @@ impl UserAct {
             | Self::Suspend(_)
             | Self::StripLabel { .. }
             | Self::WrongShard { .. }
+            | Self::OtherShard { .. }
+            | Self::Unselect { .. }
+            | Self::Resize(_)
             | Self::StripFinalizers { .. }
             | Self::AddOrphans(_)
             | Self::AdoptElsewhere { .. } => true,
@@ -393,6 +434,7 @@ impl UserAct {
             | Self::DeleteEnded
             | Self::Evict { .. }
             | Self::Annotate
+            | Self::SetOption { .. }
             | Self::HoldPod { .. } => false,
         }
     }
@@ -495,7 +537,10 @@ impl Fault {
                 (requests > 1).then_some((Some(replica), Duration::from_secs(60)))
             }
             Self::Refuse { time, what, .. } => {
-                let of_pods = matches!(what, Refused::PodPatches | Refused::PodDeletes | Refused::PodCreates);
+                let of_pods = matches!(
+                    what,
+                    Refused::PodPatches | Refused::PodDeletes | Refused::PodCreates | Refused::Protobuf
+                );
                 (!of_pods).then_some((None, time))
             }
             Self::Down { time } => Some((None, time)),
@@ -509,7 +554,8 @@ impl Fault {
             | Self::Panic { .. }
             | Self::PanicShard { .. }
             | Self::PanicWatch { .. }
-            | Self::Leadership { .. } => None,
+            | Self::Leadership { .. }
+            | Self::EndNamespace { .. } => None,
         }
     }
 }

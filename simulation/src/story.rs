@@ -71,6 +71,9 @@ impl fmt::Display for Plan {
         if settings.all_own_all {
             writeln!(f, "every replica acts for all shards, without Leases")?;
         }
+        if let Some(most) = settings.max_uncounted {
+            writeln!(f, "no more than {most} pods wait in a status to be counted")?;
+        }
         for (replica, Lag { jobs, pods }) in settings.lags.iter().enumerate() {
             if !jobs.is_zero() || !pods.is_zero() {
                 writeln!(f, "replica-{replica} sees changes of Jobs {jobs:?} late, and of pods {pods:?}")?;
@@ -98,6 +101,9 @@ impl fmt::Display for JobPlan {
             )?,
         }
         write!(f, ": {}; {}% of its containers fail", self.spec, self.failing_percent)?;
+        if self.restarts {
+            write!(f, ", and are started again")?;
+        }
         if self.exit_codes != [1] {
             write!(f, " with one of {:?}", self.exit_codes)?;
         }
@@ -106,6 +112,9 @@ impl fmt::Display for JobPlan {
         }
         if !self.slow_stop.is_zero() {
             write!(f, ", they stop up to {:?} late", self.slow_stop)?;
+        }
+        if !self.expressions.is_empty() {
+            write!(f, "; it selects by {}", serde_json::Value::from(self.expressions.clone()))?;
         }
         self.annotations.iter().try_for_each(|(name, value)| write!(f, "; {name}: {value}"))
     }

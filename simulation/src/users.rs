@@ -11,6 +11,10 @@ use crate::time::{EPOCH, Time};
 /// Finalizer with which a user holds a pod.
 pub(crate) const HOLD: &str = "example.com/hold";
 
+/// A label that some selectors name, and the value that they rule out.
+pub(crate) const TIER: &str = "tier";
+pub(crate) const RULED_OUT: &str = "test";
+
 /// Whether a user holds a pod.
 pub(crate) fn holds(pod: &Value) -> bool {
     pod["metadata"]["finalizers"].as_array().is_some_and(|all| all.iter().any(|one| one == HOLD))
@@ -25,12 +29,20 @@ pub(crate) fn manifest(job: &JobPlan) -> Value {
         spec["manualSelector"] = true.into();
         spec["selector"] = json!({"matchLabels": {"app": job.name}});
     }
+    if !job.expressions.is_empty() {
+        spec["selector"]["matchExpressions"] = job.expressions.clone().into();
+    }
+    let mut container = json!({"name": "main", "image": "i"});
+    if job.has_env {
+        container["env"] =
+            json!([{"name": "MODE", "value": "fast"}, {"name": "TRACEPARENT", "value": "own"}]);
+    }
     spec["template"] = json!({
         "metadata": {"labels": labels},
         "spec": {
-            "restartPolicy": "Never",
+            "restartPolicy": if job.restarts { "OnFailure" } else { "Never" },
             "terminationGracePeriodSeconds": 1,
-            "containers": [{"name": "main", "image": "i"}],
+            "containers": [container],
         },
     });
     json!({
@@ -64,9 +76,14 @@ pub(crate) fn pick<'a>(ledger: &'a Ledger, job: &str, nth: usize) -> Option<(&'a
 /// The creation of a pod that the Job may adopt.
 pub(crate) fn orphan(job: &JobPlan, number: u64) -> Request {
     let name = format!("{}-by-hand-{number}", job.name);
+    let mut labels = json!({"app": job.name});
+    if !job.expressions.is_empty() {
+        // Some of them the expressions rule out.
+        labels[TIER] = ["front", RULED_OUT, "back"][(number % 3) as usize].into();
+    }
     let body = json!({
         "apiVersion": "v1", "kind": "Pod",
-        "metadata": {"name": name, "namespace": job.namespace, "labels": {"app": job.name}},
+        "metadata": {"name": name, "namespace": job.namespace, "labels": labels},
         "spec": {
             "restartPolicy": "Never", "terminationGracePeriodSeconds": 1,
             "containers": [{"name": "main", "image": "i"}],
@@ -116,6 +133,11 @@ pub(crate) fn request(ledger: &Ledger, job: &JobPlan, act: &UserAct) -> Option<R
         UserAct::Scale(parallelism) => patch(json!({"spec": {"parallelism": parallelism}})),
         UserAct::Suspend(suspend) => patch(json!({"spec": {"suspend": suspend}})),
         UserAct::Annotate => patch(json!({"metadata": {"annotations": {"example.com/note": uid}}})),
+        UserAct::SetOption { name, value } => {
+            let key = format!("{}{name}", yardmaster::job::options::PREFIX);
+            patch(json!({"metadata": {"annotations": {key: value}}}))
+        }
+        UserAct::Resize(size) => patch(json!({"spec": {"completions": size, "parallelism": size}})),
         UserAct::DeletePod { nth, force } => {
             let (_, pod) = pick(ledger, uid, *nth)?;
             let body = if *force { json!({"gracePeriodSeconds": 0}) } else { json!({}) };
@@ -131,6 +153,10 @@ pub(crate) fn request(ledger: &Ledger, job: &JobPlan, act: &UserAct) -> Option<R
         ),
         UserAct::StripLabel { nth } => of_pod(*nth, json!({"metadata": {"labels": {SHARD_LABEL: null}}})),
         UserAct::WrongShard { nth } => of_pod(*nth, json!({"metadata": {"labels": {SHARD_LABEL: "999"}}})),
+        UserAct::OtherShard { nth, shard } => {
+            of_pod(*nth, json!({"metadata": {"labels": {SHARD_LABEL: shard.to_string()}}}))
+        }
+        UserAct::Unselect { nth } => of_pod(*nth, json!({"metadata": {"labels": {"app": "other"}}})),
         UserAct::StripFinalizers { nth } => of_pod(*nth, json!({"metadata": {"finalizers": null}})),
         UserAct::HoldPod { nth, .. } => {
             let (_, pod) = pick(ledger, uid, *nth)?;

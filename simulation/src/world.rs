@@ -5,6 +5,7 @@
 //! world's choice, and follows from the seed.
 
 mod faults;
+mod namespaces;
 mod players;
 mod rare;
 mod traffic;
@@ -78,6 +79,8 @@ pub(crate) enum Event {
     Backup(usize),
     /// A quota goes away.
     Unquota(String),
+    /// The namespace controller empties a namespace.
+    Empty(String),
     /// The leaders of the orphan controllers are chosen.
     Elect,
     /// A look at the whole.
@@ -154,6 +157,8 @@ struct Conditions {
     refusals: Vec<(Time, Fault)>,
     webhooks: BTreeMap<String, Time>,
     undecodable: BTreeMap<String, Time>,
+    /// Namespaces that are being deleted, each since when.
+    ending: BTreeMap<String, Time>,
     leaders: Option<(Time, usize)>,
     rare: rare::Conditions,
 }
@@ -299,8 +304,11 @@ impl World {
         let lives = slot.lives;
         let mut panicked = false;
         for panic in panics::take() {
-            self.log.tell(reached, &format!("replica-{replica}"), format_args!("{panic}"));
-            if !panic.contains(PANIC) {
+            // The line of this file that panics has nothing to do with the world.
+            let is_planned = panic.contains(PANIC);
+            let what = if is_planned { PANIC } else { &panic };
+            self.log.tell(reached, &format!("replica-{replica}"), format_args!("{what}"));
+            if !is_planned {
                 self.checks.broken(reached, format!("replica-{replica} {panic}"));
             }
             panicked = true;
@@ -338,6 +346,7 @@ impl World {
                 self.backups.insert(step, self.server.snapshot());
             }
             Event::Unquota(namespace) => self.unquota(&namespace),
+            Event::Empty(namespace) => self.empty(&namespace),
             Event::Elect => self.elect(),
             Event::Look => self.look(),
         }
@@ -392,6 +401,7 @@ impl World {
             pod_failure_backoff_max: Duration::from_secs(5),
             api_backoff_max: Duration::from_secs(10),
             ttl_controller: true,
+            max_uncounted_pods: settings.max_uncounted.unwrap_or(defaults.max_uncounted_pods),
             feature_gates: FeatureGates::default(),
             arbiters: 1,
             seed: self.plan.seed ^ (replica as u64) << 32 ^ u64::from(lives),

@@ -63,6 +63,7 @@ impl OrphanPods {
 
     /// Takes in a pod that no known Job owns or would adopt.
     pub fn consider(&mut self, pod: Box<ObservedPod>) {
+        self.leave_other_owners(&pod);
         match &pod.controller {
             Some(owner) if owner.is_job() => {
                 if pod.pod.tracked {
@@ -188,16 +189,39 @@ impl OrphanPods {
     /// Forgets a pod that is gone or needs nothing more. What is under way for it finds that out, and counts a release of
     /// its own that the watch has shown before the answer came.
     pub fn forget(&mut self, pod: &ObservedPod) {
+        self.leave_other_owners(pod);
         let uid = &pod.pod.uid;
         let under_way = [self.checking.remove(uid), self.releasing.remove(uid)];
         under_way.into_iter().flatten().for_each(|task| _ = task.detach());
-        let owner = pod.controller.as_ref().map(|owner| &owner.uid);
-        if let Some(pods) = owner.and_then(|owner| self.waiting.get_mut(owner)) {
-            pods.remove(&pod.pod.uid);
+        if let Some(owner) = &pod.controller {
+            self.remove_waiting(&owner.uid, uid);
         }
-        if let Some(owner) = owner.filter(|owner| self.waiting.get(owner).is_none_or(HashMap::is_empty)) {
-            self.waiting.remove(owner);
-            self.fates.remove(owner);
+    }
+}
+
+impl OrphanPods {
+    /// A pod that names no Job any more waits for none: it must not be given to the Job that it named before, once that
+    /// becomes known.
+    fn leave_other_owners(&mut self, pod: &ObservedPod) {
+        if pod.controller.as_ref().is_some_and(ControllerRef::is_job) {
+            return;
+        }
+        let uid = &pod.pod.uid;
+        self.unlisted.remove(uid);
+        let is_waiting = |(_, pods): &(&Uid, &UidMap<Box<ObservedPod>>)| pods.contains_key(uid);
+        let Some(job) = self.waiting.iter().find(is_waiting).map(|(job, _)| job.clone()) else { return };
+        // What is under way for it finds out that it has changed.
+        self.checking.remove(uid).into_iter().for_each(|task| _ = task.detach());
+        self.remove_waiting(&job, uid);
+    }
+
+    fn remove_waiting(&mut self, job: &Uid, pod: &Uid) {
+        if let Some(pods) = self.waiting.get_mut(job) {
+            pods.remove(pod);
+        }
+        if self.waiting.get(job).is_none_or(HashMap::is_empty) {
+            self.waiting.remove(job);
+            self.fates.remove(job);
         }
     }
 }
@@ -369,6 +393,26 @@ mod tests {
                 sleep(Duration::from_secs(600)).await;
                 let patches = api.count(&["PATCH"]);
                 assert!((40..=40 + 20).contains(&patches), "{has_job}: {patches} patches");
+            });
+        }
+    }
+
+    #[test]
+    fn a_pod_that_loses_its_owner_no_longer_waits_for_it() {
+        for is_gone in [false, true] {
+            run(async move {
+                let mut orphans = orphans(&api(true, 200));
+                let waiting = observed_pod(&orphan(true));
+                let job = waiting.controller.as_ref().unwrap().uid.clone();
+                orphans.consider(waiting.clone());
+                assert_eq!(orphans.waiting_for(&job).len(), 1);
+                orphans.consider(waiting);
+                let without_owner = observed_pod(&orphan(false));
+                match is_gone {
+                    false => orphans.consider(without_owner),
+                    true => orphans.forget(&without_owner),
+                }
+                assert!(orphans.waiting_for(&job).is_empty());
             });
         }
     }

@@ -5,8 +5,8 @@ use jiff::Timestamp;
 use super::end::Tally;
 use super::gang;
 use super::plan::{Plan, PodDeletion, Wait};
-use super::pod::NewPod;
-use super::pod::Pod;
+use super::pod::{AGREE, NewPod, Pod};
+use super::saturating::after;
 use super::state::JobState;
 use crate::mutants::{Mutant, is};
 
@@ -64,7 +64,7 @@ fn create(state: &JobState, missing: usize, now: Timestamp, plan: &mut Plan) {
         plan.waiting = Some(Wait::Refused(at));
         return plan.wake(at);
     }
-    let streak = state.streak_now();
+    let streak = state.streak_now(now);
     let per_index = state.job.spec.per_index.is_some();
     if let Some(at) = streak.filter(|_| !per_index).map(|s| state.backoff().after(s.last, s.failures))
         && at > now
@@ -75,9 +75,11 @@ fn create(state: &JobState, missing: usize, now: Timestamp, plan: &mut Plan) {
     let room = state.slow_start.room(state.pods.pending_creates(), state.pace.at_once);
     // Places are chosen before their back-off is checked, so an index in back-off keeps its turn.
     let mut next_index_ready: Option<Timestamp> = None;
+    // A longer wait began by a clock that was wrong, and has been set back: it is over.
+    let latest = after(now, state.backoff().max.saturating_add(AGREE));
     for number in state.pods.free_places().take(missing) {
         let held = state.pods.held_at(number);
-        if let Some(at) = held.map(|held| held.ready_at).filter(|at| *at > now) {
+        if let Some(at) = held.map(|held| held.ready_at).filter(|at| *at > now && *at <= latest) {
             next_index_ready = Some(next_index_ready.map_or(at, |earlier| earlier.min(at)));
         } else if plan.creates.len() < room {
             plan.creates.push(NewPod {

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 
 use super::saturating::{after, seconds_before};
 use super::second::Second;
@@ -82,6 +82,22 @@ pub struct BackoffRecord {
     pub last: Timestamp,
 }
 
+/// Clocks that agree within this are believed.
+pub(super) const AGREE: Duration = Duration::from_secs(1);
+
+impl BackoffRecord {
+    /// The record as it is believed at this time: a failure in the future is of a clock that was wrong, and has been set
+    /// back. Its back-off, which is no longer than `longest`, is over.
+    #[must_use]
+    pub(super) fn believed_at(self, now: Timestamp, longest: Duration) -> Self {
+        if self.last <= after(now, AGREE) {
+            return self;
+        }
+        let longest = SignedDuration::try_from(longest).unwrap_or(SignedDuration::MAX);
+        Self { last: now.saturating_sub(longest).unwrap_or(Timestamp::MIN), ..self }
+    }
+}
+
 /// The largest restart counts of a pod's containers. Init containers that are no native sidecars do not matter.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct MaxRestarts {
@@ -111,7 +127,7 @@ impl Pod {
     /// have been set back, and a back-off must not last longer for that. Clocks that agree within a second are believed.
     #[must_use]
     pub fn read_at(mut self, now: Timestamp) -> Self {
-        let soon = after(now, Duration::from_secs(1));
+        let soon = after(now, AGREE);
         if Timestamp::from(self.finished) > soon {
             self.finished = now.into();
         }

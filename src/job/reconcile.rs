@@ -53,7 +53,7 @@ pub fn reconcile(state: &JobState, now: Timestamp) -> Plan {
             plan.waiting = Some(Wait::FailureDebounce(at));
         }
         (None, None) => {
-            plan.backoff_update = Some(BackoffUpdate { streak: state.streak_now() });
+            plan.backoff_update = Some(BackoffUpdate { streak: state.streak_now(now) });
             next = decide(state, tally, now, &mut plan);
             // The pods that the end is concluded from keep their finalizers until the end is announced.
             if next.end.is_none() {

@@ -405,8 +405,9 @@ impl JobState {
     }
 
     /// The failures in a row, including pods that have just ended.
-    pub(super) fn streak_now(&self) -> Option<BackoffRecord> {
-        extend(self.streak, self.pods.newly_ended())
+    pub(super) fn streak_now(&self, now: Timestamp) -> Option<BackoffRecord> {
+        let longest = self.backoff().max;
+        extend(self.streak.map(|streak| streak.believed_at(now, longest)), self.pods.newly_ended())
     }
 
     /// Whether the Job's pods are scheduled as a gang.

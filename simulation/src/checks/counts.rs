@@ -89,6 +89,14 @@ fn bounds(
             }
             continue;
         }
+        // Of an elastic Job, indexes beyond its completions do not count, and those that were are forgotten.
+        let forgotten = |index| indexed && pod.end.is_some_and(|end| job.forgets(index, end.at));
+        let is_beyond =
+            |index: u32| succeeded && job.finished.is_some_and(|at| u64::from(index) >= job.size_at(at));
+        if indexed && pod.index.is_some_and(is_beyond) {
+            continue;
+        }
+        let matches = matches && !pod.index.is_some_and(forgotten);
         // Of an index, one success counts.
         let key = match pod.index.filter(|_| indexed && succeeded) {
             Some(index) => index as usize,

@@ -116,8 +116,10 @@ impl Creation<'_> {
 
     /// What is wrong with a pod at this index.
     fn at_index(&self, index: u32) -> Option<String> {
-        let at_index =
-            || self.others().filter(|other| other.index == Some(index) && other.exists && !other.meddled);
+        // What an elastic Job knew of an index that it did not have for a while, it has forgotten.
+        let is_known =
+            |other: &&PodFacts| other.exists && !other.meddled && !self.job.forgets(index, other.created);
+        let at_index = || self.others().filter(|other| other.index == Some(index)).filter(is_known);
         if at_index().any(|other| other.end.is_some_and(|end| end.succeeded && end.clean)) {
             return Some("at an index that has succeeded".into());
         }

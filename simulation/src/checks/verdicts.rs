@@ -10,6 +10,8 @@ use yardmaster::job::names::SHARD_LABEL;
 use super::finals;
 use crate::checks::Author;
 use crate::checks::failures::{Consequence, consequence};
+use crate::checks::policies;
+use crate::kubelet::restarts;
 use crate::ledger::{Change, JobFacts, Ledger, conditions};
 use crate::plan::{Act, Fault, Plan};
 use crate::time::{EPOCH, Time};
@@ -82,9 +84,20 @@ fn ended(plan: &Plan, ledger: &Ledger, uid: &str, job: &JobFacts, author: Author
     let has_policy = !spec["successPolicy"].is_null();
     if let Some(complete) = says(&job.object, "Complete") {
         let by_policy = complete["reason"] == "SuccessPolicy";
-        let wanted = match spec["successPolicy"]["rules"][0]["succeededCount"].as_u64() {
-            Some(count) if by_policy => count,
-            _ => spec["completions"].as_u64().unwrap_or(1),
+        if by_policy {
+            let announced = job.announced?;
+            // An elastic Job that shrinks once its end is announced forgets indexes that the policy names.
+            if job.least_size(announced) < job.size_at(announced) {
+                return None;
+            }
+            let (policy, indexes) = (&spec["successPolicy"], &job.object["status"]["completedIndexes"]);
+            return (!policies::is_met(policy, indexes))
+                .then(|| format!("complete with {indexes} by {policy}"));
+        }
+        // An elastic Job may change its size once its end is announced, which stays.
+        let wanted = match spec["completions"].as_u64() {
+            Some(size) => job.announced.map_or(size, |announced| job.least_size(announced)),
+            None => 1,
         };
         if succeeded < wanted {
             return Some(format!("complete with {succeeded} of {wanted}"));
@@ -100,7 +113,9 @@ fn ended(plan: &Plan, ledger: &Ledger, uid: &str, job: &JobFacts, author: Author
     match reason {
         "BackoffLimitExceeded" => {
             let limit = spec["backoffLimit"].as_u64().filter(|limit| failed <= *limit)?;
-            Some(format!("failed after {failed} failures of {limit}"))
+            let restarts = restarts_of(ledger, uid, job);
+            (restarts < limit.max(1))
+                .then(|| format!("failed after {failed} failures and {restarts} restarts of {limit}"))
         }
         "PodFailurePolicy" => (lets(Consequence::FailJob) == 0)
             .then(|| "failed by a rule of its policy, which no pod has met".to_owned()),
@@ -112,6 +127,14 @@ fn ended(plan: &Plan, ledger: &Ledger, uid: &str, job: &JobFacts, author: Author
         "DeadlineExceeded" => too_early(plan, job, author),
         _ => None,
     }
+}
+
+/// How often containers were started again, if the Job counts that.
+fn restarts_of(ledger: &Ledger, uid: &str, job: &JobFacts) -> u64 {
+    if job.object["spec"]["template"]["spec"]["restartPolicy"] != "OnFailure" {
+        return 0;
+    }
+    ledger.pods_of(uid).map(|pod| restarts(&pod.object)).sum()
 }
 
 /// How many indexes may have failed for good.

@@ -8,7 +8,7 @@ use yardmaster::job::names::EXTERNAL_CONTROLLER;
 
 use super::{
     Act, Fault, JobPlan, Past, Plan, Refused, Settings, Step, UserAct, WITHOUT_OWNER, extras, storms,
-    strangers,
+    strangers, wider,
 };
 use crate::chance::Chance;
 use crate::time::Time;
@@ -30,6 +30,7 @@ pub fn generate(seed: u64) -> Plan {
         without_owner: WITHOUT_OWNER,
         lags: Vec::new(),
         all_own_all: false,
+        max_uncounted: None,
     };
     let count = chance.number(1..=5) as usize;
     let jobs: Vec<JobPlan> = (0..count).map(|number| job(&mut chance, &settings, number)).collect();
@@ -53,6 +54,7 @@ pub fn generate(seed: u64) -> Plan {
     extras::add(&mut plan);
     storms::add(&mut plan);
     strangers::add(&mut plan);
+    wider::add(&mut plan);
     plan
 }
 
@@ -104,6 +106,9 @@ fn job(chance: &mut Chance, settings: &Settings, number: usize) -> JobPlan {
         exit_codes: vec![1],
         evicted_percent: 0,
         slow_stop: Duration::ZERO,
+        expressions: Vec::new(),
+        restarts: false,
+        has_env: false,
     }
 }
 

@@ -88,6 +88,7 @@ impl World {
                 }
             }
             Fault::PanicWatch { replica } => self.poison_watch(replica),
+            Fault::EndNamespace { namespace } => self.end_namespace(namespace),
             Fault::Leadership { leaders, time } => self.conditions.leaders = Some((now + time, leaders)),
         }
     }

@@ -37,6 +37,11 @@ impl World {
         let namespace = job.namespace.clone();
         let request = users::create(job);
         self.ensure_namespace(&namespace);
+        if self.conditions.ending.contains_key(&namespace) {
+            // Nothing can be created in a namespace that ends.
+            self.call("user", &request);
+            return;
+        }
         self.must("user", &request);
     }
 
@@ -76,12 +81,18 @@ impl World {
             UserAct::StripLabel { nth }
             | UserAct::AdoptElsewhere { nth }
             | UserAct::WrongShard { nth }
+            | UserAct::OtherShard { nth, .. }
+            | UserAct::Unselect { nth }
             | UserAct::StripFinalizers { nth }
             | UserAct::HoldPod { nth, .. } => Some(*nth),
             _ => None,
         };
         let pod = nth.and_then(|nth| users::pick(&self.ledger, &uid, nth)).map(|(pod, _)| pod.to_owned());
-        if let (Some(pod), UserAct::StripFinalizers { .. } | UserAct::AdoptElsewhere { .. }) = (&pod, act)
+        let takes_away = matches!(
+            act,
+            UserAct::StripFinalizers { .. } | UserAct::AdoptElsewhere { .. } | UserAct::Unselect { .. }
+        );
+        if let Some(pod) = pod.as_ref().filter(|_| takes_away)
             && let Some(facts) = self.ledger.pods.get_mut(pod)
         {
             facts.meddled = true;

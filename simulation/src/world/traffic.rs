@@ -57,6 +57,7 @@ impl World {
         let request = self.rewritten(request);
         let target = uri.clone();
         let refusal = self.refused(&request);
+        let is_refused = refusal.is_some();
         let busy = refusal.as_ref().is_some_and(|refusal| refusal.status().as_u16() == 429);
         let sent_at = self.checks.decided(from, &request, sent_at, busy);
         let answered = match refusal {
@@ -73,7 +74,9 @@ impl World {
             true => self.log.tell(self.now, &who, format_args!("{method} {uri} -> {}", code.as_u16())),
             false => self.log.line(self.now, format_args!("{who} {method} {uri} -> {}", code.as_u16())),
         }
-        if let Reply::Whole(answer) = &answered {
+        if let Reply::Whole(answer) = &answered
+            && !is_refused
+        {
             self.checks.answered(self.now, from, &method, uri, answer);
         }
         let passage = match self.slots.get(from) {
@@ -151,19 +154,10 @@ impl World {
                 Refused::PodCreates => creates_pod,
                 Refused::Statuses => path.ends_with("/status"),
                 Refused::Reads => method == Method::GET,
+                Refused::Protobuf => is_in_protobuf(request),
             };
             if is_meant && self.chance.percent(*percent) {
-                let reason = match code {
-                    429 => "TooManyRequests",
-                    403 => "Forbidden",
-                    422 => "Invalid",
-                    _ => "InternalError",
-                };
-                let mut answer = refusal(*code, reason, REFUSED);
-                if *code == 429 {
-                    answer.headers_mut().insert("retry-after", http::HeaderValue::from_static("1"));
-                }
-                return Some(answer);
+                return Some(refusal_with(*code));
             }
         }
         None
@@ -312,6 +306,33 @@ fn garble(text: &str, name: &str) -> String {
     let Some(begin) = tail.find(field).map(|begin| begin + field.len()) else { return text.to_owned() };
     let digits = tail[begin..].bytes().take_while(u8::is_ascii_digit).count();
     format!("{head}{}{{}}{}", &tail[..begin], &tail[begin + digits..])
+}
+
+/// A refusal with this code.
+fn refusal_with(code: u16) -> Response<Bytes> {
+    const MESSAGE: &str = "refused by the simulation";
+    let reason = match code {
+        400 => "BadRequest",
+        403 => "Forbidden",
+        // Only a proxy does not find what exists. The API server would name the reason.
+        404 => "",
+        409 => "Conflict",
+        415 => "UnsupportedMediaType",
+        422 => "Invalid",
+        429 => "TooManyRequests",
+        _ => "InternalError",
+    };
+    let mut answer = refusal(code, reason, MESSAGE);
+    if code == 429 {
+        answer.headers_mut().insert("retry-after", http::HeaderValue::from_static("1"));
+    }
+    answer
+}
+
+/// Whether the body of a request is in protobuf.
+fn is_in_protobuf(request: &Request<Bytes>) -> bool {
+    let format = request.headers().get(http::header::CONTENT_TYPE);
+    format.is_some_and(|format| format == "application/vnd.kubernetes.protobuf")
 }
 
 /// Whether a story needs to know of a request when it fails: a write, but no heartbeat.

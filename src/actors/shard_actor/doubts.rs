@@ -149,11 +149,7 @@ impl ShardActor {
         }
         let mut jobs: Vec<Uid> = self.doubts.jobs.iter().cloned().collect();
         jobs.sort();
-        let chooses_pods = |job: &Uid| {
-            let seen = self.jobs.get(job).map(|entry| &entry.seen().job);
-            seen.is_some_and(|job| job.as_ref().is_ok_and(|job| Owner::from(job).chooses_pods()))
-        };
-        let (own, shared): (Vec<Uid>, Vec<Uid>) = jobs.into_iter().partition(chooses_pods);
+        let (own, shared): (Vec<Uid>, Vec<Uid>) = jobs.into_iter().partition(|job| self.chooses_pods(job));
         for job in own {
             if !self.doubts.own.contains_key(&job) {
                 self.seek_selected(job, ctx);
@@ -163,6 +159,12 @@ impl ShardActor {
         if !shared.is_empty() && self.doubts.shared.is_none() {
             self.seek_shared(shared, ctx);
         }
+    }
+
+    /// Whether a Job has a selector of its own.
+    fn chooses_pods(&self, job: &Uid) -> bool {
+        let seen = self.jobs.get(job).map(|entry| &entry.seen().job);
+        seen.is_some_and(|job| job.as_ref().is_ok_and(|job| Owner::from(job).chooses_pods()))
     }
 
     /// Looks for the pods that a Job's own selector selects.
@@ -352,7 +354,7 @@ impl ShardActor {
     pub(super) fn knows_no_pod(&mut self, job: &Uid) {
         let known = self.pod_owners.remove_job(job);
         known.iter().for_each(|pod| _ = self.doubts.shown.remove(pod));
-        self.doubts.rebuilt.insert(job.clone(), known);
+        self.doubts.rebuilt.entry(job.clone()).or_default().extend(known);
         self.none_seen(job);
     }
 }

@@ -440,14 +440,28 @@ fn back_off_survives_a_take_over() {
         ("a pod that is not evaluated yet", vec![ended(running("a"), Phase::Failed, 150)], carried(1, 150)),
     ] {
         let state = state(started(job(Completion::Count(9), 1)), pods);
-        assert_eq!(state.streak_now(), expected, "{name}");
+        assert_eq!(state.streak_now(at(170)), expected, "{name}");
     }
     let mut state =
         warm(started(job(Completion::Count(9), 2)), vec![ended(running("a"), Phase::Failed, 150)]);
     let plan = reconcile(&state, at(170));
     state.begin(&plan, at(170));
     assert_eq!(plan.creates[0].backoff, carried(1, 150), "new pods carry it on");
-    assert_eq!(state.streak_now(), carried(1, 150), "it is evaluated once");
+    assert_eq!(state.streak_now(at(170)), carried(1, 150), "it is evaluated once");
+}
+
+/// A clock that was ahead by hours has shown the failure, and is right again.
+#[test]
+fn a_back_off_from_a_time_that_is_yet_to_come_is_over() {
+    let mut state =
+        warm(started(job(Completion::Count(9), 2)), vec![ended(running("a"), Phase::Failed, 90_150)]);
+    let plan = reconcile(&state, at(90_150));
+    state.begin(&plan, at(90_150));
+    assert_eq!(plan.creates.len(), 0, "it waits");
+    let plan = reconcile(&state, at(200));
+    assert!(!plan.creates.is_empty());
+    let failures = state.streak_now(at(200)).map(|streak| streak.failures);
+    assert_eq!(failures, Some(1), "the next one waits longer");
 }
 
 fn retried(max_failed_indexes: Option<u32>) -> Job {
