@@ -16,6 +16,7 @@ mod answer;
 mod flight;
 mod priority;
 mod slots;
+mod turn_time;
 mod window;
 mod write;
 
@@ -32,6 +33,7 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 use self::answer::AnswerReader;
 use self::flight::Sent;
 use self::slots::{Lane, Signal, Slot, Slots};
+use self::turn_time::TurnTime;
 use self::write::Call;
 use super::answer_time::{self, AnswerTime};
 use super::departure::Departure;
@@ -96,21 +98,9 @@ const WRITES_AHEAD: usize = 2;
 /// Writes that each Job may have under way, however many Jobs there are.
 const FEWEST_WRITES: usize = 8;
 /// How long a status that only shows progress may wait for writes of higher priorities. After that it takes turns with them.
-/// With the [`LONGEST_START`] or the [`STATUS_PERIOD`] before that, and with the time that the API server takes to answer, what
+/// With the [`LONGEST_START`](turn_time) or the [`STATUS_PERIOD`](turn_time) before that, and with the time that the API server takes to answer, what
 /// it shows is ten seconds old at most.
 const PROGRESS_WAITS: Duration = Duration::from_secs(3);
-/// The start of a Job waits for its end for as long as this many writes take, one after the other. A Job with a short pod
-/// takes about six.
-const WRITES_OF_SHORT_JOB: u32 = 16;
-/// Longest such wait.
-const LONGEST_START: Duration = Duration::from_secs(4);
-/// Between two statuses of a Job there is time for this many of its writes, one after the other, as the rate and the API server
-/// allow ...
-const WRITES_PER_STATUS: u32 = 100;
-/// ... or for fewer, so that it has one after this time ...
-const STATUS_PERIOD: Duration = Duration::from_secs(5);
-/// ... but never before this many turns at the rate.
-const FEWEST_TURNS_PER_STATUS: u32 = 4;
 
 /// The write gate. Clones are the same gate. It works until the last clone is dropped; requests in flight
 /// still end.
@@ -333,37 +323,6 @@ impl WriteGate {
             }
             ended.await;
         }
-    }
-}
-
-/// How long a Job waits until its next write is answered.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct TurnTime {
-    /// The part for which the rate is to blame.
-    rate: Duration,
-    total: Duration,
-}
-
-impl TurnTime {
-    /// Where this many Jobs take turns at a rate of so many writes a second, and at an API server that answers this many writes
-    /// at once after this time.
-    fn of(qps: u32, jobs: usize, answer_time: Duration, window: usize) -> Self {
-        let number = |number| u32::try_from(number).unwrap_or(u32::MAX);
-        let of_all = |one: Duration| one.saturating_mul(number(jobs));
-        let rate = of_all(Duration::from_secs(1).checked_div(qps).unwrap_or_default());
-        let window = of_all(answer_time / number(window).max(1));
-        Self { rate, total: rate.max(window).saturating_add(answer_time) }
-    }
-
-    /// The time between two statuses of a Job that nothing but counting waits for.
-    fn status_period(self) -> Duration {
-        let period = self.total.saturating_mul(WRITES_PER_STATUS).min(STATUS_PERIOD);
-        period.max(self.rate.saturating_mul(FEWEST_TURNS_PER_STATUS))
-    }
-
-    /// How long the start of a Job waits for its end.
-    fn start_period(self) -> Duration {
-        self.total.saturating_mul(WRITES_OF_SHORT_JOB).min(LONGEST_START)
     }
 }
 

@@ -310,7 +310,6 @@ fn garble(text: &str, name: &str) -> String {
 
 /// A refusal with this code.
 fn refusal_with(code: u16) -> Response<Bytes> {
-    const MESSAGE: &str = "refused by the simulation";
     let reason = match code {
         400 => "BadRequest",
         403 => "Forbidden",
@@ -322,7 +321,7 @@ fn refusal_with(code: u16) -> Response<Bytes> {
         429 => "TooManyRequests",
         _ => "InternalError",
     };
-    let mut answer = refusal(code, reason, MESSAGE);
+    let mut answer = refusal(code, reason, REFUSED);
     if code == 429 {
         answer.headers_mut().insert("retry-after", http::HeaderValue::from_static("1"));
     }

@@ -171,28 +171,6 @@ async fn a_reservation_behind_a_closed_fence_is_refused() {
     assert_eq!(early.granted().unwrap_err(), WriteError::Fenced);
 }
 
-#[test]
-fn statuses_take_a_bounded_part_of_what_the_rate_and_the_api_server_allow() {
-    for (qps, jobs, answer_ms, period_ms, start_ms) in [
-        (0, 1000, 0, 0, 0),
-        (1000, 1, 0, 100, 16),
-        (100, 1, 0, 1000, 160),
-        (5, 1, 0, 5000, 3200),
-        (20, 10, 0, 5000, 4000),
-        (20, 1000, 0, 200_000, 4000),
-        (0, 0, 4, 400, 64),
-        (0, 100, 4, 900, 144),
-        (0, 0, 40, 4000, 640),
-        (0, 1000, 4000, 5000, 4000),
-        (1000, 10, 5, 1500, 240),
-    ] {
-        let ms = Duration::from_millis;
-        let turn = TurnTime::of(qps, jobs, ms(answer_ms), 80);
-        let with = format!("{qps} writes a second for {jobs} Jobs, answered after {answer_ms} ms");
-        assert_eq!((turn.status_period(), turn.start_period()), (ms(period_ms), ms(start_ms)), "{with}");
-    }
-}
-
 #[tokio::test(start_paused = true)]
 async fn a_huge_job_does_not_starve_small_ones() {
     let mut bench = bench(one_at_a_time(), []);

@@ -1,0 +1,74 @@
+//! How often a Job may write its status, as the rate and the API server allow.
+
+use std::time::Duration;
+
+/// The start of a Job waits for its end for as long as this many writes take, one after the other. A Job with a short pod
+/// takes about six.
+const WRITES_OF_SHORT_JOB: u32 = 16;
+/// Longest such wait.
+const LONGEST_START: Duration = Duration::from_secs(4);
+/// Between two statuses of a Job there is time for this many of its writes, one after the other, as the rate and the API server
+/// allow ...
+const WRITES_PER_STATUS: u32 = 100;
+/// ... or for fewer, so that it has one after this time ...
+const STATUS_PERIOD: Duration = Duration::from_secs(5);
+/// ... but never before this many turns at the rate.
+const FEWEST_TURNS_PER_STATUS: u32 = 4;
+
+/// How long a Job waits until its next write is answered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct TurnTime {
+    /// The part for which the rate is to blame.
+    rate: Duration,
+    total: Duration,
+}
+
+impl TurnTime {
+    /// Where this many Jobs take turns at a rate of so many writes a second, and at an API server that answers this many writes
+    /// at once after this time.
+    pub(super) fn of(qps: u32, jobs: usize, answer_time: Duration, window: usize) -> Self {
+        let number = |number| u32::try_from(number).unwrap_or(u32::MAX);
+        let of_all = |one: Duration| one.saturating_mul(number(jobs));
+        let rate = of_all(Duration::from_secs(1).checked_div(qps).unwrap_or_default());
+        let window = of_all(answer_time / number(window).max(1));
+        Self { rate, total: rate.max(window).saturating_add(answer_time) }
+    }
+
+    /// The time between two statuses of a Job that nothing but counting waits for.
+    pub(super) fn status_period(self) -> Duration {
+        let period = self.total.saturating_mul(WRITES_PER_STATUS).min(STATUS_PERIOD);
+        period.max(self.rate.saturating_mul(FEWEST_TURNS_PER_STATUS))
+    }
+
+    /// How long the start of a Job waits for its end.
+    pub(super) fn start_period(self) -> Duration {
+        self.total.saturating_mul(WRITES_OF_SHORT_JOB).min(LONGEST_START)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn statuses_take_a_bounded_part_of_what_the_rate_and_the_api_server_allow() {
+        for (qps, jobs, answer_ms, period_ms, start_ms) in [
+            (0, 1000, 0, 0, 0),
+            (1000, 1, 0, 100, 16),
+            (100, 1, 0, 1000, 160),
+            (5, 1, 0, 5000, 3200),
+            (20, 10, 0, 5000, 4000),
+            (20, 1000, 0, 200_000, 4000),
+            (0, 0, 4, 400, 64),
+            (0, 100, 4, 900, 144),
+            (0, 0, 40, 4000, 640),
+            (0, 1000, 4000, 5000, 4000),
+            (1000, 10, 5, 1500, 240),
+        ] {
+            let ms = Duration::from_millis;
+            let turn = TurnTime::of(qps, jobs, ms(answer_ms), 80);
+            let with = format!("{qps} writes a second for {jobs} Jobs, answered after {answer_ms} ms");
+            assert_eq!((turn.status_period(), turn.start_period()), (ms(period_ms), ms(start_ms)), "{with}");
+        }
+    }
+}
