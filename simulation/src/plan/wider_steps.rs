@@ -7,9 +7,12 @@ use super::{Act, Fault, Plan, Refused, Step, UserAct};
 use crate::chance::Chance;
 use crate::time::Time;
 
+/// The steps of one kind for a plan, by chance.
+type Kind = fn(&mut Chance, &Plan) -> Vec<Step>;
+
 /// Adds steps.
 pub(super) fn add(plan: &mut Plan) {
-    let kinds: [(&str, fn(&mut Chance, &Plan) -> Vec<Step>); 10] = [
+    let kinds: [(&str, Kind); 10] = [
         ("other shards", other_shards),
         ("options that change", options_that_change),
         ("sizes that change", sizes_that_change),
