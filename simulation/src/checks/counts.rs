@@ -60,11 +60,14 @@ pub(super) fn differ(plan: &Plan, ledger: &Ledger, uid: &str, job: &JobFacts) ->
 /// replica pauses with all of them, and the status waits with what it says.
 const ASKED_TO_WAIT: Duration = Duration::from_secs(3);
 
+/// How long news of a pod's end and a status that was sent before they came may be under way, when nothing is wrong.
+const UNDER_WAY: Duration = Duration::from_millis(10);
+
 /// How much later than it happened a replica may have learned of an end that counts.
 fn learned_later(plan: &Plan, job: &JobFacts) -> Duration {
     // A Job that fails, or whose policy is met, does not wait for pods that are still seen active.
     let ends_early = job.has_failed() || !job.object["spec"]["successPolicy"].is_null();
-    let news = if ends_early { plan.news_take() } else { plan.settings.lag() };
+    let news = if ends_early { UNDER_WAY + plan.news_take() } else { plan.settings.lag() };
     news + if plan.asks_to_wait() { ASKED_TO_WAIT } else { Duration::ZERO }
 }
 
