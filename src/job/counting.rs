@@ -123,16 +123,30 @@ pub fn urgency(state: &JobState, next: &Next) -> Urgency {
 /// Whether a write would record pods that have ended, or count recorded ones.
 fn counting_goes_on(state: &JobState) -> bool {
     let uncounted = state.job.status.uncounted.as_ref();
-    state.pods.unrecorded() > 0
-        || uncounted.is_some_and(|listed| listed.len() > state.pods.listed_and_tracked())
+    records(state) || uncounted.is_some_and(|listed| listed.len() > state.pods.listed_and_tracked())
+}
+
+/// Whether a write would record pods that have ended. While `uncountedTerminatedPods` is full of pods that cannot be released,
+/// it would only repeat itself. The successes of an Indexed Job are recorded by their indexes.
+fn records(state: &JobState) -> bool {
+    let pods = &state.pods;
+    let listed = match state.job.spec.completion {
+        Completion::Indexed(_) => pods.unrecorded_failures(),
+        Completion::Count(_) | Completion::WorkQueue => pods.unrecorded(),
+    };
+    pods.unrecorded() > listed || (listed > 0 && room(state) > 0)
+}
+
+/// How many more pods `uncountedTerminatedPods` may list.
+fn room(state: &JobState) -> usize {
+    state.limits.max_uncounted_pods.saturating_sub(state.pods.listed_and_tracked())
 }
 
 /// Whether a write would be full: at least half of `uncountedTerminatedPods` is free, and enough pods have
 /// ended to fill the free part.
 fn full_batch(state: &JobState) -> bool {
-    let max = state.limits.max_uncounted_pods;
-    let room = max.saturating_sub(state.pods.listed_and_tracked());
-    2 * room >= max && room > 0 && state.pods.unrecorded() >= room
+    let room = room(state);
+    2 * room >= state.limits.max_uncounted_pods && room > 0 && state.pods.unrecorded() >= room
 }
 
 /// Whether the counts, gauges or start time of the status would change.

@@ -153,7 +153,12 @@ impl PodSet {
 
     /// Number of pods in [`Self::to_record`].
     pub fn unrecorded(&self) -> usize {
-        self.queues.to_record_success.len() + self.queues.to_record_failure.len()
+        self.queues.to_record_success.len() + self.unrecorded_failures()
+    }
+
+    /// Number of those that count as failed.
+    pub fn unrecorded_failures(&self) -> usize {
+        self.queues.to_record_failure.len()
     }
 
     /// Failed pods that are held until their index has a successor.

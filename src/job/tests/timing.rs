@@ -324,7 +324,7 @@ fn a_batch_is_full_if_it_fills_the_free_half_of_the_list() {
         (5, 4, Due::At(at(201))),
         (5, 5, Due::Now),
         (6, 4, Due::At(at(201))),
-        (10, 4, Due::At(at(201))),
+        (10, 4, Due::Never),
     ] {
         let mut job = quiet(job(Completion::Count(99), 3));
         let succeeded = (0..listed).map(|n| done(n).uid).collect();
@@ -338,7 +338,22 @@ fn a_batch_is_full_if_it_fills_the_free_half_of_the_list() {
     let mut state = JobState::new(quiet(job(Completion::Count(99), 3)), no_room);
     state.observe_pod(done(1), at(200));
     state.status_written(at(200));
-    assert_eq!(due(&state, &next, false, at_ms(200_001)), Due::At(at(201)), "nothing would be recorded");
+    assert_eq!(due(&state, &next, false, at_ms(200_001)), Due::Never, "nothing would be recorded");
+}
+
+/// The API server refuses to let the recorded pods go, and the list of them is full.
+#[test]
+fn an_end_that_waits_for_pods_which_cannot_be_released_repeats_no_status() {
+    let done = |n: usize| ended(running(&format!("{n}")), Phase::Succeeded, 150);
+    let mut job = quiet(job(Completion::Count(3), 3));
+    job.status.uncounted = Some(Uncounted { succeeded: vec![done(0).uid, done(1).uid], failed: Vec::new() });
+    let mut state = JobState::new(job, Limits { max_uncounted_pods: 2, ..Limits::default() });
+    (0..3).for_each(|n| _ = state.observe_pod(done(n), at(200)));
+    let announced = reconcile(&state, at(200)).status.unwrap();
+    assert!(announced.status.holding(&ConditionKind::SuccessCriteriaMet).is_some());
+    state.job.status = announced.status;
+    state.status_written(at(200));
+    assert_eq!(reconcile(&state, at(201)).status, None);
 }
 
 #[test]
