@@ -192,7 +192,7 @@ pub enum UserAct {
         shard: u32,
     },
     /// Changes labels of one of its pods, so that a selector of the Job's own does not select it any more.
-    Unselect {
+    Relabel {
         /// Which of the pods that there are then.
         nth: usize,
     },
@@ -425,7 +425,7 @@ impl UserAct {
             | Self::StripLabel { .. }
             | Self::WrongShard { .. }
             | Self::OtherShard { .. }
-            | Self::Unselect { .. }
+            | Self::Relabel { .. }
             | Self::Resize(_)
             | Self::StripFinalizers { .. }
             | Self::AddOrphans(_)

@@ -156,7 +156,7 @@ pub(crate) fn request(ledger: &Ledger, job: &JobPlan, act: &UserAct) -> Option<R
         UserAct::OtherShard { nth, shard } => {
             of_pod(*nth, json!({"metadata": {"labels": {SHARD_LABEL: shard.to_string()}}}))
         }
-        UserAct::Unselect { nth } => of_pod(*nth, json!({"metadata": {"labels": {"app": "other"}}})),
+        UserAct::Relabel { nth } => of_pod(*nth, json!({"metadata": {"labels": {"app": "other"}}})),
         UserAct::StripFinalizers { nth } => of_pod(*nth, json!({"metadata": {"finalizers": null}})),
         UserAct::HoldPod { nth, .. } => {
             let (_, pod) = pick(ledger, uid, *nth)?;

@@ -97,10 +97,10 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(30);
 const WRITES_AHEAD: usize = 2;
 /// Writes that each Job may have under way, however many Jobs there are.
 const FEWEST_WRITES: usize = 8;
-/// How long a status that only shows progress may wait for writes of higher priorities. After that it takes turns with them.
-/// With the [`LONGEST_START`](turn_time) or the [`STATUS_PERIOD`](turn_time) before that, and with the time that the API server takes to answer, what
-/// it shows is ten seconds old at most.
-const PROGRESS_WAITS: Duration = Duration::from_secs(3);
+/// How long a status that only shows progress may wait for writes of higher priorities. After that it takes turns with
+/// them. With the time that it was gathered before that ([`turn_time`]: 5 s at most), and that the API server takes to
+/// answer, what it shows is about ten seconds old at most.
+const PROGRESS_WAIT: Duration = Duration::from_secs(3);
 
 /// The write gate. Clones are the same gate. It works until the last clone is dropped; requests in flight
 /// still end.
@@ -293,8 +293,8 @@ impl WriteGate {
 
     /// How many writes each Job of this namespace with waiting writes may have under way. In total they are enough
     /// to keep the widest window full, but not so many that writes pile up. Each namespace has the same part of
-    /// them, so the Jobs of one that is stuck do not slow down others. Statuses get only a small part of what the rate, or a
-    /// slow API server, allows, and that of a Job's start waits on a slow API server: the Job may end soon.
+    /// them, so the Jobs of one that is stuck do not slow down others. Statuses get only a small part of what the
+    /// rate, or a slow API server, allows, and that of a Job's start waits on a slow API server: the Job may end soon.
     pub fn pace(&self, namespace: &Arc<str>) -> Pace {
         let state = self.shared.lock();
         let jobs = |priority: Priority| {
@@ -358,7 +358,7 @@ impl Shared {
     fn waiting(&self, order: &Order) -> (Waiting, oneshot::Receiver<Result<Turn, WriteError>>) {
         let (turn, granted) = oneshot::channel();
         let waits = match order.priority {
-            Priority::Progress => PROGRESS_WAITS,
+            Priority::Progress => PROGRESS_WAIT,
             _ => Duration::ZERO,
         };
         (Waiting { fence: order.fence.clone(), overdue: Instant::now() + waits, turn }, granted)

@@ -26,8 +26,8 @@ const OF_ONE_NAME: u32 = 5;
 pub(super) struct Traffic {
     second: u64,
     requests: BTreeMap<(usize, String), u32>,
-    /// Status writes whose answer a replica waits for, and since when. `None` if their sender may have panicked or begun
-    /// anew: it does not await what it asked for before.
+    /// Status writes whose answer a replica waits for, and since when. `None` if their sender may have panicked or started
+    /// over: it does not wait for answers to what it sent before.
     under_way: Option<BTreeMap<(usize, String), (Time, Wait)>>,
     /// Creations of pods, by replica and name, that the API server was too busy to read, and when they were sent first.
     unread: BTreeMap<(usize, String), Time>,
@@ -88,7 +88,7 @@ impl Traffic {
         }
     }
 
-    /// etcd was restored. A replica begins anew once it notices that, and until then goes on with what it knows.
+    /// etcd was restored. A replica starts over once it notices that, and until then goes on with what it knows.
     pub(super) fn restored(&mut self) {
         self.under_way = None;
     }

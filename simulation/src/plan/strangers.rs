@@ -49,8 +49,8 @@ fn rare(at: Time, rare: Rare) -> Step {
     Step { at, act: Act::Rare(rare) }
 }
 
-/// What makes a shard, or a Job, begin anew with what it can read.
-fn begins_anew(chance: &mut Chance, plan: &Plan, job: usize, at: Time) -> Step {
+/// What makes a shard, or a Job, start over with what it can read.
+fn starts_over(chance: &mut Chance, plan: &Plan, job: usize, at: Time) -> Step {
     let replica = chance.below(plan.settings.replicas);
     let fault = match chance.below(5) {
         0 => Fault::Crash { replica, down: chance.millis(100..=3_000) },
@@ -63,7 +63,7 @@ fn begins_anew(chance: &mut Chance, plan: &Plan, job: usize, at: Time) -> Step {
 }
 
 /// A few pods of a Job cannot be read for a while. Meanwhile they may be deleted, or their Job, and whoever knew them may
-/// begin anew.
+/// start over.
 fn unreadable_pods(chance: &mut Chance, plan: &Plan, job: usize) -> Vec<Step> {
     let at = created(plan, job) + chance.millis(100..=8_000);
     let time = chance.millis(3_000..=25_000);
@@ -85,7 +85,7 @@ fn unreadable_pods(chance: &mut Chance, plan: &Plan, job: usize) -> Vec<Step> {
     }
     if chance.percent(60) {
         let at = at + chance.millis(50..=3_000);
-        steps.push(begins_anew(chance, plan, job, at));
+        steps.push(starts_over(chance, plan, job, at));
         if chance.percent(30) {
             steps.push(Step { at, act: Act::Fault(Fault::Compact) });
         }
@@ -103,7 +103,7 @@ fn unknown_mode(chance: &mut Chance, plan: &Plan, job: usize) -> Vec<Step> {
     let mut steps = vec![rare(at, Rare::UnknownMode { job, time: chance.millis(3_000..=20_000) })];
     let soon = at + chance.millis(50..=3_000);
     if chance.percent(50) {
-        steps.push(begins_anew(chance, plan, job, soon));
+        steps.push(starts_over(chance, plan, job, soon));
     }
     if chance.percent(30) {
         let act =
@@ -138,7 +138,7 @@ fn pods_that_are_no_longer_selected(chance: &mut Chance, plan: &mut Plan, job: u
     }
     if chance.percent(30) {
         let at = at + chance.millis(100..=4_000);
-        steps.push(begins_anew(chance, plan, job, at));
+        steps.push(starts_over(chance, plan, job, at));
     }
     steps
 }
@@ -188,7 +188,7 @@ fn adoptions(chance: &mut Chance, plan: &mut Plan, job: usize) -> Vec<Step> {
     }
     let soon = at + chance.millis(20..=5_000);
     if chance.percent(30) {
-        steps.push(begins_anew(chance, plan, job, soon));
+        steps.push(starts_over(chance, plan, job, soon));
     }
     if chance.percent(30) {
         let act = match chance.below(4) {
@@ -307,7 +307,7 @@ fn labels_are_refused(chance: &mut Chance, plan: &Plan, job: usize) -> Vec<Step>
     }
     if chance.percent(60) {
         let at = at + chance.millis(100..=5_000);
-        steps.push(begins_anew(chance, plan, job, at));
+        steps.push(starts_over(chance, plan, job, at));
     }
     if chance.percent(20) {
         let act = UserAct::Delete(chance.pick(&["Background", "Foreground", "Orphan"]));

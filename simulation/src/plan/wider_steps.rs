@@ -115,7 +115,7 @@ fn adopted_pods(chance: &mut Chance, plan: &Plan) -> Vec<Step> {
         }
         if chance.percent(30) {
             let at = job.created + chance.millis(300..=8_000);
-            steps.push(user(at, number, UserAct::Unselect { nth: chance.below(64) }));
+            steps.push(user(at, number, UserAct::Relabel { nth: chance.below(64) }));
         }
     }
     steps

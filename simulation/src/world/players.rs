@@ -82,7 +82,7 @@ impl World {
             | UserAct::AdoptElsewhere { nth }
             | UserAct::WrongShard { nth }
             | UserAct::OtherShard { nth, .. }
-            | UserAct::Unselect { nth }
+            | UserAct::Relabel { nth }
             | UserAct::StripFinalizers { nth }
             | UserAct::HoldPod { nth, .. } => Some(*nth),
             _ => None,
@@ -90,7 +90,7 @@ impl World {
         let pod = nth.and_then(|nth| users::pick(&self.ledger, &uid, nth)).map(|(pod, _)| pod.to_owned());
         let takes_away = matches!(
             act,
-            UserAct::StripFinalizers { .. } | UserAct::AdoptElsewhere { .. } | UserAct::Unselect { .. }
+            UserAct::StripFinalizers { .. } | UserAct::AdoptElsewhere { .. } | UserAct::Relabel { .. }
         );
         if let Some(pod) = pod.as_ref().filter(|_| takes_away)
             && let Some(facts) = self.ledger.pods.get_mut(pod)

@@ -44,7 +44,7 @@ impl Listing {
         (self.at, self.is_awaited) = (Some(now), false);
     }
 
-    /// A heartbeat of this session was stored.
+    /// A heartbeat of the replica was stored, in the session with this number.
     pub(super) fn confirmed(&mut self, session: u32, now: Instant) {
         let is_first = self.confirmed.replace(session) != Some(session);
         if is_first && self.at.is_none_or(|listed| now >= listed + FRESH) {

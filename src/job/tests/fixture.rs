@@ -14,7 +14,7 @@ use crate::job::pod::{IndexFailures, MaxRestarts, Phase, Place, Pod};
 use crate::job::selector::Selector;
 use crate::job::spec::{Completion, Job, JobSpec};
 use crate::job::state::{JobState, Limits};
-use crate::job::status::{ConditionKind, ConditionStatus, JobStatus};
+use crate::job::status::{ConditionKind, ConditionStatus, JobStatus, Uncounted};
 use crate::job::template::PodTemplate;
 use crate::job::uid::Uid;
 
@@ -157,4 +157,13 @@ pub(crate) fn cases(seed: u64) -> Config {
         seed => seed,
     };
     Config { rng_seed, failure_persistence: None, max_shrink_iters: 20_000, ..given }
+}
+
+/// The same Job, of which the status has nothing to add: it has started, and has no pods.
+pub(crate) fn quiet(job: Job) -> Job {
+    let mut job = job;
+    job.status.start_time = Some(at(100));
+    job.status.uncounted = Some(Uncounted::default());
+    (job.status.ready, job.status.terminating) = (Some(0), Some(0));
+    job
 }

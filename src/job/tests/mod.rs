@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
 mod acts;
+mod debounce;
 mod ends;
 pub(crate) mod fixture;
 mod known_pods;

@@ -1,10 +1,10 @@
-//! Tables: when the status is written, when failures are evaluated, when a finished Job is deleted.
+//! Tables: when the status is written, and when a finished Job is deleted.
 
 #![allow(clippy::unwrap_used)]
 
 use std::time::Duration;
 
-use super::fixture::{at, at_index, at_ms, but, ended, job, running, state, with};
+use super::fixture::{at, at_index, at_ms, but, ended, job, quiet, running, state, with};
 use crate::job::counting::{Due, Next, due, urgency};
 use crate::job::end::condition;
 use crate::job::index_set::IndexSet;
@@ -12,20 +12,10 @@ use crate::job::plan::{Urgency, Wait};
 use crate::job::pod::{Phase, Pod};
 use crate::job::pod_set::PendingRequest;
 use crate::job::reconcile::reconcile;
-use crate::job::spec::{
-    Completion, Job, JobSpec, PerIndexLimit, PodFailureAction, PodFailurePattern, PodFailureRule, SuccessRule,
-};
+use crate::job::spec::{Completion, Job, PerIndexLimit};
 use crate::job::state::{Changed, Created, JobState, Limits, Pace};
 use crate::job::status::{ConditionKind, ConditionStatus, Uncounted};
 use crate::job::uid::UidSet;
-
-fn quiet(job: Job) -> Job {
-    let mut job = job;
-    job.status.start_time = Some(at(100));
-    job.status.uncounted = Some(Uncounted::default());
-    (job.status.ready, job.status.terminating) = (Some(0), Some(0));
-    job
-}
 
 /// A state in which only the number of active pods has changed since the last status write.
 fn one_more(job: &Job, second: i64) -> JobState {
@@ -370,154 +360,6 @@ fn nothing_is_written_while_a_write_is_under_way_or_refused() {
     state.begin(&reconcile(&state, at(206)), at(206));
     state.status_refused(true, at(206));
     assert!(reconcile(&state, at(206)).status.is_some(), "a conflict is no reason to wait");
-}
-
-/// The state of a Job of which a pod has failed at second 200, while these others are active.
-fn failing(job: Job, others: Vec<Pod>) -> JobState {
-    let mut state = JobState::new(job, Limits::default());
-    others.into_iter().for_each(|pod| _ = state.observe_pod(pod, at(199)));
-    state.pods_listed(&UidSet::default(), 0);
-    state.observe_pod(ended(at_index("a", 0, 0), Phase::Failed, 100), at(200));
-    state
-}
-
-/// While other pods are active that could end the Job as well, a failure waits for those that follow.
-#[test]
-fn failures_that_end_the_job_are_evaluated_together() {
-    let job = with(quiet(job(Completion::Count(9), 3)), |spec| spec.backoff_limit = 0);
-    let announces = |state: &JobState, ms| {
-        let status = reconcile(state, at_ms(ms)).status.map(|write| write.status);
-        status.is_some_and(|status| status.holding(&ConditionKind::FailureTarget).is_some())
-    };
-    let mut debouncing = failing(job.clone(), vec![running("b")]);
-    let plan = reconcile(&debouncing, at(200));
-    assert_eq!(plan.waiting, Some(Wait::FailureDebounce(at(201))));
-    assert_eq!((plan.status, plan.status_waits), (None, true), "one write has the failures and the end");
-    assert!(!announces(&debouncing, 200_999));
-    assert!(announces(&debouncing, 201_000));
-    assert!(announces(&failing(job, vec![]), 200_000), "without active pods there is nothing to wait for");
-
-    debouncing.observe_pod(but(running("b"), |pod| pod.version = 2), at_ms(200_990));
-    assert!(announces(&debouncing, 201_000), "readings of pods that have not ended make no difference");
-    let last = ended(running("c"), Phase::Failed, 100);
-    debouncing.observe_pod(last, at_ms(200_900));
-    assert!(!announces(&debouncing, 201_899), "it may be followed by another");
-    assert!(announces(&debouncing, 201_900));
-    for tick in 1..=40 {
-        let other = ended(running(&format!("c{tick}")), Phase::Failed, 100);
-        debouncing.observe_pod(other, at_ms(200_900 + 90 * tick));
-    }
-    assert!(!announces(&debouncing, 202_999), "failures follow each other");
-    assert!(announces(&debouncing, 203_000), "but not for ever");
-}
-
-/// Each case says until when a failure at second 200 waits for others, in milliseconds after it.
-#[test]
-fn a_failure_waits_only_where_those_that_follow_could_decide_otherwise() {
-    let rule = |action| PodFailureRule {
-        action,
-        on: PodFailurePattern::ExitCodes { container: None, inside: true, values: [42].into() },
-    };
-    let policy = |action| move |spec: &mut JobSpec| spec.pod_failure_policy = Some(vec![rule(action)]);
-    let per_index = |backoff_limit, max_failed_indexes| {
-        move |spec: &mut JobSpec| {
-            spec.backoff_limit = u32::MAX;
-            spec.per_index = Some(PerIndexLimit { backoff_limit, max_failed_indexes });
-        }
-    };
-    let succeeds_with = |count| {
-        move |spec: &mut JobSpec| {
-            spec.success_policy = vec![SuccessRule { indexes: None, count: Some(count) }]
-        }
-    };
-    let indexed = || with(quiet(job(Completion::Indexed(9), 3)), |spec| spec.backoff_limit = 100);
-    let both = |failures| -> Vec<Pod> {
-        let at = |uid: &str, index| but(at_index(uid, index, 0), |pod| pod.index_failures.counted = failures);
-        vec![at("b", 1), at("c", 2)]
-    };
-    for (name, job, others, expected) in [
-        ("failures are far from the limit", indexed(), both(0), None),
-        ("two more are one too many", with(indexed(), |spec| spec.backoff_limit = 2), both(0), Some(1000)),
-        ("two more are allowed", with(indexed(), |spec| spec.backoff_limit = 3), both(0), None),
-        ("indexes have retries left", with(indexed(), per_index(1, Some(0))), both(0), None),
-        ("the others have none", with(indexed(), per_index(1, Some(1))), both(1), Some(1000)),
-        ("as many may fail", with(indexed(), per_index(1, Some(2))), both(1), None),
-        ("any number may fail", with(indexed(), per_index(0, None)), both(0), None),
-        (
-            "a rule may fail the others",
-            with(with(indexed(), per_index(5, Some(1))), policy(PodFailureAction::FailIndex)),
-            both(0),
-            Some(1000),
-        ),
-        ("a rule may fail the Job", with(indexed(), policy(PodFailureAction::FailJob)), both(0), Some(100)),
-        ("a rule ignores failures", with(indexed(), policy(PodFailureAction::Ignore)), both(0), None),
-        ("the others may be success enough", with(indexed(), succeeds_with(2)), both(0), Some(1000)),
-        ("they are not enough", with(indexed(), succeeds_with(3)), both(0), None),
-    ] {
-        let waiting = reconcile(&failing(job, others), at(200)).waiting;
-        let until = expected.map(|ms| Wait::FailureDebounce(at_ms(200_000 + ms)));
-        assert_eq!(waiting.filter(|wait| matches!(wait, Wait::FailureDebounce(_))), until, "{name}");
-    }
-}
-
-/// All its pods have to go anyway.
-#[test]
-fn a_failure_of_a_job_that_is_suspended_or_being_deleted_waits_for_no_others() {
-    let job = with(quiet(job(Completion::Count(9), 3)), |spec| spec.backoff_limit = 1);
-    let suspended = with(job.clone(), |spec| spec.suspend = true);
-    let leaving = Job { deleting: true, ..job.clone() };
-    for (job, waits) in [(job, true), (suspended, false), (leaving, false)] {
-        let plan = reconcile(&failing(job, vec![running("b")]), at(200));
-        assert_eq!(matches!(plan.waiting, Some(Wait::FailureDebounce(_))), waits, "{:?}", plan.waiting);
-    }
-}
-
-/// A failure is followed by this at these times, in milliseconds after it. It waits for others for this long.
-#[test]
-fn a_success_prolongs_the_wait_of_a_failure_only_if_it_may_decide() {
-    use Phase::{Failed, Running, Succeeded};
-    let by_number = with(quiet(job(Completion::Count(9), 9)), |spec| spec.backoff_limit = 3);
-    let by_policy = with(quiet(job(Completion::Indexed(9), 9)), |spec| {
-        spec.success_policy = vec![SuccessRule { indexes: None, count: Some(4) }];
-        spec.backoff_limit = 3;
-    });
-    for (job, news, expected) in [
-        (&by_number, &[(500, Running)][..], 1000),
-        (&by_number, &[(500, Succeeded)], 1000),
-        (&by_number, &[(500, Failed)], 1500),
-        (&by_number, &[(500, Succeeded), (900, Failed)], 1900),
-        (&by_number, &[(500, Failed), (900, Running)], 1500),
-        (&by_number, &[(500, Failed), (900, Succeeded)], 1500),
-        (&by_policy, &[(500, Succeeded)], 1500),
-        (&by_policy, &[(500, Succeeded), (900, Running)], 1500),
-    ] {
-        let others = (1..6).map(|index| at_index(&format!("{index}"), index, 0)).collect();
-        let mut state = failing(job.clone(), others);
-        for (number, (ms, phase)) in (1..).zip(news) {
-            let next = at_index(&format!("{number}"), number, 0);
-            state.observe_pod(ended(next, *phase, 100), at_ms(200_000 + ms));
-        }
-        let waiting = reconcile(&state, at_ms(200_950)).waiting;
-        assert_eq!(waiting, Some(Wait::FailureDebounce(at_ms(200_000 + expected))), "{news:?}");
-    }
-}
-
-/// Without a success policy they decide nothing that what follows would decide otherwise.
-#[test]
-fn successes_wait_for_others_only_with_a_success_policy() {
-    let indexed = with(quiet(job(Completion::Indexed(9), 3)), |spec| spec.backoff_limit = 0);
-    let policy = |count| vec![SuccessRule { indexes: None, count: Some(count) }];
-    let with_policy = with(indexed.clone(), |spec| spec.success_policy = policy(2));
-    for (job, waits) in [(indexed, false), (with_policy, true)] {
-        let mut state = JobState::new(job, Limits::default());
-        [0, 1]
-            .iter()
-            .for_each(|index| _ = state.observe_pod(at_index(&format!("{index}"), *index, 0), at(199)));
-        state.pods_listed(&UidSet::default(), 0);
-        state.observe_pod(ended(at_index("0", 0, 0), Phase::Succeeded, 100), at(200));
-        let waiting = reconcile(&state, at(200)).waiting;
-        assert_eq!(waiting, waits.then_some(Wait::FailureDebounce(at(201))));
-    }
 }
 
 #[test]
