@@ -34,7 +34,7 @@ use self::echo::Echo;
 use self::feed::Feed;
 use self::history::History;
 pub use self::incompatibility::Incompatibility;
-use self::live::{Found, Unreadable, read, write};
+use self::live::{Found, LiveLeases, Unreadable};
 use self::restore::{Doubt, Listing};
 pub use self::view::{ReplicaPhase, View};
 use super::context::ReplicaContext;
@@ -208,7 +208,7 @@ impl LeaseManager {
         }
         let clock = self.cx.boot_clock.clone();
         let mut changes = self.watch_leases();
-        let mut feed = Feed::default();
+        let mut feed = Feed::new(self.writer.clone());
         let mut refused = None;
         loop {
             let now = self.now();
@@ -248,7 +248,7 @@ impl LeaseManager {
             }
             if self.history.is_rewound() {
                 self.begin_anew(&replica);
-                (feed, changes) = (Feed::default(), self.watch_leases());
+                (feed, changes) = (Feed::new(self.writer.clone()), self.watch_leases());
             } else if let Some(doubt) = self.listing.take_doubt() {
                 if doubt == Doubt::All {
                     replica.do_send(ShardCommand::Forget);
@@ -299,16 +299,15 @@ impl LeaseManager {
     fn take_in(&mut self, feed: &mut Feed, change: Change<Lease>, refused: &mut Option<Incompatibility>) {
         let now = self.now();
         if let Change::Listed(lease) = &change
-            && let Some(record) = LeaseRecord::read(lease)
+            && let Some(record) = self.writer.read(lease)
         {
             self.history.found(record.version(), feed.version(lease));
         }
-        for record in feed.gone(&change) {
-            self.gone(&record, now);
-        }
+        let gone = feed.gone(&change);
+        gone.iter().for_each(|record| self.gone(record, now));
         match change {
             Change::Listed(lease) | Change::Applied(lease) => {
-                if let Some(record) = LeaseRecord::read(&lease) {
+                if let Some(record) = self.writer.read(&lease) {
                     self.echo.shown(record.version());
                     if let Some(error) = layout::objection(self.cx.config.shards, &record) {
                         tracing::error!(%error, "stopping");
@@ -316,7 +315,9 @@ impl LeaseManager {
                         self.coordinator.leave();
                     }
                     self.found(record, now);
-                } else if lease.metadata.name.as_deref() == Some(&self.writer.layout_name()) {
+                } else if gone.is_empty()
+                    && lease.metadata.name.as_deref() == Some(&self.writer.layout_name())
+                {
                     self.restore_layout();
                 }
             }
@@ -481,10 +482,11 @@ impl LeaseManager {
         match action {
             Action::WriteHeartbeat(heartbeat) => self.write_heartbeat(heartbeat),
             Action::ReadHeartbeat(identity) => {
-                let (leases, name) = (self.leases.clone(), self.writer.heartbeat_name(&identity));
-                let (history, known) = (self.history.clone(), self.coordinator.heartbeat_version(&identity));
+                let (live, name) = (self.live(), self.writer.heartbeat_name(&identity));
+                let known = self.coordinator.heartbeat_version(&identity);
                 self.answers.push(Box::pin(async move {
-                    Answer::Read(identity, read(&leases, &history, &name, known).await)
+                    let found = live.read(&name, known).await;
+                    Answer::Read(identity, found)
                 }));
             }
             Action::DeleteHeartbeat(identity, version) => {
@@ -517,6 +519,10 @@ impl LeaseManager {
         }
     }
 
+    fn live(&self) -> LiveLeases {
+        LiveLeases { client: self.leases.clone(), writer: self.writer.clone(), history: self.history.clone() }
+    }
+
     fn close(&mut self, shard: ShardId) {
         self.claimed.remove(&shard);
         if let Some(fence) = self.fences.remove(&shard) {
@@ -525,13 +531,10 @@ impl LeaseManager {
     }
 
     fn write_heartbeat(&mut self, heartbeat: Heartbeat) {
-        let (leases, writer, sent) = (self.leases.clone(), self.writer.clone(), self.instant());
-        let (history, now) = (self.history.clone(), self.cx.clock.now());
-        let leaving = heartbeat.leaving;
+        let (live, sent, leaving) = (self.live(), self.instant(), heartbeat.leaving);
+        let lease = self.writer.heartbeat(&heartbeat, self.cx.clock.now());
         self.answers.push(Box::pin(async move {
-            let lease = writer.heartbeat(&heartbeat, now);
-            let name = writer.heartbeat_name(&heartbeat.holder.identity);
-            let (written, found) = write(&leases, &history, &lease, &name).await;
+            let (written, found) = live.write(&lease).await;
             Answer::Heartbeat { sent, leaving, found, written }
         }));
     }
@@ -542,22 +545,19 @@ impl LeaseManager {
         } else {
             self.claimed.insert(claim.shard, self.instant());
         }
-        let (leases, writer, history) = (self.leases.clone(), self.writer.clone(), self.history.clone());
-        let (duration, now) = (self.cx.config.lease_duration, self.cx.clock.now());
+        let live = self.live();
+        let lease = self.writer.claim(&claim, self.cx.config.lease_duration, self.cx.clock.now());
         self.answers.push(Box::pin(async move {
-            let lease = writer.claim(&claim, duration, now);
-            let (written, found) = write(&leases, &history, &lease, &writer.claim_name(claim.shard)).await;
+            let (written, found) = live.write(&lease).await;
             Answer::Claim { claim, found, written }
         }));
     }
 
     fn write_balance(&self, balance: Balance) {
         tracing::info!(shards = balance.moves.len(), "shards change places: work is spread unevenly");
-        let (leases, lease, name) =
-            (self.leases.clone(), self.writer.balance(&balance), self.writer.balance_name());
-        let history = self.history.clone();
+        let (live, lease) = (self.live(), self.writer.balance(&balance));
         self.answers.push(Box::pin(async move {
-            let (written, found) = write(&leases, &history, &lease, &name).await;
+            let (written, found) = live.write(&lease).await;
             Answer::Balance { balance, found, written }
         }));
     }

@@ -118,7 +118,7 @@ impl Resharding {
     async fn layout(&self) -> anyhow::Result<Option<Layout>> {
         let name = self.writer.layout_name();
         let Some(lease) = self.leases.get_opt(&name).await? else { return Ok(None) };
-        match LeaseRecord::read(&lease) {
+        match self.writer.read(&lease) {
             Some(LeaseRecord::Layout(layout)) => Ok(Some(layout)),
             _ => anyhow::bail!(
                 "Lease {name} does not contain the number of shards; delete it if no replica runs"
@@ -148,7 +148,7 @@ impl Resharding {
 
     async fn records(&self) -> anyhow::Result<Vec<LeaseRecord>> {
         let listed = self.leases.list(&ListParams::default().labels(&self.writer.selector())).await?;
-        Ok(listed.items.iter().filter_map(LeaseRecord::read).collect())
+        Ok(listed.items.iter().filter_map(|lease| self.writer.read(lease)).collect())
     }
 
     /// Waits until no replica runs. One that has its Leases where we look may still be about to see the mark.

@@ -185,7 +185,7 @@ fn read_moves(text: &str) -> Option<BTreeMap<ShardId, Move>> {
     Some(moves.into_iter().map(read).collect())
 }
 
-/// Writes the Leases of one controller.
+/// Writes and reads the Leases of one controller.
 #[derive(Clone, Debug)]
 pub struct LeaseWriter {
     /// The prefix of all Lease names.
@@ -208,6 +208,20 @@ impl LeaseWriter {
     /// `labelSelector` of all Leases that contain records.
     pub fn selector(&self) -> String {
         format!("{CONTROLLER_LABEL}={},{LEASE_LABEL}", self.controller)
+    }
+
+    /// The record of a Lease, if lists of this controller's Leases show it under the name of what it says. Whoever has
+    /// changed its labels has taken it from sight: it is as good as unreadable, whatever is left of it.
+    pub fn read(&self, lease: &Lease) -> Option<LeaseRecord> {
+        let record = LeaseRecord::read(lease)?;
+        let name = match &record {
+            LeaseRecord::Heartbeat(heartbeat) => self.heartbeat_name(&heartbeat.holder.identity),
+            LeaseRecord::Claim(claim) => self.claim_name(claim.shard),
+            LeaseRecord::Layout(_) => self.layout_name(),
+            LeaseRecord::Balance(_) => self.balance_name(),
+        };
+        let controller = lease.metadata.labels.as_ref()?.get(CONTROLLER_LABEL)?;
+        (*controller == self.controller && lease.metadata.name.as_ref() == Some(&name)).then_some(record)
     }
 
     /// Name of a replica's heartbeat.

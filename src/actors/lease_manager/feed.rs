@@ -1,4 +1,5 @@
-//! Detects deleted Leases, across restarts of the watch.
+//! Detects Leases that are gone, across restarts of the watch. One that cannot be read any more is gone, too: a replica
+//! that starts now finds no owner in it, so whoever owns what it was for must not go on as if it were there.
 
 use std::collections::{BTreeMap, HashSet};
 
@@ -6,34 +7,46 @@ use k8s_openapi::api::coordination::v1::Lease;
 
 use crate::actors::relist::Relist;
 use crate::cluster::watch::Change;
-use crate::sharding::lease::LeaseRecord;
+use crate::sharding::lease::{LeaseRecord, LeaseWriter};
 
 /// The Leases known to exist.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Feed {
+    writer: LeaseWriter,
     known: BTreeMap<String, LeaseRecord>,
     relist: Relist<HashSet<String>>,
 }
 
 impl Feed {
+    /// Of the Leases of this writer; none is known yet.
+    pub(super) fn new(writer: LeaseWriter) -> Self {
+        Self { writer, known: BTreeMap::new(), relist: Relist::default() }
+    }
+
     /// The version in which a Lease was last shown; 0 if it was not.
     pub(super) fn version(&self, lease: &Lease) -> u64 {
         let known = lease.metadata.name.as_deref().and_then(|name| self.known.get(name));
         known.map_or(0, LeaseRecord::version)
     }
 
-    /// Takes in a change. Returns the Leases that it shows to be gone, in the versions last seen.
+    /// Takes in a change. Returns the Leases that it shows to be gone, or not to be readable any more, in the versions
+    /// last seen.
     pub(super) fn gone(&mut self, change: &Change<Lease>) -> Vec<LeaseRecord> {
         match change {
             Change::Restarted => self.relist.begin(),
             Change::Listed(lease) | Change::Applied(lease) => {
                 let name = lease.metadata.name.clone().unwrap_or_default();
                 self.relist.mark(&name);
-                if let Some(record) = LeaseRecord::read(lease) {
-                    self.known.insert(name, record);
-                }
+                match self.writer.read(lease) {
+                    Some(record) => self.known.insert(name, record),
+                    None => return self.known.remove(&name).into_iter().collect(),
+                };
             }
-            Change::Unreadable(lease) => self.relist.mark(&lease.name.to_string()),
+            Change::Unreadable(lease) => {
+                let name = lease.name.to_string();
+                self.relist.mark(&name);
+                return self.known.remove(&name).into_iter().collect();
+            }
             Change::Deleted(lease) => {
                 let name = lease.metadata.name.as_deref().unwrap_or_default();
                 return self.known.remove(name).into_iter().collect();
@@ -44,5 +57,32 @@ impl Feed {
             }
         }
         Vec::new()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use std::time::Duration;
+
+    use jiff::Timestamp;
+
+    use super::*;
+    use crate::sharding::ShardId;
+    use crate::sharding::lease::Claim;
+
+    #[test]
+    fn a_lease_that_cannot_be_read_any_more_is_gone() {
+        let writer = LeaseWriter::new("c", "c");
+        let claim = Claim { shard: ShardId(3), version: 7, holder: None, epoch: 5 };
+        let lease = writer.claim(&claim, Duration::from_secs(15), Timestamp::UNIX_EPOCH);
+        let mut relabelled = lease.clone();
+        relabelled.metadata.labels.as_mut().unwrap().insert("yardmaster.dev/shard".into(), "4".into());
+        let mut feed = Feed::new(writer);
+        assert_eq!(feed.gone(&Change::Applied(lease.clone())), []);
+        assert_eq!(feed.gone(&Change::Applied(relabelled.clone())), [LeaseRecord::Claim(claim)]);
+        assert_eq!(feed.gone(&Change::Applied(relabelled)), []);
+        assert_eq!(feed.version(&lease), 0);
     }
 }

@@ -53,7 +53,7 @@ async fn read_or_write(
     ours: ShardCount,
 ) -> Result<LeaseRecord, LeaseError> {
     let found = leases.get(&writer.layout_name()).await?;
-    if let Some(record) = found.as_ref().and_then(LeaseRecord::read) {
+    if let Some(record) = found.as_ref().and_then(|found| writer.read(found)) {
         return Ok(record);
     }
     let version = found.as_ref().map_or(0, version);
@@ -73,7 +73,7 @@ async fn read(leases: &LeaseClient, writer: &LeaseWriter) -> Result<Option<Lease
 
 fn record(lease: &Lease, writer: &LeaseWriter) -> Result<LeaseRecord, LeaseError> {
     let unreadable = || LeaseError::Unknown(format!("{} says nothing", writer.layout_name()));
-    LeaseRecord::read(lease).ok_or_else(unreadable)
+    writer.read(lease).ok_or_else(unreadable)
 }
 
 #[cfg(test)]

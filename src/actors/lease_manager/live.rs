@@ -5,7 +5,7 @@ use k8s_openapi::api::coordination::v1::Lease;
 use super::history::History;
 use crate::cluster::leases::{LeaseClient, LeaseError, Stored};
 use crate::sharding::Written;
-use crate::sharding::lease::LeaseRecord;
+use crate::sharding::lease::{LeaseRecord, LeaseWriter};
 
 /// The result of a live read.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -27,16 +27,14 @@ pub(super) struct Unreadable {
     pub(super) epoch: u64,
 }
 
-impl From<Lease> for Found {
-    fn from(lease: Lease) -> Self {
-        let version = version(&lease);
+impl Found {
+    fn of(lease: &Lease, writer: &LeaseWriter) -> Self {
+        let version = version(lease);
         let epoch = lease.spec.as_ref().and_then(|spec| spec.lease_transitions).unwrap_or_default();
         let unreadable = Unreadable { version, epoch: u64::try_from(epoch).unwrap_or_default() };
-        LeaseRecord::read(&lease).map_or(Self::Unreadable(unreadable), Self::Record)
+        writer.read(lease).map_or(Self::Unreadable(unreadable), Self::Record)
     }
-}
 
-impl Found {
     /// The version of the Lease; `None` if there is none.
     fn version(&self) -> Option<u64> {
         match self {
@@ -52,56 +50,62 @@ pub(super) fn version(lease: &Lease) -> u64 {
     lease.metadata.resource_version.as_ref().and_then(|version| version.parse().ok()).unwrap_or_default()
 }
 
-/// Writes a Lease. After a conflict it is read, since the next attempt depends on the stored Lease.
-pub(super) async fn write(
-    leases: &LeaseClient,
-    history: &History,
-    lease: &Lease,
-    name: &str,
-) -> (Written, Option<Found>) {
-    let (replaced, newest) = (version(lease), history.newest());
-    match leases.write(lease).await {
-        Ok(Stored { lease, is_new }) => match version(&lease) {
-            0 => (Written::Failed, None),
-            version => {
-                history.written(version, replaced, newest);
-                if matches!(LeaseRecord::read(&lease), Some(LeaseRecord::Heartbeat(_))) {
-                    history.heartbeat_stored(is_new, replaced);
-                }
-                (Written::As(version), None)
-            }
-        },
-        Err(LeaseError::Conflict(_)) => match read(leases, history, name, replaced).await {
-            Some(found) => {
-                // The next attempt waits if it may meet the same: after what cannot be read, and where no other
-                // version explains the conflict, as when a webhook answers with 409.
-                let explained = found.version().unwrap_or_default() != replaced;
-                let readable = !matches!(found, Found::Unreadable(_));
-                (if explained && readable { Written::Conflict } else { Written::Failed }, Some(found))
-            }
-            None => (Written::Failed, None),
-        },
-        Err(error) => {
-            tracing::warn!(%error, name, "a Lease was not written");
-            (Written::Failed, None)
-        }
-    }
+/// The stored Leases of one controller.
+#[derive(Clone)]
+pub(super) struct LiveLeases {
+    pub(super) client: LeaseClient,
+    pub(super) writer: LeaseWriter,
+    pub(super) history: History,
 }
 
-/// Reads a Lease live that is known in the version `known`; 0 for none. `None` if that failed.
-pub(super) async fn read(leases: &LeaseClient, history: &History, name: &str, known: u64) -> Option<Found> {
-    match leases.get(name).await {
-        Ok(found) => {
-            let found = found.map_or(Found::Nothing, Found::from);
-            found.version().into_iter().for_each(|version| history.found(version, known));
-            if matches!(found, Found::Unreadable(_)) {
-                tracing::warn!(name, "a Lease exists and cannot be read; it is replaced");
+impl LiveLeases {
+    /// Writes a Lease. After a conflict it is read, since the next attempt depends on the stored Lease.
+    pub(super) async fn write(&self, lease: &Lease) -> (Written, Option<Found>) {
+        let (replaced, newest) = (version(lease), self.history.newest());
+        let name = lease.metadata.name.as_deref().unwrap_or_default();
+        match self.client.write(lease).await {
+            Ok(Stored { lease, is_new }) => match version(&lease) {
+                0 => (Written::Failed, None),
+                version => {
+                    self.history.written(version, replaced, newest);
+                    if matches!(self.writer.read(&lease), Some(LeaseRecord::Heartbeat(_))) {
+                        self.history.heartbeat_stored(is_new, replaced);
+                    }
+                    (Written::As(version), None)
+                }
+            },
+            Err(LeaseError::Conflict(_)) => match self.read(name, replaced).await {
+                Some(found) => {
+                    // The next attempt waits if it may meet the same: after what cannot be read, and where no other
+                    // version explains the conflict, as when a webhook answers with 409.
+                    let explained = found.version().unwrap_or_default() != replaced;
+                    let readable = !matches!(found, Found::Unreadable(_));
+                    (if explained && readable { Written::Conflict } else { Written::Failed }, Some(found))
+                }
+                None => (Written::Failed, None),
+            },
+            Err(error) => {
+                tracing::warn!(%error, name, "a Lease was not written");
+                (Written::Failed, None)
             }
-            Some(found)
         }
-        Err(error) => {
-            tracing::warn!(%error, name, "a Lease was not read");
-            None
+    }
+
+    /// Reads a Lease live that is known in the version `known`; 0 for none. `None` if that failed.
+    pub(super) async fn read(&self, name: &str, known: u64) -> Option<Found> {
+        match self.client.get(name).await {
+            Ok(found) => {
+                let found = found.map_or(Found::Nothing, |lease| Found::of(&lease, &self.writer));
+                found.version().into_iter().for_each(|version| self.history.found(version, known));
+                if matches!(found, Found::Unreadable(_)) {
+                    tracing::warn!(name, "a Lease exists and cannot be read; it is replaced");
+                }
+                Some(found)
+            }
+            Err(error) => {
+                tracing::warn!(%error, name, "a Lease was not read");
+                None
+            }
         }
     }
 }
@@ -119,8 +123,8 @@ mod tests {
     use super::*;
     use crate::actors::test_api::refusal;
     use crate::cluster::test_api::TestApi;
-    use crate::sharding::ShardCount;
-    use crate::sharding::lease::{Heartbeat, Holder, Layout, LeaseWriter};
+    use crate::sharding::lease::{Claim, Heartbeat, Holder, Layout};
+    use crate::sharding::{ShardCount, ShardId};
     use crate::telemetry::metrics::Metrics;
 
     /// An API server whose etcd was restored may count as far as the one before.
@@ -147,11 +151,12 @@ mod tests {
             let client =
                 LeaseClient::new(Arc::new(api), "n", Duration::from_secs(10), Arc::new(Metrics::new()));
             let history = History::default();
-            let (written, _) = write(&client, &history, &lease, "l").await;
+            let live = LiveLeases { client, writer: writer.clone(), history: history.clone() };
+            let (written, _) = live.write(&lease).await;
             assert_eq!((written, history.is_rewound()), (Written::As(9), rewound), "{code} {sent}");
             // The watch has shown that it is gone, before it was to be renewed.
             lease.metadata.resource_version = None;
-            let (written, _) = write(&client, &history, &lease, "l").await;
+            let (written, _) = live.write(&lease).await;
             let rewound = rewound || code == 201;
             assert_eq!(
                 (written, history.is_rewound()),
@@ -169,10 +174,11 @@ mod tests {
             _ => refusal(409),
         });
         let client = LeaseClient::new(Arc::new(api), "n", Duration::from_secs(10), Arc::new(Metrics::new()));
+        let live = LiveLeases { client, writer: LeaseWriter::new("c", "c"), history: History::default() };
         let mut lease = Lease::default();
         lease.metadata.name = Some("l".to_owned());
         lease.metadata.resource_version = sent.map(str::to_owned);
-        write(&client, &History::default(), &lease, "l").await.0
+        live.write(&lease).await.0
     }
 
     #[tokio::test(start_paused = true)]
@@ -193,6 +199,37 @@ mod tests {
         ] {
             let shown = format!("{sent:?} {found:?}");
             assert_eq!(after_conflict(sent, found).await, written, "{shown}");
+        }
+    }
+
+    /// Somebody has changed the labels of a shard's Lease: lists leave it out, or show it as another one. Whoever owned
+    /// the shard has given it up, so its holder is none to wait for.
+    #[test]
+    fn a_lease_under_other_labels_or_another_name_is_unreadable() {
+        let writer = LeaseWriter::new("c", "c");
+        let holder = Some(Holder { identity: "r".into(), session: "s".into() });
+        let claim = Claim { shard: ShardId(3), version: 0, holder, epoch: 5 };
+        let stored = |label: &str, value: Option<&str>| {
+            let mut lease = writer.claim(&claim, Duration::from_secs(15), Timestamp::UNIX_EPOCH);
+            lease.metadata.resource_version = Some("7".to_owned());
+            if let Some(labels) = &mut lease.metadata.labels {
+                labels.remove(label);
+                labels.extend(value.map(|value| (label.to_owned(), value.to_owned())));
+            }
+            Found::of(&lease, &writer)
+        };
+        let unreadable = Found::Unreadable(Unreadable { version: 7, epoch: 5 });
+        let record = Found::Record(LeaseRecord::Claim(Claim { version: 7, ..claim.clone() }));
+        assert_eq!(stored("of somebody else", Some("x")), record);
+        for (label, value) in [
+            ("yardmaster.dev/controller", None),
+            ("yardmaster.dev/controller", Some("other")),
+            ("yardmaster.dev/lease", None),
+            ("yardmaster.dev/lease", Some("balance")),
+            ("yardmaster.dev/shard", None),
+            ("yardmaster.dev/shard", Some("4")),
+        ] {
+            assert_eq!(stored(label, value), unreadable, "{label} {value:?}");
         }
     }
 }
