@@ -120,7 +120,7 @@ pub async fn take(
         }
     }
     for pod in list.unreadable {
-        if let Some(shard) = pod.controller.as_ref().and_then(|owner| shard_of(&owner.uid.to_string())) {
+        if let Some(shard) = pod.job.as_ref().and_then(|owner| shard_of(&owner.uid.to_string())) {
             found.entry(shard).or_default().unreadable.push(pod);
         }
     }

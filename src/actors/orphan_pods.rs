@@ -82,18 +82,28 @@ impl OrphanPods {
     }
 
     /// Takes in such a pod from the watch. One that is counted waits for its Job, too: a Job that becomes known late may be
-    /// shown as it was before that.
+    /// shown as it was before that. Where it has the label of another shard, its Job's does not see it, which may have to
+    /// delete it.
     pub fn consider_shown(&mut self, pod: Box<ObservedPod>) {
-        let job = pod.controller.as_ref().filter(|owner| owner.is_job() && pod.pod.is_done());
-        let Some(job) = job.map(|owner| owner.uid.clone()) else { return self.consider(pod) };
+        let job = pod.controller.as_ref().filter(|owner| owner.is_job() && pod.pod.is_done()).cloned();
+        let Some(job) = job else { return self.consider(pod) };
+        if !self.is_labelled(&pod, &job) {
+            return self.wait(job, pod);
+        }
         self.forget(&pod);
-        self.waiting.entry(job).or_default().insert(pod.pod.uid.clone(), pod);
+        self.waiting.entry(job.uid).or_default().insert(pod.pod.uid.clone(), pod);
+    }
+
+    /// Whether a pod has the label of this Job's shard.
+    fn is_labelled(&self, pod: &ObservedPod, job: &ControllerRef) -> bool {
+        let shard = self.cx.config.shards.shard_of(&job.uid.to_string());
+        pod.labels.get(SHARD_LABEL).is_some_and(|label| *label == *shard.to_string())
     }
 
     /// A list of the pods with the label of this shard begins. It shows those again that exist.
     pub fn list_begins(&mut self, shard: ShardId) {
         self.waiting.retain(|_, pods| {
-            pods.retain(|_, pod| pod.pod.tracked);
+            pods.retain(|uid, pod| pod.pod.tracked || self.checking.contains_key(uid));
             !pods.is_empty()
         });
         let number = shard.to_string();
@@ -133,8 +143,7 @@ impl OrphanPods {
             let fate = self.fates.entry(owner.uid.clone()).or_default().clone();
             let release = OrphanRelease::of(self, &pod);
             let labelling = Labelling::new(&self.cx, &self.fence, &pod, &owner.uid);
-            let shard = self.cx.config.shards.shard_of(&owner.uid.to_string());
-            let is_labelled = pod.labels.get(SHARD_LABEL).is_some_and(|label| *label == *shard.to_string());
+            let is_labelled = self.is_labelled(&pod, &owner);
             let owner = owner.clone();
             let task = self.unit.spawn("a look at an orphan", async move {
                 match *fate.get_or_init(|| release.fate_of(&owner)).await {
@@ -346,7 +355,7 @@ mod tests {
     use tokio::time::sleep;
 
     use super::*;
-    use crate::actors::test_api::{TestApi, observed_pod, pod, refusal, replica, run};
+    use crate::actors::test_api::{TestApi, job, observed_pod, pod, refusal, replica, run};
     use crate::job::names::BUILT_IN_CONTROLLER;
 
     fn orphans(api: &TestApi) -> OrphanPods {
@@ -447,5 +456,33 @@ mod tests {
                 assert_eq!(api.count(&["PATCH"]), patches);
             }
         });
+    }
+
+    /// A user has changed the shard label of a pod that is counted: its Job's shard would not see it any more, and could not
+    /// delete it.
+    #[test]
+    fn a_counted_pod_with_the_label_of_another_shard_gets_that_of_its_jobs() {
+        for (label, patches) in [("0", 0), ("1", 1)] {
+            run(async move {
+                let counted = |label: &str| {
+                    let mut counted = pod("p", "j");
+                    counted["metadata"]["labels"][SHARD_LABEL] = label.into();
+                    counted["metadata"]["finalizers"] = json!([]);
+                    counted["status"]["phase"] = "Failed".into();
+                    counted
+                };
+                let labelled = counted("0");
+                let api = TestApi::new(move |method, uri| match method {
+                    "GET" if uri.contains("/jobs/j") => Some((200, job("j", json!({})))),
+                    "GET" => refusal(404),
+                    _ => Some((200, labelled.clone())),
+                });
+                let mut orphans = orphans(&api);
+                orphans.consider_shown(observed_pod(&counted(label)));
+                sleep(Duration::from_secs(60)).await;
+                assert_eq!(api.count(&["PATCH"]), patches, "{label}");
+                assert_eq!(orphans.waiting_for(&"j".into()).len(), 1);
+            });
+        }
     }
 }

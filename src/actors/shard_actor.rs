@@ -421,7 +421,7 @@ impl Handler<Candidates> for ShardActor {
 
     fn handle(&mut self, Candidates { job, list }: Candidates, ctx: &mut Self::Context) {
         self.arrived = Instant::now();
-        let is_of_job = |pod: &&Unreadable| pod.controller.as_ref().is_some_and(|owner| owner.uid == job);
+        let is_of_job = |pod: &&Unreadable| pod.job.as_ref().is_some_and(|owner| owner.uid == job);
         list.unreadable.iter().filter(is_of_job).for_each(|pod| self.pod_unreadable(pod, ctx));
         for pod in list.pods {
             match &pod.controller {

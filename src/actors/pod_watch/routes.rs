@@ -263,7 +263,7 @@ impl Routes {
     }
 
     fn unreadable(&self, pod: Unreadable, deliver: &mut impl FnMut(ShardId, PodChange)) {
-        if let Some(home) = self.home(pod.controller.as_ref()).filter(|home| self.routes.contains_key(home)) {
+        if let Some(home) = self.home(pod.job.as_ref()).filter(|home| self.routes.contains_key(home)) {
             deliver(home, Change::Unreadable(pod));
         }
     }

@@ -261,7 +261,7 @@ impl ShardActor {
             }
         }
         for pod in &list.unreadable {
-            if let Some(uids) = pod.controller.as_ref().and_then(|owner| found.get_mut(&owner.uid)) {
+            if let Some(uids) = pod.job.as_ref().and_then(|owner| found.get_mut(&owner.uid)) {
                 uids.insert(pod.uid.clone());
                 self.pod_unreadable(pod, ctx);
             }

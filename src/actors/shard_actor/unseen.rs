@@ -182,7 +182,7 @@ impl ShardActor {
     /// Takes in a pod that exists and cannot be read. Its Job keeps what it knew of it, and if it knew nothing, it
     /// decides nothing, unless it leaves. The Job itself may become known later.
     pub(super) fn pod_unreadable(&mut self, pod: &Unreadable, ctx: &Context<Self>) {
-        let Some(owner) = pod.controller.as_ref().filter(|owner| owner.is_job()) else { return };
+        let Some(owner) = &pod.job else { return };
         self.pod_feed.mark(&owner.uid, &pod.uid);
         if !self.unseen.contains(&pod.uid) {
             let task = self.read_again(pod, owner, ctx);

@@ -37,8 +37,7 @@ impl Scope {
 
     /// Whether a pod is meant that cannot be read, nor its Job.
     fn has_unreadable(&self, pod: &Unreadable) -> bool {
-        !matches!(self, Self::Job { .. })
-            || pod.controller.as_ref().is_some_and(|controller| self.has_job(&controller.name))
+        !matches!(self, Self::Job { .. }) || pod.job.as_ref().is_some_and(|job| self.has_job(&job.name))
     }
 
     /// Whether a pod is meant that has no Job any more.
@@ -132,7 +131,7 @@ fn sort_out(listed: Listed, scope: &Scope, is_ours: impl Fn(&ObservedJob) -> boo
     let ours: UidMap<bool> =
         jobs.iter().map(|job| (job.uid.clone(), is_ours(job) && scope.has_job(&job.name))).collect();
     for pod in unreadable_pods.into_values() {
-        let job = pod.controller.as_ref().map(|controller| &controller.uid);
+        let job = pod.job.as_ref().map(|job| &job.uid);
         if job.and_then(|job| ours.get(job)).copied().unwrap_or_else(|| scope.has_unreadable(&pod)) {
             found.problems.push(format!("pod {}/{} cannot be read: {}", pod.namespace, pod.name, pod.error));
             job.into_iter().for_each(|job| _ = of_jobs.remove(job));

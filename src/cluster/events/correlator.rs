@@ -39,6 +39,10 @@ const SUFFIX: usize = 17;
 /// Longest name of an object.
 const NAME: usize = 253;
 
+/// Where so many writes of Normal Events wait, the API server is slow. Events that are combined then take those like them
+/// along that wait alone, so that an object costs it a few writes in place of [`SIMILAR`].
+const BACKLOG: usize = 100;
+
 /// The result of recording an Event.
 #[derive(Debug)]
 pub(super) enum Noted {
@@ -167,6 +171,10 @@ impl EventCorrelator {
         if !allowed {
             return Noted::Spam;
         }
+        let alone = match combined && key.class == Class::Normal && self.turns.waiting() >= BACKLOG {
+            true => object.take_waiting(&key),
+            false => Vec::new(),
+        };
         let key = Arc::new(key);
         let series = object.series.entry(key.clone()).or_insert_with(|| Series {
             key,
@@ -178,8 +186,9 @@ impl EventCorrelator {
             busy: false,
             unsent: 0,
         });
-        series.count += 1;
-        series.unsent += 1;
+        series.count += 1 + alone.iter().map(|other| other.count).sum::<u32>();
+        series.unsent += 1 + alone.iter().map(|other| other.unsent).sum::<usize>();
+        series.first = alone.iter().map(|other| other.first).fold(series.first, Timestamp::min);
         series.last = series.last.max(event.at);
         series.message = if combined {
             format!("(combined from similar events): {}", event.message).into()
@@ -197,8 +206,11 @@ impl EventCorrelator {
     pub(super) fn next_write(&mut self) -> Option<EventWrite> {
         while let Some(key) = self.turns.next() {
             match self.objects.get_mut(&key.about.uid).and_then(|object| object.series.get_mut(&key)) {
-                Some(series) => return Some(series.write(&self.component, self.encoding, &mut self.random)),
-                None => self.turns.end(key.class),
+                Some(series) if series.unsent > 0 => {
+                    return Some(series.write(&self.component, self.encoding, &mut self.random));
+                }
+                // Another series has taken its Events along.
+                _ => self.turns.end(key.class),
             }
         }
         None
@@ -260,6 +272,18 @@ impl ObjectEvents {
         }
         similar.messages.len() >= SIMILAR
     }
+
+    /// Takes the series that this combined one would cover and that no write has covered.
+    fn take_waiting(&mut self, combined: &SeriesKey) -> Vec<Series> {
+        let is_like_it = |key: &SeriesKey| {
+            key.message.is_some()
+                && (key.class, key.kind, &key.reason) == (combined.class, combined.kind, &combined.reason)
+        };
+        let taken = self
+            .series
+            .extract_if(|key, series| is_like_it(key) && series.name.is_none() && series.unsent > 0);
+        taken.map(|(_, series)| series).collect()
+    }
 }
 
 impl Series {
@@ -304,6 +328,7 @@ mod tests {
     use rand::SeedableRng as _;
 
     use super::*;
+    use crate::job::uid::Uid;
 
     /// An Event of an object, at a second.
     fn event(object: usize, second: i64) -> Event {
@@ -345,5 +370,36 @@ mod tests {
             correlator.delivered(write, Delivery::Sent);
         }
         assert!(correlator.next_write().is_none());
+    }
+
+    /// The writes of all Events that wait, as (object, Events covered), the first of which is under way since before.
+    fn writes(correlator: &mut EventCorrelator, first: Option<EventWrite>) -> Vec<(Uid, usize)> {
+        let (mut written, mut under_way) = (Vec::new(), first);
+        while let Some(write) = under_way.take().or_else(|| correlator.next_write()) {
+            written.push((write.series.about.uid.clone(), write.covered));
+            correlator.delivered(write, Delivery::Sent);
+        }
+        written
+    }
+
+    #[test]
+    fn where_many_wait_an_object_costs_a_few_writes() {
+        for (objects, is_slow) in [(5, false), (40, true)] {
+            let mut correlator = EventCorrelator::new("test", SmallRng::seed_from_u64(1));
+            let created =
+                |object, pod| Event { message: format!("Created pod: {pod}").into(), ..event(object, pod) };
+            note(&mut correlator, created(0, 0));
+            let slow = correlator.next_write();
+            for object in 0..objects {
+                (1..25).for_each(|pod| note(&mut correlator, created(object, pod)));
+            }
+            let written = writes(&mut correlator, slow);
+            assert_eq!(written.iter().map(|(_, covered)| covered).sum::<usize>(), 1 + 24 * objects);
+            for (object, expected) in [(0, SIMILAR), (objects - 1, if is_slow { 1 } else { SIMILAR })] {
+                let uid = format!("uid-{object}").as_str().into();
+                let of_object = written.iter().filter(|(about, _)| *about == uid).count();
+                assert_eq!(of_object, expected, "{object} of {objects}");
+            }
+        }
     }
 }

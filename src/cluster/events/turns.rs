@@ -97,6 +97,11 @@ impl<T> Turns<T> {
         }
     }
 
+    /// How many wait to be written one at a time.
+    pub(super) fn waiting(&self) -> usize {
+        self.one_at_a_time.len()
+    }
+
     /// Takes what has its turn now, until [`end`](Self::end).
     pub(super) fn next(&mut self) -> Option<T> {
         if let Some(item) = self.at_once.pop_front() {

@@ -8,6 +8,7 @@ use super::intern::Interner;
 use super::meta::{Bare, ControllerRef, Meta};
 use super::protobuf::Message as _;
 use super::text::Text;
+use crate::job::names::{CONTROLLER_UID_LABEL, JOB_NAME_LABEL};
 use crate::job::uid::Uid;
 
 /// An object that was created, changed or deleted and that cannot be read, by its metadata. Whether it exists only a live
@@ -22,8 +23,9 @@ pub struct Unreadable {
     pub uid: Uid,
     /// `metadata.resourceVersion`; 0 if it cannot be read.
     pub version: u64,
-    /// The controller in `metadata.ownerReferences`.
-    pub controller: Option<ControllerRef>,
+    /// The Job that is its controller, or that its labels name where it has no controller: that Job may have left it
+    /// behind, or adopt it once it can be read.
+    pub job: Option<ControllerRef>,
     /// Why it cannot be read.
     pub error: Box<str>,
 }
@@ -45,7 +47,10 @@ impl Unreadable {
             name: meta.name.as_deref()?.into(),
             uid: meta.uid.as_deref()?.into(),
             version: meta.version_order(),
-            controller: meta.controller(&interner),
+            job: match meta.controller(&interner) {
+                Some(controller) => Some(controller).filter(ControllerRef::is_job),
+                None => job_in_labels(meta),
+            },
             error: error.to_string().into(),
         })
     }
@@ -69,6 +74,17 @@ impl Unreadable {
     }
 }
 
+/// The Job that the labels of a pod name.
+fn job_in_labels(meta: &Meta<'_>) -> Option<ControllerRef> {
+    let label = |name: &str| meta.labels.as_ref()?.get(name);
+    Some(ControllerRef {
+        api_version: "batch/v1".into(),
+        kind: "Job".into(),
+        name: label(JOB_NAME_LABEL)?.into(),
+        uid: label(CONTROLLER_UID_LABEL)?.into(),
+    })
+}
+
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
@@ -80,16 +96,13 @@ mod tests {
     #[test]
     fn an_object_that_cannot_be_read_has_a_name_while_its_metadata_can_be() {
         let job = json!({
-            "metadata": {"name": "j", "namespace": "n", "uid": "u", "resourceVersion": "7",
-                "ownerReferences": [{"apiVersion": "batch/v1", "kind": "CronJob", "name": "c", "uid": "c-uid",
-                    "controller": true}]},
+            "metadata": {"name": "j", "namespace": "n", "uid": "u", "resourceVersion": "7"},
             "spec": {"backoffLimit": {}},
         });
         let error = JobDecoder::new().decode(job.to_string().as_bytes()).unwrap_err();
         let unreadable = Unreadable::in_list(job.to_string().as_bytes(), &error).unwrap();
         assert_eq!((&*unreadable.name, &*unreadable.namespace), ("j", "n"));
         assert_eq!(unreadable.uid, "u".into());
-        assert_eq!(unreadable.controller.as_ref().map(|c| &*c.name), Some("c"));
         let line = |kind: &str| json!({"type": kind, "object": job}).to_string();
         for kind in ["ADDED", "MODIFIED", "DELETED"] {
             assert_eq!(
@@ -100,5 +113,25 @@ mod tests {
         }
         assert_eq!(Unreadable::in_line(line("BOOKMARK").as_bytes(), &error), None);
         assert_eq!(Unreadable::in_list(br#"{"metadata": 7}"#, &error), None);
+    }
+
+    #[test]
+    fn a_pod_that_cannot_be_read_belongs_to_its_controller_or_else_to_the_job_in_its_labels() {
+        let labels =
+            json!({"batch.kubernetes.io/job-name": "former", "batch.kubernetes.io/controller-uid": "f"});
+        let controller = |kind: &str, api_version: &str| json!([{"apiVersion": api_version, "kind": kind, "name": "owner", "uid": "o", "controller": true}]);
+        for (owners, labels, job) in [
+            (controller("Job", "batch/v1"), labels.clone(), Some("owner")),
+            (controller("ReplicaSet", "apps/v1"), labels.clone(), None),
+            (json!([]), labels.clone(), Some("former")),
+            (json!([]), json!({"batch.kubernetes.io/job-name": "former"}), None),
+            (json!([]), json!({}), None),
+        ] {
+            let pod =
+                json!({"metadata": {"name": "p", "uid": "u", "labels": labels, "ownerReferences": owners}});
+            let pod = Unreadable::in_list(pod.to_string().as_bytes(), &std::fmt::Error).unwrap();
+            assert_eq!(pod.job.as_ref().map(|job| &*job.name), job, "{owners} {labels}");
+            assert!(pod.job.is_none_or(|job| job.is_job()));
+        }
     }
 }
