@@ -235,7 +235,7 @@ impl JobActor {
             // No status write follows that these Events could join.
             self.report_pod_events();
         }
-        if self.state.is_over() {
+        if self.state.is_over() && !self.adoptions.are_pending() {
             self.end(ExitReason::Over, ctx);
         } else if self.can_passivate(now) {
             self.end(ExitReason::Passivated, ctx);

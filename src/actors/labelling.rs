@@ -3,13 +3,20 @@
 use std::sync::Arc;
 
 use super::context::ReplicaContext;
+use super::release_with_job::ReleaseWithJob;
 use crate::cluster::gate::{Answer, Fence, Order, Priority, Write, WriteError};
 use crate::cluster::wire::{ObservedPod, label_patch};
 use crate::job::names::SHARD_LABEL;
 use crate::job::uid::Uid;
+use crate::sharding::ShardId;
 
 /// Failures of the API server after which it counts as refusing, as when the webhook that it must ask is down.
 const LASTING_FAILURES: u32 = 3;
+
+/// Whether a pod has the label of this shard.
+pub fn has_label_of(pod: &ObservedPod, shard: ShardId) -> bool {
+    pod.labels.get(SHARD_LABEL).is_some_and(|label| *label == *shard.to_string())
+}
 
 /// The labelling of one pod, repeated until it holds: a shard does not see a pod without its label.
 pub struct Labelling {
@@ -19,6 +26,8 @@ pub struct Labelling {
     name: Box<str>,
     pod: Uid,
     job: Uid,
+    /// Its release, if the Job is its controller.
+    release: Option<ReleaseWithJob>,
 }
 
 /// The fence was closed for good before the label was written.
@@ -27,6 +36,15 @@ pub struct Fenced;
 impl Labelling {
     /// Labels a pod with the shard of this Job, while the fence is open.
     pub fn new(cx: &ReplicaContext, fence: &Fence, pod: &ObservedPod, job: &Uid) -> Self {
+        let controller = pod.controller.clone().filter(|owner| owner.uid == *job);
+        let release = controller.map(|job| ReleaseWithJob {
+            cx: cx.for_job(&job.uid),
+            fence: fence.clone(),
+            namespace: pod.namespace.clone(),
+            name: pod.pod.name.clone(),
+            pod: pod.pod.uid.clone(),
+            job,
+        });
         Self {
             cx: cx.for_job(job),
             fence: fence.clone(),
@@ -34,11 +52,13 @@ impl Labelling {
             name: pod.pod.name.clone(),
             pod: pod.pod.uid.clone(),
             job: job.clone(),
+            release,
         }
     }
 
     /// Writes the label, with pauses that grow between attempts. Returns the pod once it is labelled, or needs no
-    /// label since it has ended and is not tracked; `None` if it no longer exists. `refused` is told once why the
+    /// label since it has ended and is not tracked; `None` if it no longer exists, or has lost our finalizer since it is
+    /// refused the label for good and its Job leaves. `refused` is told once why the
     /// label cannot be written, if something refuses it for good.
     ///
     /// # Errors
@@ -46,7 +66,6 @@ impl Labelling {
     pub async fn hold(self, refused: impl Fn(String)) -> Result<Option<Box<ObservedPod>>, Fenced> {
         let mut backoff = self.cx.api_backoff();
         let shard = self.cx.config.shards.shard_of(&self.job.to_string());
-        let label = shard.to_string();
         let (mut failures, mut reported) = (0_u32, false);
         loop {
             let order =
@@ -57,7 +76,7 @@ impl Labelling {
                 body: label_patch(&self.pod, shard.0),
             };
             let (pod, refusal) = match self.cx.gate.submit(order, write).await {
-                Ok(Answer::Pod(pod)) if pod.labels.get(SHARD_LABEL) == Some(&label) => return Ok(Some(pod)),
+                Ok(Answer::Pod(pod)) if has_label_of(&pod, shard) => return Ok(Some(pod)),
                 Ok(Answer::Pod(pod)) => (Some(pod), "a webhook takes it off, or changes it".to_owned()),
                 Ok(_) => return Ok(None),
                 Err(WriteError::Fenced) if self.fence.is_closed() => return Err(Fenced),
@@ -74,12 +93,20 @@ impl Labelling {
             tracing::warn!(pod = %self.pod, refusal, "a pod was not labelled with its shard");
             match pod {
                 Some(pod) if pod.pod.is_done() => return Ok(Some(pod)),
+                Some(pod) if pod.pod.tracked && self.is_released_with_job().await => return Ok(None),
                 Some(_) if !std::mem::replace(&mut reported, true) => {
                     refused(format!("Pod {} does not get the label {SHARD_LABEL}: {refusal}", self.name));
                 }
                 _ => {}
             }
             backoff.pause().await;
+        }
+    }
+
+    async fn is_released_with_job(&self) -> bool {
+        match &self.release {
+            Some(release) => release.if_job_leaves().await,
+            None => false,
         }
     }
 }

@@ -48,7 +48,7 @@ use crate::cluster::resource::Resource;
 use crate::cluster::watch::{Change, Selection, watch_together};
 use crate::job::names;
 use crate::mutants::{Mutant, is};
-use crate::sharding::lease::{Balance, Claim, Heartbeat, LeaseRecord, LeaseWriter};
+use crate::sharding::lease::{Balance, Claim, Heartbeat, LeaseCodec, LeaseRecord};
 use crate::sharding::{Action, Coordinator, LeaseTimes, Moment, ReplicaIdentity, ShardId, Written};
 use crate::telemetry::metrics::labels::{Handover, HandoverLabels};
 
@@ -99,7 +99,7 @@ impl LeaseManagerHandle {
 pub struct LeaseManager {
     cx: ReplicaContext,
     leases: LeaseClient,
-    writer: LeaseWriter,
+    codec: LeaseCodec,
     reports: mpsc::UnboundedReceiver<ShardProgress>,
     view: watch::Sender<View>,
     board: LeaseBoard,
@@ -158,7 +158,7 @@ impl LeaseManager {
         let board = LeaseBoard::default();
         let lease_manager = Self {
             leases,
-            writer: LeaseWriter::new(&config.controller_name, names::EXTERNAL_CONTROLLER),
+            codec: LeaseCodec::new(&config.controller_name, names::EXTERNAL_CONTROLLER),
             cx,
             reports,
             view,
@@ -197,7 +197,7 @@ impl LeaseManager {
             biased;
             compatible = async {
                 server_version::check(&*self.cx.transport, &self.cx.config).await?;
-                layout::agree(&self.leases, &self.writer, shards).await
+                layout::agree(&self.leases, &self.codec, shards).await
             } => {
                 if let Err(error) = compatible {
                     return self.end(Some(error));
@@ -208,7 +208,7 @@ impl LeaseManager {
         }
         let clock = self.cx.boot_clock.clone();
         let mut changes = self.watch_leases();
-        let mut feed = Feed::new(self.writer.clone());
+        let mut feed = Feed::new(self.codec.clone());
         let mut refused = None;
         loop {
             let now = self.now();
@@ -248,7 +248,7 @@ impl LeaseManager {
             }
             if self.history.is_rewound() {
                 self.begin_anew(&replica);
-                (feed, changes) = (Feed::new(self.writer.clone()), self.watch_leases());
+                (feed, changes) = (Feed::new(self.codec.clone()), self.watch_leases());
             } else if let Some(doubt) = self.listing.take_doubt() {
                 if doubt == Doubt::All {
                     replica.do_send(ShardCommand::Forget);
@@ -264,7 +264,7 @@ impl LeaseManager {
             namespace: Some(self.cx.config.lease_namespace.as_str().into()),
             ..Selection::all(Resource::LEASES)
         }
-        .labelled(self.writer.selector());
+        .labelled(self.codec.selector());
         let (transport, metrics) = (self.cx.transport.clone(), self.cx.metrics.clone());
         let (vigil, seed) = (self.cx.vigil.clone(), self.cx.seed());
         watch_together(vigil, transport, selection, LeaseDecoder, metrics, seed).ready_chunks(CHUNK)
@@ -299,7 +299,7 @@ impl LeaseManager {
     fn take_in(&mut self, feed: &mut Feed, change: Change<Lease>, refused: &mut Option<Incompatibility>) {
         let now = self.now();
         if let Change::Listed(lease) = &change
-            && let Some(record) = self.writer.read(lease)
+            && let Some(record) = self.codec.read(lease)
         {
             self.history.found(record.version(), feed.version(lease));
         }
@@ -307,7 +307,7 @@ impl LeaseManager {
         gone.iter().for_each(|record| self.gone(record, now));
         match change {
             Change::Listed(lease) | Change::Applied(lease) => {
-                if let Some(record) = self.writer.read(&lease) {
+                if let Some(record) = self.codec.read(&lease) {
                     self.echo.shown(record.version());
                     if let Some(error) = layout::objection(self.cx.config.shards, &record) {
                         tracing::error!(%error, "stopping");
@@ -315,8 +315,7 @@ impl LeaseManager {
                         self.coordinator.leave();
                     }
                     self.found(record, now);
-                } else if gone.is_empty()
-                    && lease.metadata.name.as_deref() == Some(&self.writer.layout_name())
+                } else if gone.is_empty() && lease.metadata.name.as_deref() == Some(&self.codec.layout_name())
                 {
                     self.restore_layout();
                 }
@@ -357,13 +356,13 @@ impl LeaseManager {
     /// replica with another number must not start.
     fn restore_layout(&self) {
         tracing::warn!(
-            name = self.writer.layout_name(),
+            name = self.codec.layout_name(),
             "the Lease with the number of shards is gone or says nothing; writing it again"
         );
-        let (leases, writer, shards) = (self.leases.clone(), self.writer.clone(), self.cx.config.shards);
+        let (leases, codec, shards) = (self.leases.clone(), self.codec.clone(), self.cx.config.shards);
         self.answers.push(Box::pin(async move {
             // The watch shows what another replica has written meanwhile, and ends this one if that differs.
-            match timeout(LAYOUT_TIMEOUT, layout::agree(&leases, &writer, shards)).await {
+            match timeout(LAYOUT_TIMEOUT, layout::agree(&leases, &codec, shards)).await {
                 Ok(Ok(())) => {}
                 Ok(Err(error)) => tracing::error!(%error, "the number of shards differs"),
                 Err(_) => tracing::warn!("the number of shards was not written again"),
@@ -482,7 +481,7 @@ impl LeaseManager {
         match action {
             Action::WriteHeartbeat(heartbeat) => self.write_heartbeat(heartbeat),
             Action::ReadHeartbeat(identity) => {
-                let (live, name) = (self.live(), self.writer.heartbeat_name(&identity));
+                let (live, name) = (self.live(), self.codec.heartbeat_name(&identity));
                 let known = self.coordinator.heartbeat_version(&identity);
                 self.answers.push(Box::pin(async move {
                     let found = live.read(&name, known).await;
@@ -490,7 +489,7 @@ impl LeaseManager {
                 }));
             }
             Action::DeleteHeartbeat(identity, version) => {
-                let (leases, name) = (self.leases.clone(), self.writer.heartbeat_name(&identity));
+                let (leases, name) = (self.leases.clone(), self.codec.heartbeat_name(&identity));
                 self.answers.push(Box::pin(async move {
                     if let Err(error) = leases.delete(&name, version).await {
                         tracing::debug!(%error, name, "a heartbeat was not deleted");
@@ -520,7 +519,7 @@ impl LeaseManager {
     }
 
     fn live(&self) -> LiveLeases {
-        LiveLeases { client: self.leases.clone(), writer: self.writer.clone(), history: self.history.clone() }
+        LiveLeases { client: self.leases.clone(), codec: self.codec.clone(), history: self.history.clone() }
     }
 
     fn close(&mut self, shard: ShardId) {
@@ -532,7 +531,7 @@ impl LeaseManager {
 
     fn write_heartbeat(&mut self, heartbeat: Heartbeat) {
         let (live, sent, leaving) = (self.live(), self.instant(), heartbeat.leaving);
-        let lease = self.writer.heartbeat(&heartbeat, self.cx.clock.now());
+        let lease = self.codec.heartbeat(&heartbeat, self.cx.clock.now());
         self.answers.push(Box::pin(async move {
             let (written, found) = live.write(&lease).await;
             Answer::Heartbeat { sent, leaving, found, written }
@@ -546,7 +545,7 @@ impl LeaseManager {
             self.claimed.insert(claim.shard, self.instant());
         }
         let live = self.live();
-        let lease = self.writer.claim(&claim, self.cx.config.lease_duration, self.cx.clock.now());
+        let lease = self.codec.claim(&claim, self.cx.config.lease_duration, self.cx.clock.now());
         self.answers.push(Box::pin(async move {
             let (written, found) = live.write(&lease).await;
             Answer::Claim { claim, found, written }
@@ -555,7 +554,7 @@ impl LeaseManager {
 
     fn write_balance(&self, balance: Balance) {
         tracing::info!(shards = balance.moves.len(), "shards change places: work is spread unevenly");
-        let (live, lease) = (self.live(), self.writer.balance(&balance));
+        let (live, lease) = (self.live(), self.codec.balance(&balance));
         self.answers.push(Box::pin(async move {
             let (written, found) = live.write(&lease).await;
             Answer::Balance { balance, found, written }

@@ -34,6 +34,7 @@ mod pod_sample;
 mod pod_watch;
 mod probe;
 mod protocol;
+mod release_with_job;
 mod relist;
 mod replica;
 mod replica_actor;

@@ -9,7 +9,7 @@ use tokio_util::task::AbortOnDropHandle;
 
 use super::context::ReplicaContext;
 use super::job_metrics::OrphanMeter;
-use super::labelling::Labelling;
+use super::labelling::{Labelling, has_label_of};
 use super::supervision::Unit;
 use crate::cluster::gate::{Fence, Order, Priority, Write, WriteError};
 use crate::cluster::wire::{ControllerRef, ObservedPod, orphan_patch};
@@ -36,6 +36,8 @@ pub struct OrphanPods {
     unit: Unit,
     /// By the Job that they name as their controller.
     waiting: UidMap<UidMap<Box<ObservedPod>>>,
+    /// The Job that each of them waits for.
+    awaited: UidMap<Uid>,
     /// Those of them that the list in progress has yet to show. If it does not, they are gone.
     unlisted: UidSet,
     /// What live reads have shown of the Jobs that pods wait for: one read for all pods of a Job.
@@ -54,6 +56,7 @@ impl OrphanPods {
             fence,
             unit,
             waiting: UidMap::default(),
+            awaited: UidMap::default(),
             unlisted: UidSet::default(),
             fates: UidMap::default(),
             checking: UidMap::default(),
@@ -63,7 +66,7 @@ impl OrphanPods {
 
     /// Takes in a pod that no known Job owns or would adopt.
     pub fn consider(&mut self, pod: Box<ObservedPod>) {
-        self.leave_other_owners(&pod);
+        self.leave_other_jobs(&pod);
         match &pod.controller {
             Some(owner) if owner.is_job() => {
                 if pod.pod.tracked {
@@ -88,27 +91,27 @@ impl OrphanPods {
         let job = pod.controller.as_ref().filter(|owner| owner.is_job() && pod.pod.is_done()).cloned();
         let Some(job) = job else { return self.consider(pod) };
         if !self.is_labelled(&pod, &job) {
+            self.leave_other_jobs(&pod);
             return self.wait(job, pod);
         }
         self.forget(&pod);
-        self.waiting.entry(job.uid).or_default().insert(pod.pod.uid.clone(), pod);
+        self.unlisted.remove(&pod.pod.uid);
+        self.keep(job.uid, pod);
     }
 
     /// Whether a pod has the label of this Job's shard.
     fn is_labelled(&self, pod: &ObservedPod, job: &ControllerRef) -> bool {
-        let shard = self.cx.config.shards.shard_of(&job.uid.to_string());
-        pod.labels.get(SHARD_LABEL).is_some_and(|label| *label == *shard.to_string())
+        has_label_of(pod, self.cx.config.shards.shard_of(&job.uid.to_string()))
     }
 
     /// A list of the pods with the label of this shard begins. It shows those again that exist.
     pub fn list_begins(&mut self, shard: ShardId) {
-        self.waiting.retain(|_, pods| {
-            pods.retain(|uid, pod| pod.pod.tracked || self.checking.contains_key(uid));
-            !pods.is_empty()
-        });
-        let number = shard.to_string();
-        let is_of_list =
-            |pod: &&ObservedPod| pod.labels.get(SHARD_LABEL).is_some_and(|label| *label == *number);
+        let waiting = self.waiting.values().flat_map(HashMap::values);
+        let is_shown_again =
+            |pod: &&Box<ObservedPod>| !pod.pod.tracked && !self.checking.contains_key(&pod.pod.uid);
+        let again: Vec<Uid> = waiting.filter(is_shown_again).map(|pod| pod.pod.uid.clone()).collect();
+        again.iter().for_each(|uid| self.no_longer_waits(uid));
+        let is_of_list = |pod: &&ObservedPod| has_label_of(pod, shard);
         let waiting = self.waiting.values().flat_map(HashMap::values).map(|pod| &**pod);
         self.unlisted = waiting.filter(is_of_list).map(|pod| pod.pod.uid.clone()).collect();
     }
@@ -155,7 +158,13 @@ impl OrphanPods {
             });
             self.checking.insert(uid.clone(), AbortOnDropHandle::new(task));
         }
-        self.waiting.entry(owner.uid).or_default().insert(uid, pod);
+        self.keep(owner.uid, pod);
+    }
+
+    fn keep(&mut self, job: Uid, pod: Box<ObservedPod>) {
+        let uid = pod.pod.uid.clone();
+        self.awaited.insert(uid.clone(), job.clone());
+        self.waiting.entry(job).or_default().insert(uid, pod);
     }
 
     /// Takes the pods that have waited for a Job, which is known now, but for those that the list in progress has yet to
@@ -166,6 +175,7 @@ impl OrphanPods {
             self.waiting.remove(job).into_iter().flat_map(HashMap::into_values).collect();
         for pod in &pods {
             self.checking.remove(&pod.pod.uid);
+            self.awaited.remove(&pod.pod.uid);
         }
         self.fates.remove(job);
         pods.retain(|pod| !self.unlisted.remove(&pod.pod.uid));
@@ -189,6 +199,7 @@ impl OrphanPods {
     /// Forgets all pods: a new list begins.
     pub fn forget_all(&mut self) {
         self.waiting.clear();
+        self.awaited.clear();
         self.unlisted.clear();
         self.fates.clear();
         self.checking.clear();
@@ -198,39 +209,34 @@ impl OrphanPods {
     /// Forgets a pod that is gone or needs nothing more. What is under way for it finds that out, and counts a release of
     /// its own that the watch has shown before the answer came.
     pub fn forget(&mut self, pod: &ObservedPod) {
-        self.leave_other_owners(pod);
         let uid = &pod.pod.uid;
         let under_way = [self.checking.remove(uid), self.releasing.remove(uid)];
         under_way.into_iter().flatten().for_each(|task| _ = task.detach());
-        if let Some(owner) = &pod.controller {
-            self.remove_waiting(&owner.uid, uid);
-        }
+        self.no_longer_waits(uid);
     }
-}
 
-impl OrphanPods {
-    /// A pod that names no Job any more waits for none: it must not be given to the Job that it named before, once that
-    /// becomes known.
-    fn leave_other_owners(&mut self, pod: &ObservedPod) {
-        if pod.controller.as_ref().is_some_and(ControllerRef::is_job) {
+    /// A pod waits for the Job that it names, and for no other: it must not be given to one that it named before, once
+    /// that becomes known.
+    pub fn leave_other_jobs(&mut self, pod: &ObservedPod) {
+        let uid = &pod.pod.uid;
+        let Some(awaited) = self.awaited.get(uid) else { return };
+        if pod.controller.as_ref().is_some_and(|owner| owner.is_job() && owner.uid == *awaited) {
             return;
         }
-        let uid = &pod.pod.uid;
         self.unlisted.remove(uid);
-        let is_waiting = |(_, pods): &(&Uid, &UidMap<Box<ObservedPod>>)| pods.contains_key(uid);
-        let Some(job) = self.waiting.iter().find(is_waiting).map(|(job, _)| job.clone()) else { return };
         // What is under way for it finds out that it has changed.
         self.checking.remove(uid).into_iter().for_each(|task| _ = task.detach());
-        self.remove_waiting(&job, uid);
+        self.no_longer_waits(uid);
     }
 
-    fn remove_waiting(&mut self, job: &Uid, pod: &Uid) {
-        if let Some(pods) = self.waiting.get_mut(job) {
+    fn no_longer_waits(&mut self, pod: &Uid) {
+        let Some(job) = self.awaited.remove(pod) else { return };
+        if let Some(pods) = self.waiting.get_mut(&job) {
             pods.remove(pod);
-        }
-        if self.waiting.get(job).is_none_or(HashMap::is_empty) {
-            self.waiting.remove(job);
-            self.fates.remove(job);
+            if pods.is_empty() {
+                self.waiting.remove(&job);
+                self.fates.remove(&job);
+            }
         }
     }
 }
@@ -424,6 +430,37 @@ mod tests {
                 assert!(orphans.waiting_for(&job).is_empty());
             });
         }
+    }
+
+    #[test]
+    fn a_pod_that_another_job_owns_waits_for_no_former_one() {
+        run(async {
+            let mut orphans = orphans(&api(true, 200));
+            orphans.consider(observed_pod(&orphan(true)));
+            let of_other = observed_pod(&pod("p", "other"));
+            orphans.leave_other_jobs(&of_other);
+            assert!(orphans.waiting_for(&"j".into()).is_empty());
+            orphans.consider(observed_pod(&orphan(true)));
+            orphans.consider(of_other);
+            assert!(orphans.waiting_for(&"j".into()).is_empty());
+            assert_eq!(orphans.waiting_for(&"other".into()).len(), 1);
+        });
+    }
+
+    #[test]
+    fn a_pod_that_a_list_shows_as_counted_still_waits_for_its_job() {
+        run(async {
+            let mut orphans = orphans(&api(true, 200));
+            let mut shown = pod("p", "j");
+            shown["metadata"]["labels"][SHARD_LABEL] = "0".into();
+            orphans.consider_shown(observed_pod(&shown));
+            orphans.list_begins(ShardId(0));
+            shown["metadata"]["finalizers"] = json!([]);
+            shown["status"]["phase"] = "Succeeded".into();
+            orphans.consider_shown(observed_pod(&shown));
+            orphans.list_complete();
+            assert_eq!(orphans.waiting_for(&"j".into()).len(), 1);
+        });
     }
 
     #[test]

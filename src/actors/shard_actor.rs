@@ -7,7 +7,6 @@ mod doubts;
 mod foreign_jobs;
 mod jobs;
 mod pod_feed;
-mod unreadable;
 mod unseen;
 
 use std::sync::Arc;
@@ -245,6 +244,7 @@ impl ShardActor {
             self.pod_owners.remove(&uid);
             return self.orphan_pods.consider_shown(pod);
         };
+        self.orphan_pods.leave_other_jobs(&pod);
         self.pod_feed.mark(&job, &uid);
         if pod.pod.is_done() {
             self.pod_owners.remove(&uid);

@@ -273,7 +273,7 @@ pub(super) mod tests {
 
     use super::*;
     use crate::sharding::ShardId;
-    use crate::sharding::lease::{Claim, Heartbeat, Holder, Layout, LeaseWriter};
+    use crate::sharding::lease::{Claim, Heartbeat, Holder, Layout, LeaseCodec};
 
     const LEASE_DURATION: Duration = Duration::from_secs(15);
 
@@ -285,46 +285,46 @@ pub(super) mod tests {
         Holder { identity: identity.into(), session: "s".into() }
     }
 
-    fn claim(writer: &LeaseWriter, shard: u32, owner: Option<&str>, epoch: u64) -> Lease {
+    fn claim(codec: &LeaseCodec, shard: u32, owner: Option<&str>, epoch: u64) -> Lease {
         let claim = Claim { shard: ShardId(shard), version: 1, holder: owner.map(holder), epoch };
-        writer.claim(&claim, LEASE_DURATION, now())
+        codec.claim(&claim, LEASE_DURATION, now())
     }
 
-    fn heartbeat(writer: &LeaseWriter, identity: &str, leaving: bool, at: &str) -> Lease {
+    fn heartbeat(codec: &LeaseCodec, identity: &str, leaving: bool, at: &str) -> Lease {
         let holder = holder(identity);
         let heartbeat =
             Heartbeat { holder, version: 1, lease_duration: LEASE_DURATION, leaving, loads: None };
-        writer.heartbeat(&heartbeat, at.parse().unwrap())
+        codec.heartbeat(&heartbeat, at.parse().unwrap())
     }
 
     /// 40 replicas with long names, and 512 shards: one was released, and the last three were never claimed.
     pub(in crate::cli) fn big(now: Timestamp) -> Ownership {
-        let writer = LeaseWriter::new(EXTERNAL_CONTROLLER, EXTERNAL_CONTROLLER);
+        let codec = LeaseCodec::new(EXTERNAL_CONTROLLER, EXTERNAL_CONTROLLER);
         let name = |n: u32| format!("yardmaster-6f9c7d8b5d-in-a-cluster-far-away-{n:02}");
         let layout = Layout { version: 1, shards: ShardCount::new(512).unwrap(), resharding_to: None };
         let claims = (0..505).map(|shard| (shard, (shard != 5).then(|| name(shard % 40))));
         let claims = claims.chain((508..512).map(|shard| (shard, Some(name(0)))));
-        let mut leases = vec![writer.layout(&layout)];
-        leases.extend(claims.map(|(shard, owner)| claim(&writer, shard, owner.as_deref(), 3)));
+        let mut leases = vec![codec.layout(&layout)];
+        leases.extend(claims.map(|(shard, owner)| claim(&codec, shard, owner.as_deref(), 3)));
         let at = (now - jiff::SignedDuration::from_secs(2)).to_string();
-        leases.extend((0..40).map(|n| heartbeat(&writer, &name(n), n == 7, &at)));
+        leases.extend((0..40).map(|n| heartbeat(&codec, &name(n), n == 7, &at)));
         Ownership::of(&leases, now)
     }
 
     #[test]
     fn replicas_have_a_state_and_their_shards() {
-        let writer = LeaseWriter::new("c", "c");
+        let codec = LeaseCodec::new("c", "c");
         let layout = Layout { version: 1, shards: ShardCount::new(8).unwrap(), resharding_to: None };
         let leases = [
-            writer.layout(&layout),
-            claim(&writer, 2, Some("b"), 3),
-            claim(&writer, 0, Some("a"), 1),
-            claim(&writer, 1, Some("a"), 1),
-            claim(&writer, 3, None, 4),
-            claim(&writer, 6, Some("a"), 1),
-            heartbeat(&writer, "b", true, "2026-01-01T00:00:28Z"),
-            heartbeat(&writer, "a", false, "2026-01-01T00:00:28Z"),
-            heartbeat(&writer, "dead", false, "2026-01-01T00:00:10Z"),
+            codec.layout(&layout),
+            claim(&codec, 2, Some("b"), 3),
+            claim(&codec, 0, Some("a"), 1),
+            claim(&codec, 1, Some("a"), 1),
+            claim(&codec, 3, None, 4),
+            claim(&codec, 6, Some("a"), 1),
+            heartbeat(&codec, "b", true, "2026-01-01T00:00:28Z"),
+            heartbeat(&codec, "a", false, "2026-01-01T00:00:28Z"),
+            heartbeat(&codec, "dead", false, "2026-01-01T00:00:10Z"),
         ];
         let ownership = Ownership::of(&leases, now());
         let replicas: Vec<_> = ownership
@@ -350,9 +350,9 @@ pub(super) mod tests {
     #[test]
     fn controllers_have_their_names_also_from_leases_without_one() {
         let default = EXTERNAL_CONTROLLER;
-        let named = LeaseWriter::new("example.com/jobs", default);
+        let named = LeaseCodec::new("example.com/jobs", default);
         let older = |name: &str| {
-            let mut lease = heartbeat(&LeaseWriter::new(name, default), "a", false, "2026-01-01T00:00:28Z");
+            let mut lease = heartbeat(&LeaseCodec::new(name, default), "a", false, "2026-01-01T00:00:28Z");
             lease.metadata.annotations.as_mut().unwrap().remove(CONTROLLER_NAME);
             lease
         };

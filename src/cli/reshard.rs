@@ -26,7 +26,7 @@ use crate::cluster::wire::label_patch;
 use crate::job::names::{self, SHARD_LABEL};
 use crate::job::uid::{Uid, UidMap};
 use crate::sharding::ShardCount;
-use crate::sharding::lease::{Layout, LeaseRecord, LeaseWriter};
+use crate::sharding::lease::{Layout, LeaseCodec, LeaseRecord};
 
 /// Objects in one page of a list.
 const PAGE: u32 = 500;
@@ -62,7 +62,7 @@ pub(super) async fn run(args: ReshardArgs) -> Result<ExitCode, Failure> {
         namespace,
         force: args.force,
         client,
-        writer: LeaseWriter::new(&args.controller_name, names::EXTERNAL_CONTROLLER),
+        codec: LeaseCodec::new(&args.controller_name, names::EXTERNAL_CONTROLLER),
         controller: ControllerConfig { controller_name: args.controller_name, ..ControllerConfig::default() },
         to: args.to,
     };
@@ -76,7 +76,7 @@ struct Resharding {
     /// Where the replicas' Leases should be.
     namespace: String,
     force: bool,
-    writer: LeaseWriter,
+    codec: LeaseCodec,
     controller: ControllerConfig,
     to: ShardCount,
 }
@@ -116,9 +116,9 @@ impl Resharding {
     }
 
     async fn layout(&self) -> anyhow::Result<Option<Layout>> {
-        let name = self.writer.layout_name();
+        let name = self.codec.layout_name();
         let Some(lease) = self.leases.get_opt(&name).await? else { return Ok(None) };
-        match self.writer.read(&lease) {
+        match self.codec.read(&lease) {
             Some(LeaseRecord::Layout(layout)) => Ok(Some(layout)),
             _ => anyhow::bail!(
                 "Lease {name} does not contain the number of shards; delete it if no replica runs"
@@ -128,9 +128,9 @@ impl Resharding {
 
     /// Writes the layout over the version that it carries. Returns the new version.
     async fn write(&self, layout: &Layout) -> anyhow::Result<u64> {
-        let (lease, parameters) = (self.writer.layout(layout), PostParams::default());
+        let (lease, parameters) = (self.codec.layout(layout), PostParams::default());
         let written = match &lease.metadata.resource_version {
-            Some(_) => self.leases.replace(&self.writer.layout_name(), &parameters, &lease).await?,
+            Some(_) => self.leases.replace(&self.codec.layout_name(), &parameters, &lease).await?,
             None => self.leases.create(&parameters, &lease).await?,
         };
         let version = written.metadata.resource_version.as_deref().unwrap_or_default();
@@ -141,14 +141,14 @@ impl Resharding {
     async fn heartbeats(&self) -> anyhow::Result<Vec<Beat>> {
         let everywhere: Api<Lease> = Api::all(self.client.clone());
         let searched = if self.force { &self.leases } else { &everywhere };
-        heartbeats(searched, &self.writer.selector()).await.context(
+        heartbeats(searched, &self.codec.selector()).await.context(
             "cannot look for replicas in all namespaces; --force looks only in that of --lease-namespace",
         )
     }
 
     async fn records(&self) -> anyhow::Result<Vec<LeaseRecord>> {
-        let listed = self.leases.list(&ListParams::default().labels(&self.writer.selector())).await?;
-        Ok(listed.items.iter().filter_map(|lease| self.writer.read(lease)).collect())
+        let listed = self.leases.list(&ListParams::default().labels(&self.codec.selector())).await?;
+        Ok(listed.items.iter().filter_map(|lease| self.codec.read(lease)).collect())
     }
 
     /// Waits until no replica runs. One that has its Leases where we look may still be about to see the mark.
@@ -236,7 +236,7 @@ impl Resharding {
             if let LeaseRecord::Claim(claim) = record
                 && claim.shard.0 >= self.to.get()
             {
-                match self.leases.delete(&self.writer.claim_name(claim.shard), &DeleteParams::default()).await
+                match self.leases.delete(&self.codec.claim_name(claim.shard), &DeleteParams::default()).await
                 {
                     Ok(_) => {}
                     Err(kube::Error::Api(status)) if status.is_not_found() => {}

@@ -88,14 +88,12 @@ pub struct Event {
     pub message: Box<str>,
     /// When it happened.
     pub at: Timestamp,
-    /// Whether it must be delivered: it is never combined with others, and its write is retried.
+    /// Whether it must be delivered: it is never combined with others, and its write is retried most often.
     pub must: bool,
 }
 
-/// How often the write of an Event that must be delivered is retried.
-const MUST_RETRIES: usize = 9;
-/// Back-off before the first retry; it doubles, up to a minute.
-const MUST_PAUSE: Duration = Duration::from_millis(500);
+/// Back-off before the first retry of a write; it doubles, up to a minute.
+const FIRST_PAUSE: Duration = Duration::from_millis(500);
 
 /// Records Events. Clones are the same recorder.
 #[derive(Clone, Debug)]
@@ -223,12 +221,12 @@ fn count_lost(metrics: &Metrics, reason: LostEvent, events: usize) {
     metrics.lost_events.get_or_create(&LostEventLabels { reason }).inc_by(events as u64);
 }
 
-/// Sends a write. One that must be delivered is retried after transient failures. One that may not have been read is
+/// Sends a write, and again after transient failures as often as its class allows. One that may not have been read is
 /// not repeated in protobuf: the correlator composes it again, in JSON.
 async fn send(gate: WriteGate, write: EventWrite) -> (EventWrite, Delivery) {
     let mut pauses = ExponentialBuilder::new()
-        .with_min_delay(MUST_PAUSE)
-        .with_max_times(if write.series.class == Class::Must { MUST_RETRIES } else { 0 })
+        .with_min_delay(FIRST_PAUSE)
+        .with_max_times(write.series.class.retries())
         .build();
     loop {
         // No fence: an Event reports a past action, which stays true whichever replica owns the shard now.

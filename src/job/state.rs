@@ -498,7 +498,7 @@ impl JobState {
             Created::Pod(pod) | Created::Found(pod) => {
                 self.slow_start.accepted();
                 self.create_retry.accepted();
-                self.pods.create_answered(place, Some(*pod));
+                self.pods.create_answered(place, Some(pod.read_at(now)));
             }
             Created::NameTaken => self.pods.skip_attempt(place),
             Created::Refused | Created::NamespaceTerminating => {

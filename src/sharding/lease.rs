@@ -187,7 +187,7 @@ fn read_moves(text: &str) -> Option<BTreeMap<ShardId, Move>> {
 
 /// Writes and reads the Leases of one controller.
 #[derive(Clone, Debug)]
-pub struct LeaseWriter {
+pub struct LeaseCodec {
     /// The prefix of all Lease names.
     prefix: String,
     /// The value of [`CONTROLLER_LABEL`].
@@ -196,8 +196,8 @@ pub struct LeaseWriter {
     name: String,
 }
 
-impl LeaseWriter {
-    /// A writer for the controller of this name; the names of Leases leave it out if it is `default`.
+impl LeaseCodec {
+    /// That of the controller of this name; the names of Leases leave it out if it is `default`.
     pub fn new(controller: &str, default: &str) -> Self {
         let slug = dns_name(controller);
         let prefix =
@@ -210,8 +210,8 @@ impl LeaseWriter {
         format!("{CONTROLLER_LABEL}={},{LEASE_LABEL}", self.controller)
     }
 
-    /// The record of a Lease, if lists of this controller's Leases show it under the name of what it says. Whoever has
-    /// changed its labels has taken it from sight: it is as good as unreadable, whatever is left of it.
+    /// The record of a Lease, if the Lease has the name that this codec gives to such a record, and the label by which lists
+    /// find it. A Lease with another label is not listed, so its content counts for nothing.
     pub fn read(&self, lease: &Lease) -> Option<LeaseRecord> {
         let record = LeaseRecord::read(lease)?;
         let name = match &record {
@@ -376,8 +376,8 @@ mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
 
-    fn writer() -> LeaseWriter {
-        LeaseWriter::new("yardmaster.dev/job-controller", "yardmaster.dev/job-controller")
+    fn codec() -> LeaseCodec {
+        LeaseCodec::new("yardmaster.dev/job-controller", "yardmaster.dev/job-controller")
     }
 
     fn holder() -> Holder {
@@ -393,22 +393,22 @@ mod tests {
             leaving: true,
             loads: Some([(ShardId(3), 1500), (ShardId(7), 500)].into_iter().collect()),
         };
-        let lease = writer().heartbeat(&heartbeat, Timestamp::UNIX_EPOCH);
+        let lease = codec().heartbeat(&heartbeat, Timestamp::UNIX_EPOCH);
         assert_eq!(lease.metadata.name.as_deref(), Some("yardmaster-replica-replica-1"));
         assert_eq!(LeaseRecord::read(&lease), Some(LeaseRecord::Heartbeat(heartbeat)));
         for holder in [Some(holder()), None] {
             let claim = Claim { shard: ShardId(12), version: 8, holder, epoch: 3 };
-            let lease = writer().claim(&claim, Duration::from_secs(15), Timestamp::UNIX_EPOCH);
+            let lease = codec().claim(&claim, Duration::from_secs(15), Timestamp::UNIX_EPOCH);
             assert_eq!(lease.metadata.name.as_deref(), Some("yardmaster-shard-12"));
             assert_eq!(LeaseRecord::read(&lease), Some(LeaseRecord::Claim(claim)));
         }
         for resharding_to in [None, ShardCount::new(128).ok()] {
             let layout = Layout { version: 9, shards: ShardCount::default(), resharding_to };
-            assert_eq!(LeaseRecord::read(&writer().layout(&layout)), Some(LeaseRecord::Layout(layout)));
+            assert_eq!(LeaseRecord::read(&codec().layout(&layout)), Some(LeaseRecord::Layout(layout)));
         }
         let moves = [(ShardId(3), Move { to: "a \"b\", c=1".into(), epoch: 5 })].into();
         let balance = Balance { version: 10, moves };
-        assert_eq!(LeaseRecord::read(&writer().balance(&balance)), Some(LeaseRecord::Balance(balance)));
+        assert_eq!(LeaseRecord::read(&codec().balance(&balance)), Some(LeaseRecord::Balance(balance)));
     }
 
     /// Replicas of other versions read what this one writes, and the reverse. Whatever is to be added has to be such
@@ -494,10 +494,10 @@ mod tests {
         for (record, mut expected) in records.zip(leases) {
             let now = Timestamp::UNIX_EPOCH;
             let written = match &record {
-                LeaseRecord::Heartbeat(heartbeat) => writer().heartbeat(heartbeat, now),
-                LeaseRecord::Claim(claim) => writer().claim(claim, Duration::from_secs(15), now),
-                LeaseRecord::Layout(layout) => writer().layout(layout),
-                LeaseRecord::Balance(balance) => writer().balance(balance),
+                LeaseRecord::Heartbeat(heartbeat) => codec().heartbeat(heartbeat, now),
+                LeaseRecord::Claim(claim) => codec().claim(claim, Duration::from_secs(15), now),
+                LeaseRecord::Layout(layout) => codec().layout(layout),
+                LeaseRecord::Balance(balance) => codec().balance(balance),
             };
             assert_eq!(serde_json::to_value(&written).unwrap(), expected);
             assert_eq!(record.version(), 7);
@@ -513,13 +513,12 @@ mod tests {
     #[test]
     fn heartbeats_and_the_layout_name_their_controller() {
         let (name, default) = ("kubernetes.io/job-controller", "yardmaster.dev/job-controller");
-        let writer = LeaseWriter::new(name, default);
-        let layout =
-            writer.layout(&Layout { version: 1, shards: ShardCount::default(), resharding_to: None });
+        let codec = LeaseCodec::new(name, default);
+        let layout = codec.layout(&Layout { version: 1, shards: ShardCount::default(), resharding_to: None });
         let lease_duration = Duration::from_secs(15);
         let heartbeat =
             Heartbeat { holder: holder(), version: 1, lease_duration, leaving: false, loads: None };
-        for lease in [layout, writer.heartbeat(&heartbeat, Timestamp::UNIX_EPOCH)] {
+        for lease in [layout, codec.heartbeat(&heartbeat, Timestamp::UNIX_EPOCH)] {
             assert_eq!(lease.metadata.annotations.unwrap()[CONTROLLER_NAME], name);
             assert_eq!(lease.metadata.labels.unwrap()[CONTROLLER_LABEL], controller_label(name));
         }
@@ -534,7 +533,7 @@ mod tests {
             leaving: false,
             loads: None,
         };
-        let mut lease = writer().heartbeat(&heartbeat, Timestamp::UNIX_EPOCH);
+        let mut lease = codec().heartbeat(&heartbeat, Timestamp::UNIX_EPOCH);
         assert_eq!(LeaseRecord::read(&lease), Some(LeaseRecord::Heartbeat(heartbeat.clone())));
         lease.metadata.annotations.get_or_insert_default().insert(LOADS.into(), "v2;3:1500".into());
         assert_eq!(LeaseRecord::read(&lease), Some(LeaseRecord::Heartbeat(heartbeat)));
@@ -544,16 +543,16 @@ mod tests {
     fn a_lease_that_does_not_exist_yet_is_written_without_a_version() {
         for (version, expected) in [(0, None), (1, Some("1"))] {
             let balance = Balance { version, ..Balance::default() };
-            assert_eq!(writer().balance(&balance).metadata.resource_version.as_deref(), expected);
+            assert_eq!(codec().balance(&balance).metadata.resource_version.as_deref(), expected);
         }
     }
 
     #[test]
     fn leases_are_found_by_controller_and_kind() {
-        let other = LeaseWriter::new("other", "yardmaster.dev/job-controller");
+        let other = LeaseCodec::new("other", "yardmaster.dev/job-controller");
         assert_eq!(other.selector(), "yardmaster.dev/controller=other,yardmaster.dev/lease");
         assert_eq!(other.housekeeper_name(), "yardmaster-other-housekeeper");
-        assert_eq!(writer().housekeeper_name(), "yardmaster-housekeeper");
+        assert_eq!(codec().housekeeper_name(), "yardmaster-housekeeper");
     }
 
     #[test]

@@ -8,9 +8,7 @@ use rand::Rng as _;
 use rand::rngs::SmallRng;
 use rand::seq::IndexedRandom as _;
 use serde_json::Value;
-use yardmaster::sharding::lease::{
-    Balance, Claim, Heartbeat, Holder, Layout, LeaseRecord, LeaseWriter, Move,
-};
+use yardmaster::sharding::lease::{Balance, Claim, Heartbeat, Holder, Layout, LeaseCodec, LeaseRecord, Move};
 use yardmaster::sharding::{Action, Coordinator, LeaseTimes, ReplicaIdentity, ShardCount, ShardId, Written};
 
 use crate::driver::{Target, fuzz};
@@ -94,30 +92,30 @@ fn carry_out(coordinator: &mut Coordinator, actions: Vec<Action>, now: Duration)
 
 /// What two replicas write, in the order in which a third sees it.
 fn seed() -> Vec<u8> {
-    let writer = LeaseWriter::new("yardmaster.dev/job-controller", "yardmaster.dev/job-controller");
+    let codec = LeaseCodec::new("yardmaster.dev/job-controller", "yardmaster.dev/job-controller");
     let (now, time) = (Timestamp::UNIX_EPOCH, Duration::from_secs(15));
     let holder = |name: &str| Holder { identity: name.into(), session: "s1".into() };
     let heartbeat = |name: &str, version| {
         let loads = Some([(ShardId(0), 1500), (ShardId(1), 500)].into_iter().collect());
         let beat =
             Heartbeat { holder: holder(name), version, lease_duration: time, leaving: version > 5, loads };
-        writer.heartbeat(&beat, now)
+        codec.heartbeat(&beat, now)
     };
     let claim = |shard, name: Option<&str>, epoch| {
         let claim = Claim { shard: ShardId(shard), version: epoch + 1, holder: name.map(holder), epoch };
-        writer.claim(&claim, time, now)
+        codec.claim(&claim, time, now)
     };
     let moves =
         [(ShardId(1), Move { to: "me".into(), epoch: 1 }), (ShardId(3), Move { to: "a".into(), epoch: 1 })];
     let leases = [
-        writer.layout(&Layout { version: 1, shards: ShardCount::new(4).unwrap(), resharding_to: None }),
+        codec.layout(&Layout { version: 1, shards: ShardCount::new(4).unwrap(), resharding_to: None }),
         heartbeat("a", 2),
         heartbeat("b", 3),
         claim(0, Some("a"), 1),
         claim(1, Some("b"), 1),
         claim(2, None, 2),
         claim(3, Some("me"), 1),
-        writer.balance(&Balance { version: 10, moves: moves.into() }),
+        codec.balance(&Balance { version: 10, moves: moves.into() }),
         heartbeat("a", 6),
     ];
     serde_json::to_vec(&leases).unwrap()

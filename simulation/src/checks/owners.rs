@@ -7,7 +7,7 @@ use bytes::Bytes;
 use http::{Method, Request};
 use serde_json::Value;
 use yardmaster::sharding::ShardCount;
-use yardmaster::sharding::lease::LeaseWriter;
+use yardmaster::sharding::lease::LeaseCodec;
 
 use crate::checks::Author;
 use crate::checks::traffic::object_in;
@@ -19,7 +19,7 @@ use crate::world::Slot;
 /// Who owns what.
 pub(super) struct Owners {
     shards: ShardCount,
-    writer: LeaseWriter,
+    codec: LeaseCodec,
     /// The holder and session of each claim, as last seen.
     held: BTreeMap<String, (String, String)>,
     /// Whether nobody asks the Leases.
@@ -49,7 +49,7 @@ impl Owners {
         let name = if settings.replaces_built_in { BUILT_IN_CONTROLLER } else { EXTERNAL_CONTROLLER };
         Self {
             shards: ShardCount::new(settings.shards).unwrap_or_default(),
-            writer: LeaseWriter::new(name, EXTERNAL_CONTROLLER),
+            codec: LeaseCodec::new(name, EXTERNAL_CONTROLLER),
             held: BTreeMap::new(),
             ignored: settings.all_own_all,
             released: BTreeMap::new(),
@@ -167,7 +167,7 @@ impl Owners {
             return None;
         }
         let me = format!("replica-{from}");
-        let damaged = self.damaged.get(&self.writer.claim_name(shard));
+        let damaged = self.damaged.get(&self.codec.claim_name(shard));
         if holder == Some(&*me) || damaged == Some(&me) {
             return None;
         }
@@ -208,7 +208,7 @@ impl Owners {
     }
 
     fn holder<'a>(&self, ledger: &'a Ledger, shard: u32) -> Option<&'a str> {
-        let name = self.writer.claim_name(yardmaster::sharding::ShardId(shard));
+        let name = self.codec.claim_name(yardmaster::sharding::ShardId(shard));
         ledger.leases.get(&name)?["spec"]["holderIdentity"].as_str().filter(|holder| !holder.is_empty())
     }
 

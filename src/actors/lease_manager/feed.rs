@@ -1,5 +1,5 @@
 //! Detects Leases that are gone, across restarts of the watch. One that cannot be read any more is gone, too: a replica
-//! that starts now finds no owner in it, so whoever owns what it was for must not go on as if it were there.
+//! that starts now finds no owner in it, so the replica that wrote it must not go on as the owner.
 
 use std::collections::{BTreeMap, HashSet};
 
@@ -7,20 +7,20 @@ use k8s_openapi::api::coordination::v1::Lease;
 
 use crate::actors::relist::Relist;
 use crate::cluster::watch::Change;
-use crate::sharding::lease::{LeaseRecord, LeaseWriter};
+use crate::sharding::lease::{LeaseCodec, LeaseRecord};
 
 /// The Leases known to exist.
 #[derive(Debug)]
 pub(super) struct Feed {
-    writer: LeaseWriter,
+    codec: LeaseCodec,
     known: BTreeMap<String, LeaseRecord>,
     relist: Relist<HashSet<String>>,
 }
 
 impl Feed {
-    /// Of the Leases of this writer; none is known yet.
-    pub(super) fn new(writer: LeaseWriter) -> Self {
-        Self { writer, known: BTreeMap::new(), relist: Relist::default() }
+    /// Of the Leases that this codec reads; none is known yet.
+    pub(super) fn new(codec: LeaseCodec) -> Self {
+        Self { codec, known: BTreeMap::new(), relist: Relist::default() }
     }
 
     /// The version in which a Lease was last shown; 0 if it was not.
@@ -37,7 +37,7 @@ impl Feed {
             Change::Listed(lease) | Change::Applied(lease) => {
                 let name = lease.metadata.name.clone().unwrap_or_default();
                 self.relist.mark(&name);
-                match self.writer.read(lease) {
+                match self.codec.read(lease) {
                     Some(record) => self.known.insert(name, record),
                     None => return self.known.remove(&name).into_iter().collect(),
                 };
@@ -74,12 +74,12 @@ mod tests {
 
     #[test]
     fn a_lease_that_cannot_be_read_any_more_is_gone() {
-        let writer = LeaseWriter::new("c", "c");
+        let codec = LeaseCodec::new("c", "c");
         let claim = Claim { shard: ShardId(3), version: 7, holder: None, epoch: 5 };
-        let lease = writer.claim(&claim, Duration::from_secs(15), Timestamp::UNIX_EPOCH);
+        let lease = codec.claim(&claim, Duration::from_secs(15), Timestamp::UNIX_EPOCH);
         let mut relabelled = lease.clone();
         relabelled.metadata.labels.as_mut().unwrap().insert("yardmaster.dev/shard".into(), "4".into());
-        let mut feed = Feed::new(writer);
+        let mut feed = Feed::new(codec);
         assert_eq!(feed.gone(&Change::Applied(lease.clone())), []);
         assert_eq!(feed.gone(&Change::Applied(relabelled.clone())), [LeaseRecord::Claim(claim)]);
         assert_eq!(feed.gone(&Change::Applied(relabelled)), []);

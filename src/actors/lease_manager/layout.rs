@@ -9,7 +9,7 @@ use super::incompatibility::Incompatibility;
 use super::live::version;
 use crate::cluster::leases::{LeaseClient, LeaseError};
 use crate::sharding::ShardCount;
-use crate::sharding::lease::{Layout, LeaseRecord, LeaseWriter};
+use crate::sharding::lease::{Layout, LeaseCodec, LeaseRecord};
 
 /// Pause after a failure to read or write the layout.
 const RETRY_PAUSE: Duration = Duration::from_secs(1);
@@ -31,11 +31,11 @@ pub(super) fn objection(ours: ShardCount, record: &LeaseRecord) -> Option<Incomp
 /// answer.
 pub(super) async fn agree(
     leases: &LeaseClient,
-    writer: &LeaseWriter,
+    codec: &LeaseCodec,
     ours: ShardCount,
 ) -> Result<(), Incompatibility> {
     loop {
-        match read_or_write(leases, writer, ours).await {
+        match read_or_write(leases, codec, ours).await {
             Ok(record) => return objection(ours, &record).map_or(Ok(()), Err),
             Err(error) => {
                 tracing::warn!(%error, "cannot read the number of shards of this cluster");
@@ -49,31 +49,31 @@ pub(super) async fn agree(
 /// its labels, is replaced: it tells no more than one that somebody has deleted.
 async fn read_or_write(
     leases: &LeaseClient,
-    writer: &LeaseWriter,
+    codec: &LeaseCodec,
     ours: ShardCount,
 ) -> Result<LeaseRecord, LeaseError> {
-    let found = leases.get(&writer.layout_name()).await?;
-    if let Some(record) = found.as_ref().and_then(|found| writer.read(found)) {
+    let found = leases.get(&codec.layout_name()).await?;
+    if let Some(record) = found.as_ref().and_then(|found| codec.read(found)) {
         return Ok(record);
     }
     let version = found.as_ref().map_or(0, version);
     let layout = Layout { version, shards: ours, resharding_to: None };
-    match leases.write(&writer.layout(&layout)).await {
-        Ok(stored) => record(&stored.lease, writer),
+    match leases.write(&codec.layout(&layout)).await {
+        Ok(stored) => record(&stored.lease, codec),
         // Another replica has just written one.
-        Err(LeaseError::Conflict(why)) => read(leases, writer).await?.ok_or(LeaseError::Conflict(why)),
+        Err(LeaseError::Conflict(why)) => read(leases, codec).await?.ok_or(LeaseError::Conflict(why)),
         Err(error) => Err(error),
     }
 }
 
 /// The layout; `None` if there is none.
-async fn read(leases: &LeaseClient, writer: &LeaseWriter) -> Result<Option<LeaseRecord>, LeaseError> {
-    leases.get(&writer.layout_name()).await?.map(|lease| record(&lease, writer)).transpose()
+async fn read(leases: &LeaseClient, codec: &LeaseCodec) -> Result<Option<LeaseRecord>, LeaseError> {
+    leases.get(&codec.layout_name()).await?.map(|lease| record(&lease, codec)).transpose()
 }
 
-fn record(lease: &Lease, writer: &LeaseWriter) -> Result<LeaseRecord, LeaseError> {
-    let unreadable = || LeaseError::Unknown(format!("{} says nothing", writer.layout_name()));
-    writer.read(lease).ok_or_else(unreadable)
+fn record(lease: &Lease, codec: &LeaseCodec) -> Result<LeaseRecord, LeaseError> {
+    let unreadable = || LeaseError::Unknown(format!("{} says nothing", codec.layout_name()));
+    codec.read(lease).ok_or_else(unreadable)
 }
 
 #[cfg(test)]
@@ -90,9 +90,9 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_layout_that_is_neither_there_nor_can_be_written_is_tried_again_after_a_pause() {
         let shards = ShardCount::new(4).unwrap();
-        let writer = LeaseWriter::new("c", "c");
+        let codec = LeaseCodec::new("c", "c");
         let mut lease =
-            serde_json::to_value(writer.layout(&Layout { version: 0, shards, resharding_to: None })).unwrap();
+            serde_json::to_value(codec.layout(&Layout { version: 0, shards, resharding_to: None })).unwrap();
         lease["metadata"]["resourceVersion"] = "7".into();
         let mut refused = 0;
         let api = TestApi::new(move |method, _| match method {
@@ -106,17 +106,17 @@ mod tests {
         let client =
             LeaseClient::new(Arc::new(api.clone()), "n", Duration::from_secs(10), Arc::new(Metrics::new()));
         let begun = tokio::time::Instant::now();
-        assert!(agree(&client, &writer, shards).await.is_ok());
+        assert!(agree(&client, &codec, shards).await.is_ok());
         assert_eq!((begun.elapsed(), api.count(&["POST"])), (9 * RETRY_PAUSE, 10));
     }
 
     #[tokio::test(start_paused = true)]
     async fn a_layout_that_says_nothing_is_replaced() {
         let shards = ShardCount::new(4).unwrap();
-        let writer = LeaseWriter::new("c", "c");
+        let codec = LeaseCodec::new("c", "c");
         for nothing in ["labels", "annotations"] {
             let mut lease =
-                serde_json::to_value(writer.layout(&Layout { version: 7, shards, resharding_to: None }))
+                serde_json::to_value(codec.layout(&Layout { version: 7, shards, resharding_to: None }))
                     .unwrap();
             let written = lease.clone();
             lease["metadata"][nothing] = serde_json::Value::Null;
@@ -131,7 +131,7 @@ mod tests {
                 Duration::from_secs(10),
                 Arc::new(Metrics::new()),
             );
-            assert!(agree(&client, &writer, shards).await.is_ok());
+            assert!(agree(&client, &codec, shards).await.is_ok());
             assert_eq!(api.count(&["PUT"]), 1, "{nothing}");
         }
     }

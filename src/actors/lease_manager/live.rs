@@ -5,7 +5,7 @@ use k8s_openapi::api::coordination::v1::Lease;
 use super::history::History;
 use crate::cluster::leases::{LeaseClient, LeaseError, Stored};
 use crate::sharding::Written;
-use crate::sharding::lease::{LeaseRecord, LeaseWriter};
+use crate::sharding::lease::{LeaseCodec, LeaseRecord};
 
 /// The result of a live read.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -28,11 +28,11 @@ pub(super) struct Unreadable {
 }
 
 impl Found {
-    fn of(lease: &Lease, writer: &LeaseWriter) -> Self {
+    fn of(lease: &Lease, codec: &LeaseCodec) -> Self {
         let version = version(lease);
         let epoch = lease.spec.as_ref().and_then(|spec| spec.lease_transitions).unwrap_or_default();
         let unreadable = Unreadable { version, epoch: u64::try_from(epoch).unwrap_or_default() };
-        writer.read(lease).map_or(Self::Unreadable(unreadable), Self::Record)
+        codec.read(lease).map_or(Self::Unreadable(unreadable), Self::Record)
     }
 
     /// The version of the Lease; `None` if there is none.
@@ -54,7 +54,7 @@ pub(super) fn version(lease: &Lease) -> u64 {
 #[derive(Clone)]
 pub(super) struct LiveLeases {
     pub(super) client: LeaseClient,
-    pub(super) writer: LeaseWriter,
+    pub(super) codec: LeaseCodec,
     pub(super) history: History,
 }
 
@@ -68,7 +68,7 @@ impl LiveLeases {
                 0 => (Written::Failed, None),
                 version => {
                     self.history.written(version, replaced, newest);
-                    if matches!(self.writer.read(&lease), Some(LeaseRecord::Heartbeat(_))) {
+                    if matches!(self.codec.read(&lease), Some(LeaseRecord::Heartbeat(_))) {
                         self.history.heartbeat_stored(is_new, replaced);
                     }
                     (Written::As(version), None)
@@ -95,7 +95,7 @@ impl LiveLeases {
     pub(super) async fn read(&self, name: &str, known: u64) -> Option<Found> {
         match self.client.get(name).await {
             Ok(found) => {
-                let found = found.map_or(Found::Nothing, |lease| Found::of(&lease, &self.writer));
+                let found = found.map_or(Found::Nothing, |lease| Found::of(&lease, &self.codec));
                 found.version().into_iter().for_each(|version| self.history.found(version, known));
                 if matches!(found, Found::Unreadable(_)) {
                     tracing::warn!(name, "a Lease exists and cannot be read; it is replaced");
@@ -130,7 +130,7 @@ mod tests {
     /// An API server whose etcd was restored may count as far as the one before.
     #[tokio::test(start_paused = true)]
     async fn a_heartbeat_that_had_to_be_created_again_is_of_another_history() {
-        let writer = LeaseWriter::new("c", "c");
+        let codec = LeaseCodec::new("c", "c");
         let holder = Holder { identity: "r".into(), session: "s".into() };
         for (code, sent, rewound) in [(200, "7", false), (201, "7", true), (201, "", false)] {
             let heartbeat = Heartbeat {
@@ -140,7 +140,7 @@ mod tests {
                 leaving: false,
                 loads: None,
             };
-            let mut lease = writer.heartbeat(&heartbeat, Timestamp::UNIX_EPOCH);
+            let mut lease = codec.heartbeat(&heartbeat, Timestamp::UNIX_EPOCH);
             lease.metadata.resource_version = Some(sent.to_owned()).filter(|sent| !sent.is_empty());
             let mut stored = serde_json::to_value(&lease).unwrap();
             let mut versions = 9..;
@@ -151,7 +151,7 @@ mod tests {
             let client =
                 LeaseClient::new(Arc::new(api), "n", Duration::from_secs(10), Arc::new(Metrics::new()));
             let history = History::default();
-            let live = LiveLeases { client, writer: writer.clone(), history: history.clone() };
+            let live = LiveLeases { client, codec: codec.clone(), history: history.clone() };
             let (written, _) = live.write(&lease).await;
             assert_eq!((written, history.is_rewound()), (Written::As(9), rewound), "{code} {sent}");
             // The watch has shown that it is gone, before it was to be renewed.
@@ -174,7 +174,7 @@ mod tests {
             _ => refusal(409),
         });
         let client = LeaseClient::new(Arc::new(api), "n", Duration::from_secs(10), Arc::new(Metrics::new()));
-        let live = LiveLeases { client, writer: LeaseWriter::new("c", "c"), history: History::default() };
+        let live = LiveLeases { client, codec: LeaseCodec::new("c", "c"), history: History::default() };
         let mut lease = Lease::default();
         lease.metadata.name = Some("l".to_owned());
         lease.metadata.resource_version = sent.map(str::to_owned);
@@ -185,7 +185,7 @@ mod tests {
     async fn a_conflict_that_no_other_version_explains_is_a_failure() {
         let layout = Layout { version: 0, shards: ShardCount::new(4).unwrap(), resharding_to: None };
         let lease = |version: &str| {
-            let lease = LeaseWriter::new("c", "c").layout(&layout);
+            let lease = LeaseCodec::new("c", "c").layout(&layout);
             let mut lease = serde_json::to_value(lease).unwrap();
             lease["metadata"]["resourceVersion"] = json!(version);
             lease
@@ -202,21 +202,21 @@ mod tests {
         }
     }
 
-    /// Somebody has changed the labels of a shard's Lease: lists leave it out, or show it as another one. Whoever owned
-    /// the shard has given it up, so its holder is none to wait for.
+    /// Somebody has changed the labels of a shard's Lease: lists leave it out, or show it as another one. The owner has
+    /// given the shard up when it saw that, so nobody may wait for the owner.
     #[test]
     fn a_lease_under_other_labels_or_another_name_is_unreadable() {
-        let writer = LeaseWriter::new("c", "c");
+        let codec = LeaseCodec::new("c", "c");
         let holder = Some(Holder { identity: "r".into(), session: "s".into() });
         let claim = Claim { shard: ShardId(3), version: 0, holder, epoch: 5 };
         let stored = |label: &str, value: Option<&str>| {
-            let mut lease = writer.claim(&claim, Duration::from_secs(15), Timestamp::UNIX_EPOCH);
+            let mut lease = codec.claim(&claim, Duration::from_secs(15), Timestamp::UNIX_EPOCH);
             lease.metadata.resource_version = Some("7".to_owned());
             if let Some(labels) = &mut lease.metadata.labels {
                 labels.remove(label);
                 labels.extend(value.map(|value| (label.to_owned(), value.to_owned())));
             }
-            Found::of(&lease, &writer)
+            Found::of(&lease, &codec)
         };
         let unreadable = Found::Unreadable(Unreadable { version: 7, epoch: 5 });
         let record = Found::Record(LeaseRecord::Claim(Claim { version: 7, ..claim.clone() }));

@@ -14,7 +14,7 @@ use super::OrphanControllerHandle;
 use crate::actors::config::ControllerConfig;
 use crate::cluster::supervision::supervised;
 use crate::job::names;
-use crate::sharding::lease::LeaseWriter;
+use crate::sharding::lease::LeaseCodec;
 
 /// Shortest duration of the Lease, which counts whole seconds.
 const MIN_LEASE_TTL: Duration = Duration::from_secs(1);
@@ -35,7 +35,7 @@ impl Election {
         let lock = || {
             let params = LeaseLockParams {
                 holder_id: config.identity.clone(),
-                lease_name: LeaseWriter::new(&config.controller_name, names::EXTERNAL_CONTROLLER)
+                lease_name: LeaseCodec::new(&config.controller_name, names::EXTERNAL_CONTROLLER)
                     .housekeeper_name(),
                 lease_ttl,
             };

@@ -194,6 +194,7 @@ fn a_pod_that_cannot_be_read_holds_its_job_back_wherever_it_is_found() {
         run(async {
             let (gone, is_gone) = switch();
             let api = TestApi::new(move |method, uri| match is_gone.load(Ordering::Relaxed) {
+                _ if uri.contains("/events") => Some((201, json!({}))),
                 0 if of_pod(method, uri, "p") => Some((200, broken(pod("p", "j")))),
                 _ if of_pod(method, uri, "p") => refusal(404),
                 0 if uri.contains("controller-uid") && !uri.contains("watch") => {
@@ -234,6 +235,7 @@ fn a_refused_label_is_told_once_and_does_not_matter_for_a_pod_that_is_done() {
                     found["metadata"]["finalizers"] = json!([]);
                 }
                 match (method, uri.contains("/pods/")) {
+                    ("POST", _) if uri.contains("/events") => Some((201, json!({}))),
                     ("PATCH", true) => refusal(403),
                     ("GET", true) => Some((200, found)),
                     ("GET", false) if uri.contains("/jobs/j") => Some((200, job("j", json!({})))),
@@ -248,6 +250,50 @@ fn a_refused_label_is_told_once_and_does_not_matter_for_a_pod_that_is_done() {
             assert_eq!(api.count(&["POST", "UnlabelledPod"]), usize::from(!goes_on), "{phase}");
         });
     }
+}
+
+/// A Job that leaves does not wait for the label of a pod: the pod is released all the same.
+#[test]
+fn a_refused_label_holds_back_no_job_that_is_being_deleted() {
+    for deleting in [false, true] {
+        run(async move {
+            let mut owner = job("j", json!({}));
+            if deleting {
+                owner["metadata"]["deletionTimestamp"] = "1970-01-01T00:00:00Z".into();
+            }
+            let shown = owner.clone();
+            let api = TestApi::new(move |method, uri| match method {
+                "PATCH" if uri.contains("/pods/") => refusal(403),
+                "GET" if of_pod(method, uri, "p") => Some((200, pod("p", "j"))),
+                "GET" if uri.contains("/jobs/j") => Some((200, shown.clone())),
+                _ => None,
+            });
+            let census = CensusTaken { pods: [observed_pod(&pod("p", "j"))].into(), ..no_census() };
+            let _shard = Shard::start(&api, &[owner], census, vec![]).await;
+            sleep(20 * SOON).await;
+            let releases = api.count(&["PATCH", "deleteFromPrimitiveList"]);
+            assert_eq!(releases > 0, deleting);
+        });
+    }
+}
+
+/// Lists of metadata show a pod as one that can be read, though the rest of it cannot: not even the answer to its labelling.
+#[test]
+fn a_pod_that_turns_out_to_be_unreadable_while_it_is_labelled_is_released_with_its_job() {
+    run(async {
+        let api = TestApi::new(move |method, uri| match method {
+            "PATCH" | "GET" if uri.contains("/pods/p") => Some((200, broken(pod("p", "j")))),
+            "GET" if uri.contains("/jobs/j") => refusal(404),
+            _ => None,
+        });
+        let census = CensusTaken { pods: [observed_pod(&pod("p", "j"))].into(), ..no_census() };
+        let shard = Shard::start(&api, &[job("j", json!({}))], census, vec![]).await;
+        sleep(SOON).await;
+        assert_eq!(api.count(&["PATCH", "deleteFromPrimitiveList"]), 0);
+        shard.watched(vec![change(&broken(labelled(pod("p", "j"))))]).await;
+        sleep(20 * SOON).await;
+        assert_eq!(api.count(&["PATCH", "deleteFromPrimitiveList"]), 1);
+    });
 }
 
 #[test]

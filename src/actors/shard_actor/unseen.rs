@@ -7,13 +7,13 @@ use tokio_util::task::AbortOnDropHandle;
 
 use super::ShardActor;
 use super::jobs::JobEntry;
-use super::unreadable::UnreadablePod;
 use crate::actors::census::CensusTaken;
 use crate::actors::job_input::{JobInput, ListOrigin};
-use crate::actors::labelling::Labelling;
+use crate::actors::labelling::{Labelling, has_label_of};
+use crate::actors::release_with_job::ReleaseWithJob;
 use crate::cluster::events::{Event, EventType, ObjectRef};
+use crate::cluster::reads::ReadError;
 use crate::cluster::wire::{ControllerRef, ObservedPod, Unreadable};
-use crate::job::names::SHARD_LABEL;
 use crate::job::plan::Wait;
 use crate::job::pod::Pod;
 use crate::job::uid::{Uid, UidMap, UidSet};
@@ -47,6 +47,11 @@ struct Unseen {
 impl UnseenPods {
     pub(super) fn contains(&self, pod: &Uid) -> bool {
         self.pods.contains_key(pod)
+    }
+
+    /// Whether the pod cannot be read; one that is being labelled may turn out to be such a one.
+    fn is_unreadable(&self, pod: &Uid) -> bool {
+        self.pods.get(pod).is_some_and(|unseen| unseen.unreadable.is_some())
     }
 
     /// An answer has shown the pod as it is now, and the watch will come to that, too.
@@ -147,7 +152,7 @@ pub(super) struct LabelRefused {
 impl ShardActor {
     /// Whether the pod has the label of this shard.
     pub(super) fn is_labelled(&self, pod: &ObservedPod) -> bool {
-        pod.labels.get(SHARD_LABEL).is_some_and(|label| *label == *self.owned.id.to_string())
+        has_label_of(pod, self.owned.id)
     }
 
     /// Takes in a pod of a Job of ours that has no label of this shard: it gets one.
@@ -184,7 +189,7 @@ impl ShardActor {
     pub(super) fn pod_unreadable(&mut self, pod: &Unreadable, ctx: &Context<Self>) {
         let Some(owner) = &pod.job else { return };
         self.pod_feed.mark(&owner.uid, &pod.uid);
-        if !self.unseen.contains(&pod.uid) {
+        if !self.unseen.is_unreadable(&pod.uid) {
             let task = self.read_again(pod, owner, ctx);
             self.hide(pod.uid.clone(), &owner.uid, Some(pod.clone()), task);
         }
@@ -220,12 +225,24 @@ impl ShardActor {
         ctx: &Context<Self>,
     ) -> AbortOnDropHandle<()> {
         let (cx, shard) = (self.cx.clone(), ctx.address());
-        let (fence, pod, owner) = (self.owned.fence.clone(), pod.clone(), owner.clone());
+        let release = ReleaseWithJob {
+            cx: cx.clone(),
+            fence: self.owned.fence.clone(),
+            namespace: pod.namespace.clone(),
+            name: (&*pod.name).into(),
+            pod: pod.uid.clone(),
+            job: owner.clone(),
+        };
         AbortOnDropHandle::new(self.owned.unit.spawn("a reading of a pod", async move {
             let pauses = cx.api_backoff();
-            let unreadable = UnreadablePod { cx: cx.clone(), fence, pod, owner };
-            let found = cx.rereads.until_readable(pauses, || unreadable.read()).await;
-            shard.do_send(Shown { pod: unreadable.pod.uid, found });
+            let ReleaseWithJob { namespace, name, pod, .. } = &release;
+            // A pod that its Job leaves behind counts as one that does not exist.
+            let read = async || match cx.reads.find_pod(namespace, name, pod).await {
+                Err(ReadError::Unreadable(_)) if release.if_job_leaves().await => Ok(None),
+                read => read,
+            };
+            let found = cx.rereads.until_readable(pauses, read).await;
+            shard.do_send(Shown { pod: pod.clone(), found });
         }))
     }
 
@@ -297,8 +314,8 @@ impl ShardActor {
         let CensusTaken { pods, unreadable } = std::mem::take(&mut self.census);
         unreadable.iter().for_each(|pod| self.pod_unreadable(pod, ctx));
         for pod in pods {
-            match pod.controller.as_ref().filter(|owner| self.jobs.contains_key(&owner.uid)) {
-                Some(owner) => self.label(&pod, &owner.uid, ctx),
+            match self.job_of(&pod) {
+                Some(job) => self.label(&pod, &job, ctx),
                 None => self.orphan_pods.consider(pod),
             }
         }

@@ -14,7 +14,7 @@ use super::{CheckId, Finding};
 use crate::cli::ownership::Ownership;
 use crate::job::names;
 use crate::sharding::ShardCount;
-use crate::sharding::lease::LeaseWriter;
+use crate::sharding::lease::LeaseCodec;
 
 const COUNT: CheckId = CheckId { group: "shards", name: "shard-count" };
 const REPLICAS: CheckId = CheckId { group: "shards", name: "replicas" };
@@ -36,20 +36,20 @@ pub(super) struct Observed {
 /// The namespaces with Leases of the controller's replicas; none if they cannot be listed.
 pub(super) async fn namespaces(cx: &Context) -> Vec<String> {
     let leases: Api<Lease> = Api::all(cx.client.clone());
-    let parameters = ListParams::default().labels(&writer(cx).selector());
+    let parameters = ListParams::default().labels(&codec(cx).selector());
     let listed = leases.list_metadata(&parameters).await.map(|listed| listed.items).unwrap_or_default();
     let found: BTreeSet<String> = listed.into_iter().filter_map(|lease| lease.metadata.namespace).collect();
     found.into_iter().collect()
 }
 
-fn writer(cx: &Context) -> LeaseWriter {
-    LeaseWriter::new(&cx.controller.controller_name, names::EXTERNAL_CONTROLLER)
+fn codec(cx: &Context) -> LeaseCodec {
+    LeaseCodec::new(&cx.controller.controller_name, names::EXTERNAL_CONTROLLER)
 }
 
 /// Reads Leases until all shards are owned or the time is over. Waits only a little for silent replicas to
 /// speak.
 pub(super) async fn read(cx: &Context) -> Result<Observed, String> {
-    let selector = writer(cx).selector();
+    let selector = codec(cx).selector();
     let started = Instant::now();
     let mut first_versions = HashMap::new();
     loop {
@@ -248,8 +248,8 @@ mod tests {
         "2026-01-01T00:00:30Z".parse().unwrap()
     }
 
-    fn writer() -> LeaseWriter {
-        LeaseWriter::new("c", "c")
+    fn codec() -> LeaseCodec {
+        LeaseCodec::new("c", "c")
     }
 
     fn holder(identity: &str) -> Holder {
@@ -258,20 +258,20 @@ mod tests {
 
     fn claim(shard: u32, owner: Option<&str>) -> Lease {
         let claim = Claim { shard: ShardId(shard), version: 1, holder: owner.map(holder), epoch: 1 };
-        writer().claim(&claim, Duration::from_secs(15), now())
+        codec().claim(&claim, Duration::from_secs(15), now())
     }
 
     fn heartbeat(identity: &str, version: u64, at: &str) -> Lease {
         let lease_duration = Duration::from_secs(15);
         let heartbeat =
             Heartbeat { holder: holder(identity), version, lease_duration, leaving: false, loads: None };
-        writer().heartbeat(&heartbeat, format!("2026-01-01T{at}Z").parse().unwrap())
+        codec().heartbeat(&heartbeat, format!("2026-01-01T{at}Z").parse().unwrap())
     }
 
     fn layout(shards: u32, resharding_to: Option<u32>) -> Lease {
         let count = |count| ShardCount::new(count).unwrap();
         let resharding_to = resharding_to.map(count);
-        writer().layout(&Layout { version: 1, shards: count(shards), resharding_to })
+        codec().layout(&Layout { version: 1, shards: count(shards), resharding_to })
     }
 
     fn observed(leases: &[Lease]) -> Observed {

@@ -276,7 +276,7 @@ async fn one_object_cannot_flood_the_api_server_and_its_end_is_still_delivered()
 }
 
 #[tokio::test(start_paused = true)]
-async fn only_events_that_must_be_delivered_are_retried() {
+async fn an_end_is_retried_and_a_normal_event_is_not() {
     let bench = bench();
     bench.store.refusals.lock().unwrap().extend([429, 503, 500]);
     bench.recorder.record(Event { must: true, ..event("Completed", "Job completed", 0) });
@@ -293,6 +293,19 @@ async fn only_events_that_must_be_delivered_are_retried() {
         ("Suspended".into(), "Job suspended".into(), 2),
         "created again, not patched"
     );
+}
+
+/// What reports a failure is mostly recorded once: an API server that restarts must not cost it.
+#[tokio::test(start_paused = true)]
+async fn a_warning_is_retried_for_a_while() {
+    for (refusals, sent) in [(4, 1), (5, 0)] {
+        let bench = bench();
+        bench.store.refusals.lock().unwrap().extend(vec![503; refusals]);
+        let warning = Event { kind: EventType::Warning, ..event("UnreadableJob", "m", 0) };
+        bench.recorder.record(warning);
+        bench.recorder.flush().await;
+        assert_eq!((bench.store.stored().len(), bench.lost(LostEvent::Refused)), (sent, 1 - sent as u64));
+    }
 }
 
 #[tokio::test(start_paused = true)]

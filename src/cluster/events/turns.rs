@@ -38,6 +38,16 @@ impl Class {
             Self::Must => usize::MAX,
         }
     }
+
+    /// How often a write of this class is tried again after a failure that may pass, such as a busy or restarting API
+    /// server. What reports a failure is mostly recorded once.
+    pub(super) fn retries(self) -> usize {
+        match self {
+            Self::Normal => 0,
+            Self::Warning => 4,
+            Self::Must => 9,
+        }
+    }
 }
 
 /// A number of Events of each class.

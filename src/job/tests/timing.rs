@@ -484,3 +484,17 @@ fn a_pod_that_has_failed_in_the_future_is_replaced_after_its_backoff() {
         assert_eq!(plan.waiting, Some(Wait::PodBackoff(at(replaced))), "{finished}");
     }
 }
+
+/// The same, where the pod was found under the name of one to create, whose answer was lost.
+#[test]
+fn a_pod_that_was_found_and_has_failed_in_the_future_is_replaced_after_its_backoff() {
+    let mut state = state(quiet(job(Completion::Count(9), 1)), []);
+    state.limits.debounce_period = Duration::ZERO;
+    let plan = reconcile(&state, at(100));
+    let place = plan.creates[0].place;
+    state.begin(&plan, at(100));
+    let found = ended(running("a"), Phase::Failed, 4000);
+    state.created(place, Created::Found(Box::new(found)), at(100));
+    assert_eq!(reconcile(&state, at(100)).waiting, Some(Wait::PodBackoff(at(110))));
+    assert_eq!(reconcile(&state, at(102)).waiting, Some(Wait::PodBackoff(at(110))), "and not at once");
+}

@@ -1,0 +1,55 @@
+//! The release of a pod whose Job leaves: it is gone, or being deleted. Whatever keeps the Job from deciding about such a pod,
+//! the pod must not stay for good: nobody can delete one that has our finalizer.
+
+use std::sync::Arc;
+
+use super::context::ReplicaContext;
+use crate::cluster::gate::{Fence, Order, Priority, Write};
+use crate::cluster::wire::{ControllerRef, untrack_patch};
+use crate::job::uid::Uid;
+
+/// A pod that its Job cannot decide about, and its Job.
+pub struct ReleaseWithJob {
+    pub cx: ReplicaContext,
+    /// The right to act for the Job's shard.
+    pub fence: Fence,
+    pub namespace: Arc<str>,
+    pub name: Box<str>,
+    pub pod: Uid,
+    pub job: ControllerRef,
+}
+
+impl ReleaseWithJob {
+    /// Removes our finalizer from the pod if a live read shows that its Job leaves. Returns whether it was removed.
+    pub async fn if_job_leaves(&self) -> bool {
+        self.job_leaves().await && self.release().await
+    }
+
+    /// Whether the Job is gone, or is ours and being deleted.
+    async fn job_leaves(&self) -> bool {
+        match self.cx.reads.find_job(&self.namespace, &self.job.name, &self.job.uid).await {
+            Ok(None) => true,
+            Ok(Some(job)) => {
+                let deleting = job.job.as_ref().is_ok_and(|job| job.deleting);
+                deleting && self.cx.config.manages(job.managed_by.as_deref())
+            }
+            Err(_) => false,
+        }
+    }
+
+    /// The patch names no version: nobody adopts a pod that cannot be read, or that nothing can be written to but its
+    /// finalizers.
+    async fn release(&self) -> bool {
+        let body = untrack_patch(&self.pod, self.cx.config.finalizer());
+        let write = Write::PatchPod { namespace: self.namespace.clone(), name: self.name.clone(), body };
+        let order =
+            Order { priority: Priority::Finalizer, flow: self.job.uid.clone(), fence: self.fence.clone() };
+        match self.cx.gate.submit(order, write).await {
+            Ok(_) => true,
+            Err(refusal) => {
+                tracing::warn!(pod = %self.pod, %refusal, "a pod whose Job leaves was not released");
+                false
+            }
+        }
+    }
+}
