@@ -106,9 +106,9 @@ impl OrphanPods {
 
     /// A list of the pods with the label of this shard begins. It shows those again that exist.
     pub fn list_begins(&mut self, shard: ShardId) {
-        let waiting = self.waiting.values().flat_map(HashMap::values);
+        let waiting = self.waiting.values().flat_map(HashMap::values).map(|pod| &**pod);
         let is_shown_again =
-            |pod: &&Box<ObservedPod>| !pod.pod.tracked && !self.checking.contains_key(&pod.pod.uid);
+            |pod: &&ObservedPod| !pod.pod.tracked && !self.checking.contains_key(&pod.pod.uid);
         let again: Vec<Uid> = waiting.filter(is_shown_again).map(|pod| pod.pod.uid.clone()).collect();
         again.iter().for_each(|uid| self.no_longer_waits(uid));
         let is_of_list = |pod: &&ObservedPod| has_label_of(pod, shard);
