@@ -35,6 +35,8 @@ use crate::telemetry::metrics::Metrics;
 
 /// How long a controller that stops waits for its writes ...
 const FLUSH_TIMEOUT: Duration = Duration::from_secs(8);
+/// ... of which for Events that only inform ...
+const NORMAL_EVENTS_TIMEOUT: Duration = Duration::from_secs(1);
 /// ... and then to step down as leader of the orphan controllers.
 const STEP_DOWN_TIMEOUT: Duration = Duration::from_secs(2);
 
@@ -206,10 +208,14 @@ impl Controller {
             // It fails only when the lease manager is gone.
             let _ = view.wait_for(|view| matches!(view.phase, ReplicaPhase::Ended(_))).await;
             self.gate.idle().await;
-            self.recorder.flush().await;
+            self.recorder.flush_reports(NORMAL_EVENTS_TIMEOUT).await;
         };
         if tokio::time::timeout(FLUSH_TIMEOUT, flushed).await.is_err() {
             tracing::warn!("stopped with writes unanswered");
+        }
+        let events = self.recorder.unsent();
+        if events > 0 {
+            tracing::warn!(events, "stopped with Events unsent");
         }
         // Events that wait on a slow API server do not keep the Lease from another replica.
         if tokio::time::timeout(STEP_DOWN_TIMEOUT, self.election.step_down()).await.is_err() {

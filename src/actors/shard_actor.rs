@@ -316,6 +316,13 @@ impl ShardActor {
         }
     }
 
+    /// Whether a pod without a controller that a live list shows is one that another Job has adopted since, or had before: the
+    /// watch brings what has become of it.
+    fn is_of_another(&self, pod: &ObservedPod) -> bool {
+        let known = self.pod_owners.job_of(&pod.pod.uid);
+        known.is_some() && known != self.job_of(pod).as_ref()
+    }
+
     /// The Job did not adopt this pod.
     fn pod_declined(&mut self, pod: Box<ObservedPod>) {
         if pod.controller.is_none() {
@@ -425,6 +432,7 @@ impl Handler<Candidates> for ShardActor {
         list.unreadable.iter().filter(is_of_job).for_each(|pod| self.pod_unreadable(pod, ctx));
         for pod in list.pods {
             match &pod.controller {
+                None if self.is_of_another(&pod) => {}
                 None => self.route_pod(pod, ctx),
                 Some(owner) if owner.uid == job && !self.is_labelled(&pod) => self.label(&pod, &job, ctx),
                 Some(_) => {}

@@ -35,8 +35,9 @@ struct Quantile {
 
 /// A slower answer raises the time by one in so many parts, or by this long, if that is more.
 const RISE: (u32, Duration) = (32, Duration::from_micros(200));
-/// It is forgotten when nothing has been answered for this long.
-const FORGOTTEN: Duration = Duration::from_secs(1);
+/// It is forgotten when nothing has been answered for this long, or for so many times itself, if that is more: the slower
+/// the API server, the fewer the answers.
+const FORGOTTEN: (Duration, u32) = (Duration::from_secs(1), 8);
 
 impl Kind {
     /// A quicker answer lowers the time by that many times as much as a slower one raises it: where both balance, one
@@ -60,7 +61,7 @@ impl AnswerTime {
         quantile.observe(Instant::now(), took, kind.fall());
     }
 
-    /// The time; zero before the first answer, and when there has been none for a second.
+    /// The time; zero before the first answer, and when there has been none for a while.
     pub fn get(&self) -> Duration {
         self.at(Instant::now())
     }
@@ -80,10 +81,11 @@ impl Quantile {
         *self = Self { time, answered: Some(now) };
     }
 
-    /// The time, if there has been an answer within a second.
+    /// The time, if there has been an answer of late.
     fn at(&self, now: Instant) -> Option<Duration> {
+        let forgotten = FORGOTTEN.0.max(self.time * FORGOTTEN.1);
         let is_recent =
-            self.answered.is_some_and(|answered| now.saturating_duration_since(answered) < FORGOTTEN);
+            self.answered.is_some_and(|answered| now.saturating_duration_since(answered) < forgotten);
         is_recent.then_some(self.time)
     }
 }
@@ -116,7 +118,8 @@ mod tests {
         assert!((ms(110)..ms(150)).contains(&mean), "{mean:?}");
         assert!(observe(&time, Kind::Other, 100, |_| 3) < ms(4));
         observe(&time, Kind::Other, 600, |_| 400);
-        assert_eq!(time.at(Instant::now() + FORGOTTEN), Duration::ZERO);
+        assert_eq!(time.at(Instant::now() + ms(3_100)), ms(400), "slow answers are few");
+        assert_eq!(time.at(Instant::now() + ms(3_200)), Duration::ZERO);
     }
 
     #[test]

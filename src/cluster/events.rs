@@ -17,11 +17,11 @@ use jiff::Timestamp;
 use rand::SeedableRng;
 use rand::rngs::SmallRng;
 use tokio::sync::{mpsc, watch};
-use tokio::time::sleep;
+use tokio::time::{Instant, sleep, sleep_until, timeout};
 
 use self::correlator::{Delivery, EventCorrelator, EventWrite, Noted};
 use self::turns::{Class, Counts};
-use super::gate::{Answer, Fence, Order, Priority, Write, WriteError, WriteGate};
+use super::gate::{Answer, Fence, Order, Write, WriteError, WriteGate};
 use super::supervision::{Pauses, caught};
 use crate::job::manifest::Encoding;
 use crate::job::uid::Uid;
@@ -94,6 +94,8 @@ pub struct Event {
 
 /// Back-off before the first retry of a write; it doubles, up to a minute.
 const FIRST_PAUSE: Duration = Duration::from_millis(500);
+/// Pause after a 429 without `Retry-After`, and the longest one, whatever the API server asks for.
+const BUSY_PAUSE: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(30));
 
 /// Records Events. Clones are the same recorder.
 #[derive(Clone, Debug)]
@@ -140,8 +142,25 @@ impl Recorder {
 
     /// Waits until all recorded Events have been sent or lost.
     pub async fn flush(&self) {
+        self.wait_for(Counts::is_empty).await;
+    }
+
+    /// Waits until all recorded Events that report failures or ends have been sent or lost, and for the others for this
+    /// long at most.
+    pub async fn flush_reports(&self, patience: Duration) {
+        // Without the others in time, they are lost: nothing is promised to them.
+        let _ = timeout(patience, self.flush()).await;
+        self.wait_for(|pending| pending.of(Class::Warning) + pending.of(Class::Must) == 0).await;
+    }
+
+    /// Recorded Events that have neither been sent nor lost.
+    pub fn unsent(&self) -> usize {
+        self.pending.borrow().total()
+    }
+
+    async fn wait_for(&self, is_reached: impl FnMut(&Counts) -> bool) {
         // An error would mean that the `watch::Sender` is gone, but we hold it ourselves.
-        let _ = self.pending.subscribe().wait_for(Counts::is_empty).await;
+        let _ = self.pending.subscribe().wait_for(is_reached).await;
     }
 }
 
@@ -173,6 +192,7 @@ impl Sender {
         let mut sending = FuturesUnordered::new();
         let mut open = true;
         while open || !sending.is_empty() {
+            let given_up = self.correlator.turn_given_up();
             tokio::select! {
                 biased;
                 event = events.recv(), if open => match event {
@@ -180,8 +200,9 @@ impl Sender {
                     None => open = false,
                 },
                 Some((write, delivery)) = sending.next() => self.delivered(write, delivery),
+                () = until(given_up) => {}
             }
-            while let Some(write) = self.correlator.next_write() {
+            while let Some(write) = self.correlator.next_write(Instant::now()) {
                 sending.push(send(self.gate.clone(), write));
             }
         }
@@ -221,36 +242,59 @@ fn count_lost(metrics: &Metrics, reason: LostEvent, events: usize) {
     metrics.lost_events.get_or_create(&LostEventLabels { reason }).inc_by(events as u64);
 }
 
+/// Waits until this time, or forever.
+async fn until(time: Option<Instant>) {
+    match time {
+        Some(time) => sleep_until(time).await,
+        None => std::future::pending().await,
+    }
+}
+
 /// Sends a write, and again after transient failures as often as its class allows. One that may not have been read is
 /// not repeated in protobuf: the correlator composes it again, in JSON.
 async fn send(gate: WriteGate, write: EventWrite) -> (EventWrite, Delivery) {
-    let mut pauses = ExponentialBuilder::new()
-        .with_min_delay(FIRST_PAUSE)
-        .with_max_times(write.series.class.retries())
-        .build();
+    let class = write.series.class;
+    let mut pauses =
+        ExponentialBuilder::new().with_min_delay(FIRST_PAUSE).with_max_times(class.retries()).build();
+    let mut is_repeated = false;
     loop {
         // No fence: an Event reports a past action, which stays true whichever replica owns the shard now.
         let order = Order {
-            priority: Priority::Event,
+            priority: class.priority(),
             flow: write.series.about.uid.clone(),
             fence: Fence::unlimited(),
         };
         let failure = match gate.submit(order, write.write.clone()).await {
             Ok(Answer::Gone) => return (write, Delivery::Expired),
-            // The name exists only if an earlier try succeeded and its answer was lost.
-            Ok(_) | Err(WriteError::AlreadyExists(_)) => return (write, Delivery::Sent),
+            Ok(_) => return (write, Delivery::Sent),
+            // An earlier try has succeeded and its answer was lost.
+            Err(WriteError::AlreadyExists(_)) if is_repeated => return (write, Delivery::Sent),
             Err(failure) => failure,
         };
         if failure.may_succeed_in_json() && is_in_protobuf(&write.write) {
             tracing::debug!(%failure, "an Event was refused in protobuf");
             return (write, Delivery::RefusedInProtobuf);
         }
+        let retry_after = retry_after(&failure);
         let pause = if is_transient(&failure) { pauses.next() } else { None };
         let Some(pause) = pause else {
             tracing::debug!(%failure, "an Event was not sent");
+            // The next one would be refused as well.
+            sleep(retry_after).await;
             return (write, Delivery::Failed);
         };
-        sleep(pause).await;
+        sleep(pause.max(retry_after)).await;
+        is_repeated = true;
+    }
+}
+
+/// How long the API server wants to be left alone; zero if it has said nothing.
+fn retry_after(failure: &WriteError) -> Duration {
+    match failure {
+        WriteError::Busy { retry_after } => {
+            retry_after.unwrap_or(BUSY_PAUSE.0).clamp(BUSY_PAUSE.0, BUSY_PAUSE.1)
+        }
+        _ => Duration::ZERO,
     }
 }
 

@@ -1,9 +1,9 @@
 //! The gate through which all writes leave (invariant 6).
 //!
-//! The gate sends status and finalizers before deletions, creations, statuses that only show progress, and
-//! Events, in this order. Only Events may starve, and progress waits for a while. Within a priority it serves the
-//! namespaces in turn, and within these the Jobs. It keeps to a rate,
-//! and to windows that follow the API server's answers ([`slots`]): what fails in one namespace holds back that
+//! The gate sends status and finalizers before deletions, creations, statuses that only show progress, Events that
+//! report failures and ends, and other Events, in this order. Only the last may starve; progress and reports wait for a
+//! while. Within a priority it serves the namespaces in turn, and within these the Jobs. It keeps to a rate, and to
+//! windows that follow the API server's answers ([`slots`]): what fails in one namespace holds back that
 //! namespace only. When a write leaves, its shard must still be ours, up to the moment in which its bytes do
 //! ([`Departure`]), and its answer is awaited no longer than the right to act lasts.
 //!
@@ -27,7 +27,7 @@ use futures::future::BoxFuture;
 use prometheus_client::metrics::gauge::Gauge;
 use tokio::sync::oneshot::error::TryRecvError;
 use tokio::sync::{Notify, oneshot};
-use tokio::time::{Instant, sleep_until};
+use tokio::time::{Instant, sleep_until, timeout};
 use tokio_util::sync::{CancellationToken, DropGuard};
 
 use self::answer::AnswerReader;
@@ -98,9 +98,13 @@ const WRITES_AHEAD: usize = 2;
 /// Writes that each Job may have under way, however many Jobs there are.
 const FEWEST_WRITES: usize = 8;
 /// How long a status that only shows progress may wait for writes of higher priorities. After that it takes turns with
-/// them. With the time that it was gathered before that ([`turn_time`]: 5 s at most), and that the API server takes to
+/// them. With the time that it was gathered before that ([`turn_time`]: 6 s at most), and that the API server takes to
 /// answer, what it shows is about ten seconds old at most.
 const PROGRESS_WAIT: Duration = Duration::from_secs(3);
+/// The same for an Event that reports a failure or an end.
+const REPORT_WAIT: Duration = Duration::from_secs(5);
+/// Writes without room are looked at again after this time, also if none has ended: who had it may be found to hang.
+const HANGS_SEEN: Duration = Duration::from_secs(1);
 
 /// The write gate. Clones are the same gate. It works until the last clone is dropped; requests in flight
 /// still end.
@@ -303,7 +307,7 @@ impl WriteGate {
                 state.queue.groups(priority) * state.queue.flows_of(priority, &lane).max(1);
             if_all_were_like_this.min(state.queue.len(priority))
         };
-        let of_jobs = Priority::ALL.into_iter().filter(|priority| *priority != Priority::Event);
+        let of_jobs = Priority::ALL.into_iter().filter(|priority| !priority.is_event());
         let sharing = of_jobs.map(jobs).max().unwrap_or(0);
         let total = WRITES_AHEAD * state.slots.limits().max;
         let turn = TurnTime::of(self.shared.qps, sharing, self.shared.answer_time.get(), state.slots.size());
@@ -314,7 +318,7 @@ impl WriteGate {
         }
     }
 
-    /// Returns once no write waits or is in flight.
+    /// Returns once no write but Events waits or is in flight.
     pub async fn idle(&self) {
         loop {
             let ended = self.shared.ended.notified();
@@ -359,6 +363,7 @@ impl Shared {
         let (turn, granted) = oneshot::channel();
         let waits = match order.priority {
             Priority::Progress => PROGRESS_WAIT,
+            Priority::Report => REPORT_WAIT,
             _ => Duration::ZERO,
         };
         (Waiting { fence: order.fence.clone(), overdue: Instant::now() + waits, turn }, granted)
@@ -388,13 +393,15 @@ impl Shared {
     async fn sendable(&self) {
         loop {
             let work = self.work.notified();
-            let (sendable, pause) = {
+            let (sendable, waits, pause) = {
                 let state = self.lock();
-                (state.is_sendable(), state.pause())
+                (state.is_sendable(), !state.queue.is_empty(), state.pause())
             };
             match pause {
                 Some(end) => sleep_until(end).await,
                 None if sendable => return,
+                // Either is a reason to look again.
+                None if waits => drop(timeout(HANGS_SEEN, work).await),
                 None => work.await,
             }
         }
@@ -456,7 +463,7 @@ impl Shared {
             };
             let Some(slot) = granted.slot.take() else { return result };
             match result {
-                Err(WriteError::Busy { retry_after }) if order.priority != Priority::Event => {
+                Err(WriteError::Busy { retry_after }) if !order.priority.is_event() => {
                     let (again, next_turn) = self.waiting(&order);
                     self.end(slot, signal, |state| state.requeue(&order, write.lane(), again, retry_after));
                     turn = next_turn;
@@ -560,7 +567,8 @@ impl State {
     }
 
     fn is_idle(&self) -> bool {
-        self.queue.is_empty() && self.slots.in_flight() == 0
+        let waits = |priority: Priority| !priority.is_event() && self.queue.len(priority) > 0;
+        !Priority::ALL.into_iter().any(waits) && self.slots.in_flight() == self.slots.events()
     }
 }
 

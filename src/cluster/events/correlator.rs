@@ -15,9 +15,10 @@ use jiff::{SignedDuration, Timestamp};
 use rand::Rng;
 use rand::rngs::SmallRng;
 use serde_json::json;
+use tokio::time::Instant;
 
 use super::body::{EventBody, seconds};
-use super::turns::{Class, Turns};
+use super::turns::{Class, Turn, Turns};
 use super::{Event, EventType, ObjectRef};
 use crate::cluster::gate::Write;
 use crate::cluster::rate::Rate;
@@ -34,6 +35,8 @@ const BURST: NonZeroU32 = NonZeroU32::new(25).unwrap();
 const REFILL: Duration = Duration::from_secs(300);
 /// Number of objects that are remembered. When there are more, the half with the oldest Events is forgotten.
 const OBJECTS: usize = 4096;
+/// Number of series of one object that are remembered. When there are more, the one with the oldest Event is forgotten.
+const SERIES: usize = 32;
 /// Length of the dot and random digits at the end of an Event name.
 const SUFFIX: usize = 17;
 /// Longest name of an object.
@@ -72,6 +75,7 @@ pub(super) struct EventWrite {
     pub(super) write: Write,
     /// Number of recorded Events that it covers.
     pub(super) covered: usize,
+    turn: Turn,
 }
 
 /// The common properties of recorded Events that become one Event.
@@ -176,6 +180,7 @@ impl EventCorrelator {
             false => Vec::new(),
         };
         let key = Arc::new(key);
+        object.make_room_for(&key);
         let series = object.series.entry(key.clone()).or_insert_with(|| Series {
             key,
             message: "".into(),
@@ -203,22 +208,27 @@ impl EventCorrelator {
     }
 
     /// Takes the next write to send, if there is one whose turn has come.
-    pub(super) fn next_write(&mut self) -> Option<EventWrite> {
-        while let Some(key) = self.turns.next() {
+    pub(super) fn next_write(&mut self, now: Instant) -> Option<EventWrite> {
+        while let Some((key, turn)) = self.turns.next(now) {
             match self.objects.get_mut(&key.about.uid).and_then(|object| object.series.get_mut(&key)) {
                 Some(series) if series.unsent > 0 => {
-                    return Some(series.write(&self.component, self.encoding, &mut self.random));
+                    return Some(series.write(turn, &self.component, self.encoding, &mut self.random));
                 }
                 // Another series has taken its Events along.
-                _ => self.turns.end(key.class),
+                _ => self.turns.end(turn),
             }
         }
         None
     }
 
+    /// When to ask again for the next write, though nothing was delivered.
+    pub(super) fn turn_given_up(&self) -> Option<Instant> {
+        self.turns.given_up()
+    }
+
     /// Takes the outcome of a write. If there is more to write of its series, it waits for another turn.
     pub(super) fn delivered(&mut self, write: EventWrite, delivery: Delivery) {
-        self.turns.end(write.series.class);
+        self.turns.end(write.turn);
         if delivery == Delivery::RefusedInProtobuf {
             self.encoding = Encoding::Json;
         }
@@ -273,6 +283,18 @@ impl ObjectEvents {
         similar.messages.len() >= SIMILAR
     }
 
+    /// Forgets the series with the oldest Event when there are too many, except those with a write that waits or is
+    /// under way.
+    fn make_room_for(&mut self, new: &SeriesKey) {
+        if self.series.len() < SERIES || self.series.contains_key(new) {
+            return;
+        }
+        let idle = self.series.values().filter(|series| !series.busy);
+        if let Some(oldest) = idle.min_by_key(|series| series.last).map(|series| series.key.clone()) {
+            self.series.remove(&oldest);
+        }
+    }
+
     /// Takes the series that this combined one would cover and that no write has covered.
     fn take_waiting(&mut self, combined: &SeriesKey) -> Vec<Series> {
         let is_like_it = |key: &SeriesKey| {
@@ -288,7 +310,13 @@ impl ObjectEvents {
 
 impl Series {
     /// A write that covers all unsent Events: a creation, or a patch of the Event that exists.
-    fn write(&mut self, component: &str, encoding: Encoding, random: &mut SmallRng) -> EventWrite {
+    fn write(
+        &mut self,
+        turn: Turn,
+        component: &str,
+        encoding: Encoding,
+        random: &mut SmallRng,
+    ) -> EventWrite {
         let namespace = self.key.about.namespace.clone();
         let write = match &self.name {
             Some(name) => {
@@ -298,8 +326,9 @@ impl Series {
             None => {
                 let about = &*self.key.about.name;
                 let stem = about.get(..NAME - SUFFIX).unwrap_or(about).trim_end_matches('.');
-                // The time distinguishes names from those of an earlier process with the same seed.
-                let mark = (self.last.as_nanosecond() as u64) ^ u64::from(random.random::<u16>());
+                // The time distinguishes names from those of an earlier process with the same seed, the rest those of
+                // the Events of one moment.
+                let mark = (self.last.as_nanosecond() as u64) ^ u64::from(random.random::<u32>());
                 let name: Box<str> = format!("{stem}.{mark:016x}").into();
                 let body = EventBody {
                     name: &name,
@@ -317,7 +346,8 @@ impl Series {
                 Write::CreateEvent { namespace, body, encoding }
             }
         };
-        EventWrite { series: self.key.clone(), write, covered: std::mem::take(&mut self.unsent) }
+        let covered = std::mem::take(&mut self.unsent);
+        EventWrite { series: self.key.clone(), write, covered, turn }
     }
 }
 
@@ -342,6 +372,10 @@ mod tests {
         }
     }
 
+    fn correlator() -> EventCorrelator {
+        EventCorrelator::new("test", SmallRng::seed_from_u64(1))
+    }
+
     fn note(correlator: &mut EventCorrelator, event: Event) {
         let noted = correlator.note(event);
         assert!(matches!(noted, Noted::Covered), "{noted:?}");
@@ -349,13 +383,13 @@ mod tests {
 
     #[test]
     fn a_limited_number_of_objects_is_remembered_but_always_those_with_a_write_that_waits_or_is_under_way() {
-        let mut correlator = EventCorrelator::new("test", SmallRng::seed_from_u64(1));
+        let (mut correlator, now) = (correlator(), Instant::now());
         note(&mut correlator, event(0, 0));
-        let slow = correlator.next_write().unwrap();
+        let slow = correlator.next_write(now).unwrap();
         note(&mut correlator, event(1, 0));
         for object in 2..3 * OBJECTS {
             note(&mut correlator, Event { kind: EventType::Warning, ..event(object, object as i64) });
-            let write = correlator.next_write().unwrap();
+            let write = correlator.next_write(now).unwrap();
             correlator.delivered(write, Delivery::Sent);
             assert!(correlator.objects.len() <= OBJECTS + 2 * 2, "with two that may not be forgotten");
         }
@@ -365,17 +399,17 @@ mod tests {
         }
         correlator.delivered(slow, Delivery::Sent);
         for (object, covered) in [("uid-1", 2), ("uid-0", 1)] {
-            let write = correlator.next_write().unwrap();
+            let write = correlator.next_write(now).unwrap();
             assert_eq!((&write.series.about.uid, write.covered), (&object.into(), covered));
             correlator.delivered(write, Delivery::Sent);
         }
-        assert!(correlator.next_write().is_none());
+        assert!(correlator.next_write(now).is_none());
     }
 
     /// The writes of all Events that wait, as (object, Events covered), the first of which is under way since before.
     fn writes(correlator: &mut EventCorrelator, first: Option<EventWrite>) -> Vec<(Uid, usize)> {
-        let (mut written, mut under_way) = (Vec::new(), first);
-        while let Some(write) = under_way.take().or_else(|| correlator.next_write()) {
+        let (mut written, mut under_way, now) = (Vec::new(), first, Instant::now());
+        while let Some(write) = under_way.take().or_else(|| correlator.next_write(now)) {
             written.push((write.series.about.uid.clone(), write.covered));
             correlator.delivered(write, Delivery::Sent);
         }
@@ -385,11 +419,11 @@ mod tests {
     #[test]
     fn where_many_wait_an_object_costs_a_few_writes() {
         for (objects, is_slow) in [(5, false), (40, true)] {
-            let mut correlator = EventCorrelator::new("test", SmallRng::seed_from_u64(1));
+            let (mut correlator, now) = (correlator(), Instant::now());
             let created =
                 |object, pod| Event { message: format!("Created pod: {pod}").into(), ..event(object, pod) };
             note(&mut correlator, created(0, 0));
-            let slow = correlator.next_write();
+            let slow = correlator.next_write(now);
             for object in 0..objects {
                 (1..25).for_each(|pod| note(&mut correlator, created(object, pod)));
             }
@@ -401,5 +435,22 @@ mod tests {
                 assert_eq!(of_object, expected, "{object} of {objects}");
             }
         }
+    }
+
+    #[test]
+    fn a_limited_number_of_series_of_an_object_is_remembered() {
+        let (mut correlator, now) = (correlator(), Instant::now());
+        for second in 0..1000 {
+            let message = format!("after {second} tries").into();
+            let must = Event { must: true, message, ..event(0, second) };
+            note(&mut correlator, must);
+            let write = correlator.next_write(now).unwrap();
+            correlator.delivered(write, Delivery::Sent);
+        }
+        assert_eq!(correlator.objects.values().map(|object| object.series.len()).sum::<usize>(), SERIES);
+        note(&mut correlator, Event { must: true, message: "after 999 tries".into(), ..event(0, 1000) });
+        let Some(EventWrite { write: Write::PatchEvent { .. }, .. }) = correlator.next_write(now) else {
+            panic!("the newest are remembered");
+        };
     }
 }

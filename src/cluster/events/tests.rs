@@ -29,6 +29,8 @@ struct Store {
     /// Content types of creations.
     formats: Mutex<Vec<String>>,
     refusals: Mutex<VecDeque<u16>>,
+    /// Seconds.
+    retry_after: Mutex<Option<u32>>,
     writes: Mutex<usize>,
     /// Writes of Events with a reason that are under way, now and at most.
     under_way: Mutex<HashMap<String, (usize, usize)>>,
@@ -60,7 +62,11 @@ impl Transport for Arc<Store> {
             };
             let status = json!({"kind": "Status", "code": code, "reason": reason, "message": "m"});
             let body = stream::iter([Ok(Bytes::from(status.to_string()))]).boxed();
-            Ok(Response::builder().status(code).body(body).unwrap())
+            let mut response = Response::builder().status(code);
+            if let Some(seconds) = *store.retry_after.lock().unwrap() {
+                response = response.header("retry-after", seconds);
+            }
+            Ok(response.body(body).unwrap())
         }
         .boxed()
     }
@@ -176,6 +182,7 @@ fn bench_of(latency: Duration, to_protobuf: Option<u16>) -> Bench {
         to_protobuf,
         formats: Mutex::default(),
         refusals: Mutex::default(),
+        retry_after: Mutex::default(),
         writes: Mutex::default(),
         under_way: Mutex::default(),
         events: Mutex::default(),

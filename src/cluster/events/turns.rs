@@ -2,11 +2,19 @@
 //!
 //! A Normal Event that may be lost is written alone: the next one waits until its write has ended. The others, which
 //! report failures or ends, are written at once. client-go writes all Events one at a time. So where the API server
-//! is slow, the Events that only inform cost it no more than those of the built-in controller.
+//! is slow, the Events that only inform cost it no more than those of the built-in controller. A write that goes on for
+//! [`TURN`] gives its turn up, so that a webhook that hangs in one namespace does not keep the Events of the others.
 
 use std::collections::VecDeque;
+use std::time::Duration;
+
+use tokio::time::Instant;
 
 use super::{Event, EventType};
+use crate::cluster::gate::Priority;
+
+/// How long the write of a Normal Event keeps its turn.
+const TURN: Duration = Duration::from_secs(1);
 
 /// What is promised to an Event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -46,6 +54,14 @@ impl Class {
             Self::Normal => 0,
             Self::Warning => 4,
             Self::Must => 9,
+        }
+    }
+
+    /// The priority of writes of this class.
+    pub(super) fn priority(self) -> Priority {
+        match self {
+            Self::Normal => Priority::Event,
+            Self::Warning | Self::Must => Priority::Report,
         }
     }
 }
@@ -88,13 +104,24 @@ impl Counts {
 pub(super) struct Turns<T> {
     at_once: VecDeque<T>,
     one_at_a_time: VecDeque<T>,
-    /// A write of a Normal Event is under way.
-    taken: bool,
+    /// The last turn of a Normal Event, until it ends or is given up.
+    taken: Option<(Turn, Instant)>,
+    /// The number of turns of Normal Events so far.
+    turns: u64,
+}
+
+/// The turn of a write.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Turn {
+    /// One of many at once.
+    Any,
+    /// The one with this number, of those of Normal Events.
+    Only(u64),
 }
 
 impl<T> Default for Turns<T> {
     fn default() -> Self {
-        Self { at_once: VecDeque::new(), one_at_a_time: VecDeque::new(), taken: false }
+        Self { at_once: VecDeque::new(), one_at_a_time: VecDeque::new(), taken: None, turns: 0 }
     }
 }
 
@@ -113,22 +140,27 @@ impl<T> Turns<T> {
     }
 
     /// Takes what has its turn now, until [`end`](Self::end).
-    pub(super) fn next(&mut self) -> Option<T> {
+    pub(super) fn next(&mut self, now: Instant) -> Option<(T, Turn)> {
         if let Some(item) = self.at_once.pop_front() {
-            return Some(item);
+            return Some((item, Turn::Any));
         }
-        if self.taken {
+        if self.taken.is_some_and(|(_, since)| now < since + TURN) {
             return None;
         }
-        let item = self.one_at_a_time.pop_front();
-        self.taken = item.is_some();
-        item
+        let item = self.one_at_a_time.pop_front()?;
+        self.turns += 1;
+        let turn = Turn::Only(self.turns);
+        self.taken = Some((turn, now));
+        Some((item, turn))
     }
 
-    /// A turn of this class has ended.
-    pub(super) fn end(&mut self, class: Class) {
-        if class == Class::Normal {
-            self.taken = false;
-        }
+    /// When the turn that others wait for is given up.
+    pub(super) fn given_up(&self) -> Option<Instant> {
+        self.taken.filter(|_| !self.one_at_a_time.is_empty()).map(|(_, since)| since + TURN)
+    }
+
+    /// A turn has ended.
+    pub(super) fn end(&mut self, turn: Turn) {
+        self.taken.take_if(|(taken, _)| *taken == turn);
     }
 }

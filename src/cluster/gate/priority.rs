@@ -13,14 +13,28 @@ pub enum Priority {
     Create,
     /// Job status that only shows progress. The longer it waits, the more it shows.
     Progress,
-    /// Events, which nothing waits for.
+    /// Events that report failures, or how a Job ended. They, too, wait for a while only.
+    Report,
+    /// Events that only inform.
     Event,
 }
 
 impl Priority {
     /// All priorities, highest first.
-    pub const ALL: [Self; 6] =
-        [Self::Status, Self::Finalizer, Self::Delete, Self::Create, Self::Progress, Self::Event];
+    pub const ALL: [Self; 7] = [
+        Self::Status,
+        Self::Finalizer,
+        Self::Delete,
+        Self::Create,
+        Self::Progress,
+        Self::Report,
+        Self::Event,
+    ];
+
+    /// Whether the write is an Event, which nothing in the controller waits for.
+    pub fn is_event(self) -> bool {
+        matches!(self, Self::Report | Self::Event)
+    }
 
     /// The value of the label in metrics.
     pub fn as_str(self) -> &'static str {
@@ -30,6 +44,7 @@ impl Priority {
             Self::Delete => "delete",
             Self::Create => "create",
             Self::Progress => "progress",
+            Self::Report => "report",
             Self::Event => "event",
         }
     }

@@ -13,7 +13,8 @@
 //! | creations and Events | a sixteenth, for status, finalizers and deletions |
 //! | one namespace | a sixteenth |
 //! | creations and progress of one namespace | an eighth |
-//! | Events | all but an eighth, and leave only while an eighth is free |
+//! | Events | all but an eighth; those of one namespace one more |
+//! | Events that only inform | one more of those of Events, and leave only while an eighth is free |
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -78,6 +79,7 @@ struct Namespace {
     in_flight: usize,
     /// Creations, and statuses that only show progress.
     bulk: usize,
+    events: usize,
     /// When a write last failed or was slow, and when one was last answered well.
     trouble: Option<Instant>,
     good: Option<Instant>,
@@ -88,6 +90,8 @@ struct Namespace {
 struct LaneState {
     window: Window,
     latency: Latency,
+    /// When a write last ended; at first, when the lane began.
+    ended: Instant,
 }
 
 /// What an answer says about its lane.
@@ -100,6 +104,8 @@ enum Verdict {
 
 /// Trouble of several namespaces within this time is everybody's.
 const TOGETHER: Duration = Duration::from_secs(1);
+/// A lane hangs if none of its writes has ended for this long.
+const HANGS: Duration = Duration::from_secs(1);
 /// A namespace is forgotten after this time without writes.
 const FORGOTTEN: Duration = Duration::from_secs(60);
 /// One in this many slots is kept free of creations and Events, and one of each namespace.
@@ -140,6 +146,11 @@ impl Slots {
         self.all.in_flight()
     }
 
+    /// The Events among them.
+    pub(super) fn events(&self) -> usize {
+        self.events
+    }
+
     /// Whether any write may leave now.
     pub(super) fn has_room(&self) -> bool {
         self.all.has_room()
@@ -169,10 +180,19 @@ impl Slots {
     fn is_within_bounds(&self, priority: Priority, namespace: Option<&Namespace>) -> bool {
         let size = self.size();
         let without = |part: usize| size - (size / part).max(1).min(size - 1);
-        let (held, bulk) = namespace.map_or((0, 0), |namespace| (namespace.in_flight, namespace.bulk));
+        let of_events = (size / EVENT_SHARE).max(2);
+        let (held, bulk, events) =
+            namespace.map_or((0, 0, 0), |namespace| (namespace.in_flight, namespace.bulk, namespace.events));
         match priority {
+            Priority::Report => {
+                events < of_events - 1
+                    && self.events < of_events
+                    && self.creates + self.events < without(RESERVE)
+                    && held < without(RESERVE)
+            }
             Priority::Event => {
-                self.events < (size / EVENT_SHARE).max(2)
+                events < of_events - 1
+                    && self.events < of_events - 1
                     && self.in_flight() < without(BULK_RESERVE)
                     && held < without(RESERVE)
             }
@@ -182,7 +202,8 @@ impl Slots {
                     && held < without(RESERVE)
             }
             Priority::Progress => {
-                let gives_way = namespace.is_some_and(Namespace::is_full_of_creations);
+                let now = Instant::now();
+                let gives_way = namespace.is_some_and(|namespace| namespace.is_full_of_creations(now));
                 !gives_way && bulk < without(BULK_RESERVE) && held < without(RESERVE)
             }
             Priority::Status | Priority::Finalizer | Priority::Delete => held < without(RESERVE),
@@ -199,14 +220,16 @@ impl Slots {
         namespace.used = now;
         let in_lane = namespace.lane_mut(&lane.call, limits).window.start();
         match priority {
-            Priority::Event => self.events += 1,
+            Priority::Report | Priority::Event => {
+                (self.events, namespace.events) = (self.events + 1, namespace.events + 1);
+            }
             Priority::Create => (self.creates, namespace.bulk) = (self.creates + 1, namespace.bulk + 1),
             Priority::Progress => namespace.bulk += 1,
             Priority::Status | Priority::Finalizer | Priority::Delete => {}
         }
         namespace.in_flight += 1;
         let is_full = !self.is_within_bounds(priority, self.namespaces.get(&lane.namespace));
-        if is_full && priority != Priority::Event {
+        if is_full && !priority.is_event() {
             self.all.mark_full();
             // A lane that is as full as the bounds let it be: its window opens together with that of all.
             let kept_free = (self.size() / BULK_RESERVE).max(2);
@@ -226,16 +249,19 @@ impl Slots {
         self.all.end();
         let Some(namespace) = self.namespaces.get_mut(&lane.namespace) else { return };
         match priority {
-            Priority::Event => self.events -= 1,
+            Priority::Report | Priority::Event => {
+                (self.events, namespace.events) = (self.events - 1, namespace.events - 1);
+            }
             Priority::Create => (self.creates, namespace.bulk) = (self.creates - 1, namespace.bulk - 1),
             Priority::Progress => namespace.bulk -= 1,
             Priority::Status | Priority::Finalizer | Priority::Delete => {}
         }
-        let counts_for_all = priority != Priority::Event;
+        let counts_for_all = !priority.is_event();
         namespace.in_flight -= 1;
         let was_throttled = namespace.is_throttled();
         let of_lane = namespace.lane_mut(&lane.call, limits);
         of_lane.window.end();
+        of_lane.ended = Instant::now();
         let verdict = match signal {
             None => return,
             Some(Signal::Busy) if counts_for_all => return self.all.shrink(of_all, Shrink::Failure),
@@ -289,20 +315,31 @@ impl Slots {
 
 impl Namespace {
     fn new(now: Instant) -> Self {
-        Self { lanes: HashMap::default(), in_flight: 0, bulk: 0, trouble: None, good: None, used: now }
+        Self {
+            lanes: HashMap::default(),
+            in_flight: 0,
+            bulk: 0,
+            events: 0,
+            trouble: None,
+            good: None,
+            used: now,
+        }
     }
 
     fn lane_mut(&mut self, call: &ApiCallLabels, limits: WindowLimits) -> &mut LaneState {
-        self.lanes
-            .entry(call.clone())
-            .or_insert_with(|| LaneState { window: Window::new(limits), latency: Latency::default() })
+        let new =
+            || LaneState { window: Window::new(limits), latency: Latency::default(), ended: Instant::now() };
+        self.lanes.entry(call.clone()).or_insert_with(new)
     }
 
-    /// Whether no further creation may leave, though none has failed: progress must not take what the API server has
-    /// no time for.
-    fn is_full_of_creations(&self) -> bool {
-        let creations = self.lanes.get(&Lane::of_creations()).map(|lane| &lane.window);
-        creations.is_some_and(|window| !window.has_room() && !window.is_throttled())
+    /// Whether no further creation may leave, though none has failed and some are answered: progress must not take what
+    /// the API server has no time for.
+    fn is_full_of_creations(&self, now: Instant) -> bool {
+        let creations = self.lanes.get(&Lane::of_creations());
+        creations.is_some_and(|lane| {
+            let hangs = now - lane.ended >= HANGS;
+            !lane.window.has_room() && !lane.window.is_throttled() && !hangs
+        })
     }
 
     fn is_busy(&self) -> bool {

@@ -125,19 +125,28 @@ async fn status_goes_before_finalizers_deletions_creations_and_events() {
     let mut writes = vec![submit(Priority::Event, "first")];
     writes.extend(Priority::ALL.into_iter().rev().map(|priority| submit(priority, priority.as_str())));
     join_all(writes).await;
-    assert_eq!(bench.bodies(), ["first", "status", "finalizer", "delete", "create", "progress", "event"]);
+    assert_eq!(
+        bench.bodies(),
+        ["first", "status", "finalizer", "delete", "create", "progress", "report", "event"]
+    );
 }
 
 #[tokio::test(start_paused = true)]
-async fn progress_waits_for_creations_but_not_for_ever() {
+async fn progress_and_reports_wait_for_creations_but_not_for_ever() {
     let mut bench = bench(one_at_a_time(), []);
-    for (creations, position) in [(100, 100..=100), (1000, 300..=310)] {
+    for (creations, priority, position) in [
+        (100, Priority::Progress, 100..=100),
+        (1000, Priority::Progress, 300..=310),
+        (100, Priority::Report, 100..=100),
+        (1000, Priority::Report, 500..=510),
+        (1000, Priority::Event, 1000..=1000),
+    ] {
         let submit = |priority, tag| bench.gate.submit(order(priority, "j"), create(tag));
         let mut writes: Vec<_> = (0..creations).map(|_| submit(Priority::Create, "create")).collect();
-        writes.push(submit(Priority::Progress, "progress"));
+        writes.push(submit(priority, "waits"));
         join_all(writes).await;
-        let found = bench.bodies().iter().position(|tag| tag == "progress").unwrap();
-        assert!(position.contains(&found), "after {found} creations that take 10 ms each");
+        let found = bench.bodies().iter().position(|tag| tag == "waits").unwrap();
+        assert!(position.contains(&found), "{priority:?} after {found} creations that take 10 ms each");
     }
 }
 

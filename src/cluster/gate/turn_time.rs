@@ -6,7 +6,7 @@ use std::time::Duration;
 /// takes about six.
 const WRITES_OF_SHORT_JOB: u32 = 32;
 /// Longest such wait.
-const LONGEST_START: Duration = Duration::from_secs(4);
+const LONGEST_START: Duration = Duration::from_secs(6);
 /// Between two statuses of a Job there is time for this many of its writes, one after the other, as the rate and the API server
 /// allow ...
 const WRITES_PER_STATUS: u32 = 100;

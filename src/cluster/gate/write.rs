@@ -184,7 +184,7 @@ impl Lane {
             Priority::Finalizer => ("patch", Resource::PODS.plural),
             Priority::Delete => ("delete", Resource::PODS.plural),
             Priority::Create => return Self { namespace, call: Self::of_creations() },
-            Priority::Event => ("create", Resource::EVENTS.plural),
+            Priority::Report | Priority::Event => ("create", Resource::EVENTS.plural),
         };
         Self { namespace, call: ApiCallLabels { verb, resource } }
     }

@@ -10,7 +10,7 @@ const WARNINGS: usize = 4096;
 
 #[tokio::test(start_paused = true)]
 async fn normal_events_are_sent_one_at_a_time_and_hold_up_no_warnings_and_no_ends() {
-    let answer = Duration::from_secs(1);
+    let answer = Duration::from_millis(900);
     let (bench, began) = (bench_with(answer), Instant::now());
     for job in 0..5000 {
         bench.recorder.record(event_of(job, "Created", EventType::Normal));
@@ -84,7 +84,7 @@ async fn the_turn_passes_on_after_failures_expiry_and_lost_answers() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_write_that_is_never_answered_gives_its_turn_back() {
+async fn a_write_that_is_never_answered_gives_its_turn_up() {
     let timeout = GateConfig::default().timeout;
     let (bench, began) = (bench_with(2 * timeout), Instant::now());
     for job in 0..3 {
@@ -92,7 +92,41 @@ async fn a_write_that_is_never_answered_gives_its_turn_back() {
     }
     bench.recorder.flush().await;
     assert_eq!(bench.lost(LostEvent::Refused), 3);
-    assert!(began.elapsed() >= 3 * timeout, "{:?}", began.elapsed());
+    let turns = Duration::from_secs(2);
+    assert!((timeout + turns..timeout + 2 * turns).contains(&began.elapsed()), "{:?}", began.elapsed());
+}
+
+/// A stop waits for what reports failures and ends, and not for long for what only informs.
+#[tokio::test(start_paused = true)]
+async fn a_stop_waits_for_reports() {
+    let (bench, began) = (bench_with(Duration::from_millis(900)), Instant::now());
+    for job in 0..100 {
+        bench.recorder.record(event_of(job, "Created", EventType::Normal));
+        bench.recorder.record(event_of(job, "Failed", EventType::Warning));
+    }
+    bench.recorder.flush_reports(Duration::from_secs(2)).await;
+    assert!(began.elapsed() < Duration::from_secs(20), "{:?}", began.elapsed());
+    let stored = bench.store.stored();
+    assert_eq!(stored.iter().filter(|event| event.0 == "Failed").count(), 100);
+    assert_eq!(bench.recorder.unsent(), 200 - stored.len());
+    bench.recorder.flush_reports(Duration::from_secs(1000)).await;
+    assert_eq!((bench.store.stored().len(), bench.recorder.unsent()), (200, 0));
+}
+
+/// Nothing is sent to a busy API server before it wants to be asked again.
+#[tokio::test(start_paused = true)]
+async fn events_wait_as_long_as_a_busy_api_server_asks() {
+    for (kind, stored) in [(EventType::Normal, 1), (EventType::Warning, 2)] {
+        let bench = bench();
+        *bench.store.retry_after.lock().unwrap() = Some(20);
+        bench.store.refusals.lock().unwrap().extend([429]);
+        bench.recorder.record(event_of(0, "First", kind));
+        sleep(Duration::from_secs(19)).await;
+        assert_eq!(*bench.store.writes.lock().unwrap(), 1);
+        bench.recorder.record(event_of(1, "Second", EventType::Normal));
+        bench.recorder.flush().await;
+        assert_eq!(bench.store.stored().len(), stored, "{kind:?}");
+    }
 }
 
 /// A network that panics once.

@@ -12,7 +12,7 @@ fn lane(namespace: &str, priority: Priority) -> Lane {
         Priority::Finalizer => ("patch", "pods"),
         Priority::Delete => ("delete", "pods"),
         Priority::Create => ("create", "pods"),
-        Priority::Event => ("create", "events"),
+        Priority::Report | Priority::Event => ("create", "events"),
     };
     Lane { namespace: namespace.into(), call: ApiCallLabels { verb, resource } }
 }
@@ -31,6 +31,17 @@ fn end_all(slots: &mut Slots, held: Vec<Slot>, signal: Signal) {
     held.into_iter().for_each(|slot| slots.end(slot, Some(signal)));
 }
 
+/// Slots whose window of all is as wide as it may be.
+fn wide_open() -> Slots {
+    let mut slots = Slots::new(LIMITS);
+    for _ in 0..4 {
+        let held = fill(&mut slots, "b", Priority::Status);
+        end_all(&mut slots, held, FAST);
+    }
+    assert_eq!(slots.size(), LIMITS.max);
+    slots
+}
+
 #[tokio::test]
 async fn nobody_holds_all_slots() {
     use Priority::*;
@@ -41,9 +52,11 @@ async fn nobody_holds_all_slots() {
         (&[("a", Create), ("a", Finalizer), ("b", Create)], &[14, 1, 1]),
         (&[("a", Create), ("a", Progress), ("b", Create), ("c", Progress)], &[14, 0, 1, 1]),
         (&[("a", Status), ("b", Status)], &[15, 1]),
-        (&[("a", Event), ("b", Event), ("c", Create), ("c", Status)], &[2, 0, 13, 1]),
-        (&[("a", Create), ("a", Event), ("b", Event), ("b", Status)], &[14, 0, 0, 2]),
-        (&[("a", Status), ("a", Event), ("b", Event), ("b", Status)], &[15, 0, 0, 1]),
+        (&[("a", Event), ("b", Event), ("b", Report), ("c", Report)], &[1, 0, 1, 0]),
+        (&[("a", Event), ("b", Report), ("c", Create), ("c", Status)], &[1, 1, 13, 1]),
+        (&[("a", Report), ("a", Event), ("b", Report), ("b", Event)], &[1, 0, 1, 0]),
+        (&[("a", Create), ("a", Event), ("b", Report), ("b", Status)], &[14, 0, 1, 1]),
+        (&[("a", Status), ("a", Event), ("b", Event), ("b", Report)], &[15, 0, 0, 1]),
     ] {
         let mut slots = Slots::new(LIMITS);
         let held: Vec<usize> = holders
@@ -76,12 +89,7 @@ async fn creations_of_one_namespace_open_the_window_in_a_few_rounds() {
 /// What the API server has no time for, but not what a webhook refuses.
 #[tokio::test]
 async fn progress_takes_no_slots_that_creations_of_its_namespace_may_not_have() {
-    let mut slots = Slots::new(LIMITS);
-    for _ in 0..4 {
-        let held = fill(&mut slots, "b", Priority::Status);
-        end_all(&mut slots, held, FAST);
-    }
-    assert_eq!(slots.size(), LIMITS.max);
+    let mut slots = wide_open();
     let has_room = |slots: &Slots, namespace| {
         let lane = lane(namespace, Priority::Progress);
         slots.room(Priority::Progress, &lane, 0) != Room::None
@@ -93,6 +101,23 @@ async fn progress_takes_no_slots_that_creations_of_its_namespace_may_not_have() 
     end_all(&mut slots, held, Signal::WebhookFailed);
     let held = fill(&mut slots, "a", Priority::Create);
     assert_eq!((held.len(), has_room(&slots, "a")), (LIMITS.min, true));
+}
+
+/// Creations that all wait for a webhook which says nothing take nothing away from others.
+#[tokio::test(start_paused = true)]
+async fn progress_gives_way_to_creations_only_while_some_are_answered() {
+    let mut slots = wide_open();
+    let status = lane("a", Priority::Progress);
+    let mut held = fill(&mut slots, "a", Priority::Create);
+    for _ in 0..3 {
+        advance(HANGS / 2).await;
+        end_all(&mut slots, held.split_off(held.len() - 1), Signal::Refused);
+        held.extend(fill(&mut slots, "a", Priority::Create));
+        assert_eq!(slots.room(Priority::Progress, &status, 0), Room::None);
+    }
+    advance(HANGS).await;
+    assert_eq!(slots.room(Priority::Create, &lane("a", Priority::Create), 0), Room::None);
+    assert_ne!(slots.room(Priority::Progress, &status, 0), Room::None);
 }
 
 #[tokio::test]
@@ -175,7 +200,7 @@ proptest! {
     /// Whatever happens, bounds hold, and a slot that is given back is free again.
     #[test]
     fn bounds_hold_and_no_slot_is_lost(
-        steps in prop::collection::vec((0..4usize, 0..5usize, 0..6u8), 0..400),
+        steps in prop::collection::vec((0..4usize, 0..Priority::ALL.len(), 0..6u8), 0..400),
     ) {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build();
         runtime.map_err(|e| TestCaseError::fail(e.to_string()))?.block_on(async {
@@ -203,7 +228,7 @@ proptest! {
                 prop_assert!((LIMITS.min..=LIMITS.max).contains(&slots.size()));
                 prop_assert_eq!(slots.in_flight(), held.len());
                 prop_assert_eq!(slots.creates, held.iter().filter(|slot| slot.priority == Priority::Create).count());
-                prop_assert_eq!(slots.events, held.iter().filter(|slot| slot.priority == Priority::Event).count());
+                prop_assert_eq!(slots.events, held.iter().filter(|slot| slot.priority.is_event()).count());
                 let throttled = slots.namespaces.values().filter(|namespace| namespace.is_throttled()).count();
                 prop_assert_eq!(slots.throttled(), throttled);
             }

@@ -261,7 +261,12 @@ async fn a_webhook_that_refuses_with_429_is_its_writers_refusal() {
 
 #[tokio::test(start_paused = true)]
 async fn events_neither_shrink_the_window_nor_hold_much_of_it() {
-    for code in [429, 503] {
+    for (code, priority, held) in [
+        (429, Priority::Report, 2),
+        (503, Priority::Report, 2),
+        (429, Priority::Event, 1),
+        (503, Priority::Event, 1),
+    ] {
         let world = world(move |_, path| match path.ends_with("/events") {
             true => (ms(1000), code, status(code, "", "m")),
             false => (ms(5), created().0, created().1),
@@ -272,10 +277,10 @@ async fn events_neither_shrink_the_window_nor_hold_much_of_it() {
                 body: Bytes::from_static(b"{}"),
                 encoding: Encoding::Json,
             };
-            world.clients(50, Priority::Event, &event)
+            world.clients(50, priority, &event)
         });
         sleep(ms(100)).await;
-        assert_eq!(world.metrics.writes_in_flight.get(), 2);
+        assert_eq!(world.metrics.writes_in_flight.get(), held);
         let start = Instant::now();
         let creates = world.clients(8, Priority::Create, &create("x"));
         sleep(ms(3000)).await;

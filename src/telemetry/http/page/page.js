@@ -7,7 +7,7 @@
   const HISTORY = 240; // points of the curve: about two minutes
   const FRESH = 3000; // ms that a shard is marked as new with its owner
   const PHASES = ["running", "waiting", "suspended", "failed", "complete"];
-  const PRIORITIES = ["status", "finalizer", "delete", "create", "progress", "event"];
+  const PRIORITIES = ["status", "finalizer", "delete", "create", "progress", "report", "event"];
   const LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ";
 
   const at = (id) => document.getElementById(id);
