@@ -80,6 +80,8 @@ pub struct JobVanished(pub Uid);
 pub struct Candidates {
     /// The Job.
     pub job: Uid,
+    /// Whether they were looked for again, since an earlier list left doubts.
+    pub is_second: bool,
     /// All pods that it selects.
     pub list: PodList,
 }
@@ -316,8 +318,8 @@ impl ShardActor {
         }
     }
 
-    /// Whether a pod without a controller that a live list shows is one that another Job has adopted since, or had before: the
-    /// watch brings what has become of it.
+    /// Whether a pod without a controller that a live list shows is known as another Job's. One of the two is older: the
+    /// Job has adopted it, or has lost it.
     fn is_of_another(&self, pod: &ObservedPod) -> bool {
         let known = self.pod_owners.job_of(&pod.pod.uid);
         known.is_some() && known != self.job_of(pod).as_ref()
@@ -426,17 +428,21 @@ impl Handler<Pods> for ShardActor {
 impl Handler<Candidates> for ShardActor {
     type Result = ();
 
-    fn handle(&mut self, Candidates { job, list }: Candidates, ctx: &mut Self::Context) {
+    fn handle(&mut self, Candidates { job, is_second, list }: Candidates, ctx: &mut Self::Context) {
         self.arrived = Instant::now();
+        let mut is_doubtful = false;
         let is_of_job = |pod: &&Unreadable| pod.job.as_ref().is_some_and(|owner| owner.uid == job);
         list.unreadable.iter().filter(is_of_job).for_each(|pod| self.pod_unreadable(pod, ctx));
         for pod in list.pods {
             match &pod.controller {
-                None if self.is_of_another(&pod) => {}
+                None if !is_second && self.is_of_another(&pod) => is_doubtful = true,
                 None => self.route_pod(pod, ctx),
                 Some(owner) if owner.uid == job && !self.is_labelled(&pod) => self.label(&pod, &job, ctx),
                 Some(_) => {}
             }
+        }
+        if is_doubtful {
+            return self.look_for_candidates_again(&job, ctx);
         }
         if let Some(entry) = self.jobs.get_mut(&job) {
             entry.candidates_found();

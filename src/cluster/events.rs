@@ -8,10 +8,11 @@ mod body;
 mod correlator;
 mod turns;
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use backon::{BackoffBuilder, ExponentialBuilder};
+use futures::FutureExt;
 use futures::stream::{FuturesUnordered, StreamExt};
 use jiff::Timestamp;
 use rand::SeedableRng;
@@ -21,12 +22,13 @@ use tokio::time::{Instant, sleep, sleep_until, timeout};
 
 use self::correlator::{Delivery, EventCorrelator, EventWrite, Noted};
 use self::turns::{Class, Counts};
-use super::gate::{Answer, Fence, Order, Write, WriteError, WriteGate};
+use super::gate::{Answer, Fence, Order, Turn, Write, WriteError, WriteGate};
 use super::supervision::{Pauses, caught};
 use crate::job::manifest::Encoding;
 use crate::job::uid::Uid;
 use crate::telemetry::metrics::Metrics;
 use crate::telemetry::metrics::labels::{LostEvent, LostEventLabels};
+use crate::telemetry::traces::CallTrace;
 
 /// The object that an Event is about.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -117,7 +119,8 @@ impl Recorder {
         let recorder = Self { inbox, pending: watch::Sender::default(), metrics: metrics.clone() };
         let pending = recorder.pending.clone();
         let correlator = EventCorrelator::new(component, SmallRng::seed_from_u64(seed));
-        let sender = Sender { gate, correlator, taken: Counts::default(), pending, metrics };
+        let busy = BusyServer::default();
+        let sender = Sender { gate, busy, correlator, taken: Counts::default(), pending, metrics };
         tokio::spawn(sender.run_supervised(events));
         recorder
     }
@@ -167,6 +170,7 @@ impl Recorder {
 /// Sends recorded Events through the gate, one write of each series at a time.
 struct Sender {
     gate: WriteGate,
+    busy: BusyServer,
     correlator: EventCorrelator,
     /// The pending Events that have left the inbox.
     taken: Counts,
@@ -199,11 +203,17 @@ impl Sender {
                     Some(event) => self.take(event),
                     None => open = false,
                 },
-                Some((write, delivery)) = sending.next() => self.delivered(write, delivery),
+                Some(step) = sending.next() => match step {
+                    Step::Leaves(write, turn) => {
+                        self.correlator.leaves(&write, Instant::now(), self.gate.answer_time());
+                        sending.push(send(self.gate.clone(), self.busy.clone(), write, turn).boxed());
+                    }
+                    Step::Ended(write, delivery) => self.delivered(write, delivery),
+                },
                 () = until(given_up) => {}
             }
             while let Some(write) = self.correlator.next_write(Instant::now()) {
-                sending.push(send(self.gate.clone(), write));
+                sending.push(first_turn(self.gate.clone(), self.busy.clone(), write).boxed());
             }
         }
     }
@@ -250,51 +260,103 @@ async fn until(time: Option<Instant>) {
     }
 }
 
-/// Sends a write, and again after transient failures as often as its class allows. One that may not have been read is
-/// not repeated in protobuf: the correlator composes it again, in JSON.
-async fn send(gate: WriteGate, write: EventWrite) -> (EventWrite, Delivery) {
-    let class = write.series.class;
-    let mut pauses =
-        ExponentialBuilder::new().with_min_delay(FIRST_PAUSE).with_max_times(class.retries()).build();
+/// A step of a write.
+enum Step {
+    /// It leaves in this turn of the gate.
+    Leaves(EventWrite, Result<Turn, WriteError>),
+    /// It has ended.
+    Ended(EventWrite, Delivery),
+}
+
+/// Until when the API server wants no Events. Clones are the same time.
+#[derive(Clone, Debug, Default)]
+struct BusyServer(Arc<Mutex<Option<Instant>>>);
+
+impl BusyServer {
+    /// The API server has refused an Event, and asked to be left alone for this long.
+    fn refused(&self, retry_after: Option<Duration>) {
+        let pause = retry_after.unwrap_or(BUSY_PAUSE.0).clamp(BUSY_PAUSE.0, BUSY_PAUSE.1);
+        let mut until = self.lock();
+        *until = until.max(Some(Instant::now() + pause));
+    }
+
+    /// Waits until the API server may be asked.
+    async fn passed(&self) {
+        loop {
+            let until = *self.lock();
+            match until.filter(|until| *until > Instant::now()) {
+                Some(until) => sleep_until(until).await,
+                None => return,
+            }
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Option<Instant>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// How the gate schedules a write.
+fn order(write: &EventWrite) -> Order {
+    Order {
+        priority: write.series.class.priority(),
+        flow: write.series.about.uid.clone(),
+        // An Event reports a past action, which stays true whichever replica owns the shard now.
+        fence: Fence::unlimited(),
+    }
+}
+
+/// Waits until a write may leave.
+async fn turn(gate: &WriteGate, busy: &BusyServer, write: &EventWrite) -> Result<Turn, WriteError> {
+    busy.passed().await;
+    gate.reserve(&order(write), &write.write).wait().await
+}
+
+async fn first_turn(gate: WriteGate, busy: BusyServer, write: EventWrite) -> Step {
+    let turn = turn(&gate, &busy, &write).await;
+    Step::Leaves(write, turn)
+}
+
+/// Sends a write in its first turn, and again after transient failures as often as its class allows. One that may not have
+/// been read is not repeated in protobuf: the correlator composes it again, in JSON.
+async fn send(
+    gate: WriteGate,
+    busy: BusyServer,
+    write: EventWrite,
+    mut granted: Result<Turn, WriteError>,
+) -> Step {
+    let mut pauses = ExponentialBuilder::new()
+        .with_min_delay(FIRST_PAUSE)
+        .with_max_times(write.series.class.retries())
+        .build();
     let mut is_repeated = false;
     loop {
-        // No fence: an Event reports a past action, which stays true whichever replica owns the shard now.
-        let order = Order {
-            priority: class.priority(),
-            flow: write.series.about.uid.clone(),
-            fence: Fence::unlimited(),
+        let answer = match granted {
+            Ok(turn) => gate.submit_in(turn, order(&write), write.write.clone(), CallTrace::default()).await,
+            Err(failure) => Err(failure),
         };
-        let failure = match gate.submit(order, write.write.clone()).await {
-            Ok(Answer::Gone) => return (write, Delivery::Expired),
-            Ok(_) => return (write, Delivery::Sent),
+        let failure = match answer {
+            Ok(Answer::Gone) => return Step::Ended(write, Delivery::Expired),
+            Ok(_) => return Step::Ended(write, Delivery::Sent),
             // An earlier try has succeeded and its answer was lost.
-            Err(WriteError::AlreadyExists(_)) if is_repeated => return (write, Delivery::Sent),
+            Err(WriteError::AlreadyExists(_)) if is_repeated => return Step::Ended(write, Delivery::Sent),
             Err(failure) => failure,
         };
         if failure.may_succeed_in_json() && is_in_protobuf(&write.write) {
             tracing::debug!(%failure, "an Event was refused in protobuf");
-            return (write, Delivery::RefusedInProtobuf);
+            return Step::Ended(write, Delivery::RefusedInProtobuf);
         }
-        let retry_after = retry_after(&failure);
+        if let WriteError::Busy { retry_after } = failure {
+            busy.refused(retry_after);
+        }
         let pause = if is_transient(&failure) { pauses.next() } else { None };
         let Some(pause) = pause else {
             tracing::debug!(%failure, "an Event was not sent");
-            // The next one would be refused as well.
-            sleep(retry_after).await;
-            return (write, Delivery::Failed);
+            return Step::Ended(write, Delivery::Failed);
         };
-        sleep(pause.max(retry_after)).await;
+        sleep(pause).await;
+        granted = turn(&gate, &busy, &write).await;
         is_repeated = true;
-    }
-}
-
-/// How long the API server wants to be left alone; zero if it has said nothing.
-fn retry_after(failure: &WriteError) -> Duration {
-    match failure {
-        WriteError::Busy { retry_after } => {
-            retry_after.unwrap_or(BUSY_PAUSE.0).clamp(BUSY_PAUSE.0, BUSY_PAUSE.1)
-        }
-        _ => Duration::ZERO,
     }
 }
 

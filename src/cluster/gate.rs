@@ -99,7 +99,7 @@ const WRITES_AHEAD: usize = 2;
 const FEWEST_WRITES: usize = 8;
 /// How long a status that only shows progress may wait for writes of higher priorities. After that it takes turns with
 /// them. With the time that it was gathered before that ([`turn_time`]: 6 s at most), and that the API server takes to
-/// answer, what it shows is about ten seconds old at most.
+/// answer, what it shows is about ten seconds old at most, unless the rate is too small for the statuses of all Jobs.
 const PROGRESS_WAIT: Duration = Duration::from_secs(3);
 /// The same for an Event that reports a failure or an end.
 const REPORT_WAIT: Duration = Duration::from_secs(5);
@@ -271,11 +271,25 @@ impl WriteGate {
         Box::pin(shared.carry_out(order, write, trace, turn))
     }
 
+    /// Asks for the turn of a write.
+    pub fn reserve(&self, order: &Order, write: &Write) -> Reservation {
+        self.reserve_in(order, write.lane())
+    }
+
     /// Asks for the turn of a Job's status in this namespace. What it says can be decided when the turn has come.
     pub fn reserve_status(&self, order: &Order, namespace: Arc<str>) -> Reservation {
+        self.reserve_in(order, Lane::status(namespace))
+    }
+
+    fn reserve_in(&self, order: &Order, lane: Lane) -> Reservation {
         let (waiting, turn) = self.shared.waiting(order);
-        self.shared.queue(order, Lane::status(namespace), waiting);
+        self.shared.queue(order, lane, waiting);
         Reservation { turn }
+    }
+
+    /// How quickly the API server answers writes at present; zero if nobody knows.
+    pub fn answer_time(&self) -> Duration {
+        self.shared.answer_time.get()
     }
 
     /// The same as [`submit_traced`](Self::submit_traced), in a turn that has come: the write leaves as soon as

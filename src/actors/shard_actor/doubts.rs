@@ -22,7 +22,7 @@ use crate::job::uid::{Uid, UidMap, UidSet};
 /// Most Jobs whose pods are looked for in one list: their UIDs are part of a URL.
 const MAX_SOUGHT: usize = 50;
 /// Pause before pods are listed again after a list that did not show all of them.
-const DOUBT_PAUSE: Duration = Duration::from_secs(1);
+pub(super) const DOUBT_PAUSE: Duration = Duration::from_secs(1);
 
 /// The lists of pods that Jobs have asked for in doubt of the shard's own.
 #[derive(Debug, Default)]
@@ -343,9 +343,9 @@ impl ShardActor {
     fn misses_pods(&mut self, anew: &UidSet, found: &UidMap<UidSet>) -> bool {
         let mut missing = false;
         for job in anew {
-            if let (Some(found), Some(before)) = (found.get(job), self.doubts.rebuilt.remove(job)) {
-                missing |= !before.is_subset(found);
-            }
+            // A Job that has asked again has its answer from the next list.
+            let Some(found) = found.get(job) else { continue };
+            missing |= self.doubts.rebuilt.remove(job).is_some_and(|before| !before.is_subset(found));
         }
         missing
     }

@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 use actix::{Actor, Addr, AsyncContext, Context, SpawnHandle};
 use tokio_util::task::AbortOnDropHandle;
 
+use super::doubts::DOUBT_PAUSE;
 use super::{Candidates, ShardActor};
 use crate::actors::clock;
 use crate::actors::inbox::Inbox;
@@ -135,6 +136,15 @@ impl JobEntry {
         match &self.stage {
             Stage::Active(Active { leaving, .. }) | Stage::Broken { leaving } => *leaving,
             Stage::Passivated { .. } => false,
+        }
+    }
+
+    /// The pods that it may adopt are being looked for again, unless nobody waits for them.
+    fn candidates_sought(&mut self, search: AbortOnDropHandle<()>) {
+        if let Stage::Active(active) = &mut self.stage
+            && active.candidates.is_some()
+        {
+            active.candidates = Some(search);
         }
     }
 
@@ -306,7 +316,7 @@ impl ShardActor {
             Stage::Passivated { .. } => false,
         };
         let seeks_pods = Owner::from(job).seeks_pods();
-        let candidates = seeks_pods.then(|| self.look_for_candidates(job, &ctx.address()));
+        let candidates = seeks_pods.then(|| self.look_for_candidates(job, false, &ctx.address()));
         let inbox = Inbox::queued(self.cx.metrics.workqueue.clone());
         let actor = self.start_actor(job.clone(), entry.seen.clone(), inbox.clone(), &ctx.address());
         if let Some(entry) = self.jobs.get_mut(uid) {
@@ -350,13 +360,26 @@ impl ShardActor {
         JobActor::new(job, seen, Arc::new(requests), shard.clone().recipient()).start()
     }
 
-    fn look_for_candidates(&self, job: &Job, shard: &Addr<Self>) -> AbortOnDropHandle<()> {
+    /// `is_second`: the first look may have shown pods as they were before.
+    fn look_for_candidates(&self, job: &Job, is_second: bool, shard: &Addr<Self>) -> AbortOnDropHandle<()> {
         let (cx, shard) = (self.cx.for_job(&job.uid), shard.clone());
         let (uid, namespace, spec) = (job.uid.clone(), job.namespace.clone(), job.spec.clone());
         AbortOnDropHandle::new(self.owned.unit.spawn("a search for pods that a Job may adopt", async move {
             let list = list_selected(&cx, &namespace, &spec.selector).await;
-            shard.do_send(Candidates { job: uid, list });
+            shard.do_send(Candidates { job: uid, is_second, list });
         }))
+    }
+
+    /// Looks again for pods that a Job may adopt, after a pause in which the watch may show what has become of them.
+    pub(super) fn look_for_candidates_again(&self, job: &Uid, ctx: &mut Context<Self>) {
+        let job = job.clone();
+        ctx.run_later(DOUBT_PAUSE, move |shard, ctx| {
+            let Some(Ok(known)) = shard.jobs.get(&job).map(|entry| &entry.seen.job) else { return };
+            let search = shard.look_for_candidates(known, true, &ctx.address());
+            if let Some(entry) = shard.jobs.get_mut(&job) {
+                entry.candidates_sought(search);
+            }
+        });
     }
 
     /// Takes in that the actor of a Job has ended.

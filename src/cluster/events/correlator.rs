@@ -202,7 +202,7 @@ impl EventCorrelator {
         };
         if !series.busy {
             series.busy = true;
-            self.turns.push(series.key.class, series.key.clone());
+            self.turns.push(series.key.class, &series.key.about.namespace, series.key.clone());
         }
         Noted::Covered
     }
@@ -219,6 +219,11 @@ impl EventCorrelator {
             }
         }
         None
+    }
+
+    /// Takes in that a write leaves, to an API server that answers other writes after this time.
+    pub(super) fn leaves(&mut self, write: &EventWrite, now: Instant, answer_time: Duration) {
+        self.turns.leaves(write.turn, now, answer_time);
     }
 
     /// When to ask again for the next write, though nothing was delivered.
@@ -246,7 +251,7 @@ impl EventCorrelator {
         }
         series.busy = series.unsent > 0;
         if series.busy {
-            self.turns.push(write.series.class, write.series);
+            self.turns.push(write.series.class, &write.series.about.namespace, write.series.clone());
         }
     }
 

@@ -31,6 +31,8 @@ struct Store {
     refusals: Mutex<VecDeque<u16>>,
     /// Seconds.
     retry_after: Mutex<Option<u32>>,
+    /// A namespace whose Events are never answered.
+    hangs: Mutex<Option<&'static str>>,
     writes: Mutex<usize>,
     /// Writes of Events with a reason that are under way, now and at most.
     under_way: Mutex<HashMap<String, (usize, usize)>>,
@@ -50,6 +52,10 @@ impl Transport for Arc<Store> {
                 let (now, most) = under_way.entry(reason.clone()).or_default();
                 *now += 1;
                 *most = (*most).max(*now);
+            }
+            let hangs = *store.hangs.lock().unwrap();
+            if hangs.is_some_and(|namespace| request.uri().path().contains(&format!("/{namespace}/"))) {
+                std::future::pending::<()>().await;
             }
             sleep(store.latency).await;
             store.under_way.lock().unwrap().get_mut(&reason).unwrap().0 -= 1;
@@ -177,18 +183,23 @@ fn bench_with(latency: Duration) -> Bench {
 
 /// The same, and it answers this to writes in protobuf.
 fn bench_of(latency: Duration, to_protobuf: Option<u16>) -> Bench {
+    bench_in(wide(), latency, to_protobuf)
+}
+
+fn bench_in(config: GateConfig, latency: Duration, to_protobuf: Option<u16>) -> Bench {
     let store = Arc::new(Store {
         latency,
         to_protobuf,
         formats: Mutex::default(),
         refusals: Mutex::default(),
         retry_after: Mutex::default(),
+        hangs: Mutex::default(),
         writes: Mutex::default(),
         under_way: Mutex::default(),
         events: Mutex::default(),
     });
     let metrics = Arc::new(Metrics::new());
-    let gate = WriteGate::open(Arc::new(store.clone()), wide(), "f", metrics.clone());
+    let gate = WriteGate::open(Arc::new(store.clone()), config, "f", metrics.clone());
     Bench { store, recorder: Recorder::start(gate, "yardmaster", metrics.clone(), 1), metrics }
 }
 

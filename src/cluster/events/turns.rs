@@ -2,10 +2,11 @@
 //!
 //! A Normal Event that may be lost is written alone: the next one waits until its write has ended. The others, which
 //! report failures or ends, are written at once. client-go writes all Events one at a time. So where the API server
-//! is slow, the Events that only inform cost it no more than those of the built-in controller. A write that goes on for
-//! [`TURN`] gives its turn up, so that a webhook that hangs in one namespace does not keep the Events of the others.
+//! is slow, the Events that only inform cost it no more than those of the built-in controller. A write that is answered much
+//! later than other writes lets one of another namespace go, so that a webhook that hangs keeps nobody else's Events.
 
 use std::collections::VecDeque;
+use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::time::Instant;
@@ -13,8 +14,9 @@ use tokio::time::Instant;
 use super::{Event, EventType};
 use crate::cluster::gate::Priority;
 
-/// How long the write of a Normal Event keeps its turn.
-const TURN: Duration = Duration::from_secs(1);
+/// How long the write of a Normal Event keeps those of other namespaces waiting, once it has left: this long, or for so many
+/// times as long as the API server takes for other writes, if that is more.
+const KEEPS_TURN: (Duration, u32) = (Duration::from_secs(1), 8);
 
 /// What is promised to an Event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -103,11 +105,20 @@ impl Counts {
 #[derive(Debug)]
 pub(super) struct Turns<T> {
     at_once: VecDeque<T>,
-    one_at_a_time: VecDeque<T>,
-    /// The last turn of a Normal Event, until it ends or is given up.
-    taken: Option<(Turn, Instant)>,
+    one_at_a_time: VecDeque<(Arc<str>, T)>,
+    /// The writes of Normal Events under way.
+    under_way: Vec<UnderWay>,
     /// The number of turns of Normal Events so far.
     turns: u64,
+}
+
+/// A write of a Normal Event that is under way.
+#[derive(Debug)]
+struct UnderWay {
+    turn: Turn,
+    namespace: Arc<str>,
+    /// When others need not wait for it any more, once it has left the gate.
+    given_up: Option<Instant>,
 }
 
 /// The turn of a write.
@@ -121,15 +132,15 @@ pub(super) enum Turn {
 
 impl<T> Default for Turns<T> {
     fn default() -> Self {
-        Self { at_once: VecDeque::new(), one_at_a_time: VecDeque::new(), taken: None, turns: 0 }
+        Self { at_once: VecDeque::new(), one_at_a_time: VecDeque::new(), under_way: Vec::new(), turns: 0 }
     }
 }
 
 impl<T> Turns<T> {
-    /// Puts this behind what waits in its class.
-    pub(super) fn push(&mut self, class: Class, item: T) {
+    /// Puts this behind what waits in its class. `namespace`: that of the write.
+    pub(super) fn push(&mut self, class: Class, namespace: &Arc<str>, item: T) {
         match class {
-            Class::Normal => self.one_at_a_time.push_back(item),
+            Class::Normal => self.one_at_a_time.push_back((namespace.clone(), item)),
             Class::Warning | Class::Must => self.at_once.push_back(item),
         }
     }
@@ -144,23 +155,47 @@ impl<T> Turns<T> {
         if let Some(item) = self.at_once.pop_front() {
             return Some((item, Turn::Any));
         }
-        if self.taken.is_some_and(|(_, since)| now < since + TURN) {
+        if !self.have_all_left() || self.given_up().is_some_and(|given_up| given_up > now) {
             return None;
         }
-        let item = self.one_at_a_time.pop_front()?;
+        let (namespace, item) = self.one_at_a_time.remove(self.first_of_another_namespace()?)?;
         self.turns += 1;
         let turn = Turn::Only(self.turns);
-        self.taken = Some((turn, now));
+        self.under_way.push(UnderWay { turn, namespace, given_up: None });
         Some((item, turn))
     }
 
-    /// When the turn that others wait for is given up.
+    /// A write with this turn leaves, to an API server that answers other writes after this time.
+    pub(super) fn leaves(&mut self, turn: Turn, now: Instant, answer_time: Duration) {
+        let keeps_turn = KEEPS_TURN.0.max(KEEPS_TURN.1 * answer_time);
+        if let Some(write) = self.under_way.iter_mut().find(|write| write.turn == turn) {
+            write.given_up = Some(now + keeps_turn);
+        }
+    }
+
+    /// When others need not wait any more for the writes under way, if all of these have left and any wait that may go
+    /// then.
     pub(super) fn given_up(&self) -> Option<Instant> {
-        self.taken.filter(|_| !self.one_at_a_time.is_empty()).map(|(_, since)| since + TURN)
+        if !self.have_all_left() {
+            return None;
+        }
+        let last = self.under_way.iter().filter_map(|write| write.given_up).max()?;
+        self.first_of_another_namespace().map(|_| last)
     }
 
     /// A turn has ended.
     pub(super) fn end(&mut self, turn: Turn) {
-        self.taken.take_if(|(taken, _)| *taken == turn);
+        self.under_way.retain(|write| write.turn != turn);
+    }
+
+    fn have_all_left(&self) -> bool {
+        self.under_way.iter().all(|write| write.given_up.is_some())
+    }
+
+    /// The place of the first that waits and whose namespace has no write under way.
+    fn first_of_another_namespace(&self) -> Option<usize> {
+        let is_other =
+            |namespace: &Arc<str>| self.under_way.iter().all(|write| write.namespace != *namespace);
+        self.one_at_a_time.iter().position(|(namespace, _)| is_other(namespace))
     }
 }

@@ -12,9 +12,10 @@
 //! |---|---|
 //! | creations and Events | a sixteenth, for status, finalizers and deletions |
 //! | one namespace | a sixteenth |
-//! | creations and progress of one namespace | an eighth |
-//! | Events | all but an eighth; those of one namespace one more |
-//! | Events that only inform | one more of those of Events, and leave only while an eighth is free |
+//! | creations and progress of one namespace | an eighth; creations that hang do not count for progress |
+//! | Events that report failures and ends | all but an eighth, or but three if that is more |
+//! | Events that only inform | the same, and leave only while an eighth is free |
+//! | Events of one namespace | one of those |
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -64,8 +65,8 @@ pub(super) struct Slot {
 pub(super) struct Slots {
     all: Window,
     namespaces: HashMap<Arc<str>, Namespace, RandomState>,
-    creates: usize,
-    events: usize,
+    /// Slots in use.
+    held: Held,
     /// Namespaces with a lane that has shrunk because its calls fail.
     throttled: usize,
     /// When namespaces without writes were last forgotten.
@@ -75,11 +76,8 @@ pub(super) struct Slots {
 #[derive(Debug)]
 struct Namespace {
     lanes: HashMap<ApiCallLabels, LaneState, RandomState>,
-    /// Writes in flight.
-    in_flight: usize,
-    /// Creations, and statuses that only show progress.
-    bulk: usize,
-    events: usize,
+    /// Slots in use.
+    held: Held,
     /// When a write last failed or was slow, and when one was last answered well.
     trouble: Option<Instant>,
     good: Option<Instant>,
@@ -90,8 +88,32 @@ struct Namespace {
 struct LaneState {
     window: Window,
     latency: Latency,
-    /// When a write last ended; at first, when the lane began.
-    ended: Instant,
+    /// When a write last ended, or left while no other was in flight.
+    moved: Instant,
+    /// How long the last answer took.
+    took: Duration,
+}
+
+/// Numbers of writes in flight, by priority.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Held([usize; Priority::ALL.len()]);
+
+impl Held {
+    fn of(&self, priority: Priority) -> usize {
+        self.0[priority as usize]
+    }
+
+    fn of_mut(&mut self, priority: Priority) -> &mut usize {
+        &mut self.0[priority as usize]
+    }
+
+    fn total(&self) -> usize {
+        self.0.iter().sum()
+    }
+
+    fn events(&self) -> usize {
+        self.of(Priority::Report) + self.of(Priority::Event)
+    }
 }
 
 /// What an answer says about its lane.
@@ -104,16 +126,17 @@ enum Verdict {
 
 /// Trouble of several namespaces within this time is everybody's.
 const TOGETHER: Duration = Duration::from_secs(1);
-/// A lane hangs if none of its writes has ended for this long.
-const HANGS: Duration = Duration::from_secs(1);
+/// A lane hangs if none of its writes has ended for this long, or for so many times as long as the last answer took, if
+/// that is more.
+const HANGS: (Duration, u32) = (Duration::from_secs(1), 2);
 /// A namespace is forgotten after this time without writes.
 const FORGOTTEN: Duration = Duration::from_secs(60);
 /// One in this many slots is kept free of creations and Events, and one of each namespace.
 const RESERVE: usize = 16;
 /// One in this many slots is kept free of the creations and progress of each namespace, and of Events.
 const BULK_RESERVE: usize = 8;
-/// One in this many slots may be held by Events, but always two.
-const EVENT_SHARE: usize = 8;
+/// One in this many slots may be held by Events of each kind, but always so many.
+const EVENT_SHARE: (usize, usize) = (8, 3);
 
 impl Slot {
     pub(super) fn is_creation(&self) -> bool {
@@ -126,8 +149,7 @@ impl Slots {
         Self {
             all: Window::new(limits),
             namespaces: HashMap::default(),
-            creates: 0,
-            events: 0,
+            held: Held::default(),
             throttled: 0,
             tidied: Instant::now(),
         }
@@ -148,7 +170,7 @@ impl Slots {
 
     /// The Events among them.
     pub(super) fn events(&self) -> usize {
-        self.events
+        self.held.events()
     }
 
     /// Whether any write may leave now.
@@ -180,34 +202,26 @@ impl Slots {
     fn is_within_bounds(&self, priority: Priority, namespace: Option<&Namespace>) -> bool {
         let size = self.size();
         let without = |part: usize| size - (size / part).max(1).min(size - 1);
-        let of_events = (size / EVENT_SHARE).max(2);
-        let (held, bulk, events) =
-            namespace.map_or((0, 0, 0), |namespace| (namespace.in_flight, namespace.bulk, namespace.events));
-        match priority {
-            Priority::Report => {
-                events < of_events - 1
-                    && self.events < of_events
-                    && self.creates + self.events < without(RESERVE)
-                    && held < without(RESERVE)
-            }
-            Priority::Event => {
-                events < of_events - 1
-                    && self.events < of_events - 1
-                    && self.in_flight() < without(BULK_RESERVE)
-                    && held < without(RESERVE)
-            }
+        let of_events = (size / EVENT_SHARE.0).max(EVENT_SHARE.1);
+        let (all, own) = (&self.held, namespace.map(|namespace| namespace.held).unwrap_or_default());
+        let leaves_reserve = all.of(Priority::Create) + all.events() < without(RESERVE);
+        let are_few_events = || all.of(priority) < of_events && own.of(priority) < of_events - 1;
+        let is_within = match priority {
+            Priority::Status | Priority::Finalizer | Priority::Delete => true,
             Priority::Create => {
-                self.creates + self.events < without(RESERVE)
-                    && bulk < without(BULK_RESERVE)
-                    && held < without(RESERVE)
+                leaves_reserve && own.of(priority) + own.of(Priority::Progress) < without(BULK_RESERVE)
             }
             Priority::Progress => {
-                let now = Instant::now();
-                let gives_way = namespace.is_some_and(|namespace| namespace.is_full_of_creations(now));
-                !gives_way && bulk < without(BULK_RESERVE) && held < without(RESERVE)
+                // It must not take what the API server has no time for.
+                let creations = namespace.and_then(Namespace::creations);
+                let going_on = creations.filter(|lane| !lane.hangs(Instant::now()));
+                let beside = going_on.map_or(0, |_| own.of(Priority::Create));
+                !going_on.is_some_and(LaneState::is_full) && own.of(priority) + beside < without(BULK_RESERVE)
             }
-            Priority::Status | Priority::Finalizer | Priority::Delete => held < without(RESERVE),
-        }
+            Priority::Report => are_few_events() && leaves_reserve,
+            Priority::Event => are_few_events() && self.in_flight() < without(BULK_RESERVE),
+        };
+        is_within && own.total() < without(RESERVE)
     }
 
     /// A write leaves.
@@ -218,16 +232,9 @@ impl Slots {
         let of_all = self.all.start();
         let namespace = self.namespaces.entry(lane.namespace.clone()).or_insert_with(|| Namespace::new(now));
         namespace.used = now;
-        let in_lane = namespace.lane_mut(&lane.call, limits).window.start();
-        match priority {
-            Priority::Report | Priority::Event => {
-                (self.events, namespace.events) = (self.events + 1, namespace.events + 1);
-            }
-            Priority::Create => (self.creates, namespace.bulk) = (self.creates + 1, namespace.bulk + 1),
-            Priority::Progress => namespace.bulk += 1,
-            Priority::Status | Priority::Finalizer | Priority::Delete => {}
-        }
-        namespace.in_flight += 1;
+        let in_lane = namespace.lane_mut(&lane.call, limits).start(now);
+        *namespace.held.of_mut(priority) += 1;
+        *self.held.of_mut(priority) += 1;
         let is_full = !self.is_within_bounds(priority, self.namespaces.get(&lane.namespace));
         if is_full && !priority.is_event() {
             self.all.mark_full();
@@ -248,20 +255,12 @@ impl Slots {
         let limits = self.limits();
         self.all.end();
         let Some(namespace) = self.namespaces.get_mut(&lane.namespace) else { return };
-        match priority {
-            Priority::Report | Priority::Event => {
-                (self.events, namespace.events) = (self.events - 1, namespace.events - 1);
-            }
-            Priority::Create => (self.creates, namespace.bulk) = (self.creates - 1, namespace.bulk - 1),
-            Priority::Progress => namespace.bulk -= 1,
-            Priority::Status | Priority::Finalizer | Priority::Delete => {}
-        }
+        *namespace.held.of_mut(priority) -= 1;
+        *self.held.of_mut(priority) -= 1;
         let counts_for_all = !priority.is_event();
-        namespace.in_flight -= 1;
         let was_throttled = namespace.is_throttled();
         let of_lane = namespace.lane_mut(&lane.call, limits);
-        of_lane.window.end();
-        of_lane.ended = Instant::now();
+        of_lane.end(signal);
         let verdict = match signal {
             None => return,
             Some(Signal::Busy) if counts_for_all => return self.all.shrink(of_all, Shrink::Failure),
@@ -315,31 +314,15 @@ impl Slots {
 
 impl Namespace {
     fn new(now: Instant) -> Self {
-        Self {
-            lanes: HashMap::default(),
-            in_flight: 0,
-            bulk: 0,
-            events: 0,
-            trouble: None,
-            good: None,
-            used: now,
-        }
+        Self { lanes: HashMap::default(), held: Held::default(), trouble: None, good: None, used: now }
     }
 
     fn lane_mut(&mut self, call: &ApiCallLabels, limits: WindowLimits) -> &mut LaneState {
-        let new =
-            || LaneState { window: Window::new(limits), latency: Latency::default(), ended: Instant::now() };
-        self.lanes.entry(call.clone()).or_insert_with(new)
+        self.lanes.entry(call.clone()).or_insert_with(|| LaneState::new(limits))
     }
 
-    /// Whether no further creation may leave, though none has failed and some are answered: progress must not take what
-    /// the API server has no time for.
-    fn is_full_of_creations(&self, now: Instant) -> bool {
-        let creations = self.lanes.get(&Lane::of_creations());
-        creations.is_some_and(|lane| {
-            let hangs = now - lane.ended >= HANGS;
-            !lane.window.has_room() && !lane.window.is_throttled() && !hangs
-        })
+    fn creations(&self) -> Option<&LaneState> {
+        self.lanes.get(&Lane::of_creations())
     }
 
     fn is_busy(&self) -> bool {
@@ -352,6 +335,41 @@ impl Namespace {
 }
 
 impl LaneState {
+    fn new(limits: WindowLimits) -> Self {
+        Self {
+            window: Window::new(limits),
+            latency: Latency::default(),
+            moved: Instant::now(),
+            took: Duration::ZERO,
+        }
+    }
+
+    fn start(&mut self, now: Instant) -> Place {
+        if self.window.in_flight() == 0 {
+            self.moved = now;
+        }
+        self.window.start()
+    }
+
+    fn end(&mut self, signal: Option<Signal>) {
+        self.window.end();
+        self.moved = Instant::now();
+        if let Some(Signal::Answered(took)) = signal {
+            self.took = took;
+        }
+    }
+
+    /// Whether writes are in flight of which none has ended for a while.
+    fn hangs(&self, now: Instant) -> bool {
+        let usual = HANGS.0.max(HANGS.1 * self.took);
+        self.window.in_flight() > 0 && now - self.moved >= usual
+    }
+
+    /// Whether no further write may leave, though none has failed.
+    fn is_full(&self) -> bool {
+        !self.window.has_room() && !self.window.is_throttled()
+    }
+
     fn take_in(&mut self, place: Place, signal: Signal) -> Verdict {
         match signal {
             Signal::Answered(latency) if self.latency.observe(latency, self.window.is_small()) => {

@@ -25,7 +25,7 @@ fn values(label: &str) -> Option<&'static [&'static str]> {
         "event" => &["add", "delete"],
         "backoffLimit" => &["perIndex", "global"],
         "direction" => &["acquired", "released", "lost"],
-        "priority" => &["status", "finalizer", "delete", "create", "progress", "event"],
+        "priority" => &["status", "finalizer", "delete", "create", "progress", "report", "event"],
         "name" => &["job"],
         "method" => &["GET", "POST", "PUT", "PATCH", "DELETE", "OTHER"],
         "verb" => &[

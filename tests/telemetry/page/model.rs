@@ -175,9 +175,16 @@ impl State {
         let wave = (self.answers.load(Ordering::Relaxed) % 40).abs_diff(20);
         let gate = |number: u64| GateOverview {
             replica: self.replica(number),
-            queued: [("status", 3), ("finalizer", 20), ("delete", 0), ("create", 240), ("event", 7)]
-                .map(|(priority, count)| (priority.to_owned(), count * wave / 20))
-                .into(),
+            queued: [
+                ("status", 3),
+                ("finalizer", 20),
+                ("delete", 0),
+                ("create", 240),
+                ("report", 1),
+                ("event", 7),
+            ]
+            .map(|(priority, count)| (priority.to_owned(), count * wave / 20))
+            .into(),
             in_flight: 11 + 7 * number + wave / 4,
             window: 48,
             qps: 0,

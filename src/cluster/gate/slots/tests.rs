@@ -52,9 +52,9 @@ async fn nobody_holds_all_slots() {
         (&[("a", Create), ("a", Finalizer), ("b", Create)], &[14, 1, 1]),
         (&[("a", Create), ("a", Progress), ("b", Create), ("c", Progress)], &[14, 0, 1, 1]),
         (&[("a", Status), ("b", Status)], &[15, 1]),
-        (&[("a", Event), ("b", Event), ("b", Report), ("c", Report)], &[1, 0, 1, 0]),
-        (&[("a", Event), ("b", Report), ("c", Create), ("c", Status)], &[1, 1, 13, 1]),
-        (&[("a", Report), ("a", Event), ("b", Report), ("b", Event)], &[1, 0, 1, 0]),
+        (&[("a", Event), ("b", Event), ("b", Report), ("c", Report)], &[2, 1, 2, 1]),
+        (&[("a", Event), ("b", Report), ("c", Create), ("c", Status)], &[2, 2, 11, 1]),
+        (&[("a", Report), ("a", Event), ("b", Report), ("b", Event)], &[2, 2, 1, 1]),
         (&[("a", Create), ("a", Event), ("b", Report), ("b", Status)], &[14, 0, 1, 1]),
         (&[("a", Status), ("a", Event), ("b", Event), ("b", Report)], &[15, 0, 0, 1]),
     ] {
@@ -110,12 +110,12 @@ async fn progress_gives_way_to_creations_only_while_some_are_answered() {
     let status = lane("a", Priority::Progress);
     let mut held = fill(&mut slots, "a", Priority::Create);
     for _ in 0..3 {
-        advance(HANGS / 2).await;
+        advance(HANGS.0 / 2).await;
         end_all(&mut slots, held.split_off(held.len() - 1), Signal::Refused);
         held.extend(fill(&mut slots, "a", Priority::Create));
         assert_eq!(slots.room(Priority::Progress, &status, 0), Room::None);
     }
-    advance(HANGS).await;
+    advance(HANGS.0).await;
     assert_eq!(slots.room(Priority::Create, &lane("a", Priority::Create), 0), Room::None);
     assert_ne!(slots.room(Priority::Progress, &status, 0), Room::None);
 }
@@ -227,14 +227,21 @@ proptest! {
                 }
                 prop_assert!((LIMITS.min..=LIMITS.max).contains(&slots.size()));
                 prop_assert_eq!(slots.in_flight(), held.len());
-                prop_assert_eq!(slots.creates, held.iter().filter(|slot| slot.priority == Priority::Create).count());
-                prop_assert_eq!(slots.events, held.iter().filter(|slot| slot.priority.is_event()).count());
+                let mut expected: HashMap<&str, Held> = HashMap::new();
+                for slot in &held {
+                    for whose in ["all", &*slot.lane.namespace] {
+                        *expected.entry(whose).or_default().of_mut(slot.priority) += 1;
+                    }
+                }
+                let of = |whose: &str| expected.get(whose).copied().unwrap_or_default();
+                prop_assert_eq!(slots.held, of("all"));
+                prop_assert!(slots.namespaces.iter().all(|(name, namespace)| namespace.held == of(name)));
                 let throttled = slots.namespaces.values().filter(|namespace| namespace.is_throttled()).count();
                 prop_assert_eq!(slots.throttled(), throttled);
             }
             held.drain(..).for_each(|slot| slots.end(slot, None));
-            prop_assert_eq!((slots.in_flight(), slots.creates, slots.events), (0, 0, 0));
-            prop_assert!(slots.namespaces.values().all(|namespace| !namespace.is_busy() && namespace.in_flight == 0));
+            prop_assert_eq!((slots.in_flight(), slots.held), (0, Held::default()));
+            prop_assert!(slots.namespaces.values().all(|namespace| !namespace.is_busy() && namespace.held == Held::default()));
             Ok(())
         })?;
     }
