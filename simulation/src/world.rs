@@ -41,6 +41,8 @@ use crate::{panics, tally};
 
 /// Virtual time in which everything must have reached its end once nothing breaks any more.
 const PATIENCE: Duration = Duration::from_secs(900);
+/// Time between two heartbeats of a replica. A backup that is younger takes back what no heartbeat may tell of.
+const HEARTBEATS: Duration = Duration::from_secs(2);
 /// Time between looks at the whole.
 const LOOK: Duration = Duration::from_secs(1);
 
@@ -140,6 +142,8 @@ pub struct World {
     kubelet: Kubelet,
     checks: Checks,
     pub(crate) log: Log,
+    /// All replicas have been started anew, since the world did not come to rest.
+    started_anew: bool,
     /// Connections on which nothing happens any more.
     hung: Vec<oneshot::Sender<Answer>>,
     backups: BTreeMap<usize, Snapshot>,
@@ -213,6 +217,7 @@ impl World {
             kubelet: Kubelet::new(&plan),
             checks: Checks::new(&plan),
             log: Log::new(keeps_log),
+            started_anew: false,
             hung: Vec::new(),
             backups: BTreeMap::new(),
             conditions: Conditions::default(),
@@ -270,7 +275,7 @@ impl World {
 
     /// Lets the world go on until everything has reached its end, or something is wrong.
     pub fn run(mut self) -> Outcome {
-        let limit = self.plan.settings.calm_from + PATIENCE;
+        let mut limit = self.plan.settings.calm_from + PATIENCE;
         while !self.checks.failed() {
             let Some(mut next) = self.agenda.next_at() else { break };
             next = next.max(self.now);
@@ -284,7 +289,10 @@ impl World {
                 self.happens(event);
             }
             if self.now > limit {
-                self.checks.never_ends(self.now, &self.plan, &self.ledger);
+                match self.starts_replicas_anew() {
+                    true => limit = self.now + PATIENCE,
+                    false => self.checks.never_ends(self.now, &self.plan, &self.ledger),
+                }
             }
             if self.checks.is_over() {
                 break;
@@ -295,6 +303,20 @@ impl World {
         Outcome { violation, log: self.log, time: self.now, requests, pods, reached }
     }
 
+    /// That etcd was restored from a backup that is younger than all heartbeats may show nowhere: who restores it so has to
+    /// start the replicas anew. Here that is done once, if the world does not come to rest. Returns whether it is.
+    fn starts_replicas_anew(&mut self) -> bool {
+        let is_young = |act: &Act| matches!(act, Act::Fault(Fault::Restore { age }) if *age < HEARTBEATS);
+        let may_be_needed = self.plan.steps.iter().any(|step| is_young(&step.act));
+        if !may_be_needed || std::mem::replace(&mut self.started_anew, true) {
+            return false;
+        }
+        for replica in 0..self.slots.len() {
+            self.restart(replica, Duration::from_secs(1));
+        }
+        true
+    }
+
     /// Lets a replica run up to `until`. Returns when it has sent something, if that is earlier.
     fn let_run(&mut self, replica: usize, until: Time) -> Time {
         let Some(slot) = self.slots.get_mut(replica) else { return until };
@@ -302,17 +324,7 @@ impl World {
         let reached = life.run(until);
         let sent = life.sent();
         let lives = slot.lives;
-        let mut panicked = false;
-        for panic in panics::take() {
-            // The line of this file that panics has nothing to do with the world.
-            let is_planned = panic.contains(PANIC);
-            let what = if is_planned { PANIC } else { &panic };
-            self.log.tell(reached, &format!("replica-{replica}"), format_args!("{what}"));
-            if !is_planned {
-                self.checks.broken(reached, format!("replica-{replica} {panic}"));
-            }
-            panicked = true;
-        }
+        let panicked = self.take_panics(replica, reached);
         for (at, sent) in sent {
             self.send(replica, lives, at, sent);
         }
@@ -320,6 +332,21 @@ impl World {
             self.ends_by_panic(replica);
         }
         until.min(reached)
+    }
+
+    /// Takes in what has panicked in a replica that has just run up to this time. Returns whether anything has.
+    fn take_panics(&mut self, replica: usize, at: Time) -> bool {
+        let panics = panics::take();
+        for panic in &panics {
+            // The line of this file that panics has nothing to do with the world.
+            let is_planned = panic.contains(PANIC);
+            let what = if is_planned { PANIC } else { panic };
+            self.log.tell(at, &format!("replica-{replica}"), format_args!("{what}"));
+            if !is_planned {
+                self.checks.broken(at, format!("replica-{replica} {panic}"));
+            }
+        }
+        !panics.is_empty()
     }
 
     fn happens(&mut self, event: Event) {

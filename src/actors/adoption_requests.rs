@@ -50,7 +50,7 @@ impl Requests {
         let pod = &orphan.pod;
         let unread = |e: ReadError| WriteError::Unknown(e.to_string().into());
         let job = self.cx.reads.get_job(&self.namespace, &self.job).await.map_err(unread)?;
-        match self.claimant(job.as_deref()) {
+        match self.claimant(job.as_deref())? {
             Claimant::Manages => {}
             // Nobody else looks at the pod while the Job may adopt it.
             other => {
@@ -88,9 +88,13 @@ impl Requests {
         }
     }
 
-    fn claimant(&self, job: Option<&ObservedJob>) -> Claimant {
-        let ours = job.filter(|job| job.uid == self.job_uid);
-        ours.and_then(|job| job.job.as_ref().ok()).map_or(Claimant::Leaves, Claimant::of)
+    /// What the Job of a live read may do with pods. One of an unknown completion mode says nothing of that.
+    fn claimant(&self, job: Option<&ObservedJob>) -> Result<Claimant, WriteError> {
+        match job.filter(|job| job.uid == self.job_uid).map(|job| &job.job) {
+            None => Ok(Claimant::Leaves),
+            Some(Ok(job)) => Ok(Claimant::of(job)),
+            Some(Err(unknown)) => Err(WriteError::Unknown(unknown.to_string().into())),
+        }
     }
 
     /// The outcome that a live read of the pod shows after a refusal: the pod may be ours after all, or no longer
@@ -155,7 +159,9 @@ impl Requests {
         let found = self.cx.reads.get_pod(&self.namespace, &pod.name).await;
         let to_release = |found: Box<ObservedPod>| {
             let selected = spec.selector.matches(|key| found.labels.get(key));
-            found.pod.uid == pod.uid && self.is_ours(&found) && !selected
+            // Its owner may have gone with the Job meanwhile. It must not keep our finalizer.
+            let is_left_behind = found.controller.is_none() && found.pod.tracked;
+            found.pod.uid == pod.uid && (self.is_ours(&found) || is_left_behind) && !selected
         };
         found.map_or(true, |found| found.is_some_and(to_release))
     }

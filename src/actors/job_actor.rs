@@ -31,6 +31,7 @@ use super::requests::Requests;
 use crate::cluster::events::{Event, EventType, ObjectRef};
 use crate::cluster::gate::Turn;
 use crate::cluster::wire::ObservedJob;
+use crate::job::end;
 use crate::job::manifest::{Maker, PodManifest};
 use crate::job::options::Rejected;
 use crate::job::passivation::can_passivate;
@@ -184,6 +185,9 @@ impl JobActor {
         }
         if self.state.doubts_status(self.seen.version.order()) {
             self.read_job();
+        } else if end::doubts_success(&self.state) {
+            self.relist();
+            self.status_turn = StatusTurn::None;
         } else {
             self.reconcile(cause, span, &work, ctx);
         }
@@ -292,7 +296,7 @@ impl JobActor {
                     self.pods_missing();
                 } else {
                     match origin {
-                        ListOrigin::Live => self.state.listed_live(&listed, version),
+                        ListOrigin::Live => self.listed_live(&mut listed, version),
                         ListOrigin::Shard => {}
                         ListOrigin::Memory => listed.extend(self.state.pods.counted_uids()),
                     }
@@ -325,10 +329,7 @@ impl JobActor {
                 let uid = &orphan.pod.uid;
                 self.adoptions.answered(uid, &attempt, &mut self.state, now);
                 match attempt {
-                    AdoptionAttempt::Adopted(pod) => {
-                        self.state.adopted(&pod.pod.uid);
-                        self.observe_pod(pod, now);
-                    }
+                    AdoptionAttempt::Adopted(pod) => self.adopted(pod, now),
                     AdoptionAttempt::PodGone | AdoptionAttempt::NotOurs(None) => {}
                     AdoptionAttempt::NotOurs(Some(pod)) => {
                         self.notice.shard.do_send(JobReport::Declined(pod));

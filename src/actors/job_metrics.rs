@@ -214,7 +214,7 @@ impl JobMeter {
     fn count_creation(&self, answer: &Created) {
         let status = match answer {
             Created::Pod(_) | Created::Found(_) => Outcome::Succeeded,
-            Created::Refused => Outcome::Failed,
+            Created::Refused | Created::Lost => Outcome::Failed,
             Created::NameTaken | Created::NamespaceTerminating => return,
         };
         self.metrics().job_controller.count_creation(self.creation, status);
@@ -340,7 +340,7 @@ fn creation_reason(state: &JobState) -> CreationReason {
 /// Whether the built-in controller would end its look with an error.
 fn is_refusal(input: &JobInput) -> bool {
     match input {
-        JobInput::Created { answer, .. } => *answer == Created::Refused,
+        JobInput::Created { answer, .. } => matches!(answer, Created::Refused | Created::Lost),
         JobInput::Deleted { answer, .. } | JobInput::Released { answer, .. } => *answer == Changed::Refused,
         JobInput::Gang { answer, .. } => *answer == GangAnswer::Refused,
         JobInput::StatusWritten(None) | JobInput::StatusConflict { .. } | JobInput::DeletionRefused => true,

@@ -36,9 +36,10 @@ use super::watch_feed::{Outlines, Unlabelled, feed_outlines, feed_unlabelled};
 use crate::cluster::gate::Fence;
 use crate::cluster::reads::PodList;
 use crate::cluster::watch::Change;
-use crate::cluster::wire::{ControllerRef, JobOutline, ObservedPod};
-use crate::job::names::CONTROLLER_UID_LABEL;
+use crate::cluster::wire::{ControllerRef, JobOutline, ObservedPod, Unreadable};
+use crate::job::names::{CONTROLLER_UID_LABEL, SHARD_LABEL};
 use crate::job::uid::{Uid, UidMap, UidSet};
+use crate::sharding::ShardCount;
 
 /// How long a pod that others may look after stays without label before the leader labels it.
 const GRACE: Duration = Duration::from_secs(5);
@@ -58,6 +59,14 @@ struct PodsChosen;
 #[derive(Message)]
 #[rtype(result = "()")]
 struct Stripped(PodList);
+
+/// A pod that could not be read can be, or is gone.
+#[derive(Message)]
+#[rtype(result = "()")]
+struct Readable {
+    pod: Uid,
+    found: Option<Box<ObservedPod>>,
+}
 
 /// A task of the leader has panicked.
 #[derive(Message)]
@@ -87,6 +96,8 @@ struct LeaderState {
     patient: UidMap<Instant>,
     /// Pods without a controller, by namespace: a Job that comes later may adopt them.
     orphans: HashMap<Arc<str>, UidMap<Box<ObservedPod>>>,
+    /// Pods that cannot be read, and may concern us. They are read again until they can be.
+    unreadable: UidMap<AbortOnDropHandle<()>>,
     /// `None` until a pod is seen that may belong to a Job.
     jobs: Option<JobsWatch>,
     pods: Subscription,
@@ -174,6 +185,7 @@ impl LeaderState {
 
     /// Takes in a pod of no shard. If it may belong to a Job, it waits for the first list of Jobs.
     fn pod_seen(&mut self, pod: Box<ObservedPod>, to: Recipient<Outlines>) {
+        self.unreadable.remove(&pod.pod.uid);
         if !may_be_of_a_job(&pod) {
             return self.consider(pod);
         }
@@ -192,7 +204,22 @@ impl LeaderState {
         self.jobs.as_mut()?.waiting.as_mut()
     }
 
+    /// Takes in a pod that cannot be read. Nothing tells when it can be: it may not change for that.
+    fn pod_unreadable(&mut self, pod: Unreadable, this: Addr<OrphanController>) {
+        let concerns_us = pod.is_held || pod.job.is_some();
+        if !concerns_us || self.unreadable.contains_key(&pod.uid) {
+            return;
+        }
+        let (cx, uid) = (self.cx.clone(), pod.uid.clone());
+        let task = self.unit.spawn("a reading of a pod", async move {
+            let found = cx.rereads.pod_until_readable(&cx, &pod).await;
+            this.do_send(Readable { pod: pod.uid, found });
+        });
+        self.unreadable.insert(uid, AbortOnDropHandle::new(task));
+    }
+
     fn pod_gone(&mut self, pod: &ObservedPod) {
+        self.unreadable.remove(&pod.pod.uid);
         self.labelled.remove(&pod.pod.uid);
         if let Some(waiting) = self.waiting() {
             waiting.remove(&pod.pod.uid);
@@ -205,6 +232,7 @@ impl LeaderState {
             waiting.clear();
         }
         self.labelled.clear();
+        self.unreadable.clear();
         self.patient.clear();
         self.orphan_pods.forget_all();
         self.orphans.clear();
@@ -285,6 +313,12 @@ impl LeaderState {
     }
 }
 
+/// Whether a pod has the label of a shard, which looks after it.
+fn is_of_a_shard(pod: &ObservedPod, shards: ShardCount) -> bool {
+    let number = pod.labels.get(SHARD_LABEL).and_then(|label| label.parse::<u32>().ok());
+    number.is_some_and(|number| number < shards.get())
+}
+
 /// Whether a Job may be the pod's controller, or adopt it.
 fn may_be_of_a_job(pod: &ObservedPod) -> bool {
     match &pod.controller {
@@ -325,6 +359,7 @@ impl Handler<LeadershipChanged> for OrphanController {
                 patient: UidMap::default(),
                 fence,
                 orphans: HashMap::new(),
+                unreadable: UidMap::default(),
                 jobs: None,
                 pods: feed_unlabelled(&self.cx, of, ctx.address().recipient()),
                 of,
@@ -408,8 +443,22 @@ impl Handler<Pods> for OrphanController {
                 Change::Applied(pod) => leader.pod_seen(pod, ctx.address().recipient()),
                 Change::Deleted(pod) => leader.pod_gone(&pod),
                 Change::Synced { .. } => leader.pods_listed(ctx.address()),
-                Change::Unreadable(_) => {}
+                Change::Unreadable(pod) => leader.pod_unreadable(pod, ctx.address()),
             }
+        }
+    }
+}
+
+impl Handler<Readable> for OrphanController {
+    type Result = ();
+
+    fn handle(&mut self, Readable { pod, found }: Readable, ctx: &mut Self::Context) {
+        let Some(leader) = &mut self.leader else { return };
+        // The watch may have shown it meanwhile.
+        let was_read = leader.unreadable.remove(&pod).is_some();
+        let shards = self.cx.config.shards;
+        if let Some(found) = found.filter(|found| was_read && !is_of_a_shard(found, shards)) {
+            leader.pod_seen(found, ctx.address().recipient());
         }
     }
 }

@@ -18,6 +18,7 @@ use super::context::ReplicaContext;
 use super::inbox::Inbox;
 use super::job_input::{JobInput, RequestEvent};
 use super::job_trace::Ownership;
+use super::labelling::{Labelling, has_label_of};
 #[cfg(feature = "test-hooks")]
 use super::test_hooks::Part;
 use super::ttl_deletion::{Expiry, delete_expired};
@@ -68,6 +69,8 @@ pub struct Requests {
     pub taken_over: Option<Timestamp>,
     /// The release of pods that the selectors of the shard's Jobs no longer select.
     pub releasing: BegunFor,
+    /// The labelling of pods that the shard's Jobs have found by name.
+    pub labelling: BegunFor,
 }
 
 impl Requests {
@@ -157,6 +160,9 @@ impl Requests {
                 Err(WriteError::Unknown(_)) if is(Mutant::LostCreationUnderNewName) => {
                     (Created::NameTaken, RequestEvent::Nothing)
                 }
+                Err(lost @ WriteError::Unknown(_)) => {
+                    (Created::Lost, RequestEvent::Refused(lost.to_string().into()))
+                }
                 Err(refusal) => (Created::Refused, RequestEvent::Refused(refusal.to_string().into())),
             };
             JobInput::Created { place, answer, event }
@@ -168,11 +174,27 @@ impl Requests {
     async fn look_up(&self, place: Place, name: &str) -> Created {
         match self.cx.reads.get_pod(&self.namespace, name).await {
             Ok(Some(found)) if self.is_ours(&found) && found.pod.place == Some(place) => {
+                self.label(&found);
                 Created::Found(Box::new(found.pod))
             }
             Ok(Some(_)) => Created::NameTaken,
             Ok(None) | Err(_) => Created::Refused,
         }
+    }
+
+    /// Labels a pod of the Job that was found by its name and lacks the label of the shard. If somebody has taken all its
+    /// labels off, nothing else may find it for an hour.
+    fn label(&self, found: &ObservedPod) {
+        if found.pod.is_done() || has_label_of(found, self.shard) {
+            return;
+        }
+        let Some(begun) = self.labelling.begin(&found.pod.uid) else { return };
+        let labelling = Labelling::new(&self.cx, &self.fence, found, &self.job_uid);
+        self.run_after(async move {
+            // Closed, the fence is somebody else's who meets the pod again.
+            let _ = labelling.hold(|_| {}).await;
+            drop(begun);
+        });
     }
 
     /// Whether the Job is the pod's controller.
@@ -317,15 +339,17 @@ impl Requests {
         self.cx.reads.find_job(&self.namespace, &self.job, &self.job_uid).await.ok().flatten()
     }
 
-    /// Reads the Job live. Retries until there is an answer or the fence of the shard is closed.
+    /// Reads the Job live. Retries until an answer tells its status or the fence of the shard is closed.
     pub fn read(self: &Arc<Self>) {
         let this = self.clone();
         self.run(async move {
             let mut backoff = this.cx.api_backoff();
             loop {
                 match this.cx.reads.find_job(&this.namespace, &this.job, &this.job_uid).await {
-                    Ok(job) => return JobInput::Read(job),
-                    Err(_) if this.fence.is_closed() => return JobInput::Unread,
+                    Ok(job) if job.as_ref().is_none_or(|job| job.job.is_ok()) => return JobInput::Read(job),
+                    _ if this.fence.is_closed() => return JobInput::Unread,
+                    // What is known is in doubt, and this does not settle it.
+                    Ok(_) => log_job!(warn, this.name(), "a Job of an unknown completion mode was read"),
                     Err(error) => log_job!(warn, this.name(), %error, "a Job was not read"),
                 }
                 backoff.pause().await;

@@ -80,8 +80,8 @@ pub struct JobVanished(pub Uid);
 pub struct Candidates {
     /// The Job.
     pub job: Uid,
-    /// Whether they were looked for again, since an earlier list left doubts.
-    pub is_second: bool,
+    /// Pods in whose state an earlier list left doubts, with their versions in it.
+    pub doubted: UidMap<u64>,
     /// All pods that it selects.
     pub list: PodList,
 }
@@ -161,6 +161,7 @@ pub struct ShardActor {
     doubts: Doubts,
     /// The release of pods that the selectors of Jobs no longer select.
     releasing: BegunFor,
+    labelling: BegunFor,
     /// Pods without label, until the Jobs are listed.
     census: CensusTaken,
     /// Jobs and pods last shown by the gauges.
@@ -189,6 +190,7 @@ impl ShardActor {
             unseen: UnseenPods::default(),
             doubts: Doubts::default(),
             releasing: BegunFor::default(),
+            labelling: BegunFor::default(),
             census: CensusTaken::default(),
             shown: (0, 0),
             arrived: Instant::now(),
@@ -319,10 +321,11 @@ impl ShardActor {
     }
 
     /// Whether a pod without a controller that a live list shows is known as another Job's. One of the two is older: the
-    /// Job has adopted it, or has lost it.
-    fn is_of_another(&self, pod: &ObservedPod) -> bool {
-        let known = self.pod_owners.job_of(&pod.pod.uid);
-        known.is_some() && known != self.job_of(pod).as_ref()
+    /// Job has adopted it, or has lost it. A later list that shows the same (`doubted`) is right.
+    fn is_of_another(&self, pod: &ObservedPod, doubted: &UidMap<u64>) -> bool {
+        let (uid, version) = (&pod.pod.uid, pod.pod.version);
+        let known = self.pod_owners.job_of(uid);
+        known.is_some() && known != self.job_of(pod).as_ref() && doubted.get(uid) != Some(&version)
     }
 
     /// The Job did not adopt this pod.
@@ -428,21 +431,23 @@ impl Handler<Pods> for ShardActor {
 impl Handler<Candidates> for ShardActor {
     type Result = ();
 
-    fn handle(&mut self, Candidates { job, is_second, list }: Candidates, ctx: &mut Self::Context) {
+    fn handle(&mut self, Candidates { job, doubted, list }: Candidates, ctx: &mut Self::Context) {
         self.arrived = Instant::now();
-        let mut is_doubtful = false;
+        let mut in_doubt: UidMap<u64> = UidMap::default();
         let is_of_job = |pod: &&Unreadable| pod.job.as_ref().is_some_and(|owner| owner.uid == job);
         list.unreadable.iter().filter(is_of_job).for_each(|pod| self.pod_unreadable(pod, ctx));
         for pod in list.pods {
             match &pod.controller {
-                None if !is_second && self.is_of_another(&pod) => is_doubtful = true,
+                None if self.is_of_another(&pod, &doubted) => {
+                    in_doubt.insert(pod.pod.uid.clone(), pod.pod.version);
+                }
                 None => self.route_pod(pod, ctx),
                 Some(owner) if owner.uid == job && !self.is_labelled(&pod) => self.label(&pod, &job, ctx),
                 Some(_) => {}
             }
         }
-        if is_doubtful {
-            return self.look_for_candidates_again(&job, ctx);
+        if !in_doubt.is_empty() {
+            return self.look_for_candidates_again(&job, in_doubt, ctx);
         }
         if let Some(entry) = self.jobs.get_mut(&job) {
             entry.candidates_found();
@@ -459,6 +464,7 @@ impl Handler<JobReport> for ShardActor {
             JobReport::Relist(job) => self.relist_requested(&job, ctx),
             JobReport::PodsMissing(job) => self.pods_missing(job, ctx),
             JobReport::Declined(pod) => self.pod_declined(pod),
+            JobReport::Unlabelled(pod) => self.adopted_unlabelled(&pod, ctx),
             JobReport::Ended { job, reason } => self.job_ended(job, reason, ctx),
         }
     }

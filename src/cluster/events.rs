@@ -96,7 +96,7 @@ pub struct Event {
 
 /// Back-off before the first retry of a write; it doubles, up to a minute.
 const FIRST_PAUSE: Duration = Duration::from_millis(500);
-/// Pause after a 429 without `Retry-After`, and the longest one, whatever the API server asks for.
+/// Shortest and longest pause after a 429, whatever its `Retry-After` asks for.
 const BUSY_PAUSE: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(30));
 
 /// Records Events. Clones are the same recorder.
@@ -204,16 +204,19 @@ impl Sender {
                     None => open = false,
                 },
                 Some(step) = sending.next() => match step {
-                    Step::Leaves(write, turn) => {
+                    Step::Leaves(write, slot) => {
                         self.correlator.leaves(&write, Instant::now(), self.gate.answer_time());
-                        sending.push(send(self.gate.clone(), self.busy.clone(), write, turn).boxed());
+                        sending.push(send(self.gate.clone(), self.busy.clone(), write, slot).boxed());
                     }
                     Step::Ended(write, delivery) => self.delivered(write, delivery),
                 },
                 () = until(given_up) => {}
             }
-            while let Some(write) = self.correlator.next_write(Instant::now()) {
-                sending.push(first_turn(self.gate.clone(), self.busy.clone(), write).boxed());
+            let now = Instant::now();
+            let lost = self.correlator.drop_those_that_hang(now);
+            self.lost(LostEvent::QueueFull, Class::Normal, lost);
+            while let Some(write) = self.correlator.next_write(now) {
+                sending.push(first_slot(self.gate.clone(), self.busy.clone(), write).boxed());
             }
         }
     }
@@ -238,6 +241,9 @@ impl Sender {
     }
 
     fn lost(&mut self, reason: LostEvent, class: Class, events: usize) {
+        if events == 0 {
+            return;
+        }
         count_lost(&self.metrics, reason, events);
         self.acknowledge(class, events);
     }
@@ -262,7 +268,7 @@ async fn until(time: Option<Instant>) {
 
 /// A step of a write.
 enum Step {
-    /// It leaves in this turn of the gate.
+    /// It may leave in this turn of the gate, if the gate has given it one.
     Leaves(EventWrite, Result<Turn, WriteError>),
     /// It has ended.
     Ended(EventWrite, Delivery),
@@ -274,21 +280,15 @@ struct BusyServer(Arc<Mutex<Option<Instant>>>);
 
 impl BusyServer {
     /// The API server has refused an Event, and asked to be left alone for this long.
-    fn refused(&self, retry_after: Option<Duration>) {
-        let pause = retry_after.unwrap_or(BUSY_PAUSE.0).clamp(BUSY_PAUSE.0, BUSY_PAUSE.1);
+    fn refused(&self, retry_after: Duration) {
+        let pause = retry_after.clamp(BUSY_PAUSE.0, BUSY_PAUSE.1);
         let mut until = self.lock();
         *until = until.max(Some(Instant::now() + pause));
     }
 
-    /// Waits until the API server may be asked.
-    async fn passed(&self) {
-        loop {
-            let until = *self.lock();
-            match until.filter(|until| *until > Instant::now()) {
-                Some(until) => sleep_until(until).await,
-                None => return,
-            }
-        }
+    /// When the API server may be asked again, if not now.
+    fn until(&self) -> Option<Instant> {
+        self.lock().filter(|until| *until > Instant::now())
     }
 
     fn lock(&self) -> MutexGuard<'_, Option<Instant>> {
@@ -307,14 +307,19 @@ fn order(write: &EventWrite) -> Order {
 }
 
 /// Waits until a write may leave.
-async fn turn(gate: &WriteGate, busy: &BusyServer, write: &EventWrite) -> Result<Turn, WriteError> {
-    busy.passed().await;
-    gate.reserve(&order(write), &write.write).wait().await
+async fn slot(gate: &WriteGate, busy: &BusyServer, write: &EventWrite) -> Result<Turn, WriteError> {
+    loop {
+        let slot = gate.reserve(&order(write), &write.write).wait().await?;
+        // Another Event may have been refused meanwhile.
+        let Some(until) = busy.until() else { return Ok(slot) };
+        drop(slot);
+        sleep_until(until).await;
+    }
 }
 
-async fn first_turn(gate: WriteGate, busy: BusyServer, write: EventWrite) -> Step {
-    let turn = turn(&gate, &busy, &write).await;
-    Step::Leaves(write, turn)
+async fn first_slot(gate: WriteGate, busy: BusyServer, write: EventWrite) -> Step {
+    let slot = slot(&gate, &busy, &write).await;
+    Step::Leaves(write, slot)
 }
 
 /// Sends a write in its first turn, and again after transient failures as often as its class allows. One that may not have
@@ -346,8 +351,9 @@ async fn send(
             tracing::debug!(%failure, "an Event was refused in protobuf");
             return Step::Ended(write, Delivery::RefusedInProtobuf);
         }
-        if let WriteError::Busy { retry_after } = failure {
-            busy.refused(retry_after);
+        if let WriteError::Busy { retry_after: Some(asked) } = failure {
+            // Without `Retry-After`, it is a limit for a namespace or an object, of which other Events know nothing.
+            busy.refused(asked);
         }
         let pause = if is_transient(&failure) { pauses.next() } else { None };
         let Some(pause) = pause else {
@@ -355,7 +361,7 @@ async fn send(
             return Step::Ended(write, Delivery::Failed);
         };
         sleep(pause).await;
-        granted = turn(&gate, &busy, &write).await;
+        granted = slot(&gate, &busy, &write).await;
         is_repeated = true;
     }
 }

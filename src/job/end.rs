@@ -159,6 +159,16 @@ pub fn success_policy_met(state: &JobState) -> Option<End> {
     Some(End::success("SuccessPolicy", format!("Matched rules at index {rule}")))
 }
 
+/// Whether the Job would end with success although pods may exist that nobody has shown: the answers to their creations
+/// were lost. They may have succeeded by then, and would be removed uncounted.
+pub fn doubts_success(state: &JobState) -> bool {
+    !state.lost_creations.is_empty()
+        && !state.gone
+        && state.job.status.finished().is_none()
+        && announced(&state.job.status).is_none()
+        && completions_reached(state, Tally::of(state)).is_some()
+}
+
 /// Success, if enough pods have succeeded and no active pod is left. Without completions one success is
 /// enough.
 pub fn completions_reached(state: &JobState, tally: Tally) -> Option<End> {

@@ -1,5 +1,6 @@
 //! All that is known of one Job while it is managed.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use jiff::Timestamp;
@@ -130,6 +131,8 @@ pub struct JobState {
     /// The pace that the write gate allows.
     pub(super) pace: Pace,
     pub(super) create_retry: Retry,
+    /// Places whose last creation was not answered, since the last live list.
+    pub(super) lost_creations: BTreeSet<Place>,
     /// For writes of the Job.
     pub(super) write_retry: Retry,
     pub(super) pod_retries: PodRetries,
@@ -168,6 +171,8 @@ pub enum Created {
     NameTaken,
     /// Refused.
     Refused,
+    /// There was no answer in time: the pod may exist, now or soon.
+    Lost,
     /// The namespace is being deleted: nothing can be created, and no event reports it.
     NamespaceTerminating,
 }
@@ -211,6 +216,7 @@ impl JobState {
             slow_start: SlowStart::default(),
             pace: Pace::free(limits),
             create_retry: Retry::default(),
+            lost_creations: BTreeSet::new(),
             write_retry: Retry::default(),
             pod_retries: PodRetries::default(),
         }
@@ -281,6 +287,7 @@ impl JobState {
             self.pods.released_unseen();
         }
         self.pods.listed_live(listed, version);
+        self.lost_creations.clear();
     }
 
     /// Takes in a complete list of the Job's pods: missing pods with a reading up to `version` are gone. The
@@ -495,13 +502,20 @@ impl JobState {
     /// Takes in the answer to a creation.
     pub fn created(&mut self, place: Place, answer: Created, now: Timestamp) {
         match answer {
+            Created::Lost => _ = self.lost_creations.insert(place),
+            Created::Pod(_) | Created::Found(_) | Created::NameTaken => {
+                _ = self.lost_creations.remove(&place)
+            }
+            Created::Refused | Created::NamespaceTerminating => {}
+        }
+        match answer {
             Created::Pod(pod) | Created::Found(pod) => {
                 self.slow_start.accepted();
                 self.create_retry.accepted();
                 self.pods.create_answered(place, Some(pod.read_at(now)));
             }
             Created::NameTaken => self.pods.skip_attempt(place),
-            Created::Refused | Created::NamespaceTerminating => {
+            Created::Refused | Created::Lost | Created::NamespaceTerminating => {
                 self.slow_start.refused();
                 self.create_retry.refused(self.limits.api_backoff, now);
                 self.pods.create_answered(place, None);

@@ -30,6 +30,8 @@ pub(super) struct Owners {
     epochs: BTreeMap<String, u64>,
     /// Until when something is wrong with each replica.
     disturbed: Vec<Time>,
+    /// Until when something is wrong with each replica alone, so that it may not hear of what becomes of claims.
+    deaf: Vec<Time>,
     /// The longest time without an owner.
     longest: Duration,
     /// Since when each shard has had no living owner, although there was a replica that could.
@@ -55,6 +57,7 @@ impl Owners {
             released: BTreeMap::new(),
             epochs: BTreeMap::new(),
             disturbed: vec![Time::ZERO; settings.replicas],
+            deaf: vec![Time::ZERO; settings.replicas],
             longest: settings.without_owner,
             without: BTreeMap::new(),
             damaged: BTreeMap::new(),
@@ -70,6 +73,9 @@ impl Owners {
             if replica.is_none_or(|replica| replica == number) {
                 *disturbed = (*disturbed).max(until + AFTERMATH);
             }
+        }
+        if let Some(deaf) = replica.and_then(|replica| self.deaf.get_mut(replica)) {
+            *deaf = (*deaf).max(until + AFTERMATH);
         }
     }
 
@@ -150,7 +156,10 @@ impl Owners {
         let holder = lease["spec"]["holderIdentity"].as_str().filter(|holder| !holder.is_empty())?;
         let began = session.and_then(|session| self.sessions.get(session));
         let deleted = self.claims_deleted.get(&change.name);
-        if deleted.is_some_and(|deleted| began.is_none_or(|began| began > deleted)) {
+        // A claim of a later epoch may have come and gone while it heard nothing.
+        let is_deaf =
+            author.is_some_and(|author| self.deaf.get(author.replica).is_some_and(|until| now < *until));
+        if deleted.is_some_and(|deleted| is_deaf || began.is_none_or(|began| began > deleted)) {
             return None;
         }
         let is_new = self.held.get(&change.name).is_none_or(|(_, held)| session != Some(held));

@@ -110,7 +110,7 @@ impl World {
     }
 
     /// A replica is told to leave; it is given time, then it is killed.
-    fn restart(&mut self, replica: usize, down: Duration) {
+    pub(super) fn restart(&mut self, replica: usize, down: Duration) {
         const GRACE: Duration = Duration::from_secs(10);
         let Some(slot) = self.slots.get_mut(replica) else { return };
         let Some(life) = &slot.life else { return };
@@ -145,6 +145,10 @@ impl World {
             (None, _) => {}
         }
         self.log.tell(self.now, &format!("replica-{replica}"), format_args!("runs again"));
+        // What was due has run already, and a part of it may have panicked.
+        if self.take_panics(replica, self.now) {
+            self.ends_by_panic(replica);
+        }
     }
 
     /// etcd is restored: everything that has happened since the backup has not happened.

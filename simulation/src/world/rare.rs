@@ -176,6 +176,8 @@ impl World {
             return;
         }
         let Some(down) = self.conditions.rare.down.get(&replica).copied() else { return };
+        // It may have been asked for long ago.
+        self.checks.disturbed(Some(replica), self.now + down);
         self.log.tell(self.now, &format!("replica-{replica}"), format_args!("its process ends"));
         self.end(replica);
         self.agenda.add(self.now + down, Event::Start(replica));

@@ -4,9 +4,11 @@ use jiff::Timestamp;
 
 use super::JobActor;
 use crate::actors::job_input::Orphan;
+use crate::actors::labelling::has_label_of;
 use crate::actors::protocol::JobReport;
 use crate::cluster::wire::ObservedPod;
 use crate::job::adoption::{AdoptionDecision, ClaimedPod, ControllerRefMatch, claim};
+use crate::job::uid::UidSet;
 
 impl JobActor {
     pub(super) fn observe_pod(&mut self, observed: Box<ObservedPod>, now: Timestamp) {
@@ -29,6 +31,7 @@ impl JobActor {
         };
         match claim(pod, self.state.claimant()) {
             AdoptionDecision::Keep => {
+                self.adoptions.kept(&observed.pod.uid, selected);
                 self.tracer.pod_seen(&observed, &self.state, now);
                 self.state.observe_pod(observed.pod, now);
             }
@@ -45,6 +48,23 @@ impl JobActor {
                 }
             }
         }
+    }
+
+    /// Takes in a pod that the Job has adopted.
+    pub(super) fn adopted(&mut self, pod: Box<ObservedPod>, now: Timestamp) {
+        self.state.adopted(&pod.pod.uid);
+        if !has_label_of(&pod, self.requests.shard) {
+            self.notice.shard.do_send(JobReport::Unlabelled(pod.clone()));
+        }
+        self.observe_pod(pod, now);
+    }
+
+    /// Takes in a live list of the Job's pods. It goes by labels, so it lacks those that the Job keeps and no longer selects.
+    /// The watch, which has shown them, tells when they are gone.
+    pub(super) fn listed_live(&mut self, listed: &mut UidSet, version: u64) {
+        let known = &self.state.pods;
+        listed.extend(self.adoptions.unselected(|pod| known.get(pod).is_some()));
+        self.state.listed_live(listed, version);
     }
 
     fn adopt(&mut self, orphan: Orphan) {

@@ -239,7 +239,7 @@ impl Routes {
                     deliver(at, Change::Deleted(pod));
                 }
             }
-            // Its label cannot be read. It matters to its Job only.
+            // It matters to its Job, or else to the shard in its label.
             Step::Change(Change::Unreadable(pod)) => self.unreadable(pod, deliver),
         }
         false
@@ -263,8 +263,10 @@ impl Routes {
     }
 
     fn unreadable(&self, pod: Unreadable, deliver: &mut impl FnMut(ShardId, PodChange)) {
-        if let Some(home) = self.home(pod.job.as_ref()).filter(|home| self.routes.contains_key(home)) {
-            deliver(home, Change::Unreadable(pod));
+        // One that names no Job may have been left behind, with our finalizer, by one with a selector of its own.
+        let shard = self.home(pod.job.as_ref()).or_else(|| self.number(pod.shard.as_deref()?));
+        if let Some(shard) = shard.filter(|shard| self.routes.contains_key(shard)) {
+            deliver(shard, Change::Unreadable(pod));
         }
     }
 
@@ -276,7 +278,11 @@ impl Routes {
 
     /// The shard in the label of a pod.
     fn label(&self, pod: &ObservedPod) -> Option<ShardId> {
-        let number = pod.labels.get(SHARD_LABEL)?.parse().ok()?;
+        self.number(pod.labels.get(SHARD_LABEL)?)
+    }
+
+    fn number(&self, label: &str) -> Option<ShardId> {
+        let number = label.parse().ok()?;
         (number < self.shards.get()).then_some(ShardId(number))
     }
 

@@ -26,7 +26,7 @@ use crate::job::passivation::{NextLook, concerns, next_look};
 use crate::job::retry::Retry;
 use crate::job::spec::Job;
 use crate::job::status::JobStatus;
-use crate::job::uid::Uid;
+use crate::job::uid::{Uid, UidMap};
 use crate::mutants::{Mutant, is};
 use crate::sharding::ShardState;
 use crate::telemetry::traces::JobName;
@@ -139,10 +139,10 @@ impl JobEntry {
         }
     }
 
-    /// The pods that it may adopt are being looked for again, unless nobody waits for them.
+    /// The pods that it may adopt are being looked for again, unless nobody waits for them or another search goes on.
     fn candidates_sought(&mut self, search: AbortOnDropHandle<()>) {
         if let Stage::Active(active) = &mut self.stage
-            && active.candidates.is_some()
+            && active.candidates.as_ref().is_some_and(AbortOnDropHandle::is_finished)
         {
             active.candidates = Some(search);
         }
@@ -316,7 +316,7 @@ impl ShardActor {
             Stage::Passivated { .. } => false,
         };
         let seeks_pods = Owner::from(job).seeks_pods();
-        let candidates = seeks_pods.then(|| self.look_for_candidates(job, false, &ctx.address()));
+        let candidates = seeks_pods.then(|| self.look_for_candidates(job, UidMap::default(), &ctx.address()));
         let inbox = Inbox::queued(self.cx.metrics.workqueue.clone());
         let actor = self.start_actor(job.clone(), entry.seen.clone(), inbox.clone(), &ctx.address());
         if let Some(entry) = self.jobs.get_mut(uid) {
@@ -354,28 +354,34 @@ impl ShardActor {
                 uid: &job.uid,
             }),
             releasing: self.releasing.clone(),
+            labelling: self.labelling.clone(),
             caught_up: self.caught_up.clone(),
             taken_over: (self.pod_feed.shard_state() == ShardState::Syncing).then_some(self.claimed),
         };
         JobActor::new(job, seen, Arc::new(requests), shard.clone().recipient()).start()
     }
 
-    /// `is_second`: the first look may have shown pods as they were before.
-    fn look_for_candidates(&self, job: &Job, is_second: bool, shard: &Addr<Self>) -> AbortOnDropHandle<()> {
+    /// Looks for pods that a Job may adopt. `doubted`: those in whose state an earlier look left doubts.
+    fn look_for_candidates(
+        &self,
+        job: &Job,
+        doubted: UidMap<u64>,
+        shard: &Addr<Self>,
+    ) -> AbortOnDropHandle<()> {
         let (cx, shard) = (self.cx.for_job(&job.uid), shard.clone());
         let (uid, namespace, spec) = (job.uid.clone(), job.namespace.clone(), job.spec.clone());
         AbortOnDropHandle::new(self.owned.unit.spawn("a search for pods that a Job may adopt", async move {
             let list = list_selected(&cx, &namespace, &spec.selector).await;
-            shard.do_send(Candidates { job: uid, is_second, list });
+            shard.do_send(Candidates { job: uid, doubted, list });
         }))
     }
 
     /// Looks again for pods that a Job may adopt, after a pause in which the watch may show what has become of them.
-    pub(super) fn look_for_candidates_again(&self, job: &Uid, ctx: &mut Context<Self>) {
+    pub(super) fn look_for_candidates_again(&self, job: &Uid, doubted: UidMap<u64>, ctx: &mut Context<Self>) {
         let job = job.clone();
         ctx.run_later(DOUBT_PAUSE, move |shard, ctx| {
             let Some(Ok(known)) = shard.jobs.get(&job).map(|entry| &entry.seen.job) else { return };
-            let search = shard.look_for_candidates(known, true, &ctx.address());
+            let search = shard.look_for_candidates(known, doubted, &ctx.address());
             if let Some(entry) = shard.jobs.get_mut(&job) {
                 entry.candidates_sought(search);
             }

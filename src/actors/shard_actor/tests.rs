@@ -5,6 +5,7 @@ mod caught_up;
 #[cfg(feature = "test-hooks")]
 mod rebuilt;
 mod relisted;
+mod unseen;
 
 use std::sync::atomic::{AtomicU64, Ordering};
 

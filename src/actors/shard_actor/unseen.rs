@@ -31,6 +31,8 @@ pub(super) struct UnseenPods {
     /// Pods that an answer has shown with the label, and its version. What the watch brings of them from before is old: a
     /// Job drops a pod that is done, and would take an older reading for a pod that is to be counted.
     answered: UidMap<u64>,
+    /// Pods with the label of this shard that cannot be read and name no Job: no Job waits for them. They are read again.
+    nameless: UidMap<AbortOnDropHandle<()>>,
 }
 
 #[derive(Debug)]
@@ -174,6 +176,18 @@ impl ShardActor {
         self.hide(uid, job, None, AbortOnDropHandle::new(task));
     }
 
+    /// A Job has adopted a pod that the watch does not show: it gets its label, unless it needs none.
+    pub(super) fn adopted_unlabelled(&mut self, pod: &ObservedPod, ctx: &Context<Self>) {
+        let Some(job) = self.job_of(pod) else { return };
+        if pod.pod.is_done() {
+            self.pod_owners.remove(&pod.pod.uid);
+        } else {
+            self.pod_owners.insert(pod.pod.uid.clone(), &job);
+            self.label(pod, &job, ctx);
+        }
+        self.show_held();
+    }
+
     /// Takes in a pod that the watch does not show, or not in a form that can be read.
     fn hide(&mut self, pod: Uid, job: &Uid, unreadable: Option<Unreadable>, task: AbortOnDropHandle<()>) {
         let is_gone = self.jobs.get(job).is_some_and(JobEntry::is_gone);
@@ -187,7 +201,7 @@ impl ShardActor {
     /// Takes in a pod that exists and cannot be read. Its Job keeps what it knew of it, and if it knew nothing, it
     /// decides nothing, unless it leaves. The Job itself may become known later.
     pub(super) fn pod_unreadable(&mut self, pod: &Unreadable, ctx: &Context<Self>) {
-        let Some(owner) = &pod.job else { return };
+        let Some(owner) = &pod.job else { return self.nameless_unreadable(pod, ctx) };
         self.pod_feed.mark(&owner.uid, &pod.uid);
         if !self.unseen.is_unreadable(&pod.uid) {
             let task = self.read_again(pod, owner, ctx);
@@ -197,6 +211,21 @@ impl ShardActor {
             let about = ObjectRef::job(&pod.namespace, &owner.name, &owner.uid);
             self.warn(about, "UnreadablePod", format!("Pod {} cannot be read: {}", pod.name, pod.error));
         }
+    }
+
+    /// Takes in a pod that cannot be read and names no Job. A Job may have left it behind with our finalizer: it is released,
+    /// or adopted, once it can be read.
+    fn nameless_unreadable(&mut self, pod: &Unreadable, ctx: &Context<Self>) {
+        if self.unseen.nameless.contains_key(&pod.uid) || self.pod_feed.is_draining() {
+            return;
+        }
+        let (cx, shard, pod) = (self.cx.clone(), ctx.address(), pod.clone());
+        let uid = pod.uid.clone();
+        let task = self.owned.unit.spawn("a reading of a pod", async move {
+            let found = cx.rereads.pod_until_readable(&cx, &pod).await;
+            shard.do_send(Shown { pod: pod.uid, found });
+        });
+        self.unseen.nameless.insert(uid, AbortOnDropHandle::new(task));
     }
 
     fn warn(&self, about: ObjectRef, reason: &'static str, message: String) {
@@ -262,6 +291,7 @@ impl ShardActor {
 
     /// The pod is shown, or gone: its Job may have waited for that.
     pub(super) fn no_longer_unseen(&mut self, pod: &Uid) {
+        self.unseen.nameless.remove(pod);
         let Some((job, known)) = self.unseen.remove(pod) else { return };
         if !known && !self.unseen.hold_back(&job) {
             self.no_longer_held_back(&job);
@@ -338,6 +368,16 @@ impl Handler<Shown> for ShardActor {
     type Result = ();
 
     fn handle(&mut self, Shown { pod, found }: Shown, ctx: &mut Self::Context) {
+        if self.unseen.nameless.remove(&pod).is_some() && !self.unseen.contains(&pod) {
+            // With another label it is another shard's, whose watch shows it.
+            if let Some(found) = found.filter(|found| self.is_labelled(found) && !self.pod_feed.is_draining())
+            {
+                self.unseen.answered(&found.pod);
+                self.route_pod(found, ctx);
+                self.show_held();
+            }
+            return;
+        }
         // The watch may have shown it meanwhile, and even its end.
         if !self.unseen.contains(&pod) || self.pod_feed.is_draining() {
             return;

@@ -215,7 +215,7 @@ impl EventCorrelator {
                     return Some(series.write(turn, &self.component, self.encoding, &mut self.random));
                 }
                 // Another series has taken its Events along.
-                _ => self.turns.end(turn),
+                _ => self.turns.end(turn, None),
             }
         }
         None
@@ -226,6 +226,20 @@ impl EventCorrelator {
         self.turns.leaves(write.turn, now, answer_time);
     }
 
+    /// Forgets Normal Events of namespaces in which a write hangs while others wait, but for a few: they would take the
+    /// places of those of all namespaces. Returns how many recorded ones are lost with that.
+    pub(super) fn drop_those_that_hang(&mut self, now: Instant) -> usize {
+        let mut lost = 0;
+        for key in self.turns.drop_those_that_hang(now) {
+            let series = self.objects.get_mut(&key.about.uid).and_then(|object| object.series.get_mut(&key));
+            if let Some(series) = series {
+                series.busy = false;
+                lost += std::mem::take(&mut series.unsent);
+            }
+        }
+        lost
+    }
+
     /// When to ask again for the next write, though nothing was delivered.
     pub(super) fn turn_given_up(&self) -> Option<Instant> {
         self.turns.given_up()
@@ -233,7 +247,7 @@ impl EventCorrelator {
 
     /// Takes the outcome of a write. If there is more to write of its series, it waits for another turn.
     pub(super) fn delivered(&mut self, write: EventWrite, delivery: Delivery) {
-        self.turns.end(write.turn);
+        self.turns.end(write.turn, (delivery == Delivery::Sent).then(Instant::now));
         if delivery == Delivery::RefusedInProtobuf {
             self.encoding = Encoding::Json;
         }

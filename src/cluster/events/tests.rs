@@ -82,12 +82,14 @@ impl Store {
     fn take(&self, request: &Request<Bytes>) -> u16 {
         let mut events = self.events.lock().unwrap();
         if request.method() == "POST" {
-            assert_eq!(request.uri(), "/api/v1/namespaces/n/events");
+            let event = created(request);
+            let namespace = event["metadata"]["namespace"].as_str().unwrap();
+            assert_eq!(*request.uri(), *format!("/api/v1/namespaces/{namespace}/events"));
             let format = request.headers()["content-type"].to_str().unwrap().to_owned();
             let refused = self.to_protobuf.filter(|_| format == PROTOBUF);
             self.formats.lock().unwrap().push(format);
             if refused.is_none() {
-                events.push(created(request));
+                events.push(event);
             }
             return refused.unwrap_or(201);
         }

@@ -4,8 +4,9 @@
 //! report failures or ends, are written at once. client-go writes all Events one at a time. So where the API server
 //! is slow, the Events that only inform cost it no more than those of the built-in controller. A write that is answered much
 //! later than other writes lets one of another namespace go, so that a webhook that hangs keeps nobody else's Events.
+//! Meanwhile its namespace keeps a few Events, and loses the others.
 
-use std::collections::VecDeque;
+use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -14,9 +15,16 @@ use tokio::time::Instant;
 use super::{Event, EventType};
 use crate::cluster::gate::Priority;
 
-/// How long the write of a Normal Event keeps those of other namespaces waiting, once it has left: this long, or for so many
-/// times as long as the API server takes for other writes, if that is more.
-const KEEPS_TURN: (Duration, u32) = (Duration::from_secs(1), 8);
+/// How long the write of a Normal Event keeps those of other namespaces waiting, once it has left: this long ...
+const KEEPS_TURN: Duration = Duration::from_secs(1);
+/// ... or, if that is more, so many times as long as the last Normal Event took ...
+const OF_LAST: u32 = 2;
+/// ... and so many times as long as other writes take.
+const OF_OTHERS: u32 = 8;
+/// How many wait of a namespace in which a write hangs, while others wait or so many wait in all that there is hardly room
+/// for others.
+const KEPT_BEHIND: usize = 50;
+const MANY: usize = 500;
 
 /// What is promised to an Event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -110,6 +118,8 @@ pub(super) struct Turns<T> {
     under_way: Vec<UnderWay>,
     /// The number of turns of Normal Events so far.
     turns: u64,
+    /// How long the last Normal Event took that was sent.
+    took: Duration,
 }
 
 /// A write of a Normal Event that is under way.
@@ -117,8 +127,8 @@ pub(super) struct Turns<T> {
 struct UnderWay {
     turn: Turn,
     namespace: Arc<str>,
-    /// When others need not wait for it any more, once it has left the gate.
-    given_up: Option<Instant>,
+    /// When it left the gate, and when others need not wait for it any more.
+    left: Option<(Instant, Instant)>,
 }
 
 /// The turn of a write.
@@ -132,7 +142,13 @@ pub(super) enum Turn {
 
 impl<T> Default for Turns<T> {
     fn default() -> Self {
-        Self { at_once: VecDeque::new(), one_at_a_time: VecDeque::new(), under_way: Vec::new(), turns: 0 }
+        Self {
+            at_once: VecDeque::new(),
+            one_at_a_time: VecDeque::new(),
+            under_way: Vec::new(),
+            turns: 0,
+            took: Duration::ZERO,
+        }
     }
 }
 
@@ -161,38 +177,63 @@ impl<T> Turns<T> {
         let (namespace, item) = self.one_at_a_time.remove(self.first_of_another_namespace()?)?;
         self.turns += 1;
         let turn = Turn::Only(self.turns);
-        self.under_way.push(UnderWay { turn, namespace, given_up: None });
+        self.under_way.push(UnderWay { turn, namespace, left: None });
         Some((item, turn))
     }
 
     /// A write with this turn leaves, to an API server that answers other writes after this time.
     pub(super) fn leaves(&mut self, turn: Turn, now: Instant, answer_time: Duration) {
-        let keeps_turn = KEEPS_TURN.0.max(KEEPS_TURN.1 * answer_time);
+        let keeps_turn = KEEPS_TURN.max(OF_LAST * self.took).max(OF_OTHERS * answer_time);
         if let Some(write) = self.under_way.iter_mut().find(|write| write.turn == turn) {
-            write.given_up = Some(now + keeps_turn);
+            write.left = Some((now, now + keeps_turn));
         }
     }
 
-    /// When others need not wait any more for the writes under way, if all of these have left and any wait that may go
-    /// then.
+    /// When others need not wait any more for the writes under way, if all of these have left, and others wait or would
+    /// hardly find room.
     pub(super) fn given_up(&self) -> Option<Instant> {
-        if !self.have_all_left() {
+        let hinders = self.waiting() >= MANY || self.first_of_another_namespace().is_some();
+        if !self.have_all_left() || !hinders {
             return None;
         }
-        let last = self.under_way.iter().filter_map(|write| write.given_up).max()?;
-        self.first_of_another_namespace().map(|_| last)
+        self.under_way.iter().filter_map(|write| write.left).map(|(_, given_up)| given_up).max()
     }
 
-    /// A turn has ended.
-    pub(super) fn end(&mut self, turn: Turn) {
-        self.under_way.retain(|write| write.turn != turn);
+    /// A turn has ended; with a time, since the Event was sent then.
+    pub(super) fn end(&mut self, turn: Turn, sent: Option<Instant>) {
+        let Some(place) = self.under_way.iter().position(|write| write.turn == turn) else { return };
+        let write = self.under_way.swap_remove(place);
+        if let (Some(sent), Some((left, _))) = (sent, write.left) {
+            self.took = sent - left;
+        }
+    }
+
+    /// Takes what waits of namespaces in which a write hangs while others wait, but for a few.
+    pub(super) fn drop_those_that_hang(&mut self, now: Instant) -> Vec<T> {
+        if self.under_way.is_empty() || self.given_up().is_none_or(|given_up| given_up > now) {
+            return Vec::new();
+        }
+        let mut dropped = Vec::new();
+        let mut kept: HashMap<Arc<str>, usize> =
+            self.under_way.iter().map(|write| (write.namespace.clone(), KEPT_BEHIND)).collect();
+        for (namespace, item) in std::mem::take(&mut self.one_at_a_time) {
+            match kept.get_mut(&namespace) {
+                Some(0) => dropped.push(item),
+                Some(room) => {
+                    *room -= 1;
+                    self.one_at_a_time.push_back((namespace, item));
+                }
+                None => self.one_at_a_time.push_back((namespace, item)),
+            }
+        }
+        dropped
     }
 
     fn have_all_left(&self) -> bool {
-        self.under_way.iter().all(|write| write.given_up.is_some())
+        self.under_way.iter().all(|write| write.left.is_some())
     }
 
-    /// The place of the first that waits and whose namespace has no write under way.
+    /// The place of the first that waits in a namespace without a write under way.
     fn first_of_another_namespace(&self) -> Option<usize> {
         let is_other =
             |namespace: &Arc<str>| self.under_way.iter().all(|write| write.namespace != *namespace);

@@ -13,8 +13,8 @@
 //! | creations and Events | a sixteenth, for status, finalizers and deletions |
 //! | one namespace | a sixteenth |
 //! | creations and progress of one namespace | an eighth; creations that hang do not count for progress |
-//! | Events that report failures and ends | all but an eighth, or but three if that is more |
-//! | Events that only inform | the same, and leave only while an eighth is free |
+//! | Events that report failures and ends | all but an eighth, or but three of twelve and more; and one place of their lane |
+//! | Events that only inform | all but as many, and leave only while an eighth is free |
 //! | Events of one namespace | one of those |
 
 use std::collections::HashMap;
@@ -126,17 +126,17 @@ enum Verdict {
 
 /// Trouble of several namespaces within this time is everybody's.
 const TOGETHER: Duration = Duration::from_secs(1);
-/// A lane hangs if none of its writes has ended for this long, or for so many times as long as the last answer took, if
-/// that is more.
-const HANGS: (Duration, u32) = (Duration::from_secs(1), 2);
+/// A lane hangs if none of its writes has ended for twice as long as the last answer took, but for this long at least, and
+/// at most.
+const HANGS: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(3));
 /// A namespace is forgotten after this time without writes.
 const FORGOTTEN: Duration = Duration::from_secs(60);
 /// One in this many slots is kept free of creations and Events, and one of each namespace.
 const RESERVE: usize = 16;
-/// One in this many slots is kept free of the creations and progress of each namespace, and of Events.
+/// One in this many slots is kept free of the creations and progress of each namespace, and of Events that only inform.
 const BULK_RESERVE: usize = 8;
-/// One in this many slots may be held by Events of each kind, but always so many.
-const EVENT_SHARE: (usize, usize) = (8, 3);
+/// One in this many slots may be held by Events of each kind, but three if those are no more than a quarter.
+const EVENT_SHARE: usize = 8;
 
 impl Slot {
     pub(super) fn is_creation(&self) -> bool {
@@ -191,8 +191,13 @@ impl Slots {
         }
         let namespace = self.namespaces.get(&lane.namespace);
         let of_lane = namespace.and_then(|namespace| namespace.lanes.get(&lane.call));
-        if !self.is_within_bounds(priority, namespace) || of_lane.is_some_and(|lane| !lane.window.has_room())
-        {
+        let is_full = |lane: &LaneState| {
+            // A place is left to Events that only inform: they shall not wait for reports that hang.
+            let reports = namespace.map_or(0, |namespace| namespace.held.of(Priority::Report));
+            let is_full_of_reports = reports >= (lane.window.size() - 1).max(1);
+            !lane.window.has_room() || priority == Priority::Report && is_full_of_reports
+        };
+        if !self.is_within_bounds(priority, namespace) || of_lane.is_some_and(is_full) {
             return Room::None;
         }
         let held = of_lane.map_or(0, |lane| lane.window.in_flight());
@@ -202,10 +207,10 @@ impl Slots {
     fn is_within_bounds(&self, priority: Priority, namespace: Option<&Namespace>) -> bool {
         let size = self.size();
         let without = |part: usize| size - (size / part).max(1).min(size - 1);
-        let of_events = (size / EVENT_SHARE.0).max(EVENT_SHARE.1);
+        let of_events = (size / EVENT_SHARE).max(3.min(size / 4)).max(1);
         let (all, own) = (&self.held, namespace.map(|namespace| namespace.held).unwrap_or_default());
         let leaves_reserve = all.of(Priority::Create) + all.events() < without(RESERVE);
-        let are_few_events = || all.of(priority) < of_events && own.of(priority) < of_events - 1;
+        let are_few_events = || all.of(priority) < of_events && own.of(priority) < (of_events - 1).max(1);
         let is_within = match priority {
             Priority::Status | Priority::Finalizer | Priority::Delete => true,
             Priority::Create => {
@@ -361,7 +366,7 @@ impl LaneState {
 
     /// Whether writes are in flight of which none has ended for a while.
     fn hangs(&self, now: Instant) -> bool {
-        let usual = HANGS.0.max(HANGS.1 * self.took);
+        let usual = (2 * self.took).clamp(HANGS.0, HANGS.1);
         self.window.in_flight() > 0 && now - self.moved >= usual
     }
 

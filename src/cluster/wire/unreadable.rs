@@ -8,7 +8,7 @@ use super::intern::Interner;
 use super::meta::{Bare, ControllerRef, Meta};
 use super::protobuf::Message as _;
 use super::text::Text;
-use crate::job::names::{CONTROLLER_UID_LABEL, JOB_NAME_LABEL};
+use crate::job::names::{CONTROLLER_UID_LABEL, JOB_NAME_LABEL, SHARD_LABEL};
 use crate::job::uid::Uid;
 
 /// An object that was created, changed or deleted and that cannot be read, by its metadata. Whether it exists only a live
@@ -26,6 +26,10 @@ pub struct Unreadable {
     /// The Job that is its controller, or that its labels name where it has no controller: that Job may have left it
     /// behind, or adopt it once it can be read.
     pub job: Option<ControllerRef>,
+    /// The label of its shard, as it is written there.
+    pub shard: Option<Box<str>>,
+    /// Whether it has a finalizer, of whatever kind.
+    pub is_held: bool,
     /// Why it cannot be read.
     pub error: Box<str>,
 }
@@ -51,6 +55,8 @@ impl Unreadable {
                 Some(controller) => Some(controller).filter(ControllerRef::is_job),
                 None => job_in_labels(meta),
             },
+            shard: meta.labels.as_ref().and_then(|labels| labels.get(SHARD_LABEL)).map(Into::into),
+            is_held: meta.finalizers.as_ref().is_some_and(|finalizers| !finalizers.is_empty()),
             error: error.to_string().into(),
         })
     }

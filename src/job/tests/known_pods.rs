@@ -1,6 +1,7 @@
 //! Tables: whether a list of pods can be complete, by what is known of the Job.
 
 use super::fixture::{at, but, ended, job, pod, running, state};
+use crate::job::end;
 use crate::job::pod::{Phase, Place, Pod};
 use crate::job::reconcile::reconcile;
 use crate::job::spec::{Completion, Job};
@@ -132,6 +133,31 @@ fn the_end_of_a_pod_that_a_creation_finds_outruns_the_watch() {
             state.observe_pod(*placed(running("a")), at(21));
         }
         assert_eq!(state.outruns_watch(place, &answer), expected, "{what}");
+    }
+}
+
+/// The pod may have succeeded by the time the Job ends, and would be removed as one too many.
+#[test]
+fn a_success_is_doubted_while_a_pod_may_exist_whose_creation_was_not_answered() {
+    for (what, answer, is_listed, expected) in [
+        ("lost", Created::Lost, false, true),
+        ("lost, and all pods are listed since", Created::Lost, true, false),
+        ("refused", Created::Refused, false, false),
+    ] {
+        let mut state = state(job(Completion::WorkQueue, 2), [running("a")]);
+        let plan = reconcile(&state, at(20));
+        let place = plan.creates[0].place;
+        state.begin(&plan, at(20));
+        state.created(place, answer, at(21));
+        assert!(!end::doubts_success(&state), "{what}: a pod is active");
+        state.observe_pod(ended(running("a"), Phase::Succeeded, 22), at(22));
+        if is_listed {
+            state.listed_live(&listed(&["a"]), 30);
+        }
+        assert_eq!(end::doubts_success(&state), expected, "{what}");
+        state.created(place, Created::Lost, at(23));
+        state.created(place, Created::NameTaken, at(24));
+        assert!(!end::doubts_success(&state), "{what}: it is clear what became of it");
     }
 }
 

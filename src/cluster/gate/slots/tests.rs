@@ -71,6 +71,30 @@ async fn nobody_holds_all_slots() {
     }
 }
 
+/// In all windows but the smallest two, and whatever hangs.
+#[tokio::test(start_paused = true)]
+async fn events_that_hang_leave_room_for_creations_and_for_each_other() {
+    use Priority::*;
+    for size in 4..=24 {
+        let mut slots = Slots::new(WindowLimits { min: 1, initial: size, max: size });
+        let reports: usize =
+            ["a", "b", "c"].map(|namespace| fill(&mut slots, namespace, Report).len()).iter().sum();
+        let events: usize =
+            ["a", "b", "c"].map(|namespace| fill(&mut slots, namespace, Event).len()).iter().sum();
+        assert!(reports + events < size, "{reports} reports and {events} Events of {size}");
+        assert!(reports > 0 && events > 0, "{reports} reports and {events} Events of {size}");
+        assert_ne!(slots.room(Create, &lane("d", Create), 0), Room::None, "{size}");
+    }
+    let mut slots = Slots::new(LIMITS);
+    // Its lane has shrunk.
+    for _ in 0..5 {
+        let held = fill(&mut slots, "a", Report);
+        end_all(&mut slots, held, Signal::Failed);
+        advance(2 * TOGETHER).await;
+    }
+    assert_eq!((fill(&mut slots, "a", Report).len(), fill(&mut slots, "a", Event).len()), (1, 1));
+}
+
 /// The part that is kept free of them holds up neither the window of all nor their own.
 #[tokio::test]
 async fn creations_of_one_namespace_open_the_window_in_a_few_rounds() {
@@ -110,12 +134,12 @@ async fn progress_gives_way_to_creations_only_while_some_are_answered() {
     let status = lane("a", Priority::Progress);
     let mut held = fill(&mut slots, "a", Priority::Create);
     for _ in 0..3 {
-        advance(HANGS.0 / 2).await;
-        end_all(&mut slots, held.split_off(held.len() - 1), Signal::Refused);
+        advance(HANGS.0 * 3 / 2).await;
+        end_all(&mut slots, held.split_off(held.len() - 1), Signal::Answered(HANGS.0));
         held.extend(fill(&mut slots, "a", Priority::Create));
         assert_eq!(slots.room(Priority::Progress, &status, 0), Room::None);
     }
-    advance(HANGS.0).await;
+    advance(2 * HANGS.0).await;
     assert_eq!(slots.room(Priority::Create, &lane("a", Priority::Create), 0), Room::None);
     assert_ne!(slots.room(Priority::Progress, &status, 0), Room::None);
 }
@@ -229,11 +253,11 @@ proptest! {
                 prop_assert_eq!(slots.in_flight(), held.len());
                 let mut expected: HashMap<&str, Held> = HashMap::new();
                 for slot in &held {
-                    for whose in ["all", &*slot.lane.namespace] {
-                        *expected.entry(whose).or_default().of_mut(slot.priority) += 1;
+                    for name in ["all", &*slot.lane.namespace] {
+                        *expected.entry(name).or_default().of_mut(slot.priority) += 1;
                     }
                 }
-                let of = |whose: &str| expected.get(whose).copied().unwrap_or_default();
+                let of = |name: &str| expected.get(name).copied().unwrap_or_default();
                 prop_assert_eq!(slots.held, of("all"));
                 prop_assert!(slots.namespaces.iter().all(|(name, namespace)| namespace.held == of(name)));
                 let throttled = slots.namespaces.values().filter(|namespace| namespace.is_throttled()).count();

@@ -1,0 +1,147 @@
+//! Pods that the shard's watch does not show, or not in a form that can be read, and Jobs that cannot be understood.
+
+use super::*;
+
+/// The removal of our finalizer.
+const RELEASE: &[&str] = &["PATCH", "/pods/p", "deleteFromPrimitiveList"];
+
+/// The pod `p` without owner, and with no label but that of the shard: what a Job with a selector of its own leaves behind.
+fn left_behind() -> Value {
+    let mut pod = pod("p", "j");
+    pod["metadata"]["ownerReferences"] = json!([]);
+    pod["metadata"]["labels"] = json!({});
+    labelled(pod)
+}
+
+/// The Job, in a completion mode that nobody knows.
+fn odd(mut job: Value) -> Value {
+    job["spec"]["completionMode"] = "Odd".into();
+    job
+}
+
+/// It may not change when it can be read, so that no watch tells.
+#[test]
+fn a_pod_that_names_no_job_and_cannot_be_read_is_released_once_it_can_be() {
+    run(async {
+        let (readable, is_readable) = switch();
+        let api = TestApi::new(move |method, uri| match method {
+            "GET" if of_pod(method, uri, "p") => match is_readable.load(Ordering::Relaxed) {
+                0 => Some((200, broken(left_behind()))),
+                _ => Some((200, left_behind())),
+            },
+            _ => None,
+        });
+        let _shard = Shard::start(&api, &[], no_census(), vec![broken(left_behind())]).await;
+        sleep(60 * SOON).await;
+        assert_eq!(api.count(RELEASE), 0);
+        readable.store(1, Ordering::Relaxed);
+        sleep(400 * SOON).await;
+        assert!(api.count(RELEASE) > 0, "{:?}", api.sent());
+    });
+}
+
+/// A webhook may take it off the answer to the adoption.
+#[test]
+fn a_pod_that_is_adopted_without_the_label_of_the_shard_gets_it() {
+    run(async {
+        let api = TestApi::new(|method, uri| match method {
+            "GET" if uri.contains("/jobs/j") => Some((200, job("j", up_to_date(0)))),
+            "PATCH" if uri.contains("/pods/p") => Some((200, at(120, "Running", pod("p", "j")))),
+            _ => None,
+        });
+        let mut orphan = labelled(at(110, "Running", pod("p", "j")));
+        orphan["metadata"]["ownerReferences"] = json!([]);
+        let _shard = Shard::start(&api, &[job("j", json!({}))], no_census(), vec![orphan]).await;
+        sleep(4 * SOON).await;
+        assert_eq!(api.count(&["PATCH", "/pods/p", "ownerReferences"]), 1, "{:?}", api.sent());
+        assert!(api.count(&["PATCH", "/pods/p", "yardmaster.dev/shard"]) > 1, "{:?}", api.sent());
+    });
+}
+
+/// Its pods keep their finalizers: it has not left.
+#[test]
+fn a_job_that_a_live_read_shows_in_an_unknown_mode_neither_adopts_nor_lets_go() {
+    run(async {
+        let api = TestApi::new(|method, uri| match method {
+            "GET" if uri.contains("/jobs/j") => Some((200, odd(job("j", up_to_date(0))))),
+            "GET" if of_pod(method, uri, "q") => {
+                let mut orphan = labelled(at(110, "Running", pod("q", "j")));
+                orphan["metadata"]["ownerReferences"] = json!([]);
+                Some((200, orphan))
+            }
+            _ => None,
+        });
+        let mut orphan = labelled(at(110, "Running", pod("q", "j")));
+        orphan["metadata"]["ownerReferences"] = json!([]);
+        let pods = vec![labelled(at(90, "Running", pod("p", "j"))), orphan];
+        let _shard = Shard::start(&api, &[job("j", up_to_date(0))], no_census(), pods).await;
+        sleep(20 * SOON).await;
+        assert!(api.count(&["GET", "/jobs/j"]) > 1, "it is read again: {:?}", api.sent());
+        assert_eq!(api.count(&["PATCH", "/pods/"]), 0, "{:?}", api.sent());
+    });
+}
+
+/// Somebody else has counted a pod. What the Job knew of its status is older than that.
+#[test]
+fn a_live_read_that_shows_an_unknown_mode_settles_no_doubt() {
+    run(async {
+        let (reads, read) = switch();
+        let mut known = job("j", up_to_date(0));
+        known["spec"]["completions"] = 3.into();
+        let mut counted = known.clone();
+        counted["metadata"]["resourceVersion"] = "202".into();
+        counted["status"]["succeeded"] = 1.into();
+        let api = TestApi::new(move |method, uri| match method {
+            "GET" if uri.contains("/jobs/j") => match read.fetch_add(1, Ordering::Relaxed) {
+                0 => Some((200, odd(counted.clone()))),
+                _ => Some((200, counted.clone())),
+            },
+            "GET" if is_live(uri) => list(210, &[]),
+            _ => None,
+        });
+        let pods = vec![labelled(at(90, "Running", pod("p", "j")))];
+        let shard = Shard::start(&api, &[known], no_census(), pods).await;
+        sleep(SOON).await;
+        let mut released = labelled(at(150, "Succeeded", pod("p", "j")));
+        released["metadata"]["finalizers"] = json!([]);
+        shard.watched(vec![applied(&released)]).await;
+        while reads.load(Ordering::Relaxed) < 2 {
+            assert_eq!(api.count(CREATION), 0, "{:?}", api.sent());
+            sleep(SOON / 10).await;
+        }
+        sleep(4 * SOON).await;
+        assert_eq!(api.count(CREATION), 1, "{:?}", api.sent());
+    });
+}
+
+/// Live lists go by labels, and somebody has taken those off.
+#[test]
+fn a_job_that_is_deleted_releases_a_pod_that_it_no_longer_selects_whatever_live_lists_show() {
+    run(async {
+        let (allowed, is_allowed) = switch();
+        let mut unselected = labelled(at(90, "Failed", pod("p", "j")));
+        unselected["metadata"]["labels"] = json!({"yardmaster.dev/shard": "0"});
+        let mut owner = job("j", json!({"active": 2}));
+        owner["metadata"]["deletionTimestamp"] = "1970-01-01T00:00:00Z".into();
+        owner["metadata"]["finalizers"] = json!(["foregroundDeletion"]);
+        let (shown, found) = (owner.clone(), unselected.clone());
+        let mut recorded = owner.clone();
+        recorded["metadata"]["resourceVersion"] = "11".into();
+        recorded["status"] = json!({"uncountedTerminatedPods": {"failed": ["p"]}});
+        let api = TestApi::new(move |method, uri| match method {
+            "PATCH" if uri.contains("/pods/p") && is_allowed.load(Ordering::Relaxed) == 0 => refusal(422),
+            "GET" if of_pod(method, uri, "p") => Some((200, found.clone())),
+            "GET" if uri.contains("/jobs/j") => Some((200, shown.clone())),
+            "GET" if is_live(uri) => list(200, &[]),
+            "PATCH" if uri.contains("/jobs/j/status") => Some((200, recorded.clone())),
+            _ => None,
+        });
+        let _shard = Shard::start(&api, &[owner], no_census(), vec![unselected]).await;
+        sleep(20 * SOON).await;
+        assert!(api.count(LIVE_LIST) > 0, "{:?}", api.sent());
+        let before = api.count(RELEASE);
+        allowed.store(1, Ordering::Relaxed);
+        sleep(200 * SOON).await;
+        assert!(api.count(RELEASE) > before, "{:?}", api.sent());
+    });
+}
