@@ -212,7 +212,7 @@ impl LeaderState {
         }
         let (cx, uid) = (self.cx.clone(), pod.uid.clone());
         let task = self.unit.spawn("a reading of a pod", async move {
-            let found = cx.rereads.pod_until_readable(&cx, &pod).await;
+            let found = cx.until_readable(&pod).await;
             this.do_send(Readable { pod: pod.uid, found });
         });
         self.unreadable.insert(uid, AbortOnDropHandle::new(task));

@@ -6,9 +6,7 @@ use std::time::Duration;
 use tokio::sync::Semaphore;
 
 use super::api_backoff::ApiBackoff;
-use super::context::ReplicaContext;
 use crate::cluster::reads::ReadError;
-use crate::cluster::wire::{ObservedPod, Unreadable};
 
 /// Objects that are read again at once.
 const TURNS: usize = 16;
@@ -27,16 +25,6 @@ impl Default for Rereads {
 }
 
 impl Rereads {
-    /// Reads a pod until it can be read; `None` if it is gone.
-    pub async fn pod_until_readable(
-        &self,
-        cx: &ReplicaContext,
-        pod: &Unreadable,
-    ) -> Option<Box<ObservedPod>> {
-        let read = async || cx.reads.find_pod(&pod.namespace, &pod.name, &pod.uid).await;
-        self.until_readable(cx.api_backoff(), read).await
-    }
-
     /// Reads an object, with pauses that grow, until that succeeds: nothing tells when it can be read.
     pub async fn until_readable<T, F>(&self, mut pauses: ApiBackoff, read: impl Fn() -> F) -> T
     where

@@ -222,10 +222,30 @@ impl ShardActor {
         let (cx, shard, pod) = (self.cx.clone(), ctx.address(), pod.clone());
         let uid = pod.uid.clone();
         let task = self.owned.unit.spawn("a reading of a pod", async move {
-            let found = cx.rereads.pod_until_readable(&cx, &pod).await;
+            let found = cx.until_readable(&pod).await;
             shard.do_send(Shown { pod: pod.uid, found });
         });
         self.unseen.nameless.insert(uid, AbortOnDropHandle::new(task));
+    }
+
+    /// Takes in what has become of a pod that named no Job while it could not be read.
+    fn nameless_shown(&mut self, pod: &Uid, found: Option<Box<ObservedPod>>, ctx: &mut Context<Self>) {
+        if self.pod_feed.is_draining() {
+            return;
+        }
+        match found.filter(|found| self.is_labelled(found)) {
+            Some(found) => {
+                self.unseen.answered(&found.pod);
+                self.route_pod(found, ctx);
+            }
+            // It is gone, or another shard's, whose watch shows it. The watch of this one may have shown neither.
+            None => {
+                if let Some(job) = self.pod_owners.remove(pod) {
+                    self.send(&job, JobInput::PodGone(pod.clone()));
+                }
+            }
+        }
+        self.show_held();
     }
 
     fn warn(&self, about: ObjectRef, reason: &'static str, message: String) {
@@ -369,14 +389,7 @@ impl Handler<Shown> for ShardActor {
 
     fn handle(&mut self, Shown { pod, found }: Shown, ctx: &mut Self::Context) {
         if self.unseen.nameless.remove(&pod).is_some() && !self.unseen.contains(&pod) {
-            // With another label it is another shard's, whose watch shows it.
-            if let Some(found) = found.filter(|found| self.is_labelled(found) && !self.pod_feed.is_draining())
-            {
-                self.unseen.answered(&found.pod);
-                self.route_pod(found, ctx);
-                self.show_held();
-            }
-            return;
+            return self.nameless_shown(&pod, found, ctx);
         }
         // The watch may have shown it meanwhile, and even its end.
         if !self.unseen.contains(&pod) || self.pod_feed.is_draining() {
