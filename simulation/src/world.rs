@@ -41,7 +41,7 @@ use crate::{panics, tally};
 
 /// Virtual time in which everything must have reached its end once nothing breaks any more.
 const PATIENCE: Duration = Duration::from_secs(900);
-/// Time between two heartbeats of a replica. A backup that is younger takes back what no heartbeat may tell of.
+/// Time between two heartbeats of a replica. A restore from a younger backup may contradict no heartbeat.
 const HEARTBEATS: Duration = Duration::from_secs(2);
 /// Time between looks at the whole.
 const LOOK: Duration = Duration::from_secs(1);
@@ -142,8 +142,8 @@ pub struct World {
     kubelet: Kubelet,
     checks: Checks,
     pub(crate) log: Log,
-    /// All replicas have been started anew, since the world did not come to rest.
-    started_anew: bool,
+    /// All replicas have been restarted, since the world did not come to rest.
+    restarted: bool,
     /// Connections on which nothing happens any more.
     hung: Vec<oneshot::Sender<Answer>>,
     backups: BTreeMap<usize, Snapshot>,
@@ -217,7 +217,7 @@ impl World {
             kubelet: Kubelet::new(&plan),
             checks: Checks::new(&plan),
             log: Log::new(keeps_log),
-            started_anew: false,
+            restarted: false,
             hung: Vec::new(),
             backups: BTreeMap::new(),
             conditions: Conditions::default(),
@@ -289,7 +289,7 @@ impl World {
                 self.happens(event);
             }
             if self.now > limit {
-                match self.starts_replicas_anew() {
+                match self.restarts_replicas() {
                     true => limit = self.now + PATIENCE,
                     false => self.checks.never_ends(self.now, &self.plan, &self.ledger),
                 }
@@ -303,12 +303,12 @@ impl World {
         Outcome { violation, log: self.log, time: self.now, requests, pods, reached }
     }
 
-    /// That etcd was restored from a backup that is younger than all heartbeats may show nowhere: who restores it so has to
-    /// start the replicas anew. Here that is done once, if the world does not come to rest. Returns whether it is.
-    fn starts_replicas_anew(&mut self) -> bool {
+    /// A restore of etcd from a backup that is younger than all heartbeats may show nowhere. Operators have to restart the
+    /// replicas after it. This is done once, if the world does not come to rest. Returns whether it was done now.
+    fn restarts_replicas(&mut self) -> bool {
         let is_young = |act: &Act| matches!(act, Act::Fault(Fault::Restore { age }) if *age < HEARTBEATS);
         let may_be_needed = self.plan.steps.iter().any(|step| is_young(&step.act));
-        if !may_be_needed || std::mem::replace(&mut self.started_anew, true) {
+        if !may_be_needed || std::mem::replace(&mut self.restarted, true) {
             return false;
         }
         for replica in 0..self.slots.len() {

@@ -204,7 +204,8 @@ impl LeaderState {
         self.jobs.as_mut()?.waiting.as_mut()
     }
 
-    /// Takes in a pod that cannot be read. Nothing tells when it can be: it may not change for that.
+    /// Takes in a pod that cannot be read. It is read again and again: no watch event comes when it can be read without a
+    /// change of its own.
     fn pod_unreadable(&mut self, pod: Unreadable, this: Addr<OrphanController>) {
         let concerns_us = pod.is_held || pod.job.is_some();
         if !concerns_us || self.unreadable.contains_key(&pod.uid) {
@@ -315,8 +316,7 @@ impl LeaderState {
 
 /// Whether a pod has the label of a shard, which looks after it.
 fn is_of_a_shard(pod: &ObservedPod, shards: ShardCount) -> bool {
-    let number = pod.labels.get(SHARD_LABEL).and_then(|label| label.parse::<u32>().ok());
-    number.is_some_and(|number| number < shards.get())
+    pod.labels.get(SHARD_LABEL).is_some_and(|label| shards.shard_numbered(label).is_some())
 }
 
 /// Whether a Job may be the pod's controller, or adopt it.

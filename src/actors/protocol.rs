@@ -79,7 +79,7 @@ pub enum JobReport {
     /// The Job knows of pods that a complete list has not shown. It asks for a live list of its pods, whatever
     /// labels they have.
     PodsMissing(Uid),
-    /// The Job has adopted a pod, and something on the way has taken the label of its shard off: the watch does not show it.
+    /// A pod that the Job has adopted, or found by its name, lacks the label of the shard: the watch does not show it.
     Unlabelled(Box<ObservedPod>),
     /// A pod without controller that the Job did not adopt after all, since it is being deleted.
     Declined(Box<ObservedPod>),

@@ -18,7 +18,7 @@ use super::context::ReplicaContext;
 use super::inbox::Inbox;
 use super::job_input::{JobInput, RequestEvent};
 use super::job_trace::Ownership;
-use super::labelling::{Labelling, has_label_of};
+use super::labelling::has_label_of;
 #[cfg(feature = "test-hooks")]
 use super::test_hooks::Part;
 use super::ttl_deletion::{Expiry, delete_expired};
@@ -69,8 +69,6 @@ pub struct Requests {
     pub taken_over: Option<Timestamp>,
     /// The release of pods that the selectors of the shard's Jobs no longer select.
     pub releasing: BegunFor,
-    /// The labelling of pods that the shard's Jobs have found by name.
-    pub labelling: BegunFor,
 }
 
 impl Requests {
@@ -174,27 +172,15 @@ impl Requests {
     async fn look_up(&self, place: Place, name: &str) -> Created {
         match self.cx.reads.get_pod(&self.namespace, name).await {
             Ok(Some(found)) if self.is_ours(&found) && found.pod.place == Some(place) => {
-                self.label(&found);
+                // If somebody has taken all its labels off, nothing else may find it for an hour.
+                if !found.pod.is_done() && !has_label_of(&found, self.shard) {
+                    self.inbox.push(JobInput::Unlabelled(found.clone()));
+                }
                 Created::Found(Box::new(found.pod))
             }
             Ok(Some(_)) => Created::NameTaken,
             Ok(None) | Err(_) => Created::Refused,
         }
-    }
-
-    /// Labels a pod of the Job that was found by its name and lacks the label of the shard. If somebody has taken all its
-    /// labels off, nothing else may find it for an hour.
-    fn label(&self, found: &ObservedPod) {
-        if found.pod.is_done() || has_label_of(found, self.shard) {
-            return;
-        }
-        let Some(begun) = self.labelling.begin(&found.pod.uid) else { return };
-        let labelling = Labelling::new(&self.cx, &self.fence, found, &self.job_uid);
-        self.run_after(async move {
-            // Closed, the fence is somebody else's who meets the pod again.
-            let _ = labelling.hold(|_| {}).await;
-            drop(begun);
-        });
     }
 
     /// Whether the Job is the pod's controller.
@@ -339,7 +325,7 @@ impl Requests {
         self.cx.reads.find_job(&self.namespace, &self.job, &self.job_uid).await.ok().flatten()
     }
 
-    /// Reads the Job live. Retries until an answer tells its status or the fence of the shard is closed.
+    /// Reads the Job live. Retries until an answer has its status or the fence of the shard is closed.
     pub fn read(self: &Arc<Self>) {
         let this = self.clone();
         self.run(async move {

@@ -161,7 +161,6 @@ pub struct ShardActor {
     doubts: Doubts,
     /// The release of pods that the selectors of Jobs no longer select.
     releasing: BegunFor,
-    labelling: BegunFor,
     /// Pods without label, until the Jobs are listed.
     census: CensusTaken,
     /// Jobs and pods last shown by the gauges.
@@ -190,7 +189,6 @@ impl ShardActor {
             unseen: UnseenPods::default(),
             doubts: Doubts::default(),
             releasing: BegunFor::default(),
-            labelling: BegunFor::default(),
             census: CensusTaken::default(),
             shown: (0, 0),
             arrived: Instant::now(),
@@ -464,7 +462,7 @@ impl Handler<JobReport> for ShardActor {
             JobReport::Relist(job) => self.relist_requested(&job, ctx),
             JobReport::PodsMissing(job) => self.pods_missing(job, ctx),
             JobReport::Declined(pod) => self.pod_declined(pod),
-            JobReport::Unlabelled(pod) => self.adopted_unlabelled(&pod, ctx),
+            JobReport::Unlabelled(pod) => self.found_unlabelled(&pod, ctx),
             JobReport::Ended { job, reason } => self.job_ended(job, reason, ctx),
         }
     }

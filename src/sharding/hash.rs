@@ -50,6 +50,11 @@ impl ShardCount {
         (0..self.get()).map(ShardId)
     }
 
+    /// The shard with this number, as the label of a pod has it; `None` if there is none.
+    pub fn shard_numbered(self, number: &str) -> Option<ShardId> {
+        number.parse().ok().filter(|number| *number < self.get()).map(ShardId)
+    }
+
     /// The shard of the object with this UID.
     pub fn shard_of(self, uid: &str) -> ShardId {
         let mut hasher = fnv::FnvHasher::default();

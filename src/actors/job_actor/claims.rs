@@ -60,7 +60,7 @@ impl JobActor {
     }
 
     /// Takes in a live list of the Job's pods. It goes by labels, so it lacks those that the Job keeps and no longer selects.
-    /// The watch, which has shown them, tells when they are gone.
+    /// The watch has shown them, and will show when they are gone.
     pub(super) fn listed_live(&mut self, listed: &mut UidSet, version: u64) {
         let known = &self.state.pods;
         listed.extend(self.adoptions.unselected(|pod| known.get(pod).is_some()));

@@ -264,7 +264,8 @@ impl Routes {
 
     fn unreadable(&self, pod: Unreadable, deliver: &mut impl FnMut(ShardId, PodChange)) {
         // One that names no Job may have been left behind, with our finalizer, by one with a selector of its own.
-        let shard = self.home(pod.job.as_ref()).or_else(|| self.number(pod.shard.as_deref()?));
+        let of_label = || self.shards.shard_numbered(pod.shard.as_deref()?);
+        let shard = self.home(pod.job.as_ref()).or_else(of_label);
         if let Some(shard) = shard.filter(|shard| self.routes.contains_key(shard)) {
             deliver(shard, Change::Unreadable(pod));
         }
@@ -278,12 +279,7 @@ impl Routes {
 
     /// The shard in the label of a pod.
     fn label(&self, pod: &ObservedPod) -> Option<ShardId> {
-        self.number(pod.labels.get(SHARD_LABEL)?)
-    }
-
-    fn number(&self, label: &str) -> Option<ShardId> {
-        let number = label.parse().ok()?;
-        (number < self.shards.get()).then_some(ShardId(number))
+        self.shards.shard_numbered(pod.labels.get(SHARD_LABEL)?)
     }
 
     /// The shard of a Job.

@@ -354,7 +354,6 @@ impl ShardActor {
                 uid: &job.uid,
             }),
             releasing: self.releasing.clone(),
-            labelling: self.labelling.clone(),
             caught_up: self.caught_up.clone(),
             taken_over: (self.pod_feed.shard_state() == ShardState::Syncing).then_some(self.claimed),
         };

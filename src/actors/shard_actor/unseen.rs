@@ -176,8 +176,8 @@ impl ShardActor {
         self.hide(uid, job, None, AbortOnDropHandle::new(task));
     }
 
-    /// A Job has adopted a pod that the watch does not show: it gets its label, unless it needs none.
-    pub(super) fn adopted_unlabelled(&mut self, pod: &ObservedPod, ctx: &Context<Self>) {
+    /// A Job has a pod that the watch does not show: it gets its label, unless it needs none.
+    pub(super) fn found_unlabelled(&mut self, pod: &ObservedPod, ctx: &Context<Self>) {
         let Some(job) = self.job_of(pod) else { return };
         if pod.pod.is_done() {
             self.pod_owners.remove(&pod.pod.uid);

@@ -19,7 +19,7 @@ fn odd(mut job: Value) -> Value {
     job
 }
 
-/// It may not change when it can be read, so that no watch tells.
+/// It may become readable without a change of its own, so no watch event comes.
 #[test]
 fn a_pod_that_names_no_job_and_cannot_be_read_is_released_once_it_can_be() {
     run(async {
