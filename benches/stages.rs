@@ -131,7 +131,12 @@ fn pod_manifest(bencher: Bencher<'_, '_>) {
     let job = job(&job_line(Held::Indexed(1), ENDLESS, ""));
     let maker =
         Maker { job: &job, finalizer: EXTERNAL_FINALIZER, shard: 7, pod_group: None, traceparent: None };
-    let at = |number| NewPod { place: Place { number, attempt: 0 }, index_failures: None, backoff: None };
+    let at = |number| NewPod {
+        place: Place { number, attempt: 0 },
+        index_failures: None,
+        backoff: None,
+        behind: 0,
+    };
     let manifest = |number| PodManifest::new(maker, &at(number)).unwrap();
     let mut numbers = INDEXES..;
     bencher

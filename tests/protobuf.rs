@@ -329,7 +329,7 @@ async fn a_pod_is_the_same_whatever_it_is_created_in() {
             let finalizer = EXTERNAL_FINALIZER;
             let maker = Maker { job: &job, finalizer, shard: 7, pod_group: None, traceparent: None };
             let place = Place { number: 1, attempt };
-            PodManifest::new(maker, &NewPod { place, index_failures, backoff: None }).unwrap()
+            PodManifest::new(maker, &NewPod { place, index_failures, backoff: None, behind: 0 }).unwrap()
         };
         let failures = Some(IndexFailures { counted: 2, ignored: 1 });
         let in_text = [manifest(0, None), manifest(1, failures)];

@@ -504,7 +504,7 @@ impl JobActor {
         };
         for new in plan.creates {
             match PodManifest::new(maker, &new) {
-                Ok(manifest) => self.requests.create(new.place, manifest, &job.spec.template),
+                Ok(manifest) => self.requests.create(&new, manifest, &job.spec.template),
                 Err(error) => self.inbox.push(JobInput::Created {
                     place: new.place,
                     answer: Created::Refused,

@@ -68,8 +68,12 @@ impl Labelling {
         let shard = self.cx.config.shards.shard_of(&self.job.to_string());
         let (mut failures, mut reported) = (0_u32, false);
         loop {
-            let order =
-                Order { priority: Priority::Finalizer, flow: self.job.clone(), fence: self.fence.clone() };
+            let order = Order {
+                priority: Priority::Finalizer,
+                flow: self.job.clone(),
+                fence: self.fence.clone(),
+                behind: 0,
+            };
             let write = Write::AdoptPod {
                 namespace: self.namespace.clone(),
                 name: self.name.clone(),
@@ -84,10 +88,13 @@ impl Labelling {
                     failures =
                         failures.saturating_add(u32::from(matches!(refusal, WriteError::Server { .. })));
                     let pod = match refusal.is_lasting() || failures >= LASTING_FAILURES {
-                        true => self.cx.reads.find_pod(&self.namespace, &self.name, &self.pod).await,
-                        false => Ok(None),
+                        true => match self.cx.reads.find_pod(&self.namespace, &self.name, &self.pod).await {
+                            Ok(None) => return Ok(None),
+                            read => read.ok().flatten(),
+                        },
+                        false => None,
                     };
-                    (pod.ok().flatten(), refusal.to_string())
+                    (pod, refusal.to_string())
                 }
             };
             tracing::warn!(pod = %self.pod, refusal, "a pod was not labelled with its shard");

@@ -42,8 +42,12 @@ impl ReleaseWithJob {
     async fn release(&self) -> bool {
         let body = untrack_patch(&self.pod, self.cx.config.finalizer());
         let write = Write::PatchPod { namespace: self.namespace.clone(), name: self.name.clone(), body };
-        let order =
-            Order { priority: Priority::Finalizer, flow: self.job.uid.clone(), fence: self.fence.clone() };
+        let order = Order {
+            priority: Priority::Finalizer,
+            flow: self.job.uid.clone(),
+            fence: self.fence.clone(),
+            behind: 0,
+        };
         match self.cx.gate.submit(order, write).await {
             Ok(_) => true,
             Err(refusal) => {

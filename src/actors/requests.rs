@@ -30,7 +30,7 @@ use crate::cluster::wire::{
 };
 use crate::job::manifest::{Encoding, PodManifest};
 use crate::job::plan::{PodDeletion, StatusWrite, Urgency};
-use crate::job::pod::{Place, PodRef};
+use crate::job::pod::{NewPod, Place, PodRef};
 use crate::job::state::{Changed, Created};
 use crate::job::status::JobStatus;
 use crate::job::template::PodTemplate;
@@ -87,7 +87,7 @@ impl Requests {
     }
 
     fn order(&self, priority: Priority) -> Order {
-        Order { priority, flow: self.job_uid.clone(), fence: self.fence.clone() }
+        Order { priority, flow: self.job_uid.clone(), fence: self.fence.clone(), behind: 0 }
     }
 
     /// The Job in logs.
@@ -131,10 +131,12 @@ impl Requests {
     }
 
     /// Creates a pod of this template.
-    pub fn create(self: &Arc<Self>, place: Place, manifest: PodManifest, template: &PodTemplate) {
+    pub fn create(self: &Arc<Self>, new: &NewPod, manifest: PodManifest, template: &PodTemplate) {
         let PodManifest { name, body, encoding } = manifest;
+        let place = new.place;
         let write = Write::CreatePod { namespace: self.namespace.clone(), body, encoding };
-        let created = self.submit(Priority::Create, write);
+        let order = Order { behind: new.behind, ..self.order(Priority::Create) };
+        let created = self.cx.gate.submit_traced(order, write, self.trace.calls());
         let this = self.clone();
         let in_protobuf = (encoding == Encoding::Protobuf).then(|| template.clone());
         self.run(async move {

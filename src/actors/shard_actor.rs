@@ -259,7 +259,8 @@ impl ShardActor {
     fn pod_vanished(&mut self, pod: &ObservedPod, ctx: &Context<Self>) {
         let uid = &pod.pod.uid;
         if self.has_lost_label(pod, ctx) {
-            return;
+            // A live list in progress may show it as it was before.
+            return self.doubts.pod_shown(uid, pod.pod.version);
         }
         self.orphan_pods.forget(pod);
         self.doubts.pod_left(uid);

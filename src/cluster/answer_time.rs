@@ -23,6 +23,16 @@ pub(super) enum Kind {
 struct Known {
     creations: Quantile,
     others: Quantile,
+    /// Of the others.
+    quickest: Quickest,
+}
+
+/// The quickest recent time: how long a write takes where none waits for another.
+#[derive(Clone, Copy, Debug, Default)]
+struct Quickest {
+    of_period: Option<Duration>,
+    of_last: Option<Duration>,
+    since: Option<Instant>,
 }
 
 /// A low quantile of recent times.
@@ -38,6 +48,12 @@ const RISE: (u32, Duration) = (32, Duration::from_micros(200));
 /// It is forgotten when nothing has been answered for this long, or for so many times itself, if that is more: the slower
 /// the API server, the fewer the answers.
 const FORGOTTEN: (Duration, u32) = (Duration::from_secs(1), 8);
+/// The quickest time counts for this long at least, and for twice as long at most.
+const PERIOD: Duration = Duration::from_secs(15);
+/// The API server has too much to do while its answers take this many times the quickest recent one ...
+const CONGESTED: u32 = 8;
+/// ... and longer than this.
+const QUICK: Duration = Duration::from_millis(20);
 
 impl Kind {
     /// A quicker answer lowers the time by that many times as much as a slower one raises it: where both balance, one
@@ -58,7 +74,19 @@ impl AnswerTime {
             Kind::Creation => &mut known.creations,
             Kind::Other => &mut known.others,
         };
-        quantile.observe(Instant::now(), took, kind.fall());
+        let now = Instant::now();
+        quantile.observe(now, took, kind.fall());
+        if kind == Kind::Other {
+            known.quickest.observe(now, took);
+        }
+    }
+
+    /// Whether the API server has too much to do: other writes than creations take much longer than the quickest of them in
+    /// the last 15 to 30 s. A webhook does not slow down both kinds, and few webhooks are asked about all that we write.
+    pub(super) fn is_congested(&self) -> bool {
+        let Known { others, quickest, .. } = *self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let usual = others.at(Instant::now()).unwrap_or_default();
+        quickest.get().is_some_and(|quickest| usual > QUICK.max(quickest * CONGESTED))
     }
 
     /// The time; zero before the first answer, and when there has been none for a while.
@@ -67,7 +95,7 @@ impl AnswerTime {
     }
 
     fn at(&self, now: Instant) -> Duration {
-        let Known { creations, others } = *self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let Known { creations, others, .. } = *self.0.lock().unwrap_or_else(PoisonError::into_inner);
         [creations, others].iter().filter_map(|quantile| quantile.at(now)).min().unwrap_or_default()
     }
 }
@@ -87,6 +115,21 @@ impl Quantile {
         let is_recent =
             self.answered.is_some_and(|answered| now.saturating_duration_since(answered) < forgotten);
         is_recent.then_some(self.time)
+    }
+}
+
+impl Quickest {
+    fn observe(&mut self, now: Instant, took: Duration) {
+        let age = self.since.map_or(2 * PERIOD, |since| now.saturating_duration_since(since));
+        if age >= PERIOD {
+            let of_last = self.of_period.filter(|_| age < 2 * PERIOD);
+            *self = Self { of_period: None, of_last, since: Some(now) };
+        }
+        self.of_period = Some(self.of_period.map_or(took, |known| known.min(took)));
+    }
+
+    fn get(self) -> Option<Duration> {
+        [self.of_period, self.of_last].into_iter().flatten().min()
     }
 }
 
@@ -120,6 +163,54 @@ mod tests {
         observe(&time, Kind::Other, 600, |_| 400);
         assert_eq!(time.at(Instant::now() + ms(3_100)), ms(400), "slow answers are few");
         assert_eq!(time.at(Instant::now() + ms(3_200)), Duration::ZERO);
+    }
+
+    /// Answers take so long, for so long, one every 10 ms. Returns for how long the API server seemed to be congested.
+    async fn congested(time: &AnswerTime, kind: Kind, lasts: Duration, took: fn(u64) -> u64) -> Duration {
+        let (begun, mut congested) = (Instant::now(), Duration::ZERO);
+        for number in 0.. {
+            if begun.elapsed() >= lasts {
+                break;
+            }
+            time.observe(kind, ms(took(number)));
+            tokio::time::advance(ms(10)).await;
+            congested += if time.is_congested() { ms(10) } else { Duration::ZERO };
+        }
+        congested
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn answers_that_are_slow_but_for_a_few_show_an_api_server_with_too_much_to_do() {
+        let some_quick = |number| if number % 500 == 0 { 5 } else { 200 };
+        for (kind, most, took) in [
+            (Kind::Other, true, some_quick as fn(u64) -> u64),
+            // Of a webhook that is asked about some pods.
+            (Kind::Creation, false, some_quick),
+            // Of a webhook that is asked in one namespace of three.
+            (Kind::Other, false, |number| if number % 3 == 0 { 400 } else { 5 }),
+            (Kind::Other, false, |_| 200),
+            (Kind::Other, false, |number| 1 + number % 18),
+        ] {
+            let time = AnswerTime::default();
+            let lasts = Duration::from_secs(60);
+            let found = congested(&time, kind, lasts, took).await;
+            assert_eq!(found > lasts * 3 / 4, most, "{found:?}");
+            assert!(most || found < ms(100), "{found:?}");
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_lasts_for_half_a_minute_is_usual() {
+        let time = AnswerTime::default();
+        congested(&time, Kind::Other, Duration::from_secs(20), |_| 5).await;
+        let until_usual = congested(&time, Kind::Other, Duration::from_secs(60), |_| 200).await;
+        assert!((PERIOD / 2..2 * PERIOD).contains(&until_usual), "{until_usual:?}");
+        tokio::time::advance(2 * PERIOD).await;
+        assert_eq!(
+            congested(&time, Kind::Other, ms(500), |_| 900).await,
+            Duration::ZERO,
+            "nobody knows better"
+        );
     }
 
     #[test]

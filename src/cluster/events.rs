@@ -303,6 +303,7 @@ fn order(write: &EventWrite) -> Order {
         flow: write.series.about.uid.clone(),
         // An Event reports a past action, which stays true whichever replica owns the shard now.
         fence: Fence::unlimited(),
+        behind: 0,
     }
 }
 

@@ -1,10 +1,14 @@
 //! A queue that is fair at each step: the highest priority first, within a priority the groups in turn, within
-//! a group its flows in turn.
+//! a group its flows in turn, and every other time the one of them that is nearest to its end.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::hash::Hash;
 
 use foldhash::fast::RandomState;
+
+use self::flows::Flows;
+
+mod flows;
 
 /// Whether an item of a group may be taken now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -18,8 +22,8 @@ pub(super) enum Room {
 }
 
 /// A queue that returns the highest priority (the smallest `P`) that has room. Within it, the groups `G` take
-/// turns, and the flows `F` of a group: a flow with 100,000 items delays the single item of another flow by at
-/// most one item per flow that waits. Items of one flow, group and priority keep their order.
+/// turns, and the [flows](flows) `F` of a group: a flow with 100,000 items delays the single item of another flow by at
+/// most two items per flow that waits. Items of one flow, group and priority keep their order.
 ///
 /// A priority gets a turn after [`PATIENCE`] items of higher priorities, if its next item is overdue. So one
 /// flow's many items of a high priority do not delay other flows' items of a lower one for long.
@@ -28,6 +32,7 @@ pub(super) struct FairQueue<P, G, F, T> {
     levels: BTreeMap<P, Level<G, F, T>>,
     is_overdue: fn(P, &T) -> bool,
     is_unwanted: fn(&T) -> bool,
+    behind: fn(&T) -> u32,
 }
 
 /// Items that may precede a waiting one of a lower priority.
@@ -36,7 +41,7 @@ const PATIENCE: usize = 4;
 /// All items of one priority.
 #[derive(Debug)]
 struct Level<G, F, T> {
-    groups: Turns<G, Turns<F, VecDeque<T>>>,
+    groups: Turns<G, Flows<F, T>>,
     len: usize,
     /// Items of higher priorities returned since the last one of this priority, while some of this one could
     /// have been.
@@ -53,7 +58,13 @@ struct Turns<K, L> {
 impl<P: Ord + Copy, G: Hash + Eq + Clone, F: Hash + Eq + Clone, T> FairQueue<P, G, F, T> {
     /// An empty queue. A priority whose next item is not overdue waits for as long as higher ones have items.
     pub(super) fn new(is_overdue: fn(P, &T) -> bool) -> Self {
-        Self { levels: BTreeMap::new(), is_overdue, is_unwanted: |_| false }
+        Self { levels: BTreeMap::new(), is_overdue, is_unwanted: |_| false, behind: |_| 0 }
+    }
+
+    /// How many items of its flow are to come after an item, whether they have been pushed or not. Without this, they are all
+    /// alike.
+    pub(super) fn with_behind(self, behind: fn(&T) -> u32) -> Self {
+        Self { behind, ..self }
     }
 
     /// Items that are not wanted any more are dropped when they would be returned. They take no turn.
@@ -63,17 +74,14 @@ impl<P: Ord + Copy, G: Hash + Eq + Clone, F: Hash + Eq + Clone, T> FairQueue<P, 
 
     pub(super) fn push(&mut self, priority: P, group: G, flow: F, item: T) {
         let level = self.levels.entry(priority).or_default();
-        level.items(group, flow).push_back(item);
+        level.flows(group, self.behind).push(flow, item);
     }
 
     /// Puts back an item that was taken too early: it is the next of its priority.
     pub(super) fn put_back(&mut self, priority: P, group: G, flow: F, item: T) {
         let level = self.levels.entry(priority).or_default();
-        level.items(group.clone(), flow.clone()).push_front(item);
+        level.flows(group.clone(), self.behind).put_back(flow, item);
         level.groups.be_next(&group);
-        if let Some(flows) = level.groups.lists.get_mut(&group) {
-            flows.be_next(&flow);
-        }
     }
 
     /// Takes the next item of a group that has room. `room` is asked with the priority, the group, and how many
@@ -135,7 +143,7 @@ impl<P: Ord + Copy, G: Hash + Eq + Clone, F: Hash + Eq + Clone, T> FairQueue<P, 
     /// Number of flows of a group with items of one priority.
     pub(super) fn flows_of(&self, priority: P, group: &G) -> usize {
         let level = self.levels.get(&priority);
-        level.and_then(|level| level.groups.lists.get(group)).map_or(0, |flows| flows.order.len())
+        level.and_then(|level| level.groups.lists.get(group)).map_or(0, Flows::len)
     }
 
     pub(super) fn is_empty(&self) -> bool {
@@ -149,48 +157,39 @@ impl<P: Ord + Copy, G: Hash + Eq + Clone, F: Hash + Eq + Clone, T> FairQueue<P, 
 }
 
 impl<G: Hash + Eq + Clone, F: Hash + Eq + Clone, T> Level<G, F, T> {
-    /// The items of a flow, to which the caller adds one.
-    fn items(&mut self, group: G, flow: F) -> &mut VecDeque<T> {
+    /// The flows of a group, to which the caller adds an item.
+    fn flows(&mut self, group: G, behind: fn(&T) -> u32) -> &mut Flows<F, T> {
         self.len += 1;
-        self.groups.list(group).list(flow)
+        self.groups.list(group, || Flows::new(behind))
     }
 
     fn peek(&self, turn: usize) -> Option<&T> {
-        let flows = self.groups.lists.get(self.groups.order.get(turn)?)?;
-        flows.lists.get(flows.order.front()?)?.front()
+        self.groups.lists.get(self.groups.order.get(turn)?)?.peek()
     }
 
     /// Drops the next item of the group at this place. The group and the item's flow keep their turns.
     fn discard(&mut self, turn: usize) {
         let Some(group) = self.groups.order.get(turn) else { return };
         let Some(flows) = self.groups.lists.get_mut(group) else { return };
-        let Some(flow) = flows.order.front() else { return };
-        let Some(items) = flows.lists.get_mut(flow) else { return };
-        items.pop_front();
+        flows.discard();
         self.len -= 1;
-        if items.is_empty() {
-            flows.take(0, |_| Some(((), true)));
-            if flows.order.is_empty() {
-                self.groups.take(turn, |_| Some(((), true)));
-            }
+        if flows.is_empty() {
+            self.groups.take(turn, |_| Some(((), true)));
         }
     }
 
     fn pop(&mut self, turn: usize) -> Option<(G, T)> {
-        let (group, item) = self.groups.take(turn, |flows| {
-            let (_, item) = flows.take(0, |items| Some((items.pop_front()?, items.is_empty())))?;
-            Some((item, flows.order.is_empty()))
-        })?;
+        let (group, item) = self.groups.take(turn, |flows| Some((flows.pop()?, flows.is_empty())))?;
         self.len -= 1;
         Some((group, item))
     }
 }
 
-impl<K: Hash + Eq + Clone, L: Default> Turns<K, L> {
-    fn list(&mut self, key: K) -> &mut L {
+impl<K: Hash + Eq + Clone, L> Turns<K, L> {
+    fn list(&mut self, key: K, new: impl FnOnce() -> L) -> &mut L {
         self.lists.entry(key).or_insert_with_key(|key| {
             self.order.push_back(key.clone());
-            L::default()
+            new()
         })
     }
 
@@ -329,6 +328,15 @@ mod tests {
     }
 
     #[test]
+    fn every_other_turn_is_that_of_the_flow_that_is_nearest_to_its_end() {
+        let mut queue = FairQueue::new(|_, _| false).with_behind(|item: &u32| item % 10);
+        for (flow, item) in [("a", 12), ("a", 11), ("a", 10), ("b", 20), ("c", 32), ("c", 31)] {
+            queue.push(0, "g", flow, item);
+        }
+        assert_eq!(drain(&mut queue), [12, 20, 32, 11, 31, 10]);
+    }
+
+    #[test]
     fn what_is_not_wanted_any_more_takes_no_turn() {
         let mut queue = FairQueue::new(|_, _| true).without(|item: &i32| *item < 0);
         for n in 1..=10 {
@@ -355,7 +363,7 @@ mod tests {
     }
 
     proptest! {
-        /// Between two items of one flow, no other flow of its group gets two; between two of one group, no
+        /// Between two items of one flow, no other flow of its group gets two, if they are alike; between two of one group, no
         /// other group gets two.
         #[test]
         fn turns_are_fair_and_nothing_is_lost(

@@ -2,8 +2,8 @@
 //!
 //! The gate sends status and finalizers before deletions, creations, statuses that only show progress, Events that
 //! report failures and ends, and other Events, in this order. Only the last may starve; progress and reports wait for a
-//! while. Within a priority it serves the namespaces in turn, and within these the Jobs. It keeps to a rate, and to
-//! windows that follow the API server's answers ([`slots`]): what fails in one namespace holds back that
+//! while. Within a priority it serves the namespaces in turn, and within these the Jobs in turn and, every other time, the Job
+//! that needs the fewest pods. It keeps to a rate, and to windows that follow the API server's answers ([`slots`]): what fails in one namespace holds back that
 //! namespace only. When a write leaves, its shard must still be ours, up to the moment in which its bytes do
 //! ([`Departure`]), and its answer is awaited no longer than the right to act lasts.
 //!
@@ -17,6 +17,7 @@ mod flight;
 mod priority;
 mod slots;
 mod turn_time;
+mod waiting;
 mod window;
 mod write;
 
@@ -34,6 +35,7 @@ use self::answer::AnswerReader;
 use self::flight::Sent;
 use self::slots::{Lane, Signal, Slot, Slots};
 use self::turn_time::TurnTime;
+use self::waiting::Waiting;
 use self::write::Call;
 use super::answer_time::{self, AnswerTime};
 use super::departure::Departure;
@@ -59,10 +61,13 @@ pub use super::fence::Fence;
 pub struct Order {
     /// Priority of the write.
     pub priority: Priority,
-    /// UID of the Job. Writes of one flow wait for each other; the flows of a namespace take turns.
+    /// UID of the Job. Writes of one flow wait for each other.
     pub flow: Uid,
     /// How long the write may leave.
     pub fence: Fence,
+    /// How many writes of the same kind its flow needs after it. The flows of a namespace take turns, but every other turn is
+    /// that of the flow that needs fewest.
+    pub behind: u32,
 }
 
 /// Limits of a gate.
@@ -97,12 +102,6 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(30);
 const WRITES_AHEAD: usize = 2;
 /// Writes that each Job may have under way, however many Jobs there are.
 const FEWEST_WRITES: usize = 8;
-/// How long a status that only shows progress may wait for writes of higher priorities. After that it takes turns with
-/// them. With the time that it was gathered before that ([`turn_time`]: 6 s at most), and that the API server takes to
-/// answer, what it shows is about ten seconds old at most, unless the rate is too small for the statuses of all Jobs.
-const PROGRESS_WAIT: Duration = Duration::from_secs(3);
-/// The same for an Event that reports a failure or an end.
-const REPORT_WAIT: Duration = Duration::from_secs(5);
 /// Writes without room are looked at again after this time, also if none has ended: who had it may be found to hang.
 const HANGS_SEEN: Duration = Duration::from_secs(1);
 
@@ -136,14 +135,6 @@ struct State {
     slots: Slots,
     /// The end of the pause that the API server last asked for.
     paused_until: Option<Instant>,
-}
-
-/// A write that waits for its turn.
-struct Waiting {
-    fence: Fence,
-    /// When it has waited for so long that it takes turns with writes of higher priorities.
-    overdue: Instant,
-    turn: oneshot::Sender<Result<Turn, WriteError>>,
 }
 
 /// The turn of a write. It holds a slot until it is used or dropped.
@@ -223,7 +214,7 @@ impl WriteGate {
             answer_time: config.answer_time,
             qps: config.qps,
             state: Mutex::new(State {
-                queue: FairQueue::new(is_overdue).without(|waiting: &Waiting| waiting.turn.is_closed()),
+                queue: Waiting::queue(),
                 slots: Slots::new(config.window),
                 paused_until: None,
             }),
@@ -264,7 +255,7 @@ impl WriteGate {
         write: Write,
         trace: CallTrace,
     ) -> BoxFuture<'static, Result<Answer, WriteError>> {
-        let (waiting, turn) = self.shared.waiting(&order);
+        let (waiting, turn) = Waiting::of(&order);
         let shared = self.shared.clone();
         shared.queue(&order, write.lane(), waiting);
         // Boxed, since the future of a caller that awaits it would have room for it twice.
@@ -282,7 +273,7 @@ impl WriteGate {
     }
 
     fn reserve_in(&self, order: &Order, lane: Lane) -> Reservation {
-        let (waiting, turn) = self.shared.waiting(order);
+        let (waiting, turn) = Waiting::of(order);
         self.shared.queue(order, lane, waiting);
         Reservation { turn }
     }
@@ -344,14 +335,6 @@ impl WriteGate {
     }
 }
 
-/// Whether a write that others pass may be passed no longer.
-fn is_overdue(priority: Priority, waiting: &Waiting) -> bool {
-    match priority {
-        Priority::Event => false,
-        _ => waiting.overdue <= Instant::now(),
-    }
-}
-
 /// The dispatcher: gives waiting writes their turn, as window and rate allow.
 async fn dispatch(shared: &Arc<Shared>, rate: Option<&Rate>) {
     loop {
@@ -370,17 +353,6 @@ impl Shared {
     fn lock(&self) -> MutexGuard<'_, State> {
         // Poisoning is ignored: the state is changed by steps that do not panic.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// The queue entry of a write, and the receiver of its turn.
-    fn waiting(&self, order: &Order) -> (Waiting, oneshot::Receiver<Result<Turn, WriteError>>) {
-        let (turn, granted) = oneshot::channel();
-        let waits = match order.priority {
-            Priority::Progress => PROGRESS_WAIT,
-            Priority::Report => REPORT_WAIT,
-            _ => Duration::ZERO,
-        };
-        (Waiting { fence: order.fence.clone(), overdue: Instant::now() + waits, turn }, granted)
     }
 
     /// Queues a write. One that has nothing to wait for gets its turn without the dispatcher.
@@ -478,7 +450,7 @@ impl Shared {
             let Some(slot) = granted.slot.take() else { return result };
             match result {
                 Err(WriteError::Busy { retry_after }) if !order.priority.is_event() => {
-                    let (again, next_turn) = self.waiting(&order);
+                    let (again, next_turn) = Waiting::of(&order);
                     self.end(slot, signal, |state| state.requeue(&order, write.lane(), again, retry_after));
                     turn = next_turn;
                 }
@@ -493,10 +465,14 @@ impl Shared {
 
     /// Ends a request; `then` may put its write back into the queue.
     fn end(&self, slot: Slot, signal: Option<Signal>, then: impl FnOnce(&mut State)) {
+        let mut signal = signal;
         if let Some(Signal::Answered(took)) = signal {
             let kind =
                 if slot.is_creation() { answer_time::Kind::Creation } else { answer_time::Kind::Other };
             self.answer_time.observe(kind, took);
+            if slot.is_creation() && self.answer_time.is_congested() {
+                signal = Some(Signal::Congested(took));
+            }
         }
         let mut state = self.lock();
         state.slots.end(slot, signal);

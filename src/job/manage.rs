@@ -40,7 +40,8 @@ pub fn manage(state: &JobState, tally: Tally, now: Timestamp, plan: &mut Plan) {
     let leaving = state.pods.leaving();
     let missing = wanted.saturating_sub(active + leaving);
     if missing > 0 {
-        create(state, missing, now, plan);
+        let in_all = remaining(state, tally).map_or(missing, |remaining| remaining - active - leaving);
+        create(state, missing, in_all, now, plan);
     } else if wanted > active {
         plan.waiting = Some(Wait::Terminating);
     }
@@ -49,17 +50,21 @@ pub fn manage(state: &JobState, tally: Tally, now: Timestamp, plan: &mut Plan) {
 /// How many pods should be active. Without completions, none is added or removed once one has succeeded.
 fn wanted(state: &JobState, tally: Tally, active: usize) -> usize {
     let parallelism = state.job.spec.parallelism as usize;
-    match state.job.spec.completion.wanted() {
+    match remaining(state, tally) {
         None if tally.succeeded > 0 => active,
         None => parallelism,
-        Some(completions) => {
-            let remaining = u64::from(completions).saturating_sub(tally.succeeded);
-            parallelism.min(usize::try_from(remaining).unwrap_or(usize::MAX))
-        }
+        Some(remaining) => parallelism.min(remaining),
     }
 }
 
-fn create(state: &JobState, missing: usize, now: Timestamp, plan: &mut Plan) {
+/// How many completions remain, if the Job has a number of them.
+fn remaining(state: &JobState, tally: Tally) -> Option<usize> {
+    let completions = u64::from(state.job.spec.completion.wanted()?);
+    Some(usize::try_from(completions.saturating_sub(tally.succeeded)).unwrap_or(usize::MAX))
+}
+
+/// Adds the creations of `missing` pods, of `in_all` that the Job still needs if none of them fails.
+fn create(state: &JobState, missing: usize, in_all: usize, now: Timestamp, plan: &mut Plan) {
     if let Some(at) = state.create_retry.waits(now) {
         plan.waiting = Some(Wait::Refused(at));
         return plan.wake(at);
@@ -86,6 +91,7 @@ fn create(state: &JobState, missing: usize, now: Timestamp, plan: &mut Plan) {
                 place: state.pods.next_at(number),
                 index_failures: per_index.then(|| held.map(|held| held.successor).unwrap_or_default()),
                 backoff: streak,
+                behind: u32::try_from(in_all - plan.creates.len() - 1).unwrap_or(u32::MAX),
             });
         } else {
             break;

@@ -191,6 +191,8 @@ pub struct NewPod {
     pub index_failures: Option<IndexFailures>,
     /// The failures in a row so far. The next owner of the Job reads them from the pod.
     pub backoff: Option<BackoffRecord>,
+    /// How many more pods the Job needs after this one, if none fails.
+    pub behind: u32,
 }
 
 /// A pod by name and UID.

@@ -17,7 +17,14 @@ pub(super) struct Members {
     seen: BTreeMap<Arc<str>, Member>,
     /// Holders of claims that have no heartbeat.
     absent: BTreeMap<Holder, Silence>,
+    /// Sessions that were seen to leave, and when their heartbeats were seen to be gone. Those that are older than [`LATE`] are
+    /// forgotten when the next one goes.
+    left: BTreeMap<Holder, Moment>,
 }
+
+/// How long a renewal may be under way: it may arrive after its replica has left, and create the heartbeat again. API servers
+/// give up on a request after 60 s.
+const LATE: Duration = Duration::from_secs(60);
 
 /// A heartbeat, and how long it has been unchanged.
 #[derive(Debug)]
@@ -91,13 +98,15 @@ impl Member {
 }
 
 impl Members {
-    /// Records a heartbeat as observed. Returns whether it was newer than the known one.
-    pub(super) fn saw(&mut self, beat: Heartbeat, now: Moment) -> bool {
+    /// Records a heartbeat as observed. Returns whether it was newer than the known one. One of a session that has left was
+    /// sent before it left, and counts as leaving.
+    pub(super) fn saw(&mut self, mut beat: Heartbeat, now: Moment) -> bool {
         let known = self.seen.get(&beat.holder.identity);
         if known.is_some_and(|known| known.beat.version >= beat.version) {
             return false;
         }
         self.absent.remove(&beat.holder);
+        beat.leaving |= self.left.contains_key(&beat.holder);
         self.seen.insert(beat.holder.identity.clone(), Member { beat, silence: Silence::from(now) });
         true
     }
@@ -107,6 +116,10 @@ impl Members {
         if self.seen.get(identity).is_some_and(|known| known.beat.version <= version)
             && let Some(known) = self.seen.remove(identity)
         {
+            self.left.retain(|_, left| now < *left + LATE);
+            if known.beat.leaving {
+                self.left.insert(known.beat.holder.clone(), now);
+            }
             self.absent.insert(known.beat.holder, Silence::from(now));
         }
     }
@@ -239,6 +252,33 @@ mod tests {
         }
         members.read("x", Some(beat(2)), at(17));
         assert_eq!(members.liveness(&beat(1).holder, 1, LEASE, at(18)), Liveness::Alive(at(32)));
+    }
+
+    /// Its replica would be given shards. Who has left is forgotten when another one goes, a minute later.
+    #[test]
+    fn a_renewal_that_arrives_after_its_replica_has_left_brings_nobody_back() {
+        for (leaving, next_gone, living) in [(true, 61, 0), (true, 62, 1), (false, 3, 1)] {
+            let mut members = Members::default();
+            members.saw(beat(1), at(0));
+            members.saw(Heartbeat { leaving, ..beat(2) }, at(1));
+            members.gone("x", 2, at(2));
+            let other = Holder { identity: "y".into(), session: "s".into() };
+            members.saw(Heartbeat { holder: other, ..beat(3) }, at(3));
+            members.gone("y", 3, at(next_gone));
+            members.saw(beat(4), at(63));
+            let found = members.living(LEASE, at(63)).0.len();
+            assert_eq!(found, living, "leaving: {leaving}, the next one gone at {next_gone}");
+        }
+    }
+
+    #[test]
+    fn a_replica_that_has_left_comes_back_in_another_session() {
+        let mut members = Members::default();
+        members.saw(Heartbeat { leaving: true, ..beat(1) }, at(0));
+        members.gone("x", 1, at(1));
+        let holder = Holder { identity: "x".into(), session: "t".into() };
+        members.saw(Heartbeat { holder, ..beat(2) }, at(2));
+        assert_eq!(members.living(LEASE, at(2)).0.len(), 1);
     }
 
     /// It would be watched for another timeout if a claim still named it.

@@ -15,7 +15,7 @@ use crate::cluster::events::{Event, EventType, ObjectRef};
 use crate::cluster::reads::ReadError;
 use crate::cluster::wire::{ControllerRef, ObservedPod, Unreadable};
 use crate::job::plan::Wait;
-use crate::job::pod::Pod;
+use crate::job::pod::{Phase, Pod};
 use crate::job::uid::{Uid, UidMap, UidSet};
 
 /// Pods that exist and that the shard's watch does not show.
@@ -301,10 +301,11 @@ impl ShardActor {
         }
     }
 
-    /// Takes in a pod whose label somebody has removed or changed, as it was before. Returns whether it is one:
-    /// no pod ends that has our finalizer and is not being deleted.
+    /// Takes in a pod that has left the watch, as it was before. Returns whether it may still exist, and only its label has
+    /// been removed or changed: a pod with our finalizer is not gone before it is deleted, and seldom while it runs. If it is
+    /// gone, its labelling finds that out.
     pub(super) fn has_lost_label(&mut self, pod: &ObservedPod, ctx: &Context<Self>) -> bool {
-        let stays = pod.pod.tracked && !pod.pod.deleting;
+        let stays = pod.pod.tracked && (!pod.pod.deleting || pod.pod.phase == Phase::Running);
         let owner = pod.controller.as_ref().filter(|owner| stays && self.jobs.contains_key(&owner.uid));
         owner.inspect(|owner| self.label(pod, &owner.uid, ctx)).is_some()
     }
@@ -406,6 +407,7 @@ impl Handler<Shown> for ShardActor {
                 _ => self.orphan_pods.consider(found),
             },
             None => {
+                self.doubts.pod_left(&pod);
                 if let Some(job) = self.pod_owners.remove(&pod) {
                     self.send(&job, JobInput::PodGone(pod.clone()));
                 }

@@ -2,7 +2,8 @@
 //!
 //! All writes share one window. Besides, the writes of one namespace with the same verb and resource, its
 //! *lane*, have a window of their own, which learns by their own answers: creations that each ask a webhook take
-//! longer than status writes, and say nothing about the API server. What goes wrong in one namespace shrinks its
+//! longer than status writes, and say nothing about the API server. Where that has too much to do, the lanes of creations shrink,
+//! and those of other writes do not: what ends Jobs comes first. What goes wrong in one namespace shrinks its
 //! own windows. The shared one shrinks when the API server itself refuses (429), or when several namespaces are
 //! in trouble at the same time.
 //!
@@ -41,6 +42,9 @@ pub(super) struct Lane {
 pub(super) enum Signal {
     /// Carried out, after this time.
     Answered(Duration),
+    /// A creation was carried out after this time, by an API server that has too much to do. More of them would only wait
+    /// there instead of here, together with what ends Jobs.
+    Congested(Duration),
     /// Refused for what it says, which may be sooner than what it asks for could be done.
     Refused,
     /// 5xx or no answer, for an unknown reason.
@@ -273,7 +277,7 @@ impl Slots {
         };
         let is_throttled = namespace.is_throttled();
         self.throttled = self.throttled + usize::from(is_throttled) - usize::from(was_throttled);
-        if !counts_for_all || signal == Some(Signal::WebhookFailed) {
+        if !counts_for_all || matches!(signal, Some(Signal::WebhookFailed | Signal::Congested(_))) {
             return;
         }
         let now = Instant::now();
@@ -359,7 +363,7 @@ impl LaneState {
     fn end(&mut self, signal: Option<Signal>) {
         self.window.end();
         self.moved = Instant::now();
-        if let Some(Signal::Answered(took)) = signal {
+        if let Some(Signal::Answered(took) | Signal::Congested(took)) = signal {
             self.took = took;
         }
     }
@@ -378,6 +382,11 @@ impl LaneState {
     fn take_in(&mut self, place: Place, signal: Signal) -> Verdict {
         match signal {
             Signal::Answered(latency) if self.latency.observe(latency, self.window.is_small()) => {
+                self.window.shrink(place, Shrink::Latency);
+                Verdict::Slow
+            }
+            Signal::Congested(latency) => {
+                self.latency.observe(latency, false);
                 self.window.shrink(place, Shrink::Latency);
                 Verdict::Slow
             }

@@ -35,7 +35,7 @@ fn made_in(
 }
 
 fn first(number: u32) -> NewPod {
-    NewPod { place: Place { number, attempt: 0 }, index_failures: None, backoff: None }
+    NewPod { place: Place { number, attempt: 0 }, index_failures: None, backoff: None, behind: 0 }
 }
 
 #[test]

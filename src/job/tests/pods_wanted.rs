@@ -40,6 +40,21 @@ fn slots(numbers: impl IntoIterator<Item = u32>) -> Vec<Pod> {
         .collect()
 }
 
+/// The write gate prefers Jobs that are near their end.
+#[test]
+fn each_new_pod_says_how_many_more_the_job_needs() {
+    let lacking = |completion| started(job(completion, 5));
+    for (name, state, behind) in [
+        ("in all", warm(lacking(Completion::Count(9)), slots([0, 3])), vec![6, 5, 4]),
+        ("a slow start", state(lacking(Completion::Count(9)), []), vec![8]),
+        ("the last ones", warm(lacking(Completion::Count(3)), slots([1])), vec![1, 0]),
+        ("a queue", warm(lacking(Completion::WorkQueue), slots([0, 1])), vec![2, 1, 0]),
+    ] {
+        let plan = reconcile(&state, at(160));
+        assert_eq!(plan.creates.iter().map(|new| new.behind).collect::<Vec<_>>(), behind, "{name}");
+    }
+}
+
 /// Each case names the created places and the number of removed pods.
 #[test]
 fn parallelism_and_remaining_completions_decide_the_number_of_pods() {

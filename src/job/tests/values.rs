@@ -116,7 +116,12 @@ fn times_are_stored_in_whole_seconds() {
 /// A plan in which everything is asked for.
 fn everything() -> Plan {
     let refs = |uids: &[&str]| uids.iter().map(|uid| PodRef::from(&pod(uid))).collect::<Vec<_>>();
-    let new = |number| NewPod { place: Place { number, attempt: 0 }, index_failures: None, backoff: None };
+    let new = |number| NewPod {
+        place: Place { number, attempt: 0 },
+        index_failures: None,
+        backoff: None,
+        behind: 0,
+    };
     let write =
         StatusWrite { status: JobStatus::default(), urgency: Urgency::Step, events: Vec::<JobEvent>::new() };
     Plan {

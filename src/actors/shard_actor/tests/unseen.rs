@@ -58,6 +58,28 @@ fn a_pod_that_is_adopted_without_the_label_of_the_shard_gets_it() {
     });
 }
 
+/// Its finalizer holds it, and nothing but the label shows it to the shard.
+#[test]
+fn a_pod_that_loses_its_label_while_it_is_deleted_and_still_runs_gets_it_back() {
+    for (phase, patches) in [("Running", true), ("Failed", false)] {
+        run(async {
+            let api = TestApi::new(|method, uri| match method {
+                "PATCH" if uri.contains("/pods/p") => Some((404, json!({}))),
+                _ => None,
+            });
+            let mut leaving = labelled(at(110, phase, pod("p", "j")));
+            leaving["metadata"]["deletionTimestamp"] = "1970-01-01T00:00:00Z".into();
+            let shard =
+                Shard::start(&api, &[job("j", up_to_date(0))], no_census(), vec![leaving.clone()]).await;
+            sleep(4 * SOON).await;
+            shard.watched(vec![Change::Deleted(observed_pod(&leaving))]).await;
+            sleep(4 * SOON).await;
+            let labelled = api.count(&["PATCH", "/pods/p", "yardmaster.dev/shard"]) > 0;
+            assert_eq!(labelled, patches, "{phase}: {:?}", api.sent());
+        });
+    }
+}
+
 /// Its pods keep their finalizers: it has not left.
 #[test]
 fn a_job_that_a_live_read_shows_in_an_unknown_mode_neither_adopts_nor_lets_go() {

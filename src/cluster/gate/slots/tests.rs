@@ -171,6 +171,21 @@ async fn a_quick_refusal_does_not_make_what_is_carried_out_look_slow() {
     assert!(fill(&mut slots, "a", Priority::Create).len() > LIMITS.max * 3 / 4);
 }
 
+/// What ends Jobs comes first.
+#[tokio::test(start_paused = true)]
+async fn creations_that_congest_the_api_server_give_way_to_other_writes() {
+    let mut slots = Slots::new(LIMITS);
+    for _ in 0..100 {
+        let held = ["a", "b"].map(|namespace| fill(&mut slots, namespace, Priority::Finalizer));
+        held.into_iter().for_each(|held| end_all(&mut slots, held, FAST));
+        let held = ["a", "b"].map(|namespace| fill(&mut slots, namespace, Priority::Create));
+        held.into_iter().for_each(|held| end_all(&mut slots, held, Signal::Congested(HANGS.0)));
+    }
+    assert_eq!((slots.size(), slots.throttled()), (LIMITS.max, 0));
+    assert_eq!(fill(&mut slots, "a", Priority::Create).len(), LIMITS.initial);
+    assert!(fill(&mut slots, "a", Priority::Finalizer).len() > LIMITS.max / 2);
+}
+
 #[tokio::test(start_paused = true)]
 async fn failures_of_one_namespace_throttle_their_lane_only() {
     for signal in [Signal::Failed, Signal::WebhookFailed] {

@@ -1,0 +1,205 @@
+//! The flows of a group: they take turns, and every other turn is that of the flow that is nearest to its end.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
+use std::hash::Hash;
+
+use foldhash::fast::RandomState;
+
+/// Items by flow; never a flow without items.
+///
+/// Turns in a circle alone are fair and slow: of many equal flows, all would end at the end. So every other item is of the
+/// flow whose next item has the fewest behind it. A flow waits for its next turn for at most one item, and two for each
+/// other flow.
+#[derive(Debug)]
+pub(super) struct Flows<F, T> {
+    flows: HashMap<F, Flow<T>, RandomState>,
+    /// Flows by the number of their turn.
+    circle: BTreeMap<i64, F>,
+    /// The number of items that are to come after the next one of a flow, and the number of its turn.
+    shortest: BTreeSet<(u32, i64)>,
+    /// The next turn is that of the shortest.
+    shortest_is_next: bool,
+    behind: fn(&T) -> u32,
+}
+
+#[derive(Debug)]
+struct Flow<T> {
+    turn: i64,
+    behind: u32,
+    items: VecDeque<T>,
+}
+
+impl<F: Hash + Eq + Clone, T> Flows<F, T> {
+    /// No flows. `behind` says how many items of its flow are to come after an item, whether they wait here or not.
+    pub(super) fn new(behind: fn(&T) -> u32) -> Self {
+        Self {
+            flows: HashMap::default(),
+            circle: BTreeMap::new(),
+            shortest: BTreeSet::new(),
+            shortest_is_next: false,
+            behind,
+        }
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.flows.len()
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.flows.is_empty()
+    }
+
+    /// Adds an item. A flow that had none has the last turn.
+    pub(super) fn push(&mut self, flow: F, item: T) {
+        match self.flows.get_mut(&flow) {
+            Some(known) => known.items.push_back(item),
+            None => self.enter(flow, self.last_turn(), VecDeque::from([item])),
+        }
+    }
+
+    /// Puts back an item that was taken too early: it is the next, in the same turn.
+    pub(super) fn put_back(&mut self, flow: F, item: T) {
+        let turn = self.flows.get(&flow).map(|known| known.turn);
+        let mut items = turn.and_then(|turn| self.leave(turn)).map(|(_, items)| items).unwrap_or_default();
+        items.push_front(item);
+        let first = self.circle.first_key_value().map_or(0, |(turn, _)| turn - 1);
+        self.enter_as(flow, first, 0, items);
+        self.shortest_is_next = !self.shortest_is_next;
+    }
+
+    /// The next item.
+    pub(super) fn peek(&self) -> Option<&T> {
+        self.flows.get(self.circle.get(&self.turn()?)?)?.items.front()
+    }
+
+    /// Takes the next item. Its flow has the last turn then.
+    pub(super) fn pop(&mut self) -> Option<T> {
+        let (flow, mut items) = self.leave(self.turn()?)?;
+        let item = items.pop_front();
+        if !items.is_empty() {
+            self.enter(flow, self.last_turn(), items);
+        }
+        self.shortest_is_next = !self.shortest_is_next;
+        item
+    }
+
+    /// Drops the next item. Its flow keeps its turn.
+    pub(super) fn discard(&mut self) {
+        let Some(turn) = self.turn() else { return };
+        let Some((flow, mut items)) = self.leave(turn) else { return };
+        items.pop_front();
+        if !items.is_empty() {
+            self.enter(flow, turn, items);
+        }
+    }
+
+    fn turn(&self) -> Option<i64> {
+        match self.shortest_is_next {
+            true => self.shortest.first().map(|(_, turn)| *turn),
+            false => self.circle.first_key_value().map(|(turn, _)| *turn),
+        }
+    }
+
+    fn last_turn(&self) -> i64 {
+        self.circle.last_key_value().map_or(0, |(turn, _)| turn + 1)
+    }
+
+    fn enter(&mut self, flow: F, turn: i64, items: VecDeque<T>) {
+        let behind = items.front().map_or(0, self.behind);
+        self.enter_as(flow, turn, behind, items);
+    }
+
+    fn enter_as(&mut self, flow: F, turn: i64, behind: u32, items: VecDeque<T>) {
+        self.circle.insert(turn, flow.clone());
+        self.shortest.insert((behind, turn));
+        self.flows.insert(flow, Flow { turn, behind, items });
+    }
+
+    fn leave(&mut self, turn: i64) -> Option<(F, VecDeque<T>)> {
+        let flow = self.circle.remove(&turn)?;
+        let Flow { behind, items, .. } = self.flows.remove(&flow)?;
+        self.shortest.remove(&(behind, turn));
+        Some((flow, items))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn drain(flows: &mut Flows<u8, (u8, u32)>) -> Vec<(u8, u32)> {
+        std::iter::from_fn(|| flows.pop()).collect()
+    }
+
+    fn behind(item: &(u8, u32)) -> u32 {
+        item.1
+    }
+
+    #[test]
+    fn every_other_item_is_of_the_flow_that_is_nearest_to_its_end() {
+        let mut flows = Flows::new(behind);
+        for flow in 0..3 {
+            (0..3).rev().for_each(|behind| flows.push(flow, (flow, behind)));
+        }
+        flows.push(9, (9, 0));
+        let order = drain(&mut flows);
+        assert_eq!(order, [(0, 2), (9, 0), (1, 2), (0, 1), (2, 2), (0, 0), (1, 1), (1, 0), (2, 1), (2, 0)]);
+        assert!(flows.is_empty() && flows.shortest.is_empty() && flows.circle.is_empty());
+    }
+
+    #[test]
+    fn an_item_put_back_is_next_whatever_is_shorter() {
+        let mut flows = Flows::new(behind);
+        [(0, 7), (0, 6), (1, 0), (2, 0)].into_iter().for_each(|item| flows.push(item.0, item));
+        let first = flows.pop().unwrap_or_default();
+        flows.put_back(0, first);
+        assert_eq!(flows.peek(), Some(&(0, 7)));
+        assert_eq!(drain(&mut flows), [(0, 7), (1, 0), (2, 0), (0, 6)]);
+    }
+
+    proptest! {
+        /// However short the others are. What is dropped costs no turn, and what is put back is next.
+        #[test]
+        fn a_flow_waits_for_two_items_for_each_other_and_keeps_the_order_of_its_own(
+            steps in prop::collection::vec((0..4u8, 0..5u32, 0..8u8), 0..300),
+        ) {
+            let mut flows = Flows::new(|item: &(u8, u32, usize)| item.1);
+            let (mut waited, mut taken, mut pushed) = ([0; 4], [0; 4], [0; 4]);
+            for (flow, behind, act) in steps {
+                let at = usize::from(flow);
+                if act < 4 {
+                    flows.push(flow, (flow, behind, pushed[at]));
+                    pushed[at] += 1;
+                    continue;
+                }
+                let next = flows.peek().copied();
+                if act == 4 {
+                    flows.discard();
+                    if let Some(at) = next.map(|item| usize::from(item.0)) {
+                        taken[at] += 1;
+                        waited[at] = if taken[at] < pushed[at] { waited[at] } else { 0 };
+                    }
+                    continue;
+                }
+                let Some(item) = flows.pop() else { continue };
+                prop_assert_eq!(next, Some(item));
+                let at = usize::from(item.0);
+                prop_assert_eq!(item.2, taken[at]);
+                if act == 5 {
+                    flows.put_back(item.0, item);
+                    prop_assert_eq!(flows.pop(), Some(item));
+                }
+                taken[at] += 1;
+                waited[at] = 0;
+                for other in (0..4).filter(|other| *other != at) {
+                    waited[other] = if taken[other] < pushed[other] { waited[other] + 1 } else { 0 };
+                    prop_assert!(waited[other] <= 7, "{waited:?}");
+                }
+            }
+            while flows.pop().is_some() {}
+            prop_assert!(flows.is_empty() && flows.len() == 0 && flows.shortest.is_empty());
+        }
+    }
+}

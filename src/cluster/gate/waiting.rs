@@ -1,0 +1,52 @@
+//! A write that waits for its turn.
+
+use std::time::Duration;
+
+use tokio::sync::oneshot;
+use tokio::time::Instant;
+
+use super::{Order, Priority, Turn, WriteError};
+use crate::cluster::fair_queue::FairQueue;
+use crate::cluster::fence::Fence;
+use crate::job::uid::Uid;
+
+/// How long a status that only shows progress may wait for writes of higher priorities. After that it takes turns with
+/// them. With the time that it was gathered before that ([`turn_time`](super::turn_time): 6 s at most), and that the API server
+/// takes to answer, what it shows is about ten seconds old at most, unless the rate is too small for the statuses of all Jobs.
+const PROGRESS_WAIT: Duration = Duration::from_secs(3);
+/// The same for an Event that reports a failure or an end.
+const REPORT_WAIT: Duration = Duration::from_secs(5);
+
+/// A write that waits for its turn.
+pub(super) struct Waiting {
+    pub(super) fence: Fence,
+    pub(super) turn: oneshot::Sender<Result<Turn, WriteError>>,
+    /// When it has waited for so long that it takes turns with writes of higher priorities.
+    overdue: Instant,
+    behind: u32,
+}
+
+impl Waiting {
+    /// The queue entry of a write, and the receiver of its turn.
+    pub(super) fn of(order: &Order) -> (Self, oneshot::Receiver<Result<Turn, WriteError>>) {
+        let (turn, granted) = oneshot::channel();
+        let waits = match order.priority {
+            Priority::Progress => PROGRESS_WAIT,
+            Priority::Report => REPORT_WAIT,
+            _ => Duration::ZERO,
+        };
+        let (fence, overdue) = (order.fence.clone(), Instant::now() + waits);
+        (Self { fence, turn, overdue, behind: order.behind }, granted)
+    }
+
+    /// An empty queue of writes.
+    pub(super) fn queue<L: std::hash::Hash + Eq + Clone>() -> FairQueue<Priority, L, Uid, Self> {
+        let is_unwanted = |waiting: &Self| waiting.turn.is_closed();
+        FairQueue::new(Self::is_overdue).without(is_unwanted).with_behind(|waiting| waiting.behind)
+    }
+
+    /// Whether it may be passed no longer by those that come first.
+    fn is_overdue(priority: Priority, waiting: &Self) -> bool {
+        priority != Priority::Event && waiting.overdue <= Instant::now()
+    }
+}
