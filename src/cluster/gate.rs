@@ -2,10 +2,10 @@
 //!
 //! The gate sends status and finalizers before deletions, creations, statuses that only show progress, Events that
 //! report failures and ends, and other Events, in this order. Only the last may starve; progress and reports wait for a
-//! while. Within a priority it serves the namespaces in turn, and within these the Jobs in turn and, every other time, the Job
-//! that needs the fewest pods. It keeps to a rate, and to windows that follow the API server's answers ([`slots`]): what fails in one namespace holds back that
-//! namespace only. When a write leaves, its shard must still be ours, up to the moment in which its bytes do
-//! ([`Departure`]), and its answer is awaited no longer than the right to act lasts.
+//! while. Within a priority it serves the namespaces in turn, and within these the Jobs in turn and, every other time, the
+//! Job that needs the fewest pods. It keeps to a rate, and to windows that follow the API server's answers ([`slots`]): what
+//! fails in one namespace holds back that namespace only. When a write leaves, its shard must still be ours, up to the moment
+//! in which its bytes do ([`Departure`]), and its answer is awaited no longer than the right to act lasts.
 //!
 //! The gate never repeats a write that may have had an effect. A write that the API server rejected unread
 //! (429) had none: it goes back to the head of its queue, and the gate pauses for as long as the API server

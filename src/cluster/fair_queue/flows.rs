@@ -199,7 +199,7 @@ mod tests {
                 }
             }
             while flows.pop().is_some() {}
-            prop_assert!(flows.is_empty() && flows.len() == 0 && flows.shortest.is_empty());
+            prop_assert!(flows.is_empty() && flows.shortest.is_empty() && flows.circle.is_empty());
         }
     }
 }
