@@ -162,6 +162,8 @@ fn bad_flags_are_refused_in_one_line() {
         (vec!["cluster", "--data-dir", "/dev/null/data"], "--data-dir /dev/null/data"),
         (vec!["cluster", "--max-inflight", "0"], "--max-inflight"),
         (vec!["controller", "--shards", "63"], "--shards"),
+        (vec!["controller", "--max-uncounted-pods", "0"], "--max-uncounted-pods"),
+        (vec!["controller", "--max-pods-per-sync", "0"], "--max-pods-per-sync"),
         (vec!["controller", "--lease-duration", "soon"], "--lease-duration"),
         (vec!["controller", "--renew-deadline", "15s"], "--renew-deadline"),
         (vec!["controller", "--feature-gates", "NoSuch=true"], "--feature-gates"),

@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use clap::{Args, ValueEnum};
+use clap::{Args, ValueEnum, value_parser};
 use humantime::format_duration;
 use tokio::sync::oneshot;
 
@@ -74,11 +74,11 @@ pub(super) struct ControllerArgs {
     #[arg(long, value_name = "TIME", default_value = "1m", value_parser = parse_duration)]
     api_backoff_max: Duration,
     /// Maximum number of finished pods that one status update counts.
-    #[arg(long, value_name = "N", default_value_t = 500)]
-    max_uncounted_pods: usize,
+    #[arg(long, value_name = "N", default_value_t = 500, value_parser = value_parser!(u32).range(1..))]
+    max_uncounted_pods: u32,
     /// Maximum number of pod creations of one Job in flight, and as many other requests for its pods.
-    #[arg(long, value_name = "N", default_value_t = 500)]
-    max_pods_per_sync: usize,
+    #[arg(long, value_name = "N", default_value_t = 500, value_parser = value_parser!(u32).range(1..))]
+    max_pods_per_sync: u32,
     /// Keep metadata.managedFields of ended pods when their finalizer is removed [default: reset, which saves the API
     /// server time and room].
     #[arg(long)]
@@ -142,8 +142,8 @@ impl ControllerArgs {
             pod_failure_backoff_max: self.pod_failure_backoff_max,
             api_backoff: self.api_backoff,
             api_backoff_max: self.api_backoff_max,
-            max_uncounted_pods: self.max_uncounted_pods,
-            max_pods_per_sync: self.max_pods_per_sync,
+            max_uncounted_pods: self.max_uncounted_pods as usize,
+            max_pods_per_sync: self.max_pods_per_sync as usize,
             keep_managed_fields: self.keep_managed_fields,
             ttl_controller: self.ttl_controller == Switch::On,
             feature_gates: feature_gates(&self.feature_gates)?,

@@ -146,7 +146,7 @@ fn room(state: &JobState) -> usize {
 /// ended to fill the free part.
 fn full_batch(state: &JobState) -> bool {
     let room = room(state);
-    2 * room >= state.limits.max_uncounted_pods && room > 0 && state.pods.unrecorded() >= room
+    2 * room >= state.limits.max_uncounted_pods && state.pods.unrecorded() >= room
 }
 
 /// Whether the counts, gauges or start time of the status would change.

@@ -201,6 +201,22 @@ fn a_recorded_pod_that_has_lost_its_finalizer_is_counted() {
     assert_eq!((status.succeeded, status.uncounted), (1, Some(Uncounted::default())));
 }
 
+/// The removal of their finalizers waits for it.
+#[test]
+fn a_status_that_records_pods_is_urgent_however_they_are_recorded() {
+    let next = Next { end: None, managed: true };
+    for completion in [Completion::Count(9), Completion::Indexed(9)] {
+        for (phase, expected) in [(Phase::Running, Urgency::Progress), (Phase::Succeeded, Urgency::Step)] {
+            let pods = [at_index("a", 0, 0), at_index("b", 1, 0)].map(|pod| match phase {
+                Phase::Succeeded => ended(pod, phase, 150),
+                _ => but(pod, |pod| pod.phase = phase),
+            });
+            let state = state(quiet(job(completion, 2)), pods);
+            assert_eq!(urgency(&state, &next), expected, "{completion:?}, {phase:?}");
+        }
+    }
+}
+
 /// Its deadline counts from the start that is written.
 #[test]
 fn the_start_of_a_job_with_a_deadline_is_urgent() {
