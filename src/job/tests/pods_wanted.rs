@@ -44,11 +44,15 @@ fn slots(numbers: impl IntoIterator<Item = u32>) -> Vec<Pod> {
 #[test]
 fn each_new_pod_says_how_many_more_the_job_needs() {
     let lacking = |completion| started(job(completion, 5));
+    let only_failed = with(lacking(Completion::Count(9)), |spec| spec.replace_only_failed = true);
+    let mut leaving = slots([0, 3]);
+    leaving[1].deleting = true;
     for (name, state, behind) in [
         ("in all", warm(lacking(Completion::Count(9)), slots([0, 3])), vec![6, 5, 4]),
         ("a slow start", state(lacking(Completion::Count(9)), []), vec![8]),
         ("the last ones", warm(lacking(Completion::Count(3)), slots([1])), vec![1, 0]),
         ("a queue", warm(lacking(Completion::WorkQueue), slots([0, 1])), vec![2, 1, 0]),
+        ("one that leaves keeps its place", warm(only_failed, leaving), vec![6, 5, 4]),
     ] {
         let plan = reconcile(&state, at(160));
         assert_eq!(plan.creates.iter().map(|new| new.behind).collect::<Vec<_>>(), behind, "{name}");
