@@ -60,6 +60,8 @@ pub(crate) struct PodFacts {
     /// When a replica took the finalizer off it without having recorded it, as before its deletion; or, of one that somebody
     /// else was deleting, as when its Job is scaled down.
     pub(crate) disowned: Option<Time>,
+    /// Whether the pod that it replaced succeeded before that, although it was being deleted.
+    pub(crate) superseded: bool,
     /// Whether somebody else took our finalizer or labels off it.
     pub(crate) meddled: bool,
     /// Whether it is to be selected again after somebody took its labels off. One that was counted, released and adopted again
@@ -173,6 +175,7 @@ impl Ledger {
 
     fn pod(&mut self, now: Time, uid: &str, object: Value, deleted: bool, by_replica: bool) {
         let is_surplus = deleted && self.is_surplus(uid);
+        let is_superseded = self.is_superseded(uid);
         let facts = self.pods.entry(uid.to_owned()).or_insert_with(|| PodFacts {
             object: Value::Null,
             exists: true,
@@ -185,6 +188,7 @@ impl Ledger {
             by_replica: false,
             removed: false,
             disowned: None,
+            superseded: false,
             meddled: false,
             returns: false,
         });
@@ -219,6 +223,7 @@ impl Ledger {
         // One that somebody else was deleting is gone with that. A replica that has not heard of it scales down by it.
         let may_disown = !deleting || (is_surplus && facts.deleted.is_some() && !facts.by_replica);
         let disowns = by_replica && may_disown && loses_finalizer && !is_recorded;
+        facts.superseded |= disowns && facts.disowned.is_none() && is_superseded;
         facts.disowned = facts.disowned.or(disowns.then_some(now));
         if deleting && facts.deleted.is_none() {
             facts.deleted = Some(now);
@@ -242,6 +247,18 @@ impl Ledger {
         let is_before = |other: &&PodFacts| other.is_tracked() && other.created <= end.at;
         let others = self.pods_of(job).filter(|other| !std::ptr::eq(*other, pod));
         others.filter(is_before).count() as u64 >= wanted
+    }
+
+    /// Whether a pod that was being deleted when this one was created, at its index, has succeeded all the same. One of the
+    /// two is then one too many.
+    fn is_superseded(&self, uid: &str) -> bool {
+        let Some(pod) = self.pods.get(uid) else { return false };
+        let is_replaced = |other: &PodFacts| {
+            other.index == pod.index && other.deleted.is_some_and(|deleted| deleted <= pod.created)
+        };
+        let has_succeeded = |other: &PodFacts| other.end.is_some_and(|end| end.succeeded && !end.clean);
+        let Some(job) = &pod.job else { return false };
+        self.pods_of(job).any(|other| is_replaced(other) && has_succeeded(other))
     }
 
     /// The pods that a Job controls, or did.

@@ -123,10 +123,10 @@ fn is_unheard(pod: &PodFacts, job: &JobFacts, news: Duration) -> bool {
 
 /// The deletion that follows may be held up, by an answer that is lost, until the pod has ended; or it had ended, and the
 /// replica had not heard of it yet, nor that somebody was deleting it. The controller built into Kubernetes does it in this
-/// order, too.
+/// order, too. A Job has one pod too many if somebody has changed it, or if a pod that it has replaced succeeds after all.
 fn is_disowned(pod: &PodFacts, job: &JobFacts, news: Duration) -> bool {
     let unheard = |at: Time| pod.end.is_none_or(|end| at <= end.at || at.since(end.at) < news);
-    job.touched.is_some() && pod.disowned.is_some_and(unheard)
+    (job.touched.is_some() || pod.superseded) && pod.disowned.is_some_and(unheard)
 }
 
 /// Whether the end of a pod may be lost to its Job, since a replica was removing the pod.
