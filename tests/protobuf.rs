@@ -245,12 +245,7 @@ async fn a_new_pod_is_the_same_in_both_formats() {
         let metrics = Arc::new(Metrics::new());
         let gate = WriteGate::open(transport, GateConfig::default(), EXTERNAL_FINALIZER, metrics);
         let create = || {
-            let order = Order {
-                priority: Priority::Create,
-                flow: "job".into(),
-                fence: Fence::unlimited(),
-                behind: 0,
-            };
+            let order = Order::new(Priority::Create, "job".into(), Fence::unlimited());
             let body = serde_json::to_vec(&pod(name, json!({}))).unwrap().into();
             gate.submit(
                 order,

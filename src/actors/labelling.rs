@@ -68,12 +68,7 @@ impl Labelling {
         let shard = self.cx.config.shards.shard_of(&self.job.to_string());
         let (mut failures, mut reported) = (0_u32, false);
         loop {
-            let order = Order {
-                priority: Priority::Finalizer,
-                flow: self.job.clone(),
-                fence: self.fence.clone(),
-                behind: 0,
-            };
+            let order = Order::new(Priority::Finalizer, self.job.clone(), self.fence.clone());
             let write = Write::AdoptPod {
                 namespace: self.namespace.clone(),
                 name: self.name.clone(),

@@ -300,7 +300,7 @@ impl OrphanRelease {
         loop {
             // The pods of a Job that is gone share its turn.
             let flow = self.owner.clone().unwrap_or_else(|| self.uid.clone());
-            let order = Order { priority: Priority::Finalizer, flow, fence: self.fence.clone(), behind: 0 };
+            let order = Order::new(Priority::Finalizer, flow, self.fence.clone());
             let write = Write::PatchPod {
                 namespace: self.namespace.clone(),
                 name: self.name.clone(),

@@ -42,12 +42,7 @@ impl ReleaseWithJob {
     async fn release(&self) -> bool {
         let body = untrack_patch(&self.pod, self.cx.config.finalizer());
         let write = Write::PatchPod { namespace: self.namespace.clone(), name: self.name.clone(), body };
-        let order = Order {
-            priority: Priority::Finalizer,
-            flow: self.job.uid.clone(),
-            fence: self.fence.clone(),
-            behind: 0,
-        };
+        let order = Order::new(Priority::Finalizer, self.job.uid.clone(), self.fence.clone());
         match self.cx.gate.submit(order, write).await {
             Ok(_) => true,
             Err(refusal) => {

@@ -87,7 +87,7 @@ impl Requests {
     }
 
     fn order(&self, priority: Priority) -> Order {
-        Order { priority, flow: self.job_uid.clone(), fence: self.fence.clone(), behind: 0 }
+        Order::new(priority, self.job_uid.clone(), self.fence.clone())
     }
 
     /// The Job in logs.

@@ -298,13 +298,8 @@ impl BusyServer {
 
 /// How the gate schedules a write.
 fn order(write: &EventWrite) -> Order {
-    Order {
-        priority: write.series.class.priority(),
-        flow: write.series.about.uid.clone(),
-        // An Event reports a past action, which stays true whichever replica owns the shard now.
-        fence: Fence::unlimited(),
-        behind: 0,
-    }
+    // An Event reports a past action, which stays true whichever replica owns the shard now.
+    Order::new(write.series.class.priority(), write.series.about.uid.clone(), Fence::unlimited())
 }
 
 /// Waits until a write may leave.

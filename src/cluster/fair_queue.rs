@@ -23,7 +23,7 @@ pub(super) enum Room {
 
 /// A queue that returns the highest priority (the smallest `P`) that has room. Within it, the groups `G` take
 /// turns, and the [flows](flows) `F` of a group: a flow with 100,000 items delays the single item of another flow by at
-/// most two items per flow that waits. Items of one flow, group and priority keep their order.
+/// most one item, and two for each other flow that waits. Items of one flow, group and priority keep their order.
 ///
 /// A priority gets a turn after [`PATIENCE`] items of higher priorities, if its next item is overdue. So one
 /// flow's many items of a high priority do not delay other flows' items of a lower one for long.

@@ -70,6 +70,13 @@ pub struct Order {
     pub behind: u32,
 }
 
+impl Order {
+    /// The order of a write after which its flow needs no other of the kind.
+    pub fn new(priority: Priority, flow: Uid, fence: Fence) -> Self {
+        Self { priority, flow, fence, behind: 0 }
+    }
+}
+
 /// Limits of a gate.
 #[derive(Clone, Debug)]
 pub struct GateConfig {

@@ -73,7 +73,7 @@ impl ShardActor {
         let (cx, seen, fence) = (self.cx.clone(), known.seen.clone(), self.owned.fence.clone());
         let (job, shard) = (uid.clone(), ctx.address());
         let deletion = async move {
-            let order = Order { priority: Priority::Delete, flow: job.clone(), fence, behind: 0 };
+            let order = Order::new(Priority::Delete, job.clone(), fence);
             let answer = delete_expired(&cx, &seen, |write| cx.gate.submit(order, write)).await;
             shard.do_send(ExpiryAnswered { job, answer });
         };

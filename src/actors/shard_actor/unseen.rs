@@ -238,14 +238,18 @@ impl ShardActor {
                 self.unseen.answered(&found.pod);
                 self.route_pod(found, ctx);
             }
-            // It is gone, or another shard's, whose watch shows it. The watch of this one may have shown neither.
-            None => {
-                if let Some(job) = self.pod_owners.remove(pod) {
-                    self.send(&job, JobInput::PodGone(pod.clone()));
-                }
-            }
+            // With another label it is another shard's, whose watch shows it.
+            None => self.gone_unseen(pod),
         }
         self.show_held();
+    }
+
+    /// A pod is gone, or another shard's, and the watch may not have shown it.
+    fn gone_unseen(&mut self, pod: &Uid) {
+        self.doubts.pod_left(pod);
+        if let Some(job) = self.pod_owners.remove(pod) {
+            self.send(&job, JobInput::PodGone(pod.clone()));
+        }
     }
 
     fn warn(&self, about: ObjectRef, reason: &'static str, message: String) {
@@ -407,10 +411,7 @@ impl Handler<Shown> for ShardActor {
                 _ => self.orphan_pods.consider(found),
             },
             None => {
-                self.doubts.pod_left(&pod);
-                if let Some(job) = self.pod_owners.remove(&pod) {
-                    self.send(&job, JobInput::PodGone(pod.clone()));
-                }
+                self.gone_unseen(&pod);
                 self.no_longer_unseen(&pod);
             }
         }

@@ -54,8 +54,7 @@ impl Cluster {
 
     /// Sends a write about a Job's pods or status.
     pub(super) async fn write(&self, job: &Uid, write: Write) -> Result<Answer, WriteError> {
-        let order =
-            Order { priority: Priority::Finalizer, flow: job.clone(), fence: Fence::unlimited(), behind: 0 };
+        let order = Order::new(Priority::Finalizer, job.clone(), Fence::unlimited());
         self.gate.submit(order, write).await
     }
 

@@ -89,7 +89,7 @@ fn one_at_a_time() -> GateConfig {
 }
 
 fn order(priority: Priority, flow: &str) -> Order {
-    Order { priority, flow: flow.into(), fence: Fence::unlimited(), behind: 0 }
+    Order::new(priority, flow.into(), Fence::unlimited())
 }
 
 fn create(tag: &str) -> Write {
