@@ -60,7 +60,8 @@ pub(crate) struct PodFacts {
     /// When a replica took the finalizer off it without having recorded it, as before its deletion; or, of one that somebody
     /// else was deleting, as when its Job is scaled down.
     pub(crate) disowned: Option<Time>,
-    /// Whether the pod that it replaced succeeded before that, although it was being deleted.
+    /// Whether its Job had one pod too many by then, since a pod that was replaced has succeeded after all: this is the
+    /// replacement, or that was to be removed before and still runs.
     pub(crate) superseded: bool,
     /// Whether somebody else took our finalizer or labels off it.
     pub(crate) meddled: bool,
@@ -250,15 +251,17 @@ impl Ledger {
     }
 
     /// Whether a pod that was being deleted when this one was created, at its index, has succeeded all the same. One of the
-    /// two is then one too many.
+    /// two is then one too many. A replacement that is removed and whose deletion is refused still runs, so another pod
+    /// of the Job may be removed in its place.
     fn is_superseded(&self, uid: &str) -> bool {
         let Some(pod) = self.pods.get(uid) else { return false };
         let is_replaced = |other: &PodFacts| {
             other.index == pod.index && other.deleted.is_some_and(|deleted| deleted <= pod.created)
         };
         let has_succeeded = |other: &PodFacts| other.end.is_some_and(|end| end.succeeded && !end.clean);
+        let is_still_there = |other: &PodFacts| other.superseded && other.is_active();
         let Some(job) = &pod.job else { return false };
-        self.pods_of(job).any(|other| is_replaced(other) && has_succeeded(other))
+        self.pods_of(job).any(|other| (is_replaced(other) && has_succeeded(other)) || is_still_there(other))
     }
 
     /// The pods that a Job controls, or did.
