@@ -514,7 +514,7 @@ impl JobState {
                 self.create_retry.accepted();
                 self.pods.create_answered(place, Some(pod.read_at(now)));
             }
-            Created::NameTaken => self.pods.skip_attempt(place),
+            Created::NameTaken => self.pods.name_taken(place),
             Created::Refused | Created::Lost | Created::NamespaceTerminating => {
                 self.slow_start.refused();
                 self.create_retry.refused(self.limits.api_backoff, now);

@@ -42,8 +42,8 @@ const SUFFIX: usize = 17;
 /// Longest name of an object.
 const NAME: usize = 253;
 
-/// Where so many writes of Normal Events wait, the API server is slow. Events that are combined then take those like them
-/// along that wait alone, so that an object costs it a few writes in place of [`SIMILAR`].
+/// Where so many writes of Normal Events wait, the API server is slow. Events of one object, type and reason that wait are
+/// then combined, however few they are, so that an object costs it a few writes in place of [`SIMILAR`].
 const BACKLOG: usize = 100;
 
 /// The result of recording an Event.
@@ -163,9 +163,12 @@ impl EventCorrelator {
             last: event.at,
         });
         object.last = object.last.max(event.at);
-        let combined = !event.must && object.must_combine(&event);
+        let class = Class::of(&event);
+        let is_slow = class == Class::Normal && self.turns.waiting() >= BACKLOG;
+        let is_one_of_many = object.is_one_of_many(&event);
+        let combined = !event.must && (is_one_of_many || (is_slow && object.has_similar_waiting(&event)));
         let key = SeriesKey {
-            class: Class::of(&event),
+            class,
             about: event.about,
             kind: event.kind,
             reason: event.reason,
@@ -175,10 +178,7 @@ impl EventCorrelator {
         if !allowed {
             return Noted::Spam;
         }
-        let alone = match combined && key.class == Class::Normal && self.turns.waiting() >= BACKLOG {
-            true => object.take_waiting(&key),
-            false => Vec::new(),
-        };
+        let alone = if combined && is_slow { object.take_waiting(&key) } else { Vec::new() };
         let key = Arc::new(key);
         object.make_room_for(&key);
         let series = object.series.entry(key.clone()).or_insert_with(|| Series {
@@ -287,7 +287,7 @@ impl EventCorrelator {
 impl ObjectEvents {
     /// Counts the Event among similar ones. Returns whether there are so many that it joins a combined
     /// series.
-    fn must_combine(&mut self, event: &Event) -> bool {
+    fn is_one_of_many(&mut self, event: &Event) -> bool {
         let similar = self
             .similar
             .entry((event.kind, event.reason.clone()))
@@ -314,20 +314,36 @@ impl ObjectEvents {
         }
     }
 
+    /// Whether other Events of this one's type and reason wait for their turn, combined or alone.
+    fn has_similar_waiting(&self, event: &Event) -> bool {
+        let mut similar = self.series.values().filter(|series| series.key.is_of(event.kind, &event.reason));
+        similar.any(|series| match &series.key.message {
+            Some(message) => series.waits_alone() && *message != event.message,
+            None => series.unsent > 0,
+        })
+    }
+
     /// Takes the series that this combined one would cover and that no write has covered.
     fn take_waiting(&mut self, combined: &SeriesKey) -> Vec<Series> {
-        let is_like_it = |key: &SeriesKey| {
-            key.message.is_some()
-                && (key.class, key.kind, &key.reason) == (combined.class, combined.kind, &combined.reason)
-        };
-        let taken = self
-            .series
-            .extract_if(|key, series| is_like_it(key) && series.name.is_none() && series.unsent > 0);
+        let is_of_it =
+            |key: &SeriesKey| key.class == combined.class && key.is_of(combined.kind, &combined.reason);
+        let taken = self.series.extract_if(|key, series| is_of_it(key) && series.waits_alone());
         taken.map(|(_, series)| series).collect()
     }
 }
 
+impl SeriesKey {
+    fn is_of(&self, kind: EventType, reason: &str) -> bool {
+        self.kind == kind && *self.reason == *reason
+    }
+}
+
 impl Series {
+    /// Whether it is not combined, and no write has covered any Event of it.
+    fn waits_alone(&self) -> bool {
+        self.key.message.is_some() && self.name.is_none() && self.unsent > 0
+    }
+
     /// A write that covers all unsent Events: a creation, or a patch of the Event that exists.
     fn write(
         &mut self,
@@ -454,6 +470,24 @@ mod tests {
                 assert_eq!(of_object, expected, "{object} of {objects}");
             }
         }
+    }
+
+    #[test]
+    fn where_many_wait_two_of_an_object_are_combined() {
+        let (mut correlator, now) = (correlator(), Instant::now());
+        let created =
+            |object, pod| Event { message: format!("Created pod: {pod}").into(), ..event(object, pod) };
+        note(&mut correlator, created(0, 0));
+        let slow = correlator.next_write(now);
+        for pod in [1, 2, 3] {
+            (1..=BACKLOG).for_each(|object| note(&mut correlator, created(object, pod)));
+        }
+        let written = writes(&mut correlator, slow);
+        assert_eq!(written.iter().map(|(_, covered)| covered).sum::<usize>(), 1 + 3 * BACKLOG);
+        let last = Uid::from(format!("uid-{BACKLOG}").as_str());
+        let of_last: Vec<_> = written.iter().filter(|(about, _)| *about == last).collect();
+        assert_eq!(of_last, [&(last.clone(), 3)]);
+        assert_eq!(written.len(), 1 + BACKLOG);
     }
 
     #[test]

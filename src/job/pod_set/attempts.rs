@@ -1,4 +1,4 @@
-//! The number of names that each place has used.
+//! The number of names that each index has used.
 
 use std::collections::HashMap;
 

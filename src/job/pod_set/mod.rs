@@ -138,7 +138,7 @@ pub struct PodSet {
     failed: IndexSet,
     /// Indexes that want a pod (Indexed).
     free: IndexSet,
-    /// Ordinals of pods that have been seen or requested (not Indexed).
+    /// Ordinals of pods that have been seen or requested, and those whose names other objects have (not Indexed).
     taken: IndexSet,
 
     /// Creations that have been sent and not answered: place -> attempt.
@@ -471,10 +471,11 @@ impl PodSet {
         list.is_some_and(|(listed, version)| created.version <= *version && !listed.contains(&created.uid))
     }
 
-    /// Takes in that a name is taken by another object: the place's next pod gets the next name.
-    pub fn skip_attempt(&mut self, place: Place) {
+    /// Takes in that a name is taken by another object. The next pod at an index gets the next name of that index. An ordinal
+    /// gets no pod then, so that owners who have met the object and those who have not give the same names.
+    pub fn name_taken(&mut self, place: Place) {
         self.create_answered(place, None);
-        self.attempts.note(place);
+        self.note_place(place);
     }
 
     /// Follows a new reading of the Job. Costs O(changes), unless all pods must be classified again (after a

@@ -428,6 +428,26 @@ fn an_ordinal_is_taken_as_soon_as_a_pod_shows_it() {
     assert_eq!(set.free_places().next(), Some(1));
 }
 
+/// Of two owners, as after a bug in the Leases, one may have known the object as a pod of the Job, and the other not.
+#[test]
+fn after_a_name_that_another_object_has_all_owners_give_the_same_name() {
+    let first = Place { number: 0, attempt: 0 };
+    for (completion, next) in [
+        (Completion::Count(3), Place { number: 1, attempt: 0 }),
+        (Completion::Indexed(1), Place { attempt: 1, ..first }),
+    ] {
+        let mut knew = set_of(&job(completion, 1), [at_index("a", 0, 0)]);
+        assert!(knew.vanished(&"a".into()));
+        let mut learns = set_of(&job(completion, 1), []);
+        learns.create_sent(first);
+        learns.name_taken(first);
+        for set in [knew, learns] {
+            let number = set.free_places().next().unwrap();
+            assert_eq!(set.next_at(number), next);
+        }
+    }
+}
+
 /// The answer to the creation returns a pod that the watch has shown before without its place.
 #[test]
 fn a_known_pod_is_not_added_twice() {
