@@ -130,6 +130,8 @@ mutants! {
     DrainWaitsForNothing,
     /// A claim does not raise the epoch.
     EpochNotRaised,
+    /// A heartbeat waits for its answer as long as its replica may act without one, and is not sent again before.
+    HeartbeatWaitsForDeadline,
 }
 
 #[cfg(feature = "test-hooks")]

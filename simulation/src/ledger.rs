@@ -1,6 +1,7 @@
 //! What really happened: every Job and pod that ever existed in the world, and the fate of each.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use serde_json::Value;
 use yardmaster::job::names::{BUILT_IN_FINALIZER, EXTERNAL_FINALIZER};
@@ -60,8 +61,8 @@ pub(crate) struct PodFacts {
     /// When a replica took the finalizer off it without having recorded it, as before its deletion; or, of one that somebody
     /// else was deleting, as when its Job is scaled down.
     pub(crate) disowned: Option<Time>,
-    /// Whether its Job had one pod too many by then, since a pod that was replaced has succeeded after all: this is the
-    /// replacement, or that was to be removed before and still runs.
+    /// Whether its Job had one pod too many then: a pod that was replaced has succeeded after all, and this is its
+    /// replacement, or was removed because the replacement could not be deleted.
     pub(crate) superseded: bool,
     /// Whether somebody else took our finalizer or labels off it.
     pub(crate) meddled: bool,
@@ -176,7 +177,7 @@ impl Ledger {
 
     fn pod(&mut self, now: Time, uid: &str, object: Value, deleted: bool, by_replica: bool) {
         let is_surplus = deleted && self.is_surplus(uid);
-        let is_superseded = self.is_superseded(uid);
+        let is_superseded = self.is_superseded(now, uid);
         let facts = self.pods.entry(uid.to_owned()).or_insert_with(|| PodFacts {
             object: Value::Null,
             exists: true,
@@ -251,15 +252,20 @@ impl Ledger {
     }
 
     /// Whether a pod that was being deleted when this one was created, at its index, has succeeded all the same. One of the
-    /// two is then one too many. A replacement that is removed and whose deletion is refused still runs, so another pod
-    /// of the Job may be removed in its place.
-    fn is_superseded(&self, uid: &str) -> bool {
+    /// two is then one too many. A replacement that is removed and that the API server refuses to delete still runs, so
+    /// another pod of the Job may be removed in its place, with the controller built into Kubernetes, too.
+    fn is_superseded(&self, now: Time, uid: &str) -> bool {
+        /// A deletion follows the removal of the finalizer more quickly, unless it is refused or lost.
+        const DELETED: Duration = Duration::from_millis(50);
         let Some(pod) = self.pods.get(uid) else { return false };
         let is_replaced = |other: &PodFacts| {
             other.index == pod.index && other.deleted.is_some_and(|deleted| deleted <= pod.created)
         };
         let has_succeeded = |other: &PodFacts| other.end.is_some_and(|end| end.succeeded && !end.clean);
-        let is_still_there = |other: &PodFacts| other.superseded && other.is_active();
+        let is_still_there = |other: &PodFacts| {
+            let long = other.disowned.is_some_and(|disowned| now.since(disowned) > DELETED);
+            other.superseded && long && other.is_active()
+        };
         let Some(job) = &pod.job else { return false };
         self.pods_of(job).any(|other| (is_replaced(other) && has_succeeded(other)) || is_still_there(other))
     }

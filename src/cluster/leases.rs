@@ -20,6 +20,7 @@ use tokio::time::{Instant, sleep, timeout};
 use super::resource::Resource;
 use super::transport::{Transport, TransportError};
 use super::wire::{DecodeError, Decoder, Refusal};
+use crate::mutants::{Mutant, is};
 use crate::telemetry::metrics::Metrics;
 use crate::telemetry::metrics::labels::ApiCallLabels;
 
@@ -136,7 +137,7 @@ impl LeaseClient {
     ) -> Result<(StatusCode, Bytes), LeaseError> {
         let attempt = || self.attempt(verb, method.clone(), path.clone(), body.clone());
         let (mut attempts, next) = (FuturesUnordered::from_iter([attempt()]), self.timeout / ATTEMPTS);
-        for _ in 1..ATTEMPTS {
+        for _ in 1..if is(Mutant::HeartbeatWaitsForDeadline) { 1 } else { ATTEMPTS } {
             tokio::select! {
                 biased;
                 Some(answer) = attempts.next() => match answer {

@@ -47,13 +47,13 @@ pub struct Pod {
     pub outcome: Option<Box<Outcome>>,
 }
 
-/// A pod's place in its Job: the completion index (Indexed), or else an ordinal that no other pod of the Job
-/// is known to have had; and the number of names that the place has used before.
+/// A pod's place in its Job: the completion index (Indexed) and the number of names that the index has used before, or
+/// else an ordinal with a name that nothing else is known to have had.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Place {
     /// Completion index or ordinal.
     pub number: u32,
-    /// 0 for the first pod at this place.
+    /// 0 for the first pod at this index, and at any ordinal.
     pub attempt: u32,
 }
 

@@ -167,7 +167,7 @@ pub enum Created {
     /// The pod exists already, under its name and with our Job as owner: the answer to its creation was lost, or another
     /// owner of the Job has created it.
     Found(Box<Pod>),
-    /// The name belongs to something else: take the next one.
+    /// The name belongs to something else.
     NameTaken,
     /// Refused.
     Refused,
@@ -514,7 +514,11 @@ impl JobState {
                 self.create_retry.accepted();
                 self.pods.create_answered(place, Some(pod.read_at(now)));
             }
-            Created::NameTaken => self.pods.name_taken(place),
+            // The API server does not hinder the Job, and there may be as many such names as it has had pods.
+            Created::NameTaken => {
+                self.slow_start.accepted();
+                self.pods.name_taken(place);
+            }
             Created::Refused | Created::Lost | Created::NamespaceTerminating => {
                 self.slow_start.refused();
                 self.create_retry.refused(self.limits.api_backoff, now);

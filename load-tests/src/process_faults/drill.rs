@@ -17,7 +17,7 @@ use crate::stage::{CommonArgs, Stage};
 const LATER_THAN_BEFORE: u32 = 2;
 /// The effect of a fault is over when it has not shown for this long.
 const CALM: Duration = Duration::from_secs(3);
-/// Limit of the effect of a fault. A watch that has died without a word is given up after 90 s.
+/// Limit of the effect of a fault. A watch that has died without a word is opened again after 20 s and its turn.
 const PATIENCE: Duration = Duration::from_secs(180);
 
 /// Flags of all commands with faults of processes and connections.

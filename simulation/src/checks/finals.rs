@@ -58,15 +58,15 @@ pub(super) fn held_back(now: Time, plan: &Plan, ledger: &Ledger, owners: &Owners
     }
     let waits = |job: &&JobFacts| {
         let since = job.unsuspended_since.filter(|_| job.exists && is_ours(plan, job));
-        since.is_some_and(|since| now > since.max(cannot_be_suspended(now, plan, job)) + long)
+        since.is_some_and(|since| now > since.max(kept_from_suspension_until(now, plan, job)) + long)
     };
     ledger.jobs.values().find(waits).map(|job| format!("{} is not Suspended after {long:?}", job.name().1))
 }
 
-/// Until when faults that have begun keep a Job from being `Suspended`. It is that once its pods were removed, and the API
-/// server may ask replicas to wait with requests about pods (429). And nobody knows that it shall be while it is unreadable.
-fn cannot_be_suspended(now: Time, plan: &Plan, job: &JobFacts) -> Time {
-    let is_it = |number: usize| plan.jobs.get(number).is_some_and(|planned| planned.name == job.name().1);
+/// Until when faults that have begun keep a Job from being `Suspended`. Its pods are removed first, and the API server may
+/// ask replicas to wait with that (429). A Job that cannot be read is read again after pauses of up to 10 s.
+fn kept_from_suspension_until(now: Time, plan: &Plan, job: &JobFacts) -> Time {
+    let is_this = |number: usize| plan.jobs.get(number).is_some_and(|planned| planned.name == job.name().1);
     let until = |step: &Step| match step.act {
         Act::Fault(Fault::Refuse {
             time,
@@ -74,7 +74,7 @@ fn cannot_be_suspended(now: Time, plan: &Plan, job: &JobFacts) -> Time {
             what: Refused::PodPatches | Refused::PodDeletes,
             ..
         }) => step.at + time,
-        Act::Fault(Fault::Undecodable { job, time }) if is_it(job) => step.at + time,
+        Act::Fault(Fault::Undecodable { job, time }) if is_this(job) => step.at + time,
         _ => Time::ZERO,
     };
     plan.steps.iter().filter(|step| step.at <= now).map(until).max().unwrap_or(Time::ZERO)

@@ -1,7 +1,7 @@
 //! The correlator turns Events into writes. It is the pure part of the recorder.
 //!
 //! The rules are client-go's. Equal Events are counted in one. From the tenth different message on, Events of
-//! one object, type and reason are combined into one. An object has a burst of 25 Events, then one every five
+//! one object, type and reason are combined into one; where the API server is slow, from the second on that waits. An object has a burst of 25 Events, then one every five
 //! minutes.
 //!
 //! A write is composed when its turn comes ([`Turns`]), so it covers what was recorded while its series waited.
@@ -165,8 +165,8 @@ impl EventCorrelator {
         object.last = object.last.max(event.at);
         let class = Class::of(&event);
         let is_slow = class == Class::Normal && self.turns.waiting() >= BACKLOG;
-        let is_one_of_many = object.is_one_of_many(&event);
-        let combined = !event.must && (is_one_of_many || (is_slow && object.has_similar_waiting(&event)));
+        let combined =
+            !event.must && (object.joins_many(&event) || (is_slow && object.has_similar_waiting(&event)));
         let key = SeriesKey {
             class,
             about: event.about,
@@ -178,7 +178,7 @@ impl EventCorrelator {
         if !allowed {
             return Noted::Spam;
         }
-        let alone = if combined && is_slow { object.take_waiting(&key) } else { Vec::new() };
+        let alone = if combined && is_slow { object.take_waiting(&key.reason) } else { Vec::new() };
         let key = Arc::new(key);
         object.make_room_for(&key);
         let series = object.series.entry(key.clone()).or_insert_with(|| Series {
@@ -194,15 +194,20 @@ impl EventCorrelator {
         series.count += 1 + alone.iter().map(|other| other.count).sum::<u32>();
         series.unsent += 1 + alone.iter().map(|other| other.unsent).sum::<usize>();
         series.first = alone.iter().map(|other| other.first).fold(series.first, Timestamp::min);
-        series.last = series.last.max(event.at);
+        series.last = alone.iter().map(|other| other.last).fold(series.last, Timestamp::max).max(event.at);
         series.message = if combined {
             format!("(combined from similar events): {}", event.message).into()
         } else {
             event.message
         };
-        if !series.busy {
-            series.busy = true;
-            self.turns.push(series.key.class, &series.key.about.namespace, series.key.clone());
+        let is_new = !std::mem::replace(&mut series.busy, true);
+        let mut heir = is_new.then(|| series.key.clone());
+        if !alone.is_empty() {
+            self.turns.merge(|waiting| alone.iter().any(|other| Arc::ptr_eq(&other.key, waiting)), &mut heir);
+        }
+        if let Some(key) = heir {
+            let namespace = key.about.namespace.clone();
+            self.turns.push(key.class, &namespace, key);
         }
         Noted::Covered
     }
@@ -214,7 +219,7 @@ impl EventCorrelator {
                 Some(series) if series.unsent > 0 => {
                     return Some(series.write(turn, &self.component, self.encoding, &mut self.random));
                 }
-                // Another series has taken its Events along.
+                // A series that waits is not forgotten.
                 _ => self.turns.end(turn, None),
             }
         }
@@ -287,7 +292,7 @@ impl EventCorrelator {
 impl ObjectEvents {
     /// Counts the Event among similar ones. Returns whether there are so many that it joins a combined
     /// series.
-    fn is_one_of_many(&mut self, event: &Event) -> bool {
+    fn joins_many(&mut self, event: &Event) -> bool {
         let similar = self
             .similar
             .entry((event.kind, event.reason.clone()))
@@ -314,34 +319,35 @@ impl ObjectEvents {
         }
     }
 
-    /// Whether other Events of this one's type and reason wait for their turn, combined or alone.
+    /// Whether other Normal Events with this one's reason wait for their turn, combined or alone, and none that is equal: the
+    /// write of that one covers it.
     fn has_similar_waiting(&self, event: &Event) -> bool {
-        let mut similar = self.series.values().filter(|series| series.key.is_of(event.kind, &event.reason));
-        similar.any(|series| match &series.key.message {
-            Some(message) => series.waits_alone() && *message != event.message,
-            None => series.unsent > 0,
-        })
+        let mut has_similar = false;
+        for series in self.series.values().filter(|series| series.waits_with(&event.reason)) {
+            if series.key.message.as_ref() == Some(&event.message) {
+                return false;
+            }
+            has_similar |= series.key.message.is_none() || series.is_alone();
+        }
+        has_similar
     }
 
-    /// Takes the series that this combined one would cover and that no write has covered.
-    fn take_waiting(&mut self, combined: &SeriesKey) -> Vec<Series> {
-        let is_of_it =
-            |key: &SeriesKey| key.class == combined.class && key.is_of(combined.kind, &combined.reason);
-        let taken = self.series.extract_if(|key, series| is_of_it(key) && series.waits_alone());
+    /// Takes the Normal Events with this reason that wait alone.
+    fn take_waiting(&mut self, reason: &str) -> Vec<Series> {
+        let taken = self.series.extract_if(|_, series| series.waits_with(reason) && series.is_alone());
         taken.map(|(_, series)| series).collect()
     }
 }
 
-impl SeriesKey {
-    fn is_of(&self, kind: EventType, reason: &str) -> bool {
-        self.kind == kind && *self.reason == *reason
-    }
-}
-
 impl Series {
-    /// Whether it is not combined, and no write has covered any Event of it.
-    fn waits_alone(&self) -> bool {
-        self.key.message.is_some() && self.name.is_none() && self.unsent > 0
+    /// Whether it waits for its turn among Normal Events, with this reason.
+    fn waits_with(&self, reason: &str) -> bool {
+        self.unsent > 0 && self.key.class == Class::Normal && *self.key.reason == *reason
+    }
+
+    /// Whether it is not combined, and is no Event in the API server that could be patched.
+    fn is_alone(&self) -> bool {
+        self.key.message.is_some() && self.name.is_none()
     }
 
     /// A write that covers all unsent Events: a creation, or a patch of the Event that exists.
@@ -455,8 +461,6 @@ mod tests {
     fn where_many_wait_an_object_costs_a_few_writes() {
         for (objects, is_slow) in [(5, false), (40, true)] {
             let (mut correlator, now) = (correlator(), Instant::now());
-            let created =
-                |object, pod| Event { message: format!("Created pod: {pod}").into(), ..event(object, pod) };
             note(&mut correlator, created(0, 0));
             let slow = correlator.next_write(now);
             for object in 0..objects {
@@ -472,22 +476,51 @@ mod tests {
         }
     }
 
-    #[test]
-    fn where_many_wait_two_of_an_object_are_combined() {
-        let (mut correlator, now) = (correlator(), Instant::now());
-        let created =
-            |object, pod| Event { message: format!("Created pod: {pod}").into(), ..event(object, pod) };
+    /// A correlator with a write under way, and so many that wait, of as many objects, that similar ones are combined.
+    fn backlog() -> (EventCorrelator, Option<EventWrite>) {
+        let mut correlator = correlator();
+        correlator.encoding = Encoding::Json;
         note(&mut correlator, created(0, 0));
-        let slow = correlator.next_write(now);
-        for pod in [1, 2, 3] {
-            (1..=BACKLOG).for_each(|object| note(&mut correlator, created(object, pod)));
+        let slow = correlator.next_write(Instant::now());
+        (1..=BACKLOG).for_each(|object| note(&mut correlator, created(object, 1)));
+        (correlator, slow)
+    }
+
+    /// Pod `pod` of an object was created, at that second.
+    fn created(object: usize, pod: i64) -> Event {
+        Event { message: format!("Created pod: {pod}").into(), ..event(object, pod) }
+    }
+
+    #[test]
+    fn where_many_wait_two_of_an_object_become_one_in_the_place_of_the_first() {
+        let (mut correlator, slow) = backlog();
+        for pod in [3, 2] {
+            (1..=BACKLOG).rev().for_each(|object| note(&mut correlator, created(object, pod)));
         }
+        assert_eq!(correlator.turns.waiting(), BACKLOG, "what has been combined waits no more");
+        correlator.delivered(slow.unwrap(), Delivery::Sent);
+        for object in 1..=BACKLOG {
+            let write = correlator.next_write(Instant::now()).unwrap();
+            let Write::CreateEvent { body, .. } = &write.write else { panic!("{write:?}") };
+            let body: serde_json::Value = serde_json::from_slice(body).unwrap();
+            assert_eq!((&*write.series.about.uid.to_string(), write.covered), (&*format!("uid-{object}"), 3));
+            assert_eq!(body["message"], "(combined from similar events): Created pod: 2");
+            assert_eq!(body["count"], 3);
+            assert_eq!(body["firstTimestamp"], "1970-01-01T00:00:01Z");
+            assert_eq!(body["lastTimestamp"], "1970-01-01T00:00:03Z");
+            correlator.delivered(write, Delivery::Sent);
+        }
+        assert!(correlator.next_write(Instant::now()).is_none());
+    }
+
+    #[test]
+    fn where_many_wait_an_equal_one_is_counted_alone_and_what_must_be_delivered_is_never_combined() {
+        let (mut correlator, slow) = backlog();
+        note(&mut correlator, created(1, 1));
+        note(&mut correlator, Event { must: true, ..created(1, 5) });
         let written = writes(&mut correlator, slow);
-        assert_eq!(written.iter().map(|(_, covered)| covered).sum::<usize>(), 1 + 3 * BACKLOG);
-        let last = Uid::from(format!("uid-{BACKLOG}").as_str());
-        let of_last: Vec<_> = written.iter().filter(|(about, _)| *about == last).collect();
-        assert_eq!(of_last, [&(last.clone(), 3)]);
-        assert_eq!(written.len(), 1 + BACKLOG);
+        let of_first = written.iter().filter(|(about, _)| *about == "uid-1".into());
+        assert_eq!(of_first.map(|(_, covered)| *covered).collect::<Vec<_>>(), [1, 2]);
     }
 
     #[test]

@@ -161,6 +161,14 @@ impl<T> Turns<T> {
         }
     }
 
+    /// What waits to be written one at a time and is merged leaves; its heir, if there is one, takes the first place.
+    pub(super) fn merge(&mut self, is_merged: impl Fn(&T) -> bool, heir: &mut Option<T>) {
+        self.one_at_a_time.retain_mut(|(_, item)| match is_merged(item) {
+            true => heir.take().map(|heir| *item = heir).is_some(),
+            false => true,
+        });
+    }
+
     /// How many wait to be written one at a time.
     pub(super) fn waiting(&self) -> usize {
         self.one_at_a_time.len()

@@ -7,13 +7,13 @@ use foldhash::fast::RandomState;
 use crate::job::index_set::IndexSet;
 use crate::job::pod::Place;
 
-/// The names that have been used, including those of pods that are gone. Nearly all places use only their
-/// first name, and adjacent places form intervals, so a Job of any size costs little memory.
+/// The names that have been used, including those of pods that are gone. Nearly all indexes use only their
+/// first name, and adjacent ones form intervals, so a Job of any size costs little memory.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Attempts {
-    /// Places whose first name has been used.
+    /// Indexes of which the first name has been used.
     first: IndexSet,
-    /// The next attempt at places that have used a later name.
+    /// The next attempt at indexes that have used a later name.
     next: HashMap<u32, u32, RandomState>,
 }
 
@@ -28,7 +28,7 @@ impl Attempts {
         }
     }
 
-    /// The next attempt at a place.
+    /// The next attempt at an index; 0 at an ordinal.
     pub(super) fn next_at(&self, number: u32) -> u32 {
         let after_first = || u32::from(self.first.contains(number));
         self.next.get(&number).copied().unwrap_or_else(after_first)

@@ -138,7 +138,7 @@ pub struct PodSet {
     failed: IndexSet,
     /// Indexes that want a pod (Indexed).
     free: IndexSet,
-    /// Ordinals of pods that have been seen or requested, and those whose names other objects have (not Indexed).
+    /// Ordinals that pods have had, that were requested, or with a name that another object has (not Indexed).
     taken: IndexSet,
 
     /// Creations that have been sent and not answered: place -> attempt.
@@ -472,7 +472,7 @@ impl PodSet {
     }
 
     /// Takes in that a name is taken by another object. The next pod at an index gets the next name of that index. An ordinal
-    /// gets no pod then, so that owners who have met the object and those who have not give the same names.
+    /// is used up: an owner that knew the object as a pod of the Job goes on with the next one, too.
     pub fn name_taken(&mut self, place: Place) {
         self.create_answered(place, None);
         self.note_place(place);

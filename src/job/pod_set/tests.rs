@@ -87,7 +87,7 @@ fn rebuilt(set: &PodSet, job: &Job) -> PodSet {
         fresh.pending.insert(*number, *attempt);
         fresh.refresh_place(*number);
     }
-    // The ordinals of pods that are gone cannot be derived from the other pods.
+    // The ordinals of what is gone, and of other objects, cannot be derived from the pods.
     fresh.taken = set.taken.clone();
     fresh
 }
