@@ -131,6 +131,7 @@ pub(crate) fn duration_of(act: &mut Act) -> Option<&mut Duration> {
             | Fault::LoseReplies { time, .. }
             | Fault::Slow { time, .. }
             | Fault::HoldWatches { time, .. }
+            | Fault::RepeatEvents { time, .. }
             | Fault::Refuse { time, .. }
             | Fault::Down { time }
             | Fault::Webhook { time, .. }

@@ -21,6 +21,8 @@ pub(crate) struct Link {
     pub(crate) slow: (Time, Duration),
     /// Watches say nothing until then.
     pub(crate) watches_held_until: Time,
+    /// Watches say everything twice until then.
+    pub(crate) events_come_twice_until: Time,
     /// So many requests vanish, of heartbeats only or of all.
     pub(crate) swallows: u32,
     pub(crate) swallows_heartbeats: bool,

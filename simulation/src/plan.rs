@@ -4,6 +4,7 @@
 mod extras;
 mod generate;
 mod rare;
+mod repeats;
 mod storms;
 mod strangers;
 mod wider;
@@ -314,6 +315,13 @@ pub enum Fault {
         /// For how long.
         time: Duration,
     },
+    /// What watches show a replica comes twice, as from an API server whose watch begins again a little earlier.
+    RepeatEvents {
+        /// Which.
+        replica: usize,
+        /// For how long.
+        time: Duration,
+    },
     /// All watches of a replica end.
     CutWatches {
         /// Which.
@@ -547,6 +555,7 @@ impl Fault {
             Self::Restore { .. } => Some((None, Duration::from_secs(120))),
             Self::ClockStep { .. }
             | Self::CutWatches { .. }
+            | Self::RepeatEvents { .. }
             | Self::Compact
             | Self::Webhook { .. }
             | Self::Quota { .. }

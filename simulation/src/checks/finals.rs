@@ -31,9 +31,13 @@ pub(super) fn unrest(now: Time, plan: &Plan, ledger: &Ledger, slots: &[Slot]) ->
         if job.finished.is_none() && !suspended && job.object["spec"]["parallelism"] != 0 {
             return Some(format!("{name} does not end"));
         }
-        let active = ledger.pods_of(uid).filter(|pod| pod.exists && pod.end.is_none()).count();
-        if active > 0 && (suspended || job.finished.is_some()) {
-            return Some(format!("{name} has come to rest with {active} pods"));
+        let active = ledger.pods_of(uid).filter(|pod| pod.exists && pod.end.is_none()).count() as u64;
+        let wanted = match suspended || job.finished.is_some() {
+            true => 0,
+            false => job.object["spec"]["parallelism"].as_u64().unwrap_or(1),
+        };
+        if active > wanted {
+            return Some(format!("{name} has come to rest with {active} pods of {wanted}"));
         }
     }
     if let Some(job) = ledger.jobs.values().find(|job| outlives_ttl(plan, now, job)) {

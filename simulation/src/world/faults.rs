@@ -56,6 +56,9 @@ impl World {
             Fault::HoldWatches { replica, time } => {
                 self.link(replica, |link| link.watches_held_until = now + time);
             }
+            Fault::RepeatEvents { replica, time } => {
+                self.link(replica, |link| link.events_come_twice_until = now + time);
+            }
             Fault::CutWatches { replica } => self.cut_watches(Some(replica)),
             Fault::Refuse { time, .. } => self.conditions.refusals.push((now + time, fault)),
             Fault::Down { time } => {

@@ -170,8 +170,11 @@ impl World {
                 self.own_piece(id, piece, author);
             } else if let Some(open) = self.watches.get_mut(&id) {
                 let Some(slot) = self.slots.get(open.to) else { continue };
-                open.last = slot.link.piece(self.now, open.lag, open.last, &mut self.chance);
-                self.agenda.add(open.last, Event::Piece { watch: id, piece });
+                let comes_twice = self.now < slot.link.events_come_twice_until && piece.is_some();
+                for piece in std::iter::repeat_n(piece, if comes_twice { 2 } else { 1 }) {
+                    open.last = slot.link.piece(self.now, open.lag, open.last, &mut self.chance);
+                    self.agenda.add(open.last, Event::Piece { watch: id, piece });
+                }
             }
         }
     }
