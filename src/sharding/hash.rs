@@ -102,6 +102,16 @@ mod tests {
     }
 
     #[test]
+    fn a_label_names_a_shard_that_exists() {
+        let four = ShardCount::new(4).unwrap();
+        for (label, shard) in
+            [("0", Some(0)), ("3", Some(3)), ("4", None), ("-1", None), ("", None), ("x", None)]
+        {
+            assert_eq!(four.shard_numbered(label), shard.map(ShardId), "{label:?}");
+        }
+    }
+
+    #[test]
     fn a_shard_is_a_range_of_hashes() {
         let four = ShardCount::new(4).unwrap();
         let range = |from, to| format!("shardRange(object.metadata.uid,'0x{from}','0x{to}')");

@@ -395,20 +395,20 @@ mod tests {
         };
         let lease = codec().heartbeat(&heartbeat, Timestamp::UNIX_EPOCH);
         assert_eq!(lease.metadata.name.as_deref(), Some("yardmaster-replica-replica-1"));
-        assert_eq!(LeaseRecord::read(&lease), Some(LeaseRecord::Heartbeat(heartbeat)));
+        assert_eq!(codec().read(&lease), Some(LeaseRecord::Heartbeat(heartbeat)));
         for holder in [Some(holder()), None] {
             let claim = Claim { shard: ShardId(12), version: 8, holder, epoch: 3 };
             let lease = codec().claim(&claim, Duration::from_secs(15), Timestamp::UNIX_EPOCH);
             assert_eq!(lease.metadata.name.as_deref(), Some("yardmaster-shard-12"));
-            assert_eq!(LeaseRecord::read(&lease), Some(LeaseRecord::Claim(claim)));
+            assert_eq!(codec().read(&lease), Some(LeaseRecord::Claim(claim)));
         }
         for resharding_to in [None, ShardCount::new(128).ok()] {
             let layout = Layout { version: 9, shards: ShardCount::default(), resharding_to };
-            assert_eq!(LeaseRecord::read(&codec().layout(&layout)), Some(LeaseRecord::Layout(layout)));
+            assert_eq!(codec().read(&codec().layout(&layout)), Some(LeaseRecord::Layout(layout)));
         }
         let moves = [(ShardId(3), Move { to: "a \"b\", c=1".into(), epoch: 5 })].into();
         let balance = Balance { version: 10, moves };
-        assert_eq!(LeaseRecord::read(&codec().balance(&balance)), Some(LeaseRecord::Balance(balance)));
+        assert_eq!(codec().read(&codec().balance(&balance)), Some(LeaseRecord::Balance(balance)));
     }
 
     /// Replicas of other versions read what this one writes, and the reverse. Whatever is to be added has to be such
@@ -545,6 +545,18 @@ mod tests {
             let balance = Balance { version, ..Balance::default() };
             assert_eq!(codec().balance(&balance).metadata.resource_version.as_deref(), expected);
         }
+    }
+
+    #[test]
+    fn a_lease_with_another_label_or_name_is_no_record() {
+        let layout = Layout { version: 9, shards: ShardCount::default(), resharding_to: None };
+        let lease = codec().layout(&layout);
+        let mut renamed = lease.clone();
+        renamed.metadata.name = Some("yardmaster-shard-1".into());
+        let mut relabelled = lease.clone();
+        relabelled.metadata.labels.as_mut().unwrap().insert(CONTROLLER_LABEL.into(), "other".into());
+        assert!(codec().read(&lease).is_some());
+        assert_eq!([renamed, relabelled].map(|lease| codec().read(&lease)), [None, None]);
     }
 
     #[test]
