@@ -130,7 +130,7 @@ mutants! {
     DrainWaitsForNothing,
     /// A claim does not raise the epoch.
     EpochNotRaised,
-    /// A heartbeat waits for its answer as long as its replica may act without one, and is not sent again before.
+    /// A request about a Lease, such as a heartbeat, waits for its answer as long as its replica may act without one.
     HeartbeatWaitsForDeadline,
 }
 

@@ -315,7 +315,7 @@ pub enum Fault {
         /// For how long.
         time: Duration,
     },
-    /// What watches show a replica comes twice, as from an API server whose watch begins again a little earlier.
+    /// What watches show a replica comes twice, as where a watch begins again a little earlier.
     RepeatEvents {
         /// Which.
         replica: usize,

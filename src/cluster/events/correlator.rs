@@ -1,8 +1,8 @@
 //! The correlator turns Events into writes. It is the pure part of the recorder.
 //!
 //! The rules are client-go's. Equal Events are counted in one. From the tenth different message on, Events of
-//! one object, type and reason are combined into one; where the API server is slow, from the second on that waits. An object has a burst of 25 Events, then one every five
-//! minutes.
+//! one object, type and reason are combined into one; where the API server is slow, from the second on that waits. An
+//! object has a burst of 25 Events, then one every five minutes.
 //!
 //! A write is composed when its turn comes ([`Turns`]), so it covers what was recorded while its series waited.
 
@@ -191,10 +191,7 @@ impl EventCorrelator {
             busy: false,
             unsent: 0,
         });
-        series.count += 1 + alone.iter().map(|other| other.count).sum::<u32>();
-        series.unsent += 1 + alone.iter().map(|other| other.unsent).sum::<usize>();
-        series.first = alone.iter().map(|other| other.first).fold(series.first, Timestamp::min);
-        series.last = alone.iter().map(|other| other.last).fold(series.last, Timestamp::max).max(event.at);
+        series.take_in(event.at, &alone);
         series.message = if combined {
             format!("(combined from similar events): {}", event.message).into()
         } else {
@@ -343,6 +340,14 @@ impl Series {
     /// Whether it waits for its turn among Normal Events, with this reason.
     fn waits_with(&self, reason: &str) -> bool {
         self.unsent > 0 && self.key.class == Class::Normal && *self.key.reason == *reason
+    }
+
+    /// Takes in an Event of this time, and those of other series, which end.
+    fn take_in(&mut self, at: Timestamp, others: &[Self]) {
+        self.count += 1 + others.iter().map(|other| other.count).sum::<u32>();
+        self.unsent += 1 + others.iter().map(|other| other.unsent).sum::<usize>();
+        self.first = others.iter().map(|other| other.first).fold(self.first, Timestamp::min);
+        self.last = others.iter().map(|other| other.last).fold(self.last.max(at), Timestamp::max);
     }
 
     /// Whether it is not combined, and is no Event in the API server that could be patched.
