@@ -106,6 +106,8 @@ mutants! {
     ReplacementPolicyIgnored,
     /// A suspended Job keeps its pods.
     SuspendedKeepsPods,
+    /// A Job that wants fewer pods than before keeps those that it has.
+    SurplusKept,
     /// A Job that is being deleted still gets pods.
     DeletedJobGetsPods,
     /// The TTL begins at the start of a Job, not at its end.

@@ -1,5 +1,6 @@
 //! `compare`: the same load under Yardmaster and another controller, alternately.
 
+use std::path::Path;
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -36,7 +37,7 @@ pub(crate) struct CompareArgs {
     /// Number of runs of each controller.
     #[arg(long, value_name = "N", default_value_t = 2)]
     pub(crate) rounds: u32,
-    /// Who has turns in each round, and in which order: the second one finds a warm API server.
+    /// Who has turns in each round, and in which order; every second round in reverse. The second one finds a warm API server.
     #[arg(long, value_name = "WHO", value_delimiter = ',', default_value = "yardmaster,reference")]
     turns: Vec<Side>,
     /// Also measure, once in each round, what the load costs the API server without a controller: then the findings
@@ -55,6 +56,14 @@ enum Side {
     Yardmaster,
     /// The other controller.
     Reference,
+}
+
+/// A turn of a round.
+enum Turn<'a> {
+    /// The load without a controller, on the API server of this kubeconfig.
+    Alone(&'a Path),
+    /// One of the controllers.
+    Of(Side),
 }
 
 impl CompareArgs {
@@ -78,16 +87,26 @@ impl CompareArgs {
 
     pub(crate) async fn run(self) -> Result<ExitCode> {
         let (mut reports, mut unmanaged): (Vec<(Side, Report)>, _) = (Vec::new(), Vec::new());
+        let alone = self.common.kubeconfig.as_ref().filter(|_| self.unmanaged);
+        let of_sides = self.turns.iter().copied().map(Turn::Of);
+        let mut turns: Vec<Turn<'_>> =
+            alone.map(|file| Turn::Alone(file)).into_iter().chain(of_sides).collect();
         for _ in 0..self.rounds {
-            if let Some(kubeconfig) = self.common.kubeconfig.as_ref().filter(|_| self.unmanaged) {
-                let load = self.load()?;
-                unmanaged.push(api_server_cpu_s(kubeconfig, &load, self.common.timeout).await?);
+            for turn in &turns {
+                match *turn {
+                    Turn::Alone(kubeconfig) => {
+                        let load = self.load()?;
+                        unmanaged.push(api_server_cpu_s(kubeconfig, &load, self.common.timeout).await?);
+                    }
+                    Turn::Of(side) => {
+                        let report = self.turn(side).await?;
+                        println!("{side:?}\n{}", report.summary());
+                        reports.push((side, report));
+                    }
+                }
             }
-            for side in self.turns.iter().copied() {
-                let report = self.turn(side).await?;
-                println!("{side:?}\n{}", report.summary());
-                reports.push((side, report));
-            }
+            // An API server gets slower with all that it has to hold. This way it does so for both alike.
+            turns.reverse();
         }
         let exact = reports.iter().all(|(_, report)| report.exact.holds());
         let findings = findings(&reports, unmanaged);

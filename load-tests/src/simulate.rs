@@ -10,7 +10,7 @@ use indicatif::{ProgressBar, ProgressStyle};
 use yardmaster_simulation::known::Defect;
 use yardmaster_simulation::mutants::{self, Mutant, run_as};
 use yardmaster_simulation::{
-    Cut, Finished, Kept, List, Replay, Tally, defect, defects, explain, jobs_in, run, run_all, story,
+    Cut, Finished, Kept, List, Replay, Tally, defect, defects, explain, jobs_in, run_all, story,
 };
 
 /// Flags of `simulate`.
@@ -86,10 +86,7 @@ impl SimulateArgs {
         let work = move || {
             let broken = match (&self.mutant, self.seed) {
                 (Some(Mutants(mutants)), None) => self.hunt(mutants),
-                (mutants, Some(seed)) => {
-                    let mutant = mutants.as_ref().and_then(|Mutants(mutants)| mutants.first().copied());
-                    self.one(&self.replay(seed), mutant)
-                }
+                (_, Some(seed)) => self.one(&self.replay(seed)),
                 (None, None) => self.many(),
             };
             // Nobody waits after Ctrl-C.
@@ -101,8 +98,10 @@ impl SimulateArgs {
     }
 
     fn replay(&self, seed: u64) -> Replay {
+        let mutant = self.mutant.as_ref().and_then(|Mutants(mutants)| mutants.first().copied());
         Replay {
             seed,
+            mutant,
             provoke: self.provoke,
             with: self.with.clone().unwrap_or_default().0,
             cut: Cut { keep: self.keep.clone(), jobs: self.jobs.clone(), replicas: self.replicas },
@@ -110,9 +109,9 @@ impl SimulateArgs {
     }
 
     /// Shows one world, of the controller or of a mutant. Whether it breaks a promise.
-    fn one(&self, replay: &Replay, mutant: Option<Mutant>) -> Result<bool> {
+    fn one(&self, replay: &Replay) -> Result<bool> {
         let plan = replay.plan();
-        let outcome = run_as(mutant, &plan, true);
+        let outcome = run_as(replay.mutant, &plan, true);
         if self.log {
             outcome.log.kept().iter().for_each(|line| println!("{line}"));
         } else {
@@ -128,7 +127,7 @@ impl SimulateArgs {
             outcome.log.lines(),
             outcome.log.digest()
         );
-        let repeats = !self.twice || run(&plan, false).log.digest() == outcome.log.digest();
+        let repeats = !self.twice || run_as(replay.mutant, &plan, false).log.digest() == outcome.log.digest();
         if !repeats {
             println!("another run has another log");
         }
@@ -146,18 +145,25 @@ impl SimulateArgs {
         })
     }
 
-    /// Hunts mutants. Whether any survives.
+    /// Hunts mutants; of a single one, tells how it was caught. Whether any survives.
     fn hunt(&self, mutants: &[Mutant]) -> Result<bool> {
         let mut survivors = 0;
+        let mut last = None;
         println!("| mutant | what is broken | seed | promise | virtual time |\n|---|---|---|---|---|");
         let hunt = |mutant| mutants::hunt(mutant, self.from, self.seeds);
         mutants::for_all(mutants, self.threads()?, hunt, |mutant, caught| match caught {
-            Some(caught) => println!("{caught}"),
+            Some(caught) => {
+                println!("{caught}");
+                last = Some(Replay::of_mutant(mutant, caught.seed));
+            }
             None => {
                 survivors += 1;
                 println!("{} survives {} seeds: {}", mutant.name(), self.seeds, mutant.what());
             }
         })?;
+        if let (Some(replay), [_]) = (last, mutants) {
+            println!("\n{}", explain(&replay, self.shrink));
+        }
         println!("\nmutants {}, survivors {survivors}", mutants.len());
         Ok(survivors > 0)
     }

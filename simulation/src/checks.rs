@@ -4,6 +4,7 @@ mod counts;
 mod creations;
 mod failures;
 mod finals;
+mod lingering;
 mod owners;
 mod policies;
 mod selection;
@@ -24,6 +25,7 @@ use crate::world::Slot;
 
 pub(crate) use self::traffic::REFUSED;
 
+use self::lingering::Lingering;
 use self::owners::Owners;
 use self::traffic::Traffic;
 use self::verdicts::Verdicts;
@@ -51,7 +53,7 @@ pub enum Promise {
     Owned,
     /// The API server's validation accepts every write.
     Accepted,
-    /// No hot loop.
+    /// No hot loop, and no more writes once everything is at rest.
     Paced,
     /// Memory is back to its base when all is done.
     Memory,
@@ -99,6 +101,7 @@ pub(crate) struct Checks {
     traffic: Traffic,
     owners: Owners,
     verdicts: Verdicts,
+    lingering: Lingering,
     /// Counts of Jobs as last seen, by UID: succeeded, failed, finished.
     seen: BTreeMap<String, (u64, u64, bool)>,
     /// Since when everything has been at rest.
@@ -118,6 +121,7 @@ impl Checks {
             traffic: Traffic::new(plan),
             owners: Owners::new(&plan.settings),
             verdicts: Verdicts::default(),
+            lingering: Lingering::default(),
             seen: BTreeMap::new(),
             at_rest_since: None,
             doubtful: false,
@@ -267,7 +271,9 @@ impl Checks {
                 self.seen.insert(change.uid.clone(), now);
                 let refuses = plan.refuses() || !self.owners.all_undisturbed(at);
                 let verdict = self.verdicts.changed(plan, ledger, change, author, refuses);
-                what.map(|what| (Promise::Monotonic, what)).or(verdict.map(|what| (Promise::Verdict, what)))
+                what.map(|what| (Promise::Monotonic, what))
+                    .or(verdict.map(|what| (Promise::Verdict, what)))
+                    .or_else(|| counts::ahead(plan, ledger, &change.uid).map(|what| (Promise::Doubled, what)))
             }
             _ => None,
         };
@@ -294,6 +300,9 @@ impl Checks {
         if let Some(what) = finals::held_back(now, plan, ledger, &self.owners) {
             self.violated(Promise::Apart, now, what);
         }
+        if let Some(what) = self.lingering.look(now, plan, ledger, &self.owners) {
+            self.violated(Promise::Apart, now, what);
+        }
         if now < plan.settings.calm_from {
             return;
         }
@@ -301,13 +310,19 @@ impl Checks {
             self.at_rest_since = None;
             return;
         }
-        let since = *self.at_rest_since.get_or_insert(now);
+        let since = *self.at_rest_since.get_or_insert_with(|| {
+            self.traffic.rests();
+            now
+        });
         if now.since(since) >= finals::QUIET {
             self.over = true;
             let taken_back = |uid: &&String| !ledger.pods.contains_key(*uid);
             let phantoms = self.before_restore.iter().filter(taken_back).count();
             if let Some((promise, what)) = finals::check(plan, ledger, slots, self.doubtful, phantoms) {
                 self.violated(promise, now, what);
+            }
+            if let Some(what) = self.traffic.writes_at_rest() {
+                self.violated(Promise::Paced, now, what);
             }
         }
     }

@@ -1,7 +1,7 @@
 //! What a failure is about: how it is seen again, and its story.
 
+use crate::mutants::run_as;
 use crate::replay::Replay;
-use crate::run::run;
 use crate::shrink::shrink;
 use crate::story::{jobs_in, story};
 
@@ -11,7 +11,7 @@ pub fn explain(replay: &Replay, most_runs: u32) -> String {
     let small = shrink(replay, most_runs);
     let shown = small.as_ref().map_or(replay, |small| &small.replay);
     let plan = shown.plan();
-    let outcome = run(&plan, true);
+    let outcome = run_as(shown.mutant, &plan, true);
     let what = outcome.violation.map_or("nothing is broken".to_owned(), |violation| violation.to_string());
     let job = jobs_in(&what).next();
     let runs = small

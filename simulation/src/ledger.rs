@@ -242,10 +242,7 @@ impl Ledger {
         let Some(pod) = self.pods.get(uid) else { return false };
         let Some((job, end)) = pod.job.as_ref().zip(pod.end) else { return false };
         let Some(JobFacts { object, .. }) = self.jobs.get(job) else { return false };
-        let wanted = match object["spec"]["suspend"] == true {
-            true => 0,
-            false => object["spec"]["parallelism"].as_u64().unwrap_or(1),
-        };
+        let wanted = parallelism(object);
         let is_before = |other: &&PodFacts| other.is_tracked() && other.created <= end.at;
         let others = self.pods_of(job).filter(|other| !std::ptr::eq(*other, pod));
         others.filter(is_before).count() as u64 >= wanted
@@ -318,6 +315,11 @@ impl JobFacts {
         name(&self.object)
     }
 
+    /// How many pods it wants at most: none, once it is suspended or has ended.
+    pub(crate) fn wanted(&self) -> u64 {
+        if self.finished.is_some() { 0 } else { parallelism(&self.object) }
+    }
+
     /// A number of its status; 0 if it is absent.
     pub(crate) fn count(&self, field: &str) -> u64 {
         self.object["status"][field].as_u64().unwrap_or(0)
@@ -356,6 +358,14 @@ impl JobFacts {
 pub(crate) fn name(object: &Value) -> (&str, &str) {
     let text = |field: &str| object["metadata"][field].as_str().unwrap_or_default();
     (text("namespace"), text("name"))
+}
+
+/// How many pods a Job wants at most while it has not ended.
+fn parallelism(job: &Value) -> u64 {
+    match job["spec"]["suspend"] == true {
+        true => 0,
+        false => job["spec"]["parallelism"].as_u64().unwrap_or(1),
+    }
 }
 
 /// The conditions of an object.

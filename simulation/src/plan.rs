@@ -3,6 +3,7 @@
 
 mod extras;
 mod generate;
+mod older;
 mod rare;
 mod repeats;
 mod storms;
@@ -322,6 +323,16 @@ pub enum Fault {
         /// For how long.
         time: Duration,
     },
+    /// A load balancer sends a replica to another API server, whose caches have everything later, and back. Watches show what
+    /// those have. What is asked for the newest state is answered when the caches have it, or from etcd.
+    OlderCaches {
+        /// Which.
+        replica: usize,
+        /// For how long.
+        time: Duration,
+        /// How much later.
+        age: Duration,
+    },
     /// All watches of a replica end.
     CutWatches {
         /// Which.
@@ -524,6 +535,7 @@ impl Fault {
             | Self::Freeze { .. }
             | Self::Suspend { .. } => UNANSWERED,
             Self::Down { time } | Self::Unreachable { time, .. } => time + OPENED_AGAIN,
+            Self::OlderCaches { age, .. } => age + OPENED_AGAIN,
             _ => Duration::ZERO,
         }
     }
@@ -541,6 +553,7 @@ impl Fault {
             | Self::LoseReplies { replica, time, .. }
             | Self::HoldWatches { replica, time }
             | Self::Slow { replica, time, .. } => Some((Some(replica), time)),
+            Self::OlderCaches { replica, time, age } => Some((Some(replica), time + age)),
             Self::Swallow { replica, requests, .. } => {
                 (requests > 1).then_some((Some(replica), Duration::from_secs(60)))
             }

@@ -7,6 +7,7 @@ use thiserror::Error;
 
 use crate::cut::{Cut, List, ListError};
 use crate::known::{self, Defect};
+use crate::mutants::{self, Mutant, NoSuchMutant};
 use crate::plan::Plan;
 
 /// A world that can be seen again. Its text is the flags of `simulate`: `--seed 17 --keep 0,3`.
@@ -14,6 +15,8 @@ use crate::plan::Plan;
 pub struct Replay {
     /// The seed.
     pub seed: u64,
+    /// The way in which its controllers are broken on purpose, if they are.
+    pub mutant: Option<Mutant>,
     /// The known defect that its plan is made for, if it is made for one.
     pub provoke: Option<Defect>,
     /// The known defects that its plan may bring about.
@@ -37,6 +40,9 @@ pub enum ReplayError {
     /// A defect that is not known.
     #[error("{0:?} is no known defect; these are: {names}", names = names())]
     Defect(String),
+    /// A mutant that does not exist.
+    #[error(transparent)]
+    Mutant(#[from] NoSuchMutant),
     /// A list of steps or Jobs.
     #[error(transparent)]
     List(#[from] ListError),
@@ -49,12 +55,17 @@ fn names() -> String {
 impl Replay {
     /// The whole world of a seed, with these known defects.
     pub fn whole(seed: u64, with: &[Defect]) -> Self {
-        Self { seed, provoke: None, with: with.to_vec(), cut: Cut::default() }
+        Self { seed, mutant: None, provoke: None, with: with.to_vec(), cut: Cut::default() }
+    }
+
+    /// The whole world of a seed, with a controller that is broken on purpose.
+    pub fn of_mutant(mutant: Mutant, seed: u64) -> Self {
+        Self { mutant: Some(mutant), ..Self::whole(seed, &[]) }
     }
 
     /// A world that is made for a known defect.
     pub fn provoking(defect: Defect, seed: u64) -> Self {
-        Self { seed, provoke: Some(defect), with: Vec::new(), cut: Cut::default() }
+        Self { provoke: Some(defect), ..Self::whole(seed, &[]) }
     }
 
     /// Its plan.
@@ -79,6 +90,9 @@ impl Replay {
 impl fmt::Display for Replay {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "--seed {}", self.seed)?;
+        if let Some(mutant) = self.mutant {
+            write!(f, " --mutant {}", mutant.name())?;
+        }
         if let Some(defect) = self.provoke {
             write!(f, " --provoke {}", defect.name())?;
         }
@@ -118,12 +132,14 @@ impl FromStr for Replay {
         fn number<T: FromStr>(text: &str) -> Result<T, ReplayError> {
             text.parse().map_err(|_| ReplayError::Number(text.to_owned()))
         }
-        let (mut seed, mut provoke, mut with, mut cut) = (None, None, Vec::new(), Cut::default());
+        let (mut seed, mut mutant, mut provoke, mut with, mut cut) =
+            (None, None, None, Vec::new(), Cut::default());
         let mut words = text.split_whitespace();
         while let Some(flag) = words.next() {
             let value = words.next().ok_or_else(|| ReplayError::Flag(flag.to_owned()))?;
             match flag {
                 "--seed" => seed = Some(number(value)?),
+                "--mutant" => mutant = mutants::named(value)?.first().copied(),
                 "--provoke" => provoke = Some(defect(value)?),
                 "--with" => with = defects(value)?,
                 "--keep" => cut.keep = Some(value.parse()?),
@@ -132,7 +148,7 @@ impl FromStr for Replay {
                 _ => return Err(ReplayError::Flag(flag.to_owned())),
             }
         }
-        Ok(Self { seed: seed.ok_or(ReplayError::NoSeed)?, provoke, with, cut })
+        Ok(Self { seed: seed.ok_or(ReplayError::NoSeed)?, mutant, provoke, with, cut })
     }
 }
 
@@ -148,6 +164,7 @@ mod tests {
             "--seed 0 --keep none",
             "--seed 3 --keep 0,2/8 --jobs 0,4 --replicas 2",
             "--seed 1 --jobs none",
+            "--seed 1 --mutant FenceOff",
         ] {
             assert_eq!(text.parse::<Replay>().unwrap().to_string(), text);
         }

@@ -9,6 +9,7 @@ use std::thread;
 
 use crate::checks::{Promise, Violation};
 use crate::log::Log;
+use crate::mutants::run_as;
 use crate::panics;
 use crate::plan::Plan;
 use crate::replay::Replay;
@@ -72,8 +73,9 @@ pub fn run_all(
                     let number = next.fetch_add(1, Ordering::Relaxed);
                     let Some(replay) = replays.get(number).cloned() else { break };
                     let plan = replay.plan();
-                    let outcome = run(&plan, false);
-                    let repeats = twice.then(|| run(&plan, false).log.digest() == outcome.log.digest());
+                    let run = || run_as(replay.mutant, &plan, false);
+                    let outcome = run();
+                    let repeats = twice.then(|| run().log.digest() == outcome.log.digest());
                     if done.send((number, Finished { replay, plan, outcome, repeats })).is_err() {
                         break;
                     }

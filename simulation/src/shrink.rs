@@ -2,9 +2,9 @@
 
 use crate::checks::{Promise, Violation};
 use crate::cut::{Cut, Kept, List, duration_of};
+use crate::mutants::run_as;
 use crate::plan::Plan;
 use crate::replay::Replay;
-use crate::run::run;
 
 /// Durations are divided by this number at most.
 const FINEST: u32 = 64;
@@ -24,7 +24,7 @@ pub struct Shrunk {
 /// most so many worlds. `None` if this world breaks nothing.
 pub fn shrink(replay: &Replay, most_runs: u32) -> Option<Shrunk> {
     let plan = replay.whole_plan();
-    shrink_by(replay, &plan, most_runs, |plan| run(plan, false).violation)
+    shrink_by(replay, &plan, most_runs, |plan| run_as(replay.mutant, plan, false).violation)
 }
 
 /// As [`shrink`], with any way to find out what a plan breaks.

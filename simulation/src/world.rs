@@ -4,6 +4,7 @@
 //! that time on its own clock; what a replica sends earlier comes first. So the order of all messages is the
 //! world's choice, and follows from the seed.
 
+mod caches;
 mod faults;
 mod namespaces;
 mod players;
@@ -75,6 +76,8 @@ pub(crate) enum Event {
     Start(usize),
     /// A frozen or suspended replica runs again.
     Thaw { replica: usize, stood_still: Option<Duration> },
+    /// A replica is sent to another API server.
+    CutWatches(usize),
     /// The API server is there again.
     Up,
     /// A backup is made for a restore that comes later.
@@ -368,6 +371,7 @@ impl World {
             Event::RareEnd(end) => self.rare_ends(end),
             Event::Start(replica) => self.start(replica),
             Event::Thaw { replica, stood_still } => self.thaw(replica, stood_still),
+            Event::CutWatches(replica) => self.cut_watches(Some(replica)),
             Event::Up => self.log.tell(self.now, "API server", format_args!("is up")),
             Event::Backup(step) => {
                 self.backups.insert(step, self.server.snapshot());
@@ -492,7 +496,8 @@ impl World {
             self.watches.remove(&id);
             self.server.close(id);
         }
-        if self.now < self.conditions.down_until || !self.conditions.refusals.is_empty() {
+        let refuses = self.conditions.refusals.iter().any(|(_, fault)| fault.disturbs().is_some());
+        if self.now < self.conditions.down_until || refuses {
             self.checks.forgive();
         }
         self.checks.look(self.now, &self.plan, &self.ledger, &self.slots, !self.hung.is_empty());

@@ -177,7 +177,7 @@ enum Broken {
     Stopped,
     /// The API server no longer has the version to resume from.
     Expired,
-    /// The API server does not serve streaming lists.
+    /// The API server does not serve streaming lists, or not now.
     NoStreamingLists,
     /// The API server refused.
     Refused { refusal: Refusal, retry_after: Option<Duration> },
@@ -479,7 +479,11 @@ impl<D: Decoder> Watcher<D> {
             }
             Event::Error(refusal) => {
                 self.meter.count("ERROR");
-                return Err(broken(refusal, None));
+                // Its caches do not have the newest state in time. A list comes from etcd then.
+                return Err(match refusal.code {
+                    504 if *lists => Broken::NoStreamingLists,
+                    _ => broken(refusal, None),
+                });
             }
         };
         self.meter.count(kind);

@@ -30,7 +30,7 @@ pub fn manage(state: &JobState, tally: Tally, now: Timestamp, plan: &mut Plan) {
     let active = state.pods.active() + expected;
     let wanted = wanted(state, tally, active);
     // An unanswered creation may be refused, or find its name taken: no pod goes for the sake of it.
-    let surplus = state.pods.active().saturating_sub(wanted);
+    let surplus = if is(Mutant::SurplusKept) { 0 } else { state.pods.active().saturating_sub(wanted) };
     let remove = state.pods.to_remove(surplus.min(state.room())).into_iter();
     let remove = state.ready(remove, now, plan);
     if !remove.is_empty() {

@@ -56,6 +56,18 @@ pub(super) fn differ(plan: &Plan, ledger: &Ledger, uid: &str, job: &JobFacts) ->
     )
 }
 
+/// What is wrong with the counts of a Job that goes on: they are ahead of what has happened.
+pub(super) fn ahead(plan: &Plan, ledger: &Ledger, uid: &str) -> Option<String> {
+    let job = ledger.jobs.get(uid).filter(|job| !job.meddled)?;
+    let pods: Vec<&PodFacts> = ledger.pods_of(uid).collect();
+    [("succeeded", true), ("failed", false)].into_iter().find_map(|(field, succeeded)| {
+        let (_, most) = bounds(&pods, job, succeeded, learned_later(plan, job), plan.news_take());
+        let listed = job.object["status"]["uncountedTerminatedPods"][field].as_array().map_or(0, Vec::len);
+        let count = job.count(field) + listed as u64;
+        (count > most).then(|| format!("{}: {field} is {count}, and at most {most} pods have", job.name().1))
+    })
+}
+
 /// How much later than it was decided a status may arrive while the API server is too busy to read requests (429): the
 /// replica pauses with all of them, and the status waits with what it says.
 const ASKED_TO_WAIT: Duration = Duration::from_secs(3);
@@ -140,8 +152,10 @@ fn counts(pod: &PodFacts, job: &JobFacts, succeeded: bool, later: Duration, news
     let deleted_in_time = job.announced.is_none_or(|announced| pod.deleted.is_some_and(|at| at < announced));
     let removed = (pod.removed || is_unheard(pod, job, news)) && deleted_in_time;
     let Some(end) = pod.end else {
-        // Gone without an end: a failure if it was deleted while the Job counted it.
-        return (!succeeded && pod.deleted.is_some() && !removed).then_some(false);
+        // Gone without an end: a failure if it was deleted while the Job counted it. A Job that fails counts the pods that it
+        // removes then.
+        let goes = pod.deleted.is_some() || (job.announced.is_some() && job.has_failed());
+        return (!succeeded && goes && !removed).then_some(false);
     };
     if removed {
         // It may have ended just before.

@@ -32,10 +32,7 @@ pub(super) fn unrest(now: Time, plan: &Plan, ledger: &Ledger, slots: &[Slot]) ->
             return Some(format!("{name} does not end"));
         }
         let active = ledger.pods_of(uid).filter(|pod| pod.exists && pod.end.is_none()).count() as u64;
-        let wanted = match suspended || job.finished.is_some() {
-            true => 0,
-            false => job.object["spec"]["parallelism"].as_u64().unwrap_or(1),
-        };
+        let wanted = job.wanted();
         if active > wanted {
             return Some(format!("{name} has come to rest with {active} pods of {wanted}"));
         }
@@ -110,7 +107,8 @@ pub(super) fn check(
     doubtful: bool,
     phantoms: usize,
 ) -> Option<(Promise, String)> {
-    for (uid, job) in ledger.jobs.iter().filter(|(_, job)| job.exists && job.finished.is_some()) {
+    // Also those that are deleted since.
+    for (uid, job) in ledger.jobs.iter().filter(|(_, job)| job.finished.is_some()) {
         let differs = counts::differ(plan, ledger, uid, job).filter(|_| !doubtful && is_ours(plan, job));
         if differs.is_some() {
             return differs;

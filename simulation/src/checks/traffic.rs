@@ -31,6 +31,8 @@ pub(super) struct Traffic {
     under_way: Option<BTreeMap<(usize, String), (Time, Wait)>>,
     /// Creations of pods, by replica and name, that the API server was too busy to read, and when they were sent first.
     unread: BTreeMap<(usize, String), Time>,
+    /// Writes since everything came to rest that only work explains.
+    at_rest: Vec<String>,
 }
 
 impl Traffic {
@@ -43,7 +45,7 @@ impl Traffic {
             )
         };
         let under_way = (!plan.steps.iter().any(panics)).then(BTreeMap::new);
-        Self { second: 0, requests: BTreeMap::new(), under_way, unread: BTreeMap::new() }
+        Self { second: 0, requests: BTreeMap::new(), under_way, unread: BTreeMap::new(), at_rest: Vec::new() }
     }
 
     /// When a request was decided that is sent at a time. `busy`: the API server does not read it.
@@ -99,12 +101,26 @@ impl Traffic {
         self.unread.retain(|(from, _), _| *from != replica);
     }
 
+    /// Everything comes to rest from now on.
+    pub(super) fn rests(&mut self) {
+        self.at_rest.clear();
+    }
+
+    /// What is wrong once everything has been at rest: a replica goes on writing.
+    pub(super) fn writes_at_rest(&self) -> Option<String> {
+        let last = self.at_rest.last()?;
+        Some(format!("{} writes while everything is at rest, the last {last}", self.at_rest.len()))
+    }
+
     /// What is wrong with the pace of a replica.
     pub(super) fn sent(&mut self, at: Time, from: usize, sent: &Sent) -> Option<String> {
         if let Some(what) = self.overtakes(at, from, sent) {
             return Some(what);
         }
         let request = &sent.request;
+        if is_work(request) {
+            self.at_rest.push(format!("replica-{from} {} {}", request.method(), request.uri().path()));
+        }
         let second = at.millis() / 1_000;
         if second != self.second {
             self.second = second;
@@ -131,6 +147,17 @@ impl Traffic {
         *count += 1;
         let count = *count;
         (count > most).then(|| format!("replica-{from} has sent {what} {count} times in a second"))
+    }
+}
+
+/// Whether a request writes what nobody has to write at rest. Heartbeats and Events come then, too, and a TTL may expire.
+fn is_work(request: &Request<Bytes>) -> bool {
+    let path = request.uri().path();
+    let is_of_job = path.rsplit('/').nth(1) == Some("jobs");
+    match *request.method() {
+        Method::GET => false,
+        Method::DELETE if is_of_job => false,
+        _ => !path.contains("/leases") && !path.contains("/events"),
     }
 }
 

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use yardmaster::job::names::EXTERNAL_CONTROLLER;
 
 use super::{
-    Act, Fault, JobPlan, Past, Plan, Refused, Settings, Step, UserAct, WITHOUT_OWNER, extras, repeats,
+    Act, Fault, JobPlan, Past, Plan, Refused, Settings, Step, UserAct, WITHOUT_OWNER, extras, older, repeats,
     storms, strangers, wider,
 };
 use crate::chance::Chance;
@@ -56,6 +56,7 @@ pub fn generate(seed: u64) -> Plan {
     strangers::add(&mut plan);
     wider::add(&mut plan);
     repeats::add(&mut plan);
+    older::add(&mut plan);
     plan
 }
 

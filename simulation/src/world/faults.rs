@@ -59,6 +59,11 @@ impl World {
             Fault::RepeatEvents { replica, time } => {
                 self.link(replica, |link| link.events_come_twice_until = now + time);
             }
+            Fault::OlderCaches { replica, time, age } => {
+                self.link(replica, |link| link.older = (now + time, age));
+                self.cut_watches(Some(replica));
+                self.agenda.add(now + time, Event::CutWatches(replica));
+            }
             Fault::CutWatches { replica } => self.cut_watches(Some(replica)),
             Fault::Refuse { time, .. } => self.conditions.refusals.push((now + time, fault)),
             Fault::Down { time } => {

@@ -54,7 +54,7 @@ impl World {
             return self.breaks(from, life, self.now, uri, reply);
         }
         self.checks.arrived(self.now, from, sent_at, &request, &self.ledger);
-        let request = self.rewritten(request);
+        let request = self.asked_of_caches(from, self.rewritten(request));
         let target = uri.clone();
         let refusal = self.refused(&request);
         let is_refused = refusal.is_some();
@@ -79,14 +79,15 @@ impl World {
         {
             self.checks.answered(self.now, from, &method, uri, answer);
         }
-        let passage = match self.slots.get(from) {
-            Some(slot) => slot.link.answer(self.now + PROCESSING, &mut self.chance),
-            None => Passage::Vanishes,
-        };
         let is_list = method == Method::GET
             && uri.contains('?')
             && code.is_success()
             && matches!(answered, Reply::Whole(_));
+        let waits = if is_list { self.wait_for_caches(from) } else { Duration::ZERO };
+        let passage = match self.slots.get(from) {
+            Some(slot) => slot.link.answer(self.now + PROCESSING + waits, &mut self.chance),
+            None => Passage::Vanishes,
+        };
         let answer = match (answered, passage) {
             (Reply::Whole(answer), Passage::Breaks) if is_list => self.cut(answer),
             (Reply::Whole(answer), _) => {
@@ -97,9 +98,7 @@ impl World {
                 let of_jobs = uri.starts_with("/apis/batch/v1/jobs");
                 let of_pods =
                     uri.starts_with("/api/v1/pods") && uri.contains("labelSelector=yardmaster.dev%2Fshard");
-                let lag = self.plan.settings.lags.get(from).copied().unwrap_or_default();
-                let lag = if uri.starts_with("/apis/batch/v1/") { lag.jobs } else { lag.pods };
-                let lag = if uri.starts_with("/apis/coordination") { Duration::ZERO } else { lag };
+                let lag = self.lag(from, &target);
                 self.watches.insert(id, Open { to: from, life, pieces, last, of_jobs, of_pods, lag });
                 head.map(|()| body.map(piece_or_break).boxed())
             }

@@ -229,6 +229,16 @@ async fn lists_come_in_one_piece_where_streaming_lists_are_not_served() {
     assert!(requests[2].ends_with("&resourceVersion=9"), "{requests:?}");
 }
 
+#[tokio::test(start_paused = true)]
+async fn a_list_comes_in_one_piece_where_caches_are_too_late_for_a_streaming_one() {
+    let late = json!({"code": 504, "reason": "Timeout", "message": "Timeout: Too large resource version: 9, current: 8"});
+    let (seen, requests) =
+        play([closed(200, [event("ERROR", &late)]), list(&["a"], 9), open([event("ADDED", &pod("c", 10))])])
+            .await;
+    assert_eq!(seen, ["restarted", "restarted", "listed a", "synced 9", "applied c"]);
+    assert_eq!(requests[1], "labelSelector=a+in+%28b%2Cc%29", "at the newest version");
+}
+
 /// Whoever has begun a list may take minutes for it, but not fall silent.
 #[tokio::test(start_paused = true)]
 async fn a_list_may_take_long_but_not_fall_silent() {

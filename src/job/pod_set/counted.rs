@@ -99,6 +99,11 @@ impl CountedPods {
         self.pods.contains_key(uid)
     }
 
+    /// Whether the set has a pod as it was after this reading.
+    pub(super) fn is_newer_than(&self, pod: &Pod) -> bool {
+        self.pods.get(&pod.uid).is_some_and(|known| known.version > pod.version)
+    }
+
     /// Drops a pod.
     pub(super) fn forget(&mut self, uid: &Uid) {
         if let Some(pod) = self.pods.remove(uid) {

@@ -210,7 +210,8 @@ impl PodSet {
     pub fn observe(&mut self, mut pod: Pod, source: Source) -> bool {
         let gone_for_good = pod.phase.is_final() && !pod.tracked;
         let Some(slot) = self.pods.find(&pod.uid) else {
-            return source != Source::Answer && self.admit(pod, gone_for_good, source);
+            let is_late = source == Source::Answer || self.counted.is_newer_than(&pod);
+            return !is_late && self.admit(pod, gone_for_good, source);
         };
         let Some(entry) = self.pods.get_mut(slot).filter(|e| !e.gone && e.pod.version <= pod.version) else {
             return false;

@@ -67,6 +67,16 @@ fn the_newest_failed_pods_stay() {
 }
 
 #[test]
+fn a_counted_pod_that_a_watch_repeats_as_it_was_before_stays_counted() {
+    let now = but(counted("a", Phase::Failed, 5), |pod| pod.version = 7);
+    let before = but(ended(pod("a"), Phase::Failed, 5), |pod| pod.version = 6);
+    let mut state = state(limited(Completion::Count(5), 0), [now.clone(), running("r")]);
+    state.observe_pod(before, at(10));
+    state.observe_pod(now, at(10));
+    assert_eq!(uids(&deleted(&state, 1000)), ["a"]);
+}
+
+#[test]
 fn uncounted_pods_are_not_deleted() {
     let mut job = limited(Completion::Count(5), 0);
     job.status.uncounted = Some(Uncounted { failed: vec!["recorded".into()], ..Uncounted::default() });

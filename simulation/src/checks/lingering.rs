@@ -1,0 +1,52 @@
+//! Pods that a Job wants no more are deleted, whatever becomes of single requests.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use super::finals::is_ours;
+use super::owners::Owners;
+use crate::ledger::{JobFacts, Ledger};
+use crate::plan::Plan;
+use crate::time::Time;
+
+/// How long it may take when nothing is wrong with any replica.
+const LONG: Duration = Duration::from_secs(20);
+
+/// Jobs with more active pods than they want.
+#[derive(Debug, Default)]
+pub(super) struct Lingering {
+    /// By UID: since when, as far as nothing was wrong.
+    since: BTreeMap<String, Time>,
+}
+
+impl Lingering {
+    /// What is wrong now: a Job has had too many active pods for too long.
+    pub(super) fn look(
+        &mut self,
+        now: Time,
+        plan: &Plan,
+        ledger: &Ledger,
+        owners: &Owners,
+    ) -> Option<String> {
+        if !owners.all_undisturbed(now) || plan.refuses() {
+            self.since.clear();
+            return None;
+        }
+        let surplus =
+            ledger.jobs.iter().filter(|(uid, job)| is_ours(plan, job) && has_surplus(ledger, uid, job));
+        let since = surplus.map(|(uid, _)| (uid.clone(), self.since.get(uid).copied().unwrap_or(now)));
+        self.since = since.collect();
+        let long = LONG + plan.settings.lag();
+        let (uid, since) = self.since.iter().find(|(_, since)| now.since(**since) > long)?;
+        let name = ledger.jobs.get(uid)?.name().1;
+        Some(format!("{name} has had more active pods than it wants since {since}"))
+    }
+}
+
+fn has_surplus(ledger: &Ledger, uid: &str, job: &JobFacts) -> bool {
+    // Without completions, a Job that has a success keeps the pods that it has, whatever its parallelism.
+    let keeps = job.object["spec"]["completions"].is_null()
+        && ledger.pods_of(uid).any(|pod| pod.end.is_some_and(|end| end.succeeded));
+    let active = || ledger.pods_of(uid).filter(|pod| pod.is_active()).count() as u64;
+    job.exists && !job.deleting() && !keeps && active() > job.wanted()
+}
