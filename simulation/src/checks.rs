@@ -321,7 +321,7 @@ impl Checks {
             if let Some((promise, what)) = finals::check(plan, ledger, slots, self.doubtful, phantoms) {
                 self.violated(promise, now, what);
             }
-            if let Some(what) = self.traffic.writes_at_rest() {
+            if let Some(what) = self.traffic.writes_at_rest().filter(|_| !self.doubtful) {
                 self.violated(Promise::Paced, now, what);
             }
         }

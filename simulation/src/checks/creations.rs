@@ -43,8 +43,8 @@ pub(super) fn check(
     let knows = |at| author.sent_at >= at && (!others_act || author.sent_at.since(at) > lag(at));
     let others: Vec<&PodFacts> = ledger.pods_of(job_uid).filter(|other| !std::ptr::eq(*other, pod)).collect();
     let creation = Creation { job, pod, others, others_act, sent_at: author.sent_at };
-    let index = pod.index.and_then(|index| creation.at_index(index));
     let news = plan.news_take();
+    let index = pod.index.and_then(|index| creation.at_index(index, news));
     let what = creation.is_beside(knows, news).or(index).or_else(|| {
         if job.deleted.is_some_and(&knows) {
             return Some("of a Job that is being deleted".into());
@@ -115,14 +115,14 @@ impl Creation<'_> {
     }
 
     /// What is wrong with a pod at this index.
-    fn at_index(&self, index: u32) -> Option<String> {
+    fn at_index(&self, index: u32, news: Duration) -> Option<String> {
         // What an elastic Job knew of an index that it did not have for a while, it has forgotten.
         let is_known =
             |other: &&PodFacts| other.exists && !other.meddled && !self.job.forgets(index, other.created);
         let at_index = || self.others().filter(|other| other.index == Some(index)).filter(is_known);
-        // A pod that was one too many and could not be deleted does not count.
-        let has_succeeded =
-            |other: &PodFacts| !other.superseded && other.end.is_some_and(|end| end.succeeded && end.clean);
+        let has_succeeded = |other: &PodFacts| {
+            other.end.is_some_and(|end| end.succeeded && end.clean) && !may_be_lost(other, self.job, news)
+        };
         if at_index().any(has_succeeded) {
             return Some("at an index that has succeeded".into());
         }
