@@ -321,7 +321,9 @@ impl Checks {
             if let Some((promise, what)) = finals::check(plan, ledger, slots, self.doubtful, phantoms) {
                 self.violated(promise, now, what);
             }
-            if let Some(what) = self.traffic.writes_at_rest().filter(|_| !self.doubtful) {
+            // Replicas that hear late of things have work a little longer.
+            let settled = since + finals::QUIET / 2;
+            if let Some(what) = self.traffic.writes_at_rest(settled).filter(|_| !self.doubtful) {
                 self.violated(Promise::Paced, now, what);
             }
         }

@@ -129,6 +129,11 @@ impl ApiServer {
         self.watches.remove(&id);
     }
 
+    /// The revision of the newest write.
+    pub(crate) fn revision(&self) -> u64 {
+        self.api.revision()
+    }
+
     /// A backup of everything.
     pub(crate) fn snapshot(&self) -> Snapshot {
         self.api.snapshot()

@@ -30,7 +30,7 @@ use crate::agenda::Agenda;
 use crate::chance::Chance;
 use crate::checks::{Checks, Violation};
 use crate::kubelet::{Duty, Kubelet};
-use crate::ledger::Ledger;
+use crate::ledger::{Ledger, PodFacts};
 use crate::link::Link;
 use crate::log::Log;
 use crate::network::{Answer, Sent};
@@ -44,6 +44,8 @@ use crate::{panics, tally};
 const PATIENCE: Duration = Duration::from_secs(900);
 /// Time between two heartbeats of a replica. A restore from a younger backup may contradict no heartbeat.
 const HEARTBEATS: Duration = Duration::from_secs(2);
+/// Time between two lists of pods that have lost all labels.
+const HOUR: Duration = Duration::from_secs(3_600);
 /// Time between looks at the whole.
 const LOOK: Duration = Duration::from_secs(1);
 
@@ -120,6 +122,13 @@ struct Open {
     lag: Duration,
 }
 
+/// A watch of the world's own.
+struct OwnWatch {
+    path: &'static str,
+    /// What has come of an event.
+    rest: Vec<u8>,
+}
+
 /// Why a watch breaks.
 enum Broken {
     /// The connection was reset.
@@ -138,8 +147,8 @@ pub struct World {
     cuts: Chance,
     server: ApiServer,
     watches: BTreeMap<WatchId, Open>,
-    /// The world's own watches, with what has come of an event.
-    own_watches: BTreeMap<WatchId, Vec<u8>>,
+    /// The world's own watches.
+    own_watches: BTreeMap<WatchId, OwnWatch>,
     slots: Vec<Slot>,
     pub(crate) ledger: Ledger,
     kubelet: Kubelet,
@@ -147,6 +156,8 @@ pub struct World {
     pub(crate) log: Log,
     /// All replicas have been restarted, since the world did not come to rest.
     restarted: bool,
+    /// It was given an hour more to come to rest.
+    has_waited: bool,
     /// Connections on which nothing happens any more.
     hung: Vec<oneshot::Sender<Answer>>,
     backups: BTreeMap<usize, Snapshot>,
@@ -221,6 +232,7 @@ impl World {
             checks: Checks::new(&plan),
             log: Log::new(keeps_log),
             restarted: false,
+            has_waited: false,
             hung: Vec::new(),
             backups: BTreeMap::new(),
             conditions: Conditions::default(),
@@ -259,14 +271,18 @@ impl World {
     /// The world's own watches: they see what every client could see.
     fn watch_everything(&mut self) {
         for path in ["/api/v1/pods", "/apis/batch/v1/jobs", "/apis/coordination.k8s.io/v1/leases"] {
-            let request = Request::get(format!("{path}?watch=true&resourceVersion=0")).body(Bytes::new());
-            // A path of letters is always valid.
-            let Ok(request) = request else { continue };
-            if let Reply::Watch(id, _) = self.server.handle(request) {
-                self.own_watches.insert(id, Vec::new());
-            }
+            self.watch(path, 0);
         }
         self.pump(None);
+    }
+
+    fn watch(&mut self, path: &'static str, after: u64) {
+        let request = Request::get(format!("{path}?watch=true&resourceVersion={after}")).body(Bytes::new());
+        // A path of letters is always valid.
+        let Ok(request) = request else { return };
+        if let Reply::Watch(id, _) = self.server.handle(request) {
+            self.own_watches.insert(id, OwnWatch { path, rest: Vec::new() });
+        }
     }
 
     /// etcd was restored: the world looks at everything anew, and knows nothing for certain.
@@ -292,9 +308,9 @@ impl World {
                 self.happens(event);
             }
             if self.now > limit {
-                match self.restarts_replicas() {
-                    true => limit = self.now + PATIENCE,
-                    false => self.checks.never_ends(self.now, &self.plan, &self.ledger),
+                match self.more_patience() {
+                    Some(more) => limit = self.now + more,
+                    None => self.checks.never_ends(self.now, &self.plan, &self.ledger),
                 }
             }
             if self.checks.is_over() {
@@ -304,6 +320,17 @@ impl World {
         let (violation, requests) = self.checks.finish();
         let (pods, reached) = (self.ledger.pods.len(), tally::reached(&self.ledger));
         Outcome { violation, log: self.log, time: self.now, requests, pods, reached }
+    }
+
+    /// How much longer the world may take to come to rest, for reasons that each are good for one time.
+    fn more_patience(&mut self) -> Option<Duration> {
+        if self.restarts_replicas() {
+            return Some(PATIENCE);
+        }
+        // What has lost all labels while nobody owned it is looked for once an hour.
+        let is_bare = |pod: &PodFacts| pod.is_tracked() && pod.object["metadata"]["labels"].is_null();
+        let may_wait = !std::mem::replace(&mut self.has_waited, true);
+        (may_wait && self.ledger.pods.values().any(is_bare)).then_some(HOUR + PATIENCE)
     }
 
     /// A restore of etcd from a backup that is younger than all heartbeats may show nowhere. Operators have to restart the

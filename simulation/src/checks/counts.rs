@@ -41,11 +41,10 @@ pub(super) fn differ(plan: &Plan, ledger: &Ledger, uid: &str, job: &JobFacts) ->
         return None;
     }
     let (succeeded, failed) = (job.count("succeeded"), job.count("failed"));
-    let later = learned_later(plan, job);
+    let slack = Slack::of(plan, job);
     let pods: Vec<&PodFacts> = ledger.pods_of(uid).collect();
-    let news = plan.news_take();
-    let good = bounds(&pods, job, true, later, news);
-    let bad = bounds(&pods, job, false, later, news);
+    let good = bounds(&pods, job, true, slack);
+    let bad = bounds(&pods, job, false, slack);
     let name = job.name().1;
     [("succeeded", succeeded, good), ("failed", failed, bad)].into_iter().find_map(
         |(field, count, (least, most))| {
@@ -59,9 +58,10 @@ pub(super) fn differ(plan: &Plan, ledger: &Ledger, uid: &str, job: &JobFacts) ->
 /// What is wrong with the counts of a Job that goes on: they are ahead of what has happened.
 pub(super) fn ahead(plan: &Plan, ledger: &Ledger, uid: &str) -> Option<String> {
     let job = ledger.jobs.get(uid).filter(|job| !job.meddled)?;
+    let slack = Slack::of(plan, job);
     let pods: Vec<&PodFacts> = ledger.pods_of(uid).collect();
     [("succeeded", true), ("failed", false)].into_iter().find_map(|(field, succeeded)| {
-        let (_, most) = bounds(&pods, job, succeeded, learned_later(plan, job), plan.news_take());
+        let (_, most) = bounds(&pods, job, succeeded, slack);
         let listed = job.object["status"]["uncountedTerminatedPods"][field].as_array().map_or(0, Vec::len);
         let count = job.count(field) + listed as u64;
         (count > most).then(|| format!("{}: {field} is {count}, and at most {most} pods have", job.name().1))
@@ -75,6 +75,24 @@ const ASKED_TO_WAIT: Duration = Duration::from_secs(3);
 /// How long news of a pod's end and a status that was sent before they came may be under way, when nothing is wrong.
 const UNDER_WAY: Duration = Duration::from_millis(10);
 
+/// What a replica may not know.
+#[derive(Clone, Copy)]
+struct Slack {
+    /// How much later than it happened it may have learned of an end that counts.
+    later: Duration,
+    /// How long news may take to it.
+    news: Duration,
+    /// Whether other replicas act for the same Job.
+    others_act: bool,
+}
+
+impl Slack {
+    fn of(plan: &Plan, job: &JobFacts) -> Self {
+        let later = learned_later(plan, job);
+        Self { later, news: plan.news_take(), others_act: plan.settings.all_own_all }
+    }
+}
+
 /// How much later than it happened a replica may have learned of an end that counts.
 fn learned_later(plan: &Plan, job: &JobFacts) -> Duration {
     // A Job that fails, or whose policy is met, does not wait for pods that are still seen active.
@@ -84,19 +102,13 @@ fn learned_later(plan: &Plan, job: &JobFacts) -> Duration {
 }
 
 /// The fewest and most pods (or indexes) that may be counted.
-fn bounds(
-    pods: &[&PodFacts],
-    job: &JobFacts,
-    succeeded: bool,
-    later: Duration,
-    news: Duration,
-) -> (u64, u64) {
+fn bounds(pods: &[&PodFacts], job: &JobFacts, succeeded: bool, slack: Slack) -> (u64, u64) {
     let indexed = job.object["spec"]["completionMode"] == "Indexed";
     let mut certain = BTreeSet::new();
     let mut possible = BTreeSet::new();
     let mut again = 0;
     for (number, pod) in pods.iter().enumerate() {
-        let Some(matches) = counts(pod, job, succeeded, later, news) else { continue };
+        let Some(matches) = counts(pod, job, succeeded, slack) else { continue };
         // A pod without index, made by hand, is none of an Indexed Job's.
         if indexed && pod.index.is_none() {
             if !succeeded {
@@ -118,7 +130,9 @@ fn bounds(
             None => number,
         };
         possible.insert(key);
-        again += u64::from(pod.returns && key == number);
+        // One owner has counted a pod that is no longer selected; another, which has not heard of that, records it again.
+        let returns = pod.returns || (slack.others_act && pod.meddled);
+        again += u64::from(returns && key == number);
         if matches {
             certain.insert(key);
         }
@@ -147,7 +161,8 @@ pub(super) fn may_be_lost(pod: &PodFacts, job: &JobFacts, news: Duration) -> boo
 }
 
 /// Whether a pod must count (`true`), may count (`false`), or must not.
-fn counts(pod: &PodFacts, job: &JobFacts, succeeded: bool, later: Duration, news: Duration) -> Option<bool> {
+fn counts(pod: &PodFacts, job: &JobFacts, succeeded: bool, slack: Slack) -> Option<bool> {
+    let Slack { later, news, .. } = slack;
     // What a replica removes before it announces the end does not count, however it ends.
     let deleted_in_time = job.announced.is_none_or(|announced| pod.deleted.is_some_and(|at| at < announced));
     let removed = (pod.removed || is_unheard(pod, job, news)) && deleted_in_time;

@@ -32,7 +32,7 @@ pub(super) struct Traffic {
     /// Creations of pods, by replica and name, that the API server was too busy to read, and when they were sent first.
     unread: BTreeMap<(usize, String), Time>,
     /// Writes since everything came to rest that only work explains.
-    at_rest: Vec<String>,
+    at_rest: Vec<(Time, String)>,
 }
 
 impl Traffic {
@@ -106,10 +106,10 @@ impl Traffic {
         self.at_rest.clear();
     }
 
-    /// What is wrong once everything has been at rest: a replica goes on writing.
-    pub(super) fn writes_at_rest(&self) -> Option<String> {
-        let last = self.at_rest.last()?;
-        Some(format!("{} writes while everything is at rest, the last {last}", self.at_rest.len()))
+    /// What is wrong once everything has been at rest: a replica still writes after this time.
+    pub(super) fn writes_at_rest(&self, after: Time) -> Option<String> {
+        let (at, last) = self.at_rest.last().filter(|(at, _)| *at > after)?;
+        Some(format!("{} writes while everything is at rest, the last at {at}: {last}", self.at_rest.len()))
     }
 
     /// What is wrong with the pace of a replica.
@@ -119,7 +119,8 @@ impl Traffic {
         }
         let request = &sent.request;
         if is_work(request) {
-            self.at_rest.push(format!("replica-{from} {} {}", request.method(), request.uri().path()));
+            let what = format!("replica-{from} {} {}", request.method(), request.uri().path());
+            self.at_rest.push((at, what));
         }
         let second = at.millis() / 1_000;
         if second != self.second {

@@ -168,6 +168,18 @@ impl World {
         self.conditions.down_until = self.now + Duration::from_secs(5);
         self.begin_anew();
         self.agenda.add(self.conditions.down_until, Event::Up);
+        // Namespaces that were gone are there again, and are emptied again.
+        let ended =
+            self.plan.steps.iter().filter(|step| step.at <= self.now).filter_map(|step| match &step.act {
+                Act::Fault(Fault::EndNamespace { namespace }) => Some(namespace.clone()),
+                _ => None,
+            });
+        for namespace in ended {
+            if !self.conditions.ending.contains_key(&namespace) {
+                self.conditions.ending.insert(namespace.clone(), self.now);
+                self.agenda.add(self.conditions.down_until, Event::Empty(namespace));
+            }
+        }
         // Whoever holds pods lets them go again.
         let held = self.ledger.pods.iter().filter(|(_, facts)| facts.exists && users::holds(&facts.object));
         for (pod, _) in held {

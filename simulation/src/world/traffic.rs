@@ -10,7 +10,7 @@ use serde_json::Value;
 use tokio::sync::oneshot;
 use yardmaster::cluster::transport::{ByteStream, TransportError};
 
-use super::{Broken, Event, Open, PANIC, World, json, refusal};
+use super::{Broken, Event, Open, OwnWatch, PANIC, World, json, refusal};
 use crate::checks::{Author, REFUSED};
 use crate::ledger::Kind;
 use crate::link::Passage;
@@ -222,9 +222,12 @@ impl World {
 
     /// What the world itself sees.
     fn own_piece(&mut self, id: WatchId, piece: Option<Bytes>, author: Option<Author>) {
-        let Some(rest) = self.own_watches.get_mut(&id) else { return };
+        let Some(OwnWatch { path, rest }) = self.own_watches.get_mut(&id) else { return };
         let Some(piece) = piece else {
-            return self.checks.broken(self.now, "the world's own watch has ended".into());
+            // It has lasted as long as the API server lets it. Everything that has happened has come.
+            let path = *path;
+            self.own_watches.remove(&id);
+            return self.watch(path, self.server.revision());
         };
         rest.extend_from_slice(&piece);
         let mut events = Vec::new();
