@@ -35,6 +35,12 @@ fn is_elastic(job: &JobFacts) -> bool {
     job.object["spec"]["completionMode"] == "Indexed" && job.touched.is_some()
 }
 
+/// Whether the API server refuses to let `succeeded` go back when an elastic Job wants fewer completions.
+fn may_stay(job: &JobFacts) -> bool {
+    let spec = &job.object["spec"];
+    is_elastic(job) && spec["completions"] != spec["parallelism"]
+}
+
 /// How the counts of a finished Job differ from what really happened, if they do.
 pub(super) fn differ(plan: &Plan, ledger: &Ledger, uid: &str, job: &JobFacts) -> Option<(Promise, String)> {
     if job.meddled {
@@ -43,7 +49,10 @@ pub(super) fn differ(plan: &Plan, ledger: &Ledger, uid: &str, job: &JobFacts) ->
     let (succeeded, failed) = (job.count("succeeded"), job.count("failed"));
     let slack = Slack::of(plan, job);
     let pods: Vec<&PodFacts> = ledger.pods_of(uid).collect();
-    let good = bounds(&pods, job, true, slack);
+    let mut good = bounds(&pods, job, true, slack);
+    if may_stay(job) {
+        good.1 = u64::MAX;
+    }
     let bad = bounds(&pods, job, false, slack);
     let name = job.name().1;
     [("succeeded", succeeded, good), ("failed", failed, bad)].into_iter().find_map(
@@ -57,7 +66,8 @@ pub(super) fn differ(plan: &Plan, ledger: &Ledger, uid: &str, job: &JobFacts) ->
 
 /// What is wrong with the counts of a Job that goes on: they are ahead of what has happened.
 pub(super) fn ahead(plan: &Plan, ledger: &Ledger, uid: &str) -> Option<String> {
-    let job = ledger.jobs.get(uid).filter(|job| !job.meddled)?;
+    // An elastic Job may have succeeded more often than it now wants.
+    let job = ledger.jobs.get(uid).filter(|job| !job.meddled && !is_elastic(job))?;
     let slack = Slack::of(plan, job);
     let pods: Vec<&PodFacts> = ledger.pods_of(uid).collect();
     [("succeeded", true), ("failed", false)].into_iter().find_map(|(field, succeeded)| {

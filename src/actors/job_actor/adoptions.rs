@@ -9,7 +9,7 @@ use crate::actors::job_input::{AdoptionAttempt, Refusal};
 use crate::job::pod::Pod;
 use crate::job::retry::Retry;
 use crate::job::state::JobState;
-use crate::job::uid::{Uid, UidMap, UidSet};
+use crate::job::uid::{Uid, UidMap};
 
 /// Failures of the API server in a row that hold the Job back.
 const HELD_FAILURES: u32 = 3;
@@ -21,8 +21,6 @@ pub(super) struct Adoptions {
     /// Pods of the Job that an answer has shown as counted, and its version. What the watch brings of them from before is
     /// old: it would be taken for a pod that is to be counted.
     counted: UidMap<u64>,
-    /// Pods that the Job keeps although it no longer selects them: it leaves or has finished, and they have our finalizer.
-    unselected: UidSet,
 }
 
 #[derive(Default)]
@@ -96,21 +94,6 @@ impl Adoptions {
     /// The pod is gone.
     pub(super) fn pod_gone(&mut self, pod: &Uid) {
         self.counted.remove(pod);
-        self.unselected.remove(pod);
-    }
-
-    /// The Job keeps a pod, which it may no longer select.
-    pub(super) fn kept(&mut self, pod: &Uid, selected: bool) {
-        match selected {
-            true => _ = self.unselected.remove(pod),
-            false => _ = self.unselected.insert(pod.clone()),
-        }
-    }
-
-    /// The pods that the Job keeps and no longer selects, as far as they are known.
-    pub(super) fn unselected(&mut self, is_known: impl Fn(&Uid) -> bool) -> impl Iterator<Item = Uid> {
-        self.unselected.retain(|pod| is_known(pod));
-        self.unselected.iter().cloned()
     }
 
     /// How long the next attempt must wait.

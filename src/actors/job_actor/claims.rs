@@ -11,7 +11,7 @@ use crate::job::adoption::{AdoptionDecision, ClaimedPod, ControllerRefMatch, cla
 use crate::job::uid::UidSet;
 
 impl JobActor {
-    pub(super) fn observe_pod(&mut self, observed: Box<ObservedPod>, now: Timestamp) {
+    pub(super) fn observe_pod(&mut self, mut observed: Box<ObservedPod>, now: Timestamp) {
         if self.state.pods.knows_newer(&observed.pod) || self.adoptions.is_overtaken(&observed.pod) {
             // The watch is behind an answer. Before it was adopted, for example, the pod had no controller.
             return;
@@ -31,7 +31,7 @@ impl JobActor {
         };
         match claim(pod, self.state.claimant()) {
             AdoptionDecision::Keep => {
-                self.adoptions.kept(&observed.pod.uid, selected);
+                observed.pod.selected = selected;
                 self.tracer.pod_seen(&observed, &self.state, now);
                 self.state.observe_pod(observed.pod, now);
             }
@@ -62,8 +62,7 @@ impl JobActor {
     /// Takes in a live list of the Job's pods. It goes by labels, so it lacks those that the Job keeps and no longer selects.
     /// The watch has shown them, and will show when they are gone.
     pub(super) fn listed_live(&mut self, listed: &mut UidSet, version: u64) {
-        let known = &self.state.pods;
-        listed.extend(self.adoptions.unselected(|pod| known.get(pod).is_some()));
+        listed.extend(self.state.pods.unselected().cloned());
         self.state.listed_live(listed, version);
     }
 

@@ -124,6 +124,8 @@ impl PodDecoder {
             created: created.into(),
             deleting,
             tracked: meta.has_finalizer(&self.finalizer),
+            // Its Job knows better.
+            selected: true,
             index: annotation(COMPLETION_INDEX).and_then(parse_index),
             place: annotation(PLACE_ANNOTATION).and_then(parse_place),
             index_failures: IndexFailures {

@@ -290,7 +290,7 @@ fn tracking(
     let indexed = spec.completion.indexes().is_some();
     let index_is_recorded = |i| ledger.completed.contains(i) || ledger.failed.contains(i);
     match failure {
-        _ if ledger.records(&pod.uid) || (indexed && place.is_none()) => Tracking::Release,
+        _ if ledger.records(&pod.uid) || !pod.selected || (indexed && place.is_none()) => Tracking::Release,
         Some(failure) if failure.counts => Tracking::RecordFailure,
         Some(_) => Tracking::Release,
         None if indexed && place.is_some_and(index_is_recorded) => Tracking::Release,
@@ -300,11 +300,11 @@ fn tracking(
 
 /// The step for a pod that has neither succeeded nor failed: none, unless the Job is ending.
 fn unfinished(entry: &Entry, spec: &JobSpec, ledger: &Ledger, place: Option<u32>) -> Tracking {
-    let out_of_range = spec.completion.indexes().is_some() && place.is_none();
+    let is_none_of_its = !entry.pod.selected || (spec.completion.indexes().is_some() && place.is_none());
     let ignored = || policy_action(&entry.pod, spec) == Some(PodFailureAction::Ignore);
     match ledger.termination {
         Termination::No => Tracking::Unfinished,
-        Termination::Failing if ledger.records(&entry.pod.uid) || out_of_range || ignored() => {
+        Termination::Failing if ledger.records(&entry.pod.uid) || is_none_of_its || ignored() => {
             Tracking::Release
         }
         Termination::Failing => Tracking::RecordFailure,

@@ -217,6 +217,8 @@ impl PodSet {
             return false;
         };
         pod.tracked &= !entry.released;
+        // Labels are the business of the watch.
+        pod.selected = if source == Source::Answer { entry.pod.selected } else { pod.selected };
         // The pod is dropped only when the watch confirms its end, also if an answer has shown it before.
         let ends_here = gone_for_good && source == Source::Watch;
         let news = entry.pod.version != pod.version || entry.pod != pod;

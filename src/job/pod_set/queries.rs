@@ -85,6 +85,11 @@ impl PodSet {
         self.pods.of(uid).map(|e| &e.pod)
     }
 
+    /// The pods that the Job keeps although it no longer selects them.
+    pub fn unselected(&self) -> impl Iterator<Item = &Uid> {
+        self.pods.iter().map(|(_, entry)| &entry.pod).filter(|pod| !pod.selected).map(|pod| &pod.uid)
+    }
+
     /// Whether the set knows a later version of a pod than this.
     pub fn knows_newer(&self, pod: &Pod) -> bool {
         self.get(&pod.uid).is_some_and(|known| known.version > pod.version)

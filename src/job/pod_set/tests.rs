@@ -420,6 +420,22 @@ fn a_removed_pod_does_not_fail_its_index() {
     assert_eq!(set.free_places().collect::<Vec<_>>(), [0, 1]);
 }
 
+/// A Job that is being deleted keeps such a pod, so that its finalizer goes. Kubernetes does not count it.
+#[test]
+fn a_pod_that_is_not_selected_is_released_without_being_counted() {
+    for completion in [Completion::Count(3), Completion::Indexed(3)] {
+        for phase in [Phase::Succeeded, Phase::Failed] {
+            let kept = but(ended(at_index("a", 0, 0), phase, 5), |pod| pod.selected = false);
+            let mut set = set_of(&job(completion, 1), [kept.clone()]);
+            let released: Vec<&Pod> = set.to_release().collect();
+            assert_eq!(released, [&kept], "{completion:?} {phase:?}");
+            assert_eq!((set.fresh_successes(), set.fresh_failures()), (0, 0));
+            set.observe(but(kept.clone(), |pod| (pod.version, pod.selected) = (2, true)), Source::Answer);
+            assert_eq!(set.unselected().count(), 1, "answers do not tell");
+        }
+    }
+}
+
 #[test]
 fn an_ordinal_is_taken_as_soon_as_a_pod_shows_it() {
     let mut set = set_of(&job(Completion::Count(3), 3), [running("a")]);

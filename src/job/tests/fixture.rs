@@ -84,6 +84,7 @@ pub(crate) fn pod(uid: &str) -> Pod {
         created: at(0).into(),
         deleting: false,
         tracked: true,
+        selected: true,
         index: None,
         place: None,
         index_failures: IndexFailures::default(),

@@ -103,6 +103,7 @@ fn a_decoded_pod_keeps_the_fields_that_the_rules_look_at() {
             created: at("2026-01-01T00:00:00Z").into(),
             deleting: false,
             tracked: true,
+            selected: true,
             index: Some(3),
             place: Some(Place { number: 3, attempt: 1 }),
             index_failures: IndexFailures::default(),
