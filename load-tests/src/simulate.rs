@@ -31,8 +31,8 @@ pub(crate) struct SimulateArgs {
     /// Make plans that bring about this known defect, and break nothing else.
     #[arg(long, value_name = "NAME", value_parser = parse_defect, conflicts_with = "with")]
     provoke: Option<Defect>,
-    /// Break the controller on purpose, in the way of this name or in each way, and run seeds until one shows it. With
-    /// --seed: tell the story of the broken controller.
+    /// Break the controller on purpose, in the way of this name or in each way, and run seeds until one shows it. One alone is
+    /// explained. With --seed: tell the story of the broken controller.
     #[arg(long, value_name = "NAME|all", value_parser = parse_mutants, conflicts_with_all = ["with", "provoke", "twice"])]
     mutant: Option<Mutants>,
     /// Run every world twice, and compare the logs.
@@ -98,7 +98,10 @@ impl SimulateArgs {
     }
 
     fn replay(&self, seed: u64) -> Replay {
-        let mutant = self.mutant.as_ref().and_then(|Mutants(mutants)| mutants.first().copied());
+        let mutant = self.mutant.as_ref().and_then(|Mutants(mutants)| match **mutants {
+            [mutant] => Some(mutant),
+            _ => None,
+        });
         Replay {
             seed,
             mutant,
@@ -145,24 +148,24 @@ impl SimulateArgs {
         })
     }
 
-    /// Hunts mutants; of a single one, tells how it was caught. Whether any survives.
+    /// Hunts mutants, and explains how one was caught that is alone. Whether any survives.
     fn hunt(&self, mutants: &[Mutant]) -> Result<bool> {
         let mut survivors = 0;
-        let mut last = None;
+        let mut catches = Vec::new();
         println!("| mutant | what is broken | seed | promise | virtual time |\n|---|---|---|---|---|");
         let hunt = |mutant| mutants::hunt(mutant, self.from, self.seeds);
         mutants::for_all(mutants, self.threads()?, hunt, |mutant, caught| match caught {
             Some(caught) => {
                 println!("{caught}");
-                last = Some(Replay::of_mutant(mutant, caught.seed));
+                catches.push(caught);
             }
             None => {
                 survivors += 1;
                 println!("{} survives {} seeds: {}", mutant.name(), self.seeds, mutant.what());
             }
         })?;
-        if let (Some(replay), [_]) = (last, mutants) {
-            println!("\n{}", explain(&replay, self.shrink));
+        if let ([caught], [mutant]) = (&*catches, mutants) {
+            println!("\n{}", explain(&Replay::of_mutant(*mutant, caught.seed), self.shrink));
         }
         println!("\nmutants {}, survivors {survivors}", mutants.len());
         Ok(survivors > 0)

@@ -37,7 +37,7 @@ pub enum Promise {
     Lost,
     /// Succeeded and failed are no more than what really happened.
     Doubled,
-    /// No index runs again after its success, and no pod is surplus.
+    /// No index runs again after its success, no pod is surplus, and none that is not wanted any more stays.
     Surplus,
     /// No finalizer is left on pods of finished or deleted Jobs.
     Finalizers,
@@ -301,7 +301,7 @@ impl Checks {
             self.violated(Promise::Apart, now, what);
         }
         if let Some(what) = self.lingering.look(now, plan, ledger, &self.owners) {
-            self.violated(Promise::Apart, now, what);
+            self.violated(Promise::Surplus, now, what);
         }
         if now < plan.settings.calm_from {
             return;
@@ -310,10 +310,7 @@ impl Checks {
             self.at_rest_since = None;
             return;
         }
-        let since = *self.at_rest_since.get_or_insert_with(|| {
-            self.traffic.rests();
-            now
-        });
+        let since = *self.at_rest_since.get_or_insert(now);
         if now.since(since) >= finals::QUIET {
             self.over = true;
             let taken_back = |uid: &&String| !ledger.pods.contains_key(*uid);
@@ -322,7 +319,7 @@ impl Checks {
                 self.violated(promise, now, what);
             }
             // Replicas that hear late of things have work a little longer.
-            let settled = since + finals::QUIET / 2;
+            let settled = since + plan.settings.lag() + finals::QUIET / 4;
             if let Some(what) = self.traffic.writes_at_rest(settled).filter(|_| !self.doubtful) {
                 self.violated(Promise::Paced, now, what);
             }
@@ -331,9 +328,16 @@ impl Checks {
 
     /// The patience with the world is over.
     pub(crate) fn never_ends(&mut self, now: Time, plan: &Plan, ledger: &Ledger) {
-        let what =
-            finals::unrest(now, plan, ledger, &[]).unwrap_or_else(|| "a replica still has work".into());
-        let promise = if what.contains("finalizer") { Promise::Finalizers } else { Promise::Ends };
-        self.violated(promise, now, what);
+        let promise = match Self::wait_for_finalizers(now, plan, ledger) {
+            true => Promise::Finalizers,
+            false => Promise::Ends,
+        };
+        let what = finals::unrest(now, plan, ledger, &[]);
+        self.violated(promise, now, what.unwrap_or_else(|| "a replica still has work".into()));
+    }
+
+    /// Whether the first thing that is not at its end is a finalizer.
+    pub(crate) fn wait_for_finalizers(now: Time, plan: &Plan, ledger: &Ledger) -> bool {
+        finals::unrest(now, plan, ledger, &[]).is_some_and(|what| what.contains("finalizer"))
     }
 }

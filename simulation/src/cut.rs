@@ -132,7 +132,7 @@ pub(crate) fn duration_of(act: &mut Act) -> Option<&mut Duration> {
             | Fault::Slow { time, .. }
             | Fault::HoldWatches { time, .. }
             | Fault::RepeatEvents { time, .. }
-            | Fault::OlderCaches { time, .. }
+            | Fault::CachesBehind { time, .. }
             | Fault::Refuse { time, .. }
             | Fault::Down { time }
             | Fault::Webhook { time, .. }

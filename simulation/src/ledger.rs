@@ -66,6 +66,8 @@ pub(crate) struct PodFacts {
     pub(crate) superseded: bool,
     /// Whether somebody else took our finalizer or labels off it.
     pub(crate) meddled: bool,
+    /// Whether it could not be read for a while.
+    pub(crate) garbled: bool,
     /// Whether it is to be selected again after somebody took its labels off. One that was counted, released and adopted again
     /// counts again, with the controller built into Kubernetes, too.
     pub(crate) returns: bool,
@@ -192,6 +194,7 @@ impl Ledger {
             disowned: None,
             superseded: false,
             meddled: false,
+            garbled: false,
             returns: false,
         });
         facts.exists = !deleted;

@@ -23,8 +23,8 @@ pub(crate) struct Link {
     pub(crate) watches_held_until: Time,
     /// Watches say everything twice until then.
     pub(crate) events_come_twice_until: Time,
-    /// Until then, the API server's caches have everything so much later.
-    pub(crate) older: (Time, Duration),
+    /// Until then, the caches of its API server are behind by so much.
+    pub(crate) behind: (Time, Duration),
     /// So many requests vanish, of heartbeats only or of all.
     pub(crate) swallows: u32,
     pub(crate) swallows_heartbeats: bool,
@@ -43,8 +43,8 @@ pub(crate) enum Passage {
 
 impl Link {
     /// How far behind the caches of its API server are.
-    pub(crate) fn age_of_caches(&self, now: Time) -> Duration {
-        if now < self.older.0 { self.older.1 } else { Duration::ZERO }
+    pub(crate) fn caches_behind(&self, now: Time) -> Duration {
+        if now < self.behind.0 { self.behind.1 } else { Duration::ZERO }
     }
 
     /// What becomes of a request that is sent at `sent`.

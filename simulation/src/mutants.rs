@@ -26,9 +26,16 @@ pub struct NoSuchMutant(String);
 /// # Errors
 /// When there is none.
 pub fn named(name: &str) -> Result<Vec<Mutant>, NoSuchMutant> {
-    let is_meant = |mutant: &Mutant| name == "all" || mutant.name() == name;
-    let mutants: Vec<Mutant> = Mutant::ALL.iter().copied().filter(is_meant).collect();
-    if mutants.is_empty() { Err(NoSuchMutant(name.to_owned())) } else { Ok(mutants) }
+    if name == "all" { Ok(Mutant::ALL.to_vec()) } else { one(name).map(|mutant| vec![mutant]) }
+}
+
+/// The one mutant of this name.
+///
+/// # Errors
+/// When there is none.
+pub fn one(name: &str) -> Result<Mutant, NoSuchMutant> {
+    let named = Mutant::ALL.iter().find(|mutant| mutant.name() == name);
+    named.copied().ok_or_else(|| NoSuchMutant(name.to_owned()))
 }
 
 /// How a mutant was caught.

@@ -1,9 +1,9 @@
 //! What happens in one world: which Jobs there are, what users do, and what breaks. A plan follows from its seed
 //! alone.
 
+mod behind;
 mod extras;
 mod generate;
-mod older;
 mod rare;
 mod repeats;
 mod storms;
@@ -323,15 +323,15 @@ pub enum Fault {
         /// For how long.
         time: Duration,
     },
-    /// A load balancer sends a replica to another API server, whose caches have everything later, and back. Watches show what
-    /// those have. What is asked for the newest state is answered when the caches have it, or from etcd.
-    OlderCaches {
+    /// For a while, a load balancer sends a replica to an API server with caches that are behind. Watches show what these have.
+    /// A list is answered when they have it, or from etcd.
+    CachesBehind {
         /// Which.
         replica: usize,
         /// For how long.
         time: Duration,
-        /// How much later.
-        age: Duration,
+        /// How far behind.
+        by: Duration,
     },
     /// All watches of a replica end.
     CutWatches {
@@ -506,7 +506,7 @@ impl Plan {
     /// Whether requests about pods are refused at some time.
     pub(crate) fn refuses(&self) -> bool {
         let of_pods = |what| matches!(what, Refused::PodPatches | Refused::PodDeletes);
-        self.steps.iter().any(|step| match step.act {
+        self.steps.iter().filter(|step| step.at < Time::NEVER).any(|step| match step.act {
             Act::Fault(Fault::Refuse { what, .. }) => of_pods(what),
             Act::Fault(Fault::Swallow { .. }) => true,
             _ => false,
@@ -535,7 +535,7 @@ impl Fault {
             | Self::Freeze { .. }
             | Self::Suspend { .. } => UNANSWERED,
             Self::Down { time } | Self::Unreachable { time, .. } => time + OPENED_AGAIN,
-            Self::OlderCaches { age, .. } => age + OPENED_AGAIN,
+            Self::CachesBehind { by, .. } => by + OPENED_AGAIN,
             _ => Duration::ZERO,
         }
     }
@@ -553,7 +553,10 @@ impl Fault {
             | Self::LoseReplies { replica, time, .. }
             | Self::HoldWatches { replica, time }
             | Self::Slow { replica, time, .. } => Some((Some(replica), time)),
-            Self::OlderCaches { replica, time, age } => Some((Some(replica), time + age)),
+            // What comes a little late is no reason.
+            Self::CachesBehind { replica, time, by } => {
+                (by > Duration::from_secs(5)).then_some((Some(replica), time + by))
+            }
             Self::Swallow { replica, requests, .. } => {
                 (requests > 1).then_some((Some(replica), Duration::from_secs(60)))
             }

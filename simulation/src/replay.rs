@@ -139,7 +139,7 @@ impl FromStr for Replay {
             let value = words.next().ok_or_else(|| ReplayError::Flag(flag.to_owned()))?;
             match flag {
                 "--seed" => seed = Some(number(value)?),
-                "--mutant" => mutant = mutants::named(value)?.first().copied(),
+                "--mutant" => mutant = Some(mutants::one(value)?),
                 "--provoke" => provoke = Some(defect(value)?),
                 "--with" => with = defects(value)?,
                 "--keep" => cut.keep = Some(value.parse()?),
@@ -165,6 +165,7 @@ mod tests {
             "--seed 3 --keep 0,2/8 --jobs 0,4 --replicas 2",
             "--seed 1 --jobs none",
             "--seed 1 --mutant FenceOff",
+            "--seed 1 --with all",
         ] {
             assert_eq!(text.parse::<Replay>().unwrap().to_string(), text);
         }
@@ -178,6 +179,7 @@ mod tests {
         assert_eq!(error("--seed x"), ReplayError::Number("x".into()));
         assert!(matches!(error("--seed 1 --jobs 1,"), ReplayError::List(_)));
         assert_eq!(error("--seed 1 --with x"), ReplayError::Defect("x".into()));
+        assert!(matches!(error("--seed 1 --mutant all"), ReplayError::Mutant(_)));
         assert_eq!(error("--seed 1 --pods 1"), ReplayError::Flag("--pods".into()));
     }
 }

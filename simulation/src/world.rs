@@ -44,7 +44,7 @@ use crate::{panics, tally};
 const PATIENCE: Duration = Duration::from_secs(900);
 /// Time between two heartbeats of a replica. A restore from a younger backup may contradict no heartbeat.
 const HEARTBEATS: Duration = Duration::from_secs(2);
-/// Time between two lists of pods that have lost all labels.
+/// Time between two lists of pods that have lost all labels (`STRIPPED` of the orphan controller).
 const HOUR: Duration = Duration::from_secs(3_600);
 /// Time between looks at the whole.
 const LOOK: Duration = Duration::from_secs(1);
@@ -280,8 +280,9 @@ impl World {
         let request = Request::get(format!("{path}?watch=true&resourceVersion={after}")).body(Bytes::new());
         // A path of letters is always valid.
         let Ok(request) = request else { return };
-        if let Reply::Watch(id, _) = self.server.handle(request) {
-            self.own_watches.insert(id, OwnWatch { path, rest: Vec::new() });
+        match self.server.handle(request) {
+            Reply::Watch(id, _) => _ = self.own_watches.insert(id, OwnWatch { path, rest: Vec::new() }),
+            Reply::Whole(_) => self.checks.broken(self.now, format!("the world cannot watch {path}")),
         }
     }
 
@@ -322,15 +323,16 @@ impl World {
         Outcome { violation, log: self.log, time: self.now, requests, pods, reached }
     }
 
-    /// How much longer the world may take to come to rest, for reasons that each are good for one time.
+    /// How much longer the world may take to come to rest. Each reason counts once.
     fn more_patience(&mut self) -> Option<Duration> {
         if self.restarts_replicas() {
             return Some(PATIENCE);
         }
         // What has lost all labels while nobody owned it is looked for once an hour.
         let is_bare = |pod: &PodFacts| pod.is_tracked() && pod.object["metadata"]["labels"].is_null();
-        let may_wait = !std::mem::replace(&mut self.has_waited, true);
-        (may_wait && self.ledger.pods.values().any(is_bare)).then_some(HOUR + PATIENCE)
+        let waits = Checks::wait_for_finalizers(self.now, &self.plan, &self.ledger)
+            && self.ledger.pods.values().any(is_bare);
+        (waits && !std::mem::replace(&mut self.has_waited, true)).then_some(HOUR + PATIENCE)
     }
 
     /// A restore of etcd from a backup that is younger than all heartbeats may show nowhere. Operators have to restart the

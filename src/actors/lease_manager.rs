@@ -320,12 +320,24 @@ impl LeaseManager {
                     self.restore_layout();
                 }
             }
-            Change::Synced { .. } => {
+            Change::Synced { version } => {
+                self.claims_listed(feed, version.parse().unwrap_or(0), now);
                 self.listing.listed(self.instant());
                 self.coordinator.listed();
                 self.board.listed();
             }
             Change::Restarted | Change::Deleted(_) | Change::Unreadable(_) => {}
+        }
+    }
+
+    /// All Leases are listed, in this version. A claim that this replica has written and the watch has not shown since is
+    /// gone, too, if the list lacks it.
+    fn claims_listed(&mut self, feed: &Feed, version: u64, now: Moment) {
+        let is_missing = |shard| !feed.knows(&self.codec.claim_name(shard));
+        let claims =
+            self.coordinator.claims().filter(|(shard, known)| *known <= version && is_missing(*shard));
+        for (shard, known) in claims.collect::<Vec<_>>() {
+            self.coordinator.claim_gone(shard, known, now);
         }
     }
 

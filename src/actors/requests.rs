@@ -248,12 +248,20 @@ impl Requests {
     }
 
     /// Removes the tracking finalizer of a pod whose Job no longer exists, if the pod has not changed:
-    /// another Job may adopt it.
+    /// another Job may adopt it. If it has changed, a live read shows how: the watch may have lost sight of it.
     pub fn release_unchanged(&self, pod: PodRef, version: u64) {
         let body = untrack_unchanged_patch(&pod.uid, version, self.cx.config.finalizer());
-        let released = self.patch_finalizers(pod.name, body);
+        let released = self.patch_finalizers(pod.name.clone(), body);
+        let (cx, namespace, job) = (self.cx.clone(), self.namespace.clone(), self.job_uid.clone());
         self.run(async move {
-            let answer = released.await.map_or(Changed::Refused, changed);
+            let answer = match released.await {
+                Ok(answer) => changed(answer),
+                Err(WriteError::Conflict(_)) => {
+                    let found = cx.reads.find_pod(&namespace, &pod.name, &pod.uid).await;
+                    found.map_or(Changed::Refused, |found| left_behind(found, &job))
+                }
+                Err(_) => Changed::Refused,
+            };
             JobInput::Released { pod: pod.uid, answer }
         });
     }
@@ -383,6 +391,16 @@ fn status_priority(urgency: Urgency) -> Priority {
     match urgency {
         Urgency::Progress => Priority::Progress,
         Urgency::Step => Priority::Status,
+    }
+}
+
+/// What has become of a pod of a Job that is gone. One that is not tracked, or is another owner's, is nothing to it.
+fn left_behind(pod: Option<Box<ObservedPod>>, job: &Uid) -> Changed {
+    let is_its =
+        |pod: &ObservedPod| pod.pod.tracked && pod.controller.as_ref().is_none_or(|owner| owner.uid == *job);
+    match pod.filter(|pod| is_its(pod)) {
+        Some(pod) => Changed::Pod(Box::new(pod.pod)),
+        None => Changed::Gone,
     }
 }
 

@@ -1,7 +1,7 @@
 //! A watcher: lists and watches one resource until its stream is dropped.
 //!
-//! The first list is a streaming list where the API server serves those (`sendInitialEvents`), else a plain one in
-//! one piece. A watch that breaks is resumed from the last version seen. The watcher relists only when the API
+//! The first list is a streaming list where the API server serves those (`sendInitialEvents`) and its caches are not behind, else
+//! a plain one in one piece. A watch that breaks is resumed from the last version seen. The watcher relists only when the API
 //! server no longer has that version (410). kube's `runtime::watcher` would do the same over full-size
 //! objects in owned strings, without `shardSelector`, byte counts or the seam to a simulated network.
 
@@ -152,7 +152,7 @@ pub fn watch_steps<D: Decoder>(
             vigil: vigil.clone(),
             newest: vigil.newest(),
             patience: FIRST_PATIENCE,
-            streams: true,
+            streams: Streams::Yes,
             has_begun: start == Start::List,
         }
         .run(start)
@@ -177,8 +177,10 @@ enum Broken {
     Stopped,
     /// The API server no longer has the version to resume from.
     Expired,
-    /// The API server does not serve streaming lists, or not now.
+    /// The API server does not serve streaming lists.
     NoStreamingLists,
+    /// The caches of the API server are too far behind for a streaming list now.
+    CachesBehind,
     /// The API server refused.
     Refused { refusal: Refusal, retry_after: Option<Duration> },
     /// No answer has begun in time.
@@ -222,10 +224,33 @@ struct Watcher<D: Decoder> {
     /// The newest version of the history that the open watch shows.
     newest: Newest,
     patience: Patience,
-    /// Whether to try a streaming list: false once the API server has refused one.
-    streams: bool,
+    streams: Streams,
     /// False while it is not known whether the API server has the version after which to begin.
     has_begun: bool,
+}
+
+/// Whether to try a streaming list.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Streams {
+    Yes,
+    /// The next list comes in one piece.
+    NotNow,
+    /// The API server does not serve any.
+    Never,
+}
+
+impl Streams {
+    /// Whether to try one now.
+    fn take(&mut self) -> bool {
+        match self {
+            Self::Yes => true,
+            Self::NotNow => {
+                *self = Self::Yes;
+                false
+            }
+            Self::Never => false,
+        }
+    }
 }
 
 impl<D: Decoder> Watcher<D> {
@@ -273,7 +298,12 @@ impl<D: Decoder> Watcher<D> {
                 }
                 Err(Broken::NoStreamingLists) => {
                     tracing::debug!(resource, "no streaming lists; listing in one piece");
-                    self.streams = false;
+                    self.streams = Streams::Never;
+                    continue;
+                }
+                Err(Broken::CachesBehind) => {
+                    tracing::debug!(resource, "caches are behind; listing in one piece");
+                    self.streams = Streams::NotNow;
                     continue;
                 }
                 Err(Broken::Refused { refusal, retry_after }) => {
@@ -313,10 +343,11 @@ impl<D: Decoder> Watcher<D> {
     /// Lists if no version is known, then watches until the watch ends.
     async fn list_and_watch(&mut self, position: &mut Position) -> Result<(), Broken> {
         let must_list = position.version.is_empty();
-        if must_list && !self.streams {
+        let streams = must_list && self.streams.take();
+        if must_list && !streams {
             self.list(position).await?;
         }
-        self.follow(position, must_list && self.streams).await
+        self.follow(position, streams).await
     }
 
     /// Lists in one answer, at one version.
@@ -481,7 +512,7 @@ impl<D: Decoder> Watcher<D> {
                 self.meter.count("ERROR");
                 // Its caches do not have the newest state in time. A list comes from etcd then.
                 return Err(match refusal.code {
-                    504 if *lists => Broken::NoStreamingLists,
+                    504 if *lists => Broken::CachesBehind,
                     _ => broken(refusal, None),
                 });
             }

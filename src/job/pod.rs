@@ -23,8 +23,8 @@ pub struct Pod {
     pub deleting: bool,
     /// The tracking finalizer is on the pod.
     pub tracked: bool,
-    /// The selector of its Job selects it. A pod that is kept all the same ([`claim`](super::adoption::claim)) is released
-    /// and not counted, as in Kubernetes.
+    /// The selector of its Job selects it. A pod that is kept all the same ([`claim`](super::adoption::claim)) is released.
+    /// As in Kubernetes, it is not counted.
     pub selected: bool,
     /// The completion index annotation; `None` when absent or not an index.
     pub index: Option<u32>,

@@ -190,6 +190,11 @@ impl Coordinator {
         }
     }
 
+    /// The claims that are known to exist, each in the version in which it was last seen or written.
+    pub fn claims(&self) -> impl Iterator<Item = (ShardId, u64)> + '_ {
+        self.shards.iter().filter_map(|(id, shard)| Some((*id, shard.claim.as_ref()?.version)))
+    }
+
     /// A claim is gone; it was last seen in this version.
     pub fn claim_gone(&mut self, shard: ShardId, version: u64, now: Moment) {
         if let Some(shard) = self.shards.get_mut(&shard) {
@@ -209,14 +214,15 @@ impl Coordinator {
         }
     }
 
-    /// The same replica in a new session, which knows nothing: what it knew is of a history that the API server
-    /// does not have any more.
+    /// The same replica in a new session, which knows nothing but the epochs that claims have had: the rest is of a history
+    /// that the API server does not have any more.
     pub fn reborn(&self) -> Self {
         let session = self.session + 1;
         Self {
             session,
             holder: holder_in(&self.me, session),
             leaving: self.leaving,
+            shards: self.shards.iter().map(|(id, shard)| (*id, shard.reborn())).collect(),
             ..Self::new(self.me.clone(), self.times)
         }
     }

@@ -15,7 +15,7 @@ pub(super) struct Shard {
     pub(super) claim: Option<Claim>,
     /// The epoch of our claim.
     pub(super) epoch: u64,
-    /// The epoch of a claim that was deleted: the next one has to be higher.
+    /// The highest epoch of the claims that were deleted, or are of another history: the next one has to be higher.
     gone_epoch: u64,
     /// The version of a claim that cannot be read, which the next write replaces; 0 for none.
     unreadable: u64,
@@ -82,12 +82,21 @@ impl Shard {
     pub(super) fn claim_gone(&mut self, version: u64, withheld: Moment) -> bool {
         self.unreadable = 0;
         let Some(known) = self.claim.take_if(|known| known.version <= version) else { return false };
-        self.gone_epoch = known.epoch;
+        self.gone_epoch = self.gone_epoch.max(known.epoch);
         if known.holder.is_some() {
             self.withheld = Some(withheld);
         }
         self.taken_away();
         true
+    }
+
+    /// The same shard, of which nothing is known but the epochs that it has had.
+    pub(super) fn reborn(&self) -> Self {
+        Self { gone_epoch: self.highest_epoch(), ..Self::default() }
+    }
+
+    fn highest_epoch(&self) -> u64 {
+        self.claim.as_ref().map_or(0, |claim| claim.epoch).max(self.gone_epoch)
     }
 
     /// Records that the claim exists in this version and epoch, and that nothing else of it can be read. Somebody
@@ -197,10 +206,8 @@ impl Shard {
         if let Write::Due(holder) = &self.write
             && may_write
         {
-            let (version, epoch) =
-                self.claim.as_ref().map_or((0, self.gone_epoch), |claim| (claim.version, claim.epoch));
-            let version = version.max(self.unreadable);
-            let epoch = epoch + u64::from(holder.is_some() && !is(Mutant::EpochNotRaised));
+            let version = self.claim.as_ref().map_or(0, |claim| claim.version).max(self.unreadable);
+            let epoch = self.highest_epoch() + u64::from(holder.is_some() && !is(Mutant::EpochNotRaised));
             let holder = holder.clone();
             self.write = Write::UnderWay;
             actions.push(Action::WriteClaim(Claim { shard: id, version, holder, epoch }));

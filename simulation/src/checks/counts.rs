@@ -32,11 +32,12 @@ pub(super) fn compare(
 
 /// An elastic Indexed Job forgets indexes that are beyond its completions.
 fn is_elastic(job: &JobFacts) -> bool {
-    job.object["spec"]["completionMode"] == "Indexed" && job.touched.is_some()
+    job.object["spec"]["completionMode"] == "Indexed" && job.sizes.len() > 1
 }
 
-/// Whether the API server refuses to let `succeeded` go back when an elastic Job wants fewer completions.
-fn may_stay(job: &JobFacts) -> bool {
+/// Whether an elastic Job that wants fewer completions still shows all that have succeeded: the API server refuses to let
+/// `succeeded` go back.
+fn keeps_successes(job: &JobFacts) -> bool {
     let spec = &job.object["spec"];
     is_elastic(job) && spec["completions"] != spec["parallelism"]
 }
@@ -49,10 +50,7 @@ pub(super) fn differ(plan: &Plan, ledger: &Ledger, uid: &str, job: &JobFacts) ->
     let (succeeded, failed) = (job.count("succeeded"), job.count("failed"));
     let slack = Slack::of(plan, job);
     let pods: Vec<&PodFacts> = ledger.pods_of(uid).collect();
-    let mut good = bounds(&pods, job, true, slack);
-    if may_stay(job) {
-        good.1 = u64::MAX;
-    }
+    let good = bounds(&pods, job, true, slack);
     let bad = bounds(&pods, job, false, slack);
     let name = job.name().1;
     [("succeeded", succeeded, good), ("failed", failed, bad)].into_iter().find_map(
@@ -66,11 +64,12 @@ pub(super) fn differ(plan: &Plan, ledger: &Ledger, uid: &str, job: &JobFacts) ->
 
 /// What is wrong with the counts of a Job that goes on: they are ahead of what has happened.
 pub(super) fn ahead(plan: &Plan, ledger: &Ledger, uid: &str) -> Option<String> {
-    // An elastic Job may have succeeded more often than it now wants.
-    let job = ledger.jobs.get(uid).filter(|job| !job.meddled && !is_elastic(job))?;
+    let job = ledger.jobs.get(uid).filter(|job| !job.meddled)?;
     let slack = Slack::of(plan, job);
     let pods: Vec<&PodFacts> = ledger.pods_of(uid).collect();
-    [("succeeded", true), ("failed", false)].into_iter().find_map(|(field, succeeded)| {
+    // An elastic Job may have succeeded more often than it now wants.
+    let fields = [("succeeded", true), ("failed", false)].into_iter();
+    fields.filter(|(_, succeeded)| !(*succeeded && is_elastic(job))).find_map(|(field, succeeded)| {
         let (_, most) = bounds(&pods, job, succeeded, slack);
         let listed = job.object["status"]["uncountedTerminatedPods"][field].as_array().map_or(0, Vec::len);
         let count = job.count(field) + listed as u64;
@@ -128,21 +127,23 @@ fn bounds(pods: &[&PodFacts], job: &JobFacts, succeeded: bool, slack: Slack) -> 
         }
         // Of an elastic Job, indexes beyond its completions do not count, and those that were are forgotten.
         let forgotten = |index| indexed && pod.end.is_some_and(|end| job.forgets(index, end.at));
-        let is_beyond =
-            |index: u32| succeeded && job.finished.is_some_and(|at| u64::from(index) >= job.size_at(at));
+        let is_beyond = |index: u32| {
+            succeeded
+                && !keeps_successes(job)
+                && job.finished.is_some_and(|at| u64::from(index) >= job.size_at(at))
+        };
         if indexed && pod.index.is_some_and(is_beyond) {
             continue;
         }
         let matches = matches && !pod.index.is_some_and(forgotten);
         // Of an index, one success counts.
-        let key = match pod.index.filter(|_| indexed && succeeded) {
-            Some(index) => index as usize,
-            None => number,
-        };
+        let index = pod.index.filter(|_| indexed && succeeded);
+        let key = index.map_or(number, |index| index as usize);
         possible.insert(key);
-        // One owner has counted a pod that is no longer selected; another, which has not heard of that, records it again.
-        let returns = pod.returns || (slack.others_act && pod.meddled);
-        again += u64::from(returns && key == number);
+        // One owner has counted a pod. Another, which has not heard that it is no longer selected, or could not read that it was
+        // released, records it again.
+        let returns = pod.returns || (slack.others_act && (pod.meddled || pod.garbled));
+        again += u64::from(returns && index.is_none());
         if matches {
             certain.insert(key);
         }

@@ -59,14 +59,14 @@ pub(super) fn held_back(now: Time, plan: &Plan, ledger: &Ledger, owners: &Owners
     }
     let waits = |job: &&JobFacts| {
         let since = job.unsuspended_since.filter(|_| job.exists && is_ours(plan, job));
-        since.is_some_and(|since| now > since.max(kept_from_suspension_until(now, plan, job)) + long)
+        since.is_some_and(|since| now > since.max(held_up_until(now, plan, job)) + long)
     };
     ledger.jobs.values().find(waits).map(|job| format!("{} is not Suspended after {long:?}", job.name().1))
 }
 
-/// Until when faults that have begun keep a Job from being `Suspended`. Its pods are removed first, and the API server may
-/// ask replicas to wait with that (429). A Job that cannot be read is read again after pauses of up to 10 s.
-fn kept_from_suspension_until(now: Time, plan: &Plan, job: &JobFacts) -> Time {
+/// Until when faults that have begun keep the pods of a Job from being removed, and the Job from being `Suspended`. The API
+/// server may ask replicas to wait (429), and a Job that cannot be read is read again after pauses of up to 10 s.
+pub(super) fn held_up_until(now: Time, plan: &Plan, job: &JobFacts) -> Time {
     let is_this = |number: usize| plan.jobs.get(number).is_some_and(|planned| planned.name == job.name().1);
     let until = |step: &Step| match step.act {
         Act::Fault(Fault::Refuse {

@@ -1,16 +1,16 @@
-//! Pods that a Job wants no more are deleted, whatever becomes of single requests.
+//! Pods that a Job no longer wants are deleted soon, where no request about pods is refused or lost.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use super::finals::is_ours;
+use super::finals::{held_up_until, is_ours};
 use super::owners::Owners;
 use crate::ledger::{JobFacts, Ledger};
 use crate::plan::Plan;
 use crate::time::Time;
 
 /// How long it may take when nothing is wrong with any replica.
-const LONG: Duration = Duration::from_secs(20);
+const LONG: Duration = Duration::from_secs(10);
 
 /// Jobs with more active pods than they want.
 #[derive(Debug, Default)]
@@ -32,10 +32,14 @@ impl Lingering {
             self.since.clear();
             return None;
         }
-        let surplus =
-            ledger.jobs.iter().filter(|(uid, job)| is_ours(plan, job) && has_surplus(ledger, uid, job));
-        let since = surplus.map(|(uid, _)| (uid.clone(), self.since.get(uid).copied().unwrap_or(now)));
-        self.since = since.collect();
+        let is_held_up = |job: &JobFacts| now <= held_up_until(now, plan, job);
+        let surplus = |job: &JobFacts, uid: &str| is_ours(plan, job) && has_surplus(ledger, uid, job);
+        for (uid, job) in &ledger.jobs {
+            match surplus(job, uid) && !is_held_up(job) {
+                true => _ = self.since.entry(uid.clone()).or_insert(now),
+                false => _ = self.since.remove(uid),
+            }
+        }
         let long = LONG + plan.settings.lag();
         let (uid, since) = self.since.iter().find(|(_, since)| now.since(**since) > long)?;
         let name = ledger.jobs.get(uid)?.name().1;
@@ -47,6 +51,6 @@ fn has_surplus(ledger: &Ledger, uid: &str, job: &JobFacts) -> bool {
     // Without completions, a Job that has a success keeps the pods that it has, whatever its parallelism.
     let keeps = job.object["spec"]["completions"].is_null()
         && ledger.pods_of(uid).any(|pod| pod.end.is_some_and(|end| end.succeeded));
-    let active = || ledger.pods_of(uid).filter(|pod| pod.is_active()).count() as u64;
+    let active = || ledger.pods_of(uid).filter(|pod| pod.is_active() && !pod.meddled).count() as u64;
     job.exists && !job.deleting() && !keeps && active() > job.wanted()
 }

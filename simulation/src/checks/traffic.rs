@@ -31,8 +31,8 @@ pub(super) struct Traffic {
     under_way: Option<BTreeMap<(usize, String), (Time, Wait)>>,
     /// Creations of pods, by replica and name, that the API server was too busy to read, and when they were sent first.
     unread: BTreeMap<(usize, String), Time>,
-    /// Writes since everything came to rest that only work explains.
-    at_rest: Vec<(Time, String)>,
+    /// The last write that only work explains.
+    last_work: Option<(Time, String)>,
 }
 
 impl Traffic {
@@ -45,7 +45,7 @@ impl Traffic {
             )
         };
         let under_way = (!plan.steps.iter().any(panics)).then(BTreeMap::new);
-        Self { second: 0, requests: BTreeMap::new(), under_way, unread: BTreeMap::new(), at_rest: Vec::new() }
+        Self { second: 0, requests: BTreeMap::new(), under_way, unread: BTreeMap::new(), last_work: None }
     }
 
     /// When a request was decided that is sent at a time. `busy`: the API server does not read it.
@@ -101,15 +101,10 @@ impl Traffic {
         self.unread.retain(|(from, _), _| *from != replica);
     }
 
-    /// Everything comes to rest from now on.
-    pub(super) fn rests(&mut self) {
-        self.at_rest.clear();
-    }
-
     /// What is wrong once everything has been at rest: a replica still writes after this time.
     pub(super) fn writes_at_rest(&self, after: Time) -> Option<String> {
-        let (at, last) = self.at_rest.last().filter(|(at, _)| *at > after)?;
-        Some(format!("{} writes while everything is at rest, the last at {at}: {last}", self.at_rest.len()))
+        let (at, last) = self.last_work.as_ref().filter(|(at, _)| *at > after)?;
+        Some(format!("a write at {at}, while everything is at rest: {last}"))
     }
 
     /// What is wrong with the pace of a replica.
@@ -120,7 +115,7 @@ impl Traffic {
         let request = &sent.request;
         if is_work(request) {
             let what = format!("replica-{from} {} {}", request.method(), request.uri().path());
-            self.at_rest.push((at, what));
+            self.last_work = Some((at, what));
         }
         let second = at.millis() / 1_000;
         if second != self.second {
@@ -158,7 +153,7 @@ fn is_work(request: &Request<Bytes>) -> bool {
     match *request.method() {
         Method::GET => false,
         Method::DELETE if is_of_job => false,
-        _ => !path.contains("/leases") && !path.contains("/events"),
+        _ => !path.contains("-replica-") && !path.contains("/events"),
     }
 }
 

@@ -7,8 +7,8 @@ use serde_json::{Value, json};
 use yardmaster::job::names::EXTERNAL_CONTROLLER;
 
 use super::{
-    Act, Fault, JobPlan, Past, Plan, Refused, Settings, Step, UserAct, WITHOUT_OWNER, extras, older, repeats,
-    storms, strangers, wider,
+    Act, Fault, JobPlan, Past, Plan, Refused, Settings, Step, UserAct, WITHOUT_OWNER, behind, extras,
+    repeats, storms, strangers, wider,
 };
 use crate::chance::Chance;
 use crate::time::Time;
@@ -56,7 +56,7 @@ pub fn generate(seed: u64) -> Plan {
     strangers::add(&mut plan);
     wider::add(&mut plan);
     repeats::add(&mut plan);
-    older::add(&mut plan);
+    behind::add(&mut plan);
     plan
 }
 

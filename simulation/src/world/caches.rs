@@ -1,7 +1,8 @@
-//! What an API server shows whose caches are behind.
+//! What an API server shows while its caches are behind.
 //!
-//! Yardmaster never asks for any version that a cache may have (`resourceVersion=0`). So nothing that it reads is older than its
-//! request, but for watches: these go on from a version, and show what comes after it when the cache has it.
+//! Yardmaster never reads with `resourceVersion=0`, which lets a cache answer with any version that it has. So nothing that it
+//! reads is older than its request, but for watches: these go on from a version, and show what comes after it once the cache
+//! has it.
 
 use std::time::Duration;
 
@@ -25,18 +26,19 @@ impl World {
             path if path.starts_with("/apis/batch/v1/") => lag.jobs,
             _ => lag.pods,
         };
-        let age = self.age_of_caches(replica);
-        usual.max(if is_streaming_list(uri) { age.min(FRESH_WITHIN) } else { age })
+        let behind = self.caches_behind(replica);
+        usual.max(if is_streaming_list(uri) { behind.min(FRESH_WITHIN) } else { behind })
     }
 
     /// How long the answer to a request for a list waits for the caches.
     pub(super) fn wait_for_caches(&self, replica: usize) -> Duration {
-        self.age_of_caches(replica).min(FRESH_WITHIN)
+        self.caches_behind(replica).min(FRESH_WITHIN)
     }
 
-    /// The request as its API server understands it: of a streaming list that caches cannot serve in time, one that fails for that reason.
+    /// The request that the API server of the world gets. A streaming list that caches cannot serve in time becomes one that
+    /// fails for that reason.
     pub(super) fn asked_of_caches(&self, replica: usize, request: Request<Bytes>) -> Request<Bytes> {
-        if self.age_of_caches(replica) <= FRESH_WITHIN || !is_streaming_list(request.uri()) {
+        if self.caches_behind(replica) <= FRESH_WITHIN || !is_streaming_list(request.uri()) {
             return request;
         }
         let uri = format!("{}&resourceVersion={NEVER}", request.uri());
@@ -45,8 +47,8 @@ impl World {
         Request::from_parts(parts, body)
     }
 
-    fn age_of_caches(&self, replica: usize) -> Duration {
-        self.slots.get(replica).map_or(Duration::ZERO, |slot| slot.link.age_of_caches(self.now))
+    fn caches_behind(&self, replica: usize) -> Duration {
+        self.slots.get(replica).map_or(Duration::ZERO, |slot| slot.link.caches_behind(self.now))
     }
 }
 

@@ -1,5 +1,6 @@
 //! What breaks.
 
+use std::collections::btree_map::Entry;
 use std::time::Duration;
 
 use super::{Event, World};
@@ -59,8 +60,8 @@ impl World {
             Fault::RepeatEvents { replica, time } => {
                 self.link(replica, |link| link.events_come_twice_until = now + time);
             }
-            Fault::OlderCaches { replica, time, age } => {
-                self.link(replica, |link| link.older = (now + time, age));
+            Fault::CachesBehind { replica, time, by } => {
+                self.link(replica, |link| link.behind = (now + time, by));
                 self.cut_watches(Some(replica));
                 self.agenda.add(now + time, Event::CutWatches(replica));
             }
@@ -168,15 +169,15 @@ impl World {
         self.conditions.down_until = self.now + Duration::from_secs(5);
         self.begin_anew();
         self.agenda.add(self.conditions.down_until, Event::Up);
-        // Namespaces that were gone are there again, and are emptied again.
+        // Namespaces that had been deleted are there again, and are emptied again.
         let ended =
             self.plan.steps.iter().filter(|step| step.at <= self.now).filter_map(|step| match &step.act {
                 Act::Fault(Fault::EndNamespace { namespace }) => Some(namespace.clone()),
                 _ => None,
             });
         for namespace in ended {
-            if !self.conditions.ending.contains_key(&namespace) {
-                self.conditions.ending.insert(namespace.clone(), self.now);
+            if let Entry::Vacant(ending) = self.conditions.ending.entry(namespace.clone()) {
+                ending.insert(self.now);
                 self.agenda.add(self.conditions.down_until, Event::Empty(namespace));
             }
         }

@@ -236,6 +236,9 @@ impl World {
             events.extend(serde_json::from_slice::<Value>(&line));
         }
         for event in events {
+            if event["type"] == "ERROR" {
+                return self.checks.broken(self.now, format!("the world's own watch has failed: {event}"));
+            }
             if let Some(news) = changes::in_words(&self.ledger, &event) {
                 let who = author.map(|author| format!("replica-{}", author.replica));
                 self.log.tell(self.now, who.as_deref().unwrap_or(self.caller), format_args!("{news}"));

@@ -29,6 +29,11 @@ impl Feed {
         known.map_or(0, LeaseRecord::version)
     }
 
+    /// Whether a Lease of this name is known to exist.
+    pub(super) fn knows(&self, name: &str) -> bool {
+        self.known.contains_key(name)
+    }
+
     /// Takes in a change. Returns the Leases that it shows to be gone, or not to be readable any more, in the versions
     /// last seen.
     pub(super) fn gone(&mut self, change: &Change<Lease>) -> Vec<LeaseRecord> {

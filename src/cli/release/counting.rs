@@ -50,7 +50,7 @@ impl<'a> Counting<'a> {
             let now = Timestamp::now();
             let uids = pods.iter().map(|pod| pod.pod.uid.clone()).collect();
             for pod in pods {
-                state.observe_pod(pod.pod, now);
+                state.observe_pod(pod.of_job(&job.spec.selector), now);
             }
             state.pods_listed(&uids, 0);
             (state, uids)
@@ -183,7 +183,10 @@ impl<'a> Counting<'a> {
 
     async fn read_pod(&self, state: &mut JobState, known: &PodRef) -> anyhow::Result<()> {
         match self.cluster.reads.find_pod(&self.seen.namespace, &known.name, &known.uid).await? {
-            Some(pod) => _ = state.observe_pod(pod.pod, Timestamp::now()),
+            Some(pod) => {
+                let pod = pod.of_job(&state.job.spec.selector);
+                state.observe_pod(pod, Timestamp::now());
+            }
             None => _ = state.pod_vanished(&known.uid),
         }
         Ok(())

@@ -86,7 +86,8 @@ impl Inquiry {
             return Ok(Some(Waiting::from(&Wait::PodsUnknown)));
         }
         for pod in pods {
-            state.observe_pod(pod.pod, self.now);
+            let pod = pod.of_job(&state.job.spec.selector);
+            state.observe_pod(pod, self.now);
         }
         state.pods_listed(&UidSet::default(), 0);
         let plan = reconcile(&state, self.now);

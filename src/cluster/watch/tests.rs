@@ -232,11 +232,18 @@ async fn lists_come_in_one_piece_where_streaming_lists_are_not_served() {
 #[tokio::test(start_paused = true)]
 async fn a_list_comes_in_one_piece_where_caches_are_too_late_for_a_streaming_one() {
     let late = json!({"code": 504, "reason": "Timeout", "message": "Timeout: Too large resource version: 9, current: 8"});
-    let (seen, requests) =
-        play([closed(200, [event("ERROR", &late)]), list(&["a"], 9), open([event("ADDED", &pod("c", 10))])])
-            .await;
-    assert_eq!(seen, ["restarted", "restarted", "listed a", "synced 9", "applied c"]);
+    let old = json!({"kind": "Status", "code": 410, "reason": "Expired", "message": "too old"});
+    let (seen, requests) = play([
+        closed(200, [event("ERROR", &late)]),
+        list(&["a"], 9),
+        open([event("ADDED", &pod("c", 10)), event("ERROR", &old)]),
+        open([bookmark(12, true)]),
+    ])
+    .await;
+    let expected = ["restarted", "restarted", "listed a", "synced 9", "applied c", "restarted", "synced 12"];
+    assert_eq!(seen, expected);
     assert_eq!(requests[1], "labelSelector=a+in+%28b%2Cc%29", "at the newest version");
+    assert!(requests[3].contains("sendInitialEvents=true"), "the next one streams: {requests:?}");
 }
 
 /// Whoever has begun a list may take minutes for it, but not fall silent.

@@ -16,6 +16,7 @@ use crate::job::names::{
     BACKOFF_ANNOTATION, COMPLETION_INDEX, INDEX_FAILURE_COUNT, INDEX_IGNORED_FAILURE_COUNT, PLACE_ANNOTATION,
 };
 use crate::job::pod::{BackoffRecord, FinishClues, IndexFailures, Phase, Place, Pod, finish_time};
+use crate::job::selector::Selector;
 
 /// A pod as the API server shows it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -30,6 +31,13 @@ pub struct ObservedPod {
     pub controller: Option<ControllerRef>,
     /// How a pod ran that has ended and is not counted, if the decoder is asked for that.
     pub run: Option<Box<PodRun>>,
+}
+
+impl ObservedPod {
+    /// The pod as the rules look at it, for a Job with this selector.
+    pub fn of_job(self, selector: &Selector) -> Pod {
+        Pod { selected: selector.matches(|key| self.labels.get(key)), ..self.pod }
+    }
 }
 
 /// How a pod ran that has ended, for traces.
@@ -124,7 +132,7 @@ impl PodDecoder {
             created: created.into(),
             deleting,
             tracked: meta.has_finalizer(&self.finalizer),
-            // Its Job knows better.
+            // The decoder does not know the selector.
             selected: true,
             index: annotation(COMPLETION_INDEX).and_then(parse_index),
             place: annotation(PLACE_ANNOTATION).and_then(parse_place),

@@ -155,6 +155,9 @@ impl Tags {
         if entry.gone {
             return Self::gone();
         }
+        if !pod.selected {
+            return Self::of_unselected(entry, ledger);
+        }
         let place = match spec.completion {
             Completion::Indexed(end) => pod.index.filter(|i| *i < end),
             _ => pod.place.map(|p| p.number),
@@ -178,6 +181,13 @@ impl Tags {
 }
 
 impl Tags {
+    /// It is none of the Job's any more, but for its finalizer.
+    fn of_unselected(entry: &Entry, ledger: &Ledger) -> Self {
+        let listed = ledger.records(&entry.pod.uid);
+        let tracking = if is_tracked(entry) { Tracking::Release } else { Tracking::None };
+        Self { tracking, tracked: entry.pod.tracked, listed, ..Self::gone() }
+    }
+
     fn gone() -> Self {
         Self {
             place: None,
@@ -231,7 +241,9 @@ fn policy_action(pod: &Pod, spec: &JobSpec) -> Option<PodFailureAction> {
 
 /// Whether a pod has failed and matched a `FailJob` rule.
 pub(super) fn fails_job(pod: &Pod, spec: &JobSpec) -> bool {
-    pod.is_failed(spec.replace_only_failed) && policy_action(pod, spec) == Some(PodFailureAction::FailJob)
+    pod.selected
+        && pod.is_failed(spec.replace_only_failed)
+        && policy_action(pod, spec) == Some(PodFailureAction::FailJob)
 }
 
 fn retries_used_up(pod: &Pod, spec: &JobSpec) -> bool {
@@ -273,6 +285,11 @@ fn stage(entry: &Entry, spec: &JobSpec) -> PodStage {
     }
 }
 
+/// Whether the pod has the tracking finalizer, and nothing is under way to remove it.
+fn is_tracked(entry: &Entry) -> bool {
+    entry.pod.tracked && !matches!(entry.flight, PendingRequest::Forget | PendingRequest::Release)
+}
+
 fn tracking(
     entry: &Entry,
     spec: &JobSpec,
@@ -281,7 +298,7 @@ fn tracking(
     failure: Option<&Failure>,
 ) -> Tracking {
     let pod = &entry.pod;
-    if !pod.tracked || matches!(entry.flight, PendingRequest::Forget | PendingRequest::Release) {
+    if !is_tracked(entry) {
         return Tracking::None;
     }
     if pod.phase != Phase::Succeeded && failure.is_none() {
@@ -290,7 +307,7 @@ fn tracking(
     let indexed = spec.completion.indexes().is_some();
     let index_is_recorded = |i| ledger.completed.contains(i) || ledger.failed.contains(i);
     match failure {
-        _ if ledger.records(&pod.uid) || !pod.selected || (indexed && place.is_none()) => Tracking::Release,
+        _ if ledger.records(&pod.uid) || (indexed && place.is_none()) => Tracking::Release,
         Some(failure) if failure.counts => Tracking::RecordFailure,
         Some(_) => Tracking::Release,
         None if indexed && place.is_some_and(index_is_recorded) => Tracking::Release,
@@ -300,11 +317,11 @@ fn tracking(
 
 /// The step for a pod that has neither succeeded nor failed: none, unless the Job is ending.
 fn unfinished(entry: &Entry, spec: &JobSpec, ledger: &Ledger, place: Option<u32>) -> Tracking {
-    let is_none_of_its = !entry.pod.selected || (spec.completion.indexes().is_some() && place.is_none());
+    let out_of_range = spec.completion.indexes().is_some() && place.is_none();
     let ignored = || policy_action(&entry.pod, spec) == Some(PodFailureAction::Ignore);
     match ledger.termination {
         Termination::No => Tracking::Unfinished,
-        Termination::Failing if ledger.records(&entry.pod.uid) || is_none_of_its || ignored() => {
+        Termination::Failing if ledger.records(&entry.pod.uid) || out_of_range || ignored() => {
             Tracking::Release
         }
         Termination::Failing => Tracking::RecordFailure,

@@ -218,7 +218,9 @@ impl PodSet {
         };
         pod.tracked &= !entry.released;
         // Labels are the business of the watch.
-        pod.selected = if source == Source::Answer { entry.pod.selected } else { pod.selected };
+        if source != Source::Watch {
+            pod.selected = entry.pod.selected;
+        }
         // The pod is dropped only when the watch confirms its end, also if an answer has shown it before.
         let ends_here = gone_for_good && source == Source::Watch;
         let news = entry.pod.version != pod.version || entry.pod != pod;
@@ -576,7 +578,9 @@ impl PodSet {
         let has_place = self.spec.completion.indexes().is_none() || tags.place.is_some();
         let ended =
             matches!(tags.tracking, Tracking::RecordSuccess | Tracking::RecordFailure | Tracking::Release);
-        let Some(entry) = self.pods.get_mut(slot).filter(|e| ended && has_place && !e.evaluated) else {
+        let Some(entry) =
+            self.pods.get_mut(slot).filter(|e| ended && has_place && e.pod.selected && !e.evaluated)
+        else {
             return;
         };
         entry.evaluated = true;

@@ -92,7 +92,7 @@ impl PodSet {
 
     /// Whether the set knows a later version of a pod than this.
     pub fn knows_newer(&self, pod: &Pod) -> bool {
-        self.get(&pod.uid).is_some_and(|known| known.version > pod.version)
+        self.get(&pod.uid).is_some_and(|known| known.version > pod.version) || self.counted.is_newer_than(pod)
     }
 
     /// Whether the set has a pod, counted or not.

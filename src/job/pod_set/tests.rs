@@ -123,7 +123,7 @@ struct Reading {
     index: Option<u32>,
     attempt: u32,
     failures: (u32, u32),
-    flags: [bool; 4],
+    flags: [bool; 5],
     restarts: u32,
     second: i64,
     exit_code: Option<i32>,
@@ -131,7 +131,7 @@ struct Reading {
 
 impl Reading {
     fn pod(&self, version: u64) -> Pod {
-        let [deleting, tracked, scheduled, ready] = self.flags;
+        let [deleting, tracked, scheduled, ready, selected] = self.flags;
         but(pod(&format!("pod-{}", self.uid)), |pod| {
             pod.version = version;
             pod.phase = self.phase;
@@ -139,6 +139,7 @@ impl Reading {
             pod.place = self.index.map(|number| Place { number, attempt: self.attempt });
             pod.index_failures = IndexFailures { counted: self.failures.0, ignored: self.failures.1 };
             (pod.deleting, pod.tracked, pod.scheduled) = (deleting, tracked, scheduled);
+            pod.selected = selected;
             pod.ready_since = (ready && self.phase == Phase::Running).then(|| at(self.second).into());
             pod.restarts = self.restarts;
             pod.max_restarts.containers = self.restarts;
@@ -161,7 +162,7 @@ fn reading() -> impl Strategy<Value = Reading> {
         Just(Phase::Failed),
     ];
     let index = proptest::option::weighted(0.9, 0u32..6);
-    let flags = [0.2, 0.85, 0.8, 0.5].map(proptest::bool::weighted);
+    let flags = [0.2, 0.85, 0.8, 0.5, 0.9].map(proptest::bool::weighted);
     let exit_code = proptest::option::of(41i32..45);
     (0u8..8, phase, index, 0u32..3, (0u32..3, 0u32..2), flags, 0u32..3, 10i64..20, exit_code).prop_map(
         |(uid, phase, index, attempt, failures, flags, restarts, second, exit_code)| Reading {
@@ -420,18 +421,26 @@ fn a_removed_pod_does_not_fail_its_index() {
     assert_eq!(set.free_places().collect::<Vec<_>>(), [0, 1]);
 }
 
-/// A Job that is being deleted keeps such a pod, so that its finalizer goes. Kubernetes does not count it.
+/// A Job that is being deleted keeps such a pod, so that its finalizer goes. In Kubernetes, it is none of the Job's any more.
 #[test]
-fn a_pod_that_is_not_selected_is_released_without_being_counted() {
+fn a_pod_that_is_not_selected_is_released_and_nothing_else() {
+    let per_index = |spec: &mut JobSpec| {
+        let none = PerIndexLimit { backoff_limit: 0, max_failed_indexes: None };
+        (spec.per_index, spec.pod_failure_policy) = (Some(none), Some(policies()));
+    };
     for completion in [Completion::Count(3), Completion::Indexed(3)] {
-        for phase in [Phase::Succeeded, Phase::Failed] {
+        for phase in [Phase::Running, Phase::Succeeded, Phase::Failed] {
             let kept = but(ended(at_index("a", 0, 0), phase, 5), |pod| pod.selected = false);
-            let mut set = set_of(&job(completion, 1), [kept.clone()]);
+            let leaving = Job { deleting: true, ..with(job(completion, 1), per_index) };
+            let mut set = set_of(&leaving, [kept.clone()]);
             let released: Vec<&Pod> = set.to_release().collect();
             assert_eq!(released, [&kept], "{completion:?} {phase:?}");
-            assert_eq!((set.fresh_successes(), set.fresh_failures()), (0, 0));
+            let counts =
+                (set.fresh_successes(), set.fresh_failures(), set.failed_indexes().len(), set.active());
+            assert_eq!(counts, (0, 0, 0, 0), "{completion:?} {phase:?}");
+            assert_eq!(set.fails_job(), None);
             set.observe(but(kept.clone(), |pod| (pod.version, pod.selected) = (2, true)), Source::Answer);
-            assert_eq!(set.unselected().count(), 1, "answers do not tell");
+            assert_eq!(set.unselected().count(), 1, "an answer says nothing of labels");
         }
     }
 }

@@ -226,6 +226,20 @@ fn a_replica_that_is_reborn_goes_on_with_the_next_session_and_still_leaves() {
     assert_eq!((beat.leaving, beat.holder), (true, lone.coordinator.holder()));
 }
 
+#[test]
+fn a_replica_that_is_reborn_claims_with_a_higher_epoch_than_before() {
+    let mut lone = Lone::owner();
+    let before = lone.coordinator.states().map(|(_, _, epoch)| epoch).max();
+    lone.coordinator = lone.coordinator.reborn();
+    lone.coordinator.listed();
+    lone.beats(1.0);
+    let claims = lone.acts(1.1).into_iter().filter_map(|action| match action {
+        Action::WriteClaim(claim) => Some(claim.epoch),
+        _ => None,
+    });
+    assert_eq!(claims.collect::<Vec<_>>(), [before.unwrap() + 1]);
+}
+
 /// Nothing can change places, so nobody asks.
 #[test]
 fn a_replica_reports_loads_once_there_is_another_and_its_own_shards_are_listed() {

@@ -29,6 +29,7 @@ fn a_replica_that_is_reborn_knows_nothing_and_is_another_session() {
     assert_eq!((reborn.acts_until(), reborn.heartbeat_version("b")), (None, 0));
     assert!(reborn.states().all(|(_, state, epoch)| state == ShardState::Free && epoch == 0));
     let now = story.now;
+    assert_eq!(reborn.claims().count(), 0);
     assert!(reborn.decide(now, |_| 0).0.is_empty(), "it has not listed the Leases yet");
 }
 
