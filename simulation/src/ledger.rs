@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use serde_json::Value;
-use yardmaster::job::names::{BUILT_IN_FINALIZER, EXTERNAL_FINALIZER};
+use yardmaster::job::names::{BUILT_IN_FINALIZER, EXTERNAL_FINALIZER, SHARD_LABEL};
 
 use crate::time::Time;
 
@@ -66,6 +66,8 @@ pub(crate) struct PodFacts {
     pub(crate) superseded: bool,
     /// Whether somebody else took our finalizer or labels off it.
     pub(crate) meddled: bool,
+    /// When it got the label of another shard than before.
+    pub(crate) moved: Option<Time>,
     /// Whether it could not be read for a while.
     pub(crate) garbled: bool,
     /// Whether it is to be selected again after somebody took its labels off. One that was counted, released and adopted again
@@ -194,6 +196,7 @@ impl Ledger {
             disowned: None,
             superseded: false,
             meddled: false,
+            moved: None,
             garbled: false,
             returns: false,
         });
@@ -221,6 +224,9 @@ impl Ledger {
             let clean = facts.deleted.is_none() && !deleting;
             facts.end = Some(End { at: now, succeeded: phase == "Succeeded", clean });
         }
+        let shard = |object: &Value| object["metadata"]["labels"][SHARD_LABEL].as_str().map(str::to_owned);
+        let moves = shard(&facts.object).zip(shard(&object)).is_some_and(|(before, now)| before != now);
+        facts.moved = if moves { Some(now) } else { facts.moved };
         // A pod that goes with its finalizer is shown as it was before.
         let loses_finalizer = tracked(&facts.object) && (deleted || !tracked(&object));
         let job = facts.job.as_ref().and_then(|job| self.jobs.get(job));

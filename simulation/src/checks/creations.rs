@@ -41,7 +41,11 @@ pub(super) fn check(
     let others_act = plan.settings.all_own_all;
     // A request may have been under way for long: what the network delays, nobody takes back.
     let knows = |at| author.sent_at >= at && (!others_act || author.sent_at.since(at) > lag(at));
-    let others: Vec<&PodFacts> = ledger.pods_of(job_uid).filter(|other| !std::ptr::eq(*other, pod)).collect();
+    // The owner of a shard whose label a user has put on a pod gives it back. Until its watch shows that, the owner of the
+    // Job's shard does not know of it, if it has come after that.
+    let is_shown = |other: &PodFacts| other.moved.is_none_or(|at| author.sent_at.since(at) > lag(at));
+    let others = ledger.pods_of(job_uid).filter(|other| !std::ptr::eq(*other, pod) && is_shown(other));
+    let others: Vec<&PodFacts> = others.collect();
     let creation = Creation { job, pod, others, others_act, sent_at: author.sent_at };
     let news = plan.news_take();
     let index = pod.index.and_then(|index| creation.at_index(index, news));
