@@ -37,7 +37,8 @@ pub(crate) struct CompareArgs {
     /// Number of runs of each controller.
     #[arg(long, value_name = "N", default_value_t = 2)]
     pub(crate) rounds: u32,
-    /// Who has turns in each round, and in which order; every second round in reverse. The second one finds a warm API server.
+    /// Who has turns in each round, and in which order. Each second round is in reverse: an API server gets slower with all that
+    /// it holds, so take an even number of rounds.
     #[arg(long, value_name = "WHO", value_delimiter = ',', default_value = "yardmaster,reference")]
     turns: Vec<Side>,
     /// Also measure, once in each round, what the load costs the API server without a controller: then the findings
@@ -105,7 +106,6 @@ impl CompareArgs {
                     }
                 }
             }
-            // An API server gets slower with all that it has to hold. This way it does so for both alike.
             turns.reverse();
         }
         let exact = reports.iter().all(|(_, report)| report.exact.holds());

@@ -4,7 +4,7 @@ use std::ops::ControlFlow;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context as _, Result};
+use anyhow::{Context as _, Result, ensure};
 use clap::Args;
 use indicatif::{ProgressBar, ProgressStyle};
 use yardmaster_simulation::known::Defect;
@@ -82,6 +82,8 @@ fn parse_defect(name: &str) -> Result<Defect, String> {
 impl SimulateArgs {
     /// Worlds block their thread, so they run beside the runtime.
     pub(crate) async fn run(self) -> Result<ExitCode> {
+        let mutants = self.mutant.as_ref().map_or(0, |Mutants(mutants)| mutants.len());
+        ensure!(mutants <= 1 || self.seed.is_none(), "--mutant all: --seed shows one mutant");
         let (done, outcome) = tokio::sync::oneshot::channel();
         let work = move || {
             let broken = match (&self.mutant, self.seed) {

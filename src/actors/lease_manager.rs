@@ -333,12 +333,10 @@ impl LeaseManager {
     /// All Leases are listed, in this version. A claim that this replica has written and the watch has not shown since is
     /// gone, too, if the list lacks it.
     fn claims_listed(&mut self, feed: &Feed, version: u64, now: Moment) {
-        let is_missing = |shard| !feed.knows(&self.codec.claim_name(shard));
-        let claims =
-            self.coordinator.claims().filter(|(shard, known)| *known <= version && is_missing(*shard));
-        for (shard, known) in claims.collect::<Vec<_>>() {
-            self.coordinator.claim_gone(shard, known, now);
-        }
+        let is_missing = |claim: &Claim| !feed.knows(&self.codec.claim_name(claim.shard));
+        let known = self.coordinator.claims().filter(|claim| claim.version <= version && is_missing(claim));
+        let missing: Vec<LeaseRecord> = known.cloned().map(LeaseRecord::Claim).collect();
+        missing.iter().for_each(|record| self.gone(record, now));
     }
 
     fn found(&mut self, record: LeaseRecord, now: Moment) {

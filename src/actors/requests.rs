@@ -258,7 +258,7 @@ impl Requests {
                 Ok(answer) => changed(answer),
                 Err(WriteError::Conflict(_)) => {
                     let found = cx.reads.find_pod(&namespace, &pod.name, &pod.uid).await;
-                    found.map_or(Changed::Refused, |found| left_behind(found, &job))
+                    found.map_or(Changed::Refused, |found| left_behind(found, &job, version))
                 }
                 Err(_) => Changed::Refused,
             };
@@ -395,10 +395,13 @@ fn status_priority(urgency: Urgency) -> Priority {
 }
 
 /// What has become of a pod of a Job that is gone. One that is not tracked, or is another owner's, is nothing to it.
-fn left_behind(pod: Option<Box<ObservedPod>>, job: &Uid) -> Changed {
+/// `version`: as it was last known.
+fn left_behind(pod: Option<Box<ObservedPod>>, job: &Uid, version: u64) -> Changed {
     let is_its =
         |pod: &ObservedPod| pod.pod.tracked && pod.controller.as_ref().is_none_or(|owner| owner.uid == *job);
     match pod.filter(|pod| is_its(pod)) {
+        // What is no newer explains no conflict, and leads to the next.
+        Some(pod) if pod.pod.version <= version => Changed::Refused,
         Some(pod) => Changed::Pod(Box::new(pod.pod)),
         None => Changed::Gone,
     }

@@ -64,7 +64,8 @@ pub enum AdoptionDecision {
 
 /// Decides about a pod. A Job that is being deleted or has finished neither adopts nor releases. A pod that is
 /// being deleted is not adopted. A Job that is finished or being deleted keeps all its pods that still have the
-/// finalizer, in order to remove it: a deletion in the foreground waits for them.
+/// finalizer, in order to remove it: a deletion in the foreground waits for them. Those that it does not select are not
+/// counted ([`Pod::selected`](super::pod::Pod::selected)).
 pub fn claim(pod: ClaimedPod, job: Claimant) -> AdoptionDecision {
     match (pod.controller, pod.selected, job) {
         (ControllerRefMatch::This, true, _) => AdoptionDecision::Keep,

@@ -190,9 +190,9 @@ impl Coordinator {
         }
     }
 
-    /// The claims that are known to exist, each in the version in which it was last seen or written.
-    pub fn claims(&self) -> impl Iterator<Item = (ShardId, u64)> + '_ {
-        self.shards.iter().filter_map(|(id, shard)| Some((*id, shard.claim.as_ref()?.version)))
+    /// The claims that are known to exist, as last seen or written.
+    pub fn claims(&self) -> impl Iterator<Item = &Claim> + '_ {
+        self.shards.values().filter_map(|shard| shard.claim.as_ref())
     }
 
     /// A claim is gone; it was last seen in this version.

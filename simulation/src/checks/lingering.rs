@@ -10,7 +10,7 @@ use crate::plan::Plan;
 use crate::time::Time;
 
 /// How long it may take when nothing is wrong with any replica.
-const LONG: Duration = Duration::from_secs(10);
+const LONG: Duration = Duration::from_secs(5);
 
 /// Jobs with more active pods than they want.
 #[derive(Debug, Default)]

@@ -8,6 +8,7 @@ use crate::actors::labelling::has_label_of;
 use crate::actors::protocol::JobReport;
 use crate::cluster::wire::ObservedPod;
 use crate::job::adoption::{AdoptionDecision, ClaimedPod, ControllerRefMatch, claim};
+use crate::job::pod::PodRef;
 use crate::job::uid::UidSet;
 
 impl JobActor {
@@ -38,8 +39,14 @@ impl JobActor {
             AdoptionDecision::Adopt => self.adopt(observed.pod.into()),
             AdoptionDecision::Release => {
                 let spec = job.spec.clone();
-                self.state.pod_vanished(&observed.pod.uid);
-                self.requests.release_unselected(observed.pod.into(), spec);
+                self.requests.release_unselected(PodRef::from(observed.pod.clone()), spec);
+                if observed.pod.tracked && self.state.pods.is_uncounted(&observed.pod.uid) {
+                    // It is counted once its finalizer is off, and is nothing else to the Job.
+                    observed.pod.selected = false;
+                    self.state.observe_pod(observed.pod, now);
+                } else {
+                    self.state.pod_vanished(&observed.pod.uid);
+                }
             }
             AdoptionDecision::Leave => {
                 self.state.pod_vanished(&observed.pod.uid);

@@ -90,6 +90,11 @@ impl PodSet {
         self.pods.iter().map(|(_, entry)| &entry.pod).filter(|pod| !pod.selected).map(|pod| &pod.uid)
     }
 
+    /// Whether the status lists the pod in `uncountedTerminatedPods`.
+    pub fn is_uncounted(&self, uid: &Uid) -> bool {
+        self.ledger.records(uid)
+    }
+
     /// Whether the set knows a later version of a pod than this.
     pub fn knows_newer(&self, pod: &Pod) -> bool {
         self.get(&pod.uid).is_some_and(|known| known.version > pod.version) || self.counted.is_newer_than(pod)
