@@ -226,7 +226,9 @@ impl Ledger {
         }
         let shard = |object: &Value| object["metadata"]["labels"][SHARD_LABEL].as_str().map(str::to_owned);
         let moves = shard(&facts.object).zip(shard(&object)).is_some_and(|(before, now)| before != now);
-        facts.moved = if moves { Some(now) } else { facts.moved };
+        if moves {
+            facts.moved = Some(now);
+        }
         // A pod that goes with its finalizer is shown as it was before.
         let loses_finalizer = tracked(&facts.object) && (deleted || !tracked(&object));
         let job = facts.job.as_ref().and_then(|job| self.jobs.get(job));

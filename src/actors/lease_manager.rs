@@ -331,11 +331,16 @@ impl LeaseManager {
     }
 
     /// All Leases are listed, in this version. A claim that this replica has written and the watch has not shown since is
-    /// gone, too, if the list lacks it.
+    /// gone, too, if the list lacks it. If the list shows it as it was before, it is of another history.
     fn claims_listed(&mut self, feed: &Feed, version: u64, now: Moment) {
-        let is_missing = |claim: &Claim| !feed.knows(&self.codec.claim_name(claim.shard));
-        let known = self.coordinator.claims().filter(|claim| claim.version <= version && is_missing(claim));
-        let missing: Vec<LeaseRecord> = known.cloned().map(LeaseRecord::Claim).collect();
+        let mut missing = Vec::new();
+        for claim in self.coordinator.claims().filter(|claim| claim.version <= version) {
+            match feed.shown(&self.codec.claim_name(claim.shard)) {
+                None => missing.push(LeaseRecord::Claim(claim.clone())),
+                Some(shown) if shown < claim.version => self.history.contradicted(),
+                Some(_) => {}
+            }
+        }
         missing.iter().for_each(|record| self.gone(record, now));
     }
 

@@ -421,3 +421,36 @@ fn refused(refusal: &WriteError) -> RequestEvent {
         refusal => RequestEvent::Refused(refusal.to_string().into()),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use serde_json::json;
+
+    use super::*;
+    use crate::actors::test_api::{observed_pod, pod};
+
+    #[test]
+    fn a_pod_of_a_job_that_is_gone_is_released_again_only_if_it_has_changed_and_is_nobody_elses() {
+        let tracked = || {
+            let mut pod = pod("p", "j");
+            pod["metadata"]["resourceVersion"] = "7".into();
+            pod
+        };
+        let seen = |pod: &serde_json::Value| Some(observed_pod(pod));
+        let job = observed_pod(&tracked()).controller.unwrap().uid;
+        let outcome = |pod, version| match left_behind(pod, &job, version) {
+            Changed::Pod(pod) => format!("changed {}", pod.version),
+            other => format!("{other:?}"),
+        };
+        assert_eq!(outcome(seen(&tracked()), 6), "changed 7");
+        assert_eq!(outcome(seen(&tracked()), 7), "Refused", "what is no newer explains no conflict");
+        assert_eq!(outcome(None, 6), "Gone");
+        let mut released = tracked();
+        released["metadata"]["finalizers"] = json!([]);
+        assert_eq!(outcome(seen(&released), 6), "Gone");
+        let mut adopted = tracked();
+        adopted["metadata"]["ownerReferences"][0]["uid"] = "another".into();
+        assert_eq!(outcome(seen(&adopted), 6), "Gone");
+    }
+}

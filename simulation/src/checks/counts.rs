@@ -248,6 +248,40 @@ mod tests {
         may_be_lost(&ledger.pods["p"], &ledger.jobs["j"], NEWS)
     }
 
+    /// What is wrong with a Job of three pods, one of which has succeeded, that counts so many, and lists so many more.
+    fn is_ahead(succeeded: u64, listed: &[&str], is_elastic: bool) -> bool {
+        let event = |kind: &str, object: Value| json!({"type": kind, "object": object});
+        let mut ledger = Ledger::default();
+        let at = Time::ZERO + Duration::from_secs(1);
+        for pod in ["p", "q", "r"] {
+            let owner = json!({"kind": "Job", "uid": "j", "controller": true});
+            let metadata = json!({"uid": pod, "name": pod, "ownerReferences": [owner]});
+            let phase = if pod == "p" { "Succeeded" } else { "Running" };
+            let pod = json!({"kind": "Pod", "status": {"phase": phase}, "metadata": metadata});
+            ledger.take_in(at, event("ADDED", pod), true);
+        }
+        for completions in if is_elastic { vec![5, 3] } else { vec![3] } {
+            let mode = if is_elastic { "Indexed" } else { "NonIndexed" };
+            let job = json!({
+                "kind": "Job", "metadata": {"uid": "j", "name": "j"},
+                "spec": {"completions": completions, "parallelism": 3, "completionMode": mode},
+                "status": {"succeeded": succeeded, "uncountedTerminatedPods": {"succeeded": listed}},
+            });
+            ledger.take_in(at, event("ADDED", job), false);
+        }
+        ahead(&crate::plan::generate(0), &ledger, "j").is_some()
+    }
+
+    #[test]
+    fn a_job_counts_and_lists_no_more_pods_than_have_succeeded() {
+        assert!(!is_ahead(0, &[], false));
+        assert!(!is_ahead(0, &["p"], false));
+        assert!(!is_ahead(1, &[], false));
+        assert!(is_ahead(1, &["p"], false), "once counted, and once listed");
+        assert!(is_ahead(2, &[], false));
+        assert!(!is_ahead(2, &[], true), "it may have wanted more before");
+    }
+
     #[test]
     fn a_pod_by_which_a_job_is_scaled_down_may_have_succeeded_and_be_deleted_unheard() {
         assert!(is_excused(2, 14, 1, false));

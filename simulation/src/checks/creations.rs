@@ -41,8 +41,8 @@ pub(super) fn check(
     let others_act = plan.settings.all_own_all;
     // A request may have been under way for long: what the network delays, nobody takes back.
     let knows = |at| author.sent_at >= at && (!others_act || author.sent_at.since(at) > lag(at));
-    // The owner of a shard whose label a user has put on a pod gives it back. Until its watch shows that, the owner of the
-    // Job's shard does not know of it, if it has come after that.
+    // A user has put the label of another shard on a pod, and the owner of that shard gives it back. Until the watch shows
+    // that, an owner of the Job's shard that has come meanwhile does not know of the pod.
     let is_shown = |other: &PodFacts| other.moved.is_none_or(|at| author.sent_at.since(at) > lag(at));
     let others = ledger.pods_of(job_uid).filter(|other| !std::ptr::eq(*other, pod) && is_shown(other));
     let others: Vec<&PodFacts> = others.collect();

@@ -59,7 +59,9 @@ impl World {
                 let Some(pod) = users::pick(&self.ledger, &uid, nth).map(|(pod, _)| pod.to_owned()) else {
                     return;
                 };
-                self.ledger.pods.get_mut(&pod).into_iter().for_each(|facts| facts.garbled = true);
+                if let Some(facts) = self.ledger.pods.get_mut(&pod) {
+                    facts.garbled = true;
+                }
                 self.conditions.rare.pods.insert(pod, now + time);
             }
             Rare::UnknownMode { job: number, time } => {

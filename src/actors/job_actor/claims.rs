@@ -39,7 +39,7 @@ impl JobActor {
             AdoptionDecision::Adopt => self.adopt(observed.pod.into()),
             AdoptionDecision::Release => {
                 let spec = job.spec.clone();
-                self.requests.release_unselected(PodRef::from(observed.pod.clone()), spec);
+                self.requests.release_unselected(PodRef::from(&observed.pod), spec);
                 if observed.pod.tracked && self.state.pods.is_uncounted(&observed.pod.uid) {
                     // It is counted once its finalizer is off, and is nothing else to the Job.
                     observed.pod.selected = false;

@@ -25,13 +25,12 @@ impl Feed {
 
     /// The version in which a Lease was last shown; 0 if it was not.
     pub(super) fn version(&self, lease: &Lease) -> u64 {
-        let known = lease.metadata.name.as_deref().and_then(|name| self.known.get(name));
-        known.map_or(0, LeaseRecord::version)
+        lease.metadata.name.as_deref().and_then(|name| self.shown(name)).unwrap_or(0)
     }
 
-    /// Whether a Lease of this name is known to exist.
-    pub(super) fn knows(&self, name: &str) -> bool {
-        self.known.contains_key(name)
+    /// The version in which the Lease of this name was last shown, if it exists.
+    pub(super) fn shown(&self, name: &str) -> Option<u64> {
+        self.known.get(name).map(LeaseRecord::version)
     }
 
     /// Takes in a change. Returns the Leases that it shows to be gone, or not to be readable any more, in the versions
