@@ -124,9 +124,12 @@ impl Creation<'_> {
         let is_known =
             |other: &&PodFacts| other.exists && !other.meddled && !self.job.forgets(index, other.created);
         let at_index = || self.others().filter(|other| other.index == Some(index)).filter(is_known);
-        let has_succeeded = |other: &PodFacts| {
-            other.end.is_some_and(|end| end.succeeded && end.clean) && !may_be_lost(other, self.job, news)
+        // Of several owners, one may have removed it, since it was too many or its Job had failed.
+        let is_lost = |other: &PodFacts| {
+            may_be_lost(other, self.job, news) || (self.others_act && other.disowned.is_some())
         };
+        let has_succeeded =
+            |other: &PodFacts| other.end.is_some_and(|end| end.succeeded && end.clean) && !is_lost(other);
         if at_index().any(has_succeeded) {
             return Some("at an index that has succeeded".into());
         }

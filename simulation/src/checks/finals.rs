@@ -66,7 +66,10 @@ pub(super) fn held_back(now: Time, plan: &Plan, ledger: &Ledger, owners: &Owners
 
 /// Until when faults that have begun keep the pods of a Job from being removed, and the Job from being `Suspended`. The API
 /// server may ask replicas to wait (429), and a Job that cannot be read is read again after pauses of up to 10 s.
+/// A creation that is not answered may still come about: it is waited for as long as a webhook may take.
 pub(super) fn held_up_until(now: Time, plan: &Plan, job: &JobFacts) -> Time {
+    /// 30 s for the answer, and some until the request that vanishes is sent.
+    const UNANSWERED: Duration = Duration::from_secs(35);
     let is_this = |number: usize| plan.jobs.get(number).is_some_and(|planned| planned.name == job.name().1);
     let until = |step: &Step| match step.act {
         Act::Fault(Fault::Refuse {
@@ -76,6 +79,7 @@ pub(super) fn held_up_until(now: Time, plan: &Plan, job: &JobFacts) -> Time {
             ..
         }) => step.at + time,
         Act::Fault(Fault::Undecodable { job, time }) if is_this(job) => step.at + time,
+        Act::Fault(Fault::Swallow { heartbeats: false, .. }) => step.at + UNANSWERED,
         _ => Time::ZERO,
     };
     plan.steps.iter().filter(|step| step.at <= now).map(until).max().unwrap_or(Time::ZERO)
