@@ -104,6 +104,10 @@ async fn keys_work_and_the_terminal_is_restored_on_every_way_out() {
             text.contains("banana") && text.lines().next().is_some_and(|title| title.ends_with('…'))
         });
         terminal.resize(24, 80);
+        terminal.shows("the larger size", |text| {
+            text.contains("banana")
+                && text.lines().next().is_some_and(|title| title.trim_end().ends_with("filter: ban"))
+        });
         terminal.press("?");
         terminal.shows("the help", |text| text.contains("this help"));
         terminal.press("?");
