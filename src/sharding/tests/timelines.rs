@@ -23,6 +23,7 @@ fn the_first_replica_claims_all_shards() {
 fn a_replica_that_is_reborn_knows_nothing_and_is_another_session() {
     let (mut story, a, _) = Story::pair();
     let before = story.of(a).holder();
+    assert_ne!(story.of(a).claims().count(), 0);
     let mut reborn = story.of(a).reborn();
     assert_eq!(reborn.holder().identity, before.identity);
     assert_ne!(reborn.holder().session, before.session);
