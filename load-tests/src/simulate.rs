@@ -150,7 +150,7 @@ impl SimulateArgs {
         })
     }
 
-    /// Hunts mutants, and explains how one was caught that is alone. Whether any survives.
+    /// Hunts mutants. A single one is explained once it is caught. Whether any survives.
     fn hunt(&self, mutants: &[Mutant]) -> Result<bool> {
         let mut survivors = 0;
         let mut catches = Vec::new();

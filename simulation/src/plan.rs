@@ -1,11 +1,10 @@
 //! What happens in one world: which Jobs there are, what users do, and what breaks. A plan follows from its seed
 //! alone.
 
-mod behind;
 mod extras;
 mod generate;
+mod later;
 mod rare;
-mod repeats;
 mod storms;
 mod strangers;
 mod wider;

@@ -125,7 +125,7 @@ struct Open {
 /// A watch of the world's own.
 struct OwnWatch {
     path: &'static str,
-    /// What has come of an event.
+    /// The beginning of an event, the rest of which has not arrived.
     rest: Vec<u8>,
 }
 

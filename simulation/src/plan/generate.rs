@@ -7,8 +7,8 @@ use serde_json::{Value, json};
 use yardmaster::job::names::EXTERNAL_CONTROLLER;
 
 use super::{
-    Act, Fault, JobPlan, Past, Plan, Refused, Settings, Step, UserAct, WITHOUT_OWNER, behind, extras,
-    repeats, storms, strangers, wider,
+    Act, Fault, JobPlan, Past, Plan, Refused, Settings, Step, UserAct, WITHOUT_OWNER, extras, later, storms,
+    strangers, wider,
 };
 use crate::chance::Chance;
 use crate::time::Time;
@@ -55,8 +55,7 @@ pub fn generate(seed: u64) -> Plan {
     storms::add(&mut plan);
     strangers::add(&mut plan);
     wider::add(&mut plan);
-    repeats::add(&mut plan);
-    behind::add(&mut plan);
+    later::add(&mut plan);
     plan
 }
 
