@@ -1,8 +1,9 @@
 //! The pods of one Job, sorted into the queues that the rules read.
 //!
 //! Invariant: cost follows change. A pod event moves one pod between ordered sets, in O(log n); no query
-//! iterates over all pods, but for those that complete a list. Every change goes through [`PodSet::relink`], which classifies the pod again
-//! ([`classify::Tags`]), moves it between the [`queues`], and updates its place ([`places`]).
+//! iterates over all pods, but for those that complete a list. Every change goes through [`PodSet::relink`],
+//! which classifies the pod again ([`classify::Tags`]), moves it between the [`queues`], and updates its place
+//! ([`places`]).
 //!
 //! In a large Job, the cost of an event is memory access that misses the caches. So a pod is looked up by UID
 //! once and then identified by its slot ([`slots`]), and an event reads and writes only the parts of the set
