@@ -525,6 +525,7 @@ impl Fault {
     fn hides_news(&self) -> Duration {
         const UNANSWERED: Duration = Duration::from_secs(70);
         const OPENED_AGAIN: Duration = Duration::from_secs(15);
+        const BEGUN_ANEW: Duration = Duration::from_secs(2);
         match *self {
             Self::Partition { .. }
             | Self::LoseReplies { .. }
@@ -535,6 +536,7 @@ impl Fault {
             | Self::Suspend { .. } => UNANSWERED,
             Self::Down { time } | Self::Unreachable { time, .. } => time + OPENED_AGAIN,
             Self::CachesBehind { by, .. } => by + OPENED_AGAIN,
+            Self::PanicWatch { .. } => BEGUN_ANEW,
             _ => Duration::ZERO,
         }
     }

@@ -238,7 +238,7 @@ impl ShardActor {
     fn deliver_to_job(&mut self, pod: Box<ObservedPod>, ctx: &mut Context<Self>) {
         let uid = pod.pod.uid.clone();
         let job = self.job_of(&pod);
-        let before = self.pod_owners.job_of(&uid).filter(|before| Some(*before) != job.as_ref()).cloned();
+        let before = self.holder_of(&uid).filter(|before| Some(before) != job.as_ref());
         if let Some(before) = before {
             self.send(&before, JobInput::PodGone(uid.clone()));
         }
@@ -264,9 +264,9 @@ impl ShardActor {
         }
         self.orphan_pods.forget(pod);
         self.doubts.pod_left(uid);
-        let owner =
-            self.pod_owners.remove(uid).or_else(|| pod.controller.as_ref().map(|owner| owner.uid.clone()));
-        if let Some(job) = owner {
+        let holder = self.holder_of(uid).or_else(|| pod.controller.as_ref().map(|owner| owner.uid.clone()));
+        self.pod_owners.remove(uid);
+        if let Some(job) = holder {
             self.send(&job, JobInput::PodGone(uid.clone()));
         }
         self.no_longer_unseen(uid);

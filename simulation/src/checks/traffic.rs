@@ -31,6 +31,8 @@ pub(super) struct Traffic {
     under_way: Option<BTreeMap<(usize, String), (Time, Wait)>>,
     /// Creations of pods, by replica and name, that the API server was too busy to read, and when they were sent first.
     unread: BTreeMap<(usize, String), Time>,
+    /// How many replicas act for one Job. Each looks at what the others do to its pods.
+    owners: u32,
     /// The last write that only work explains.
     last_work: Option<(Time, String)>,
 }
@@ -45,7 +47,9 @@ impl Traffic {
             )
         };
         let under_way = (!plan.steps.iter().any(panics)).then(BTreeMap::new);
-        Self { second: 0, requests: BTreeMap::new(), under_way, unread: BTreeMap::new(), last_work: None }
+        let owners = if plan.settings.all_own_all { plan.settings.replicas } else { 1 };
+        let (requests, unread) = (BTreeMap::new(), BTreeMap::new());
+        Self { second: 0, requests, under_way, unread, owners: owners as u32, last_work: None }
     }
 
     /// When a request was decided that is sent at a time. `busy`: the API server does not read it.
@@ -135,8 +139,11 @@ impl Traffic {
             let name = pod["metadata"]["name"].as_str().filter(|name| !name.is_empty())?;
             (format!("POST {}/{name}", request.uri()), OF_ONE_NAME)
         } else {
-            let is_selection = request.method() == Method::GET && request.uri().query().is_some();
-            let most = if is_selection { OF_ONE_SELECTION } else { OF_ONE_OBJECT };
+            let most = match (request.method(), request.uri().query()) {
+                (&Method::GET, Some(_)) => OF_ONE_SELECTION * self.owners,
+                (&Method::GET, None) => OF_ONE_OBJECT * self.owners,
+                _ => OF_ONE_OBJECT,
+            };
             (format!("{} {}", request.method(), request.uri()), most)
         };
         let count = self.requests.entry((from, what.clone())).or_insert(0);

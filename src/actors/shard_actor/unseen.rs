@@ -51,6 +51,11 @@ impl UnseenPods {
         self.pods.contains_key(pod)
     }
 
+    /// The Job of a pod that is not seen.
+    fn job_of(&self, pod: &Uid) -> Option<&Uid> {
+        self.pods.get(pod).map(|unseen| &unseen.job)
+    }
+
     /// Whether the pod cannot be read; one that is being labelled may turn out to be such a one.
     fn is_unreadable(&self, pod: &Uid) -> bool {
         self.pods.get(pod).is_some_and(|unseen| unseen.unreadable.is_some())
@@ -247,9 +252,16 @@ impl ShardActor {
     /// A pod is gone, or another shard's, and the watch may not have shown it.
     fn gone_unseen(&mut self, pod: &Uid) {
         self.doubts.pod_left(pod);
-        if let Some(job) = self.pod_owners.remove(pod) {
+        if let Some(job) = self.holder_of(pod) {
             self.send(&job, JobInput::PodGone(pod.clone()));
         }
+        self.pod_owners.remove(pod);
+    }
+
+    /// The Job that holds a pod. A list that did not show the pod has taken it off the index, and its Job keeps it while it is
+    /// not seen.
+    pub(super) fn holder_of(&self, pod: &Uid) -> Option<Uid> {
+        self.pod_owners.job_of(pod).or_else(|| self.unseen.job_of(pod)).cloned()
     }
 
     fn warn(&self, about: ObjectRef, reason: &'static str, message: String) {

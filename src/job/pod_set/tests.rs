@@ -431,10 +431,19 @@ fn a_pod_that_is_not_selected_is_released_and_nothing_else() {
     for completion in [Completion::Count(3), Completion::Indexed(3)] {
         for phase in [Phase::Running, Phase::Succeeded, Phase::Failed] {
             let kept = but(ended(at_index("a", 0, 0), phase, 5), |pod| pod.selected = false);
-            let leaving = Job { deleting: true, ..with(job(completion, 1), per_index) };
+            let mut leaving = Job { deleting: true, ..with(job(completion, 1), per_index) };
             let mut set = set_of(&leaving, [kept.clone()]);
             let released: Vec<&Pod> = set.to_release().collect();
             assert_eq!(released, [&kept], "{completion:?} {phase:?}");
+            assert_eq!((set.tracked(), set.listed_and_tracked()), (1, 0), "{completion:?} {phase:?}");
+            leaving.status.uncounted = Some(Uncounted { failed: vec!["a".into()], ..Uncounted::default() });
+            let recorded = set_of(&leaving, [kept.clone()]);
+            assert_eq!(
+                (recorded.tracked(), recorded.listed_and_tracked()),
+                (1, 1),
+                "{completion:?} {phase:?}"
+            );
+            assert_eq!([&set, &recorded].map(|set| set.is_uncounted(&"a".into())), [false, true]);
             let counts =
                 (set.fresh_successes(), set.fresh_failures(), set.failed_indexes().len(), set.active());
             assert_eq!(counts, (0, 0, 0, 0), "{completion:?} {phase:?}");
