@@ -47,6 +47,8 @@ mutants! {
     CompletedIndexesForgotten,
     /// A pod that scaling down or suspending removes keeps its finalizer, and so counts as failed.
     RemovalsCountAsFailures,
+    /// A failed pod that is being deleted loses its finalizer uncounted.
+    DeletedFailureUncounted,
 
     // What is known of our own writes.
     /// A status is believed when it is sent, not when it is acknowledged.
@@ -83,7 +85,8 @@ mutants! {
     PodsNeverDoubted,
     /// Whether the Job of an orphan exists is not looked up before the orphan loses its finalizer.
     OrphanReleasedUnasked,
-
+    /// A shard does not forget pods that are counted.
+    CountedPodsHeld,
     /// A Job whose actor has panicked is not rebuilt.
     PanickedJobNotRebuilt,
 
@@ -100,10 +103,14 @@ mutants! {
     IndexFailuresForgotten,
     /// An index whose success is not recorded yet gets another pod.
     UnrecordedSuccessForgotten,
+    /// A status is not written if no more has changed than how many pods are active, ready or terminating.
+    GaugesNotWritten,
     /// The success policy is never met.
     SuccessPolicyIgnored,
     /// `podReplacementPolicy` is ignored: terminating pods are replaced.
     ReplacementPolicyIgnored,
+    /// `podFailurePolicy` is ignored.
+    FailurePolicyIgnored,
     /// A suspended Job keeps its pods.
     SuspendedKeepsPods,
     /// A Job that wants fewer pods than before keeps those that it has.

@@ -1,4 +1,4 @@
-//! `bystanders`: what changes of pods that no Job has cost the API server beside controllers, which all watch pods.
+//! `bystanders`: what changes of pods that none of its Jobs has cost the API server beside controllers, which all watch pods.
 
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
@@ -9,6 +9,7 @@ use futures::{StreamExt as _, TryStreamExt as _, stream};
 use http::{Request, header};
 use serde::Serialize;
 use serde_json::{Value, json};
+use yardmaster::job::names::{CONTROLLER_UID_LABEL, JOB_NAME_LABEL};
 
 use crate::fleet::Fleet;
 use crate::ground::{Ground, Reading, Storage};
@@ -38,7 +39,10 @@ pub(crate) struct BystandersArgs {
     /// Patches of their status in each turn.
     #[arg(long, value_name = "N", default_value_t = 20_000)]
     patches: u32,
-    /// Number of turns of each.
+    /// The pods are those of a Job of another controller, not of no Job.
+    #[arg(long)]
+    of_foreign_job: bool,
+    /// Number of turns of each; every second round in reverse.
     #[arg(long, value_name = "N", default_value_t = 2)]
     rounds: u32,
 }
@@ -63,10 +67,12 @@ struct Turn {
 impl BystandersArgs {
     pub(crate) async fn run(self) -> Result<ExitCode> {
         let mut turns = Vec::new();
+        let replicas = self.numbers_of_replicas.iter().copied().map(Beside::Replicas);
+        let mut order: Vec<Beside<'_>> =
+            replicas.chain(self.reference.as_deref().map(Beside::Reference)).collect();
         for _ in 0..self.rounds {
-            let replicas = self.numbers_of_replicas.iter().copied().map(Beside::Replicas);
-            for beside in replicas.chain(self.reference.as_deref().map(Beside::Reference)) {
-                let turn = self.turn(beside).await?;
+            for beside in &order {
+                let turn = self.turn(*beside).await?;
                 let Turn { beside, patches_per_s, api_server_cpu_s, controller_cpu_s } = &turn;
                 println!(
                     "{beside}: {patches_per_s:.0} patches/s, {api_server_cpu_s:.2} s of CPU of the API server, \
@@ -74,6 +80,7 @@ impl BystandersArgs {
                 );
                 turns.push(turn);
             }
+            order.reverse();
         }
         if let Some(file) = &self.common.report {
             write_text(file, &serde_json::to_string_pretty(&turns)?)?;
@@ -92,9 +99,17 @@ impl BystandersArgs {
     async fn measure(&self, ground: &Ground, beside: Beside<'_>) -> Result<Turn> {
         let client = ground.client("load-tests").await?;
         let path = ground.path("/api/v1", "pods");
+        let job = match self.of_foreign_job {
+            true => {
+                let job = foreign_job().to_string().into_bytes();
+                let request = Request::post(ground.path("/apis/batch/v1", "jobs")).body(job)?;
+                Some(client.request::<Value>(request).await?)
+            }
+            false => None,
+        };
         let create = |number| {
-            let (client, request) =
-                (client.clone(), Request::post(&path).body(pod(number).to_string().into_bytes()));
+            let pod = pod(number, job.as_ref()).to_string().into_bytes();
+            let (client, request) = (client.clone(), Request::post(&path).body(pod));
             async move { anyhow::Ok(client.request::<Value>(request?).await.map(drop)?) }
         };
         stream::iter(0..self.pods).map(create).buffer_unordered(AT_ONCE).try_collect::<()>().await?;
@@ -136,14 +151,33 @@ impl BystandersArgs {
     }
 }
 
-/// A pod that no Job has, and that no scheduler takes.
-fn pod(number: u32) -> Value {
+/// A Job that another controller looks after.
+fn foreign_job() -> Value {
     json!({
-        "apiVersion": "v1", "kind": "Pod", "metadata": {"name": format!("bystander-{number}")},
-        "spec": {
-            "schedulerName": "yardmaster-simulated",
-            "containers": [{"name": "serve", "image": "registry.example/serve:1"}],
-        },
+        "apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": "foreign"},
+        "spec": {"managedBy": "load-tests.example/controller", "template": {"spec": spec("Never")}},
+    })
+}
+
+/// A pod of this Job, or of none, that no scheduler takes.
+fn pod(number: u32, job: Option<&Value>) -> Value {
+    let mut metadata = json!({"name": format!("bystander-{number}")});
+    if let Some(job) = job {
+        let (name, uid) = (&job["metadata"]["name"], &job["metadata"]["uid"]);
+        metadata["labels"] = json!({CONTROLLER_UID_LABEL: uid, JOB_NAME_LABEL: name});
+        metadata["ownerReferences"] = json!([{
+            "apiVersion": "batch/v1", "kind": "Job", "name": name, "uid": uid,
+            "controller": true, "blockOwnerDeletion": true,
+        }]);
+    }
+    json!({"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec("Always")})
+}
+
+fn spec(restart_policy: &str) -> Value {
+    json!({
+        "schedulerName": "yardmaster-simulated",
+        "restartPolicy": restart_policy,
+        "containers": [{"name": "serve", "image": "registry.example/serve:1"}],
     })
 }
 

@@ -1,5 +1,6 @@
 //! `compare`: the same load under Yardmaster and another controller, alternately.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::process::ExitCode;
 use std::time::Duration;
@@ -110,7 +111,9 @@ impl CompareArgs {
         }
         let exact = reports.iter().all(|(_, report)| report.exact.holds());
         let findings = findings(&reports, unmanaged);
-        println!("{:#}", findings["ratios"]);
+        for line in summary(&findings) {
+            println!("{line}");
+        }
         if let Some(file) = &self.common.report {
             let last =
                 |side| reports.iter().rfind(move |(whose, _)| *whose == side).map(|(_, report)| report);
@@ -118,13 +121,19 @@ impl CompareArgs {
             let mut report = Report { findings, ..ours.or(theirs).context("no turns")?.clone() };
             report.load["reference"] = json!(self.reference);
             report.write(file)?;
-            let both: Vec<_> = [("Yardmaster", ours), ("the other controller", theirs)]
+            let both: Vec<_> = [("Yardmaster", ours), (self.reference_name(), theirs)]
                 .into_iter()
                 .filter_map(|(name, report)| Some((name, report?)))
                 .collect();
             write_text(&file.with_extension("svg"), &plots::ended_pods(&both)?)?;
         }
         Ok(if exact { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    }
+
+    /// The name of the other controller's program.
+    fn reference_name(&self) -> &str {
+        let program = self.reference.split_whitespace().next().map(Path::new);
+        program.and_then(Path::file_name).and_then(|name| name.to_str()).unwrap_or("the other controller")
     }
 
     /// Plays the load once, on a new API server or in a new namespace of the given one.
@@ -160,7 +169,11 @@ fn figures(report: &Report) -> Vec<(String, f64)> {
     ];
     let api_server = report.api_server.iter().flat_map(|cost| {
         let requests: u64 = cost.requests.values().sum();
-        let figures = [("api_server_cpu_s", cost.cpu_s), ("api_server_requests", requests as f64)];
+        let figures = [
+            ("api_server_cpu_s", cost.cpu_s),
+            ("api_server_peak_rss_bytes", cost.peak_rss_bytes as f64),
+            ("api_server_requests", requests as f64),
+        ];
         figures.into_iter().filter(|(_, value)| *value > 0.0)
     });
     let latencies = report.latency_ms.iter().filter(|(_, latency)| latency.count > 0);
@@ -174,25 +187,27 @@ fn figures(report: &Report) -> Vec<(String, f64)> {
 /// controller.
 fn findings(reports: &[(Side, Report)], unmanaged: Vec<f64>) -> Value {
     let of = |side: Side| reports.iter().filter(move |(whose, _)| *whose == side).map(|(_, report)| report);
-    let median = |side: Side, name: &str| {
-        let figures = of(side).flat_map(figures);
-        median(figures.filter(|(key, _)| key == name).map(|(_, value)| value).collect())
+    let medians = |side: Side| -> BTreeMap<String, f64> {
+        let all: Vec<(String, f64)> = of(side).flat_map(figures).collect();
+        let names: BTreeSet<&String> = all.iter().map(|(name, _)| name).collect();
+        let of_name = |name| all.iter().filter(|(other, _)| other == name).map(|(_, value)| *value).collect();
+        names.into_iter().map(|name| (name.clone(), round(median(of_name(name))))).collect()
     };
-    let names =
-        of(Side::Yardmaster).next().map(figures).unwrap_or_default().into_iter().map(|(name, _)| name);
-    let mut ratios: serde_json::Map<String, Value> = names
-        .filter_map(|name| {
-            let reference = median(Side::Reference, &name);
-            let ratio = round(median(Side::Yardmaster, &name) / reference);
-            (reference > 0.0).then(|| (name, json!(ratio)))
-        })
-        .collect();
+    let [ours, theirs] = [Side::Yardmaster, Side::Reference].map(medians);
+    let mut ratios: BTreeMap<String, f64> = BTreeMap::new();
+    for (name, value) in &ours {
+        if let Some(reference) = theirs.get(name).filter(|reference| **reference > 0.0) {
+            ratios.insert(name.clone(), round(value / reference));
+        }
+    }
     if !unmanaged.is_empty() {
-        let alone = self::median(unmanaged.clone());
-        let caused = |side| median(side, "api_server_cpu_s") - alone;
-        let [ours, theirs] = [Side::Yardmaster, Side::Reference].map(caused);
-        if ours > 0.0 && theirs > 0.0 {
-            ratios.insert("api_server_cpu_s_caused".into(), json!(round(ours / theirs)));
+        let alone = median(unmanaged.clone());
+        let caused = [&ours, &theirs].map(|medians| medians.get("api_server_cpu_s").map(|cpu| cpu - alone));
+        if let [Some(ours), Some(theirs)] = caused
+            && ours > 0.0
+            && theirs > 0.0
+        {
+            ratios.insert("api_server_cpu_s_caused".into(), round(ours / theirs));
         }
     }
     let rounds = |side| {
@@ -206,10 +221,31 @@ fn findings(reports: &[(Side, Report)], unmanaged: Vec<f64>) -> Value {
     json!({
         // Yardmaster's median divided by that of the reference.
         "ratios": ratios,
+        "medians": {"yardmaster": ours, "reference": theirs},
         "yardmaster": rounds(Side::Yardmaster),
         "reference": rounds(Side::Reference),
         "unmanaged": {"api_server_cpu_s": unmanaged},
     })
+}
+
+/// A line for each figure: the medians of both, and Yardmaster's divided by the other.
+fn summary(findings: &Value) -> Vec<String> {
+    let line = |name: &str, [ours, theirs, ratio]: [&Value; 3]| {
+        let figures = [ours, theirs, ratio].map(|value| value.as_f64().map_or("-".into(), |v| v.to_string()));
+        let [ours, theirs, ratio] = figures;
+        format!("{name:28} {ours:>16} {theirs:>16} {ratio:>8}")
+    };
+    let head = format!("{:28} {:>16} {:>16} {:>8}", "median", "Yardmaster", "other", "ratio");
+    let (medians, ratios) = (&findings["medians"], &findings["ratios"]);
+    let names: BTreeSet<&String> = [&medians["yardmaster"], &medians["reference"], ratios]
+        .into_iter()
+        .filter_map(Value::as_object)
+        .flat_map(|all| all.keys())
+        .collect();
+    let lines = names
+        .into_iter()
+        .map(|name| line(name, [&medians["yardmaster"][name], &medians["reference"][name], &ratios[name]]));
+    std::iter::once(head).chain(lines).collect()
 }
 
 /// The middle value, or the mean of both; 0 without any.
@@ -225,6 +261,7 @@ fn median(mut values: Vec<f64>) -> f64 {
 
 #[cfg(test)]
 mod tests {
+    #![allow(clippy::unwrap_used)]
     use super::*;
     use crate::report::tests::sample;
 
@@ -241,6 +278,11 @@ mod tests {
         ];
         let findings = findings(&reports, vec![2.0, 1.0, 3.0]);
         assert_eq!(findings["ratios"]["wall_s"], json!(0.25));
+        assert_eq!(findings["medians"]["reference"]["wall_s"], json!(8.0));
+        let lines = summary(&findings);
+        let wall: Vec<&str> =
+            lines.iter().find(|line| line.starts_with("wall_s")).unwrap().split_whitespace().collect();
+        assert_eq!(wall, ["wall_s", "2", "8", "0.25"]);
         assert_eq!(findings["reference"].as_array().map(Vec::len), Some(3));
     }
 }

@@ -4,6 +4,7 @@ mod counts;
 mod creations;
 mod failures;
 mod finals;
+mod freshness;
 mod lingering;
 mod owners;
 mod policies;
@@ -25,6 +26,7 @@ use crate::world::Slot;
 
 pub(crate) use self::traffic::REFUSED;
 
+use self::freshness::Freshness;
 use self::lingering::Lingering;
 use self::owners::Owners;
 use self::traffic::Traffic;
@@ -65,6 +67,8 @@ pub enum Promise {
     Verdict,
     /// A Job adopts no pods but those that it selects.
     Selects,
+    /// `active` and `ready` of a status are no older than ten seconds.
+    Fresh,
     /// Replicas run.
     Runs,
 }
@@ -102,6 +106,7 @@ pub(crate) struct Checks {
     owners: Owners,
     verdicts: Verdicts,
     lingering: Lingering,
+    freshness: Freshness,
     /// Counts of Jobs as last seen, by UID: succeeded, failed, finished.
     seen: BTreeMap<String, (u64, u64, bool)>,
     /// Since when everything has been at rest.
@@ -122,6 +127,7 @@ impl Checks {
             owners: Owners::new(&plan.settings),
             verdicts: Verdicts::default(),
             lingering: Lingering::default(),
+            freshness: Freshness::default(),
             seen: BTreeMap::new(),
             at_rest_since: None,
             doubtful: false,
@@ -245,6 +251,11 @@ impl Checks {
         if self.doubtful {
             return;
         }
+        let (is_job, is_pod) = (change.kind == Kind::Job, change.kind == Kind::Pod);
+        let of_pod = ledger.pods.get(&change.uid).filter(|_| is_pod).and_then(|pod| pod.job.as_deref());
+        if let Some(job) = of_pod.or(is_job.then_some(&*change.uid)) {
+            self.freshness.changed(at, ledger, job, is_job && author.is_some());
+        }
         let what = match (change.kind, author) {
             (Kind::Lease, _) => {
                 let unraised =
@@ -302,6 +313,10 @@ impl Checks {
         }
         if let Some(what) = self.lingering.look(now, plan, ledger, &self.owners) {
             self.violated(Promise::Surplus, now, what);
+        }
+        let stale = self.freshness.look(now, plan, ledger, &self.owners).filter(|_| !self.doubtful);
+        if let Some(what) = stale {
+            self.violated(Promise::Fresh, now, what);
         }
         if now < plan.settings.calm_from {
             return;

@@ -4,6 +4,7 @@
 mod extras;
 mod generate;
 mod later;
+mod news;
 mod rare;
 mod storms;
 mod strangers;
@@ -459,16 +460,6 @@ impl UserAct {
 }
 
 impl Plan {
-    /// How long news may take to a replica.
-    pub(crate) fn news_take(&self) -> Duration {
-        let hidden = |step: &Step| match &step.act {
-            Act::Fault(fault) if step.at < Time::NEVER => fault.hides_news(),
-            Act::Rare(rare) if step.at < Time::NEVER => rare.hides_news(),
-            _ => Duration::ZERO,
-        };
-        self.settings.lag() + self.steps.iter().map(hidden).max().unwrap_or_default()
-    }
-
     /// How long a change may take until a replica has heard of it, if nothing is wrong with it but what
     /// [`Fault::disturbs`] does not tell. `None` if there is such a thing.
     pub(crate) fn settles(&self, replica: usize) -> Option<Duration> {
@@ -520,27 +511,6 @@ impl Plan {
 }
 
 impl Fault {
-    /// For how long a replica may miss what happens: a watch whose opening nobody answers is silent for a minute, and
-    /// those that break together are opened again one after the other.
-    fn hides_news(&self) -> Duration {
-        const UNANSWERED: Duration = Duration::from_secs(70);
-        const OPENED_AGAIN: Duration = Duration::from_secs(15);
-        const BEGUN_ANEW: Duration = Duration::from_secs(2);
-        match *self {
-            Self::Partition { .. }
-            | Self::LoseReplies { .. }
-            | Self::Swallow { .. }
-            | Self::HoldWatches { .. }
-            | Self::Slow { .. }
-            | Self::Freeze { .. }
-            | Self::Suspend { .. } => UNANSWERED,
-            Self::Down { time } | Self::Unreachable { time, .. } => time + OPENED_AGAIN,
-            Self::CachesBehind { by, .. } => by + OPENED_AGAIN,
-            Self::PanicWatch { .. } => BEGUN_ANEW,
-            _ => Duration::ZERO,
-        }
-    }
-
     /// Which replica (all: `None`) has a reason to lose its shards, and for how long. A single lost request is no
     /// reason, and neither is what happens to pods alone.
     pub(crate) fn disturbs(&self) -> Option<(Option<usize>, Duration)> {

@@ -248,7 +248,7 @@ impl ShardActor {
         };
         self.orphan_pods.leave_other_jobs(&pod);
         self.pod_feed.mark(&job, &uid);
-        if pod.pod.is_done() {
+        if pod.pod.is_done() && !is(Mutant::CountedPodsHeld) {
             self.pod_owners.remove(&uid);
         } else {
             self.pod_owners.insert(uid, &job);

@@ -51,10 +51,10 @@ pub(super) struct ControllerArgs {
     listen: SocketAddr,
     #[command(flatten)]
     pages: PagesArgs,
-    /// Maximum requests per second to the API server; 0 is no limit.
+    /// Maximum writes per second to the API server, without those of Leases; 0 is no limit.
     #[arg(long, value_name = "N", default_value_t = 0)]
     kube_api_qps: u32,
-    /// Maximum burst of requests above --kube-api-qps.
+    /// Maximum burst of writes above --kube-api-qps.
     #[arg(long, value_name = "N", default_value_t = 100)]
     kube_api_burst: u32,
     /// Maximum time that status updates are batched under load; up to 5 s if progress would take over 1% of

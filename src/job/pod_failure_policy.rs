@@ -4,6 +4,7 @@
 
 use super::pod::{ContainerExit, Outcome};
 use super::spec::{PodFailureAction, PodFailurePattern, PodFailureRule};
+use crate::mutants::{Mutant, is};
 
 /// The rule that a pod matched.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -27,6 +28,9 @@ pub enum Cause<'a> {
 
 /// The first rule that matches.
 pub fn judge<'a>(rules: &[PodFailureRule], outcome: &'a Outcome) -> Option<Match<'a>> {
+    if is(Mutant::FailurePolicyIgnored) {
+        return None;
+    }
     rules.iter().enumerate().find_map(|(rule, PodFailureRule { action, on })| {
         let cause = match on {
             PodFailurePattern::ExitCodes { container, inside, values } => outcome

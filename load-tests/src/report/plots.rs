@@ -13,9 +13,9 @@ const THOUSANDS_FROM: f64 = 10_000.0;
 /// Width of the plot with the names of the lines, by that without.
 const SPACE: f64 = 1.28;
 /// Height of the name of a line, in pixels.
-const NAME_HEIGHT: i32 = 15;
+const NAME_HEIGHT: i32 = 18;
 /// Height of what is below the plot, in pixels.
-const AXIS_HEIGHT: i32 = 44;
+const AXIS_HEIGHT: i32 = 50;
 /// Text and axes: readable on white and on dark pages. Plots have no background of their own.
 const TEXT: RGBColor = RGBColor(118, 118, 118);
 /// Colours of lines: those of Okabe and Ito that people with any colour vision can tell apart, on white and on dark pages.
@@ -137,28 +137,29 @@ impl Plot<'_> {
         if axes == Axes::Linear {
             let in_thousands = top >= THOUSANDS_FROM;
             let y = if in_thousands { format!("{}, thousands", self.y) } else { self.y.to_owned() };
-            let thousands = |value: &f64| (value / 1000.0).to_string();
-            let y_label: Option<Label<'_>> = if in_thousands { Some(&thousands) } else { None };
-            return self.draw_on(linear(), 0.0..top, &y, [None, y_label]);
+            let thousands = |value: &f64| plain_number(&(value / 1000.0));
+            let y_label: Label<'_> = if in_thousands { &thousands } else { &plain_number };
+            return self.draw_on(linear(), 0.0..top, &y, [&plain_number, y_label]);
         }
         let bottom = points().map(|(_, y)| *y).fold(top, f64::min).max(0.01);
         let y = (bottom..top.max(bottom * 10.0)).log_scale();
         if axes == Axes::LogY {
-            return self.draw_on(linear(), y, self.y, [None, Some(&round_number)]);
+            return self.draw_on(linear(), y, self.y, [&plain_number, &round_number]);
         }
         let left = points().map(|(x, _)| *x).fold(right, f64::min).max(1.0);
         let x = (left..left * (right / left).max(10.0).powf(SPACE)).log_scale();
-        self.draw_on(x, y, self.y, [Some(&power_of_ten), Some(&round_number)])
+        self.draw_on(x, y, self.y, [&power_of_ten, &round_number])
     }
 
-    /// Draws on axes with these ranges. `labels`: those of x and y, where they are not the numbers themselves.
-    fn draw_on<X, Y>(&self, x: X, y: Y, y_name: &str, labels: [Option<Label<'_>>; 2]) -> Result<String>
+    /// Draws on axes with these ranges. `labels`: those of x and y.
+    fn draw_on<X, Y>(&self, x: X, y: Y, y_name: &str, labels: [Label<'_>; 2]) -> Result<String>
     where
         X: AsRangedCoord<Value = f64>,
         X::CoordDescType: Ranged<ValueType = f64> + ValueFormatter<f64>,
         Y: AsRangedCoord<Value = f64>,
         Y::CoordDescType: Ranged<ValueType = f64> + ValueFormatter<f64>,
     {
+        let [x_label, y_label] = labels;
         let mut svg = String::new();
         let failed = |error: &dyn std::fmt::Display| anyhow!("{}: {error}", self.title);
         {
@@ -166,25 +167,20 @@ impl Plot<'_> {
             let mut chart = ChartBuilder::on(&root)
                 .caption(self.title, ("sans-serif", 18).into_font().color(&TEXT))
                 .margin(8)
-                .x_label_area_size(36)
+                .x_label_area_size(42)
                 .y_label_area_size(64)
                 .build_cartesian_2d(x, y)
                 .map_err(|error| failed(&error))?;
-            let text = ("sans-serif", 12).into_font().color(&TEXT);
+            let text = ("sans-serif", 15).into_font().color(&TEXT);
             let mut mesh = chart.configure_mesh();
             mesh.x_desc(self.x)
                 .y_desc(y_name)
                 .axis_style(TEXT)
                 .bold_line_style(TEXT.mix(0.25))
                 .light_line_style(TRANSPARENT)
-                .label_style(text.clone());
-            let [x_label, y_label] = labels;
-            if let Some(label) = x_label {
-                mesh.x_label_formatter(label);
-            }
-            if let Some(label) = y_label {
-                mesh.y_label_formatter(label);
-            }
+                .label_style(text.clone())
+                .x_label_formatter(x_label)
+                .y_label_formatter(y_label);
             mesh.draw().map_err(|error| failed(&error))?;
             let mut names = Vec::new();
             for (number, line) in self.lines.iter().enumerate() {
@@ -196,7 +192,7 @@ impl Plot<'_> {
                 names.extend(end.map(|(x, y)| Name { text: &line.name, colour, x, y }));
             }
             for Name { text, colour, x, y } in apart(names) {
-                let style = ("sans-serif", 13).into_font().color(&colour);
+                let style = ("sans-serif", 16).into_font().color(&colour);
                 root.draw(&Text::new(text, (x + 6, y - 7), style)).map_err(|error| failed(&error))?;
             }
             root.present().map_err(|error| failed(&error))?;
@@ -207,6 +203,11 @@ impl Plot<'_> {
 
 /// The label of a number; empty for none.
 type Label<'a> = &'a dyn Fn(&f64) -> String;
+
+/// A number without needless digits.
+fn plain_number(value: &f64) -> String {
+    ((value * 1e3).round() / 1e3).to_string()
+}
 
 /// Labels 1, 2 and 5 of each power of ten: others would cover each other.
 fn round_number(value: &f64) -> String {
@@ -279,6 +280,7 @@ mod tests {
         let large = plot(100_000.0).draw(Axes::Linear).unwrap();
         assert!(large.contains("pods, thousands") && !large.contains("00000"), "{large}");
         assert!(large.contains("one") && large.contains("two"));
-        assert!(!plot(900.0).draw(Axes::Linear).unwrap().contains("thousands"));
+        let small = plot(900.0).draw(Axes::Linear).unwrap();
+        assert!(!small.contains("thousands") && !small.contains(".0\n"), "{small}");
     }
 }

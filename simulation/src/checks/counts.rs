@@ -81,37 +81,34 @@ pub(super) fn ahead(plan: &Plan, ledger: &Ledger, uid: &str) -> Option<String> {
 /// replica pauses with all of them, and the status waits with what it says.
 const ASKED_TO_WAIT: Duration = Duration::from_secs(3);
 
-/// How long news of a pod's end and a status that was sent before they came may be under way, when nothing is wrong.
-const UNDER_WAY: Duration = Duration::from_millis(10);
-
 /// What a replica may not know.
 #[derive(Clone, Copy)]
-struct Slack {
-    /// How much later than it happened it may have learned of an end that counts.
-    later: Duration,
-    /// How long news may take to it.
-    news: Duration,
-    /// Whether other replicas act for the same Job.
-    others_act: bool,
+struct Slack<'a> {
+    plan: &'a Plan,
+    /// The Job fails, or its policy is met: it does not wait for pods that are still seen active.
+    ends_early: bool,
 }
 
-impl Slack {
-    fn of(plan: &Plan, job: &JobFacts) -> Self {
-        let later = learned_later(plan, job);
-        Self { later, news: plan.news_take(), others_act: plan.settings.all_own_all }
+impl<'a> Slack<'a> {
+    fn of(plan: &'a Plan, job: &JobFacts) -> Self {
+        let ends_early = job.has_failed() || !job.object["spec"]["successPolicy"].is_null();
+        Self { plan, ends_early }
+    }
+
+    /// How much later a replica may have learned of an end at this time, if it counts.
+    fn later(self, end: Time) -> Duration {
+        let news = if self.ends_early { self.plan.news_take(end) } else { self.plan.settings.lag() };
+        news + if self.plan.asks_to_wait() { ASKED_TO_WAIT } else { Duration::ZERO }
+    }
+
+    /// Whether other replicas act for the same Job.
+    fn others_act(self) -> bool {
+        self.plan.settings.all_own_all
     }
 }
 
-/// How much later than it happened a replica may have learned of an end that counts.
-fn learned_later(plan: &Plan, job: &JobFacts) -> Duration {
-    // A Job that fails, or whose policy is met, does not wait for pods that are still seen active.
-    let ends_early = job.has_failed() || !job.object["spec"]["successPolicy"].is_null();
-    let news = if ends_early { UNDER_WAY + plan.news_take() } else { plan.settings.lag() };
-    news + if plan.asks_to_wait() { ASKED_TO_WAIT } else { Duration::ZERO }
-}
-
 /// The fewest and most pods (or indexes) that may be counted.
-fn bounds(pods: &[&PodFacts], job: &JobFacts, succeeded: bool, slack: Slack) -> (u64, u64) {
+fn bounds(pods: &[&PodFacts], job: &JobFacts, succeeded: bool, slack: Slack<'_>) -> (u64, u64) {
     let indexed = job.object["spec"]["completionMode"] == "Indexed";
     let mut certain = BTreeSet::new();
     let mut possible = BTreeSet::new();
@@ -142,7 +139,7 @@ fn bounds(pods: &[&PodFacts], job: &JobFacts, succeeded: bool, slack: Slack) -> 
         possible.insert(key);
         // One owner has counted a pod. Another, which has not heard that it is no longer selected, or could not read that it was
         // released, records it again.
-        let returns = pod.returns || (slack.others_act && (pod.meddled || pod.garbled));
+        let returns = pod.returns || (slack.others_act() && (pod.meddled || pod.garbled));
         again += u64::from(returns && index.is_none());
         if matches {
             certain.insert(key);
@@ -152,31 +149,36 @@ fn bounds(pods: &[&PodFacts], job: &JobFacts, succeeded: bool, slack: Slack) -> 
 }
 
 /// Of a Job that wants fewer pods than before, a replica also removes those whose end it has not heard of yet.
-fn is_unheard(pod: &PodFacts, job: &JobFacts, news: Duration) -> bool {
-    pod.by_replica
-        && job.touched.is_some()
-        && pod.end.zip(pod.deleted).is_some_and(|(end, deleted)| deleted.since(end.at) < news)
+fn is_unheard(pod: &PodFacts, job: &JobFacts, news: impl Fn(Time) -> Duration) -> bool {
+    pod.by_replica && job.touched.is_some() && pod.end.is_some() && is_deleted_early(pod, news)
+}
+
+/// Whether news of the end of a pod may not have come when its deletion was decided, if it has ended at all.
+fn is_deleted_early(pod: &PodFacts, news: impl Fn(Time) -> Duration) -> bool {
+    let is_early = |end: Time, deleted: Time| deleted <= end || deleted.since(end) < news(end);
+    pod.end.zip(pod.deleted).is_none_or(|(end, deleted)| is_early(end.at, deleted))
 }
 
 /// The deletion that follows may be held up, by an answer that is lost, until the pod has ended; or it had ended, and the
 /// replica had not heard of it yet, nor that somebody was deleting it. The controller built into Kubernetes does it in this
 /// order, too. A Job has one pod too many if somebody has changed it, or if a pod that it has replaced succeeds after all.
-fn is_disowned(pod: &PodFacts, job: &JobFacts, news: Duration) -> bool {
-    let unheard = |at: Time| pod.end.is_none_or(|end| at <= end.at || at.since(end.at) < news);
+fn is_disowned(pod: &PodFacts, job: &JobFacts, news: impl Fn(Time) -> Duration) -> bool {
+    let unheard = |at: Time| pod.end.is_none_or(|end| at <= end.at || at.since(end.at) < news(end.at));
     (job.touched.is_some() || pod.superseded) && pod.disowned.is_some_and(unheard)
 }
 
 /// Whether the end of a pod may be lost to its Job, since a replica was removing the pod.
-pub(super) fn may_be_lost(pod: &PodFacts, job: &JobFacts, news: Duration) -> bool {
-    is_unheard(pod, job, news) || is_disowned(pod, job, news)
+pub(super) fn may_be_lost(pod: &PodFacts, job: &JobFacts, news: impl Fn(Time) -> Duration) -> bool {
+    is_unheard(pod, job, &news) || is_disowned(pod, job, news)
 }
 
 /// Whether a pod must count (`true`), may count (`false`), or must not.
-fn counts(pod: &PodFacts, job: &JobFacts, succeeded: bool, slack: Slack) -> Option<bool> {
-    let Slack { later, news, .. } = slack;
+fn counts(pod: &PodFacts, job: &JobFacts, succeeded: bool, slack: Slack<'_>) -> Option<bool> {
+    let news = |at| slack.plan.news_take(at);
     // What a replica removes before it announces the end does not count, however it ends.
     let deleted_in_time = job.announced.is_none_or(|announced| pod.deleted.is_some_and(|at| at < announced));
-    let removed = (pod.removed || is_unheard(pod, job, news)) && deleted_in_time;
+    let removed = pod.removed && is_deleted_early(pod, news);
+    let removed = (removed || is_unheard(pod, job, news)) && deleted_in_time;
     let Some(end) = pod.end else {
         // Gone without an end: a failure if it was deleted while the Job counted it. A Job that fails counts the pods that it
         // removes then.
@@ -188,7 +190,7 @@ fn counts(pod: &PodFacts, job: &JobFacts, succeeded: bool, slack: Slack) -> Opti
         return (end.clean && end.succeeded == succeeded).then_some(false);
     }
     // What ends after the end was announced may come too late, and so may what somebody took away.
-    let in_time = job.announced.is_none_or(|announced| end.at + later < announced);
+    let in_time = job.announced.is_none_or(|announced| end.at + slack.later(end.at) < announced);
     let certain = end.clean && in_time && !pod.meddled && !is_disowned(pod, job, news);
     if end.succeeded == succeeded {
         let ignored = !succeeded && consequence(job, pod) == Consequence::Ignore;
@@ -245,7 +247,7 @@ mod tests {
         ended["metadata"]["deletionTimestamp"] = "1970-01-01T00:00:11Z".into();
         ledger.take_in(at(11), event("MODIFIED", ended.clone()), false);
         ledger.take_in(at(released), event("DELETED", ended), true);
-        may_be_lost(&ledger.pods["p"], &ledger.jobs["j"], NEWS)
+        may_be_lost(&ledger.pods["p"], &ledger.jobs["j"], |_| NEWS)
     }
 
     /// What is wrong with a Job of three pods, one of which has succeeded, that counts so many, and lists so many more.

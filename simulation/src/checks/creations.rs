@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use yardmaster::job::index_set::IndexSet;
+
 use crate::checks::Author;
 use crate::checks::counts::may_be_lost;
 use crate::checks::failures::{Consequence, consequence};
@@ -46,10 +48,9 @@ pub(super) fn check(
     let is_shown = |other: &PodFacts| other.moved.is_none_or(|at| author.sent_at.since(at) > lag(at));
     let others = ledger.pods_of(job_uid).filter(|other| !std::ptr::eq(*other, pod) && is_shown(other));
     let others: Vec<&PodFacts> = others.collect();
-    let creation = Creation { job, pod, others, others_act, sent_at: author.sent_at };
-    let news = plan.news_take();
-    let index = pod.index.and_then(|index| creation.at_index(index, news));
-    let what = creation.is_beside(knows, news).or(index).or_else(|| {
+    let creation = Creation { plan, job, pod, others, others_act, sent_at: author.sent_at };
+    let index = pod.index.and_then(|index| creation.at_index(index, knows));
+    let what = creation.is_beside(knows).or(index).or_else(|| {
         if job.deleted.is_some_and(&knows) {
             return Some("of a Job that is being deleted".into());
         }
@@ -63,6 +64,7 @@ const ON_ITS_WAY: Duration = Duration::from_secs(5);
 
 /// A pod that was just created, and the others of its Job.
 struct Creation<'a> {
+    plan: &'a Plan,
     job: &'a JobFacts,
     pod: &'a PodFacts,
     others: Vec<&'a PodFacts>,
@@ -76,6 +78,11 @@ impl Creation<'_> {
         self.others.iter().copied()
     }
 
+    /// Whether the end of a pod may be lost to the Job.
+    fn may_lose(&self, pod: &PodFacts) -> bool {
+        may_be_lost(pod, self.job, |at| self.plan.news_take(at))
+    }
+
     /// Whether a pod has the name of one that is gone. An owner that has never seen that one gives its name again, while
     /// the others go on. The controller built into Kubernetes gives every pod another name.
     fn is_again(&self, pod: &PodFacts) -> bool {
@@ -85,7 +92,7 @@ impl Creation<'_> {
     }
 
     /// What is wrong with the number of pods. `knows`: whether the replica had to know what happened at a time.
-    fn is_beside(&self, knows: impl Fn(Time) -> bool, news: Duration) -> Option<String> {
+    fn is_beside(&self, knows: impl Fn(Time) -> bool) -> Option<String> {
         if self.is_again(self.pod) {
             return None;
         }
@@ -110,7 +117,7 @@ impl Creation<'_> {
         let succeeded = self
             .others()
             .filter(|other| !other.meddled && other.end.is_some_and(|end| end.succeeded && end.clean))
-            .filter(|other| !may_be_lost(other, self.job, news))
+            .filter(|other| !self.may_lose(other))
             // That of a pod that is gone only the status shows, of which one of several owners hears late.
             .filter(|other| other.exists || !self.others_act || other.deleted.is_some_and(&knows))
             .count() as u64;
@@ -118,19 +125,27 @@ impl Creation<'_> {
             .then(|| format!("beside {active} active and {succeeded} succeeded pods of {completions}"))
     }
 
-    /// What is wrong with a pod at this index.
-    fn at_index(&self, index: u32, news: Duration) -> Option<String> {
+    /// Whether the status says that this index has succeeded.
+    fn is_completed(&self, index: u32) -> bool {
+        let indexes = self.job.object["status"]["completedIndexes"].as_str().and_then(IndexSet::parse_strict);
+        indexes.is_some_and(|indexes| indexes.contains(index))
+    }
+
+    /// What is wrong with a pod at this index. `knows`: whether the replica had to know what happened at a time.
+    fn at_index(&self, index: u32, knows: impl Fn(Time) -> bool) -> Option<String> {
         // What an elastic Job knew of an index that it did not have for a while, it has forgotten.
-        let is_known =
-            |other: &&PodFacts| other.exists && !other.meddled && !self.job.forgets(index, other.created);
-        let at_index = || self.others().filter(|other| other.index == Some(index)).filter(is_known);
+        let is_known = |other: &&PodFacts| !other.meddled && !self.job.forgets(index, other.created);
+        let at_index_before = || self.others().filter(|other| other.index == Some(index)).filter(is_known);
+        let at_index = || at_index_before().filter(|other| other.exists);
         // Of several owners, one may have removed it, since it was too many or its Job had failed.
-        let is_lost = |other: &PodFacts| {
-            may_be_lost(other, self.job, news) || (self.others_act && other.disowned.is_some())
-        };
+        let is_lost =
+            |other: &PodFacts| self.may_lose(other) || (self.others_act && other.disowned.is_some());
         let has_succeeded =
             |other: &PodFacts| other.end.is_some_and(|end| end.succeeded && end.clean) && !is_lost(other);
-        if at_index().any(has_succeeded) {
+        let is_gone = |other: &&PodFacts| !other.exists && other.deleted.is_some_and(&knows);
+        if at_index().any(has_succeeded)
+            || (at_index_before().filter(is_gone).any(has_succeeded) && self.is_completed(index))
+        {
             return Some("at an index that has succeeded".into());
         }
         if at_index().any(PodFacts::is_active) {

@@ -169,10 +169,11 @@ fn too_many_kept(plan: &Plan, ledger: &Ledger, uid: &str, job: &JobFacts) -> Opt
 
 /// A Job that is complete although one of its pods had to let it fail, well before.
 fn spared(plan: &Plan, ledger: &Ledger, uid: &str, job: &JobFacts) -> Option<(Promise, String)> {
+    const DECIDED: Duration = Duration::from_secs(60);
     let announced = job.announced.filter(|_| !job.has_failed() && !job.meddled)?;
-    let later = plan.news_take() + Duration::from_secs(60);
+    let is_heard = |end: Time| end + plan.news_take(end) + DECIDED < announced;
     let fatal = ledger.pods_of(uid).find(|pod| {
-        let in_time = pod.end.is_some_and(|end| !end.succeeded && end.clean && end.at + later < announced);
+        let in_time = pod.end.is_some_and(|end| !end.succeeded && end.clean && is_heard(end.at));
         in_time && !pod.meddled && consequence(job, pod) == Consequence::FailJob
     })?;
     Some((Promise::Verdict, format!("{} is complete, and {} lets it fail", job.name().1, fatal.name().1)))

@@ -2,7 +2,8 @@
 //!
 //! The rules are client-go's. Equal Events are counted in one. From the tenth different message on, Events of
 //! one object, type and reason are combined into one; where the API server is slow, from the second on that waits. An
-//! object has a burst of 25 Events, then one every five minutes.
+//! object has a burst of 25 Events of each type, then one every five minutes: other than with client-go, what tells of
+//! success uses up nothing of what may tell of failures.
 //!
 //! A write is composed when its turn comes ([`Turns`]), so it covers what was recorded while its series waited.
 
@@ -29,7 +30,7 @@ use crate::job::uid::UidMap;
 const SIMILAR: usize = 10;
 /// ... and the silence after which they are counted from zero again.
 const SIMILAR_WINDOW: SignedDuration = SignedDuration::from_mins(10);
-/// Burst of recorded Events about one object ...
+/// Burst of recorded Events of one type about one object ...
 const BURST: NonZeroU32 = NonZeroU32::new(25).unwrap();
 /// ... and the time after which one more is allowed.
 const REFILL: Duration = Duration::from_secs(300);
@@ -108,7 +109,8 @@ struct Series {
 /// The Events of one object.
 #[derive(Debug)]
 struct ObjectEvents {
-    rate: Option<Rate>,
+    normal: Option<Rate>,
+    warnings: Option<Rate>,
     similar: HashMap<(EventType, Box<str>), Similar>,
     series: HashMap<Arc<SeriesKey>, Series>,
     last: Timestamp,
@@ -157,7 +159,8 @@ impl EventCorrelator {
     pub(super) fn note(&mut self, event: Event) -> Noted {
         self.sweep();
         let object = self.objects.entry(event.about.uid.clone()).or_insert_with(|| ObjectEvents {
-            rate: Rate::per_period(REFILL, BURST),
+            normal: Rate::per_period(REFILL, BURST),
+            warnings: Rate::per_period(REFILL, BURST),
             similar: HashMap::new(),
             series: HashMap::new(),
             last: event.at,
@@ -174,7 +177,11 @@ impl EventCorrelator {
             reason: event.reason,
             message: (!combined).then(|| event.message.clone()),
         };
-        let allowed = event.must || object.rate.as_ref().is_none_or(Rate::try_take);
+        let rate = match event.kind {
+            EventType::Normal => &object.normal,
+            EventType::Warning => &object.warnings,
+        };
+        let allowed = event.must || rate.as_ref().is_none_or(Rate::try_take);
         if !allowed {
             return Noted::Spam;
         }

@@ -276,18 +276,22 @@ async fn many_similar_events_are_combined() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn one_object_cannot_flood_the_api_server_and_its_end_is_still_delivered() {
+async fn one_object_cannot_flood_the_api_server_and_its_failures_and_its_end_are_still_delivered() {
     let bench = bench();
     for number in 0..40 {
         bench.recorder.record(event(&format!("Reason{number}"), "m", 0));
     }
     let end = Event { must: true, ..event("Completed", "Job completed", 0) };
     bench.recorder.record(end);
+    let failure = Event { kind: EventType::Warning, ..event("FailedCreate", "exceeded quota", 0) };
+    bench.recorder.record(failure);
     let other = ObjectRef::job(&"n".into(), &"other".into(), &"v".into());
     bench.recorder.record(Event { about: other, ..event("Reason", "m", 0) });
     bench.recorder.flush().await;
-    assert_eq!(bench.store.stored().len(), 25 + 1 + 1);
-    assert!(bench.store.stored().iter().any(|(reason, ..)| reason == "Completed"));
+    assert_eq!(bench.store.stored().len(), 25 + 1 + 1 + 1);
+    for sent in ["Completed", "FailedCreate"] {
+        assert!(bench.store.stored().iter().any(|(reason, ..)| reason == sent), "{sent}");
+    }
     assert_eq!(bench.lost(LostEvent::Spam), 15);
     sleep(Duration::from_secs(301)).await;
     bench.recorder.record(event("Later", "m", 301));

@@ -13,6 +13,7 @@ use crate::job::pod_failure_policy::judge;
 use crate::job::second::Second;
 use crate::job::spec::{Completion, JobSpec, PodFailureAction};
 use crate::job::uid::Uid;
+use crate::mutants::{Mutant, is};
 
 /// The order in which active pods are removed if there are too many, first to last: unscheduled, pending, not
 /// ready, ready for a shorter time, containers restarted more often, native sidecars restarted more often,
@@ -308,6 +309,7 @@ fn tracking(
     let index_is_recorded = |i| ledger.completed.contains(i) || ledger.failed.contains(i);
     match failure {
         _ if ledger.records(&pod.uid) || (indexed && place.is_none()) => Tracking::Release,
+        Some(_) if pod.deleting && is(Mutant::DeletedFailureUncounted) => Tracking::Release,
         Some(failure) if failure.counts => Tracking::RecordFailure,
         Some(_) => Tracking::Release,
         None if indexed && place.is_some_and(index_is_recorded) => Tracking::Release,

@@ -1,0 +1,96 @@
+//! `active` and `ready` of a status are no older than ten seconds where nothing is wrong: Kueue and JobSet wait for them.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::time::Duration;
+
+use super::finals::{held_up_until, is_ours};
+use super::owners::Owners;
+use crate::ledger::{JobFacts, Ledger, PodFacts, conditions};
+use crate::plan::Plan;
+use crate::time::Time;
+
+/// How old they may be.
+const OLDEST: Duration = Duration::from_secs(10);
+/// How long they may say what has never been true: a replica knows its own creations sooner than what kubelets do.
+const MIXED: Duration = Duration::from_secs(3);
+
+/// Active pods, and how many of them are ready.
+type Running = (u64, u64);
+
+/// What has been true of Jobs of which a replica has written a status.
+#[derive(Debug, Default)]
+pub(super) struct Freshness {
+    /// By UID: what has been true from a time on, the oldest first. The last still is.
+    history: BTreeMap<String, VecDeque<(Time, Running)>>,
+    /// By UID: since when a status says what has not been true for too long.
+    wrong: BTreeMap<String, Time>,
+}
+
+impl Freshness {
+    /// A Job has changed, or a pod of it. `written`: a replica has written its status.
+    pub(super) fn changed(&mut self, now: Time, ledger: &Ledger, job: &str, written: bool) {
+        if written {
+            self.history.entry(job.to_owned()).or_default();
+        }
+        let Some(history) = self.history.get_mut(job) else { return };
+        let truth = running(ledger, job);
+        if history.back().is_none_or(|(_, last)| *last != truth) {
+            history.push_back((now, truth));
+        }
+    }
+
+    /// What is wrong now.
+    pub(super) fn look(
+        &mut self,
+        now: Time,
+        plan: &Plan,
+        ledger: &Ledger,
+        owners: &Owners,
+    ) -> Option<String> {
+        let settings = &plan.settings;
+        let deafened = (0..settings.replicas).any(|replica| plan.settles(replica).is_none());
+        let hears_late = settings.lag() > Duration::ZERO;
+        if !owners.all_undisturbed(now) || plan.refuses() || settings.all_own_all || deafened || hears_late {
+            self.wrong.clear();
+            return None;
+        }
+        let begin = Time::ms(now.millis().saturating_sub(OLDEST.as_millis() as u64));
+        let since = Time::ms(begin.millis().saturating_sub(plan.news_take(begin).as_millis() as u64));
+        for (uid, history) in &mut self.history {
+            while history.get(1).is_some_and(|(until, _)| *until < since) {
+                history.pop_front();
+            }
+            let is_known = history.front().is_some_and(|(first, _)| *first <= since);
+            let is_wrong = |job: &&JobFacts| history.iter().all(|(_, truth)| *truth != said(job));
+            let is_due =
+                |job: &&JobFacts| is_due(plan, ledger, uid, job) && now > held_up_until(now, plan, job);
+            match ledger.jobs.get(uid).filter(is_due).filter(is_wrong).filter(|_| is_known) {
+                Some(_) => _ = self.wrong.entry(uid.clone()).or_insert(now),
+                None => _ = self.wrong.remove(uid),
+            }
+        }
+        let (uid, _) = self.wrong.iter().find(|(_, since)| now.since(**since) >= MIXED)?;
+        let job = ledger.jobs.get(uid)?;
+        let (name, (active, ready)) = (job.name().1, said(job));
+        Some(format!("{name}: {active} active and {ready} ready have not been true since {since}"))
+    }
+}
+
+fn said(job: &JobFacts) -> Running {
+    (job.count("active"), job.count("ready"))
+}
+
+/// Whether the status of a Job has to be kept up to date. Nobody knows of pods that somebody has taken labels or finalizers from.
+fn is_due(plan: &Plan, ledger: &Ledger, uid: &str, job: &JobFacts) -> bool {
+    let is_clean = !job.meddled && !ledger.pods_of(uid).any(|pod| pod.meddled);
+    let goes_on = job.exists && !job.deleting() && job.finished.is_none() && job.announced.is_none();
+    is_ours(plan, job) && is_clean && goes_on
+}
+
+fn running(ledger: &Ledger, job: &str) -> Running {
+    let is_ready = |pod: &&PodFacts| {
+        conditions(&pod.object).any(|condition| condition["type"] == "Ready" && condition["status"] == "True")
+    };
+    let active = || ledger.pods_of(job).filter(|pod| pod.is_active());
+    (active().count() as u64, active().filter(is_ready).count() as u64)
+}
