@@ -105,9 +105,8 @@ impl Owners {
         change: &Change,
         author: Option<Author>,
     ) -> Option<String> {
-        if author.is_some() && !change.deleted {
-            self.damaged.remove(&change.name);
-        }
+        // What a stranger has changed no replica has to respect, whenever it sees that.
+        let damaged = author.filter(|_| !change.deleted).and_then(|_| self.damaged.remove(&change.name));
         let lease = ledger.leases.get(&change.name)?;
         let shard = change.name.rsplit_once("-shard-")?.1;
         let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
@@ -125,7 +124,7 @@ impl Owners {
             self.released.insert((number, owner), now);
         }
         let lost = (holder != before || session != old) && !released;
-        (well && lost)
+        (well && lost && damaged.is_none())
             .then(|| format!("{before} loses shard {shard} to {holder}, and nothing is wrong with it"))
     }
 

@@ -8,14 +8,14 @@ use crate::time::Time;
 /// News, and a request that was sent before they came, when nothing is wrong.
 const UNDER_WAY: Duration = Duration::from_millis(10);
 
-/// A watch whose opening nobody answers is silent for a minute.
+/// A watch is silent for a minute if nobody answers its opening.
 const UNANSWERED: Duration = Duration::from_secs(70);
 
 /// Watches that break together are opened again one after the other.
 const OPENED_AGAIN: Duration = Duration::from_secs(15);
 
 /// A watch that has panicked.
-const BEGUN_ANEW: Duration = Duration::from_secs(2);
+const BEGUN_AGAIN: Duration = Duration::from_secs(2);
 
 impl Plan {
     /// How much later than something happens a request of a replica may arrive that does not know of it. A fault that begins
@@ -61,7 +61,7 @@ impl Fault {
             | Self::Refuse { time, what: Refused::All | Refused::Reads, .. } => time + OPENED_AGAIN,
             Self::CachesBehind { time, by, .. } => time + by + OPENED_AGAIN,
             Self::CutWatches { .. } => OPENED_AGAIN,
-            Self::PanicWatch { .. } => BEGUN_ANEW,
+            Self::PanicWatch { .. } => BEGUN_AGAIN,
             _ => Duration::ZERO,
         }
     }

@@ -2,8 +2,8 @@
 //!
 //! The rules are client-go's. Equal Events are counted in one. From the tenth different message on, Events of
 //! one object, type and reason are combined into one; where the API server is slow, from the second on that waits. An
-//! object has a burst of 25 Events of each type, then one every five minutes: other than with client-go, what tells of
-//! success uses up nothing of what may tell of failures.
+//! object has a burst of 25 Events of each type, then one every five minutes. With client-go both types share one burst, and
+//! an object that has created many pods has none left for its failures.
 //!
 //! A write is composed when its turn comes ([`Turns`]), so it covers what was recorded while its series waited.
 
