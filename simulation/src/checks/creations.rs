@@ -156,9 +156,8 @@ impl Creation<'_> {
             return Some("at an index that a rule lets fail".into());
         }
         // Each pod carries the failures before it. They are lost with one that somebody has taken from the Job, or that the Job
-        // has removed while it ran, as in Kubernetes.
-        let is_removed = |other: &PodFacts| other.by_replica && other.end.is_none_or(|end| !end.clean);
-        let is_taken = |other: &&PodFacts| other.meddled || is_removed(other);
+        // has removed as one too many, as in Kubernetes.
+        let is_taken = |other: &&PodFacts| other.meddled || other.disowned.is_some();
         let taken = self.others().filter(|other| other.index == Some(index)).filter(is_taken);
         let taken = taken.map(|other| other.created).max();
         let failures = failed()
