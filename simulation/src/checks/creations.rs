@@ -157,7 +157,10 @@ impl Creation<'_> {
         }
         // Each pod carries the failures before it. They are lost with one that somebody has taken from the Job, or that the Job
         // has removed as one too many, as in Kubernetes.
-        let is_taken = |other: &&PodFacts| other.meddled || other.disowned.is_some();
+        let is_uncounted = |other: &PodFacts| {
+            !other.exists && other.end.is_some_and(|end| end.succeeded) && !self.is_completed(index)
+        };
+        let is_taken = |other: &&PodFacts| other.meddled || other.disowned.is_some() || is_uncounted(other);
         let taken = self.others().filter(|other| other.index == Some(index)).filter(is_taken);
         let taken = taken.map(|other| other.created).max();
         let failures = failed()
