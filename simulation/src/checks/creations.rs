@@ -155,6 +155,11 @@ impl Creation<'_> {
         if failed().any(|other| consequence(self.job, other) == Consequence::FailIndex) {
             return Some("at an index that a rule lets fail".into());
         }
+        self.is_exhausted(index, failed())
+    }
+
+    /// What is wrong with a pod at an index at which these have failed.
+    fn is_exhausted<'a>(&self, index: u32, failed: impl Iterator<Item = &'a PodFacts>) -> Option<String> {
         // Each pod carries the failures before it. They are lost with one that somebody has taken from the Job, or that the Job
         // has removed as one too many, as in Kubernetes.
         let is_uncounted = |other: &PodFacts| {
@@ -163,7 +168,7 @@ impl Creation<'_> {
         let is_taken = |other: &&PodFacts| other.meddled || other.disowned.is_some() || is_uncounted(other);
         let taken = self.others().filter(|other| other.index == Some(index)).filter(is_taken);
         let taken = taken.map(|other| other.created).max();
-        let failures = failed()
+        let failures = failed
             .filter(|other| taken.is_none_or(|taken| other.created > taken))
             .filter(|other| consequence(self.job, other) != Consequence::Ignore);
         let failures = failures.count() as u64;
