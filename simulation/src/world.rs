@@ -42,7 +42,7 @@ use crate::{panics, tally};
 
 /// Virtual time in which everything must have reached its end once nothing breaks any more.
 const PATIENCE: Duration = Duration::from_secs(900);
-/// Time between two heartbeats of a replica. A restore from a younger backup may contradict no heartbeat.
+/// Time between two heartbeats of a replica, if they are answered at once. A restore from a younger backup may contradict none.
 const HEARTBEATS: Duration = Duration::from_secs(2);
 /// Time between two lists of pods that have lost all labels (`STRIPPED` of the orphan controller).
 const HOUR: Duration = Duration::from_secs(3_600);
@@ -338,7 +338,12 @@ impl World {
     /// A restore of etcd from a backup that is younger than all heartbeats may show nowhere. Operators have to restart the
     /// replicas after it. This is done once, if the world does not come to rest. Returns whether it was done now.
     fn restarts_replicas(&mut self) -> bool {
-        let is_young = |act: &Act| matches!(act, Act::Fault(Fault::Restore { age }) if *age < HEARTBEATS);
+        let slower = self.plan.steps.iter().filter_map(|step| match step.act {
+            Act::Fault(Fault::Slow { extra, .. }) => Some(2 * extra),
+            _ => None,
+        });
+        let between = HEARTBEATS + slower.max().unwrap_or_default();
+        let is_young = |act: &Act| matches!(act, Act::Fault(Fault::Restore { age }) if *age < between);
         let may_be_needed = self.plan.steps.iter().any(|step| is_young(&step.act));
         if !may_be_needed || std::mem::replace(&mut self.restarted, true) {
             return false;

@@ -85,13 +85,16 @@ const ASKED_TO_WAIT: Duration = Duration::from_secs(3);
 #[derive(Clone, Copy)]
 struct Slack<'a> {
     plan: &'a Plan,
-    /// The Job fails, or its policy is met: it does not wait for pods that are still seen active.
+    /// The Job fails, is deleted, or its policy is met: it does not wait for pods that are still seen active.
     ends_early: bool,
 }
 
 impl<'a> Slack<'a> {
     fn of(plan: &'a Plan, job: &JobFacts) -> Self {
-        let ends_early = job.has_failed() || !job.object["spec"]["successPolicy"].is_null();
+        let has_policy = !job.object["spec"]["successPolicy"].is_null();
+        let is_deleted =
+            job.deleted.zip(job.announced).is_some_and(|(deleted, announced)| deleted < announced);
+        let ends_early = job.has_failed() || has_policy || is_deleted;
         Self { plan, ends_early }
     }
 
