@@ -169,10 +169,10 @@ pub fn doubts_success(state: &JobState) -> bool {
         && completions_reached(state, Tally::of(state)).is_some()
 }
 
-/// Success, if enough pods have succeeded and no active pod is left. Without completions one success is
-/// enough.
+/// Success, if enough pods have succeeded and no active pod is left, nor one whose creation or adoption has not been
+/// answered: it may have succeeded, too. Without completions one success is enough.
 pub fn completions_reached(state: &JobState, tally: Tally) -> Option<End> {
-    let none_left = state.pods.active() + state.pods.pending_creates() == 0;
+    let none_left = state.pods.active() + state.pods.pending_creates() + state.adoptions_in_flight == 0;
     let enough = match state.job.spec.completion.wanted() {
         None => tally.succeeded > 0,
         Some(completions) => tally.succeeded >= u64::from(completions),

@@ -9,6 +9,7 @@ use crate::job::reconcile::reconcile;
 use crate::job::spec::{
     Completion, Job, PerIndexLimit, PodFailureAction, PodFailurePattern, PodFailureRule, SuccessRule,
 };
+use crate::job::state::JobState;
 use crate::job::status::{ConditionKind, ConditionStatus, JobStatus, Uncounted};
 
 /// The reason of the end that the next status announces at a time.
@@ -488,4 +489,21 @@ fn a_failure_that_is_held_for_a_successor_is_recorded_with_the_end_it_brings_abo
     assert_eq!(reason.as_deref(), Some("BackoffLimitExceeded"));
     assert_eq!(uids(&status.uncounted.unwrap().failed), ["bad-0"]);
     assert_eq!(plan.releases, [], "not before the record is acknowledged");
+}
+
+/// A pod that is being adopted may have succeeded as well.
+#[test]
+fn success_waits_for_adoptions_to_be_answered() {
+    let pods = || vec![ended(pod("a"), Phase::Succeeded, 150)];
+    let announces = |state: &JobState| {
+        let status = reconcile(state, at(200)).status.map(|write| write.status);
+        status.is_some_and(|status| status.holding(&ConditionKind::SuccessCriteriaMet).is_some())
+    };
+    for completion in [Completion::WorkQueue, Completion::Count(1)] {
+        let mut state = state(started(job(completion, 2)), pods());
+        state.adoption_begun();
+        assert!(!announces(&state), "{completion:?}");
+        state.adoption_ended();
+        assert!(announces(&state), "{completion:?}");
+    }
 }
