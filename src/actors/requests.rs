@@ -63,7 +63,8 @@ pub struct Requests {
     pub waits: Waits,
     /// The Job's trace.
     pub trace: JobTrace,
-    /// Whether the Jobs of the shard have been shown as they were when it was claimed.
+    /// Whether the watch shows at least what was written of the Job before this actor began: it has come as far as the claim on
+    /// the shard. Of a Job that is rebuilt nobody knows.
     pub caught_up: CaughtUp,
     /// When the shard was claimed, if the Job was taken over with it.
     pub taken_over: Option<Timestamp>,

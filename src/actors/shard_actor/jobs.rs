@@ -13,6 +13,7 @@ use tokio_util::task::AbortOnDropHandle;
 
 use super::doubts::DOUBT_PAUSE;
 use super::{Candidates, ShardActor};
+use crate::actors::catch_up::CaughtUp;
 use crate::actors::clock;
 use crate::actors::inbox::Inbox;
 use crate::actors::job_actor::{Halt, JobActor};
@@ -310,15 +311,17 @@ impl ShardActor {
     fn start(&mut self, uid: &Uid, ctx: &mut Context<Self>) {
         let Some(entry) = self.jobs.get(uid).filter(|_| !self.pod_feed.is_draining()) else { return };
         let Ok(job) = &entry.seen.job else { return };
-        let leaving = match entry.stage {
+        let (leaving, caught_up) = match entry.stage {
             Stage::Active(_) => return,
-            Stage::Broken { leaving } => leaving,
-            Stage::Passivated { .. } => false,
+            // The watch may be behind the last status of the actor that has panicked.
+            Stage::Broken { leaving } => (leaving, CaughtUp::default()),
+            Stage::Passivated { .. } => (false, self.caught_up.clone()),
         };
         let seeks_pods = Owner::from(job).seeks_pods();
         let candidates = seeks_pods.then(|| self.look_for_candidates(job, UidMap::default(), &ctx.address()));
         let inbox = Inbox::queued(self.cx.metrics.workqueue.clone());
-        let actor = self.start_actor(job.clone(), entry.seen.clone(), inbox.clone(), &ctx.address());
+        let actor =
+            self.start_actor(job.clone(), entry.seen.clone(), inbox.clone(), caught_up, &ctx.address());
         if let Some(entry) = self.jobs.get_mut(uid) {
             entry.enter(
                 Stage::Active(Active { inbox, actor, leaving: false, candidates, awaits_list: false }),
@@ -335,6 +338,7 @@ impl ShardActor {
         job: Job,
         seen: Arc<ObservedJob>,
         inbox: Inbox<JobInput>,
+        caught_up: CaughtUp,
         shard: &Addr<Self>,
     ) -> Addr<JobActor> {
         let requests = Requests {
@@ -354,7 +358,7 @@ impl ShardActor {
                 uid: &job.uid,
             }),
             releasing: self.releasing.clone(),
-            caught_up: self.caught_up.clone(),
+            caught_up,
             taken_over: (self.pod_feed.shard_state() == ShardState::Syncing).then_some(self.claimed),
         };
         JobActor::new(job, seen, Arc::new(requests), shard.clone().recipient()).start()
