@@ -220,20 +220,27 @@ fn report(bar: &ProgressBar, world: &Finished) {
 
 /// All figures of many worlds.
 fn summary(tally: &Tally, took: Duration) -> String {
-    let an_hour = tally.worlds as f64 / took.as_secs_f64().max(0.001) * 3_600.0;
+    let an_hour = tally.all.worlds as f64 / took.as_secs_f64().max(0.001) * 3_600.0;
     let mut text = format!(
         "{} seeds in {:.1} s, {an_hour:.0} an hour; {:.1} simulated hours, {} requests, {} pods\n",
-        tally.worlds,
+        tally.all.worlds,
         took.as_secs_f64(),
-        tally.simulated.as_secs_f64() / 3_600.0,
-        tally.requests,
-        tally.pods,
+        tally.all.simulated.as_secs_f64() / 3_600.0,
+        tally.all.requests,
+        tally.all.pods,
     );
     for (title, counts) in [("what happened", &tally.acts), ("what Jobs came to", &tally.reached)] {
         text += &format!("{title}:\n");
         for (what, count) in counts {
             text += &format!("{count:>10}  {what}\n");
         }
+    }
+    text += "what worlds cost:\n";
+    for (size, cost) in &tally.costs {
+        let a_pod = cost.requests as f64 / cost.pods.max(1) as f64;
+        let a_minute = cost.requests as f64 / (cost.simulated.as_secs_f64() / 60.0).max(0.001);
+        let worlds = cost.worlds;
+        text += &format!("{worlds:>10}  {size}, {a_pod:.1} requests a pod, {a_minute:.0} a minute\n");
     }
     for (promise, broken) in &tally.broken {
         let seeds: Vec<String> = broken.examples.iter().map(|(replay, _)| replay.seed.to_string()).collect();

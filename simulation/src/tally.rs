@@ -10,6 +10,7 @@ use crate::plan::{Act, Plan};
 use crate::replay::Replay;
 use crate::run::Finished;
 use crate::time::Time;
+use crate::world::Outcome;
 
 /// Most examples that are kept of a broken promise.
 const EXAMPLES: usize = 10;
@@ -17,6 +18,23 @@ const EXAMPLES: usize = 10;
 /// Sums over many worlds.
 #[derive(Clone, Debug, Default)]
 pub struct Tally {
+    /// What all worlds cost.
+    pub all: Cost,
+    /// Acts of users and faults that happened, by kind.
+    pub acts: BTreeMap<String, u64>,
+    /// Jobs, by what their conditions said, such as `Failed BackoffLimitExceeded`.
+    pub reached: BTreeMap<String, u64>,
+    /// What worlds cost, by their numbers of replicas and of Jobs, such as `replicas: 2`.
+    pub costs: BTreeMap<String, Cost>,
+    /// What was broken.
+    pub broken: BTreeMap<Promise, Broken>,
+    /// Worlds whose second run had another log.
+    pub unlike: Vec<Replay>,
+}
+
+/// What worlds cost.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Cost {
     /// Worlds.
     pub worlds: u64,
     /// Virtual time.
@@ -25,14 +43,15 @@ pub struct Tally {
     pub requests: u64,
     /// Pods that existed.
     pub pods: u64,
-    /// Acts of users and faults that happened, by kind.
-    pub acts: BTreeMap<String, u64>,
-    /// Jobs, by what their conditions said, such as `Failed BackoffLimitExceeded`.
-    pub reached: BTreeMap<String, u64>,
-    /// What was broken.
-    pub broken: BTreeMap<Promise, Broken>,
-    /// Worlds whose second run had another log.
-    pub unlike: Vec<Replay>,
+}
+
+impl Cost {
+    fn add(&mut self, outcome: &Outcome) {
+        self.worlds += 1;
+        self.simulated += outcome.time.since(Time::ZERO);
+        self.requests += outcome.requests;
+        self.pods += outcome.pods as u64;
+    }
 }
 
 /// A promise that was broken.
@@ -48,10 +67,10 @@ impl Tally {
     /// Adds a world.
     pub fn add(&mut self, world: &Finished) {
         let Finished { replay, plan, outcome, repeats } = world;
-        self.worlds += 1;
-        self.simulated += outcome.time.since(Time::ZERO);
-        self.requests += outcome.requests;
-        self.pods += outcome.pods as u64;
+        self.all.add(outcome);
+        for size in [format!("replicas: {}", plan.settings.replicas), format!("Jobs: {}", plan.jobs.len())] {
+            self.costs.entry(size).or_default().add(outcome);
+        }
         for act in happened(plan, outcome.time) {
             *self.acts.entry(act).or_default() += 1;
         }
@@ -89,7 +108,7 @@ impl fmt::Display for Tally {
         write!(
             f,
             "seeds {}: lost {lost}, doubled {doubled}, stuck {stuck}, otherwise broken {}, not repeatable {}",
-            self.worlds,
+            self.all.worlds,
             all - lost - doubled - stuck,
             self.unlike.len()
         )
