@@ -28,7 +28,9 @@ impl Lingering {
         ledger: &Ledger,
         owners: &Owners,
     ) -> Option<String> {
-        if !owners.all_undisturbed(now) || plan.refuses() {
+        // Of several owners, one that hears late creates pods of a Job that has ended. Nobody looks after those any more.
+        let create_late = plan.settings.all_own_all && plan.settings.lag() > Duration::ZERO;
+        if !owners.all_undisturbed(now) || plan.refuses() || create_late {
             self.since.clear();
             return None;
         }
