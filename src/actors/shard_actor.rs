@@ -238,10 +238,7 @@ impl ShardActor {
     fn deliver_to_job(&mut self, pod: Box<ObservedPod>, ctx: &mut Context<Self>) {
         let uid = pod.pod.uid.clone();
         let job = self.job_of(&pod);
-        let before = self.holder_of(&uid).filter(|before| Some(before) != job.as_ref());
-        if let Some(before) = before {
-            self.send(&before, JobInput::PodGone(uid.clone()));
-        }
+        self.lost_to(&uid, job.as_ref());
         let Some(job) = job else {
             self.pod_owners.remove(&uid);
             return self.orphan_pods.consider_shown(pod);

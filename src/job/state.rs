@@ -125,6 +125,8 @@ pub struct JobState {
     pub(super) deletion_in_flight: bool,
     /// Adoptions under way: the number of pods is unknown until they have ended.
     pub(super) adoptions_in_flight: usize,
+    /// Those of them that no answer has come to yet.
+    pub(super) adoptions_unanswered: usize,
     /// The Job no longer exists: nothing is counted any more, its pods are released.
     pub(super) gone: bool,
     pub(super) slow_start: SlowStart,
@@ -212,6 +214,7 @@ impl JobState {
             status_turn: StatusTurn::NotAsked,
             deletion_in_flight: false,
             adoptions_in_flight: 0,
+            adoptions_unanswered: 0,
             gone: false,
             slow_start: SlowStart::default(),
             pace: Pace::free(limits),
@@ -340,19 +343,9 @@ impl JobState {
         self.pod_retries.ready(pods, |pod| &pod.uid, self.room(), now, plan)
     }
 
-    /// Takes in that the adoption of a pod has begun.
-    pub fn adoption_begun(&mut self) {
-        self.adoptions_in_flight += 1;
-    }
-
     /// Takes in that the Job has adopted a pod: whatever was before, it may have our finalizer again.
     pub fn adopted(&mut self, uid: &Uid) {
         self.released_and_left.remove(uid);
-    }
-
-    /// Takes in that the adoption of a pod has ended, whether it succeeded or not.
-    pub fn adoption_ended(&mut self) {
-        self.adoptions_in_flight = self.adoptions_in_flight.saturating_sub(1);
     }
 
     /// Takes in a pod from the watch; true if the reading was new.

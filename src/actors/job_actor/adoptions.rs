@@ -27,6 +27,8 @@ pub(super) struct Adoptions {
 struct Pending {
     failures: u32,
     retry: Retry,
+    /// An answer has come, whatever it says.
+    answered: bool,
     /// The Job goes on without the pod.
     released: bool,
 }
@@ -52,6 +54,9 @@ impl Adoptions {
         now: Timestamp,
     ) {
         let Some(pending) = self.pods.get_mut(pod) else { return };
+        if !std::mem::replace(&mut pending.answered, true) {
+            state.adoption_answered();
+        }
         let holds = if let AdoptionAttempt::Refused(refusal) = answer {
             pending.failures = pending.failures.saturating_add(1);
             pending.retry.refused(state.limits.api_backoff, now);

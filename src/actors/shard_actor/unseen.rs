@@ -184,6 +184,9 @@ impl ShardActor {
     /// A Job has a pod that the watch does not show: it gets its label, unless it needs none.
     pub(super) fn found_unlabelled(&mut self, pod: &ObservedPod, ctx: &Context<Self>) {
         let Some(job) = self.job_of(pod) else { return };
+        if self.lost_to(&pod.pod.uid, Some(&job)) {
+            self.no_longer_unseen(&pod.pod.uid);
+        }
         if pod.pod.is_done() {
             self.pod_owners.remove(&pod.pod.uid);
         } else {
@@ -191,6 +194,12 @@ impl ShardActor {
             self.label(pod, &job, ctx);
         }
         self.show_held();
+    }
+
+    /// Whether a pod that was not seen has another controller than the Job that it was held for.
+    fn is_anothers(&self, pod: &ObservedPod) -> bool {
+        let held = self.unseen.job_of(&pod.pod.uid);
+        pod.controller.as_ref().zip(held).is_some_and(|(owner, held)| owner.uid != *held)
     }
 
     /// Takes in a pod that the watch does not show, or not in a form that can be read.
@@ -256,6 +265,12 @@ impl ShardActor {
             self.send(&job, JobInput::PodGone(pod.clone()));
         }
         self.pod_owners.remove(pod);
+    }
+
+    /// Notifies the Job that holds a pod if it is not this one. Returns whether it was another's.
+    pub(super) fn lost_to(&mut self, pod: &Uid, job: Option<&Uid>) -> bool {
+        let before = self.holder_of(pod).filter(|before| Some(before) != job);
+        before.inspect(|before| self.send(before, JobInput::PodGone(pod.clone()))).is_some()
     }
 
     /// The Job that holds a pod. A list that did not show the pod has taken it off the index, and its Job keeps it while it is
@@ -418,6 +433,10 @@ impl Handler<Shown> for ShardActor {
                 self.route_pod(found, ctx);
             }
             Some(found) if found.pod.is_done() => self.route_pod(found, ctx),
+            Some(found) if self.is_anothers(&found) => match self.job_of(&found) {
+                Some(_) => self.found_unlabelled(&found, ctx),
+                None => self.route_pod(found, ctx),
+            },
             Some(found) => match self.unseen.remove(&pod) {
                 Some((job, _)) if self.jobs.contains_key(&job) => self.label(&found, &job, ctx),
                 _ => self.orphan_pods.consider(found),

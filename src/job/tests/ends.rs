@@ -491,9 +491,9 @@ fn a_failure_that_is_held_for_a_successor_is_recorded_with_the_end_it_brings_abo
     assert_eq!(plan.releases, [], "not before the record is acknowledged");
 }
 
-/// A pod that is being adopted may have succeeded as well.
+/// A pod that is being adopted may have succeeded as well. One that cannot be adopted for now must not hold the Job for good.
 #[test]
-fn success_waits_for_adoptions_to_be_answered() {
+fn success_waits_for_the_first_answers_to_adoptions() {
     let pods = || vec![ended(pod("a"), Phase::Succeeded, 150)];
     let announces = |state: &JobState| {
         let status = reconcile(state, at(200)).status.map(|write| write.status);
@@ -503,7 +503,7 @@ fn success_waits_for_adoptions_to_be_answered() {
         let mut state = state(started(job(completion, 2)), pods());
         state.adoption_begun();
         assert!(!announces(&state), "{completion:?}");
-        state.adoption_ended();
+        state.adoption_answered();
         assert!(announces(&state), "{completion:?}");
     }
 }
