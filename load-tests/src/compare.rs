@@ -191,7 +191,7 @@ fn findings(reports: &[(Side, Report)], unmanaged: Vec<f64>) -> Value {
         let all: Vec<(String, f64)> = of(side).flat_map(figures).collect();
         let names: BTreeSet<&String> = all.iter().map(|(name, _)| name).collect();
         let of_name = |name| all.iter().filter(|(other, _)| other == name).map(|(_, value)| *value).collect();
-        names.into_iter().map(|name| (name.clone(), round(median(of_name(name))))).collect()
+        names.into_iter().map(|name| (name.clone(), median(of_name(name)))).collect()
     };
     let [ours, theirs] = [Side::Yardmaster, Side::Reference].map(medians);
     let mut ratios: BTreeMap<String, f64> = BTreeMap::new();
@@ -221,11 +221,15 @@ fn findings(reports: &[(Side, Report)], unmanaged: Vec<f64>) -> Value {
     json!({
         // Yardmaster's median divided by that of the reference.
         "ratios": ratios,
-        "medians": {"yardmaster": ours, "reference": theirs},
+        "medians": {"yardmaster": rounded(ours), "reference": rounded(theirs)},
         "yardmaster": rounds(Side::Yardmaster),
         "reference": rounds(Side::Reference),
         "unmanaged": {"api_server_cpu_s": unmanaged},
     })
+}
+
+fn rounded(figures: BTreeMap<String, f64>) -> BTreeMap<String, f64> {
+    figures.into_iter().map(|(name, value)| (name, round(value))).collect()
 }
 
 /// A line for each figure: the medians of both, and Yardmaster's divided by the other.

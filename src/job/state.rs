@@ -1,5 +1,7 @@
 //! All that is known of one Job while it is managed.
 
+mod adoptions;
+
 use std::collections::BTreeSet;
 use std::time::Duration;
 

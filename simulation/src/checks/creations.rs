@@ -165,7 +165,10 @@ impl Creation<'_> {
         let is_uncounted = |other: &PodFacts| {
             !other.exists && other.end.is_some_and(|end| end.succeeded) && !self.is_completed(index)
         };
-        let is_taken = |other: &&PodFacts| other.meddled || other.disowned.is_some() || is_uncounted(other);
+        let is_surplus = |other: &PodFacts| self.job.touched.is_some() || other.superseded;
+        let is_removed =
+            |other: &PodFacts| is_surplus(other) && (other.disowned.is_some() || is_uncounted(other));
+        let is_taken = |other: &&PodFacts| other.meddled || is_removed(other);
         let taken = self.others().filter(|other| other.index == Some(index)).filter(is_taken);
         let taken = taken.map(|other| other.created).max();
         let failures = failed

@@ -28,14 +28,16 @@ impl Lingering {
         ledger: &Ledger,
         owners: &Owners,
     ) -> Option<String> {
-        // Of several owners, one that hears late creates pods of a Job that has ended. Nobody looks after those any more.
-        let create_late = plan.settings.all_own_all && plan.settings.lag() > Duration::ZERO;
-        if !owners.all_undisturbed(now) || plan.refuses() || create_late {
+        if !owners.all_undisturbed(now) || plan.refuses() {
             self.since.clear();
             return None;
         }
         let is_held_up = |job: &JobFacts| now <= held_up_until(now, plan, job);
-        let surplus = |job: &JobFacts, uid: &str| is_ours(plan, job) && has_surplus(ledger, uid, job);
+        // Of several owners, one that hears late creates pods of a Job that has ended. Nobody looks after those any more.
+        let hears_late = plan.settings.all_own_all && plan.settings.lag() > Duration::ZERO;
+        let is_left = |job: &JobFacts| hears_late && job.finished.is_some();
+        let surplus =
+            |job: &JobFacts, uid: &str| is_ours(plan, job) && !is_left(job) && has_surplus(ledger, uid, job);
         for (uid, job) in &ledger.jobs {
             match surplus(job, uid) && !is_held_up(job) {
                 true => _ = self.since.entry(uid.clone()).or_insert(now),

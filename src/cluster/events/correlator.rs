@@ -1,6 +1,6 @@
 //! The correlator turns Events into writes. It is the pure part of the recorder.
 //!
-//! The rules are client-go's. Equal Events are counted in one. From the tenth different message on, Events of
+//! The rules are client-go's, but for the last one. Equal Events are counted in one. From the tenth different message on, Events of
 //! one object, type and reason are combined into one; where the API server is slow, from the second on that waits. An
 //! object has a burst of 25 Events of each type, then one every five minutes. With client-go both types share one burst, and
 //! an object that has created many pods has none left for its failures.
