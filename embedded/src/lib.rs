@@ -77,8 +77,8 @@ pub use faults::{Fault, FaultId, FaultScope, Faults};
 pub use host_names::is_host;
 pub use in_process::{InProcess, InProcessConfig, Snapshot};
 pub use protobuf::{
-    decode as decode_protobuf, is_encoded as is_in_protobuf, write_event as encode_watch_event,
-    write_list as encode_list,
+    decode as decode_protobuf, decode_event as decode_watch_event, is_encoded as is_in_protobuf,
+    write_event as encode_watch_event, write_list as encode_list,
 };
 pub use secret_file::SecretFileError;
 pub use start_error::EmbeddedError;

@@ -115,10 +115,10 @@ pub(crate) fn write_partial(out: &mut BytesMut, object: &Object, revision: u64) 
     out.extend_from_slice(b"}");
 }
 
-/// Appends the JSON of an object's `PartialObjectMetadata` without its kind.
-pub(crate) fn write_partial_item(out: &mut BytesMut, object: &Object) {
+/// Appends the JSON of an object's `PartialObjectMetadata` without its kind, under the given resourceVersion.
+pub(crate) fn write_partial_item(out: &mut BytesMut, object: &Object, revision: u64) {
     out.extend_from_slice(br#"{"metadata":"#);
-    object.write_metadata(out, object.revision);
+    object.write_metadata(out, revision);
     out.extend_from_slice(b"}");
 }
 
@@ -135,7 +135,7 @@ pub(crate) fn partial(object: &Object) -> Bytes {
 /// If the metadata contain a field that has no number in protobuf.
 pub(crate) fn partial_in_protobuf(object: &Object) -> Result<Bytes, serde_json::Error> {
     let mut json = BytesMut::with_capacity(object.tail.len() + 128);
-    write_partial_item(&mut json, object);
+    write_partial_item(&mut json, object, object.revision);
     let mut out = BytesMut::with_capacity(json.len());
     protobuf::write_object(&mut out, "meta.k8s.io/v1", "PartialObjectMetadata", &json)?;
     Ok(out.freeze())

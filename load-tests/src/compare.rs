@@ -23,6 +23,9 @@ pub(crate) struct CompareArgs {
     /// Command that starts the other controller. It must read KUBECONFIG and manage Jobs without managedBy.
     #[arg(long, value_name = "CMD")]
     pub(crate) reference: String,
+    /// Name of the other controller in plots [default: that of its program].
+    #[arg(long, value_name = "NAME")]
+    reference_name: Option<String>,
     /// The load: large, small, churn, batch, or a file.
     #[arg(long, value_name = "NAME|FILE", default_value = "large")]
     pub(crate) load: String,
@@ -130,10 +133,10 @@ impl CompareArgs {
         Ok(if exact { ExitCode::SUCCESS } else { ExitCode::FAILURE })
     }
 
-    /// The name of the other controller's program.
+    /// The name of the other controller in plots.
     fn reference_name(&self) -> &str {
-        let program = self.reference.split_whitespace().next().map(Path::new);
-        program.and_then(Path::file_name).and_then(|name| name.to_str()).unwrap_or("the other controller")
+        let program = || Path::new(self.reference.split_whitespace().next()?).file_name()?.to_str();
+        self.reference_name.as_deref().or_else(program).unwrap_or("the other controller")
     }
 
     /// Plays the load once, on a new API server or in a new namespace of the given one.

@@ -111,8 +111,8 @@ pub(crate) struct Checks {
     seen: BTreeMap<String, (u64, u64, bool)>,
     /// Since when everything has been at rest.
     at_rest_since: Option<Time>,
-    /// Until then nothing is known for certain: etcd was restored.
-    doubtful: bool,
+    /// When etcd was restored. Of what there was then nothing is known for certain.
+    restored: Option<Time>,
     /// Pods of before the restore, by UID. Those that it took back no watch shows as gone.
     before_restore: BTreeSet<String>,
 }
@@ -130,7 +130,7 @@ impl Checks {
             freshness: Freshness::default(),
             seen: BTreeMap::new(),
             at_rest_since: None,
-            doubtful: false,
+            restored: None,
             before_restore: BTreeSet::new(),
         }
     }
@@ -160,8 +160,8 @@ impl Checks {
     }
 
     /// etcd was restored: what was counted before may not have happened.
-    pub(crate) fn doubt(&mut self, before: &Ledger) {
-        self.doubtful = true;
+    pub(crate) fn doubt(&mut self, now: Time, before: &Ledger) {
+        self.restored = Some(now);
         let tracked = before.pods.iter().filter(|(_, pod)| pod.is_tracked());
         self.before_restore.extend(tracked.map(|(uid, _)| uid.clone()));
         self.seen.clear();
@@ -180,8 +180,8 @@ impl Checks {
         if let Some(what) = self.traffic.sent(at, from, sent) {
             self.violated(Promise::Paced, at, what);
         }
-        if !self.doubtful
-            && let Some(what) = self.owners.sent(from, &sent.request, ledger)
+        if self.restored.is_none()
+            && let Some(what) = self.owners.sent(at, from, &sent.request, ledger)
         {
             self.violated(Promise::OneOwner, at, what);
         }
@@ -196,7 +196,7 @@ impl Checks {
         request: &Request<Bytes>,
         ledger: &Ledger,
     ) {
-        if !self.doubtful
+        if self.restored.is_none()
             && let Some(what) = self.owners.arrived(from, sent_at, request, ledger)
         {
             self.violated(Promise::OneOwner, at, what);
@@ -248,7 +248,7 @@ impl Checks {
         change: &Change,
         author: Option<Author>,
     ) {
-        if self.doubtful {
+        if self.restored.is_some() {
             return;
         }
         let (is_job, is_pod) = (change.kind == Kind::Job, change.kind == Kind::Pod);
@@ -280,7 +280,7 @@ impl Checks {
                 let before = self.seen.get(&change.uid).copied();
                 let (now, what) = counts::compare(ledger, &change.uid, before);
                 self.seen.insert(change.uid.clone(), now);
-                let refuses = plan.refuses() || !self.owners.all_undisturbed(at);
+                let refuses = plan.refuses(at) || !self.owners.all_undisturbed(at);
                 let verdict = self.verdicts.changed(plan, ledger, change, author, refuses);
                 what.map(|what| (Promise::Monotonic, what))
                     .or(verdict.map(|what| (Promise::Verdict, what)))
@@ -294,8 +294,8 @@ impl Checks {
     }
 
     /// A stranger deletes or changes the Lease of this path.
-    pub(crate) fn lease_damaged(&mut self, path: &str, ledger: &Ledger) {
-        self.owners.damaged(path, ledger);
+    pub(crate) fn lease_damaged(&mut self, now: Time, path: &str, ledger: &Ledger) {
+        self.owners.damaged(now, path, ledger);
     }
 
     /// Something is wrong with a replica, or with all, until then.
@@ -314,7 +314,7 @@ impl Checks {
         if let Some(what) = self.lingering.look(now, plan, ledger, &self.owners) {
             self.violated(Promise::Surplus, now, what);
         }
-        let stale = self.freshness.look(now, plan, ledger, &self.owners).filter(|_| !self.doubtful);
+        let stale = self.freshness.look(now, plan, ledger, &self.owners).filter(|_| self.restored.is_none());
         if let Some(what) = stale {
             self.violated(Promise::Fresh, now, what);
         }
@@ -330,12 +330,12 @@ impl Checks {
             self.over = true;
             let taken_back = |uid: &&String| !ledger.pods.contains_key(*uid);
             let phantoms = self.before_restore.iter().filter(taken_back).count();
-            if let Some((promise, what)) = finals::check(plan, ledger, slots, self.doubtful, phantoms) {
+            if let Some((promise, what)) = finals::check(plan, ledger, slots, self.restored, phantoms) {
                 self.violated(promise, now, what);
             }
             // Replicas that hear late of things have work a little longer.
             let settled = since + plan.settings.lag() + finals::QUIET / 4;
-            if let Some(what) = self.traffic.writes_at_rest(settled).filter(|_| !self.doubtful) {
+            if let Some(what) = self.traffic.writes_at_rest(settled).filter(|_| self.restored.is_none()) {
                 self.violated(Promise::Paced, now, what);
             }
         }

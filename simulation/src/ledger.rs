@@ -1,6 +1,6 @@
 //! What really happened: every Job and pod that ever existed in the world, and the fate of each.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use serde_json::Value;
@@ -33,6 +33,8 @@ pub(crate) struct JobFacts {
     pub(crate) meddled: bool,
     /// When a user last set its TTL, or took it away.
     pub(crate) ttl_set: Option<Time>,
+    /// The replicas that have written it or one of its pods.
+    pub(crate) replicas: BTreeSet<usize>,
 }
 
 /// A pod as it was and is.
@@ -114,8 +116,8 @@ pub(crate) struct Change {
 }
 
 impl Ledger {
-    /// Takes in a watch event, which a replica has caused or somebody else; returns what it means.
-    pub(crate) fn take_in(&mut self, now: Time, event: Value, by_replica: bool) -> Option<Change> {
+    /// Takes in a watch event, which a replica has caused or somebody else (`None`); returns what it means.
+    pub(crate) fn take_in(&mut self, now: Time, event: Value, author: Option<usize>) -> Option<Change> {
         let deleted = event["type"] == "DELETED";
         let created = event["type"] == "ADDED";
         let object = event["object"].clone();
@@ -129,7 +131,7 @@ impl Ledger {
         let name = object["metadata"]["name"].as_str()?.to_owned();
         match kind {
             Kind::Job => self.job(now, &uid, object, deleted),
-            Kind::Pod => self.pod(now, &uid, object, deleted, by_replica),
+            Kind::Pod => self.pod(now, &uid, object, deleted, author.is_some()),
             Kind::Lease => {
                 if deleted {
                     self.leases.remove(&name);
@@ -138,7 +140,21 @@ impl Ledger {
                 }
             }
         }
+        if let Some(replica) = author {
+            self.acts(replica, kind, &uid);
+        }
         Some(Change { kind, uid, name, created, deleted })
+    }
+
+    /// A replica has written this object.
+    fn acts(&mut self, replica: usize, kind: Kind, uid: &str) {
+        let job = match kind {
+            Kind::Job => Some(uid),
+            Kind::Pod => self.pods.get(uid).and_then(|pod| pod.job.as_deref()),
+            Kind::Lease => None,
+        };
+        let job = job.and_then(|job| self.jobs.get_mut(job));
+        job.into_iter().for_each(|job| _ = job.replicas.insert(replica));
     }
 
     fn job(&mut self, now: Time, uid: &str, object: Value, deleted: bool) {
@@ -161,6 +177,7 @@ impl Ledger {
             sizes: Vec::new(),
             meddled: false,
             ttl_set: None,
+            replicas: BTreeSet::new(),
         });
         let size = object["spec"]["completions"].as_u64().unwrap_or(u64::MAX);
         if facts.sizes.last().is_none_or(|(_, last)| *last != size) {
@@ -340,6 +357,16 @@ impl JobFacts {
     pub(crate) fn has_failed(&self) -> bool {
         conditions(&self.object)
             .any(|c| c["status"] == "True" && (c["type"] == "Failed" || c["type"] == "FailureTarget"))
+    }
+
+    /// Whether its end is announced because its success policy is met.
+    pub(crate) fn meets_policy(&self) -> bool {
+        conditions(&self.object).any(|c| c["reason"] == "SuccessPolicy" && c["status"] == "True")
+    }
+
+    /// Since when it is known.
+    pub(crate) fn first_seen(&self) -> Time {
+        self.sizes.first().map_or(Time::ZERO, |(since, _)| *since)
     }
 
     /// Its completions at a time.

@@ -11,7 +11,7 @@ mod strangers;
 mod wider;
 mod wider_steps;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::time::Duration;
 
@@ -71,7 +71,13 @@ impl Settings {
 
     /// How late the latest watch is.
     pub(crate) fn lag(&self) -> Duration {
-        self.lags.iter().map(|lag| lag.jobs.max(lag.pods)).max().unwrap_or_default()
+        self.lags.iter().map(|lag| lag.longest()).max().unwrap_or_default()
+    }
+
+    /// How late the latest watch of these replicas is.
+    pub(crate) fn lag_of(&self, replicas: &BTreeSet<usize>) -> Duration {
+        let lags = replicas.iter().filter_map(|replica| self.lags.get(*replica));
+        lags.map(|lag| lag.longest()).max().unwrap_or_default()
     }
 }
 
@@ -82,6 +88,12 @@ pub struct Lag {
     pub jobs: Duration,
     /// Those of pods.
     pub pods: Duration,
+}
+
+impl Lag {
+    fn longest(self) -> Duration {
+        self.jobs.max(self.pods)
+    }
 }
 
 /// One Job.
@@ -484,23 +496,7 @@ impl Plan {
             return None;
         }
         let lag = self.settings.lags.get(replica).copied().unwrap_or_default();
-        Some(QUICK + lag.jobs.max(lag.pods))
-    }
-
-    /// Whether the API server asks replicas to wait (429) at some time.
-    pub(crate) fn asks_to_wait(&self) -> bool {
-        let asks = |step: &Step| matches!(step.act, Act::Fault(Fault::Refuse { code: 429, .. }));
-        self.steps.iter().any(|step| step.at < Time::NEVER && asks(step))
-    }
-
-    /// Whether requests about pods are refused at some time.
-    pub(crate) fn refuses(&self) -> bool {
-        let of_pods = |what| matches!(what, Refused::PodPatches | Refused::PodDeletes);
-        self.steps.iter().filter(|step| step.at < Time::NEVER).any(|step| match step.act {
-            Act::Fault(Fault::Refuse { what, .. }) => of_pods(what),
-            Act::Fault(Fault::Swallow { .. }) => true,
-            _ => false,
-        })
+        Some(QUICK + lag.longest())
     }
 
     /// The plan without these steps and Jobs.

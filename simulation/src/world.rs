@@ -34,7 +34,7 @@ use crate::ledger::{Ledger, PodFacts};
 use crate::link::Link;
 use crate::log::Log;
 use crate::network::{Answer, Sent};
-use crate::plan::{Act, Fault, Plan};
+use crate::plan::{Act, Fault, Plan, Step};
 use crate::replica::Life;
 use crate::server::{ApiServer, Reply, WatchId};
 use crate::time::Time;
@@ -288,7 +288,7 @@ impl World {
 
     /// etcd was restored: the world looks at everything anew, and knows nothing for certain.
     fn begin_anew(&mut self) {
-        self.checks.doubt(&std::mem::take(&mut self.ledger));
+        self.checks.doubt(self.now, &std::mem::take(&mut self.ledger));
         self.kubelet.forget();
         self.watch_everything();
     }
@@ -338,13 +338,22 @@ impl World {
     /// A restore of etcd from a backup that is younger than all heartbeats may show nowhere. Operators have to restart the
     /// replicas after it. This is done once, if the world does not come to rest. Returns whether it was done now.
     fn restarts_replicas(&mut self) -> bool {
-        let slower = self.plan.steps.iter().filter_map(|step| match step.act {
-            Act::Fault(Fault::Slow { extra, .. }) => Some(2 * extra),
-            _ => None,
-        });
-        let between = HEARTBEATS + slower.max().unwrap_or_default();
-        let is_young = |act: &Act| matches!(act, Act::Fault(Fault::Restore { age }) if *age < between);
-        let may_be_needed = self.plan.steps.iter().any(|step| is_young(&step.act));
+        // Heartbeats that were under way when the backup was made.
+        let slower = |restored: Time, age: Duration| {
+            let slow = self.plan.steps.iter().filter_map(move |step| match step.act {
+                Act::Fault(Fault::Slow { time, extra, .. }) => {
+                    let overlaps = step.at <= restored && restored <= step.at + time + 2 * extra + age;
+                    overlaps.then_some(2 * extra)
+                }
+                _ => None,
+            });
+            slow.max().unwrap_or_default()
+        };
+        let is_young = |step: &Step| match step.act {
+            Act::Fault(Fault::Restore { age }) => age < HEARTBEATS + slower(step.at, age),
+            _ => false,
+        };
+        let may_be_needed = self.plan.steps.iter().any(is_young);
         if !may_be_needed || std::mem::replace(&mut self.restarted, true) {
             return false;
         }

@@ -246,7 +246,7 @@ impl LeaseManager {
                     }
                 }
             }
-            if self.history.is_rewound() {
+            if self.history.is_rewound() && !is(Mutant::RestoreUnnoticed) {
                 self.begin_anew(&replica);
                 (feed, changes) = (Feed::new(self.codec.clone()), self.watch_leases());
             } else if let Some(doubt) = self.listing.take_doubt() {

@@ -311,8 +311,8 @@ impl ShardActor {
 
     /// The list shows a pod as it was before it was last shown.
     fn still_listed(&mut self, pod: &Uid) {
-        if let Some(job) = self.pod_owners.job_of(pod) {
-            self.pod_feed.mark(job, pod);
+        if let Some(job) = self.holder_of(pod) {
+            self.pod_feed.mark(&job, pod);
         }
     }
 
@@ -320,8 +320,8 @@ impl ShardActor {
     /// Job has adopted it, or has lost it. A later list that shows the same (`doubted`) is right.
     fn is_of_another(&self, pod: &ObservedPod, doubted: &UidMap<u64>) -> bool {
         let (uid, version) = (&pod.pod.uid, pod.pod.version);
-        let known = self.pod_owners.job_of(uid);
-        known.is_some() && known != self.job_of(pod).as_ref() && doubted.get(uid) != Some(&version)
+        let known = self.holder_of(uid);
+        known.is_some() && known != self.job_of(pod) && doubted.get(uid) != Some(&version)
     }
 
     /// The Job did not adopt this pod.

@@ -7,7 +7,7 @@ use http_body_util::BodyExt as _;
 use kube::client::Body;
 use kube::config::KubeConfigOptions;
 use serde_json::{Value, json};
-use yardmaster_embedded::{ApiServer, ApiServerConfig, decode_protobuf};
+use yardmaster_embedded::{ApiServer, ApiServerConfig, decode_protobuf, decode_watch_event};
 
 /// Accept header of typed clients.
 pub(crate) const TYPED: &str = "application/json, */*";
@@ -23,6 +23,8 @@ pub(crate) const METADATA: &str = "application/vnd.kubernetes.protobuf,applicati
 pub(crate) const DISCOVERY: &str = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList,\
                                     application/json;g=apidiscovery.k8s.io;v=v2beta1;as=APIGroupDiscoveryList,\
                                     application/json";
+/// The content type of objects in protobuf.
+const PROTOBUF: &str = "application/vnd.kubernetes.protobuf";
 /// The content types of patches.
 pub(crate) const STRATEGIC: &str = "application/strategic-merge-patch+json";
 pub(crate) const MERGE: &str = "application/merge-patch+json";
@@ -75,7 +77,7 @@ impl Stage {
         let (parts, body) = response.into_parts();
         let bytes = body.collect().await.unwrap().to_bytes();
         let text = || Value::String(String::from_utf8_lossy(&bytes).into_owned());
-        let protobuf = HeaderValue::from_static("application/vnd.kubernetes.protobuf");
+        let protobuf = HeaderValue::from_static(PROTOBUF);
         let body = if parts.headers.get(header::CONTENT_TYPE) == Some(&protobuf) {
             decode_protobuf(&bytes).unwrap()
         } else {
@@ -117,8 +119,12 @@ impl Stage {
         let request = Self::request(Method::GET, path, accept, "", Vec::new());
         let response = tokio::time::timeout(PATIENCE, self.client.send(request)).await.unwrap().unwrap();
         assert_eq!(response.status(), 200, "{path}");
-        assert_eq!(response.headers()[header::CONTENT_TYPE], "application/json", "{path}");
-        Watch { path: path.to_owned(), body: response.into_body(), read: Vec::new() }
+        let (content_type, in_protobuf) = match accept.contains(PROTOBUF) {
+            true => ("application/vnd.kubernetes.protobuf;stream=watch", true),
+            false => ("application/json", false),
+        };
+        assert_eq!(response.headers()[header::CONTENT_TYPE], content_type, "{path}");
+        Watch { path: path.to_owned(), body: response.into_body(), in_protobuf, read: Vec::new() }
     }
 
     /// Creates an object as the initial state of a test.
@@ -160,17 +166,32 @@ impl Answer {
 pub(crate) struct Watch {
     path: String,
     body: Body,
+    in_protobuf: bool,
     read: Vec<u8>,
 }
 
 impl Watch {
+    fn line(&mut self) -> Option<(String, Value)> {
+        let end = self.read.iter().position(|byte| *byte == b'\n')?;
+        let line: Vec<u8> = self.read.drain(..=end).collect();
+        let mut event: Value = serde_json::from_slice(&line).unwrap();
+        Some((event["type"].as_str().unwrap().to_owned(), event["object"].take()))
+    }
+
+    fn frame(&mut self) -> Option<(String, Value)> {
+        let (length, rest) = self.read.split_first_chunk()?;
+        let length = u32::from_be_bytes(*length) as usize;
+        let event = decode_watch_event(rest.get(..length)?).unwrap();
+        self.read.drain(..size_of::<u32>() + length);
+        Some(event)
+    }
+
     /// Type and object of the next event.
     pub(crate) async fn next(&mut self) -> (String, Value) {
         loop {
-            if let Some(end) = self.read.iter().position(|byte| *byte == b'\n') {
-                let line: Vec<u8> = self.read.drain(..=end).collect();
-                let mut event: Value = serde_json::from_slice(&line).unwrap();
-                return (event["type"].as_str().unwrap().to_owned(), event["object"].take());
+            let event = if self.in_protobuf { self.frame() } else { self.line() };
+            if let Some(event) = event {
+                return event;
             }
             let frame = tokio::time::timeout(PATIENCE, self.body.frame()).await;
             let frame = frame.unwrap_or_else(|_| panic!("nothing comes from {}", self.path));

@@ -27,7 +27,8 @@ pub(crate) enum Format {
 pub(crate) enum Offer {
     /// Tables and partial objects.
     Forms,
-    /// Tables, partial objects, and the objects themselves in protobuf: for reads of an object and the events of a watch.
+    /// Tables, partial objects, and the objects themselves, the last two also in protobuf: for reads of an object and the
+    /// events of a watch.
     ObjectsInProtobuf,
     /// Tables, partial objects, and the objects themselves, the last two also in protobuf: for lists.
     ListsInProtobuf,
@@ -74,7 +75,7 @@ impl Accept {
 pub(crate) fn negotiate(header: Option<&str>, offer: Offer) -> Result<Accept, ApiError> {
     let discovery = offer == Offer::Discovery;
     let in_protobuf = match offer {
-        Offer::ObjectsInProtobuf => &[Form::Object][..],
+        Offer::ObjectsInProtobuf => &[Form::Object, Form::Partial][..],
         Offer::ListsInProtobuf => &[Form::Object, Form::PartialList],
         Offer::PartialInProtobuf => &[Form::Partial],
         Offer::Forms | Offer::Discovery => &[],

@@ -212,7 +212,7 @@ fn list_in_protobuf(
         false => (&*api_version, resource.kind),
     };
     protobuf::write_list(&mut out, of, meta.as_bytes(), items, |json, object| match of_metadata {
-        true => views::write_partial_item(json, object),
+        true => views::write_partial_item(json, object, object.revision),
         false => views::write_item(json, resource, object, object.revision),
     })?;
     Ok(out.freeze())

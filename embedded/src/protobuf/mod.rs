@@ -59,6 +59,21 @@ pub fn decode(body: &[u8]) -> Result<Value, String> {
     Ok(Value::Object(object))
 }
 
+/// Decodes an event of a watch, without the length that precedes it, to its type and the equivalent JSON of its object.
+///
+/// # Errors
+/// If it is not valid, or its object has an unknown kind or field.
+pub fn decode_event(event: &[u8]) -> Result<(String, Value), String> {
+    let kind = read::numbered(event, 1)?.ok_or("the event has no type")?.text()?;
+    let Some(Wire::Bytes(object)) = read::numbered(event, 2)? else {
+        return Err("the event has no object".into());
+    };
+    match read::numbered(object, 1)? {
+        Some(Wire::Bytes(raw)) => Ok((kind, decode(raw)?)),
+        _ => Err("the object of the event is empty".into()),
+    }
+}
+
 /// Whether objects of this kind can be written, provided that all their fields are in the table.
 pub(crate) fn knows(api_version: &str, kind: &str) -> bool {
     message(api_version, kind).is_some()

@@ -77,31 +77,37 @@ pub(super) fn ahead(plan: &Plan, ledger: &Ledger, uid: &str) -> Option<String> {
     })
 }
 
-/// How much later than it was decided a status may arrive while the API server is too busy to read requests (429): the
-/// replica pauses with all of them, and the status waits with what it says.
-const ASKED_TO_WAIT: Duration = Duration::from_secs(3);
-
 /// What a replica may not know.
 #[derive(Clone, Copy)]
 struct Slack<'a> {
     plan: &'a Plan,
-    /// The Job fails, is deleted, or its policy is met: it does not wait for pods that are still seen active.
+    job: &'a JobFacts,
+    /// The Job fails, is deleted, or ends by its success policy: it does not wait for pods that are still seen active.
     ends_early: bool,
 }
 
 impl<'a> Slack<'a> {
-    fn of(plan: &'a Plan, job: &JobFacts) -> Self {
-        let has_policy = !job.object["spec"]["successPolicy"].is_null();
+    fn of(plan: &'a Plan, job: &'a JobFacts) -> Self {
         let is_deleted =
             job.deleted.zip(job.announced).is_some_and(|(deleted, announced)| deleted < announced);
-        let ends_early = job.has_failed() || has_policy || is_deleted;
-        Self { plan, ends_early }
+        let ends_early = job.has_failed() || job.meets_policy() || is_deleted;
+        Self { plan, job, ends_early }
+    }
+
+    /// How long news of what happens at this time may take to reach those who act for the Job.
+    fn news(self, at: Time) -> Duration {
+        self.plan.news_take(at, &self.job.replicas)
     }
 
     /// How much later a replica may have learned of an end at this time, if it counts.
     fn later(self, end: Time) -> Duration {
-        let news = if self.ends_early { self.plan.news_take(end) } else { self.plan.settings.lag() };
-        news + if self.plan.asks_to_wait() { ASKED_TO_WAIT } else { Duration::ZERO }
+        match self.ends_early {
+            true => self.news(end),
+            false => {
+                let lag = self.plan.settings.lag_of(&self.job.replicas);
+                lag + self.plan.asks_to_wait(end + lag)
+            }
+        }
     }
 
     /// Whether other replicas act for the same Job.
@@ -177,7 +183,7 @@ pub(super) fn may_be_lost(pod: &PodFacts, job: &JobFacts, news: impl Fn(Time) ->
 
 /// Whether a pod must count (`true`), may count (`false`), or must not.
 fn counts(pod: &PodFacts, job: &JobFacts, succeeded: bool, slack: Slack<'_>) -> Option<bool> {
-    let news = |at| slack.plan.news_take(at);
+    let news = |at| slack.news(at);
     // What a replica removes before it announces the end does not count, however it ends.
     let deleted_in_time = job.announced.is_none_or(|announced| pod.deleted.is_some_and(|at| at < announced));
     let removed = pod.removed && is_deleted_early(pod, news);
@@ -194,7 +200,9 @@ fn counts(pod: &PodFacts, job: &JobFacts, succeeded: bool, slack: Slack<'_>) -> 
     }
     // What ends after the end was announced may come too late, and so may what somebody took away.
     let in_time = job.announced.is_none_or(|announced| end.at + slack.later(end.at) < announced);
-    let certain = end.clean && in_time && !pod.meddled && !is_disowned(pod, job, news);
+    // An adoption that was refused at first holds up no end.
+    let is_late = job.announced.is_some_and(|announced| pod.owned >= announced);
+    let certain = end.clean && in_time && !is_late && !pod.meddled && !is_disowned(pod, job, news);
     if end.succeeded == succeeded {
         let ignored = !succeeded && consequence(job, pod) == Consequence::Ignore;
         return match (ignored, certain) {
@@ -229,7 +237,7 @@ mod tests {
             "kind": "Job", "metadata": {"uid": "j", "name": "j"}, "spec": {"parallelism": parallelism},
             "status": {"uncountedTerminatedPods": {"succeeded": succeeded}},
         });
-        ledger.take_in(at(0), event("ADDED", job), false);
+        ledger.take_in(at(0), event("ADDED", job), None);
         ledger.jobs.values_mut().for_each(|job| job.touched = Some(at(9)));
         let pod = |uid: &str| {
             json!({
@@ -241,15 +249,15 @@ mod tests {
             })
         };
         let mut ended = pod("p");
-        ledger.take_in(at(1), event("ADDED", ended.clone()), true);
+        ledger.take_in(at(1), event("ADDED", ended.clone()), Some(0));
         ended["status"]["phase"] = "Succeeded".into();
-        ledger.take_in(at(10), event("MODIFIED", ended.clone()), false);
+        ledger.take_in(at(10), event("MODIFIED", ended.clone()), None);
         for other in ["q", "r"] {
-            ledger.take_in(at(since), event("ADDED", pod(other)), true);
+            ledger.take_in(at(since), event("ADDED", pod(other)), Some(0));
         }
         ended["metadata"]["deletionTimestamp"] = "1970-01-01T00:00:11Z".into();
-        ledger.take_in(at(11), event("MODIFIED", ended.clone()), false);
-        ledger.take_in(at(released), event("DELETED", ended), true);
+        ledger.take_in(at(11), event("MODIFIED", ended.clone()), None);
+        ledger.take_in(at(released), event("DELETED", ended), Some(0));
         may_be_lost(&ledger.pods["p"], &ledger.jobs["j"], |_| NEWS)
     }
 
@@ -263,7 +271,7 @@ mod tests {
             let metadata = json!({"uid": pod, "name": pod, "ownerReferences": [owner]});
             let phase = if pod == "p" { "Succeeded" } else { "Running" };
             let pod = json!({"kind": "Pod", "status": {"phase": phase}, "metadata": metadata});
-            ledger.take_in(at, event("ADDED", pod), true);
+            ledger.take_in(at, event("ADDED", pod), Some(0));
         }
         for completions in if is_elastic { vec![5, 3] } else { vec![3] } {
             let mode = if is_elastic { "Indexed" } else { "NonIndexed" };
@@ -272,7 +280,7 @@ mod tests {
                 "spec": {"completions": completions, "parallelism": 3, "completionMode": mode},
                 "status": {"succeeded": succeeded, "uncountedTerminatedPods": {"succeeded": listed}},
             });
-            ledger.take_in(at, event("ADDED", job), false);
+            ledger.take_in(at, event("ADDED", job), None);
         }
         ahead(&crate::plan::generate(0), &ledger, "j").is_some()
     }

@@ -80,7 +80,7 @@ impl Creation<'_> {
 
     /// Whether the end of a pod may be lost to the Job.
     fn may_lose(&self, pod: &PodFacts) -> bool {
-        may_be_lost(pod, self.job, |at| self.plan.news_take(at))
+        may_be_lost(pod, self.job, |at| self.plan.news_take(at, &self.job.replicas))
     }
 
     /// Whether a pod has the name of one that is gone. An owner that has never seen that one gives its name again, while

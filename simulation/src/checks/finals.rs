@@ -103,17 +103,19 @@ fn outlives_ttl(plan: &Plan, now: Time, job: &JobFacts) -> bool {
     ttl.is_some_and(|ttl| now > finished + Duration::from_secs(ttl)) && !has_clock_steps(plan)
 }
 
-/// What does not hold at the end. `phantoms` are pods that a restore of etcd took back.
+/// What does not hold at the end. `restored`: when etcd was. `phantoms` are pods that this took back.
 pub(super) fn check(
     plan: &Plan,
     ledger: &Ledger,
     slots: &[Slot],
-    doubtful: bool,
+    restored: Option<Time>,
     phantoms: usize,
 ) -> Option<(Promise, String)> {
     // Also those that are deleted since.
+    let is_certain = |job: &JobFacts| restored.is_none_or(|restored| job.first_seen() > restored);
     for (uid, job) in ledger.jobs.iter().filter(|(_, job)| job.finished.is_some()) {
-        let differs = counts::differ(plan, ledger, uid, job).filter(|_| !doubtful && is_ours(plan, job));
+        let differs =
+            counts::differ(plan, ledger, uid, job).filter(|_| is_certain(job) && is_ours(plan, job));
         if differs.is_some() {
             return differs;
         }
@@ -171,7 +173,7 @@ fn too_many_kept(plan: &Plan, ledger: &Ledger, uid: &str, job: &JobFacts) -> Opt
 fn spared(plan: &Plan, ledger: &Ledger, uid: &str, job: &JobFacts) -> Option<(Promise, String)> {
     const DECIDED: Duration = Duration::from_secs(60);
     let announced = job.announced.filter(|_| !job.has_failed() && !job.meddled)?;
-    let is_heard = |end: Time| end + plan.news_take(end) + DECIDED < announced;
+    let is_heard = |end: Time| end + plan.news_take(end, &job.replicas) + DECIDED < announced;
     let fatal = ledger.pods_of(uid).find(|pod| {
         let in_time = pod.end.is_some_and(|end| !end.succeeded && end.clean && is_heard(end.at));
         in_time && !pod.meddled && consequence(job, pod) == Consequence::FailJob

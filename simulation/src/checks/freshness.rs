@@ -48,14 +48,15 @@ impl Freshness {
         owners: &Owners,
     ) -> Option<String> {
         let settings = &plan.settings;
-        let deafened = (0..settings.replicas).any(|replica| plan.settles(replica).is_none());
         let hears_late = settings.lag() > Duration::ZERO;
-        if !owners.all_undisturbed(now) || plan.refuses() || settings.all_own_all || deafened || hears_late {
+        if !owners.all_undisturbed(now) || plan.hinders(now) || settings.all_own_all || hears_late {
             self.wrong.clear();
             return None;
         }
         let begin = Time::ms(now.millis().saturating_sub(OLDEST.as_millis() as u64));
-        let since = Time::ms(begin.millis().saturating_sub(plan.news_take(begin).as_millis() as u64));
+        // Whoever has just claimed its shard has not written a Job yet.
+        let news = plan.news_take(begin, &(0..settings.replicas).collect());
+        let since = Time::ms(begin.millis().saturating_sub(news.as_millis() as u64));
         for (uid, history) in &mut self.history {
             while history.get(1).is_some_and(|(until, _)| *until < since) {
                 history.pop_front();

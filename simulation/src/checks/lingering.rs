@@ -28,7 +28,7 @@ impl Lingering {
         ledger: &Ledger,
         owners: &Owners,
     ) -> Option<String> {
-        if !owners.all_undisturbed(now) || plan.refuses() {
+        if !owners.all_undisturbed(now) || plan.refuses(now) {
             self.since.clear();
             return None;
         }

@@ -16,6 +16,9 @@ use crate::plan::{Plan, Settings};
 use crate::time::Time;
 use crate::world::Slot;
 
+/// By when a claim that a stranger has damaged has been repaired by its owner, or taken by another.
+const HEALED: Duration = Duration::from_secs(90);
+
 /// Who owns what.
 pub(super) struct Owners {
     shards: ShardCount,
@@ -38,7 +41,7 @@ pub(super) struct Owners {
     without: BTreeMap<u32, Time>,
     /// Holders of claims that a stranger has deleted or made unreadable, by the name of the Lease. They go on until they
     /// hear of it, and the others give them the time for that.
-    damaged: BTreeMap<String, String>,
+    damaged: BTreeMap<String, (String, Time)>,
     /// When a stranger has last deleted each claim. Who begins after that does not know its epoch.
     claims_deleted: BTreeMap<String, Time>,
     /// When each session was first seen in a heartbeat.
@@ -107,6 +110,7 @@ impl Owners {
     ) -> Option<String> {
         // What a stranger has changed no replica has to respect, whenever it sees that.
         let damaged = author.filter(|_| !change.deleted).and_then(|_| self.damaged.remove(&change.name));
+        let is_damaged = damaged.is_some_and(|(_, since)| now.since(since) < HEALED);
         let lease = ledger.leases.get(&change.name)?;
         let shard = change.name.rsplit_once("-shard-")?.1;
         let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
@@ -124,7 +128,7 @@ impl Owners {
             self.released.insert((number, owner), now);
         }
         let lost = (holder != before || session != old) && !released;
-        (well && lost && damaged.is_none())
+        (well && lost && !is_damaged)
             .then(|| format!("{before} loses shard {shard} to {holder}, and nothing is wrong with it"))
     }
 
@@ -167,7 +171,13 @@ impl Owners {
     }
 
     /// What is wrong with a request that a replica sends now: it acts for a shard that is not its own.
-    pub(super) fn sent(&self, from: usize, request: &Request<Bytes>, ledger: &Ledger) -> Option<String> {
+    pub(super) fn sent(
+        &self,
+        now: Time,
+        from: usize,
+        request: &Request<Bytes>,
+        ledger: &Ledger,
+    ) -> Option<String> {
         let job = acted_for(request, ledger)?;
         let shard = self.shards.shard_of(&job);
         let holder = self.holder(ledger, shard.0);
@@ -176,7 +186,8 @@ impl Owners {
         }
         let me = format!("replica-{from}");
         let damaged = self.damaged.get(&self.codec.claim_name(shard));
-        if holder == Some(&*me) || damaged == Some(&me) {
+        let held_damaged = damaged.is_some_and(|(holder, since)| *holder == me && now.since(*since) < HEALED);
+        if holder == Some(&*me) || held_damaged {
             return None;
         }
         let (method, path) = (request.method(), request.uri().path());
@@ -187,11 +198,11 @@ impl Owners {
     }
 
     /// A stranger deletes or changes the Lease of this path.
-    pub(super) fn damaged(&mut self, path: &str, ledger: &Ledger) {
+    pub(super) fn damaged(&mut self, now: Time, path: &str, ledger: &Ledger) {
         let Some((_, name)) = path.rsplit_once('/') else { return };
         let holder = ledger.leases.get(name).and_then(|lease| lease["spec"]["holderIdentity"].as_str());
         if let Some(holder) = holder.filter(|holder| !holder.is_empty()) {
-            self.damaged.insert(name.to_owned(), holder.to_owned());
+            self.damaged.insert(name.to_owned(), (holder.to_owned(), now));
         }
     }
 

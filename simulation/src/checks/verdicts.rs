@@ -12,7 +12,7 @@ use crate::checks::Author;
 use crate::checks::failures::{Consequence, consequence};
 use crate::checks::policies;
 use crate::kubelet::restarts;
-use crate::ledger::{Change, JobFacts, Ledger, conditions};
+use crate::ledger::{Change, JobFacts, Ledger, PodFacts, conditions};
 use crate::plan::{Act, Fault, Plan};
 use crate::time::{EPOCH, Time};
 
@@ -112,6 +112,7 @@ fn ended(plan: &Plan, ledger: &Ledger, uid: &str, job: &JobFacts, author: Author
     };
     match reason {
         "BackoffLimitExceeded" => {
+            let failed = failed.max(uncounted_failures(ledger, uid, job));
             let limit = spec["backoffLimit"].as_u64().filter(|limit| failed <= *limit)?;
             let restarts = restarts_of(ledger, uid, job);
             (restarts < limit.max(1))
@@ -127,6 +128,18 @@ fn ended(plan: &Plan, ledger: &Ledger, uid: &str, job: &JobFacts, author: Author
         "DeadlineExceeded" => too_early(plan, job, author),
         _ => None,
     }
+}
+
+/// How many pods may have failed of a Job that need not count all of them: it lets go those that it has not recorded yet once
+/// it is being deleted, and forgets those of indexes beyond fewer completions.
+fn uncounted_failures(ledger: &Ledger, uid: &str, job: &JobFacts) -> u64 {
+    let is_smaller =
+        job.announced.is_some_and(|announced| job.least_size(announced) < job.size_at(announced));
+    if !job.deleting() && !is_smaller {
+        return 0;
+    }
+    let may_have_failed = |pod: &&PodFacts| pod.end.is_none_or(|end| !end.succeeded || !end.clean);
+    ledger.pods_of(uid).filter(may_have_failed).count() as u64
 }
 
 /// How often containers were started again, if the Job counts that.

@@ -1,5 +1,6 @@
 //! How long a replica may not know what has happened.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use super::{Act, Fault, Plan, Refused, Step};
@@ -18,52 +19,108 @@ const OPENED_AGAIN: Duration = Duration::from_secs(15);
 const BEGUN_AGAIN: Duration = Duration::from_secs(2);
 
 impl Plan {
-    /// How much later than something happens a request of a replica may arrive that does not know of it. A fault that begins
-    /// before the news has come holds it up.
-    pub(crate) fn news_take(&self, at: Time) -> Duration {
-        let lag = self.settings.lag();
-        let mut known = at + lag + UNDER_WAY;
+    /// How much later than something happens a request of one of these replicas may arrive that does not know of it. A fault
+    /// that begins before the news has come holds it up.
+    pub(crate) fn news_take(&self, at: Time, replicas: &BTreeSet<usize>) -> Duration {
+        let lag = self.settings.lag_of(replicas);
+        let mut known = at + lag + UNDER_WAY + self.asks_to_wait(at + lag);
         loop {
-            let hidden =
-                self.steps.iter().filter(|step| step.at <= known).map(|step| step.at + step.hides_news());
-            let later = hidden.map(|until| until + lag).max().unwrap_or(known).max(known);
-            if later == known {
-                return known.since(at);
+            let hides = |step: &Step| {
+                let (replica, time) = step.act.hides_news()?;
+                replica.is_none_or(|replica| replicas.contains(&replica)).then(|| step.at + time + lag)
+            };
+            let later = self.steps.iter().filter(|step| step.at <= known).filter_map(hides).max();
+            match later.filter(|later| *later > known) {
+                Some(later) => known = later,
+                None => return known.since(at),
             }
-            known = later;
         }
+    }
+
+    /// How much later than it was decided at this time a request may arrive since the API server is too busy to read any (429):
+    /// the replica pauses with all of them, and each waits with what it says.
+    pub(crate) fn asks_to_wait(&self, at: Time) -> Duration {
+        const PAUSE: Duration = Duration::from_secs(3);
+        let asks = |step: &Step| match step.act {
+            Act::Fault(Fault::Refuse { code: 429, time, .. }) => {
+                step.at <= at + UNDER_WAY && at <= step.at + time + PAUSE
+            }
+            _ => false,
+        };
+        if self.steps.iter().any(asks) { PAUSE } else { Duration::ZERO }
+    }
+
+    /// Whether requests about pods are refused or lost, or were shortly before.
+    pub(crate) fn refuses(&self, now: Time) -> bool {
+        self.does(now, Act::refuses)
+    }
+
+    /// Whether a replica misses what concerns a Job, or cannot do its part, or could not shortly before.
+    pub(crate) fn hinders(&self, now: Time) -> bool {
+        self.refuses(now) || self.does(now, Act::hinders)
+    }
+
+    /// Whether something does so at this time, or has done so shortly before.
+    fn does(&self, now: Time, what: impl Fn(&Act) -> Option<Duration>) -> bool {
+        const AFTERMATH: Duration = Duration::from_secs(30);
+        let lasts = |step: &Step| what(&step.act).is_some_and(|time| now <= step.at + time + AFTERMATH);
+        self.steps.iter().filter(|step| step.at <= now).any(lasts)
     }
 }
 
-impl Step {
-    /// For how long from then on a replica may miss what happens.
-    fn hides_news(&self) -> Duration {
-        match &self.act {
-            Act::Fault(fault) => fault.hides_news(),
-            Act::Rare(rare) => rare.hides_news(),
-            Act::User { .. } => Duration::ZERO,
+impl Act {
+    /// Which replica (all: `None`) may miss what happens, and for how long from then on.
+    fn hides_news(&self) -> Option<(Option<usize>, Duration)> {
+        match self {
+            Self::Fault(fault) => fault.hides_news(),
+            Self::Rare(rare) => rare.hides_news(),
+            Self::User { .. } => None,
+        }
+    }
+
+    /// For how long requests about pods are refused, or one is not answered.
+    fn refuses(&self) -> Option<Duration> {
+        match *self {
+            Self::Fault(Fault::Refuse { time, what: Refused::PodPatches | Refused::PodDeletes, .. }) => {
+                Some(time)
+            }
+            Self::Fault(Fault::Swallow { .. }) => Some(UNANSWERED),
+            _ => None,
+        }
+    }
+
+    /// For how long this keeps replicas from what they have to do for single Jobs.
+    fn hinders(&self) -> Option<Duration> {
+        match self {
+            Self::Fault(Fault::Undecodable { time, .. }) => Some(*time),
+            Self::Fault(Fault::Panic { .. } | Fault::PanicShard { .. } | Fault::PanicWatch { .. }) => {
+                Some(BEGUN_AGAIN)
+            }
+            Self::Rare(rare) => rare.hides_news().map(|(_, time)| time),
+            Self::Fault(_) | Self::User { .. } => None,
         }
     }
 }
 
 impl Fault {
-    fn hides_news(&self) -> Duration {
-        match *self {
-            Self::Partition { time, .. }
-            | Self::LoseReplies { time, .. }
-            | Self::HoldWatches { time, .. }
-            | Self::Slow { time, .. }
-            | Self::Freeze { time, .. }
-            | Self::Suspend { time, .. } => time + UNANSWERED,
-            Self::Swallow { .. } => UNANSWERED,
-            Self::Down { time }
-            | Self::Unreachable { time, .. }
-            | Self::Refuse { time, what: Refused::All | Refused::Reads, .. } => time + OPENED_AGAIN,
-            Self::CachesBehind { time, by, .. } => time + by + OPENED_AGAIN,
-            Self::CutWatches { .. } => OPENED_AGAIN,
-            Self::PanicWatch { .. } => BEGUN_AGAIN,
-            _ => Duration::ZERO,
-        }
+    fn hides_news(&self) -> Option<(Option<usize>, Duration)> {
+        Some(match *self {
+            Self::Partition { replica, time }
+            | Self::LoseReplies { replica, time, .. }
+            | Self::HoldWatches { replica, time }
+            | Self::Slow { replica, time, .. }
+            | Self::Freeze { replica, time }
+            | Self::Suspend { replica, time } => (Some(replica), time + UNANSWERED),
+            Self::Swallow { replica, .. } => (Some(replica), UNANSWERED),
+            Self::Unreachable { replica, time } => (Some(replica), time + OPENED_AGAIN),
+            Self::Down { time } | Self::Refuse { time, what: Refused::All | Refused::Reads, .. } => {
+                (None, time + OPENED_AGAIN)
+            }
+            Self::CachesBehind { replica, time, by } => (Some(replica), time + by + OPENED_AGAIN),
+            Self::CutWatches { replica } => (Some(replica), OPENED_AGAIN),
+            Self::PanicWatch { replica } => (Some(replica), BEGUN_AGAIN),
+            _ => return None,
+        })
     }
 }
 
@@ -82,7 +139,10 @@ mod tests {
         plan.steps =
             vec![step(10, held), step(80, Fault::CutWatches { replica: 0 }), step(200, Fault::Compact)];
         for (at, takes) in [(0, 0), (9, 0), (10, 85), (84, 11), (96, 0), (200, 0)] {
-            assert_eq!(plan.news_take(second(at)).as_secs(), takes, "{at}");
+            let of = |replicas: &[usize]| {
+                plan.news_take(second(at), &replicas.iter().copied().collect()).as_secs()
+            };
+            assert_eq!((of(&[0, 1]), of(&[1])), (takes, 0), "{at}");
         }
     }
 }

@@ -145,14 +145,16 @@ impl Rare {
         }
     }
 
-    /// For how long a replica may miss what happens. What cannot be read is read again with pauses that grow.
-    pub(super) fn hides_news(&self) -> Duration {
+    /// Which replica (all: `None`) may miss what happens, and for how long. What cannot be read is read again with pauses that
+    /// grow.
+    pub(super) fn hides_news(&self) -> Option<(Option<usize>, Duration)> {
         const READ_AGAIN: Duration = Duration::from_secs(15);
         match *self {
-            Self::UnreadablePod { time, .. } | Self::UnknownMode { time, .. } => time + READ_AGAIN,
-            Self::Unlabelling { time, .. } => time + READ_AGAIN,
-            Self::PanicPart { down, .. } => down + READ_AGAIN,
-            _ => Duration::ZERO,
+            Self::UnreadablePod { time, .. }
+            | Self::UnknownMode { time, .. }
+            | Self::Unlabelling { time, .. } => Some((None, time + READ_AGAIN)),
+            Self::PanicPart { replica, down, .. } => Some((Some(replica), down + READ_AGAIN)),
+            _ => None,
         }
     }
 

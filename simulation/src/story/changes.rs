@@ -157,7 +157,7 @@ mod tests {
         let tell = |(kind, object): &(&str, Value)| {
             let event = json!({"type": kind, "object": object});
             let words = in_words(&ledger, &event);
-            ledger.take_in(Time::ZERO, event, false);
+            ledger.take_in(Time::ZERO, event, None);
             words.unwrap_or_default()
         };
         events.iter().map(tell).collect()

@@ -92,7 +92,7 @@ impl World {
             }
             Rare::Lease { kind, nth, how } => {
                 if let Some(request) = users::damage(&self.ledger, kind, nth, how) {
-                    self.checks.lease_damaged(&request.path, &self.ledger);
+                    self.checks.lease_damaged(self.now, &request.path, &self.ledger);
                     self.call("stranger", &request);
                 }
             }

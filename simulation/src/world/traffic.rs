@@ -243,7 +243,10 @@ impl World {
                 let who = author.map(|author| format!("replica-{}", author.replica));
                 self.log.tell(self.now, who.as_deref().unwrap_or(self.caller), format_args!("{news}"));
             }
-            let Some(change) = self.ledger.take_in(self.now, event, author.is_some()) else { continue };
+            let Some(change) = self.ledger.take_in(self.now, event, author.map(|author| author.replica))
+            else {
+                continue;
+            };
             self.checks.changed(self.now, &self.plan, &self.ledger, &change, author);
             match change.kind {
                 Kind::Pod => {

@@ -165,7 +165,7 @@ impl ShardActor {
     /// Takes in a pod of a Job of ours that has no label of this shard: it gets one.
     pub(super) fn label(&mut self, pod: &ObservedPod, job: &Uid, ctx: &Context<Self>) {
         let uid = pod.pod.uid.clone();
-        if self.unseen.contains(&uid) || self.pod_feed.is_draining() {
+        if self.unseen.job_of(&uid) == Some(job) || self.pod_feed.is_draining() {
             return;
         }
         let labelling = Labelling::new(&self.cx, &self.owned.fence, pod, job);
@@ -202,8 +202,22 @@ impl ShardActor {
         pod.controller.as_ref().zip(held).is_some_and(|(owner, held)| owner.uid != *held)
     }
 
+    /// Takes in that a pod which is not seen is this Job's. If it was another's, that one does not wait for it any more, and
+    /// hears that it has lost the pod once that is shown.
+    fn pass_on(&mut self, pod: &Uid, job: &Uid) {
+        let Some(Unseen { job: before, known, .. }) = self.unseen.pods.get(pod) else { return };
+        if before == job {
+            return;
+        }
+        if *known && self.pod_owners.job_of(pod).is_none() {
+            self.pod_owners.insert(pod.clone(), before);
+        }
+        self.no_longer_unseen(pod);
+    }
+
     /// Takes in a pod that the watch does not show, or not in a form that can be read.
     fn hide(&mut self, pod: Uid, job: &Uid, unreadable: Option<Unreadable>, task: AbortOnDropHandle<()>) {
+        self.pass_on(&pod, job);
         let is_gone = self.jobs.get(job).is_some_and(JobEntry::is_gone);
         let known = is_gone || self.pod_owners.job_of(&pod) == Some(job);
         self.unseen.insert(pod, Unseen { job: job.clone(), known, unreadable, _task: task });
@@ -217,7 +231,7 @@ impl ShardActor {
     pub(super) fn pod_unreadable(&mut self, pod: &Unreadable, ctx: &Context<Self>) {
         let Some(owner) = &pod.job else { return self.nameless_unreadable(pod, ctx) };
         self.pod_feed.mark(&owner.uid, &pod.uid);
-        if !self.unseen.is_unreadable(&pod.uid) {
+        if !self.unseen.is_unreadable(&pod.uid) || self.unseen.job_of(&pod.uid) != Some(&owner.uid) {
             let task = self.read_again(pod, owner, ctx);
             self.hide(pod.uid.clone(), &owner.uid, Some(pod.clone()), task);
         }

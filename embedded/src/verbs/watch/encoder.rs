@@ -42,6 +42,14 @@ impl Encoder {
         Self { resource, accept, include, clock, first: true, json: BytesMut::new() }
     }
 
+    /// `apiVersion` and `kind` of what is sent in protobuf.
+    fn kind(&self) -> (String, &'static str) {
+        match self.accept.form {
+            Form::Partial => ("meta.k8s.io/v1".to_owned(), "PartialObjectMetadata"),
+            _ => (self.resource.api_version(), self.resource.kind),
+        }
+    }
+
     /// Appends an event about an object, with this revision as its resourceVersion.
     pub(super) fn event(
         &mut self,
@@ -52,14 +60,12 @@ impl Encoder {
     ) -> Result<(), Error> {
         if self.accept.format == Format::Protobuf {
             self.json.clear();
-            views::write_item(&mut self.json, self.resource, object, revision);
-            return protobuf::write_event(
-                out,
-                kind,
-                &self.resource.api_version(),
-                self.resource.kind,
-                &self.json,
-            );
+            match self.accept.form {
+                Form::Partial => views::write_partial_item(&mut self.json, object, revision),
+                _ => views::write_item(&mut self.json, self.resource, object, revision),
+            }
+            let (api_version, of_kind) = self.kind();
+            return protobuf::write_event(out, kind, &api_version, of_kind, &self.json);
         }
         out.extend_from_slice(br#"{"type":""#);
         out.extend_from_slice(kind.as_bytes());
@@ -88,15 +94,10 @@ impl Encoder {
             metadata["annotations"] = json!({INITIAL_END: "true"});
         }
         if self.accept.format == Format::Protobuf {
-            let object = format!(r#"{{"metadata":{metadata}{}}}"#, self.resource.empty);
-            let api_version = self.resource.api_version();
-            return protobuf::write_event(
-                out,
-                "BOOKMARK",
-                &api_version,
-                self.resource.kind,
-                object.as_bytes(),
-            );
+            let rest = if self.accept.form == Form::Partial { "" } else { self.resource.empty };
+            let object = format!(r#"{{"metadata":{metadata}{rest}}}"#);
+            let (api_version, kind) = self.kind();
+            return protobuf::write_event(out, "BOOKMARK", &api_version, kind, object.as_bytes());
         }
         let object = match self.accept.form {
             Form::Partial => format!(

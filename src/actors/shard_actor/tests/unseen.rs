@@ -167,3 +167,35 @@ fn a_job_that_is_deleted_releases_a_pod_that_it_no_longer_selects_whatever_live_
         assert!(api.count(RELEASE) > before, "{:?}", api.sent());
     });
 }
+
+/// The Job that waited for it must not wait any longer.
+#[test]
+fn an_unseen_pod_that_becomes_another_jobs_no_longer_holds_the_first_one_back() {
+    let of = |job: &str| pod("p", job);
+    let read = |pod: &Value| CensusTaken { pods: [observed_pod(pod)].into(), ..no_census() };
+    let unread =
+        |pod: &Value| CensusTaken { unreadable: unreadable(pod).into_iter().collect(), ..no_census() };
+    for (what, census, shown) in [
+        ("then it cannot be read", read(&of("j")), change(&broken(labelled(of("k"))))),
+        ("it could not be read before", unread(&broken(of("j"))), change(&broken(labelled(of("k"))))),
+        ("it loses the label", read(&of("j")), Change::Deleted(observed_pod(&of("k")))),
+    ] {
+        run(async move {
+            let api = TestApi::new(move |method, uri| match method {
+                "PATCH" if uri.contains("/pods/p") => refusal(500),
+                "GET" if of_pod(method, uri, "p") => Some((200, broken(of("k")))),
+                "GET" if uri.contains("/jobs/j") => Some((200, job("j", json!({})))),
+                "GET" if uri.contains("/jobs/k") => Some((200, job("k", json!({})))),
+                _ => None,
+            });
+            let creations = || api.count(&["POST /api/v1/namespaces/n/pods", r#""name":"j""#]);
+            let jobs = [job("j", json!({})), job("k", json!({}))];
+            let shard = Shard::start(&api, &jobs, census, vec![]).await;
+            sleep(SOON).await;
+            assert_eq!(creations(), 0, "{what}: {:?}", api.sent());
+            shard.watched(vec![shown]).await;
+            sleep(4 * SOON).await;
+            assert_eq!(creations(), 1, "{what}: {:?}", api.sent());
+        });
+    }
+}
