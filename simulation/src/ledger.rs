@@ -84,6 +84,8 @@ pub(crate) struct End {
     pub(crate) succeeded: bool,
     /// It ended by itself, before anybody deleted it.
     pub(crate) clean: bool,
+    /// It had lost the label of its shard by then: its Job hears of it once it has that again.
+    pub(crate) hidden: bool,
 }
 
 /// Everything that is, and was.
@@ -235,13 +237,14 @@ impl Ledger {
         });
         let deleting = deleted || !object["metadata"]["deletionTimestamp"].is_null();
         let phase = object["status"]["phase"].as_str();
+        let shard = |object: &Value| object["metadata"]["labels"][SHARD_LABEL].as_str().map(str::to_owned);
         if facts.end.is_none()
             && let Some(phase @ ("Succeeded" | "Failed")) = phase
         {
             let clean = facts.deleted.is_none() && !deleting;
-            facts.end = Some(End { at: now, succeeded: phase == "Succeeded", clean });
+            let hidden = shard(&object).is_none() || facts.moved.is_some();
+            facts.end = Some(End { at: now, succeeded: phase == "Succeeded", clean, hidden });
         }
-        let shard = |object: &Value| object["metadata"]["labels"][SHARD_LABEL].as_str().map(str::to_owned);
         let moves = shard(&facts.object).zip(shard(&object)).is_some_and(|(before, now)| before != now);
         if moves {
             facts.moved = Some(now);

@@ -39,6 +39,7 @@ pub(super) async fn delete_expired(
         namespace: job.namespace.clone(),
         name: job.name.clone(),
         uid: job.uid.clone(),
+        version: fresh.version.clone(),
         foreground: true,
     })
     .await?;

@@ -202,7 +202,9 @@ fn counts(pod: &PodFacts, job: &JobFacts, succeeded: bool, slack: Slack<'_>) -> 
     let in_time = job.announced.is_none_or(|announced| end.at + slack.later(end.at) < announced);
     // An adoption that was refused at first holds up no end.
     let is_late = job.announced.is_some_and(|announced| pod.owned >= announced);
-    let certain = end.clean && in_time && !is_late && !pod.meddled && !is_disowned(pod, job, news);
+    let is_hidden = end.hidden && slack.plan.refuses(end.at);
+    let certain =
+        end.clean && in_time && !is_late && !is_hidden && !pod.meddled && !is_disowned(pod, job, news);
     if end.succeeded == succeeded {
         let ignored = !succeeded && consequence(job, pod) == Consequence::Ignore;
         return match (ignored, certain) {

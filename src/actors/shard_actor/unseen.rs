@@ -346,11 +346,12 @@ impl ShardActor {
         }
     }
 
-    /// Takes in a pod that has left the watch, as it was before. Returns whether it may still exist, and only its label has
-    /// been removed or changed: a pod with our finalizer is not gone before it is deleted, and seldom while it runs. If it is
-    /// gone, its labelling finds that out.
+    /// Takes in a pod that has left the watch, as it was before, or with another label. Returns whether it may still exist, and
+    /// only its label has been removed or changed: a pod with our finalizer is not gone before it is deleted, and seldom
+    /// while it runs. If it is gone, its labelling finds that out.
     pub(super) fn has_lost_label(&mut self, pod: &ObservedPod, ctx: &Context<Self>) -> bool {
-        let stays = pod.pod.tracked && (!pod.pod.deleting || pod.pod.phase == Phase::Running);
+        let exists = !pod.pod.deleting || pod.pod.phase == Phase::Running || !self.is_labelled(pod);
+        let stays = pod.pod.tracked && exists;
         let owner = pod.controller.as_ref().filter(|owner| stays && self.jobs.contains_key(&owner.uid));
         owner.inspect(|owner| self.label(pod, &owner.uid, ctx)).is_some()
     }

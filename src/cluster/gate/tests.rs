@@ -468,10 +468,16 @@ async fn writes_become_the_requests_that_kubernetes_expects() {
             json!({}),
         ),
         (
-            Write::DeleteJob { namespace: namespace(), name: "j".into(), uid: "u".into(), foreground: true },
+            Write::DeleteJob {
+                namespace: namespace(),
+                name: "j".into(),
+                uid: "u".into(),
+                version: "7".into(),
+                foreground: true,
+            },
             "DELETE /apis/batch/v1/namespaces/n/jobs/j",
-            json!({"kind": "DeleteOptions", "apiVersion": "v1", "preconditions": {"uid": "u"},
-                "propagationPolicy": "Foreground"}),
+            json!({"kind": "DeleteOptions", "apiVersion": "v1",
+                "preconditions": {"uid": "u", "resourceVersion": "7"}, "propagationPolicy": "Foreground"}),
         ),
         (
             Write::CreateEvent { namespace: namespace(), body: body(), encoding: Encoding::Json },

@@ -11,6 +11,7 @@ use super::Priority;
 use super::answer::{Answer, WriteError};
 use super::slots::Lane;
 use crate::cluster::resource::Resource;
+use crate::cluster::wire::ResourceVersion;
 use crate::job::manifest::Encoding;
 use crate::job::uid::Uid;
 use crate::telemetry::metrics::labels::ApiCallLabels;
@@ -75,6 +76,8 @@ pub enum Write {
         name: Arc<str>,
         /// UID precondition.
         uid: Uid,
+        /// `resourceVersion` precondition: nobody has changed the Job, and its TTL, since it was read.
+        version: ResourceVersion,
         /// Whether the Job stays until its pods are gone; otherwise they are garbage-collected afterwards.
         foreground: bool,
     },
@@ -236,8 +239,9 @@ impl Write {
                 let path = format!("{}/status", patch.path);
                 Call { path, content_type: &STRATEGIC_MERGE_PATCH, ..patch }
             }
-            Self::DeleteJob { namespace, name, uid, foreground } => {
+            Self::DeleteJob { namespace, name, uid, version, foreground } => {
                 let mut options = delete_options(uid);
+                options["preconditions"]["resourceVersion"] = version.as_str().into();
                 options["propagationPolicy"] = if *foreground { "Foreground" } else { "Background" }.into();
                 Call::delete("api.delete_job", jobs, Expected::Nothing, namespace, name, &options)
             }

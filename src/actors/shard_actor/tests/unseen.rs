@@ -60,8 +60,9 @@ fn a_pod_that_is_adopted_without_the_label_of_the_shard_gets_it() {
 
 /// Its finalizer holds it, and nothing but the label shows it to the shard.
 #[test]
-fn a_pod_that_loses_its_label_while_it_is_deleted_and_still_runs_gets_it_back() {
-    for (phase, patches) in [("Running", true), ("Failed", false)] {
+fn a_pod_that_loses_its_label_while_it_is_deleted_and_is_still_there_gets_it_back() {
+    // With another label, the pod is shown as it is now.
+    for (phase, label, patches) in [("Running", "0", true), ("Failed", "0", false), ("Failed", "1", true)] {
         run(async {
             let api = TestApi::new(|method, uri| match method {
                 "PATCH" if uri.contains("/pods/p") => Some((404, json!({}))),
@@ -72,10 +73,11 @@ fn a_pod_that_loses_its_label_while_it_is_deleted_and_still_runs_gets_it_back() 
             let shard =
                 Shard::start(&api, &[job("j", up_to_date(0))], no_census(), vec![leaving.clone()]).await;
             sleep(4 * SOON).await;
+            leaving["metadata"]["labels"]["yardmaster.dev/shard"] = label.into();
             shard.watched(vec![Change::Deleted(observed_pod(&leaving))]).await;
             sleep(4 * SOON).await;
             let labelled = api.count(&["PATCH", "/pods/p", "yardmaster.dev/shard"]) > 0;
-            assert_eq!(labelled, patches, "{phase}: {:?}", api.sent());
+            assert_eq!(labelled, patches, "{phase} {label}: {:?}", api.sent());
         });
     }
 }
