@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use serde_json::Value;
+use yardmaster::job::index_set::IndexSet;
 use yardmaster::job::names::{BUILT_IN_FINALIZER, EXTERNAL_FINALIZER, SHARD_LABEL};
 
 use crate::time::Time;
@@ -253,8 +254,11 @@ impl Ledger {
         let loses_finalizer = tracked(&facts.object) && (deleted || !tracked(&object));
         let job = facts.job.as_ref().and_then(|job| self.jobs.get(job));
         let is_recorded = job.is_some_and(|job| job.records(uid, facts));
-        // One that somebody else was deleting is gone with that. A replica that has not heard of it scales down by it.
-        let may_disown = !deleting || (is_surplus && facts.deleted.is_some() && !facts.by_replica);
+        // One that somebody else was deleting is gone with that. A replica that has not heard of it scales down by it, or lets
+        // it go with its Job.
+        let is_of_leaving = job.is_some_and(|job| job.deleted.is_some());
+        let goes_already = facts.deleted.is_some() && !facts.by_replica;
+        let may_disown = !deleting || (goes_already && (is_surplus || is_of_leaving));
         let disowns = by_replica && may_disown && loses_finalizer && !is_recorded;
         facts.superseded |= disowns && facts.disowned.is_none() && is_superseded;
         facts.disowned = facts.disowned.or(disowns.then_some(now));
@@ -313,7 +317,7 @@ impl JobFacts {
         let list = &uncounted[if end.succeeded { "succeeded" } else { "failed" }];
         let is_listed = list.as_array().is_some_and(|uids| uids.iter().any(|listed| listed == uid));
         // Of an Indexed Job, indexes are recorded in place of successes.
-        is_listed || (end.succeeded && pod.index.is_some())
+        is_listed || (end.succeeded && pod.index.is_some_and(|index| self.is_completed(index)))
     }
 }
 
@@ -365,6 +369,12 @@ impl JobFacts {
     /// Whether its end is announced because its success policy is met.
     pub(crate) fn meets_policy(&self) -> bool {
         conditions(&self.object).any(|c| c["reason"] == "SuccessPolicy" && c["status"] == "True")
+    }
+
+    /// Whether the status says that this index has succeeded.
+    pub(crate) fn is_completed(&self, index: u32) -> bool {
+        let indexes = self.object["status"]["completedIndexes"].as_str().and_then(IndexSet::parse_strict);
+        indexes.is_some_and(|indexes| indexes.contains(index))
     }
 
     /// Since when it is known.

@@ -2,8 +2,6 @@
 
 use std::time::Duration;
 
-use yardmaster::job::index_set::IndexSet;
-
 use crate::checks::Author;
 use crate::checks::counts::may_be_lost;
 use crate::checks::failures::{Consequence, consequence};
@@ -125,12 +123,6 @@ impl Creation<'_> {
             .then(|| format!("beside {active} active and {succeeded} succeeded pods of {completions}"))
     }
 
-    /// Whether the status says that this index has succeeded.
-    fn is_completed(&self, index: u32) -> bool {
-        let indexes = self.job.object["status"]["completedIndexes"].as_str().and_then(IndexSet::parse_strict);
-        indexes.is_some_and(|indexes| indexes.contains(index))
-    }
-
     /// What is wrong with a pod at this index. `knows`: whether the replica had to know what happened at a time.
     fn at_index(&self, index: u32, knows: impl Fn(Time) -> bool) -> Option<String> {
         // What an elastic Job knew of an index that it did not have for a while, it has forgotten.
@@ -144,7 +136,7 @@ impl Creation<'_> {
             |other: &PodFacts| other.end.is_some_and(|end| end.succeeded && end.clean) && !is_lost(other);
         let is_gone = |other: &&PodFacts| !other.exists && other.deleted.is_some_and(&knows);
         if at_index().any(has_succeeded)
-            || (at_index_before().filter(is_gone).any(has_succeeded) && self.is_completed(index))
+            || (at_index_before().filter(is_gone).any(has_succeeded) && self.job.is_completed(index))
         {
             return Some("at an index that has succeeded".into());
         }
@@ -163,7 +155,7 @@ impl Creation<'_> {
         // Each pod carries the failures before it. They are lost with one that somebody has taken from the Job, or that the Job
         // has removed as one too many, as in Kubernetes.
         let is_uncounted = |other: &PodFacts| {
-            !other.exists && other.end.is_some_and(|end| end.succeeded) && !self.is_completed(index)
+            !other.exists && other.end.is_some_and(|end| end.succeeded) && !self.job.is_completed(index)
         };
         let is_surplus = |other: &PodFacts| self.job.touched.is_some() || other.superseded;
         let is_removed =

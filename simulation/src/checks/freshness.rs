@@ -54,7 +54,7 @@ impl Freshness {
             return None;
         }
         let begin = Time::ms(now.millis().saturating_sub(OLDEST.as_millis() as u64));
-        // Whoever has just claimed its shard has not written a Job yet.
+        // A replica that has just claimed its shard has not written a Job yet.
         let news = plan.news_take(begin, &(0..settings.replicas).collect());
         let since = Time::ms(begin.millis().saturating_sub(news.as_millis() as u64));
         for (uid, history) in &mut self.history {

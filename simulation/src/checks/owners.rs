@@ -119,6 +119,10 @@ impl Owners {
         let number: u32 = shard.parse().ok()?;
         if let Some(claimant) = replica(&holder) {
             self.released.remove(&(number, claimant));
+            // It may be gone before the next look.
+            if author.is_some_and(|author| author.replica == claimant) {
+                self.without.remove(&number);
+            }
         }
         let (before, old) = self.held.insert(change.name.clone(), (holder.clone(), session.clone()))?;
         let owner = replica(&before)?;
