@@ -50,8 +50,8 @@ pub(super) fn differ(plan: &Plan, ledger: &Ledger, uid: &str, job: &JobFacts) ->
     let (succeeded, failed) = (job.count("succeeded"), job.count("failed"));
     let slack = Slack::of(plan, job);
     let pods: Vec<&PodFacts> = ledger.pods_of(uid).collect();
-    let good = bounds(&pods, job, true, slack);
-    let bad = bounds(&pods, job, false, slack);
+    let good = bounds(&pods, true, slack);
+    let bad = bounds(&pods, false, slack);
     let name = job.name().1;
     [("succeeded", succeeded, good), ("failed", failed, bad)].into_iter().find_map(
         |(field, count, (least, most))| {
@@ -70,14 +70,14 @@ pub(super) fn ahead(plan: &Plan, ledger: &Ledger, uid: &str) -> Option<String> {
     // An elastic Job may have succeeded more often than it now wants.
     let fields = [("succeeded", true), ("failed", false)].into_iter();
     fields.filter(|(_, succeeded)| !(*succeeded && is_elastic(job))).find_map(|(field, succeeded)| {
-        let (_, most) = bounds(&pods, job, succeeded, slack);
+        let (_, most) = bounds(&pods, succeeded, slack);
         let listed = job.object["status"]["uncountedTerminatedPods"][field].as_array().map_or(0, Vec::len);
         let count = job.count(field) + listed as u64;
         (count > most).then(|| format!("{}: {field} is {count}, and at most {most} pods have", job.name().1))
     })
 }
 
-/// What a replica may not know.
+/// A Job, and what its replica may not know.
 #[derive(Clone, Copy)]
 struct Slack<'a> {
     plan: &'a Plan,
@@ -105,7 +105,7 @@ impl<'a> Slack<'a> {
             true => self.news(end),
             false => {
                 let lag = self.plan.settings.lag_of(&self.job.replicas);
-                lag + self.plan.asks_to_wait(end + lag)
+                lag + self.plan.pause_asked(end + lag)
             }
         }
     }
@@ -117,13 +117,14 @@ impl<'a> Slack<'a> {
 }
 
 /// The fewest and most pods (or indexes) that may be counted.
-fn bounds(pods: &[&PodFacts], job: &JobFacts, succeeded: bool, slack: Slack<'_>) -> (u64, u64) {
+fn bounds(pods: &[&PodFacts], succeeded: bool, slack: Slack<'_>) -> (u64, u64) {
+    let job = slack.job;
     let indexed = job.object["spec"]["completionMode"] == "Indexed";
     let mut certain = BTreeSet::new();
     let mut possible = BTreeSet::new();
     let mut again = 0;
     for (number, pod) in pods.iter().enumerate() {
-        let Some(matches) = counts(pod, job, succeeded, slack) else { continue };
+        let Some(matches) = counts(pod, succeeded, slack) else { continue };
         // A pod without index, made by hand, is none of an Indexed Job's.
         if indexed && pod.index.is_none() {
             if !succeeded {
@@ -182,7 +183,8 @@ pub(super) fn may_be_lost(pod: &PodFacts, job: &JobFacts, news: impl Fn(Time) ->
 }
 
 /// Whether a pod must count (`true`), may count (`false`), or must not.
-fn counts(pod: &PodFacts, job: &JobFacts, succeeded: bool, slack: Slack<'_>) -> Option<bool> {
+fn counts(pod: &PodFacts, succeeded: bool, slack: Slack<'_>) -> Option<bool> {
+    let job = slack.job;
     let news = |at| slack.news(at);
     // What a replica removes before it announces the end does not count, however it ends.
     let deleted_in_time = job.announced.is_none_or(|announced| pod.deleted.is_some_and(|at| at < announced));
@@ -201,10 +203,10 @@ fn counts(pod: &PodFacts, job: &JobFacts, succeeded: bool, slack: Slack<'_>) -> 
     // What ends after the end was announced may come too late, and so may what somebody took away.
     let in_time = job.announced.is_none_or(|announced| end.at + slack.later(end.at) < announced);
     // An adoption that was refused at first holds up no end.
-    let is_late = job.announced.is_some_and(|announced| pod.owned >= announced);
+    let adopted_late = job.announced.is_some_and(|announced| pod.owned >= announced);
     let is_hidden = end.hidden && slack.plan.refuses(end.at);
     let certain =
-        end.clean && in_time && !is_late && !is_hidden && !pod.meddled && !is_disowned(pod, job, news);
+        end.clean && in_time && !adopted_late && !is_hidden && !pod.meddled && !is_disowned(pod, job, news);
     if end.succeeded == succeeded {
         let ignored = !succeeded && consequence(job, pod) == Consequence::Ignore;
         return match (ignored, certain) {

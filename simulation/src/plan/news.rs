@@ -23,7 +23,7 @@ impl Plan {
     /// that begins before the news has come holds it up.
     pub(crate) fn news_take(&self, at: Time, replicas: &BTreeSet<usize>) -> Duration {
         let lag = self.settings.lag_of(replicas);
-        let mut known = at + lag + UNDER_WAY + self.asks_to_wait(at + lag);
+        let mut known = at + lag + UNDER_WAY + self.pause_asked(at + lag);
         loop {
             let hides = |step: &Step| {
                 let (replica, time) = step.act.hides_news()?;
@@ -39,7 +39,7 @@ impl Plan {
 
     /// How much later than it was decided at this time a request may arrive since the API server is too busy to read any (429):
     /// the replica pauses with all of them, and each waits with what it says.
-    pub(crate) fn asks_to_wait(&self, at: Time) -> Duration {
+    pub(crate) fn pause_asked(&self, at: Time) -> Duration {
         const PAUSE: Duration = Duration::from_secs(3);
         let asks = |step: &Step| match step.act {
             Act::Fault(Fault::Refuse { code: 429, time, .. }) => {
@@ -52,19 +52,20 @@ impl Plan {
 
     /// Whether requests about pods are refused or lost, or were shortly before.
     pub(crate) fn refuses(&self, now: Time) -> bool {
-        self.does(now, Act::refuses)
+        self.lasts(now, Act::refuses)
     }
 
     /// Whether a replica misses what concerns a Job, or cannot do its part, or could not shortly before.
     pub(crate) fn hinders(&self, now: Time) -> bool {
-        self.refuses(now) || self.does(now, Act::hinders)
+        self.refuses(now) || self.lasts(now, Act::hinders)
     }
 
-    /// Whether something does so at this time, or has done so shortly before.
-    fn does(&self, now: Time, what: impl Fn(&Act) -> Option<Duration>) -> bool {
+    /// Whether something that lasts for so long is under way, or was shortly before.
+    fn lasts(&self, now: Time, what: impl Fn(&Act) -> Option<Duration>) -> bool {
         const AFTERMATH: Duration = Duration::from_secs(30);
-        let lasts = |step: &Step| what(&step.act).is_some_and(|time| now <= step.at + time + AFTERMATH);
-        self.steps.iter().filter(|step| step.at <= now).any(lasts)
+        let is_under_way =
+            |step: &Step| what(&step.act).is_some_and(|time| now <= step.at + time + AFTERMATH);
+        self.steps.iter().filter(|step| step.at <= now).any(is_under_way)
     }
 }
 

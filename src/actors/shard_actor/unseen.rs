@@ -38,6 +38,8 @@ pub(super) struct UnseenPods {
 #[derive(Debug)]
 struct Unseen {
     job: Uid,
+    /// The version at which it was found. What is older says nothing new of its Job.
+    version: u64,
     /// The Job has known it before, or is gone.
     known: bool,
     /// What is known of one that cannot be read.
@@ -56,7 +58,12 @@ impl UnseenPods {
         self.pods.get(pod).map(|unseen| &unseen.job)
     }
 
-    /// Whether the pod cannot be read; one that is being labelled may turn out to be such a one.
+    /// Whether a pod is held for this Job, or for another one as a later reading has shown it.
+    fn holds(&self, pod: &Uid, job: &Uid, version: u64) -> bool {
+        self.pods.get(pod).is_some_and(|unseen| unseen.job == *job || unseen.version >= version)
+    }
+
+    /// Whether a pod is known as one that cannot be read; one that is being labelled may turn out to be such a one.
     fn is_unreadable(&self, pod: &Uid) -> bool {
         self.pods.get(pod).is_some_and(|unseen| unseen.unreadable.is_some())
     }
@@ -165,7 +172,7 @@ impl ShardActor {
     /// Takes in a pod of a Job of ours that has no label of this shard: it gets one.
     pub(super) fn label(&mut self, pod: &ObservedPod, job: &Uid, ctx: &Context<Self>) {
         let uid = pod.pod.uid.clone();
-        if self.unseen.job_of(&uid) == Some(job) || self.pod_feed.is_draining() {
+        if self.unseen.holds(&uid, job, pod.pod.version) || self.pod_feed.is_draining() {
             return;
         }
         let labelling = Labelling::new(&self.cx, &self.owned.fence, pod, job);
@@ -178,7 +185,7 @@ impl ShardActor {
                 shard.do_send(Shown { pod: labelled, found });
             }
         });
-        self.hide(uid, job, None, AbortOnDropHandle::new(task));
+        self.hide((uid, pod.pod.version), job, None, AbortOnDropHandle::new(task));
     }
 
     /// A Job has a pod that the watch does not show: it gets its label, unless it needs none.
@@ -209,18 +216,24 @@ impl ShardActor {
         if before == job {
             return;
         }
-        if *known && self.pod_owners.job_of(pod).is_none() {
+        if *known && self.pod_owners.job_of(pod).is_none() && self.jobs.contains_key(before) {
             self.pod_owners.insert(pod.clone(), before);
         }
         self.no_longer_unseen(pod);
     }
 
     /// Takes in a pod that the watch does not show, or not in a form that can be read.
-    fn hide(&mut self, pod: Uid, job: &Uid, unreadable: Option<Unreadable>, task: AbortOnDropHandle<()>) {
+    fn hide(
+        &mut self,
+        (pod, version): (Uid, u64),
+        job: &Uid,
+        unreadable: Option<Unreadable>,
+        task: AbortOnDropHandle<()>,
+    ) {
         self.pass_on(&pod, job);
         let is_gone = self.jobs.get(job).is_some_and(JobEntry::is_gone);
         let known = is_gone || self.pod_owners.job_of(&pod) == Some(job);
-        self.unseen.insert(pod, Unseen { job: job.clone(), known, unreadable, _task: task });
+        self.unseen.insert(pod, Unseen { job: job.clone(), version, known, unreadable, _task: task });
         if !known {
             self.show_wait(job, Some(&Wait::PodsUnknown));
         }
@@ -231,9 +244,11 @@ impl ShardActor {
     pub(super) fn pod_unreadable(&mut self, pod: &Unreadable, ctx: &Context<Self>) {
         let Some(owner) = &pod.job else { return self.nameless_unreadable(pod, ctx) };
         self.pod_feed.mark(&owner.uid, &pod.uid);
-        if !self.unseen.is_unreadable(&pod.uid) || self.unseen.job_of(&pod.uid) != Some(&owner.uid) {
+        let is_held = self.unseen.holds(&pod.uid, &owner.uid, pod.version);
+        let is_its = self.unseen.job_of(&pod.uid) == Some(&owner.uid);
+        if !is_held || (is_its && !self.unseen.is_unreadable(&pod.uid)) {
             let task = self.read_again(pod, owner, ctx);
-            self.hide(pod.uid.clone(), &owner.uid, Some(pod.clone()), task);
+            self.hide((pod.uid.clone(), pod.version), &owner.uid, Some(pod.clone()), task);
         }
         if self.jobs.contains_key(&owner.uid) && self.unseen.reported.insert(pod.uid.clone()) {
             let about = ObjectRef::job(&pod.namespace, &owner.name, &owner.uid);
@@ -488,7 +503,7 @@ mod tests {
         let mut unseen = UnseenPods::default();
         let unseen_of = |job: &Uid, known| {
             let task = AbortOnDropHandle::new(tokio::spawn(std::future::pending()));
-            Unseen { job: job.clone(), known, unreadable: None, _task: task }
+            Unseen { job: job.clone(), version: 1, known, unreadable: None, _task: task }
         };
         for (pod, job, known) in [("1", &a, false), ("2", &a, false), ("3", &a, true), ("4", &b, true)] {
             unseen.insert(pod.into(), unseen_of(job, known));
