@@ -63,6 +63,8 @@ mutants! {
     RandomPodNames,
     /// A creation whose answer was lost is repeated under another name.
     LostCreationUnderNewName,
+    /// A Job gets pods while the adoption of others is not answered.
+    AdoptionsNotAwaited,
     /// Refused requests are repeated at once.
     NoBackoff,
 

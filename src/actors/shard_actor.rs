@@ -255,15 +255,17 @@ impl ShardActor {
 
     fn pod_vanished(&mut self, pod: &ObservedPod, ctx: &Context<Self>) {
         let uid = &pod.pod.uid;
+        // A live list in progress may show it as it was before, or as it is since it has its label back.
+        self.doubts.pod_shown(uid, pod.pod.version);
         if self.has_lost_label(pod, ctx) {
-            // A live list in progress may show it as it was before.
-            return self.doubts.pod_shown(uid, pod.pod.version);
+            return;
         }
         self.orphan_pods.forget(pod);
-        self.doubts.pod_left(uid);
+        // The list that its Job was shown tells whether it was there later.
+        let is_known = !pod.pod.tracked && self.is_late(pod);
         let holder = self.holder_of(uid).or_else(|| pod.controller.as_ref().map(|owner| owner.uid.clone()));
         self.pod_owners.remove(uid);
-        if let Some(job) = holder {
+        if let Some(job) = holder.filter(|_| !is_known) {
             self.send(&job, JobInput::PodGone(uid.clone()));
         }
         self.no_longer_unseen(uid);
@@ -460,7 +462,7 @@ impl Handler<JobReport> for ShardActor {
             JobReport::Relist(job) => self.relist_requested(&job, ctx),
             JobReport::PodsMissing(job) => self.pods_missing(job, ctx),
             JobReport::Declined(pod) => self.pod_declined(pod),
-            JobReport::Unlabelled(pod) => self.found_unlabelled(&pod, ctx),
+            JobReport::Unlabelled(pod) => self.found_unlabelled(&pod, true, ctx),
             JobReport::Ended { job, reason } => self.job_ended(job, reason, ctx),
         }
     }

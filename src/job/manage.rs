@@ -22,7 +22,7 @@ pub fn manage(state: &JobState, tally: Tally, now: Timestamp, plan: &mut Plan) {
         plan.waiting = Some(Wait::Suspended);
         return;
     }
-    if state.adoptions_in_flight > 0 {
+    if state.adoptions_in_flight > 0 && !is(Mutant::AdoptionsNotAwaited) {
         plan.waiting = Some(Wait::Adopting);
         return;
     }

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::Moment;
+use super::hash::ShardId;
 use super::lease::{Heartbeat, Holder};
 use crate::mutants::{Mutant, is};
 
@@ -187,6 +188,12 @@ impl Members {
             Some(member) => member.silence.liveness(member.timeout(least), now),
             None => self.absent.entry(holder.clone()).or_insert(Silence::from(now)).liveness(least, now),
         }
+    }
+
+    /// The replica that reports work of a shard as its own.
+    pub(super) fn reporting(&self, shard: ShardId) -> Option<&Holder> {
+        let has_work = |beat: &&Heartbeat| beat.loads.as_ref().is_some_and(|loads| loads.of(shard) > 0);
+        self.seen.values().map(|member| &member.beat).find(has_work).map(|beat| &beat.holder)
     }
 
     /// Identities of the replicas that are neither silent nor leaving, and when the next heartbeat may time

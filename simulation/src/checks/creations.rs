@@ -6,6 +6,7 @@ use crate::checks::Author;
 use crate::checks::counts::may_be_lost;
 use crate::checks::failures::{Consequence, consequence};
 use crate::checks::finals;
+use crate::checks::selection::selects;
 use crate::ledger::{JobFacts, Ledger, PodFacts};
 use crate::plan::Plan;
 use crate::time::Time;
@@ -48,7 +49,9 @@ pub(super) fn check(
     let others: Vec<&PodFacts> = others.collect();
     let creation = Creation { plan, job, pod, others, others_act, sent_at: author.sent_at };
     let index = pod.index.and_then(|index| creation.at_index(index, knows));
-    let what = creation.is_beside(knows).or(index).or_else(|| {
+    let known = |orphan: &PodFacts| author.sent_at.since(orphan.created) > lag(orphan.created);
+    let orphan = || creation.is_beside_orphan(ledger, known);
+    let what = creation.is_beside(knows).or(index).or_else(orphan).or_else(|| {
         if job.deleted.is_some_and(&knows) {
             return Some("of a Job that is being deleted".into());
         }
@@ -121,6 +124,26 @@ impl Creation<'_> {
             .count() as u64;
         (active + succeeded >= completions)
             .then(|| format!("beside {active} active and {succeeded} succeeded pods of {completions}"))
+    }
+
+    /// What is wrong with a pod that its Job gets while it could adopt another one. `known`: the replica had to know that one.
+    fn is_beside_orphan(&self, ledger: &Ledger, known: impl Fn(&PodFacts) -> bool) -> Option<String> {
+        if self.others_act || self.plan.hinders(self.sent_at) {
+            return None;
+        }
+        let is_nobodys =
+            |pod: &PodFacts| pod.job.is_none() && !pod.meddled && !pod.garbled && pod.is_active();
+        let may_adopt = |job: &JobFacts, pod: &PodFacts| {
+            job.exists
+                && job.name().0 == pod.name().0
+                && selects(&job.object["spec"]["selector"], &pod.object["metadata"]["labels"])
+        };
+        let is_only_its = |pod: &&PodFacts| {
+            may_adopt(self.job, pod) && ledger.jobs.values().filter(|job| may_adopt(job, pod)).count() == 1
+        };
+        let is_free = |pod: &&PodFacts| pod.object["metadata"]["ownerReferences"].is_null();
+        let mut orphans = ledger.pods.values().filter(|pod| is_nobodys(pod) && is_free(pod) && known(pod));
+        orphans.find(is_only_its).map(|pod| format!("beside {}, which the Job may adopt", pod.name().1))
     }
 
     /// What is wrong with a pod at this index. `knows`: whether the replica had to know what happened at a time.

@@ -13,7 +13,8 @@ pub(super) fn check(at: Time, ledger: &Ledger, uid: &str) -> Option<String> {
         .then(|| format!("{} adopts {}, which it does not select", job.name().1, pod.name().1))
 }
 
-fn selects(selector: &Value, labels: &Value) -> bool {
+/// Whether a selector selects these labels.
+pub(super) fn selects(selector: &Value, labels: &Value) -> bool {
     let exact = selector["matchLabels"].as_object().into_iter().flatten();
     let mut expressions = selector["matchExpressions"].as_array().into_iter().flatten();
     exact.into_iter().all(|(key, value)| labels[key] == *value)

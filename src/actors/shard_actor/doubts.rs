@@ -31,8 +31,8 @@ pub(super) struct Doubts {
     jobs: UidSet,
     /// Those of them that need their pods shown anew.
     anew: UidSet,
-    /// Pods that the watch has shown since lists are in progress, with their versions; the highest if they are gone. What
-    /// a list shows of them may be older.
+    /// Pods that the watch has shown since lists are in progress, or that have left it, with their versions. What a list
+    /// shows of them may be older.
     shown: UidMap<u64>,
     /// The next list is scheduled.
     scheduled: bool,
@@ -86,7 +86,7 @@ impl Doubts {
         }
     }
 
-    /// The watch shows that a pod is gone, or of another Job.
+    /// A pod is gone, or another shard's, nobody knows since which version.
     pub(super) fn pod_left(&mut self, pod: &Uid) {
         self.pod_shown(pod, u64::MAX);
     }
@@ -330,7 +330,8 @@ impl ShardActor {
     }
 
     /// Whether a change that the watch brings of a pod is older than what its Job was shown of it: a pod that is counted
-    /// and dropped would be taken for one that is to be counted. Deletions are never late.
+    /// and dropped would be taken for one that is to be counted. A deletion may only have been a change of labels, and the
+    /// pod may have them back; but one with our finalizer is looked for.
     pub(super) fn is_late(&mut self, pod: &ObservedPod) -> bool {
         // The watch brings changes in their order.
         self.doubts.ahead.retain(|_, listed| pod.pod.version <= *listed);

@@ -21,8 +21,10 @@ pub(super) struct ForeignJobs(UidMap<ForeignJob>);
 struct ForeignJob {
     seen: Arc<ObservedJob>,
     retry: Retry,
-    /// The time of its deletion; `None` while that is in flight.
+    /// The time of its deletion.
     timer: Option<SpawnHandle>,
+    /// Its deletion has been sent and not been answered.
+    in_flight: bool,
 }
 
 /// A Job of another controller was added or changed.
@@ -46,8 +48,12 @@ impl ShardActor {
             return self.forget_foreign_job(&uid, ctx);
         }
         let known = self.foreign_jobs.0.entry(uid.clone());
-        let known =
-            known.or_insert_with(|| ForeignJob { seen: seen.clone(), retry: Retry::default(), timer: None });
+        let known = known.or_insert_with(|| ForeignJob {
+            seen: seen.clone(),
+            retry: Retry::default(),
+            timer: None,
+            in_flight: false,
+        });
         if known.seen.version.order() <= seen.version.order() {
             known.seen = seen;
             self.schedule_expiry(&uid, ctx);
@@ -56,7 +62,7 @@ impl ShardActor {
 
     fn schedule_expiry(&mut self, uid: &Uid, ctx: &mut Context<Self>) {
         let (now, limits) = (self.cx.clock.now(), self.cx.config.limits());
-        let Some(known) = self.foreign_jobs.0.get_mut(uid) else { return };
+        let Some(known) = self.foreign_jobs.0.get_mut(uid).filter(|known| !known.in_flight) else { return };
         let expires = known.seen.job.as_ref().ok().and_then(|job| ttl::expires_at(job, limits));
         let Some(at) = expires.max(known.retry.waits(now)) else { return };
         let expired = uid.clone();
@@ -69,7 +75,7 @@ impl ShardActor {
     fn expire(&mut self, uid: &Uid, ctx: &mut Context<Self>) {
         let draining = self.pod_feed.is_draining();
         let Some(known) = self.foreign_jobs.0.get_mut(uid).filter(|_| !draining) else { return };
-        known.timer = None;
+        (known.timer, known.in_flight) = (None, true);
         let (cx, seen, fence) = (self.cx.clone(), known.seen.clone(), self.owned.fence.clone());
         let (job, shard) = (uid.clone(), ctx.address());
         let deletion = async move {
@@ -100,6 +106,7 @@ impl Handler<ExpiryAnswered> for ShardActor {
     type Result = ();
 
     fn handle(&mut self, ExpiryAnswered { job, answer }: ExpiryAnswered, ctx: &mut Self::Context) {
+        self.foreign_jobs.0.get_mut(&job).into_iter().for_each(|known| known.in_flight = false);
         match answer {
             Ok(Expiry::Deleted | Expiry::Gone) => self.forget_foreign_job(&job, ctx),
             Err(WriteError::Fenced) if self.owned.fence.is_closed() => self.forget_foreign_job(&job, ctx),

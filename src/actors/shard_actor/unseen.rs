@@ -188,16 +188,19 @@ impl ShardActor {
         self.hide((uid, pod.pod.version), job, None, AbortOnDropHandle::new(task));
     }
 
-    /// A Job has a pod that the watch does not show: it gets its label, unless it needs none.
-    pub(super) fn found_unlabelled(&mut self, pod: &ObservedPod, ctx: &Context<Self>) {
+    /// A Job has a pod that the watch does not show: it gets its label, unless it needs none. `known`: the Job knows it.
+    pub(super) fn found_unlabelled(&mut self, pod: &ObservedPod, known: bool, ctx: &Context<Self>) {
         let Some(job) = self.job_of(pod) else { return };
         if self.lost_to(&pod.pod.uid, Some(&job)) {
             self.no_longer_unseen(&pod.pod.uid);
+            self.pod_owners.remove(&pod.pod.uid);
         }
         if pod.pod.is_done() {
             self.pod_owners.remove(&pod.pod.uid);
         } else {
-            self.pod_owners.insert(pod.pod.uid.clone(), &job);
+            if known {
+                self.pod_owners.insert(pod.pod.uid.clone(), &job);
+            }
             self.label(pod, &job, ctx);
         }
         self.show_held();
@@ -464,7 +467,7 @@ impl Handler<Shown> for ShardActor {
             }
             Some(found) if found.pod.is_done() => self.route_pod(found, ctx),
             Some(found) if self.is_anothers(&found) => match self.job_of(&found) {
-                Some(_) => self.found_unlabelled(&found, ctx),
+                Some(_) => self.found_unlabelled(&found, false, ctx),
                 None => self.route_pod(found, ctx),
             },
             Some(found) => match self.unseen.remove(&pod) {

@@ -129,7 +129,7 @@ impl Coordinator {
     }
 
     /// Claims wanted shards that are free or whose owner is dead, and hands over shards that others should
-    /// own.
+    /// own. Where the claim is gone, a replica that reports work of the shard may not have noticed.
     fn distribute(&mut self, todo: &mut Todo, now: Moment) {
         let mut silent = None;
         for (id, shard) in &mut self.shards {
@@ -145,10 +145,15 @@ impl Coordinator {
                 continue;
             }
             let version = shard.claim.as_ref().map_or(0, |claim| claim.version);
-            let owner = shard.owner().filter(|owner| **owner != self.holder);
-            match owner.map(|owner| self.members.liveness(owner, version, self.times.lease_duration, now)) {
+            let owner = match shard.claim {
+                Some(_) => shard.owner().cloned(),
+                None => self.members.reporting(*id).cloned(),
+            };
+            let owner = owner.filter(|owner| *owner != self.holder);
+            let liveness = |owner| self.members.liveness(owner, version, self.times.lease_duration, now);
+            match owner.as_ref().map(liveness) {
                 Some(Liveness::Alive(end)) if !is(Mutant::ClaimedFromTheLiving) => todo.wake(end),
-                Some(Liveness::Silent) => silent = owner.map(|owner| owner.identity.clone()),
+                Some(Liveness::Silent) => silent = owner.map(|owner| owner.identity),
                 Some(Liveness::Alive(_) | Liveness::Dead) | None => shard.claim_for(&self.holder),
             }
         }

@@ -103,6 +103,33 @@ fn a_claim_that_is_answered_while_the_replica_may_not_act_starts_nothing() {
     assert_eq!((again.epoch, again.version), (2, 2), "written over what the first has written");
 }
 
+/// A replica that has just started knows nothing of the claim, but that somebody reports work of the shard.
+#[test]
+fn a_shard_without_claim_is_left_to_a_replica_that_has_not_heard_of_that() {
+    let beat = |version, load| Heartbeat {
+        holder: Holder { identity: "other".into(), session: "s".into() },
+        version,
+        lease_duration: TIMES.lease_duration,
+        leaving: false,
+        loads: Some([(SHARD, load)].into_iter().collect()),
+    };
+    for load in [0, 7] {
+        let mut lone = Lone::new();
+        lone.coordinator.heartbeat_seen(beat(1, 7), at(0.0));
+        lone.beats(0.0);
+        assert_eq!(lone.claims(1.0), None, "the other may own it");
+        lone.coordinator.heartbeat_seen(beat(2, load), at(1.0));
+        assert_eq!(lone.claims(1.0).is_some(), load == 0);
+        if load > 0 {
+            (1..8).for_each(|time| _ = lone.beats(2.0 * f64::from(time)));
+            assert_eq!(lone.claims(15.9), None);
+            lone.beats(16.0);
+            lone.coordinator.heartbeat_read("other", Some(beat(2, load)), at(16.0));
+            assert!(lone.claims(16.0).is_some(), "it is dead");
+        }
+    }
+}
+
 #[test]
 fn an_answer_that_comes_too_late_to_be_of_use_loses_nothing_before_its_time() {
     let mut lone = Lone::owner();

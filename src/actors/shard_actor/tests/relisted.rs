@@ -222,3 +222,41 @@ fn a_pod_with_another_label_that_somebody_else_has_counted_is_not_counted_from_a
         assert_eq!(api.count(COUNTS), 0, "{:?}", api.sent());
     });
 }
+
+/// The label of a failed pod was changed and put back. A list that was made for its Job shows it as it is, before or after the
+/// watch, which is behind, shows that it had left.
+#[test]
+fn a_pod_that_a_list_shows_with_its_label_again_is_not_forgotten_for_what_the_watch_shows_later() {
+    for list_is_first in [true, false] {
+        run(async move {
+            let failed = |name: &str, version: u64, finished: u64| {
+                let mut pod = labelled(at(version, "Failed", pod(name, "j")));
+                let since = format!("1970-01-01T00:00:0{finished}Z");
+                let ready = json!({"type": "Ready", "status": "False", "lastTransitionTime": since});
+                pod["metadata"]["finalizers"] = json!([]);
+                pod["status"]["conditions"] = json!([ready]);
+                pod
+            };
+            let found = [failed("old", 90, 1), failed("new", 150, 2)];
+            let api = TestApi::new(move |_, uri| if is_live(uri) { list(180, &found) } else { None });
+            let mut known = job("j", json!({"failed": 2, "startTime": "1970-01-01T00:00:00Z"}));
+            known["metadata"]["resourceVersion"] = "95".into();
+            let before = vec![failed("old", 90, 1), failed("new", 91, 2)];
+            let shard = Shard::start(&api, &[known.clone()], no_census(), before).await;
+            sleep(4 * SOON).await;
+            known["metadata"]["resourceVersion"] = "160".into();
+            known["metadata"]["annotations"] = json!({"yardmaster.dev/failed-pods-limit": "1"});
+            shard.job(&known).await;
+            if list_is_first {
+                sleep(4 * SOON).await;
+            }
+            let left = Change::Deleted(observed_pod(&failed("new", 140, 2)));
+            shard.watched(vec![left, applied(&failed("new", 150, 2))]).await;
+            sleep(4 * SOON).await;
+            shard.watched(vec![applied(&failed("newer", 190, 3))]).await;
+            sleep(4 * SOON).await;
+            let deleted = ["old", "new"].map(|name| api.count(&["DELETE", &format!("/pods/{name} ")]));
+            assert_eq!(deleted, [1, 1], "list first: {list_is_first}: {:?}", api.sent());
+        });
+    }
+}
