@@ -261,12 +261,14 @@ impl ShardActor {
             return;
         }
         self.orphan_pods.forget(pod);
-        // The list that its Job was shown tells whether it was there later.
-        let is_known = !pod.pod.tracked && self.is_late(pod);
-        let holder = self.holder_of(uid).or_else(|| pod.controller.as_ref().map(|owner| owner.uid.clone()));
-        self.pod_owners.remove(uid);
-        if let Some(job) = holder.filter(|_| !is_known) {
-            self.send(&job, JobInput::PodGone(uid.clone()));
+        // One with our finalizer is looked for.
+        if pod.pod.tracked || !self.was_there_later(pod) {
+            let controller = || pod.controller.as_ref().map(|owner| owner.uid.clone());
+            let holder = self.holder_of(uid).or_else(controller);
+            self.pod_owners.remove(uid);
+            if let Some(job) = holder {
+                self.send(&job, JobInput::PodGone(uid.clone()));
+            }
         }
         self.no_longer_unseen(uid);
     }

@@ -190,10 +190,15 @@ impl Members {
         }
     }
 
-    /// The replica that reports work of a shard as its own.
-    pub(super) fn reporting(&self, shard: ShardId) -> Option<&Holder> {
+    /// The replicas that report work of a shard as their own, living or not.
+    pub(super) fn reporting(&self, shard: ShardId) -> Vec<Holder> {
         let has_work = |beat: &&Heartbeat| beat.loads.as_ref().is_some_and(|loads| loads.of(shard) > 0);
-        self.seen.values().map(|member| &member.beat).find(has_work).map(|beat| &beat.holder)
+        self.seen
+            .values()
+            .map(|member| &member.beat)
+            .filter(has_work)
+            .map(|beat| beat.holder.clone())
+            .collect()
     }
 
     /// Identities of the replicas that are neither silent nor leaving, and when the next heartbeat may time

@@ -49,8 +49,7 @@ pub(super) fn check(
     let others: Vec<&PodFacts> = others.collect();
     let creation = Creation { plan, job, pod, others, others_act, sent_at: author.sent_at };
     let index = pod.index.and_then(|index| creation.at_index(index, knows));
-    let known = |orphan: &PodFacts| author.sent_at.since(orphan.created) > lag(orphan.created);
-    let orphan = || creation.is_beside_orphan(ledger, known);
+    let orphan = || creation.is_beside_orphan(ledger);
     let what = creation.is_beside(knows).or(index).or_else(orphan).or_else(|| {
         if job.deleted.is_some_and(&knows) {
             return Some("of a Job that is being deleted".into());
@@ -126,13 +125,13 @@ impl Creation<'_> {
             .then(|| format!("beside {active} active and {succeeded} succeeded pods of {completions}"))
     }
 
-    /// What is wrong with a pod that its Job gets while it could adopt another one. `known`: the replica had to know that one.
-    fn is_beside_orphan(&self, ledger: &Ledger, known: impl Fn(&PodFacts) -> bool) -> Option<String> {
+    /// What is wrong with a pod that its Job gets while it could adopt another one, which was there before the Job was.
+    fn is_beside_orphan(&self, ledger: &Ledger) -> Option<String> {
         if self.others_act || self.plan.hinders(self.sent_at) {
             return None;
         }
-        let is_nobodys =
-            |pod: &PodFacts| pod.job.is_none() && !pod.meddled && !pod.garbled && pod.is_active();
+        let was_there = |pod: &PodFacts| pod.created < self.job.first_seen();
+        let is_nobodys = |pod: &&PodFacts| pod.job.is_none() && pod.is_active() && was_there(pod);
         let may_adopt = |job: &JobFacts, pod: &PodFacts| {
             job.exists
                 && job.name().0 == pod.name().0
@@ -141,8 +140,7 @@ impl Creation<'_> {
         let is_only_its = |pod: &&PodFacts| {
             may_adopt(self.job, pod) && ledger.jobs.values().filter(|job| may_adopt(job, pod)).count() == 1
         };
-        let is_free = |pod: &&PodFacts| pod.object["metadata"]["ownerReferences"].is_null();
-        let mut orphans = ledger.pods.values().filter(|pod| is_nobodys(pod) && is_free(pod) && known(pod));
+        let mut orphans = ledger.pods.values().filter(is_nobodys);
         orphans.find(is_only_its).map(|pod| format!("beside {}, which the Job may adopt", pod.name().1))
     }
 

@@ -45,8 +45,8 @@ pub(super) struct Doubts {
     last_sought: Option<Uid>,
     /// Lists that wait until all pods in them, and those that the Job may adopt, are shown.
     proven: UidMap<(UidSet, u64)>,
-    /// Jobs that were shown their pods as of this version, which the watch has not reached.
-    ahead: UidMap<u64>,
+    /// Jobs that were shown their pods as of a version which the watch has not reached: these, as of this version.
+    ahead: UidMap<(UidSet, u64)>,
     /// Rebuilt Jobs that wait for their list, with the pods that they had before.
     rebuilt: UidMap<UidSet>,
 }
@@ -79,10 +79,11 @@ impl Doubts {
         self.shared.is_some() || !self.own.is_empty()
     }
 
-    /// The watch shows a pod at this version.
+    /// The watch shows a pod at this version, or that it left the watch then.
     pub(super) fn pod_shown(&mut self, pod: &Uid, version: u64) {
         if self.is_listing() {
-            self.shown.insert(pod.clone(), version);
+            let shown = self.shown.entry(pod.clone()).or_default();
+            *shown = version.max(*shown);
         }
     }
 
@@ -100,7 +101,7 @@ impl Doubts {
     /// have been shown older ones by it.
     pub(super) fn list_complete(&mut self, version: u64) -> Vec<Uid> {
         let ahead = std::mem::take(&mut self.ahead);
-        ahead.into_iter().filter(|(_, listed)| *listed > version).map(|(job, _)| job).collect()
+        ahead.into_iter().filter(|(_, (_, listed))| *listed > version).map(|(job, _)| job).collect()
     }
 }
 
@@ -272,6 +273,9 @@ impl ShardActor {
             if let Some(entry) = self.jobs.get_mut(&job) {
                 entry.awaits_list(false);
             }
+            if anew.contains(&job) {
+                self.doubts.ahead.insert(job.clone(), (listed.clone(), list.version));
+            }
             if self.awaits_more_pods(&job) {
                 self.doubts.proven.insert(job, (listed, list.version));
             } else {
@@ -310,8 +314,6 @@ impl ShardActor {
                 self.route_pod(pod.clone(), ctx);
             }
         }
-        let shown = anew.iter().filter(|job| answered.contains_key(*job));
-        self.doubts.ahead.extend(shown.map(|job| (job.clone(), list.version)));
     }
 
     /// Whether no actor and no release of orphans knows this pod, which has no controller. Either it has the label of
@@ -329,12 +331,17 @@ impl ShardActor {
         self.doubts.shown.get(&pod.pod.uid).is_some_and(|shown| *shown >= pod.pod.version)
     }
 
+    /// Whether a pod was there later than the watch shows it gone: it has its labels back. Its Job was shown that.
+    pub(super) fn was_there_later(&self, pod: &ObservedPod) -> bool {
+        let ahead = pod.controller.as_ref().and_then(|owner| self.doubts.ahead.get(&owner.uid));
+        ahead.is_some_and(|(pods, version)| pod.pod.version <= *version && pods.contains(&pod.pod.uid))
+    }
+
     /// Whether a change that the watch brings of a pod is older than what its Job was shown of it: a pod that is counted
-    /// and dropped would be taken for one that is to be counted. A deletion may only have been a change of labels, and the
-    /// pod may have them back; but one with our finalizer is looked for.
+    /// and dropped would be taken for one that is to be counted.
     pub(super) fn is_late(&mut self, pod: &ObservedPod) -> bool {
         // The watch brings changes in their order.
-        self.doubts.ahead.retain(|_, listed| pod.pod.version <= *listed);
+        self.doubts.ahead.retain(|_, (_, listed)| pod.pod.version <= *listed);
         let owner = pod.controller.as_ref().filter(|owner| self.doubts.ahead.contains_key(&owner.uid));
         owner.and_then(|owner| self.jobs.get(&owner.uid)).is_some_and(|job| job.selects(pod))
     }

@@ -1,12 +1,15 @@
 //! Jobs of other controllers. Where this one stands in for Kubernetes' TTL controller, the shard deletes them, too,
 //! once they have outlived their TTL. It does nothing else to them, and they have no actor.
 
+use std::collections::hash_map::Entry;
 use std::sync::Arc;
 
 use actix::{AsyncContext, Context, Handler, Message, SpawnHandle};
+use jiff::Timestamp;
 
 use super::ShardActor;
 use crate::actors::clock;
+use crate::actors::context::ReplicaContext;
 use crate::actors::ttl_deletion::{Expiry, delete_expired};
 use crate::cluster::gate::{Order, Priority, WriteError};
 use crate::cluster::wire::ObservedJob;
@@ -21,10 +24,17 @@ pub(super) struct ForeignJobs(UidMap<ForeignJob>);
 struct ForeignJob {
     seen: Arc<ObservedJob>,
     retry: Retry,
-    /// The time of its deletion.
-    timer: Option<SpawnHandle>,
+    deletion: Deletion,
+}
+
+/// What becomes of a Job whose TTL ends.
+enum Deletion {
+    /// Nothing yet.
+    Undecided,
+    /// It is deleted at a time.
+    Awaited(SpawnHandle),
     /// Its deletion has been sent and not been answered.
-    in_flight: bool,
+    InFlight,
 }
 
 /// A Job of another controller was added or changed.
@@ -42,32 +52,33 @@ struct ExpiryAnswered {
 
 impl ShardActor {
     fn foreign_job_seen(&mut self, seen: Arc<ObservedJob>, ctx: &mut Context<Self>) {
-        let limits = self.cx.config.limits();
         let uid = seen.uid.clone();
-        if seen.job.as_ref().ok().and_then(|job| ttl::expires_at(job, limits)).is_none() {
-            return self.forget_foreign_job(&uid, ctx);
+        match self.foreign_jobs.0.entry(uid.clone()) {
+            Entry::Occupied(known) if known.get().seen.version.order() > seen.version.order() => {}
+            Entry::Occupied(mut known) => known.get_mut().seen = seen,
+            Entry::Vacant(_) if expires_at(&seen, &self.cx).is_none() => return,
+            Entry::Vacant(unknown) => {
+                let (retry, deletion) = (Retry::default(), Deletion::Undecided);
+                unknown.insert(ForeignJob { seen, retry, deletion });
+            }
         }
-        let known = self.foreign_jobs.0.entry(uid.clone());
-        let known = known.or_insert_with(|| ForeignJob {
-            seen: seen.clone(),
-            retry: Retry::default(),
-            timer: None,
-            in_flight: false,
-        });
-        if known.seen.version.order() <= seen.version.order() {
-            known.seen = seen;
-            self.schedule_expiry(&uid, ctx);
-        }
+        self.schedule_expiry(&uid, ctx);
     }
 
+    /// Sets the time of a Job's deletion, unless that is in flight: its answer sets it then.
     fn schedule_expiry(&mut self, uid: &Uid, ctx: &mut Context<Self>) {
-        let (now, limits) = (self.cx.clock.now(), self.cx.config.limits());
-        let Some(known) = self.foreign_jobs.0.get_mut(uid).filter(|known| !known.in_flight) else { return };
-        let expires = known.seen.job.as_ref().ok().and_then(|job| ttl::expires_at(job, limits));
-        let Some(at) = expires.max(known.retry.waits(now)) else { return };
+        let now = self.cx.clock.now();
+        let Some(known) = self.foreign_jobs.0.get_mut(uid) else { return };
+        if matches!(known.deletion, Deletion::InFlight) {
+            return;
+        }
+        let Some(expires) = expires_at(&known.seen, &self.cx) else {
+            return self.forget_foreign_job(uid, ctx);
+        };
+        let at = known.retry.waits(now).map_or(expires, |retry| expires.max(retry));
         let expired = uid.clone();
         let timer = ctx.run_later(clock::until(at, now), move |shard, ctx| shard.expire(&expired, ctx));
-        if let Some(before) = known.timer.replace(timer) {
+        if let Deletion::Awaited(before) = std::mem::replace(&mut known.deletion, Deletion::Awaited(timer)) {
             ctx.cancel_future(before);
         }
     }
@@ -75,7 +86,7 @@ impl ShardActor {
     fn expire(&mut self, uid: &Uid, ctx: &mut Context<Self>) {
         let draining = self.pod_feed.is_draining();
         let Some(known) = self.foreign_jobs.0.get_mut(uid).filter(|_| !draining) else { return };
-        (known.timer, known.in_flight) = (None, true);
+        known.deletion = Deletion::InFlight;
         let (cx, seen, fence) = (self.cx.clone(), known.seen.clone(), self.owned.fence.clone());
         let (job, shard) = (uid.clone(), ctx.address());
         let deletion = async move {
@@ -89,9 +100,15 @@ impl ShardActor {
 
     /// Forgets a Job that no longer exists or is not to be deleted.
     pub(super) fn forget_foreign_job(&mut self, uid: &Uid, ctx: &mut Context<Self>) {
-        let timer = self.foreign_jobs.0.remove(uid).and_then(|known| known.timer);
-        timer.into_iter().for_each(|timer| _ = ctx.cancel_future(timer));
+        if let Some(Deletion::Awaited(timer)) = self.foreign_jobs.0.remove(uid).map(|known| known.deletion) {
+            ctx.cancel_future(timer);
+        }
     }
+}
+
+/// When a Job's TTL ends, if it has one and has finished.
+fn expires_at(seen: &ObservedJob, cx: &ReplicaContext) -> Option<Timestamp> {
+    seen.job.as_ref().ok().and_then(|job| ttl::expires_at(job, cx.config.limits()))
 }
 
 impl Handler<ForeignJobSeen> for ShardActor {
@@ -106,18 +123,17 @@ impl Handler<ExpiryAnswered> for ShardActor {
     type Result = ();
 
     fn handle(&mut self, ExpiryAnswered { job, answer }: ExpiryAnswered, ctx: &mut Self::Context) {
-        self.foreign_jobs.0.get_mut(&job).into_iter().for_each(|known| known.in_flight = false);
+        let (now, delays) = (self.cx.clock.now(), self.cx.config.limits().api_backoff);
+        let Some(known) = self.foreign_jobs.0.get_mut(&job) else { return };
+        known.deletion = Deletion::Undecided;
+        known.retry.refused(delays, now);
         match answer {
             Ok(Expiry::Deleted | Expiry::Gone) => self.forget_foreign_job(&job, ctx),
             Err(WriteError::Fenced) if self.owned.fence.is_closed() => self.forget_foreign_job(&job, ctx),
             Ok(Expiry::NotDue(fresh)) => self.foreign_job_seen(fresh, ctx),
             Err(refusal) => {
                 tracing::warn!(k8s.job.uid = %job, %refusal, "a Job that has outlived its TTL was not deleted");
-                let (now, delays) = (self.cx.clock.now(), self.cx.config.limits().api_backoff);
-                if let Some(known) = self.foreign_jobs.0.get_mut(&job) {
-                    known.retry.refused(delays, now);
-                    self.schedule_expiry(&job, ctx);
-                }
+                self.schedule_expiry(&job, ctx);
             }
         }
     }

@@ -3,6 +3,7 @@
 mod answered;
 mod candidates;
 mod caught_up;
+mod foreign_jobs;
 #[cfg(feature = "test-hooks")]
 mod rebuilt;
 mod relisted;
@@ -470,32 +471,6 @@ fn a_pod_is_adopted_or_released_once_a_fence_that_has_lapsed_is_extended() {
             assert_eq!(api.count(CREATION), usize::from(!adopted), "adopted: {adopted}");
         });
     }
-}
-
-#[test]
-fn a_job_of_another_controller_is_deleted_once_a_fence_that_has_lapsed_is_extended() {
-    run(async {
-        let at = "1970-01-01T00:00:00Z";
-        let complete = json!({"type": "Complete", "status": "True", "lastTransitionTime": at});
-        let mut foreign = job("f", json!({"conditions": [complete], "completionTime": at, "startTime": at}));
-        foreign["spec"]["ttlSecondsAfterFinished"] = 0.into();
-        let found = foreign.clone();
-        let api = TestApi::new(move |method, uri| match method {
-            "GET" if uri.contains("/jobs/f") => Some((200, found.clone())),
-            "DELETE" => Some((200, json!({}))),
-            _ => None,
-        });
-        let (fence, extend) = lapsed();
-        let mut cx = replica(&api, BUILT_IN_CONTROLLER);
-        Arc::get_mut(&mut cx.config).unwrap().ttl_controller = true;
-        let shard = Shard::start_fenced(cx, fence, &[], no_census(), vec![]).await;
-        shard.0.send(ForeignJobSeen(observed_job(&foreign))).await.unwrap();
-        sleep(4 * SOON).await;
-        assert_eq!(api.count(&["DELETE"]), 0);
-        extend();
-        sleep(60 * SOON).await;
-        assert_eq!(api.count(&["DELETE", "/jobs/f"]), 1);
-    });
 }
 
 /// Else nothing of it would ever lose its finalizer, and its namespace would stay.

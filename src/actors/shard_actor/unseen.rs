@@ -100,13 +100,29 @@ impl UnseenPods {
     fn remove(&mut self, pod: &Uid) -> Option<(Uid, bool)> {
         self.reported.remove(pod);
         let Unseen { job, known, .. } = self.pods.remove(pod)?;
-        if let Some(unknown) = self.unknown.get_mut(&job).filter(|_| !known) {
-            *unknown -= 1;
-            if *unknown == 0 {
-                self.unknown.remove(&job);
-            }
+        if !known {
+            self.one_less_unknown(&job);
         }
         Some((job, known))
+    }
+
+    fn one_less_unknown(&mut self, job: &Uid) {
+        if let Some(unknown) = self.unknown.get_mut(job) {
+            *unknown -= 1;
+            if *unknown == 0 {
+                self.unknown.remove(job);
+            }
+        }
+    }
+
+    /// The Job knows the pod, whether the watch shows it or not. Returns whether that is new.
+    fn is_known_now(&mut self, pod: &Uid, job: &Uid) -> bool {
+        let unseen = self.pods.get_mut(pod).filter(|unseen| unseen.job == *job);
+        let is_new = unseen.is_some_and(|unseen| !std::mem::replace(&mut unseen.known, true));
+        if is_new {
+            self.one_less_unknown(job);
+        }
+        is_new
     }
 
     /// Whether a Job has pods that it has never known.
@@ -200,6 +216,9 @@ impl ShardActor {
         } else {
             if known {
                 self.pod_owners.insert(pod.pod.uid.clone(), &job);
+                if self.unseen.is_known_now(&pod.pod.uid, &job) && !self.unseen.hold_back(&job) {
+                    self.no_longer_held_back(&job);
+                }
             }
             self.label(pod, &job, ctx);
         }
@@ -528,6 +547,12 @@ mod tests {
         unseen.job_rebuilt(&b);
         assert_eq!(unseen.remove(&"4".into()), Some((b.clone(), false)));
         assert!(!unseen.hold_back(&b));
+        // It knows one after all, which counts once, and for no other Job.
+        unseen.insert("6".into(), unseen_of(&b, false));
+        assert!(!unseen.is_known_now(&"6".into(), &a) && unseen.hold_back(&b));
+        assert!(unseen.is_known_now(&"6".into(), &b) && !unseen.hold_back(&b));
+        assert!(!unseen.is_known_now(&"6".into(), &b));
+        assert_eq!(unseen.remove(&"6".into()), Some((b, true)));
         // It waits for no pod once it is gone.
         unseen.insert("5".into(), unseen_of(&a, false));
         assert!(unseen.job_vanished(&a) && !unseen.hold_back(&a));

@@ -129,7 +129,7 @@ impl Coordinator {
     }
 
     /// Claims wanted shards that are free or whose owner is dead, and hands over shards that others should
-    /// own. Where the claim is gone, a replica that reports work of the shard may not have noticed.
+    /// own. A shard without claim is left to a replica that reports work of it: it may not know yet that the claim is gone.
     fn distribute(&mut self, todo: &mut Todo, now: Moment) {
         let mut silent = None;
         for (id, shard) in &mut self.shards {
@@ -145,16 +145,18 @@ impl Coordinator {
                 continue;
             }
             let version = shard.claim.as_ref().map_or(0, |claim| claim.version);
-            let owner = match shard.claim {
-                Some(_) => shard.owner().cloned(),
-                None => self.members.reporting(*id).cloned(),
+            let owners = match shard.claim {
+                Some(_) => shard.owner().cloned().into_iter().collect(),
+                None => self.members.reporting(*id),
             };
-            let owner = owner.filter(|owner| *owner != self.holder);
-            let liveness = |owner| self.members.liveness(owner, version, self.times.lease_duration, now);
-            match owner.as_ref().map(liveness) {
-                Some(Liveness::Alive(end)) if !is(Mutant::ClaimedFromTheLiving) => todo.wake(end),
-                Some(Liveness::Silent) => silent = owner.map(|owner| owner.identity),
-                Some(Liveness::Alive(_) | Liveness::Dead) | None => shard.claim_for(&self.holder),
+            let others = owners.into_iter().filter(|owner| *owner != self.holder);
+            let mut judged = others.map(|owner| {
+                (self.members.liveness(&owner, version, self.times.lease_duration, now), owner.identity)
+            });
+            match judged.find(|(liveness, _)| *liveness != Liveness::Dead) {
+                Some((Liveness::Alive(end), _)) if !is(Mutant::ClaimedFromTheLiving) => todo.wake(end),
+                Some((Liveness::Silent, identity)) => silent = Some(identity),
+                Some(_) | None => shard.claim_for(&self.holder),
             }
         }
         if let Some(identity) = silent {

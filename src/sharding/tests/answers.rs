@@ -105,7 +105,7 @@ fn a_claim_that_is_answered_while_the_replica_may_not_act_starts_nothing() {
 
 /// A replica that has just started knows nothing of the claim, but that somebody reports work of the shard.
 #[test]
-fn a_shard_without_claim_is_left_to_a_replica_that_has_not_heard_of_that() {
+fn a_shard_whose_claim_is_gone_is_left_to_a_living_replica_that_reports_work_of_it() {
     let beat = |version, load| Heartbeat {
         holder: Holder { identity: "other".into(), session: "s".into() },
         version,

@@ -116,8 +116,8 @@ fn no_two_replicas_act_for_one_shard_under_any_fault() {
 /// Deleting a claim by hand removes the owner's only proof of ownership. The owner stops as soon as its watch
 /// shows the deletion, and replicas that saw the deletion of an owned claim wait for `lease_duration`. This
 /// does not protect an owner whose watch is behind by more than that. Nor does it stop replicas that never
-/// saw the claim: one that starts in between, or a first claim that was already on its way at the time of the
-/// deletion.
+/// saw the claim: one that starts in between, unless the owner's last heartbeat reports work of the shard, or a first
+/// claim that was already on its way at the time of the deletion.
 ///
 /// A deleted heartbeat is written again. Only one that is deleted twice within `lease_duration`, while
 /// another replica's watch is behind, makes a live replica look dead.

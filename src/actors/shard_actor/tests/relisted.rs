@@ -260,3 +260,30 @@ fn a_pod_that_a_list_shows_with_its_label_again_is_not_forgotten_for_what_the_wa
         });
     }
 }
+
+/// Somebody has taken its finalizer off, changed its label, and put that back. The list shows it before the watch, which is
+/// behind, shows that it had left. Then another controller takes it.
+#[test]
+fn a_running_pod_that_a_list_shows_with_its_label_again_stays_with_its_job_until_that_loses_it() {
+    run(async {
+        let at = |version| {
+            let mut pod = running("p", version);
+            pod["metadata"]["finalizers"] = json!([]);
+            pod
+        };
+        let api = TestApi::new(move |_, uri| if is_live(uri) { list(180, &[at(150)]) } else { None });
+        let shard = Shard::start(&api, &[written(10, 0)], no_census(), vec![at(90)]).await;
+        sleep(SOON).await;
+        shard.job(&written(160, 1)).await;
+        sleep(4 * SOON).await;
+        assert_eq!(api.count(LIVE_LIST), 1);
+        shard.watched(vec![Change::Deleted(observed_pod(&at(140))), applied(&at(150))]).await;
+        sleep(4 * SOON).await;
+        assert_eq!(api.count(CREATION), 0, "{:?}", api.sent());
+        let mut taken = at(200);
+        taken["metadata"]["ownerReferences"][0]["uid"] = "other".into();
+        shard.watched(vec![applied(&taken)]).await;
+        sleep(4 * SOON).await;
+        assert_eq!(api.count(CREATION), 1, "{:?}", api.sent());
+    });
+}
