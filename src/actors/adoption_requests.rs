@@ -83,7 +83,8 @@ impl Requests {
                 Ok(Some(found)) if is_orphan(&found) && found.pod.version > version => {
                     version = found.pod.version;
                 }
-                _ => return Err(conflict),
+                Ok(_) => return Err(conflict),
+                Err(error) => return Err(unread(error)),
             }
         }
     }

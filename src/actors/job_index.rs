@@ -51,12 +51,8 @@ impl<'a> From<&'a JobOutline> for Owner<'a> {
 }
 
 impl Owner<'_> {
-    /// Whether there may be pods to adopt that are older than the Job, which its shard has not seen.
-    pub fn seeks_pods(&self) -> bool {
-        self.adopts && self.chooses_pods()
-    }
-
-    /// Whether the selector does not require the Job's own UID: then pods older than the Job may match it.
+    /// Whether the selector does not require the Job's own UID: then pods older than the Job may match it, and its own pods
+    /// may lack the label that a census goes by.
     pub fn chooses_pods(&self) -> bool {
         let asks_for = |values: &[Box<str>]| values.iter().any(|value| *self.uid == (**value).into());
         !self.selector.requirements.iter().any(|requirement| {

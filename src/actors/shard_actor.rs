@@ -261,14 +261,14 @@ impl ShardActor {
             return;
         }
         self.orphan_pods.forget(pod);
+        let holder = self.holder_of(uid).or_else(|| pod.controller.as_ref().map(|owner| owner.uid.clone()));
         // One with our finalizer is looked for.
-        if pod.pod.tracked || !self.was_there_later(pod) {
-            let controller = || pod.controller.as_ref().map(|owner| owner.uid.clone());
-            let holder = self.holder_of(uid).or_else(controller);
-            self.pod_owners.remove(uid);
-            if let Some(job) = holder {
-                self.send(&job, JobInput::PodGone(uid.clone()));
-            }
+        if !pod.pod.tracked && holder.as_ref().is_some_and(|job| self.doubts.shows_later(job, &pod.pod)) {
+            return;
+        }
+        self.pod_owners.remove(uid);
+        if let Some(job) = holder {
+            self.send(&job, JobInput::PodGone(uid.clone()));
         }
         self.no_longer_unseen(uid);
     }

@@ -127,7 +127,7 @@ impl Creation<'_> {
 
     /// What is wrong with a pod that its Job gets while it could adopt another one, which was there before the Job was.
     fn is_beside_orphan(&self, ledger: &Ledger) -> Option<String> {
-        if self.others_act || self.plan.hinders(self.sent_at) {
+        if self.others_act || self.plan.hinders(self.sent_at) || self.plan.refuses_any(self.sent_at) {
             return None;
         }
         let was_there = |pod: &PodFacts| pod.created < self.job.first_seen();

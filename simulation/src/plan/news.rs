@@ -55,6 +55,14 @@ impl Plan {
         self.lasts(now, Act::refuses)
     }
 
+    /// Whether requests of any kind are refused, or were shortly before.
+    pub(crate) fn refuses_any(&self, now: Time) -> bool {
+        self.lasts(now, |act| match act {
+            Act::Fault(Fault::Refuse { time, .. }) => Some(*time),
+            _ => None,
+        })
+    }
+
     /// Whether a replica misses what concerns a Job, or cannot do its part, or could not shortly before.
     pub(crate) fn hinders(&self, now: Time) -> bool {
         self.refuses(now) || self.lasts(now, Act::hinders)

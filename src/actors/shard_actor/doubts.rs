@@ -17,6 +17,7 @@ use crate::cluster::resource::Resource;
 use crate::cluster::watch::Selection;
 use crate::cluster::wire::ObservedPod;
 use crate::job::names::CONTROLLER_UID_LABEL;
+use crate::job::pod::Pod;
 use crate::job::uid::{Uid, UidMap, UidSet};
 
 /// Most Jobs whose pods are looked for in one list: their UIDs are part of a URL.
@@ -87,9 +88,25 @@ impl Doubts {
         }
     }
 
-    /// A pod is gone, or another shard's, nobody knows since which version.
+    /// A pod is gone, nobody knows since which version.
     pub(super) fn pod_left(&mut self, pod: &Uid) {
         self.pod_shown(pod, u64::MAX);
+    }
+
+    /// The watch, which brings changes in their order, has come to this version.
+    fn watch_reaches(&mut self, version: u64) {
+        self.ahead.retain(|_, (_, listed)| version <= *listed);
+    }
+
+    /// Whether this Job was shown the pod as it was after it had left the watch: it has its labels back.
+    pub(super) fn shows_later(&mut self, job: &Uid, left: &Pod) -> bool {
+        self.watch_reaches(left.version);
+        self.ahead.get(job).is_some_and(|(pods, _)| pods.contains(&left.uid))
+    }
+
+    /// The Job is gone.
+    pub(super) fn forget_job(&mut self, job: &Uid) {
+        self.ahead.remove(job);
     }
 
     /// The shard lists its pods again: the lists that wait are older.
@@ -331,17 +348,10 @@ impl ShardActor {
         self.doubts.shown.get(&pod.pod.uid).is_some_and(|shown| *shown >= pod.pod.version)
     }
 
-    /// Whether a pod was there later than the watch shows it gone: it has its labels back. Its Job was shown that.
-    pub(super) fn was_there_later(&self, pod: &ObservedPod) -> bool {
-        let ahead = pod.controller.as_ref().and_then(|owner| self.doubts.ahead.get(&owner.uid));
-        ahead.is_some_and(|(pods, version)| pod.pod.version <= *version && pods.contains(&pod.pod.uid))
-    }
-
     /// Whether a change that the watch brings of a pod is older than what its Job was shown of it: a pod that is counted
     /// and dropped would be taken for one that is to be counted.
     pub(super) fn is_late(&mut self, pod: &ObservedPod) -> bool {
-        // The watch brings changes in their order.
-        self.doubts.ahead.retain(|_, (_, listed)| pod.pod.version <= *listed);
+        self.doubts.watch_reaches(pod.pod.version);
         let owner = pod.controller.as_ref().filter(|owner| self.doubts.ahead.contains_key(&owner.uid));
         owner.and_then(|owner| self.jobs.get(&owner.uid)).is_some_and(|job| job.selects(pod))
     }

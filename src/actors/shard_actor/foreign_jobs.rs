@@ -125,7 +125,9 @@ impl Handler<ExpiryAnswered> for ShardActor {
     fn handle(&mut self, ExpiryAnswered { job, answer }: ExpiryAnswered, ctx: &mut Self::Context) {
         let (now, delays) = (self.cx.clock.now(), self.cx.config.limits().api_backoff);
         let Some(known) = self.foreign_jobs.0.get_mut(&job) else { return };
-        known.deletion = Deletion::Undecided;
+        if matches!(known.deletion, Deletion::InFlight) {
+            known.deletion = Deletion::Undecided;
+        }
         known.retry.refused(delays, now);
         match answer {
             Ok(Expiry::Deleted | Expiry::Gone) => self.forget_foreign_job(&job, ctx),

@@ -317,7 +317,8 @@ impl ShardActor {
             Stage::Broken { leaving } => (leaving, CaughtUp::default()),
             Stage::Passivated { .. } => (false, self.caught_up.clone()),
         };
-        let seeks_pods = Owner::from(job).seeks_pods();
+        // One that is being deleted adopts none, and its own may have the label of no shard.
+        let seeks_pods = job.status.finished().is_none() && Owner::from(job).chooses_pods();
         let candidates = seeks_pods.then(|| self.look_for_candidates(job, UidMap::default(), &ctx.address()));
         let inbox = Inbox::queued(self.cx.metrics.workqueue.clone());
         let actor =
@@ -364,7 +365,7 @@ impl ShardActor {
         JobActor::new(job, seen, Arc::new(requests), shard.clone().recipient()).start()
     }
 
-    /// Looks for pods that a Job may adopt. `doubted`: those in whose state an earlier look left doubts.
+    /// Looks for pods that a Job may adopt, and for its own that no census shows. `doubted`: those in whose state an earlier look left doubts.
     fn look_for_candidates(
         &self,
         job: &Job,
@@ -407,6 +408,7 @@ impl ShardActor {
         if let Some(entry) = self.jobs.remove(uid) {
             entry.stage.leave(ctx);
             self.pod_owners.remove_job(uid);
+            self.doubts.forget_job(uid);
             self.show_held();
         }
     }

@@ -298,20 +298,29 @@ impl ShardActor {
         if self.pod_feed.is_draining() {
             return;
         }
-        match found.filter(|found| self.is_labelled(found)) {
-            Some(found) => {
+        match found {
+            Some(found) if self.is_labelled(&found) => {
                 self.unseen.answered(&found.pod);
                 self.route_pod(found, ctx);
             }
-            // With another label it is another shard's, whose watch shows it.
+            // It is another shard's, whose watch shows it.
+            Some(found) => {
+                self.doubts.pod_shown(pod, found.pod.version);
+                self.no_longer_ours(pod);
+            }
             None => self.gone_unseen(pod),
         }
         self.show_held();
     }
 
-    /// A pod is gone, or another shard's, and the watch may not have shown it.
+    /// A pod is gone, and the watch may not have shown it.
     fn gone_unseen(&mut self, pod: &Uid) {
         self.doubts.pod_left(pod);
+        self.no_longer_ours(pod);
+    }
+
+    /// A pod is gone, or another shard's.
+    fn no_longer_ours(&mut self, pod: &Uid) {
         if let Some(job) = self.holder_of(pod) {
             self.send(&job, JobInput::PodGone(pod.clone()));
         }

@@ -19,6 +19,29 @@ fn a_search_for_pods_that_a_job_may_adopt_ends_with_its_shard() {
     });
 }
 
+/// Its own selector selects them, so that they lack the label by which a census finds pods.
+#[test]
+fn a_job_that_is_deleted_before_it_is_known_counts_its_pods_with_the_label_of_no_shard() {
+    run(async {
+        let mut known = manual_job(json!({"startTime": "1970-01-01T00:00:00Z"}));
+        known["metadata"]["deletionTimestamp"] = "1970-01-01T00:00:00Z".into();
+        known["metadata"]["finalizers"] = json!(["foregroundDeletion"]);
+        let mut mislabelled = at(105, "Succeeded", pod("p", "m"));
+        mislabelled["metadata"]["labels"] = json!({"own": "m", "yardmaster.dev/shard": "999"});
+        let labelled = labelled(at(120, "Succeeded", mislabelled.clone()));
+        let api = TestApi::new(move |method, uri| match method {
+            "GET" if uri.contains("own+in") => list(110, std::slice::from_ref(&mislabelled)),
+            "PATCH" if uri.contains("/pods/p") => Some((200, labelled.clone())),
+            _ => None,
+        });
+        let _shard = Shard::start(&api, &[known], no_census(), vec![]).await;
+        sleep(4 * SOON).await;
+        let counts = &["PATCH", "/jobs/m/status", r#""uncountedTerminatedPods":{"succeeded":["p"]"#];
+        assert_eq!(api.count(counts), 1, "{:?}", api.sent());
+        assert_eq!(api.count(&["PATCH", "/jobs/m/status"]), 1, "not before that: {:?}", api.sent());
+    });
+}
+
 #[test]
 fn a_reading_from_before_its_adoption_takes_no_pod_from_its_job() {
     run(async {
