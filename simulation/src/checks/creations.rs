@@ -34,7 +34,8 @@ pub(super) fn check(
         ));
     }
     // Users who change a Job while a creation is on its way get what they ask for a little later.
-    let settled = job.touched.is_none_or(|touched| author.sent_at.since(touched) > lag(touched));
+    let asked_later = |touched| lag(touched) + plan.creations_wait(touched + lag(touched));
+    let settled = job.touched.is_none_or(|touched| author.sent_at.since(touched) > asked_later(touched));
     if !settled {
         return None;
     }

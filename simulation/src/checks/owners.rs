@@ -39,6 +39,8 @@ pub(super) struct Owners {
     longest: Duration,
     /// Since when each shard has had no living owner, although there was a replica that could.
     without: BTreeMap<u32, Time>,
+    /// Since when nothing keeps each replica from claiming shards.
+    well_since: Vec<Option<Time>>,
     /// Holders of claims that a stranger has deleted or made unreadable, by the name of the Lease. They go on until they
     /// hear of it, and the others give them the time for that.
     damaged: BTreeMap<String, (String, Time)>,
@@ -63,6 +65,7 @@ impl Owners {
             deaf: vec![Time::ZERO; settings.replicas],
             longest: settings.without_owner,
             without: BTreeMap::new(),
+            well_since: Vec::new(),
             damaged: BTreeMap::new(),
             claims_deleted: BTreeMap::new(),
             sessions: BTreeMap::new(),
@@ -241,7 +244,7 @@ impl Owners {
             let slot = slots.get(replica(name)?)?;
             Some(slot.life.is_some() && !slot.frozen && now >= slot.link.partitioned_until)
         };
-        let healthy = slots.iter().any(|slot| {
+        let is_well = |slot: &Slot| {
             slot.life.is_some()
                 && !slot.frozen
                 && now >= slot.link.partitioned_until
@@ -249,14 +252,20 @@ impl Owners {
                 // Each request or answer that vanishes costs its timeout. The time begins with the last one.
                 && slot.link.swallows == 0
                 && now >= slot.link.losing.0
-        });
+        };
+        self.well_since.resize(slots.len(), None);
+        for (since, slot) in self.well_since.iter_mut().zip(slots) {
+            *since = is_well(slot).then(|| since.unwrap_or(now));
+        }
+        // One that starts waits anew until the last owner is dead.
+        let well_since = self.well_since.iter().flatten().min().copied();
         for shard in self.shards.shards().filter(|_| !self.ignored) {
             let owned = self.holder(ledger, shard.0).and_then(lives).unwrap_or(false);
-            if owned || !healthy {
+            let Some(well_since) = well_since.filter(|_| !owned) else {
                 self.without.remove(&shard.0);
                 continue;
-            }
-            let since = *self.without.entry(shard.0).or_insert(now);
+            };
+            let since = well_since.max(*self.without.entry(shard.0).or_insert(now));
             if now.since(since) > self.longest {
                 return Some(format!("shard {shard} has had no living owner since {since}"));
             }

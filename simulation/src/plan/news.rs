@@ -15,14 +15,18 @@ const UNANSWERED: Duration = Duration::from_secs(70);
 /// Watches that break together are opened again one after the other.
 const OPENED_AGAIN: Duration = Duration::from_secs(15);
 
+/// After the last answer 429.
+const PAUSE: Duration = Duration::from_secs(3);
+
 /// A watch that has panicked.
 const BEGUN_AGAIN: Duration = Duration::from_secs(2);
 
 impl Plan {
     /// How much later than something happens a request of one of these replicas may arrive that does not know of it. A fault
-    /// that begins before the news has come holds it up.
+    /// that begins before the news has come holds it up. A watch that is opened meanwhile, as for the shards that a replica
+    /// takes over, shows it late from then on.
     pub(crate) fn news_take(&self, at: Time, replicas: &BTreeSet<usize>) -> Duration {
-        let lag = self.settings.lag_of(replicas);
+        let lag = self.settings.lag_of(replicas) * 2;
         let mut known = at + lag + UNDER_WAY + self.pause_asked(at + lag);
         loop {
             let hides = |step: &Step| {
@@ -40,7 +44,6 @@ impl Plan {
     /// How much later than it was decided at this time a request may arrive since the API server is too busy to read any (429):
     /// the replica pauses with all of them, and each waits with what it says.
     pub(crate) fn pause_asked(&self, at: Time) -> Duration {
-        const PAUSE: Duration = Duration::from_secs(3);
         let asks = |step: &Step| match step.act {
             Act::Fault(Fault::Refuse { code: 429, time, .. }) => {
                 step.at <= at + UNDER_WAY && at <= step.at + time + PAUSE
@@ -48,6 +51,21 @@ impl Plan {
             _ => false,
         };
         if self.steps.iter().any(asks) { PAUSE } else { Duration::ZERO }
+    }
+
+    /// How long a creation that was decided by this time may be sent later, and again, since the API server is too busy for
+    /// creations (429): its replica pauses with all of them.
+    pub(crate) fn creations_wait(&self, decided: Time) -> Duration {
+        let end = |step: &Step| match step.act {
+            Act::Fault(Fault::Refuse { code: 429, time, what, .. })
+                if matches!(what, Refused::PodCreates | Refused::Writes | Refused::All)
+                    && step.at <= decided + UNDER_WAY =>
+            {
+                Some(step.at + time + PAUSE)
+            }
+            _ => None,
+        };
+        self.steps.iter().filter_map(end).max().map_or(Duration::ZERO, |end| end.since(decided))
     }
 
     /// Whether requests about pods are refused or lost, or were shortly before.
