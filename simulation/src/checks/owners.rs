@@ -257,7 +257,7 @@ impl Owners {
         for (since, slot) in self.well_since.iter_mut().zip(slots) {
             *since = is_well(slot).then(|| since.unwrap_or(now));
         }
-        // One that starts waits anew until the last owner is dead.
+        // One that has just started must see for itself that the last owner is dead.
         let well_since = self.well_since.iter().flatten().min().copied();
         for shard in self.shards.shards().filter(|_| !self.ignored) {
             let owned = self.holder(ledger, shard.0).and_then(lives).unwrap_or(false);

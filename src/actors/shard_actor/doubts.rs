@@ -1,5 +1,5 @@
 //! Live lists of the pods of single Jobs. Some doubt the shard's own list: their status tells of pods that it lacks, or
-//! they have known some with our finalizer. Others need their pods shown anew: they are rebuilt, or want pods that had been
+//! they have known some with our finalizer. Others need their pods shown again: they are rebuilt, or want pods that had been
 //! dropped. The shard's other Jobs notice nothing of that.
 
 use std::time::{Duration, Instant};
@@ -30,8 +30,8 @@ pub(super) const DOUBT_PAUSE: Duration = Duration::from_secs(1);
 pub(super) struct Doubts {
     /// Jobs that wait for the next list.
     jobs: UidSet,
-    /// Those of them that need their pods shown anew.
-    anew: UidSet,
+    /// Those of them that need their pods shown again.
+    to_show: UidSet,
     /// Pods that the watch has shown since lists are in progress, or that have left it, with their versions. What a list
     /// shows of them may be older.
     shown: UidMap<u64>,
@@ -58,7 +58,7 @@ pub(super) struct Doubts {
 pub(super) struct Sought {
     of: SoughtFor,
     /// Those that need their pods shown.
-    anew: UidSet,
+    to_show: UidSet,
     list: PodList,
 }
 
@@ -80,7 +80,7 @@ impl Doubts {
         self.shared.is_some() || !self.own.is_empty()
     }
 
-    /// The watch shows a pod at this version, or that it left the watch then.
+    /// A pod is shown at this version, or has left the watch then.
     pub(super) fn pod_shown(&mut self, pod: &Uid, version: u64) {
         if self.is_listing() {
             let shown = self.shown.entry(pod.clone()).or_default();
@@ -141,7 +141,7 @@ impl ShardActor {
         }
     }
 
-    /// A Job needs its pods shown anew: lists them for this Job alone. Until then it is told of no complete list.
+    /// A Job needs its pods shown again: lists them for this Job alone. Until then it is told of no complete list.
     pub(super) fn show_anew(&mut self, job: &Uid, ctx: &mut Context<Self>) {
         if self.pod_feed.is_new() || !self.jobs.contains_key(job) {
             return;
@@ -151,7 +151,7 @@ impl ShardActor {
             entry.send(JobInput::PodsListing);
         }
         self.doubts.proven.remove(job);
-        self.doubts.anew.insert(job.clone());
+        self.doubts.to_show.insert(job.clone());
         self.pods_missing(job.clone(), ctx);
     }
 
@@ -159,7 +159,7 @@ impl ShardActor {
     fn seek_pods(&mut self, ctx: &mut Context<Self>) {
         let known = &self.jobs;
         self.doubts.jobs.retain(|job| known.contains_key(job));
-        self.doubts.anew.retain(|job| known.contains_key(job));
+        self.doubts.to_show.retain(|job| known.contains_key(job));
         self.doubts.own.retain(|job, _| known.contains_key(job));
         self.doubts.rebuilt.retain(|job, _| known.contains_key(job));
         if !self.doubts.is_listing() {
@@ -188,13 +188,13 @@ impl ShardActor {
     /// Looks for the pods that a Job's own selector selects.
     fn seek_selected(&mut self, job: Uid, ctx: &Context<Self>) {
         self.doubts.jobs.remove(&job);
-        let anew: UidSet = self.doubts.anew.take(&job).into_iter().collect();
+        let to_show: UidSet = self.doubts.to_show.take(&job).into_iter().collect();
         let Some(Ok(known)) = self.jobs.get(&job).map(|entry| &entry.seen().job) else { return };
         let (namespace, spec) = (known.namespace.clone(), known.spec.clone());
         let (cx, shard, of) = (self.cx.for_job(&job), ctx.address(), job.clone());
         let task = self.owned.unit.spawn("a search for missing pods", async move {
             let list = list_selected(&cx, &namespace, &spec.selector).await;
-            shard.do_send(Sought { of: SoughtFor::Own(of), anew, list });
+            shard.do_send(Sought { of: SoughtFor::Own(of), to_show, list });
         });
         self.doubts.own.insert(job, AbortOnDropHandle::new(task));
     }
@@ -203,11 +203,11 @@ impl ShardActor {
     fn seek_shared(&mut self, jobs: Vec<Uid>, ctx: &Context<Self>) {
         jobs.iter().for_each(|job| _ = self.doubts.jobs.remove(job));
         self.doubts.last_sought = jobs.last().cloned();
-        let anew: UidSet = jobs.iter().filter_map(|job| self.doubts.anew.take(job)).collect();
+        let to_show: UidSet = jobs.iter().filter_map(|job| self.doubts.to_show.take(job)).collect();
         let uids: Vec<String> = jobs.iter().map(ToString::to_string).collect();
         let labels = format!("{CONTROLLER_UID_LABEL} in ({})", uids.join(","));
         let cx = jobs.first().map_or_else(|| self.cx.clone(), |job| self.cx.for_job(job));
-        let (fence, shard, in_full) = (self.owned.fence.clone(), ctx.address(), !anew.is_empty());
+        let (fence, shard, in_full) = (self.owned.fence.clone(), ctx.address(), !to_show.is_empty());
         let task = self.owned.unit.spawn("a search for missing pods", async move {
             let mut backoff = cx.api_backoff();
             let list = loop {
@@ -222,13 +222,13 @@ impl ShardActor {
                 }
                 backoff.pause().await;
             };
-            shard.do_send(Sought { of: SoughtFor::Shared(jobs), anew, list });
+            shard.do_send(Sought { of: SoughtFor::Shared(jobs), to_show, list });
         });
         self.doubts.shared = Some(AbortOnDropHandle::new(task));
     }
 
     /// Answers the Jobs that were in doubt: what the live list does not show does not exist.
-    fn pods_sought(&mut self, Sought { of, anew, list }: Sought, ctx: &mut Context<Self>) {
+    fn pods_sought(&mut self, Sought { of, to_show, list }: Sought, ctx: &mut Context<Self>) {
         let jobs = match of {
             SoughtFor::Shared(jobs) => {
                 self.doubts.shared = None;
@@ -242,23 +242,23 @@ impl ShardActor {
         // A list in progress shows no state that ever existed. When it is complete, Jobs may doubt it again.
         let known = self.pod_feed.version();
         let is_older = known.is_some_and(|known| list.version < known);
-        if is_older || !anew.is_empty() && known.is_none() {
+        if is_older || !to_show.is_empty() && known.is_none() {
             // The shard's list is newer, so pods in it would seem to be gone; or it is not complete.
             self.doubts.jobs.extend(jobs);
-            self.doubts.anew.extend(anew);
+            self.doubts.to_show.extend(to_show);
             return self.schedule_search(DOUBT_PAUSE, ctx);
         }
         // Those that wait again need a list that begins later, and shows as much.
         let waits_again = |job: &&Uid| self.doubts.jobs.contains(*job);
-        let waiting: Vec<Uid> = anew.iter().filter(waits_again).cloned().collect();
-        self.doubts.anew.extend(waiting);
+        let waiting: Vec<Uid> = to_show.iter().filter(waits_again).cloned().collect();
+        self.doubts.to_show.extend(waiting);
         let jobs = jobs.into_iter().filter(|job| !self.doubts.jobs.contains(job));
         let mut found: UidMap<UidSet> = jobs.map(|job| (job, UidSet::default())).collect();
-        self.show_pods(&anew, &found, &list, ctx);
+        self.show_pods(&to_show, &found, &list, ctx);
         let mut must_relist = false;
         for pod in &list.pods {
             let Some(owner) = &pod.controller else {
-                if self.is_unknown(pod, !anew.is_empty()) {
+                if self.is_unknown(pod, !to_show.is_empty()) {
                     self.route_pod(pod.clone(), ctx);
                 }
                 continue;
@@ -284,13 +284,13 @@ impl ShardActor {
                 self.pod_unreadable(pod, ctx);
             }
         }
-        must_relist |= self.misses_pods(&anew, &found);
+        must_relist |= self.misses_pods(&to_show, &found);
         let found = if known.is_some() { found } else { UidMap::default() };
         for (job, listed) in found {
             if let Some(entry) = self.jobs.get_mut(&job) {
                 entry.awaits_list(false);
             }
-            if anew.contains(&job) {
+            if to_show.contains(&job) {
                 self.doubts.ahead.insert(job.clone(), (listed.clone(), list.version));
             }
             if self.awaits_more_pods(&job) {
@@ -314,7 +314,7 @@ impl ShardActor {
     /// Delivers the pods of Jobs that need them shown, as far as the watch has not shown more of them meanwhile.
     fn show_pods(
         &mut self,
-        anew: &UidSet,
+        to_show: &UidSet,
         answered: &UidMap<UidSet>,
         list: &PodList,
         ctx: &mut Context<Self>,
@@ -322,7 +322,7 @@ impl ShardActor {
         self.arrived = Instant::now();
         for pod in &list.pods {
             let of = pod.controller.as_ref().map(|owner| &owner.uid);
-            let is_meant = of.is_some_and(|job| anew.contains(job) && answered.contains_key(job));
+            let is_meant = of.is_some_and(|job| to_show.contains(job) && answered.contains_key(job));
             if is_meant && !self.is_older(pod) {
                 if !self.is_labelled(pod) {
                     // It gets its label. What the watch brings of it from before is older than this.
@@ -358,9 +358,9 @@ impl ShardActor {
 
     /// Whether pods that a rebuilt Job had before are not in the list that was made for it: they are gone, or their Job no
     /// longer selects them. Only the shard's list shows these.
-    fn misses_pods(&mut self, anew: &UidSet, found: &UidMap<UidSet>) -> bool {
+    fn misses_pods(&mut self, to_show: &UidSet, found: &UidMap<UidSet>) -> bool {
         let mut missing = false;
-        for job in anew {
+        for job in to_show {
             // A Job that has asked again has its answer from the next list.
             let Some(found) = found.get(job) else { continue };
             missing |= self.doubts.rebuilt.remove(job).is_some_and(|before| !before.is_subset(found));
