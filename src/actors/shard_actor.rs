@@ -286,7 +286,7 @@ impl ShardActor {
         let Some((mut listing, first)) = self.pod_feed.list_complete(version) else { return };
         self.unseen.list_complete(version);
         self.orphan_pods.list_complete();
-        self.doubts.list_complete(version).iter().for_each(|job| self.show_anew(job, ctx));
+        self.doubts.list_complete(version).iter().for_each(|job| self.show_again(job, ctx));
         for (pod, job) in self.unseen.known() {
             listing.entry(job.clone()).or_default().insert(pod.clone());
         }
@@ -309,7 +309,7 @@ impl ShardActor {
 impl ShardActor {
     /// A Job needs a list of its pods that begins now. No list that is in progress counts for it.
     fn relist_requested(&mut self, job: &Uid, ctx: &mut Context<Self>) {
-        self.show_anew(job, ctx);
+        self.show_again(job, ctx);
         self.send(job, JobInput::RelistAccepted);
     }
 
@@ -381,9 +381,9 @@ impl Handler<JobSeen> for ShardActor {
 
     fn handle(&mut self, JobSeen { job, arrived }: JobSeen, ctx: &mut Self::Context) {
         self.arrived = arrived;
-        let shows_anew = self.wants_dropped_pods(&job).then(|| job.uid.clone());
+        let show_again = self.wants_dropped_pods(&job).then(|| job.uid.clone());
         self.job_seen(job, ctx);
-        shows_anew.iter().for_each(|job| self.show_anew(job, ctx));
+        show_again.iter().for_each(|job| self.show_again(job, ctx));
     }
 }
 

@@ -141,8 +141,9 @@ impl ShardActor {
         }
     }
 
-    /// A Job needs its pods shown again: lists them for this Job alone. Until then it is told of no complete list.
-    pub(super) fn show_anew(&mut self, job: &Uid, ctx: &mut Context<Self>) {
+    /// A Job needs its pods shown again: lists them for this Job alone. Until the list is there, the Job knows that it may
+    /// lack pods.
+    pub(super) fn show_again(&mut self, job: &Uid, ctx: &mut Context<Self>) {
         if self.pod_feed.is_new() || !self.jobs.contains_key(job) {
             return;
         }

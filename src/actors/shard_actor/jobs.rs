@@ -207,7 +207,7 @@ impl ShardActor {
         }
         self.job_known(&uid, ctx);
         if self.is_newer_than_pods(&uid) {
-            self.show_anew(&uid, ctx);
+            self.show_again(&uid, ctx);
         } else {
             self.deliver_listed(&uid, Some(self.arrived));
         }
@@ -303,7 +303,7 @@ impl ShardActor {
         } else {
             // Somebody has removed its terminal condition. Its counted pods were ignored while it was
             // passivated.
-            self.show_anew(uid, ctx);
+            self.show_again(uid, ctx);
         }
     }
 
@@ -445,7 +445,7 @@ impl ShardActor {
             // The new actor starts from the cluster alone.
             shard.start(&uid, ctx);
             shard.knows_no_pod(&uid);
-            shard.show_anew(&uid, ctx);
+            shard.show_again(&uid, ctx);
         });
     }
 }
