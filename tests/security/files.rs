@@ -1,6 +1,6 @@
 //! What belongs to the user stays, pods stay in their folders, and no process outlives its cluster.
 
-use std::io::{BufRead as _, BufReader};
+use std::io::{BufRead as _, BufReader, ErrorKind};
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, symlink};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
@@ -14,6 +14,7 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use serde_json::{Value, json};
 use tempfile::TempDir;
+use walkdir::WalkDir;
 
 use crate::binary::{Background, PATIENCE, until, yardmaster};
 
@@ -124,17 +125,14 @@ fn mode(path: &Path) -> u32 {
     path.symlink_metadata().unwrap().mode() & 0o777
 }
 
-/// Everything below a directory.
+/// Everything below a directory, but what its cluster removes meanwhile.
 fn below(directory: &Path) -> Vec<PathBuf> {
-    let mut found = Vec::new();
-    for entry in directory.read_dir().unwrap() {
-        let path = entry.unwrap().path();
-        if path.symlink_metadata().unwrap().is_dir() {
-            found.extend(below(&path));
-        }
-        found.push(path);
-    }
-    found
+    let is_removed = |err: &walkdir::Error| {
+        err.depth() > 0 && err.io_error().is_some_and(|err| err.kind() == ErrorKind::NotFound)
+    };
+    let entries = WalkDir::new(directory).min_depth(1).into_iter();
+    let entries = entries.filter(|entry| !entry.as_ref().is_err_and(is_removed));
+    entries.map(|entry| entry.unwrap().into_path()).collect()
 }
 
 /// The process ids in a file, once there are this many.
@@ -236,7 +234,8 @@ async fn everything_is_private_whatever_the_umask() {
     cluster.create("p", json!({"volumes": volumes, "containers": [main]})).await.unwrap();
     let log = || below(&data).into_iter().any(|path| path.ends_with("logs/main/0.log"));
     until("the pod runs", log);
-    let open: Vec<_> = below(&data).into_iter().filter(|path| mode(path) & 0o077 != 0).collect();
+    let is_open = |path: &PathBuf| path.symlink_metadata().is_ok_and(|file| file.mode() & 0o077 != 0);
+    let open: Vec<_> = below(&data).into_iter().filter(is_open).collect();
     assert_eq!((open, mode(&data)), (Vec::<PathBuf>::new(), 0o700));
     assert!(below(&data).iter().any(|path| path.ends_with("volumes/private/k")));
     cluster.stop();

@@ -151,8 +151,10 @@ impl Server {
     /// the data directory, in bytes.
     pub(crate) fn fill_disk(&mut self) -> Result<u64> {
         let process = self.process.as_ref().context("the API server is down")?;
-        let sizes = std::fs::read_dir(self.data_dir())?.map(|entry| Ok(entry?.metadata()?.len()));
-        let largest = sizes.collect::<Result<Vec<u64>>>()?.into_iter().max().unwrap_or_default();
+        // What the server has removed since it was listed has no size.
+        let sizes =
+            std::fs::read_dir(self.data_dir())?.filter_map(|file| Some(file.ok()?.metadata().ok()?.len()));
+        let largest = sizes.max().unwrap_or_default();
         let limit = Rlimit { current: Some(largest), maximum: None };
         prlimit(Pid::from_raw(process.pid), Resource::Fsize, limit).context("limit of file sizes")?;
         self.is_full = true;
