@@ -200,7 +200,8 @@ impl Controller {
         self.replica.send(DescribeAll).await.unwrap_or_default()
     }
 
-    /// Stops: finishes the writes that are decided, releases all shards, and ends.
+    /// Stops: waits for the answers of requests in flight, releases all shards, and ends. What was not sent yet is
+    /// left to the next owners.
     pub async fn shutdown(self) {
         let mut view = self.lease_manager.view();
         self.lease_manager.progress().report(ShardProgress::Leave);

@@ -33,13 +33,13 @@ pub(super) struct PagesArgs {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-enum WhoMetrics {
+pub(super) enum WhoMetrics {
     Everyone,
     Authorized,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-enum WhoDebug {
+pub(super) enum WhoDebug {
     Loopback,
     Token,
     Authorized,
@@ -53,10 +53,7 @@ impl PagesArgs {
     }
 
     pub(super) fn metrics_access(&self) -> MetricsAccess {
-        match self.metrics_access {
-            WhoMetrics::Everyone => MetricsAccess::Everyone,
-            WhoMetrics::Authorized => MetricsAccess::Authorized,
-        }
+        self.metrics_access.into()
     }
 
     pub(super) fn debug_access(&self) -> Result<DebugAccess, Failure> {
@@ -72,6 +69,15 @@ impl PagesArgs {
             (WhoDebug::Authorized, None) => DebugAccess::Authorized,
             (WhoDebug::Off, None) => DebugAccess::Off,
         })
+    }
+}
+
+impl From<WhoMetrics> for MetricsAccess {
+    fn from(who: WhoMetrics) -> Self {
+        match who {
+            WhoMetrics::Everyone => Self::Everyone,
+            WhoMetrics::Authorized => Self::Authorized,
+        }
     }
 }
 

@@ -109,8 +109,7 @@ fn the_rights_about_leases_are_where_the_leases_are() {
 
 #[test]
 fn nobody_else_gets_more_than_is_needed() {
-    let view = ("coordination.k8s.io", "leases", "get list watch");
-    let gangs = ("scheduling.k8s.io", "workloads podgroups", "get list watch");
+    let view = ("coordination.k8s.io", "leases", "list watch");
     for helm in helms() {
         let objects = ValueSet::named("everything").objects(&helm, NEWEST, &[]);
         let names = |kind| -> Vec<&str> {
@@ -121,7 +120,7 @@ fn nobody_else_gets_more_than_is_needed() {
         assert_eq!(names("ClusterRoleBinding"), all[..2], "{helm}");
         assert_eq!(names("Role"), ["yard-yardmaster", "yard-yardmaster-test"], "{helm}");
         let cluster = |name| rights_of(role(&objects, "ClusterRole", name));
-        assert_eq!(cluster("yard-yardmaster-view"), rights(&[view, gangs]), "{helm}");
+        assert_eq!(cluster("yard-yardmaster-view"), rights(&[view]), "{helm}");
         let leaving = [("batch", "jobs", "list"), ("", "pods", "list")];
         assert_eq!(cluster("yard-yardmaster-uninstall-check"), rights(&leaving), "{helm}");
         let test = rights_of(role(&objects, "Role", "yard-yardmaster-test"));

@@ -380,6 +380,10 @@ Kubernetes version unless it is given --api-versions.
   value: {{ .Values.controller.shards | int64 | quote }}
 - name: YARDMASTER_TTL_CONTROLLER
   value: {{ include "yardmaster.ttlController" . | quote }}
+- name: YARDMASTER_METRICS_ACCESS
+  value: {{ .Values.controller.metricsAccess | quote }}
+- name: YARDMASTER_DEBUG_ACCESS
+  value: {{ .Values.controller.debugAccess | quote }}
 {{- with include "yardmaster.featureGates" . }}
 - name: YARDMASTER_FEATURE_GATES
   value: {{ . | quote }}

@@ -30,8 +30,9 @@ use super::Failure;
 use super::connection::ConnectionArgs;
 use super::controller::{Switch, feature_gates, lease_namespace, pod_namespace};
 use super::duration::parse_duration;
+use super::http_args::{WhoDebug, WhoMetrics};
 use super::signals::Interrupts;
-use crate::actors::ControllerConfig;
+use crate::actors::{ControllerConfig, DebugAccess};
 use crate::job::names;
 use crate::sharding::ShardCount;
 
@@ -65,6 +66,13 @@ pub(super) struct CheckArgs {
     /// The --feature-gates of the replicas, such as WorkloadWithJob=true.
     #[arg(long, value_name = "NAME=BOOL,...", value_delimiter = ',', value_parser = super::feature_gate)]
     feature_gates: Vec<(String, bool)>,
+    /// The --metrics-access of the replicas: with authorized, they need the rights to create TokenReviews and
+    /// SubjectAccessReviews.
+    #[arg(long, value_name = "WHO", default_value = "everyone")]
+    metrics_access: WhoMetrics,
+    /// The --debug-access of the replicas: with authorized, they need the same rights.
+    #[arg(long, value_name = "WHO", default_value = "loopback")]
+    debug_access: WhoDebug,
     /// Check the rights of this service account [default: the rights of the own account].
     #[arg(long, value_name = "NAMESPACE/NAME")]
     service_account: Option<ServiceAccount>,
@@ -93,6 +101,11 @@ impl CheckArgs {
             lease_namespace: lease_namespace(self.lease_namespace.as_deref()),
             ttl_controller: self.ttl_controller == Switch::On,
             feature_gates: feature_gates(&self.feature_gates)?,
+            metrics_access: self.metrics_access.into(),
+            debug_access: match self.debug_access {
+                WhoDebug::Authorized => DebugAccess::Authorized,
+                WhoDebug::Loopback | WhoDebug::Token | WhoDebug::Off => DebugAccess::Off,
+            },
             ..ControllerConfig::default()
         };
         let config = self.connection.config().await?;

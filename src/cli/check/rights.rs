@@ -12,7 +12,7 @@ use kube::api::{Api, PostParams};
 
 use super::context::{Context, ServiceAccount, message};
 use super::{CheckId, Finding};
-use crate::actors::ControllerConfig;
+use crate::actors::{ControllerConfig, DebugAccess, MetricsAccess};
 
 pub(super) const CONTROLLER: CheckId = CheckId { group: "rights", name: "rights" };
 pub(super) const INSTALLER: CheckId = CheckId { group: "rights", name: "installer-rights" };
@@ -100,6 +100,12 @@ pub(super) fn of_controller(config: &ControllerConfig) -> Vec<Right> {
         for resource in ["workloads", "podgroups"] {
             rights.extend(["list", "create"].map(|verb| Right::cluster(verb, SCHEDULING, resource)));
         }
+    }
+    if config.metrics_access == MetricsAccess::Authorized
+        || matches!(config.debug_access, DebugAccess::Authorized)
+    {
+        rights.push(Right::cluster("create", "authentication.k8s.io", "tokenreviews"));
+        rights.push(Right::cluster("create", "authorization.k8s.io", "subjectaccessreviews"));
     }
     rights
 }
@@ -256,8 +262,17 @@ mod tests {
         {
             assert!(usual.iter().any(|other| other == right), "{right}");
         }
-        for right in ["delete jobs.batch", "list workloads.scheduling.k8s.io", "update pods"] {
+        let reviews =
+            ["create tokenreviews.authentication.k8s.io", "create subjectaccessreviews.authorization.k8s.io"];
+        let others = ["delete jobs.batch", "list workloads.scheduling.k8s.io", "update pods"];
+        for right in others.into_iter().chain(reviews) {
             assert!(!usual.iter().any(|other| other == right), "{right}");
+        }
+        let metrics =
+            ControllerConfig { metrics_access: MetricsAccess::Authorized, ..ControllerConfig::default() };
+        let debug = ControllerConfig { debug_access: DebugAccess::Authorized, ..ControllerConfig::default() };
+        for config in [metrics, debug] {
+            assert_eq!(list(&config)[usual.len()..], reviews);
         }
         let feature_gates = FeatureGates { workload_with_job: true };
         let all =

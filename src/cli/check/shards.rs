@@ -116,7 +116,7 @@ fn count(observed: &Observed, given: Option<u32>) -> Finding {
         }
         return Finding::failed(
             "replicas live, but the Lease with the number of shards is gone",
-            "Restart the replicas one by one: each writes the Lease if it is absent.",
+            "Repeat the check in a few seconds: replicas write the Lease again; see their logs if it stays away.",
         );
     };
     if let Some(to) = layout.resharding_to {
