@@ -321,7 +321,7 @@ impl LeaseManager {
                 }
             }
             Change::Synced { version } => {
-                self.claims_listed(feed, version.parse().unwrap_or(0), now);
+                self.claims_listed(feed, version, now);
                 self.listing.listed(self.instant());
                 self.coordinator.listed();
                 self.board.listed();

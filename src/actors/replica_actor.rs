@@ -478,7 +478,7 @@ impl Handler<Jobs> for ReplicaActor {
                 Change::Unreadable(job) => self.job_unreadable(of, &job, ctx),
                 Change::Deleted(job) => self.job_missing(&job.uid, ctx),
                 Change::Synced { version } => {
-                    self.shown(of, version.parse().unwrap_or_default());
+                    self.shown(of, version);
                     self.jobs_listed(of, ctx);
                 }
             }

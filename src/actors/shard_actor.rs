@@ -421,7 +421,7 @@ impl Handler<Pods> for ShardActor {
                 Change::Unreadable(pod) => self.pod_unreadable(&pod, ctx),
                 Change::Deleted(_) if is(Mutant::DeletedPodIgnored) => {}
                 Change::Deleted(pod) => self.pod_vanished(&pod, ctx),
-                Change::Synced { version } => self.pods_listed(version.parse().unwrap_or(u64::MAX), ctx),
+                Change::Synced { version } => self.pods_listed(version, ctx),
             }
         }
         self.show_held();

@@ -19,7 +19,7 @@ use tokio::time::{Instant, sleep, timeout};
 
 use super::resource::Resource;
 use super::transport::{Transport, TransportError};
-use super::wire::{DecodeError, Decoder, Refusal};
+use super::wire::{DecodeError, Decoder, Refusal, version_number};
 use crate::mutants::{Mutant, is};
 use crate::telemetry::metrics::Metrics;
 use crate::telemetry::metrics::labels::ApiCallLabels;
@@ -208,11 +208,6 @@ impl Decoder for LeaseDecoder {
     }
 
     fn version(lease: &Lease) -> u64 {
-        lease
-            .metadata
-            .resource_version
-            .as_deref()
-            .and_then(|version| version.parse().ok())
-            .unwrap_or_default()
+        version_number(lease.metadata.resource_version.as_deref())
     }
 }

@@ -20,7 +20,7 @@ use self::json::JsonList;
 use self::protobuf::ProtobufList;
 use super::pieces::TooLong;
 use super::wire::protobuf::{Message as _, is_in_protobuf};
-use super::wire::{DecodeError, Decoder, FromProtobuf, ListMeta, Malformed, ResourceVersion, Unreadable};
+use super::wire::{DecodeError, Decoder, FromProtobuf, ListMeta, Malformed, Unreadable, version_number};
 
 /// Why a list cannot be read to its end.
 #[derive(Debug, thiserror::Error)]
@@ -46,8 +46,8 @@ pub enum ListError {
     /// The answer is a page, although the whole list was asked for.
     #[error("the API server has sent a part of the list only")]
     Paged,
-    /// `metadata.resourceVersion` is missing.
-    #[error("the list has no version")]
+    /// `metadata.resourceVersion` is missing, or is not a number above 0.
+    #[error("the list has no version that is a number")]
     NoVersion,
 }
 
@@ -129,7 +129,7 @@ impl<D: Decoder> ListBody<D> {
     /// # Errors
     /// When the list is not complete. That shows in its own syntax, whether or not the connection was closed in order: a
     /// proxy may do so after a part, and so does an API server that fails to encode an object.
-    pub(super) fn end(self) -> Result<ResourceVersion, ListError> {
+    pub(super) fn end(self) -> Result<u64, ListError> {
         match self {
             Self::Json(list) => list.end(),
             Self::Protobuf(list, _) => list.end(),
@@ -138,12 +138,14 @@ impl<D: Decoder> ListBody<D> {
 }
 
 /// The version of a whole list.
-fn version(metadata: &ListMeta<'_>) -> Result<ResourceVersion, ListError> {
+fn version(metadata: &ListMeta<'_>) -> Result<u64, ListError> {
     if metadata.continue_token.as_deref().is_some_and(|token| !token.is_empty()) {
         return Err(ListError::Paged);
     }
-    let version = metadata.resource_version.as_deref().filter(|version| !version.is_empty());
-    version.map(ResourceVersion::from).ok_or(ListError::NoVersion)
+    match version_number(metadata.resource_version.as_deref()) {
+        0 => Err(ListError::NoVersion),
+        version => Ok(version),
+    }
 }
 
 #[cfg(test)]

@@ -53,9 +53,6 @@ pub enum ReadError {
 const METADATA: &str = "application/vnd.kubernetes.protobuf;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,\
                         application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,application/json";
 
-/// Of a list that has no version that is a number: what it shows may be of any.
-const ANY_VERSION: u64 = u64::MAX;
-
 /// A complete list of pods.
 #[derive(Debug, Default)]
 pub struct PodList {
@@ -319,7 +316,7 @@ impl Reader {
                 take(object)?;
             }
         }
-        Ok(list.end()?.as_str().parse().unwrap_or(ANY_VERSION))
+        Ok(list.end()?)
     }
 
     /// Whether the API server applies this `shardSelector` to lists of a resource. An answer without

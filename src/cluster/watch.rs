@@ -53,7 +53,7 @@ pub enum Change<T> {
     /// The list is complete: objects that were known before and are not in it are gone.
     Synced {
         /// The version of the list.
-        version: Box<str>,
+        version: u64,
     },
     /// An object was created or changed, or now matches the selection.
     Applied(T),
@@ -257,7 +257,7 @@ impl<D: Decoder> Watcher<D> {
     async fn run(mut self, start: Start) -> Stopped {
         let mut position = Position::default();
         if let Start::After(version) = start {
-            position.version = version.to_string();
+            position.version = Some(version);
         }
         let mut pauses = self.pauses();
         loop {
@@ -290,7 +290,7 @@ impl<D: Decoder> Watcher<D> {
                     // The API server answers again.
                     pauses = self.pauses();
                     if is(Mutant::ExpiredWatchNotRelisted) {
-                        position.version = "0".to_owned();
+                        position.version = Some(0);
                     }
                     if lasted {
                         continue;
@@ -342,7 +342,7 @@ impl<D: Decoder> Watcher<D> {
 
     /// Lists if no version is known, then watches until the watch ends.
     async fn list_and_watch(&mut self, position: &mut Position) -> Result<(), Broken> {
-        let must_list = position.version.is_empty();
+        let must_list = position.version.is_none();
         let streams = must_list && self.streams.take();
         if must_list && !streams {
             self.list(position).await?;
@@ -371,9 +371,10 @@ impl<D: Decoder> Watcher<D> {
                 }
             }
         }
-        position.version = list.end()?.as_str().to_owned();
+        let version = list.end()?;
+        position.version = Some(version);
         position.progress = true;
-        self.send(Change::Synced { version: position.version.as_str().into() }).await
+        self.send(Change::Synced { version }).await
     }
 
     /// Watches from the position, or begins with a streaming list.
@@ -385,7 +386,7 @@ impl<D: Decoder> Watcher<D> {
         let seconds = seconds.to_string();
         let mut parameters =
             vec![("watch", "true"), ("allowWatchBookmarks", "true"), ("timeoutSeconds", &seconds)];
-        let version = position.version.clone();
+        let version = position.version.unwrap_or_default().to_string();
         if lists {
             parameters.extend([("sendInitialEvents", "true"), ("resourceVersionMatch", "NotOlderThan")]);
         } else {
@@ -488,19 +489,22 @@ impl<D: Decoder> Watcher<D> {
                 self.advance(position, D::version(&object), *lists);
                 ("DELETED", Change::Deleted(object))
             }
+            Event::Bookmark { version: 0, .. } => {
+                return Err(Broken::Failed("a bookmark has no version that is a number".into()));
+            }
             Event::Bookmark { version, ends_list } => {
                 self.meter.count("BOOKMARK");
                 if !*lists || ends_list {
                     position.progress = true;
-                    position.version = version.to_string();
-                    self.newest.saw(version.parse().unwrap_or(0));
+                    position.version = Some(version);
+                    self.newest.saw(version);
                 }
                 if *lists && ends_list {
                     *lists = false;
                     return self.send(Change::Synced { version }).await;
                 }
                 if !*lists {
-                    return self.step(Step::Reached(version.parse().unwrap_or(0))).await;
+                    return self.step(Step::Reached(version)).await;
                 }
                 return Ok(());
             }
@@ -529,7 +533,7 @@ impl<D: Decoder> Watcher<D> {
         }
         position.progress = true;
         if version > 0 {
-            position.version = version.to_string();
+            position.version = Some(version);
             self.newest.saw(version);
         }
     }

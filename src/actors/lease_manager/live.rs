@@ -4,6 +4,7 @@ use k8s_openapi::api::coordination::v1::Lease;
 
 use super::history::History;
 use crate::cluster::leases::{LeaseClient, LeaseError, Stored};
+use crate::cluster::wire::version_number;
 use crate::sharding::Written;
 use crate::sharding::lease::{LeaseCodec, LeaseRecord};
 
@@ -45,9 +46,9 @@ impl Found {
     }
 }
 
-/// `metadata.resourceVersion`; 0 if it is absent.
+/// `metadata.resourceVersion`; 0 if it is absent, or is not a number.
 pub(super) fn version(lease: &Lease) -> u64 {
-    lease.metadata.resource_version.as_ref().and_then(|version| version.parse().ok()).unwrap_or_default()
+    version_number(lease.metadata.resource_version.as_deref())
 }
 
 /// The stored Leases of one controller.

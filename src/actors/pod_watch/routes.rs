@@ -216,9 +216,9 @@ impl Routes {
             }
             Step::Change(Change::Synced { version }) => {
                 if let Some(stream) = self.streams.get_mut(&id) {
-                    stream.phase = Phase::Watching { version: version.parse().unwrap_or(0), moved: now };
+                    stream.phase = Phase::Watching { version, moved: now };
                 }
-                self.shards_of(id, |shard| deliver(shard, Change::Synced { version: version.clone() }));
+                self.shards_of(id, |shard| deliver(shard, Change::Synced { version }));
                 return true;
             }
             Step::Change(Change::Listed(pod)) => {

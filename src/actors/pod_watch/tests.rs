@@ -63,7 +63,7 @@ impl Handler<Pods> for Shard {
                 }
                 Change::Synced { version } => {
                     told.pods = told.listing.take().expect("a list has begun");
-                    told.listed = version.parse().unwrap();
+                    told.listed = version;
                     told.changes.clear();
                 }
                 Change::Applied(pod) => {
@@ -225,7 +225,7 @@ fn a_stream_whose_source_lists_again_before_it_begins_is_closed() {
     for (stream, shard) in [(a, ShardId(0)), (b, ShardId(1))] {
         routes.join(shard, SubscriptionId(stream.0));
         routes.list(stream, &[shard].into());
-        step(&mut routes, stream, Change::Synced { version: "5".into() });
+        step(&mut routes, stream, Change::Synced { version: 5 });
     }
     routes.follow(follower, [a, b].into(), 5);
     assert!(routes.take_idle().is_empty());

@@ -113,7 +113,7 @@ fn change(pod: &Value) -> Change<Box<ObservedPod>> {
 }
 
 fn synced(version: u64) -> Change<Box<ObservedPod>> {
-    Change::Synced { version: version.to_string().into() }
+    Change::Synced { version }
 }
 
 fn applied(pod: &Value) -> Change<Box<ObservedPod>> {

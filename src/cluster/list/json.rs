@@ -6,7 +6,7 @@ use serde::de::{Deserializer, IgnoredAny};
 
 use super::{ListError, version};
 use crate::cluster::pieces::checked;
-use crate::cluster::wire::{ListMeta, ResourceVersion};
+use crate::cluster::wire::ListMeta;
 
 /// Most bytes around the objects.
 const SHELL_BYTES: usize = 1 << 20;
@@ -153,7 +153,7 @@ impl JsonList {
         Ok(Some(self.partial.split().freeze()))
     }
 
-    pub(super) fn end(self) -> Result<ResourceVersion, ListError> {
+    pub(super) fn end(self) -> Result<u64, ListError> {
         if !matches!(self.place, Place::Shell) || self.shell.is_empty() || self.shell_nesting.depth > 0 {
             return Err(ListError::Cut);
         }

@@ -5,8 +5,8 @@ use bytes::{Bytes, BytesMut};
 
 use super::{ListError, version};
 use crate::cluster::pieces::{Pieces, checked};
+use crate::cluster::wire::ListMeta;
 use crate::cluster::wire::protobuf::{MAGIC, Malformed, Message, Value, WireType, tag, varint};
-use crate::cluster::wire::{ListMeta, ResourceVersion};
 
 /// Fields of the envelope and of the list that have a meaning here.
 const TYPE_META: u32 = 1;
@@ -124,7 +124,7 @@ impl ProtobufList {
         }
     }
 
-    pub(super) fn end(self) -> Result<ResourceVersion, ListError> {
+    pub(super) fn end(self) -> Result<u64, ListError> {
         let is_complete =
             matches!(self.expects, Expected::Tag) && self.number.length == 0 && self.left.unwrap_or(0) == 0;
         if !is_complete {

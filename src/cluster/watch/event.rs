@@ -9,7 +9,9 @@ use serde::de::{DeserializeSeed, Deserializer, Error as _, IgnoredAny, MapAccess
 use serde_json::value::RawValue;
 
 pub use self::protobuf::read_frame;
-use crate::cluster::wire::{Bare, DecodeError, Decoder, Refusal, Text, Unreadable, WireRefusal};
+use crate::cluster::wire::{
+    Bare, DecodeError, Decoder, Refusal, Text, Unreadable, WireRefusal, version_number,
+};
 
 /// Annotation of the bookmark that ends the initial events of a streaming list.
 const INITIAL_EVENTS_END: &str = "k8s.io/initial-events-end";
@@ -28,8 +30,8 @@ pub enum Event<T> {
     Deleted(T),
     /// `BOOKMARK`: all changes up to this version have been sent.
     Bookmark {
-        /// `metadata.resourceVersion`.
-        version: Box<str>,
+        /// `metadata.resourceVersion`; 0 if it is no number.
+        version: u64,
         /// The initial events of a streaming list are complete.
         ends_list: bool,
     },
@@ -121,7 +123,7 @@ impl<D: Decoder> ObjectSeed<'_, D> {
 impl<T> From<Bare<'_>> for Event<T> {
     fn from(Bare { metadata }: Bare<'_>) -> Self {
         Self::Bookmark {
-            version: metadata.resource_version.as_deref().unwrap_or_default().into(),
+            version: version_number(metadata.resource_version.as_deref()),
             ends_list: metadata.annotation(INITIAL_EVENTS_END) == Some("true"),
         }
     }

@@ -28,8 +28,8 @@ impl Patience {
 /// The position to resume from.
 #[derive(Default)]
 pub(super) struct Position {
-    /// The version up to which all changes are known; empty before the end of the first list.
-    pub(super) version: String,
+    /// The version up to which all changes are known; none before the end of the first list.
+    pub(super) version: Option<u64>,
     /// A list is complete, or something of a watch has arrived, since the last failure.
     pub(super) progress: bool,
     /// When the watch was last opened, until it ends.

@@ -27,12 +27,13 @@ impl ResourceVersion {
     /// The version as a number: the later of two readings of one resource type has the larger one. 0 for text
     /// that is not a number.
     pub fn order(&self) -> u64 {
-        order(&self.text)
+        version_number(Some(&self.text))
     }
 }
 
-fn order(version: &str) -> u64 {
-    version.parse().unwrap_or(0)
+/// `metadata.resourceVersion` as a number; 0 if it is absent, or is not a number.
+pub(crate) fn version_number(version: Option<&str>) -> u64 {
+    version.and_then(|version| version.parse().ok()).unwrap_or(0)
 }
 
 impl From<&str> for ResourceVersion {
@@ -222,7 +223,7 @@ impl Meta<'_> {
 
     /// [`ResourceVersion::order`] of the version.
     pub(crate) fn version_order(&self) -> u64 {
-        self.resource_version.as_deref().map_or(0, order)
+        version_number(self.resource_version.as_deref())
     }
 
     pub(crate) fn annotation(&self, key: &str) -> Option<&str> {

@@ -31,7 +31,7 @@ pub use decode::{DecodeError, Decoder, FromProtobuf};
 pub use gang::{PodGroupDecoder, WorkloadDecoder};
 pub use job::JobDecoder;
 pub use labels::Labels;
-pub(crate) use meta::{Bare, ListMeta, Versioned};
+pub(crate) use meta::{Bare, ListMeta, Versioned, version_number};
 pub use meta::{ControllerRef, ResourceVersion};
 pub use observed_job::{ObservedJob, UnknownCompletionMode};
 pub use outline::{JobOutline, OutlineDecoder};

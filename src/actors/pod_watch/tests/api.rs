@@ -19,8 +19,17 @@ use crate::sharding::ShardCount;
 const BOOKMARKS: Duration = Duration::from_secs(60);
 
 /// The API server. Clones share everything.
-#[derive(Clone, Default)]
+#[derive(Clone)]
 pub(super) struct Api(Arc<Shared>);
+
+impl Default for Api {
+    fn default() -> Self {
+        let shared = Shared::default();
+        // No resource version is 0.
+        shared.state.lock().unwrap().version = 1;
+        Self(Arc::new(shared))
+    }
+}
 
 #[derive(Default)]
 struct Shared {

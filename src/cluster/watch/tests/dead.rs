@@ -202,15 +202,8 @@ async fn a_watch_that_panics_begins_with_a_list() {
     let changes = watch(Arc::new(script.clone()), selection, decoder, metrics, 7);
     let seen: Vec<Change<String>> = changes.take(7).collect().await;
     let listed = |name: &str| Change::Listed(name.to_owned());
-    let synced = |version: &str| Change::Synced { version: version.into() };
-    let expected = [
-        Change::Restarted,
-        listed("a"),
-        synced("5"),
-        Change::Restarted,
-        listed("a"),
-        listed("b"),
-        synced("7"),
-    ];
+    let synced = |version| Change::Synced { version };
+    let expected =
+        [Change::Restarted, listed("a"), synced(5), Change::Restarted, listed("a"), listed("b"), synced(7)];
     assert_eq!(seen, expected);
 }
