@@ -93,11 +93,11 @@ impl Tally {
     }
 }
 
-/// When the Job's active deadline passes; `None` while the Job is suspended.
-pub fn deadline(state: &JobState) -> Option<Timestamp> {
+/// When the Job's active deadline passes; `None` while the Job is suspended. A Job that has not started starts now.
+pub fn deadline(state: &JobState, now: Timestamp) -> Option<Timestamp> {
     let spec = &state.job.spec;
-    let start = state.job.status.start_time.or(state.started).filter(|_| !spec.suspend)?;
-    Some(after(start, spec.active_deadline?))
+    let start = state.job.status.start_time.or(state.started).unwrap_or(now);
+    spec.active_deadline.filter(|_| !spec.suspend).map(|deadline| after(start, deadline))
 }
 
 /// Why the Job has failed, if it has.
@@ -105,7 +105,7 @@ pub fn failed(state: &JobState, tally: Tally, now: Timestamp) -> Option<End> {
     fail_job(state)
         .or_else(|| backoff_limit(state, tally))
         .or_else(|| {
-            let passed = deadline(state).is_some_and(|at| at <= now);
+            let passed = deadline(state, now).is_some_and(|at| at <= now);
             passed.then(|| End::failure("DeadlineExceeded", "Job was active longer than specified deadline"))
         })
         .or_else(|| failed_indexes(state))

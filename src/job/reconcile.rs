@@ -73,7 +73,7 @@ fn decide(state: &JobState, tally: Tally, now: Timestamp, plan: &mut Plan) -> Ne
         plan.waiting = Some(Wait::Finishing);
         return Next { end, managed: false };
     }
-    if let Some(at) = end::deadline(state) {
+    if let Some(at) = end::deadline(state, now) {
         plan.wake(at);
     }
     let managed = if state.job.deleting && !is(Mutant::DeletedJobGetsPods) {

@@ -464,7 +464,10 @@ impl JobState {
         self.deletion_in_flight |= plan.delete_job;
         self.status_turn =
             if plan.status_queued.is_some() { StatusTurn::Queued } else { StatusTurn::NotAsked };
-        if plan.status.is_some() {
+        if let Some(write) = &plan.status {
+            if write.status.announces_end() && !self.job.status.announces_end() {
+                self.pods.end_sent();
+            }
             self.status_in_flight = !is(Mutant::StatusInFlightForgotten);
             self.status_wait = None;
         } else if plan.status_waits {

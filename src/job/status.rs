@@ -163,6 +163,13 @@ impl JobStatus {
         self.condition(kind).filter(|c| c.status == ConditionStatus::True)
     }
 
+    /// Whether a condition announces the end of the Job: SuccessCriteriaMet or FailureTarget.
+    pub fn announces_end(&self) -> bool {
+        [ConditionKind::SuccessCriteriaMet, ConditionKind::FailureTarget]
+            .iter()
+            .any(|kind| self.holding(kind).is_some())
+    }
+
     /// The terminal condition, Complete or Failed. Its transition time is the end of the Job.
     pub fn finished(&self) -> Option<&Condition> {
         self.holding(&ConditionKind::Complete).or_else(|| self.holding(&ConditionKind::Failed))

@@ -6,8 +6,8 @@ use std::mem::discriminant;
 
 use foldhash::fast::FixedState;
 
+use super::entry::{Entry, PendingRequest};
 use super::ledger::{Ledger, Termination};
-use super::{Entry, PendingRequest};
 use crate::job::pod::{IndexFailures, Phase, Pod};
 use crate::job::pod_failure_policy::judge;
 use crate::job::second::Second;
@@ -119,8 +119,19 @@ pub(super) struct Tags {
     pub(super) last_chance: bool,
     /// The pod has the tracking finalizer, as far as is known.
     pub(super) tracked: bool,
-    /// `status.uncountedTerminatedPods` lists the pod.
-    pub(super) listed: bool,
+    pub(super) uncounted: InUncounted,
+}
+
+/// What `status.uncountedTerminatedPods` says of a pod.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum InUncounted {
+    /// It does not list the pod.
+    No,
+    /// It lists the pod.
+    Listed,
+    /// It lists the pod as failed, as one that was being deleted, and the pod has succeeded since. Until it is released it
+    /// counts as both, as in Kubernetes. Not in Indexed Jobs, where its index counts.
+    LateSuccess,
 }
 
 /// How a pod failed.
@@ -164,7 +175,7 @@ impl Tags {
             _ => pod.place.map(|p| p.number),
         };
         let failure =
-            pod.is_failed(spec.replace_only_failed).then(|| Box::new(failure(pod, spec, ledger, place)));
+            pod.is_failed(spec.replace_only_failed).then(|| Box::new(failure(entry, spec, ledger, place)));
         let stage = stage(entry, spec);
         Self {
             place,
@@ -176,7 +187,7 @@ impl Tags {
             failure,
             restarts: if matches!(pod.phase, Phase::Running | Phase::Pending) { pod.restarts } else { 0 },
             tracked: pod.tracked,
-            listed: ledger.records(&pod.uid),
+            uncounted: uncounted(entry, spec, ledger),
         }
     }
 }
@@ -184,9 +195,9 @@ impl Tags {
 impl Tags {
     /// It is none of the Job's any more, but for its finalizer.
     fn of_unselected(entry: &Entry, ledger: &Ledger) -> Self {
-        let listed = ledger.records(&entry.pod.uid);
+        let uncounted = InUncounted::of(&entry.pod, ledger);
         let tracking = if is_tracked(entry) { Tracking::Release } else { Tracking::None };
-        Self { tracking, tracked: entry.pod.tracked, listed, ..Self::gone() }
+        Self { tracking, tracked: entry.pod.tracked, uncounted, ..Self::gone() }
     }
 
     fn gone() -> Self {
@@ -198,7 +209,7 @@ impl Tags {
             restarts: 0,
             last_chance: false,
             tracked: false,
-            listed: false,
+            uncounted: InUncounted::No,
         }
     }
 
@@ -235,6 +246,21 @@ impl Tags {
     }
 }
 
+impl InUncounted {
+    fn of(pod: &Pod, ledger: &Ledger) -> Self {
+        if ledger.records(&pod.uid) { Self::Listed } else { Self::No }
+    }
+}
+
+fn uncounted(entry: &Entry, spec: &JobSpec, ledger: &Ledger) -> InUncounted {
+    let Entry { pod, .. } = entry;
+    let is_late = pod.phase == Phase::Succeeded
+        && is_tracked(entry)
+        && ledger.records_as_failed(&pod.uid)
+        && spec.completion.indexes().is_none();
+    if is_late { InUncounted::LateSuccess } else { InUncounted::of(pod, ledger) }
+}
+
 fn policy_action(pod: &Pod, spec: &JobSpec) -> Option<PodFailureAction> {
     let (rules, outcome) = (spec.pod_failure_policy.as_ref()?, pod.outcome.as_ref()?);
     judge(rules, outcome).map(|m| m.action)
@@ -251,7 +277,8 @@ fn retries_used_up(pod: &Pod, spec: &JobSpec) -> bool {
     spec.per_index.is_some_and(|limit| pod.index_failures.counted >= limit.backoff_limit)
 }
 
-fn failure(pod: &Pod, spec: &JobSpec, ledger: &Ledger, place: Option<u32>) -> Failure {
+fn failure(entry: &Entry, spec: &JobSpec, ledger: &Ledger, place: Option<u32>) -> Failure {
+    let pod = &entry.pod;
     let action = policy_action(pod, spec);
     let fails_index = match action {
         Some(PodFailureAction::FailIndex) => true,
@@ -261,11 +288,10 @@ fn failure(pod: &Pod, spec: &JobSpec, ledger: &Ledger, place: Option<u32>) -> Fa
     Failure {
         uid: pod.uid.clone(),
         counts: action != Some(PodFailureAction::Ignore),
-        // Pods that are removed because the Job ends do not fail their index.
         fails_index: fails_index
             && spec.per_index.is_some()
             && place.is_some()
-            && matches!(ledger.termination, Termination::No | Termination::Deleting),
+            && !(ledger.ends_pods() && entry.ends_with_job),
         fails_job: action == Some(PodFailureAction::FailJob),
         before: pod.index_failures,
         created: pod.created,
@@ -306,13 +332,16 @@ fn tracking(
         return unfinished(entry, spec, ledger, place);
     }
     let indexed = spec.completion.indexes().is_some();
-    let index_is_recorded = |i| ledger.completed.contains(i) || ledger.failed.contains(i);
+    let index_is_recorded = |i| ledger.completed_indexes.contains(i) || ledger.failed_indexes.contains(i);
     match failure {
-        _ if ledger.records(&pod.uid) || (indexed && place.is_none()) => Tracking::Release,
+        _ if indexed && place.is_none() => Tracking::Release,
+        // Also after the pod was recorded as failed while it was being deleted: its index is complete.
+        None if indexed && !place.is_some_and(index_is_recorded) => Tracking::RecordSuccess,
+        None if indexed => Tracking::Release,
+        _ if ledger.records(&pod.uid) => Tracking::Release,
         Some(_) if pod.deleting && is(Mutant::DeletedFailureUncounted) => Tracking::Release,
         Some(failure) if failure.counts => Tracking::RecordFailure,
         Some(_) => Tracking::Release,
-        None if indexed && place.is_some_and(index_is_recorded) => Tracking::Release,
         None => Tracking::RecordSuccess,
     }
 }

@@ -24,11 +24,14 @@ pub(super) enum Termination {
 /// The recorded part of exactly-once counting, as the API server has acknowledged it.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Ledger {
-    uncounted: UidSet,
+    /// `status.uncountedTerminatedPods.succeeded`.
+    succeeded: UidSet,
+    /// `status.uncountedTerminatedPods.failed`.
+    failed: UidSet,
     /// `status.completedIndexes`.
-    pub(super) completed: IndexSet,
+    pub(super) completed_indexes: IndexSet,
     /// `status.failedIndexes`.
-    pub(super) failed: IndexSet,
+    pub(super) failed_indexes: IndexSet,
     /// The termination that the conditions and the deletion of the Job show.
     pub(super) termination: Termination,
     /// No condition announces the end of the Job: a failed pod may still bring it about.
@@ -45,17 +48,15 @@ impl Ledger {
             indexes.truncate(if is(Mutant::CompletedIndexesForgotten) { 0 } else { end });
             indexes
         };
-        let uncounted = status
-            .uncounted
-            .iter()
-            .flat_map(|Uncounted { succeeded, failed }| succeeded.iter().chain(failed));
+        let listed = |of: fn(&Uncounted) -> &[Uid]| status.uncounted.iter().flat_map(of).cloned().collect();
         let [fails, succeeds] = [ConditionKind::FailureTarget, ConditionKind::SuccessCriteriaMet]
             .map(|kind| status.holding(&kind).is_some());
         Self {
             is_open: !fails && !succeeds && status.finished().is_none(),
-            uncounted: uncounted.cloned().collect(),
-            completed: clip(&status.completed_indexes),
-            failed: status.failed_indexes.as_ref().map(clip).unwrap_or_default(),
+            succeeded: listed(|uncounted| &uncounted.succeeded),
+            failed: listed(|uncounted| &uncounted.failed),
+            completed_indexes: clip(&status.completed_indexes),
+            failed_indexes: status.failed_indexes.as_ref().map(clip).unwrap_or_default(),
             termination: if fails {
                 Termination::Failing
             } else if succeeds {
@@ -68,21 +69,35 @@ impl Ledger {
         }
     }
 
+    /// Whether the end of the Job is announced, which removes its active pods.
+    pub(super) fn ends_pods(&self) -> bool {
+        matches!(self.termination, Termination::Failing | Termination::Succeeding)
+    }
+
     /// Whether `status.uncountedTerminatedPods` lists the pod.
     pub(super) fn records(&self, uid: &Uid) -> bool {
-        self.uncounted.contains(uid) && !is(Mutant::RecordedAgain)
+        (self.succeeded.contains(uid) || self.failed.contains(uid)) && !is(Mutant::RecordedAgain)
+    }
+
+    /// Whether it lists the pod as failed.
+    pub(super) fn records_as_failed(&self, uid: &Uid) -> bool {
+        self.failed.contains(uid)
     }
 
     /// Whether the status alone shows that a pod is counted: it has succeeded at a completed index.
     pub(super) fn counts(&self, pod: &Pod) -> bool {
-        pod.phase == Phase::Succeeded && pod.index.is_some_and(|index| self.completed.contains(index))
+        pod.phase == Phase::Succeeded && pod.index.is_some_and(|index| self.completed_indexes.contains(index))
     }
 
     /// The pods and the indexes that one ledger has and the other has not.
     pub(super) fn difference(&self, other: &Ledger) -> (Vec<Uid>, IndexSet) {
-        let uids = self.uncounted.symmetric_difference(&other.uncounted).cloned().collect();
+        let lists = [(&self.succeeded, &other.succeeded), (&self.failed, &other.failed)];
+        let uids = lists.into_iter().flat_map(|(a, b)| a.symmetric_difference(b)).cloned().collect();
         let mut indexes = IndexSet::new();
-        for (a, b) in [(&self.completed, &other.completed), (&self.failed, &other.failed)] {
+        for (a, b) in [
+            (&self.completed_indexes, &other.completed_indexes),
+            (&self.failed_indexes, &other.failed_indexes),
+        ] {
             if a != b {
                 indexes.extend(a.difference(b).iter());
                 indexes.extend(b.difference(a).iter());

@@ -12,6 +12,7 @@
 mod attempts;
 mod classify;
 mod counted;
+mod entry;
 mod ledger;
 mod occupants;
 mod places;
@@ -33,35 +34,16 @@ use super::spec::{Completion, Job, JobSpec};
 use super::uid::{Uid, UidSet};
 use crate::mutants::{Mutant, is};
 use attempts::Attempts;
-use classify::{Tags, Tracking, fails_job};
+use classify::{InUncounted, Tags, Tracking, fails_job};
 pub use counted::CountedPod;
 use counted::CountedPods;
+use entry::Entry;
+pub use entry::PendingRequest;
 use ledger::{Ledger, Termination};
 pub use places::DelayedDeletion;
 use queues::Queues;
 use slots::{Slot, Slots};
 use step::Step;
-
-/// A request about a pod that has been sent and not answered. It changes how the pod is classified.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum PendingRequest {
-    /// None.
-    #[default]
-    None,
-    /// DELETE.
-    Delete,
-    /// Removal of the finalizer, then DELETE: the pod will not count.
-    Forget,
-    /// Removal of the finalizer.
-    Release,
-}
-
-impl PendingRequest {
-    /// Whether the request removes the pod, which may still be active on the API server.
-    fn removes(self) -> bool {
-        matches!(self, Self::Delete | Self::Forget)
-    }
-}
 
 /// The source of a reading of a pod.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -72,49 +54,6 @@ pub enum Source {
     Answer,
     /// The answer to a creation that the watch has not shown: as `Answer`, but the pod may be new.
     Created,
-}
-
-#[derive(Clone, Debug)]
-struct Entry {
-    pod: Pod,
-    flight: PendingRequest,
-    /// The back-off has taken in the pod's end.
-    evaluated: bool,
-    /// Nothing about the pod is left to be recorded, as far as is known: once it has no finalizer, it is
-    /// counted.
-    recorded: bool,
-    /// An answer showed that the pod has no finalizer. The watch may still bring older readings.
-    released: bool,
-    /// The pod has ended and has no finalizer, as the watch shows. It stays in the set because it fails the
-    /// Job ([`Ledger::is_open`]).
-    only_fails_job: bool,
-    /// An answer showed that the pod no longer exists. The watch has yet to confirm it, and may bring older
-    /// readings.
-    gone: bool,
-    /// The tags under which the queues hold the pod.
-    tags: Option<Tags>,
-}
-
-impl Entry {
-    /// Whether the pod exists, unless somebody else has removed our finalizer.
-    fn must_exist(&self) -> bool {
-        !self.gone && self.pod.tracked && self.flight == PendingRequest::None
-    }
-}
-
-impl Entry {
-    fn of(pod: Pod) -> Self {
-        Self {
-            pod,
-            flight: PendingRequest::None,
-            evaluated: false,
-            recorded: false,
-            released: false,
-            only_fails_job: false,
-            gone: false,
-            tags: None,
-        }
-    }
 }
 
 /// The pods of one Job.
@@ -484,6 +423,16 @@ impl PodSet {
         self.note_place(place);
     }
 
+    /// Marks the end of the Job as being announced: it removes the pods that are active now. Costs O(active pods).
+    pub fn end_sent(&mut self) {
+        let active: Vec<Slot> = self.queues.active.iter().map(|(_, slot)| *slot).collect();
+        for slot in active {
+            if let Some(entry) = self.pods.get_mut(slot) {
+                entry.ends_with_job = true;
+            }
+        }
+    }
+
     /// Follows a new reading of the Job. Costs O(changes), unless all pods must be classified again (after a
     /// change of completions, policies, back-off, or the announced end).
     pub fn follow(&mut self, job: &Job) {
@@ -519,6 +468,7 @@ impl PodSet {
         rebuilt.live_list = self.live_list.take();
         rebuilt.newly_ended = std::mem::take(&mut self.newly_ended);
         rebuilt.released_by_others = self.released_by_others;
+        rebuilt.listed = self.listed;
         rebuilt.pods = std::mem::take(&mut self.pods);
         rebuilt.pods.values_mut().for_each(|entry| entry.tags = None);
         rebuilt.relink_all();
@@ -563,6 +513,7 @@ impl PodSet {
         let released_before = self.ledger.termination == Termination::Failing && !entry.pod.tracked;
         entry.recorded |=
             released_before || tags.tracking == Tracking::Release || entry.flight == PendingRequest::Release;
+        entry.ends_with_job |= self.ledger.ends_pods() && tags.rank().is_some();
         if entry.tags.as_ref() == Some(&tags) {
             return;
         }
@@ -586,7 +537,7 @@ impl PodSet {
         };
         entry.evaluated = true;
         let ended = Ended { at: entry.pod.finished.into(), failed: tags.failure.is_some() };
-        if tags.listed {
+        if tags.uncounted != InUncounted::No {
             self.history.iter_mut().for_each(|history| history.counted(ended));
         } else {
             self.newly_ended.push(ended);

@@ -31,8 +31,8 @@ impl PodSet {
     /// Sets the state of all places from the ledger alone, before any pod is known.
     pub(super) fn init_places(&mut self) {
         if let Completion::Indexed(end) = self.spec.completion {
-            self.failed = self.ledger.failed.clone();
-            self.succeeded = self.ledger.completed.difference(&self.failed);
+            self.failed = self.ledger.failed_indexes.clone();
+            self.succeeded = self.ledger.completed_indexes.difference(&self.failed);
             self.free = IndexSet::below(end).difference(&self.succeeded).difference(&self.failed);
         }
     }
@@ -53,12 +53,12 @@ impl PodSet {
             return;
         }
         let active = self.queues.occupants.any(place);
-        let recorded_failed = self.ledger.failed.contains(place);
+        let recorded_failed = self.ledger.failed_indexes.contains(place);
         let succeeds = || {
             !is(Mutant::UnrecordedSuccessForgotten)
                 && at_place(&self.queues.to_record_success, place).next().is_some()
         };
-        let succeeded = !recorded_failed && (succeeds() || self.ledger.completed.contains(place));
+        let succeeded = !recorded_failed && (succeeds() || self.ledger.completed_indexes.contains(place));
         let failed =
             recorded_failed || (!succeeded && at_place(&self.queues.fails_index, place).next().is_some());
         let recorded = succeeded || failed;

@@ -54,10 +54,10 @@ impl PodSet {
         self.queues.restarts
     }
 
-    /// Number of successes that the status does not record yet. Not meaningful for Indexed Jobs, which count
-    /// indexes.
+    /// Number of successes that the status does not record yet, or records as failures. Not meaningful for Indexed
+    /// Jobs, which count indexes.
     pub fn fresh_successes(&self) -> usize {
-        self.queues.to_record_success.len()
+        self.queues.to_record_success.len() + self.queues.late_successes
     }
 
     /// Number of failures that count and that the status does not record yet.

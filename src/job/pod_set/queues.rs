@@ -1,6 +1,6 @@
 //! The queues and sums of a set: the state that follows from each pod alone.
 
-use super::classify::{Lateness, PodStage, Rank, Tags, Tracking};
+use super::classify::{InUncounted, Lateness, PodStage, Rank, Tags, Tracking};
 use super::occupants::Occupants;
 use super::slots::SlotSet;
 use super::step::{Queue, Step};
@@ -37,6 +37,9 @@ pub(super) struct Queues {
     /// Failures to be recorded, held ones included.
     pub(super) fresh_failures: usize,
 
+    /// Pods that have succeeded after they were recorded as failed.
+    pub(super) late_successes: usize,
+
     /// Pods that fail their index, by place.
     pub(super) fails_index: Queue<u32>,
     /// Pods that fail the Job, by creation time and then by UID.
@@ -66,8 +69,9 @@ impl Queues {
         step.count(&mut self.last_chances, |tags| tags.last_chance);
         step.count(&mut self.tracked, |tags| tags.tracked);
         step.count(&mut self.terminated, |tags| tags.tracked && tags.stage == PodStage::Ended);
-        step.count(&mut self.listed_and_tracked, |tags| tags.tracked && tags.listed);
+        step.count(&mut self.listed_and_tracked, |tags| tags.tracked && tags.uncounted != InUncounted::No);
         step.count(&mut self.fresh_failures, |tags| tags.tracking == Tracking::RecordFailure);
+        step.count(&mut self.late_successes, |tags| tags.uncounted == InUncounted::LateSuccess);
         let [before, after] = step.both(|tags| Some(u64::from(tags.restarts))).map(Option::unwrap_or_default);
         self.restarts = self.restarts + after - before;
     }

@@ -244,6 +244,82 @@ fn the_deadline_counts_from_the_start_and_not_while_suspended() {
     assert_eq!(end_at(not_yet_started, pods(), 500), None);
 }
 
+/// The deadline counts from the start, which is now.
+#[test]
+fn a_deadline_of_0_passes_before_any_pod_is_created() {
+    let limited = with(job(Completion::Count(2), 2), |spec| spec.active_deadline = Some(Duration::ZERO));
+    let plan = reconcile(&state(limited.clone(), []), at(100));
+    assert_eq!(plan.creates, []);
+    let status = plan.status.unwrap().status;
+    assert!(status.holding(&ConditionKind::FailureTarget).is_some(), "{status:?}");
+    assert_eq!(status.start_time, Some(at(100)));
+    let suspended = with(limited, |spec| spec.suspend = true);
+    assert_eq!(end_at(suspended, vec![], 100), None);
+}
+
+/// A pod that is being deleted is recorded as failed. If it succeeds all the same before it is released, Kubernetes counts it
+/// as both until then, and completes its index for good.
+#[test]
+fn a_pod_that_succeeds_after_it_was_recorded_as_failed_counts_as_both() {
+    let recorded = |mut job: Job| {
+        job.status.uncounted = Some(Uncounted { failed: vec!["good-0".into()], ..Uncounted::default() });
+        job
+    };
+    let queue = || started(job(Completion::WorkQueue, 1));
+    for (name, job, end) in [
+        ("the last index", indexed(1), Some("CompletionsReached")),
+        ("the index of a success policy", succeeds_with(indexed(3), Some("0"), None), Some("SuccessPolicy")),
+        ("an index of several", indexed(3), None),
+        ("the last completion", count(1), Some("CompletionsReached")),
+        ("a completion of several", count(2), None),
+        ("a queue", queue(), Some("CompletionsReached")),
+        (
+            "a failure is one too many",
+            with(count(1), |spec| spec.backoff_limit = 0),
+            Some("BackoffLimitExceeded"),
+        ),
+    ] {
+        assert_eq!(end_at(recorded(job), vec![good(0)], 160).as_deref(), end, "{name}");
+    }
+
+    let plan = |job, pod| reconcile(&state(job, [pod, at_index("1", 1, 0), at_index("2", 2, 0)]), at(160));
+    let first = plan(recorded(indexed(3)), good(0));
+    assert!(first.releases.is_empty(), "its index is not recorded yet");
+    let status = first.status.unwrap().status;
+    assert_eq!((&*status.completed_indexes.to_string(), status.succeeded), ("0", 1));
+    let job = Job { status, ..indexed(3) };
+    let released = plan(job.clone(), good(0)).releases;
+    assert_eq!(uids(released.iter().map(|pod| &pod.uid)), ["good-0"]);
+    let status = plan(job, but(good(0), |pod| pod.tracked = false)).status.unwrap().status;
+    assert_eq!((status.failed, status.succeeded, status.uncounted), (1, 1, Some(Uncounted::default())));
+}
+
+/// Pods that were active when the end was announced are removed by it. Others have ended by themselves, even if the
+/// controller sees it later, as after a restart.
+#[test]
+fn pods_that_the_end_removes_do_not_fail_their_indexes() {
+    let job = || per_index(indexed(4), 0, Some(0));
+    let active = |index: u32| at_index(&index.to_string(), index, 0);
+    let deleted = |index| but(active(index), |pod| pod.deleting = true);
+    let failed = |index: u32| ended(active(index), Phase::Failed, 170);
+
+    let mut known = state(job(), [failed(0), active(1), active(2), active(3)]);
+    let plan = reconcile(&known, at(160));
+    let status = plan.status.clone().unwrap().status;
+    let announced = Job { status, ..job() };
+    known.begin(&plan, at(160));
+    known.observe_pod(failed(1), at(161));
+    known.observe_job(announced.clone());
+    known.status_written(at(162));
+    known.observe_pod(deleted(2), at(163));
+    known.observe_pod(failed(3), at(163));
+    assert_eq!(known.pods.failed_indexes().to_string(), "0");
+
+    let mut restarted = state(announced, [failed(0), failed(1), deleted(2), active(3)]);
+    restarted.observe_pod(failed(3), at(180));
+    assert_eq!(restarted.pods.failed_indexes().to_string(), "0-2");
+}
+
 /// Suspending also drops a start time that was never written.
 #[test]
 fn resuming_restarts_the_deadline() {
