@@ -74,7 +74,7 @@ async fn a_panic_in_one_job_does_not_affect_others() {
     // The bug is gone and nobody has changed the Job: it is retried without a trigger.
     broken.store(false, Ordering::SeqCst);
     cluster.assert_exact("broken", 5).await;
-    cluster.assert_pods_ever(9 * 5);
+    cluster.assert_pods_ever(9 * 5).await;
     controller.shutdown().await;
     cluster.end().await;
 }
@@ -133,7 +133,7 @@ async fn panics_in_the_middle_of_a_job_change_no_count() {
     cluster.create("sound", json!({"completions": 20, "parallelism": 4}), "10ms").await;
     cluster.assert_exact("sound", 20).await;
     cluster.assert_exact("shaky", 40).await;
-    cluster.assert_pods_ever(60);
+    cluster.assert_pods_ever(60).await;
     controller.shutdown().await;
     cluster.end().await;
 }
@@ -178,7 +178,7 @@ async fn panics_of_shards_watches_requests_and_the_orphan_controller_change_no_c
     for number in 0..8 {
         cluster.assert_exact(&format!("job-{number}"), 20).await;
     }
-    cluster.assert_pods_ever(160);
+    cluster.assert_pods_ever(160).await;
     assert!(seen.load(Ordering::SeqCst) >= 4, "{seen:?} parts have panicked");
     controller.shutdown().await;
     cluster.end().await;
@@ -217,7 +217,7 @@ async fn crash(mode: &str, at: &[i32]) {
         controller = cluster.controller(settings()).await;
     }
     cluster.assert_exact("large", 300).await;
-    cluster.assert_pods_ever(300);
+    cluster.assert_pods_ever(300).await;
     controller.shutdown().await;
     cluster.end().await;
 }
@@ -268,7 +268,7 @@ async fn a_take_over_from_the_built_in_controller_creates_nothing_and_counts_all
     for name in &names {
         cluster.assert_exact(name, 30).await;
     }
-    cluster.assert_pods_ever(6 * 30);
+    cluster.assert_pods_ever(6 * 30).await;
     let deletions = cluster.writes().into_iter().filter(|write| write.method == Method::DELETE);
     assert_eq!(deletions.filter(|write| write.path.contains("/pods/")).count(), 0);
     controller.shutdown().await;
@@ -289,7 +289,7 @@ async fn a_pod_that_loses_its_label_is_neither_replaced_nor_forgotten() {
         cluster.pods.patch(&name, &PatchParams::default(), &patch).await.unwrap();
     }
     cluster.assert_exact("stripped", 6).await;
-    cluster.assert_pods_ever(6);
+    cluster.assert_pods_ever(6).await;
     controller.shutdown().await;
     cluster.end().await;
 }
@@ -336,7 +336,7 @@ async fn sigterm_finishes_what_was_decided() {
 
     let mut controller = Background::start(&mut start());
     cluster.assert_exact("interrupted", 8).await;
-    cluster.assert_pods_ever(8);
+    cluster.assert_pods_ever(8).await;
     controller.signal(Signal::SIGTERM);
     assert_eq!(controller.exit_code(), Some(0));
     cluster.end().await;
@@ -429,12 +429,23 @@ async fn the_pages_show_what_the_replica_does() {
     // The bound is loose: a finished Job counts only while its shard holds it.
     assert!((1..=2).contains(&sum("jobs")) && sum("pods") >= 3, "{shards:?}");
 
-    let (code, metrics) = get(at, "/metrics").await;
-    assert_eq!(code, 200);
-    let value = |series: &str| -> f64 {
+    let value_in = |metrics: &str, series: &str| -> f64 {
         let lines = metrics.lines().filter(|line| line.starts_with(series));
         lines.map(|line| line.rsplit_once(' ').unwrap().1.parse::<f64>().unwrap()).sum()
     };
+    // An end counts once its write has been answered.
+    let finished = async {
+        loop {
+            let (code, metrics) = get(at, "/metrics").await;
+            assert_eq!(code, 200);
+            if value_in(&metrics, "job_controller_jobs_finished_total{") > 0.0 {
+                break metrics;
+            }
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    };
+    let metrics = tokio::time::timeout(PATIENCE, finished).await.unwrap();
+    let value = |series: &str| value_in(&metrics, series);
     assert_eq!(value("yardmaster_owned_shards "), 4.0);
     assert!(value("job_controller_job_pods_creation_total{") >= 1.0);
     assert_eq!(value("job_controller_jobs_finished_total{"), 1.0);

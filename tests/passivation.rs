@@ -200,7 +200,7 @@ async fn a_passivated_job_costs_no_reconciles_or_writes_and_completes_once() {
     assert!(others.is_empty(), "{others:?}");
     let all = [jobs, vec!["another".into()]].concat();
     assert_one_completed_event_each(&cluster, &all).await;
-    cluster.assert_pods_ever(19);
+    cluster.assert_pods_ever(19).await;
     controller.shutdown().await;
     cluster.end().await;
 }
@@ -249,7 +249,6 @@ async fn a_passivated_job_is_deleted_when_its_ttl_ends() {
     complete_jobs(&cluster, 2).await;
     cluster.create("short", json!({"ttlSecondsAfterFinished": 2}), "10ms").await;
     cluster.create("long", json!({"ttlSecondsAfterFinished": 3600}), "10ms").await;
-    cluster.completes("short").await;
     cluster.completes("long").await;
     until_gone(&cluster, "short").await;
     until_passivated(&controller, 3).await;

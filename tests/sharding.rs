@@ -147,7 +147,7 @@ impl Yard {
         for job in 0..JOBS {
             self.cluster.assert_exact(&format!("job-{job}"), PODS).await;
         }
-        self.cluster.assert_pods_ever(JOBS * PODS as usize);
+        self.cluster.assert_pods_ever(JOBS * PODS as usize).await;
     }
 
     async fn end(mut self) {
@@ -347,7 +347,7 @@ async fn a_different_shard_count_is_refused_until_reshard() {
     let mut replica = Background::start(command.args(["--shards", "64", "--identity", "replica-9"]));
     yard.until_claimed(64, "replica-9").await;
     yard.cluster.assert_exact("before", 40).await;
-    yard.cluster.assert_pods_ever(40);
+    yard.cluster.assert_pods_ever(40).await;
     let count = ShardCount::new(64).unwrap();
     for pod in yard.cluster.pods_of("before").await {
         let shard = count.shard_of(&pod.metadata.owner_references.unwrap()[0].uid);
@@ -385,7 +385,7 @@ async fn two_owners_of_everything_create_no_extra_pod_and_count_none_twice() {
         for job in 0..6 {
             cluster.assert_exact(&format!("job-{job}"), 30).await;
         }
-        cluster.assert_pods_ever(180);
+        cluster.assert_pods_ever(180).await;
         one.abort().await;
         two.abort().await;
         cluster.end().await;

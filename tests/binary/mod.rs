@@ -56,9 +56,12 @@ impl Background {
         self.0.wait().unwrap().code()
     }
 
-    /// The first line of the stream that contains the text.
-    pub(crate) fn line(stream: impl Read, wanted: &str) -> String {
-        BufReader::new(stream).lines().map_while(Result::ok).find(|line| line.contains(wanted)).unwrap()
+    /// The first line of the stream that contains the text. The rest is read, too: the command may go on writing.
+    pub(crate) fn line(stream: impl Read + Send + 'static, wanted: &str) -> String {
+        let mut lines = BufReader::new(stream).lines().map_while(Result::ok);
+        let line = lines.find(|line| line.contains(wanted)).unwrap();
+        std::thread::spawn(move || lines.for_each(drop));
+        line
     }
 }
 

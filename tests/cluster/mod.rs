@@ -166,7 +166,8 @@ impl Cluster {
     }
 
     /// Asserts that `count` pods ever existed, deleted ones included.
-    pub(crate) fn assert_pods_ever(&self, count: usize) {
+    pub(crate) async fn assert_pods_ever(&self, count: usize) {
+        self.until_pods(count).await;
         assert_eq!(self.seen.lock().unwrap().len(), count);
     }
 

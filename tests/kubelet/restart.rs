@@ -36,6 +36,7 @@ async fn pods_continue_by_restart_policy() {
         let spec = json!({"restartPolicy": policy, "containers": [container(&script)]});
         cluster.create(name, spec).await;
         cluster.phase(name, "Running").await;
+        until("it has begun", async || cluster.logs(name).await == "run\n").await;
     }
     cluster.shell("done", "echo work").await;
     cluster.phase("done", "Succeeded").await;

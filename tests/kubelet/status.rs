@@ -137,7 +137,7 @@ async fn the_deadline_of_a_pod_ends_it() {
     let cluster = Cluster::start().await;
     let file = cluster.file("pid");
     let script = format!("echo $$ > {}; exec sleep 600", file.display());
-    cluster.create("p", json!({"activeDeadlineSeconds": 1, "containers": [container(&script)]})).await;
+    cluster.create("p", json!({"activeDeadlineSeconds": 5, "containers": [container(&script)]})).await;
     let status = cluster.phase("p", "Failed").await.status.unwrap();
     assert_eq!(status.reason.as_deref(), Some("DeadlineExceeded"));
     assert!(!is_alive(pid_in(&file).await));

@@ -149,7 +149,7 @@ async fn from_beside_to_in_place_no_pod_is_lost_or_doubled() {
     stage.create_jobs("after", None).await;
     stage.assert_exact("after").await;
     assert_eq!(stage.finalizers().await, [""; 0]);
-    stage.cluster.assert_pods_ever(3 * JOBS * PODS as usize + 2);
+    stage.cluster.assert_pods_ever(3 * JOBS * PODS as usize + 2).await;
     leave(in_place);
     stage.end().await;
 }
@@ -182,7 +182,7 @@ async fn from_in_place_to_beside_no_pod_is_lost_or_doubled() {
         let found = stage.check(&["--leaving", "--controller-name", name]);
         assert_eq!(found.code, Some(0), "{}", found.json);
     }
-    stage.cluster.assert_pods_ever(3 * JOBS * PODS as usize + 2);
+    stage.cluster.assert_pods_ever(3 * JOBS * PODS as usize + 2).await;
     leave(beside);
     leave(built_in);
     stage.end().await;
@@ -226,7 +226,7 @@ async fn an_earlier_revision_takes_over_unless_it_has_another_number_of_shards()
     }
     stage.create_jobs("after", Some(BESIDE)).await;
     stage.assert_exact("after").await;
-    stage.cluster.assert_pods_ever(2 * JOBS * PODS as usize);
+    stage.cluster.assert_pods_ever(2 * JOBS * PODS as usize).await;
     assert!(!stage.lease_names().await.iter().any(|name| name.contains("zeroth")));
     leave(first);
     stage.end().await;

@@ -152,9 +152,9 @@ async fn a_pod_that_cannot_be_deleted_holds_back_neither_the_condition_nor_other
 async fn a_job_whose_ttl_was_taken_away_is_not_deleted() {
     let cluster = Cluster::start().await;
     let controller = cluster.controller(ControllerConfig { ttl_controller: true, ..settings() }).await;
-    let of_others = json!({"managedBy": "example.com/their-controller", "ttlSecondsAfterFinished": 3});
+    let of_others = json!({"managedBy": "example.com/their-controller", "ttlSecondsAfterFinished": 6});
     cluster.create("theirs", of_others, "").await;
-    cluster.create("ours", json!({"ttlSecondsAfterFinished": 3}), "10ms").await;
+    cluster.create("ours", json!({"ttlSecondsAfterFinished": 6}), "10ms").await;
     let finished = |second: &str| {
         let of = |kind: &str| {
             json!({"type": kind, "status": "True", "reason": "CompletionsReached", "message": "",
@@ -163,10 +163,10 @@ async fn a_job_whose_ttl_was_taken_away_is_not_deleted() {
         json!({"status": {"startTime": second, "completionTime": second, "succeeded": 1, "uncountedTerminatedPods": {},
             "conditions": [of("SuccessCriteriaMet"), of("Complete")]}})
     };
+    cluster.completes("ours").await;
     let now = jiff::Timestamp::now().to_string();
     let status = Patch::Merge(finished(&now));
     cluster.jobs.patch_status("theirs", &PatchParams::default(), &status).await.unwrap();
-    cluster.completes("ours").await;
     // The controller sees both as they are now before its watch stops.
     tokio::time::sleep(Duration::from_millis(500)).await;
     let watches = FaultScope { path: "/jobs".into(), ..requests(http::Method::GET, "") };
@@ -175,7 +175,7 @@ async fn a_job_whose_ttl_was_taken_away_is_not_deleted() {
         let longer = Patch::Merge(json!({"spec": {"ttlSecondsAfterFinished": null}}));
         cluster.jobs.patch(job, &PatchParams::default(), &longer).await.unwrap();
     }
-    tokio::time::sleep(Duration::from_secs(5)).await;
+    tokio::time::sleep(Duration::from_secs(8)).await;
     for job in ["ours", "theirs"] {
         assert!(cluster.jobs.get(job).await.unwrap().metadata.deletion_timestamp.is_none(), "{job}");
     }

@@ -32,8 +32,8 @@ use crate::tools::helms;
 use crate::work::{Work, hand_over, work};
 use crate::yard::Yard;
 
-/// Longest time that a run with a missing right may take until something is refused.
-const LIMIT: Duration = Duration::from_secs(45);
+/// Longest time that a run may take; with a missing right, until something is refused.
+const LIMIT: Duration = Duration::from_secs(180);
 /// Runs with a missing right at a time. Each mostly waits.
 const PARALLEL: usize = 6;
 
@@ -58,7 +58,7 @@ async fn runs(case: &Case, mut yard: Yard) {
     let done = async {
         tokio::join!(work(&yard.client, &todo), hand_over(&yard, &todo));
     };
-    tokio::time::timeout(binary::PATIENCE, done)
+    tokio::time::timeout(LIMIT, done)
         .await
         .unwrap_or_else(|_| panic!("{case} does not end; {:#?}\n{}", yard.denials(), yard.logs()));
     yard.leave();

@@ -66,7 +66,7 @@ async fn run_job_with_secret(kubeconfig: &Path) {
     let secrets: Api<k8s_openapi::api::core::v1::Secret> = Api::default_namespaced(client.clone());
     secrets.create(&PostParams::default(), &serde_json::from_value(secret).unwrap()).await.unwrap();
     let container = json!({
-        "name": "main", "image": "i", "command": ["sh", "-c", "test -n \"$K\" && sleep 1"],
+        "name": "main", "image": "i", "command": ["sh", "-c", "test -n \"$K\" && sleep 1; true"],
         "env": [{"name": "K", "valueFrom": {"secretKeyRef": {"name": "s", "key": "k"}}}],
     });
     let template = json!({"spec": {"restartPolicy": "Never", "containers": [container]}});

@@ -337,15 +337,21 @@ fn free_port() -> SocketAddr {
     TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap()
 }
 
-/// A replica that writes its log to a file and serves its metrics at an address.
-fn observed(cluster: &Cluster, directory: &TempDir, endpoint: &str, log: &Path) -> (Background, SocketAddr) {
+/// A replica that writes its log to a file and serves its metrics at an address. An export may take so long, in milliseconds.
+fn observed(
+    cluster: &Cluster,
+    directory: &TempDir,
+    endpoint: &str,
+    timeout: &str,
+    log: &Path,
+) -> (Background, SocketAddr) {
     let address = free_port();
     let mut command = yardmaster();
     command.args(["controller", "--controller-name", REPLACEMENT, "--listen", &address.to_string()]);
     command.arg("--kubeconfig").arg(cluster.write_kubeconfig(directory.path()));
     command.args(["--identity", "observed", "--shards", "4", "--otlp-endpoint", endpoint]);
     command.arg("--log-format").arg("json").arg("--log-level").arg("debug");
-    command.env("OTEL_BSP_SCHEDULE_DELAY", "100").env("OTEL_EXPORTER_OTLP_TIMEOUT", "300");
+    command.env("OTEL_BSP_SCHEDULE_DELAY", "100").env("OTEL_EXPORTER_OTLP_TIMEOUT", timeout);
     command.env("OTEL_BSP_MAX_QUEUE_SIZE", "64").env("OTEL_EXPORTER_OTLP_HEADERS", "authorization=s3cret");
     command.stderr(File::create(log).unwrap());
     (Background::start(&mut command), address)
@@ -364,7 +370,7 @@ async fn a_collector_that_is_gone_costs_a_log_line_until_it_is_back() {
     let cluster = Cluster::start().await;
     let directory = tempfile::tempdir().unwrap();
     let (log, at) = (directory.path().join("log"), free_port());
-    let (running, metrics) = observed(&cluster, &directory, &format!("http://{at}"), &log);
+    let (running, metrics) = observed(&cluster, &directory, &format!("http://{at}"), "10000", &log);
     for name in ["a", "b", "c"] {
         cluster.create(name, json!({"completions": 5, "parallelism": 5}), "10ms").await;
         cluster.completes(name).await;
@@ -392,7 +398,7 @@ async fn a_collector_that_hangs_delays_no_job() {
     let directory = tempfile::tempdir().unwrap();
     let (address, _held) = silent().await;
     let log = directory.path().join("log");
-    let (running, metrics) = observed(&cluster, &directory, &format!("http://{address}"), &log);
+    let (running, metrics) = observed(&cluster, &directory, &format!("http://{address}"), "300", &log);
     for job in 0..20 {
         cluster.create(&format!("job-{job}"), json!({"completions": 10, "parallelism": 10}), "10ms").await;
     }

@@ -12,7 +12,7 @@ use yardmaster_embedded::{ApiServer, ApiServerConfig, HttpLimits};
 use super::wire::{MAPS, PATIENCE, PODS, address, bearer, begin, client, get, request, send, until_closed};
 
 /// A time that is short for a test, and long for a machine that is busy.
-const SHORT: Duration = Duration::from_millis(500);
+const SHORT: Duration = Duration::from_secs(2);
 
 async fn server(limits: HttpLimits) -> ApiServer {
     let config = ApiServerConfig { limits, api_only: true, ..ApiServerConfig::default() };

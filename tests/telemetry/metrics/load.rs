@@ -123,12 +123,11 @@ async fn run() -> Load {
     let alone = until(&[&first], "one Job waits", |sum| waiting(sum) == 1.0).await;
     let second = cluster.controller(settings("b")).await;
     let shared = |sum: &Scrape| sum.value("yardmaster_handovers_total{direction=released}") == 4.0;
-    until(&[&first, &second], "shared", |sum| {
+    second.ready().await;
+    let with_another = until(&[&first, &second], "shared", |sum| {
         shared(sum) && sum.value("yardmaster_owned_shards") == f64::from(SHARDS) && waiting(sum) == 1.0
     })
     .await;
-    second.ready().await;
-    let with_another = scrape(&first).plus(&scrape(&second));
     let resume = Patch::Merge(json!({"spec": {"suspend": false}}));
     cluster.jobs.patch("suspended", &PatchParams::default(), &resume).await.unwrap();
     cluster.completes("suspended").await;
