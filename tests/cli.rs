@@ -221,3 +221,20 @@ fn help_explains_every_flag_in_a_line() {
         assert!(unexplained.is_empty(), "{command}: {unexplained:?}");
     }
 }
+
+/// As after `2>&1 | head`: nobody reads what is printed, and the outcome is the same.
+#[test]
+fn a_closed_output_changes_no_exit_code() {
+    let files = Files::new();
+    let job = files.write("job.yaml", JOB);
+    let missing = files.path("missing.yaml");
+    for (arguments, code) in [
+        (["run", "--bogus"], 2),
+        (["run", missing.to_str().unwrap()], 2),
+        (["run", job.to_str().unwrap()], 0),
+    ] {
+        let closed = || std::io::pipe().unwrap().1;
+        let status = binary::yardmaster().args(arguments).stdout(closed()).stderr(closed()).status().unwrap();
+        assert_eq!(status.code(), Some(code), "{arguments:?}");
+    }
+}

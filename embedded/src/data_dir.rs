@@ -65,14 +65,20 @@ pub(crate) fn claim(
     if metadata.uid() != rustix::process::geteuid().as_raw() {
         return Err(ClaimError::OtherUser(metadata.uid()));
     }
-    let claim = match read_marker(directory)? {
-        Some(format) if format == CURRENT_FORMAT => Claim::Marked,
-        Some(format) => return Err(ClaimError::OtherFormat(format)),
-        None => match entries(directory)?.as_slice() {
-            [] => Claim::New,
-            entries if is_earlier(entries) => Claim::Earlier,
-            _ => return Err(ClaimError::Foreign),
-        },
+    let (mut marker, mut names) = (read_marker(directory)?, Vec::new());
+    if marker.is_none() {
+        names = entries(directory)?;
+        if names.iter().any(|name| name == MARKER) {
+            // Another cluster has begun to use the directory meanwhile. The lock decides which of them may.
+            marker = read_marker(directory)?;
+        }
+    }
+    let claim = match (marker, names.as_slice()) {
+        (Some(format), _) if format == CURRENT_FORMAT => Claim::Marked,
+        (Some(format), _) => return Err(ClaimError::OtherFormat(format)),
+        (None, []) => Claim::New,
+        (None, names) if is_earlier(names) => Claim::Earlier,
+        (None, _) => return Err(ClaimError::Foreign),
     };
     if metadata.mode() & 0o077 != 0 {
         std::fs::set_permissions(directory, Permissions::from_mode(0o700))?;
@@ -95,13 +101,14 @@ pub(crate) fn make_private(file: &Path) -> std::io::Result<()> {
     }
 }
 
-/// The names in a directory, without what an interrupted start leaves.
+/// The names in a directory, without what an interrupted start leaves, or another one that goes on at the same time.
 fn entries(directory: &Path) -> std::io::Result<Vec<OsString>> {
     let mut names = Vec::new();
     for entry in directory.read_dir()? {
         let entry = entry?;
-        let (name, metadata) = (entry.file_name(), entry.metadata()?);
-        let is_empty_lock = name == OsStr::new(LOCK_FILE) && metadata.is_file() && metadata.len() == 0;
+        let name = entry.file_name();
+        let is_empty = || entry.metadata().is_ok_and(|metadata| metadata.is_file() && metadata.len() == 0);
+        let is_empty_lock = name == OsStr::new(LOCK_FILE) && is_empty();
         if !is_empty_lock && !name.as_encoded_bytes().starts_with(NEW_MARKER.as_bytes()) {
             names.push(name);
         }
@@ -139,6 +146,21 @@ mod tests {
 
     fn mode(path: &Path) -> u32 {
         path.metadata().unwrap().mode() & 0o777
+    }
+
+    #[test]
+    fn two_may_claim_a_new_directory_at_once() {
+        for _ in 0..50 {
+            let parent = tempfile::tempdir().unwrap();
+            let data = parent.path().join("data");
+            std::thread::scope(|scope| {
+                let claims = [(); 4].map(|()| scope.spawn(|| claim(&data, |_| false)));
+                for claimed in claims {
+                    claimed.join().unwrap().unwrap();
+                }
+            });
+            assert_eq!(claim(&data, |_| false).unwrap(), Claim::Marked);
+        }
     }
 
     #[test]

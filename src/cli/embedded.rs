@@ -12,6 +12,7 @@ use kube::api::{Api, ObjectMeta, PostParams};
 use kube::config::Kubeconfig;
 use tempfile::TempDir;
 
+use super::console::note;
 use crate::actors::{Controller, ControllerConfig};
 use crate::sharding::ShardCount;
 use crate::telemetry::traces::JobTraces;
@@ -23,7 +24,7 @@ pub(super) fn supervise() -> ExitCode {
     match yardmaster_embedded::kubelet::supervise() {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            eprintln!("{}: {error}", yardmaster_embedded::kubelet::SUPERVISE);
+            note(format_args!("{}: {error}", yardmaster_embedded::kubelet::SUPERVISE));
             ExitCode::from(3)
         }
     }

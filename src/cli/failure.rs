@@ -3,6 +3,7 @@
 use std::process::ExitCode;
 
 use super::INTERRUPTED;
+use super::console::note;
 
 /// Why a command failed.
 #[derive(Debug)]
@@ -33,17 +34,17 @@ impl Failure {
     /// Prints the failure on standard error.
     pub fn print(&self) {
         match self {
-            Self::BadInput(problems) => problems.iter().for_each(|problem| eprintln!("{problem}")),
+            Self::BadInput(problems) => problems.iter().for_each(note),
             Self::CouldNotRun(error) => {
                 // The outermost and the innermost message: those in between repeat each other.
                 let (context, cause) = (error.to_string(), error.root_cause().to_string());
                 if context.ends_with(&cause) {
-                    eprintln!("error: {context}");
+                    note(format_args!("error: {context}"));
                 } else {
-                    eprintln!("error: {context}: {cause}");
+                    note(format_args!("error: {context}: {cause}"));
                 }
             }
-            Self::Interrupted => eprintln!("interrupted"),
+            Self::Interrupted => note("interrupted"),
         }
     }
 }

@@ -4,6 +4,7 @@ mod check;
 #[cfg(feature = "embedded")]
 mod cluster;
 mod connection;
+mod console;
 mod controller;
 mod duration;
 #[cfg(feature = "embedded")]
@@ -249,7 +250,7 @@ fn usage(error: &clap::Error) -> ExitCode {
     let text = error.render().to_string();
     let problem = text.split("\n\n").next().unwrap_or_default();
     let words: Vec<_> = problem.split_whitespace().collect();
-    eprintln!("{}", words.join(" "));
+    console::note(words.join(" "));
     ExitCode::from(2)
 }
 

@@ -24,6 +24,7 @@ use self::found::{Found, Scope};
 use self::report::Report;
 use super::Failure;
 use super::connection::ConnectionArgs;
+use super::console;
 use super::signals::Interrupts;
 use crate::actors::ControllerConfig;
 use crate::job::names;
@@ -88,7 +89,7 @@ async fn release(cluster: &Cluster, scope: &Scope, dry_run: bool) -> Result<Exit
     if dry_run {
         jobs.into_iter().for_each(|job| report.would_release(&Counting::new(cluster, job)));
         report.orphans = orphans.len();
-        print!("{}", report.dry_run());
+        console::print(report.dry_run())?;
         return Ok(report.exit_code());
     }
     let progress = progress((jobs.len() + orphans.len()) as u64);
@@ -110,7 +111,7 @@ async fn release(cluster: &Cluster, scope: &Scope, dry_run: bool) -> Result<Exit
         progress.inc(1);
     }
     progress.finish_and_clear();
-    print!("{}", report.summary());
+    console::print(report.summary())?;
     Ok(report.exit_code())
 }
 

@@ -18,6 +18,7 @@ use serde_json::Value;
 
 use super::Failure;
 use super::connection::ConnectionArgs;
+use super::console;
 use super::controller::lease_namespace;
 use super::running_replicas::{Beat, heartbeats, until_no_replica_runs};
 use crate::actors::ControllerConfig;
@@ -66,7 +67,7 @@ pub(super) async fn run(args: ReshardArgs) -> Result<ExitCode, Failure> {
         controller: ControllerConfig { controller_name: args.controller_name, ..ControllerConfig::default() },
         to: args.to,
     };
-    println!("{}", resharding.run().await?);
+    console::print(resharding.run().await?)?;
     Ok(ExitCode::SUCCESS)
 }
 

@@ -23,6 +23,7 @@ use self::text::{FINISHED, Layout};
 use self::view::{Flow, View};
 use super::Failure;
 use super::connection::ConnectionArgs;
+use super::console::{self, unless_closed};
 use super::signals::Interrupts;
 use crate::cluster::transport::client;
 
@@ -118,10 +119,8 @@ pub(super) async fn run(args: StatusArgs) -> Result<ExitCode, Failure> {
             report = report::read(&client, &selection, args.lease_namespace.as_deref()) => report?,
             () = interrupts.next() => return Err(Failure::Interrupted),
         };
-        return match print(&report, style) {
-            Err(error) if error.kind() != io::ErrorKind::BrokenPipe => Err(error.into()),
-            _ => Ok(ExitCode::SUCCESS),
-        };
+        unless_closed(print(&report, style))?;
+        return Ok(ExitCode::SUCCESS);
     }
     let feed = Feed::start(client, selection, args.lease_namespace);
     match style {
@@ -146,7 +145,7 @@ async fn repeat(mut feed: Feed, style: Style, mut interrupts: Interrupts) -> Res
         }
         if let Some(report) = latest.report.filter(|report| printed != Some(report.time)) {
             if let (Some(_), Style::Text(_)) = (printed.replace(report.time), style) {
-                println!();
+                console::print("")?;
             }
             match print(&report, style) {
                 Err(error) if error.kind() == io::ErrorKind::BrokenPipe => return Ok(ExitCode::SUCCESS),

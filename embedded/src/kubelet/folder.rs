@@ -16,6 +16,8 @@ const SAFELY: OFlags = OFlags::NOFOLLOW.union(OFlags::NONBLOCK).union(OFlags::CL
 const PRIVATE_FOLDER: Mode = Mode::RWXU;
 /// Permissions of files, unless they have a mode of their own.
 const PRIVATE_FILE: Mode = Mode::RUSR.union(Mode::WUSR);
+/// How often a folder is emptied that is not empty afterwards, since somebody goes on writing there.
+const ROUNDS: u32 = 10;
 
 /// An open folder.
 #[derive(Debug)]
@@ -99,11 +101,17 @@ impl Folder {
     /// If another file system is mounted somewhere in it: nothing of that is removed.
     pub(super) fn remove(&self, name: &str) -> Result<()> {
         let name = CString::new(component(name)?)?;
-        if self.unlink(&name)? {
-            return Ok(());
+        for _ in 0..ROUNDS {
+            if self.unlink(&name)? {
+                return Ok(());
+            }
+            let Some(folder) = self.enter_for_removal(&name)? else { return Ok(()) };
+            folder.clear()?;
+            if self.remove_empty(&name)? {
+                return Ok(());
+            }
         }
-        self.enter_for_removal(&name)?.clear()?;
-        Ok(rustix::fs::unlinkat(&self.0, &name, AtFlags::REMOVEDIR)?)
+        Err(Errno::NOTEMPTY.into())
     }
 
     /// The names of everything in this folder that are text.
@@ -112,31 +120,37 @@ impl Folder {
     }
 
     /// Empties this folder. Deeper folders move up first, so that the depth of a tree takes neither stack nor
-    /// open files.
+    /// open files. What is gone by then is removed; a folder that has got something new meanwhile is emptied again.
     fn clear(&self) -> Result<()> {
         let prefix = uuid::Uuid::new_v4();
-        let mut moved = 0_u64;
-        loop {
-            let before = moved;
+        let (mut moved, mut in_vain) = (0_u64, 0);
+        while in_vain < ROUNDS {
+            let (before, mut is_empty) = (moved, true);
             for name in self.entries()? {
                 if self.unlink(&name)? {
                     continue;
                 }
-                let folder = self.enter_for_removal(&name)?;
+                let Some(folder) = self.enter_for_removal(&name)? else { continue };
                 for inner in folder.entries()? {
-                    if !folder.unlink(&inner)? {
-                        // A folder that cannot be written cannot be moved either.
-                        drop(folder.enter_for_removal(&inner)?);
-                        rustix::fs::renameat(&folder.0, &inner, &self.0, format!("{prefix}-{moved}"))?;
-                        moved += 1;
+                    // A folder that cannot be written cannot be moved either.
+                    if folder.unlink(&inner)? || folder.enter_for_removal(&inner)?.is_none() {
+                        continue;
                     }
+                    match rustix::fs::renameat(&folder.0, &inner, &self.0, format!("{prefix}-{moved}")) {
+                        Err(Errno::NOENT) => {}
+                        renamed => renamed?,
+                    }
+                    moved += 1;
+                    is_empty = false;
                 }
-                rustix::fs::unlinkat(&self.0, &name, AtFlags::REMOVEDIR)?;
+                is_empty &= self.remove_empty(&name)?;
             }
-            if moved == before {
+            if is_empty {
                 return Ok(());
             }
+            in_vain += u32::from(moved == before);
         }
+        Err(Errno::NOTEMPTY.into())
     }
 
     /// Removes what is no folder; `false` if it is one.
@@ -148,9 +162,18 @@ impl Folder {
         }
     }
 
-    /// Opens a folder in this one whatever its permissions, and gives itself all of them. What is mounted there belongs
-    /// to somebody else, and is left alone.
-    fn enter_for_removal(&self, name: &CString) -> Result<Self> {
+    /// Removes a folder; `false` if it is not empty.
+    fn remove_empty(&self, name: &CString) -> Result<bool> {
+        match rustix::fs::unlinkat(&self.0, name, AtFlags::REMOVEDIR) {
+            Ok(()) | Err(Errno::NOENT) => Ok(true),
+            Err(Errno::NOTEMPTY | Errno::EXIST) => Ok(false),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// Opens a folder in this one whatever its permissions, and gives itself all of them; `None` if it is gone. What is mounted
+    /// there belongs to somebody else, and is left alone.
+    fn enter_for_removal(&self, name: &CString) -> Result<Option<Self>> {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | SAFELY;
         let folder = match self.open_here(name, flags) {
             Err(Errno::ACCESS) => {
@@ -159,10 +182,11 @@ impl Folder {
                 rustix::fs::chmod(&place, PRIVATE_FOLDER)?;
                 self.open_here(name, flags)?
             }
+            Err(Errno::NOENT) => return Ok(None),
             folder => folder?,
         };
         rustix::fs::fchmod(&folder, PRIVATE_FOLDER)?;
-        Ok(Self(folder))
+        Ok(Some(Self(folder)))
     }
 
     /// Opens something in this folder, unless something else is mounted there.
@@ -208,6 +232,25 @@ mod tests {
 
     use super::*;
     use crate::kubelet::test_mounts;
+
+    #[test]
+    fn others_may_remove_the_same_at_the_same_time() {
+        for _ in 0..20 {
+            let directory = tempfile::tempdir().unwrap();
+            let tree = directory.path().join("tree");
+            for number in 0..50 {
+                let inner = tree.join(format!("{number}/inner"));
+                std::fs::create_dir_all(&inner).unwrap();
+                std::fs::write(inner.join("file"), "").unwrap();
+            }
+            std::thread::scope(|scope| {
+                // It may meet what is gone by then.
+                scope.spawn(|| std::fs::remove_dir_all(&tree).ok());
+                Folder::open(directory.path()).unwrap().remove("tree").unwrap();
+            });
+            assert!(!tree.exists());
+        }
+    }
 
     #[test]
     fn paths_stay_inside() {

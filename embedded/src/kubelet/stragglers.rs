@@ -8,9 +8,12 @@
 //! process that was given the same number meanwhile.
 
 use std::collections::HashSet;
+use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 
-use rustix::io::Errno;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::{Errno, retry_on_intr};
 use rustix::process::{Pid, PidfdFlags, Signal, kill_process, pidfd_open, pidfd_send_signal};
 use tokio::sync::{mpsc, oneshot};
 
@@ -21,6 +24,11 @@ pub(super) const SUPERVISOR_VARIABLE: &str = "YARDMASTER_SUPERVISOR";
 
 /// Maximum number of pods per scan.
 const MAX_SHARED: usize = 1024;
+/// Maximum time to wait for the end of killed processes. One that is inside of a system call on a disk or network that hangs does
+/// not end.
+const ENDS_WITHIN: Duration = Duration::from_secs(2);
+/// Maximum number of killed processes whose end is awaited at a time.
+const MAX_AWAITED: usize = 64;
 
 /// The uid of a pod whose processes must be killed, and a channel to signal completion.
 type Request = (String, oneshot::Sender<()>);
@@ -50,7 +58,7 @@ impl Stragglers {
         Self(requests)
     }
 
-    /// Kills the remaining processes of a pod, if their environment identifies them.
+    /// Kills the remaining processes of a pod, if their environment identifies them, and waits for their end.
     pub(super) async fn kill(&self, pod_uid: &str) {
         let (done, waiting) = oneshot::channel();
         if self.0.send((pod_uid.to_owned(), done)).is_ok() {
@@ -157,27 +165,46 @@ fn processes() -> impl Iterator<Item = u32> {
     entries.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok())
 }
 
-/// Kills every process that has such an environment.
+/// Kills every process that has such an environment, and waits until they have ended, for [`ENDS_WITHIN`] at most: until then
+/// they may still write files.
 fn kill_where(is_wanted: impl Fn(&[u8]) -> bool) {
     let wanted = |process: u32| {
         // The environments of other users' processes cannot be read, so these are skipped.
         std::fs::read(format!("/proc/{process}/environ")).is_ok_and(|environment| is_wanted(&environment))
     };
+    let mut killed = Vec::new();
     for process in processes().filter(|process| wanted(*process)) {
         let (Some(pid), start) = (pid(process), start_time(process)) else { continue };
-        kill_if(pid, || wanted(process) && start_time(process) == start);
+        let pinned = kill_if(pid, || wanted(process) && start_time(process) == start);
+        // Open files are few; a process that is not waited for ends as well.
+        killed.extend(pinned.filter(|_| killed.len() < MAX_AWAITED));
+    }
+    let deadline = Instant::now() + ENDS_WITHIN;
+    for process in &killed {
+        // A file descriptor of a process can be read from once the process has ended. Signals interrupt the wait, as that of
+        // the end of a child does.
+        let ended = retry_on_intr(|| {
+            let left = deadline.saturating_duration_since(Instant::now());
+            poll(&mut [PollFd::new(process, PollFlags::IN)], Timespec::try_from(left).ok().as_ref())
+        });
+        if !matches!(ended, Ok(1..)) {
+            break;
+        }
     }
 }
 
-/// Kills a process if it is still the one that is meant, once it is pinned.
-fn kill_if(process: Pid, is_meant: impl Fn() -> bool) {
+/// Kills a process if it is still the one that is meant, once it is pinned. Returns what pins it.
+fn kill_if(process: Pid, is_meant: impl Fn() -> bool) -> Option<OwnedFd> {
     // The process may end at any time, which is the aim.
-    let _gone = match pidfd_open(process, PidfdFlags::empty()) {
-        Ok(pinned) if is_meant() => pidfd_send_signal(&pinned, Signal::KILL),
+    match pidfd_open(process, PidfdFlags::empty()) {
+        Ok(pinned) if is_meant() => pidfd_send_signal(&pinned, Signal::KILL).ok().map(|()| pinned),
         // A kernel before Linux 5.3.
-        Err(Errno::NOSYS) if is_meant() => kill_process(process, Signal::KILL),
-        _ => Ok(()),
-    };
+        Err(Errno::NOSYS) if is_meant() => {
+            let _gone = kill_process(process, Signal::KILL);
+            None
+        }
+        _ => None,
+    }
 }
 
 /// The value of a variable in this environment.
@@ -198,6 +225,24 @@ mod tests {
         assert_eq!(pod_of(b"A=1\0YARDMASTER_POD_UID=abc\0B=2\0"), Some("abc"));
         assert_eq!(pod_of(b"A=YARDMASTER_POD_UID=abc\0YARDMASTER_POD_UID_2=x\0"), None);
         assert_eq!(pod_of(b""), None);
+    }
+
+    #[test]
+    fn killed_processes_have_ended() {
+        let uid = uuid::Uuid::new_v4().to_string();
+        let start =
+            || std::process::Command::new("sleep").arg("600").env(POD_UID_VARIABLE, &uid).spawn().unwrap();
+        let mut children = [start(), start(), start()];
+        for child in &children {
+            // Linux shows the environment a moment after it has started the program.
+            while std::fs::read(format!("/proc/{}/environ", child.id())).unwrap().is_empty() {
+                std::thread::yield_now();
+            }
+        }
+        kill_processes_of(&HashSet::from([uid.clone()]));
+        for child in &mut children {
+            assert!(child.try_wait().unwrap().is_some());
+        }
     }
 
     #[test]

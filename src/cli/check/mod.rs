@@ -28,6 +28,7 @@ use self::context::{Context, ServiceAccount};
 use self::report::{CheckId, Finding, Report};
 use super::Failure;
 use super::connection::ConnectionArgs;
+use super::console;
 use super::controller::{Switch, feature_gates, lease_namespace, pod_namespace};
 use super::duration::parse_duration;
 use super::http_args::{WhoDebug, WhoMetrics};
@@ -164,8 +165,8 @@ pub(super) async fn run(args: CheckArgs) -> Result<ExitCode, Failure> {
         }
     }
     match args.output {
-        Some(Format::Json) => println!("{}", report.json()?),
-        None => println!("{}", report.summary()),
+        Some(Format::Json) => console::print(report.json()?)?,
+        None => console::print(report.summary())?,
     }
     Ok(if report.is_ok() { ExitCode::SUCCESS } else { ExitCode::from(1) })
 }

@@ -2,6 +2,8 @@
 
 use serde::Serialize;
 
+use crate::cli::console;
+
 /// The name of a check.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct CheckId {
@@ -91,7 +93,8 @@ impl Report {
     pub(super) fn add(&mut self, id: CheckId, finding: Finding) {
         let check = Check { name: id.name, group: id.group, finding };
         if let Some(terminal) = self.printing {
-            println!("{}", check.text(terminal));
+            // What cannot be written now is an error when the summary is.
+            let _unwritten = console::print(check.text(terminal));
         }
         self.checks.push(check);
     }

@@ -15,6 +15,7 @@ use tempfile::TempDir;
 
 use self::page::ClusterPage;
 use self::replicas::Replicas;
+use super::console::note;
 use super::embedded::{private_directory, write_kubeconfig};
 use super::signals::Interrupts;
 use super::{Failure, embedded};
@@ -147,9 +148,7 @@ impl ClusterArgs {
 pub(super) async fn run(args: ClusterArgs) -> Result<ExitCode, Failure> {
     let server = args.server()?;
     if args.insecure_no_token {
-        eprintln!(
-            "WARNING: --insecure-no-token: every user of this machine may do everything in this cluster."
-        );
+        note("WARNING: --insecure-no-token: every user of this machine may do everything in this cluster.");
     }
     let mut interrupts = Interrupts::listen()?;
     let mut cluster = Cluster::start(&args, server).await.map_err(start_failure)?;

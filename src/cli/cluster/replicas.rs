@@ -16,6 +16,8 @@ use tokio::process::{Child, Command};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
+use crate::cli::console::note;
+
 /// How long a controller may take to release its shards and end.
 const GRACE: Duration = Duration::from_secs(10);
 
@@ -141,7 +143,7 @@ async fn watch_over(identity: &str, mut child: Child, stop: CancellationToken) {
     tokio::select! {
         ended = child.wait() => {
             let reason = ended.map_or_else(|error| error.to_string(), |status| status.to_string());
-            eprintln!("controller {identity} ended: {reason}");
+            note(format_args!("controller {identity} ended: {reason}"));
             return;
         }
         () = stop.cancelled() => {}
@@ -150,7 +152,7 @@ async fn watch_over(identity: &str, mut child: Child, stop: CancellationToken) {
         let _gone = kill(Pid::from_raw(pid), Signal::SIGTERM);
     }
     if tokio::time::timeout(GRACE, child.wait()).await.is_err() {
-        eprintln!("controller {identity} did not end within {} s and was killed", GRACE.as_secs());
+        note(format_args!("controller {identity} did not end within {} s and was killed", GRACE.as_secs()));
         let _gone = child.kill().await;
     }
 }

@@ -3,6 +3,7 @@
 use std::process::ExitCode;
 
 use super::counting::{Counting, Released};
+use crate::cli::console::note;
 use crate::cli::table::{Column, Table};
 
 /// What was, or would be, released.
@@ -54,14 +55,14 @@ impl Report {
 
     /// Prints to standard error what could not be released, and why. 1 if there is something.
     pub(super) fn exit_code(&self) -> ExitCode {
-        self.problems.iter().for_each(|problem| eprintln!("{problem}"));
+        self.problems.iter().for_each(note);
         ExitCode::from(u8::from(!self.problems.is_empty()))
     }
 
     /// What a dry run prints.
     pub(super) fn dry_run(&self) -> String {
         if self.jobs.is_empty() && self.orphans == 0 {
-            return "Nothing has to be released.\n".into();
+            return "Nothing has to be released.".into();
         }
         let mut table = Table::new([
             Column::names("JOB", 20, 0),
@@ -77,7 +78,7 @@ impl Report {
         }
         let total = |of: fn(&(String, usize, usize)) -> usize| self.jobs.iter().map(of).sum::<usize>();
         text += &format!(
-            "Would count what has ended, and release {}; {} of them have not ended, and would not be counted.\n",
+            "Would count what has ended, and release {}; {} of them have not ended, and would not be counted.",
             pods(total(|job| job.1 + job.2) + self.orphans),
             total(|job| job.2)
         );
@@ -88,7 +89,7 @@ impl Report {
     pub(super) fn summary(&self) -> String {
         let jobs = if self.done == 1 { "1 Job".to_owned() } else { format!("{} Jobs", self.done) };
         format!(
-            "Counted {}, and released {} of {jobs} and {} without a Job; {} had not ended, and will not be counted.\n",
+            "Counted {}, and released {} of {jobs} and {} without a Job; {} had not ended, and will not be counted.",
             pods(usize::try_from(self.counted).unwrap_or(usize::MAX)),
             pods(self.released),
             self.orphans,

@@ -32,6 +32,7 @@ use self::target::TargetCluster;
 use self::tracker::{Tracker, Verdict};
 use self::view::JobView;
 use super::connection::ConnectionArgs;
+use super::console::{note, unless_closed};
 use super::pod_view::PodView;
 use super::signals::Interrupts;
 use super::{Failure, Telemetry};
@@ -77,7 +78,7 @@ pub(super) async fn run(args: RunArgs, telemetry: Telemetry) -> Result<ExitCode,
         && args.keep
         && let Some(address) = cluster.address()?
     {
-        eprintln!("{address}\nPress Ctrl-C to stop the cluster.");
+        note(format_args!("{address}\nPress Ctrl-C to stop the cluster."));
         interrupts.next().await;
     }
     tokio::select! {
@@ -117,10 +118,7 @@ async fn run_to_completion(
     progress.conclude(&report::summary(&tracker.jobs, &pods));
     if let Some(format) = args.output {
         let text = report::jobs(&tracker.jobs, format)?;
-        match progress.print(text.as_bytes()) {
-            Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => return Err(error.into()),
-            _ => {}
-        }
+        unless_closed(progress.print(text.as_bytes()))?;
     }
     Ok(tracker.verdict().into())
 }

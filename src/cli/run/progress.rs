@@ -9,6 +9,7 @@ use indicatif::{MultiProgress, ProgressBar, ProgressStyle};
 use tokio::time::Instant;
 
 use super::view::{JobView, Outcome};
+use crate::cli::console::note;
 
 /// The shortest time between two plain lines of a Job.
 const LINE_PERIOD: Duration = Duration::from_secs(1);
@@ -63,7 +64,7 @@ impl Progress {
                 let line = end.clone().unwrap_or_else(|| view.summary());
                 let due = lines.at.is_none_or(|at| at.elapsed() >= LINE_PERIOD) || end.is_some();
                 if due && line != lines.last {
-                    eprintln!("{job}: {line}");
+                    note(format_args!("{job}: {line}"));
                     *lines = Lines { last: line, at: Some(Instant::now()) };
                 }
             }
@@ -72,7 +73,7 @@ impl Progress {
 
     /// Prints a message without disturbing the bars.
     pub(super) fn note(&self, text: &str) {
-        self.beside(|| eprintln!("{text}"));
+        self.beside(|| note(text));
     }
 
     /// Prints a final message below the progress, which is not updated any longer.
@@ -80,9 +81,9 @@ impl Progress {
         let mut display = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if matches!(*display, Display::Bars { .. }) {
             // The last bar ends without a line feed.
-            eprintln!();
+            note("");
         }
-        eprintln!("{text}");
+        note(text);
         *display = Display::Lines { by_job: HashMap::new() };
     }
 

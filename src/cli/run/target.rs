@@ -8,6 +8,7 @@ use super::manifest::Manifest;
 use super::tracker::Tracker;
 use crate::cli::Failure;
 use crate::cli::connection::ConnectionArgs;
+use crate::cli::console::note;
 #[cfg(feature = "embedded")]
 use crate::cli::embedded::EmbeddedCluster;
 use crate::cluster::transport::client;
@@ -45,7 +46,7 @@ impl TargetCluster {
 
     #[cfg(feature = "embedded")]
     async fn embed(manifests: &[Manifest], traces: &JobTraces) -> Result<Self, Failure> {
-        eprintln!("Containers run as processes of this host; images are not pulled.");
+        note("Containers run as processes of this host; images are not pulled.");
         let embedded = EmbeddedCluster::start(&controllers(manifests), traces).await?;
         let client = embedded.client();
         let namespaces: std::collections::BTreeSet<_> =
@@ -95,7 +96,7 @@ impl TargetCluster {
                 ..DeleteParams::default()
             };
             if let Err(error) = jobs.delete(tracked.name(), &params).await {
-                eprintln!("cannot delete Job {}: {error}", tracked.key());
+                note(format_args!("cannot delete Job {}: {error}", tracked.key()));
             }
         }
     }

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeSet;
 use std::fs::File;
-use std::io::{Read as _, Seek as _, SeekFrom, Write as _};
+use std::io::{ErrorKind, Read as _, Seek as _, SeekFrom, Write as _};
 
 use super::{MAX_RUNS, Record};
 use crate::kubelet::folder::Folder;
@@ -51,7 +51,11 @@ impl LogPlace {
         let mut is_cut = false;
         for part in self.parts()?.into_iter().rev() {
             let wanted = window - content.len() as u64;
-            let mut file = self.open(part)?;
+            let mut file = match self.open(part) {
+                // Rotation has removed it, and all that came before it.
+                Err(error) if error.kind() == ErrorKind::NotFound => break,
+                file => file?,
+            };
             let skipped = file.metadata()?.len().saturating_sub(wanted);
             file.seek(SeekFrom::Start(skipped))?;
             let mut start = Vec::new();

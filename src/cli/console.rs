@@ -1,0 +1,27 @@
+//! What commands print. The reader may have closed the stream, as `| head` does: then a command goes on without it, and ends as
+//! it would have ended.
+
+use std::fmt::Display;
+use std::io::{self, ErrorKind, Write as _};
+
+/// Prints a line on standard error.
+pub(super) fn note(line: impl Display) {
+    // There is nobody to be told that nobody reads.
+    let _unread = writeln!(io::stderr().lock(), "{line}");
+}
+
+/// Prints a line on standard output.
+///
+/// # Errors
+/// When it cannot be written, for another reason than that nobody reads it.
+pub(super) fn print(line: impl Display) -> io::Result<()> {
+    unless_closed(writeln!(io::stdout().lock(), "{line}"))
+}
+
+/// What came of writing to standard output, if anybody reads it.
+pub(super) fn unless_closed(written: io::Result<()>) -> io::Result<()> {
+    match written {
+        Err(error) if error.kind() != ErrorKind::BrokenPipe => Err(error),
+        _ => Ok(()),
+    }
+}
