@@ -143,20 +143,21 @@ fn a_success_prolongs_the_wait_of_a_failure_only_if_it_may_decide() {
     }
 }
 
-/// Without a success policy they decide nothing that what follows would decide otherwise.
+/// Others decide nothing that what follows would decide otherwise: the next index gets its pod at once.
 #[test]
-fn successes_wait_for_others_only_with_a_success_policy() {
+fn successes_wait_for_others_only_if_they_meet_the_success_policy() {
     let indexed = with(quiet(job(Completion::Indexed(9), 3)), |spec| spec.backoff_limit = 0);
     let policy = |count| vec![SuccessRule { indexes: None, count: Some(count) }];
-    let with_policy = with(indexed.clone(), |spec| spec.success_policy = policy(2));
-    for (job, waits) in [(indexed, false), (with_policy, true)] {
+    let with_policy = |count| with(indexed.clone(), |spec| spec.success_policy = policy(count));
+    for (job, waits) in [(indexed.clone(), false), (with_policy(2), false), (with_policy(1), true)] {
         let mut state = JobState::new(job, Limits::default());
         [0, 1]
             .iter()
             .for_each(|index| _ = state.observe_pod(at_index(&format!("{index}"), *index, 0), at(199)));
         state.pods_listed(&UidSet::default(), 0);
         state.observe_pod(ended(at_index("0", 0, 0), Phase::Succeeded, 100), at(200));
-        let waiting = reconcile(&state, at(200)).waiting;
-        assert_eq!(waiting, waits.then_some(Wait::FailureDebounce(at(201))));
+        let plan = reconcile(&state, at(200));
+        assert_eq!(plan.waiting, waits.then_some(Wait::FailureDebounce(at(201))));
+        assert_eq!(plan.creates.is_empty(), waits);
     }
 }
