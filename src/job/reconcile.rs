@@ -10,7 +10,8 @@ use super::end::{self, End, Tally};
 use super::gang;
 use super::manage::{forget, manage};
 use super::plan::{BackoffUpdate, Plan, PodDeletion, Wait};
-use super::pod::PodRef;
+use super::pod::{Pod, PodRef};
+use super::pod_set::PendingRequest;
 use super::retention;
 use super::saturating::after;
 use super::state::{JobState, StatusTurn};
@@ -94,7 +95,9 @@ fn decide(state: &JobState, tally: Tally, now: Timestamp, plan: &mut Plan) -> Ne
 fn wind_down(state: &JobState, failure: bool, now: Timestamp, plan: &mut Plan) {
     plan.waiting = Some(Wait::Finishing);
     let released: UidSet = plan.releases.iter().map(|pod| pod.uid.clone()).collect();
-    let active = state.pods.active_in_removal_order().filter(|pod| !released.contains(&pod.uid));
+    let is_idle =
+        |pod: &&Pod| !released.contains(&pod.uid) && state.pods.flight(&pod.uid) == PendingRequest::None;
+    let active = state.pods.active_in_removal_order().filter(is_idle);
     let active = state.ready(active, now, plan).into_iter();
     plan.deletes.extend(active.map(|pod| PodDeletion { forget: !failure, ..forget(pod) }));
 }

@@ -97,11 +97,18 @@ pub(super) enum Tracking {
     RecordFailure,
     /// Remove the finalizer: everything is recorded, or there is nothing to record.
     Release,
+    /// The same, once the deletion of the pod that is under way is answered: one request for a pod at a time.
+    ReleaseLater,
 }
 
 impl Tracking {
     /// The states in which the pod needs an action.
     pub(super) const QUEUED: [Self; 3] = [Self::RecordSuccess, Self::RecordFailure, Self::Release];
+
+    /// Whether nothing is left to be recorded.
+    pub(super) fn is_recorded(self) -> bool {
+        matches!(self, Self::Release | Self::ReleaseLater)
+    }
 }
 
 /// Everything that the set derives from one pod.
@@ -324,10 +331,24 @@ fn tracking(
     place: Option<u32>,
     failure: Option<&Failure>,
 ) -> Tracking {
-    let pod = &entry.pod;
     if !is_tracked(entry) {
         return Tracking::None;
     }
+    match step_of_counting(entry, spec, ledger, place, failure) {
+        Tracking::Release if entry.flight == PendingRequest::Delete => Tracking::ReleaseLater,
+        step => step,
+    }
+}
+
+/// The next step for a pod that has the finalizer.
+fn step_of_counting(
+    entry: &Entry,
+    spec: &JobSpec,
+    ledger: &Ledger,
+    place: Option<u32>,
+    failure: Option<&Failure>,
+) -> Tracking {
+    let pod = &entry.pod;
     if pod.phase != Phase::Succeeded && failure.is_none() {
         return unfinished(entry, spec, ledger, place);
     }

@@ -177,6 +177,6 @@ impl CountedPods {
     /// Succeeded pods whose index the status counts.
     pub(super) fn succeeded<'a>(&'a self, ledger: &'a Ledger) -> impl Iterator<Item = &'a CountedPod> {
         let counted = self.succeeded.iter().filter(|(index, _)| ledger.completed_indexes.contains(*index));
-        counted.filter_map(|(_, uid)| self.pods.get(uid))
+        counted.filter(|(_, uid)| !ledger.records(uid)).filter_map(|(_, uid)| self.pods.get(uid))
     }
 }

@@ -84,9 +84,12 @@ impl Ledger {
         self.failed.contains(uid)
     }
 
-    /// Whether the status alone shows that a pod is counted: it has succeeded at a completed index.
+    /// Whether the status alone shows that a pod is counted: it has succeeded at a completed index, and does not wait to be
+    /// counted as failed, too.
     pub(super) fn counts(&self, pod: &Pod) -> bool {
-        pod.phase == Phase::Succeeded && pod.index.is_some_and(|index| self.completed_indexes.contains(index))
+        pod.phase == Phase::Succeeded
+            && pod.index.is_some_and(|index| self.completed_indexes.contains(index))
+            && !self.failed.contains(&pod.uid)
     }
 
     /// The pods and the indexes that one ledger has and the other has not.

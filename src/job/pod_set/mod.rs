@@ -512,7 +512,7 @@ impl PodSet {
         // A Job that fails counts its pods before they end: one without finalizer has been recorded, by whatever owner.
         let released_before = self.ledger.termination == Termination::Failing && !entry.pod.tracked;
         entry.recorded |=
-            released_before || tags.tracking == Tracking::Release || entry.flight == PendingRequest::Release;
+            released_before || tags.tracking.is_recorded() || entry.flight == PendingRequest::Release;
         entry.ends_with_job |= self.ledger.ends_pods() && tags.rank().is_some();
         if entry.tags.as_ref() == Some(&tags) {
             return;
@@ -528,8 +528,8 @@ impl PodSet {
     /// we saw it.
     fn note_end(&mut self, slot: Slot, tags: &Tags) {
         let has_place = self.spec.completion.indexes().is_none() || tags.place.is_some();
-        let ended =
-            matches!(tags.tracking, Tracking::RecordSuccess | Tracking::RecordFailure | Tracking::Release);
+        let ended = matches!(tags.tracking, Tracking::RecordSuccess | Tracking::RecordFailure)
+            || tags.tracking.is_recorded();
         let Some(entry) =
             self.pods.get_mut(slot).filter(|e| ended && has_place && e.pod.selected && !e.evaluated)
         else {

@@ -99,7 +99,7 @@ impl Queues {
     /// The queue for a tracking state in which the pod needs an action.
     pub(super) fn of(&mut self, tracking: Tracking) -> Option<&mut Queue<u32>> {
         match tracking {
-            Tracking::None | Tracking::Unfinished => None,
+            Tracking::None | Tracking::Unfinished | Tracking::ReleaseLater => None,
             Tracking::RecordSuccess => Some(&mut self.to_record_success),
             Tracking::RecordFailure => Some(&mut self.to_record_failure),
             Tracking::Release => Some(&mut self.to_release),

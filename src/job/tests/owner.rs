@@ -15,7 +15,8 @@ use crate::job::uid::Uid;
 #[derive(Clone, Debug)]
 pub(super) enum Request {
     Create(NewPod),
-    Delete(PodDeletion),
+    /// With whether the owner knew that the pod has ended.
+    Delete(PodDeletion, bool),
     Release(PodRef),
     Status(Box<JobStatus>, u64),
 }
@@ -88,13 +89,35 @@ impl Owner {
     pub(super) fn plan(&mut self, world: &World) -> Plan {
         let plan = reconcile(&self.state, world.now);
         assert_eq!(plan, reconcile(&self.state, world.now), "the same state gives another plan");
+        // A watch that shows a pod as released answers for the request that released it.
+        let planned = plan.deletes.iter().map(|deletion| &deletion.pod).chain(&plan.releases);
+        for pod in planned.filter(|pod| self.state.pods.get(&pod.uid).is_some()) {
+            let uid = &pod.uid;
+            assert!(
+                !self.awaits(uid),
+                "a second request for {uid} while the first is not answered: {plan:?}"
+            );
+        }
         self.state.begin(&plan, world.now);
         self.requests.extend(plan.creates.iter().copied().map(Request::Create));
-        self.requests.extend(plan.deletes.iter().cloned().map(Request::Delete));
+        let has_ended = |uid: &Uid| self.state.pods.get(uid).is_none_or(|pod| pod.phase.is_final());
+        let deletes = plan.deletes.iter().map(|deletion| (deletion.clone(), has_ended(&deletion.pod.uid)));
+        self.requests.extend(deletes.map(|(deletion, ended)| Request::Delete(deletion, ended)));
         self.requests.extend(plan.releases.iter().cloned().map(Request::Release));
         let status = plan.status.iter().map(|write| Box::new(write.status.clone()));
         self.requests.extend(status.map(|status| Request::Status(status, self.job_version)));
         plan
+    }
+
+    /// Whether a request about a pod is not answered.
+    fn awaits(&self, uid: &Uid) -> bool {
+        let requested = |request: &Request| match request {
+            Request::Delete(deletion, _) => deletion.pod.uid == *uid,
+            Request::Release(pod) => pod.uid == *uid,
+            Request::Create(_) | Request::Status(..) => false,
+        };
+        let answered = |answer: &Answer| matches!(answer, Answer::Changed(of, _) if of == uid);
+        self.requests.iter().any(requested) || self.answers.iter().any(answered)
     }
 
     /// A request reaches the API server.
@@ -211,8 +234,8 @@ fn perform(world: &mut World, request: Request, fortune: Fortune) -> Answer {
             let changed = if arrives { world.release(&pod) } else { Changed::Refused };
             Answer::Changed(pod.uid, if returns { changed } else { Changed::Refused })
         }
-        Request::Delete(PodDeletion { pod, forget }) => {
-            if !forget && arrives {
+        Request::Delete(PodDeletion { pod, forget }, has_ended) => {
+            if has_ended && !forget && arrives {
                 world.check_pruning(&pod.uid);
             }
             if forget && arrives {

@@ -240,14 +240,10 @@ impl World {
         Changed::Pod(Box::new(self.pod_changed(deleting)))
     }
 
-    /// A pod that has ended is deleted only if it is counted and the Job wants it deleted, or if the Job
-    /// fails.
+    /// A pod that is known to have ended is deleted only if it is counted and the Job wants it deleted.
     pub(super) fn check_pruning(&self, uid: &Uid) {
         let Some(pod) = self.pods.get(uid).filter(|pod| pod.phase.is_final()) else { return };
         let status = &self.job.status;
-        if status.holding(&ConditionKind::FailureTarget).is_some() && status.finished().is_none() {
-            return;
-        }
         let uncounted = status.uncounted.clone().unwrap_or_default();
         let counted = !pod.tracked && !uncounted.succeeded.contains(uid) && !uncounted.failed.contains(uid);
         assert!(counted, "deleted, not counted: {pod:?}\n{status:?}");
