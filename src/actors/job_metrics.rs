@@ -164,15 +164,12 @@ impl JobMeter {
         let completion_mode = mode(job);
         let now = &job.status;
         let metrics = &self.metrics().job_controller;
-        for (result, count) in [
-            (Outcome::Succeeded, now.succeeded.saturating_sub(old.succeeded)),
-            (Outcome::Failed, now.failed.saturating_sub(old.failed)),
-        ] {
-            metrics.count_finished(completion_mode, result, count);
-        }
-        if job.spec.completion.indexes().is_some() {
-            self.count_indexes(job, old);
-        }
+        let succeeded = match job.spec.completion {
+            Completion::Indexed(end) => self.count_indexes(job, old, end),
+            Completion::Count(_) | Completion::WorkQueue => now.succeeded.saturating_sub(old.succeeded),
+        };
+        metrics.count_finished(completion_mode, Outcome::Succeeded, succeeded);
+        metrics.count_finished(completion_mode, Outcome::Failed, now.failed.saturating_sub(old.failed));
         if let (None, Some(end)) = (old.finished(), now.finished()) {
             let complete = end.kind == ConditionKind::Complete;
             let result = if complete { Outcome::Succeeded } else { Outcome::Failed };
@@ -186,12 +183,12 @@ impl JobMeter {
         }
     }
 
-    fn count_indexes(&self, job: &Job, old: &JobStatus) {
+    /// Counts the indexes below `end` that have ended since the older status. Returns how many have succeeded: indexes that an
+    /// elastic Job has lost do not hide those that it has gained.
+    fn count_indexes(&self, job: &Job, old: &JobStatus, end: u32) -> u32 {
         let now = &job.status;
         let backoff_limit =
             if job.spec.per_index.is_some() { BackoffScope::PerIndex } else { BackoffScope::Global };
-        // Indexes that an elastic Job has lost do not hide the ones that it has gained.
-        let end = job.spec.completion.indexes().unwrap_or(0);
         let in_range = |indexes: &IndexSet| {
             let mut indexes = indexes.clone();
             indexes.truncate(end);
@@ -199,16 +196,17 @@ impl JobMeter {
         };
         let completed = |status: &JobStatus| in_range(&status.completed_indexes);
         let failed = |status: &JobStatus| status.failed_indexes.as_ref().map_or(0, in_range);
-        for (status, count) in [
-            (Outcome::Succeeded, completed(now).saturating_sub(completed(old))),
-            (Outcome::Failed, failed(now).saturating_sub(failed(old))),
-        ] {
+        let succeeded = completed(now).saturating_sub(completed(old));
+        for (status, count) in
+            [(Outcome::Succeeded, succeeded), (Outcome::Failed, failed(now).saturating_sub(failed(old)))]
+        {
             self.metrics()
                 .job_controller
                 .finished_indexes
                 .get_or_create(&FinishedIndexLabels { status, backoff_limit })
                 .inc_by(u64::from(count));
         }
+        succeeded
     }
 
     fn count_creation(&self, answer: &Created) {
