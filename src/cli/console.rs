@@ -6,7 +6,7 @@ use std::io::{self, ErrorKind, Write as _};
 
 /// Prints a line on standard error.
 pub(super) fn note(line: impl Display) {
-    // There is nobody to be told that nobody reads.
+    // Without a reader there is nobody to report it to.
     let _unread = writeln!(io::stderr().lock(), "{line}");
 }
 

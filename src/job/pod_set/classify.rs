@@ -105,6 +105,14 @@ impl Tracking {
     /// The states in which the pod needs an action.
     pub(super) const QUEUED: [Self; 3] = [Self::RecordSuccess, Self::RecordFailure, Self::Release];
 
+    /// What of this step may be done while a request is under way.
+    fn beside(self, flight: PendingRequest) -> Self {
+        match self {
+            Self::Release if flight == PendingRequest::Delete => Self::ReleaseLater,
+            step => step,
+        }
+    }
+
     /// Whether nothing is left to be recorded.
     pub(super) fn is_recorded(self) -> bool {
         matches!(self, Self::Release | Self::ReleaseLater)
@@ -190,7 +198,7 @@ impl Tags {
             last_chance: matches!(stage, PodStage::Active { .. })
                 && place.is_some()
                 && retries_used_up(pod, spec),
-            tracking: tracking(entry, spec, ledger, place, failure.as_deref()),
+            tracking: tracking(entry, spec, ledger, place, failure.as_deref()).beside(entry.flight),
             failure,
             restarts: if matches!(pod.phase, Phase::Running | Phase::Pending) { pod.restarts } else { 0 },
             tracked: pod.tracked,
@@ -331,24 +339,10 @@ fn tracking(
     place: Option<u32>,
     failure: Option<&Failure>,
 ) -> Tracking {
+    let pod = &entry.pod;
     if !is_tracked(entry) {
         return Tracking::None;
     }
-    match step_of_counting(entry, spec, ledger, place, failure) {
-        Tracking::Release if entry.flight == PendingRequest::Delete => Tracking::ReleaseLater,
-        step => step,
-    }
-}
-
-/// The next step for a pod that has the finalizer.
-fn step_of_counting(
-    entry: &Entry,
-    spec: &JobSpec,
-    ledger: &Ledger,
-    place: Option<u32>,
-    failure: Option<&Failure>,
-) -> Tracking {
-    let pod = &entry.pod;
     if pod.phase != Phase::Succeeded && failure.is_none() {
         return unfinished(entry, spec, ledger, place);
     }
