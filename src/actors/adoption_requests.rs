@@ -71,7 +71,8 @@ impl Requests {
         let mut version = orphan.version;
         loop {
             let body = adopt_patch(&pod.uid, version, &adoption);
-            let write = Write::AdoptPod { namespace: self.namespace.clone(), name: pod.name.clone(), body };
+            let write =
+                Write::PatchAndReadPod { namespace: self.namespace.clone(), name: pod.name.clone(), body };
             let conflict = match self.submit(Priority::Finalizer, write).await {
                 Ok(Answer::Pod(adopted)) => return Ok(AdoptionAttempt::Adopted(adopted)),
                 Ok(_) => return Ok(AdoptionAttempt::PodGone),

@@ -69,7 +69,7 @@ impl Labelling {
         let (mut failures, mut reported) = (0_u32, false);
         loop {
             let order = Order::new(Priority::Finalizer, self.job.clone(), self.fence.clone());
-            let write = Write::AdoptPod {
+            let write = Write::PatchAndReadPod {
                 namespace: self.namespace.clone(),
                 name: self.name.clone(),
                 body: label_patch(&self.pod, shard.0),

@@ -58,7 +58,7 @@ const CHUNK: usize = 256;
 /// What this is, when it panics.
 const WHAT: &str = "the lease manager";
 /// How long the number of shards is tried to be written again.
-const LAYOUT_TIMEOUT: Duration = Duration::from_secs(10);
+const READ_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Handle of the lease manager: the way to it, and its view. Clones reach the same one.
 #[derive(Clone, Debug)]
@@ -377,7 +377,7 @@ impl LeaseManager {
         let (leases, codec, shards) = (self.leases.clone(), self.codec.clone(), self.cx.config.shards);
         self.answers.push(Box::pin(async move {
             // The watch shows what another replica has written meanwhile, and ends this one if that differs.
-            match timeout(LAYOUT_TIMEOUT, layout::agree(&leases, &codec, shards)).await {
+            match timeout(READ_TIMEOUT, layout::agree(&leases, &codec, shards)).await {
                 Ok(Ok(())) => {}
                 Ok(Err(error)) => tracing::error!(%error, "the number of shards differs"),
                 Err(_) => tracing::warn!("the number of shards was not written again"),

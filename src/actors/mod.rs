@@ -3,6 +3,21 @@
 //! One [`replica_actor`] delivers Jobs to [`shard_actor`]s. They deliver pods to [`job_actor`]s, which own
 //! the state of their Job and carry out its plans. The [`orphan_controller`] handles pods that belong to no
 //! shard.
+//!
+//! # Where to look
+//!
+//! | what | files |
+//! |---|---|
+//! | a replica: what starts and ends it | [`controller`], [`replica`], [`config`], [`context`], [`threads`], [`clock`] |
+//! | its shards: Leases, hand-over | [`lease_manager`], [`replica_actor`], [`loads`], [`rewinds`], [`catch_up`] |
+//! | what it hears: watches, lists, the census | [`watch_feed`], [`pod_watch`], [`subscription`], [`relist`], [`census`], [`rereads`] |
+//! | which Job has which pod | [`shard_actor`], [`pod_owners`], [`job_index`], [`job_cache`], [`labelling`] |
+//! | pods without a shard or a Job | [`orphan_controller`], [`orphan_pods`], [`release_with_job`] |
+//! | one Job: inputs, plan, requests | [`job_actor`], [`inbox`], [`job_input`], [`requests`], [`begun`] |
+//! | its requests that need more than one step | [`adoption_requests`], [`gang_requests`], [`ttl_deletion`], [`api_backoff`] |
+//! | the messages between actors | [`protocol`] |
+//! | panics and hanging parts | [`supervision`], [`liveness`] |
+//! | what operators see of it | [`overview`], [`probe`], [`waits`], [`job_metrics`], [`job_trace`], [`pod_events`], [`pod_sample`] |
 
 mod adoption_requests;
 mod api_backoff;

@@ -220,7 +220,6 @@ impl Requests {
                 namespace: this.namespace.clone(),
                 name: pod.name.clone(),
                 uid: pod.uid.clone(),
-                grace: None,
             };
             match this.submit(Priority::Delete, write).await {
                 Ok(Answer::Gone) => {

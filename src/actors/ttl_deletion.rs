@@ -40,7 +40,6 @@ pub(super) async fn delete_expired(
         name: job.name.clone(),
         uid: job.uid.clone(),
         version: fresh.version.clone(),
-        foreground: true,
     })
     .await?;
     let late: Duration = cx.clock.now().duration_since(expired).try_into().unwrap_or_default();

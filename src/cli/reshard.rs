@@ -3,6 +3,7 @@
 //! The new number is recorded first, so that no replica starts before the change is complete. Then every pod
 //! gets the label of its Job's new shard. The command can be repeated after an interruption.
 
+use std::pin::pin;
 use std::process::ExitCode;
 
 use anyhow::Context as _;
@@ -20,6 +21,7 @@ use super::Failure;
 use super::connection::ConnectionArgs;
 use super::console;
 use super::controller::lease_namespace;
+use super::pages::{metadata_pages, pages};
 use super::running_replicas::{Beat, heartbeats, until_no_replica_runs};
 use crate::actors::ControllerConfig;
 use crate::cluster::transport::client;
@@ -29,8 +31,6 @@ use crate::job::uid::{Uid, UidMap};
 use crate::sharding::ShardCount;
 use crate::sharding::lease::{Layout, LeaseCodec, LeaseRecord};
 
-/// Objects in one page of a list.
-const PAGE: u32 = 500;
 /// Pods that are labelled concurrently.
 const AT_ONCE: usize = 16;
 
@@ -168,38 +168,30 @@ impl Resharding {
     async fn label_pods(&self) -> anyhow::Result<usize> {
         let owners = self.managers().await?;
         let pods: Api<Pod> = Api::all(self.client.clone());
-        let mut parameters = ListParams::default().labels(SHARD_LABEL).limit(PAGE);
+        let mut pages = pin!(metadata_pages(pods, ListParams::default().labels(SHARD_LABEL)));
         let mut labelled = 0;
-        loop {
-            let page = pods.list_metadata(&parameters).await?;
-            let labels = page.items.iter().filter_map(|pod| self.new_label(pod, &owners));
+        while let Some(page) = pages.try_next().await? {
+            let labels = page.iter().filter_map(|pod| self.new_label(pod, &owners));
             labelled += stream::iter(labels)
                 .map(|label| self.label(label))
                 .buffer_unordered(AT_ONCE)
                 .try_fold(0, async |sum, count| Ok(sum + count))
                 .await?;
-            match page.metadata.continue_.filter(|token| !token.is_empty()) {
-                Some(token) => parameters.continue_token = Some(token),
-                None => return Ok(labelled),
-            }
         }
+        Ok(labelled)
     }
 
     /// `spec.managedBy` of all Jobs, by UID.
     async fn managers(&self) -> anyhow::Result<UidMap<Option<String>>> {
         let jobs: Api<Job> = Api::all(self.client.clone());
-        let mut parameters = ListParams::default().limit(PAGE);
+        let mut pages = pin!(pages(jobs, ListParams::default()));
         let mut managers = UidMap::default();
-        loop {
-            let page = jobs.list(&parameters).await?;
-            managers.extend(page.items.into_iter().filter_map(|job| {
+        while let Some(page) = pages.try_next().await? {
+            managers.extend(page.into_iter().filter_map(|job| {
                 Some((Uid::from(job.metadata.uid?.as_str()), job.spec.and_then(|spec| spec.managed_by)))
             }));
-            match page.metadata.continue_.filter(|token| !token.is_empty()) {
-                Some(token) => parameters.continue_token = Some(token),
-                None => return Ok(managers),
-            }
         }
+        Ok(managers)
     }
 
     /// The label to put on a pod, if it has another one. Pods of other controllers' Jobs are labelled by

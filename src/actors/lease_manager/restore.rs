@@ -8,7 +8,7 @@ use tokio::time::{Duration, Instant, timeout};
 
 use super::echo::Echo;
 use super::history::History;
-use super::{Answer, LAYOUT_TIMEOUT, LeaseManager};
+use super::{Answer, LeaseManager, READ_TIMEOUT};
 use crate::actors::protocol::ShardCommand;
 use crate::sharding::ShardId;
 use crate::telemetry::metrics::labels::Handover;
@@ -105,7 +105,7 @@ impl LeaseManager {
         self.answers.push(Box::pin(async move {
             let read = reads.find_job(&known.namespace, &known.name, &known.uid);
             // Without an answer nothing is known, as before.
-            if let Ok(Ok(Some(read))) = timeout(LAYOUT_TIMEOUT, read).await {
+            if let Ok(Ok(Some(read))) = timeout(READ_TIMEOUT, read).await {
                 rewinds.compare(&known, &read);
             }
             Answer::Nothing

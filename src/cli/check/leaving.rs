@@ -1,20 +1,21 @@
 //! Whether Jobs would be left without a controller, and pods with its finalizer.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::pin::pin;
 
+use futures::TryStreamExt as _;
 use k8s_openapi::api::batch::v1::Job;
 use kube::api::{Api, ListParams};
 
 use super::context::{Context, message};
 use super::pods::{self, Held};
 use super::{CheckId, Finding};
+use crate::cli::pages::pages;
 use crate::job::names::EXTERNAL_FINALIZER;
 
 pub(super) const JOBS: CheckId = CheckId { group: "leaving", name: "unfinished-jobs" };
 pub(super) const FINALIZERS: CheckId = CheckId { group: "leaving", name: "pods-with-finalizer" };
 
-/// Objects in one page of a list.
-const PAGE: u32 = 500;
 /// Objects that are named.
 const NAMED: usize = 10;
 
@@ -70,11 +71,10 @@ struct Jobs {
 
 async fn jobs(cx: &Context) -> Result<Jobs, kube::Error> {
     let api: Api<Job> = Api::all(cx.client.clone());
-    let mut parameters = ListParams::default().limit(PAGE);
+    let mut pages = pin!(pages(api, ListParams::default()));
     let mut jobs = Jobs::default();
-    loop {
-        let page = api.list(&parameters).await?;
-        for job in page.items {
+    while let Some(page) = pages.try_next().await? {
+        for job in page {
             let managed_by = job.spec.as_ref().and_then(|spec| spec.managed_by.as_deref());
             if !cx.controller.manages(managed_by) {
                 jobs.of_others.extend(job.metadata.uid);
@@ -87,11 +87,11 @@ async fn jobs(cx: &Context) -> Result<Jobs, kube::Error> {
                 ));
             }
         }
-        match page.metadata.continue_.filter(|token| !token.is_empty()) {
-            Some(token) if !cx.is_stopped() => parameters.continue_token = Some(token),
-            _ => return Ok(jobs),
+        if cx.is_stopped() {
+            break;
         }
     }
+    Ok(jobs)
 }
 
 /// Names of the pods whose Job is managed by this controller or gone. All controllers beside the built-in one have the same

@@ -1,24 +1,24 @@
 //! Pods that cannot go because their finalizer is not removed.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::pin::pin;
 use std::time::Duration;
 
+use futures::TryStreamExt as _;
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::api::{Api, ListParams};
-use kube::core::PartialObjectMeta;
 use serde::de::DeserializeOwned;
 
 use super::context::{Context, message};
 use super::{CheckId, Finding};
+use crate::cli::pages::metadata_pages;
 use crate::job::names::{JOB_NAME_LABEL, SHARD_LABEL};
 
 pub(super) const CHECK: CheckId = CheckId { group: "jobs", name: "pods-on-finalizers" };
 
-/// Objects in one page of a list.
-const PAGE: u32 = 500;
 /// A deleted pod is gone by then, however long its grace period.
 const PATIENCE: SignedDuration = SignedDuration::from_mins(5);
 /// A pod whose Job has just been deleted is released by then.
@@ -112,18 +112,15 @@ where
         + DeserializeOwned,
 {
     let api: Api<K> = Api::all(cx.client.clone());
-    let mut parameters = ListParams::default().limit(PAGE);
-    if let Some(label) = label {
-        parameters = parameters.labels(label);
-    }
-    loop {
-        let page = api.list_metadata(&parameters).await?;
-        page.items.into_iter().for_each(|item: PartialObjectMeta<K>| take(item.metadata));
-        match page.metadata.continue_.filter(|token| !token.is_empty()) {
-            Some(token) if !cx.is_stopped() => parameters.continue_token = Some(token),
-            _ => return Ok(()),
+    let label_selector = label.map(str::to_owned);
+    let mut pages = pin!(metadata_pages(api, ListParams { label_selector, ..ListParams::default() }));
+    while let Some(page) = pages.try_next().await? {
+        page.into_iter().for_each(|item| take(item.metadata));
+        if cx.is_stopped() {
+            break;
         }
     }
+    Ok(())
 }
 
 impl Held {

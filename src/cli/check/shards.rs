@@ -11,7 +11,7 @@ use tokio::time::Instant;
 use super::context::{Context, message};
 use super::report::Status;
 use super::{CheckId, Finding};
-use crate::cli::ownership::Ownership;
+use crate::cli::ownership::{Ownership, ranges};
 use crate::job::names;
 use crate::sharding::ShardCount;
 use crate::sharding::lease::LeaseCodec;
@@ -216,7 +216,12 @@ fn owners(observed: &Observed) -> Finding {
         "Repeat the check with a longer --wait; if it fails again, look at the logs of the replicas."
     };
     Finding::failed(
-        format!("{} of {} shards have no owner that lives: {}", unowned.len(), layout.shards, runs(&unowned)),
+        format!(
+            "{} of {} shards have no owner that lives: {}",
+            unowned.len(),
+            layout.shards,
+            ranges(&unowned)
+        ),
         remedy,
     )
 }
@@ -225,16 +230,6 @@ fn owners(observed: &Observed) -> Finding {
 fn list(names: &[&str]) -> String {
     let more = if names.len() > NAMED { ", ..." } else { "" };
     format!("{}{more}", names.iter().take(NAMED).copied().collect::<Vec<_>>().join(", "))
-}
-
-/// Ascending numbers as ranges.
-fn runs(numbers: &[u32]) -> String {
-    let ranges = numbers.chunk_by(|a, b| a + 1 == *b).filter_map(|run| match run {
-        [] => None,
-        [one] => Some(one.to_string()),
-        [first, .., last] => Some(format!("{first}-{last}")),
-    });
-    ranges.collect::<Vec<_>>().join(", ")
 }
 
 #[cfg(test)]

@@ -13,11 +13,12 @@ mod view;
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::path::PathBuf;
+use std::pin::pin;
 use std::process::ExitCode;
 
-use anyhow::{Context, anyhow};
+use anyhow::Context;
 use clap::Args;
-use futures::stream::{BoxStream, StreamExt, select_all};
+use futures::stream::{BoxStream, StreamExt, TryStreamExt as _, select_all};
 use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::Pod;
 use kube::api::{Api, ApiResource, DynamicObject, ListParams};
@@ -33,6 +34,7 @@ use self::tracker::{Tracker, Verdict};
 use self::view::JobView;
 use super::connection::ConnectionArgs;
 use super::console::{note, unless_closed};
+use super::pages::pages;
 use super::pod_view::PodView;
 use super::signals::Interrupts;
 use super::{Failure, Telemetry};
@@ -213,14 +215,9 @@ async fn catch_up(client: &kube::Client, tracker: &Tracker, pods: &mut PodObserv
     for namespace in namespaces(tracker) {
         let api =
             Api::<PodView>::namespaced_with(client.clone(), &namespace, &ApiResource::erase::<Pod>(&()));
-        let mut params = ListParams::default().limit(500);
-        loop {
-            let page = api.list(&params).await.map_err(|error| anyhow!(error).context("cannot list pods"))?;
-            page.items.iter().for_each(|pod| pods.observe(pod));
-            match page.metadata.continue_.filter(|token| !token.is_empty()) {
-                Some(token) => params.continue_token = Some(token),
-                None => break,
-            }
+        let mut pages = pin!(pages(api, ListParams::default()));
+        while let Some(page) = pages.try_next().await.context("cannot list pods")? {
+            page.iter().for_each(|pod| pods.observe(pod));
         }
     }
     Ok(())

@@ -330,8 +330,7 @@ async fn a_change_of_an_object_that_does_not_exist_is_answered_gone() {
     let deleted_at_once = (200, json!({"kind": "Status", "status": "Success"}));
     let patch =
         || Write::PatchPod { namespace: "n".into(), name: "p".into(), body: untrack_patch(&"u".into(), "f") };
-    let delete =
-        || Write::DeletePod { namespace: "n".into(), name: "p".into(), uid: "u".into(), grace: None };
+    let delete = || Write::DeletePod { namespace: "n".into(), name: "p".into(), uid: "u".into() };
     for (answer, write) in [
         (absent(), patch()),
         (absent(), delete()),
@@ -458,9 +457,9 @@ async fn writes_become_the_requests_that_kubernetes_expects() {
             json!({}),
         ),
         (
-            Write::DeletePod { namespace: namespace(), name: "p".into(), uid: "u".into(), grace: Some(0) },
+            Write::DeletePod { namespace: namespace(), name: "p".into(), uid: "u".into() },
             "DELETE /api/v1/namespaces/n/pods/p",
-            json!({"kind": "DeleteOptions", "apiVersion": "v1", "preconditions": {"uid": "u"}, "gracePeriodSeconds": 0}),
+            json!({"kind": "DeleteOptions", "apiVersion": "v1", "preconditions": {"uid": "u"}}),
         ),
         (
             Write::PatchJobStatus { namespace: namespace(), name: "j".into(), body: body() },
@@ -473,7 +472,6 @@ async fn writes_become_the_requests_that_kubernetes_expects() {
                 name: "j".into(),
                 uid: "u".into(),
                 version: "7".into(),
-                foreground: true,
             },
             "DELETE /apis/batch/v1/namespaces/n/jobs/j",
             json!({"kind": "DeleteOptions", "apiVersion": "v1",

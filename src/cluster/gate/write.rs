@@ -39,7 +39,7 @@ pub enum Write {
         body: Bytes,
     },
     /// The same as [`Write::PatchPod`], answered with the pod.
-    AdoptPod {
+    PatchAndReadPod {
         /// Namespace.
         namespace: Arc<str>,
         /// Name.
@@ -55,8 +55,6 @@ pub enum Write {
         name: Box<str>,
         /// UID precondition.
         uid: Uid,
-        /// Grace period in seconds; the pod's own if absent.
-        grace: Option<u32>,
     },
     /// Patches a Job's status by a strategic merge patch that names the version. The answer is the next version;
     /// everything else in the Job is unchanged.
@@ -68,7 +66,7 @@ pub enum Write {
         /// The patch.
         body: Bytes,
     },
-    /// Deletes a Job if it is still the same one.
+    /// Deletes a Job if it is still the same one. It stays until its pods are gone.
     DeleteJob {
         /// Namespace.
         namespace: Arc<str>,
@@ -78,8 +76,6 @@ pub enum Write {
         uid: Uid,
         /// `resourceVersion` precondition: nobody has changed the Job, and its TTL, since it was read.
         version: ResourceVersion,
-        /// Whether the Job stays until its pods are gone; otherwise they are garbage-collected afterwards.
-        foreground: bool,
     },
     /// Creates an Event.
     CreateEvent {
@@ -106,17 +102,6 @@ pub enum Write {
         /// Namespace.
         namespace: Arc<str>,
         /// The object.
-        body: Bytes,
-    },
-    /// Patches an object of another resource by a JSON merge patch.
-    Patch {
-        /// Its resource.
-        resource: Resource,
-        /// Namespace.
-        namespace: Arc<str>,
-        /// Name.
-        name: Box<str>,
-        /// The patch.
         body: Bytes,
     },
 }
@@ -158,7 +143,6 @@ static METADATA_IN_PROTOBUF: HeaderValue = HeaderValue::from_static(
     "application/vnd.kubernetes.protobuf;as=PartialObjectMetadata;g=meta.k8s.io;v=v1,\
      application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1,application/json",
 );
-static MERGE_PATCH: HeaderValue = HeaderValue::from_static("application/merge-patch+json");
 static STRATEGIC_MERGE_PATCH: HeaderValue =
     HeaderValue::from_static("application/strategic-merge-patch+json");
 
@@ -198,7 +182,7 @@ impl Write {
     pub(super) fn lane(&self) -> Lane {
         let (namespace, verb, resource) = match self {
             Self::CreatePod { namespace, .. } => (namespace, "create", Resource::PODS.plural),
-            Self::PatchPod { namespace, .. } | Self::AdoptPod { namespace, .. } => {
+            Self::PatchPod { namespace, .. } | Self::PatchAndReadPod { namespace, .. } => {
                 (namespace, "patch", Resource::PODS.plural)
             }
             Self::DeletePod { namespace, .. } => (namespace, "delete", Resource::PODS.plural),
@@ -207,7 +191,6 @@ impl Write {
             Self::CreateEvent { namespace, .. } => (namespace, "create", Resource::EVENTS.plural),
             Self::PatchEvent { namespace, .. } => (namespace, "patch", Resource::EVENTS.plural),
             Self::Create { namespace, resource, .. } => (namespace, "create", resource.plural),
-            Self::Patch { namespace, resource, .. } => (namespace, "patch", resource.plural),
         };
         Lane { namespace: namespace.clone(), call: ApiCallLabels { verb, resource } }
     }
@@ -223,26 +206,23 @@ impl Write {
             Self::PatchPod { namespace, name, body } => {
                 Call::patch_pod(Expected::Nothing, namespace, name, body.clone())
             }
-            Self::AdoptPod { namespace, name, body } => {
+            Self::PatchAndReadPod { namespace, name, body } => {
                 Call::patch_pod(Expected::Pod, namespace, name, body.clone())
             }
-            Self::DeletePod { namespace, name, uid, grace } => {
-                let mut options = delete_options(uid);
-                if let Some(seconds) = grace {
-                    options["gracePeriodSeconds"] = (*seconds).into();
-                }
+            Self::DeletePod { namespace, name, uid } => {
+                let options = delete_options(uid);
                 Call::delete("api.delete_pod", pods, Expected::Deleted, namespace, name, &options)
             }
             Self::PatchJobStatus { namespace, name, body } => {
                 let patch =
                     Call::patch("api.patch_status", jobs, Expected::Version, namespace, name, body.clone());
                 let path = format!("{}/status", patch.path);
-                Call { path, content_type: &STRATEGIC_MERGE_PATCH, ..patch }
+                Call { path, ..patch }
             }
-            Self::DeleteJob { namespace, name, uid, version, foreground } => {
+            Self::DeleteJob { namespace, name, uid, version } => {
                 let mut options = delete_options(uid);
                 options["preconditions"]["resourceVersion"] = version.as_str().into();
-                options["propagationPolicy"] = if *foreground { "Foreground" } else { "Background" }.into();
+                options["propagationPolicy"] = "Foreground".into();
                 Call::delete("api.delete_job", jobs, Expected::Nothing, namespace, name, &options)
             }
             Self::CreateEvent { namespace, body, encoding } => {
@@ -251,15 +231,10 @@ impl Write {
                 Call { content_type: content_type(*encoding), ..create }
             }
             Self::PatchEvent { namespace, name, body } => {
-                let patch =
-                    Call::patch("api.patch_event", events, Expected::Nothing, namespace, name, body.clone());
-                Call { content_type: &STRATEGIC_MERGE_PATCH, ..patch }
+                Call::patch("api.patch_event", events, Expected::Nothing, namespace, name, body.clone())
             }
             Self::Create { resource, namespace, body } => {
                 Call::create("api.create", *resource, Expected::Object, namespace, body.clone())
-            }
-            Self::Patch { resource, namespace, name, body } => {
-                Call::patch("api.patch", *resource, Expected::Object, namespace, name, body.clone())
             }
         }
     }
@@ -270,9 +245,12 @@ impl Write {
     pub(super) fn target(&self, result: &Result<Answer, WriteError>) -> CallTarget {
         let call = self.call();
         let pod = match (self, result) {
-            (Self::PatchPod { name, .. } | Self::AdoptPod { name, .. } | Self::DeletePod { name, .. }, _) => {
-                Some(name.to_string())
-            }
+            (
+                Self::PatchPod { name, .. }
+                | Self::PatchAndReadPod { name, .. }
+                | Self::DeletePod { name, .. },
+                _,
+            ) => Some(name.to_string()),
             (Self::CreatePod { .. }, Ok(Answer::Pod(pod))) => Some(pod.pod.name.to_string()),
             _ => None,
         };
@@ -328,7 +306,7 @@ impl Call {
             of_existing: true,
             method: Method::PATCH,
             path: resource.object_path(namespace, name),
-            content_type: &MERGE_PATCH,
+            content_type: &STRATEGIC_MERGE_PATCH,
             ..Self::create(span, resource, expected, namespace, body)
         }
     }
@@ -337,7 +315,7 @@ impl Call {
         let patch = Self::patch("api.patch_pod", Resource::PODS, expected, namespace, name, body);
         // The API server would look for unknown fields in the whole pod.
         let path = format!("{}?fieldValidation=Ignore", patch.path);
-        Self { path, content_type: &STRATEGIC_MERGE_PATCH, ..patch }
+        Self { path, ..patch }
     }
 
     fn delete(
