@@ -95,11 +95,15 @@ fn decide(state: &JobState, tally: Tally, now: Timestamp, plan: &mut Plan) -> Ne
 fn wind_down(state: &JobState, failure: bool, now: Timestamp, plan: &mut Plan) {
     plan.waiting = Some(Wait::Finishing);
     let released: UidSet = plan.releases.iter().map(|pod| pod.uid.clone()).collect();
-    let is_idle =
-        |pod: &&Pod| !released.contains(&pod.uid) && state.pods.flight(&pod.uid) == PendingRequest::None;
-    let active = state.pods.active_in_removal_order().filter(is_idle);
+    let active = state.pods.active_in_removal_order();
+    let active = active.filter(|pod| !released.contains(&pod.uid) && is_idle(state, pod));
     let active = state.ready(active, now, plan).into_iter();
     plan.deletes.extend(active.map(|pod| PodDeletion { forget: !failure, ..forget(pod) }));
+}
+
+/// Whether no request about a pod is under way.
+fn is_idle(state: &JobState, pod: &Pod) -> bool {
+    state.pods.flight(&pod.uid) == PendingRequest::None
 }
 
 /// Step 2 of counting: releases pods that are recorded.
@@ -116,6 +120,7 @@ fn release_all(state: &JobState, now: Timestamp, plan: &mut Plan) {
     let held = state.pods.held().filter_map(|held| state.pods.get(&held.uid));
     let pods =
         state.pods.to_release().chain(state.pods.to_record()).chain(state.pods.unfinished()).chain(held);
+    let pods = pods.filter(|pod| is_idle(state, pod));
     let ready = state.ready(pods, now, plan).into_iter();
     plan.releases.extend(ready.map(PodRef::from));
 }

@@ -122,11 +122,12 @@ impl Folder {
     /// Empties this folder. Deeper folders move up first, so that the depth of a tree takes neither stack nor
     /// open files. What is gone by then is removed; a folder that has got something new meanwhile is emptied again.
     fn clear(&self) -> Result<()> {
-        let prefix = uuid::Uuid::new_v4();
-        let (mut moved, mut in_vain) = (0_u64, 0);
+        let prefix = uuid::Uuid::new_v4().to_string();
+        let (mut moved, mut in_vain, mut is_first) = (0_u64, 0, true);
         while in_vain < ROUNDS {
-            let (before, mut is_empty) = (moved, true);
+            let (mut is_empty, mut is_disturbed) = (true, false);
             for name in self.entries()? {
+                is_disturbed |= !is_first && !name.to_string_lossy().starts_with(&prefix);
                 if self.unlink(&name)? {
                     continue;
                 }
@@ -143,12 +144,15 @@ impl Folder {
                     moved += 1;
                     is_empty = false;
                 }
-                is_empty &= self.remove_empty(&name)?;
+                let is_removed = self.remove_empty(&name)?;
+                is_empty &= is_removed;
+                is_disturbed |= !is_removed;
             }
             if is_empty {
                 return Ok(());
             }
-            in_vain += u32::from(moved == before);
+            in_vain += u32::from(is_disturbed);
+            is_first = false;
         }
         Err(Errno::NOTEMPTY.into())
     }
@@ -175,18 +179,23 @@ impl Folder {
     /// there belongs to somebody else, and is left alone.
     fn enter_for_removal(&self, name: &CString) -> Result<Option<Self>> {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | SAFELY;
-        let folder = match self.open_here(name, flags) {
-            Err(Errno::ACCESS) => {
-                let place = self.open_here(name, flags | OFlags::PATH)?;
-                let place = format!("/proc/self/fd/{}", std::os::fd::AsRawFd::as_raw_fd(&place));
-                rustix::fs::chmod(&place, PRIVATE_FOLDER)?;
-                self.open_here(name, flags)?
-            }
+        let opened = match self.open_here(name, flags) {
+            Err(Errno::ACCESS) => self.permit(name, flags).and_then(|()| self.open_here(name, flags)),
+            opened => opened,
+        };
+        let folder = match opened {
             Err(Errno::NOENT) => return Ok(None),
             folder => folder?,
         };
         rustix::fs::fchmod(&folder, PRIVATE_FOLDER)?;
         Ok(Some(Self(folder)))
+    }
+
+    /// Gives itself all permissions of a folder in this one.
+    fn permit(&self, name: &CString, flags: OFlags) -> rustix::io::Result<()> {
+        let place = self.open_here(name, flags | OFlags::PATH)?;
+        let place = format!("/proc/self/fd/{}", std::os::fd::AsRawFd::as_raw_fd(&place));
+        rustix::fs::chmod(&place, PRIVATE_FOLDER)
     }
 
     /// Opens something in this folder, unless something else is mounted there.

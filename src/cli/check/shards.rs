@@ -308,7 +308,7 @@ mod tests {
             (vec![layout(2, None), alive("a"), claim(0, Some("a")), claim(1, None)], Err("lives: 1")),
             (
                 vec![layout(4, None), dead, alive("a"), claim(2, Some("a")), claim(0, Some("dead"))],
-                Err("lives: 0-1, 3"),
+                Err("lives: 0-1,3"),
             ),
         ] {
             let finding = owners(&observed(&leases));

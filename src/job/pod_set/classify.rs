@@ -212,6 +212,7 @@ impl Tags {
     fn of_unselected(entry: &Entry, ledger: &Ledger) -> Self {
         let uncounted = InUncounted::of(&entry.pod, ledger);
         let tracking = if is_tracked(entry) { Tracking::Release } else { Tracking::None };
+        let tracking = tracking.beside(entry.flight);
         Self { tracking, tracked: entry.pod.tracked, uncounted, ..Self::gone() }
     }
 
