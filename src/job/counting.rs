@@ -9,6 +9,9 @@
 //!
 //! A UID is counted only once its pod has no finalizer, and a finalizer is removed only once the UID is
 //! recorded. So a crash, a hand-over or a lost reply between two steps does not change the final numbers.
+//!
+//! One pod may be a failure and a success, as in Kubernetes: it was recorded as failed while it was being deleted, and has
+//! succeeded before its finalizer was removed. `failed` counts it, and its success completes its index, or the Job.
 
 use std::time::Duration;
 

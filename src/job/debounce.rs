@@ -15,10 +15,11 @@ const POLICY_SHARE: u32 = 10;
 
 /// Until when pods that have just ended wait for others to be evaluated with them.
 ///
-/// Only failures need this, and successes that meet a rule of the success policy, since a failure at the same time would count
-/// for more: other successes decide nothing that a later event would decide otherwise. If no pod is active, or all have to go anyway, there is nothing to wait for. If
-/// the end of the Job is near, the wait is a debounce period after the last of the pods. Where only a `FailJob`
-/// rule may end the Job, a part of that is enough. Else nothing waits.
+/// Only failures need this, and successes that meet a rule of the success policy, since a failure at the same time
+/// would count for more. Other successes decide nothing that a later event would decide otherwise. If no pod is
+/// active, or all have to go anyway, there is nothing to wait for. If the end of the Job is near, the wait is a
+/// debounce period after the last of the pods. Where only a `FailJob` rule may end the Job, a part of that is
+/// enough. Else nothing waits.
 pub(super) fn until(state: &JobState, tally: Tally, now: Timestamp) -> Option<Timestamp> {
     let (spec, pods) = (&state.job.spec, &state.pods);
     let unevaluated = state.unevaluated?;

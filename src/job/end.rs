@@ -165,7 +165,7 @@ pub fn doubts_success(state: &JobState) -> bool {
     !state.lost_creations.is_empty()
         && !state.gone
         && state.job.status.finished().is_none()
-        && announced(&state.job.status).is_none()
+        && !state.job.status.announces_end()
         && completions_reached(state, Tally::of(state)).is_some()
 }
 

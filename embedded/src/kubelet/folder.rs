@@ -16,8 +16,8 @@ const SAFELY: OFlags = OFlags::NOFOLLOW.union(OFlags::NONBLOCK).union(OFlags::CL
 const PRIVATE_FOLDER: Mode = Mode::RWXU;
 /// Permissions of files, unless they have a mode of their own.
 const PRIVATE_FILE: Mode = Mode::RUSR.union(Mode::WUSR);
-/// How often a folder is emptied that is not empty afterwards, since somebody goes on writing there.
-const ROUNDS: u32 = 10;
+/// How often a folder is tried to be removed in which somebody goes on writing.
+const ATTEMPTS: u32 = 10;
 
 /// An open folder.
 #[derive(Debug)]
@@ -101,17 +101,22 @@ impl Folder {
     /// If another file system is mounted somewhere in it: nothing of that is removed.
     pub(super) fn remove(&self, name: &str) -> Result<()> {
         let name = CString::new(component(name)?)?;
-        for _ in 0..ROUNDS {
-            if self.unlink(&name)? {
-                return Ok(());
-            }
-            let Some(folder) = self.enter_for_removal(&name)? else { return Ok(()) };
-            folder.clear()?;
-            if self.remove_empty(&name)? {
-                return Ok(());
+        for _ in 1..ATTEMPTS {
+            match self.try_remove(&name) {
+                Err(error) if error.kind() == ErrorKind::DirectoryNotEmpty => {}
+                removed => return removed,
             }
         }
-        Err(Errno::NOTEMPTY.into())
+        self.try_remove(&name)
+    }
+
+    fn try_remove(&self, name: &CString) -> Result<()> {
+        if self.unlink(name)? {
+            return Ok(());
+        }
+        let Some(folder) = self.enter_for_removal(name)? else { return Ok(()) };
+        folder.clear()?;
+        self.remove_empty(name)
     }
 
     /// The names of everything in this folder that are text.
@@ -120,14 +125,13 @@ impl Folder {
     }
 
     /// Empties this folder. Deeper folders move up first, so that the depth of a tree takes neither stack nor
-    /// open files. What is gone by then is removed; a folder that has got something new meanwhile is emptied again.
+    /// open files. What somebody else removes meanwhile is removed.
     fn clear(&self) -> Result<()> {
-        let prefix = uuid::Uuid::new_v4().to_string();
-        let (mut moved, mut in_vain, mut is_first) = (0_u64, 0, true);
-        while in_vain < ROUNDS {
-            let (mut is_empty, mut is_disturbed) = (true, false);
+        let prefix = uuid::Uuid::new_v4();
+        let mut moved = 0_u64;
+        loop {
+            let before = moved;
             for name in self.entries()? {
-                is_disturbed |= !is_first && !name.to_string_lossy().starts_with(&prefix);
                 if self.unlink(&name)? {
                     continue;
                 }
@@ -137,24 +141,20 @@ impl Folder {
                     if folder.unlink(&inner)? || folder.enter_for_removal(&inner)?.is_none() {
                         continue;
                     }
-                    match rustix::fs::renameat(&folder.0, &inner, &self.0, format!("{prefix}-{moved}")) {
-                        Err(Errno::NOENT) => {}
-                        renamed => renamed?,
-                    }
+                    absent_is_fine(rustix::fs::renameat(
+                        &folder.0,
+                        &inner,
+                        &self.0,
+                        format!("{prefix}-{moved}"),
+                    ))?;
                     moved += 1;
-                    is_empty = false;
                 }
-                let is_removed = self.remove_empty(&name)?;
-                is_empty &= is_removed;
-                is_disturbed |= !is_removed;
+                self.remove_empty(&name)?;
             }
-            if is_empty {
+            if moved == before {
                 return Ok(());
             }
-            in_vain += u32::from(is_disturbed);
-            is_first = false;
         }
-        Err(Errno::NOTEMPTY.into())
     }
 
     /// Removes what is no folder; `false` if it is one.
@@ -166,13 +166,9 @@ impl Folder {
         }
     }
 
-    /// Removes a folder; `false` if it is not empty.
-    fn remove_empty(&self, name: &CString) -> Result<bool> {
-        match rustix::fs::unlinkat(&self.0, name, AtFlags::REMOVEDIR) {
-            Ok(()) | Err(Errno::NOENT) => Ok(true),
-            Err(Errno::NOTEMPTY | Errno::EXIST) => Ok(false),
-            Err(error) => Err(error.into()),
-        }
+    /// Removes an empty folder.
+    fn remove_empty(&self, name: &CString) -> Result<()> {
+        absent_is_fine(rustix::fs::unlinkat(&self.0, name, AtFlags::REMOVEDIR))
     }
 
     /// Opens a folder in this one whatever its permissions, and gives itself all of them; `None` if it is gone. What is mounted
@@ -221,6 +217,14 @@ impl Folder {
             }
         }
         Ok(names)
+    }
+}
+
+/// What is to be removed may be gone already.
+fn absent_is_fine(done: rustix::io::Result<()>) -> Result<()> {
+    match done {
+        Err(Errno::NOENT) => Ok(()),
+        done => Ok(done?),
     }
 }
 

@@ -21,10 +21,10 @@ const SOON: Duration = Duration::from_millis(100);
 const SETTLED: Duration = Duration::from_secs(120);
 const SHARDS: u32 = 8;
 
-/// What one subscription of a shard was told.
+/// What one subscription of a shard was seen.
 #[derive(Default)]
 struct Told {
-    /// The pods that it was told of, and their versions.
+    /// The pods that it was seen of, and their versions.
     pods: BTreeMap<String, u64>,
     /// The pods of the list in progress.
     listing: Option<BTreeMap<String, u64>>,
@@ -38,7 +38,7 @@ struct Told {
 #[derive(Clone)]
 struct Shard {
     from: SubscriptionId,
-    told: Arc<Mutex<Told>>,
+    seen: Arc<Mutex<Told>>,
 }
 
 impl Actor for Shard {
@@ -50,31 +50,31 @@ impl Handler<Pods> for Shard {
 
     fn handle(&mut self, Pods { from, changes, .. }: Pods, _: &mut Self::Context) {
         assert_eq!(from, self.from);
-        let told = &mut *self.told.lock().unwrap();
+        let seen = &mut *self.seen.lock().unwrap();
         for change in changes {
             match change {
                 Change::Restarted => {
-                    told.listing = Some(BTreeMap::new());
-                    told.lists += 1;
+                    seen.listing = Some(BTreeMap::new());
+                    seen.lists += 1;
                 }
                 Change::Listed(pod) => {
-                    let listing = told.listing.as_mut().expect("a list has begun");
+                    let listing = seen.listing.as_mut().expect("a list has begun");
                     listing.insert(pod.pod.name.to_string(), pod.pod.version);
                 }
                 Change::Synced { version } => {
-                    told.pods = told.listing.take().expect("a list has begun");
-                    told.listed = version;
-                    told.changes.clear();
+                    seen.pods = seen.listing.take().expect("a list has begun");
+                    seen.listed = version;
+                    seen.changes.clear();
                 }
                 Change::Applied(pod) => {
-                    assert!(told.listing.is_none());
-                    told.changes.push(pod.pod.version);
-                    told.pods.insert(pod.pod.name.to_string(), pod.pod.version);
+                    assert!(seen.listing.is_none());
+                    seen.changes.push(pod.pod.version);
+                    seen.pods.insert(pod.pod.name.to_string(), pod.pod.version);
                 }
                 Change::Deleted(pod) => {
-                    let known = told.listing.as_mut().unwrap_or(&mut told.pods);
-                    if known.remove(&*pod.pod.name).is_some() && told.listing.is_none() {
-                        told.changes.push(pod.pod.version);
+                    let known = seen.listing.as_mut().unwrap_or(&mut seen.pods);
+                    if known.remove(&*pod.pod.name).is_some() && seen.listing.is_none() {
+                        seen.changes.push(pod.pod.version);
                     }
                 }
                 Change::Unreadable(pod) => panic!("{pod:?}"),
@@ -113,10 +113,10 @@ impl Replica {
     fn join(&mut self, shard: u32) {
         let from = SubscriptionId(self.joined);
         self.joined += 1;
-        let told = Arc::<Mutex<Told>>::default();
-        let actor = Shard { from, told: told.clone() }.start();
+        let seen = Arc::<Mutex<Told>>::default();
+        let actor = Shard { from, seen: seen.clone() }.start();
         let subscription = self.watch.join(ShardId(shard), from, actor.recipient());
-        self.shards.insert(shard, (subscription, told));
+        self.shards.insert(shard, (subscription, seen));
     }
 
     fn leave(&mut self, shard: u32) {
@@ -127,14 +127,14 @@ impl Replica {
         self.shards[&shard].1.lock().unwrap().lists
     }
 
-    /// Each shard knows its pods as they are, and was told of every change since its list, once and in order.
+    /// Each shard knows its pods as they are, and was seen of every change since its list, once and in order.
     fn assert_exact(&self, what: &str) {
-        for (shard, (_, told)) in &self.shards {
-            let told = told.lock().unwrap();
-            assert!(told.listing.is_none() && told.lists > 0, "{what}: shard {shard} has no list");
-            assert_eq!(told.pods, self.api.pods_of(*shard), "{what}: the pods of shard {shard}");
-            let changes = self.api.changes_of(*shard, told.listed);
-            assert_eq!(told.changes, changes, "{what}: the changes of shard {shard} since {}", told.listed);
+        for (shard, (_, seen)) in &self.shards {
+            let seen = seen.lock().unwrap();
+            assert!(seen.listing.is_none() && seen.lists > 0, "{what}: shard {shard} has no list");
+            assert_eq!(seen.pods, self.api.pods_of(*shard), "{what}: the pods of shard {shard}");
+            let changes = self.api.changes_of(*shard, seen.listed);
+            assert_eq!(seen.changes, changes, "{what}: the changes of shard {shard} since {}", seen.listed);
         }
     }
 }

@@ -307,7 +307,7 @@ fn failure(entry: &Entry, spec: &JobSpec, ledger: &Ledger, place: Option<u32>) -
         fails_index: fails_index
             && spec.per_index.is_some()
             && place.is_some()
-            && !(ledger.ends_pods() && entry.ends_with_job),
+            && !(ledger.announces_end() && entry.ends_with_job),
         fails_job: action == Some(PodFailureAction::FailJob),
         before: pod.index_failures,
         created: pod.created,

@@ -70,7 +70,7 @@ impl Ledger {
     }
 
     /// Whether the end of the Job is announced, which removes its active pods.
-    pub(super) fn ends_pods(&self) -> bool {
+    pub(super) fn announces_end(&self) -> bool {
         matches!(self.termination, Termination::Failing | Termination::Succeeding)
     }
 

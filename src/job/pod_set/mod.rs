@@ -456,25 +456,18 @@ impl PodSet {
         }
     }
 
+    /// Derives everything again that follows from the Job and the pods. What is known of the pods stays.
     fn rebuild(&mut self, job: &Job) {
-        let mut rebuilt = Self::new(job, self.default_backoff);
-        rebuilt.pending = std::mem::take(&mut self.pending);
-        rebuilt.seen_unanswered = std::mem::take(&mut self.seen_unanswered);
-        rebuilt.attempts = std::mem::take(&mut self.attempts);
-        rebuilt.taken = std::mem::take(&mut self.taken);
-        (rebuilt.flights, rebuilt.removals) = (self.flights, self.removals);
-        rebuilt.counted = std::mem::take(&mut self.counted);
-        rebuilt.history = self.history.take();
-        rebuilt.live_list = self.live_list.take();
-        rebuilt.newly_ended = std::mem::take(&mut self.newly_ended);
-        rebuilt.released_by_others = self.released_by_others;
-        rebuilt.listed = self.listed;
-        rebuilt.pods = std::mem::take(&mut self.pods);
-        rebuilt.pods.values_mut().for_each(|entry| entry.tags = None);
-        rebuilt.relink_all();
-        let pending: Vec<u32> = rebuilt.pending.keys().copied().collect();
-        pending.into_iter().for_each(|place| rebuilt.refresh_place(place));
-        *self = rebuilt;
+        self.spec = job.spec.clone();
+        self.backoff = job.options.backoff(self.default_backoff);
+        self.ledger = Ledger::of(job);
+        self.queues = Queues::default();
+        self.held.clear();
+        self.pods.values_mut().for_each(|entry| entry.tags = None);
+        self.init_places();
+        self.relink_all();
+        let pending: Vec<u32> = self.pending.keys().copied().collect();
+        pending.into_iter().for_each(|place| self.refresh_place(place));
     }
 
     fn follow_ledger(&mut self, ledger: Ledger) {
@@ -513,7 +506,7 @@ impl PodSet {
         let released_before = self.ledger.termination == Termination::Failing && !entry.pod.tracked;
         entry.recorded |=
             released_before || tags.tracking.is_recorded() || entry.flight == PendingRequest::Release;
-        entry.ends_with_job |= self.ledger.ends_pods() && tags.rank().is_some();
+        entry.ends_with_job |= self.ledger.announces_end() && tags.rank().is_some();
         if entry.tags.as_ref() == Some(&tags) {
             return;
         }

@@ -28,7 +28,7 @@ pub struct DelayedDeletion {
 }
 
 impl PodSet {
-    /// Sets the state of all places from the ledger alone, before any pod is known.
+    /// Sets the state of all places from the ledger alone, before any pod is classified.
     pub(super) fn init_places(&mut self) {
         if let Completion::Indexed(end) = self.spec.completion {
             self.failed = self.ledger.failed_indexes.clone();
