@@ -126,6 +126,12 @@ mutants! {
     /// A finished Job is passivated while pods of it are held.
     PassivatedWithPods,
 
+    // Tenants.
+    /// A pod is the Job's whose UID its owner reference has, whatever namespace and name say.
+    OwnershipByUid,
+    /// Reads take turns by the UIDs of Jobs, which the authors of pods choose, and not by namespace.
+    TurnsByUid,
+
     // Owners.
     /// Fences never close.
     FenceOff,

@@ -21,6 +21,7 @@ use yardmaster::cluster::resource::Resource;
 use yardmaster::cluster::transport::{ByteStream, Transport, TransportError, connect};
 use yardmaster::cluster::watch::{Change, Selection, watch};
 use yardmaster::cluster::wire::{JobDecoder, ObservedPod, PodDecoder};
+use yardmaster::job::job_id::JobId;
 use yardmaster::job::manifest::{Encoding, Maker, PodManifest};
 use yardmaster::job::names::EXTERNAL_FINALIZER;
 use yardmaster::job::pod::{IndexFailures, NewPod, Phase, Place};
@@ -333,7 +334,7 @@ async fn a_pod_is_the_same_whatever_it_is_created_in() {
         };
         let failures = Some(IndexFailures { counted: 2, ignored: 1 });
         let in_text = [manifest(0, None), manifest(1, failures)];
-        let spec = in_both.pod_spec("default", name, &job.uid, indexed).await.unwrap().unwrap();
+        let spec = in_both.pod_spec(&job.id(), indexed).await.unwrap().unwrap();
         assert_eq!(spec.generation, observed.generation);
         job.spec.template.know_protobuf(spec.spec, indexed);
         let in_protobuf = [manifest(2, None), manifest(3, failures)];
@@ -342,10 +343,11 @@ async fn a_pod_is_the_same_whatever_it_is_created_in() {
             let (text, protobuf) = (stored(&*transport, text).await, stored(&*transport, protobuf).await);
             assert_eq!(text, protobuf, "{text:#}\n{protobuf:#}");
         }
+        let of = |namespace: &str, name: &str, uid| JobId::new(namespace.into(), name.into(), uid);
         let none = [
-            in_both.pod_spec("default", name, &"another".into(), indexed).await.unwrap(),
-            in_both.pod_spec("default", "absent", &job.uid, indexed).await.unwrap(),
-            in_json.pod_spec("default", name, &job.uid, indexed).await.unwrap(),
+            in_both.pod_spec(&of("default", name, "another".into()), indexed).await.unwrap(),
+            in_both.pod_spec(&of("default", "absent", job.uid.clone()), indexed).await.unwrap(),
+            in_json.pod_spec(&job.id(), indexed).await.unwrap(),
         ];
         assert_eq!(none, [None, None, None]);
     }

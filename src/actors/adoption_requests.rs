@@ -49,13 +49,17 @@ impl Requests {
     async fn attempt_adoption(&self, orphan: &Orphan) -> Result<AdoptionAttempt, WriteError> {
         let pod = &orphan.pod;
         let unread = |e: ReadError| WriteError::Unknown(e.to_string().into());
-        let job = self.cx.reads.get_job(&self.namespace, &self.job).await.map_err(unread)?;
+        let job = self.cx.reads.get_job(self.job.namespace(), self.job.name()).await.map_err(unread)?;
         match self.claimant(job.as_deref())? {
             Claimant::Manages => {}
             // Nobody else looks at the pod while the Job may adopt it.
             other => {
-                let left =
-                    self.cx.reads.find_pod(&self.namespace, &pod.name, &pod.uid).await.map_err(unread)?;
+                let left = self
+                    .cx
+                    .reads
+                    .find_pod(self.job.namespace(), &pod.name, &pod.uid)
+                    .await
+                    .map_err(unread)?;
                 return Ok(match other {
                     Claimant::Leaves => AdoptionAttempt::JobLeaves(left),
                     _ => AdoptionAttempt::NotOurs(left),
@@ -63,16 +67,19 @@ impl Requests {
             }
         }
         let adoption = Adoption {
-            job_name: &self.job,
-            job_uid: &self.job_uid,
+            job_name: self.job.name(),
+            job_uid: self.job.uid(),
             finalizer: self.cx.config.finalizer(),
             shard: Some(self.shard.0),
         };
         let mut version = orphan.version;
         loop {
             let body = adopt_patch(&pod.uid, version, &adoption);
-            let write =
-                Write::PatchAndReadPod { namespace: self.namespace.clone(), name: pod.name.clone(), body };
+            let write = Write::PatchAndReadPod {
+                namespace: self.job.namespace().clone(),
+                name: pod.name.clone(),
+                body,
+            };
             let conflict = match self.submit(Priority::Finalizer, write).await {
                 Ok(Answer::Pod(adopted)) => return Ok(AdoptionAttempt::Adopted(adopted)),
                 Ok(_) => return Ok(AdoptionAttempt::PodGone),
@@ -80,7 +87,7 @@ impl Requests {
                 Err(refusal) => return Err(refusal),
             };
             // Its status may have changed only.
-            match self.cx.reads.find_pod(&self.namespace, &pod.name, &pod.uid).await {
+            match self.cx.reads.find_pod(self.job.namespace(), &pod.name, &pod.uid).await {
                 Ok(Some(found)) if is_orphan(&found) && found.pod.version > version => {
                     version = found.pod.version;
                 }
@@ -92,7 +99,7 @@ impl Requests {
 
     /// What the Job of a live read may do with pods. One of an unknown completion mode says nothing of that.
     fn claimant(&self, job: Option<&ObservedJob>) -> Result<Claimant, WriteError> {
-        match job.filter(|job| job.uid == self.job_uid).map(|job| &job.job) {
+        match job.filter(|job| job.uid == *self.job.uid()).map(|job| &job.job) {
             None => Ok(Claimant::Leaves),
             Some(Ok(job)) => Ok(Claimant::of(job)),
             Some(Err(unknown)) => Err(WriteError::Unknown(unknown.to_string().into())),
@@ -102,7 +109,7 @@ impl Requests {
     /// The outcome that a live read of the pod shows after a refusal: the pod may be ours after all, or no longer
     /// be there to adopt.
     async fn after_refusal(&self, pod: &PodRef, refusal: &WriteError) -> AdoptionAttempt {
-        let Ok(found) = self.cx.reads.find_pod(&self.namespace, &pod.name, &pod.uid).await else {
+        let Ok(found) = self.cx.reads.find_pod(self.job.namespace(), &pod.name, &pod.uid).await else {
             return AdoptionAttempt::Refused(Refusal::Unknown);
         };
         let Some(found) = found else { return AdoptionAttempt::PodGone };
@@ -134,8 +141,8 @@ impl Requests {
         mut backoff: ApiBackoff,
         begun: Begun,
     ) {
-        let body = release_patch(&pod.uid, &self.job_uid, self.cx.config.finalizer());
-        let write = Write::PatchPod { namespace: self.namespace.clone(), name: pod.name.clone(), body };
+        let body = release_patch(&pod.uid, self.job.uid(), self.cx.config.finalizer());
+        let write = Write::PatchPod { namespace: self.job.namespace().clone(), name: pod.name.clone(), body };
         let released = self.submit(Priority::Finalizer, write);
         let this = self.clone();
         self.spawn(async move {
@@ -158,7 +165,7 @@ impl Requests {
 
     /// Whether a live read shows that the pod is still to be released. If the read fails, it is.
     async fn is_unselected(&self, pod: &PodRef, spec: &JobSpec) -> bool {
-        let found = self.cx.reads.get_pod(&self.namespace, &pod.name).await;
+        let found = self.cx.reads.get_pod(self.job.namespace(), &pod.name).await;
         let to_release = |found: Box<ObservedPod>| {
             let selected = spec.selector.matches(|key| found.labels.get(key));
             // Its owner may have gone with the Job meanwhile. It must not keep our finalizer.

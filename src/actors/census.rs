@@ -14,7 +14,7 @@ use actix::Message;
 
 use super::context::ReplicaContext;
 use super::job_index::JobIndex;
-use crate::cluster::wire::{ObservedPod, Unreadable};
+use crate::cluster::wire::{ControllerRef, ObservedPod, Unreadable};
 use crate::job::names::{CONTROLLER_UID_LABEL, SHARD_LABEL};
 use crate::sharding::{ShardCount, ShardId};
 
@@ -95,13 +95,15 @@ pub async fn take(
     let labels = format!("{CONTROLLER_UID_LABEL},{}", of_no_shard(cx.config.shards));
     let shard_of = |job: &str| Some(cx.config.shards.shard_of(job)).filter(|shard| shards.contains(shard));
     let shard_of_pod = |pod: &ObservedPod| match &pod.controller {
-        Some(owner) if owner.is_job() => shard_of(&owner.uid.to_string()),
-        Some(_) => None,
+        Some(ControllerRef::Job(job)) => shard_of(&job.uid().to_string()),
+        Some(ControllerRef::Other) => None,
+        // No shard would see it.
+        Some(ControllerRef::NoJob) => shard_of(&pod.pod.uid.to_string()),
         // Of a Job that is gone or was taken from it: nobody else sees it if it has a label of no shard.
         None => shard_of(pod.labels.get(CONTROLLER_UID_LABEL)?),
     };
     let may_be_ours = |pod: &ObservedPod| {
-        let is_of_ours = || pod.controller.as_ref().is_none_or(|owner| job_index.contains(&owner.uid));
+        let is_of_ours = || pod.controller.is_none() || pod.job().is_some_and(|job| job_index.contains(job));
         cx.config.replaces_built_in() || pod.pod.tracked || is_of_ours()
     };
     let keep = |pod: &ObservedPod| may_be_ours(pod) && shard_of_pod(pod).is_some();
@@ -120,7 +122,7 @@ pub async fn take(
         }
     }
     for pod in list.unreadable {
-        if let Some(shard) = pod.job.as_ref().and_then(|owner| shard_of(&owner.uid.to_string())) {
+        if let Some(shard) = pod.job.as_ref().and_then(|job| shard_of(&job.uid().to_string())) {
             found.entry(shard).or_default().unreadable.push(pod);
         }
     }

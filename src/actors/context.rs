@@ -22,7 +22,7 @@ use crate::cluster::reads::Reader;
 use crate::cluster::transport::Transport;
 use crate::cluster::watch::Vigil;
 use crate::cluster::wire::{JobDecoder, ObservedPod, PodDecoder, SelfWriteCache, Unreadable};
-use crate::job::uid::Uid;
+use crate::job::job_id::JobId;
 use crate::telemetry::metrics::Metrics;
 
 /// The services that a replica provides to its actors. Clones share everything.
@@ -155,14 +155,14 @@ impl ReplicaContext {
     }
 
     /// The same services, whose live reads are for this Job.
-    pub fn for_job(&self, job: &Uid) -> Self {
+    pub fn for_job(&self, job: &JobId) -> Self {
         Self { reads: self.reads.for_job(job), ..self.clone() }
     }
 
     /// Reads a pod that cannot be read, until it can be; `None` if it is gone.
     pub async fn until_readable(&self, pod: &Unreadable) -> Option<Box<ObservedPod>> {
         let read = async || self.reads.find_pod(&pod.namespace, &pod.name, &pod.uid).await;
-        self.rereads.until_readable(self.api_backoff(), read).await
+        self.rereads.until_readable(&pod.namespace, self.api_backoff(), read).await
     }
 
     /// The pauses between attempts of one request (`--api-backoff`, `--api-backoff-max`).

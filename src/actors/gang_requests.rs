@@ -119,7 +119,7 @@ impl Requests {
     ) -> Result<Found<D::Object>, GangError> {
         let mut request = request;
         loop {
-            let found = self.cx.reads.list(decoder, resource, &self.namespace).await?;
+            let found = self.cx.reads.list(decoder, resource, self.job.namespace()).await?;
             let not_served =
                 || GangError::Permanent(format!("the API server does not serve {}", resource.plural));
             match choose(found.ok_or_else(not_served)?, request) {
@@ -134,7 +134,7 @@ impl Requests {
     }
 
     async fn make(&self, resource: Resource, body: Bytes) -> Result<Bytes, WriteError> {
-        let write = Write::Create { resource, namespace: self.namespace.clone(), body };
+        let write = Write::Create { resource, namespace: self.job.namespace().clone(), body };
         match self.submit(Priority::Create, write).await? {
             Answer::Object(made) => Ok(made),
             _ => Err(WriteError::Unknown("the answer holds no object".into())),

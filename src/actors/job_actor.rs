@@ -32,6 +32,7 @@ use crate::cluster::events::{Event, EventType, ObjectRef};
 use crate::cluster::gate::Turn;
 use crate::cluster::wire::ObservedJob;
 use crate::job::end;
+use crate::job::job_id::JobId;
 use crate::job::manifest::{Maker, PodManifest};
 use crate::job::options::Rejected;
 use crate::job::passivation::can_passivate;
@@ -41,7 +42,6 @@ use crate::job::reconcile::reconcile;
 use crate::job::spec::Job;
 use crate::job::state::{Created, JobState};
 use crate::job::status::JobStatus;
-use crate::job::uid::Uid;
 use crate::mutants::{Mutant, is};
 use crate::telemetry::metrics::workqueue::Work;
 use crate::telemetry::traces::ReconcileSpan;
@@ -105,7 +105,7 @@ pub struct JobActor {
 
 /// Notifies the shard when the actor is dropped, for whatever reason.
 struct EndNotice {
-    job: Uid,
+    job: JobId,
     inbox: Inbox<JobInput>,
     reason: ExitReason,
     shard: Recipient<JobReport>,
@@ -130,7 +130,7 @@ impl JobActor {
         shard: Recipient<JobReport>,
     ) -> Self {
         let inbox = requests.inbox.clone();
-        let notice = EndNotice { job: job.uid.clone(), inbox, reason: ExitReason::Panic, shard };
+        let notice = EndNotice { job: requests.job.clone(), inbox, reason: ExitReason::Panic, shard };
         Self {
             load: requests.cx.loads.correction(requests.shard),
             tracer: JobTracer::new(&requests.trace, &job, requests.ownership()),
@@ -207,7 +207,7 @@ impl JobActor {
             hook.0(&self.state.job);
         }
         let now = self.now();
-        self.state.keep_pace(self.requests.cx.gate.pace(&self.requests.namespace));
+        self.state.keep_pace(self.requests.cx.gate.pace(self.requests.job.namespace()));
         self.tracer.planning(&self.state, now);
         let mut plan = reconcile(&self.state, now);
         if !plan.creates.is_empty() && !self.caught_up {

@@ -6,6 +6,7 @@ use super::context::ReplicaContext;
 use super::release_with_job::ReleaseWithJob;
 use crate::cluster::gate::{Answer, Fence, Order, Priority, Write, WriteError};
 use crate::cluster::wire::{ObservedPod, label_patch};
+use crate::job::job_id::JobId;
 use crate::job::names::SHARD_LABEL;
 use crate::job::uid::Uid;
 use crate::sharding::ShardId;
@@ -25,7 +26,7 @@ pub struct Labelling {
     namespace: Arc<str>,
     name: Box<str>,
     pod: Uid,
-    job: Uid,
+    job: JobId,
     /// Its release, if the Job is its controller.
     release: Option<ReleaseWithJob>,
 }
@@ -35,15 +36,14 @@ pub struct Fenced;
 
 impl Labelling {
     /// Labels a pod with the shard of this Job, while the fence is open.
-    pub fn new(cx: &ReplicaContext, fence: &Fence, pod: &ObservedPod, job: &Uid) -> Self {
-        let controller = pod.controller.clone().filter(|owner| owner.uid == *job);
-        let release = controller.map(|job| ReleaseWithJob {
-            cx: cx.for_job(&job.uid),
+    pub fn new(cx: &ReplicaContext, fence: &Fence, pod: &ObservedPod, job: &JobId) -> Self {
+        let release = pod.job().filter(|owner| *owner == job).map(|job| ReleaseWithJob {
+            cx: cx.for_job(job),
             fence: fence.clone(),
             namespace: pod.namespace.clone(),
             name: pod.pod.name.clone(),
             pod: pod.pod.uid.clone(),
-            job,
+            job: job.clone(),
         });
         Self {
             cx: cx.for_job(job),
@@ -65,10 +65,10 @@ impl Labelling {
     /// When the fence is closed.
     pub async fn hold(self, refused: impl Fn(String)) -> Result<Option<Box<ObservedPod>>, Fenced> {
         let mut backoff = self.cx.api_backoff();
-        let shard = self.cx.config.shards.shard_of(&self.job.to_string());
+        let shard = self.cx.config.shards.shard_of(&self.job.uid().to_string());
         let (mut failures, mut reported) = (0_u32, false);
         loop {
-            let order = Order::new(Priority::Finalizer, self.job.clone(), self.fence.clone());
+            let order = Order::new(Priority::Finalizer, self.job.uid().clone(), self.fence.clone());
             let write = Write::PatchAndReadPod {
                 namespace: self.namespace.clone(),
                 name: self.name.clone(),

@@ -37,8 +37,9 @@ use crate::cluster::gate::Fence;
 use crate::cluster::reads::PodList;
 use crate::cluster::watch::Change;
 use crate::cluster::wire::{ControllerRef, JobOutline, ObservedPod, Unreadable};
+use crate::job::job_id::{JobId, JobSet};
 use crate::job::names::{CONTROLLER_UID_LABEL, SHARD_LABEL};
-use crate::job::uid::{Uid, UidMap, UidSet};
+use crate::job::uid::{Uid, UidMap};
 use crate::sharding::ShardCount;
 
 /// How long a pod that others may look after stays without label before the leader labels it.
@@ -86,8 +87,8 @@ struct LeaderState {
     fence: Fence,
     unit: Unit,
     job_index: JobIndex,
-    known: UidMap<Arc<str>>,
-    relist: Relist<UidSet>,
+    known: JobSet,
+    relist: Relist<JobSet>,
     orphan_pods: OrphanPods,
     /// Pods that get the label of their Job's shard. Such a pod leaves the watch.
     labelled: UidMap<AbortOnDropHandle<()>>,
@@ -163,22 +164,22 @@ impl LeaderState {
         if !job.is_understood || !self.cx.config.manages(job.managed_by.as_deref()) {
             return;
         }
-        self.relist.mark(&job.uid);
+        self.relist.mark(&job.id);
         self.job_index.insert(job);
-        if self.known.insert(job.uid.clone(), job.namespace.clone()).is_none() {
-            self.job_known(&job.uid, &job.namespace);
+        if self.known.insert(job.id.clone()) {
+            self.job_known(&job.id);
         }
     }
 
-    fn job_gone(&mut self, uid: &Uid) {
-        self.known.remove(uid);
-        self.job_index.remove(uid);
-        self.orphan_pods.job_vanished(uid);
+    fn job_gone(&mut self, job: &JobId) {
+        self.known.remove(job);
+        self.job_index.remove(job.uid());
+        self.orphan_pods.job_vanished(job);
     }
 
     fn jobs_listed(&mut self) {
-        let gone = self.relist.sweep(self.known.keys());
-        gone.iter().for_each(|uid| self.job_gone(uid));
+        let gone = self.relist.sweep(&self.known);
+        gone.iter().for_each(|job| self.job_gone(job));
         let waiting = self.jobs.as_mut().and_then(|jobs| jobs.waiting.take());
         waiting.into_iter().flat_map(HashMap::into_values).for_each(|pod| self.consider(pod));
     }
@@ -248,22 +249,22 @@ impl LeaderState {
     }
 
     /// Labels the pods that have waited for a Job.
-    fn job_known(&mut self, uid: &Uid, namespace: &str) {
-        for pod in self.orphan_pods.waiting_for(uid) {
-            self.label(&pod, uid);
+    fn job_known(&mut self, job: &JobId) {
+        for pod in self.orphan_pods.waiting_for(job) {
+            self.label(&pod, job);
         }
-        let orphans = self.orphans.get(namespace).into_iter().flat_map(HashMap::values);
+        let orphans = self.orphans.get(job.namespace()).into_iter().flat_map(HashMap::values);
         let adopted: Vec<Box<ObservedPod>> =
-            orphans.filter(|pod| self.job_index.adopter(pod).as_ref() == Some(uid)).cloned().collect();
+            orphans.filter(|pod| self.job_index.adopter(pod).as_ref() == Some(job)).cloned().collect();
         for pod in adopted {
             self.forget(&pod);
-            self.label(&pod, uid);
+            self.label(&pod, job);
         }
     }
 
     fn consider(&mut self, pod: Box<ObservedPod>) {
         let job = match &pod.controller {
-            Some(owner) => self.job_index.contains(&owner.uid).then(|| owner.uid.clone()),
+            Some(_) => pod.job().filter(|job| self.job_index.contains(job)).cloned(),
             None => self.job_index.adopter(&pod),
         };
         match job {
@@ -299,7 +300,7 @@ impl LeaderState {
         self.patient.insert(pod.clone(), Instant::now()).is_some()
     }
 
-    fn label(&mut self, pod: &ObservedPod, job: &Uid) {
+    fn label(&mut self, pod: &ObservedPod, job: &JobId) {
         if self.labelled.contains_key(&pod.pod.uid) {
             return;
         }
@@ -351,7 +352,7 @@ impl Handler<LeadershipChanged> for OrphanController {
             LeaderState {
                 cx: self.cx.clone(),
                 job_index: JobIndex::default(),
-                known: UidMap::default(),
+                known: JobSet::default(),
                 relist: Relist::default(),
                 orphan_pods: OrphanPods::new(self.cx.clone(), fence.clone(), unit.clone()),
                 unit,
@@ -416,8 +417,8 @@ impl Handler<Outlines> for OrphanController {
             match change {
                 Change::Restarted => leader.relist.begin(),
                 Change::Listed(job) | Change::Applied(job) => leader.job_seen(&job),
-                Change::Unreadable(job) => leader.relist.mark(&job.uid),
-                Change::Deleted(job) => leader.job_gone(&job.uid),
+                Change::Unreadable(job) => leader.relist.mark(&job.as_job()),
+                Change::Deleted(job) => leader.job_gone(&job.id),
                 Change::Synced { .. } => leader.jobs_listed(),
             }
         }

@@ -5,6 +5,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use tokio::sync::OnceCell;
+use tokio_util::sync::{CancellationToken, DropGuard};
 use tokio_util::task::AbortOnDropHandle;
 
 use super::context::ReplicaContext;
@@ -13,6 +14,7 @@ use super::labelling::{Labelling, has_label_of};
 use super::supervision::Unit;
 use crate::cluster::gate::{Fence, Order, Priority, Write, WriteError};
 use crate::cluster::wire::{ControllerRef, ObservedPod, orphan_patch};
+use crate::job::job_id::{JobId, JobMap};
 use crate::job::names::SHARD_LABEL;
 use crate::job::uid::{Uid, UidMap, UidSet};
 use crate::mutants::{Mutant, is};
@@ -35,15 +37,15 @@ pub struct OrphanPods {
     fence: Fence,
     unit: Unit,
     /// By the Job that they name as their controller.
-    waiting: UidMap<UidMap<Box<ObservedPod>>>,
+    waiting: JobMap<UidMap<Box<ObservedPod>>>,
     /// The Job that each of them waits for.
-    awaited: UidMap<Uid>,
+    awaited: UidMap<JobId>,
     /// Those of them that the list in progress has yet to show. If it does not, they are gone.
     unlisted: UidSet,
     /// What live reads have shown of the Jobs that pods wait for: one read for all pods of a Job.
-    fates: UidMap<Arc<OnceCell<Fate>>>,
+    fates: JobMap<Arc<OnceCell<Fate>>>,
     /// Pods whose Job is being looked for, and what follows from that.
-    checking: UidMap<AbortOnDropHandle<()>>,
+    checking: UidMap<Check>,
     /// Pods that are being released, or were.
     releasing: UidMap<AbortOnDropHandle<()>>,
 }
@@ -55,10 +57,10 @@ impl OrphanPods {
             cx,
             fence,
             unit,
-            waiting: UidMap::default(),
+            waiting: JobMap::default(),
             awaited: UidMap::default(),
             unlisted: UidSet::default(),
-            fates: UidMap::default(),
+            fates: JobMap::default(),
             checking: UidMap::default(),
             releasing: UidMap::default(),
         }
@@ -68,19 +70,14 @@ impl OrphanPods {
     pub fn consider(&mut self, pod: Box<ObservedPod>) {
         self.leave_other_jobs(&pod);
         match &pod.controller {
-            Some(owner) if owner.is_job() => {
-                if pod.pod.tracked {
-                    self.wait(owner.clone(), pod);
-                } else {
-                    self.forget(&pod);
+            Some(ControllerRef::Job(job)) if pod.pod.tracked => self.wait(job.clone(), pod),
+            // Finalizer and labels are another controller's business now.
+            Some(ControllerRef::Job(_) | ControllerRef::Other) => self.forget(&pod),
+            Some(ControllerRef::NoJob) | None => {
+                if pod.pod.tracked || pod.labels.get(SHARD_LABEL).is_some() {
+                    self.release(&pod);
                 }
             }
-            // The finalizer is another controller's business now.
-            Some(_) if pod.pod.tracked => self.forget(&pod),
-            _ if pod.pod.tracked || pod.labels.get(SHARD_LABEL).is_some() => {
-                self.release(&pod);
-            }
-            _ => {}
         }
     }
 
@@ -88,7 +85,7 @@ impl OrphanPods {
     /// shown as it was before that. Where it has the label of another shard, its Job's does not see it, which may have to
     /// delete it.
     pub fn consider_shown(&mut self, pod: Box<ObservedPod>) {
-        let job = pod.controller.as_ref().filter(|owner| owner.is_job() && pod.pod.is_done()).cloned();
+        let job = pod.job().filter(|_| pod.pod.is_done()).cloned();
         let Some(job) = job else { return self.consider(pod) };
         if !self.is_labelled(&pod, &job) {
             self.leave_other_jobs(&pod);
@@ -96,12 +93,12 @@ impl OrphanPods {
         }
         self.forget(&pod);
         self.unlisted.remove(&pod.pod.uid);
-        self.keep(job.uid, pod);
+        self.keep(job, pod);
     }
 
     /// Whether a pod has the label of this Job's shard.
-    fn is_labelled(&self, pod: &ObservedPod, job: &ControllerRef) -> bool {
-        has_label_of(pod, self.cx.config.shards.shard_of(&job.uid.to_string()))
+    fn is_labelled(&self, pod: &ObservedPod, job: &JobId) -> bool {
+        has_label_of(pod, self.cx.config.shards.shard_of(&job.uid().to_string()))
     }
 
     /// A list of the pods with the label of this shard begins. It shows those again that exist.
@@ -139,29 +136,34 @@ impl OrphanPods {
     }
 
     /// Keeps a pod for its Job, and finds out whether the Job exists.
-    fn wait(&mut self, owner: ControllerRef, pod: Box<ObservedPod>) {
+    fn wait(&mut self, job: JobId, pod: Box<ObservedPod>) {
         let uid = pod.pod.uid.clone();
         self.unlisted.remove(&uid);
         if !self.checking.contains_key(&uid) {
-            let fate = self.fates.entry(owner.uid.clone()).or_default().clone();
+            let fate = self.fates.entry(job.clone()).or_default().clone();
             let release = OrphanRelease::of(self, &pod);
-            let labelling = Labelling::new(&self.cx, &self.fence, &pod, &owner.uid);
-            let is_labelled = self.is_labelled(&pod, &owner);
-            let owner = owner.clone();
+            let labelling = Labelling::new(&self.cx, &self.fence, &pod, &job);
+            let is_labelled = self.is_labelled(&pod, &job);
+            let (wanted, of) = (CancellationToken::new(), job.clone());
+            let look = wanted.clone().run_until_cancelled_owned(async move {
+                let fate = *fate.get_or_init(|| release.fate_of(&of)).await;
+                (fate, release)
+            });
             let task = self.unit.spawn("a look at an orphan", async move {
-                match *fate.get_or_init(|| release.fate_of(&owner)).await {
-                    Fate::Gone => release.release().await,
+                match look.await {
+                    Some((Fate::Gone, release)) => release.release().await,
                     // Once it is written, its shard sees the pod. If the shard is lost, the next owner looks.
-                    Fate::Ours if !is_labelled => _ = labelling.hold(|_| {}).await,
-                    Fate::Ours | Fate::Others => {}
+                    Some((Fate::Ours, _)) if !is_labelled => _ = labelling.hold(|_| {}).await,
+                    Some((Fate::Ours | Fate::Others, _)) | None => {}
                 }
             });
-            self.checking.insert(uid.clone(), AbortOnDropHandle::new(task));
+            let check = Check { task: AbortOnDropHandle::new(task), wanted: wanted.drop_guard() };
+            self.checking.insert(uid.clone(), check);
         }
-        self.keep(owner.uid, pod);
+        self.keep(job, pod);
     }
 
-    fn keep(&mut self, job: Uid, pod: Box<ObservedPod>) {
+    fn keep(&mut self, job: JobId, pod: Box<ObservedPod>) {
         let uid = pod.pod.uid.clone();
         self.awaited.insert(uid.clone(), job.clone());
         self.waiting.entry(job).or_default().insert(uid, pod);
@@ -170,7 +172,7 @@ impl OrphanPods {
     /// Takes the pods that have waited for a Job, which is known now, but for those that the list in progress has yet to
     /// show.
     #[expect(clippy::vec_box, reason = "they go on one by one, as they are")]
-    pub fn waiting_for(&mut self, job: &Uid) -> Vec<Box<ObservedPod>> {
+    pub fn waiting_for(&mut self, job: &JobId) -> Vec<Box<ObservedPod>> {
         let mut pods: Vec<Box<ObservedPod>> =
             self.waiting.remove(job).into_iter().flat_map(HashMap::into_values).collect();
         for pod in &pods {
@@ -183,16 +185,16 @@ impl OrphanPods {
     }
 
     /// A Job is gone: what a live read has shown of it is no longer true.
-    pub fn job_vanished(&mut self, job: &Uid) {
+    pub fn job_vanished(&mut self, job: &JobId) {
         self.waiting_for(job).into_iter().for_each(|pod| self.consider(pod));
     }
 
     /// Looks for the Jobs of all pods again that were there before.
     pub fn look_again(&mut self) {
-        let was_there = |job: &&Uid| {
+        let was_there = |job: &&JobId| {
             self.fates.get(*job).and_then(|fate| fate.get()).is_some_and(|fate| *fate != Fate::Gone)
         };
-        let jobs: Vec<Uid> = self.waiting.keys().filter(was_there).cloned().collect();
+        let jobs: Vec<JobId> = self.waiting.keys().filter(was_there).cloned().collect();
         jobs.iter().for_each(|job| self.job_vanished(job));
     }
 
@@ -206,12 +208,12 @@ impl OrphanPods {
         self.releasing.clear();
     }
 
-    /// Forgets a pod that is gone or needs nothing more. What is under way for it finds that out, and counts a release of
-    /// its own that the watch has shown before the answer came.
+    /// Forgets a pod that is gone or needs nothing more. Its Job is no longer looked for. A release of it ends when it finds
+    /// that out, and counts if the watch has shown it before its own answer came.
     pub fn forget(&mut self, pod: &ObservedPod) {
         let uid = &pod.pod.uid;
-        let under_way = [self.checking.remove(uid), self.releasing.remove(uid)];
-        under_way.into_iter().flatten().for_each(|task| _ = task.detach());
+        self.checking.remove(uid).into_iter().for_each(Check::forget);
+        self.releasing.remove(uid).into_iter().for_each(|task| _ = task.detach());
         self.no_longer_waits(uid);
     }
 
@@ -220,12 +222,11 @@ impl OrphanPods {
     pub fn leave_other_jobs(&mut self, pod: &ObservedPod) {
         let uid = &pod.pod.uid;
         let Some(awaited) = self.awaited.get(uid) else { return };
-        if pod.controller.as_ref().is_some_and(|owner| owner.is_job() && owner.uid == *awaited) {
+        if pod.job() == Some(awaited) {
             return;
         }
         self.unlisted.remove(uid);
-        // What is under way for it finds out that it has changed.
-        self.checking.remove(uid).into_iter().for_each(|task| _ = task.detach());
+        self.checking.remove(uid).into_iter().for_each(Check::forget);
         self.no_longer_waits(uid);
     }
 
@@ -241,6 +242,21 @@ impl OrphanPods {
     }
 }
 
+/// A look for the Job of a pod, and what follows from it.
+struct Check {
+    task: AbortOnDropHandle<()>,
+    /// Ends the look, but not what follows from it.
+    wanted: DropGuard,
+}
+
+impl Check {
+    /// Ends the look. A write that follows from it finds out by its answer that the pod has changed.
+    fn forget(self) {
+        drop(self.wanted);
+        self.task.detach();
+    }
+}
+
 /// The release of one pod, retried until it succeeds: nobody can delete a pod that keeps the tracking
 /// finalizer.
 struct OrphanRelease {
@@ -251,8 +267,8 @@ struct OrphanRelease {
     uid: Uid,
     /// The pod's version when it was seen as an orphan.
     version: u64,
-    /// The Job that the pod named as its controller at that version, if any.
-    owner: Option<Uid>,
+    /// The controller that the pod named at that version, if any.
+    owner: Option<ControllerRef>,
     /// The pod had ended with the tracking finalizer by then.
     terminated: bool,
 }
@@ -260,26 +276,23 @@ struct OrphanRelease {
 impl OrphanRelease {
     fn of(orphan_pods: &OrphanPods, pod: &ObservedPod) -> Self {
         Self {
-            cx: pod
-                .controller
-                .as_ref()
-                .map_or_else(|| orphan_pods.cx.clone(), |owner| orphan_pods.cx.for_job(&owner.uid)),
+            cx: pod.job().map_or_else(|| orphan_pods.cx.clone(), |job| orphan_pods.cx.for_job(job)),
             fence: orphan_pods.fence.clone(),
             namespace: pod.namespace.clone(),
             name: pod.pod.name.clone(),
             uid: pod.pod.uid.clone(),
             version: pod.pod.version,
-            owner: pod.controller.as_ref().map(|owner| owner.uid.clone()),
+            owner: pod.controller.clone(),
             terminated: pod.pod.phase.is_final() && pod.pod.tracked,
         }
     }
 
     /// Reads the Job of the pod until there is an answer. While the fence is closed, that of a Job that somebody
     /// else looks after.
-    async fn fate_of(&self, owner: &ControllerRef) -> Fate {
+    async fn fate_of(&self, job: &JobId) -> Fate {
         let mut backoff = self.cx.api_backoff();
         loop {
-            match self.cx.reads.find_job(&self.namespace, &owner.name, &owner.uid).await {
+            match self.cx.reads.find_job(job).await {
                 Ok(Some(job)) if !is(Mutant::OrphanReleasedUnasked) => {
                     let ours = self.cx.config.manages(job.managed_by.as_deref());
                     return if ours { Fate::Ours } else { Fate::Others };
@@ -299,7 +312,8 @@ impl OrphanRelease {
         let unreleased = OrphanMeter::new(self.cx.metrics.clone(), self.terminated);
         loop {
             // The pods of a Job that is gone share its turn.
-            let flow = self.owner.clone().unwrap_or_else(|| self.uid.clone());
+            let job = self.owner.as_ref().and_then(ControllerRef::job);
+            let flow = job.map_or_else(|| self.uid.clone(), |job| job.uid().clone());
             let order = Order::new(Priority::Finalizer, flow, self.fence.clone());
             let write = Write::PatchPod {
                 namespace: self.namespace.clone(),
@@ -328,7 +342,7 @@ impl OrphanRelease {
             return Reread::Same;
         };
         let Some(pod) = found else { return Reread::Released };
-        if pod.controller.map(|owner| owner.uid) != self.owner {
+        if pod.controller != self.owner {
             return Reread::Adopted;
         }
         if !pod.pod.tracked && pod.labels.get(SHARD_LABEL).is_none() {
@@ -418,7 +432,7 @@ mod tests {
             run(async move {
                 let mut orphans = orphans(&api(true, 200));
                 let waiting = observed_pod(&orphan(true));
-                let job = waiting.controller.as_ref().unwrap().uid.clone();
+                let job = waiting.job().unwrap().clone();
                 orphans.consider(waiting.clone());
                 assert_eq!(orphans.waiting_for(&job).len(), 1);
                 orphans.consider(waiting);

@@ -1,14 +1,15 @@
 //! Which Job holds which pods in one shard, found from either side without a walk over all of them.
 
+use crate::job::job_id::{JobId, JobMap};
 use crate::job::uid::{Uid, UidMap, UidSet};
 
 /// The pods that the Jobs of a shard still hold.
 #[derive(Debug, Default)]
 pub struct PodOwnerIndex {
     /// Pod -> Job.
-    jobs: UidMap<Uid>,
+    jobs: UidMap<JobId>,
     /// Job -> its pods; only Jobs that have some.
-    pods: UidMap<UidSet>,
+    pods: JobMap<UidSet>,
 }
 
 impl PodOwnerIndex {
@@ -18,17 +19,17 @@ impl PodOwnerIndex {
     }
 
     /// The Job that holds a pod.
-    pub fn job_of(&self, pod: &Uid) -> Option<&Uid> {
+    pub fn job_of(&self, pod: &Uid) -> Option<&JobId> {
         self.jobs.get(pod)
     }
 
     /// The pods of a Job.
-    pub fn pods_of(&self, job: &Uid) -> UidSet {
+    pub fn pods_of(&self, job: &JobId) -> UidSet {
         self.pods.get(job).cloned().unwrap_or_default()
     }
 
     /// Assigns a pod to a Job, whichever Job held it before.
-    pub fn insert(&mut self, pod: Uid, job: &Uid) {
+    pub fn insert(&mut self, pod: Uid, job: &JobId) {
         if self.jobs.get(&pod) == Some(job) {
             return;
         }
@@ -38,7 +39,7 @@ impl PodOwnerIndex {
     }
 
     /// Removes a pod. Returns the Job that held it.
-    pub fn remove(&mut self, pod: &Uid) -> Option<Uid> {
+    pub fn remove(&mut self, pod: &Uid) -> Option<JobId> {
         let job = self.jobs.remove(pod)?;
         if let Some(pods) = self.pods.get_mut(&job) {
             pods.remove(pod);
@@ -50,14 +51,14 @@ impl PodOwnerIndex {
     }
 
     /// Removes all pods of a Job, and returns them.
-    pub fn remove_job(&mut self, job: &Uid) -> UidSet {
+    pub fn remove_job(&mut self, job: &JobId) -> UidSet {
         let pods = self.pods.remove(job).unwrap_or_default();
         pods.iter().for_each(|pod| _ = self.jobs.remove(pod));
         pods
     }
 
     /// Removes the pods that a complete list does not show as their Job's.
-    pub fn retain_listed(&mut self, listed: &UidMap<UidSet>) {
+    pub fn retain_listed(&mut self, listed: &JobMap<UidSet>) {
         self.jobs.retain(|pod, job| listed.get(job).is_some_and(|pods| pods.contains(pod)));
         let jobs = &self.jobs;
         self.pods.retain(|job, pods| {
@@ -83,7 +84,7 @@ mod tests {
 
     #[test]
     fn both_directions_agree() {
-        let [a, b] = ["job-a", "job-b"].map(Uid::from);
+        let [a, b] = ["job-a", "job-b"].map(JobId::from);
         let mut pod_owners = PodOwnerIndex::default();
         for (pod, job) in [("1", &a), ("2", &a), ("3", &b), ("2", &b), ("1", &a)] {
             pod_owners.insert(pod.into(), job);
@@ -93,7 +94,7 @@ mod tests {
 
         assert_eq!(pod_owners.remove(&"3".into()), Some(b.clone()));
         assert_eq!(pod_owners.remove(&"3".into()), None);
-        pod_owners.retain_listed(&UidMap::from_iter([(a.clone(), set(["2"])), (b.clone(), set(["2", "3"]))]));
+        pod_owners.retain_listed(&JobMap::from_iter([(a.clone(), set(["2"])), (b.clone(), set(["2", "3"]))]));
         assert_eq!((pod_owners.pods_of(&a), pod_owners.pods_of(&b)), (set([]), set(["2"])));
 
         assert_eq!(pod_owners.remove_job(&b), set(["2"]));

@@ -9,7 +9,7 @@ use tokio::sync::mpsc;
 
 use crate::cluster::gate::Fence;
 use crate::cluster::wire::ObservedPod;
-use crate::job::uid::Uid;
+use crate::job::job_id::JobId;
 use crate::sharding::ShardId;
 
 /// A command of the lease manager to the replica.
@@ -75,10 +75,10 @@ pub enum JobReport {
     /// Somebody else has written the Job's status: what the actor knows of the pods may be older than that
     /// status. It asks for a new list, which the shard acknowledges with
     /// [`RelistAccepted`](super::job_input::JobInput::RelistAccepted).
-    Relist(Uid),
+    Relist(JobId),
     /// The Job knows of pods that a complete list has not shown. It asks for a live list of its pods, whatever
     /// labels they have.
-    PodsMissing(Uid),
+    PodsMissing(JobId),
     /// A pod that the Job has adopted, or found by its name, lacks the label of the shard: the watch does not show it.
     Unlabelled(Box<ObservedPod>),
     /// A pod without controller that the Job did not adopt after all, since it is being deleted.
@@ -86,7 +86,7 @@ pub enum JobReport {
     /// The actor has ended.
     Ended {
         /// The Job.
-        job: Uid,
+        job: JobId,
         /// Why.
         reason: ExitReason,
     },

@@ -5,7 +5,8 @@ use std::sync::Arc;
 
 use super::context::ReplicaContext;
 use crate::cluster::gate::{Fence, Order, Priority, Write};
-use crate::cluster::wire::{ControllerRef, untrack_patch};
+use crate::cluster::wire::untrack_patch;
+use crate::job::job_id::JobId;
 use crate::job::uid::Uid;
 
 /// A pod that its Job cannot decide about, and its Job.
@@ -16,7 +17,7 @@ pub struct ReleaseWithJob {
     pub namespace: Arc<str>,
     pub name: Box<str>,
     pub pod: Uid,
-    pub job: ControllerRef,
+    pub job: JobId,
 }
 
 impl ReleaseWithJob {
@@ -27,7 +28,7 @@ impl ReleaseWithJob {
 
     /// Whether the Job is gone, or is ours and being deleted.
     async fn job_leaves(&self) -> bool {
-        match self.cx.reads.find_job(&self.namespace, &self.job.name, &self.job.uid).await {
+        match self.cx.reads.find_job(&self.job).await {
             Ok(None) => true,
             Ok(Some(job)) => {
                 let deleting = job.job.as_ref().is_ok_and(|job| job.deleting);
@@ -42,7 +43,7 @@ impl ReleaseWithJob {
     async fn release(&self) -> bool {
         let body = untrack_patch(&self.pod, self.cx.config.finalizer());
         let write = Write::PatchPod { namespace: self.namespace.clone(), name: self.name.clone(), body };
-        let order = Order::new(Priority::Finalizer, self.job.uid.clone(), self.fence.clone());
+        let order = Order::new(Priority::Finalizer, self.job.uid().clone(), self.fence.clone());
         match self.cx.gate.submit(order, write).await {
             Ok(_) => true,
             Err(refusal) => {

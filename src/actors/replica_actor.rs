@@ -41,7 +41,8 @@ use crate::cluster::gate::Fence;
 use crate::cluster::resource::Resource;
 use crate::cluster::watch::Change;
 use crate::cluster::wire::ObservedJob;
-use crate::job::uid::{Uid, UidSet};
+use crate::job::job_id::JobId;
+use crate::job::uid::UidSet;
 use crate::mutants::{Mutant, is};
 use crate::sharding::ShardId;
 
@@ -384,19 +385,22 @@ impl ReplicaActor {
         }
     }
 
-    fn job_gone(&mut self, uid: &Uid) {
+    fn job_gone(&mut self, job: JobId) {
+        let uid = job.uid();
         self.skipped.remove(uid);
         self.job_index.remove(uid);
         self.job_cache.remove(uid);
         // Pods may wait for it although it was never read.
         if let Some(shard) = self.shards.get(&self.cx.config.shards.shard_of(&uid.to_string())) {
-            shard.actor.do_send(JobVanished(uid.clone()));
+            shard.actor.do_send(JobVanished(job));
         }
     }
 
     fn jobs_listed(&mut self, source: Source, ctx: &mut Context<Self>) {
         for uid in self.job_cache.sweep(source) {
-            self.job_missing(&uid, ctx);
+            if let Some(job) = self.job_cache.get(&uid) {
+                self.job_missing(job.id(), ctx);
+            }
         }
         self.job_feed = match std::mem::replace(&mut self.job_feed, JobFeed::Undecided) {
             JobFeed::Listing(all) => JobFeed::Listed(all),
@@ -476,7 +480,7 @@ impl Handler<Jobs> for ReplicaActor {
                 }
                 Change::Deleted(_) if is(Mutant::DeletedJobIgnored) => {}
                 Change::Unreadable(job) => self.job_unreadable(of, &job, ctx),
-                Change::Deleted(job) => self.job_missing(&job.uid, ctx),
+                Change::Deleted(job) => self.job_missing(job.id(), ctx),
                 Change::Synced { version } => {
                     self.shown(of, version);
                     self.jobs_listed(of, ctx);

@@ -28,6 +28,7 @@ use crate::cluster::supervision::caught;
 use crate::cluster::wire::{
     ObservedJob, ObservedPod, status_patch, untrack_ended_patch, untrack_patch, untrack_unchanged_patch,
 };
+use crate::job::job_id::JobId;
 use crate::job::manifest::{Encoding, PodManifest};
 use crate::job::plan::{PodDeletion, StatusWrite, Urgency};
 use crate::job::pod::{NewPod, Place, PodRef};
@@ -53,12 +54,8 @@ pub struct Requests {
     pub in_flight: TaskTracker,
     /// Where answers go.
     pub inbox: Inbox<JobInput>,
-    /// The Job's namespace.
-    pub namespace: Arc<str>,
-    /// The Job's name.
-    pub job: Arc<str>,
-    /// The Job's UID.
-    pub job_uid: Uid,
+    /// The Job.
+    pub job: JobId,
     /// Where the Job records why it waits.
     pub waits: Waits,
     /// The Job's trace.
@@ -88,12 +85,12 @@ impl Requests {
     }
 
     fn order(&self, priority: Priority) -> Order {
-        Order::new(priority, self.job_uid.clone(), self.fence.clone())
+        Order::new(priority, self.job.uid().clone(), self.fence.clone())
     }
 
     /// The Job in logs.
     pub(super) fn name(&self) -> JobName<'_, Uid> {
-        JobName { namespace: &self.namespace, name: &self.job, uid: &self.job_uid }
+        JobName { namespace: self.job.namespace(), name: self.job.name(), uid: self.job.uid() }
     }
 
     /// Runs a request on the tokio pool and puts its answer into the inbox.
@@ -135,7 +132,7 @@ impl Requests {
     pub fn create(self: &Arc<Self>, new: &NewPod, manifest: PodManifest, template: &PodTemplate) {
         let PodManifest { name, body, encoding } = manifest;
         let place = new.place;
-        let write = Write::CreatePod { namespace: self.namespace.clone(), body, encoding };
+        let write = Write::CreatePod { namespace: self.job.namespace().clone(), body, encoding };
         let order = Order { behind: new.behind, ..self.order(Priority::Create) };
         let created = self.cx.gate.submit_traced(order, write, self.trace.calls());
         let this = self.clone();
@@ -173,7 +170,7 @@ impl Requests {
     /// The name is taken: by the very pod that we wanted to create, as after a lost answer, or by something
     /// else. That it is being deleted makes no difference: it may have succeeded before.
     async fn look_up(&self, place: Place, name: &str) -> Created {
-        match self.cx.reads.get_pod(&self.namespace, name).await {
+        match self.cx.reads.get_pod(self.job.namespace(), name).await {
             Ok(Some(found)) if self.is_ours(&found) && found.pod.place == Some(place) => {
                 // If somebody has taken all its labels off, nothing else may find it for an hour.
                 if !found.pod.is_done() && !has_label_of(&found, self.shard) {
@@ -188,7 +185,7 @@ impl Requests {
 
     /// Whether the Job is the pod's controller.
     pub(super) fn is_ours(&self, pod: &ObservedPod) -> bool {
-        pod.controller.as_ref().is_some_and(|controller| controller.uid == self.job_uid)
+        pod.job() == Some(&self.job)
     }
 
     /// Deletes a pod. A pod that must not be counted loses its finalizer first.
@@ -217,7 +214,7 @@ impl Requests {
                 }
             }
             let write = Write::DeletePod {
-                namespace: this.namespace.clone(),
+                namespace: this.job.namespace().clone(),
                 name: pod.name.clone(),
                 uid: pod.uid.clone(),
             };
@@ -252,12 +249,12 @@ impl Requests {
     pub fn release_unchanged(&self, pod: PodRef, version: u64) {
         let body = untrack_unchanged_patch(&pod.uid, version, self.cx.config.finalizer());
         let released = self.patch_finalizers(pod.name.clone(), body);
-        let (cx, namespace, job) = (self.cx.clone(), self.namespace.clone(), self.job_uid.clone());
+        let (cx, job) = (self.cx.clone(), self.job.clone());
         self.run(async move {
             let answer = match released.await {
                 Ok(answer) => changed(answer),
                 Err(WriteError::Conflict(_)) => {
-                    let found = cx.reads.find_pod(&namespace, &pod.name, &pod.uid).await;
+                    let found = cx.reads.find_pod(job.namespace(), &pod.name, &pod.uid).await;
                     found.map_or(Changed::Refused, |found| left_behind(found, &job, version))
                 }
                 Err(_) => Changed::Refused,
@@ -271,13 +268,13 @@ impl Requests {
     }
 
     fn patch_finalizers(&self, pod: Box<str>, body: Bytes) -> BoxFuture<'static, Result<Answer, WriteError>> {
-        let write = Write::PatchPod { namespace: self.namespace.clone(), name: pod, body };
+        let write = Write::PatchPod { namespace: self.job.namespace().clone(), name: pod, body };
         self.submit(Priority::Finalizer, write)
     }
 
     /// Asks for the turn of a status.
     pub fn reserve_status(&self, urgency: Urgency) -> Reservation {
-        self.cx.gate.reserve_status(&self.order(status_priority(urgency)), self.namespace.clone())
+        self.cx.gate.reserve_status(&self.order(status_priority(urgency)), self.job.namespace().clone())
     }
 
     /// Puts a turn into the inbox when it comes, unless the handle is dropped before.
@@ -300,7 +297,11 @@ impl Requests {
         // Its turn has come. If the API server turns it away unread, what depends on it must not wait behind others.
         let order = self.order(Priority::Status);
         let body = status_patch(old, &status, &seen.version);
-        let write = Write::PatchJobStatus { namespace: self.namespace.clone(), name: self.job.clone(), body };
+        let write = Write::PatchJobStatus {
+            namespace: self.job.namespace().clone(),
+            name: self.job.name().clone(),
+            body,
+        };
         let written = self.cx.gate.submit_in(turn, order, write, self.trace.calls());
         let this = self.clone();
         self.run(async move {
@@ -332,7 +333,7 @@ impl Requests {
     }
 
     async fn read_job(&self) -> Option<Arc<ObservedJob>> {
-        self.cx.reads.find_job(&self.namespace, &self.job, &self.job_uid).await.ok().flatten()
+        self.cx.reads.find_job(&self.job).await.ok().flatten()
     }
 
     /// Reads the Job live. Retries until an answer has its status or the fence of the shard is closed.
@@ -341,7 +342,7 @@ impl Requests {
         self.run(async move {
             let mut backoff = this.cx.api_backoff();
             loop {
-                match this.cx.reads.find_job(&this.namespace, &this.job, &this.job_uid).await {
+                match this.cx.reads.find_job(&this.job).await {
                     Ok(job) if job.as_ref().is_none_or(|job| job.job.is_ok()) => return JobInput::Read(job),
                     _ if this.fence.is_closed() => return JobInput::Unread,
                     // What is known is in doubt, and this does not settle it.
@@ -357,7 +358,7 @@ impl Requests {
     pub fn read_pod_spec(self: &Arc<Self>, indexed: bool) {
         let this = self.clone();
         self.run_after(async move {
-            let read = this.cx.reads.pod_spec(&this.namespace, &this.job, &this.job_uid, indexed).await;
+            let read = this.cx.reads.pod_spec(&this.job, indexed).await;
             if let Err(error) = &read {
                 log_job!(debug, this.name(), %error, "pods are created in JSON");
             }
@@ -396,9 +397,8 @@ fn status_priority(urgency: Urgency) -> Priority {
 
 /// What has become of a pod of a Job that is gone. One that is not tracked, or is another owner's, is nothing to it.
 /// `version`: as it was last known.
-fn left_behind(pod: Option<Box<ObservedPod>>, job: &Uid, version: u64) -> Changed {
-    let is_its =
-        |pod: &ObservedPod| pod.pod.tracked && pod.controller.as_ref().is_none_or(|owner| owner.uid == *job);
+fn left_behind(pod: Option<Box<ObservedPod>>, job: &JobId, version: u64) -> Changed {
+    let is_its = |pod: &ObservedPod| pod.pod.tracked && (pod.controller.is_none() || pod.job() == Some(job));
     match pod.filter(|pod| is_its(pod)) {
         // What is no newer explains no conflict, and leads to the next.
         Some(pod) if pod.pod.version <= version => Changed::Refused,
@@ -438,7 +438,7 @@ mod tests {
             pod
         };
         let seen = |pod: &serde_json::Value| Some(observed_pod(pod));
-        let job = observed_pod(&tracked()).controller.unwrap().uid;
+        let job = observed_pod(&tracked()).job().unwrap().clone();
         let outcome = |pod, version| match left_behind(pod, &job, version) {
             Changed::Pod(pod) => format!("changed {}", pod.version),
             other => format!("{other:?}"),

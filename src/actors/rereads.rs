@@ -3,37 +3,42 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::sync::Semaphore;
-
 use super::api_backoff::ApiBackoff;
+use crate::cluster::fair_semaphore::FairSemaphore;
 use crate::cluster::reads::ReadError;
 
 /// Objects that are read again at once.
 const TURNS: usize = 16;
+/// Those of them that may be of one namespace.
+const SHARE: usize = 8;
 /// How long a read that failed keeps its turn. So a replica sends no more than 16 such reads a second, however many
 /// objects cannot be read.
 const PACE: Duration = Duration::from_secs(1);
 
 /// The turns of the reads of one replica. Clones share them.
-#[derive(Clone, Debug)]
-pub struct Rereads(Arc<Semaphore>);
+#[derive(Clone)]
+pub struct Rereads(FairSemaphore);
 
 impl Default for Rereads {
     fn default() -> Self {
-        Self(Arc::new(Semaphore::new(TURNS)))
+        Self(FairSemaphore::new(TURNS, SHARE))
     }
 }
 
 impl Rereads {
-    /// Reads an object, with pauses that grow, until that succeeds: nothing tells when it can be read.
-    pub async fn until_readable<T, F>(&self, mut pauses: ApiBackoff, read: impl Fn() -> F) -> T
+    /// Reads an object of a namespace, with pauses that grow, until that succeeds: nothing tells when it can be read.
+    pub async fn until_readable<T, F>(
+        &self,
+        namespace: &Arc<str>,
+        mut pauses: ApiBackoff,
+        read: impl Fn() -> F,
+    ) -> T
     where
         F: Future<Output = Result<T, ReadError>>,
     {
         loop {
             pauses.pause().await;
-            // It is never closed.
-            let _turn = self.0.acquire().await;
+            let _turn = self.0.acquire(Some(namespace), None).await;
             if let Ok(found) = read().await {
                 return found;
             }

@@ -41,6 +41,7 @@ use crate::cluster::gate::Fence;
 use crate::cluster::reads::PodList;
 use crate::cluster::watch::Change;
 use crate::cluster::wire::{ObservedJob, ObservedPod, Unreadable};
+use crate::job::job_id::{JobId, JobMap};
 use crate::job::uid::{Uid, UidMap};
 use crate::mutants::{Mutant, is};
 use crate::sharding::ShardId;
@@ -72,14 +73,14 @@ pub struct JobSeen {
 /// A Job of the shard no longer exists.
 #[derive(Message)]
 #[rtype(result = "()")]
-pub struct JobVanished(pub Uid);
+pub struct JobVanished(pub JobId);
 
 /// The pods selected by a Job with a selector of its own (`manualSelector`), some of which it may adopt.
 #[derive(Message)]
 #[rtype(result = "()")]
 pub struct Candidates {
     /// The Job.
-    pub job: Uid,
+    pub job: JobId,
     /// Pods in whose state an earlier list left doubts, with their versions in it.
     pub doubted: UidMap<u64>,
     /// All pods that it selects.
@@ -153,7 +154,7 @@ pub struct ShardActor {
     caught_up: CaughtUp,
     progress: ProgressSender,
     orphan_pods: OrphanPods,
-    jobs: UidMap<JobEntry>,
+    jobs: JobMap<JobEntry>,
     foreign_jobs: ForeignJobs,
     pod_owners: PodOwnerIndex,
     pod_feed: PodFeed,
@@ -181,7 +182,7 @@ impl ShardActor {
             claimed: cx.clock.now(),
             job_index,
             progress,
-            jobs: UidMap::default(),
+            jobs: JobMap::default(),
             foreign_jobs: ForeignJobs::default(),
             pod_owners: PodOwnerIndex::default(),
             pod_feed: PodFeed::NEW,
@@ -219,11 +220,13 @@ impl ShardActor {
     }
 
     /// The Job of the shard that controls a pod or would adopt it.
-    fn job_of(&self, pod: &ObservedPod) -> Option<Uid> {
-        match &pod.controller {
-            Some(owner) => self.jobs.contains_key(&owner.uid).then(|| owner.uid.clone()),
-            None => self.job_index.adopter(pod).filter(|uid| self.jobs.contains_key(uid)),
-        }
+    fn job_of(&self, pod: &ObservedPod) -> Option<JobId> {
+        let job = match &pod.controller {
+            Some(_) => pod.job().cloned(),
+            None => self.job_index.adopter(pod),
+        };
+        // All its pods share the key.
+        self.jobs.get_key_value(&job?).map(|(job, _)| job.clone())
     }
 
     /// Takes in a pod that is shown.
@@ -261,7 +264,7 @@ impl ShardActor {
             return;
         }
         self.orphan_pods.forget(pod);
-        let holder = self.holder_of(uid).or_else(|| pod.controller.as_ref().map(|owner| owner.uid.clone()));
+        let holder = self.holder_of(uid).or_else(|| pod.job().cloned());
         // One with our finalizer is looked for.
         if !pod.pod.tracked && holder.as_ref().is_some_and(|job| self.doubts.shows_later(job, &pod.pod)) {
             return;
@@ -292,7 +295,7 @@ impl ShardActor {
         }
         self.pod_owners.retain_listed(&listing);
         let unseen = &self.unseen;
-        let may_plan = |job: &Uid, entry: &JobEntry| !entry.awaits_pods() && !unseen.hold_back(job);
+        let may_plan = |job: &JobId, entry: &JobEntry| !entry.awaits_pods() && !unseen.hold_back(job);
         for (uid, entry) in self.jobs.iter_mut().filter(|(uid, entry)| may_plan(uid, entry)) {
             let listed = listing.remove(uid).unwrap_or_default();
             entry.send(JobInput::PodsListed { listed, version, origin: ListOrigin::Shard });
@@ -308,7 +311,7 @@ impl ShardActor {
 
 impl ShardActor {
     /// A Job needs a list of its pods that begins now. No list that is in progress counts for it.
-    fn relist_requested(&mut self, job: &Uid, ctx: &mut Context<Self>) {
+    fn relist_requested(&mut self, job: &JobId, ctx: &mut Context<Self>) {
         self.show_again(job, ctx);
         self.send(job, JobInput::RelistAccepted);
     }
@@ -381,7 +384,7 @@ impl Handler<JobSeen> for ShardActor {
 
     fn handle(&mut self, JobSeen { job, arrived }: JobSeen, ctx: &mut Self::Context) {
         self.arrived = arrived;
-        let show_again = self.wants_dropped_pods(&job).then(|| job.uid.clone());
+        let show_again = self.wants_dropped_pods(&job).then(|| job.id());
         self.job_seen(job, ctx);
         show_again.iter().for_each(|job| self.show_again(job, ctx));
     }
@@ -390,11 +393,11 @@ impl Handler<JobSeen> for ShardActor {
 impl Handler<JobVanished> for ShardActor {
     type Result = ();
 
-    fn handle(&mut self, JobVanished(uid): JobVanished, ctx: &mut Self::Context) {
-        self.job_vanished(&uid, ctx);
-        self.orphan_pods.job_vanished(&uid);
-        self.wait_for_no_pod(&uid);
-        self.forget_foreign_job(&uid, ctx);
+    fn handle(&mut self, JobVanished(job): JobVanished, ctx: &mut Self::Context) {
+        self.job_vanished(&job, ctx);
+        self.orphan_pods.job_vanished(&job);
+        self.wait_for_no_pod(&job);
+        self.forget_foreign_job(job.uid(), ctx);
     }
 }
 
@@ -434,7 +437,7 @@ impl Handler<Candidates> for ShardActor {
     fn handle(&mut self, Candidates { job, doubted, list }: Candidates, ctx: &mut Self::Context) {
         self.arrived = Instant::now();
         let mut in_doubt: UidMap<u64> = UidMap::default();
-        let is_of_job = |pod: &&Unreadable| pod.job.as_ref().is_some_and(|owner| owner.uid == job);
+        let is_of_job = |pod: &&Unreadable| pod.job.as_ref() == Some(&job);
         list.unreadable.iter().filter(is_of_job).for_each(|pod| self.pod_unreadable(pod, ctx));
         for pod in list.pods {
             match &pod.controller {
@@ -442,7 +445,7 @@ impl Handler<Candidates> for ShardActor {
                     in_doubt.insert(pod.pod.uid.clone(), pod.pod.version);
                 }
                 None => self.route_pod(pod, ctx),
-                Some(owner) if owner.uid == job && !self.is_labelled(&pod) => self.label(&pod, &job, ctx),
+                Some(_) if pod.job() == Some(&job) && !self.is_labelled(&pod) => self.label(&pod, &job, ctx),
                 Some(_) => {}
             }
         }

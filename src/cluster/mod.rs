@@ -30,6 +30,7 @@ pub mod departure;
 pub mod events;
 mod exec_plugin;
 mod fair_queue;
+pub mod fair_semaphore;
 pub mod fence;
 pub mod gate;
 mod impersonation;

@@ -1,9 +1,9 @@
 //! The gate of live reads: how many are in flight, whose turn it is, and which of them are one.
 //!
-//! No more than [`AT_ONCE`] reads of a replica are in flight. Those that wait take turns by Job, so a Job with
-//! thousands of reads delays the single read of another by one. A read of an object joins one of the same object
-//! that has not left yet, and waits for a moment if one is in flight: its answer may be older than the question,
-//! but the next read can serve all who ask meanwhile.
+//! No more than [`AT_ONCE`] reads of a replica are in flight, and [`SHARE`] of one namespace. Those that wait take turns by
+//! namespace, and then by Job. A read of an object joins one of the same object that has not left yet, and waits for a
+//! moment if one is in flight: its answer may be older than the question, but the next read can serve all who ask
+//! meanwhile.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -12,27 +12,27 @@ use std::time::Duration;
 use foldhash::fast::RandomState;
 use futures::FutureExt;
 use futures::future::{BoxFuture, Shared, WeakShared};
-use tokio::sync::{Mutex as AsyncMutex, oneshot};
+use tokio::sync::Mutex as AsyncMutex;
 use tokio::time::timeout;
 
-use super::fair_queue::{FairQueue, Room};
-use crate::job::uid::Uid;
+use super::fair_semaphore::{FairSemaphore, Permit};
+use crate::job::job_id::JobId;
 
 /// Live reads of a replica that may be in flight at once.
-pub(super) const AT_ONCE: usize = 32;
+const AT_ONCE: usize = 32;
+/// Those of them that may be in flight for one namespace.
+const SHARE: usize = 16;
 /// How long a read waits for one of the same object that is in flight, so that others may join it.
 const GATHERING: Duration = Duration::from_secs(1);
 
 /// The gate. Clones are the same gate; `T` is the answer to the read of an object.
-pub(super) struct ReadGate<T>(Arc<Mutex<State<T>>>);
-
-struct State<T> {
-    in_flight: usize,
-    /// By the Job that asks.
-    waiting: FairQueue<(), (), Option<Uid>, oneshot::Sender<Turn<T>>>,
-    /// By path.
-    objects: HashMap<Arc<str>, Object<T>, RandomState>,
+pub(super) struct ReadGate<T> {
+    turns: FairSemaphore,
+    objects: Arc<Mutex<Objects<T>>>,
 }
+
+/// The reads of objects, by path.
+type Objects<T> = HashMap<Arc<str>, Object<T>, RandomState>;
 
 /// The reads of one object.
 struct Object<T> {
@@ -42,9 +42,6 @@ struct Object<T> {
     next: Option<WeakShared<BoxFuture<'static, T>>>,
 }
 
-/// The right to have a read in flight, until it is dropped.
-pub(super) struct Turn<T>(Option<ReadGate<T>>);
-
 /// Forgets an object that nobody reads any more.
 struct Forget<T> {
     gate: ReadGate<T>,
@@ -53,83 +50,41 @@ struct Forget<T> {
 
 impl<T> Clone for ReadGate<T> {
     fn clone(&self) -> Self {
-        Self(self.0.clone())
+        Self { turns: self.turns.clone(), objects: self.objects.clone() }
     }
 }
 
 impl<T> Default for ReadGate<T> {
     fn default() -> Self {
-        let waiting = FairQueue::new(|(), _| true);
-        Self(Arc::new(Mutex::new(State { in_flight: 0, waiting, objects: HashMap::default() })))
+        Self { turns: FairSemaphore::new(AT_ONCE, SHARE), objects: Arc::default() }
     }
 }
 
 impl<T> ReadGate<T> {
-    fn lock(&self) -> MutexGuard<'_, State<T>> {
-        // Poisoning is ignored: the state is changed by steps that do not panic.
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, Objects<T>> {
+        // Poisoning is ignored: the table is changed by steps that do not panic.
+        self.objects.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Waits for the turn of a read that a Job asks for.
-    pub(super) async fn turn(&self, asker: Option<Uid>) -> Turn<T> {
-        let granted = {
-            let mut state = self.lock();
-            if state.in_flight < AT_ONCE {
-                state.in_flight += 1;
-                return Turn(Some(self.clone()));
-            }
-            let (turn, granted) = oneshot::channel();
-            state.waiting.push((), (), asker, turn);
-            granted
-        };
-        // Its sender is dropped only by being used.
-        granted.await.unwrap_or(Turn(None))
-    }
-
-    /// Gives the turn of a read that has ended to the next that still waits.
-    fn pass_on(self) {
-        loop {
-            let Some(next) = self.next() else { return };
-            match next.send(Turn(Some(self.clone()))) {
-                Ok(()) => return,
-                // Nobody waits for it any more.
-                Err(mut turn) => turn.0 = None,
-            }
-        }
-    }
-
-    fn next(&self) -> Option<oneshot::Sender<Turn<T>>> {
-        let mut state = self.lock();
-        let next = state.waiting.pop(|(), (), _| Room::Preferred);
-        if next.is_none() {
-            state.in_flight -= 1;
-        }
-        next.map(|((), (), waiting)| waiting)
-    }
-}
-
-impl<T> Drop for Turn<T> {
-    fn drop(&mut self) {
-        if let Some(gate) = self.0.take() {
-            gate.pass_on();
-        }
+    /// Waits for the turn of a read in this namespace, or in the whole cluster, that a Job asks for.
+    pub(super) async fn turn(&self, namespace: Option<&Arc<str>>, asker: Option<&JobId>) -> Permit {
+        self.turns.acquire(namespace, asker).await
     }
 }
 
 impl<T: Clone + Send + Sync + 'static> ReadGate<T> {
-    /// Reads an object by `read`, or joins another read of it that has not left yet.
+    /// Reads an object of a namespace by `read`, or joins another read of it that has not left yet.
     pub(super) fn read(
         &self,
         path: &str,
-        asker: Option<Uid>,
+        namespace: Arc<str>,
+        asker: Option<JobId>,
         read: impl Future<Output = T> + Send + 'static,
     ) -> Shared<BoxFuture<'static, T>> {
         let path: Arc<str> = path.into();
-        let mut state = self.lock();
-        let object = state
-            .objects
-            .entry(path.clone())
-            .or_insert_with(|| Object { in_flight: Arc::default(), next: None });
+        let mut objects = self.lock();
+        let object =
+            objects.entry(path.clone()).or_insert_with(|| Object { in_flight: Arc::default(), next: None });
         if let Some(next) = object.next.as_ref().and_then(WeakShared::upgrade) {
             return next;
         }
@@ -139,8 +94,8 @@ impl<T: Clone + Send + Sync + 'static> ReadGate<T> {
             let _forget = forget;
             // After that time it leaves beside the other one, which may hang.
             let _alone = timeout(GATHERING, in_flight.lock_owned()).await;
-            let _turn = gate.turn(asker).await;
-            if let Some(object) = gate.lock().objects.get_mut(&path) {
+            let _turn = gate.turn(Some(&namespace), asker.as_ref()).await;
+            if let Some(object) = gate.lock().get_mut(&path) {
                 object.next = None;
             }
             read.await
@@ -153,14 +108,14 @@ impl<T: Clone + Send + Sync + 'static> ReadGate<T> {
 
 impl<T> Drop for Forget<T> {
     fn drop(&mut self) {
-        let mut state = self.gate.lock();
-        let Some(object) = state.objects.get(&self.path) else { return };
+        let mut objects = self.gate.lock();
+        let Some(object) = objects.get(&self.path) else { return };
         let next = object.next.as_ref().and_then(WeakShared::upgrade);
         if next.is_none() {
-            state.objects.remove(&self.path);
+            objects.remove(&self.path);
         }
         // Its owner may have gone meanwhile. If it is the last one, dropping it comes here again.
-        drop(state);
+        drop(objects);
         drop(next);
     }
 }
@@ -196,58 +151,45 @@ mod tests {
         }
     }
 
+    fn job(name: &str) -> Option<JobId> {
+        Some(JobId::new("n".into(), name.into(), name.into()))
+    }
+
     #[tokio::test(start_paused = true)]
-    async fn few_are_in_flight_and_a_job_with_many_does_not_delay_others() {
+    async fn few_are_in_flight_and_fewer_of_one_namespace() {
         let (gate, seen) = (ReadGate::default(), Arc::new(Seen::default()));
-        let read = |job: &str, object: usize| {
-            gate.read(&format!("{job}/{object}"), Some(job.into()), seen.clone().read())
+        let read = |namespace: &str, object: usize| {
+            gate.read(&format!("{namespace}/{object}"), namespace.into(), None, seen.clone().read())
         };
-        let many = tokio::spawn(join_all((0..1000).map(|object| read("many", object))));
-        sleep(LATENCY / 2).await;
-        let begun = Instant::now();
-        read("one", 0).await;
-        assert!(begun.elapsed() <= 2 * LATENCY, "{:?}", begun.elapsed());
-        assert_eq!(many.await.unwrap().len(), 1000);
-        assert_eq!((seen.most.load(Ordering::Relaxed), seen.all.load(Ordering::Relaxed)), (AT_ONCE, 1001));
-        let state = gate.lock();
-        assert!(state.in_flight == 0 && state.objects.is_empty());
+        join_all((0..1000).map(|object| read("one", object))).await;
+        assert_eq!((seen.most.load(Ordering::Relaxed), seen.all.load(Ordering::Relaxed)), (SHARE, 1000));
+        join_all((0..1000).map(|object| read(&(object % 10).to_string(), object))).await;
+        assert_eq!((seen.most.load(Ordering::Relaxed), seen.all.load(Ordering::Relaxed)), (AT_ONCE, 2000));
+        assert!(gate.lock().is_empty());
     }
 
     /// Two in all: the first has left when the others ask, and its answer may be older than their question.
     #[tokio::test(start_paused = true)]
     async fn reads_of_one_object_are_one_unless_it_has_left() {
         let (gate, seen) = (ReadGate::default(), Arc::new(Seen::default()));
-        let first = tokio::spawn(gate.read("o", None, seen.clone().read()));
+        let first = tokio::spawn(gate.read("o", "n".into(), None, seen.clone().read()));
         sleep(LATENCY / 2).await;
         let others =
-            (0..100).map(|job| gate.read("o", Some(Uid::from(&*job.to_string())), seen.clone().read()));
+            (0..100).map(|number| gate.read("o", "n".into(), job(&number.to_string()), seen.clone().read()));
         let others = join_all(others).await;
         assert_eq!(first.await.unwrap(), 0);
         assert!(others.iter().all(|number| *number == 1), "{others:?}");
-        assert!(gate.lock().objects.is_empty());
+        assert!(gate.lock().is_empty());
     }
 
     #[tokio::test(start_paused = true)]
     async fn a_read_that_hangs_holds_up_others_of_its_object_for_a_moment_only() {
         let gate = ReadGate::default();
-        let hanging = tokio::spawn(gate.read("o", None, std::future::pending()));
+        let hanging = tokio::spawn(gate.read("o", "n".into(), None, std::future::pending()));
         sleep(LATENCY).await;
         let begun = Instant::now();
-        gate.read("o", None, async {}).await;
+        gate.read("o", "n".into(), None, async {}).await;
         assert_eq!(begun.elapsed(), GATHERING);
         hanging.abort();
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn turns_of_reads_that_nobody_waits_for_go_to_the_next() {
-        let gate = ReadGate::<()>::default();
-        let held = join_all((0..AT_ONCE).map(|_| gate.turn(None))).await;
-        let mut waiting: Vec<_> = (0..10_000).map(|_| gate.turn(None).boxed()).collect();
-        assert!(waiting.iter_mut().all(|turn| turn.now_or_never().is_none()));
-        let last = gate.turn(None);
-        drop(waiting);
-        drop(held);
-        drop(timeout(LATENCY, last).await.unwrap());
-        assert_eq!(gate.lock().in_flight, 0);
     }
 }

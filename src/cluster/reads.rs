@@ -1,5 +1,5 @@
-//! Live reads, which bypass all caches. A replica has few of them in flight at once, in turns by Job. The reads of
-//! Leases go their own way.
+//! Live reads, which bypass all caches. A replica has few of them in flight at once, in turns by namespace and Job. The
+//! reads of Leases go their own way.
 
 mod pod_spec;
 
@@ -20,6 +20,7 @@ use super::watch::Selection;
 use super::wire::{
     Bare, DecodeError, Decoder, JSON, JobDecoder, ObservedJob, ObservedPod, PodDecoder, Refusal, Unreadable,
 };
+use crate::job::job_id::JobId;
 use crate::job::uid::Uid;
 use crate::telemetry::metrics::Metrics;
 use crate::telemetry::metrics::labels::ApiCallLabels;
@@ -73,7 +74,7 @@ pub struct Reader {
     metrics: Arc<Metrics>,
     gate: ReadGate<Result<Option<Bytes>, NoObject>>,
     /// The Job that asks.
-    asker: Option<Uid>,
+    asker: Option<JobId>,
 }
 
 /// Why there is no answer, or none with an object.
@@ -106,7 +107,7 @@ impl Reader {
 
     /// The same reader, which reads for this Job: Jobs take turns.
     #[must_use]
-    pub fn for_job(&self, job: &Uid) -> Self {
+    pub fn for_job(&self, job: &JobId) -> Self {
         Self { asker: Some(job.clone()), ..self.clone() }
     }
 
@@ -128,17 +129,12 @@ impl Reader {
         Ok(json.map(|json| self.pods.decode(&json)).transpose()?)
     }
 
-    /// The Job of this UID; `None` if there is none of this name, or if that is another one, be it readable or not.
+    /// The Job of this identity; `None` if there is none of this name, or if that has another UID, be it readable or not.
     ///
     /// # Errors
     /// See [`ReadError`].
-    pub async fn find_job(
-        &self,
-        namespace: &str,
-        name: &str,
-        uid: &Uid,
-    ) -> Result<Option<Arc<ObservedJob>>, ReadError> {
-        let json = self.find(Resource::JOBS, namespace, name, uid).await?;
+    pub async fn find_job(&self, job: &JobId) -> Result<Option<Arc<ObservedJob>>, ReadError> {
+        let json = self.find(Resource::JOBS, job.namespace(), job.name(), job.uid()).await?;
         Ok(json.map(|json| self.jobs.decode(&json)).transpose()?)
     }
 
@@ -186,7 +182,7 @@ impl Reader {
         let request = Request::get(&path).header(header::ACCEPT, JSON).body(Bytes::new())?;
         let this = self.clone();
         let read = async move { this.send("get", resource, request).await };
-        Ok(self.gate.read(&path, self.asker.clone(), read).await?)
+        Ok(self.gate.read(&path, namespace.into(), self.asker.clone(), read).await?)
     }
 
     /// All objects of a resource in one namespace; `None` if the API server has no such resource.
@@ -284,7 +280,8 @@ impl Reader {
     ) -> Result<u64, ReadError> {
         let mut request = selection.request(&[])?;
         request.headers_mut().insert(header::ACCEPT, HeaderValue::from_static(accept));
-        let _turn = self.gate.turn(self.asker.clone()).await;
+        let namespace: Option<Arc<str>> = selection.namespace.as_deref().map(Into::into);
+        let _turn = self.gate.turn(namespace.as_ref(), self.asker.as_ref()).await;
         let (started, mut code) = (Instant::now(), 0);
         let listed = self.receive(decoder, request, &mut code, take).await;
         if matches!(listed, Err(ReadError::Transport(_))) {
@@ -336,7 +333,7 @@ impl Reader {
         }
         let selection = Selection { shards: Some(selector.into()), ..Selection::all(resource) };
         let request = selection.request(&[("limit", "1")])?;
-        let _turn = self.gate.turn(self.asker.clone()).await;
+        let _turn = self.gate.turn(None, self.asker.as_ref()).await;
         match self.send("list", resource, request).await {
             Ok(Some(json)) => {
                 let list: List = serde_json::from_slice(&json).map_err(DecodeError::from)?;
@@ -440,7 +437,7 @@ mod tests {
         let unreadable = json!({"metadata": {"name": "p", "namespace": "n", "uid": "new"}});
         let (reader, _) = reader(std::iter::repeat_n((200, unreadable), 3));
         assert!(reader.find_pod("n", "p", &"old".into()).await.unwrap().is_none());
-        assert!(reader.find_job("n", "p", &"old".into()).await.unwrap().is_none());
+        assert!(reader.find_job(&JobId::new("n".into(), "p".into(), "old".into())).await.unwrap().is_none());
         let same = reader.find_pod("n", "p", &"new".into()).await;
         assert!(matches!(same, Err(ReadError::Unreadable(_))));
     }

@@ -1,5 +1,12 @@
 //! Resources of the Kubernetes API and their paths.
 
+use std::borrow::Cow;
+
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
+
+/// What is escaped in a segment of a path: all but the unreserved characters of RFC 3986, which are those of names.
+const ESCAPED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
+
 /// A namespaced resource type.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Resource {
@@ -30,13 +37,23 @@ impl Resource {
     pub fn path(&self, namespace: Option<&str>) -> String {
         let Self { group, version, plural } = self;
         let root = if group.is_empty() { ["/api", ""] } else { ["/apis/", group] };
-        let within = namespace.map_or(["", ""], |namespace| ["/namespaces/", namespace]);
+        let namespace = namespace.map(segment);
+        let within = namespace.as_deref().map_or(["", ""], |namespace| ["/namespaces/", namespace]);
         [root.as_slice(), &["/", version], &within, &["/", plural]].concat().concat()
     }
 
-    /// Path of one object.
+    /// Path of one object. Whatever the name is, the path is that of one object.
     pub fn object_path(&self, namespace: &str, name: &str) -> String {
-        [&self.path(Some(namespace)), "/", name].concat()
+        [&self.path(Some(namespace)), "/", &*segment(name)].concat()
+    }
+}
+
+/// A segment of a path: one that cannot end the segment, nor lead to another.
+fn segment(name: &str) -> Cow<'_, str> {
+    match name {
+        // Escaped dots would still be dots.
+        "." | ".." => "%20".into(),
+        name => utf8_percent_encode(name, ESCAPED).into(),
     }
 }
 
@@ -49,5 +66,22 @@ mod tests {
         assert_eq!(Resource::PODS.path(None), "/api/v1/pods");
         assert_eq!(Resource::JOBS.path(Some("n")), "/apis/batch/v1/namespaces/n/jobs");
         assert_eq!(Resource::PODS.object_path("n", "p"), "/api/v1/namespaces/n/pods/p");
+    }
+
+    #[test]
+    fn no_name_leads_out_of_its_segment() {
+        for (name, segment) in [
+            ("a.b-c_d~e", "a.b-c_d~e"),
+            ("?watch=1&n=1", "%3Fwatch%3D1%26n%3D1"),
+            ("../secrets/s", "..%2Fsecrets%2Fs"),
+            ("..", "%20"),
+            (".", "%20"),
+            ("a#b%2e", "a%23b%252e"),
+            ("é\r\n", "%C3%A9%0D%0A"),
+        ] {
+            let path = Resource::JOBS.object_path("n", name);
+            assert_eq!(path, format!("/apis/batch/v1/namespaces/n/jobs/{segment}"));
+        }
+        assert_eq!(Resource::PODS.path(Some("n/pods?")), "/api/v1/namespaces/n%2Fpods%3F/pods");
     }
 }

@@ -47,10 +47,10 @@ pub trait Transport: Send + Sync + 'static {
         request: Request<Bytes>,
     ) -> BoxFuture<'static, Result<Response<ByteStream>, TransportError>>;
 
-    /// Sends a request and returns once the whole body has arrived.
+    /// Sends a request and returns once the whole body has arrived: at most [`WHOLE_BYTES`].
     ///
     /// # Errors
-    /// When there is no answer, or it breaks off.
+    /// When there is no answer, or it breaks off, or is longer.
     fn send(&self, request: Request<Bytes>) -> BoxFuture<'static, Result<Response<Bytes>, TransportError>> {
         let response = self.open(request);
         Box::pin(async move {
@@ -60,6 +60,9 @@ pub trait Transport: Send + Sync + 'static {
             let mut whole = BytesMut::from(first);
             whole.extend_from_slice(&second);
             while let Some(piece) = body.try_next().await? {
+                if whole.len() + piece.len() > WHOLE_BYTES {
+                    return Err(TransportError(format!("longer than {WHOLE_BYTES} bytes")));
+                }
                 whole.extend_from_slice(&piece);
             }
             Ok(Response::from_parts(parts, whole.freeze()))
@@ -67,6 +70,9 @@ pub trait Transport: Send + Sync + 'static {
     }
 }
 
+/// Most bytes of an answer that is read in one piece: 16 MiB. API servers store objects of up to 1.5 MiB by default, and in
+/// JSON one may have six times as many bytes.
+pub const WHOLE_BYTES: usize = 16 << 20;
 /// Most bytes of a refusal.
 const REFUSAL_BYTES: usize = 1 << 20;
 

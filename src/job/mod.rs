@@ -12,7 +12,7 @@
 //! | which index or ordinal a new pod gets | [`pod_set`] (`places`) | `spec.completionMode` |
 //! | what a pod is called | [`pod_name`] | `metadata.name`, `spec.hostname` of the pod |
 //! | what a pod is made of | [`manifest`], [`template`], `protobuf` | `spec.template` |
-//! | which pods are the Job's: adoption and release | [`adoption`], [`selector`] | `spec.selector`, `metadata.ownerReferences` |
+//! | which pods are the Job's: identity, adoption and release | [`job_id`], [`adoption`], [`selector`] | `spec.selector`, `metadata.ownerReferences` |
 //! | each ended pod is counted exactly once | [`counting`] | `status.uncountedTerminatedPods`, finalizer `batch.kubernetes.io/job-tracking` |
 //! | which indexes have succeeded or failed | [`index_set`], [`pod_set`] (`ledger`) | `status.completedIndexes`, `status.failedIndexes` |
 //! | how the Job ends | [`end`] | `status.conditions`, `spec.backoffLimit`, `spec.activeDeadlineSeconds` |
@@ -41,6 +41,7 @@ pub mod exponential;
 pub mod gang;
 pub mod gang_state;
 pub mod index_set;
+pub mod job_id;
 pub(crate) mod json;
 pub mod manage;
 pub mod manifest;

@@ -6,6 +6,7 @@ use std::time::Duration;
 use jiff::Timestamp;
 
 use super::index_set::IndexSet;
+use super::job_id::JobId;
 use super::options::Options;
 use super::selector::Selector;
 use super::status::JobStatus;
@@ -34,6 +35,11 @@ pub struct Job {
 }
 
 impl Job {
+    /// Namespace, name and UID.
+    pub fn id(&self) -> JobId {
+        JobId::new(self.namespace.clone(), self.name.clone(), self.uid.clone())
+    }
+
     /// Whether counted pods that have failed, or that have succeeded, may have to be deleted
     /// ([`retention`](super::retention)).
     pub fn prunes_counted(&self, failed: bool) -> bool {

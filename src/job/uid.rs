@@ -7,15 +7,21 @@ use std::collections::{HashMap, HashSet};
 use std::fmt;
 use std::sync::Arc;
 
-use foldhash::fast::FixedState;
 use serde::{Serialize, Serializer};
 use uuid::Uuid;
 
-/// A map keyed by UID. API servers choose UIDs at random, so nobody can provoke hash collisions, and the order
-/// of iteration need not vary from process to process.
-pub type UidMap<T> = HashMap<Uid, T, FixedState>;
+/// Hashes UIDs. The author of an owner reference chooses its UID, so the seed is random: nobody can provoke collisions.
+/// Simulations and tests need the same order of iteration in every process, so theirs is fixed.
+#[cfg(not(any(test, feature = "test-hooks")))]
+pub type UidHasher = foldhash::fast::RandomState;
+/// Hashes UIDs in the same order in every process.
+#[cfg(any(test, feature = "test-hooks"))]
+pub type UidHasher = foldhash::fast::FixedState;
+
+/// A map keyed by UID.
+pub type UidMap<T> = HashMap<Uid, T, UidHasher>;
 /// A set of UIDs.
-pub type UidSet = HashSet<Uid, FixedState>;
+pub type UidSet = HashSet<Uid, UidHasher>;
 
 /// The UID of a Kubernetes object. API servers write RFC 9562 UUIDs; for clients it is opaque text.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]

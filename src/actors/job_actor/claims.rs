@@ -20,7 +20,7 @@ impl JobActor {
         let job = &self.state.job;
         let controller = match &observed.controller {
             None => ControllerRefMatch::None,
-            Some(owner) if owner.uid == job.uid => ControllerRefMatch::This,
+            Some(owner) if owner.job() == Some(&self.requests.job) => ControllerRefMatch::This,
             Some(_) => ControllerRefMatch::Other,
         };
         let selected = job.spec.selector.matches(|key| observed.labels.get(key));

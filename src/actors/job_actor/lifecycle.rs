@@ -111,14 +111,14 @@ impl super::JobActor {
     /// now.
     pub(super) fn relist(&mut self) {
         self.lifecycle.relist_requested();
-        self.notice.shard.do_send(JobReport::Relist(self.state.job.uid.clone()));
+        self.notice.shard.do_send(JobReport::Relist(self.requests.job.clone()));
     }
 
     /// Some pods may exist that are not seen: the status or an earlier list counts more than the list shows, or the watch
     /// said DELETED for one that has our finalizer. Nothing is decided until a live list has shown whether they exist.
     pub(super) fn pods_missing(&mut self) {
         self.lifecycle.list_begins();
-        self.notice.shard.do_send(JobReport::PodsMissing(self.state.job.uid.clone()));
+        self.notice.shard.do_send(JobReport::PodsMissing(self.requests.job.clone()));
         self.report_wait(Some(&Wait::PodsUnknown));
     }
 }

@@ -103,7 +103,8 @@ impl LeaseManager {
         let Some(known) = self.cx.self_writes.newest() else { return };
         let (reads, rewinds) = (self.cx.reads.clone(), self.cx.rewinds.clone());
         self.answers.push(Box::pin(async move {
-            let read = reads.find_job(&known.namespace, &known.name, &known.uid);
+            let id = known.id();
+            let read = reads.find_job(&id);
             // Without an answer nothing is known, as before.
             if let Ok(Ok(Some(read))) = timeout(READ_TIMEOUT, read).await {
                 rewinds.compare(&known, &read);

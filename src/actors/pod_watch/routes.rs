@@ -11,7 +11,8 @@ use super::strays::Strays;
 use super::streams::{PodStep, StreamId};
 use crate::actors::subscription::SubscriptionId;
 use crate::cluster::watch::{Change, Step};
-use crate::cluster::wire::{ControllerRef, ObservedPod, Unreadable};
+use crate::cluster::wire::{ObservedPod, Unreadable};
+use crate::job::job_id::JobId;
 use crate::job::names::SHARD_LABEL;
 use crate::sharding::{ShardCount, ShardId};
 
@@ -224,7 +225,7 @@ impl Routes {
             Step::Change(Change::Listed(pod)) => {
                 let at = self.label(&pod).filter(|at| self.shows(id, *at, 0));
                 if let Some(at) = at {
-                    self.strays.shown(&pod.pod.uid, at, self.home(pod.controller.as_ref()));
+                    self.strays.shown(&pod.pod.uid, at, self.home(pod.job()));
                     deliver(at, Change::Listed(pod));
                 }
             }
@@ -247,7 +248,7 @@ impl Routes {
 
     fn applied(&mut self, id: StreamId, pod: Box<ObservedPod>, deliver: &mut impl FnMut(ShardId, PodChange)) {
         let (uid, version) = (&pod.pod.uid, pod.pod.version);
-        let (at, home) = (self.label(&pod), self.home(pod.controller.as_ref()));
+        let (at, home) = (self.label(&pod), self.home(pod.job()));
         let left = self.strays.left(uid, at, home);
         let shown_at = at.filter(|at| self.shows(id, *at, version));
         if let Some(at) = shown_at {
@@ -283,9 +284,8 @@ impl Routes {
     }
 
     /// The shard of a Job.
-    fn home(&self, controller: Option<&ControllerRef>) -> Option<ShardId> {
-        let job = controller.filter(|owner| owner.is_job())?;
-        Some(self.shards.shard_of(&job.uid.to_string()))
+    fn home(&self, job: Option<&JobId>) -> Option<ShardId> {
+        Some(self.shards.shard_of(&job?.uid().to_string()))
     }
 
     /// A list begins. What follows a stream that lists again would miss what the list shows.

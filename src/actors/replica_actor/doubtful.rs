@@ -12,6 +12,7 @@ use crate::actors::job_cache::Source;
 use crate::cluster::events::{Event, EventType, ObjectRef};
 use crate::cluster::reads::ReadError;
 use crate::cluster::wire::{ObservedJob, Unreadable};
+use crate::job::job_id::JobId;
 use crate::job::uid::{Uid, UidMap, UidSet};
 
 /// The Jobs that are being read live.
@@ -35,7 +36,7 @@ impl DoubtfulJobs {
 #[rtype(result = "()")]
 pub(super) struct JobReadable {
     source: Source,
-    uid: Uid,
+    job: JobId,
     found: Option<Arc<ObservedJob>>,
 }
 
@@ -43,7 +44,7 @@ pub(super) struct JobReadable {
 #[derive(Message)]
 #[rtype(result = "()")]
 pub(super) struct JobSought {
-    uid: Uid,
+    job: JobId,
     exists: bool,
 }
 
@@ -72,42 +73,42 @@ impl ReplicaActor {
     }
 
     fn read_again(&self, source: Source, job: &Unreadable, ctx: &Context<Self>) -> AbortOnDropHandle<()> {
-        let (cx, this, uid) = (self.cx.clone(), ctx.address(), job.uid.clone());
-        let (namespace, name) = (job.namespace.clone(), job.name.clone());
+        let (cx, this) = (self.cx.clone(), ctx.address());
+        let job = job.as_job();
         AbortOnDropHandle::new(self.unit.spawn("a reading of a Job", async move {
-            let read = || cx.reads.find_job(&namespace, &name, &uid);
-            let found = cx.rereads.until_readable(cx.api_backoff(), read).await;
-            this.do_send(JobReadable { source, uid, found });
+            let read = || cx.reads.find_job(&job);
+            let found = cx.rereads.until_readable(job.namespace(), cx.api_backoff(), read).await;
+            this.do_send(JobReadable { source, job, found });
         }))
     }
 
     /// A watch or a list says that a Job does not exist any more. If pods may be released because of that, it
     /// is read live first.
-    pub(super) fn job_missing(&mut self, uid: &Uid, ctx: &Context<Self>) {
-        let Some(job) = self.job_cache.get(uid) else { return self.job_gone(uid) };
-        let shard = self.cx.config.shards.shard_of(&uid.to_string());
-        let unfinished = job.job.as_ref().is_ok_and(|job| job.status.finished().is_none());
+    pub(super) fn job_missing(&mut self, job: JobId, ctx: &Context<Self>) {
+        let Some(known) = self.job_cache.get(job.uid()) else { return self.job_gone(job) };
+        let shard = self.cx.config.shards.shard_of(&job.uid().to_string());
+        let unfinished = known.job.as_ref().is_ok_and(|job| job.status.finished().is_none());
         let matters = unfinished
             && self.shards.contains_key(&shard)
-            && self.cx.config.manages(job.managed_by.as_deref());
+            && self.cx.config.manages(known.managed_by.as_deref());
         if !matters {
-            return self.job_gone(uid);
+            return self.job_gone(job);
         }
-        if !self.doubtful.missing.insert(uid.clone()) {
+        if !self.doubtful.missing.insert(job.uid().clone()) {
             return;
         }
-        let (cx, this, job) = (self.cx.clone(), ctx.address(), job.clone());
+        let (cx, this) = (self.cx.clone(), ctx.address());
         self.unit.spawn("a search for a missing Job", async move {
             let mut backoff = cx.api_backoff();
             let exists = loop {
-                match cx.reads.find_job(&job.namespace, &job.name, &job.uid).await {
+                match cx.reads.find_job(&job).await {
                     Ok(found) => break found.is_some(),
                     Err(ReadError::Unreadable(_)) => break true,
-                    Err(error) => tracing::warn!(job = %job.uid, %error, "cannot read a missing Job"),
+                    Err(error) => tracing::warn!(job = %job.uid(), %error, "cannot read a missing Job"),
                 }
                 backoff.pause().await;
             };
-            this.do_send(JobSought { uid: job.uid.clone(), exists });
+            this.do_send(JobSought { job, exists });
         });
     }
 }
@@ -115,14 +116,14 @@ impl ReplicaActor {
 impl Handler<JobReadable> for ReplicaActor {
     type Result = ();
 
-    fn handle(&mut self, JobReadable { source, uid, found }: JobReadable, ctx: &mut Self::Context) {
+    fn handle(&mut self, JobReadable { source, job, found }: JobReadable, ctx: &mut Self::Context) {
         let is_ours = source.is_none_or(|shard| self.shards.contains_key(&shard));
-        if self.doubtful.unreadable.remove(&uid).is_none() || !is_ours {
+        if self.doubtful.unreadable.remove(job.uid()).is_none() || !is_ours {
             return;
         }
         match found {
-            Some(job) => self.job_seen(source, job, Instant::now()),
-            None => self.job_missing(&uid, ctx),
+            Some(found) => self.job_seen(source, found, Instant::now()),
+            None => self.job_missing(job, ctx),
         }
     }
 }
@@ -130,9 +131,9 @@ impl Handler<JobReadable> for ReplicaActor {
 impl Handler<JobSought> for ReplicaActor {
     type Result = ();
 
-    fn handle(&mut self, JobSought { uid, exists }: JobSought, _: &mut Self::Context) {
-        if self.doubtful.missing.remove(&uid) && !exists {
-            self.job_gone(&uid);
+    fn handle(&mut self, JobSought { job, exists }: JobSought, _: &mut Self::Context) {
+        if self.doubtful.missing.remove(job.uid()) && !exists {
+            self.job_gone(job);
         }
     }
 }

@@ -16,6 +16,7 @@ use crate::cluster::reads::{PodList, ReadError};
 use crate::cluster::resource::Resource;
 use crate::cluster::watch::Selection;
 use crate::cluster::wire::ObservedPod;
+use crate::job::job_id::{JobId, JobMap, JobSet};
 use crate::job::names::CONTROLLER_UID_LABEL;
 use crate::job::pod::Pod;
 use crate::job::uid::{Uid, UidMap, UidSet};
@@ -29,9 +30,9 @@ pub(super) const DOUBT_PAUSE: Duration = Duration::from_secs(1);
 #[derive(Debug, Default)]
 pub(super) struct Doubts {
     /// Jobs that wait for the next list.
-    jobs: UidSet,
+    jobs: JobSet,
     /// Those of them that need their pods shown again.
-    to_show: UidSet,
+    to_show: JobSet,
     /// Pods that the watch has shown since lists are in progress, or that have left it, with their versions. What a list
     /// shows of them may be older.
     shown: UidMap<u64>,
@@ -41,15 +42,15 @@ pub(super) struct Doubts {
     shared: Option<AbortOnDropHandle<()>>,
     /// The lists in progress of Jobs with a selector of their own, which may select pods without the label that the
     /// others are found by. None of them waits for another.
-    own: UidMap<AbortOnDropHandle<()>>,
+    own: JobMap<AbortOnDropHandle<()>>,
     /// The last of the Jobs that the last shared list was for.
-    last_sought: Option<Uid>,
+    last_sought: Option<JobId>,
     /// Lists that wait until all pods in them, and those that the Job may adopt, are shown.
-    proven: UidMap<(UidSet, u64)>,
+    proven: JobMap<(UidSet, u64)>,
     /// Jobs that were shown their pods as of a version which the watch has not reached: these, as of this version.
-    ahead: UidMap<(UidSet, u64)>,
+    ahead: JobMap<(UidSet, u64)>,
     /// Rebuilt Jobs that wait for their list, with the pods that they had before.
-    rebuilt: UidMap<UidSet>,
+    rebuilt: JobMap<UidSet>,
 }
 
 /// All pods of some Jobs, whatever label they have.
@@ -58,21 +59,21 @@ pub(super) struct Doubts {
 pub(super) struct Sought {
     of: SoughtFor,
     /// Those that need their pods shown.
-    to_show: UidSet,
+    to_show: JobSet,
     list: PodList,
 }
 
 /// Whose pods were looked for.
 enum SoughtFor {
     /// Jobs that share the list.
-    Shared(Vec<Uid>),
+    Shared(Vec<JobId>),
     /// A Job with a selector of its own.
-    Own(Uid),
+    Own(JobId),
 }
 
 impl Doubts {
     /// The list that has waited until a Job's pods are all shown.
-    pub(super) fn take_proven(&mut self, job: &Uid) -> Option<(UidSet, u64)> {
+    pub(super) fn take_proven(&mut self, job: &JobId) -> Option<(UidSet, u64)> {
         self.proven.remove(job)
     }
 
@@ -99,13 +100,13 @@ impl Doubts {
     }
 
     /// Whether this Job was shown the pod as it was after it had left the watch: it has its labels back.
-    pub(super) fn shows_later(&mut self, job: &Uid, left: &Pod) -> bool {
+    pub(super) fn shows_later(&mut self, job: &JobId, left: &Pod) -> bool {
         self.watch_reaches(left.version);
         self.ahead.get(job).is_some_and(|(pods, _)| pods.contains(&left.uid))
     }
 
     /// The Job is gone.
-    pub(super) fn forget_job(&mut self, job: &Uid) {
+    pub(super) fn forget_job(&mut self, job: &JobId) {
         self.ahead.remove(job);
     }
 
@@ -116,7 +117,7 @@ impl Doubts {
 
     /// The shard's list is complete, at this version. Returns the Jobs that were shown newer pods before it, and may
     /// have been shown older ones by it.
-    pub(super) fn list_complete(&mut self, version: u64) -> Vec<Uid> {
+    pub(super) fn list_complete(&mut self, version: u64) -> Vec<JobId> {
         let ahead = std::mem::take(&mut self.ahead);
         ahead.into_iter().filter(|(_, (_, listed))| *listed > version).map(|(job, _)| job).collect()
     }
@@ -124,7 +125,7 @@ impl Doubts {
 
 impl ShardActor {
     /// A Job knows of pods that a complete list has not shown. All such Jobs share one live list.
-    pub(super) fn pods_missing(&mut self, job: Uid, ctx: &mut Context<Self>) {
+    pub(super) fn pods_missing(&mut self, job: JobId, ctx: &mut Context<Self>) {
         if self.pod_feed.is_draining() {
             return;
         }
@@ -143,7 +144,7 @@ impl ShardActor {
 
     /// A Job needs its pods shown again: lists them for this Job alone. Until the list is there, the Job knows that it may
     /// lack pods.
-    pub(super) fn show_again(&mut self, job: &Uid, ctx: &mut Context<Self>) {
+    pub(super) fn show_again(&mut self, job: &JobId, ctx: &mut Context<Self>) {
         if self.pod_feed.is_new() || !self.jobs.contains_key(job) {
             return;
         }
@@ -166,9 +167,10 @@ impl ShardActor {
         if !self.doubts.is_listing() {
             self.doubts.shown.clear();
         }
-        let mut jobs: Vec<Uid> = self.doubts.jobs.iter().cloned().collect();
+        let mut jobs: Vec<JobId> = self.doubts.jobs.iter().cloned().collect();
         jobs.sort();
-        let (own, shared): (Vec<Uid>, Vec<Uid>) = jobs.into_iter().partition(|job| self.chooses_pods(job));
+        let (own, shared): (Vec<JobId>, Vec<JobId>) =
+            jobs.into_iter().partition(|job| self.chooses_pods(job));
         for job in own {
             if !self.doubts.own.contains_key(&job) {
                 self.seek_selected(job, ctx);
@@ -181,15 +183,15 @@ impl ShardActor {
     }
 
     /// Whether a Job has a selector of its own.
-    fn chooses_pods(&self, job: &Uid) -> bool {
+    fn chooses_pods(&self, job: &JobId) -> bool {
         let seen = self.jobs.get(job).map(|entry| &entry.seen().job);
         seen.is_some_and(|job| job.as_ref().is_ok_and(|job| Owner::from(job).chooses_pods()))
     }
 
     /// Looks for the pods that a Job's own selector selects.
-    fn seek_selected(&mut self, job: Uid, ctx: &Context<Self>) {
+    fn seek_selected(&mut self, job: JobId, ctx: &Context<Self>) {
         self.doubts.jobs.remove(&job);
-        let to_show: UidSet = self.doubts.to_show.take(&job).into_iter().collect();
+        let to_show: JobSet = self.doubts.to_show.take(&job).into_iter().collect();
         let Some(Ok(known)) = self.jobs.get(&job).map(|entry| &entry.seen().job) else { return };
         let (namespace, spec) = (known.namespace.clone(), known.spec.clone());
         let (cx, shard, of) = (self.cx.for_job(&job), ctx.address(), job.clone());
@@ -201,11 +203,11 @@ impl ShardActor {
     }
 
     /// Looks for the pods of these Jobs in one list.
-    fn seek_shared(&mut self, jobs: Vec<Uid>, ctx: &Context<Self>) {
+    fn seek_shared(&mut self, jobs: Vec<JobId>, ctx: &Context<Self>) {
         jobs.iter().for_each(|job| _ = self.doubts.jobs.remove(job));
         self.doubts.last_sought = jobs.last().cloned();
-        let to_show: UidSet = jobs.iter().filter_map(|job| self.doubts.to_show.take(job)).collect();
-        let uids: Vec<String> = jobs.iter().map(ToString::to_string).collect();
+        let to_show: JobSet = jobs.iter().filter_map(|job| self.doubts.to_show.take(job)).collect();
+        let uids: Vec<String> = jobs.iter().map(|job| job.uid().to_string()).collect();
         let labels = format!("{CONTROLLER_UID_LABEL} in ({})", uids.join(","));
         let cx = jobs.first().map_or_else(|| self.cx.clone(), |job| self.cx.for_job(job));
         let (fence, shard, in_full) = (self.owned.fence.clone(), ctx.address(), !to_show.is_empty());
@@ -250,25 +252,26 @@ impl ShardActor {
             return self.schedule_search(DOUBT_PAUSE, ctx);
         }
         // Those that wait again need a list that begins later, and shows as much.
-        let waits_again = |job: &&Uid| self.doubts.jobs.contains(*job);
-        let waiting: Vec<Uid> = to_show.iter().filter(waits_again).cloned().collect();
+        let waits_again = |job: &&JobId| self.doubts.jobs.contains(*job);
+        let waiting: Vec<JobId> = to_show.iter().filter(waits_again).cloned().collect();
         self.doubts.to_show.extend(waiting);
         let jobs = jobs.into_iter().filter(|job| !self.doubts.jobs.contains(job));
-        let mut found: UidMap<UidSet> = jobs.map(|job| (job, UidSet::default())).collect();
+        let mut found: JobMap<UidSet> = jobs.map(|job| (job, UidSet::default())).collect();
         self.show_pods(&to_show, &found, &list, ctx);
         let mut must_relist = false;
         for pod in &list.pods {
-            let Some(owner) = &pod.controller else {
+            if pod.controller.is_none() {
                 if self.is_unknown(pod, !to_show.is_empty()) {
                     self.route_pod(pod.clone(), ctx);
                 }
                 continue;
-            };
-            let Some(uids) = found.get_mut(&owner.uid) else { continue };
+            }
+            let Some(job) = pod.job() else { continue };
+            let Some(uids) = found.get_mut(job) else { continue };
             let uid = &pod.pod.uid;
             uids.insert(uid.clone());
             if !self.is_labelled(pod) {
-                self.label(pod, &owner.uid, ctx);
+                self.label(pod, job, ctx);
             } else if pod.pod.tracked
                 && self.pod_owners.job_of(uid).is_none()
                 && !self.unseen.contains(uid)
@@ -276,17 +279,17 @@ impl ShardActor {
             {
                 // The label is right, and the shard's list did not show it.
                 must_relist = true;
-                found.remove(&owner.uid);
+                found.remove(job);
             }
         }
         for pod in &list.unreadable {
-            if let Some(uids) = pod.job.as_ref().and_then(|owner| found.get_mut(&owner.uid)) {
+            if let Some(uids) = pod.job.as_ref().and_then(|job| found.get_mut(job)) {
                 uids.insert(pod.uid.clone());
                 self.pod_unreadable(pod, ctx);
             }
         }
         must_relist |= self.misses_pods(&to_show, &found);
-        let found = if known.is_some() { found } else { UidMap::default() };
+        let found = if known.is_some() { found } else { JobMap::default() };
         for (job, listed) in found {
             if let Some(entry) = self.jobs.get_mut(&job) {
                 entry.awaits_list(false);
@@ -315,15 +318,14 @@ impl ShardActor {
     /// Delivers the pods of Jobs that need them shown, as far as the watch has not shown more of them meanwhile.
     fn show_pods(
         &mut self,
-        to_show: &UidSet,
-        answered: &UidMap<UidSet>,
+        to_show: &JobSet,
+        answered: &JobMap<UidSet>,
         list: &PodList,
         ctx: &mut Context<Self>,
     ) {
         self.arrived = Instant::now();
         for pod in &list.pods {
-            let of = pod.controller.as_ref().map(|owner| &owner.uid);
-            let is_meant = of.is_some_and(|job| to_show.contains(job) && answered.contains_key(job));
+            let is_meant = pod.job().is_some_and(|job| to_show.contains(job) && answered.contains_key(job));
             if is_meant && !self.is_older(pod) {
                 if !self.is_labelled(pod) {
                     // It gets its label. What the watch brings of it from before is older than this.
@@ -353,13 +355,13 @@ impl ShardActor {
     /// and dropped would be taken for one that is to be counted.
     pub(super) fn is_late(&mut self, pod: &ObservedPod) -> bool {
         self.doubts.watch_reaches(pod.pod.version);
-        let owner = pod.controller.as_ref().filter(|owner| self.doubts.ahead.contains_key(&owner.uid));
-        owner.and_then(|owner| self.jobs.get(&owner.uid)).is_some_and(|job| job.selects(pod))
+        let job = pod.job().filter(|job| self.doubts.ahead.contains_key(*job));
+        job.and_then(|job| self.jobs.get(job)).is_some_and(|job| job.selects(pod))
     }
 
     /// Whether pods that a rebuilt Job had before are not in the list that was made for it: they are gone, or their Job no
     /// longer selects them. Only the shard's list shows these.
-    fn misses_pods(&mut self, to_show: &UidSet, found: &UidMap<UidSet>) -> bool {
+    fn misses_pods(&mut self, to_show: &JobSet, found: &JobMap<UidSet>) -> bool {
         let mut missing = false;
         for job in to_show {
             // A Job that has asked again has its answer from the next list.
@@ -370,7 +372,7 @@ impl ShardActor {
     }
 
     /// A Job is rebuilt: its new actor knows no pod, whatever the one before it was shown.
-    pub(super) fn knows_no_pod(&mut self, job: &Uid) {
+    pub(super) fn knows_no_pod(&mut self, job: &JobId) {
         let known = self.pod_owners.remove_job(job);
         known.iter().for_each(|pod| _ = self.doubts.shown.remove(pod));
         self.doubts.rebuilt.entry(job.clone()).or_default().extend(known);
@@ -380,7 +382,7 @@ impl ShardActor {
 
 /// The Jobs that the next shared list is for, of those that wait, in order: the ones after the last that was served come
 /// first, so that Jobs that ask again and again hold up no others.
-fn next_sought(mut waiting: Vec<Uid>, last: Option<&Uid>) -> Vec<Uid> {
+fn next_sought(mut waiting: Vec<JobId>, last: Option<&JobId>) -> Vec<JobId> {
     let next = waiting.partition_point(|job| Some(job) <= last);
     waiting.rotate_left(next);
     waiting.truncate(MAX_SOUGHT);
@@ -410,9 +412,10 @@ mod tests {
 
     #[test]
     fn jobs_that_ask_for_lists_again_and_again_hold_up_no_others() {
-        let all: Vec<Uid> = (0..MAX_SOUGHT + 10).map(|number| Uid::from(&*format!("j{number:02}"))).collect();
+        let all: Vec<JobId> =
+            (0..MAX_SOUGHT + 10).map(|number| JobId::from(&*format!("j{number:02}"))).collect();
         let mut last = None;
-        let mut served = UidSet::default();
+        let mut served = JobSet::default();
         for _ in 0..2 {
             // All of them have asked again.
             let next = next_sought(all.clone(), last.as_ref());

@@ -23,11 +23,12 @@ use crate::actors::protocol::ExitReason;
 use crate::actors::requests::Requests;
 use crate::actors::watch_feed::list_selected;
 use crate::cluster::wire::{ObservedJob, ObservedPod};
+use crate::job::job_id::JobId;
 use crate::job::passivation::{NextLook, concerns, next_look};
 use crate::job::retry::Retry;
 use crate::job::spec::Job;
 use crate::job::status::JobStatus;
-use crate::job::uid::{Uid, UidMap};
+use crate::job::uid::UidMap;
 use crate::mutants::{Mutant, is};
 use crate::sharding::ShardState;
 use crate::telemetry::traces::JobName;
@@ -177,45 +178,45 @@ impl ShardActor {
         if seen.job.is_err() {
             return;
         }
-        let uid = seen.uid.clone();
-        let Some(entry) = self.jobs.get_mut(&uid) else { return self.add_job(seen, ctx) };
+        let id = seen.id();
+        let Some(entry) = self.jobs.get_mut(&id) else { return self.add_job(seen, ctx) };
         if seen.version.order() < entry.seen.version.order() {
             return;
         }
         entry.seen = seen.clone();
         entry.send_event(JobInput::Job(seen), self.arrived);
-        if entry.is_passivated() && !self.remains_passivated(&uid, ctx) {
-            self.activate(&uid, [], ctx);
+        if entry.is_passivated() && !self.remains_passivated(&id, ctx) {
+            self.activate(&id, [], ctx);
         }
     }
 
     /// Takes in a Job that the shard does not know yet.
     fn add_job(&mut self, seen: Arc<ObservedJob>, ctx: &mut Context<Self>) {
-        let uid = seen.uid.clone();
+        let id = seen.id();
         let stage = Stage::Passivated { timer: None };
-        self.jobs.insert(uid.clone(), JobEntry { seen, stage, panics: Retry::default() });
+        self.jobs.insert(id.clone(), JobEntry { seen, stage, panics: Retry::default() });
         self.show_held();
-        if !self.remains_passivated(&uid, ctx) {
-            self.start(&uid, ctx);
+        if !self.remains_passivated(&id, ctx) {
+            self.start(&id, ctx);
         }
-        for pod in self.orphan_pods.waiting_for(&uid) {
+        for pod in self.orphan_pods.waiting_for(&id) {
             // One that is counted needs no label any more.
             match self.is_labelled(&pod) || pod.pod.is_done() {
                 true => self.route_pod(pod, ctx),
-                false => self.label(&pod, &uid, ctx),
+                false => self.label(&pod, &id, ctx),
             }
         }
-        self.job_known(&uid, ctx);
-        if self.is_newer_than_pods(&uid) {
-            self.show_again(&uid, ctx);
+        self.job_known(&id, ctx);
+        if self.is_newer_than_pods(&id) {
+            self.show_again(&id, ctx);
         } else {
-            self.deliver_listed(&uid, Some(self.arrived));
+            self.deliver_listed(&id, Some(self.arrived));
         }
     }
 
     /// Whether somebody else has managed a Job of which nothing was known, and has written its status since the pods were
     /// listed. The watch of pods may show those that it counts as they were before.
-    fn is_newer_than_pods(&self, job: &Uid) -> bool {
+    fn is_newer_than_pods(&self, job: &JobId) -> bool {
         let Some(entry) = self.jobs.get(job).filter(|entry| !entry.is_passivated() && !entry.is_finished())
         else {
             return false;
@@ -228,24 +229,24 @@ impl ShardActor {
     }
 
     /// Takes in that a Job no longer exists.
-    pub(super) fn job_vanished(&mut self, uid: &Uid, ctx: &mut Context<Self>) {
-        match self.jobs.get_mut(uid) {
+    pub(super) fn job_vanished(&mut self, id: &JobId, ctx: &mut Context<Self>) {
+        match self.jobs.get_mut(id) {
             // It holds no pods that would have to be released.
-            Some(entry) if entry.is_passivated() => self.remove_job(uid, ctx),
+            Some(entry) if entry.is_passivated() => self.remove_job(id, ctx),
             Some(entry) => entry.send(JobInput::JobGone),
             None => {}
         }
     }
 
     /// Sends an input to a Job, if it has an actor.
-    pub(super) fn send(&mut self, job: &Uid, input: JobInput) {
+    pub(super) fn send(&mut self, job: &JobId, input: JobInput) {
         if let Some(entry) = self.jobs.get_mut(job) {
             entry.send(input);
         }
     }
 
     /// Delivers a pod to the Job that holds it or may adopt it.
-    pub(super) fn deliver_pod(&mut self, job: &Uid, pod: Box<ObservedPod>, ctx: &mut Context<Self>) {
+    pub(super) fn deliver_pod(&mut self, job: &JobId, pod: Box<ObservedPod>, ctx: &mut Context<Self>) {
         match self.jobs.get_mut(job) {
             Some(entry) if !entry.is_passivated() => entry.send_event(JobInput::Pod(pod), self.arrived),
             Some(entry) if entry.concerns_job(&pod) => self.activate(job, [JobInput::Pod(pod)], ctx),
@@ -256,7 +257,7 @@ impl ShardActor {
     /// Gives its list of pods to a Job that was unknown when the shard's pods were listed. The pods
     /// themselves have come by watch, or are about to. `arrived`: when a watch event arrived that is the
     /// cause.
-    pub(super) fn deliver_listed(&mut self, job: &Uid, arrived: Option<Instant>) {
+    pub(super) fn deliver_listed(&mut self, job: &JobId, arrived: Option<Instant>) {
         let Some(version) = self.pod_feed.version().filter(|_| !self.unseen.hold_back(job)) else { return };
         if let Some(entry) = self.jobs.get_mut(job).filter(|entry| !entry.awaits_pods()) {
             let listed = self.pod_owners.pods_of(job);
@@ -272,20 +273,20 @@ impl ShardActor {
     /// to be done for them.
     pub(super) fn wants_dropped_pods(&self, seen: &ObservedJob) -> bool {
         let options = |seen: &ObservedJob| seen.job.as_ref().ok().map(|job| job.options.clone());
-        let known = self.jobs.get(&seen.uid).and_then(|entry| options(&entry.seen));
+        let known = self.jobs.get(&seen.id()).and_then(|entry| options(&entry.seen));
         known.zip(options(seen)).is_some_and(|(before, now)| now.wants_more_pods_than(&before))
     }
 
     /// Whether a Job without an actor needs none for now. A timer activates it if it needs one later.
-    fn remains_passivated(&mut self, uid: &Uid, ctx: &mut Context<Self>) -> bool {
-        let Some(entry) = self.jobs.get_mut(uid) else { return true };
+    fn remains_passivated(&mut self, id: &JobId, ctx: &mut Context<Self>) -> bool {
+        let Some(entry) = self.jobs.get_mut(id) else { return true };
         let Ok(job) = &entry.seen.job else { return true };
         let now = self.cx.clock.now();
         let timer = match next_look(job, self.cx.config.limits(), now) {
             NextLook::Now => return false,
             NextLook::At(at) => {
-                let uid = uid.clone();
-                Some(ctx.run_later(clock::until(at, now), move |shard, ctx| shard.activate(&uid, [], ctx)))
+                let id = id.clone();
+                Some(ctx.run_later(clock::until(at, now), move |shard, ctx| shard.activate(&id, [], ctx)))
             }
             NextLook::Never => None,
         };
@@ -294,22 +295,22 @@ impl ShardActor {
     }
 
     /// Starts the actor of a passivated Job, and sends it the inputs.
-    fn activate(&mut self, uid: &Uid, inputs: impl IntoIterator<Item = JobInput>, ctx: &mut Context<Self>) {
-        self.start(uid, ctx);
-        let Some(entry) = self.jobs.get_mut(uid) else { return };
+    fn activate(&mut self, id: &JobId, inputs: impl IntoIterator<Item = JobInput>, ctx: &mut Context<Self>) {
+        self.start(id, ctx);
+        let Some(entry) = self.jobs.get_mut(id) else { return };
         inputs.into_iter().for_each(|input| entry.send(input));
         if entry.is_finished() {
-            self.deliver_listed(uid, None);
+            self.deliver_listed(id, None);
         } else {
             // Somebody has removed its terminal condition. Its counted pods were ignored while it was
             // passivated.
-            self.show_again(uid, ctx);
+            self.show_again(id, ctx);
         }
     }
 
     /// Starts the actor of a Job that has none, from the Job as it was last seen.
-    fn start(&mut self, uid: &Uid, ctx: &mut Context<Self>) {
-        let Some(entry) = self.jobs.get(uid).filter(|_| !self.pod_feed.is_draining()) else { return };
+    fn start(&mut self, id: &JobId, ctx: &mut Context<Self>) {
+        let Some(entry) = self.jobs.get(id).filter(|_| !self.pod_feed.is_draining()) else { return };
         let Ok(job) = &entry.seen.job else { return };
         let (leaving, caught_up) = match entry.stage {
             Stage::Active(_) => return,
@@ -322,8 +323,8 @@ impl ShardActor {
         let candidates = seeks_pods.then(|| self.look_for_candidates(job, UidMap::default(), &ctx.address()));
         let inbox = Inbox::queued(self.cx.metrics.workqueue.clone());
         let actor =
-            self.start_actor(job.clone(), entry.seen.clone(), inbox.clone(), caught_up, &ctx.address());
-        if let Some(entry) = self.jobs.get_mut(uid) {
+            self.start_actor(id, job.clone(), entry.seen.clone(), inbox.clone(), caught_up, &ctx.address());
+        if let Some(entry) = self.jobs.get_mut(id) {
             entry.enter(
                 Stage::Active(Active { inbox, actor, leaving: false, candidates, awaits_list: false }),
                 ctx,
@@ -336,6 +337,7 @@ impl ShardActor {
 
     fn start_actor(
         &self,
+        id: &JobId,
         job: Job,
         seen: Arc<ObservedJob>,
         inbox: Inbox<JobInput>,
@@ -343,15 +345,13 @@ impl ShardActor {
         shard: &Addr<Self>,
     ) -> Addr<JobActor> {
         let requests = Requests {
-            cx: self.cx.for_job(&job.uid),
+            cx: self.cx.for_job(id),
             shard: self.owned.id,
             epoch: self.owned.epoch,
             fence: self.owned.fence.clone(),
             in_flight: self.owned.in_flight.clone(),
             inbox,
-            namespace: job.namespace.clone(),
-            job: job.name.clone(),
-            job_uid: job.uid.clone(),
+            job: id.clone(),
             waits: self.owned.waits.clone(),
             trace: self.cx.config.traces.job(JobName {
                 namespace: &job.namespace,
@@ -372,16 +372,21 @@ impl ShardActor {
         doubted: UidMap<u64>,
         shard: &Addr<Self>,
     ) -> AbortOnDropHandle<()> {
-        let (cx, shard) = (self.cx.for_job(&job.uid), shard.clone());
-        let (uid, namespace, spec) = (job.uid.clone(), job.namespace.clone(), job.spec.clone());
+        let (id, shard) = (job.id(), shard.clone());
+        let (cx, spec) = (self.cx.for_job(&id), job.spec.clone());
         AbortOnDropHandle::new(self.owned.unit.spawn("a search for pods that a Job may adopt", async move {
-            let list = list_selected(&cx, &namespace, &spec.selector).await;
-            shard.do_send(Candidates { job: uid, doubted, list });
+            let list = list_selected(&cx, id.namespace(), &spec.selector).await;
+            shard.do_send(Candidates { job: id, doubted, list });
         }))
     }
 
     /// Looks again for pods that a Job may adopt, after a pause in which the watch may show what has become of them.
-    pub(super) fn look_for_candidates_again(&self, job: &Uid, doubted: UidMap<u64>, ctx: &mut Context<Self>) {
+    pub(super) fn look_for_candidates_again(
+        &self,
+        job: &JobId,
+        doubted: UidMap<u64>,
+        ctx: &mut Context<Self>,
+    ) {
         let job = job.clone();
         ctx.run_later(DOUBT_PAUSE, move |shard, ctx| {
             let Some(Ok(known)) = shard.jobs.get(&job).map(|entry| &entry.seen.job) else { return };
@@ -393,7 +398,7 @@ impl ShardActor {
     }
 
     /// Takes in that the actor of a Job has ended.
-    pub(super) fn job_ended(&mut self, job: Uid, reason: ExitReason, ctx: &mut Context<Self>) {
+    pub(super) fn job_ended(&mut self, job: JobId, reason: ExitReason, ctx: &mut Context<Self>) {
         if let Some(Ok(job)) = self.jobs.get(&job).map(|entry| &entry.seen.job) {
             self.owned.waits.write(job, None, None);
         }
@@ -404,30 +409,30 @@ impl ShardActor {
         }
     }
 
-    fn remove_job(&mut self, uid: &Uid, ctx: &mut Context<Self>) {
-        if let Some(entry) = self.jobs.remove(uid) {
+    fn remove_job(&mut self, id: &JobId, ctx: &mut Context<Self>) {
+        if let Some(entry) = self.jobs.remove(id) {
             entry.stage.leave(ctx);
-            self.pod_owners.remove_job(uid);
-            self.doubts.forget_job(uid);
+            self.pod_owners.remove_job(id);
+            self.doubts.forget_job(id);
             self.show_held();
         }
     }
 
     /// Inputs that came after the actor had emptied its inbox for the last time go to a new actor.
-    fn job_passivated(&mut self, uid: &Uid, ctx: &mut Context<Self>) {
-        let Some(entry) = self.jobs.get_mut(uid) else { return };
+    fn job_passivated(&mut self, id: &JobId, ctx: &mut Context<Self>) {
+        let Some(entry) = self.jobs.get_mut(id) else { return };
         let Stage::Active(Active { inbox, .. }) = &entry.stage else { return };
         let missed = inbox.close();
         entry.enter(Stage::Passivated { timer: None }, ctx);
-        if !missed.is_empty() || !self.remains_passivated(uid, ctx) {
-            self.activate(uid, missed, ctx);
+        if !missed.is_empty() || !self.remains_passivated(id, ctx) {
+            self.activate(id, missed, ctx);
         }
     }
 
     /// A Job whose actor has panicked starts again after a back-off that grows with each panic in a row.
-    fn job_broken(&mut self, uid: Uid, ctx: &mut Context<Self>) {
+    fn job_broken(&mut self, id: JobId, ctx: &mut Context<Self>) {
         let now = self.cx.clock.now();
-        let Some(entry) = self.jobs.get_mut(&uid) else { return };
+        let Some(entry) = self.jobs.get_mut(&id) else { return };
         let leaving = matches!(&entry.stage, Stage::Active(active) if active.leaving);
         entry.enter(Stage::Broken { leaving }, ctx);
         entry.panics.refused(self.cx.config.limits().api_backoff, now);
@@ -443,9 +448,9 @@ impl ShardActor {
         }
         ctx.run_later(delay.unwrap_or_default(), move |shard, ctx| {
             // The new actor starts from the cluster alone.
-            shard.start(&uid, ctx);
-            shard.knows_no_pod(&uid);
-            shard.show_again(&uid, ctx);
+            shard.start(&id, ctx);
+            shard.knows_no_pod(&id);
+            shard.show_again(&id, ctx);
         });
     }
 }

@@ -2,7 +2,8 @@
 
 use crate::actors::relist::Relist;
 use crate::actors::subscription::{Subscription, SubscriptionId};
-use crate::job::uid::{Uid, UidMap, UidSet};
+use crate::job::job_id::{JobId, JobMap};
+use crate::job::uid::{Uid, UidSet};
 use crate::sharding::ShardState;
 
 /// The life of the watch of a shard's pods.
@@ -30,7 +31,7 @@ pub(super) enum PodFeed {
         /// The watch that lists them.
         subscription: Subscription,
         /// The pods in the list, by Job.
-        relist: Relist<UidMap<UidSet>>,
+        relist: Relist<JobMap<UidSet>>,
         /// A list has been complete before.
         synced: bool,
     },
@@ -95,7 +96,7 @@ impl PodFeed {
     }
 
     /// A pod of a Job was shown.
-    pub(super) fn mark(&mut self, job: &Uid, pod: &Uid) {
+    pub(super) fn mark(&mut self, job: &JobId, pod: &Uid) {
         if let Self::Listing { relist, .. } = self
             && let Some(marks) = relist.marks()
         {
@@ -105,7 +106,7 @@ impl PodFeed {
 
     /// The list is complete, at this resourceVersion. The pods in it by Job, and whether it was the first. None
     /// if no list began: an empty list would mean that all pods are gone.
-    pub(super) fn list_complete(&mut self, version: u64) -> Option<(UidMap<UidSet>, bool)> {
+    pub(super) fn list_complete(&mut self, version: u64) -> Option<(JobMap<UidSet>, bool)> {
         let Self::Listing { relist, synced, .. } = self else { return None };
         let (listed, first) = (relist.finish()?, !*synced);
         if let Self::Listing { subscription, .. } = std::mem::replace(self, Self::Draining) {
@@ -176,7 +177,7 @@ mod tests {
     #[tokio::test]
     async fn a_shard_is_synced_by_its_first_complete_list_and_stays_so() {
         let mut feed = PodFeed::NEW;
-        let [job, pod] = ["job", "pod"].map(Uid::from);
+        let (job, pod) = (JobId::from("job"), Uid::from("pod"));
         feed.start(|| subscription(1));
         assert_eq!((feed.shard_state(), feed.version()), (ShardState::Syncing, None));
         feed.list_begins();

@@ -13,7 +13,8 @@ use crate::actors::labelling::{Labelling, has_label_of};
 use crate::actors::release_with_job::ReleaseWithJob;
 use crate::cluster::events::{Event, EventType, ObjectRef};
 use crate::cluster::reads::ReadError;
-use crate::cluster::wire::{ControllerRef, ObservedPod, Unreadable};
+use crate::cluster::wire::{ObservedPod, Unreadable};
+use crate::job::job_id::{JobId, JobMap, JobSet};
 use crate::job::plan::Wait;
 use crate::job::pod::{Phase, Pod};
 use crate::job::uid::{Uid, UidMap, UidSet};
@@ -23,11 +24,11 @@ use crate::job::uid::{Uid, UidMap, UidSet};
 pub(super) struct UnseenPods {
     pods: UidMap<Unseen>,
     /// How many pods of a Job it has never known; only Jobs that have some.
-    unknown: UidMap<usize>,
+    unknown: JobMap<usize>,
     /// Pods that cannot be read, each reported once.
     reported: UidSet,
     /// Jobs of which it was reported that a pod cannot be labelled.
-    unlabelled: UidSet,
+    unlabelled: JobSet,
     /// Pods that an answer has shown with the label, and its version. What the watch brings of them from before is old: a
     /// Job drops a pod that is done, and would take an older reading for a pod that is to be counted.
     answered: UidMap<u64>,
@@ -37,7 +38,7 @@ pub(super) struct UnseenPods {
 
 #[derive(Debug)]
 struct Unseen {
-    job: Uid,
+    job: JobId,
     /// The version at which it was found. What is older says nothing new of its Job.
     version: u64,
     /// The Job has known it before, or is gone.
@@ -54,12 +55,12 @@ impl UnseenPods {
     }
 
     /// The Job of a pod that is not seen.
-    fn job_of(&self, pod: &Uid) -> Option<&Uid> {
+    fn job_of(&self, pod: &Uid) -> Option<&JobId> {
         self.pods.get(pod).map(|unseen| &unseen.job)
     }
 
     /// Whether a pod is held for this Job, or for another one as a later reading has shown it.
-    fn holds(&self, pod: &Uid, job: &Uid, version: u64) -> bool {
+    fn holds(&self, pod: &Uid, job: &JobId, version: u64) -> bool {
         self.pods.get(pod).is_some_and(|unseen| unseen.job == *job || unseen.version >= version)
     }
 
@@ -97,7 +98,7 @@ impl UnseenPods {
     }
 
     /// The pod is shown, or gone. Returns its Job, and whether the Job has known it before.
-    fn remove(&mut self, pod: &Uid) -> Option<(Uid, bool)> {
+    fn remove(&mut self, pod: &Uid) -> Option<(JobId, bool)> {
         self.reported.remove(pod);
         let Unseen { job, known, .. } = self.pods.remove(pod)?;
         if !known {
@@ -106,7 +107,7 @@ impl UnseenPods {
         Some((job, known))
     }
 
-    fn one_less_unknown(&mut self, job: &Uid) {
+    fn one_less_unknown(&mut self, job: &JobId) {
         if let Some(unknown) = self.unknown.get_mut(job) {
             *unknown -= 1;
             if *unknown == 0 {
@@ -116,7 +117,7 @@ impl UnseenPods {
     }
 
     /// The Job knows the pod, whether the watch shows it or not. Returns whether that is new.
-    fn is_known_now(&mut self, pod: &Uid, job: &Uid) -> bool {
+    fn is_known_now(&mut self, pod: &Uid, job: &JobId) -> bool {
         let unseen = self.pods.get_mut(pod).filter(|unseen| unseen.job == *job);
         let is_new = unseen.is_some_and(|unseen| !std::mem::replace(&mut unseen.known, true));
         if is_new {
@@ -126,12 +127,12 @@ impl UnseenPods {
     }
 
     /// Whether a Job has pods that it has never known.
-    pub(super) fn hold_back(&self, job: &Uid) -> bool {
+    pub(super) fn hold_back(&self, job: &JobId) -> bool {
         self.unknown.contains_key(job)
     }
 
     /// The Job is gone, and must know no pod before it lets its others go. Returns whether it was held back.
-    pub(super) fn job_vanished(&mut self, job: &Uid) -> bool {
+    pub(super) fn job_vanished(&mut self, job: &JobId) -> bool {
         self.unlabelled.remove(job);
         let held = self.unknown.remove(job).is_some();
         if held {
@@ -141,7 +142,7 @@ impl UnseenPods {
     }
 
     /// The Job is rebuilt, and knows none of its pods.
-    fn job_rebuilt(&mut self, job: &Uid) {
+    fn job_rebuilt(&mut self, job: &JobId) {
         let of_job = self.pods.values_mut().filter(|unseen| unseen.job == *job && unseen.known);
         let forgotten = of_job.map(|unseen| unseen.known = false).count();
         if forgotten > 0 {
@@ -150,13 +151,13 @@ impl UnseenPods {
     }
 
     /// The pods of a Job that cannot be read.
-    fn unreadable_of(&self, job: &Uid) -> Vec<Unreadable> {
+    fn unreadable_of(&self, job: &JobId) -> Vec<Unreadable> {
         let of_job = self.pods.values().filter(|unseen| unseen.job == *job);
         of_job.filter_map(|unseen| unseen.unreadable.clone()).collect()
     }
 
     /// The pods that their Jobs know, as (pod, Job).
-    pub(super) fn known(&self) -> impl Iterator<Item = (&Uid, &Uid)> {
+    pub(super) fn known(&self) -> impl Iterator<Item = (&Uid, &JobId)> {
         self.pods.iter().filter(|(_, unseen)| unseen.known).map(|(pod, unseen)| (pod, &unseen.job))
     }
 }
@@ -175,7 +176,7 @@ pub(super) struct Shown {
 #[rtype(result = "()")]
 pub(super) struct LabelRefused {
     pod: Uid,
-    job: Uid,
+    job: JobId,
     message: String,
 }
 
@@ -186,7 +187,7 @@ impl ShardActor {
     }
 
     /// Takes in a pod of a Job of ours that has no label of this shard: it gets one.
-    pub(super) fn label(&mut self, pod: &ObservedPod, job: &Uid, ctx: &Context<Self>) {
+    pub(super) fn label(&mut self, pod: &ObservedPod, job: &JobId, ctx: &Context<Self>) {
         let uid = pod.pod.uid.clone();
         if self.unseen.holds(&uid, job, pod.pod.version) || self.pod_feed.is_draining() {
             return;
@@ -227,13 +228,13 @@ impl ShardActor {
 
     /// Whether a pod that was not seen has another controller than the Job that it was held for.
     fn is_anothers(&self, pod: &ObservedPod) -> bool {
-        let held = self.unseen.job_of(&pod.pod.uid);
-        pod.controller.as_ref().zip(held).is_some_and(|(owner, held)| owner.uid != *held)
+        pod.controller.is_some()
+            && self.unseen.job_of(&pod.pod.uid).is_some_and(|held| pod.job() != Some(held))
     }
 
     /// Takes in that a pod which is not seen is this Job's. If it was another's, that one does not wait for it any more, and
     /// hears that it has lost the pod once that is shown.
-    fn pass_on(&mut self, pod: &Uid, job: &Uid) {
+    fn pass_on(&mut self, pod: &Uid, job: &JobId) {
         let Some(Unseen { job: before, known, .. }) = self.unseen.pods.get(pod) else { return };
         if before == job {
             return;
@@ -248,7 +249,7 @@ impl ShardActor {
     fn hide(
         &mut self,
         (pod, version): (Uid, u64),
-        job: &Uid,
+        job: &JobId,
         unreadable: Option<Unreadable>,
         task: AbortOnDropHandle<()>,
     ) {
@@ -264,16 +265,16 @@ impl ShardActor {
     /// Takes in a pod that exists and cannot be read. Its Job keeps what it knew of it, and if it knew nothing, it
     /// decides nothing, unless it leaves. The Job itself may become known later.
     pub(super) fn pod_unreadable(&mut self, pod: &Unreadable, ctx: &Context<Self>) {
-        let Some(owner) = &pod.job else { return self.nameless_unreadable(pod, ctx) };
-        self.pod_feed.mark(&owner.uid, &pod.uid);
-        let is_held = self.unseen.holds(&pod.uid, &owner.uid, pod.version);
-        let is_its = self.unseen.job_of(&pod.uid) == Some(&owner.uid);
+        let Some(job) = &pod.job else { return self.nameless_unreadable(pod, ctx) };
+        self.pod_feed.mark(job, &pod.uid);
+        let is_held = self.unseen.holds(&pod.uid, job, pod.version);
+        let is_its = self.unseen.job_of(&pod.uid) == Some(job);
         if !is_held || (is_its && !self.unseen.is_unreadable(&pod.uid)) {
-            let task = self.read_again(pod, owner, ctx);
-            self.hide((pod.uid.clone(), pod.version), &owner.uid, Some(pod.clone()), task);
+            let task = self.read_again(pod, job, ctx);
+            self.hide((pod.uid.clone(), pod.version), job, Some(pod.clone()), task);
         }
-        if self.jobs.contains_key(&owner.uid) && self.unseen.reported.insert(pod.uid.clone()) {
-            let about = ObjectRef::job(&pod.namespace, &owner.name, &owner.uid);
+        if self.jobs.contains_key(job) && self.unseen.reported.insert(pod.uid.clone()) {
+            let about = ObjectRef::job(job.namespace(), job.name(), job.uid());
             self.warn(about, "UnreadablePod", format!("Pod {} cannot be read: {}", pod.name, pod.error));
         }
     }
@@ -328,14 +329,14 @@ impl ShardActor {
     }
 
     /// Notifies the Job that holds a pod if it is not this one. Returns whether it was another's.
-    pub(super) fn lost_to(&mut self, pod: &Uid, job: Option<&Uid>) -> bool {
+    pub(super) fn lost_to(&mut self, pod: &Uid, job: Option<&JobId>) -> bool {
         let before = self.holder_of(pod).filter(|before| Some(before) != job);
         before.inspect(|before| self.send(before, JobInput::PodGone(pod.clone()))).is_some()
     }
 
     /// The Job that holds a pod. A list that did not show the pod has taken it off the index, and its Job keeps it while it is
     /// not seen.
-    pub(super) fn holder_of(&self, pod: &Uid) -> Option<Uid> {
+    pub(super) fn holder_of(&self, pod: &Uid) -> Option<JobId> {
         self.pod_owners.job_of(pod).or_else(|| self.unseen.job_of(pod)).cloned()
     }
 
@@ -351,19 +352,14 @@ impl ShardActor {
     }
 
     /// Takes in that a Job is known: pods of it were found before that cannot be read.
-    pub(super) fn job_known(&mut self, job: &Uid, ctx: &Context<Self>) {
+    pub(super) fn job_known(&mut self, job: &JobId, ctx: &Context<Self>) {
         if self.unseen.hold_back(job) {
             self.show_wait(job, Some(&Wait::PodsUnknown));
             self.unseen.unreadable_of(job).iter().for_each(|pod| self.pod_unreadable(pod, ctx));
         }
     }
 
-    fn read_again(
-        &self,
-        pod: &Unreadable,
-        owner: &ControllerRef,
-        ctx: &Context<Self>,
-    ) -> AbortOnDropHandle<()> {
+    fn read_again(&self, pod: &Unreadable, job: &JobId, ctx: &Context<Self>) -> AbortOnDropHandle<()> {
         let (cx, shard) = (self.cx.clone(), ctx.address());
         let release = ReleaseWithJob {
             cx: cx.clone(),
@@ -371,7 +367,7 @@ impl ShardActor {
             namespace: pod.namespace.clone(),
             name: (&*pod.name).into(),
             pod: pod.uid.clone(),
-            job: owner.clone(),
+            job: job.clone(),
         };
         AbortOnDropHandle::new(self.owned.unit.spawn("a reading of a pod", async move {
             let pauses = cx.api_backoff();
@@ -381,12 +377,12 @@ impl ShardActor {
                 Err(ReadError::Unreadable(_)) if release.if_job_leaves().await => Ok(None),
                 read => read,
             };
-            let found = cx.rereads.until_readable(pauses, read).await;
+            let found = cx.rereads.until_readable(namespace, pauses, read).await;
             shard.do_send(Shown { pod: pod.clone(), found });
         }))
     }
 
-    fn show_wait(&self, job: &Uid, wait: Option<&Wait>) {
+    fn show_wait(&self, job: &JobId, wait: Option<&Wait>) {
         if let Some(Ok(job)) = self.jobs.get(job).map(|entry| &entry.seen().job) {
             self.owned.waits.write(job, wait, None);
         }
@@ -398,8 +394,8 @@ impl ShardActor {
     pub(super) fn has_lost_label(&mut self, pod: &ObservedPod, ctx: &Context<Self>) -> bool {
         let exists = !pod.pod.deleting || pod.pod.phase == Phase::Running || !self.is_labelled(pod);
         let stays = pod.pod.tracked && exists;
-        let owner = pod.controller.as_ref().filter(|owner| stays && self.jobs.contains_key(&owner.uid));
-        owner.inspect(|owner| self.label(pod, &owner.uid, ctx)).is_some()
+        let job = pod.job().filter(|job| stays && self.jobs.contains_key(*job));
+        job.inspect(|job| self.label(pod, job, ctx)).is_some()
     }
 
     /// The pod is shown, or gone: its Job may have waited for that.
@@ -412,18 +408,18 @@ impl ShardActor {
     }
 
     /// Whether a Job waits for pods that are unknown, or that it may adopt.
-    pub(super) fn awaits_more_pods(&self, job: &Uid) -> bool {
+    pub(super) fn awaits_more_pods(&self, job: &JobId) -> bool {
         self.unseen.hold_back(job) || self.jobs.get(job).is_some_and(JobEntry::awaits_pods)
     }
 
     /// A Job has waited for pods that were unknown.
-    fn no_longer_held_back(&mut self, job: &Uid) {
+    fn no_longer_held_back(&mut self, job: &JobId) {
         self.show_wait(job, None);
         self.deliver_proven(job);
     }
 
     /// A Job goes on, unless it waits for more: with the list that was made for it alone, if there is one.
-    pub(super) fn deliver_proven(&mut self, job: &Uid) {
+    pub(super) fn deliver_proven(&mut self, job: &JobId) {
         if self.awaits_more_pods(job) {
             return;
         }
@@ -436,7 +432,7 @@ impl ShardActor {
     }
 
     /// A Job is rebuilt: it waits for all pods that are not seen, unless it is gone.
-    pub(super) fn none_seen(&mut self, job: &Uid) {
+    pub(super) fn none_seen(&mut self, job: &JobId) {
         if self.jobs.get(job).is_some_and(|entry| !entry.is_gone()) {
             self.unseen.job_rebuilt(job);
         }
@@ -446,7 +442,7 @@ impl ShardActor {
     }
 
     /// A Job is gone: it releases its pods, whether it knows all of them or not.
-    pub(super) fn wait_for_no_pod(&mut self, job: &Uid) {
+    pub(super) fn wait_for_no_pod(&mut self, job: &JobId) {
         if self.unseen.job_vanished(job) {
             self.no_longer_held_back(job);
         }
@@ -519,7 +515,7 @@ impl Handler<LabelRefused> for ShardActor {
             return;
         }
         let Some(seen) = self.jobs.get(&job).map(JobEntry::seen) else { return };
-        let about = ObjectRef::job(&seen.namespace, &seen.name, &job);
+        let about = ObjectRef::job(&seen.namespace, &seen.name, job.uid());
         self.warn(about, "UnlabelledPod", message);
     }
 }
@@ -530,9 +526,9 @@ mod tests {
 
     #[tokio::test]
     async fn a_job_is_held_back_by_pods_that_it_has_never_known() {
-        let [a, b] = ["job-a", "job-b"].map(Uid::from);
+        let [a, b] = ["job-a", "job-b"].map(JobId::from);
         let mut unseen = UnseenPods::default();
-        let unseen_of = |job: &Uid, known| {
+        let unseen_of = |job: &JobId, known| {
             let task = AbortOnDropHandle::new(tokio::spawn(std::future::pending()));
             Unseen { job: job.clone(), version: 1, known, unreadable: None, _task: task }
         };

@@ -61,8 +61,8 @@ impl Cluster {
     /// Takes the finalizer and the shard label off a pod whose Job is gone. False if there was nothing to do.
     pub(super) async fn release_orphan(&self, Orphan { mut pod }: Orphan) -> anyhow::Result<bool> {
         let controller = pod.controller.clone();
-        if let Some(owner) = controller.as_ref().filter(|owner| owner.is_job())
-            && self.reads.find_job(&pod.namespace, &owner.name, &owner.uid).await?.is_some()
+        if let Some(job) = pod.job()
+            && self.reads.find_job(job).await?.is_some()
         {
             // It is younger than the list of Jobs.
             return Ok(false);

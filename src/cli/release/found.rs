@@ -1,6 +1,5 @@
 //! What is to be released.
 
-use std::collections::HashMap;
 use std::sync::Arc;
 
 use crate::actors::ControllerConfig;
@@ -8,8 +7,9 @@ use crate::cluster::reads::{ReadError, Reader};
 use crate::cluster::resource::Resource;
 use crate::cluster::watch::Selection;
 use crate::cluster::wire::{JobDecoder, ObservedJob, ObservedPod, PodDecoder, Unreadable};
+use crate::job::job_id::{JobMap, JobSet};
 use crate::job::names::{JOB_NAME_LABEL, SHARD_LABEL};
-use crate::job::uid::{Uid, UidMap};
+use crate::job::uid::UidMap;
 
 /// Whose pods are released.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -37,12 +37,12 @@ impl Scope {
 
     /// Whether a pod is meant that cannot be read, nor its Job.
     fn has_unreadable(&self, pod: &Unreadable) -> bool {
-        !matches!(self, Self::Job { .. }) || pod.job.as_ref().is_some_and(|job| self.has_job(&job.name))
+        !matches!(self, Self::Job { .. }) || pod.job.as_ref().is_some_and(|job| self.has_job(job.name()))
     }
 
     /// Whether a pod is meant that has no Job any more.
     fn has_orphan(&self, pod: &ObservedPod) -> bool {
-        let controller = pod.controller.as_ref().map(|controller| &*controller.name);
+        let controller = pod.job().map(|job| &**job.name());
         controller
             .or_else(|| pod.labels.get(JOB_NAME_LABEL))
             .map_or(*self == Self::Cluster, |job| self.has_job(job))
@@ -112,26 +112,25 @@ pub(super) async fn find(
 fn sort_out(listed: Listed, scope: &Scope, is_ours: impl Fn(&ObservedJob) -> bool) -> Found {
     let Listed { jobs, unreadable_jobs, pods, unreadable_pods } = listed;
     let mut found = Found::default();
-    let mut of_jobs: HashMap<Uid, Vec<ObservedPod>> =
-        jobs.iter().map(|job| (job.uid.clone(), Vec::new())).collect();
+    let mut of_jobs: JobMap<Vec<ObservedPod>> = jobs.iter().map(|job| (job.id(), Vec::new())).collect();
     for job in &unreadable_jobs {
         if scope.has_job(&job.name) {
             found.problems.push(format!("job {}/{} cannot be read: {}", job.namespace, job.name, job.error));
         }
     }
-    let exists = |uid: &Uid| unreadable_jobs.iter().any(|job| job.uid == *uid);
+    let unreadable: JobSet = unreadable_jobs.iter().map(Unreadable::as_job).collect();
     for pod in pods.into_values() {
-        match pod.controller.as_ref().map(|controller| &controller.uid) {
+        match pod.job() {
             Some(job) if of_jobs.contains_key(job) => of_jobs.entry(job.clone()).or_default().push(*pod),
-            Some(job) if exists(job) => {}
+            Some(job) if unreadable.contains(job) => {}
             _ if pod.pod.tracked && scope.has_orphan(&pod) => found.orphans.push(Orphan { pod }),
             _ => {}
         }
     }
-    let ours: UidMap<bool> =
-        jobs.iter().map(|job| (job.uid.clone(), is_ours(job) && scope.has_job(&job.name))).collect();
+    let ours: JobMap<bool> =
+        jobs.iter().map(|job| (job.id(), is_ours(job) && scope.has_job(&job.name))).collect();
     for pod in unreadable_pods.into_values() {
-        let job = pod.job.as_ref().map(|job| &job.uid);
+        let job = pod.job.as_ref();
         if job.and_then(|job| ours.get(job)).copied().unwrap_or_else(|| scope.has_unreadable(&pod)) {
             found.problems.push(format!("pod {}/{} cannot be read: {}", pod.namespace, pod.name, pod.error));
             job.into_iter().for_each(|job| _ = of_jobs.remove(job));
@@ -139,8 +138,8 @@ fn sort_out(listed: Listed, scope: &Scope, is_ours: impl Fn(&ObservedJob) -> boo
     }
     found.jobs = jobs
         .into_iter()
-        .filter(|job| ours.get(&job.uid) == Some(&true))
-        .filter_map(|job| Some(JobWithPods { pods: of_jobs.remove(&job.uid)?, job }))
+        .filter(|job| ours.get(&job.id()) == Some(&true))
+        .filter_map(|job| Some(JobWithPods { pods: of_jobs.remove(&job.id())?, job }))
         .filter(has_something_left)
         .collect();
     found.jobs.sort_by(|a, b| (&a.job.namespace, &a.job.name).cmp(&(&b.job.namespace, &b.job.name)));

@@ -104,7 +104,7 @@ impl Inquiry {
         let request = Request::new(Pod::url_path(&(), Some(&job.namespace)));
         let labels = format!("{CONTROLLER_UID_LABEL}={}", job.uid);
         let mut params = ListParams::default().labels(&labels).limit(500);
-        let mut pods = Vec::new();
+        let (id, mut pods) = (job.id(), Vec::new());
         loop {
             let page: Page = self.client.request(request.list(&params)?).await?;
             let (room, count) = (self.pods_left.load(Ordering::Relaxed), page.items.len());
@@ -114,7 +114,7 @@ impl Inquiry {
             self.pods_left.fetch_sub(count, Ordering::Relaxed);
             for item in page.items {
                 let pod = decoder.decode(item.get().as_bytes())?;
-                if pod.controller.as_ref().is_some_and(|owner| owner.uid == job.uid) {
+                if pod.job() == Some(&id) {
                     pods.push(pod);
                 }
             }

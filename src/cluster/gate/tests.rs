@@ -492,9 +492,10 @@ async fn writes_become_the_requests_that_kubernetes_expects() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_write_whose_name_is_invalid_in_a_path_is_refused_and_not_sent() {
+async fn a_write_whose_name_is_too_long_for_a_path_is_refused_and_not_sent() {
     let mut bench = bench(GateConfig::default(), []);
-    let write = Write::PatchPod { namespace: "n".into(), name: "a b".into(), body: Bytes::new() };
+    let write =
+        Write::PatchPod { namespace: "n".into(), name: "a".repeat(70_000).into(), body: Bytes::new() };
     assert!(matches!(bench.one(write).await, Err(WriteError::Invalid(_))));
     bench.gate.idle().await;
     assert!(bench.bodies().is_empty());

@@ -7,6 +7,7 @@ use super::{ReadError, Reader};
 use crate::cluster::resource::Resource;
 use crate::cluster::wire::protobuf::{self, Message as _};
 use crate::cluster::wire::{DecodeError, WirePodSpec};
+use crate::job::job_id::JobId;
 use crate::job::uid::Uid;
 
 /// The fields of the spec of a Job's pods, in protobuf.
@@ -23,24 +24,18 @@ impl Reader {
     ///
     /// # Errors
     /// See [`ReadError`].
-    pub async fn pod_spec(
-        &self,
-        namespace: &str,
-        name: &str,
-        uid: &Uid,
-        indexed: bool,
-    ) -> Result<Option<PodSpecReading>, ReadError> {
+    pub async fn pod_spec(&self, job: &JobId, indexed: bool) -> Result<Option<PodSpecReading>, ReadError> {
         let accept = HeaderValue::from_static("application/vnd.kubernetes.protobuf, application/json");
-        let path = Resource::JOBS.object_path(namespace, name);
+        let path = Resource::JOBS.object_path(job.namespace(), job.name());
         let request = Request::get(path).header(header::ACCEPT, accept).body(Bytes::new())?;
-        let _turn = self.gate.turn(self.asker.clone()).await;
+        let _turn = self.gate.turn(Some(job.namespace()), self.asker.as_ref()).await;
         let Some(answer) = self.send("get", Resource::JOBS, request).await? else { return Ok(None) };
-        let Ok(job) = protobuf::object(&answer) else { return Ok(None) };
-        let job = WirePodSpec::read(job).map_err(DecodeError::from)?;
-        if job.metadata.uid.as_deref().map(Uid::from).as_ref() != Some(uid) {
+        let Ok(found) = protobuf::object(&answer) else { return Ok(None) };
+        let found = WirePodSpec::read(found).map_err(DecodeError::from)?;
+        if found.metadata.uid.as_deref().map(Uid::from).as_ref() != Some(job.uid()) {
             return Ok(None);
         }
-        let spec = job.of_pods(indexed).map_err(DecodeError::from)?.into();
-        Ok(Some(PodSpecReading { generation: job.metadata.generation.unwrap_or(0), spec }))
+        let spec = found.of_pods(indexed).map_err(DecodeError::from)?.into();
+        Ok(Some(PodSpecReading { generation: found.metadata.generation.unwrap_or(0), spec }))
     }
 }

@@ -4,22 +4,18 @@ use serde::Deserialize;
 use serde_json::Value;
 
 use super::decode::{DecodeError, Decoder};
-use super::intern::Interner;
 use super::meta::Meta;
 use super::text::Text;
 use crate::job::gang::{GroupTemplate, PodGroup, Workload};
+use crate::job::job_id::JobId;
 
 /// Reads Workloads.
 #[derive(Clone, Debug, Default)]
-pub struct WorkloadDecoder {
-    interner: Interner,
-}
+pub struct WorkloadDecoder;
 
 /// Reads PodGroups.
 #[derive(Clone, Debug, Default)]
-pub struct PodGroupDecoder {
-    interner: Interner,
-}
+pub struct PodGroupDecoder;
 
 impl Decoder for WorkloadDecoder {
     type Wire<'a> = WireWorkload<'a>;
@@ -34,7 +30,7 @@ impl Decoder for WorkloadDecoder {
         Ok(Workload {
             name: metadata.name()?.into(),
             uid: metadata.uid()?.into(),
-            controller: metadata.controller(&self.interner).map(|controller| controller.uid),
+            controller: controlling_job(&metadata),
             job: spec.controller_ref.and_then(|reference| reference.job()),
             templates: spec.pod_group_templates.unwrap_or_default().into_iter().map(Into::into).collect(),
         })
@@ -54,10 +50,16 @@ impl Decoder for PodGroupDecoder {
         let workload = spec.pod_group_template_ref.and_then(|template| template.workload);
         Ok(PodGroup {
             name: metadata.name()?.into(),
-            controller: metadata.controller(&self.interner).map(|controller| controller.uid),
+            controller: controlling_job(&metadata),
             workload: workload.and_then(|workload| workload.workload_name).map(|name| (*name).into()),
         })
     }
+}
+
+/// The Job that controls an object.
+fn controlling_job(metadata: &Meta<'_>) -> Option<JobId> {
+    let namespace = metadata.namespace.as_deref().unwrap_or_default().into();
+    metadata.controller(&namespace)?.job().cloned()
 }
 
 /// JSON of a Workload.
@@ -167,7 +169,7 @@ mod tests {
         let expected = Workload {
             name: "w".into(),
             uid: "u".into(),
-            controller: Some("j".into()),
+            controller: Some(JobId::new("".into(), "g1".into(), "j".into())),
             job: Some("g1".into()),
             templates: vec![GroupTemplate { name: "t".into(), policy }],
         };

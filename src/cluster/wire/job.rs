@@ -89,7 +89,6 @@ impl Decoder for JobDecoder {
             generation: meta.generation.unwrap_or(0),
             managed_by,
             finalizers: meta.finalizers.iter().flatten().map(|f: &Text<'_>| (**f).into()).collect(),
-            controller: meta.controller(&self.interner),
             labels: meta.labels.map(Labels::from).unwrap_or_default(),
             job,
             skipped,

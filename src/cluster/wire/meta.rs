@@ -7,10 +7,9 @@ use jiff::Timestamp;
 use serde::Deserialize;
 
 use super::decode::DecodeError;
-use super::intern::Interner;
 use super::protobuf::{Malformed, Message, Value};
 use super::text::{Pairs, Text};
-use crate::job::uid::Uid;
+use crate::job::job_id::JobId;
 
 /// `metadata.resourceVersion`: opaque text, which since Kubernetes 1.35 may be compared as a number.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
@@ -48,23 +47,29 @@ impl fmt::Display for ResourceVersion {
     }
 }
 
-/// The owner reference with `controller: true`.
+/// The owner reference with `controller: true`, which the author of the object has chosen.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct ControllerRef {
-    /// `apiVersion`.
-    pub api_version: Arc<str>,
-    /// `kind`.
-    pub kind: Arc<str>,
-    /// `name`.
-    pub name: Arc<str>,
-    /// `uid`.
-    pub uid: Uid,
+pub enum ControllerRef {
+    /// A Job of `batch/v1`, if there is one of this identity.
+    Job(JobId),
+    /// A Job of `batch/v1` that cannot exist: no Job can have its name or UID.
+    NoJob,
+    /// An object of another kind.
+    Other,
 }
 
 impl ControllerRef {
-    /// Whether this refers to a Job of `batch/v1`.
+    /// The Job that it refers to, if there can be such a Job.
+    pub fn job(&self) -> Option<&JobId> {
+        match self {
+            Self::Job(job) => Some(job),
+            Self::NoJob | Self::Other => None,
+        }
+    }
+
+    /// Whether this is a reference to a Job of `batch/v1`, be there such a Job or not.
     pub fn is_job(&self) -> bool {
-        &*self.kind == "Job" && &*self.api_version == "batch/v1"
+        *self != Self::Other
     }
 }
 
@@ -234,13 +239,13 @@ impl Meta<'_> {
         self.finalizers.iter().flatten().any(|f| **f == *name)
     }
 
-    pub(crate) fn controller(&self, interner: &Interner) -> Option<ControllerRef> {
+    /// The controller of an object in this namespace.
+    pub(crate) fn controller(&self, namespace: &Arc<str>) -> Option<ControllerRef> {
         let owner = self.owner_references.iter().flatten().find(|owner| owner.controller == Some(true))?;
-        Some(ControllerRef {
-            api_version: interner.get(&owner.api_version),
-            kind: interner.get(&owner.kind),
-            name: interner.get(&owner.name),
-            uid: (&*owner.uid).into(),
+        Some(match (&*owner.api_version, &*owner.kind) {
+            ("batch/v1", "Job") => JobId::claimed(namespace, &owner.name, &owner.uid)
+                .map_or(ControllerRef::NoJob, ControllerRef::Job),
+            _ => ControllerRef::Other,
         })
     }
 }

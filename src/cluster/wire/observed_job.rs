@@ -3,7 +3,8 @@
 use std::sync::Arc;
 
 use super::labels::Labels;
-use super::meta::{ControllerRef, ResourceVersion};
+use super::meta::ResourceVersion;
+use crate::job::job_id::JobId;
 use crate::job::spec::Job;
 use crate::job::status::JobStatus;
 use crate::job::uid::Uid;
@@ -27,8 +28,6 @@ pub struct ObservedJob {
     pub finalizers: Box<[Box<str>]>,
     /// `metadata.labels`.
     pub labels: Labels,
-    /// The controller in `metadata.ownerReferences`, such as a CronJob.
-    pub controller: Option<ControllerRef>,
     /// The part that the rules look at.
     pub job: Result<Job, UnknownCompletionMode>,
     /// Values in the spec that this release does not know, as `FIELD: VALUE`. They are read as if they
@@ -37,6 +36,11 @@ pub struct ObservedJob {
 }
 
 impl ObservedJob {
+    /// Namespace, name and UID.
+    pub fn id(&self) -> JobId {
+        JobId::new(self.namespace.clone(), self.name.clone(), self.uid.clone())
+    }
+
     /// The Job as the API server shows it once this status, and nothing else, has been written.
     pub fn with_status(&self, version: ResourceVersion, status: JobStatus) -> Self {
         let mut written = Self { version, ..self.clone() };

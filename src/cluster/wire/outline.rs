@@ -1,7 +1,5 @@
 //! Outlines of Jobs: the fields needed to handle pods that belong to no shard.
 
-use std::sync::Arc;
-
 use serde::Deserialize;
 
 use super::condition::WireCondition;
@@ -12,17 +10,15 @@ use super::meta::Meta;
 use super::protobuf::{Malformed, Message, Value};
 use super::selector::{WireSelector, read_selector};
 use super::text::Text;
+use crate::job::job_id::JobId;
 use crate::job::selector::Selector;
 use crate::job::status::{ConditionKind, ConditionStatus};
-use crate::job::uid::Uid;
 
 /// The fields of a Job needed to handle pods that belong to no shard.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct JobOutline {
-    /// `metadata.namespace`.
-    pub namespace: Arc<str>,
-    /// `metadata.uid`.
-    pub uid: Uid,
+    /// Namespace, name and UID.
+    pub id: JobId,
     /// `metadata.resourceVersion` as a number.
     pub version: u64,
     /// `spec.managedBy`; `None` means the controller built into Kubernetes.
@@ -57,8 +53,11 @@ impl Decoder for OutlineDecoder {
         WireOutline { metadata: meta, spec, status }: WireOutline<'_>,
     ) -> Result<JobOutline, DecodeError> {
         Ok(JobOutline {
-            namespace: self.interner.get(meta.namespace.as_deref().unwrap_or_default()),
-            uid: meta.uid()?.into(),
+            id: JobId::new(
+                self.interner.get(meta.namespace.as_deref().unwrap_or_default()),
+                meta.name()?.into(),
+                meta.uid()?.into(),
+            ),
             version: meta.version_order(),
             managed_by: spec.managed_by.as_deref().map(Box::from),
             is_understood: completion_mode(spec.completion_mode.as_deref()).is_ok(),
@@ -164,7 +163,7 @@ mod tests {
             json!({}),
             json!([condition("Complete", "False"), condition("Suspended", "True")]),
         );
-        assert_eq!((&*plain.namespace, plain.version, plain.managed_by.as_deref()), ("n", 7, None));
+        assert_eq!((&**plain.id.namespace(), plain.version, plain.managed_by.as_deref()), ("n", 7, None));
         assert!(plain.adopts && plain.is_understood && plain.selector.matches(|_| Some("b")));
         for end in ["Complete", "Failed"] {
             assert!(!job(json!({}), json!({}), json!([condition(end, "True")])).adopts, "{end}");

@@ -12,6 +12,7 @@ use super::intern::Interner;
 use super::labels::Labels;
 use super::meta::ControllerRef;
 use super::protobuf::{self, Message as _};
+use crate::job::job_id::JobId;
 use crate::job::names::{
     BACKOFF_ANNOTATION, COMPLETION_INDEX, INDEX_FAILURE_COUNT, INDEX_IGNORED_FAILURE_COUNT, PLACE_ANNOTATION,
 };
@@ -34,6 +35,11 @@ pub struct ObservedPod {
 }
 
 impl ObservedPod {
+    /// The Job whose pod this is, if that Job exists. See [`JobId`].
+    pub fn job(&self) -> Option<&JobId> {
+        self.controller.as_ref()?.job()
+    }
+
     /// The pod as the rules look at it, for a Job with this selector.
     pub fn of_job(self, selector: &Selector) -> Pod {
         Pod { selected: selector.matches(|key| self.labels.get(key)), ..self.pod }
@@ -94,11 +100,12 @@ impl Decoder for PodDecoder {
             let node = wire.spec.node_name.as_deref().filter(|node| !node.is_empty());
             Box::new(wire.status.run(node.map(|node| self.interner.get(node))))
         });
+        let namespace = self.interner.get(wire.metadata.namespace.as_deref().unwrap_or_default());
         Ok(Box::new(ObservedPod {
-            namespace: self.interner.get(wire.metadata.namespace.as_deref().unwrap_or_default()),
             pod,
             run,
-            controller: wire.metadata.controller(&self.interner),
+            controller: wire.metadata.controller(&namespace),
+            namespace,
             labels: wire.metadata.labels.map(Labels::from).unwrap_or_default(),
         }))
     }

@@ -4,10 +4,10 @@ use std::sync::Arc;
 
 use serde::Deserialize;
 
-use super::intern::Interner;
-use super::meta::{Bare, ControllerRef, Meta};
+use super::meta::{Bare, Meta};
 use super::protobuf::Message as _;
 use super::text::Text;
+use crate::job::job_id::JobId;
 use crate::job::names::{CONTROLLER_UID_LABEL, JOB_NAME_LABEL, SHARD_LABEL};
 use crate::job::uid::Uid;
 
@@ -25,7 +25,7 @@ pub struct Unreadable {
     pub version: u64,
     /// The Job that is its controller, or that its labels name where it has no controller: that Job may have left it
     /// behind, or adopt it once it can be read.
-    pub job: Option<ControllerRef>,
+    pub job: Option<JobId>,
     /// The label of its shard, as it is written there.
     pub shard: Option<Box<str>>,
     /// Whether it has a finalizer, of whatever kind.
@@ -44,17 +44,22 @@ struct Line<'a> {
 }
 
 impl Unreadable {
+    /// The identity of an object that is a Job itself.
+    pub fn as_job(&self) -> JobId {
+        JobId::new(self.namespace.clone(), self.name.clone(), self.uid.clone())
+    }
+
     fn of(meta: &Meta<'_>, error: &dyn std::error::Error) -> Option<Self> {
-        let interner = Interner::default();
+        let namespace: Arc<str> = meta.namespace.as_deref().unwrap_or_default().into();
         Some(Self {
-            namespace: meta.namespace.as_deref().unwrap_or_default().into(),
             name: meta.name.as_deref()?.into(),
             uid: meta.uid.as_deref()?.into(),
             version: meta.version_order(),
-            job: match meta.controller(&interner) {
-                Some(controller) => Some(controller).filter(ControllerRef::is_job),
-                None => job_in_labels(meta),
+            job: match meta.controller(&namespace) {
+                Some(controller) => controller.job().cloned(),
+                None => job_in_labels(meta, &namespace),
             },
+            namespace,
             shard: meta.labels.as_ref().and_then(|labels| labels.get(SHARD_LABEL)).map(Into::into),
             is_held: meta.finalizers.as_ref().is_some_and(|finalizers| !finalizers.is_empty()),
             error: error.to_string().into(),
@@ -81,14 +86,9 @@ impl Unreadable {
 }
 
 /// The Job that the labels of a pod name.
-fn job_in_labels(meta: &Meta<'_>) -> Option<ControllerRef> {
+fn job_in_labels(meta: &Meta<'_>, namespace: &Arc<str>) -> Option<JobId> {
     let label = |name: &str| meta.labels.as_ref()?.get(name);
-    Some(ControllerRef {
-        api_version: "batch/v1".into(),
-        kind: "Job".into(),
-        name: label(JOB_NAME_LABEL)?.into(),
-        uid: label(CONTROLLER_UID_LABEL)?.into(),
-    })
+    JobId::claimed(namespace, label(JOB_NAME_LABEL)?, label(CONTROLLER_UID_LABEL)?)
 }
 
 #[cfg(test)]
@@ -136,8 +136,7 @@ mod tests {
             let pod =
                 json!({"metadata": {"name": "p", "uid": "u", "labels": labels, "ownerReferences": owners}});
             let pod = Unreadable::in_list(pod.to_string().as_bytes(), &std::fmt::Error).unwrap();
-            assert_eq!(pod.job.as_ref().map(|job| &*job.name), job, "{owners} {labels}");
-            assert!(pod.job.is_none_or(|job| job.is_job()));
+            assert_eq!(pod.job.as_ref().map(|job| &**job.name()), job, "{owners} {labels}");
         }
     }
 }

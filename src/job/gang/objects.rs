@@ -6,6 +6,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use serde_json::{Value, json};
 
+use crate::job::job_id::JobId;
 use crate::job::manifest::OwnerReference;
 use crate::job::plan::{GangRequest, JobEvent};
 use crate::job::pod_name::suffix;
@@ -25,8 +26,8 @@ pub struct Workload {
     pub name: Box<str>,
     /// `metadata.uid`.
     pub uid: Uid,
-    /// UID of its controller.
-    pub controller: Option<Uid>,
+    /// The Job that controls it, if one does.
+    pub controller: Option<JobId>,
     /// The Job that `spec.controllerRef` names.
     pub job: Option<Box<str>>,
     /// `spec.podGroupTemplates`.
@@ -47,8 +48,8 @@ pub struct GroupTemplate {
 pub struct PodGroup {
     /// `metadata.name`.
     pub name: Arc<str>,
-    /// UID of its controller.
-    pub controller: Option<Uid>,
+    /// The Job that controls it, if one does.
+    pub controller: Option<JobId>,
     /// `spec.podGroupTemplateRef.workload.workloadName`.
     pub workload: Option<Box<str>>,
 }
@@ -100,8 +101,8 @@ fn choose<T>(
     }
 }
 
-fn is_controlled(controller: &Option<Uid>, job: &Job) -> bool {
-    controller.as_ref() == Some(&job.uid)
+fn is_controlled(controller: &Option<JobId>, job: &Job) -> bool {
+    controller.as_ref() == Some(&job.id())
 }
 
 /// The event about a new Workload.

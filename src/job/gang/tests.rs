@@ -7,6 +7,7 @@ use serde_json::{Value, json};
 
 use super::*;
 use crate::job::gang_state::GangAnswer;
+use crate::job::job_id::JobId;
 use crate::job::pod::Phase;
 use crate::job::reconcile::reconcile;
 use crate::job::spec::{Completion, Job};
@@ -19,19 +20,25 @@ fn gang_job(pods: u32) -> Job {
     job(Completion::Indexed(pods), pods)
 }
 
+/// The Job with the name and namespace of [`gang_job`] and this UID, if there is one.
+fn controlled_by(uid: &str) -> Option<JobId> {
+    let Job { namespace, name, .. } = gang_job(2);
+    (!uid.is_empty()).then(|| JobId::new(namespace, name, uid.into()))
+}
+
 fn workload(controller: &str, job: &str, templates: usize) -> Workload {
     let template = GroupTemplate { name: "t".into(), policy: json!({"gang": {"minCount": 7}}) };
     Workload {
         name: "w".into(),
         uid: "w-uid".into(),
-        controller: Some(controller.into()).filter(|_| !controller.is_empty()),
+        controller: controlled_by(controller),
         job: Some(job.into()),
         templates: vec![template; templates],
     }
 }
 
 fn pod_group(controller: &str, workload: &str) -> PodGroup {
-    PodGroup { name: "g".into(), controller: Some(controller.into()), workload: Some(workload.into()) }
+    PodGroup { name: "g".into(), controller: controlled_by(controller), workload: Some(workload.into()) }
 }
 
 fn with_template(job: Job, template: &Value) -> Job {

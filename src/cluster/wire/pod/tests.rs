@@ -4,6 +4,7 @@ use jiff::Timestamp;
 use serde_json::{Value, json};
 
 use super::*;
+use crate::job::job_id::JobId;
 use crate::job::names::EXTERNAL_FINALIZER;
 use crate::job::pod::{ContainerExit, MaxRestarts};
 
@@ -92,8 +93,7 @@ fn a_decoded_pod_keeps_the_fields_that_the_rules_look_at() {
     let seen = observe(json!({}));
     assert_eq!(&*seen.namespace, "n");
     assert_eq!(seen.labels.get("batch.kubernetes.io/job-name"), Some("j"));
-    let owner = seen.controller.unwrap();
-    assert_eq!((&*owner.name, &*owner.uid.to_string(), owner.is_job()), ("j", "ju", true));
+    assert_eq!(seen.job(), Some(&JobId::new("n".into(), "j".into(), "ju".into())));
     assert_eq!(
         seen.pod,
         Pod {

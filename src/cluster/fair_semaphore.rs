@@ -1,0 +1,199 @@
+//! A semaphore that is fair between namespaces and, within a namespace, between Jobs.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use foldhash::fast::RandomState;
+use tokio::sync::oneshot;
+
+use super::fair_queue::{FairQueue, Room};
+use crate::job::job_id::JobId;
+use crate::mutants::{Mutant, is};
+
+/// The namespace that something is done for; `None` for the replica itself.
+type Namespace = Option<Arc<str>>;
+
+/// Gives out permits, in turns by namespace, and within a namespace by Job. A namespace never holds more than its share: a
+/// tenant that waits for thousands of answers, or whose answers never come, leaves the rest to others. Clones are the same
+/// semaphore.
+#[derive(Clone)]
+pub struct FairSemaphore(Arc<Mutex<State>>);
+
+struct State {
+    /// Permits of all.
+    permits: usize,
+    /// Most permits that a namespace may hold.
+    share: usize,
+    held: usize,
+    /// Permits by namespace; only those that hold some.
+    held_by: HashMap<Namespace, usize, RandomState>,
+    waiting: FairQueue<(), Namespace, Option<JobId>, oneshot::Sender<Permit>>,
+}
+
+/// The right to do what the semaphore guards, until it is dropped.
+pub struct Permit {
+    /// `None` once it has been given back.
+    of: Option<FairSemaphore>,
+    namespace: Namespace,
+}
+
+impl FairSemaphore {
+    /// A semaphore with this many permits, of which a namespace gets at most `share`.
+    pub fn new(permits: usize, share: usize) -> Self {
+        let waiting = FairQueue::new(|(), _| true).without(oneshot::Sender::is_closed);
+        Self(Arc::new(Mutex::new(State { permits, share, held: 0, held_by: HashMap::default(), waiting })))
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        // Poisoning is ignored: the state is changed by steps that do not panic.
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Waits for a permit, for a Job of this namespace. `None`: for the replica itself, or for no Job in particular.
+    pub async fn acquire(&self, namespace: Option<&Arc<str>>, job: Option<&JobId>) -> Permit {
+        let namespace = namespace.filter(|_| !is(Mutant::TurnsByUid)).cloned();
+        let granted = {
+            let mut state = self.lock();
+            if state.has_room(&namespace) {
+                state.hold(&namespace);
+                return Permit { of: Some(self.clone()), namespace };
+            }
+            let (grant, granted) = oneshot::channel();
+            state.waiting.push((), namespace.clone(), job.cloned(), grant);
+            granted
+        };
+        // Its sender is dropped only by being used.
+        granted.await.unwrap_or(Permit { of: None, namespace })
+    }
+
+    /// Takes back a permit, and gives out those that are free to the next that still wait.
+    fn release(&self, namespace: &Namespace) {
+        self.lock().give_back(namespace);
+        while let Some((namespace, grant)) = self.next() {
+            let permit = Permit { of: Some(self.clone()), namespace };
+            if let Err(mut unwanted) = grant.send(permit) {
+                unwanted.of = None;
+                self.lock().give_back(&unwanted.namespace);
+            }
+        }
+    }
+
+    fn next(&self) -> Option<(Namespace, oneshot::Sender<Permit>)> {
+        let mut state = self.lock();
+        if state.held >= state.permits {
+            return None;
+        }
+        let State { waiting, held_by, share, .. } = &mut *state;
+        let room = |(), namespace: &Namespace, _| match held_by.get(namespace) {
+            Some(held) if *held >= *share => Room::None,
+            _ => Room::Preferred,
+        };
+        let ((), namespace, grant) = waiting.pop(room)?;
+        state.hold(&namespace);
+        Some((namespace, grant))
+    }
+}
+
+impl State {
+    fn has_room(&self, namespace: &Namespace) -> bool {
+        let held = self.held_by.get(namespace).copied().unwrap_or(0);
+        self.held < self.permits && held < self.share
+    }
+
+    fn hold(&mut self, namespace: &Namespace) {
+        self.held += 1;
+        *self.held_by.entry(namespace.clone()).or_default() += 1;
+    }
+
+    fn give_back(&mut self, namespace: &Namespace) {
+        self.held -= 1;
+        if let Some(held) = self.held_by.get_mut(namespace) {
+            *held -= 1;
+            if *held == 0 {
+                self.held_by.remove(namespace);
+            }
+        }
+    }
+}
+
+impl Drop for Permit {
+    fn drop(&mut self) {
+        if let Some(of) = self.of.take() {
+            of.release(&self.namespace);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use std::time::Duration;
+
+    use futures::FutureExt;
+    use futures::future::join_all;
+    use tokio::time::{Instant, sleep, timeout};
+
+    use super::*;
+
+    const LATENCY: Duration = Duration::from_millis(10);
+
+    fn job(namespace: &str, name: &str) -> JobId {
+        JobId::new(namespace.into(), name.into(), name.into())
+    }
+
+    async fn work(of: &FairSemaphore, job: &JobId) {
+        let _permit = of.acquire(Some(job.namespace()), Some(job)).await;
+        sleep(LATENCY).await;
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_job_with_many_requests_does_not_delay_others_of_its_namespace() {
+        let semaphore = FairSemaphore::new(8, 8);
+        let (many, one) = (job("n", "many"), job("n", "one"));
+        let begun = semaphore.clone();
+        let busy = tokio::spawn(async move { join_all((0..1_000).map(|_| work(&begun, &many))).await });
+        sleep(LATENCY / 2).await;
+        let asked = Instant::now();
+        work(&semaphore, &one).await;
+        assert!(asked.elapsed() <= 2 * LATENCY, "{:?}", asked.elapsed());
+        busy.await.unwrap();
+        let state = semaphore.lock();
+        assert!(state.held == 0 && state.held_by.is_empty() && state.waiting.is_empty());
+    }
+
+    /// The tenant chooses the UIDs that its pods name: each would be a flow of its own.
+    #[tokio::test(start_paused = true)]
+    async fn a_namespace_whose_answers_never_come_holds_up_only_itself() {
+        let semaphore = FairSemaphore::new(32, 16);
+        let tenant: Arc<str> = "evil".into();
+        let hung = (0..400).map(|n| {
+            let (semaphore, tenant) = (semaphore.clone(), tenant.clone());
+            tokio::spawn(async move {
+                let job = job("evil", &n.to_string());
+                let _permit = semaphore.acquire(Some(&tenant), Some(&job)).await;
+                std::future::pending::<()>().await;
+            })
+        });
+        let hung: Vec<_> = hung.collect();
+        sleep(LATENCY).await;
+        let asked = Instant::now();
+        for n in 0..100 {
+            work(&semaphore, &job("victim", &n.to_string())).await;
+        }
+        assert_eq!(asked.elapsed(), 100 * LATENCY);
+        hung.iter().for_each(tokio::task::JoinHandle::abort);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn permits_that_nobody_waits_for_go_to_the_next() {
+        let semaphore = FairSemaphore::new(4, 4);
+        let held = join_all((0..4).map(|_| semaphore.acquire(None, None))).await;
+        let mut waiting: Vec<_> = (0..10_000).map(|_| semaphore.acquire(None, None).boxed()).collect();
+        assert!(waiting.iter_mut().all(|permit| permit.now_or_never().is_none()));
+        let last = semaphore.acquire(None, None);
+        drop(waiting);
+        drop(held);
+        drop(timeout(LATENCY, last).await.unwrap());
+        assert_eq!(semaphore.lock().held, 0);
+    }
+}
