@@ -2,6 +2,8 @@
 //! they have known some with our finalizer. Others need their pods shown again: they are rebuilt, or want pods that had been
 //! dropped. The shard's other Jobs notice nothing of that.
 
+use std::collections::HashMap;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use actix::{AsyncContext, Context, Handler, Message};
@@ -29,8 +31,10 @@ pub(super) const DOUBT_PAUSE: Duration = Duration::from_secs(1);
 /// The lists of pods that Jobs have asked for in doubt of the shard's own.
 #[derive(Debug, Default)]
 pub(super) struct Doubts {
-    /// Jobs that wait for the next list.
-    jobs: JobSet,
+    /// Jobs that wait for the next list, with numbers in the order in which they began to.
+    jobs: JobMap<u64>,
+    /// The number of the next Job that waits.
+    next: u64,
     /// Those of them that need their pods shown again.
     to_show: JobSet,
     /// Pods that the watch has shown since lists are in progress, or that have left it, with their versions. What a list
@@ -43,8 +47,6 @@ pub(super) struct Doubts {
     /// The lists in progress of Jobs with a selector of their own, which may select pods without the label that the
     /// others are found by. None of them waits for another.
     own: JobMap<AbortOnDropHandle<()>>,
-    /// The last of the Jobs that the last shared list was for.
-    last_sought: Option<JobId>,
     /// Lists that wait until all pods in them, and those that the Job may adopt, are shown.
     proven: JobMap<(UidSet, u64)>,
     /// Jobs that were shown their pods as of a version which the watch has not reached: these, as of this version.
@@ -75,6 +77,12 @@ impl Doubts {
     /// The list that has waited until a Job's pods are all shown.
     pub(super) fn take_proven(&mut self, job: &JobId) -> Option<(UidSet, u64)> {
         self.proven.remove(job)
+    }
+
+    /// A Job waits for the next list.
+    fn wait(&mut self, job: JobId) {
+        self.next += 1;
+        self.jobs.entry(job).or_insert(self.next);
     }
 
     fn is_listing(&self) -> bool {
@@ -129,7 +137,7 @@ impl ShardActor {
         if self.pod_feed.is_draining() {
             return;
         }
-        self.doubts.jobs.insert(job);
+        self.doubts.wait(job);
         self.schedule_search(RELIST_DELAY, ctx);
     }
 
@@ -160,23 +168,24 @@ impl ShardActor {
     /// Begins the lists that Jobs wait for and that are not in progress.
     fn seek_pods(&mut self, ctx: &mut Context<Self>) {
         let known = &self.jobs;
-        self.doubts.jobs.retain(|job| known.contains_key(job));
+        self.doubts.jobs.retain(|job, _| known.contains_key(job));
         self.doubts.to_show.retain(|job| known.contains_key(job));
         self.doubts.own.retain(|job, _| known.contains_key(job));
         self.doubts.rebuilt.retain(|job, _| known.contains_key(job));
         if !self.doubts.is_listing() {
             self.doubts.shown.clear();
         }
-        let mut jobs: Vec<JobId> = self.doubts.jobs.iter().cloned().collect();
+        let mut jobs: Vec<(u64, JobId)> =
+            self.doubts.jobs.iter().map(|(job, number)| (*number, job.clone())).collect();
         jobs.sort();
-        let (own, shared): (Vec<JobId>, Vec<JobId>) =
-            jobs.into_iter().partition(|job| self.chooses_pods(job));
+        let jobs = jobs.into_iter().map(|(_, job)| job);
+        let (own, shared): (Vec<JobId>, Vec<JobId>) = jobs.partition(|job| self.chooses_pods(job));
         for job in own {
             if !self.doubts.own.contains_key(&job) {
                 self.seek_selected(job, ctx);
             }
         }
-        let shared = next_sought(shared, self.doubts.last_sought.as_ref());
+        let shared = next_sought(shared);
         if !shared.is_empty() && self.doubts.shared.is_none() {
             self.seek_shared(shared, ctx);
         }
@@ -205,12 +214,11 @@ impl ShardActor {
     /// Looks for the pods of these Jobs in one list.
     fn seek_shared(&mut self, jobs: Vec<JobId>, ctx: &Context<Self>) {
         jobs.iter().for_each(|job| _ = self.doubts.jobs.remove(job));
-        self.doubts.last_sought = jobs.last().cloned();
         let to_show: JobSet = jobs.iter().filter_map(|job| self.doubts.to_show.take(job)).collect();
         let uids: Vec<String> = jobs.iter().map(|job| job.uid().to_string()).collect();
         let labels = format!("{CONTROLLER_UID_LABEL} in ({})", uids.join(","));
-        let cx = jobs.first().map_or_else(|| self.cx.clone(), |job| self.cx.for_job(job));
-        let (fence, shard, in_full) = (self.owned.fence.clone(), ctx.address(), !to_show.is_empty());
+        let (cx, fence) = (self.cx.clone(), self.owned.fence.clone());
+        let (shard, in_full) = (ctx.address(), !to_show.is_empty());
         let task = self.owned.unit.spawn("a search for missing pods", async move {
             let mut backoff = cx.api_backoff();
             let list = loop {
@@ -247,15 +255,15 @@ impl ShardActor {
         let is_older = known.is_some_and(|known| list.version < known);
         if is_older || !to_show.is_empty() && known.is_none() {
             // The shard's list is newer, so pods in it would seem to be gone; or it is not complete.
-            self.doubts.jobs.extend(jobs);
+            jobs.into_iter().for_each(|job| self.doubts.wait(job));
             self.doubts.to_show.extend(to_show);
             return self.schedule_search(DOUBT_PAUSE, ctx);
         }
         // Those that wait again need a list that begins later, and shows as much.
-        let waits_again = |job: &&JobId| self.doubts.jobs.contains(*job);
+        let waits_again = |job: &&JobId| self.doubts.jobs.contains_key(*job);
         let waiting: Vec<JobId> = to_show.iter().filter(waits_again).cloned().collect();
         self.doubts.to_show.extend(waiting);
-        let jobs = jobs.into_iter().filter(|job| !self.doubts.jobs.contains(job));
+        let jobs = jobs.into_iter().filter(|job| !self.doubts.jobs.contains_key(job));
         let mut found: JobMap<UidSet> = jobs.map(|job| (job, UidSet::default())).collect();
         self.show_pods(&to_show, &found, &list, ctx);
         let mut must_relist = false;
@@ -380,11 +388,16 @@ impl ShardActor {
     }
 }
 
-/// The Jobs that the next shared list is for, of those that wait, in order: the ones after the last that was served come
-/// first, so that Jobs that ask again and again hold up no others.
-fn next_sought(mut waiting: Vec<JobId>, last: Option<&JobId>) -> Vec<JobId> {
-    let next = waiting.partition_point(|job| Some(job) <= last);
-    waiting.rotate_left(next);
+/// The Jobs that the next shared list is for, of those that wait, in the order in which they began to. Namespaces take turns:
+/// one with thousands of such Jobs holds up no other.
+fn next_sought(mut waiting: Vec<JobId>) -> Vec<JobId> {
+    let mut served: HashMap<Arc<str>, usize> = HashMap::new();
+    // Stable: each namespace's first Jobs, then each one's second Jobs, and so on.
+    waiting.sort_by_cached_key(|job| {
+        let before = served.entry(job.namespace().clone()).or_default();
+        *before += 1;
+        *before
+    });
     waiting.truncate(MAX_SOUGHT);
     waiting
 }
@@ -414,16 +427,29 @@ mod tests {
     fn jobs_that_ask_for_lists_again_and_again_hold_up_no_others() {
         let all: Vec<JobId> =
             (0..MAX_SOUGHT + 10).map(|number| JobId::from(&*format!("j{number:02}"))).collect();
-        let mut last = None;
-        let mut served = JobSet::default();
-        for _ in 0..2 {
-            // All of them have asked again.
-            let next = next_sought(all.clone(), last.as_ref());
-            assert_eq!(next.len(), MAX_SOUGHT);
-            last = next.last().cloned();
-            served.extend(next);
+        let mut doubts = Doubts::default();
+        all.iter().for_each(|job| doubts.wait(job.clone()));
+        // The first ones are served, and ask again; they asked before, too, while they waited.
+        for job in &all[..MAX_SOUGHT] {
+            doubts.wait(job.clone());
+            doubts.jobs.remove(job);
+            doubts.wait(job.clone());
         }
-        assert_eq!(served.len(), all.len());
-        assert_eq!(next_sought(vec!["a".into()], Some(&"b".into())), ["a".into()]);
+        let mut waiting: Vec<JobId> = all.clone();
+        waiting.sort_by_key(|job| doubts.jobs[job]);
+        assert_eq!(next_sought(waiting)[..10], all[MAX_SOUGHT..]);
+    }
+
+    #[test]
+    fn a_namespace_with_thousands_of_jobs_in_doubt_holds_up_no_other() {
+        let of = |namespace: &str, number: u32| {
+            let name = format!("j{number:04}");
+            JobId::new(namespace.into(), (&*name).into(), (&*name).into())
+        };
+        let mut waiting: Vec<JobId> = (0..5_000).map(|number| of("evil", number)).collect();
+        waiting.extend([of("victim", 9_998), of("victim", 9_999)]);
+        let next = next_sought(waiting);
+        assert_eq!((next.len(), &next[0], &next[1]), (MAX_SOUGHT, &of("evil", 0), &of("victim", 9_998)));
+        assert_eq!(next[3], of("victim", 9_999));
     }
 }
