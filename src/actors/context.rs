@@ -9,6 +9,7 @@ use tokio::sync::watch;
 use super::api_backoff::ApiBackoff;
 use super::clock::{Clock, Clocks, SteadyClock};
 use super::config::ControllerConfig;
+use super::large_templates;
 use super::loads::LoadBoard;
 use super::pod_watch::{PodWatch, Services};
 use super::rereads::Rereads;
@@ -17,6 +18,7 @@ use super::subscription::SubscriptionId;
 use super::supervision::{Downfall, Unit};
 use crate::cluster::boot_clock::BootClock;
 use crate::cluster::events::Recorder;
+use crate::cluster::fair_semaphore::FairSemaphore;
 use crate::cluster::gate::{GateConfig, WriteGate};
 use crate::cluster::reads::Reader;
 use crate::cluster::transport::Transport;
@@ -42,6 +44,8 @@ pub struct ReplicaContext {
     pub gate: WriteGate,
     /// Live reads.
     pub reads: Reader,
+    /// Pods of large templates that are being made.
+    pub large_pods: FairSemaphore,
     /// Kubernetes Events.
     pub recorder: Recorder,
     /// Metrics.
@@ -112,6 +116,7 @@ impl ReplicaContext {
             transport,
             gate,
             reads,
+            large_pods: FairSemaphore::new(large_templates::AT_ONCE, large_templates::SHARE),
             recorder,
             metrics,
             loads,

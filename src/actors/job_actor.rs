@@ -24,6 +24,7 @@ use super::inbox::Inbox;
 use super::job_input::{AdoptionAttempt, JobInput, ListOrigin, RequestEvent};
 use super::job_metrics::JobMeter;
 use super::job_trace::JobTracer;
+use super::large_templates::Extras;
 use super::loads::Correction;
 use super::pod_events::{PodAction, PodEvents};
 use super::protocol::{ExitReason, JobReport};
@@ -33,7 +34,6 @@ use crate::cluster::gate::Turn;
 use crate::cluster::wire::ObservedJob;
 use crate::job::end;
 use crate::job::job_id::JobId;
-use crate::job::manifest::{Maker, PodManifest};
 use crate::job::options::Rejected;
 use crate::job::passivation::can_passivate;
 use crate::job::plan::{JobEvent, Plan, Wait};
@@ -495,15 +495,13 @@ impl JobActor {
         let traceparent = (job.options.propagate_trace && !plan.creates.is_empty())
             .then(|| self.requests.trace.traceparent())
             .flatten();
-        let maker = Maker {
-            job,
-            finalizer: self.requests.cx.config.finalizer(),
-            shard: self.requests.shard.0,
-            pod_group: self.state.gang.group(),
-            traceparent: traceparent.as_deref(),
-        };
+        let extras = Extras { pod_group: self.state.gang.group().map(Box::from), traceparent };
         for new in plan.creates {
-            match PodManifest::new(maker, &new) {
+            if !job.spec.template.is_kept() {
+                self.requests.create_from_live(new, extras.clone());
+                continue;
+            }
+            match self.requests.manifest(job, &new, &extras) {
                 Ok(manifest) => self.requests.create(&new, manifest, &job.spec.template),
                 Err(error) => self.inbox.push(JobInput::Created {
                     place: new.place,

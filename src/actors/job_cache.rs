@@ -79,10 +79,12 @@ impl JobCache {
         let known = self.shards.entry(id).or_default();
         // A Job that comes from our own status write is shared, and has the known template already.
         let read = Arc::get_mut(&mut job);
-        if let Some(ObservedJob { uid, job: Ok(job), .. }) = read
-            && let Some(known) = known.template_of(uid)
-        {
-            job.share_template(known);
+        if let Some(ObservedJob { uid, managed_by, job: Ok(job), .. }) = read {
+            if !self.config.manages(managed_by.as_deref()) {
+                job.drop_template();
+            } else if let Some(known) = known.template_of(uid) {
+                job.share_template(known);
+            }
         }
         let before = known.jobs.insert(job.uid.clone(), job.clone());
         self.count(id, more, before);

@@ -1,30 +1,41 @@
 //! The Jobs that this replica knows, to find the Job of a pod.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use dashmap::DashMap;
 
-use crate::cluster::wire::{JobOutline, Labels, ObservedPod};
+use crate::cluster::wire::{Labels, ObservedPod};
 use crate::job::job_id::JobId;
 use crate::job::names::CONTROLLER_UID_LABEL;
-use crate::job::selector::{Operator, Selector};
+use crate::job::selector::{Operator, Requirement, Selector};
 use crate::job::spec::Job;
 use crate::job::uid::Uid;
+
+/// Bytes of selectors that are tried for one pod. A namespace that has more Jobs with selectors of their own shares it
+/// among them: those that are left out adopt what their own list shows, but not what appears later.
+const TRIED_BYTES: usize = 16 << 10;
 
 /// Jobs by UID, and the few with a selector of their own (`manualSelector`).
 #[derive(Debug, Default)]
 pub struct JobIndex {
     jobs: DashMap<Uid, Entry>,
-    /// Namespace -> Jobs there whose selector does not require the Job's own UID.
-    manual: DashMap<Arc<str>, Vec<Uid>>,
+    /// Namespace -> Jobs there that may adopt pods, and whose selector does not require the Job's own UID.
+    choosing: DashMap<Arc<str>, BTreeMap<JobId, Selector>>,
 }
 
 #[derive(Debug)]
 struct Entry {
     job: JobId,
-    selector: Selector,
-    /// Unfinished and not being deleted: may adopt pods.
-    adopts: bool,
+    /// Of a Job that may adopt pods with its own UID among their labels.
+    adopts: Option<Adopts>,
+}
+
+/// Which of the pods with its own UID among their labels a Job may adopt.
+#[derive(Debug, PartialEq)]
+enum Adopts {
+    All,
+    Selected(Selector),
 }
 
 /// The part of a Job that the index needs.
@@ -37,28 +48,33 @@ pub struct Owner<'a> {
 
 impl<'a> From<&'a Job> for Owner<'a> {
     fn from(job: &'a Job) -> Self {
-        Self {
-            job: job.id(),
-            selector: &job.spec.selector,
-            adopts: !job.deleting && job.status.finished().is_none(),
-        }
+        Self::new(job.id(), &job.spec.selector, !job.deleting && job.status.finished().is_none())
     }
 }
 
-impl<'a> From<&'a JobOutline> for Owner<'a> {
-    fn from(job: &'a JobOutline) -> Self {
-        Self { job: job.id.clone(), selector: &job.selector, adopts: job.adopts }
+impl<'a> Owner<'a> {
+    /// A Job with this selector. `adopts`: it is unfinished and not being deleted, so it may adopt pods.
+    pub fn new(job: JobId, selector: &'a Selector, adopts: bool) -> Self {
+        Self { job, selector, adopts }
     }
-}
 
-impl Owner<'_> {
     /// Whether the selector does not require the Job's own UID: then pods older than the Job may match it, and its own pods
     /// may lack the label that a census goes by.
     pub fn chooses_pods(&self) -> bool {
+        !self.selector.requirements.iter().any(|requirement| self.is_own_uid(requirement))
+    }
+
+    fn is_own_uid(&self, requirement: &Requirement) -> bool {
         let asks_for = |values: &[Box<str>]| values.iter().any(|value| *self.job.uid() == (**value).into());
-        !self.selector.requirements.iter().any(|requirement| {
-            *requirement.key == *CONTROLLER_UID_LABEL
-                && matches!(&requirement.operator, Operator::In(values) if asks_for(values))
+        *requirement.key == *CONTROLLER_UID_LABEL
+            && matches!(&requirement.operator, Operator::In(values) if asks_for(values))
+    }
+
+    fn adopts(&self) -> Option<Adopts> {
+        let asks_for_uid_only = matches!(&*self.selector.requirements, [only] if self.is_own_uid(only));
+        self.adopts.then(|| match asks_for_uid_only {
+            true => Adopts::All,
+            false => Adopts::Selected(self.selector.clone()),
         })
     }
 }
@@ -67,28 +83,31 @@ impl JobIndex {
     /// Takes in a Job.
     pub fn insert<'a>(&self, owner: impl Into<Owner<'a>>) {
         let owner = owner.into();
-        if let Some(mut known) =
-            self.jobs.get_mut(owner.job.uid()).filter(|known| known.selector == *owner.selector)
-        {
-            known.adopts = owner.adopts;
-            return;
+        let (job, chooses_pods) = (owner.job.clone(), owner.chooses_pods());
+        if chooses_pods && owner.adopts {
+            let mut choosing = self.choosing.entry(job.namespace().clone()).or_default();
+            if choosing.get(&job) != Some(owner.selector) {
+                choosing.insert(job.clone(), owner.selector.clone());
+            }
+        } else if chooses_pods {
+            self.chooses_no_more(&job);
         }
-        let chooses_pods = owner.chooses_pods();
-        let Owner { job, selector, adopts } = owner;
-        let entry = Entry { job: job.clone(), selector: selector.clone(), adopts };
-        if self.jobs.insert(job.uid().clone(), entry).is_none() && chooses_pods {
-            self.manual.entry(job.namespace().clone()).or_default().push(job.uid().clone());
-        }
+        let adopts = if chooses_pods { None } else { owner.adopts() };
+        self.jobs.insert(job.uid().clone(), Entry { job, adopts });
     }
 
     /// Removes a Job that is gone.
     pub fn remove(&self, uid: &Uid) {
         if let Some((_, Entry { job, .. })) = self.jobs.remove(uid) {
-            self.manual.remove_if_mut(job.namespace(), |_, uids| {
-                uids.retain(|other| other != uid);
-                uids.is_empty()
-            });
+            self.chooses_no_more(&job);
         }
+    }
+
+    fn chooses_no_more(&self, job: &JobId) {
+        self.choosing.remove_if_mut(job.namespace(), |_, choosing| {
+            choosing.remove(job);
+            choosing.is_empty()
+        });
     }
 
     /// Whether the Job is known.
@@ -98,19 +117,99 @@ impl JobIndex {
 
     /// The Job that would adopt this pod, which has no controller.
     pub fn adopter(&self, pod: &ObservedPod) -> Option<JobId> {
-        let adopter = |uid: &Uid| {
-            let known = self.jobs.get(uid)?;
-            let adopts = known.adopts
-                && *known.job.namespace() == pod.namespace
-                && selects(&known.selector, &pod.labels);
-            adopts.then(|| known.job.clone())
+        self.adopter_by_label(pod).or_else(|| self.adopter_by_selector(pod))
+    }
+
+    fn adopter_by_label(&self, pod: &ObservedPod) -> Option<JobId> {
+        let known = self.jobs.get(&pod.labels.get(CONTROLLER_UID_LABEL)?.into())?;
+        let adopts = match known.adopts.as_ref()? {
+            Adopts::All => true,
+            Adopts::Selected(selector) => selects(selector, &pod.labels),
         };
-        let by_label = pod.labels.get(CONTROLLER_UID_LABEL).and_then(|uid| adopter(&uid.into()));
-        let by_selector = || self.manual.get(&pod.namespace)?.iter().find_map(adopter);
-        by_label.or_else(by_selector)
+        (adopts && *known.job.namespace() == pod.namespace).then(|| known.job.clone())
+    }
+
+    fn adopter_by_selector(&self, pod: &ObservedPod) -> Option<JobId> {
+        let choosing = self.choosing.get(&pod.namespace)?;
+        let mut tried = 0;
+        let within_bounds = |(_, selector): &(&JobId, &Selector)| {
+            tried += selector.bytes();
+            tried <= TRIED_BYTES
+        };
+        let mut jobs = choosing.iter().take_while(within_bounds);
+        jobs.find(|(_, selector)| selects(selector, &pod.labels)).map(|(job, _)| job.clone())
     }
 }
 
 fn selects(selector: &Selector, labels: &Labels) -> bool {
     selector.matches(|key| labels.get(key))
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use serde_json::{Value, json};
+
+    use super::*;
+    use crate::actors::test_api::{job, observed_job, observed_pod, pod};
+
+    fn insert(index: &JobIndex, name: &str, selector: &Value) {
+        let mut job = job(name, json!({}));
+        job["spec"]["selector"] = selector.clone();
+        index.insert(observed_job(&job).job.as_ref().unwrap());
+    }
+
+    fn orphan(labels: &Value) -> Box<ObservedPod> {
+        let mut orphan = pod("p", "none");
+        orphan["metadata"]["ownerReferences"] = json!([]);
+        orphan["metadata"]["labels"] = labels.clone();
+        observed_pod(&orphan)
+    }
+
+    #[test]
+    fn a_pod_is_adopted_by_the_job_in_its_labels_or_by_one_whose_selector_selects_it() {
+        let index = JobIndex::default();
+        let own = |uid: &str| json!({"matchLabels": {CONTROLLER_UID_LABEL: uid}});
+        insert(&index, "plain", &own("plain"));
+        insert(&index, "more", &json!({"matchLabels": {CONTROLLER_UID_LABEL: "more", "a": "b"}}));
+        insert(&index, "choosing", &json!({"matchLabels": {"own": "m"}}));
+        for (labels, adopter) in [
+            (json!({CONTROLLER_UID_LABEL: "plain"}), Some("plain")),
+            (json!({CONTROLLER_UID_LABEL: "more"}), None),
+            (json!({CONTROLLER_UID_LABEL: "more", "a": "b"}), Some("more")),
+            (json!({"own": "m"}), Some("choosing")),
+            (json!({CONTROLLER_UID_LABEL: "choosing"}), None),
+            (json!({"own": "other"}), None),
+        ] {
+            assert_eq!(index.adopter(&orphan(&labels)), adopter.map(JobId::from), "{labels}");
+        }
+        let mut foreign = orphan(&json!({CONTROLLER_UID_LABEL: "plain", "own": "m"}));
+        foreign.namespace = "evil".into();
+        assert_eq!(index.adopter(&foreign), None);
+        for uid in ["plain", "more", "choosing"] {
+            index.remove(&uid.into());
+        }
+        assert!(index.jobs.is_empty() && index.choosing.is_empty());
+    }
+
+    #[test]
+    fn the_selectors_that_are_tried_for_a_pod_have_a_bound() {
+        let index = JobIndex::default();
+        let long = (0..200).map(|n| json!({"key": format!("key-{n}"), "operator": "DoesNotExist"}));
+        let long: Vec<Value> = long.collect();
+        for n in 0..50 {
+            insert(
+                &index,
+                &format!("a-{n:02}"),
+                &json!({"matchLabels": {"own": "x"}, "matchExpressions": long}),
+            );
+        }
+        insert(&index, "z", &json!({"matchLabels": {"own": "m"}}));
+        let pod = orphan(&json!({"own": "m"}));
+        assert_eq!(index.adopter(&pod), None);
+        for n in 0..45 {
+            index.remove(&(&*format!("a-{n:02}")).into());
+        }
+        assert_eq!(index.adopter(&pod), Some("z".into()));
+    }
 }

@@ -22,7 +22,7 @@ use tokio_util::task::AbortOnDropHandle;
 
 use super::census::of_no_shard;
 use super::context::ReplicaContext;
-use super::job_index::JobIndex;
+use super::job_index::{JobIndex, Owner};
 use super::labelling::Labelling;
 use super::orphan_pods::OrphanPods;
 use super::pod_watch::Pods;
@@ -161,11 +161,12 @@ impl Drop for LeaderState {
 
 impl LeaderState {
     fn job_seen(&mut self, job: &JobOutline) {
-        if !job.is_understood || !self.cx.config.manages(job.managed_by.as_deref()) {
+        let Ok(selector) = &job.selector else { return };
+        if !self.cx.config.manages(job.managed_by.as_deref()) {
             return;
         }
         self.relist.mark(&job.id);
-        self.job_index.insert(job);
+        self.job_index.insert(Owner::new(job.id.clone(), selector, job.adopts));
         if self.known.insert(job.id.clone()) {
             self.job_known(&job.id);
         }

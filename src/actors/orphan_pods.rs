@@ -294,8 +294,12 @@ impl OrphanRelease {
         loop {
             match self.cx.reads.find_job(job).await {
                 Ok(Some(job)) if !is(Mutant::OrphanReleasedUnasked) => {
-                    let ours = self.cx.config.manages(job.managed_by.as_deref());
-                    return if ours { Fate::Ours } else { Fate::Others };
+                    return match self.cx.config.manages(job.managed_by.as_deref()) {
+                        // It counts nothing, and goes once its pods have gone.
+                        true if job.job.is_err() && job.deleting => Fate::Gone,
+                        true => Fate::Ours,
+                        false => Fate::Others,
+                    };
                 }
                 Ok(_) => return Fate::Gone,
                 Err(_) if self.fence.is_closed() => return Fate::Others,

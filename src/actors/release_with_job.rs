@@ -30,10 +30,7 @@ impl ReleaseWithJob {
     async fn job_leaves(&self) -> bool {
         match self.cx.reads.find_job(&self.job).await {
             Ok(None) => true,
-            Ok(Some(job)) => {
-                let deleting = job.job.as_ref().is_ok_and(|job| job.deleting);
-                deleting && self.cx.config.manages(job.managed_by.as_deref())
-            }
+            Ok(Some(job)) => job.deleting && self.cx.config.manages(job.managed_by.as_deref()),
             Err(_) => false,
         }
     }

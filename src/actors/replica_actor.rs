@@ -40,7 +40,7 @@ use crate::cluster::events::{Event, EventType, ObjectRef};
 use crate::cluster::gate::Fence;
 use crate::cluster::resource::Resource;
 use crate::cluster::watch::Change;
-use crate::cluster::wire::ObservedJob;
+use crate::cluster::wire::{ObservedJob, Unserved};
 use crate::job::job_id::JobId;
 use crate::job::uid::UidSet;
 use crate::mutants::{Mutant, is};
@@ -346,7 +346,16 @@ impl ReplicaActor {
             }
             return self.count_external_job(&job);
         }
-        let Ok(read) = &job.job else { return self.report_unknown_mode(&job) };
+        let read = match &job.job {
+            Ok(read) => read,
+            Err(unserved) => {
+                if job.deleting {
+                    // Nobody counts its pods. Their finalizer must not hold up its deletion.
+                    actor.do_send(JobVanished(job.id()));
+                }
+                return self.report_unserved(&job, unserved);
+            }
+        };
         self.job_index.insert(read);
         actor.do_send(JobSeen { job, arrived });
     }
@@ -359,13 +368,14 @@ impl ReplicaActor {
         }
     }
 
-    fn report_unknown_mode(&mut self, job: &ObservedJob) {
+    fn report_unserved(&mut self, job: &ObservedJob, unserved: &Unserved) {
         if self.skipped.insert(job.uid.clone()) {
+            let (reason, message) = unserved.event();
             self.cx.recorder.record(Event {
                 about: ObjectRef::job(&job.namespace, &job.name, &job.uid),
                 kind: EventType::Warning,
-                reason: "UnknownCompletionMode".into(),
-                message: "Skipped Job sync because completion mode is unknown".into(),
+                reason: reason.into(),
+                message: message.into(),
                 at: self.cx.clock.now(),
                 must: false,
             });

@@ -130,6 +130,16 @@ impl Requests {
 
     /// Creates a pod of this template.
     pub fn create(self: &Arc<Self>, new: &NewPod, manifest: PodManifest, template: &PodTemplate) {
+        self.run(self.creation(new, manifest, template));
+    }
+
+    /// The creation of a pod of this template. It takes its place in the gate at once.
+    pub(super) fn creation(
+        self: &Arc<Self>,
+        new: &NewPod,
+        manifest: PodManifest,
+        template: &PodTemplate,
+    ) -> impl Future<Output = JobInput> + Send + use<> {
         let PodManifest { name, body, encoding } = manifest;
         let place = new.place;
         let write = Write::CreatePod { namespace: self.job.namespace().clone(), body, encoding };
@@ -137,7 +147,7 @@ impl Requests {
         let created = self.cx.gate.submit_traced(order, write, self.trace.calls());
         let this = self.clone();
         let in_protobuf = (encoding == Encoding::Protobuf).then(|| template.clone());
-        self.run(async move {
+        async move {
             let created = created.await;
             if let (Err(refusal), Some(template)) = (&created, in_protobuf)
                 && refusal.may_succeed_in_json()
@@ -164,7 +174,7 @@ impl Requests {
                 Err(refusal) => (Created::Refused, RequestEvent::Refused(refusal.to_string().into())),
             };
             JobInput::Created { place, answer, event }
-        });
+        }
     }
 
     /// The name is taken: by the very pod that we wanted to create, as after a lost answer, or by something

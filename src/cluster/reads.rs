@@ -138,6 +138,15 @@ impl Reader {
         Ok(json.map(|json| self.jobs.decode(&json)).transpose()?)
     }
 
+    /// As [`find_job`](Self::find_job), with the template of its pods, however long that is.
+    ///
+    /// # Errors
+    /// See [`ReadError`].
+    pub async fn find_job_with_template(&self, job: &JobId) -> Result<Option<Arc<ObservedJob>>, ReadError> {
+        let json = self.find(Resource::JOBS, job.namespace(), job.name(), job.uid()).await?;
+        Ok(json.map(|json| self.jobs.clone().with_templates().decode(&json)).transpose()?)
+    }
+
     /// The pod of this UID; `None` if there is none of this name, or if that is another one, be it readable or not.
     ///
     /// # Errors

@@ -31,7 +31,25 @@ pub enum Operator {
     DoesNotExist,
 }
 
+/// Longest selector of a Job that is served, as text in bytes. It must fit into a URL, and each pod is compared with it.
+pub const LONGEST_SELECTOR: usize = 4 << 10;
+
 impl Selector {
+    /// Length of its text in bytes, about: the cost of comparing a pod with it.
+    pub fn bytes(&self) -> usize {
+        let of_values = |values: &[Box<str>]| values.iter().map(|value| value.len() + 1).sum::<usize>();
+        let of = |Requirement { key, operator }: &Requirement| {
+            key.len()
+                + match operator {
+                    Operator::In(values) => " in ()".len() + of_values(values),
+                    Operator::NotIn(values) => " notin ()".len() + of_values(values),
+                    Operator::Exists => 1,
+                    Operator::DoesNotExist => 2,
+                }
+        };
+        self.requirements.iter().map(of).sum()
+    }
+
     /// Whether labels, looked up through `get`, match.
     pub fn matches<'a>(&self, get: impl Fn(&str) -> Option<&'a str>) -> bool {
         self.requirements.iter().all(|requirement| {
@@ -83,6 +101,7 @@ mod tests {
         };
         assert_eq!(selector.to_string(), "a in (x,y),b notin (z),c,!d");
         assert_eq!(Selector::default().to_string(), "");
+        assert_eq!(selector.bytes(), selector.to_string().len() + 1, "each requirement has a comma");
     }
 
     #[test]

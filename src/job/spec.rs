@@ -52,22 +52,36 @@ impl Job {
         }
     }
 
-    /// Sets the current status. A finished Job makes no pods, so it drops the parts serialized for them.
+    /// Whether it may create pods as it is. A Job that is resumed later is read again, with its template.
+    pub fn may_create_pods(&self) -> bool {
+        !self.deleting && !self.spec.suspend && self.status.finished().is_none()
+    }
+
+    /// Sets the current status.
     pub fn take_status(&mut self, status: JobStatus) {
         self.status = status;
-        if self.status.finished().is_some() {
+        if !self.may_create_pods() {
+            self.drop_template();
+        }
+    }
+
+    /// Drops the text of the pod template, which nobody needs of a Job that creates no pods.
+    pub fn drop_template(&mut self) {
+        if self.spec.template.is_kept() {
             let spec = Arc::make_mut(&mut self.spec);
-            spec.template = spec.template.unwritten();
+            spec.template = spec.template.dropped();
         }
     }
 
     /// Shares the pod template with an earlier reading of the Job if the text is the same, so that there is
-    /// one copy. The parts serialized for pods are shared too, while more pods may be made.
+    /// one copy. The parts serialized for pods are shared too. A Job that creates no pods shares nothing.
     pub fn share_template(&mut self, known: &PodTemplate) {
-        let makes_pods = self.status.finished().is_none();
+        if !self.may_create_pods() {
+            return self.drop_template();
+        }
         let spec = Arc::get_mut(&mut self.spec).filter(|spec| spec.template.same_text(known));
         if let Some(spec) = spec {
-            spec.template = if makes_pods { known.clone() } else { known.unwritten() };
+            spec.template = known.clone();
         }
     }
 }

@@ -7,6 +7,7 @@ use std::sync::{Arc, OnceLock};
 
 use bytes::Bytes;
 use serde::Deserialize;
+use serde::de::IgnoredAny;
 use serde_json::value::{RawValue, to_raw_value};
 use serde_json::{Map, Value, json};
 
@@ -14,23 +15,32 @@ use super::json::members;
 use super::names;
 use super::protobuf::{Writer, field};
 
+/// Longest text of a template that is kept, in bytes. Templates of public examples have up to 8 KB; the API server allows
+/// 1.5 MB, of which a replica would hold one for each Job of each tenant.
+pub const KEPT_BYTES: usize = 16 << 10;
+
 /// `spec.template` of a Job. It is parsed when the first pod is made, and the parts that all pods share are
 /// serialized once. Clones share the text and the parts.
+///
+/// The text is kept for Jobs that may create pods now, up to [`KEPT_BYTES`]. Otherwise only the answers that the rules need
+/// are kept, and the Job is read again when pods are to be made ([`is_kept`](Self::is_kept)).
 #[derive(Clone, Debug)]
 pub struct PodTemplate {
-    json: Arc<RawValue>,
+    /// `None` if it is not kept.
+    text: Option<Arc<RawValue>>,
+    restarts_on_failure: bool,
+    names_scheduling_group: bool,
     written: Arc<Written>,
 }
 
-/// The parts for each kind of pod, serialized on first use, and answers to other questions. In practice a Job
-/// uses one kind of parts only, since its completion mode does not change.
+/// The parts for each kind of pod, serialized on first use. In practice a Job uses one kind of parts only, since its
+/// completion mode does not change.
 #[derive(Debug, Default)]
 struct Written {
     plain: OnceLock<Box<Result<Parts, TemplateError>>>,
     indexed: OnceLock<Box<Result<Parts, TemplateError>>>,
     /// Of either mode, with the trace of the Job in every container's environment.
     traced: OnceLock<Box<Result<Parts, TemplateError>>>,
-    restarts_on_failure: OnceLock<bool>,
     protobuf: OnceLock<ProtobufParts>,
     avoids_protobuf: AtomicBool,
 }
@@ -59,6 +69,9 @@ pub enum TemplateError {
     /// The name of the Job, of its namespace or of its gang has characters that no name has.
     #[error("{0:?} is no name")]
     NoName(Box<str>),
+    /// The text of the template is not kept.
+    #[error("spec.template is not known; the Job is read again")]
+    NotKept,
 }
 
 impl From<serde_json::Error> for TemplateError {
@@ -76,18 +89,20 @@ struct Template<'a> {
     spec: BTreeMap<Cow<'a, str>, &'a RawValue>,
 }
 
-/// A template reduced to its restart policy.
-#[derive(Debug, Deserialize)]
-struct Restarting<'a> {
+/// A template reduced to what the rules ask.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct Asked<'a> {
     #[serde(borrow)]
-    spec: RestartPolicy<'a>,
+    spec: AskedSpec<'a>,
 }
 
-#[derive(Debug, Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct RestartPolicy<'a> {
+#[derive(Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct AskedSpec<'a> {
     #[serde(borrow)]
     restart_policy: Option<Cow<'a, str>>,
+    scheduling_group: Option<IgnoredAny>,
 }
 
 #[derive(Clone, Debug, Default, Deserialize)]
@@ -108,8 +123,6 @@ pub(super) struct Parts {
     /// For Indexed Jobs with the index in every container's environment, and without `hostname`.
     pub(super) spec: String,
     pub(super) finalizers: Vec<String>,
-    /// Whether `spec.schedulingGroup` is set.
-    names_scheduling_group: bool,
 }
 
 /// Labels and annotations that we set on each pod. Those of the template with these keys are ignored.
@@ -121,39 +134,54 @@ const OWN_AT_INDEX: [&str; 3] =
 const FAILURE_COUNTS: [&str; 2] = [names::INDEX_FAILURE_COUNT, names::INDEX_IGNORED_FAILURE_COUNT];
 
 impl PodTemplate {
-    /// Keeps the text of `spec.template` unparsed.
+    /// The template with its text, unparsed, however long it is.
     pub fn new(json: &RawValue) -> Self {
-        Self { json: Arc::from(json.to_owned()), written: Arc::default() }
+        Self { text: Some(Arc::from(json.to_owned())), ..Self::unkept(json) }
     }
 
-    /// Whether both have the same text.
+    /// The template without its text.
+    pub fn unkept(json: &RawValue) -> Self {
+        let Asked { spec } = serde_json::from_str(json.get()).unwrap_or_default();
+        Self {
+            text: None,
+            restarts_on_failure: spec.restart_policy.as_deref() == Some("OnFailure"),
+            names_scheduling_group: spec.scheduling_group.is_some(),
+            written: Arc::default(),
+        }
+    }
+
+    /// Whether pods can be made of it.
+    pub fn is_kept(&self) -> bool {
+        self.text.is_some()
+    }
+
+    /// Whether both have the same text. It is not known of those whose text is not kept.
     pub fn same_text(&self, other: &PodTemplate) -> bool {
-        Arc::ptr_eq(&self.json, &other.json) || self.json.get() == other.json.get()
+        let texts = self.text.as_ref().zip(other.text.as_ref());
+        texts.is_some_and(|(text, other)| Arc::ptr_eq(text, other) || text.get() == other.get())
     }
 
-    /// The template without the parts serialized for pods.
-    pub fn unwritten(&self) -> Self {
-        Self { json: self.json.clone(), written: Arc::default() }
+    /// The template without its text, and without the parts serialized for pods.
+    #[must_use]
+    pub fn dropped(&self) -> Self {
+        Self { text: None, written: Arc::default(), ..*self }
     }
 
     /// Whether `spec.restartPolicy` is `OnFailure`: container restarts then count as failures.
     pub fn restarts_on_failure(&self) -> bool {
-        *self.written.restarts_on_failure.get_or_init(|| {
-            let template: Result<Restarting<'_>, _> = serde_json::from_str(self.json.get());
-            template.is_ok_and(|template| template.spec.restart_policy.as_deref() == Some("OnFailure"))
-        })
+        self.restarts_on_failure
     }
 
-    /// Whether `spec.schedulingGroup` is set: the user has chosen a group for the pods. Called for Indexed
-    /// Jobs only.
+    /// Whether `spec.schedulingGroup` is set: the user has chosen a group for the pods.
     pub fn names_scheduling_group(&self) -> bool {
-        self.parts(true, None).is_ok_and(|parts| parts.names_scheduling_group)
+        self.names_scheduling_group
     }
 
     /// Adds `spec` of the template in protobuf, with the index of Indexed Jobs in every container's environment and
     /// without their `hostname`. It must be that of this very template.
     pub fn know_protobuf(&self, spec: Bytes, indexed: bool) {
-        if let Ok(parts) = ProtobufParts::read(&self.json, indexed, spec) {
+        let parts = self.text.as_ref().and_then(|text| ProtobufParts::read(text, indexed, spec).ok());
+        if let Some(parts) = parts {
             // Known already: it is the same.
             let _ = self.written.protobuf.set(parts);
         }
@@ -174,13 +202,17 @@ impl PodTemplate {
     }
 
     /// The parts of pods of a Job with this completion mode and, where its containers are to know it, trace.
+    ///
+    /// # Errors
+    /// When the template is malformed, or not kept.
     pub(super) fn parts(&self, indexed: bool, traceparent: Option<&str>) -> Result<&Parts, TemplateError> {
         let kind = match (indexed, traceparent) {
             (_, Some(_)) => &self.written.traced,
             (true, None) => &self.written.indexed,
             (false, None) => &self.written.plain,
         };
-        let parts = kind.get_or_init(|| Box::new(Parts::read(&self.json, indexed, traceparent)));
+        let text = self.text.as_ref().ok_or(TemplateError::NotKept)?;
+        let parts = kind.get_or_init(|| Box::new(Parts::read(text, indexed, traceparent)));
         (**parts).as_ref().map_err(Clone::clone)
     }
 }
@@ -206,7 +238,6 @@ impl Parts {
             annotations: texts(metadata.annotations(indexed)),
             failure_counts: texts(metadata.failure_counts(indexed)),
             spec: members(&spec),
-            names_scheduling_group: spec.contains_key("schedulingGroup"),
             finalizers: metadata.finalizers.unwrap_or_default(),
         })
     }
@@ -306,7 +337,28 @@ mod tests {
         job.spec.template.parts(false, None).unwrap();
         assert_eq!(written(&template), (true, false));
         assert!(!template.names_scheduling_group());
-        assert_eq!((written(&template), written(&template.unwritten())), ((true, true), (false, false)));
+    }
+
+    #[test]
+    fn a_template_that_is_not_kept_answers_the_rules_and_makes_no_pods() {
+        for (spec, restarts, group) in [
+            (json!({"restartPolicy": "OnFailure"}), true, false),
+            (json!({"restartPolicy": "Never", "schedulingGroup": {"podGroupName": "g"}}), false, true),
+            (json!({"schedulingGroup": null}), false, false),
+        ] {
+            let text = RawValue::from_string(json!({"spec": spec}).to_string()).unwrap();
+            let kept = PodTemplate::new(&text);
+            for template in [kept.clone(), kept.dropped(), PodTemplate::unkept(&text)] {
+                assert_eq!(
+                    (template.restarts_on_failure(), template.names_scheduling_group()),
+                    (restarts, group)
+                );
+            }
+            assert!(kept.is_kept() && kept.same_text(&PodTemplate::new(&text)));
+            let dropped = kept.dropped();
+            assert!(!dropped.is_kept() && !dropped.same_text(&dropped));
+            assert_eq!(dropped.parts(false, None).unwrap_err(), TemplateError::NotKept);
+        }
     }
 
     #[test]
@@ -316,7 +368,10 @@ mod tests {
             with(job(Completion::Count(1), 1), |spec| spec.template = PodTemplate::new(&template))
         };
         let shared = |a: &PodTemplate, b: &PodTemplate| {
-            (Arc::ptr_eq(&a.json, &b.json), Arc::ptr_eq(&a.written, &b.written))
+            (
+                a.text.as_ref().zip(b.text.as_ref()).is_some_and(|(a, b)| Arc::ptr_eq(a, b)),
+                Arc::ptr_eq(&a.written, &b.written),
+            )
         };
         let known = reading("{}").spec.template.clone();
         let finished = |mut job: Job| {
@@ -326,7 +381,7 @@ mod tests {
         };
         for (mut job, expected) in [
             (reading("{}"), (true, true)),
-            (finished(reading("{}")), (true, false)),
+            (finished(reading("{}")), (false, false)),
             (reading(r#"{"spec":{}}"#), (false, false)),
         ] {
             job.share_template(&known);

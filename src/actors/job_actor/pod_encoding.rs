@@ -34,6 +34,7 @@ impl PodEncoding {
             && self.created > FEW
             && left > FEW
             && is_plain
+            && job.spec.template.is_kept()
             && !job.spec.template.knows_protobuf()
             && self.asked.replace(generation) != Some(generation)
     }

@@ -4,6 +4,7 @@ mod answered;
 mod candidates;
 mod caught_up;
 mod foreign_jobs;
+mod large_templates;
 #[cfg(feature = "test-hooks")]
 mod rebuilt;
 mod relisted;

@@ -8,6 +8,8 @@ use foldhash::fast::RandomState;
 /// Number of strings that are remembered. When it is reached the interner is cleared: strings in use stay
 /// valid, but are no longer shared with later ones.
 const CAPACITY: usize = 16_384;
+/// Longest string that is remembered, in bytes: that of a name. So an interner remembers at most 4 MB.
+const LONGEST: usize = 253;
 
 /// Gives equal strings one allocation.
 #[derive(Clone, Debug, Default)]
@@ -16,6 +18,9 @@ pub(crate) struct Interner(Arc<Mutex<HashSet<Arc<str>, RandomState>>>);
 impl Interner {
     /// The shared copy of a string.
     pub(crate) fn get(&self, text: &str) -> Arc<str> {
+        if text.len() > LONGEST {
+            return text.into();
+        }
         // Poisoning is ignored: a panic between two set operations leaves a valid set.
         let mut seen = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(shared) = seen.get(text) {
@@ -43,5 +48,16 @@ mod tests {
         }
         assert!(interner.0.lock().unwrap_or_else(PoisonError::into_inner).len() <= CAPACITY);
         assert_eq!(&*interner.get("a"), "a");
+    }
+
+    #[test]
+    fn a_string_that_no_name_can_be_is_not_remembered() {
+        let interner = Interner::default();
+        for length in [LONGEST, LONGEST + 1, 1_300_000] {
+            let text = "a".repeat(length);
+            assert_eq!(&*interner.get(&text), text);
+        }
+        let seen = interner.0.lock().unwrap_or_else(PoisonError::into_inner);
+        assert_eq!(seen.iter().map(|text| text.len()).collect::<Vec<_>>(), [LONGEST]);
     }
 }

@@ -8,13 +8,13 @@ use super::decode::{DecodeError, Decoder};
 use super::intern::Interner;
 use super::job_spec::{SpecReading, WireJobSpec};
 use super::job_status::WireJobStatus;
-use super::labels::Labels;
 use super::meta::Meta;
 use super::observed_job::ObservedJob;
 use super::self_writes::SelfWriteCache;
-use super::text::{Pairs, Text};
+use super::text::Pairs;
 use crate::job::options::Options;
 use crate::job::spec::Job;
+use crate::job::template::KEPT_BYTES;
 use crate::job::uid::Uid;
 
 /// Reads Jobs.
@@ -24,6 +24,8 @@ pub struct JobDecoder {
     own: SelfWriteCache,
     /// Leaves out the trace that a Job was created in.
     is_untraced: bool,
+    /// Keeps every template, however long it is.
+    keeps_templates: bool,
 }
 
 impl JobDecoder {
@@ -40,6 +42,11 @@ impl JobDecoder {
     /// A decoder that leaves out the trace that a Job was created in, unless traces are exported: nobody else reads it.
     pub fn with_traces(self, are_exported: bool) -> Self {
         Self { is_untraced: !are_exported, ..self }
+    }
+
+    /// A decoder that keeps the templates of all Jobs, for who makes pods of them at once.
+    pub fn with_templates(self) -> Self {
+        Self { keeps_templates: true, ..self }
     }
 
     fn options(&self, meta: &Meta<'_>) -> Options {
@@ -69,17 +76,24 @@ impl Decoder for JobDecoder {
         let name = self.interner.get(meta.name()?);
         let uid = Uid::from(meta.uid()?);
         let managed_by = spec.managed_by.as_deref().map(Box::from);
-        let SpecReading { spec, skipped } = spec.read();
+        let longest = if self.keeps_templates { usize::MAX } else { KEPT_BYTES };
+        let SpecReading { spec, skipped } = spec.read(longest);
         let created = meta.created()?;
-        let job = spec.map(|spec| Job {
-            namespace: namespace.clone(),
-            name: name.clone(),
-            uid: uid.clone(),
-            created,
-            deleting: meta.deletion_timestamp.is_some(),
-            options: self.options(&meta),
-            status: status.read(),
-            spec: Arc::new(spec),
+        let job = spec.map(|spec| {
+            let mut job = Job {
+                namespace: namespace.clone(),
+                name: name.clone(),
+                uid: uid.clone(),
+                created,
+                deleting: meta.deletion_timestamp.is_some(),
+                options: self.options(&meta),
+                status: status.read(),
+                spec: Arc::new(spec),
+            };
+            if !self.keeps_templates && !job.may_create_pods() {
+                job.drop_template();
+            }
+            job
         });
         Ok(Arc::new(ObservedJob {
             namespace,
@@ -88,8 +102,7 @@ impl Decoder for JobDecoder {
             version: meta.version(),
             generation: meta.generation.unwrap_or(0),
             managed_by,
-            finalizers: meta.finalizers.iter().flatten().map(|f: &Text<'_>| (**f).into()).collect(),
-            labels: meta.labels.map(Labels::from).unwrap_or_default(),
+            deleting: meta.deletion_timestamp.is_some(),
             job,
             skipped,
         }))

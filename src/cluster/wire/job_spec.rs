@@ -9,10 +9,11 @@ use std::time::Duration;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
-use super::observed_job::UnknownCompletionMode;
+use super::observed_job::Unserved;
 use super::selector::{WireSelector, read_selector};
 use super::text::Text;
 use crate::job::index_set::IndexSet;
+use crate::job::selector::{LONGEST_SELECTOR, Selector};
 use crate::job::spec::{
     Completion, JobSpec, PerIndexLimit, PodFailureAction, PodFailurePattern, PodFailureRule, SuccessRule,
 };
@@ -93,17 +94,23 @@ struct WireSuccessRule<'a> {
 
 /// A decoded spec, with the values that are unknown.
 pub(super) struct SpecReading {
-    pub(super) spec: Result<JobSpec, UnknownCompletionMode>,
+    pub(super) spec: Result<JobSpec, Unserved>,
     /// The values that were not understood, as `FIELD: VALUE`.
     pub(super) skipped: Vec<String>,
 }
 
 impl WireJobSpec<'_> {
-    pub(super) fn read(self) -> SpecReading {
+    /// Reads it. `longest`: the template is kept up to this length, in bytes.
+    pub(super) fn read(self, longest: usize) -> SpecReading {
+        let keeps_template = self.template.get().len() <= longest;
         let mut skipped = Vec::new();
         let completion = match self.completion() {
             Ok(completion) => completion,
             Err(unknown) => return SpecReading { spec: Err(unknown), skipped },
+        };
+        let selector = match served(read_selector(self.selector, &mut skipped)) {
+            Ok(selector) => selector,
+            Err(long) => return SpecReading { spec: Err(long), skipped },
         };
         let pod_failure_policy = self.pod_failure_policy.map(|policy| failure_rules(policy, &mut skipped));
         let spec = JobSpec {
@@ -130,14 +137,18 @@ impl WireJobSpec<'_> {
                 && (pod_failure_policy.is_some() || self.pod_replacement_policy.as_deref() == Some("Failed")),
             pod_failure_policy,
             success_policy: self.success_policy.map(success_rules).unwrap_or_default(),
-            selector: read_selector(self.selector, &mut skipped),
-            template: PodTemplate::new(self.template),
+            selector,
+            template: if keeps_template {
+                PodTemplate::new(self.template)
+            } else {
+                PodTemplate::unkept(self.template)
+            },
         };
         SpecReading { spec: Ok(spec), skipped }
     }
 
     /// If both fields are absent they default to 1. If only completions is absent, the Job is a work queue.
-    fn completion(&self) -> Result<Completion, UnknownCompletionMode> {
+    fn completion(&self) -> Result<Completion, Unserved> {
         let completions = self.completions.map(count);
         Ok(match (completion_mode(self.completion_mode.as_deref())?, completions) {
             (CompletionMode::Indexed, wanted) => Completion::Indexed(wanted.unwrap_or(1)),
@@ -148,16 +159,24 @@ impl WireJobSpec<'_> {
     }
 }
 
+/// A selector that is short enough to be served.
+pub(super) fn served(selector: Selector) -> Result<Selector, Unserved> {
+    match selector.bytes() {
+        bytes if bytes > LONGEST_SELECTOR => Err(Unserved::LongSelector { bytes }),
+        _ => Ok(selector),
+    }
+}
+
 pub(super) enum CompletionMode {
     NonIndexed,
     Indexed,
 }
 
-pub(super) fn completion_mode(name: Option<&str>) -> Result<CompletionMode, UnknownCompletionMode> {
+pub(super) fn completion_mode(name: Option<&str>) -> Result<CompletionMode, Unserved> {
     match name {
         None | Some("NonIndexed") => Ok(CompletionMode::NonIndexed),
         Some("Indexed") => Ok(CompletionMode::Indexed),
-        Some(other) => Err(UnknownCompletionMode(other.into())),
+        Some(other) => Err(Unserved::UnknownCompletionMode(other.into())),
     }
 }
 

@@ -1,5 +1,6 @@
 //! Labels of an object in one allocation.
 
+use std::cmp::Ordering;
 use std::fmt;
 use std::string::FromUtf8Error;
 
@@ -13,9 +14,25 @@ pub struct Labels {
 }
 
 impl Labels {
-    /// The value of a label.
+    /// The value of a label, found by bisection: an author may write thousands of labels.
     pub fn get(&self, key: &str) -> Option<&str> {
-        self.lines.lines().find_map(|line| line.strip_prefix(key)?.strip_prefix('='))
+        // The label is in a line that begins at `from` or later, and before `to`.
+        let (mut from, mut to) = (0, self.lines.len());
+        while from < to {
+            let middle = from + (to - from) / 2;
+            let begin = self.lines.as_bytes()[..middle]
+                .iter()
+                .rposition(|byte| *byte == b'\n')
+                .map_or(0, |at| at + 1);
+            let line = self.lines.get(begin..)?.lines().next()?;
+            let (known, value) = line.split_once('=')?;
+            match known.cmp(key) {
+                Ordering::Equal => return Some(value),
+                Ordering::Less => from = begin + line.len() + 1,
+                Ordering::Greater => to = begin,
+            }
+        }
+        None
     }
 
     /// All labels, sorted by key.
@@ -66,6 +83,9 @@ impl fmt::Debug for Labels {
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
+    use proptest::collection::btree_map;
+    use proptest::prelude::*;
+
     use super::*;
 
     #[test]
@@ -76,6 +96,21 @@ mod tests {
         let decoded: Labels =
             serde_json::from_str::<Pairs<'_>>(r#"{"b":"","a":"1","a-b":"2"}"#).unwrap().into();
         assert_eq!(decoded, labels);
+        assert_eq!(Labels::default().get("a"), None);
         assert!(Labels::default().is_empty() && Labels::default().iter().next().is_none());
+    }
+
+    proptest! {
+        #[test]
+        fn every_label_is_found_and_no_other(
+            labels in btree_map("[a-c./-]{1,4}", "[a-c.]{0,3}", 0..40),
+            other in "[a-c./-]{1,4}",
+        ) {
+            let found: Labels = labels.iter().collect();
+            for (key, value) in &labels {
+                prop_assert_eq!(found.get(key), Some(&**value));
+            }
+            prop_assert_eq!(found.get(&other), labels.get(&other).map(|value| &**value));
+        }
     }
 }

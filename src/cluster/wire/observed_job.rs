@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
-use super::labels::Labels;
 use super::meta::ResourceVersion;
 use crate::job::job_id::JobId;
+use crate::job::selector::LONGEST_SELECTOR;
 use crate::job::spec::Job;
 use crate::job::status::JobStatus;
 use crate::job::uid::Uid;
@@ -24,12 +24,10 @@ pub struct ObservedJob {
     pub generation: i64,
     /// `spec.managedBy`; `None` stands for the controller built into Kubernetes.
     pub managed_by: Option<Box<str>>,
-    /// `metadata.finalizers`.
-    pub finalizers: Box<[Box<str>]>,
-    /// `metadata.labels`.
-    pub labels: Labels,
+    /// Whether `metadata.deletionTimestamp` is set.
+    pub deleting: bool,
     /// The part that the rules look at.
-    pub job: Result<Job, UnknownCompletionMode>,
+    pub job: Result<Job, Unserved>,
     /// Values in the spec that this release does not know, as `FIELD: VALUE`. They are read as if they
     /// matched nothing.
     pub skipped: Vec<String>,
@@ -51,7 +49,29 @@ impl ObservedJob {
     }
 }
 
-/// `spec.completionMode` is neither `NonIndexed` nor `Indexed`: the Job must be left alone.
+/// Why a Job must be left alone.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("unknown completion mode {0:?}")]
-pub struct UnknownCompletionMode(pub Box<str>);
+pub enum Unserved {
+    /// `spec.completionMode` is neither `NonIndexed` nor `Indexed`.
+    #[error("unknown completion mode {0:?}")]
+    UnknownCompletionMode(Box<str>),
+    /// `spec.selector` has more than [`LONGEST_SELECTOR`] bytes as text: it fits into no URL, and comparing every pod with it
+    /// takes time from other Jobs.
+    #[error("its selector has {bytes} bytes, and {LONGEST_SELECTOR} at most are served")]
+    LongSelector {
+        /// Its length.
+        bytes: usize,
+    },
+}
+
+impl Unserved {
+    /// Reason and message of the Event that tells so. The first one is that of Kubernetes.
+    pub fn event(&self) -> (&'static str, String) {
+        match self {
+            Self::UnknownCompletionMode(_) => {
+                ("UnknownCompletionMode", "Skipped Job sync because completion mode is unknown".to_owned())
+            }
+            Self::LongSelector { .. } => ("SelectorTooLong", format!("Skipped Job sync: {self}")),
+        }
+    }
+}

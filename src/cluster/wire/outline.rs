@@ -5,8 +5,9 @@ use serde::Deserialize;
 use super::condition::WireCondition;
 use super::decode::{DecodeError, Decoder, FromProtobuf};
 use super::intern::Interner;
-use super::job_spec::completion_mode;
+use super::job_spec::{completion_mode, served};
 use super::meta::Meta;
+use super::observed_job::Unserved;
 use super::protobuf::{Malformed, Message, Value};
 use super::selector::{WireSelector, read_selector};
 use super::text::Text;
@@ -23,10 +24,8 @@ pub struct JobOutline {
     pub version: u64,
     /// `spec.managedBy`; `None` means the controller built into Kubernetes.
     pub managed_by: Option<Box<str>>,
-    /// Whether `spec.completionMode` is known: a Job with any other must be left alone.
-    pub is_understood: bool,
-    /// `spec.selector`.
-    pub selector: Selector,
+    /// `spec.selector`, or why the Job must be left alone.
+    pub selector: Result<Selector, Unserved>,
     /// Whether it may adopt pods: it is unfinished and not being deleted.
     pub adopts: bool,
 }
@@ -60,9 +59,9 @@ impl Decoder for OutlineDecoder {
             ),
             version: meta.version_order(),
             managed_by: spec.managed_by.as_deref().map(Box::from),
-            is_understood: completion_mode(spec.completion_mode.as_deref()).is_ok(),
             // The Job's shard reports unknown values.
-            selector: read_selector(spec.selector, &mut Vec::new()),
+            selector: completion_mode(spec.completion_mode.as_deref())
+                .and_then(|_| served(read_selector(spec.selector, &mut Vec::new()))),
             adopts: meta.deletion_timestamp.is_none() && !status.is_finished(),
         })
     }
@@ -164,14 +163,14 @@ mod tests {
             json!([condition("Complete", "False"), condition("Suspended", "True")]),
         );
         assert_eq!((&**plain.id.namespace(), plain.version, plain.managed_by.as_deref()), ("n", 7, None));
-        assert!(plain.adopts && plain.is_understood && plain.selector.matches(|_| Some("b")));
+        assert!(plain.adopts && plain.selector.unwrap().matches(|_| Some("b")));
         for end in ["Complete", "Failed"] {
             assert!(!job(json!({}), json!({}), json!([condition(end, "True")])).adopts, "{end}");
         }
         assert!(!job(json!({"deletionTimestamp": "2026-01-01T00:00:00Z"}), json!({}), json!([])).adopts);
         let other = job(json!({}), json!({"completionMode": "Woven", "managedBy": "x/y"}), json!(null));
-        assert_eq!((other.is_understood, other.managed_by.as_deref()), (false, Some("x/y")));
+        assert_eq!((other.selector.is_ok(), other.managed_by.as_deref()), (false, Some("x/y")));
         let absent = job(json!({}), json!({"selector": null}), json!([]));
-        assert!(!absent.selector.matches(|_| Some("b")));
+        assert!(!absent.selector.unwrap().matches(|_| Some("b")));
     }
 }

@@ -71,11 +71,11 @@ fn a_reading_from_before_its_adoption_takes_no_pod_from_its_job() {
 fn a_list_takes_no_pod_from_the_job_that_has_it_unless_a_later_one_shows_the_same() {
     for lost in [false, true] {
         run(async move {
-            let mut other = job("j", up_to_date(0));
+            let mut other = job("z", up_to_date(0));
             other["spec"]["manualSelector"] = true.into();
             other["spec"]["selector"] = json!({"matchLabels": {"also": "j"}});
             other["spec"]["template"]["metadata"]["labels"] = json!({"also": "j"});
-            let mut held = at(90, "Running", pod("p", "j"));
+            let mut held = at(90, "Running", pod("p", "z"));
             held["metadata"]["labels"] = json!({"own": "m", "also": "j"});
             let held = labelled(held);
             let mut free = at(if lost { 95 } else { 80 }, "Running", held.clone());
