@@ -248,6 +248,47 @@ fn two_controllers_are_compared() {
     );
 }
 
+/// Plays these attacks, each of which must be held.
+fn held(attacks: &str) {
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("tenant.json");
+    let scale = ["--scale", "small", "--patience", "10s", "--recovery", "15s", "--noise", "1s"];
+    let output = load_tests(&[&["tenant", "--attack", attacks], &scale[..]].concat(), Some(&file));
+    let (out, err) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    let all = attacks.split(',').count();
+    assert!(
+        out.lines().last().is_some_and(|last| last.starts_with(&format!("attacks {all}: broken 0"))),
+        "{out}{err}"
+    );
+    assert!(output.status.success(), "{out}{err}");
+    let report: Value = serde_json::from_slice(&std::fs::read(&file).unwrap()).unwrap();
+    assert_eq!(report["limited_rights"], true, "the tenant has the rights of a tenant");
+    for outcome in report["attacks"].as_array().unwrap().iter().filter(|one| one["skipped"].is_null()) {
+        assert!(outcome["tenant_writes"].as_u64() > Some(0), "{outcome:#}");
+    }
+    assert!(std::fs::read_to_string(file.with_extension("html")).unwrap().contains("<svg"));
+}
+
+#[test]
+fn a_tenant_does_not_reach_others_by_owners() {
+    held("foreign-uid,owner-names,large-answers,interner,owner-circles");
+}
+
+#[test]
+fn a_tenant_does_not_reach_others_by_size() {
+    held("selectors,templates,long-selector,environment,statuses");
+}
+
+#[test]
+fn a_tenant_does_not_reach_others_by_marks() {
+    held("places,options,messages,shard-labels,finalizers");
+}
+
+#[test]
+fn a_tenant_does_not_reach_others_by_haste() {
+    held("creation-flood,suspend-loop,gang,webhooks");
+}
+
 /// An API server that the load tests did not start. It ends with the test.
 struct ExternalServer(std::process::Child);
 

@@ -8,7 +8,7 @@ mod attacks;
 mod health;
 mod page;
 mod round;
-mod tenant;
+mod user;
 mod verdict;
 mod victim;
 mod yard;
@@ -23,7 +23,7 @@ use serde::Serialize;
 
 use self::attacks::Attack;
 use self::round::Round;
-use self::tenant::{Scale, USER};
+use self::user::{Scale, USER};
 use self::verdict::{Outcome, Rules};
 use crate::ground::{Ground, Storage};
 use crate::report::{Env, write_text};

@@ -10,9 +10,9 @@ use tokio::task::JoinSet;
 
 use super::attacks::Attack;
 use super::health::Health;
-use super::tenant::{Tenant, USER};
+use super::user::{Tenant, USER};
 use super::verdict::{Outcome, Phase, Rules};
-use super::victim::{Target, Victim};
+use super::victim::Victim;
 use super::yard::{Yard, collection};
 use crate::claims::{Claims, all_owned, balance};
 use crate::exact;
@@ -28,6 +28,8 @@ const AT_HAND_OVER: usize = 4;
 const QUIET: Duration = Duration::from_secs(2);
 /// Time between two looks at what is awaited.
 const PAUSE: Duration = Duration::from_millis(50);
+/// Time between two deletions of all that the tenant has.
+const AGAIN: Duration = Duration::from_millis(300);
 /// Leftovers that are named.
 const NAMED: usize = 3;
 
@@ -51,7 +53,7 @@ pub(super) async fn hand_over_without_attack(
     if common.replicas() < 2 {
         return Ok(None);
     }
-    let mut round = Round::prepare(ground, common, rules, 0, false).await?;
+    let mut round = Round::prepare(ground, common, rules, 0, None).await?;
     let Some(time) = round.hand_over().await? else { bail!("shards do not change hands without any attack") };
     round.end().await?;
     Ok(Some(time))
@@ -80,12 +82,13 @@ impl<'a> Round<'a> {
         attack: Attack,
         hand_over: Option<f64>,
     ) -> Result<Outcome> {
+        let begun = Instant::now();
         let mut outcome = Outcome { attack: attack.name(), about: attack.about(), ..Outcome::default() };
         outcome.skipped = attack.skipped(ground).await?;
         if outcome.skipped.is_some() {
             return Ok(outcome);
         }
-        let mut round = Self::prepare(ground, common, rules, number, attack.writes_statuses()).await?;
+        let mut round = Self::prepare(ground, common, rules, number, Some(attack)).await?;
         outcome.baseline = Phase { hand_over, ..Phase::of(&round.victim.play(rules.jobs).await?) };
         let target = round.victim.start_target().await?;
         outcome.rss_before = round.health.rss();
@@ -93,7 +96,7 @@ impl<'a> Round<'a> {
         let managed_by = common.managed_by();
         let tenant = Arc::new(Tenant::new(client, namespace, rules.scale, managed_by, target.clone()));
         round.attack(ground, attack, &tenant, &mut outcome).await?;
-        round.recover(&target, &mut outcome).await?;
+        round.recover(&tenant, &mut outcome).await?;
         round.judge(&mut outcome).await?;
         (outcome.tenant_writes, outcome.refused) = (tenant.writes(), tenant.refused());
         outcome.memory = round.health.memory();
@@ -101,6 +104,7 @@ impl<'a> Round<'a> {
             outcome.skipped = Some(format!("the API server refuses all of it: {:?}", outcome.refused));
         }
         round.end().await?;
+        outcome.wall_s = rounded(begun.elapsed().as_secs_f64());
         Ok(outcome)
     }
 
@@ -110,11 +114,12 @@ impl<'a> Round<'a> {
         common: &'a CommonArgs,
         rules: &'a Rules,
         number: usize,
-        statuses: bool,
+        attack: Option<Attack>,
     ) -> Result<Self> {
-        let yard = Yard::prepare(ground, number, statuses).await?;
+        let yard = Yard::prepare(ground, number, attack.is_some_and(Attack::writes_statuses)).await?;
         let mut recipe = common.recipe(ground, Setup::default())?;
         recipe.lease_namespace = yard.leases();
+        recipe.flags.extend(attack.into_iter().flat_map(Attack::flags).map(|flag| (*flag).to_owned()));
         let mut fleet = Fleet::new(recipe);
         fleet.grow(common.replicas())?;
         fleet.ready().await?;
@@ -148,7 +153,7 @@ impl<'a> Round<'a> {
         false
     }
 
-    /// Plays the attack, and what the victim does meanwhile. At the end the tenant deletes all that it has.
+    /// Plays the attack, and what the victim does meanwhile.
     async fn attack(
         &mut self,
         ground: &mut Ground,
@@ -175,9 +180,7 @@ impl<'a> Round<'a> {
         outcome.broken.extend(self.victim.harm(&tenant.target).await?);
         outcome.broken.extend(attack.judge(tenant, &self.yard, ground).await?);
         going_on.shutdown().await;
-        attack.end(tenant, aid, &self.yard).await?;
-        tenant.leave().await;
-        Ok(())
+        attack.end(tenant, aid, &self.yard).await
     }
 
     async fn count_requests(&self, tenant: &Tenant, outcome: &mut Outcome) {
@@ -210,14 +213,14 @@ impl<'a> Round<'a> {
     }
 
     /// Waits until nothing is left of the attack: no object, no memory, no delay.
-    async fn recover(&mut self, target: &Target, outcome: &mut Outcome) -> Result<()> {
+    async fn recover(&mut self, tenant: &Tenant, outcome: &mut Outcome) -> Result<()> {
         let begun = Instant::now();
-        let left = self.yard.wait_until_empty(self.rules.recovery).await?;
+        let left = self.leave(tenant).await?;
         if !left.is_empty() {
             let named = left.iter().take(NAMED).cloned().collect::<Vec<_>>().join(", ");
             outcome.broken.push(format!("{} objects of the tenant cannot be deleted: {named}", left.len()));
         }
-        self.victim.delete(target).await?;
+        self.victim.delete(&tenant.target).await?;
         loop {
             let latencies = self.victim.play(1).await?;
             outcome.after = Phase::of(&latencies);
@@ -235,6 +238,20 @@ impl<'a> Round<'a> {
                 return Ok(());
             }
             tokio::time::sleep(PAUSE).await;
+        }
+    }
+
+    /// The tenant deletes all that it has, again and again: what is created meanwhile has no garbage collector
+    /// everywhere. Returns what is left when time is up.
+    async fn leave(&self, tenant: &Tenant) -> Result<Vec<String>> {
+        let begun = Instant::now();
+        loop {
+            tenant.leave().await;
+            let left = self.yard.left().await?;
+            if left.is_empty() || begun.elapsed() > self.rules.recovery {
+                return Ok(left);
+            }
+            tokio::time::sleep(AGAIN).await;
         }
     }
 

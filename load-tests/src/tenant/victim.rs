@@ -9,7 +9,7 @@ use http::Request;
 use serde_json::{Value, json};
 use tokio::task::JoinSet;
 
-use super::tenant::spec;
+use super::user::spec;
 use super::yard::{Yard, collection};
 use crate::ground::Ground;
 use crate::ledger::Ledger;
@@ -21,6 +21,8 @@ use crate::watch::{Collection, Event};
 const PODS: u32 = 5;
 /// User-Agent of the victim's kubelet.
 const KUBELET: &str = "load-tests-kubelet";
+/// Time between two reads that measure the API server.
+const BETWEEN_READS: Duration = Duration::from_millis(50);
 /// Time between two looks at what is awaited.
 const PAUSE: Duration = Duration::from_millis(10);
 
@@ -42,6 +44,8 @@ pub(super) struct Latencies {
     pub(super) ends: Vec<Duration>,
     /// From the deletion of a running Job until it and its pods are gone.
     pub(super) deletions: Vec<Duration>,
+    /// Answers of the API server to a small read.
+    pub(super) answers: Vec<Duration>,
     /// What was awaited in vain.
     pub(super) stuck: Vec<String>,
 }
@@ -52,6 +56,21 @@ struct Times {
     first_pod: Option<Instant>,
     last_end: Option<Instant>,
     finished: Option<Instant>,
+}
+
+/// Times of answers, since they were last taken.
+type Answers = Arc<Mutex<Vec<Duration>>>;
+
+/// Reads an object again and again, and keeps how long that takes.
+async fn time_answers(client: kube::Client, path: String, answers: Answers) {
+    loop {
+        let begun = Instant::now();
+        let Ok(request) = Request::get(&path).body(Vec::new()) else { return };
+        if client.request::<Value>(request).await.is_ok() {
+            answers.lock().unwrap_or_else(PoisonError::into_inner).push(begun.elapsed());
+        }
+        tokio::time::sleep(BETWEEN_READS).await;
+    }
 }
 
 /// Keeps the times of all Jobs, and what the check of exactness needs.
@@ -118,6 +137,7 @@ pub(super) struct Victim {
     /// Longest time that is waited for anything.
     patience: Duration,
     witness: Witness,
+    answers: Answers,
     started: u32,
     _watching: JoinSet<()>,
 }
@@ -137,7 +157,19 @@ impl Victim {
         let mut watching = JoinSet::new();
         watching.spawn(witness.clone().follow(client.clone(), jobs));
         watching.spawn(async move { simulator.run(kubelet, &pods).await });
-        Ok(Self { client, namespace, managed_by, patience, witness, started: 0, _watching: watching })
+        let answers = Answers::default();
+        let path = format!("/api/v1/namespaces/{namespace}");
+        watching.spawn(time_answers(client.clone(), path, Arc::clone(&answers)));
+        Ok(Self {
+            client,
+            namespace,
+            managed_by,
+            patience,
+            witness,
+            answers,
+            started: 0,
+            _watching: watching,
+        })
     }
 
     pub(super) fn ledger(&self) -> &Ledger {
@@ -152,7 +184,7 @@ impl Victim {
             "apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": name},
             "spec": {
                 "completions": PODS, "parallelism": PODS,
-                "completionMode": if self.started % 2 == 0 { "Indexed" } else { "NonIndexed" },
+                "completionMode": if self.started.is_multiple_of(2) { "Indexed" } else { "NonIndexed" },
                 "template": {"metadata": {"annotations": {RUN_TIME: run_time}}, "spec": spec()},
             },
         });
@@ -215,6 +247,17 @@ impl Victim {
     /// Runs `jobs` Jobs one after the other, then deletes a running one. Stops at the first that is not served in
     /// time.
     pub(super) async fn play(&mut self, jobs: usize) -> Result<Latencies> {
+        self.take_answers();
+        let mut latencies = self.play_jobs(jobs).await?;
+        latencies.answers = self.take_answers();
+        Ok(latencies)
+    }
+
+    fn take_answers(&self) -> Vec<Duration> {
+        std::mem::take(&mut *self.answers.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    async fn play_jobs(&mut self, jobs: usize) -> Result<Latencies> {
         let mut latencies = Latencies::default();
         for _ in 0..jobs {
             let (created, job) = (Instant::now(), self.start("50ms").await?);

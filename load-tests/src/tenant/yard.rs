@@ -1,17 +1,13 @@
 //! The namespaces of one attack: the victim's, the tenant's, and that of the replicas' Leases.
 
-use std::time::{Duration, Instant};
-
 use anyhow::{Context, Result};
 use http::{Request, header};
 use serde_json::{Value, json};
 
-use super::tenant::USER;
+use super::user::USER;
 use crate::ground::Ground;
 
 const RBAC: &str = "/apis/rbac.authorization.k8s.io/v1/namespaces";
-/// Time between two looks at objects that are being deleted.
-const PAUSE: Duration = Duration::from_millis(50);
 
 /// The namespaces, with an administrator's client.
 pub(super) struct Yard {
@@ -73,21 +69,14 @@ impl Yard {
         Ok(())
     }
 
-    /// Waits until no Job or pod of the tenant is left. Returns those that are still there when time is up.
-    pub(super) async fn wait_until_empty(&self, patience: Duration) -> Result<Vec<String>> {
-        let begun = Instant::now();
-        loop {
-            let mut left = Vec::new();
-            for kind in ["jobs", "pods"] {
-                left.extend(
-                    self.names(&self.tenant(), kind).await?.into_iter().map(|name| format!("{kind} {name}")),
-                );
-            }
-            if left.is_empty() || begun.elapsed() > patience {
-                return Ok(left);
-            }
-            tokio::time::sleep(PAUSE).await;
+    /// The Jobs and pods that the tenant still has.
+    pub(super) async fn left(&self) -> Result<Vec<String>> {
+        let mut left = Vec::new();
+        for kind in ["jobs", "pods"] {
+            let names = self.names(&self.tenant(), kind).await?;
+            left.extend(names.into_iter().map(|name| format!("{kind} {name}")));
         }
+        Ok(left)
     }
 
     /// Names of the Jobs or pods of a namespace.

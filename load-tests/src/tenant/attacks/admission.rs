@@ -8,7 +8,7 @@ use serde_json::json;
 
 use crate::faults::{FaultKind, TimedFault};
 use crate::ground::Ground;
-use crate::tenant::tenant::Tenant;
+use crate::tenant::user::Tenant;
 use crate::tenant::yard::Yard;
 use crate::webhooks::Kind;
 use crate::webhooks::server::Webhooks;

@@ -4,7 +4,7 @@ use futures::future::join_all;
 use serde_json::json;
 
 use crate::pods::RUN_TIME;
-use crate::tenant::tenant::Tenant;
+use crate::tenant::user::Tenant;
 
 /// Jobs that are suspended and resumed at the same time.
 const LOOPS: usize = 8;

@@ -3,7 +3,7 @@
 use futures::stream::{self, StreamExt as _};
 use serde_json::{Value, json};
 
-use crate::tenant::tenant::Tenant;
+use crate::tenant::user::Tenant;
 
 /// Jobs of a circle.
 const LENGTHS: [usize; 3] = [1, 2, 50];

@@ -3,7 +3,7 @@
 use anyhow::Result;
 use serde_json::json;
 
-use crate::tenant::tenant::Tenant;
+use crate::tenant::user::Tenant;
 
 const FINALIZER: &str = "tenant.example/never";
 

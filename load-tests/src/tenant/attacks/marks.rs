@@ -6,7 +6,7 @@ use anyhow::Result;
 use serde_json::{Value, json};
 
 use crate::pods::RUN_TIME;
-use crate::tenant::tenant::Tenant;
+use crate::tenant::user::Tenant;
 
 const EXIT_CODE: &str = "yardmaster.dev/simulated-exit-code";
 const PLACE: &str = "yardmaster.dev/place";

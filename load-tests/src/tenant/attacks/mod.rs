@@ -20,7 +20,7 @@ use anyhow::Result;
 use clap::ValueEnum;
 
 use self::admission::Aid;
-use super::tenant::Tenant;
+use super::user::Tenant;
 use super::yard::Yard;
 use crate::ground::Ground;
 
@@ -55,7 +55,7 @@ pub(super) enum Attack {
     SuspendLoop,
     /// Jobs that own one another.
     OwnerCircles,
-    /// Workloads and PodGroups with the names of those of Jobs.
+    /// Workloads for Jobs of gangs that the tenant has made, and that contradict the Jobs.
     Gang,
     /// Jobs whose many pods have large environments and annotations.
     Environment,
@@ -82,6 +82,11 @@ impl Attack {
     /// Whether the tenant needs the right to write statuses.
     pub(super) fn writes_statuses(self) -> bool {
         matches!(self, Self::Statuses | Self::Messages)
+    }
+
+    /// Flags of the replicas under this attack.
+    pub(super) fn flags(self) -> &'static [&'static str] {
+        if self == Self::Gang { &gang::FLAGS } else { &[] }
     }
 
     /// Why it cannot be played here.
@@ -156,6 +161,7 @@ impl Attack {
         }
         match self {
             Self::Finalizers => held::end(tenant).await,
+            Self::Gang => gang::end(tenant).await,
             _ => Ok(()),
         }
     }

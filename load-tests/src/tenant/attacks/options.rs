@@ -3,7 +3,7 @@
 use serde_json::json;
 
 use crate::pods::RUN_TIME;
-use crate::tenant::tenant::Tenant;
+use crate::tenant::user::Tenant;
 
 /// Annotations without their prefix.
 const NAMES: [&str; 19] = [

@@ -6,7 +6,7 @@ use anyhow::Result;
 use serde_json::{Value, json};
 
 use crate::pods::RUN_TIME;
-use crate::tenant::tenant::Tenant;
+use crate::tenant::user::Tenant;
 
 /// Annotation of pods for the simulator: how they end.
 const EXIT_CODE: &str = "yardmaster.dev/simulated-exit-code";
@@ -38,7 +38,7 @@ fn uid(number: usize) -> String {
 /// Pods of every kind that could be taken for pods of the victim's Job.
 pub(super) async fn foreign_uid(tenant: &Tenant) {
     let target = &tenant.target;
-    let each = tenant.scale.of(8, 20);
+    let each = tenant.scale.of(16, 40);
     let pods = [target.name.as_str(), "own"].into_iter().flat_map(|job| {
         (0..each).map(move |number| {
             let mut pod = tenant.pod_of(&format!("foreign-{job}-{number}"), job, &target.uid);

@@ -5,12 +5,12 @@ use std::time::{Duration, Instant};
 use anyhow::Result;
 use serde_json::{Map, Value, json};
 
-use crate::tenant::tenant::Tenant;
+use crate::tenant::user::Tenant;
 
 /// A key that the template of the Jobs has.
 const OWN: &str = "own";
-/// Expressions of a selector of some 80 KB.
-const LONG: usize = 2_000;
+/// Expressions of a selector of some 90 KB in a URL.
+const LONG: usize = 4_000;
 /// Limit of the time until a Job with a long selector has a pod.
 const PATIENCE: Duration = Duration::from_secs(10);
 
@@ -61,7 +61,7 @@ pub(super) async fn judge_long(tenant: &Tenant) -> Result<Vec<String>> {
             return Ok(Vec::new());
         }
         if begun.elapsed() > PATIENCE {
-            return Ok(vec![format!("{idle} of {} Jobs with a selector of 80 KB have no pods", jobs.len())]);
+            return Ok(vec![format!("{idle} of {} Jobs with a selector of 90 KB have no pods", jobs.len())]);
         }
         tokio::time::sleep(Duration::from_millis(200)).await;
     }

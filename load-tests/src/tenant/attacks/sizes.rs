@@ -2,7 +2,7 @@
 
 use serde_json::{Map, Value, json};
 
-use crate::tenant::tenant::Tenant;
+use crate::tenant::user::Tenant;
 
 /// Bytes of the environment of an idle Job.
 const TEMPLATE: usize = 1_000_000;

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use crate::tenant::tenant::Tenant;
+use crate::tenant::user::Tenant;
 
 /// Jobs whose statuses are written.
 const JOBS: usize = 8;

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use crate::ground::Ground;
 use crate::pods::RUN_TIME;
-use crate::tenant::tenant::Tenant;
+use crate::tenant::user::Tenant;
 use crate::tenant::yard::Yard;
 
 /// An escape sequence, a title, a right-to-left override, a line of a log that was never written.

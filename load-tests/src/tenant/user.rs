@@ -111,7 +111,12 @@ impl Tenant {
 
     /// Creates an object. `None` if it is refused.
     pub(super) async fn create(&self, kind: &str, object: &Value) -> Option<Value> {
-        self.write(Request::post(collection(&self.namespace, kind)), object).await
+        self.create_at(&collection(&self.namespace, kind), object).await
+    }
+
+    /// Creates an object of any kind. `None` if it is refused.
+    pub(super) async fn create_at(&self, path: &str, object: &Value) -> Option<Value> {
+        self.write(Request::post(path), object).await
     }
 
     /// Creates objects, some at a time. Returns those that were accepted.
