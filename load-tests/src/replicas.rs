@@ -84,13 +84,13 @@ impl Probe {
         Some(Counters::parse(&text).ok()?.requests)
     }
 
-    /// Reads a page that says only whether all is well. The error is its answer in one line.
-    pub(crate) async fn is_well(&self, path: &str) -> Result<(), String> {
+    /// Reads a health page. The error is its answer in one line, or says that there is none within the limit.
+    pub(crate) async fn is_well(&self, path: &str, limit: Duration) -> Result<(), String> {
         let request =
             Request::get(path).body(kube::client::Body::empty()).map_err(|error| error.to_string())?;
-        let answer = tokio::time::timeout(PAGE, self.pages.send(request)).await;
+        let answer = tokio::time::timeout(limit, self.pages.send(request)).await;
         let answer =
-            answer.map_err(|_| format!("no answer in {PAGE:?}"))?.map_err(|error| error.to_string())?;
+            answer.map_err(|_| format!("no answer in {limit:?}"))?.map_err(|error| error.to_string())?;
         let code = answer.status();
         let body = answer.into_body().collect_bytes().await.unwrap_or_default();
         match code.is_success() {

@@ -1,4 +1,4 @@
-//! The replicas while they are under attack: their memory, their requests, and what they say of themselves.
+//! The replicas under attack: their memory, their requests, and their health pages.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -11,7 +11,7 @@ use crate::replicas::Probe;
 /// Time between two looks.
 const PERIOD: Duration = Duration::from_millis(250);
 
-/// What was seen so far.
+/// Observations so far.
 #[derive(Default)]
 struct Seen {
     probes: Vec<Probe>,
@@ -41,13 +41,14 @@ fn lock(seen: &Mutex<Seen>) -> MutexGuard<'_, Seen> {
 }
 
 impl Health {
-    pub(super) fn watch(probes: Vec<Probe>) -> Self {
+    /// Each page has to answer within the limit.
+    pub(super) fn watch(probes: Vec<Probe>, limit: Duration) -> Self {
         let seen = Arc::new(Mutex::new(Seen { probes, ..Seen::default() }));
-        let looking = tokio::spawn(look(Arc::clone(&seen)));
+        let looking = tokio::spawn(look(Arc::clone(&seen), limit));
         Self { seen, looking }
     }
 
-    /// From now on these replicas run. While shards change hands, no replica has to be ready.
+    /// From now on these replicas run. While shards change hands, a replica need not be ready.
     pub(super) fn replicas(&self, probes: Vec<Probe>, handing_over: bool) {
         let mut seen = lock(&self.seen);
         seen.rss.retain(|name, _| probes.iter().any(|probe| probe.identity == *name));
@@ -92,7 +93,7 @@ impl Drop for Health {
     }
 }
 
-async fn look(seen: Arc<Mutex<Seen>>) {
+async fn look(seen: Arc<Mutex<Seen>>, limit: Duration) {
     let begun = Instant::now();
     loop {
         let probes = lock(&seen).probes.clone();
@@ -103,16 +104,16 @@ async fn look(seen: Arc<Mutex<Seen>>) {
                 seen.peaks.insert(probe.identity.clone(), usage.peak_rss_bytes);
             }
         }
-        futures::future::join_all(probes.iter().map(|probe| ask(probe, &seen))).await;
+        futures::future::join_all(probes.iter().map(|probe| ask(probe, &seen, limit))).await;
         let largest = lock(&seen).rss.values().copied().max().unwrap_or_default();
         lock(&seen).memory.push((begun.elapsed().as_secs_f64(), largest as f64));
         tokio::time::sleep(PERIOD).await;
     }
 }
 
-async fn ask(probe: &Probe, seen: &Mutex<Seen>) {
+async fn ask(probe: &Probe, seen: &Mutex<Seen>, limit: Duration) {
     for page in ["/healthz", "/readyz"] {
-        let Err(answer) = probe.is_well(page).await else { continue };
+        let Err(answer) = probe.is_well(page, limit).await else { continue };
         let mut seen = lock(seen);
         // A replica that was killed meanwhile does not count, nor one that is taking shards over.
         let runs = seen.probes.iter().any(|known| known.identity == probe.identity);

@@ -1,8 +1,8 @@
-//! `tenant`: attacks by a tenant who may do everything with Jobs and pods of one namespace, and what the Jobs of another
-//! namespace notice.
+//! `tenant`: attacks by a user with all rights on the Jobs and pods of one namespace, and their effect on the Jobs of
+//! another one.
 //!
-//! Each of the [`attacks`] is a [`round`] of its own, with new replicas in a new [`yard`]. Before, during and after it the
-//! [`victim`] runs Jobs, and [`health`] looks at the replicas. [`verdict`] has the rules by which an attack is held.
+//! Each of the [`attacks`] is a [`round`] of its own, with new replicas in a new [`yard`]. Before, during and after it
+//! the [`victim`] runs Jobs, and [`health`] watches the replicas. [`verdict`] has the rules.
 
 mod attacks;
 mod health;
@@ -40,7 +40,7 @@ pub(crate) struct TenantArgs {
     /// Attacks, one after the other: all, or names.
     #[arg(long, value_name = "NAME", value_delimiter = ',', default_value = "all", value_parser = parse_attack)]
     attack: Vec<Choice>,
-    /// How much of each attack is played. Small has Leases of 3 s, too.
+    /// How much of each attack is played.
     #[arg(long, value_name = "SCALE", default_value = "full")]
     scale: Scale,
     /// Jobs of the victim in each phase of an attack [default: 20; small: 3].
@@ -80,12 +80,12 @@ fn parse_attack(name: &str) -> Result<Choice, String> {
     }
 }
 
-/// What was found.
+/// The report.
 #[derive(Clone, Debug, Serialize)]
 struct Report {
     env: Env,
     rules: Rules,
-    /// Whether the tenant acted with the rights of a tenant.
+    /// Whether the API server limited the tenant to its rights.
     limited_rights: bool,
     attacks: Vec<Outcome>,
 }

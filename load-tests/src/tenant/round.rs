@@ -1,4 +1,4 @@
-//! One attack from start to end.
+//! A round: an attack from start to end.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -25,7 +25,7 @@ use crate::stage::{CommonArgs, Setup};
 /// Jobs that are started at once when a replica has been killed: most have a shard of it among them.
 const AT_HAND_OVER: usize = 4;
 /// Time in which requests are counted while only the tenant is active.
-const QUIET: Duration = Duration::from_secs(2);
+const QUIET: Duration = Duration::from_secs(1);
 /// Time between two looks at what is awaited.
 const PAUSE: Duration = Duration::from_millis(50);
 /// Time between two deletions of all that the tenant has.
@@ -96,9 +96,9 @@ impl<'a> Round<'a> {
         let managed_by = common.managed_by();
         let tenant = Arc::new(Tenant::new(client, namespace, rules.scale, managed_by, target.clone()));
         round.attack(ground, attack, &tenant, &mut outcome).await?;
+        (outcome.tenant_writes, outcome.refused) = (tenant.writes(), tenant.refused());
         round.recover(&tenant, &mut outcome).await?;
         round.judge(&mut outcome).await?;
-        (outcome.tenant_writes, outcome.refused) = (tenant.writes(), tenant.refused());
         outcome.memory = round.health.memory();
         if outcome.tenant_writes == 0 {
             outcome.skipped = Some(format!("the API server refuses all of it: {:?}", outcome.refused));
@@ -132,7 +132,7 @@ impl<'a> Round<'a> {
             (ground.client("load-tests-kubelet").await?, collection(&yard.tenant(), "pods"));
         let simulator = Simulator::new(kubelet.clone(), 0, ());
         watching.spawn(async move { simulator.run(kubelet, &pods).await });
-        let health = Health::watch(fleet.probes());
+        let health = Health::watch(fleet.probes(), rules.page_limit());
         let mut round = Self { common, rules, yard, fleet, claims, health, victim, watching };
         if !round.is_balanced(rules.patience).await {
             bail!("the replicas do not share the shards");
@@ -183,14 +183,28 @@ impl<'a> Round<'a> {
         attack.end(tenant, aid, &self.yard).await
     }
 
+    /// Counts requests until there are few enough, or time is up: a storm after many writes ends, a loop does not.
     async fn count_requests(&self, tenant: &Tenant, outcome: &mut Outcome) {
+        let begun = Instant::now();
+        loop {
+            let (requests, writes) = self.request_rates(tenant).await;
+            (outcome.requests_per_s, outcome.tenant_writes_per_s) = (requests, writes);
+            let Some(broken) = self.rules.too_many_requests(requests, writes) else { return };
+            if begun.elapsed() > self.rules.patience {
+                return outcome.broken.push(broken);
+            }
+        }
+    }
+
+    /// Requests of the replicas and accepted writes of the tenant in a second.
+    async fn request_rates(&self, tenant: &Tenant) -> (f64, f64) {
         let (begun, requests, writes) = (Instant::now(), self.health.requests().await, tenant.writes());
         tokio::time::sleep(QUIET).await;
-        let (requests, writes) = (self.health.requests().await - requests, tenant.writes() - writes);
+        let (now, writes) = (self.health.requests().await, tenant.writes() - writes);
+        // A replica whose pages hang counts as it did when it last answered.
+        let requests = now.saturating_sub(requests);
         let per_second = |count: u64| rounded(count as f64 / begun.elapsed().as_secs_f64());
-        (outcome.requests_per_s, outcome.tenant_writes_per_s) = (per_second(requests), per_second(writes));
-        let broken = self.rules.too_many_requests(outcome.requests_per_s, outcome.tenant_writes_per_s);
-        outcome.broken.extend(broken);
+        (per_second(requests), per_second(writes))
     }
 
     /// Kills a replica. Returns the milliseconds until the others own its shards and the next Jobs are Complete.

@@ -1,4 +1,4 @@
-//! The hands of the tenant: requests with its rights, in its own namespace.
+//! The tenant as a user of the API: requests with its rights, in its own namespace.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -26,9 +26,9 @@ const SHOWN: usize = 120;
 /// How much of an attack is played.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(super) enum Scale {
-    /// A fraction, in seconds: for tests.
+    /// A fraction of it, for tests. Leases last 3 s.
     Small,
-    /// As by somebody who means it.
+    /// All of it.
     Full,
 }
 
@@ -144,7 +144,7 @@ impl Tenant {
         Ok(list["items"].as_array_mut().map(std::mem::take).unwrap_or_default())
     }
 
-    /// Deletes everything that it has.
+    /// Deletes all its Jobs and pods.
     pub(super) async fn leave(&self) {
         let options = json!({"gracePeriodSeconds": 0, "propagationPolicy": "Background"});
         for kind in ["jobs", "pods"] {
@@ -187,7 +187,7 @@ fn first_words(message: &str) -> String {
     unquoted.chars().filter(|c| !c.is_control()).take(SHOWN).collect()
 }
 
-/// `spec` of a pod that only the simulator looks after.
+/// `spec` of a pod that only the simulator runs.
 pub(super) fn spec() -> Value {
     json!({
         "schedulerName": "yardmaster-simulated", "restartPolicy": "Never", "automountServiceAccountToken": false,

@@ -1,4 +1,4 @@
-//! The rules by which an attack is held, and what was found of one attack.
+//! The rules by which an attack counts as held, and the outcome of an attack.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -9,15 +9,18 @@ use super::user::Scale;
 use super::victim::Latencies;
 use crate::report::round;
 
-/// Memory that the allocator may keep, or not have given back yet.
+/// Memory that the allocator may keep.
 const ALLOCATOR_NOISE: u64 = 16 << 20;
+/// Least limit for the answer of a health page.
+const PAGE: Duration = Duration::from_secs(5);
+const NOISES_OF_A_PAGE: u32 = 10;
 /// Requests of the replicas that a write of the tenant may cause.
 const REQUESTS_OF_A_WRITE: f64 = 10.0;
 
 /// Answers of the API server that the victim waits for, one after the other, in each of its latencies.
 const ANSWERS_OF_A_STEP: f64 = 10.0;
 
-/// What is measured against what.
+/// The limits of a run.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub(super) struct Rules {
     #[serde(serialize_with = "debug")]
@@ -72,12 +75,12 @@ fn p99(times: &[Duration]) -> f64 {
     sorted.get(index).map_or(0.0, |time| round(time.as_secs_f64() * 1000.0))
 }
 
-/// What was found of one attack.
+/// The figures of one attack, and the rules that it broke.
 #[derive(Clone, Debug, Default, Serialize)]
 pub(super) struct Outcome {
     pub(super) attack: &'static str,
     pub(super) about: String,
-    /// Why it was not played.
+    /// The reason why it was not played.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) skipped: Option<String>,
     /// Every rule that was broken, with the figures.
@@ -107,6 +110,11 @@ pub(super) struct Outcome {
 }
 
 impl Rules {
+    /// Time within which a health page has to answer: five seconds, or more on a noisy machine.
+    pub(super) fn page_limit(&self) -> Duration {
+        PAGE.max(self.noise * NOISES_OF_A_PAGE)
+    }
+
     /// Latencies during the attack: at most twice those without it, or more by noise or by what the API server takes.
     pub(super) fn slower(&self, baseline: &Phase, during: &Phase) -> Vec<String> {
         self.compare(baseline, during, 2.0, "during the attack")
@@ -127,7 +135,7 @@ impl Rules {
         baseline.figures().into_iter().zip(now.figures()).filter_map(slower).collect()
     }
 
-    /// Memory at its peak: the limit of the chart.
+    /// Memory at its peak: at most the limit.
     pub(super) fn too_much_memory(&self, peak: u64) -> Option<String> {
         let limit = self.memory_mib << 20;
         (peak > limit).then(|| format!("{} MiB of memory, limit {}", peak >> 20, self.memory_mib))
@@ -148,7 +156,7 @@ impl Rules {
 }
 
 impl Outcome {
-    /// One line, for the terminal.
+    /// A line for the terminal.
     pub(super) fn line(&self) -> String {
         let verdict = match (&self.skipped, self.broken.is_empty()) {
             (Some(why), _) => return format!("attack {:<15} ... skipped: {why}", self.attack),
@@ -156,6 +164,8 @@ impl Outcome {
             (None, false) => format!("BROKEN: {}", self.broken.join("; ")),
         };
         let figures = self.during.figures().into_iter().zip(self.baseline.figures());
+        // Without a hand-over there is no figure.
+        let figures = figures.filter(|((_, now), _)| *now > 0.0);
         let figures: Vec<String> =
             figures.map(|((what, now), (_, before))| format!("{what} {now:.0} ({before:.0})")).collect();
         format!(

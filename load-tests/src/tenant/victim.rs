@@ -23,7 +23,7 @@ const PODS: u32 = 5;
 const KUBELET: &str = "load-tests-kubelet";
 /// Time between two reads that measure the API server.
 const BETWEEN_READS: Duration = Duration::from_millis(50);
-/// Time between two looks at what is awaited.
+/// Time between two checks of a condition.
 const PAUSE: Duration = Duration::from_millis(10);
 
 /// A running Job of the victim.
@@ -46,7 +46,7 @@ pub(super) struct Latencies {
     pub(super) deletions: Vec<Duration>,
     /// Answers of the API server to a small read.
     pub(super) answers: Vec<Duration>,
-    /// What was awaited in vain.
+    /// Jobs that did not get on in time.
     pub(super) stuck: Vec<String>,
 }
 
@@ -134,7 +134,7 @@ pub(super) struct Victim {
     client: kube::Client,
     pub(super) namespace: String,
     managed_by: Option<String>,
-    /// Longest time that is waited for anything.
+    /// Limit of each wait.
     patience: Duration,
     witness: Witness,
     answers: Answers,
@@ -223,7 +223,7 @@ impl Victim {
         Ok(self.client.request(Request::get(path).body(Vec::new())?).await?)
     }
 
-    /// What is wrong with a Job whose pods only run.
+    /// Checks a Job whose pods only run. Returns all deviations.
     pub(super) async fn harm(&self, target: &Target) -> Result<Vec<String>> {
         let job = match self.read(&target.name).await {
             Ok(job) => job,

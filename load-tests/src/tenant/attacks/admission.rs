@@ -18,7 +18,7 @@ const TIMEOUT: Duration = Duration::from_secs(10);
 /// How long the embedded API server plays it.
 const LASTING: Duration = Duration::from_secs(60);
 
-/// What an administrator has set up for the tenant. The embedded API server plays the webhook itself, for a while.
+/// The webhook, set up by an administrator. The embedded API server plays it itself for [`LASTING`].
 pub(in crate::tenant) struct Aid(Option<Webhooks>);
 
 impl Aid {

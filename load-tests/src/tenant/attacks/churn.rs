@@ -1,5 +1,7 @@
 //! Changes as fast as the API server takes them.
 
+use std::time::Duration;
+
 use futures::future::join_all;
 use serde_json::json;
 
@@ -8,6 +10,11 @@ use crate::tenant::user::Tenant;
 
 /// Jobs that are suspended and resumed at the same time.
 const LOOPS: usize = 8;
+
+/// The pause between two changes. In small, an API server of a debug build has to keep up.
+fn pause(tenant: &Tenant) -> Duration {
+    Duration::from_millis(tenant.scale.of(50, 0) as u64)
+}
 
 /// Creates and deletes Jobs and pods, until dropped.
 pub(super) async fn flood(tenant: &Tenant) {
@@ -20,6 +27,7 @@ pub(super) async fn flood(tenant: &Tenant) {
             };
             tenant.create(kind, &object).await;
             tenant.delete(kind, &name).await;
+            tokio::time::sleep(pause(tenant)).await;
         }
     });
     join_all(hands).await;
@@ -44,8 +52,7 @@ pub(super) async fn suspend_loop(tenant: &Tenant) {
         for turn in 0_u64.. {
             let suspend = json!({"spec": {"suspend": turn % 2 == 0}});
             tenant.patch("jobs", &format!("loop-{number}"), &suspend).await;
-            // Without a pause only the API server is under attack.
-            tokio::time::sleep(std::time::Duration::from_millis(10)).await;
+            tokio::time::sleep(pause(tenant)).await;
         }
     });
     join_all(hands).await;

@@ -1,4 +1,4 @@
-//! Jobs and pods that stay in deletion, since nobody removes a finalizer.
+//! Jobs and pods that stay in deletion, since their finalizer is never removed.
 
 use anyhow::Result;
 use serde_json::json;

@@ -31,7 +31,7 @@ const PLACES: [&str; 12] = [
     "\u{202e}0/1",
     "1e9/1",
 ];
-/// Time between two looks of the one who labels pods again.
+/// Time between two rounds of labelling.
 const AGAIN: Duration = Duration::from_millis(100);
 
 /// Jobs of both modes for each place, with an ended and a running pod there. Their own pods fail, too, and are replaced
@@ -75,7 +75,7 @@ fn pods_at_place(tenant: &Tenant, job: &Value) -> [Value; 2] {
     })
 }
 
-/// Pods of a ReplicaSet, and pods of nobody, as if they were made from a pod of a Job.
+/// Pods of a ReplicaSet, and pods without owner, with the label of a shard.
 pub(super) async fn shard_labels(tenant: &Tenant) {
     let pods = (0..tenant.scale.of(20, 200)).map(|number| {
         let mut pod = tenant.pod(&format!("pod-{number}"));
@@ -113,7 +113,7 @@ pub(super) async fn label_again(tenant: &Tenant) {
     }
 }
 
-/// Labels of another controller's pods are its own business.
+/// The labels of another controller's pods must stay.
 pub(super) async fn judge_shard_labels(tenant: &Tenant) -> Result<Vec<String>> {
     let all = tenant.scale.of(20, 200) as u64;
     let again = tenant.writes().saturating_sub(all);

@@ -1,4 +1,4 @@
-//! The attacks: what a tenant may write, at its extremes.
+//! The attacks: writes that a tenant is allowed, at their extremes.
 //!
 //! An attack [begins](Attack::begin) with its objects, [goes on](Attack::go_on) until it is stopped, and is
 //! [judged](Attack::judge) by its own promise beside the rules for all. Its Jobs and pods are deleted by the round.
@@ -47,7 +47,7 @@ pub(super) enum Attack {
     Options,
     /// Statuses of Jobs that the tenant writes: long lists, and numbers at the edges of their types.
     Statuses,
-    /// Jobs and pods that are deleted, with finalizers that nobody removes.
+    /// Deleted Jobs and pods, with finalizers that are never removed.
     Finalizers,
     /// Jobs and pods that are created and deleted as fast as possible.
     CreationFlood,
@@ -73,7 +73,7 @@ impl Attack {
         all.into_iter().find(|(attack, _)| **attack == self).map_or("", |(_, name)| name)
     }
 
-    /// What it does, in a sentence.
+    /// A sentence about it.
     pub(super) fn about(self) -> String {
         let value = self.to_possible_value();
         value.and_then(|value| Some(value.get_help()?.to_string())).unwrap_or_default()
@@ -89,7 +89,7 @@ impl Attack {
         if self == Self::Gang { &gang::FLAGS } else { &[] }
     }
 
-    /// Why it cannot be played here.
+    /// The reason why it cannot be played here.
     pub(super) async fn skipped(self, ground: &Ground) -> Result<Option<String>> {
         match self {
             Self::Gang => gang::skipped(ground).await,
@@ -97,7 +97,7 @@ impl Attack {
         }
     }
 
-    /// Prepares what only an administrator can.
+    /// Prepares it with the rights of an administrator.
     pub(super) async fn prepare(self, ground: &mut Ground, yard: &Yard) -> Result<Option<Aid>> {
         match self {
             Self::Webhooks => Aid::prepare(ground, yard).await.map(Some),
@@ -143,7 +143,7 @@ impl Attack {
         }
     }
 
-    /// What it has reached that it must not, beside what breaks the rules for all attacks.
+    /// Checks the rule of this attack. Returns all deviations.
     pub(super) async fn judge(self, tenant: &Tenant, yard: &Yard, ground: &Ground) -> Result<Vec<String>> {
         match self {
             Self::ForeignUid | Self::OwnerNames => owners::still_tracked(tenant).await,
@@ -154,7 +154,7 @@ impl Attack {
         }
     }
 
-    /// Takes away what the deletion of all Jobs and pods does not.
+    /// Removes everything except Jobs and pods.
     pub(super) async fn end(self, tenant: &Tenant, aid: Option<Aid>, yard: &Yard) -> Result<()> {
         if let Some(aid) = aid {
             aid.end(&yard.admin).await?;

@@ -14,7 +14,7 @@ const EXIT_CODE: &str = "yardmaster.dev/simulated-exit-code";
 const PATIENCE: Duration = Duration::from_secs(10);
 /// Time for which the tenant's pods are left to themselves.
 const BEFORE_DELETION: Duration = Duration::from_secs(1);
-/// Just below what etcd stores in one object.
+/// Bytes: just below the limit of an object in etcd.
 const LONGEST_NAME: usize = 1_300_000;
 /// Owner names that change the meaning of a request, if they are put into its path.
 const HOSTILE: [&str; 10] = [

@@ -27,7 +27,7 @@ fn job(tenant: &Tenant, name: &str, expressions: usize) -> Value {
     job
 }
 
-/// Suspended Jobs with many expressions, and pods with many labels that nobody controls.
+/// Suspended Jobs with many expressions, and pods with many labels and no controller.
 pub(super) async fn many(tenant: &Tenant) {
     let expressions = tenant.scale.of(4_000, 12_000);
     let jobs = (0..10).map(|number| {

@@ -1,4 +1,4 @@
-//! Text that does something to a terminal, or to a reader, wherever the API takes text.
+//! Text that acts on a terminal or misleads a reader, wherever the API takes text.
 
 use anyhow::Result;
 use http::Request;
@@ -11,7 +11,7 @@ use crate::tenant::yard::Yard;
 
 /// An escape sequence, a title, a right-to-left override, a line of a log that was never written.
 const HOSTILE: &str = "\u{1b}[2J\u{1b}]0;owned\u{7}\u{9b}31m\u{202e}txet\u{2066}\r\n{\"level\":\"error\",\"message\":\"forged\"}";
-/// What must not reach logs, Events and pages as it is.
+/// Characters that must not reach logs, Events and conditions.
 const DANGEROUS: [char; 6] = ['\u{1b}', '\u{7}', '\u{9b}', '\u{202e}', '\u{2066}', '\r'];
 
 /// Failed pods with hostile messages, and Jobs with hostile annotations.
