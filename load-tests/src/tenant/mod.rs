@@ -135,7 +135,9 @@ impl TenantArgs {
         let hand_over = round::hand_over_without_attack(&mut ground, &common, &rules).await?;
         let mut report = Report { env: Env::here(server), rules, limited_rights, attacks: Vec::new() };
         for (number, attack) in self.attacks().into_iter().enumerate() {
-            let outcome = Round::play(&mut ground, &common, &rules, number + 1, attack, hand_over).await?;
+            let played = Round::play(&mut ground, &common, &rules, number + 1, attack, hand_over).await;
+            ground.check()?;
+            let outcome = played.unwrap_or_else(|error| Outcome::unfinished(attack, &error));
             println!("{}", outcome.line());
             report.attacks.push(outcome);
         }

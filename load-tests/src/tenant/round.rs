@@ -26,6 +26,8 @@ use crate::stage::{CommonArgs, Setup};
 const AT_HAND_OVER: usize = 4;
 /// Time in which requests are counted while only the tenant is active.
 const QUIET: Duration = Duration::from_secs(1);
+/// Such times in a row without too many requests. On a busy machine a loop may pause in a single one.
+const CALM: u32 = 2;
 /// Time between two looks at what is awaited.
 const PAUSE: Duration = Duration::from_millis(50);
 /// Time between two deletions of all that the tenant has.
@@ -83,7 +85,7 @@ impl<'a> Round<'a> {
         hand_over: Option<f64>,
     ) -> Result<Outcome> {
         let begun = Instant::now();
-        let mut outcome = Outcome { attack: attack.name(), about: attack.about(), ..Outcome::default() };
+        let mut outcome = Outcome::of(attack);
         outcome.skipped = attack.skipped(ground).await?;
         if outcome.skipped.is_some() {
             return Ok(outcome);
@@ -185,12 +187,18 @@ impl<'a> Round<'a> {
 
     /// Counts requests until there are few enough, or time is up: a storm after many writes ends, a loop does not.
     async fn count_requests(&self, tenant: &Tenant, outcome: &mut Outcome) {
-        let begun = Instant::now();
+        let (begun, mut calm) = (Instant::now(), 0);
         loop {
             let (requests, writes) = self.request_rates(tenant).await;
             (outcome.requests_per_s, outcome.tenant_writes_per_s) = (requests, writes);
-            let Some(broken) = self.rules.too_many_requests(requests, writes) else { return };
-            if begun.elapsed() > self.rules.patience {
+            let broken = self.rules.too_many_requests(requests, writes);
+            calm = if broken.is_none() { calm + 1 } else { 0 };
+            if calm == CALM {
+                return;
+            }
+            if let Some(broken) = broken
+                && begun.elapsed() > self.rules.patience
+            {
                 return outcome.broken.push(broken);
             }
         }

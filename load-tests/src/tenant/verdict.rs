@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use serde::{Serialize, Serializer};
 
+use super::attacks::Attack;
 use super::user::Scale;
 use super::victim::Latencies;
 use crate::report::round;
@@ -156,6 +157,15 @@ impl Rules {
 }
 
 impl Outcome {
+    pub(super) fn of(attack: Attack) -> Self {
+        Self { attack: attack.name(), about: attack.about(), ..Self::default() }
+    }
+
+    /// An attack that could not be played to its end.
+    pub(super) fn unfinished(attack: Attack, error: &anyhow::Error) -> Self {
+        Self { broken: vec![format!("not played to its end: {error:#}")], ..Self::of(attack) }
+    }
+
     /// A line for the terminal.
     pub(super) fn line(&self) -> String {
         let verdict = match (&self.skipped, self.broken.is_empty()) {

@@ -13,6 +13,8 @@ use crate::tenant::yard::Yard;
 use crate::webhooks::Kind;
 use crate::webhooks::server::Webhooks;
 
+/// The API of admission webhooks.
+pub(super) const API: &str = "/apis/admissionregistration.k8s.io/v1";
 /// Time after which the API server gives the webhook up.
 const TIMEOUT: Duration = Duration::from_secs(10);
 /// How long the embedded API server plays it.

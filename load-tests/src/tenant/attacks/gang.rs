@@ -4,22 +4,15 @@ use anyhow::Result;
 use http::Request;
 use serde_json::{Value, json};
 
-use crate::ground::Ground;
 use crate::tenant::user::Tenant;
 
-const API: &str = "/apis/scheduling.k8s.io/v1alpha2";
+/// The API of gang scheduling.
+pub(super) const API: &str = "/apis/scheduling.k8s.io/v1alpha2";
 const VERSION: &str = "scheduling.k8s.io/v1alpha2";
 /// The flags with which replicas schedule gangs.
 pub(super) const FLAGS: [&str; 2] = ["--feature-gates", "WorkloadWithJob=true"];
 /// Templates that a Workload may have.
 const TEMPLATES: usize = 8;
-
-/// Why it cannot be played: the API server has no gangs.
-pub(super) async fn skipped(ground: &Ground) -> Result<Option<String>> {
-    let client = ground.client("load-tests").await?;
-    let found = client.request::<Value>(Request::get(API).body(Vec::new())?).await;
-    Ok(found.is_err().then(|| format!("the API server does not serve {API}")))
-}
 
 /// A Workload for the Job of this name, whose owner is the victim's Job.
 fn workload(tenant: &Tenant, name: &str, job: &str, templates: usize) -> Value {

@@ -18,6 +18,8 @@ mod text;
 
 use anyhow::Result;
 use clap::ValueEnum;
+use http::Request;
+use serde_json::Value;
 
 use self::admission::Aid;
 use super::user::Tenant;
@@ -91,10 +93,15 @@ impl Attack {
 
     /// The reason why it cannot be played here.
     pub(super) async fn skipped(self, ground: &Ground) -> Result<Option<String>> {
-        match self {
-            Self::Gang => gang::skipped(ground).await,
-            _ => Ok(None),
-        }
+        let api = match self {
+            Self::Gang => gang::API,
+            // The embedded API server plays webhooks itself.
+            Self::Webhooks if !ground.is_embedded() => admission::API,
+            _ => return Ok(None),
+        };
+        let client = ground.client("load-tests").await?;
+        let found = client.request::<Value>(Request::get(api).body(Vec::new())?).await;
+        Ok(found.is_err().then(|| format!("the API server does not serve {api}")))
     }
 
     /// Prepares it with the rights of an administrator.

@@ -58,7 +58,7 @@ fn status(number: usize, indexes: &str, uids: &[String]) -> Value {
     let condition = |kind: &str, status: &str| {
         json!({
             "type": kind, "status": status, "reason": "x".repeat(1_000), "message": "y".repeat(30_000),
-            "lastTransitionTime": "9999-12-31T23:59:59Z",
+            "lastTransitionTime": "9000-01-01T00:00:00Z",
         })
     };
     let max = i32::MAX;
