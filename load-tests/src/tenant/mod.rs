@@ -59,7 +59,7 @@ pub(crate) struct TenantArgs {
     #[arg(long, value_name = "MIB")]
     memory_limit: Option<u64>,
     /// Most requests of all replicas together in a second, beside 10 for each write of the tenant.
-    #[arg(long, value_name = "N", default_value_t = 30)]
+    #[arg(long, value_name = "N", default_value_t = 15)]
     requests_limit: u64,
 }
 
