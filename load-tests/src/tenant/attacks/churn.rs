@@ -18,7 +18,7 @@ fn pause(tenant: &Tenant) -> Duration {
 
 /// Creates and deletes Jobs and pods, until dropped.
 pub(super) async fn flood(tenant: &Tenant) {
-    let hands = (0..tenant.scale.of(8, 32)).map(|hand| async move {
+    let hands = (0..tenant.scale.of(2, 32)).map(|hand| async move {
         for number in 0_u64.. {
             let name = format!("flood-{hand}-{number}");
             let (kind, object) = match number % 2 {

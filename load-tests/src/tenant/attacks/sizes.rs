@@ -36,10 +36,10 @@ pub(super) async fn environment(tenant: &Tenant) {
     let labels: Map<_, _> = (0..LABELS).map(|number| (format!("label-{number}"), json!("x"))).collect();
     let jobs = (0..tenant.scale.of(6, 50)).map(|number| {
         let mut job = tenant.job(&format!("large-{number}"));
-        set_environment(&mut job, ENVIRONMENT);
+        set_environment(&mut job, tenant.scale.of(ENVIRONMENT / 5, ENVIRONMENT));
         (job["spec"]["completions"], job["spec"]["parallelism"]) = (json!(5), json!(5));
         let metadata = &mut job["spec"]["template"]["metadata"];
-        metadata["annotations"]["filler"] = json!("x".repeat(ANNOTATIONS));
+        metadata["annotations"]["filler"] = json!("x".repeat(tenant.scale.of(ANNOTATIONS / 5, ANNOTATIONS)));
         metadata["labels"] = json!(labels);
         job
     });
