@@ -14,7 +14,7 @@ use tokio::io::{AsyncBufReadExt, BufReader};
 use tokio::net::unix::pipe;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::mpsc;
-use yardmaster_embedded::{ApiServer, ApiServerConfig, AuditRecord};
+use yardmaster_embedded::{ApiServer, ApiServerConfig, AuditRecord, Rbac, User};
 
 use crate::audit::Line;
 use crate::faults::TimedFault;
@@ -34,6 +34,9 @@ pub(crate) struct ApiServerArgs {
     /// Directory that keeps objects across restarts [default: in memory only].
     #[arg(long)]
     pub(crate) data_dir: Option<PathBuf>,
+    /// Control access by roles, and know this user by a token equal to the name.
+    #[arg(long)]
+    pub(crate) user: Option<String>,
 }
 
 /// Serves until standard input ends.
@@ -52,6 +55,9 @@ pub(crate) async fn serve(args: ApiServerArgs) -> Result<()> {
     let config = ApiServerConfig {
         listen: args.listen,
         data_dir: args.data_dir,
+        rbac: args
+            .user
+            .map(|name| Rbac { users: [(name.clone(), User::new(&name, &[]))].into(), denials: None }),
         api_only: true,
         audit: Some(audit),
         ..ApiServerConfig::default()

@@ -6,13 +6,12 @@ use std::time::{Duration, Instant};
 use anyhow::Result;
 use serde::{Deserialize, Serialize};
 
-use crate::ground::Ground;
 use crate::ledger::{Fate, Ledger};
 use crate::views::{Counts, Job, Phase, Pod};
 use crate::watch::Collection;
 
 /// The tracking finalizers of both controller modes.
-const FINALIZERS: [&str; 2] = ["batch.kubernetes.io/job-tracking", "yardmaster.dev/job-tracking"];
+pub(crate) const FINALIZERS: [&str; 2] = ["batch.kubernetes.io/job-tracking", "yardmaster.dev/job-tracking"];
 /// Limit for the removal of the last finalizers after the last Job's end.
 const PATIENCE: Duration = Duration::from_secs(10);
 
@@ -52,12 +51,12 @@ impl Exact {
     }
 }
 
-/// Reads the final state repeatedly, until no finalizer is left and the ledger knows of all ends, or
+/// Reads the final state of a namespace repeatedly, until no finalizer is left and the ledger knows of all ends, or
 /// [`PATIENCE`] is over.
-pub(crate) async fn check(ground: &Ground, client: &kube::Client, ledger: &Ledger) -> Result<Exact> {
+pub(crate) async fn check(namespace: &str, client: &kube::Client, ledger: &Ledger) -> Result<Exact> {
     let begun = Instant::now();
     loop {
-        let verdict = look(ground, client, ledger).await?;
+        let verdict = look(namespace, client, ledger).await?;
         if verdict.orphans + verdict.miscounted == 0 || begun.elapsed() > PATIENCE {
             return Ok(verdict);
         }
@@ -74,7 +73,7 @@ struct Pods {
     tracked: u64,
 }
 
-async fn look(ground: &Ground, client: &kube::Client, ledger: &Ledger) -> Result<Exact> {
+async fn look(namespace: &str, client: &kube::Client, ledger: &Ledger) -> Result<Exact> {
     let mut of_jobs: HashMap<String, Pods> = HashMap::new();
     let take = |pod: Pod| {
         let pods = of_jobs.entry(pod.metadata.labels.job.unwrap_or_default()).or_default();
@@ -84,14 +83,14 @@ async fn look(ground: &Ground, client: &kube::Client, ledger: &Ledger) -> Result
         *pods.by_index.entry(pod.metadata.labels.index).or_default() += 1;
         pods.tracked += u64::from(pod.metadata.finalizers.iter().any(|name| FINALIZERS.contains(&&**name)));
     };
-    Collection::new(ground.path("/api/v1", "pods")).list(client, take).await?;
+    Collection::new(format!("/api/v1/namespaces/{namespace}/pods")).list(client, take).await?;
     let totals = ledger.totals();
     let mut verdict = Exact {
         max_active: totals.max_active,
         beyond_parallelism: totals.beyond_parallelism,
         ..Exact::default()
     };
-    let jobs = Collection::new(ground.path("/apis/batch/v1", "jobs"));
+    let jobs = Collection::new(format!("/apis/batch/v1/namespaces/{namespace}/jobs"));
     jobs.list(client, |job: Job| {
         let name = &job.metadata.name;
         let fate = ledger.fate(name).unwrap_or_default();

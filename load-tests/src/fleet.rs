@@ -4,7 +4,7 @@ use anyhow::Result;
 use futures::future::join_all;
 use nix::sys::signal::Signal;
 
-use crate::replicas::{Cost, Recipe, Replica};
+use crate::replicas::{Cost, Probe, Recipe, Replica};
 use crate::usage::Usage;
 
 /// A changing set of replicas.
@@ -60,6 +60,11 @@ impl Fleet {
     /// A running replica, counted from the oldest.
     pub(crate) fn get(&self, index: usize) -> Option<&Replica> {
         self.running.get(index)
+    }
+
+    /// Ways to look at those that are ready, in the order of their start.
+    pub(crate) fn probes(&self) -> Vec<Probe> {
+        self.running.iter().filter_map(Replica::probe).collect()
     }
 
     /// Ends a replica, counted from the oldest, by SIGKILL and returns its name.

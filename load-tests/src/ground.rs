@@ -9,7 +9,8 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
 use http::Request;
-use kube::config::{KubeConfigOptions, Kubeconfig};
+use http::header::{HeaderName, HeaderValue, USER_AGENT};
+use kube::config::{AuthInfo, KubeConfigOptions, Kubeconfig};
 use serde_json::json;
 use tempfile::TempDir;
 
@@ -34,13 +35,23 @@ pub(crate) struct Ground {
 impl Ground {
     /// The API server of this kubeconfig, or an embedded one.
     pub(crate) async fn prepare(kubeconfig: Option<&Path>, storage: Storage) -> Result<Self> {
+        Self::prepare_for(kubeconfig, storage, None).await
+    }
+
+    /// The API server of this kubeconfig, or an embedded one that controls access by roles. The user is known there
+    /// by a token equal to their name.
+    pub(crate) async fn prepare_for(
+        kubeconfig: Option<&Path>,
+        storage: Storage,
+        user: Option<&str>,
+    ) -> Result<Self> {
         let directory = tempfile::Builder::new().prefix("yardmaster-load-").tempdir()?;
         // The name is new each time, since a deleted namespace may take a while to disappear.
         let name = format!("load-{}", jiff::Timestamp::now().as_millisecond());
         let (kubeconfig, server) = match kubeconfig {
             Some(file) => (file.to_owned(), None),
             None => {
-                let server = Server::start(directory.path(), storage).await?;
+                let server = Server::start(directory.path(), storage, user).await?;
                 (server.kubeconfig(), Some(server))
             }
         };
@@ -58,6 +69,22 @@ impl Ground {
     /// A client with this name as User-Agent.
     pub(crate) async fn client(&self, name: &str) -> Result<kube::Client> {
         client(Some(&self.kubeconfig), name).await
+    }
+
+    /// A client that acts as this user: on the embedded API server by their token, on another one by
+    /// impersonation, for which the kubeconfig needs the right.
+    pub(crate) async fn client_as(&self, user: &str) -> Result<kube::Client> {
+        let mut read = Kubeconfig::read_from(&self.kubeconfig)?;
+        if self.is_embedded() {
+            let info = AuthInfo { token: Some(user.to_owned().into()), ..AuthInfo::default() };
+            read.auth_infos.iter_mut().for_each(|named| named.auth_info = Some(info.clone()));
+        }
+        let mut config = kube::Config::from_custom_kubeconfig(read, &KubeConfigOptions::default()).await?;
+        if !self.is_embedded() {
+            let name = HeaderName::from_static("impersonate-user");
+            config.headers.push((name, HeaderValue::from_str(user)?));
+        }
+        of_config(config, user)
     }
 
     /// Whether the API server is embedded. Only an embedded one has a record of writes and faults.
@@ -172,19 +199,23 @@ async fn clear(client: &kube::Client, path: &str) -> Result<()> {
 
 /// A client with this name as User-Agent, without automatic retries.
 pub(crate) async fn client(kubeconfig: Option<&Path>, name: &str) -> Result<kube::Client> {
-    let mut config = match kubeconfig {
+    let config = match kubeconfig {
         Some(file) => {
             let read = Kubeconfig::read_from(file).with_context(|| file.display().to_string())?;
             kube::Config::from_custom_kubeconfig(read, &KubeConfigOptions::default()).await?
         }
         None => kube::Config::infer().await?,
     };
+    of_config(config, name)
+}
+
+fn of_config(mut config: kube::Config, name: &str) -> Result<kube::Client> {
     // kube takes the environment's proxy also for loopback, where no other host's proxy leads.
     let host = config.cluster_url.host().unwrap_or_default().trim_matches(['[', ']']);
     if host == "localhost" || host.parse::<IpAddr>().is_ok_and(|address| address.is_loopback()) {
         config.proxy_url = None;
     }
     config.default_retry = false;
-    config.headers.push((http::header::USER_AGENT, http::HeaderValue::from_str(name)?));
+    config.headers.push((USER_AGENT, HeaderValue::from_str(name)?));
     Ok(kube::Client::try_from(config)?)
 }

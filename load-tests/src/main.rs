@@ -8,8 +8,8 @@
 //! `exact` checks on the API server that everything was counted once, `audit` reads the record of writes,
 //! `usage` measures the cost of each replica, and `report` writes all figures. `faults` are those that the
 //! embedded API server plays itself; `process_faults` are those of processes, of the disk, and of connections,
-//! which a `proxy` plays. `simple`, `failover`, `take_over`, `soak`, `growth`, `webhooks`, `compare` and
-//! `bystanders` are the commands. `simulate` has no load: it runs the worlds of the crate `simulation`.
+//! which a `proxy` plays. `simple`, `failover`, `take_over`, `soak`, `growth`, `webhooks`, `tenant`,
+//! `compare` and `bystanders` are the commands. `simulate` has no load: it runs the worlds of the crate `simulation`.
 
 mod api_server;
 mod audit;
@@ -38,6 +38,7 @@ mod simulate;
 mod soak;
 mod stage;
 mod take_over;
+mod tenant;
 mod unmanaged;
 mod usage;
 mod views;
@@ -88,6 +89,8 @@ enum Command {
     Growth(Box<growth::GrowthArgs>),
     /// Slow and failing admission webhooks: what the tenants of other namespaces notice.
     Webhooks(Box<webhooks::WebhooksArgs>),
+    /// Attacks by one tenant: what the Jobs of another one notice.
+    Tenant(Box<tenant::TenantArgs>),
     /// The same load under Yardmaster and another controller, alternately.
     Compare(compare::CompareArgs),
     /// Changes of pods that no Job has, beside controllers: their cost for the API server.
@@ -146,6 +149,7 @@ async fn run(command: Command) -> Result<ExitCode> {
             Command::Soak(args) => args.run().await,
             Command::Growth(args) => args.run().await,
             Command::Webhooks(args) => args.run().await,
+            Command::Tenant(args) => args.run().await,
             Command::Compare(args) => args.run().await,
             Command::Bystanders(args) => args.run().await,
             Command::Run(args) => args.run().await,

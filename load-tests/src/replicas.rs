@@ -19,6 +19,9 @@ use crate::usage::{Counters, Usage, listening_ports};
 /// Limit for the start and the end of a replica.
 const PATIENCE: Duration = Duration::from_secs(60);
 
+/// Limit for the answer of one of its pages.
+const PAGE: Duration = Duration::from_secs(5);
+
 /// This program acts as the controller if called by this name.
 pub(crate) const CONTROLLER: &str = "yardmaster";
 
@@ -58,6 +61,43 @@ pub(crate) struct Replica {
     /// Its counters when counting began.
     counted_before: Counters,
     counters: Counters,
+}
+
+/// A look at a running replica: its pages and its usage.
+#[derive(Clone)]
+pub(crate) struct Probe {
+    pub(crate) identity: String,
+    pid: i32,
+    pages: kube::Client,
+}
+
+impl Probe {
+    /// Its resource usage. `None` once it has ended.
+    pub(crate) fn usage(&self) -> Option<Usage> {
+        Usage::of(self.pid)
+    }
+
+    /// Its requests to the API server since its start, as it counts them.
+    pub(crate) async fn requests(&self) -> Option<u64> {
+        let request = Request::get("/metrics").body(Vec::new()).ok()?;
+        let text = tokio::time::timeout(PAGE, self.pages.request_text(request)).await.ok()?.ok()?;
+        Some(Counters::parse(&text).ok()?.requests)
+    }
+
+    /// Reads a health page. The error is its answer in one line, or says that there is none within the limit.
+    pub(crate) async fn is_well(&self, path: &str, limit: Duration) -> Result<(), String> {
+        let request =
+            Request::get(path).body(kube::client::Body::empty()).map_err(|error| error.to_string())?;
+        let answer = tokio::time::timeout(limit, self.pages.send(request)).await;
+        let answer =
+            answer.map_err(|_| format!("no answer in {limit:?}"))?.map_err(|error| error.to_string())?;
+        let code = answer.status();
+        let body = answer.into_body().collect_bytes().await.unwrap_or_default();
+        match code.is_success() {
+            true => Ok(()),
+            false => Err(format!("{code}: {}", String::from_utf8_lossy(&body).trim().replace('\n', "; "))),
+        }
+    }
 }
 
 /// The cost of a replica from ready to its end.
@@ -206,16 +246,19 @@ impl Replica {
         self.counted_before = self.count().await.clone();
     }
 
+    /// A way to look at it from another task, once it is [`ready`](Self::ready).
+    pub(crate) fn probe(&self) -> Option<Probe> {
+        let (identity, pid) = (self.identity.clone(), self.pid);
+        Some(Probe { identity, pid, pages: self.metrics.clone()? })
+    }
+
     fn usage(&self) -> Option<Usage> {
         if self.group { Usage::of_group(self.pid) } else { Usage::of(self.pid) }
     }
 
     async fn get(&self, path: &str) -> Option<String> {
         let request = Request::get(path).body(Vec::new()).ok()?;
-        tokio::time::timeout(Duration::from_secs(5), self.metrics.as_ref()?.request_text(request))
-            .await
-            .ok()?
-            .ok()
+        tokio::time::timeout(PAGE, self.metrics.as_ref()?.request_text(request)).await.ok()?.ok()
     }
 
     /// Reads its resource usage.

@@ -315,7 +315,8 @@ impl Stage {
             }
             None => None,
         };
-        let exact = exact::check(&self.ground, &self.client, &self.ledger).await.context("final state")?;
+        let exact = exact::check(&self.ground.namespace, &self.client, &self.ledger);
+        let exact = exact.await.context("final state")?;
         let costs = self.fleet.end().await;
         let api_server = match self.ground.usage() {
             Some(usage) => Some(usage.into()),

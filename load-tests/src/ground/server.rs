@@ -34,6 +34,8 @@ pub(crate) enum Storage {
 pub(crate) struct Server {
     directory: PathBuf,
     storage: Storage,
+    /// A user, if access is controlled by roles.
+    user: Option<String>,
     address: SocketAddr,
     /// `None` while it is down.
     process: Option<Process>,
@@ -55,7 +57,7 @@ struct Process {
 
 impl Server {
     /// Starts it with its files in this directory, and waits until it is reachable.
-    pub(super) async fn start(directory: &Path, storage: Storage) -> Result<Self> {
+    pub(super) async fn start(directory: &Path, storage: Storage, user: Option<&str>) -> Result<Self> {
         let port = match storage {
             Storage::Memory => 0,
             Storage::Disk => free_port()?,
@@ -63,6 +65,7 @@ impl Server {
         let mut server = Self {
             directory: directory.to_owned(),
             storage,
+            user: user.map(str::to_owned),
             address: (Ipv4Addr::LOCALHOST, port).into(),
             process: None,
             starts: 0,
@@ -107,6 +110,9 @@ impl Server {
             .args(["api-server", "--audit", "/dev/stdout", "--listen", &self.address.to_string()])
             .arg("--kubeconfig")
             .arg(&kubeconfig);
+        if let Some(user) = &self.user {
+            command.args(["--user", user]);
+        }
         if self.storage == Storage::Disk {
             command.arg("--data-dir").arg(self.data_dir());
         }

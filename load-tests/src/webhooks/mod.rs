@@ -3,7 +3,7 @@
 //! The embedded API server plays webhooks as faults. Another one gets a `ValidatingWebhookConfiguration` that leads to
 //! a `server` in this process.
 
-mod server;
+pub(crate) mod server;
 
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
@@ -82,7 +82,7 @@ impl Speed {
 
 /// A tenant's webhook.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Kind {
+pub(crate) enum Kind {
     Slow,
     Failing,
 }

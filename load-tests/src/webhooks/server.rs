@@ -31,7 +31,7 @@ const CONFIGURATIONS: &str = "/apis/admissionregistration.k8s.io/v1/validatingwe
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Running webhooks and their configuration.
-pub(super) struct Webhooks {
+pub(crate) struct Webhooks {
     name: String,
     delay: Duration,
     server: JoinHandle<()>,
@@ -48,7 +48,7 @@ impl Kind {
 
 impl Webhooks {
     /// Starts both webhooks, and tells the API server of them.
-    pub(super) async fn start(
+    pub(crate) async fn start(
         client: &kube::Client,
         name: &str,
         delay: Duration,
@@ -91,7 +91,7 @@ impl Webhooks {
     }
 
     /// From now on this webhook is asked for the pods of this namespace. Returns once it is.
-    pub(super) async fn admit(&self, client: &kube::Client, namespace: &str, kind: Kind) -> Result<()> {
+    pub(crate) async fn admit(&self, client: &kube::Client, namespace: &str, kind: Kind) -> Result<()> {
         let labels = json!({"metadata": {"labels": {LABEL: kind.name()}}}).to_string();
         let request = Request::patch(format!("/api/v1/namespaces/{namespace}"))
             .header(header::CONTENT_TYPE, "application/merge-patch+json")
@@ -121,7 +121,7 @@ impl Webhooks {
     }
 
     /// Takes both away.
-    pub(super) async fn end(self, client: &kube::Client) -> Result<()> {
+    pub(crate) async fn end(self, client: &kube::Client) -> Result<()> {
         let request = Request::delete(format!("{CONFIGURATIONS}/{}", self.name)).body(Vec::new())?;
         let _deleted: Value = client.request(request).await.context("cannot remove the webhooks")?;
         Ok(())

@@ -1,0 +1,68 @@
+//! Selectors that are long: to evaluate, and to send.
+
+use std::time::{Duration, Instant};
+
+use anyhow::Result;
+use serde_json::{Map, Value, json};
+
+use crate::tenant::user::Tenant;
+
+/// A key that the template of the Jobs has.
+const OWN: &str = "own";
+/// Expressions of a selector of some 90 KB in a URL.
+const LONG: usize = 4_000;
+/// Limit of the time until a Job with a long selector has a pod.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// A Job that selects its pods by these expressions, of which its own pods meet all.
+fn job(tenant: &Tenant, name: &str, expressions: usize) -> Value {
+    let absent =
+        (0..expressions).map(|n| json!({"key": format!("absent-key-{n}"), "operator": "DoesNotExist"}));
+    let own = std::iter::once(json!({"key": OWN, "operator": "In", "values": [name]}));
+    let mut job = tenant.job(name);
+    job["spec"]["manualSelector"] = json!(true);
+    // Other pods fail at the last expression.
+    job["spec"]["selector"] = json!({"matchExpressions": absent.chain(own).collect::<Vec<_>>()});
+    job["spec"]["template"]["metadata"]["labels"] = json!({OWN: name});
+    job
+}
+
+/// Suspended Jobs with many expressions, and pods with many labels and no controller.
+pub(super) async fn many(tenant: &Tenant) {
+    let expressions = tenant.scale.of(4_000, 12_000);
+    let jobs = (0..10).map(|number| {
+        let mut job = job(tenant, &format!("job-{number}"), expressions);
+        job["spec"]["suspend"] = json!(true);
+        job
+    });
+    tenant.create_all("jobs", jobs).await;
+    let labels: Map<_, _> =
+        (0..tenant.scale.of(4_000, 10_000)).map(|n| (format!("label-{n}"), json!("x"))).collect();
+    let pods = (0..8).map(|number| {
+        let mut pod = tenant.pod(&format!("pod-{number}"));
+        pod["metadata"]["labels"] = json!(labels);
+        pod
+    });
+    tenant.create_all("pods", pods).await;
+}
+
+/// Jobs that run, with a selector that no URL holds.
+pub(super) async fn long(tenant: &Tenant) {
+    tenant.create_all("jobs", (0..3).map(|number| job(tenant, &format!("long-{number}"), LONG))).await;
+}
+
+/// Jobs with a long selector that do not run, as they do under the built-in controller.
+pub(super) async fn judge_long(tenant: &Tenant) -> Result<Vec<String>> {
+    let begun = Instant::now();
+    loop {
+        let jobs = tenant.list("jobs").await?;
+        let idle = jobs.iter().filter(|job| job["status"]["active"] != json!(1)).count();
+        if idle == 0 {
+            return Ok(Vec::new());
+        }
+        if begun.elapsed() > PATIENCE {
+            return Ok(vec![format!("{idle} of {} Jobs with a selector of 90 KB have no pods", jobs.len())]);
+        }
+        tokio::time::sleep(Duration::from_millis(200)).await;
+    }
+}

@@ -1,0 +1,81 @@
+//! Statuses of Jobs that the tenant writes.
+
+use std::time::Duration;
+
+use serde_json::{Value, json};
+
+use crate::tenant::user::Tenant;
+
+/// Jobs whose statuses are written.
+const JOBS: usize = 8;
+/// Indexes of each Job.
+const INDEXES: usize = 100_000;
+/// Time between two rounds of writes.
+const AGAIN: Duration = Duration::from_millis(500);
+
+/// Every second index: no interval holds two.
+fn every_second(indexes: usize) -> String {
+    (0..indexes).step_by(2).map(|index| index.to_string()).collect::<Vec<_>>().join(",")
+}
+
+/// Uncounted pods that never were.
+fn uids(count: usize) -> Vec<String> {
+    (0..count).map(|number| format!("00000000-feed-4000-8000-{number:012}")).collect()
+}
+
+/// Running Indexed Jobs with as many indexes as a Job may have.
+pub(super) async fn begin(tenant: &Tenant) {
+    let jobs = (0..JOBS).map(|number| {
+        let mut job = tenant.job(&format!("job-{number}"));
+        let spec = &mut job["spec"];
+        (spec["completions"], spec["parallelism"]) = (json!(INDEXES), json!(2));
+        (spec["completionMode"], spec["backoffLimitPerIndex"]) = (json!("Indexed"), json!(1));
+        spec["maxFailedIndexes"] = json!(INDEXES);
+        job
+    });
+    tenant.create_all("jobs", jobs).await;
+    write(tenant, 0).await;
+}
+
+/// Writes the statuses again and again, each time others.
+pub(super) async fn go_on(tenant: &Tenant) {
+    for turn in 1.. {
+        tokio::time::sleep(AGAIN).await;
+        write(tenant, turn).await;
+    }
+}
+
+async fn write(tenant: &Tenant, turn: usize) {
+    let indexes = every_second(tenant.scale.of(20_000, INDEXES));
+    let uids = uids(tenant.scale.of(2_000, 20_000));
+    for number in 0..JOBS {
+        let status = status(number + turn, &indexes, &uids);
+        tenant.patch("jobs", &format!("job-{number}/status"), &json!({"status": status})).await;
+    }
+}
+
+fn status(number: usize, indexes: &str, uids: &[String]) -> Value {
+    let condition = |kind: &str, status: &str| {
+        json!({
+            "type": kind, "status": status, "reason": "x".repeat(1_000), "message": "y".repeat(30_000),
+            "lastTransitionTime": "9000-01-01T00:00:00Z",
+        })
+    };
+    let max = i32::MAX;
+    match number % JOBS {
+        0 => json!({"completedIndexes": indexes, "succeeded": indexes.split(',').count()}),
+        1 => json!({"failedIndexes": indexes, "failed": max}),
+        2 => json!({"uncountedTerminatedPods": {"succeeded": uids, "failed": []}}),
+        3 => json!({"uncountedTerminatedPods": {"succeeded": [], "failed": uids}}),
+        4 => json!({"active": max, "ready": max, "terminating": max, "succeeded": max, "failed": max}),
+        5 => {
+            json!({"conditions": [condition("Complete", "Unknown"), condition("Failed", "False"), condition("X", "True")]})
+        }
+        6 => {
+            json!({"conditions": vec![condition("Suspended", "True"); 20], "startTime": "0001-01-01T00:00:00Z"})
+        }
+        _ => {
+            json!({"completedIndexes": "99999-0,-1,x,0-4294967295", "failedIndexes": "18446744073709551615"})
+        }
+    }
+}
