@@ -197,7 +197,12 @@ async fn both_formats_list_the_same() {
         let decoder = PodDecoder::new(EXTERNAL_FINALIZER);
         lists.push((
             reader.list_pods(&decoder, &selection).await.unwrap(),
-            reader.list_pod_metadata("a=b", |pod| &*pod.pod.name != "c").await.unwrap(),
+            reader
+                .list_pod_metadata(&Selection::all(Resource::PODS).labelled("a=b"), |pod| {
+                    &*pod.pod.name != "c"
+                })
+                .await
+                .unwrap(),
         ));
         let format = if json_only { JSON } else { "application/vnd.kubernetes.protobuf" };
         assert_eq!(*formats.lock().unwrap(), [format, format]);

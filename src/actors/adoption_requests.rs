@@ -167,7 +167,7 @@ impl Requests {
     async fn is_unselected(&self, pod: &PodRef, spec: &JobSpec) -> bool {
         let found = self.cx.reads.get_pod(self.job.namespace(), &pod.name).await;
         let to_release = |found: Box<ObservedPod>| {
-            let selected = spec.selector.matches(|key| found.labels.get(key));
+            let selected = found.labels.match_selector(&spec.selector, true);
             // Its owner may have gone with the Job meanwhile. It must not keep our finalizer.
             let is_left_behind = found.controller.is_none() && found.pod.tracked;
             found.pod.uid == pod.uid && (self.is_ours(&found) || is_left_behind) && !selected

@@ -14,6 +14,8 @@ use actix::Message;
 
 use super::context::ReplicaContext;
 use super::job_index::JobIndex;
+use crate::cluster::resource::Resource;
+use crate::cluster::watch::Selection;
 use crate::cluster::wire::{ControllerRef, ObservedPod, Unreadable};
 use crate::job::names::{CONTROLLER_UID_LABEL, SHARD_LABEL};
 use crate::sharding::{ShardCount, ShardId};
@@ -93,6 +95,7 @@ pub async fn take(
     shards: BTreeSet<ShardId>,
 ) -> BTreeMap<ShardId, CensusTaken> {
     let labels = format!("{CONTROLLER_UID_LABEL},{}", of_no_shard(cx.config.shards));
+    let selection = Selection::all(Resource::PODS).labelled(labels);
     let shard_of = |job: &str| Some(cx.config.shards.shard_of(job)).filter(|shard| shards.contains(shard));
     let shard_of_pod = |pod: &ObservedPod| match &pod.controller {
         Some(ControllerRef::Job(job)) => shard_of(&job.uid().to_string()),
@@ -109,7 +112,7 @@ pub async fn take(
     let keep = |pod: &ObservedPod| may_be_ours(pod) && shard_of_pod(pod).is_some();
     let mut backoff = cx.api_backoff();
     let list = loop {
-        match cx.reads.list_pod_metadata(&labels, keep).await {
+        match cx.reads.list_pod_metadata(&selection, keep).await {
             Ok(list) => break list,
             Err(error) => tracing::warn!(%error, "pods without shard are not known yet"),
         }

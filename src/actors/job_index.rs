@@ -16,6 +16,9 @@ use crate::job::uid::Uid;
 /// among them: those that are left out adopt what their own list shows, but not what appears later.
 const TRIED_BYTES: usize = 16 << 10;
 
+/// Bytes of its selector that a Job is compared with, once for each pod without controller, when it becomes known.
+const COMPARED_BYTES: usize = 1 << 20;
+
 /// Jobs by UID, and the few with a selector of their own (`manualSelector`).
 #[derive(Debug, Default)]
 pub struct JobIndex {
@@ -120,6 +123,22 @@ impl JobIndex {
         self.adopter_by_label(pod).or_else(|| self.adopter_by_selector(pod))
     }
 
+    /// The pods among these, which have no controller and are of the Job's namespace, that this Job would adopt. What a Job
+    /// that chooses pods is compared with has a bound, as in [`adopter`](Self::adopter).
+    pub fn adopted_by<'a>(
+        &self,
+        job: &JobId,
+        pods: impl Iterator<Item = &'a ObservedPod>,
+    ) -> impl Iterator<Item = &'a ObservedPod> {
+        let choosing = self.choosing.get(job.namespace());
+        let selector = choosing.and_then(|choosing| choosing.get(job).cloned());
+        let tried = selector.as_ref().map_or(usize::MAX, |selector| COMPARED_BYTES / selector.bytes().max(1));
+        pods.take(tried).filter(move |pod| match &selector {
+            Some(selector) => selects(selector, &pod.labels) && self.adopter_by_label(pod).is_none(),
+            None => self.adopter_by_label(pod).as_ref() == Some(job),
+        })
+    }
+
     fn adopter_by_label(&self, pod: &ObservedPod) -> Option<JobId> {
         let known = self.jobs.get(&pod.labels.get(CONTROLLER_UID_LABEL)?.into())?;
         let adopts = match known.adopts.as_ref()? {
@@ -142,7 +161,7 @@ impl JobIndex {
 }
 
 fn selects(selector: &Selector, labels: &Labels) -> bool {
-    selector.matches(|key| labels.get(key))
+    labels.match_selector(selector, false)
 }
 
 #[cfg(test)]

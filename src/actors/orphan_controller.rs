@@ -35,7 +35,8 @@ use super::test_hooks::Part;
 use super::watch_feed::{Outlines, Unlabelled, feed_outlines, feed_unlabelled};
 use crate::cluster::gate::Fence;
 use crate::cluster::reads::PodList;
-use crate::cluster::watch::Change;
+use crate::cluster::resource::Resource;
+use crate::cluster::watch::{Change, Selection};
 use crate::cluster::wire::{ControllerRef, JobOutline, ObservedPod, Unreadable};
 use crate::job::job_id::{JobId, JobSet};
 use crate::job::names::{CONTROLLER_UID_LABEL, SHARD_LABEL};
@@ -126,12 +127,13 @@ impl OrphanController {
 /// Lists pods that the narrower watch does not show, until that no longer suffices.
 async fn seek_stripped(cx: ReplicaContext, leader: Addr<OrphanController>) {
     let labels = format!("!{CONTROLLER_UID_LABEL},{}", of_no_shard(cx.config.shards));
+    let selection = Selection::all(Resource::PODS).labelled(labels);
     let concerns_us =
         |pod: &ObservedPod| pod.pod.tracked || pod.controller.as_ref().is_some_and(ControllerRef::is_job);
     let list = async {
         let mut backoff = cx.api_backoff();
         loop {
-            match cx.reads.list_pod_metadata(&labels, concerns_us).await {
+            match cx.reads.list_pod_metadata(&selection, concerns_us).await {
                 Ok(list) => {
                     leader.do_send(Stripped(list));
                     backoff = cx.api_backoff();
@@ -256,7 +258,7 @@ impl LeaderState {
         }
         let orphans = self.orphans.get(job.namespace()).into_iter().flat_map(HashMap::values);
         let adopted: Vec<Box<ObservedPod>> =
-            orphans.filter(|pod| self.job_index.adopter(pod).as_ref() == Some(job)).cloned().collect();
+            self.job_index.adopted_by(job, orphans.map(|pod| &**pod)).cloned().map(Box::new).collect();
         for pod in adopted {
             self.forget(&pod);
             self.label(&pod, job);

@@ -7,6 +7,7 @@ mod doubts;
 mod foreign_jobs;
 mod jobs;
 mod pod_feed;
+mod searches;
 mod unseen;
 
 use std::sync::Arc;

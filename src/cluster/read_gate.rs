@@ -1,7 +1,7 @@
 //! The gate of live reads: how many are in flight, whose turn it is, and which of them are one.
 //!
-//! No more than [`AT_ONCE`] reads of a replica are in flight, and [`SHARE`] of one namespace. Those that wait take turns by
-//! namespace, and then by Job. A read of an object joins one of the same object that has not left yet, and waits for a
+//! No more than [`AT_ONCE`] reads of objects are in flight in a replica, [`SHARE`] of one namespace, and [`LISTS`] lists,
+//! [`LISTS_SHARE`] of one namespace. Those that wait take turns by namespace, and then by Job. A read of an object joins one of the same object that has not left yet, and waits for a
 //! moment if one is in flight: its answer may be older than the question, but the next read can serve all who ask
 //! meanwhile.
 
@@ -22,12 +22,17 @@ use crate::job::job_id::JobId;
 const AT_ONCE: usize = 32;
 /// Those of them that may be in flight for one namespace.
 const SHARE: usize = 16;
+/// Lists of a replica that may be in flight at once, beside the reads of objects: they take longer.
+const LISTS: usize = 16;
+/// Those of them that may be in flight for one namespace.
+const LISTS_SHARE: usize = 4;
 /// How long a read waits for one of the same object that is in flight, so that others may join it.
 const GATHERING: Duration = Duration::from_secs(1);
 
 /// The gate. Clones are the same gate; `T` is the answer to the read of an object.
 pub(super) struct ReadGate<T> {
     turns: FairSemaphore,
+    lists: FairSemaphore,
     objects: Arc<Mutex<Objects<T>>>,
 }
 
@@ -50,13 +55,17 @@ struct Forget<T> {
 
 impl<T> Clone for ReadGate<T> {
     fn clone(&self) -> Self {
-        Self { turns: self.turns.clone(), objects: self.objects.clone() }
+        Self { turns: self.turns.clone(), lists: self.lists.clone(), objects: self.objects.clone() }
     }
 }
 
 impl<T> Default for ReadGate<T> {
     fn default() -> Self {
-        Self { turns: FairSemaphore::new(AT_ONCE, SHARE), objects: Arc::default() }
+        Self {
+            turns: FairSemaphore::new(AT_ONCE, SHARE),
+            lists: FairSemaphore::new(LISTS, LISTS_SHARE),
+            objects: Arc::default(),
+        }
     }
 }
 
@@ -64,6 +73,11 @@ impl<T> ReadGate<T> {
     fn lock(&self) -> MutexGuard<'_, Objects<T>> {
         // Poisoning is ignored: the table is changed by steps that do not panic.
         self.objects.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Waits for the turn of a list of this namespace, or of the whole cluster, that a Job asks for.
+    pub(super) async fn list_turn(&self, namespace: Option<&Arc<str>>, asker: Option<&JobId>) -> Permit {
+        self.lists.acquire(namespace, asker).await
     }
 
     /// Waits for the turn of a read in this namespace, or in the whole cluster, that a Job asks for.

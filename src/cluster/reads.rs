@@ -255,17 +255,15 @@ impl Reader {
         Ok(PodList { pods, unreadable, version })
     }
 
-    /// All pods of the cluster with these labels that are to be kept, by their metadata: they have neither spec
-    /// nor status.
+    /// All selected pods that are to be kept, by their metadata: they have neither spec nor status.
     ///
     /// # Errors
     /// See [`ReadError`]; also when a pod has no name that can be read: it would be taken for gone.
     pub async fn list_pod_metadata(
         &self,
-        labels: &str,
+        selection: &Selection,
         keep: impl Fn(&ObservedPod) -> bool,
     ) -> Result<PodList, ReadError> {
-        let selection = Selection::all(Resource::PODS).labelled(labels);
         let mut listed = PodList::default();
         let take = |pod: Result<Box<ObservedPod>, NotRead>| {
             match pod {
@@ -275,7 +273,7 @@ impl Reader {
             }
             Ok(())
         };
-        listed.version = self.objects(&self.pods, &selection, METADATA, take).await?;
+        listed.version = self.objects(&self.pods, selection, METADATA, take).await?;
         Ok(listed)
     }
 
@@ -290,7 +288,7 @@ impl Reader {
         let mut request = selection.request(&[])?;
         request.headers_mut().insert(header::ACCEPT, HeaderValue::from_static(accept));
         let namespace: Option<Arc<str>> = selection.namespace.as_deref().map(Into::into);
-        let _turn = self.gate.turn(namespace.as_ref(), self.asker.as_ref()).await;
+        let _turn = self.gate.list_turn(namespace.as_ref(), self.asker.as_ref()).await;
         let (started, mut code) = (Instant::now(), 0);
         let listed = self.receive(decoder, request, &mut code, take).await;
         if matches!(listed, Err(ReadError::Transport(_))) {
@@ -406,12 +404,16 @@ mod tests {
         (200, json!({"metadata": {"resourceVersion": version, "continue": token}, "items": items}))
     }
 
+    fn labelled() -> Selection {
+        Selection::all(Resource::PODS).labelled("l")
+    }
+
     #[tokio::test]
     async fn a_list_shows_what_is_wanted_and_what_cannot_be_read() {
         let broken = json!({"metadata": {"name": "broken", "uid": "broken", "namespace": "n"}});
         let items = json!([metadata("a"), broken, metadata("b"), metadata("unwanted")]);
         let (reader, api) = reader([list(7, "", items)]);
-        let list = reader.list_pod_metadata("l", |pod| &*pod.pod.name != "unwanted").await.unwrap();
+        let list = reader.list_pod_metadata(&labelled(), |pod| &*pod.pod.name != "unwanted").await.unwrap();
         let names: Vec<_> = list.pods.iter().map(|pod| &*pod.pod.name).collect();
         assert_eq!((names, list.version), (vec!["a", "b"], 7));
         assert_eq!(list.unreadable.iter().map(|pod| &*pod.name).collect::<Vec<_>>(), ["broken"]);
@@ -422,7 +424,7 @@ mod tests {
     async fn a_part_of_a_list_is_an_error() {
         let (reader, _) = reader([list(7, "next", json!([metadata("a")])), (200, json!({"items": []}))]);
         for _ in 0..2 {
-            let listed = reader.list_pod_metadata("l", |_| true).await;
+            let listed = reader.list_pod_metadata(&labelled(), |_| true).await;
             assert!(matches!(listed, Err(ReadError::List(_))), "{listed:?}");
         }
     }
@@ -430,7 +432,7 @@ mod tests {
     #[tokio::test]
     async fn a_list_that_a_proxy_does_not_find_is_no_empty_list() {
         let (reader, _) = reader(std::iter::repeat_n((404, json!("no route")), 2));
-        assert!(matches!(reader.list_pod_metadata("l", |_| true).await, Err(ReadError::Refused(_))));
+        assert!(matches!(reader.list_pod_metadata(&labelled(), |_| true).await, Err(ReadError::Refused(_))));
         let pods = reader.list_pods(&PodDecoder::new("f"), &Selection::all(Resource::PODS)).await;
         assert!(matches!(pods, Err(ReadError::Refused(_))));
     }
@@ -438,7 +440,10 @@ mod tests {
     #[tokio::test]
     async fn a_pod_whose_name_cannot_be_read_is_not_taken_for_gone() {
         let (reader, _) = reader([list(7, "", json!([metadata("a"), {"metadata": {"name": 5}}]))]);
-        assert!(matches!(reader.list_pod_metadata("l", |_| true).await, Err(ReadError::Unreadable(_))));
+        assert!(matches!(
+            reader.list_pod_metadata(&labelled(), |_| true).await,
+            Err(ReadError::Unreadable(_))
+        ));
     }
 
     #[tokio::test]

@@ -68,8 +68,9 @@ impl JobId {
     /// The identity that an object in `namespace` claims for its Job. `None` if no Job can have this name or UID: such a
     /// Job need not be looked for.
     pub fn claimed(namespace: &Arc<str>, name: &str, uid: &str) -> Option<Self> {
-        let is_possible = is_subdomain(name) && !uid.is_empty() && uid.len() <= MAX_UID && uid.is_ascii();
-        is_possible.then(|| Self::new(namespace.clone(), name.into(), uid.into()))
+        let is_uid = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte);
+        let has_uid = !uid.is_empty() && uid.len() <= MAX_UID && uid.bytes().all(is_uid);
+        (has_uid && is_subdomain(name)).then(|| Self::new(namespace.clone(), name.into(), uid.into()))
     }
 
     /// `metadata.namespace`.
@@ -167,7 +168,7 @@ mod tests {
             assert!(claimed("n", name, "u").is_none(), "{name}");
         }
         let long_uid = "u".repeat(MAX_UID + 1);
-        for uid in ["", "ü", &*long_uid] {
+        for uid in ["", "ü", "a b", "a\n2026 WARN", "a\u{1b}[2J", &*long_uid] {
             assert!(claimed("n", "a", uid).is_none(), "{uid}");
         }
     }

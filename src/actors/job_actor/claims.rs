@@ -23,7 +23,8 @@ impl JobActor {
             Some(owner) if owner.job() == Some(&self.requests.job) => ControllerRefMatch::This,
             Some(_) => ControllerRefMatch::Other,
         };
-        let selected = job.spec.selector.matches(|key| observed.labels.get(key));
+        let is_its = controller == ControllerRefMatch::This;
+        let selected = observed.labels.match_selector(&job.spec.selector, is_its);
         let pod = ClaimedPod {
             controller,
             selected,

@@ -2,19 +2,19 @@
 //! they have known some with our finalizer. Others need their pods shown again: they are rebuilt, or want pods that had been
 //! dropped. The shard's other Jobs notice nothing of that.
 
-use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use actix::{AsyncContext, Context, Handler, Message};
+use actix::{AsyncContext, Context, Handler, Message, SpawnHandle};
+use tokio::time::Instant as TokioInstant;
 use tokio_util::task::AbortOnDropHandle;
 
+use super::searches::Searches;
 use super::{RELIST_DELAY, ShardActor};
-use crate::actors::context::ReplicaContext;
 use crate::actors::job_index::Owner;
 use crate::actors::job_input::{JobInput, ListOrigin};
 use crate::actors::watch_feed::{list_selected, pod_decoder};
-use crate::cluster::reads::{PodList, ReadError};
+use crate::cluster::reads::PodList;
 use crate::cluster::resource::Resource;
 use crate::cluster::watch::Selection;
 use crate::cluster::wire::ObservedPod;
@@ -23,8 +23,6 @@ use crate::job::names::CONTROLLER_UID_LABEL;
 use crate::job::pod::Pod;
 use crate::job::uid::{Uid, UidMap, UidSet};
 
-/// Most Jobs whose pods are looked for in one list: their UIDs are part of a URL.
-const MAX_SOUGHT: usize = 50;
 /// Pause before pods are listed again after a list that did not show all of them.
 pub(super) const DOUBT_PAUSE: Duration = Duration::from_secs(1);
 
@@ -40,10 +38,10 @@ pub(super) struct Doubts {
     /// Pods that the watch has shown since lists are in progress, or that have left it, with their versions. What a list
     /// shows of them may be older.
     shown: UidMap<u64>,
-    /// The next list is scheduled.
-    scheduled: bool,
-    /// The list in progress that Jobs share.
-    shared: Option<AbortOnDropHandle<()>>,
+    /// When the next look at the Jobs that wait is due.
+    scheduled: Option<(TokioInstant, SpawnHandle)>,
+    /// The lists that the Jobs of a namespace share.
+    searches: Searches,
     /// The lists in progress of Jobs with a selector of their own, which may select pods without the label that the
     /// others are found by. None of them waits for another.
     own: JobMap<AbortOnDropHandle<()>>,
@@ -67,8 +65,8 @@ pub(super) struct Sought {
 
 /// Whose pods were looked for.
 enum SoughtFor {
-    /// Jobs that share the list.
-    Shared(Vec<JobId>),
+    /// Jobs of a namespace that share the list.
+    Shared(Arc<str>, Vec<JobId>),
     /// A Job with a selector of its own.
     Own(JobId),
 }
@@ -86,7 +84,7 @@ impl Doubts {
     }
 
     fn is_listing(&self) -> bool {
-        self.shared.is_some() || !self.own.is_empty()
+        self.searches.is_listing() || !self.own.is_empty()
     }
 
     /// A pod is shown at this version, or has left the watch then.
@@ -115,7 +113,12 @@ impl Doubts {
 
     /// The Job is gone.
     pub(super) fn forget_job(&mut self, job: &JobId) {
+        self.jobs.remove(job);
+        self.to_show.remove(job);
+        self.own.remove(job);
+        self.proven.remove(job);
         self.ahead.remove(job);
+        self.rebuilt.remove(job);
     }
 
     /// The shard lists its pods again: the lists that wait are older.
@@ -132,7 +135,7 @@ impl Doubts {
 }
 
 impl ShardActor {
-    /// A Job knows of pods that a complete list has not shown. All such Jobs share one live list.
+    /// A Job knows of pods that a complete list has not shown. Such Jobs of a namespace share a live list.
     pub(super) fn pods_missing(&mut self, job: JobId, ctx: &mut Context<Self>) {
         if self.pod_feed.is_draining() {
             return;
@@ -142,11 +145,16 @@ impl ShardActor {
     }
 
     fn schedule_search(&mut self, pause: Duration, ctx: &mut Context<Self>) {
-        if !std::mem::replace(&mut self.doubts.scheduled, true) {
-            ctx.run_later(pause, |shard, ctx| {
-                shard.doubts.scheduled = false;
-                shard.seek_pods(ctx);
-            });
+        let at = TokioInstant::now() + pause;
+        if self.doubts.scheduled.as_ref().is_some_and(|(earlier, _)| *earlier <= at) {
+            return;
+        }
+        let timer = ctx.run_later(pause, |shard, ctx| {
+            shard.doubts.scheduled = None;
+            shard.seek_pods(ctx);
+        });
+        if let Some((_, later)) = self.doubts.scheduled.replace((at, timer)) {
+            ctx.cancel_future(later);
         }
     }
 
@@ -167,11 +175,6 @@ impl ShardActor {
 
     /// Begins the lists that Jobs wait for and that are not in progress.
     fn seek_pods(&mut self, ctx: &mut Context<Self>) {
-        let known = &self.jobs;
-        self.doubts.jobs.retain(|job, _| known.contains_key(job));
-        self.doubts.to_show.retain(|job| known.contains_key(job));
-        self.doubts.own.retain(|job, _| known.contains_key(job));
-        self.doubts.rebuilt.retain(|job, _| known.contains_key(job));
         if !self.doubts.is_listing() {
             self.doubts.shown.clear();
         }
@@ -185,9 +188,13 @@ impl ShardActor {
                 self.seek_selected(job, ctx);
             }
         }
-        let shared = next_sought(shared);
-        if !shared.is_empty() && self.doubts.shared.is_none() {
-            self.seek_shared(shared, ctx);
+        let now = TokioInstant::now();
+        for jobs in self.doubts.searches.may_begin(shared, now) {
+            self.seek_shared(jobs, now, ctx);
+        }
+        let waits = |namespace: &str| self.doubts.jobs.keys().any(|job| **job.namespace() == *namespace);
+        if let Some(next) = self.doubts.searches.next(waits) {
+            self.schedule_search(next.saturating_duration_since(now), ctx);
         }
     }
 
@@ -211,20 +218,26 @@ impl ShardActor {
         self.doubts.own.insert(job, AbortOnDropHandle::new(task));
     }
 
-    /// Looks for the pods of these Jobs in one list.
-    fn seek_shared(&mut self, jobs: Vec<JobId>, ctx: &Context<Self>) {
+    /// Looks for the pods of these Jobs of a namespace in one list.
+    fn seek_shared(&mut self, jobs: Vec<JobId>, now: TokioInstant, ctx: &Context<Self>) {
+        let Some(first) = jobs.first().cloned() else { return };
+        let namespace = first.namespace().clone();
         jobs.iter().for_each(|job| _ = self.doubts.jobs.remove(job));
         let to_show: JobSet = jobs.iter().filter_map(|job| self.doubts.to_show.take(job)).collect();
         let uids: Vec<String> = jobs.iter().map(|job| job.uid().to_string()).collect();
-        let labels = format!("{CONTROLLER_UID_LABEL} in ({})", uids.join(","));
-        let (cx, fence) = (self.cx.clone(), self.owned.fence.clone());
+        let selection = Selection {
+            namespace: Some((*namespace).into()),
+            ..Selection::all(Resource::PODS)
+                .labelled(format!("{CONTROLLER_UID_LABEL} in ({})", uids.join(",")))
+        };
+        let (cx, fence, of) = (self.cx.for_job(&first), self.owned.fence.clone(), namespace.clone());
         let (shard, in_full) = (ctx.address(), !to_show.is_empty());
         let task = self.owned.unit.spawn("a search for missing pods", async move {
             let mut backoff = cx.api_backoff();
             let list = loop {
                 let listed = match in_full {
-                    true => list_labelled(&cx, &labels).await,
-                    false => cx.reads.list_pod_metadata(&labels, |_| true).await,
+                    true => cx.reads.list_pods(&pod_decoder(&cx), &selection).await,
+                    false => cx.reads.list_pod_metadata(&selection, |_| true).await,
                 };
                 match listed {
                     Ok(list) => break list,
@@ -233,16 +246,21 @@ impl ShardActor {
                 }
                 backoff.pause().await;
             };
-            shard.do_send(Sought { of: SoughtFor::Shared(jobs), to_show, list });
+            shard.do_send(Sought { of: SoughtFor::Shared(of, jobs), to_show, list });
         });
-        self.doubts.shared = Some(AbortOnDropHandle::new(task));
+        self.doubts.searches.begin(namespace, now, AbortOnDropHandle::new(task));
     }
 
     /// Answers the Jobs that were in doubt: what the live list does not show does not exist.
     fn pods_sought(&mut self, Sought { of, to_show, list }: Sought, ctx: &mut Context<Self>) {
+        // A list in progress shows no state that ever existed. When it is complete, Jobs may doubt it again.
+        let known = self.pod_feed.version();
+        let is_older = known.is_some_and(|known| list.version < known);
+        let is_useless = is_older || !to_show.is_empty() && known.is_none();
         let jobs = match of {
-            SoughtFor::Shared(jobs) => {
-                self.doubts.shared = None;
+            SoughtFor::Shared(namespace, jobs) => {
+                let pause = if is_useless { DOUBT_PAUSE } else { RELIST_DELAY };
+                self.doubts.searches.end(&namespace, TokioInstant::now(), pause);
                 jobs
             }
             SoughtFor::Own(job) => {
@@ -250,10 +268,8 @@ impl ShardActor {
                 vec![job]
             }
         };
-        // A list in progress shows no state that ever existed. When it is complete, Jobs may doubt it again.
-        let known = self.pod_feed.version();
-        let is_older = known.is_some_and(|known| list.version < known);
-        if is_older || !to_show.is_empty() && known.is_none() {
+        let jobs: Vec<JobId> = jobs.into_iter().filter(|job| self.jobs.contains_key(job)).collect();
+        if is_useless {
             // The shard's list is newer, so pods in it would seem to be gone; or it is not complete.
             jobs.into_iter().for_each(|job| self.doubts.wait(job));
             self.doubts.to_show.extend(to_show);
@@ -388,26 +404,6 @@ impl ShardActor {
     }
 }
 
-/// The Jobs that the next shared list is for, of those that wait, in the order in which they began to. Namespaces take turns:
-/// one with thousands of such Jobs holds up no other.
-fn next_sought(mut waiting: Vec<JobId>) -> Vec<JobId> {
-    let mut served: HashMap<Arc<str>, usize> = HashMap::new();
-    // Stable: each namespace's first Jobs, then each one's second Jobs, and so on.
-    waiting.sort_by_cached_key(|job| {
-        let before = served.entry(job.namespace().clone()).or_default();
-        *before += 1;
-        *before
-    });
-    waiting.truncate(MAX_SOUGHT);
-    waiting
-}
-
-/// The pods with these labels, in full.
-async fn list_labelled(cx: &ReplicaContext, labels: &str) -> Result<PodList, ReadError> {
-    let selection = Selection::all(Resource::PODS).labelled(labels);
-    cx.reads.list_pods(&pod_decoder(cx), &selection).await
-}
-
 impl Handler<Sought> for ShardActor {
     type Result = ();
 
@@ -425,31 +421,17 @@ mod tests {
 
     #[test]
     fn jobs_that_ask_for_lists_again_and_again_hold_up_no_others() {
-        let all: Vec<JobId> =
-            (0..MAX_SOUGHT + 10).map(|number| JobId::from(&*format!("j{number:02}"))).collect();
+        let all: Vec<JobId> = (0..60).map(|number| JobId::from(&*format!("j{number:02}"))).collect();
         let mut doubts = Doubts::default();
         all.iter().for_each(|job| doubts.wait(job.clone()));
         // The first ones are served, and ask again; they asked before, too, while they waited.
-        for job in &all[..MAX_SOUGHT] {
+        for job in &all[..50] {
             doubts.wait(job.clone());
             doubts.jobs.remove(job);
             doubts.wait(job.clone());
         }
         let mut waiting: Vec<JobId> = all.clone();
         waiting.sort_by_key(|job| doubts.jobs[job]);
-        assert_eq!(next_sought(waiting)[..10], all[MAX_SOUGHT..]);
-    }
-
-    #[test]
-    fn a_namespace_with_thousands_of_jobs_in_doubt_holds_up_no_other() {
-        let of = |namespace: &str, number: u32| {
-            let name = format!("j{number:04}");
-            JobId::new(namespace.into(), (&*name).into(), (&*name).into())
-        };
-        let mut waiting: Vec<JobId> = (0..5_000).map(|number| of("evil", number)).collect();
-        waiting.extend([of("victim", 9_998), of("victim", 9_999)]);
-        let next = next_sought(waiting);
-        assert_eq!((next.len(), &next[0], &next[1]), (MAX_SOUGHT, &of("evil", 0), &of("victim", 9_998)));
-        assert_eq!(next[3], of("victim", 9_999));
+        assert_eq!(waiting[..10], all[50..]);
     }
 }

@@ -164,7 +164,7 @@ impl JobEntry {
 
     /// Whether its selector selects a pod.
     pub(super) fn selects(&self, pod: &ObservedPod) -> bool {
-        self.seen.job.as_ref().is_ok_and(|job| job.spec.selector.matches(|key| pod.labels.get(key)))
+        self.seen.job.as_ref().is_ok_and(|job| pod.labels.match_selector(&job.spec.selector, true))
     }
 
     fn is_finished(&self) -> bool {

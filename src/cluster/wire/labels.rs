@@ -5,15 +5,35 @@ use std::fmt;
 use std::string::FromUtf8Error;
 
 use super::text::Pairs;
+use crate::job::names::{COMPLETION_INDEX, CONTROLLER_UID_LABEL, JOB_NAME_LABEL, SHARD_LABEL};
+use crate::job::selector::Selector;
+
+/// Most bytes of labels that are kept. Pods have a few hundred; an API server allows 1.4 MB.
+const KEPT_BYTES: usize = 16 << 10;
 
 /// The labels of an object, sorted by key. They are stored as `key=value` lines in one string: neither keys
 /// nor values can contain `=` or a line break, and a pod has only a few.
+///
+/// Of an object with more than 16 KiB of them only those are kept that Job controllers set.
 #[derive(Clone, Default, PartialEq, Eq, Hash)]
 pub struct Labels {
     lines: Box<str>,
+    /// Some are not kept.
+    are_cut: bool,
 }
 
 impl Labels {
+    /// Whether a selector selects the object. `unknown`: what is answered if the selector asks for labels that may not have
+    /// been kept.
+    pub fn match_selector(&self, selector: &Selector, unknown: bool) -> bool {
+        let asks_for_others =
+            || selector.requirements.iter().any(|requirement| !is_of_jobs(&requirement.key));
+        if self.are_cut && asks_for_others() {
+            return unknown;
+        }
+        selector.matches(|key| self.get(key))
+    }
+
     /// The value of a label, found by bisection: an author may write thousands of labels.
     pub fn get(&self, key: &str) -> Option<&str> {
         // The label is in a line that begins at `from` or later, and before `to`.
@@ -51,12 +71,15 @@ impl<K: AsRef<str>, V: AsRef<str>> FromIterator<(K, V)> for Labels {
         let mut lines: Vec<String> =
             labels.into_iter().map(|(key, value)| format!("{}={}", key.as_ref(), value.as_ref())).collect();
         lines.sort_unstable_by(|a, b| key_of(a).cmp(key_of(b)));
-        Self { lines: lines.join("\n").into() }
+        Self { lines: lines.join("\n").into(), are_cut: false }
     }
 }
 
 impl From<Pairs<'_>> for Labels {
     fn from(pairs: Pairs<'_>) -> Self {
+        let are_cut = pairs.bytes() > KEPT_BYTES;
+        let pairs =
+            if are_cut { pairs.filtered(|key| str::from_utf8(key).is_ok_and(is_of_jobs)) } else { pairs };
         let pairs = pairs.sorted();
         // The exact capacity, so that the conversion to a boxed str does not reallocate.
         let size = pairs.iter().map(|(key, value)| key.len() + value.len() + 2).sum::<usize>();
@@ -66,8 +89,13 @@ impl From<Pairs<'_>> for Labels {
             [separator, key, b"=", value].into_iter().for_each(|part| lines.extend_from_slice(part));
         }
         let lossy = |e: FromUtf8Error| String::from_utf8_lossy(e.as_bytes()).into_owned();
-        Self { lines: String::from_utf8(lines).unwrap_or_else(lossy).into() }
+        Self { lines: String::from_utf8(lines).unwrap_or_else(lossy).into(), are_cut }
     }
+}
+
+/// Whether Job controllers set this label on pods: this one, or that of Kubernetes.
+fn is_of_jobs(key: &str) -> bool {
+    [JOB_NAME_LABEL, CONTROLLER_UID_LABEL, SHARD_LABEL, COMPLETION_INDEX].contains(&key)
 }
 
 fn key_of(line: &str) -> &str {
@@ -98,6 +126,29 @@ mod tests {
         assert_eq!(decoded, labels);
         assert_eq!(Labels::default().get("a"), None);
         assert!(Labels::default().is_empty() && Labels::default().iter().next().is_none());
+    }
+
+    #[test]
+    fn of_too_many_labels_those_of_jobs_are_kept_and_nothing_is_known_of_others() {
+        use crate::job::selector::{Operator, Requirement};
+        let mut pairs = Pairs::default();
+        for n in 0..10_000 {
+            pairs.push(format!("label-{n:05}").into_bytes(), b"x".as_slice());
+        }
+        pairs.push(CONTROLLER_UID_LABEL.as_bytes(), b"u".as_slice());
+        let labels = Labels::from(pairs);
+        assert!(labels.lines.len() < KEPT_BYTES);
+        assert_eq!((labels.get(CONTROLLER_UID_LABEL), labels.get("label-00001")), (Some("u"), None));
+        let asks =
+            |key: &str, operator| Selector { requirements: vec![Requirement { key: key.into(), operator }] };
+        for unknown in [true, false] {
+            let of_uid = |uid: &str| asks(CONTROLLER_UID_LABEL, Operator::In(vec![uid.into()]));
+            assert!(labels.match_selector(&of_uid("u"), unknown));
+            assert!(!labels.match_selector(&of_uid("other"), unknown));
+            for operator in [Operator::Exists, Operator::DoesNotExist] {
+                assert_eq!(labels.match_selector(&asks("label-00001", operator), unknown), unknown);
+            }
+        }
     }
 
     proptest! {

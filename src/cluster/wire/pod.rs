@@ -42,7 +42,7 @@ impl ObservedPod {
 
     /// The pod as the rules look at it, for a Job with this selector.
     pub fn of_job(self, selector: &Selector) -> Pod {
-        Pod { selected: selector.matches(|key| self.labels.get(key)), ..self.pod }
+        Pod { selected: self.labels.match_selector(selector, true), ..self.pod }
     }
 }
 

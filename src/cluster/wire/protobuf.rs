@@ -2,8 +2,6 @@
 //!
 //! `prost` cannot borrow, and its structs would duplicate those that JSON is read into.
 
-use std::str::Utf8Error;
-
 use http::{HeaderMap, HeaderValue, header};
 use jiff::Timestamp;
 
@@ -24,9 +22,6 @@ pub enum Malformed {
     /// A field holds a value of another type than Kubernetes gives it.
     #[error("a field is of another type")]
     Type,
-    /// A text is not UTF-8.
-    #[error("a text is not UTF-8: {0}")]
-    Text(#[from] Utf8Error),
     /// An object does not begin with the magic bytes.
     #[error("an object does not begin with k8s\\0")]
     Magic,
@@ -158,8 +153,10 @@ impl<'a> Value<'a> {
         }
     }
 
+    /// Text. API servers store what is no UTF-8 as it was sent in protobuf, and show it in JSON with replacement characters:
+    /// so it is read here. Such a text must not make its whole object unreadable.
     pub(crate) fn text(self) -> Result<Text<'a>, Malformed> {
-        Ok(std::str::from_utf8(self.bytes()?)?.into())
+        Ok(String::from_utf8_lossy(self.bytes()?).into())
     }
 
     /// Text, or `None` if it is empty: Go writes unset text as empty text.
@@ -285,6 +282,16 @@ mod tests {
         assert_eq!((labels.get("k"), labels.get("only")), (Some("v"), Some("")));
     }
 
+    /// An API server stores it as it was sent in protobuf. One such object must not make a list unreadable.
+    #[test]
+    fn a_text_that_is_no_utf_8_makes_no_object_unreadable() {
+        let owner = [field(1, b"X\xff"), field(3, b"a"), field(4, b"\xfe"), field(5, b"v1")].concat();
+        let bytes = [field(1, b"p"), field(5, b"u"), field(13, &owner), field(14, b"\xff")].concat();
+        let meta = Meta::read(&bytes).unwrap();
+        assert_eq!((meta.name().unwrap(), meta.uid().unwrap()), ("p", "u"));
+        assert!(meta.has_finalizer("\u{fffd}"));
+    }
+
     #[test]
     fn cut_off_or_malformed_messages_are_refused() {
         let whole = metadata();
@@ -292,7 +299,6 @@ mod tests {
         assert_eq!((0..=whole.len()).filter(|length| ends(*length)).count(), 12, "between fields only");
         for (bytes, why) in [
             (&[1 << 3, 1][..], "another type"),
-            (&[1 << 3 | 2, 1, 0xff], "not UTF-8"),
             (&[1 << 3 | 3], "another type"),
             (&[0xff; 11], "out of range"),
             (&[1 << 3 | 2, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x7f], "cut off"),

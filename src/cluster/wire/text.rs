@@ -18,6 +18,12 @@ impl<'a> From<&'a str> for Text<'a> {
     }
 }
 
+impl<'a> From<Cow<'a, str>> for Text<'a> {
+    fn from(text: Cow<'a, str>) -> Self {
+        Self(text)
+    }
+}
+
 impl Deref for Text<'_> {
     type Target = str;
 
@@ -55,6 +61,17 @@ impl<'a> Pairs<'a> {
         self.0
             .iter()
             .filter_map(|(key, value)| Some((str::from_utf8(key).ok()?, str::from_utf8(value).ok()?)))
+    }
+
+    /// Bytes of all keys and values.
+    pub(crate) fn bytes(&self) -> usize {
+        self.0.iter().map(|(key, value)| key.len() + value.len()).sum()
+    }
+
+    /// Only the entries with such keys.
+    pub(crate) fn filtered(mut self, keep: impl Fn(&[u8]) -> bool) -> Self {
+        self.0.retain(|(key, _)| keep(key));
+        self
     }
 
     /// The entries, sorted by key.

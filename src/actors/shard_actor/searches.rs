@@ -1,0 +1,124 @@
+//! The live lists of pods that Jobs of a namespace share: which may begin, and when.
+//!
+//! A list is of one namespace, so it costs what that namespace has, and its author cannot make it fail for others. The lists
+//! of a namespace rest in proportion to the time that they take: whoever makes its Jobs ask again and again gets a tenth of
+//! one list's time for each shard.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::time::Instant;
+use tokio_util::task::AbortOnDropHandle;
+
+use crate::job::job_id::JobId;
+
+/// Most Jobs whose pods are looked for in one list: their UIDs are part of a URL.
+pub(super) const MAX_SOUGHT: usize = 50;
+/// How often the time of a list the next one of its namespace waits.
+const REST: u32 = 10;
+/// The longest such wait.
+const LONGEST_REST: Duration = Duration::from_secs(2);
+
+/// The lists of each namespace.
+#[derive(Debug, Default)]
+pub(super) struct Searches(HashMap<Arc<str>, Search>);
+
+/// ```text
+///  absent ──begin──> InProgress ──end──> Resting ──its time is over──> absent
+/// ```
+#[derive(Debug)]
+enum Search {
+    InProgress { begun: Instant, _task: AbortOnDropHandle<()> },
+    Resting { until: Instant },
+}
+
+impl Searches {
+    /// Whether a list is in progress.
+    pub(super) fn is_listing(&self) -> bool {
+        self.0.values().any(|search| matches!(search, Search::InProgress { .. }))
+    }
+
+    /// The lists that may begin, each with its Jobs: of those that wait, in their order, the first of each namespace that
+    /// neither lists nor rests.
+    pub(super) fn may_begin(
+        &mut self,
+        waiting: impl IntoIterator<Item = JobId>,
+        now: Instant,
+    ) -> Vec<Vec<JobId>> {
+        self.0.retain(|_, search| !matches!(search, Search::Resting { until } if *until <= now));
+        let mut lists: BTreeMap<Arc<str>, Vec<JobId>> = BTreeMap::new();
+        for job in waiting {
+            if !self.0.contains_key(job.namespace()) {
+                let jobs = lists.entry(job.namespace().clone()).or_default();
+                jobs.extend((jobs.len() < MAX_SOUGHT).then_some(job));
+            }
+        }
+        lists.into_values().collect()
+    }
+
+    /// A list of this namespace begins.
+    pub(super) fn begin(&mut self, namespace: Arc<str>, now: Instant, task: AbortOnDropHandle<()>) {
+        self.0.insert(namespace, Search::InProgress { begun: now, _task: task });
+    }
+
+    /// The list of this namespace has ended. The next begins after `pause` at the earliest.
+    pub(super) fn end(&mut self, namespace: &Arc<str>, now: Instant, pause: Duration) {
+        let Some(Search::InProgress { begun, .. }) = self.0.get(namespace) else { return };
+        let rest = (now.saturating_duration_since(*begun) * REST).min(LONGEST_REST).max(pause);
+        self.0.insert(namespace.clone(), Search::Resting { until: now + rest });
+    }
+
+    /// When the first rest is over of a namespace with Jobs that wait.
+    pub(super) fn next(&self, waits: impl Fn(&str) -> bool) -> Option<Instant> {
+        let rests = self.0.iter().filter_map(|(namespace, search)| match search {
+            Search::Resting { until } if waits(namespace) => Some(*until),
+            _ => None,
+        });
+        rests.min()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn of(namespace: &str, number: usize) -> JobId {
+        let name = format!("j{number:04}");
+        JobId::new(namespace.into(), (&*name).into(), (&*name).into())
+    }
+
+    fn task() -> AbortOnDropHandle<()> {
+        AbortOnDropHandle::new(tokio::spawn(std::future::pending()))
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_namespace_with_thousands_of_jobs_in_doubt_holds_up_no_other() {
+        let mut searches = Searches::default();
+        let (evil, now): (Arc<str>, _) = ("evil".into(), Instant::now());
+        let waiting = || (0..5_000).map(|number| of("evil", number)).chain([of("victim", 0)]);
+        let lists = searches.may_begin(waiting(), now);
+        assert_eq!(lists.iter().map(Vec::len).collect::<Vec<_>>(), [MAX_SOUGHT, 1]);
+        assert_eq!(lists[0][0], of("evil", 0));
+        searches.begin(evil.clone(), now, task());
+        assert_eq!(searches.may_begin(waiting(), now), [vec![of("victim", 0)]]);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn lists_of_a_namespace_rest_in_proportion_to_their_time() {
+        let mut searches = Searches::default();
+        let (namespace, pause): (Arc<str>, _) = ("n".into(), Duration::from_millis(10));
+        for (took, rest) in [(0, 10), (5, 50), (100, 1_000), (1_000, 2_000)] {
+            let begun = Instant::now();
+            searches.begin(namespace.clone(), begun, task());
+            assert!(searches.is_listing() && searches.next(|_| true).is_none());
+            let ended = begun + Duration::from_millis(took);
+            searches.end(&namespace, ended, pause);
+            let next = ended + Duration::from_millis(rest);
+            assert_eq!(searches.next(|_| true), Some(next), "{took} ms");
+            assert_eq!(searches.next(|_| false), None);
+            assert!(searches.may_begin([of("n", 1)], next - Duration::from_millis(1)).is_empty());
+            assert_eq!(searches.may_begin([of("n", 1)], next).len(), 1);
+        }
+    }
+}
