@@ -7,6 +7,7 @@ mod foreign_jobs;
 #[cfg(feature = "test-hooks")]
 mod rebuilt;
 mod relisted;
+mod taken_names;
 mod unseen;
 
 use std::sync::atomic::{AtomicU64, Ordering};

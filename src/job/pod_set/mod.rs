@@ -13,6 +13,7 @@ mod attempts;
 mod classify;
 mod counted;
 mod entry;
+mod given;
 mod ledger;
 mod occupants;
 mod places;
@@ -39,6 +40,7 @@ pub use counted::CountedPod;
 use counted::CountedPods;
 use entry::Entry;
 pub use entry::PendingRequest;
+use given::Given;
 use ledger::{Ledger, Termination};
 pub use places::DelayedDeletion;
 use queues::Queues;
@@ -60,6 +62,7 @@ pub enum Source {
 #[derive(Clone, Debug)]
 pub struct PodSet {
     spec: Arc<JobSpec>,
+    given: Given,
     backoff: Exponential,
     default_backoff: Exponential,
     ledger: Ledger,
@@ -121,6 +124,7 @@ impl PodSet {
         let mut set = Self {
             ledger: Ledger::of(job),
             spec: job.spec.clone(),
+            given: Given::by(job),
             backoff: job.options.backoff(default),
             default_backoff: default,
             pods: Slots::default(),
@@ -151,12 +155,18 @@ impl PodSet {
         let gone_for_good = pod.phase.is_final() && !pod.tracked;
         let Some(slot) = self.pods.find(&pod.uid) else {
             let is_late = source == Source::Answer || self.counted.is_newer_than(&pod);
+            pod.place = self.given.place(pod.place, &pod.name, self.spec.completion);
             return !is_late && self.admit(pod, gone_for_good, source);
         };
         let Some(entry) = self.pods.get_mut(slot).filter(|e| !e.gone && e.pod.version <= pod.version) else {
             return false;
         };
         pod.tracked &= !entry.released;
+        if pod.place != entry.pod.place {
+            // The place follows from the name, which never changes.
+            let given = || self.given.place(pod.place, &entry.pod.name, self.spec.completion);
+            pod.place = entry.pod.place.or_else(given);
+        }
         // Labels are the business of the watch.
         if source != Source::Watch {
             pod.selected = entry.pod.selected;

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use super::fixture::{at, at_index, but, ended, job, running, state, with};
+use super::fixture::{at, at_index, at_ordinal, but, ended, job, running, state, uids, with};
 use crate::job::index_set::IndexSet;
 use crate::job::plan::{Plan, Wait};
 use crate::job::pod::NewPod;
@@ -32,12 +32,7 @@ fn places(plan: &Plan) -> Vec<(u32, u32)> {
 }
 
 fn slots(numbers: impl IntoIterator<Item = u32>) -> Vec<Pod> {
-    numbers
-        .into_iter()
-        .map(|number| {
-            but(running(&format!("slot-{number}")), |pod| pod.place = Some(Place { number, attempt: 0 }))
-        })
-        .collect()
+    numbers.into_iter().map(|number| at_ordinal(&format!("slot-{number}"), number)).collect()
 }
 
 /// The write gate prefers Jobs that are near their end.
@@ -284,7 +279,7 @@ fn a_refused_release_holds_back_no_other_pod() {
     assert_eq!((status.succeeded, status.active, plan.releases.len()), (1, 2, 0));
     assert_eq!(status.uncounted.unwrap().succeeded, ["slot-0".into()]);
     let again = reconcile(&state, at(161)).releases;
-    assert_eq!(again.iter().map(|pod| &*pod.name).collect::<Vec<_>>(), ["slot-0"]);
+    assert_eq!(uids(again.iter().map(|pod| &pod.uid)), ["slot-0"]);
 }
 
 #[test]
