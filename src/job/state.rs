@@ -11,6 +11,7 @@ use super::adoption::Claimant;
 use super::backoff::extend;
 use super::exponential::Exponential;
 use super::gang_state::{Gang, GangAnswer};
+use super::options::PodBackoff;
 use super::plan::Plan;
 use super::pod::{BackoffRecord, Place, Pod};
 use super::pod_retries::PodRetries;
@@ -29,7 +30,7 @@ const MAX_LEFT: usize = 256;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
     /// Back-off between failed pods.
-    pub pod_failure_backoff: Exponential,
+    pub pod_failure_backoff: PodBackoff,
     /// Back-off after refused requests.
     pub api_backoff: Exponential,
     /// Most UIDs that a status may list in `uncountedTerminatedPods`.
@@ -50,7 +51,7 @@ pub struct Limits {
 impl Default for Limits {
     fn default() -> Self {
         Self {
-            pod_failure_backoff: Exponential::POD_FAILURE,
+            pod_failure_backoff: PodBackoff::default(),
             api_backoff: Exponential::API_REQUEST,
             max_uncounted_pods: 500,
             max_pods_per_sync: 500,

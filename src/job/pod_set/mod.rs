@@ -30,6 +30,7 @@ use std::sync::Arc;
 use super::backoff::{Ended, History};
 use super::exponential::Exponential;
 use super::index_set::IndexSet;
+use super::options::PodBackoff;
 use super::pod::{Place, Pod};
 use super::spec::{Completion, Job, JobSpec};
 use super::uid::{Uid, UidSet};
@@ -64,7 +65,7 @@ pub struct PodSet {
     spec: Arc<JobSpec>,
     given: Given,
     backoff: Exponential,
-    default_backoff: Exponential,
+    backoff_limits: PodBackoff,
     ledger: Ledger,
     pods: Slots,
 
@@ -119,14 +120,14 @@ enum Listed {
 }
 
 impl PodSet {
-    /// An empty set for a Job. The back-off is `default` unless the Job sets it.
-    pub fn new(job: &Job, default: Exponential) -> Self {
+    /// An empty set for a Job, whose back-off the controller limits.
+    pub fn new(job: &Job, backoff_limits: PodBackoff) -> Self {
         let mut set = Self {
             ledger: Ledger::of(job),
             spec: job.spec.clone(),
             given: Given::by(job),
-            backoff: job.options.backoff(default),
-            default_backoff: default,
+            backoff: job.options.backoff(backoff_limits),
+            backoff_limits,
             pods: Slots::default(),
             queues: Queues::default(),
             flights: 0,
@@ -450,7 +451,7 @@ impl PodSet {
         let pods_mean_the_same = old.completion == new.completion
             && old.replace_only_failed == new.replace_only_failed
             && old.per_index == new.per_index
-            && self.backoff == job.options.backoff(self.default_backoff)
+            && self.backoff == job.options.backoff(self.backoff_limits)
             && old.pod_failure_policy == new.pod_failure_policy;
         let ledger = Ledger::of(job);
         let ends = self.ledger.is_open && !ledger.is_open;
@@ -469,7 +470,7 @@ impl PodSet {
     /// Derives everything again that follows from the Job and the pods. What is known of the pods stays.
     fn rebuild(&mut self, job: &Job) {
         self.spec = job.spec.clone();
-        self.backoff = job.options.backoff(self.default_backoff);
+        self.backoff = job.options.backoff(self.backoff_limits);
         self.ledger = Ledger::of(job);
         self.queues = Queues::default();
         self.held.clear();

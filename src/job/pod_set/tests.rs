@@ -72,7 +72,7 @@ impl Answers {
 
 /// The same pods, requests and Job in a set that is built from scratch.
 fn rebuilt(set: &PodSet, job: &Job) -> PodSet {
-    let mut fresh = PodSet::new(job, set.default_backoff);
+    let mut fresh = PodSet::new(job, set.backoff_limits);
     // The slots must be the same, since they order pods with equal keys.
     fresh.pods = set.pods.clone();
     for entry in fresh.pods.values_mut() {
@@ -326,7 +326,7 @@ proptest! {
     #[test]
     fn answers_match_a_rebuilt_set(job in jobs(), changes in prop::collection::vec(change(), 0..120)) {
         let mut job = job;
-        let mut set = PodSet::new(&job, Exponential::POD_FAILURE);
+        let mut set = PodSet::new(&job, PodBackoff::default());
         for (step, change) in changes.iter().enumerate() {
             apply(change, &mut set, &mut job, step as u64 + 1);
             prop_assert_eq!(Answers::of(&set), Answers::of(&rebuilt(&set, &job)), "after {} {:?}", step, change);
@@ -335,7 +335,7 @@ proptest! {
 }
 
 fn set_of(job: &Job, pods: impl IntoIterator<Item = Pod>) -> PodSet {
-    let mut set = PodSet::new(job, Exponential::POD_FAILURE);
+    let mut set = PodSet::new(job, PodBackoff::default());
     for pod in pods {
         set.observe(pod, Source::Watch);
     }

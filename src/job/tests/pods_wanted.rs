@@ -136,7 +136,7 @@ fn pods_being_deleted_are_replaced_at_once_unless_only_failed_pods_are_replaced(
     let leaving = || vec![but(at_index("a", 0, 0), |pod| pod.deleting = true)];
     let job = started(job(Completion::Indexed(2), 1));
     let limits_off =
-        |state: &mut JobState| state.limits.pod_failure_backoff.initial = std::time::Duration::ZERO;
+        |state: &mut JobState| state.limits.pod_failure_backoff.default.initial = std::time::Duration::ZERO;
     let mut at_once = warm(job.clone(), leaving());
     limits_off(&mut at_once);
     assert_eq!(places(&reconcile(&at_once, at(160))), [(0, 1)]);
