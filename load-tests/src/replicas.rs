@@ -125,6 +125,8 @@ impl Recipe {
         for (name, _) in std::env::vars().filter(|(name, _)| name.starts_with("YARDMASTER_")) {
             command.env_remove(name);
         }
+        // The loads ask for less back-off than authors of Jobs get.
+        command.env("YARDMASTER_POD_FAILURE_BACKOFF_MIN", "0s");
         command
             .args(["controller", "--exit-with-stdin", "--listen", "127.0.0.1:0", "--identity", &identity])
             .args(["--controller-name", &self.controller_name, "--lease-namespace", &self.lease_namespace])

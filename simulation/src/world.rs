@@ -473,6 +473,7 @@ impl World {
             kube_api_qps: settings.qps,
             pod_failure_backoff: Duration::from_millis(500),
             pod_failure_backoff_max: Duration::from_secs(5),
+            pod_failure_backoff_min: Duration::ZERO,
             api_backoff_max: Duration::from_secs(10),
             ttl_controller: true,
             max_uncounted_pods: settings.max_uncounted.unwrap_or(defaults.max_uncounted_pods),

@@ -9,6 +9,7 @@ use super::threads::half_the_cores;
 use crate::cluster::answer_time::AnswerTime;
 use crate::job::exponential::Exponential;
 use crate::job::names;
+use crate::job::options::PodBackoff;
 use crate::job::state::Limits;
 use crate::sharding::ShardCount;
 use crate::telemetry::http::{Secret, TlsFiles};
@@ -52,6 +53,8 @@ pub struct ControllerConfig {
     pub pod_failure_backoff: Duration,
     /// Longest back-off after failed pods.
     pub pod_failure_backoff_max: Duration,
+    /// Shortest back-off after failed pods that a Job may ask for.
+    pub pod_failure_backoff_min: Duration,
     /// Back-off after the first refused request.
     pub api_backoff: Duration,
     /// Longest back-off after refused requests.
@@ -129,8 +132,9 @@ impl Default for ControllerConfig {
             kube_api_qps: 0,
             kube_api_burst: 0,
             batch_period: limits.batch_period,
-            pod_failure_backoff: limits.pod_failure_backoff.initial,
-            pod_failure_backoff_max: limits.pod_failure_backoff.max,
+            pod_failure_backoff: limits.pod_failure_backoff.default.initial,
+            pod_failure_backoff_max: limits.pod_failure_backoff.default.max,
+            pod_failure_backoff_min: limits.pod_failure_backoff.least,
             api_backoff: limits.api_backoff.initial,
             api_backoff_max: limits.api_backoff.max,
             max_uncounted_pods: limits.max_uncounted_pods,
@@ -184,9 +188,9 @@ impl ControllerConfig {
     /// The settings that the rules need.
     pub fn limits(&self) -> Limits {
         Limits {
-            pod_failure_backoff: Exponential {
-                initial: self.pod_failure_backoff,
-                max: self.pod_failure_backoff_max,
+            pod_failure_backoff: PodBackoff {
+                default: Exponential { initial: self.pod_failure_backoff, max: self.pod_failure_backoff_max },
+                least: self.pod_failure_backoff_min,
             },
             api_backoff: Exponential { initial: self.api_backoff, max: self.api_backoff_max },
             max_uncounted_pods: self.max_uncounted_pods,

@@ -67,6 +67,9 @@ pub(super) struct ControllerArgs {
     /// Maximum back-off before a failed pod is replaced.
     #[arg(long, value_name = "TIME", default_value = "10m", value_parser = parse_duration)]
     pod_failure_backoff_max: Duration,
+    /// Minimum back-off that a Job may ask for by annotation, unless --pod-failure-backoff is less.
+    #[arg(long, value_name = "TIME", default_value = "1s", value_parser = parse_duration)]
+    pod_failure_backoff_min: Duration,
     /// Initial back-off after a failed request to the API server; doubles with every failure.
     #[arg(long, value_name = "TIME", default_value = "1s", value_parser = parse_duration)]
     api_backoff: Duration,
@@ -140,6 +143,7 @@ impl ControllerArgs {
             batch_period: self.batch_period,
             pod_failure_backoff: self.pod_failure_backoff,
             pod_failure_backoff_max: self.pod_failure_backoff_max,
+            pod_failure_backoff_min: self.pod_failure_backoff_min,
             api_backoff: self.api_backoff,
             api_backoff_max: self.api_backoff_max,
             max_uncounted_pods: self.max_uncounted_pods as usize,

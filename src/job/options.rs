@@ -28,6 +28,21 @@ pub struct Options {
     pub rejected: Vec<Rejected>,
 }
 
+/// The controller's settings of the back-off between failed pods.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PodBackoff {
+    /// The back-off of Jobs that ask for none.
+    pub default: Exponential,
+    /// The shortest delay that a Job may ask for. Without it, a Job whose pods fail at once would be a loop of creations.
+    pub least: Duration,
+}
+
+impl Default for PodBackoff {
+    fn default() -> Self {
+        Self { default: Exponential::POD_FAILURE, least: Duration::from_secs(1) }
+    }
+}
+
 /// The trace that a Job was created in, as W3C Trace Context writes it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct TraceCaller {
@@ -127,12 +142,15 @@ impl Options {
         options
     }
 
-    /// Back-off between failed pods; `default` is the controller's. The longest delay also caps the initial
-    /// one.
-    pub fn backoff(&self, default: Exponential) -> Exponential {
+    /// Back-off between failed pods. The longest delay also caps the initial one.
+    pub fn backoff(&self, controller: PodBackoff) -> Exponential {
+        let PodBackoff { default, least } = controller;
+        // A Job may always ask for what it would get without asking.
+        let least = least.min(default.initial);
+        let delay = |asked: Option<Duration>, default| asked.map_or(default, |asked| asked.max(least));
         Exponential {
-            initial: self.backoff_initial.unwrap_or(default.initial),
-            max: self.backoff_max.unwrap_or(default.max),
+            initial: delay(self.backoff_initial, default.initial),
+            max: delay(self.backoff_max, default.max),
         }
     }
 
@@ -272,9 +290,32 @@ mod tests {
 
     #[test]
     fn the_back_off_of_the_job_replaces_the_default() {
-        let default = Exponential::POD_FAILURE;
+        let PodBackoff { default, .. } = PodBackoff::default();
         let own = Options { backoff_initial: Some(Duration::from_secs(1)), ..Options::default() };
-        assert_eq!(Options::default().backoff(default), default);
-        assert_eq!(own.backoff(default), Exponential { initial: Duration::from_secs(1), max: default.max });
+        assert_eq!(Options::default().backoff(PodBackoff::default()), default);
+        let expected = Exponential { initial: Duration::from_secs(1), max: default.max };
+        assert_eq!(own.backoff(PodBackoff::default()), expected);
+    }
+
+    /// Without a floor, an author of Jobs would get a crash loop at the speed of the API server.
+    #[test]
+    fn a_back_off_below_the_least_is_raised_to_it() {
+        let ms = Duration::from_millis;
+        let default = |initial| Exponential { initial: ms(initial), max: ms(600_000) };
+        for (what, controller, least, asked, expected) in [
+            ("no delay", 10_000, 1_000, (0, 0), (1_000, 1_000)),
+            ("a short one", 10_000, 1_000, (999, 5_000), (1_000, 5_000)),
+            ("enough", 10_000, 1_000, (1_000, 1_001), (1_000, 1_001)),
+            ("without a least", 10_000, 0, (0, 1), (0, 1)),
+            ("as short as the controller's own", 200, 1_000, (100, 300), (200, 300)),
+        ] {
+            let own = Options {
+                backoff_initial: Some(ms(asked.0)),
+                backoff_max: Some(ms(asked.1)),
+                ..Options::default()
+            };
+            let backoff = own.backoff(PodBackoff { default: default(controller), least: ms(least) });
+            assert_eq!((backoff.initial, backoff.max), (ms(expected.0), ms(expected.1)), "{what}");
+        }
     }
 }

@@ -28,7 +28,8 @@ pub struct Pod {
     pub selected: bool,
     /// The completion index annotation; `None` when absent or not an index.
     pub index: Option<u32>,
-    /// Place and attempt that the pod's name is derived from; `None` for pods that somebody else has created.
+    /// Place and attempt that the pod's name is derived from; `None` for pods that somebody else has created. A pod set keeps
+    /// only places that its Job has given.
     pub place: Option<Place>,
     /// Failures of the pod's index before it (annotations; malformed values read as 0).
     pub index_failures: IndexFailures,

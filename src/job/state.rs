@@ -11,6 +11,7 @@ use super::adoption::Claimant;
 use super::backoff::extend;
 use super::exponential::Exponential;
 use super::gang_state::{Gang, GangAnswer};
+use super::options::PodBackoff;
 use super::plan::Plan;
 use super::pod::{BackoffRecord, Place, Pod};
 use super::pod_retries::PodRetries;
@@ -29,7 +30,7 @@ const MAX_LEFT: usize = 256;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
     /// Back-off between failed pods.
-    pub pod_failure_backoff: Exponential,
+    pub pod_failure_backoff: PodBackoff,
     /// Back-off after refused requests.
     pub api_backoff: Exponential,
     /// Most UIDs that a status may list in `uncountedTerminatedPods`.
@@ -50,7 +51,7 @@ pub struct Limits {
 impl Default for Limits {
     fn default() -> Self {
         Self {
-            pod_failure_backoff: Exponential::POD_FAILURE,
+            pod_failure_backoff: PodBackoff::default(),
             api_backoff: Exponential::API_REQUEST,
             max_uncounted_pods: 500,
             max_pods_per_sync: 500,
@@ -135,11 +136,28 @@ pub struct JobState {
     /// The pace that the write gate allows.
     pub(super) pace: Pace,
     pub(super) create_retry: Retry,
+    finds: Finds,
     /// Places whose last creation was not answered, since the last live list.
     pub(super) lost_creations: BTreeSet<Place>,
     /// For writes of the Job.
     pub(super) write_retry: Retry,
     pub(super) pod_retries: PodRetries,
+}
+
+/// Ended pods that creations have found and the watch had not shown, since a pod was last created.
+///
+/// ```text
+///        found          live list
+///  None ───────> Found ───────────> Listed ──> each further find takes the back-off
+///    ^                                 │
+///    └───────── a pod is created ──────┘
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Finds {
+    None,
+    Found,
+    /// A live list has shown all pods since. Creations can find others only if the list was wrong.
+    Listed,
 }
 
 /// The turn of the next status.
@@ -221,6 +239,7 @@ impl JobState {
             slow_start: SlowStart::default(),
             pace: Pace::free(limits),
             create_retry: Retry::default(),
+            finds: Finds::None,
             lost_creations: BTreeSet::new(),
             write_retry: Retry::default(),
             pod_retries: PodRetries::default(),
@@ -293,6 +312,9 @@ impl JobState {
         }
         self.pods.listed_live(listed, version);
         self.lost_creations.clear();
+        if self.finds == Finds::Found {
+            self.finds = Finds::Listed;
+        }
     }
 
     /// Takes in a complete list of the Job's pods: missing pods with a reading up to `version` are gone. The
@@ -506,10 +528,15 @@ impl JobState {
             }
             Created::Refused | Created::NamespaceTerminating => {}
         }
+        let leads_nowhere = self.finds_another(place, &answer);
         match answer {
             Created::Pod(pod) | Created::Found(pod) => {
-                self.slow_start.accepted();
-                self.create_retry.accepted();
+                if leads_nowhere {
+                    self.creation_refused(now);
+                } else {
+                    self.slow_start.accepted();
+                    self.create_retry.accepted();
+                }
                 self.pods.create_answered(place, Some(pod.read_at(now)));
             }
             // The API server does not hinder the Job, and there may be as many such names as it has had pods.
@@ -518,12 +545,31 @@ impl JobState {
                 self.pods.name_taken(place);
             }
             Created::Refused | Created::Lost | Created::NamespaceTerminating => {
-                self.slow_start.refused();
-                self.create_retry.refused(self.limits.api_backoff, now);
+                self.creation_refused(now);
                 self.pods.create_answered(place, None);
             }
         }
         self.note_ended(now);
+    }
+
+    fn creation_refused(&mut self, now: Timestamp) {
+        self.slow_start.refused();
+        self.create_retry.refused(self.limits.api_backoff, now);
+    }
+
+    /// Records whether a creation has found an ended pod that the watch had not shown. True if a live list should have shown
+    /// that pod: without a pause, creations and lists could follow each other for ever.
+    fn finds_another(&mut self, place: Place, answer: &Created) -> bool {
+        if matches!(answer, Created::Pod(_)) {
+            self.finds = Finds::None;
+        }
+        if !self.outruns_watch(place, answer) {
+            return false;
+        }
+        if self.finds == Finds::None {
+            self.finds = Finds::Found;
+        }
+        self.finds == Finds::Listed
     }
 
     /// Takes in the answer to a request about the Job's gang.

@@ -247,6 +247,7 @@ Kubernetes version unless it is given --api-versions.
 - {{ printf "--batch-period=%s" $c.batchPeriod | quote }}
 - {{ printf "--pod-failure-backoff=%s" $c.podFailureBackoff | quote }}
 - {{ printf "--pod-failure-backoff-max=%s" $c.podFailureBackoffMax | quote }}
+- {{ printf "--pod-failure-backoff-min=%s" $c.podFailureBackoffMin | quote }}
 - {{ printf "--api-backoff=%s" $c.apiBackoff | quote }}
 - {{ printf "--api-backoff-max=%s" $c.apiBackoffMax | quote }}
 - {{ printf "--max-uncounted-pods=%d" (int64 $c.maxUncountedPods) | quote }}

@@ -8,6 +8,7 @@ mod large_templates;
 #[cfg(feature = "test-hooks")]
 mod rebuilt;
 mod relisted;
+mod taken_names;
 mod tenants;
 mod unseen;
 

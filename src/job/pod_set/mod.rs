@@ -13,6 +13,7 @@ mod attempts;
 mod classify;
 mod counted;
 mod entry;
+mod given;
 mod ledger;
 mod occupants;
 mod places;
@@ -29,6 +30,7 @@ use std::sync::Arc;
 use super::backoff::{Ended, History};
 use super::exponential::Exponential;
 use super::index_set::IndexSet;
+use super::options::PodBackoff;
 use super::pod::{Place, Pod};
 use super::spec::{Completion, Job, JobSpec};
 use super::uid::{Uid, UidSet};
@@ -39,6 +41,7 @@ pub use counted::CountedPod;
 use counted::CountedPods;
 use entry::Entry;
 pub use entry::PendingRequest;
+use given::Given;
 use ledger::{Ledger, Termination};
 pub use places::DelayedDeletion;
 use queues::Queues;
@@ -60,8 +63,9 @@ pub enum Source {
 #[derive(Clone, Debug)]
 pub struct PodSet {
     spec: Arc<JobSpec>,
+    given: Given,
     backoff: Exponential,
-    default_backoff: Exponential,
+    backoff_limits: PodBackoff,
     ledger: Ledger,
     pods: Slots,
 
@@ -116,13 +120,14 @@ enum Listed {
 }
 
 impl PodSet {
-    /// An empty set for a Job. The back-off is `default` unless the Job sets it.
-    pub fn new(job: &Job, default: Exponential) -> Self {
+    /// An empty set for a Job, whose back-off the controller limits.
+    pub fn new(job: &Job, backoff_limits: PodBackoff) -> Self {
         let mut set = Self {
             ledger: Ledger::of(job),
             spec: job.spec.clone(),
-            backoff: job.options.backoff(default),
-            default_backoff: default,
+            given: Given::by(job),
+            backoff: job.options.backoff(backoff_limits),
+            backoff_limits,
             pods: Slots::default(),
             queues: Queues::default(),
             flights: 0,
@@ -151,12 +156,18 @@ impl PodSet {
         let gone_for_good = pod.phase.is_final() && !pod.tracked;
         let Some(slot) = self.pods.find(&pod.uid) else {
             let is_late = source == Source::Answer || self.counted.is_newer_than(&pod);
+            pod.place = self.given.place(pod.place, &pod.name, self.spec.completion);
             return !is_late && self.admit(pod, gone_for_good, source);
         };
         let Some(entry) = self.pods.get_mut(slot).filter(|e| !e.gone && e.pod.version <= pod.version) else {
             return false;
         };
         pod.tracked &= !entry.released;
+        if pod.place != entry.pod.place {
+            // The place follows from the name, which never changes.
+            let given = || self.given.place(pod.place, &entry.pod.name, self.spec.completion);
+            pod.place = entry.pod.place.or_else(given);
+        }
         // Labels are the business of the watch.
         if source != Source::Watch {
             pod.selected = entry.pod.selected;
@@ -440,7 +451,7 @@ impl PodSet {
         let pods_mean_the_same = old.completion == new.completion
             && old.replace_only_failed == new.replace_only_failed
             && old.per_index == new.per_index
-            && self.backoff == job.options.backoff(self.default_backoff)
+            && self.backoff == job.options.backoff(self.backoff_limits)
             && old.pod_failure_policy == new.pod_failure_policy;
         let ledger = Ledger::of(job);
         let ends = self.ledger.is_open && !ledger.is_open;
@@ -459,7 +470,7 @@ impl PodSet {
     /// Derives everything again that follows from the Job and the pods. What is known of the pods stays.
     fn rebuild(&mut self, job: &Job) {
         self.spec = job.spec.clone();
-        self.backoff = job.options.backoff(self.default_backoff);
+        self.backoff = job.options.backoff(self.backoff_limits);
         self.ledger = Ledger::of(job);
         self.queues = Queues::default();
         self.held.clear();

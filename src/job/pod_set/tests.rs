@@ -10,7 +10,9 @@ use super::*;
 use crate::job::pod::{ContainerExit, IndexFailures, Outcome, Phase};
 use crate::job::spec::{Completion, PerIndexLimit, PodFailureAction, PodFailurePattern, PodFailureRule};
 use crate::job::status::{ConditionKind, ConditionStatus, JobStatus, Uncounted};
-use crate::job::tests::fixture::{at, at_index, but, cases, ended, job, pod, running, uids, with};
+use crate::job::tests::fixture::{
+    at, at_index, at_ordinal, but, cases, ended, job, placed, pod, running, uids, with,
+};
 
 mod known;
 
@@ -70,7 +72,7 @@ impl Answers {
 
 /// The same pods, requests and Job in a set that is built from scratch.
 fn rebuilt(set: &PodSet, job: &Job) -> PodSet {
-    let mut fresh = PodSet::new(job, set.default_backoff);
+    let mut fresh = PodSet::new(job, set.backoff_limits);
     // The slots must be the same, since they order pods with equal keys.
     fresh.pods = set.pods.clone();
     for entry in fresh.pods.values_mut() {
@@ -130,13 +132,17 @@ struct Reading {
 }
 
 impl Reading {
-    fn pod(&self, version: u64) -> Pod {
+    fn pod(&self, version: u64, completion: Completion) -> Pod {
         let [deleting, tracked, scheduled, ready, selected] = self.flags;
-        but(pod(&format!("pod-{}", self.uid)), |pod| {
+        let pod = pod(&format!("pod-{}", self.uid));
+        let pod = match self.index {
+            Some(index) => placed(pod, completion, index, self.attempt),
+            None => pod,
+        };
+        but(pod, |pod| {
             pod.version = version;
             pod.phase = self.phase;
             pod.index = self.index;
-            pod.place = self.index.map(|number| Place { number, attempt: self.attempt });
             pod.index_failures = IndexFailures { counted: self.failures.0, ignored: self.failures.1 };
             (pod.deleting, pod.tracked, pod.scheduled) = (deleting, tracked, scheduled);
             pod.selected = selected;
@@ -265,7 +271,7 @@ fn apply(change: &Change, set: &mut PodSet, job: &mut Job, version: u64) {
     match change {
         Change::Observe(reading, answer) => {
             let source = if *answer { Source::Answer } else { Source::Watch };
-            set.observe(reading.pod(version), source);
+            set.observe(reading.pod(version, job.spec.completion), source);
         }
         Change::Vanish(number) => _ = set.vanished(&uid(number)),
         Change::Gone(number) => set.answered_gone(&uid(number)),
@@ -274,7 +280,9 @@ fn apply(change: &Change, set: &mut PodSet, job: &mut Job, version: u64) {
         Change::Create(number) => set.create_sent(set.next_at(*number)),
         Change::Created(number) => {
             if let Some(attempt) = set.pending.get(number).copied() {
-                let made = at_index(&format!("made-{number}-{attempt}"), *number, attempt);
+                let made = running(&format!("made-{number}-{attempt}"));
+                let made =
+                    but(placed(made, job.spec.completion, *number, attempt), |pod| pod.index = Some(*number));
                 set.create_answered(Place { number: *number, attempt }, Some(made));
             }
         }
@@ -318,7 +326,7 @@ proptest! {
     #[test]
     fn answers_match_a_rebuilt_set(job in jobs(), changes in prop::collection::vec(change(), 0..120)) {
         let mut job = job;
-        let mut set = PodSet::new(&job, Exponential::POD_FAILURE);
+        let mut set = PodSet::new(&job, PodBackoff::default());
         for (step, change) in changes.iter().enumerate() {
             apply(change, &mut set, &mut job, step as u64 + 1);
             prop_assert_eq!(Answers::of(&set), Answers::of(&rebuilt(&set, &job)), "after {} {:?}", step, change);
@@ -327,7 +335,7 @@ proptest! {
 }
 
 fn set_of(job: &Job, pods: impl IntoIterator<Item = Pod>) -> PodSet {
-    let mut set = PodSet::new(job, Exponential::POD_FAILURE);
+    let mut set = PodSet::new(job, PodBackoff::default());
     for pod in pods {
         set.observe(pod, Source::Watch);
     }
@@ -338,8 +346,7 @@ fn set_of(job: &Job, pods: impl IntoIterator<Item = Pod>) -> PodSet {
 #[test]
 fn active_pods_are_removed_in_the_order_of_kubernetes() {
     let made = |uid: &str, scheduled, phase| {
-        but(pod(uid), |pod| {
-            pod.place = Some(Place { number: 0, attempt: 0 });
+        but(placed(pod(uid), Completion::Count(20), 0, 0), |pod| {
             (pod.scheduled, pod.phase) = (scheduled, phase);
         })
     };
@@ -430,7 +437,8 @@ fn a_pod_that_is_not_selected_is_released_and_nothing_else() {
     };
     for completion in [Completion::Count(3), Completion::Indexed(3)] {
         for phase in [Phase::Running, Phase::Succeeded, Phase::Failed] {
-            let kept = but(ended(at_index("a", 0, 0), phase, 5), |pod| pod.selected = false);
+            let kept = ended(placed(running("a"), completion, 0, 0), phase, 5);
+            let kept = but(kept, |pod| pod.selected = false);
             let mut leaving = Job { deleting: true, ..with(job(completion, 1), per_index) };
             let mut set = set_of(&leaving, [kept.clone()]);
             let released: Vec<&Pod> = set.to_release().collect();
@@ -456,9 +464,9 @@ fn a_pod_that_is_not_selected_is_released_and_nothing_else() {
 
 #[test]
 fn an_ordinal_is_taken_as_soon_as_a_pod_shows_it() {
-    let mut set = set_of(&job(Completion::Count(3), 3), [running("a")]);
+    let mut set = set_of(&job(Completion::Count(3), 3), [but(at_ordinal("a", 0), |pod| pod.place = None)]);
     assert_eq!(set.free_places().next(), Some(0));
-    set.observe(but(at_index("a", 0, 0), |pod| pod.version = 5), Source::Watch);
+    set.observe(but(at_ordinal("a", 0), |pod| pod.version = 5), Source::Watch);
     assert_eq!(set.free_places().next(), Some(1));
 }
 
@@ -470,7 +478,7 @@ fn after_a_name_that_another_object_has_all_owners_give_the_same_name() {
         (Completion::Count(3), Place { number: 1, attempt: 0 }),
         (Completion::Indexed(1), Place { attempt: 1, ..first }),
     ] {
-        let mut knew = set_of(&job(completion, 1), [at_index("a", 0, 0)]);
+        let mut knew = set_of(&job(completion, 1), [placed(running("a"), completion, 0, 0)]);
         assert!(knew.vanished(&"a".into()));
         let mut learns = set_of(&job(completion, 1), []);
         learns.create_sent(first);
@@ -501,7 +509,7 @@ fn old_readings_change_nothing() {
     let mut set = set_of(&job, []);
     let place = Place { number: 0, attempt: 0 };
     set.create_sent(place);
-    let made = at_index("a", 0, 0);
+    let made = at_ordinal("a", 0);
     assert!(set.observe(made.clone(), Source::Watch));
     assert!(!set.observe(made.clone(), Source::Watch));
     let released = but(ended(made.clone(), Phase::Succeeded, 5), |pod| pod.tracked = false);
@@ -523,7 +531,7 @@ fn a_late_answer_brings_no_pod_that_a_live_list_does_not_show() {
         set.create_sent(first);
         set.create_sent(second);
         set.listed_live(&UidSet::from_iter([listed.into()]), version);
-        set.create_answered(first, Some(but(at_index("a", 0, 0), |pod| pod.version = 4)));
+        set.create_answered(first, Some(but(at_ordinal("a", 0), |pod| pod.version = 4)));
         assert_eq!((set.active(), set.pending_creates()), (admitted, 1), "{listed} at {version}");
         set.create_answered(second, None);
         assert!(set.live_list.is_none(), "nothing is under way that it could tell of");

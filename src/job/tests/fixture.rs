@@ -11,6 +11,7 @@ use serde_json::value::RawValue;
 use crate::job::end::condition;
 use crate::job::options::Options;
 use crate::job::pod::{IndexFailures, MaxRestarts, Phase, Place, Pod};
+use crate::job::pod_name::pod_name;
 use crate::job::selector::Selector;
 use crate::job::spec::{Completion, Job, JobSpec};
 use crate::job::state::{JobState, Limits};
@@ -113,12 +114,24 @@ pub(crate) fn running(uid: &str) -> Pod {
     })
 }
 
+/// The pod at a place that [`job`] has given, with the name that follows from it.
+pub(crate) fn placed(pod: Pod, completion: Completion, number: u32, attempt: u32) -> Pod {
+    let place = Place { number, attempt };
+    let index = completion.indexes().map(|_| number);
+    but(pod, |p| {
+        (p.index, p.place) = (index, Some(place));
+        p.name = pod_name("work", "job-uid", index, place).into();
+    })
+}
+
 /// A running pod at a completion index, created by us.
 pub(crate) fn at_index(uid: &str, index: u32, attempt: u32) -> Pod {
-    but(running(uid), |p| {
-        p.index = Some(index);
-        p.place = Some(Place { number: index, attempt });
-    })
+    placed(running(uid), Completion::Indexed(index + 1), index, attempt)
+}
+
+/// A running pod at an ordinal, created by us.
+pub(crate) fn at_ordinal(uid: &str, number: u32) -> Pod {
+    placed(running(uid), Completion::WorkQueue, number, 0)
 }
 
 /// The pod, ended at a second.

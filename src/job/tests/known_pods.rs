@@ -1,6 +1,6 @@
 //! Tables: whether a list of pods can be complete, by what is known of the Job.
 
-use super::fixture::{at, but, ended, job, pod, running, state};
+use super::fixture::{at, but, ended, job, placed, pod, running, state};
 use crate::job::end;
 use crate::job::pod::{Phase, Place, Pod};
 use crate::job::reconcile::reconcile;
@@ -114,7 +114,7 @@ fn a_status_that_tells_of_pods_that_do_not_exist_is_doubted() {
 #[test]
 fn the_end_of_a_pod_that_a_creation_finds_outruns_the_watch() {
     let place = Place { number: 0, attempt: 0 };
-    let placed = |pod| Box::new(but(pod, |pod: &mut Pod| pod.place = Some(place)));
+    let placed = |pod| Box::new(placed(pod, Completion::Count(5), 0, 0));
     let succeeded = || placed(ended(running("a"), Phase::Succeeded, 10));
     let deleting = || placed(but(running("a"), |pod| pod.deleting = true));
     for (what, answer, is_shown, expected) in [

@@ -9,6 +9,7 @@ pub(crate) mod fixture;
 mod known_pods;
 mod owner;
 mod passivation;
+mod places;
 mod pods_wanted;
 mod properties;
 pub(crate) mod protobuf;

@@ -5,10 +5,10 @@ use std::time::Duration;
 
 use proptest::prelude::*;
 
-use super::fixture::{at, but, cases, job, pod, with};
+use super::fixture::{at, at_index, but, cases, job, pod, with};
 use crate::job::end::condition;
 use crate::job::passivation::{NextLook, can_passivate, concerns, next_look};
-use crate::job::pod::{Phase, Place, Pod};
+use crate::job::pod::{Phase, Pod};
 use crate::job::reconcile::reconcile;
 use crate::job::spec::{Completion, Job};
 use crate::job::state::{Changed, JobState, Limits};
@@ -49,10 +49,8 @@ fn some_pod() -> impl Strategy<Value = Pod> {
     let phase =
         prop_oneof![Just(Phase::Pending), Just(Phase::Running), Just(Phase::Succeeded), Just(Phase::Failed)];
     (0u32..5, phase, any::<bool>(), any::<bool>()).prop_map(|(number, phase, tracked, deleting)| {
-        but(pod(&format!("pod-{number}")), |pod| {
+        but(at_index(&format!("pod-{number}"), number, 0), |pod| {
             (pod.phase, pod.tracked, pod.deleting) = (phase, tracked, deleting);
-            pod.index = Some(number);
-            pod.place = Some(Place { number, attempt: 0 });
         })
     })
 }

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use super::fixture::{at, at_index, but, ended, job, running, state, with};
+use super::fixture::{at, at_index, at_ordinal, but, ended, job, running, state, uids, with};
 use crate::job::index_set::IndexSet;
 use crate::job::plan::{Plan, Wait};
 use crate::job::pod::NewPod;
@@ -32,12 +32,7 @@ fn places(plan: &Plan) -> Vec<(u32, u32)> {
 }
 
 fn slots(numbers: impl IntoIterator<Item = u32>) -> Vec<Pod> {
-    numbers
-        .into_iter()
-        .map(|number| {
-            but(running(&format!("slot-{number}")), |pod| pod.place = Some(Place { number, attempt: 0 }))
-        })
-        .collect()
+    numbers.into_iter().map(|number| at_ordinal(&format!("slot-{number}"), number)).collect()
 }
 
 /// The write gate prefers Jobs that are near their end.
@@ -141,7 +136,7 @@ fn pods_being_deleted_are_replaced_at_once_unless_only_failed_pods_are_replaced(
     let leaving = || vec![but(at_index("a", 0, 0), |pod| pod.deleting = true)];
     let job = started(job(Completion::Indexed(2), 1));
     let limits_off =
-        |state: &mut JobState| state.limits.pod_failure_backoff.initial = std::time::Duration::ZERO;
+        |state: &mut JobState| state.limits.pod_failure_backoff.default.initial = std::time::Duration::ZERO;
     let mut at_once = warm(job.clone(), leaving());
     limits_off(&mut at_once);
     assert_eq!(places(&reconcile(&at_once, at(160))), [(0, 1)]);
@@ -284,7 +279,7 @@ fn a_refused_release_holds_back_no_other_pod() {
     assert_eq!((status.succeeded, status.active, plan.releases.len()), (1, 2, 0));
     assert_eq!(status.uncounted.unwrap().succeeded, ["slot-0".into()]);
     let again = reconcile(&state, at(161)).releases;
-    assert_eq!(again.iter().map(|pod| &*pod.name).collect::<Vec<_>>(), ["slot-0"]);
+    assert_eq!(uids(again.iter().map(|pod| &pod.uid)), ["slot-0"]);
 }
 
 #[test]

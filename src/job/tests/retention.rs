@@ -216,19 +216,19 @@ fn the_limit_of_failed_pods_may_change() {
 #[test]
 fn annotations_set_the_back_off_of_the_job() {
     let mut own = job(Completion::Count(5), 1);
-    own.options.backoff_initial = Some(Duration::from_millis(100));
-    own.options.backoff_max = Some(Duration::from_millis(300));
+    own.options.backoff_initial = Some(Duration::from_secs(1));
+    own.options.backoff_max = Some(Duration::from_secs(3));
     let waits = |state: &JobState| reconcile(state, at(100)).waiting.and_then(|wait| wait.until());
-    let own_delay = |ms| at(100).checked_add(jiff::SignedDuration::from_millis(ms)).unwrap();
+    let own_delay = |seconds: i64| at(100 + seconds);
     let failures = [("a", 100), ("b", 100), ("c", 100)];
-    for (count, milliseconds) in [(1, 100), (2, 200), (3, 300)] {
+    for (count, seconds) in [(1, 1), (2, 2), (3, 3)] {
         let state = state(own.clone(), failed(&failures[..count]));
-        assert_eq!(waits(&state), Some(own_delay(milliseconds)), "{count}");
+        assert_eq!(waits(&state), Some(own_delay(seconds)), "{count}");
     }
     let mut state = state(job(Completion::Count(5), 1), failed(&failures[..1]));
     assert_eq!(waits(&state), Some(Exponential::POD_FAILURE.after(at(100), 1)));
     state.observe_job(own);
-    assert_eq!(waits(&state), Some(own_delay(100)), "an annotation applies as soon as it is set");
+    assert_eq!(waits(&state), Some(own_delay(1)), "an annotation applies as soon as it is set");
 }
 
 /// Somebody else has removed the pod's finalizer: it will not be counted, and its work is run again.

@@ -1,6 +1,8 @@
 //! What an answer has shown of a pod, before the watch.
 
 use super::*;
+use crate::job::pod::Place;
+use crate::job::pod_name::pod_name;
 
 /// Label patches of the pod `p`.
 const LABELS: &[&str] = &["PATCH", "/pods/p", "yardmaster.dev/shard"];
@@ -54,6 +56,8 @@ fn a_pod_that_has_ended_before_the_watch_has_shown_it_does_not_end_its_job_alone
         run(async move {
             let placed = |phase, name, place: &str| {
                 let mut pod = labelled(at(150, phase, pod(name, "j")));
+                let number = if name == "p" { 0 } else { 1 };
+                pod["metadata"]["name"] = pod_name("j", "j", None, Place { number, attempt: 0 }).into();
                 pod["metadata"]["annotations"] = json!({"yardmaster.dev/place": place});
                 pod
             };

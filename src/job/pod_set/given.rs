@@ -1,0 +1,39 @@
+//! The places that a Job has given to its pods.
+//!
+//! A place is an annotation, which anybody who may change pods can write. The name of a pod never changes and follows from its
+//! place, so a pod with another name has no place. Names can be derived by others, too. Places are therefore bounded: whatever
+//! is read, names are left for the pods that follow.
+
+use std::sync::Arc;
+
+use crate::job::pod::Place;
+use crate::job::pod_name::pod_name;
+use crate::job::spec::{Completion, Job};
+use crate::job::uid::Uid;
+
+/// The highest number and the highest attempt that are read. Kubernetes has no more indexes, and counts no more failures of one.
+/// Twice as many fit the type.
+const LAST_READ: u32 = i32::MAX.unsigned_abs();
+
+/// What a Job derives the names of its pods from.
+#[derive(Clone, Debug)]
+pub(super) struct Given {
+    job: Arc<str>,
+    uid: Uid,
+}
+
+impl Given {
+    /// The places of this Job.
+    pub(super) fn by(job: &Job) -> Self {
+        Self { job: job.name.clone(), uid: job.uid.clone() }
+    }
+
+    /// The place that the pod of this name claims, if the Job has given it.
+    pub(super) fn place(&self, claimed: Option<Place>, name: &str, completion: Completion) -> Option<Place> {
+        let place = claimed.filter(|place| place.number <= LAST_READ && place.attempt <= LAST_READ)?;
+        let index = completion.indexes().map(|_| place.number);
+        // An ordinal has one pod.
+        let is_possible = index.is_some() || place.attempt == 0;
+        (is_possible && *name == pod_name(&self.job, &self.uid.to_string(), index, place)).then_some(place)
+    }
+}
