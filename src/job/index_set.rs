@@ -69,14 +69,7 @@ impl IndexSet {
             self.len += last - first + 1;
             return;
         }
-        let touching: Vec<(u32, u32)> = self
-            .intervals
-            .range(..=upper)
-            .rev()
-            .take_while(|(_, e)| **e >= lower)
-            .map(|(s, e)| (*s, *e))
-            .collect();
-        for (s, e) in touching {
+        for (s, e) in self.touching(lower, upper).collect::<Vec<_>>() {
             self.intervals.remove(&s);
             self.len -= e - s + 1;
             first = first.min(s);
@@ -84,6 +77,40 @@ impl IndexSet {
         }
         self.intervals.insert(first, last);
         self.len += last - first + 1;
+    }
+
+    /// The intervals that have an index from `first` to `last`, ascending.
+    fn touching(&self, first: u32, last: u32) -> impl Iterator<Item = (u32, u32)> {
+        let below = self.intervals.range(..first).next_back().filter(|(_, end)| **end >= first);
+        let rest = (first <= last).then(|| self.intervals.range(first..=last)).into_iter().flatten();
+        below.into_iter().chain(rest).map(|(first, last)| (*first, *last))
+    }
+
+    /// Adds every index of the other set. Costs O(log intervals) for each interval of the other set.
+    pub fn insert_all(&mut self, other: &IndexSet) {
+        other.intervals.iter().for_each(|(first, last)| self.insert_range(*first, *last, u32::MAX));
+    }
+
+    /// Removes every index of the other set. Costs O(log intervals) for each interval of the other set.
+    pub fn remove_all(&mut self, other: &IndexSet) {
+        for (first, last) in &other.intervals {
+            self.remove_range(*first, *last);
+        }
+    }
+
+    fn remove_range(&mut self, first: u32, last: u32) {
+        for (start, end) in self.touching(first, last).collect::<Vec<_>>() {
+            self.intervals.remove(&start);
+            self.len -= end - start + 1;
+            if start < first {
+                self.intervals.insert(start, first - 1);
+                self.len += first - start;
+            }
+            if end > last {
+                self.intervals.insert(last + 1, end);
+                self.len += end - last;
+            }
+        }
     }
 
     /// Adds an index; true if it was not in the set, and is not above the highest.
@@ -187,22 +214,30 @@ impl IndexSet {
         result
     }
 
-    /// Number of indexes that are in both sets. Costs O(intervals of both).
+    /// The indexes that are in both sets. Looks up each interval of the set that has fewer.
+    pub fn intersection(&self, other: &IndexSet) -> IndexSet {
+        let mut result = Self::new();
+        self.common(other).for_each(|(first, last)| result.insert_range(first, last, u32::MAX));
+        result
+    }
+
+    /// Number of indexes that are in both sets. Looks up each interval of the set that has fewer.
     pub fn overlap(&self, other: &IndexSet) -> u32 {
-        let (mut left, mut right) = (self.intervals.iter().peekable(), other.intervals.iter().peekable());
-        let mut common = 0;
-        while let (Some((s1, e1)), Some((s2, e2))) = (left.peek(), right.peek()) {
-            let (start, end) = (*(*s1).max(*s2), *(*e1).min(*e2));
-            if start <= end {
-                common += end - start + 1;
-            }
-            if e1 <= e2 {
-                left.next();
-            } else {
-                right.next();
-            }
-        }
-        common
+        self.common(other).map(|(first, last)| last - first + 1).sum()
+    }
+
+    /// The intervals that both sets have, ascending.
+    fn common<'a>(&'a self, other: &'a IndexSet) -> impl Iterator<Item = (u32, u32)> + 'a {
+        let (few, many) =
+            if self.intervals.len() <= other.intervals.len() { (self, other) } else { (other, self) };
+        few.intervals.iter().flat_map(move |(first, last)| {
+            many.touching(*first, *last).map(move |(s, e)| (s.max(*first), e.min(*last)))
+        })
+    }
+
+    /// Number of intervals.
+    pub fn intervals(&self) -> usize {
+        self.intervals.len()
     }
 }
 
@@ -364,6 +399,15 @@ mod tests {
             prop_assert_eq!(gaps, (0..60).filter(|i| !model.contains(i)).collect::<Vec<_>>());
             let other_set: IndexSet = other.iter().copied().collect();
             prop_assert_eq!(set.overlap(&other_set) as usize, model.intersection(&other).count());
+            let both = set.intersection(&other_set);
+            prop_assert_eq!(both.iter().collect::<Vec<_>>(), model.intersection(&other).copied().collect::<Vec<_>>());
+            prop_assert_eq!(both, other_set.intersection(&set));
+            let (mut joined, mut left) = (set.clone(), set.clone());
+            joined.insert_all(&other_set);
+            left.remove_all(&other_set);
+            prop_assert_eq!(joined, model.union(&other).copied().collect::<IndexSet>());
+            prop_assert_eq!(&left, &set.difference(&other_set));
+            prop_assert_eq!(left.len() as usize, left.iter().count());
             prop_assert_eq!(set.difference(&other_set).iter().collect::<Vec<_>>(), model.difference(&other).copied().collect::<Vec<_>>());
         }
     }

@@ -13,6 +13,7 @@ mod attempts;
 mod classify;
 mod counted;
 mod entry;
+mod follow;
 mod given;
 mod ledger;
 mod occupants;
@@ -442,67 +443,6 @@ impl PodSet {
                 entry.ends_with_job = true;
             }
         }
-    }
-
-    /// Follows a new reading of the Job. Costs O(changes), unless all pods must be classified again (after a
-    /// change of completions, policies, back-off, or the announced end).
-    pub fn follow(&mut self, job: &Job) {
-        let (old, new) = (&self.spec, &job.spec);
-        let pods_mean_the_same = old.completion == new.completion
-            && old.replace_only_failed == new.replace_only_failed
-            && old.per_index == new.per_index
-            && self.backoff == job.options.backoff(self.backoff_limits)
-            && old.pod_failure_policy == new.pod_failure_policy;
-        let ledger = Ledger::of(job);
-        let ends = self.ledger.is_open && !ledger.is_open;
-        self.counted.follow(job);
-        if pods_mean_the_same && self.ledger.termination == ledger.termination {
-            self.spec = job.spec.clone();
-            self.follow_ledger(ledger);
-        } else {
-            self.rebuild(job);
-        }
-        if ends {
-            self.drop_job_failures();
-        }
-    }
-
-    /// Derives everything again that follows from the Job and the pods. What is known of the pods stays.
-    fn rebuild(&mut self, job: &Job) {
-        self.spec = job.spec.clone();
-        self.backoff = job.options.backoff(self.backoff_limits);
-        self.ledger = Ledger::of(job);
-        self.queues = Queues::default();
-        self.held.clear();
-        self.pods.values_mut().for_each(|entry| entry.tags = None);
-        self.init_places();
-        self.relink_all();
-        let pending: Vec<u32> = self.pending.keys().copied().collect();
-        pending.into_iter().for_each(|place| self.refresh_place(place));
-    }
-
-    fn follow_ledger(&mut self, ledger: Ledger) {
-        let (uids, indexes) = self.ledger.difference(&ledger);
-        self.ledger = ledger;
-        for slot in uids.iter().filter_map(|uid| self.pods.find(uid)).collect::<Vec<_>>() {
-            self.relink(slot);
-        }
-        for index in indexes.iter() {
-            for slot in self.ended_at(index) {
-                self.relink(slot);
-            }
-            self.refresh_place(index);
-        }
-    }
-
-    fn ended_at(&self, index: u32) -> Vec<Slot> {
-        let Queues { to_record_success, to_record_failure, to_release, .. } = &self.queues;
-        let held = self.held.get(&index).and_then(|held| self.pods.find(&held.uid));
-        [to_record_success, to_record_failure, to_release]
-            .into_iter()
-            .flat_map(|queue| step::at_place(queue, index))
-            .chain(held)
-            .collect()
     }
 
     fn relink_all(&mut self) {

@@ -37,6 +37,21 @@ impl PodSet {
         }
     }
 
+    /// Sets the state of these places, which are in range, from the ledger alone, as if they had no pods. Costs
+    /// O(log intervals) for each interval.
+    pub(super) fn reset_places(&mut self, places: &IndexSet) {
+        let failed = self.ledger.failed_indexes.intersection(places);
+        let mut succeeded = self.ledger.completed_indexes.intersection(places);
+        succeeded.remove_all(&failed);
+        let free = places.difference(&succeeded).difference(&failed);
+        for (set, members) in
+            [(&mut self.succeeded, succeeded), (&mut self.failed, failed), (&mut self.free, free)]
+        {
+            set.remove_all(places);
+            set.insert_all(&members);
+        }
+    }
+
     /// Updates the old and the new place of a changed pod, unless the change does not affect them.
     pub(super) fn refresh_places(&mut self, step: Step<'_>) {
         let [was, is] = step.both(|tags| Some(tags.place_inputs()));

@@ -34,6 +34,8 @@ pub(super) struct Queues {
     pub(super) to_record_success: Queue<u32>,
     pub(super) to_record_failure: Queue<u32>,
     pub(super) to_release: Queue<u32>,
+    /// Pods to release once their deletion is answered, by place.
+    pub(super) to_release_later: Queue<u32>,
     /// Failures to be recorded, held ones included.
     pub(super) fresh_failures: usize,
 
@@ -64,6 +66,9 @@ impl Queues {
                 step.shift(queue, |tags| (tags.tracking == tracking).then_some(tags.key()));
             }
         }
+        step.shift(&mut self.to_release_later, |tags| {
+            (tags.tracking == Tracking::ReleaseLater).then_some(tags.key())
+        });
         self.shift_failure(step, spec);
         step.count(&mut self.ready, Tags::is_ready);
         step.count(&mut self.last_chances, |tags| tags.last_chance);

@@ -14,6 +14,7 @@ use crate::job::tests::fixture::{
     at, at_index, at_ordinal, but, cases, ended, job, placed, pod, running, uids, with,
 };
 
+mod jumps;
 mod known;
 
 /// The answers of a set to all queries of the rules.
@@ -107,6 +108,8 @@ enum Change {
     Refused(u32),
     /// A status write that records ended pods and counts released ones.
     Record(usize),
+    /// Somebody else writes `completedIndexes` and `failedIndexes`.
+    Jump([&'static str; 2]),
     Fail,
     Succeed,
     Resize(u32),
@@ -199,6 +202,7 @@ fn change() -> impl Strategy<Value = Change> {
         2 => (0u32..6).prop_map(Change::Created),
         1 => (0u32..6).prop_map(Change::Refused),
         6 => (0usize..4).prop_map(Change::Record),
+        2 => [jump(), jump()].prop_map(Change::Jump),
         1 => Just(Change::Fail),
         1 => Just(Change::Succeed),
         2 => (0u32..7).prop_map(Change::Resize),
@@ -210,11 +214,16 @@ fn change() -> impl Strategy<Value = Change> {
     ]
 }
 
+fn jump() -> impl Strategy<Value = &'static str> {
+    prop::sample::select(vec!["", "0", "1,3,5", "0,2-9", "4-1000000", "0-2147483646", "3-2147483646"])
+}
+
 fn jobs() -> impl Strategy<Value = Job> {
     let completion = prop_oneof![
         Just(Completion::WorkQueue),
         Just(Completion::Count(4)),
         (0u32..7).prop_map(Completion::Indexed),
+        Just(Completion::Indexed(i32::MAX as u32)),
     ];
     (completion, proptest::option::of(0u32..3), any::<[bool; 2]>()).prop_map(
         |(completion, backoff_limit, [policy, only_failed])| {
@@ -292,6 +301,7 @@ fn apply(change: &Change, set: &mut PodSet, job: &mut Job, version: u64) {
             }
         }
         Change::Record(room) => record(&mut job.status, set, *room),
+        Change::Jump([completed, failed]) => jumps::write(&mut job.status, completed, failed),
         Change::Fail => announce(&mut job.status, ConditionKind::FailureTarget),
         Change::Succeed => announce(&mut job.status, ConditionKind::SuccessCriteriaMet),
         Change::Resize(size) if job.spec.completion.indexes().is_some() => {
