@@ -25,6 +25,7 @@ use self::turns::{Class, Counts};
 use super::gate::{Answer, Fence, Order, Turn, Write, WriteError, WriteGate};
 use super::supervision::{Pauses, caught};
 use crate::job::manifest::Encoding;
+use crate::job::short_text::short;
 use crate::job::uid::Uid;
 use crate::telemetry::metrics::Metrics;
 use crate::telemetry::metrics::labels::{LostEvent, LostEventLabels};
@@ -125,8 +126,9 @@ impl Recorder {
         recorder
     }
 
-    /// Records an Event. This never waits.
+    /// Records an Event. This never waits. A long message is cut.
     pub fn record(&self, event: Event) {
+        let event = Event { message: short(&event.message).into(), ..event };
         let class = Class::of(&event);
         let has_room = self.pending.send_if_modified(|pending| {
             let has_room = pending.of(class) < class.capacity();

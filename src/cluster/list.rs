@@ -21,6 +21,7 @@ use self::protobuf::ProtobufList;
 use super::pieces::TooLong;
 use super::wire::protobuf::{Message as _, is_in_protobuf};
 use super::wire::{DecodeError, Decoder, FromProtobuf, ListMeta, Malformed, Unreadable, version_number};
+use crate::job::short_text::short;
 
 /// Why a list cannot be read to its end.
 #[derive(Debug, thiserror::Error)]
@@ -32,7 +33,7 @@ pub enum ListError {
     #[error("the list broke off")]
     Cut,
     /// The bytes are not JSON.
-    #[error("the list is malformed: {0}")]
+    #[error("the list is malformed: {}", short(&.0.to_string()))]
     Json(#[from] serde_json::Error),
     /// The bytes are not protobuf.
     #[error("the list is malformed: {0}")]

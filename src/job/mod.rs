@@ -29,8 +29,8 @@
 //! | ours: a finished Job needs no actor | [`passivation`] | |
 //! | ours: how fast, and when to try again | [`slow_start`], [`retry`], [`pod_retries`], [`exponential`] | |
 //!
-//! [`plan`] is what the rules decide, [`state`] what they know. [`uid`], [`names`], [`index_set`] and
-//! [`second`] are the types they share.
+//! [`plan`] is what the rules decide, [`state`] what they know. [`uid`], [`names`], [`index_set`],
+//! [`second`] and [`short_text`] are the types they share.
 
 pub mod adoption;
 pub mod backoff;
@@ -61,6 +61,7 @@ pub mod retry;
 mod saturating;
 pub mod second;
 pub mod selector;
+pub mod short_text;
 pub mod slow_start;
 pub mod spec;
 pub mod state;

@@ -14,6 +14,7 @@ use serde_json::{Map, Value, json};
 use super::json::members;
 use super::names;
 use super::protobuf::{Writer, field};
+use super::short_text::short;
 
 /// Longest text of a template that is kept, in bytes. Templates of public examples have up to 8 KB; the API server allows
 /// 1.5 MB, of which a replica would hold one for each Job of each tenant.
@@ -76,7 +77,7 @@ pub enum TemplateError {
 
 impl From<serde_json::Error> for TemplateError {
     fn from(error: serde_json::Error) -> Self {
-        Self::Malformed(error.to_string().into())
+        Self::Malformed(short(&error.to_string()).into())
     }
 }
 

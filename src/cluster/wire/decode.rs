@@ -1,12 +1,13 @@
 //! How objects of the API server are read: one decoder for each kind.
 
 use super::protobuf::Malformed;
+use crate::job::short_text::short;
 
-/// Why a body could not be decoded.
+/// Why a body could not be decoded. The message is short, although the JSON parser quotes texts of the body.
 #[derive(Debug, thiserror::Error)]
 pub enum DecodeError {
     /// The body is not JSON, or a field has a type that Kubernetes does not give it.
-    #[error("malformed object: {0}")]
+    #[error("malformed object: {}", short(&.0.to_string()))]
     Json(#[from] serde_json::Error),
     /// The body is not a protobuf message, or a field has a type that Kubernetes does not give it.
     #[error("malformed object: {0}")]

@@ -5,18 +5,26 @@ use serde::Deserialize;
 
 use super::protobuf::{self, Malformed, Message, Value};
 use super::text::Text;
+use crate::job::short_text::{SHORT, short};
 
-/// The API server's refusal of a request.
+/// The API server's refusal of a request. Its texts are short: webhooks and authors of Jobs decide what a whole one says.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Refusal {
     /// HTTP status.
     pub code: u16,
     /// `reason`, such as `AlreadyExists`; empty where the server gives none.
     pub reason: Box<str>,
-    /// `message`, or the body where it is not a Status.
+    /// `message`, or the body where it is not a Status; cut.
     pub message: Box<str>,
-    /// (`reason`, `field`) of `details.causes`.
-    pub causes: Vec<(Box<str>, Box<str>)>,
+    origin: Origin,
+}
+
+/// The cause of a refusal, read from its whole text.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Origin {
+    of_webhook: bool,
+    of_another_uid: bool,
+    namespace_terminating: bool,
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -80,9 +88,6 @@ impl<'a> Message<'a> for WireCause<'a> {
     }
 }
 
-/// Bytes kept as the message from a body that is not a Status.
-const MESSAGE_BYTES: usize = 500;
-
 impl Refusal {
     /// Reads the body of an answer in JSON with this HTTP status.
     pub fn read(code: u16, body: &[u8]) -> Self {
@@ -105,21 +110,21 @@ impl Refusal {
             None => Self {
                 code,
                 reason: "".into(),
-                message: String::from_utf8_lossy(body.get(..MESSAGE_BYTES).unwrap_or(body)).trim().into(),
-                causes: Vec::new(),
+                // One byte more than is kept shows that the body is longer.
+                message: short(String::from_utf8_lossy(body.get(..=SHORT).unwrap_or(body)).trim()).into(),
+                origin: Origin::default(),
             },
         }
     }
 
     /// Converts a Status inside an answer, such as in a watch. Its own code takes precedence over `code`.
     pub(crate) fn from_status(code: u16, status: WireRefusal<'_>) -> Self {
-        let text = |text: Option<Text<'_>>| Box::from(text.as_deref().unwrap_or_default());
-        let causes = status.details.and_then(|details| details.causes).unwrap_or_default();
+        let code = status.code.unwrap_or(code);
         Self {
-            code: status.code.unwrap_or(code),
-            reason: text(status.reason),
-            message: text(status.message),
-            causes: causes.into_iter().map(|cause| (text(cause.reason), text(cause.field))).collect(),
+            code,
+            reason: short(status.reason.as_deref().unwrap_or_default()).into(),
+            message: short(status.message.as_deref().unwrap_or_default()).into(),
+            origin: Origin::of(code, &status),
         }
     }
 
@@ -131,27 +136,66 @@ impl Refusal {
 
     /// Whether the request was refused because the namespace is being deleted.
     pub fn is_namespace_terminating(&self) -> bool {
-        self.causes.iter().any(|(reason, _)| **reason == *"NamespaceTerminating")
+        self.origin.namespace_terminating
     }
 
     /// Whether an admission webhook has failed, or has refused the request, whatever the code says: the API server
     /// itself is well.
     pub fn is_of_webhook(&self) -> bool {
-        let denied =
-            self.message.starts_with("admission webhook \"") && self.message.contains("denied the request");
-        denied || self.message.contains("failed calling webhook \"")
+        self.origin.of_webhook
     }
 
     /// Whether the request named another UID than that of the object which now has the name. Patches are then
     /// refused with 422 at `metadata.uid`, deletions with a conflict.
     pub fn is_of_another_uid(&self) -> bool {
-        match self.code {
-            409 => {
-                self.message.contains("UID in the precondition")
-                    || self.message.contains("UID in precondition")
-            }
-            422 => self.causes.iter().any(|(_, field)| **field == *"metadata.uid"),
-            _ => false,
+        self.origin.of_another_uid
+    }
+}
+
+impl Origin {
+    fn of(code: u16, status: &WireRefusal<'_>) -> Self {
+        let message = status.message.as_deref().unwrap_or_default();
+        let causes = || status.details.iter().flat_map(|details| details.causes.iter().flatten());
+        let denied = message.starts_with("admission webhook \"") && message.contains("denied the request");
+        Self {
+            of_webhook: denied || message.contains("failed calling webhook \""),
+            of_another_uid: match code {
+                409 => {
+                    ["UID in the precondition", "UID in precondition"].iter().any(|uid| message.contains(uid))
+                }
+                422 => causes().any(|cause| cause.field.as_deref() == Some("metadata.uid")),
+                _ => false,
+            },
+            namespace_terminating: causes()
+                .any(|cause| cause.reason.as_deref() == Some("NamespaceTerminating")),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_long_refusal_is_classified_before_it_is_cut() {
+        let long = "container \"c\" must not run as root, ".repeat(5_000);
+        let cause = |reason: &str, field: &str| json!({"reason": reason, "message": long, "field": field});
+        let mut causes = vec![cause("FieldValueInvalid", &long); 100];
+        causes.extend([cause("", "metadata.uid"), cause("NamespaceTerminating", "")]);
+        let message = format!("{long}: failed calling webhook \"w\"");
+        let refusal = |message: &str| {
+            let status =
+                json!({"code": 422, "reason": long, "message": message, "details": {"causes": causes}});
+            Refusal::read(422, status.to_string().as_bytes())
+        };
+        let failed = refusal(&message);
+        assert!(failed.is_of_webhook() && failed.is_of_another_uid() && failed.is_namespace_terminating());
+        assert!(failed.message.len() <= SHORT && failed.message.ends_with('…'), "{}", failed.message);
+        assert!(failed.reason.len() <= SHORT);
+        assert!(refusal(&format!("admission webhook \"w\": {long} denied the request")).is_of_webhook());
+        let page = Refusal::read(502, "é".repeat(SHORT).as_bytes());
+        assert!(page.message.len() <= SHORT && page.message.ends_with('…'), "{}", page.message);
     }
 }

@@ -122,6 +122,21 @@ mod tests {
     }
 
     #[test]
+    fn the_reason_is_short_however_long_the_value_is_that_cannot_be_read() {
+        let job = json!({
+            "metadata": {"name": "j", "namespace": "n", "uid": "u"},
+            "spec": {"backoffLimit": "x".repeat(1 << 20)},
+        });
+        let error = JobDecoder::new().decode(job.to_string().as_bytes()).unwrap_err();
+        let unreadable = Unreadable::in_list(job.to_string().as_bytes(), &error).unwrap();
+        assert!(
+            unreadable.error.contains("xxx") && unreadable.error.len() < 2_000,
+            "{}",
+            unreadable.error.len()
+        );
+    }
+
+    #[test]
     fn a_pod_that_cannot_be_read_belongs_to_its_controller_or_else_to_the_job_in_its_labels() {
         let labels =
             json!({"batch.kubernetes.io/job-name": "former", "batch.kubernetes.io/controller-uid": "f"});

@@ -3,6 +3,7 @@
 use super::Event;
 use crate::cluster::wire::protobuf::{self, Malformed, Message, Value};
 use crate::cluster::wire::{Bare, DecodeError, Refusal, Unreadable, WireRefusal};
+use crate::job::short_text::short;
 
 /// Reads a frame of a watch, and the message of its object with `object`.
 ///
@@ -24,7 +25,7 @@ pub fn read_frame<T>(
         b"DELETED" => of(Event::Deleted)?,
         b"BOOKMARK" => Bare::read(message)?.into(),
         b"ERROR" => Event::Error(Refusal::from_status(0, WireRefusal::read(message)?)),
-        other => return Err(Malformed::EventType(String::from_utf8_lossy(other).into()).into()),
+        other => return Err(Malformed::EventType(short(&String::from_utf8_lossy(other)).into()).into()),
     })
 }
 
