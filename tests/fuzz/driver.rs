@@ -17,6 +17,8 @@ const SLOW: Duration = Duration::from_secs(60);
 const MEMORY_MAX: u64 = 3 << 20;
 /// Maximum number of attempts to make a finding smaller.
 const SHRINKS: u32 = 300;
+/// Time after which a finding is small enough.
+const SHRINKING: Duration = Duration::from_secs(60);
 /// Maximum number of mutations that are kept as seeds for others.
 const POOL: usize = 256;
 
@@ -141,7 +143,8 @@ fn shrink<T: Target>(
     mut problem: String,
     random: &mut SmallRng,
 ) -> (Vec<u8>, String) {
-    for _ in 0..SHRINKS {
+    let began = Instant::now();
+    for _ in (0..SHRINKS).take_while(|_| began.elapsed() < SHRINKING) {
         let smaller = target.mutate(&input, &[], random);
         if smaller.len() < input.len()
             && let Err(same) = attempt(target, &smaller)
