@@ -1,14 +1,51 @@
 //! What work costs the thread that does it: in CPU time and in memory, so that no other process matters.
 
+use std::cell::Cell;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::pin::Pin;
+use std::task::{Context, Poll};
 use std::time::Duration;
 
+use futures::{FutureExt as _, Stream, StreamExt as _};
 use rustix::time::{ClockId, clock_gettime};
+
+thread_local! {
+    /// CPU time of this thread that counts for nobody.
+    static EXCUSED: Cell<Duration> = const { Cell::new(Duration::ZERO) };
+}
+
+/// Work whose CPU time does not count.
+pub(crate) struct Excused<T>(pub(crate) T);
+
+impl<F: Future + Unpin> Future for Excused<F> {
+    type Output = F::Output;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<F::Output> {
+        excuse(|| self.0.poll_unpin(cx))
+    }
+}
+
+impl<S: Stream + Unpin> Stream for Excused<S> {
+    type Item = S::Item;
+
+    fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<S::Item>> {
+        excuse(|| self.0.poll_next_unpin(cx))
+    }
+}
+
+fn excuse<T>(work: impl FnOnce() -> T) -> T {
+    let before = cpu_time();
+    let result = work();
+    EXCUSED.set(EXCUSED.get() + (cpu_time() - before));
+    result
+}
 
 /// The cost of some work.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Cost {
     pub(crate) cpu: Duration,
+    /// CPU time that does not count.
+    pub(crate) excused: Duration,
     /// Bytes of all allocations.
     pub(crate) allocated: u64,
     /// Most bytes at a time, beyond those before the work.
@@ -39,20 +76,33 @@ impl Limit {
             && memory(cost.allocated, self.allocated_per_byte)
             && memory(cost.peak, self.peak_per_byte)
             && memory(u64::try_from(cost.kept).unwrap_or(0), self.kept_per_byte);
-        if holds { Ok(()) } else { Err(format!("{what}: {cost:?} for {input} bytes")) }
+        if holds {
+            return Ok(());
+        }
+        let Cost { cpu, excused, allocated, peak, kept } = cost;
+        Err(format!(
+            "{what}: {cpu:?} (and {excused:?} that do not count), {allocated} bytes allocated, {peak} at a time, \
+             {kept} kept, for {input} bytes"
+        ))
     }
 }
 
 /// Measures some work of this thread.
 pub(crate) fn measure<T>(work: impl FnOnce() -> T) -> (T, Cost) {
     let mut result = None;
-    let before = cpu_time();
+    let (before, excused_before) = (cpu_time(), EXCUSED.get());
     let used = allocation_counter::measure(|| result = Some(catch_unwind(AssertUnwindSafe(work))));
-    let cpu = cpu_time() - before;
+    let excused = EXCUSED.get() - excused_before;
+    let cpu = (cpu_time() - before).saturating_sub(excused);
     match result {
         Some(Ok(done)) => {
-            let cost =
-                Cost { cpu, allocated: used.bytes_total, peak: used.bytes_max, kept: used.bytes_current };
+            let cost = Cost {
+                cpu,
+                excused,
+                allocated: used.bytes_total,
+                peak: used.bytes_max,
+                kept: used.bytes_current,
+            };
             (done, cost)
         }
         Some(Err(panic)) => resume_unwind(panic),

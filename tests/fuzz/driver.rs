@@ -11,8 +11,6 @@ use rand::{Rng as _, RngCore as _, SeedableRng as _};
 
 /// Seconds for the mutations of a target, unless `FUZZ_SECONDS` says otherwise.
 const SECONDS: u64 = 5;
-/// Time that no input may take, on a busy machine.
-const SLOW: Duration = Duration::from_secs(60);
 /// Memory that the whole process may use, in kibibytes.
 const MEMORY_MAX: u64 = 3 << 20;
 /// Maximum number of attempts to make a finding smaller.
@@ -26,6 +24,8 @@ const POOL: usize = 256;
 pub(crate) trait Target {
     /// The name of its corpus.
     const NAME: &str;
+    /// Time that no input may take, on a busy machine.
+    const SLOW: Duration = Duration::from_secs(60);
 
     /// Changes an input. `others` are further inputs, to take parts from.
     fn mutate(&self, input: &[u8], others: &[Vec<u8>], random: &mut SmallRng) -> Vec<u8>;
@@ -119,7 +119,7 @@ fn attempt<T: Target>(target: &T, input: &[u8]) -> Result<(), String> {
         return Err(panic);
     }
     drop(panics);
-    if took > SLOW {
+    if took > T::SLOW {
         return Err(format!("took {took:?} for {} bytes", input.len()));
     }
     let memory = memory();

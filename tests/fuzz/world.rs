@@ -24,7 +24,7 @@ use yardmaster::sharding::ShardCount;
 use yardmaster::telemetry::metrics::Metrics;
 use yardmaster_embedded::{InProcess, InProcessConfig, decode_protobuf, is_in_protobuf};
 
-use crate::cost::{Cost, measure};
+use crate::cost::{Cost, Excused, measure};
 use crate::hostile::VICTIM;
 use crate::objects::{NAMESPACE, is_valid_name};
 use crate::tenants::Step;
@@ -68,6 +68,8 @@ struct Log {
     sent: Mutex<Vec<String>>,
     malformed: Mutex<Vec<String>>,
     pods: Mutex<usize>,
+    /// Pods that were created since the tenant's nodes have looked.
+    created: Mutex<usize>,
 }
 
 impl World {
@@ -118,7 +120,7 @@ impl World {
             let body = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace}});
             world.call("POST", "/api/v1/namespaces", Some(&body)).await;
         }
-        world.pass_alone(Duration::from_secs(20)).await;
+        sleep(Duration::from_secs(20)).await;
         replica.lead(true);
         assert!(replica.is_ready(), "the replica has not started");
         (world, replica)
@@ -220,6 +222,7 @@ impl World {
                 let body = json!({"status": {"phase": phase}});
                 self.call("PATCH", &format!("{pods}/{name}/status"), Some(&body)).await;
             }
+            self.fail_pods().await;
             for (name, since, end) in &mut self.victims {
                 if end.is_none() {
                     let path = format!("{}/{name}", path(GOOD, "jobs"));
@@ -233,8 +236,22 @@ impl World {
         }
     }
 
-    async fn pass_alone(&self, time: Duration) {
-        sleep(time).await;
+    /// The pods that the controller has created for the tenant fail.
+    async fn fail_pods(&self) {
+        let created = std::mem::take(&mut *self.log.created.lock().unwrap());
+        if created == 0 {
+            return;
+        }
+        let pods = path(NAMESPACE, "pods");
+        for pod in self.list(&pods).await {
+            if pod["metadata"]["annotations"]["yardmaster.dev/place"].is_string()
+                && pod["status"]["phase"] == "Pending"
+            {
+                let name = pod["metadata"]["name"].as_str().unwrap_or_default();
+                let body = json!({"status": {"phase": "Failed"}});
+                self.call("PATCH", &format!("{pods}/{name}/status"), Some(&body)).await;
+            }
+        }
     }
 
     /// How the victim's Jobs have ended.
@@ -267,9 +284,12 @@ async fn call(api: &InProcess, method: &str, path: &str, body: Option<&Value>) -
     let format = if method == "PATCH" { "application/merge-patch+json" } else { "application/json" };
     let body = body.map(Value::to_string).unwrap_or_default();
     let request = Request::builder().method(method).uri(path).header("content-type", format);
-    let answer = api.respond(request.body(Bytes::from(body)).unwrap()).await;
-    let body = answer.into_body().collect().await.unwrap().to_bytes();
-    serde_json::from_slice(&body).unwrap_or_default()
+    let answer = Excused(Box::pin(api.respond(request.body(Bytes::from(body)).unwrap()))).await;
+    let read = async {
+        let body = answer.into_body().collect().await.unwrap().to_bytes();
+        serde_json::from_slice(&body).unwrap_or_default()
+    };
+    Excused(Box::pin(read)).await
 }
 
 fn path(namespace: &str, plural: &str) -> String {
@@ -300,9 +320,9 @@ impl Transport for Network {
         async move {
             // An answer takes a moment, so that nothing goes round without time.
             sleep(Duration::from_millis(2)).await;
-            let answer = api.respond(request).await;
+            let answer = Excused(Box::pin(api.respond(request))).await;
             Ok(answer.map(|body| {
-                let pieces = body.into_data_stream();
+                let pieces = Excused(body.into_data_stream());
                 pieces.map(|piece| piece.map_err(|never| match never {})).boxed()
             }))
         }
@@ -331,7 +351,9 @@ impl Log {
         let creates = request.method() == Method::POST && path.ends_with("/pods");
         let mut pods = self.pods.lock().unwrap();
         *pods += usize::from(creates);
-        creates && *pods > QUOTA
+        let is_refused = *pods > QUOTA;
+        *self.created.lock().unwrap() += usize::from(creates && !is_refused);
+        creates && is_refused
     }
 }
 
