@@ -15,14 +15,16 @@ use http::{Request, Response};
 use http_body_util::Full;
 use rand::SeedableRng as _;
 use rand::rngs::SmallRng;
+use serde_json::Value;
 
 use super::EmbeddedError;
 use super::authorization::User;
 use super::exchange::reply::Body;
 use super::http::{self as entrance, Sender};
+use super::object::{self, Header, Key, Object};
 use super::resources;
 use super::server::Server;
-use super::store::{self, HistoryLimits, Store};
+use super::store::{self, Expect, HistoryLimits, NewVersion, Store};
 use super::time::Clock;
 use super::verbs;
 
@@ -95,6 +97,28 @@ impl InProcess {
         self.server.store.revision()
     }
 
+    /// Stores an object as it is, in place of the one of its name if there is one: without defaults, admission and
+    /// validation, as a server of another version may have stored it. `plural` names its kind, such as `jobs`. Watches
+    /// show it. Returns whether there is such a kind.
+    pub fn store_unchecked(&self, plural: &str, object: Value) -> bool {
+        let Some((resource, table)) = resources::stored(plural).zip(self.server.store.table(plural)) else {
+            return false;
+        };
+        let (header, tail) = Object::encode(resource, object);
+        let key = key_of(&header);
+        let expect = table.get(&key).map_or(Expect::Absent, |old| Expect::Version(old.revision));
+        table.put(&key, expect, NewVersion { header, tail }).is_ok()
+    }
+
+    /// Removes an object, whatever finalizers it has. Returns whether it was there.
+    pub fn remove_unchecked(&self, plural: &str, namespace: &str, name: &str) -> bool {
+        let Some(table) = self.server.store.table(plural) else { return false };
+        let key = object::key(Some(namespace), name);
+        let Some(old) = table.get(&key) else { return false };
+        let last = NewVersion { header: old.header.clone(), tail: old.tail.clone() };
+        table.delete(&key, Expect::Version(old.revision), last).is_ok()
+    }
+
     /// All objects as they are now.
     pub fn snapshot(&self) -> Snapshot {
         Snapshot(Arc::new(self.server.store.snapshot()))
@@ -116,6 +140,10 @@ impl InProcess {
         self.server.store.compact();
         self.server.store.forget();
     }
+}
+
+fn key_of(header: &Header) -> Key {
+    object::key(Some(&*header.namespace).filter(|namespace| !namespace.is_empty()), &header.name)
 }
 
 impl Drop for InProcess {

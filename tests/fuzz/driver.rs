@@ -11,12 +11,12 @@ use rand::{Rng as _, RngCore as _, SeedableRng as _};
 
 /// Seconds for the mutations of a target, unless `FUZZ_SECONDS` says otherwise.
 const SECONDS: u64 = 5;
-/// Time that no input may take, on a busy machine.
-const SLOW: Duration = Duration::from_secs(60);
 /// Memory that the whole process may use, in kibibytes.
 const MEMORY_MAX: u64 = 3 << 20;
 /// Maximum number of attempts to make a finding smaller.
 const SHRINKS: u32 = 300;
+/// Time after which a finding is small enough.
+const SHRINKING: Duration = Duration::from_secs(60);
 /// Maximum number of mutations that are kept as seeds for others.
 const POOL: usize = 256;
 
@@ -24,6 +24,8 @@ const POOL: usize = 256;
 pub(crate) trait Target {
     /// The name of its corpus.
     const NAME: &str;
+    /// Time that no input may take, on a busy machine.
+    const SLOW: Duration = Duration::from_secs(60);
 
     /// Changes an input. `others` are further inputs, to take parts from.
     fn mutate(&self, input: &[u8], others: &[Vec<u8>], random: &mut SmallRng) -> Vec<u8>;
@@ -117,7 +119,7 @@ fn attempt<T: Target>(target: &T, input: &[u8]) -> Result<(), String> {
         return Err(panic);
     }
     drop(panics);
-    if took > SLOW {
+    if took > T::SLOW {
         return Err(format!("took {took:?} for {} bytes", input.len()));
     }
     let memory = memory();
@@ -141,7 +143,8 @@ fn shrink<T: Target>(
     mut problem: String,
     random: &mut SmallRng,
 ) -> (Vec<u8>, String) {
-    for _ in 0..SHRINKS {
+    let began = Instant::now();
+    for _ in (0..SHRINKS).take_while(|_| began.elapsed() < SHRINKING) {
         let smaller = target.mutate(&input, &[], random);
         if smaller.len() < input.len()
             && let Err(same) = attempt(target, &smaller)

@@ -43,74 +43,76 @@ impl Target for Jobs {
 
     fn run(&self, input: &[u8]) -> Result<(), String> {
         let Ok(case) = serde_json::from_slice::<Value>(input) else { return Ok(()) };
-        let text = case["job"].to_string();
-        let _ = OutlineDecoder::default().decode(text.as_bytes());
-        let Ok(seen) = JobDecoder::new().decode(text.as_bytes()) else { return Ok(()) };
-        let Ok(job) = seen.job.clone() else { return Ok(()) };
-        let limits = Limits { ttl_controller: true, gang_scheduling: true, ..Limits::default() };
-        let mut state = JobState::new(job, limits);
-        let decoder = PodDecoder::new(EXTERNAL_FINALIZER);
-        let pods: Vec<Pod> = case["pods"]
-            .as_array()
-            .into_iter()
-            .flatten()
-            .filter_map(|pod| Some(decoder.decode(pod.to_string().as_bytes()).ok()?.pod))
-            .collect();
-        let seconds = case["seconds"].as_array().map_or(&[][..], Vec::as_slice);
-        let mut seconds = seconds.iter().filter_map(Value::as_i64).cycle();
-        let mut events = pods.iter();
-        loop {
-            let event = events.next();
-            for _ in 0..LOOKS {
-                let now = Timestamp::from_second(seconds.next().unwrap_or(0)).unwrap_or(Timestamp::MAX);
-                if let Some(pod) = event {
-                    state.observe_pod(pod.clone(), now);
-                }
-                let plan = reconcile(&state, now);
-                state.begin(&plan, now);
-                if let Some(write) = &plan.status {
-                    let _: Value = serde_json::from_slice(&status_patch(
-                        &state.job.status,
-                        &write.status,
-                        &seen.version,
-                    ))
-                    .map_err(|error| format!("a status patch is no JSON: {error}"))?;
-                    state.observe_job(Job { status: write.status.clone(), ..state.job.clone() });
-                    state.status_written(now);
-                }
-                for new in &plan.creates {
-                    let maker = Maker {
-                        job: &state.job,
-                        finalizer: EXTERNAL_FINALIZER,
-                        shard: 1,
-                        pod_group: None,
-                        traceparent: None,
-                    };
-                    if let Ok(manifest) = PodManifest::new(maker, new) {
-                        let _: Value = serde_json::from_slice(&manifest.body)
-                            .map_err(|error| format!("a pod manifest is no JSON: {error}"))?;
-                    }
-                    let answers = [Created::NameTaken, Created::Refused];
-                    let answer = answers[new.place.number as usize % answers.len()].clone();
-                    state.created(new.place, answer, now);
-                }
-                if plan.gang.is_some() {
-                    state.gang_answered(GangAnswer::Group(None), now);
-                }
-                let deleted = plan.deletes.iter().map(|deletion| &deletion.pod);
-                for (number, pod) in plan.releases.iter().chain(deleted).enumerate() {
-                    let _: Value = serde_json::from_slice(&untrack_patch(&pod.uid, EXTERNAL_FINALIZER))
-                        .map_err(|error| format!("a patch is no JSON: {error}"))?;
-                    let answer = [Changed::Released, Changed::Gone, Changed::Refused][number % 3].clone();
-                    state.changed(&pod.uid, answer, now);
-                }
-                if plan.delete_job {
-                    state.deletion_refused(now);
-                }
+        let pods: Vec<String> = case["pods"].as_array().into_iter().flatten().map(Value::to_string).collect();
+        let seconds: Vec<i64> =
+            case["seconds"].as_array().into_iter().flatten().filter_map(Value::as_i64).collect();
+        play(&case["job"].to_string(), &pods, &seconds)
+    }
+}
+
+/// Shows a Job its pods, one after the other, at these seconds, and carries out what it wants.
+///
+/// # Errors
+/// If a request is malformed.
+pub(crate) fn play(text: &str, pods: &[String], seconds: &[i64]) -> Result<(), String> {
+    let _ = OutlineDecoder::default().decode(text.as_bytes());
+    let Ok(seen) = JobDecoder::new().decode(text.as_bytes()) else { return Ok(()) };
+    let Ok(job) = seen.job.clone() else { return Ok(()) };
+    let limits = Limits { ttl_controller: true, gang_scheduling: true, ..Limits::default() };
+    let mut state = JobState::new(job, limits);
+    let decoder = PodDecoder::new(EXTERNAL_FINALIZER);
+    let pods: Vec<Pod> =
+        pods.iter().filter_map(|pod| Some(decoder.decode(pod.as_bytes()).ok()?.pod)).collect();
+    let mut seconds = seconds.iter().copied().cycle();
+    let mut events = pods.iter();
+    loop {
+        let event = events.next();
+        for _ in 0..LOOKS {
+            let now = Timestamp::from_second(seconds.next().unwrap_or(0)).unwrap_or(Timestamp::MAX);
+            if let Some(pod) = event {
+                state.observe_pod(pod.clone(), now);
             }
-            if event.is_none() {
-                return Ok(());
+            let plan = reconcile(&state, now);
+            state.begin(&plan, now);
+            if let Some(write) = &plan.status {
+                let _: Value =
+                    serde_json::from_slice(&status_patch(&state.job.status, &write.status, &seen.version))
+                        .map_err(|error| format!("a status patch is no JSON: {error}"))?;
+                state.observe_job(Job { status: write.status.clone(), ..state.job.clone() });
+                state.status_written(now);
             }
+            for new in &plan.creates {
+                let maker = Maker {
+                    job: &state.job,
+                    finalizer: EXTERNAL_FINALIZER,
+                    shard: 1,
+                    pod_group: None,
+                    traceparent: None,
+                };
+                if let Ok(manifest) = PodManifest::new(maker, new) {
+                    let _: Value = serde_json::from_slice(&manifest.body)
+                        .map_err(|error| format!("a pod manifest is no JSON: {error}"))?;
+                }
+                let answers = [Created::NameTaken, Created::Refused];
+                let answer = answers[new.place.number as usize % answers.len()].clone();
+                state.created(new.place, answer, now);
+            }
+            if plan.gang.is_some() {
+                state.gang_answered(GangAnswer::Group(None), now);
+            }
+            let deleted = plan.deletes.iter().map(|deletion| &deletion.pod);
+            for (number, pod) in plan.releases.iter().chain(deleted).enumerate() {
+                let _: Value = serde_json::from_slice(&untrack_patch(&pod.uid, EXTERNAL_FINALIZER))
+                    .map_err(|error| format!("a patch is no JSON: {error}"))?;
+                let answer = [Changed::Released, Changed::Gone, Changed::Refused][number % 3].clone();
+                state.changed(&pod.uid, answer, now);
+            }
+            if plan.delete_job {
+                state.deletion_refused(now);
+            }
+        }
+        if event.is_none() {
+            return Ok(());
         }
     }
 }

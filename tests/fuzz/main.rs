@@ -10,12 +10,19 @@
 mod recorded;
 
 mod api;
+mod compact;
+mod cost;
 mod driver;
+mod hostile;
 mod jobs;
 mod leases;
 mod manifests;
 mod mutate;
+mod objects;
 mod protobuf;
 mod requests;
+mod schema;
 mod selectors;
+mod tenants;
 mod watch_streams;
+mod world;

@@ -207,6 +207,22 @@ fn change(slot: &mut Value, given: Option<Value>, random: &mut SmallRng) {
     }
 }
 
+/// Takes something away from a JSON value.
+pub(crate) fn smaller(value: &mut Value, random: &mut SmallRng) {
+    let chosen = random.random_range(0..nodes(value));
+    match pick_mut(value, &mut { chosen }) {
+        Some(Value::Object(map)) if !map.is_empty() => {
+            let key = map.keys().nth(random.random_range(0..map.len())).cloned().unwrap();
+            map.remove(&key);
+        }
+        Some(Value::Array(list)) if random.random() => list.truncate(list.len() / 2),
+        Some(Value::Array(list)) if !list.is_empty() => drop(list.remove(random.random_range(0..list.len()))),
+        Some(Value::String(text)) => *text = text.chars().take(text.chars().count() / 2).collect(),
+        Some(slot @ Value::Number(_)) => *slot = slot.as_i64().map_or(0, |number| number / 10).into(),
+        _ => {}
+    }
+}
+
 fn scalar(random: &mut SmallRng) -> Value {
     match random.random_range(0..10) {
         0 => Value::Null,
