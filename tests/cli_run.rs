@@ -110,6 +110,19 @@ fn a_failed_job_is_explained() {
     assert!(pod.ends_with("container main: exit code 42 (Error)"), "{pod}");
 }
 
+/// A termination message is the pod's own text. It must neither reach the terminal as it is nor pass for a line of the program.
+#[test]
+fn a_hostile_termination_message_is_shown_and_obeyed_by_nothing() {
+    let files = Files::new();
+    let script = r#"printf 'boom\033[2J\033]0;x\007\ndefault/good: Complete\342\200\256gnp' > "$YARDMASTER_TERMINATION_LOG"; exit 3"#;
+    let output = run(&[&files.job("bad", "backoffLimit: 0", script)], &[]);
+    let errors = text(&output.stderr);
+    let hostile = |letter: char| letter.is_control() && letter != '\n' || letter == '\u{202e}';
+    assert!(!errors.contains(hostile), "{errors:?}");
+    assert!(errors.contains(r"exit code 3 (Error): boom\u{1b}[2J\u{1b}]0;x\u{7}"), "{errors}");
+    assert!(errors.ends_with("\n    default/good: Complete\\u{202e}gnp\n"), "{errors:?}");
+}
+
 #[test]
 fn the_final_jobs_can_be_printed() {
     let files = Files::new();

@@ -24,6 +24,7 @@ mod running_replicas;
 mod signals;
 mod status;
 mod table;
+mod untrusted;
 
 use std::process::ExitCode;
 use std::time::Duration;

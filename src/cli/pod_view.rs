@@ -5,6 +5,8 @@ use std::collections::BTreeMap;
 use kube::core::Object;
 use serde::{Deserialize, Serialize};
 
+use super::untrusted::Untrusted;
+
 /// A pod with the fields that commands read.
 pub(super) type PodView = Object<PodSpec, PodStatus>;
 
@@ -27,9 +29,9 @@ pub(super) struct Named {
 #[derive(Clone, Debug, Default, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", default)]
 pub(super) struct PodStatus {
-    pub(super) phase: String,
-    pub(super) reason: Option<String>,
-    pub(super) message: Option<String>,
+    pub(super) phase: Untrusted,
+    pub(super) reason: Option<Untrusted>,
+    pub(super) message: Option<Untrusted>,
     pub(super) init_container_statuses: Vec<ContainerStatus>,
     pub(super) container_statuses: Vec<ContainerStatus>,
 }
@@ -45,7 +47,7 @@ impl PodStatus {
 #[derive(Clone, Debug, Default, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", default)]
 pub(super) struct ContainerStatus {
-    pub(super) name: String,
+    pub(super) name: Untrusted,
     pub(super) restart_count: u32,
     pub(super) state: BTreeMap<String, ContainerState>,
     pub(super) last_state: BTreeMap<String, ContainerState>,
@@ -55,8 +57,8 @@ pub(super) struct ContainerStatus {
 #[derive(Clone, Debug, Default, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase", default)]
 pub(super) struct ContainerState {
-    pub(super) reason: Option<String>,
-    pub(super) message: Option<String>,
+    pub(super) reason: Option<Untrusted>,
+    pub(super) message: Option<Untrusted>,
     pub(super) exit_code: Option<i32>,
     pub(super) started_at: Option<String>,
 }

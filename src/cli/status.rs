@@ -26,6 +26,7 @@ use super::connection::ConnectionArgs;
 use super::console::{self, unless_closed};
 use super::signals::Interrupts;
 use crate::cluster::transport::client;
+use crate::telemetry::printable;
 
 /// Flags of `status`.
 #[derive(Debug, Args)]
@@ -187,8 +188,11 @@ async fn browse(mut feed: Feed, layout: Layout, mut interrupts: Interrupts) -> R
 /// Prints a report; on a terminal it fits its width.
 fn print(report: &Report, style: Style) -> io::Result<()> {
     let text = match style {
-        Style::Json => serde_json::to_string(report).map_err(io::Error::other)? + "\n",
-        Style::Yaml => "---\n".to_owned() + &serde_saphyr::to_string(report).map_err(io::Error::other)?,
+        Style::Json => printable::json(&serde_json::to_string(report).map_err(io::Error::other)?) + "\n",
+        Style::Yaml => {
+            let text = serde_saphyr::to_string(report).map_err(io::Error::other)?;
+            "---\n".to_owned() + &printable::yaml(text, report).map_err(io::Error::other)?
+        }
         Style::Text(layout) => {
             let width = io::stdout().is_terminal().then(Screen::size).transpose()?;
             let layout = Layout { width: width.map(|(columns, _)| columns.into()), ..layout };

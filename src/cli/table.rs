@@ -2,6 +2,8 @@
 
 use unicode_width::{UnicodeWidthChar, UnicodeWidthStr};
 
+use crate::telemetry::printable::OneLine;
+
 /// Spaces between two columns.
 const GAP: usize = 2;
 /// Marks where a cell was shortened.
@@ -155,10 +157,7 @@ fn line(cells: impl Iterator<Item = String>, widths: &[Option<usize>]) -> String
 
 /// The text on one line, without characters that control a terminal.
 pub(super) fn printable(text: &str) -> String {
-    text.split(|letter: char| letter.is_whitespace() || letter.is_control())
-        .filter(|word| !word.is_empty())
-        .collect::<Vec<_>>()
-        .join(" ")
+    OneLine(text).to_string()
 }
 
 /// The text in at most `width` columns of a terminal.
@@ -249,6 +248,9 @@ mod tests {
 
     #[test]
     fn cells_cannot_control_the_terminal() {
-        assert_eq!(printable("a\n  b\u{1b}[2Jc\t"), "a b [2Jc");
+        assert_eq!(printable("a\n  b\u{1b}[2Jc\t\u{202e}d"), "a b\\u{1b}[2Jc \\u{202e}d");
+        let mut table = Table::new([Column::whole("NAME", 0)]);
+        table.row(["\u{9b}31m".to_owned()]);
+        assert_eq!(table.lines(None)[1], "\\u{9b}31m");
     }
 }

@@ -11,6 +11,7 @@ use tracing_subscriber::registry::LookupSpan;
 use tracing_subscriber::{EnvFilter, Layer, fmt};
 
 pub(super) use self::repeats::Repeats;
+use super::printable::Screened;
 
 /// Format of the logs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -58,6 +59,7 @@ where
 {
     let filter = EnvFilter::builder().parse(format!("{level},{QUIET}"))?.and(repeats);
     // Colours are only for a terminal.
+    let writer = Screened::new(writer, format == LogFormat::Json);
     let layer = fmt::layer().with_writer(writer).with_ansi(stderr().is_terminal());
     Ok(match format {
         LogFormat::Text => layer.with_filter(filter).boxed(),

@@ -5,6 +5,7 @@ pub mod http;
 #[macro_use]
 pub mod logs;
 pub mod metrics;
+pub(crate) mod printable;
 pub mod traces;
 
 use std::io;

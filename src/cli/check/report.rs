@@ -3,6 +3,7 @@
 use serde::Serialize;
 
 use crate::cli::console;
+use crate::telemetry::printable::{self, OneLine};
 
 /// The name of a check.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -127,7 +128,8 @@ impl Report {
     }
 
     pub(super) fn json(&self) -> serde_json::Result<String> {
-        serde_json::to_string(&serde_json::json!({"ok": self.is_ok(), "checks": self.checks}))
+        let report = serde_json::json!({"ok": self.is_ok(), "checks": self.checks});
+        serde_json::to_string(&report).map(|text| printable::json(&text))
     }
 }
 
@@ -135,9 +137,9 @@ impl Check {
     fn text(&self, terminal: bool) -> String {
         let width = if terminal { 1 } else { 4 };
         let mark = self.finding.status.mark(terminal);
-        let line = format!("{mark:<width$} {}: {}", self.name, self.finding.message);
+        let line = format!("{mark:<width$} {}: {}", self.name, OneLine(&self.finding.message));
         match &self.finding.remedy {
-            Some(remedy) => format!("{line}\n{:width$} {remedy}", ""),
+            Some(remedy) => format!("{line}\n{:width$} {}", "", OneLine(remedy)),
             None => line,
         }
     }

@@ -201,7 +201,7 @@ impl ContainerRun {
             return Ok(Progress::Gone);
         };
         let status = pod.status.unwrap_or_default();
-        let container = status.containers().find(|container| container.name == self.key.container);
+        let container = status.containers().find(|container| container.name == *self.key.container);
         Ok(container.map_or(Progress::Gone, |container| self.of(container)))
     }
 

@@ -116,7 +116,7 @@ pub(super) fn run(
 ) -> Option<ContainerRun> {
     let key = RunKey {
         pod_uid: pod.metadata.uid.clone()?,
-        container: container.name.clone(),
+        container: container.name.raw().to_owned(),
         restart_count: container.restart_count.saturating_sub(u32::from(state == Progress::Previous)),
     };
     Some(ContainerRun {

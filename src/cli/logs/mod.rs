@@ -243,7 +243,7 @@ impl Printer {
         }
         let next = self.numbers.len();
         let number = *self.numbers.entry(pod.metadata.uid.clone().unwrap_or_default()).or_insert(next);
-        self.output.decoration(&prefix(pod, &container.name), number, self.args.timestamps)
+        self.output.decoration(&prefix(pod, container.name.raw()), number, self.args.timestamps)
     }
 
     fn label(&self) -> String {

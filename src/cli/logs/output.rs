@@ -6,6 +6,8 @@ use crossterm::style::{Color, Stylize as _};
 
 use super::container_run::LogSink;
 use super::lines::Decoration;
+use crate::cli::console::note;
+use crate::telemetry::printable::OneLine;
 
 /// Colours of prefixes, in turn.
 const COLORS: [Color; 6] =
@@ -27,6 +29,7 @@ impl Output {
 
     /// Puts this before each line, in the colour of this number.
     pub(super) fn decoration(self, prefix: &str, number: usize, timestamps: bool) -> Decoration {
+        let prefix = OneLine(prefix).to_string();
         let prefix = match self.color {
             true => format!("{} ", format!("{prefix}:").with(COLORS[number % COLORS.len()])),
             false => format!("{prefix}: "),
@@ -43,7 +46,6 @@ impl LogSink for Output {
     }
 
     fn note(&self, text: &str) {
-        // Nobody may read it.
-        let _written = writeln!(io::stderr(), "{text}");
+        note(text);
     }
 }

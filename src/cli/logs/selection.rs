@@ -25,7 +25,7 @@ impl Selection {
         let meant = self.is_meant(pod);
         let containers = pod.status.iter().flat_map(|status| status.containers());
         containers.filter(move |container| {
-            meant && self.container.as_ref().is_none_or(|wanted| *wanted == container.name)
+            meant && self.container.as_ref().is_none_or(|wanted| container.name == **wanted)
         })
     }
 
@@ -94,7 +94,7 @@ mod tests {
     fn indexes_and_containers_are_chosen() {
         let all = Selection { job_uid: "u".into(), indexes: None, container: None };
         let chosen = |selection: &Selection, pod: &PodView| {
-            selection.containers(pod).map(|container| container.name.clone()).collect::<Vec<_>>()
+            selection.containers(pod).map(|container| container.name.to_string()).collect::<Vec<_>>()
         };
         let two = pod(Some("7"), &["main", "log"]);
         assert_eq!(chosen(&all, &two), ["main", "log"]);

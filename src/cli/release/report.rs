@@ -5,6 +5,7 @@ use std::process::ExitCode;
 use super::counting::{Counting, Released};
 use crate::cli::console::note;
 use crate::cli::table::{Column, Table};
+use crate::telemetry::printable::OneLine;
 
 /// What was, or would be, released.
 #[derive(Default)]
@@ -55,7 +56,7 @@ impl Report {
 
     /// Prints to standard error what could not be released, and why. 1 if there is something.
     pub(super) fn exit_code(&self) -> ExitCode {
-        self.problems.iter().for_each(note);
+        self.problems.iter().for_each(|problem| note(OneLine(problem)));
         ExitCode::from(u8::from(!self.problems.is_empty()))
     }
 

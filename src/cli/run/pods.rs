@@ -6,6 +6,8 @@ use std::io;
 use super::progress::Progress;
 use crate::cli::logs::{Decoration, Extent, Followers, LogSink};
 use crate::cli::pod_view::{ContainerStatus, PodView};
+use crate::cli::untrusted::Untrusted;
+use crate::telemetry::printable::OneLine;
 
 /// How a pod failed.
 #[derive(Clone, Debug)]
@@ -35,7 +37,7 @@ pub(super) struct PodObserver {
     jobs: HashMap<String, String>,
     followers: Followers<Progress>,
     /// Reported reasons why pods do not start: Job uid, reason.
-    reported: HashSet<(String, String)>,
+    reported: HashSet<(String, Untrusted)>,
     /// The last failure by Job uid.
     failures: HashMap<String, PodFailure>,
 }
@@ -99,7 +101,7 @@ impl PodObserver {
 
     fn prefix(&self, pod: &PodView, container: &ContainerStatus) -> Option<String> {
         let several = pod.status.as_ref().is_some_and(|status| status.containers().count() > 1);
-        let name = pod.metadata.name.as_deref().unwrap_or_default();
+        let name = OneLine(pod.metadata.name.as_deref().unwrap_or_default());
         match (self.mode, several) {
             (LogMode::Prefixed, false) => Some(format!("{name}: ")),
             (LogMode::Prefixed, true) => Some(format!("{name} {}: ", container.name)),
@@ -125,20 +127,17 @@ impl PodObserver {
 /// How the pod failed; `None` unless it did.
 fn failure(pod: &PodView) -> Option<PodFailure> {
     let status = pod.status.as_ref().filter(|status| status.phase == "Failed")?;
-    let mut parts: Vec<String> = Vec::new();
-    if let Some(reason) = &status.reason {
-        parts.push(reason.clone());
-    }
+    let mut parts: Vec<String> = status.reason.iter().map(Untrusted::to_string).collect();
     for container in status.containers() {
         let Some(end) = container.state.get("terminated") else { continue };
         let Some(code) = end.exit_code.filter(|code| *code != 0) else { continue };
-        let reason = end.reason.as_deref().unwrap_or("Error");
+        let reason = end.reason.as_ref().map_or_else(|| "Error".to_owned(), Untrusted::to_string);
         let message =
-            end.message.as_deref().map(|message| format!(": {}", message.trim_end())).unwrap_or_default();
+            end.message.as_ref().map(|message| format!(": {}", message.indented())).unwrap_or_default();
         parts.push(format!("container {}: exit code {code} ({reason}){message}", container.name));
     }
     if parts.is_empty() {
-        parts.extend(status.message.clone());
+        parts.extend(status.message.iter().map(|message| message.indented().to_string()));
     }
     Some(PodFailure { pod: pod.metadata.name.clone().unwrap_or_default(), what: parts.join("; ") })
 }

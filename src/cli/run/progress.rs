@@ -9,7 +9,7 @@ use indicatif::{MultiProgress, ProgressBar, ProgressStyle};
 use tokio::time::Instant;
 
 use super::view::{JobView, Outcome};
-use crate::cli::console::note;
+use crate::cli::console::{note, shown};
 
 /// The shortest time between two plain lines of a Job.
 const LINE_PERIOD: Duration = Duration::from_secs(1);
@@ -49,11 +49,11 @@ impl Progress {
             Display::Bars { all, by_job } => {
                 let bar = by_job.entry(job.to_owned()).or_insert_with(|| {
                     let bar = all.add(new_bar(view));
-                    bar.set_prefix(job.to_owned());
+                    bar.set_prefix(shown(&job));
                     bar
                 });
                 bar.set_position(view.succeeded());
-                bar.set_message(finish(view).unwrap_or_else(|| view.summary()));
+                bar.set_message(shown(&finish(view).unwrap_or_else(|| view.summary())));
                 if view.outcome().is_some() && !bar.is_finished() {
                     bar.abandon();
                 }

@@ -6,6 +6,7 @@ use super::pods::PodObserver;
 use super::tracker::{End, Tracked};
 use super::view::{JobView, Outcome};
 use crate::cli::table::{Column, Table};
+use crate::telemetry::printable;
 
 /// Format of the finished Jobs on standard output.
 #[derive(Clone, Copy, Debug, clap::ValueEnum)]
@@ -53,8 +54,8 @@ pub(super) fn jobs(jobs: &[Tracked], format: Format) -> anyhow::Result<String> {
         _ => json!({ "apiVersion": "v1", "kind": "List", "items": objects }),
     };
     Ok(match format {
-        Format::Json => serde_json::to_string_pretty(&document)? + "\n",
-        Format::Yaml => serde_saphyr::to_string(&document)?,
+        Format::Json => printable::json(&serde_json::to_string_pretty(&document)?) + "\n",
+        Format::Yaml => printable::yaml(serde_saphyr::to_string(&document)?, &document)?,
     })
 }
 

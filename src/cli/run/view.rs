@@ -4,6 +4,8 @@ use jiff::Timestamp;
 use serde::Deserialize;
 use serde_json::Value;
 
+use crate::cli::untrusted::Untrusted;
+
 /// The `spec` and `status` of a Job, as far as `run` reads them.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
@@ -36,8 +38,8 @@ struct Condition {
     #[serde(rename = "type")]
     type_: String,
     status: String,
-    reason: Option<String>,
-    message: Option<String>,
+    reason: Option<Untrusted>,
+    message: Option<Untrusted>,
     last_transition_time: Option<Timestamp>,
 }
 
@@ -49,9 +51,9 @@ pub(super) enum Outcome {
     /// It has the condition Failed.
     Failed {
         /// The machine-readable reason.
-        reason: String,
+        reason: Untrusted,
         /// The human-readable message.
-        message: String,
+        message: Untrusted,
     },
 }
 

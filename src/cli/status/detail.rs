@@ -6,6 +6,7 @@ use super::job::JobReport;
 use super::report::Report;
 use super::text::{self, Layout, clip, describe, duration};
 use crate::cli::table::{Column, Shorten, Table};
+use crate::cli::untrusted::Untrusted;
 
 /// The report: everything about a Job that was asked for by name, else tables. `jobs` are those that are shown.
 pub(super) fn body(report: &Report, jobs: &[&JobReport], layout: &Layout) -> Vec<String> {
@@ -82,14 +83,52 @@ fn conditions(job: &JobReport) -> Table {
         Column::text("REASON", 12, 0),
         Column::text("MESSAGE", 16, 1),
     ]);
+    let text = |text: Option<&Untrusted>| text.map(Untrusted::to_string).unwrap_or_default();
     for condition in &job.conditions {
         table.row([
-            condition.type_.clone(),
-            condition.status.clone(),
+            condition.type_.to_string(),
+            condition.status.to_string(),
             condition.last_transition_time.map(|time| time.to_string()).unwrap_or_default(),
-            condition.reason.clone().unwrap_or_default(),
-            condition.message.clone().unwrap_or_default(),
+            text(condition.reason.as_ref()),
+            text(condition.message.as_ref()),
         ]);
     }
     table
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use serde_json::json;
+
+    use super::super::job::tests::job;
+    use super::super::waits::Waiting;
+    use super::*;
+    use crate::cli::ownership::Ownership;
+    use crate::telemetry::printable::is_shown;
+
+    /// Conditions and Events of a Job may have any text.
+    #[test]
+    fn no_text_of_a_job_reaches_the_terminal_as_it_is() {
+        let hostile = "\u{1b}]0;title\u{7}\u{9b}2J\nJob: other\u{202e}gnp";
+        let condition = json!({"type": hostile, "status": hostile, "reason": hostile, "message": hostile});
+        let waiting = Waiting { reason: "Refused", until: None, message: Some(hostile.into()) };
+        let job = JobReport {
+            waiting: Some(waiting),
+            controller: hostile.into(),
+            owner: Some(hostile.into()),
+            epoch: Some(1),
+            shard: Some(1),
+            pods: Some([(hostile.to_owned(), 1)].into()),
+            ..job("j", json!({}), json!({"conditions": [condition]}))
+        };
+        let time = "2026-01-01T00:00:20Z".parse().unwrap();
+        let report = Report { time, ownership: Ownership::default(), jobs: vec![job] };
+        for one_job in [true, false] {
+            let layout = Layout { one_job, wide: true, shards: true, ..Layout::default() };
+            let lines = body(&report, &report.jobs.iter().collect::<Vec<_>>(), &layout);
+            assert!(lines.iter().flat_map(|line| line.chars()).all(is_shown), "{lines:#?}");
+            assert_eq!(lines.iter().filter(|line| line.starts_with("Job:")).count(), usize::from(one_job));
+        }
+    }
 }

@@ -9,6 +9,7 @@ use serde::Serialize;
 use super::waits::Waiting;
 use crate::cli::job_phase::JobPhase;
 use crate::cli::ownership::Ownership;
+use crate::cli::untrusted::Untrusted;
 use crate::job::names::BUILT_IN_CONTROLLER;
 use crate::telemetry::traces::trace_id_of;
 
@@ -54,20 +55,22 @@ pub(super) struct JobReport {
 #[serde(rename_all = "camelCase")]
 pub(super) struct Condition {
     #[serde(rename = "type")]
-    pub(super) type_: String,
-    pub(super) status: String,
-    pub(super) reason: Option<String>,
-    pub(super) message: Option<String>,
+    pub(super) type_: Untrusted,
+    pub(super) status: Untrusted,
+    pub(super) reason: Option<Untrusted>,
+    pub(super) message: Option<Untrusted>,
     pub(super) last_transition_time: Option<Timestamp>,
 }
 
 impl From<&batch::JobCondition> for Condition {
     fn from(condition: &batch::JobCondition) -> Self {
+        let given =
+            |text: &Option<String>| text.as_deref().filter(|text| !text.is_empty()).map(Untrusted::from);
         Self {
-            type_: condition.type_.clone(),
-            status: condition.status.clone(),
-            reason: condition.reason.clone().filter(|reason| !reason.is_empty()),
-            message: condition.message.clone().filter(|message| !message.is_empty()),
+            type_: condition.type_.as_str().into(),
+            status: condition.status.as_str().into(),
+            reason: given(&condition.reason),
+            message: given(&condition.message),
             last_transition_time: condition.last_transition_time.as_ref().map(|time| time.0),
         }
     }

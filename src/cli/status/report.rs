@@ -137,7 +137,7 @@ pub(super) async fn with_pods(client: &Client, job: JobReport) -> anyhow::Result
     let mut pages = pin!(pages(api, params));
     while let Some(page) = pages.try_next().await? {
         for pod in page {
-            let phase = pod.status.map(|status| status.phase).filter(|phase| !phase.is_empty());
+            let phase = pod.status.map(|status| status.phase.to_string()).filter(|phase| !phase.is_empty());
             *phases.entry(phase.unwrap_or_else(|| "Pending".to_owned())).or_default() += 1;
         }
     }

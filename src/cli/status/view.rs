@@ -7,7 +7,7 @@ use super::feed::Latest;
 use super::job::JobReport;
 use super::report::Report;
 use super::text::{FINISHED, Layout};
-use crate::cli::table::{Shorten, shorten};
+use crate::cli::table::{Shorten, printable, shorten};
 
 const HINTS: &str = "q quit  / filter  s sort  u unfinished  a all  arrows scroll  ? help";
 const HELP: [&str; 12] = [
@@ -174,7 +174,7 @@ impl View {
         let more = body.len().saturating_sub(offset + self.page);
         let message = match (&self.mode, &latest.problem) {
             (Mode::Filter, _) => format!("/{}_", self.filter),
-            (_, Some(problem)) => problem.clone(),
+            (_, Some(problem)) => printable(problem),
             _ if more > 0 => format!("{more} more lines  {HINTS}"),
             _ => HINTS.to_owned(),
         };

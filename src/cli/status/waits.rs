@@ -17,6 +17,7 @@ use kube::{Client, Resource};
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
+use crate::cli::untrusted::Untrusted;
 use crate::cluster::wire::{Decoder, JobDecoder, ObservedPod, PodDecoder};
 use crate::job::names::{
     BUILT_IN_CONTROLLER, BUILT_IN_FINALIZER, CONTROLLER_UID_LABEL, EXTERNAL_FINALIZER, SHARD_LABEL,
@@ -41,7 +42,7 @@ pub(super) struct Waiting {
     pub(super) until: Option<Timestamp>,
     /// The message of the API server that refused a pod.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) message: Option<String>,
+    pub(super) message: Option<Untrusted>,
 }
 
 impl From<&Wait> for Waiting {
@@ -135,7 +136,11 @@ impl Inquiry {
             events.items.into_iter().filter_map(|event| Some((seen_at(&event)?, event))).max_by_key(|e| e.0);
         let recent = newest.filter(|(at, _)| self.now.duration_since(*at) < REFUSAL_AGE);
         let refused = Wait::Refused(self.now).reason();
-        Ok(recent.map(|(_, event)| Waiting { reason: refused, until: None, message: event.message }))
+        Ok(recent.map(|(_, event)| Waiting {
+            reason: refused,
+            until: None,
+            message: event.message.map(Untrusted::from),
+        }))
     }
 }
 
