@@ -1,7 +1,9 @@
 //! The fields of a pod that are read from JSON or protobuf.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 
+use foldhash::fast::RandomState;
 use jiff::Timestamp;
 use serde::Deserialize;
 
@@ -16,6 +18,9 @@ use crate::job::pod::{ContainerExit, MaxRestarts, Outcome};
 /// them.
 const START_CONDITIONS: [&str; 5] =
     ["PodScheduled", "Initialized", "ContainersReady", "Ready", "PodReadyToStartContainers"];
+
+/// Names of native sidecars, for statuses to be looked up: a pod may have thousands of init containers.
+pub(super) type Sidecars<'a> = HashSet<&'a str, RandomState>;
 
 /// A pod.
 #[derive(Debug, Default, Deserialize)]
@@ -171,10 +176,10 @@ impl<'a> Message<'a> for WireTerminated<'a> {
 }
 
 impl WireSpec<'_> {
-    /// Whether an init container is a native sidecar, which runs beside the containers and ends after them.
-    fn is_sidecar(&self, name: &str) -> bool {
-        let mut declared = self.init_containers.iter().flatten();
-        declared.any(|c| *c.name == *name && c.restart_policy.as_deref() == Some("Always"))
+    /// The names of native sidecars: init containers that run beside the containers and end after them. Most pods have none.
+    pub(super) fn sidecars(&self) -> Sidecars<'_> {
+        let declared = self.init_containers.iter().flatten();
+        declared.filter(|c| c.restart_policy.as_deref() == Some("Always")).map(|c| &*c.name).collect()
     }
 }
 
@@ -206,8 +211,8 @@ impl<'a> WireStatus<'a> {
         self.container_statuses.iter().flatten()
     }
 
-    fn sidecars(&self, spec: &WireSpec<'_>) -> impl Iterator<Item = &WireContainer<'a>> {
-        self.init_containers().filter(|container| spec.is_sidecar(&container.name))
+    fn sidecars(&self, names: &Sidecars<'_>) -> impl Iterator<Item = &WireContainer<'a>> {
+        self.init_containers().filter(|container| names.contains(&*container.name))
     }
 
     fn init_containers(&self) -> impl Iterator<Item = &WireContainer<'a>> {
@@ -223,10 +228,10 @@ impl<'a> WireStatus<'a> {
     }
 
     /// The largest restart count of a container, and of a native sidecar.
-    pub(super) fn max_restarts(&self, spec: &WireSpec<'_>) -> MaxRestarts {
+    pub(super) fn max_restarts(&self, sidecars: &Sidecars<'_>) -> MaxRestarts {
         let [containers, sidecars] = [
             self.containers().map(|c| c.restart_count).max(),
-            self.sidecars(spec).map(|c| c.restart_count).max(),
+            self.sidecars(sidecars).map(|c| c.restart_count).max(),
         ]
         .map(Option::unwrap_or_default);
         MaxRestarts { containers, sidecars }
@@ -234,8 +239,8 @@ impl<'a> WireStatus<'a> {
 
     /// The newest finish time, if every container and every native sidecar has one. As in Kubernetes, sidecars
     /// that have all finished are enough.
-    pub(super) fn containers_finished(&self, spec: &WireSpec<'_>) -> Option<Timestamp> {
-        newest_finish(self.sidecars(spec), newest_finish(self.containers(), None))
+    pub(super) fn containers_finished(&self, sidecars: &Sidecars<'_>) -> Option<Timestamp> {
+        newest_finish(self.sidecars(sidecars), newest_finish(self.containers(), None))
     }
 
     /// How the pod ran, as its containers show: when the first started, and how the first that failed ended.

@@ -205,6 +205,21 @@ fn native_sidecars_count_as_containers_do_and_other_init_containers_do_not() {
     }
 }
 
+/// Each event of such a pod is decoded in a task that it shares with all others. A comparison of each status with each init
+/// container would take a minute.
+#[test]
+fn a_pod_with_thousands_of_init_containers_is_decoded_at_once() {
+    let names = || (0..40_000).map(|number| format!("side-{number}"));
+    let declared: Vec<Value> = names().map(|name| json!({"name": name, "restartPolicy": "Always"})).collect();
+    let statuses: Vec<Value> = names().map(|name| json!({"name": name, "restartCount": 7})).collect();
+    let began = std::time::Instant::now();
+    let seen = observe(json!({
+        "spec": {"initContainers": declared}, "status": {"initContainerStatuses": statuses},
+    }));
+    assert_eq!(seen.pod.max_restarts.sidecars, 7);
+    assert!(began.elapsed().as_secs() < 10, "{:?}", began.elapsed());
+}
+
 #[test]
 fn the_outcome_is_kept_where_a_failure_policy_could_match() {
     let disrupted = json!([{"type": "DisruptionTarget", "status": "True"}]);
