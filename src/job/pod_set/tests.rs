@@ -12,6 +12,7 @@ use crate::job::spec::{Completion, PerIndexLimit, PodFailureAction, PodFailurePa
 use crate::job::status::{ConditionKind, ConditionStatus, JobStatus, Uncounted};
 use crate::job::tests::fixture::{at, at_index, but, cases, ended, job, pod, running, uids, with};
 
+mod changes;
 mod jumps;
 mod known;
 
@@ -414,34 +415,6 @@ fn misplaced_pods_are_removed_first() {
     assert_eq!(removed(3), misplaced);
     assert_eq!(removed(4).len(), 4);
     assert!(removed(4).contains(&"at 1".to_owned()));
-}
-
-/// Which pod stays at an index follows from the pods alone, however they became known.
-#[test]
-fn of_many_pods_at_one_index_all_owners_keep_the_same() {
-    let pods: Vec<Pod> = (0..50).map(|number| at_index(&format!("pod-{number}"), 0, number)).collect();
-    let job = job(Completion::Indexed(1), 1);
-    let [one, other] = [set_of(&job, pods.iter().cloned()), set_of(&job, pods.iter().rev().cloned())];
-    let removed =
-        |set: &PodSet| -> BTreeSet<Uid> { set.to_remove(0).into_iter().map(|pod| pod.uid.clone()).collect() };
-    assert_eq!((removed(&one).len(), removed(&one)), (49, removed(&other)));
-    let last = one.active_in_removal_order().last().unwrap();
-    assert!(!removed(&one).contains(&last.uid));
-}
-
-/// Failed pods of other indexes are not classified again when the annotation changes.
-#[test]
-fn a_changed_back_off_moves_the_ends_of_waits() {
-    let per_index = PerIndexLimit { backoff_limit: 3, max_failed_indexes: None };
-    let mut job = with(job(Completion::Indexed(3), 3), |spec| spec.per_index = Some(per_index));
-    let mut set = set_of(&job, [ended(at_index("a", 0, 0), Phase::Failed, 50), at_index("b", 1, 0)]);
-    for seconds in [7, 3, 90] {
-        job.options.backoff_initial = Some(Duration::from_secs(seconds));
-        set.follow(&job);
-        let ready_at = set.held_at(0).map(|held| held.ready_at);
-        assert_eq!(ready_at, Some(at(50 + i64::try_from(seconds).unwrap())));
-        assert_eq!(Answers::of(&set), Answers::of(&rebuilt(&set, &job)), "{seconds}");
-    }
 }
 
 #[test]
