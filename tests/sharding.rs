@@ -400,7 +400,7 @@ async fn shards_are_balanced_by_work() {
     yard.shared_by(&[0, 1]).await;
     // The long Jobs are suspended until their shards are known. Those in shards of replica 0 are then
     // resumed.
-    let much = json!({"completions": 1000, "parallelism": 1, "suspend": true});
+    let much = json!({"completions": 1000, "parallelism": 20, "suspend": true});
     for job in 0..24 {
         yard.cluster.create(&format!("long-{job}"), much.clone(), "5s").await;
     }

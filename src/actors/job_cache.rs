@@ -151,7 +151,7 @@ mod tests {
         let job = json!({
             "metadata": {"name": uid, "namespace": "n", "uid": uid, "creationTimestamp": "2026-01-01T00:00:00Z"},
             "spec": {
-                "parallelism": 2, "completions": 9, "completionMode": "NonIndexed", "managedBy": manager,
+                "parallelism": 3, "completions": 9, "completionMode": "NonIndexed", "managedBy": manager,
                 "selector": {}, "template": {"spec": {}},
             },
             "status": {"succeeded": succeeded},

@@ -80,15 +80,26 @@ impl Drop for Correction {
     }
 }
 
-/// The work that remains for a Job: the pods that have yet to succeed, and one for the Job. A suspended Job
-/// has none until it is resumed.
+/// Most work of one Job. Balancing must not follow what anybody may write into `spec.completions`: a single Job with 2^31 of
+/// them would outweigh all others.
+const MOST_WORK: u64 = 10_000;
+/// The pods of a Job that count, as a multiple of those that run at a time.
+const ROUNDS: u64 = 4;
+
+/// The part of the missing pods that counts: what the Job runs in the near future.
+fn near(missing: u64, job: &Job) -> u64 {
+    missing.min(u64::from(job.spec.parallelism).saturating_mul(ROUNDS)).min(MOST_WORK)
+}
+
+/// The work that remains for a Job: the pods that have yet to succeed, but at most four for each that runs at a time and at
+/// most 10,000, and one for the Job. A suspended Job has none until it is resumed.
 pub fn work_left(job: &Job) -> u64 {
     if job.deleting || job.spec.suspend || job.status.finished().is_some() {
         return 0;
     }
     // The number of pods that a work queue takes is unknown; `parallelism` of them run at a time.
     let wanted = job.spec.completion.wanted().unwrap_or(job.spec.parallelism);
-    1 + u64::from(wanted.saturating_sub(job.status.succeeded))
+    1 + near(u64::from(wanted.saturating_sub(job.status.succeeded)), job)
 }
 
 /// The work that remains according to the actor's state: a pod that has its finalizer is half done, whatever
@@ -96,13 +107,13 @@ pub fn work_left(job: &Job) -> u64 {
 fn work_ahead(state: &JobState) -> u64 {
     let pods = &state.pods;
     if work_left(&state.job) == 0 {
-        return (pods.tracked() as u64).div_ceil(2);
+        return (pods.tracked() as u64).div_ceil(2).min(MOST_WORK);
     }
     let begun = (pods.tracked() + pods.pending_creates()) as u64;
     let running = (pods.active() + pods.pending_creates()) as u64;
     let wanted = state.job.spec.completion.wanted().unwrap_or(state.job.spec.parallelism);
     let missing = u64::from(wanted).saturating_sub(Tally::of(state).succeeded + running);
-    1 + missing + begun.div_ceil(2)
+    1 + (near(missing, &state.job) + begun.div_ceil(2)).min(MOST_WORK)
 }
 
 #[cfg(test)]
@@ -114,10 +125,12 @@ mod tests {
     use crate::job::tests::fixture::{at, ended, job, running, state};
 
     #[test]
-    fn work_is_the_number_of_pods_that_have_yet_to_succeed() {
+    fn work_is_the_number_of_pods_that_have_yet_to_succeed_in_the_near_future() {
         let counted = job(Completion::Count(100), 10);
         let mut begun = counted.clone();
         begun.status.succeeded = 40;
+        let mut nearly = counted.clone();
+        nearly.status.succeeded = 88;
         let mut leaving = counted.clone();
         leaving.deleting = true;
         let mut suspended = counted.clone();
@@ -132,8 +145,12 @@ mod tests {
             last_transition_time: Some(at(1)),
         });
         for (job, work) in [
-            (counted, 101),
-            (begun, 61),
+            (counted, 41),
+            (begun, 41),
+            (nearly, 13),
+            (job(Completion::Count(i32::MAX as u32), 0), 1),
+            (job(Completion::Indexed(i32::MAX as u32), i32::MAX as u32), 10_001),
+            (job(Completion::WorkQueue, i32::MAX as u32), 10_001),
             (job(Completion::Indexed(7), 2), 8),
             (job(Completion::WorkQueue, 5), 6),
             (leaving, 0),

@@ -3,6 +3,8 @@
 //!
 //! So in one batch any failure beats success, and `FailJob` beats `BackoffLimitExceeded`.
 
+use std::sync::Arc;
+
 use jiff::Timestamp;
 
 use super::pod_failure_policy::judge;
@@ -19,17 +21,17 @@ pub struct End {
     /// Failed rather than succeeded.
     pub failure: bool,
     /// `reason` of its conditions.
-    pub reason: Box<str>,
+    pub reason: Arc<str>,
     /// `message` of its conditions.
-    pub message: Box<str>,
+    pub message: Arc<str>,
 }
 
 impl End {
-    fn failure(reason: &str, message: impl Into<Box<str>>) -> Self {
+    fn failure(reason: &str, message: impl Into<Arc<str>>) -> Self {
         Self { failure: true, reason: reason.into(), message: message.into() }
     }
 
-    fn success(reason: &str, message: impl Into<Box<str>>) -> Self {
+    fn success(reason: &str, message: impl Into<Arc<str>>) -> Self {
         Self { failure: false, reason: reason.into(), message: message.into() }
     }
 
@@ -37,13 +39,13 @@ impl End {
     pub fn announcement(&self, now: Timestamp) -> Condition {
         let kind =
             if self.failure { ConditionKind::FailureTarget } else { ConditionKind::SuccessCriteriaMet };
-        condition(kind, ConditionStatus::True, &self.reason, &self.message, now)
+        condition(kind, ConditionStatus::True, self.reason.clone(), self.message.clone(), now)
     }
 
     /// The condition that the Job ends with: Failed or Complete.
     pub fn conclusion(&self, now: Timestamp) -> Condition {
         let kind = if self.failure { ConditionKind::Failed } else { ConditionKind::Complete };
-        condition(kind, ConditionStatus::True, &self.reason, &self.message, now)
+        condition(kind, ConditionStatus::True, self.reason.clone(), self.message.clone(), now)
     }
 }
 
@@ -51,8 +53,8 @@ impl End {
 pub fn condition(
     kind: ConditionKind,
     status: ConditionStatus,
-    reason: &str,
-    message: &str,
+    reason: impl Into<Arc<str>>,
+    message: impl Into<Arc<str>>,
     now: Timestamp,
 ) -> Condition {
     let (reason, message) = (reason.into(), message.into());

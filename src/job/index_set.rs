@@ -223,7 +223,20 @@ impl IndexSet {
 
     /// Number of indexes that are in both sets. Looks up each interval of the set that has fewer.
     pub fn overlap(&self, other: &IndexSet) -> u32 {
+        for (one, other) in [(self, other), (other, self)] {
+            if one.spans(other) {
+                return other.len;
+            }
+        }
         self.common(other).map(|(first, last)| last - first + 1).sum()
+    }
+
+    /// Whether one interval of this set has all indexes of the other set.
+    fn spans(&self, other: &IndexSet) -> bool {
+        let (first, last) = (other.intervals.first_key_value(), other.intervals.last_key_value());
+        first.zip(last).is_some_and(|((first, _), (_, last))| {
+            self.interval_of(*first).is_some_and(|(_, end)| end >= *last)
+        })
     }
 
     /// The intervals that both sets have, ascending.

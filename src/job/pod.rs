@@ -166,12 +166,13 @@ impl From<&str> for Phase {
     }
 }
 
-/// How the containers of a pod ended, and its conditions.
+/// How the containers of a pod failed, and its conditions: what a rule of a pod failure policy could name, each once, and no
+/// more than the decoder keeps.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Outcome {
-    /// Terminated containers in the order of `status.containerStatuses`.
+    /// Failed containers in the order of `status.containerStatuses`.
     pub containers: Vec<ContainerExit>,
-    /// Terminated init containers in the order of `status.initContainerStatuses`.
+    /// Failed init containers in the order of `status.initContainerStatuses`.
     pub init_containers: Vec<ContainerExit>,
     /// (type, status) of `status.conditions`.
     pub conditions: Vec<(Box<str>, Box<str>)>,

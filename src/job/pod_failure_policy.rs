@@ -39,7 +39,7 @@ pub fn judge<'a>(rules: &[PodFailureRule], outcome: &'a Outcome) -> Option<Match
                 .chain(&outcome.init_containers)
                 .filter(|exit| exit.exit_code != 0)
                 .filter(|exit| container.as_ref().is_none_or(|name| *name == exit.name))
-                .find(|exit| values.contains(&exit.exit_code) == *inside)
+                .find(|exit| values.binary_search(&exit.exit_code).is_ok() == *inside)
                 .map(Cause::Exit),
             PodFailurePattern::PodConditions(patterns) => outcome
                 .conditions

@@ -1,5 +1,7 @@
 //! `status` of a Job.
 
+use std::sync::Arc;
+
 use jiff::Timestamp;
 
 use super::index_set::IndexSet;
@@ -54,7 +56,8 @@ impl Uncounted {
     }
 }
 
-/// One entry of `status.conditions`.
+/// One entry of `status.conditions`. Writers of statuses choose texts of any length, which must be written back unchanged. A Job
+/// has its status in several places, so copies share the texts.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Condition {
     /// `type`.
@@ -62,9 +65,9 @@ pub struct Condition {
     /// `status`.
     pub status: ConditionStatus,
     /// `reason`.
-    pub reason: Box<str>,
+    pub reason: Arc<str>,
     /// `message`.
-    pub message: Box<str>,
+    pub message: Arc<str>,
     /// `lastProbeTime`, where set.
     pub last_probe_time: Option<Timestamp>,
     /// `lastTransitionTime`, where set.
@@ -85,7 +88,7 @@ pub enum ConditionKind {
     /// The Job is complete.
     Complete,
     /// A condition of somebody else, kept as it is.
-    Other(Box<str>),
+    Other(Arc<str>),
 }
 
 impl ConditionKind {

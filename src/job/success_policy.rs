@@ -12,8 +12,15 @@ pub fn first_met(rules: &[SuccessRule], succeeded: &IndexSet) -> Option<usize> {
     rules.iter().position(|rule| match (&rule.indexes, rule.count) {
         (None, count) => count.is_some_and(|count| succeeded.len() >= count),
         (Some(None), _) => false,
-        (Some(Some(listed)), count) => succeeded.overlap(listed) >= count.unwrap_or(listed.len()),
+        (Some(Some(listed)), count) => meets(succeeded, listed, count.unwrap_or(listed.len()).into()),
     })
+}
+
+/// Whether this many of the listed indexes have succeeded. The overlap is counted only where both sets have as many: a policy may
+/// have 20 rules of 11,000 intervals each, and each plan asks.
+fn meets(succeeded: &IndexSet, listed: &IndexSet, wanted: u64) -> bool {
+    let most = succeeded.len().min(listed.len());
+    wanted <= most.into() && wanted <= succeeded.overlap(listed).into()
 }
 
 /// Whether these succeeded indexes meet a rule, or would with this many more.
@@ -23,7 +30,8 @@ pub fn is_in_reach(rules: &[SuccessRule], succeeded: &IndexSet, more: usize) -> 
         (None, count) => count.is_some_and(|count| with_more(succeeded.len()) >= count.into()),
         (Some(None), _) => false,
         (Some(Some(listed)), count) => {
-            with_more(succeeded.overlap(listed)) >= count.unwrap_or(listed.len()).into()
+            let wanted = u64::from(count.unwrap_or(listed.len()));
+            meets(succeeded, listed, wanted.saturating_sub(more as u64))
         }
     })
 }

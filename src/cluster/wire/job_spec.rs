@@ -215,7 +215,7 @@ fn failure_rule(index: usize, rule: &WireFailureRule<'_>, skipped: &mut Vec<Stri
             operator @ ("In" | "NotIn") => PodFailurePattern::ExitCodes {
                 container: codes.container_name.as_deref().map(Box::from),
                 inside: operator == "In",
-                values: codes.values.clone().unwrap_or_default().into(),
+                values: sorted(codes.values.clone().unwrap_or_default()),
             },
             other => {
                 skip("onExitCodes.operator", other);
@@ -234,6 +234,12 @@ fn failure_rule(index: usize, rule: &WireFailureRule<'_>, skipped: &mut Vec<Stri
         }
     };
     PodFailureRule { action, on }
+}
+
+/// API servers accept ascending values only. They are looked up for each exit code, so they must be.
+fn sorted(mut values: Vec<i32>) -> Box<[i32]> {
+    values.sort_unstable();
+    values.into()
 }
 
 fn success_rules(policy: Rules<WireSuccessRule<'_>>) -> Vec<SuccessRule> {

@@ -124,8 +124,9 @@ impl PodDecoder {
         let created = meta.created()?;
         let annotation = |key| meta.annotation(key);
         let ready = status.conditions().find(|c| *c.kind == *"Ready");
+        let sidecars = spec.sidecars();
         let clues = FinishClues {
-            containers_finished: status.containers_finished(spec),
+            containers_finished: status.containers_finished(&sidecars),
             unready_since: ready.filter(|c| *c.status == *"False").and_then(|c| c.last_transition_time),
             deletion: meta.deletion_timestamp,
             deletion_grace_seconds: meta.deletion_grace_period_seconds.unwrap_or(0),
@@ -154,7 +155,7 @@ impl PodDecoder {
                 .filter(|c| *c.status == *"True")
                 .map(|c| c.last_transition_time.unwrap_or(created).into()),
             restarts: status.restarts(),
-            max_restarts: status.max_restarts(spec),
+            max_restarts: status.max_restarts(&sidecars),
             finished: finish_time(clues, created).into(),
             outcome: (phase == Phase::Failed || deleting || status.has_unusual_condition())
                 .then(|| Box::new(status.outcome())),

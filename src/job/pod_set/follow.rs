@@ -9,6 +9,7 @@ use super::ledger::Ledger;
 use super::queues::Queues;
 use super::slots::Slot;
 use super::{PodSet, step};
+use crate::job::exponential::Exponential;
 use crate::job::index_set::IndexSet;
 use crate::job::spec::Job;
 
@@ -20,7 +21,6 @@ impl PodSet {
         let pods_mean_the_same = old.completion == new.completion
             && old.replace_only_failed == new.replace_only_failed
             && old.per_index == new.per_index
-            && self.backoff == job.options.backoff(self.backoff_limits)
             && old.pod_failure_policy == new.pod_failure_policy;
         let ledger = Ledger::of(job);
         let ends = self.ledger.is_open && !ledger.is_open;
@@ -28,12 +28,23 @@ impl PodSet {
         if pods_mean_the_same && self.ledger.termination == ledger.termination {
             self.spec = job.spec.clone();
             self.follow_ledger(ledger);
+            self.follow_backoff(job.options.backoff(self.backoff_limits));
         } else {
             self.rebuild(job);
         }
         if ends {
             self.drop_job_failures();
         }
+    }
+
+    /// Only pods that are held depend on the back-off.
+    fn follow_backoff(&mut self, backoff: Exponential) {
+        if self.backoff == backoff {
+            return;
+        }
+        self.backoff = backoff;
+        let held: Vec<u32> = self.held.keys().copied().collect();
+        held.into_iter().for_each(|index| self.refresh_place(index));
     }
 
     /// Derives everything again that follows from the Job and the pods. What is known of the pods stays.

@@ -20,6 +20,7 @@ mod occupants;
 mod places;
 mod queries;
 mod queues;
+mod relink;
 mod slots;
 mod step;
 #[cfg(test)]
@@ -37,13 +38,13 @@ use super::spec::{Completion, Job, JobSpec};
 use super::uid::{Uid, UidSet};
 use crate::mutants::{Mutant, is};
 use attempts::Attempts;
-use classify::{InUncounted, Tags, Tracking, fails_job};
+use classify::fails_job;
 pub use counted::CountedPod;
 use counted::CountedPods;
 use entry::Entry;
 pub use entry::PendingRequest;
 use given::Given;
-use ledger::{Ledger, Termination};
+use ledger::Ledger;
 pub use places::DelayedDeletion;
 use queues::Queues;
 use slots::{Slot, Slots};
@@ -442,49 +443,6 @@ impl PodSet {
             if let Some(entry) = self.pods.get_mut(slot) {
                 entry.ends_with_job = true;
             }
-        }
-    }
-
-    fn relink_all(&mut self) {
-        let slots: Vec<Slot> = self.pods.iter().map(|(slot, _)| slot).collect();
-        slots.into_iter().for_each(|slot| self.relink(slot));
-    }
-
-    fn relink(&mut self, slot: Slot) {
-        let Some(entry) = self.pods.get_mut(slot) else { return };
-        let tags = Tags::of(entry, &self.spec, &self.ledger);
-        // A Job that fails counts its pods before they end: one without finalizer has been recorded, by whatever owner.
-        let released_before = self.ledger.termination == Termination::Failing && !entry.pod.tracked;
-        entry.recorded |=
-            released_before || tags.tracking.is_recorded() || entry.flight == PendingRequest::Release;
-        entry.ends_with_job |= self.ledger.announces_end() && tags.rank().is_some();
-        if entry.tags.as_ref() == Some(&tags) {
-            return;
-        }
-        let before = entry.tags.replace(tags.clone());
-        let step = Step { slot, before: before.as_ref(), after: Some(&tags) };
-        self.queues.shift(step, &self.spec);
-        self.note_end(slot, &tags);
-        self.refresh_places(step);
-    }
-
-    /// Passes the end of a pod to the back-off, once: as newly ended, or as history if it was recorded before
-    /// we saw it.
-    fn note_end(&mut self, slot: Slot, tags: &Tags) {
-        let has_place = self.spec.completion.indexes().is_none() || tags.place.is_some();
-        let ended = matches!(tags.tracking, Tracking::RecordSuccess | Tracking::RecordFailure)
-            || tags.tracking.is_recorded();
-        let Some(entry) =
-            self.pods.get_mut(slot).filter(|e| ended && has_place && e.pod.selected && !e.evaluated)
-        else {
-            return;
-        };
-        entry.evaluated = true;
-        let ended = Ended { at: entry.pod.finished.into(), failed: tags.failure.is_some() };
-        if tags.uncounted != InUncounted::No {
-            self.history.iter_mut().for_each(|history| history.counted(ended));
-        } else {
-            self.newly_ended.push(ended);
         }
     }
 }

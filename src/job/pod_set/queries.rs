@@ -207,9 +207,8 @@ impl PodSet {
         if let Completion::Indexed(_) = self.spec.completion {
             chosen.extend(self.queues.misplaced.iter().map(|(_, slot)| slot));
             for place in self.queues.occupants.crowded() {
-                let mut here = self.occupants_of(place);
-                here.pop();
-                chosen.extend(here);
+                let kept = self.last_occupant(place);
+                chosen.extend(self.queues.occupants.at(place).filter(|slot| Some(*slot) != kept));
             }
         }
         if chosen.len() < surplus {
@@ -222,15 +221,13 @@ impl PodSet {
         chosen.into_iter().filter_map(|slot| self.pod_in(slot)).collect()
     }
 
-    /// The active pods at a place, in removal order. All owners of a Job must keep the same one.
-    fn occupants_of(&self, place: u32) -> Vec<Slot> {
+    /// The active pod at a place that is last in removal order. All owners of a Job must keep the same one.
+    fn last_occupant(&self, place: u32) -> Option<Slot> {
         let turn = |slot: &Slot| {
             let entry = self.pods.get(*slot)?;
             Some((entry.tags.as_ref()?.rank()?, &entry.pod.uid))
         };
-        let mut here: Vec<Slot> = self.queues.occupants.at(place).collect();
-        here.sort_by_key(turn);
-        here
+        self.queues.occupants.at(place).max_by_key(turn)
     }
 
     /// Number of pods with the tracking finalizer.

@@ -14,6 +14,7 @@ use crate::job::tests::fixture::{
     at, at_index, at_ordinal, but, cases, ended, job, placed, pod, running, uids, with,
 };
 
+mod changes;
 mod jumps;
 mod known;
 
@@ -26,7 +27,7 @@ struct Answers {
     fails_job: Option<Uid>,
     queues: [Vec<Uid>; 5],
     held: Vec<DelayedDeletion>,
-    to_remove: Vec<Vec<Uid>>,
+    to_remove: Vec<BTreeSet<Uid>>,
     free: Vec<u32>,
     held_at: Vec<Option<DelayedDeletion>>,
 }
@@ -64,7 +65,9 @@ impl Answers {
                     .collect(),
             ],
             held: set.held().cloned().collect(),
-            to_remove: (0..=set.active()).map(|surplus| list(set.to_remove(surplus).into_iter())).collect(),
+            to_remove: (0..=set.active())
+                .map(|surplus| set.to_remove(surplus).into_iter().map(|pod| pod.uid.clone()).collect())
+                .collect(),
             free: set.free_places().take(12).collect(),
             held_at: (0..8).map(|index| set.held_at(index).cloned()).collect(),
         }

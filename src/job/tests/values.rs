@@ -26,6 +26,19 @@ fn conditions_have_the_values_of_the_api() {
     assert_eq!(ends, [false, false, false, true, true, false]);
 }
 
+/// Somebody else's conditions may be as long as an object can be, and a Job has its status in several places.
+#[test]
+fn copies_of_a_status_share_the_texts_of_conditions() {
+    let mut status = JobStatus::default();
+    let kind = ConditionKind::from("x".repeat(1_000).as_str());
+    status.ensure(condition(kind, ConditionStatus::True, "y".repeat(1_000), "z".repeat(1_000), at(1)));
+    let (one, other) = (&status.conditions[0], &status.clone().conditions[0]);
+    let kinds = [one, other].map(|condition| condition.kind.as_str().as_ptr());
+    assert_eq!(kinds[0], kinds[1]);
+    assert!(std::sync::Arc::ptr_eq(&one.reason, &other.reason));
+    assert!(std::sync::Arc::ptr_eq(&one.message, &other.message));
+}
+
 #[test]
 fn a_condition_changes_with_its_status_reason_or_message_and_not_with_the_time() {
     let suspended = |value, reason: &str, message: &str, second| {

@@ -1,7 +1,9 @@
 //! The fields of a pod that are read from JSON or protobuf.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 
+use foldhash::fast::RandomState;
 use jiff::Timestamp;
 use serde::Deserialize;
 
@@ -16,6 +18,23 @@ use crate::job::pod::{ContainerExit, MaxRestarts, Outcome};
 /// them.
 const START_CONDITIONS: [&str; 5] =
     ["PodScheduled", "Initialized", "ContainersReady", "Ready", "PodReadyToStartContainers"];
+
+/// Most distinct ends of containers that are kept of a pod, and as many of its init containers.
+const MOST_EXITS: usize = 256;
+/// Most distinct conditions that are kept of a pod.
+const MOST_CONDITIONS: usize = 64;
+/// The length to which names of containers are cut, in bytes. A rule names a container of the template, of which no API server
+/// accepts a name of more than 63 bytes. So no rule names one that was cut.
+const LONGEST_CONTAINER: usize = 64;
+/// The longest type of a condition that a rule may have: a qualified name, with a prefix of 253 bytes, a slash and 63 bytes.
+const LONGEST_CONDITION: usize = 317;
+/// The longest status of a condition: a rule may have none but `True`, `False` and `Unknown`.
+const LONGEST_CONDITION_STATUS: usize = 16;
+/// The length to which the reason in a trace is cut, in bytes.
+const LONGEST_REASON: usize = 256;
+
+/// Names of native sidecars, for statuses to be looked up: a pod may have thousands of init containers.
+pub(super) type Sidecars<'a> = HashSet<&'a str, RandomState>;
 
 /// A pod.
 #[derive(Debug, Default, Deserialize)]
@@ -171,10 +190,10 @@ impl<'a> Message<'a> for WireTerminated<'a> {
 }
 
 impl WireSpec<'_> {
-    /// Whether an init container is a native sidecar, which runs beside the containers and ends after them.
-    fn is_sidecar(&self, name: &str) -> bool {
-        let mut declared = self.init_containers.iter().flatten();
-        declared.any(|c| *c.name == *name && c.restart_policy.as_deref() == Some("Always"))
+    /// The names of native sidecars: init containers that run beside the containers and end after them. Most pods have none.
+    pub(super) fn sidecars(&self) -> Sidecars<'_> {
+        let declared = self.init_containers.iter().flatten();
+        declared.filter(|c| c.restart_policy.as_deref() == Some("Always")).map(|c| &*c.name).collect()
     }
 }
 
@@ -182,10 +201,25 @@ impl<'a> WireContainer<'a> {
     fn terminated(&self) -> Option<&WireTerminated<'a>> {
         self.state.as_ref()?.terminated.as_ref()
     }
+}
 
-    fn exit(&self) -> Option<ContainerExit> {
-        self.terminated().map(|end| ContainerExit { name: (*self.name).into(), exit_code: end.exit_code })
-    }
+fn cut(text: &str, longest: usize) -> &str {
+    &text[..text.floor_char_boundary(longest)]
+}
+
+/// The distinct failures of containers. Anybody with the right to write a status may give a pod any number of them, with names
+/// of any length.
+fn exits<'c, 'a: 'c>(containers: impl Iterator<Item = &'c WireContainer<'a>>) -> Vec<ContainerExit> {
+    let mut seen = HashSet::<_, RandomState>::default();
+    containers
+        .filter_map(|container| {
+            let exit_code = container.terminated()?.exit_code;
+            Some((cut(&container.name, LONGEST_CONTAINER), exit_code))
+        })
+        .filter(|exit| exit.1 != 0 && seen.insert(*exit))
+        .take(MOST_EXITS)
+        .map(|(name, exit_code)| ContainerExit { name: name.into(), exit_code })
+        .collect()
 }
 
 /// The newest finish time of these containers and of those before, unless one of these has none.
@@ -206,8 +240,8 @@ impl<'a> WireStatus<'a> {
         self.container_statuses.iter().flatten()
     }
 
-    fn sidecars(&self, spec: &WireSpec<'_>) -> impl Iterator<Item = &WireContainer<'a>> {
-        self.init_containers().filter(|container| spec.is_sidecar(&container.name))
+    fn sidecars(&self, names: &Sidecars<'_>) -> impl Iterator<Item = &WireContainer<'a>> {
+        self.init_containers().filter(|container| names.contains(&*container.name))
     }
 
     fn init_containers(&self) -> impl Iterator<Item = &WireContainer<'a>> {
@@ -223,10 +257,10 @@ impl<'a> WireStatus<'a> {
     }
 
     /// The largest restart count of a container, and of a native sidecar.
-    pub(super) fn max_restarts(&self, spec: &WireSpec<'_>) -> MaxRestarts {
+    pub(super) fn max_restarts(&self, sidecars: &Sidecars<'_>) -> MaxRestarts {
         let [containers, sidecars] = [
             self.containers().map(|c| c.restart_count).max(),
-            self.sidecars(spec).map(|c| c.restart_count).max(),
+            self.sidecars(sidecars).map(|c| c.restart_count).max(),
         ]
         .map(Option::unwrap_or_default);
         MaxRestarts { containers, sidecars }
@@ -234,8 +268,8 @@ impl<'a> WireStatus<'a> {
 
     /// The newest finish time, if every container and every native sidecar has one. As in Kubernetes, sidecars
     /// that have all finished are enough.
-    pub(super) fn containers_finished(&self, spec: &WireSpec<'_>) -> Option<Timestamp> {
-        newest_finish(self.sidecars(spec), newest_finish(self.containers(), None))
+    pub(super) fn containers_finished(&self, sidecars: &Sidecars<'_>) -> Option<Timestamp> {
+        newest_finish(self.sidecars(sidecars), newest_finish(self.containers(), None))
     }
 
     /// How the pod ran, as its containers show: when the first started, and how the first that failed ended.
@@ -246,17 +280,27 @@ impl<'a> WireStatus<'a> {
         PodRun {
             node,
             started: ends().filter_map(|(_, end)| end.started_at).min(),
-            reason: reason.filter(|reason| !reason.is_empty()).map(Arc::from),
-            container: shown.as_ref().map(|(name, _)| Arc::from(&***name)),
+            reason: reason
+                .filter(|reason| !reason.is_empty())
+                .map(|reason| cut(reason, LONGEST_REASON).into()),
+            container: shown.as_ref().map(|(name, _)| cut(name, LONGEST_CONTAINER).into()),
             exit_code: shown.map(|(_, end)| end.exit_code),
         }
     }
 
+    /// What a pod failure policy could name of the pod: no success, nothing twice, and no more than any rule could match.
     pub(super) fn outcome(&self) -> Outcome {
+        let mut seen = HashSet::<_, RandomState>::default();
         Outcome {
-            containers: self.containers().filter_map(WireContainer::exit).collect(),
-            init_containers: self.init_containers().filter_map(WireContainer::exit).collect(),
-            conditions: self.conditions().map(|c| ((*c.kind).into(), (*c.status).into())).collect(),
+            containers: exits(self.containers()),
+            init_containers: exits(self.init_containers()),
+            conditions: self
+                .conditions()
+                .filter(|c| c.kind.len() <= LONGEST_CONDITION && c.status.len() <= LONGEST_CONDITION_STATUS)
+                .filter(|c| seen.insert((&*c.kind, &*c.status)))
+                .take(MOST_CONDITIONS)
+                .map(|c| ((*c.kind).into(), (*c.status).into()))
+                .collect(),
         }
     }
 }

@@ -205,6 +205,21 @@ fn native_sidecars_count_as_containers_do_and_other_init_containers_do_not() {
     }
 }
 
+/// Each event of such a pod is decoded in a task that it shares with all others. A comparison of each status with each init
+/// container would take a minute.
+#[test]
+fn a_pod_with_thousands_of_init_containers_is_decoded_at_once() {
+    let names = || (0..40_000).map(|number| format!("side-{number}"));
+    let declared: Vec<Value> = names().map(|name| json!({"name": name, "restartPolicy": "Always"})).collect();
+    let statuses: Vec<Value> = names().map(|name| json!({"name": name, "restartCount": 7})).collect();
+    let began = std::time::Instant::now();
+    let seen = observe(json!({
+        "spec": {"initContainers": declared}, "status": {"initContainerStatuses": statuses},
+    }));
+    assert_eq!(seen.pod.max_restarts.sidecars, 7);
+    assert!(began.elapsed().as_secs() < 10, "{:?}", began.elapsed());
+}
+
 #[test]
 fn the_outcome_is_kept_where_a_failure_policy_could_match() {
     let disrupted = json!([{"type": "DisruptionTarget", "status": "True"}]);
@@ -223,8 +238,43 @@ fn the_outcome_is_kept_where_a_failure_policy_could_match() {
     }}));
     let outcome = failed.pod.outcome.unwrap();
     assert_eq!(outcome.containers, [ContainerExit { name: "a".into(), exit_code: -1 }]);
-    assert_eq!(outcome.init_containers, [ContainerExit { name: "i".into(), exit_code: 0 }]);
+    assert_eq!(outcome.init_containers, [], "no rule asks for a success");
     assert_eq!(outcome.conditions[0], ("Ready".into(), "True".into()));
+}
+
+#[test]
+fn of_a_status_of_any_size_only_what_a_rule_could_name_is_kept() {
+    let end = |name: String, code| json!({"name": name, "state": {"terminated": {"exitCode": code}}});
+    let ends = |names: &dyn Fn(usize) -> String| -> Vec<Value> {
+        (0..20_000).map(|number| end(names(number), 1 + number % 2)).collect()
+    };
+    let condition = |kind: String, status: &str| json!({"type": kind, "status": status});
+    let of = |statuses: Vec<Value>, conditions: Vec<Value>| {
+        let status = json!({"phase": "Failed", "containerStatuses": statuses,
+                            "initContainerStatuses": [], "conditions": conditions});
+        observe(json!({"status": status})).pod.outcome.unwrap()
+    };
+    for (names, kept, why) in [
+        (&(|number| format!("c-{number}")) as &dyn Fn(usize) -> String, 256, "distinct names"),
+        (&|_| "main".into(), 2, "equal ends"),
+        (&|_| "ü".repeat(90), 2, "long names"),
+    ] {
+        let outcome = of(ends(names), vec![]);
+        assert_eq!(outcome.containers.len(), kept, "{why}");
+        assert_eq!(outcome.containers[0].exit_code, 1, "{why}");
+        assert!(outcome.containers.iter().all(|exit| exit.name.len() <= 64), "{why}");
+    }
+    let qualified = format!("{}/{}", "p".repeat(253), "n".repeat(63));
+    let mut conditions = vec![
+        condition(format!("{qualified}n"), "True"),
+        condition("Ready".into(), &"True".repeat(5)),
+        condition(qualified.clone(), "Unknown"),
+        condition(qualified.clone(), "Unknown"),
+    ];
+    let outcome = of(vec![], conditions.clone());
+    assert_eq!(outcome.conditions, [(qualified.into(), "Unknown".into())]);
+    conditions.extend((0..20_000).map(|number| condition(format!("c-{number}"), "True")));
+    assert_eq!(of(vec![], conditions).conditions.len(), 64);
 }
 
 #[test]
