@@ -10,7 +10,9 @@ use crate::cluster::gate::{Answer, Priority, Write, WriteError};
 use crate::cluster::reads::ReadError;
 use crate::cluster::resource::Resource;
 use crate::cluster::wire::{DecodeError, Decoder, PodGroupDecoder, WorkloadDecoder};
-use crate::job::gang::{Choice, choose_pod_group, choose_workload, workload_made};
+use crate::job::gang::{
+    Choice, LOOKED_AT, choose_pod_group, choose_workload, names_job, names_workload, workload_made,
+};
 use crate::job::gang_state::GangAnswer;
 use crate::job::plan::{GangRequest, JobEvent};
 use crate::job::spec::Job;
@@ -88,9 +90,10 @@ impl Requests {
         events: &mut Vec<JobEvent>,
     ) -> Result<Option<Arc<str>>, GangError> {
         let choose = |found, request| choose_workload(job, found, request);
+        let decoder = WorkloadDecoder::default();
+        let is_candidate = |workload: &_| names_job(workload, job);
         let workload =
-            match self.find_or_make(&WorkloadDecoder::default(), Resource::WORKLOADS, request, choose).await?
-            {
+            match self.find_or_make(&decoder, Resource::WORKLOADS, request, is_candidate, choose).await? {
                 Found::Existing(workload) => workload,
                 Found::Made(workload) => {
                     events.push(workload_made(job, &workload));
@@ -101,13 +104,15 @@ impl Requests {
         let choose = |found, request| choose_pod_group(job, &workload, found, request);
         // A Job that has its Workload gets its PodGroup again if somebody has deleted it.
         let request = GangRequest::Ensure;
-        match self.find_or_make(&PodGroupDecoder::default(), Resource::POD_GROUPS, request, choose).await? {
+        let is_candidate = |group: &_| names_workload(group, &workload);
+        let decoder = PodGroupDecoder::default();
+        match self.find_or_make(&decoder, Resource::POD_GROUPS, request, is_candidate, choose).await? {
             Found::Existing(group) | Found::Made(group) => Ok(Some(group.name)),
             Found::Nothing => Ok(None),
         }
     }
 
-    /// An object of the Job's namespace: the one that `choose` picks, or a new one. If the name is taken, the
+    /// An object of the Job's namespace: the one that `choose` picks among the first candidates, or a new one. If the name is taken, the
     /// list is read once more: after a lost answer it shows the very object that we wanted; otherwise the
     /// name belongs to something else, and the Job has no such object.
     async fn find_or_make<D: Decoder>(
@@ -115,11 +120,18 @@ impl Requests {
         decoder: &D,
         resource: Resource,
         request: GangRequest,
+        is_candidate: impl Fn(&D::Object) -> bool,
         choose: impl Fn(Vec<D::Object>, GangRequest) -> Choice<D::Object>,
     ) -> Result<Found<D::Object>, GangError> {
         let mut request = request;
         loop {
-            let found = self.cx.reads.list(decoder, resource, self.job.namespace()).await?;
+            let mut room = LOOKED_AT;
+            let keep = |object: &_| {
+                let is_kept = room > 0 && is_candidate(object);
+                room -= usize::from(is_kept);
+                is_kept
+            };
+            let found = self.cx.reads.list(decoder, resource, self.job.namespace(), keep).await?;
             let not_served =
                 || GangError::Permanent(format!("the API server does not serve {}", resource.plural));
             match choose(found.ok_or_else(not_served)?, request) {

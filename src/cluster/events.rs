@@ -2,10 +2,12 @@
 //!
 //! Recording an Event never waits, and Events that cannot be sent are counted. Equal Events become one with a
 //! count, many similar ones become a combined one, and one object cannot flood the API server. Those that only inform
-//! are sent one at a time. Only Events that must be delivered (how a Job ended) are exempt from all of this.
+//! are sent one at a time. Events that must be delivered (how a Job ended) are exempt from this. A namespace has a share of
+//! what may be pending, of each class of Events: if it has more, it loses its oldest.
 
 mod body;
 mod correlator;
+mod pending;
 mod turns;
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -21,7 +23,8 @@ use tokio::sync::{mpsc, watch};
 use tokio::time::{Instant, sleep, sleep_until, timeout};
 
 use self::correlator::{Delivery, EventCorrelator, EventWrite, Noted};
-use self::turns::{Class, Counts};
+use self::pending::Pending;
+use self::turns::Class;
 use super::gate::{Answer, Fence, Order, Turn, Write, WriteError, WriteGate};
 use super::supervision::{Pauses, caught};
 use crate::job::manifest::Encoding;
@@ -105,7 +108,7 @@ const BUSY_PAUSE: (Duration, Duration) = (Duration::from_secs(1), Duration::from
 pub struct Recorder {
     inbox: mpsc::UnboundedSender<Event>,
     /// Events that have neither been sent nor lost.
-    pending: watch::Sender<Counts>,
+    pending: watch::Sender<Pending>,
     metrics: Arc<Metrics>,
 }
 
@@ -121,7 +124,7 @@ impl Recorder {
         let pending = recorder.pending.clone();
         let correlator = EventCorrelator::new(component, SmallRng::seed_from_u64(seed));
         let busy = BusyServer::default();
-        let sender = Sender { gate, busy, correlator, taken: Counts::default(), pending, metrics };
+        let sender = Sender { gate, busy, correlator, taken: Pending::default(), pending, metrics };
         tokio::spawn(sender.run_supervised(events));
         recorder
     }
@@ -129,10 +132,13 @@ impl Recorder {
     /// Records an Event. This never waits. A long message is cut.
     pub fn record(&self, event: Event) {
         let event = Event { message: short(&event.message).into(), ..event };
-        let class = Class::of(&event);
+        let (class, namespace) = (Class::of(&event), event.about.namespace.clone());
+        // The sender makes room where a namespace has more than its share. Until it does, there are no more than twice as many.
         let has_room = self.pending.send_if_modified(|pending| {
-            let has_room = pending.of(class) < class.capacity();
-            *pending.of_mut(class) += usize::from(has_room);
+            let has_room = pending.of_namespace(&namespace, class) < 2 * class.share();
+            if has_room {
+                pending.add(&namespace, class);
+            }
             has_room
         });
         if !has_room {
@@ -141,13 +147,13 @@ impl Recorder {
         }
         // The sender task lives as long as its recorders, unless the runtime is shutting down.
         if self.inbox.send(event).is_err() {
-            self.pending.send_modify(|pending| *pending.of_mut(class) -= 1);
+            self.pending.send_modify(|pending| pending.remove(&namespace, class, 1));
         }
     }
 
     /// Waits until all recorded Events have been sent or lost.
     pub async fn flush(&self) {
-        self.wait_for(Counts::is_empty).await;
+        self.wait_for(|pending| pending.total() == 0).await;
     }
 
     /// Waits until all recorded Events that report failures or ends have been sent or lost, and for the others for this
@@ -163,7 +169,7 @@ impl Recorder {
         self.pending.borrow().total()
     }
 
-    async fn wait_for(&self, is_reached: impl FnMut(&Counts) -> bool) {
+    async fn wait_for(&self, is_reached: impl FnMut(&Pending) -> bool) {
         // An error would mean that the `watch::Sender` is gone, but we hold it ourselves.
         let _ = self.pending.subscribe().wait_for(is_reached).await;
     }
@@ -175,8 +181,8 @@ struct Sender {
     busy: BusyServer,
     correlator: EventCorrelator,
     /// The pending Events that have left the inbox.
-    taken: Counts,
-    pending: watch::Sender<Counts>,
+    taken: Pending,
+    pending: watch::Sender<Pending>,
     metrics: Arc<Metrics>,
 }
 
@@ -189,7 +195,7 @@ impl Sender {
             self.correlator.clear();
             count_lost(&self.metrics, LostEvent::Refused, self.taken.total());
             let taken = std::mem::take(&mut self.taken);
-            self.pending.send_modify(|pending| pending.subtract(&taken));
+            self.pending.send_modify(|pending| pending.remove_all(&taken));
             sleep(pauses.after_panic()).await;
         }
     }
@@ -215,8 +221,6 @@ impl Sender {
                 () = until(given_up) => {}
             }
             let now = Instant::now();
-            let lost = self.correlator.drop_those_that_hang(now);
-            self.lost(LostEvent::QueueFull, Class::Normal, lost);
             while let Some(write) = self.correlator.next_write(now) {
                 sending.push(first_slot(self.gate.clone(), self.busy.clone(), write).boxed());
             }
@@ -224,35 +228,56 @@ impl Sender {
     }
 
     fn take(&mut self, event: Event) {
-        let class = Class::of(&event);
-        *self.taken.of_mut(class) += 1;
+        let (class, namespace) = (Class::of(&event), event.about.namespace.clone());
+        self.taken.add(&namespace, class);
         match self.correlator.note(event) {
-            Noted::Covered => {}
-            Noted::Spam => self.lost(LostEvent::Spam, class, 1),
+            Noted::Covered => self.make_room(&namespace, class),
+            Noted::Spam => self.lost(LostEvent::Spam, &namespace, class, 1),
         }
     }
 
+    /// Drops the oldest Events that wait, in this namespace while it has more than its share, and in the one that has most
+    /// while there are more than have room in all.
+    fn make_room(&mut self, namespace: &Arc<str>, class: Class) {
+        while self.taken.of_namespace(namespace, class) > class.share() && self.drop_oldest(namespace, class)
+        {
+        }
+        while self.taken.of(class) > class.capacity() {
+            let dropped = self.taken.largest(class).is_some_and(|largest| self.drop_oldest(&largest, class));
+            if !dropped {
+                break;
+            }
+        }
+    }
+
+    /// Returns whether there was one.
+    fn drop_oldest(&mut self, namespace: &Arc<str>, class: Class) -> bool {
+        let Some(lost) = self.correlator.drop_oldest(class, namespace) else { return false };
+        self.lost(LostEvent::QueueFull, namespace, class, lost);
+        true
+    }
+
     fn delivered(&mut self, write: EventWrite, delivery: Delivery) {
-        let (class, covered) = (write.series.class, write.covered);
+        let (series, covered) = (write.series.clone(), write.covered);
         self.correlator.delivered(write, delivery);
+        let namespace = &series.about.namespace;
         match delivery {
-            Delivery::Sent => self.acknowledge(class, covered),
-            Delivery::Failed => self.lost(LostEvent::Refused, class, covered),
+            Delivery::Sent => self.acknowledge(namespace, series.class, covered),
+            Delivery::Failed => self.lost(LostEvent::Refused, namespace, series.class, covered),
             Delivery::Expired | Delivery::RefusedInProtobuf => {}
         }
     }
 
-    fn lost(&mut self, reason: LostEvent, class: Class, events: usize) {
-        if events == 0 {
-            return;
+    fn lost(&mut self, reason: LostEvent, namespace: &Arc<str>, class: Class, events: usize) {
+        if events > 0 {
+            count_lost(&self.metrics, reason, events);
+            self.acknowledge(namespace, class, events);
         }
-        count_lost(&self.metrics, reason, events);
-        self.acknowledge(class, events);
     }
 
-    fn acknowledge(&mut self, class: Class, events: usize) {
-        *self.taken.of_mut(class) -= events;
-        self.pending.send_modify(|pending| *pending.of_mut(class) -= events);
+    fn acknowledge(&mut self, namespace: &Arc<str>, class: Class, events: usize) {
+        self.taken.remove(namespace, class, events);
+        self.pending.send_modify(|pending| pending.remove(namespace, class, events));
     }
 }
 

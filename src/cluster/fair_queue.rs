@@ -116,6 +116,17 @@ impl<P: Ord + Copy, G: Hash + Eq + Clone, F: Hash + Eq + Clone, T> FairQueue<P, 
         Some(*rest.iter().find(starves).unwrap_or(first))
     }
 
+    /// Drops items of a flow that are not to be kept. A flow that keeps some keeps its turn.
+    pub(super) fn retain(&mut self, priority: P, group: &G, flow: &F, keep: impl Fn(&T) -> bool) {
+        let Some(level) = self.levels.get_mut(&priority) else { return };
+        let Some(flows) = level.groups.lists.get_mut(group) else { return };
+        level.len -= flows.retain(flow, keep);
+        if flows.is_empty() {
+            level.groups.lists.remove(group);
+            level.groups.order.retain(|waiting| waiting != group);
+        }
+    }
+
     /// Whether [`pop`](Self::pop) would return an item.
     pub(super) fn is_ready(&self, room: impl Fn(P, &G, usize) -> Room) -> bool {
         self.ready(room).next().is_some()
@@ -360,6 +371,21 @@ mod tests {
         assert_eq!(drain(&mut queue), [1, 10, 2, 11]);
         queue.push(0, "a", 1, -1);
         assert!(queue.pop(all).is_none() && queue.is_empty() && queue.groups(0) == 0);
+    }
+
+    #[test]
+    fn a_flow_keeps_its_turn_while_items_of_it_are_kept() {
+        let mut queue = FairQueue::new(|_, _| false);
+        for (group, flow, item) in [("a", 1, 1), ("b", 1, 10), ("a", 2, 2), ("a", 1, 3), ("b", 1, 11)] {
+            queue.push(0, group, flow, item);
+        }
+        queue.retain(0, &"a", &1, |item| *item != 1);
+        queue.retain(0, &"a", &9, |_| false);
+        assert_eq!(queue.len(0), 4);
+        queue.retain(0, &"b", &1, |_| false);
+        assert_eq!((queue.len(0), queue.groups(0)), (2, 1));
+        assert_eq!(drain(&mut queue), [3, 2]);
+        assert!(queue.is_empty());
     }
 
     proptest! {

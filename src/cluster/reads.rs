@@ -194,7 +194,7 @@ impl Reader {
         Ok(self.gate.read(&path, namespace.into(), self.asker.clone(), read).await?)
     }
 
-    /// All objects of a resource in one namespace; `None` if the API server has no such resource.
+    /// The objects of a resource in one namespace that are to be kept; `None` if the API server has no such resource.
     ///
     /// # Errors
     /// See [`ReadError`].
@@ -203,11 +203,15 @@ impl Reader {
         decoder: &D,
         resource: Resource,
         namespace: &str,
+        mut keep: impl FnMut(&D::Object) -> bool,
     ) -> Result<Option<Vec<D::Object>>, ReadError> {
         let selection = Selection { namespace: Some(namespace.into()), ..Selection::all(resource) };
         let mut objects = Vec::new();
         let take = |object: Result<D::Object, NotRead>| {
-            objects.push(object.map_err(|not_read| not_read.error)?);
+            let object = object.map_err(|not_read| not_read.error)?;
+            if keep(&object) {
+                objects.push(object);
+            }
             Ok(())
         };
         match self.objects(decoder, &selection, D::ACCEPT, take).await {

@@ -14,7 +14,8 @@ use super::plan::{GangRequest, Plan, Wait};
 use super::state::JobState;
 
 pub use self::objects::{
-    Choice, GroupTemplate, PodGroup, Workload, choose_pod_group, choose_workload, workload_made,
+    Choice, GroupTemplate, LOOKED_AT, PodGroup, Workload, choose_pod_group, choose_workload, names_job,
+    names_workload, workload_made,
 };
 
 /// Whether it is known which PodGroup, if any, pods created now must name.

@@ -1,12 +1,15 @@
 //! The correlator turns Events into writes. It is the pure part of the recorder.
 //!
-//! The rules are client-go's, but for the last one. Equal Events are counted in one. From the tenth different message on, Events of
+//! The rules are client-go's, except for the last one. Equal Events are counted in one. From the tenth different message on, Events of
 //! one object, type and reason are combined into one; where the API server is slow, from the second on that waits. An
 //! object has a burst of 25 Events of each type, then one every five minutes. With client-go both types share one burst, and
 //! an object that has created many pods has none left for its failures.
 //!
 //! A write is composed when its turn comes ([`Turns`]), so it covers what was recorded while its series waited.
 
+mod memory;
+
+use std::hash::BuildHasher as _;
 use std::num::NonZeroU32;
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,6 +21,7 @@ use rand::rngs::SmallRng;
 use serde_json::json;
 use tokio::time::Instant;
 
+use self::memory::{MOST, Memory};
 use super::body::{EventBody, seconds};
 use super::turns::{Class, Turn, Turns};
 use super::{Event, EventType, ObjectRef};
@@ -34,8 +38,9 @@ const SIMILAR_WINDOW: SignedDuration = SignedDuration::from_mins(10);
 const BURST: NonZeroU32 = NonZeroU32::new(25).unwrap();
 /// ... and the time after which one more is allowed.
 const REFILL: Duration = Duration::from_secs(300);
-/// Number of objects that are remembered. When there are more, the half with the oldest Events is forgotten.
-const OBJECTS: usize = 4096;
+/// Bytes that an object takes without its series, and a series without its message.
+const OBJECT: usize = 1024;
+const ONE_SERIES: usize = 256;
 /// Number of series of one object that are remembered. When there are more, the one with the oldest Event is forgotten.
 const SERIES: usize = 32;
 /// Length of the dot and random digits at the end of an Event name.
@@ -109,6 +114,9 @@ struct Series {
 /// The Events of one object.
 #[derive(Debug)]
 struct ObjectEvents {
+    namespace: Arc<str>,
+    /// Bytes that are remembered of it.
+    bytes: usize,
     normal: Option<Rate>,
     warnings: Option<Rate>,
     similar: HashMap<(EventType, Box<str>), Similar>,
@@ -119,7 +127,8 @@ struct ObjectEvents {
 /// Different messages of one type and reason.
 #[derive(Debug)]
 struct Similar {
-    messages: HashSet<Box<str>>,
+    /// Their hashes.
+    messages: HashSet<u64>,
     last: Timestamp,
 }
 
@@ -129,8 +138,7 @@ pub(super) struct EventCorrelator {
     component: Box<str>,
     random: SmallRng,
     objects: UidMap<ObjectEvents>,
-    /// Number of objects at which the older half is forgotten.
-    sweep_at: usize,
+    memory: Memory,
     turns: Turns<Arc<SeriesKey>>,
     /// What Events are created in.
     encoding: Encoding,
@@ -142,7 +150,7 @@ impl EventCorrelator {
             component: component.into(),
             random,
             objects: UidMap::default(),
-            sweep_at: OBJECTS,
+            memory: Memory::default(),
             turns: Turns::default(),
             encoding: Encoding::Protobuf,
         }
@@ -151,7 +159,7 @@ impl EventCorrelator {
     /// Forgets all Events and writes, but not what they are encoded in.
     pub(super) fn clear(&mut self) {
         self.objects = UidMap::default();
-        self.sweep_at = OBJECTS;
+        self.memory = Memory::default();
         self.turns = Turns::default();
     }
 
@@ -159,6 +167,8 @@ impl EventCorrelator {
     pub(super) fn note(&mut self, event: Event) -> Noted {
         self.sweep();
         let object = self.objects.entry(event.about.uid.clone()).or_insert_with(|| ObjectEvents {
+            namespace: event.about.namespace.clone(),
+            bytes: 0,
             normal: Rate::per_period(REFILL, BURST),
             warnings: Rate::per_period(REFILL, BURST),
             similar: HashMap::new(),
@@ -204,14 +214,18 @@ impl EventCorrelator {
         } else {
             event.message
         };
-        let is_new = !std::mem::replace(&mut series.busy, true);
-        let mut heir = is_new.then(|| series.key.clone());
-        if !alone.is_empty() {
-            self.turns.merge(|waiting| alone.iter().any(|other| Arc::ptr_eq(&other.key, waiting)), &mut heir);
+        let (key, was_busy) = (series.key.clone(), std::mem::replace(&mut series.busy, true));
+        let ObjectRef { namespace, uid, .. } = &key.about;
+        let bytes = object.weigh();
+        let before = std::mem::replace(&mut object.bytes, bytes);
+        self.memory.change(&object.namespace, before, object.bytes);
+        if !was_busy {
+            self.turns.push(key.class, namespace, uid, key.clone());
         }
-        if let Some(key) = heir {
-            let namespace = key.about.namespace.clone();
-            self.turns.push(key.class, &namespace, key);
+        if !alone.is_empty() {
+            let is_kept =
+                |waiting: &Arc<SeriesKey>| !alone.iter().any(|other| Arc::ptr_eq(&other.key, waiting));
+            self.turns.retain(namespace, uid, is_kept);
         }
         Noted::Covered
     }
@@ -232,21 +246,18 @@ impl EventCorrelator {
 
     /// Takes in that a write leaves, to an API server that answers other writes after this time.
     pub(super) fn leaves(&mut self, write: &EventWrite, now: Instant, answer_time: Duration) {
-        self.turns.leaves(write.turn, now, answer_time);
+        self.turns.leaves(&write.turn, now, answer_time);
     }
 
-    /// Forgets Normal Events of namespaces in which a write hangs while others wait, but for a few: they would take the
-    /// places of those of all namespaces. Returns how many recorded ones are lost with that.
-    pub(super) fn drop_those_that_hang(&mut self, now: Instant) -> usize {
-        let mut lost = 0;
-        for key in self.turns.drop_those_that_hang(now) {
-            let series = self.objects.get_mut(&key.about.uid).and_then(|object| object.series.get_mut(&key));
-            if let Some(series) = series {
-                series.busy = false;
-                lost += std::mem::take(&mut series.unsent);
-            }
-        }
-        lost
+    /// Drops the Events of this class and namespace that have waited longest. Returns how many recorded ones are lost with
+    /// that; `None` if none wait.
+    pub(super) fn drop_oldest(&mut self, class: Class, namespace: &Arc<str>) -> Option<usize> {
+        let key = self.turns.take_oldest(class, namespace)?;
+        let series = self.objects.get_mut(&key.about.uid).and_then(|object| object.series.get_mut(&key));
+        Some(series.map_or(0, |series| {
+            series.busy = false;
+            std::mem::take(&mut series.unsent)
+        }))
     }
 
     /// When to ask again for the next write, though nothing was delivered.
@@ -274,22 +285,41 @@ impl EventCorrelator {
         }
         series.busy = series.unsent > 0;
         if series.busy {
-            self.turns.push(write.series.class, &write.series.about.namespace, write.series.clone());
+            let ObjectRef { namespace, uid, .. } = &write.series.about;
+            self.turns.push(write.series.class, namespace, uid, write.series.clone());
         }
     }
 
-    /// Forgets the older half of the objects when there are too many, except those with a write that waits or is
-    /// under way.
+    /// Forgets the older half of the objects of each namespace that takes more than the average, until half of the memory
+    /// is free; except those with a write that waits or is under way.
     fn sweep(&mut self) {
-        if self.objects.len() < self.sweep_at {
+        if !self.memory.needs_sweep() {
             return;
         }
-        let mut times: Vec<Timestamp> = self.objects.values().map(|object| object.last).collect();
-        let middle = times.len() / 2;
-        let (_, middle, _) = times.select_nth_unstable(middle);
-        self.objects
-            .retain(|_, object| object.last > *middle || object.series.values().any(|series| series.busy));
-        self.sweep_at = (self.objects.len() + OBJECTS / 2).max(OBJECTS);
+        loop {
+            let before = self.memory.total();
+            let mut times: HashMap<Arc<str>, Vec<Timestamp>> =
+                self.memory.largest().map(|namespace| (namespace.clone(), Vec::new())).collect();
+            for object in self.objects.values() {
+                times.entry(object.namespace.clone()).and_modify(|times| times.push(object.last));
+            }
+            let middle = |(namespace, mut times): (Arc<str>, Vec<Timestamp>)| {
+                let middle = times.len() / 2;
+                (!times.is_empty()).then(|| (namespace, *times.select_nth_unstable(middle).1))
+            };
+            let middles: HashMap<Arc<str>, Timestamp> = times.into_iter().filter_map(middle).collect();
+            self.objects.retain(|_, object| {
+                let is_old = middles.get(&object.namespace).is_some_and(|middle| object.last <= *middle);
+                let is_kept = !is_old || object.series.values().any(|series| series.busy);
+                if !is_kept {
+                    self.memory.change(&object.namespace, object.bytes, 0);
+                }
+                is_kept
+            });
+            if self.memory.total() <= MOST / 2 || self.memory.total() == before {
+                return self.memory.swept();
+            }
+        }
     }
 }
 
@@ -306,9 +336,14 @@ impl ObjectEvents {
         }
         similar.last = event.at;
         if similar.messages.len() < SIMILAR {
-            similar.messages.insert(event.message.clone());
+            similar.messages.insert(similar.messages.hasher().hash_one(&event.message));
         }
         similar.messages.len() >= SIMILAR
+    }
+
+    /// Bytes that are remembered. A message is a part of its series and of the key of that.
+    fn weigh(&self) -> usize {
+        OBJECT + self.series.values().map(|series| ONE_SERIES + 2 * series.message.len()).sum::<usize>()
     }
 
     /// Forgets the series with the oldest Event when there are too many, except those with a write that waits or is
@@ -405,150 +440,4 @@ impl Series {
 }
 
 #[cfg(test)]
-mod tests {
-    #![allow(clippy::unwrap_used)]
-
-    use rand::SeedableRng as _;
-
-    use super::*;
-    use crate::job::uid::Uid;
-
-    /// An Event of an object, at a second.
-    fn event(object: usize, second: i64) -> Event {
-        Event {
-            about: ObjectRef::job(&"n".into(), &"j".into(), &format!("uid-{object}").into()),
-            kind: EventType::Normal,
-            reason: "Completed".into(),
-            message: "Job completed".into(),
-            at: Timestamp::from_second(second).unwrap(),
-            must: false,
-        }
-    }
-
-    fn correlator() -> EventCorrelator {
-        EventCorrelator::new("test", SmallRng::seed_from_u64(1))
-    }
-
-    fn note(correlator: &mut EventCorrelator, event: Event) {
-        let noted = correlator.note(event);
-        assert!(matches!(noted, Noted::Covered), "{noted:?}");
-    }
-
-    #[test]
-    fn a_limited_number_of_objects_is_remembered_but_always_those_with_a_write_that_waits_or_is_under_way() {
-        let (mut correlator, now) = (correlator(), Instant::now());
-        note(&mut correlator, event(0, 0));
-        let slow = correlator.next_write(now).unwrap();
-        note(&mut correlator, event(1, 0));
-        for object in 2..3 * OBJECTS {
-            note(&mut correlator, Event { kind: EventType::Warning, ..event(object, object as i64) });
-            let write = correlator.next_write(now).unwrap();
-            correlator.delivered(write, Delivery::Sent);
-            assert!(correlator.objects.len() <= OBJECTS + 2 * 2, "with two that may not be forgotten");
-        }
-        assert!(correlator.objects.len() >= OBJECTS / 2);
-        for object in [0, 1] {
-            note(&mut correlator, event(object, 1));
-        }
-        correlator.delivered(slow, Delivery::Sent);
-        for (object, covered) in [("uid-1", 2), ("uid-0", 1)] {
-            let write = correlator.next_write(now).unwrap();
-            assert_eq!((&write.series.about.uid, write.covered), (&object.into(), covered));
-            correlator.delivered(write, Delivery::Sent);
-        }
-        assert!(correlator.next_write(now).is_none());
-    }
-
-    /// The writes of all Events that wait, as (object, Events covered), the first of which is under way since before.
-    fn writes(correlator: &mut EventCorrelator, first: Option<EventWrite>) -> Vec<(Uid, usize)> {
-        let (mut written, mut under_way, now) = (Vec::new(), first, Instant::now());
-        while let Some(write) = under_way.take().or_else(|| correlator.next_write(now)) {
-            written.push((write.series.about.uid.clone(), write.covered));
-            correlator.delivered(write, Delivery::Sent);
-        }
-        written
-    }
-
-    #[test]
-    fn where_many_wait_an_object_costs_a_few_writes() {
-        for (objects, is_slow) in [(5, false), (40, true)] {
-            let (mut correlator, now) = (correlator(), Instant::now());
-            note(&mut correlator, created(0, 0));
-            let slow = correlator.next_write(now);
-            for object in 0..objects {
-                (1..25).for_each(|pod| note(&mut correlator, created(object, pod)));
-            }
-            let written = writes(&mut correlator, slow);
-            assert_eq!(written.iter().map(|(_, covered)| covered).sum::<usize>(), 1 + 24 * objects);
-            for (object, expected) in [(0, SIMILAR), (objects - 1, if is_slow { 1 } else { SIMILAR })] {
-                let uid = format!("uid-{object}").as_str().into();
-                let of_object = written.iter().filter(|(about, _)| *about == uid).count();
-                assert_eq!(of_object, expected, "{object} of {objects}");
-            }
-        }
-    }
-
-    /// A correlator with a write under way, and so many that wait, of as many objects, that similar ones are combined.
-    fn backlog() -> (EventCorrelator, Option<EventWrite>) {
-        let mut correlator = correlator();
-        correlator.encoding = Encoding::Json;
-        note(&mut correlator, created(0, 0));
-        let slow = correlator.next_write(Instant::now());
-        (1..=BACKLOG).for_each(|object| note(&mut correlator, created(object, 1)));
-        (correlator, slow)
-    }
-
-    /// Pod `pod` of an object was created, at that second.
-    fn created(object: usize, pod: i64) -> Event {
-        Event { message: format!("Created pod: {pod}").into(), ..event(object, pod) }
-    }
-
-    #[test]
-    fn where_many_wait_two_of_an_object_become_one_in_the_place_of_the_first() {
-        let (mut correlator, slow) = backlog();
-        for pod in [3, 2] {
-            (1..=BACKLOG).rev().for_each(|object| note(&mut correlator, created(object, pod)));
-        }
-        assert_eq!(correlator.turns.waiting(), BACKLOG, "what has been combined waits no more");
-        correlator.delivered(slow.unwrap(), Delivery::Sent);
-        for object in 1..=BACKLOG {
-            let write = correlator.next_write(Instant::now()).unwrap();
-            let Write::CreateEvent { body, .. } = &write.write else { panic!("{write:?}") };
-            let body: serde_json::Value = serde_json::from_slice(body).unwrap();
-            assert_eq!((&*write.series.about.uid.to_string(), write.covered), (&*format!("uid-{object}"), 3));
-            assert_eq!(body["message"], "(combined from similar events): Created pod: 2");
-            assert_eq!(body["count"], 3);
-            assert_eq!(body["firstTimestamp"], "1970-01-01T00:00:01Z");
-            assert_eq!(body["lastTimestamp"], "1970-01-01T00:00:03Z");
-            correlator.delivered(write, Delivery::Sent);
-        }
-        assert!(correlator.next_write(Instant::now()).is_none());
-    }
-
-    #[test]
-    fn where_many_wait_an_equal_one_is_counted_alone_and_what_must_be_delivered_is_never_combined() {
-        let (mut correlator, slow) = backlog();
-        note(&mut correlator, created(1, 1));
-        note(&mut correlator, Event { must: true, ..created(1, 5) });
-        let written = writes(&mut correlator, slow);
-        let of_first = written.iter().filter(|(about, _)| *about == "uid-1".into());
-        assert_eq!(of_first.map(|(_, covered)| *covered).collect::<Vec<_>>(), [1, 2]);
-    }
-
-    #[test]
-    fn a_limited_number_of_series_of_an_object_is_remembered() {
-        let (mut correlator, now) = (correlator(), Instant::now());
-        for second in 0..1000 {
-            let message = format!("after {second} tries").into();
-            let must = Event { must: true, message, ..event(0, second) };
-            note(&mut correlator, must);
-            let write = correlator.next_write(now).unwrap();
-            correlator.delivered(write, Delivery::Sent);
-        }
-        assert_eq!(correlator.objects.values().map(|object| object.series.len()).sum::<usize>(), SERIES);
-        note(&mut correlator, Event { must: true, message: "after 999 tries".into(), ..event(0, 1000) });
-        let Some(EventWrite { write: Write::PatchEvent { .. }, .. }) = correlator.next_write(now) else {
-            panic!("the newest are remembered");
-        };
-    }
-}
+mod tests;

@@ -1,19 +1,25 @@
 //! The order in which Events are written.
 //!
-//! A Normal Event that may be lost is written alone: the next one waits until its write has ended. The others, which
-//! report failures or ends, are written at once. client-go writes all Events one at a time. So where the API server
-//! is slow, the Events that only inform cost it no more than those of the built-in controller. A write that is answered much
-//! later than other writes lets one of another namespace go, so that a webhook that hangs keeps nobody else's Events.
-//! Meanwhile its namespace keeps a few Events, and loses the others.
+//! Namespaces take turns, and so do the objects of each ([`FairQueue`]). Events that report how a Job ended come first, then
+//! Warnings, then Normal Events. A namespace has at most [`REPORTS`] writes of each of the first two under way, so that
+//! those that hang cost a bounded number of tasks.
+//!
+//! A Normal Event is written alone: the next one waits until its write has ended. client-go writes all Events one at a time.
+//! So where the API server is slow, the Events that only inform cost it no more than those of the built-in controller. A
+//! write that is answered much later than other writes lets one of another namespace go, so that a webhook that hangs keeps
+//! nobody else's Events.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::time::Instant;
 
 use super::{Event, EventType};
+use crate::cluster::fair_queue::{FairQueue, Room};
 use crate::cluster::gate::Priority;
+use crate::job::uid::Uid;
 
 /// How long the write of a Normal Event keeps those of other namespaces waiting, once it has left: this long ...
 const KEEPS_TURN: Duration = Duration::from_secs(1);
@@ -21,20 +27,18 @@ const KEEPS_TURN: Duration = Duration::from_secs(1);
 const OF_LAST: u32 = 2;
 /// ... and so many times as long as other writes take.
 const OF_OTHERS: u32 = 8;
-/// How many wait of a namespace in which a write hangs, while others wait or so many wait in all that there is hardly room
-/// for others.
-const KEPT_BEHIND: usize = 50;
-const MANY: usize = 500;
+/// Most writes under way that report failures in one namespace, and most that report ends.
+const REPORTS: usize = 64;
 
 /// What is promised to an Event.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) enum Class {
-    /// It informs, and may be lost.
-    Normal,
-    /// It reports a problem, and may be lost.
-    Warning,
     /// It must be delivered.
     Must,
+    /// It reports a problem, and may be lost.
+    Warning,
+    /// It informs, and may be lost.
+    Normal,
 }
 
 impl Class {
@@ -47,13 +51,21 @@ impl Class {
         }
     }
 
-    /// Recorded Events of this class that may be neither sent nor lost. That of Normal Events is the length of
-    /// client-go's queue.
+    /// Most recorded Events of this class that are neither sent nor lost. That of Normal Events is the length of
+    /// client-go's queue. If there are more, the namespace with the most loses its oldest.
     pub(super) fn capacity(self) -> usize {
         match self {
             Self::Normal => 1000,
             Self::Warning => 4096,
             Self::Must => usize::MAX,
+        }
+    }
+
+    /// Most of them of one namespace. If there are more, the oldest are lost.
+    pub(super) fn share(self) -> usize {
+        match self {
+            Self::Normal | Self::Warning => self.capacity() / 4,
+            Self::Must => 1000,
         }
     }
 
@@ -76,44 +88,12 @@ impl Class {
     }
 }
 
-/// A number of Events of each class.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Counts([usize; 3]);
-
-impl Counts {
-    /// The number of a class.
-    pub(super) fn of(&self, class: Class) -> usize {
-        self.0[class as usize]
-    }
-
-    /// The number of a class, to change it.
-    pub(super) fn of_mut(&mut self, class: Class) -> &mut usize {
-        &mut self.0[class as usize]
-    }
-
-    /// Whether there are none.
-    pub(super) fn is_empty(&self) -> bool {
-        *self == Self::default()
-    }
-
-    /// Takes away others, which are among these.
-    pub(super) fn subtract(&mut self, others: &Self) {
-        for (number, other) in self.0.iter_mut().zip(others.0) {
-            *number -= other;
-        }
-    }
-
-    /// The number of all classes.
-    pub(super) fn total(&self) -> usize {
-        self.0.iter().sum()
-    }
-}
-
 /// What waits for its turn to be written.
 #[derive(Debug)]
 pub(super) struct Turns<T> {
-    at_once: VecDeque<T>,
-    one_at_a_time: VecDeque<(Arc<str>, T)>,
+    waiting: FairQueue<Class, Arc<str>, Uid, T>,
+    /// How many writes that report something are under way.
+    reports: HashMap<(Class, Arc<str>), usize>,
     /// The writes of Normal Events under way.
     under_way: Vec<UnderWay>,
     /// The number of turns of Normal Events so far.
@@ -125,17 +105,17 @@ pub(super) struct Turns<T> {
 /// A write of a Normal Event that is under way.
 #[derive(Debug)]
 struct UnderWay {
-    turn: Turn,
+    turn: u64,
     namespace: Arc<str>,
     /// When it left the gate, and when others need not wait for it any more.
     left: Option<(Instant, Instant)>,
 }
 
 /// The turn of a write.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug)]
 pub(super) enum Turn {
-    /// One of many at once.
-    Any,
+    /// One of several at once.
+    Report(Class, Arc<str>),
     /// The one with this number, of those of Normal Events.
     Only(u64),
 }
@@ -143,8 +123,8 @@ pub(super) enum Turn {
 impl<T> Default for Turns<T> {
     fn default() -> Self {
         Self {
-            at_once: VecDeque::new(),
-            one_at_a_time: VecDeque::new(),
+            waiting: FairQueue::new(|_, _| false),
+            reports: HashMap::new(),
             under_way: Vec::new(),
             turns: 0,
             took: Duration::ZERO,
@@ -153,55 +133,70 @@ impl<T> Default for Turns<T> {
 }
 
 impl<T> Turns<T> {
-    /// Puts this behind what waits in its class. `namespace`: that of the write.
-    pub(super) fn push(&mut self, class: Class, namespace: &Arc<str>, item: T) {
-        match class {
-            Class::Normal => self.one_at_a_time.push_back((namespace.clone(), item)),
-            Class::Warning | Class::Must => self.at_once.push_back(item),
-        }
+    /// Puts this behind what waits of its class about the same object.
+    pub(super) fn push(&mut self, class: Class, namespace: &Arc<str>, object: &Uid, item: T) {
+        self.waiting.push(class, namespace.clone(), object.clone(), item);
     }
 
-    /// What waits to be written one at a time and is merged leaves; its heir, if there is one, takes the first place.
-    pub(super) fn merge(&mut self, is_merged: impl Fn(&T) -> bool, heir: &mut Option<T>) {
-        self.one_at_a_time.retain_mut(|(_, item)| match is_merged(item) {
-            true => heir.take().map(|heir| *item = heir).is_some(),
-            false => true,
-        });
+    /// Drops Normal Events about an object that wait and are not kept.
+    pub(super) fn retain(&mut self, namespace: &Arc<str>, object: &Uid, keep: impl Fn(&T) -> bool) {
+        self.waiting.retain(Class::Normal, namespace, object, keep);
+    }
+
+    /// Takes what would have the next turn of its class and namespace.
+    pub(super) fn take_oldest(&mut self, class: Class, namespace: &Arc<str>) -> Option<T> {
+        let is_its = |of: Class, name: &Arc<str>, _| match of == class && name == namespace {
+            true => Room::Preferred,
+            false => Room::None,
+        };
+        self.waiting.pop(is_its).map(|(.., item)| item)
     }
 
     /// How many wait to be written one at a time.
     pub(super) fn waiting(&self) -> usize {
-        self.one_at_a_time.len()
+        self.waiting.len(Class::Normal)
     }
 
     /// Takes what has its turn now, until [`end`](Self::end).
     pub(super) fn next(&mut self, now: Instant) -> Option<(T, Turn)> {
-        if let Some(item) = self.at_once.pop_front() {
-            return Some((item, Turn::Any));
+        let next_normal = self.have_all_left() && self.given_up().is_none_or(|given_up| given_up <= now);
+        let Self { waiting, reports, under_way, .. } = &mut *self;
+        let room = |class: Class, namespace: &Arc<str>, _| {
+            let has_room = match class {
+                Class::Normal => next_normal && has_none(under_way, namespace),
+                _ => reports.get(&(class, namespace.clone())).is_none_or(|number| *number < REPORTS),
+            };
+            if has_room { Room::Preferred } else { Room::None }
+        };
+        let (class, namespace, item) = waiting.pop(room)?;
+        if class != Class::Normal {
+            *reports.entry((class, namespace.clone())).or_default() += 1;
+            return Some((item, Turn::Report(class, namespace)));
         }
-        if !self.have_all_left() || self.given_up().is_some_and(|given_up| given_up > now) {
-            return None;
-        }
-        let (namespace, item) = self.one_at_a_time.remove(self.first_of_another_namespace()?)?;
         self.turns += 1;
-        let turn = Turn::Only(self.turns);
-        self.under_way.push(UnderWay { turn, namespace, left: None });
-        Some((item, turn))
+        self.under_way.push(UnderWay { turn: self.turns, namespace, left: None });
+        Some((item, Turn::Only(self.turns)))
     }
 
     /// A write with this turn leaves, to an API server that answers other writes after this time.
-    pub(super) fn leaves(&mut self, turn: Turn, now: Instant, answer_time: Duration) {
+    pub(super) fn leaves(&mut self, turn: &Turn, now: Instant, answer_time: Duration) {
         let keeps_turn = KEEPS_TURN.max(OF_LAST * self.took).max(OF_OTHERS * answer_time);
-        if let Some(write) = self.under_way.iter_mut().find(|write| write.turn == turn) {
+        let write =
+            self.under_way.iter_mut().find(|write| matches!(turn, Turn::Only(turn) if write.turn == *turn));
+        if let Some(write) = write {
             write.left = Some((now, now + keeps_turn));
         }
     }
 
-    /// When others need not wait any more for the writes under way, if all of these have left, and others wait or would
-    /// hardly find room.
+    /// When others need not wait any more for the writes under way, if all of these have left, and others wait.
     pub(super) fn given_up(&self) -> Option<Instant> {
-        let hinders = self.waiting() >= MANY || self.first_of_another_namespace().is_some();
-        if !self.have_all_left() || !hinders {
+        let is_other = |class, namespace: &Arc<str>, _| match class == Class::Normal
+            && has_none(&self.under_way, namespace)
+        {
+            true => Room::Preferred,
+            false => Room::None,
+        };
+        if !self.have_all_left() || !self.waiting.is_ready(is_other) {
             return None;
         }
         self.under_way.iter().filter_map(|write| write.left).map(|(_, given_up)| given_up).max()
@@ -209,6 +204,18 @@ impl<T> Turns<T> {
 
     /// A turn has ended; with a time, since the Event was sent then.
     pub(super) fn end(&mut self, turn: Turn, sent: Option<Instant>) {
+        let turn = match turn {
+            Turn::Only(turn) => turn,
+            Turn::Report(class, namespace) => {
+                if let Entry::Occupied(mut number) = self.reports.entry((class, namespace)) {
+                    *number.get_mut() -= 1;
+                    if *number.get() == 0 {
+                        number.remove();
+                    }
+                }
+                return;
+            }
+        };
         let Some(place) = self.under_way.iter().position(|write| write.turn == turn) else { return };
         let write = self.under_way.swap_remove(place);
         if let (Some(sent), Some((left, _))) = (sent, write.left) {
@@ -216,35 +223,12 @@ impl<T> Turns<T> {
         }
     }
 
-    /// Takes what waits of namespaces in which a write hangs while others wait, but for a few.
-    pub(super) fn drop_those_that_hang(&mut self, now: Instant) -> Vec<T> {
-        if self.under_way.is_empty() || self.given_up().is_none_or(|given_up| given_up > now) {
-            return Vec::new();
-        }
-        let mut dropped = Vec::new();
-        let mut kept: HashMap<Arc<str>, usize> =
-            self.under_way.iter().map(|write| (write.namespace.clone(), KEPT_BEHIND)).collect();
-        for (namespace, item) in std::mem::take(&mut self.one_at_a_time) {
-            match kept.get_mut(&namespace) {
-                Some(0) => dropped.push(item),
-                Some(room) => {
-                    *room -= 1;
-                    self.one_at_a_time.push_back((namespace, item));
-                }
-                None => self.one_at_a_time.push_back((namespace, item)),
-            }
-        }
-        dropped
-    }
-
     fn have_all_left(&self) -> bool {
         self.under_way.iter().all(|write| write.left.is_some())
     }
+}
 
-    /// The place of the first that waits in a namespace without a write under way.
-    fn first_of_another_namespace(&self) -> Option<usize> {
-        let is_other =
-            |namespace: &Arc<str>| self.under_way.iter().all(|write| write.namespace != *namespace);
-        self.one_at_a_time.iter().position(|(namespace, _)| is_other(namespace))
-    }
+/// Whether none of these writes is in this namespace.
+fn has_none(under_way: &[UnderWay], namespace: &Arc<str>) -> bool {
+    under_way.iter().all(|write| write.namespace != *namespace)
 }

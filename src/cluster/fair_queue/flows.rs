@@ -93,6 +93,21 @@ impl<F: Hash + Eq + Clone, T> Flows<F, T> {
         }
     }
 
+    /// Drops items of a flow that are not to be kept, and returns how many. A flow that keeps some keeps its turn.
+    pub(super) fn retain(&mut self, flow: &F, keep: impl Fn(&T) -> bool) -> usize {
+        let turn = self.flows.get(flow).map(|known| known.turn);
+        let Some((turn, (flow, mut items))) = turn.and_then(|turn| Some((turn, self.leave(turn)?))) else {
+            return 0;
+        };
+        let before = items.len();
+        items.retain(keep);
+        let dropped = before - items.len();
+        if !items.is_empty() {
+            self.enter(flow, turn, items);
+        }
+        dropped
+    }
+
     fn turn(&self) -> Option<i64> {
         match self.shortest_is_next {
             true => self.shortest.first().map(|(_, turn)| *turn),

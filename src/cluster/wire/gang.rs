@@ -1,13 +1,18 @@
 //! Decoders of Workloads and PodGroups (`scheduling.k8s.io/v1alpha2`).
 
 use serde::Deserialize;
-use serde_json::Value;
+use serde_json::value::{RawValue, Value};
 
 use super::decode::{DecodeError, Decoder};
 use super::meta::Meta;
 use super::text::Text;
 use crate::job::gang::{GroupTemplate, PodGroup, Workload};
 use crate::job::job_id::JobId;
+
+/// Longest policy of a template that is kept, in bytes of JSON: those that Kubernetes defines have fewer than a hundred.
+const POLICY_BYTES: usize = 16 << 10;
+/// Most templates that are kept: a Workload with more than one is of somebody else.
+const TEMPLATES: usize = 2;
 
 /// Reads Workloads.
 #[derive(Clone, Debug, Default)]
@@ -32,7 +37,13 @@ impl Decoder for WorkloadDecoder {
             uid: metadata.uid()?.into(),
             controller: controlling_job(&metadata),
             job: spec.controller_ref.and_then(|reference| reference.job()),
-            templates: spec.pod_group_templates.unwrap_or_default().into_iter().map(Into::into).collect(),
+            templates: spec
+                .pod_group_templates
+                .into_iter()
+                .flatten()
+                .take(TEMPLATES)
+                .map(Into::into)
+                .collect(),
         })
     }
 }
@@ -104,13 +115,18 @@ impl WireControllerRef<'_> {
 struct WireTemplate<'a> {
     #[serde(borrow)]
     name: Text<'a>,
-    #[serde(default)]
-    scheduling_policy: Value,
+    #[serde(borrow)]
+    scheduling_policy: Option<&'a RawValue>,
 }
 
 impl From<WireTemplate<'_>> for GroupTemplate {
     fn from(WireTemplate { name, scheduling_policy }: WireTemplate<'_>) -> Self {
-        Self { name: (*name).into(), policy: scheduling_policy }
+        let policy = match scheduling_policy.map(RawValue::get) {
+            None => Some(Value::Null),
+            Some(json) if json.len() <= POLICY_BYTES => serde_json::from_str(json).ok(),
+            Some(_) => None,
+        };
+        Self { name: (*name).into(), policy }
     }
 }
 
@@ -171,9 +187,27 @@ mod tests {
             uid: "u".into(),
             controller: Some(JobId::new("".into(), "g1".into(), "j".into())),
             job: Some("g1".into()),
-            templates: vec![GroupTemplate { name: "t".into(), policy }],
+            templates: vec![GroupTemplate { name: "t".into(), policy: Some(policy) }],
         };
         assert_eq!(read(&WorkloadDecoder::default(), &workload), expected);
+    }
+
+    #[test]
+    fn of_a_workload_two_templates_with_short_policies_are_kept() {
+        let read = |policy: Value, templates: usize| {
+            let template = json!({"name": "t", "schedulingPolicy": policy});
+            let spec = json!({"podGroupTemplates": vec![template; templates]});
+            read(&WorkloadDecoder::default(), &json!({"metadata": {"name": "w", "uid": "u"}, "spec": spec}))
+                .templates
+        };
+        assert_eq!(read(json!({"basic": {}}), 1_000).len(), TEMPLATES);
+        for (policy, kept) in [
+            (json!(null), Some(json!(null))),
+            (json!({"basic": {}}), Some(json!({"basic": {}}))),
+            (json!("x".repeat(POLICY_BYTES)), None),
+        ] {
+            assert_eq!(read(policy, 1)[0].policy, kept);
+        }
     }
 
     #[test]

@@ -39,8 +39,8 @@ pub struct Workload {
 pub struct GroupTemplate {
     /// `name`.
     pub name: Box<str>,
-    /// `schedulingPolicy`.
-    pub policy: Value,
+    /// `schedulingPolicy`; `None` if it is longer than any.
+    pub policy: Option<Value>,
 }
 
 /// A PodGroup, as far as the rules look at it.
@@ -65,12 +65,29 @@ pub enum Choice<T> {
     Leave,
 }
 
+/// How many objects that name the same owner a choice looks at: the second shows that the first is not the only one.
+pub const LOOKED_AT: usize = 2;
+
+/// Whether a Workload names the Job.
+pub fn names_job(workload: &Workload, job: &Job) -> bool {
+    workload.job.as_deref() == Some(&*job.name)
+}
+
+/// Whether a PodGroup names the Workload.
+pub fn names_workload(group: &PodGroup, workload: &Workload) -> bool {
+    group.workload.as_ref() == Some(&workload.name)
+}
+
 /// Chooses the Job's Workload among those of its namespace. It is the only one that names the Job, is
 /// controlled by the Job, and has exactly one template. A Workload that somebody else has created for the Job
 /// is left alone.
 pub fn choose_workload(job: &Job, found: Vec<Workload>, request: GangRequest) -> Choice<Workload> {
-    let of_job = found.into_iter().filter(|workload| workload.job.as_deref() == Some(&*job.name));
-    let usable = |found: &Workload| is_controlled(&found.controller, job) && found.templates.len() == 1;
+    let of_job = found.into_iter().filter(|workload| names_job(workload, job));
+    let has_one_template = |found: &Workload| match &found.templates[..] {
+        [template] => template.policy.is_some(),
+        _ => false,
+    };
+    let usable = |found: &Workload| is_controlled(&found.controller, job) && has_one_template(found);
     choose(of_job, usable, request, || new_workload(job))
 }
 
@@ -83,7 +100,7 @@ pub fn choose_pod_group(
     request: GangRequest,
 ) -> Choice<PodGroup> {
     let Some(template) = workload.templates.first() else { return Choice::Leave };
-    let of_workload = found.into_iter().filter(|group| group.workload.as_ref() == Some(&workload.name));
+    let of_workload = found.into_iter().filter(|group| names_workload(group, workload));
     let usable = |found: &PodGroup| is_controlled(&found.controller, job);
     choose(of_workload, usable, request, || new_pod_group(job, workload, template))
 }

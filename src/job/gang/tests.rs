@@ -27,7 +27,7 @@ fn controlled_by(uid: &str) -> Option<JobId> {
 }
 
 fn workload(controller: &str, job: &str, templates: usize) -> Workload {
-    let template = GroupTemplate { name: "t".into(), policy: json!({"gang": {"minCount": 7}}) };
+    let template = GroupTemplate { name: "t".into(), policy: Some(json!({"gang": {"minCount": 7}})) };
     Workload {
         name: "w".into(),
         uid: "w-uid".into(),
@@ -76,6 +76,11 @@ fn verdict<T>(choice: &Choice<T>) -> &'static str {
     }
 }
 
+fn without_policy(mut workload: Workload) -> Workload {
+    workload.templates.iter_mut().for_each(|template| template.policy = None);
+    workload
+}
+
 #[test]
 fn the_only_workload_that_names_the_job_is_used_if_the_job_controls_it() {
     let ours = || workload("job-uid", "work", 1);
@@ -89,6 +94,7 @@ fn the_only_workload_that_names_the_job_is_used_if_the_job_controls_it() {
         ("ours and another", vec![ours(), workload("", "work", 1)], "leave", "leave"),
         ("without templates", vec![workload("job-uid", "work", 0)], "leave", "leave"),
         ("with two templates", vec![workload("job-uid", "work", 2)], "leave", "leave"),
+        ("with a policy that is too long", vec![without_policy(ours())], "leave", "leave"),
     ] {
         let choose = |request| choose_workload(&gang_job(2), found.clone(), request);
         assert_eq!(verdict(&choose(GangRequest::Ensure)), ensure, "{why}");

@@ -4,9 +4,17 @@ use tokio::time::Instant;
 
 use super::*;
 
-/// client-go's queue.
-const NORMAL: usize = 1000;
-const WARNINGS: usize = 4096;
+/// A namespace's share of client-go's queue.
+const NORMAL: usize = 250;
+const WARNINGS: usize = 1024;
+const ENDS: usize = 1000;
+
+/// An Event of a Job of its own, in a namespace.
+fn in_namespace(namespace: &str, job: usize, reason: &str, kind: EventType) -> Event {
+    let uid = format!("{namespace}{job}");
+    let about = ObjectRef::job(&namespace.into(), &"j".into(), &uid.as_str().into());
+    Event { about, ..event_of(job, reason, kind) }
+}
 
 #[tokio::test(start_paused = true)]
 async fn normal_events_are_sent_one_at_a_time_and_hold_up_no_warnings_and_no_ends() {
@@ -24,7 +32,7 @@ async fn normal_events_are_sent_one_at_a_time_and_hold_up_no_warnings_and_no_end
     }
     bench.recorder.flush().await;
     assert_eq!(bench.store.most_under_way("Created"), 1);
-    assert!(began.elapsed() >= answer * 1000, "{:?}", began.elapsed());
+    assert!(began.elapsed() >= answer * NORMAL as u32, "{:?}", began.elapsed());
     assert_eq!(bench.store.stored().len(), NORMAL + 2);
     assert_eq!(bench.lost(LostEvent::QueueFull), 5000 - NORMAL as u64);
     bench.recorder.record(event_of(5002, "Created", EventType::Normal));
@@ -48,6 +56,64 @@ async fn warnings_are_sent_together_and_have_a_queue_of_their_own() {
     assert_eq!(bench.store.stored().len(), WARNINGS + 20);
     assert!(bench.store.most_under_way("Failed") > 1);
     assert!(began.elapsed() < answer * WARNINGS as u32 / 4, "{:?}", began.elapsed());
+}
+
+/// In one namespace, all writes hang while Jobs finish there; Events of others are sent.
+#[tokio::test(start_paused = true)]
+async fn events_that_hang_in_a_namespace_are_bounded_and_cost_no_other_its_own() {
+    let bench = bench_in(GateConfig::default(), Duration::from_millis(20), None);
+    *bench.store.hangs.lock().unwrap() = Some("bad");
+    for job in 0..20_000 {
+        bench.recorder.record(in_namespace("bad", job, "Failed", EventType::Warning));
+        let end = in_namespace("bad", job, "Completed", EventType::Normal);
+        bench.recorder.record(Event { must: true, ..end });
+        if job % 100 == 0 {
+            tokio::task::yield_now().await;
+        }
+    }
+    sleep(Duration::from_millis(100)).await;
+    assert!(bench.recorder.unsent() <= WARNINGS + ENDS, "{}", bench.recorder.unsent());
+    let lost = 40_000 - (WARNINGS + ENDS) as u64;
+    assert!(bench.lost(LostEvent::QueueFull) >= lost, "{}", bench.lost(LostEvent::QueueFull));
+    for job in 0..50 {
+        bench.recorder.record(in_namespace("good", job, "Failed", EventType::Warning));
+        let end = in_namespace("good", job, "Completed", EventType::Normal);
+        bench.recorder.record(Event { must: true, ..end });
+    }
+    sleep(Duration::from_secs(5)).await;
+    assert_eq!(bench.store.stored().len(), 100);
+}
+
+/// Ends that wait behind others of their namespace: the newest are kept.
+#[tokio::test(start_paused = true)]
+async fn of_too_many_ends_in_a_namespace_the_oldest_are_lost() {
+    let bench = bench();
+    for job in 0..ENDS + 10 {
+        bench.recorder.record(Event { must: true, ..event_of(job, &job.to_string(), EventType::Normal) });
+    }
+    bench.recorder.flush().await;
+    let stored = bench.store.stored();
+    assert_eq!((stored.len(), bench.lost(LostEvent::QueueFull)), (ENDS, 10));
+    let has = |job: usize| stored.iter().any(|event| event.0 == job.to_string());
+    assert!(has(ENDS + 9) && !has(70), "the first are under way before there are too many");
+}
+
+/// Many namespaces have their share, and there are more than have room in all.
+#[tokio::test(start_paused = true)]
+async fn where_all_namespaces_have_too_many_the_one_with_most_loses_some() {
+    let bench = bench();
+    let mut recorded = 0;
+    for (namespace, events) in [("a", 240), ("b", 250), ("c", 250), ("d", 250), ("e", 20)] {
+        for job in 0..events {
+            bench.recorder.record(in_namespace(namespace, job, namespace, EventType::Normal));
+            recorded += 1;
+        }
+    }
+    bench.recorder.flush().await;
+    let stored = bench.store.stored();
+    let of = |namespace: &str| stored.iter().filter(|event| event.0 == namespace).count();
+    assert_eq!((stored.len(), bench.lost(LostEvent::QueueFull)), (1000, recorded - 1000));
+    assert_eq!((of("a"), of("e")), (240, 20));
 }
 
 #[tokio::test(start_paused = true)]
@@ -98,10 +164,8 @@ async fn a_write_that_is_never_answered_gives_its_turn_back() {
 /// With the window that a gate begins with.
 #[tokio::test(start_paused = true)]
 async fn a_webhook_that_hangs_holds_up_no_events_of_other_namespaces_for_long() {
-    let in_namespace = |namespace: &str, job, kind: EventType| Event {
-        about: ObjectRef::job(&namespace.into(), &"j".into(), &format!("{namespace}{job}").as_str().into()),
-        ..event_of(job, kind.as_str(), kind)
-    };
+    let in_namespace =
+        |namespace: &str, job, kind: EventType| in_namespace(namespace, job, kind.as_str(), kind);
     let bench = bench_in(GateConfig::default(), Duration::from_millis(20), None);
     *bench.store.hangs.lock().unwrap() = Some("bad");
     for job in 0..10 {

@@ -1,0 +1,52 @@
+//! How much the correlator remembers, by namespace.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+/// Bytes at which Events are forgotten.
+pub(super) const MOST: usize = 16 << 20;
+
+/// Bytes that are remembered.
+#[derive(Debug)]
+pub(super) struct Memory {
+    total: usize,
+    namespaces: HashMap<Arc<str>, usize>,
+    sweep_at: usize,
+}
+
+impl Default for Memory {
+    fn default() -> Self {
+        Self { total: 0, namespaces: HashMap::new(), sweep_at: MOST }
+    }
+}
+
+impl Memory {
+    pub(super) fn total(&self) -> usize {
+        self.total
+    }
+
+    /// An object of this namespace takes `after` bytes in place of `before`.
+    pub(super) fn change(&mut self, namespace: &Arc<str>, before: usize, after: usize) {
+        self.total = self.total - before + after;
+        let bytes = self.namespaces.entry(namespace.clone()).or_default();
+        *bytes = *bytes - before + after;
+        if *bytes == 0 {
+            self.namespaces.remove(namespace);
+        }
+    }
+
+    pub(super) fn needs_sweep(&self) -> bool {
+        self.total >= self.sweep_at
+    }
+
+    /// Events with a write that waits are not forgotten: the next sweep comes when there is something to gain again.
+    pub(super) fn swept(&mut self) {
+        self.sweep_at = MOST.max(self.total + MOST / 8);
+    }
+
+    /// The namespaces that take at least as much as all do on average.
+    pub(super) fn largest(&self) -> impl Iterator<Item = &Arc<str>> {
+        let average = self.total / self.namespaces.len().max(1);
+        self.namespaces.iter().filter(move |(_, bytes)| **bytes >= average).map(|(namespace, _)| namespace)
+    }
+}
