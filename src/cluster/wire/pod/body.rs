@@ -1,5 +1,6 @@
 //! The fields of a pod that are read from JSON or protobuf.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use jiff::Timestamp;
@@ -171,10 +172,11 @@ impl<'a> Message<'a> for WireTerminated<'a> {
 }
 
 impl WireSpec<'_> {
-    /// Whether an init container is a native sidecar, which runs beside the containers and ends after them.
-    fn is_sidecar(&self, name: &str) -> bool {
-        let mut declared = self.init_containers.iter().flatten();
-        declared.any(|c| *c.name == *name && c.restart_policy.as_deref() == Some("Always"))
+    /// Names of the init containers that are native sidecars, which run beside the containers and end after them. Authors
+    /// decide how many there are.
+    fn sidecars(&self) -> BTreeSet<&str> {
+        let is_sidecar = |c: &&WireInitContainer<'_>| c.restart_policy.as_deref() == Some("Always");
+        self.init_containers.iter().flatten().filter(is_sidecar).map(|c| &*c.name).collect()
     }
 }
 
@@ -206,8 +208,9 @@ impl<'a> WireStatus<'a> {
         self.container_statuses.iter().flatten()
     }
 
-    fn sidecars(&self, spec: &WireSpec<'_>) -> impl Iterator<Item = &WireContainer<'a>> {
-        self.init_containers().filter(|container| spec.is_sidecar(&container.name))
+    fn sidecars<'s>(&'s self, spec: &'s WireSpec<'_>) -> impl Iterator<Item = &'s WireContainer<'a>> {
+        let sidecars = spec.sidecars();
+        self.init_containers().filter(move |container| sidecars.contains(&*container.name))
     }
 
     fn init_containers(&self) -> impl Iterator<Item = &WireContainer<'a>> {
