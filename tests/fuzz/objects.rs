@@ -22,8 +22,8 @@ use crate::{jobs, mutate, schema};
 
 /// Of one object. Debug builds need some 100 ns for a byte.
 const DECODING: Limit = Limit {
-    cpu: Duration::from_millis(300),
-    cpu_per_byte: Duration::from_micros(1),
+    cpu: Duration::from_millis(100),
+    cpu_per_byte: Duration::from_nanos(400),
     bytes: 64 << 10,
     allocated_per_byte: 40,
     peak_per_byte: 30,

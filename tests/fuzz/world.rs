@@ -193,13 +193,11 @@ impl World {
                 "template": {"spec": {"restartPolicy": "Never", "containers": [{"name": "main", "image": "i"}]}},
             },
         });
-        let path = path(GOOD, "jobs");
-        let mut job = self.call("POST", &path, Some(&job)).await;
-        // With a UID that the tenant knows.
-        assert!(self.api.remove_unchecked("jobs", GOOD, name), "{job}");
-        let text = job.to_string().replace(job["metadata"]["uid"].as_str().unwrap(), VICTIM);
-        job = serde_json::from_str(&text).unwrap();
-        self.api.store_unchecked("jobs", job);
+        // With the API server's defaults, and with a UID that the tenant knows.
+        let job = self.call("POST", &format!("{}?dryRun=All", path(GOOD, "jobs")), Some(&job)).await;
+        let uid = if name == "early" { VICTIM.to_owned() } else { format!("uid-of-{name}") };
+        let text = job.to_string().replace(job["metadata"]["uid"].as_str().unwrap(), &uid);
+        self.api.store_unchecked("jobs", serde_json::from_str(&text).unwrap());
         self.victims.push((name.to_owned(), Instant::now(), None));
     }
 

@@ -150,11 +150,10 @@ impl JobEntry {
         }
     }
 
-    /// The pods that it may adopt have been found.
-    pub(super) fn candidates_found(&mut self) {
-        if let Stage::Active(active) = &mut self.stage {
-            active.candidates = None;
-        }
+    /// The pods that it may adopt have been found, or nobody needs them any more. Returns whether they were looked for.
+    pub(super) fn candidates_found(&mut self) -> bool {
+        let Stage::Active(active) = &mut self.stage else { return false };
+        active.candidates.take().is_some()
     }
 
     /// Whether a pod may give the Job something to do, also if it is finished.
@@ -233,7 +232,13 @@ impl ShardActor {
         match self.jobs.get_mut(id) {
             // It holds no pods that would have to be released.
             Some(entry) if entry.is_passivated() => self.remove_job(id, ctx),
-            Some(entry) => entry.send(JobInput::JobGone),
+            Some(entry) => {
+                entry.send(JobInput::JobGone);
+                // It adopts none, and a search that is refused for ever would keep it for ever.
+                if entry.candidates_found() {
+                    self.deliver_proven(id);
+                }
+            }
             None => {}
         }
     }
