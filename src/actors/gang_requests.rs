@@ -90,7 +90,7 @@ impl Requests {
         events: &mut Vec<JobEvent>,
     ) -> Result<Option<Arc<str>>, GangError> {
         let choose = |found, request| choose_workload(job, found, request);
-        let decoder = WorkloadDecoder::default();
+        let decoder = WorkloadDecoder;
         let is_candidate = |workload: &_| names_job(workload, job);
         let workload =
             match self.find_or_make(&decoder, Resource::WORKLOADS, request, is_candidate, choose).await? {
@@ -105,7 +105,7 @@ impl Requests {
         // A Job that has its Workload gets its PodGroup again if somebody has deleted it.
         let request = GangRequest::Ensure;
         let is_candidate = |group: &_| names_workload(group, &workload);
-        let decoder = PodGroupDecoder::default();
+        let decoder = PodGroupDecoder;
         match self.find_or_make(&decoder, Resource::POD_GROUPS, request, is_candidate, choose).await? {
             Found::Existing(group) | Found::Made(group) => Ok(Some(group.name)),
             Found::Nothing => Ok(None),

@@ -235,7 +235,9 @@ impl ShardActor {
             Some(entry) => {
                 entry.send(JobInput::JobGone);
                 // It adopts none, and a search that is refused for ever would keep it for ever.
-                if entry.candidates_found() {
+                let sought = entry.candidates_found();
+                self.seek_no_selected(id, ctx);
+                if sought {
                     self.deliver_proven(id);
                 }
             }
