@@ -89,7 +89,7 @@ impl Requests {
     ) -> Result<Option<Arc<str>>, GangError> {
         let choose = |found, request| choose_workload(job, found, request);
         let workload =
-            match self.find_or_make(&WorkloadDecoder::default(), Resource::WORKLOADS, request, choose).await?
+            match self.find_or_make(&WorkloadDecoder, Resource::WORKLOADS, request, choose).await?
             {
                 Found::Existing(workload) => workload,
                 Found::Made(workload) => {
@@ -101,7 +101,7 @@ impl Requests {
         let choose = |found, request| choose_pod_group(job, &workload, found, request);
         // A Job that has its Workload gets its PodGroup again if somebody has deleted it.
         let request = GangRequest::Ensure;
-        match self.find_or_make(&PodGroupDecoder::default(), Resource::POD_GROUPS, request, choose).await? {
+        match self.find_or_make(&PodGroupDecoder, Resource::POD_GROUPS, request, choose).await? {
             Found::Existing(group) | Found::Made(group) => Ok(Some(group.name)),
             Found::Nothing => Ok(None),
         }
