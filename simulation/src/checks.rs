@@ -9,6 +9,7 @@ mod lingering;
 mod owners;
 mod policies;
 mod selection;
+mod tenants;
 mod traffic;
 mod verdicts;
 
@@ -29,6 +30,7 @@ pub(crate) use self::traffic::REFUSED;
 use self::freshness::Freshness;
 use self::lingering::Lingering;
 use self::owners::Owners;
+use self::tenants::{Tenants, Wrong};
 use self::traffic::Traffic;
 use self::verdicts::Verdicts;
 
@@ -69,6 +71,8 @@ pub enum Promise {
     Selects,
     /// `active` and `ready` of a status are no older than ten seconds.
     Fresh,
+    /// What a tenant does concerns nobody else, and holds nobody else up.
+    Unharmed,
     /// Replicas run.
     Runs,
 }
@@ -107,6 +111,8 @@ pub(crate) struct Checks {
     verdicts: Verdicts,
     lingering: Lingering,
     freshness: Freshness,
+    /// `None` without a tenant.
+    tenants: Option<Tenants>,
     /// Counts of Jobs as last seen, by UID: succeeded, failed, finished.
     seen: BTreeMap<String, (u64, u64, bool)>,
     /// Since when everything has been at rest.
@@ -128,6 +134,7 @@ impl Checks {
             verdicts: Verdicts::default(),
             lingering: Lingering::default(),
             freshness: Freshness::default(),
+            tenants: plan.has_tenant().then(Tenants::default),
             seen: BTreeMap::new(),
             at_rest_since: None,
             restored: None,
@@ -180,10 +187,22 @@ impl Checks {
         if let Some(what) = self.traffic.sent(at, from, sent) {
             self.violated(Promise::Paced, at, what);
         }
+        let wrong = self.tenants.as_mut().and_then(|tenants| tenants.sent(at, from, &sent.request, ledger));
+        self.tenant_wrongs(at, wrong);
         if self.restored.is_none()
             && let Some(what) = self.owners.sent(at, from, &sent.request, ledger)
         {
             self.violated(Promise::OneOwner, at, what);
+        }
+    }
+
+    /// What is wrong because of a tenant.
+    fn tenant_wrongs(&mut self, at: Time, wrong: Option<Wrong>) {
+        match wrong {
+            Some(Wrong::Harm(what)) => self.violated(Promise::Unharmed, at, what),
+            Some(Wrong::Pace(what)) => self.violated(Promise::Paced, at, what),
+            Some(Wrong::Held(what)) => self.violated(Promise::Finalizers, at, what),
+            None => {}
         }
     }
 
@@ -248,6 +267,9 @@ impl Checks {
         change: &Change,
         author: Option<Author>,
     ) {
+        if let Some(tenants) = self.tenants.as_mut().filter(|_| author.is_none() && change.of_tenant) {
+            tenants.changed(at);
+        }
         if self.restored.is_some() {
             return;
         }
@@ -314,6 +336,8 @@ impl Checks {
         if let Some(what) = self.lingering.look(now, plan, ledger, &self.owners) {
             self.violated(Promise::Surplus, now, what);
         }
+        let wrong = self.tenants.as_mut().and_then(|tenants| tenants.look(now, plan, ledger, &self.owners));
+        self.tenant_wrongs(now, wrong.filter(|_| self.restored.is_none()));
         let stale = self.freshness.look(now, plan, ledger, &self.owners).filter(|_| self.restored.is_none());
         if let Some(what) = stale {
             self.violated(Promise::Fresh, now, what);

@@ -121,6 +121,7 @@ pub(crate) fn duration_of(act: &mut Act) -> Option<&mut Duration> {
     match act {
         Act::User { act: UserAct::HoldPod { time, .. }, .. } => Some(time),
         Act::Rare(rare) => rare.duration(),
+        Act::Tenant(act) => act.duration(),
         Act::Fault(
             Fault::Crash { down: time, .. }
             | Fault::Restart { down: time, .. }

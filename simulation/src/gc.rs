@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use crate::kubelet::Request;
-use crate::ledger::{Ledger, controller, name};
+use crate::ledger::{Ledger, is_its, name};
 
 /// What it does next for a Job that is being deleted or gone, if anything.
 pub(crate) fn collect(ledger: &Ledger, job: &str) -> Vec<Request> {
@@ -13,7 +13,7 @@ pub(crate) fn collect(ledger: &Ledger, job: &str) -> Vec<Request> {
         finalizers.into_iter().flatten().any(|f| f == finalizer)
     };
     let dependents =
-        || ledger.pods.iter().filter(|(_, pod)| pod.exists && controller(&pod.object) == Some(job));
+        || ledger.pods.iter().filter(|(_, pod)| pod.exists && is_its(&pod.object, &facts.object));
     if !facts.exists {
         return dependents()
             .filter(|(_, pod)| pod.deleted.is_none())
@@ -43,7 +43,8 @@ pub(crate) fn collect(ledger: &Ledger, job: &str) -> Vec<Request> {
     Vec::new()
 }
 
-fn path(object: &Value) -> String {
+/// The path of a Job or pod.
+pub(crate) fn path(object: &Value) -> String {
     let (namespace, name) = name(object);
     if object["kind"] == "Job" {
         format!("/apis/batch/v1/namespaces/{namespace}/jobs/{name}")

@@ -8,6 +8,7 @@ use serde_json::{Value, json};
 use crate::chance::Chance;
 use crate::ledger::{Ledger, PodFacts};
 use crate::plan::{JobPlan, Plan};
+use crate::tenant;
 use crate::time::{EPOCH, Time};
 
 /// What a node does with a pod.
@@ -64,17 +65,35 @@ impl Containers {
             restarts: job.restarts,
         }
     }
+
+    /// Those of a Job of the tenant: of some of them, many fail.
+    fn of_tenant(job: u32) -> Self {
+        Self {
+            failing_percent: if job.is_multiple_of(3) { 0 } else { 80 },
+            exit_codes: vec![1],
+            evicted_percent: 0,
+            slow_stop: Duration::ZERO,
+            restarts: false,
+        }
+    }
 }
 
 impl Kubelet {
     pub(crate) fn new(plan: &Plan) -> Self {
+        let tenants =
+            (0..tenant::JOBS).map(|job| (format!("{}{job}", tenant::JOB), Containers::of_tenant(job)));
         Self {
             chance: Chance::new(plan.seed, "kubelet"),
             ends: Chance::new(plan.seed, "ends of containers"),
             restarts: Chance::new(plan.seed, "restarts of containers"),
             stops: Chance::new(plan.seed, "stops of containers"),
             longest_run: plan.settings.longest_run,
-            containers: plan.jobs.iter().map(|job| (job.name.clone(), Containers::of(job))).collect(),
+            containers: plan
+                .jobs
+                .iter()
+                .map(|job| (job.name.clone(), Containers::of(job)))
+                .chain(tenants)
+                .collect(),
             stopping: BTreeMap::new(),
         }
     }

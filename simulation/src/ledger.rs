@@ -7,6 +7,7 @@ use serde_json::Value;
 use yardmaster::job::index_set::IndexSet;
 use yardmaster::job::names::{BUILT_IN_FINALIZER, EXTERNAL_FINALIZER, SHARD_LABEL};
 
+use crate::tenant::is_in_namespace;
 use crate::time::Time;
 
 /// A Job as it was and is.
@@ -116,6 +117,8 @@ pub(crate) struct Change {
     pub(crate) name: String,
     pub(crate) created: bool,
     pub(crate) deleted: bool,
+    /// The object is in the tenant's namespace.
+    pub(crate) of_tenant: bool,
 }
 
 impl Ledger {
@@ -132,6 +135,7 @@ impl Ledger {
         };
         let uid = object["metadata"]["uid"].as_str()?.to_owned();
         let name = object["metadata"]["name"].as_str()?.to_owned();
+        let of_tenant = is_in_namespace(&object);
         match kind {
             Kind::Job => self.job(now, &uid, object, deleted),
             Kind::Pod => self.pod(now, &uid, object, deleted, author.is_some()),
@@ -146,7 +150,7 @@ impl Ledger {
         if let Some(replica) = author {
             self.acts(replica, kind, &uid);
         }
-        Some(Change { kind, uid, name, created, deleted })
+        Some(Change { kind, uid, name, created, deleted, of_tenant })
     }
 
     /// A replica has written this object.
@@ -178,10 +182,12 @@ impl Ledger {
             announced: None,
             deleted: None,
             sizes: Vec::new(),
-            meddled: false,
+            // The tenant writes the statuses of its Jobs.
+            meddled: is_in_namespace(&object),
             ttl_set: None,
             replicas: BTreeSet::new(),
         });
+        let is_new = facts.object.is_null();
         let size = object["spec"]["completions"].as_u64().unwrap_or(u64::MAX);
         if facts.sizes.last().is_none_or(|(_, last)| *last != size) {
             facts.sizes.push((now, size));
@@ -197,6 +203,16 @@ impl Ledger {
         let waits = suspended && !announced && !deleting && !has(&["Suspended"]);
         facts.unsuspended_since = waits.then(|| facts.unsuspended_since.unwrap_or(now));
         facts.object = object;
+        if is_new {
+            self.disown_strangers(uid);
+        }
+    }
+
+    /// A Job is known: pods that name its UID and are another's are not its own.
+    fn disown_strangers(&mut self, uid: &str) {
+        let Some(job) = self.jobs.get(uid) else { return };
+        let claims = self.pods.values_mut().filter(|pod| pod.job.as_deref() == Some(uid));
+        claims.filter(|pod| !is_its(&pod.object, &job.object)).for_each(|pod| pod.job = None);
     }
 
     fn pod(&mut self, now: Time, uid: &str, object: Value, deleted: bool, by_replica: bool) {
@@ -223,7 +239,7 @@ impl Ledger {
         facts.exists = !deleted;
         // The first Job stays: it may have counted the pod before somebody else took it.
         if facts.job.is_none() {
-            facts.job = controller(&object).map(str::to_owned);
+            facts.job = owner(&self.jobs, &object).map(str::to_owned);
             facts.owned = now;
             // More pods than were wanted: as if a user wanted fewer.
             let adopter =
@@ -434,4 +450,21 @@ pub(crate) fn tracked(object: &Value) -> bool {
 pub(crate) fn controller(object: &Value) -> Option<&str> {
     let owners = object["metadata"]["ownerReferences"].as_array()?;
     owners.iter().find(|owner| owner["controller"] == true)?["uid"].as_str()
+}
+
+/// The UID of the Job that controls an object. A reference to a known Job of another namespace or name is none to that Job.
+fn owner<'a>(jobs: &BTreeMap<String, JobFacts>, object: &'a Value) -> Option<&'a str> {
+    let uid = controller(object)?;
+    jobs.get(uid).is_none_or(|job| is_its(object, &job.object)).then_some(uid)
+}
+
+/// Whether an object is in the namespace of a Job, and names it as its controller.
+pub(crate) fn is_its(object: &Value, job: &Value) -> bool {
+    let owners = object["metadata"]["ownerReferences"].as_array().into_iter().flatten();
+    let controller = owners.into_iter().find(|owner| owner["controller"] == true);
+    let names = |owner: &Value| {
+        let is_named = owner["name"].as_str().is_none_or(|named| named == name(job).1);
+        owner["kind"] == "Job" && is_named && owner["uid"] == job["metadata"]["uid"]
+    };
+    name(object).0 == name(job).0 && controller.is_some_and(names)
 }

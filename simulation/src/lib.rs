@@ -29,6 +29,7 @@ mod server;
 mod shrink;
 mod story;
 mod tally;
+mod tenant;
 mod time;
 mod users;
 mod world;

@@ -12,7 +12,7 @@ use yardmaster::mutants::with;
 
 use crate::checks::Violation;
 use crate::known;
-use crate::plan::Plan;
+use crate::plan::{Plan, tenant};
 use crate::run::{STACK, run};
 use crate::world::Outcome;
 
@@ -54,6 +54,14 @@ impl fmt::Display for Catch {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { mutant, seed, violation: Violation { promise, at, .. } } = self;
         write!(f, "| `{}` | {} | {seed} | {promise:?} | {at} s |", mutant.name(), mutant.what())
+    }
+}
+
+/// The first seed whose world may show a mutant: some need a tenant.
+pub fn first_seed(mutant: Mutant) -> u64 {
+    match mutant {
+        Mutant::OwnershipByUid | Mutant::TurnsByUid => tenant::FIRST,
+        _ => 0,
     }
 }
 

@@ -8,6 +8,7 @@ mod news;
 mod rare;
 mod storms;
 mod strangers;
+pub(crate) mod tenant;
 mod wider;
 mod wider_steps;
 
@@ -19,6 +20,7 @@ use crate::time::Time;
 
 pub use self::generate::generate;
 pub use self::rare::{LeaseDamage, LeaseKind, Rare};
+pub use self::tenant::{Claim, Dress, ShardMark, StatusEdge, TenantAct};
 
 /// The longest time for which a shard may be without owner: the lease, its detection, and the claim.
 pub(crate) const WITHOUT_OWNER: Duration = Duration::from_secs(45);
@@ -163,6 +165,8 @@ pub enum Act {
     Fault(Fault),
     /// Something that happens rarely.
     Rare(Rare),
+    /// A tenant does something in its namespace.
+    Tenant(TenantAct),
 }
 
 /// What a user does to a Job.
@@ -480,7 +484,7 @@ impl Plan {
             let fault = match &step.act {
                 Act::Fault(fault) => fault,
                 Act::Rare(rare) => return step.at < Time::NEVER && rare.deafens(),
-                Act::User { .. } => return false,
+                Act::User { .. } | Act::Tenant(_) => return false,
             };
             step.at < Time::NEVER
                 && matches!(
@@ -558,6 +562,7 @@ impl fmt::Display for Act {
             Self::User { job, act } => write!(f, "user: {act:?} of job-{job}"),
             Self::Fault(fault) => write!(f, "fault: {fault:?}"),
             Self::Rare(rare) => write!(f, "rare: {rare:?}"),
+            Self::Tenant(act) => write!(f, "tenant: {act:?}"),
         }
     }
 }

@@ -121,6 +121,7 @@ fn happened(plan: &Plan, until: Time) -> impl Iterator<Item = String> {
         Act::User { act, .. } => format!("user: {}", variant(act)),
         Act::Fault(fault) => format!("fault: {}", variant(fault)),
         Act::Rare(rare) => format!("rare: {}", variant(rare)),
+        Act::Tenant(act) => format!("tenant: {}", variant(act)),
     })
 }
 

@@ -9,6 +9,7 @@ mod faults;
 mod namespaces;
 mod players;
 mod rare;
+mod tenant;
 mod traffic;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -70,6 +71,8 @@ pub(crate) enum Event {
     Kubelet { pod: String, duty: Duty },
     /// The garbage collector looks at a Job.
     Collect(String),
+    /// The garbage collector looks at a pod whose owner does not exist.
+    CollectPod(String),
     /// Somebody else's finalizer goes away.
     Unhold(String),
     /// Something rare ends.
@@ -179,6 +182,7 @@ struct Conditions {
     ending: BTreeMap<String, Time>,
     leaders: Option<(Time, usize)>,
     rare: rare::Conditions,
+    slow_reads: tenant::SlowReads,
 }
 
 /// What a world has come to.
@@ -410,6 +414,7 @@ impl World {
             Event::Create(number) => self.create(number),
             Event::Kubelet { pod, duty } => self.node(&pod, duty),
             Event::Collect(job) => self.collect(&job),
+            Event::CollectPod(pod) => self.collect_pod(&pod),
             Event::Unhold(pod) => self.unhold(&pod),
             Event::RareEnd(end) => self.rare_ends(end),
             Event::Start(replica) => self.start(replica),

@@ -7,9 +7,10 @@ use yardmaster::job::names::{BUILT_IN_CONTROLLER, EXTERNAL_CONTROLLER, SHARD_LAB
 use super::failures::{Consequence, consequence};
 use super::owners::Owners;
 use super::verdicts::has_clock_steps;
-use super::{Promise, counts};
+use super::{Promise, counts, tenants};
 use crate::ledger::{JobFacts, Ledger, PodFacts};
 use crate::plan::{Act, Fault, Plan, Refused, Step};
+use crate::tenant::is_in_namespace;
 use crate::time::Time;
 use crate::world::Slot;
 
@@ -46,6 +47,9 @@ pub(super) fn unrest(now: Time, plan: &Plan, ledger: &Ledger, slots: &[Slot]) ->
         if over && pod.end.is_some() && !pod.is_taken() {
             return Some(format!("{} keeps its finalizer", pod.name().1));
         }
+    }
+    if let Some(pod) = tenants::foreign(ledger).next() {
+        return Some(format!("{} keeps its finalizer", pod.name().1));
     }
     None
 }
@@ -85,8 +89,11 @@ pub(super) fn held_up_until(now: Time, plan: &Plan, job: &JobFacts) -> Time {
     plan.steps.iter().filter(|step| step.at <= now).map(until).max().unwrap_or(Time::ZERO)
 }
 
-/// Whether a Job is this controller's.
+/// Whether a Job is this controller's, and nobody makes it do what cannot be predicted.
 pub(super) fn is_ours(plan: &Plan, job: &JobFacts) -> bool {
+    if is_in_namespace(&job.object) {
+        return false;
+    }
     let name = job.object["spec"]["managedBy"].as_str();
     match plan.settings.replaces_built_in {
         true => name.is_none_or(|name| name == BUILT_IN_CONTROLLER),
@@ -98,9 +105,13 @@ pub(super) fn is_ours(plan: &Plan, job: &JobFacts) -> bool {
 fn outlives_ttl(plan: &Plan, now: Time, job: &JobFacts) -> bool {
     /// What is longer does not end in any world.
     const LONGEST: u64 = 600;
-    let Some(finished) = job.finished.filter(|_| job.exists && !is_ours(plan, job)) else { return false };
+    let Some(finished) = job.finished.filter(|_| is_anothers(plan, job)) else { return false };
     let ttl = job.object["spec"]["ttlSecondsAfterFinished"].as_u64().filter(|ttl| *ttl <= LONGEST);
     ttl.is_some_and(|ttl| now > finished + Duration::from_secs(ttl)) && !has_clock_steps(plan)
+}
+
+fn is_anothers(plan: &Plan, job: &JobFacts) -> bool {
+    job.exists && !is_ours(plan, job) && !is_in_namespace(&job.object)
 }
 
 /// What does not hold at the end. `restored`: when etcd was. `phantoms` are pods that this took back.

@@ -7,6 +7,7 @@ use http::{Method, Request, Response, Uri};
 use serde_json::Value;
 
 use crate::network::{Sent, Wait};
+use crate::plan::tenant::TENANT;
 use crate::plan::{Act, Fault, Plan, Rare, Step};
 use crate::time::Time;
 
@@ -160,8 +161,13 @@ fn is_work(request: &Request<Bytes>) -> bool {
     match *request.method() {
         Method::GET => false,
         Method::DELETE if is_of_job => false,
-        _ => !path.contains("-replica-") && !path.contains("/events"),
+        // The tenant's Jobs may go on for as long as the world.
+        _ => !path.contains("-replica-") && !path.contains("/events") && !is_of_tenant(path),
     }
+}
+
+fn is_of_tenant(path: &str) -> bool {
+    path.contains(&format!("/namespaces/{TENANT}/"))
 }
 
 /// The object in the body of a request.
@@ -181,6 +187,11 @@ pub(super) fn rejected(from: usize, method: &Method, uri: &str, answer: &Respons
     // A patch that names the UID of a pod is not meant for another pod of its name.
     let is_of_another = code == 422 && message.contains(r#""field":"metadata.uid""#);
     let is_of_world = message.contains(REFUSED);
-    (is_write && !is_of_another && !is_of_world && matches!(code, 400 | 405 | 406 | 413 | 415 | 422))
-        .then(|| format!("replica-{from}: {method} {uri} -> {code} {message}"))
+    // What the tenant has written to a status no later status of ours can always contain.
+    (is_write
+        && !is_of_another
+        && !is_of_world
+        && !is_of_tenant(uri)
+        && matches!(code, 400 | 405 | 406 | 413 | 415 | 422))
+    .then(|| format!("replica-{from}: {method} {uri} -> {code} {message}"))
 }

@@ -8,7 +8,7 @@ use yardmaster::job::names::EXTERNAL_CONTROLLER;
 
 use super::{
     Act, Fault, JobPlan, Past, Plan, Refused, Settings, Step, UserAct, WITHOUT_OWNER, extras, later, storms,
-    strangers, wider,
+    strangers, tenant, wider,
 };
 use crate::chance::Chance;
 use crate::time::Time;
@@ -56,6 +56,7 @@ pub fn generate(seed: u64) -> Plan {
     strangers::add(&mut plan);
     wider::add(&mut plan);
     later::add(&mut plan);
+    tenant::add(&mut plan);
     plan
 }
 

@@ -101,7 +101,7 @@ impl Act {
         match self {
             Self::Fault(fault) => fault.hides_news(),
             Self::Rare(rare) => rare.hides_news(),
-            Self::User { .. } => None,
+            Self::User { .. } | Self::Tenant(_) => None,
         }
     }
 
@@ -124,7 +124,7 @@ impl Act {
                 Some(BEGUN_AGAIN)
             }
             Self::Rare(rare) => rare.hides_news().map(|(_, time)| time),
-            Self::Fault(_) | Self::User { .. } => None,
+            Self::Fault(_) | Self::User { .. } | Self::Tenant(_) => None,
         }
     }
 }

@@ -16,6 +16,7 @@ impl World {
             Act::User { job, act } => self.user_acts(job, &act),
             Act::Fault(fault) => self.breaks_now(number, fault),
             Act::Rare(rare) => self.rare(rare),
+            Act::Tenant(act) => self.tenant_acts(number, act),
         }
     }
 

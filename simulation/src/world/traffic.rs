@@ -84,6 +84,7 @@ impl World {
             && code.is_success()
             && matches!(answered, Reply::Whole(_));
         let waits = if is_list { self.wait_for_caches(from) } else { Duration::ZERO };
+        let waits = waits + self.slowness(&method, &target);
         let passage = match self.slots.get(from) {
             Some(slot) => slot.link.answer(self.now + PROCESSING + waits, &mut self.chance),
             None => Passage::Vanishes,
