@@ -521,6 +521,7 @@ impl JobState {
 
     /// Takes in the answer to a creation.
     pub fn created(&mut self, place: Place, answer: Created, now: Timestamp) {
+        let is_taken = matches!(answer, Created::Found(_) | Created::NameTaken);
         match answer {
             Created::Lost => _ = self.lost_creations.insert(place),
             Created::Pod(_) | Created::Found(_) | Created::NameTaken => {
@@ -548,6 +549,13 @@ impl JobState {
                 self.creation_refused(now);
                 self.pods.create_answered(place, None);
             }
+        }
+        // The next creation at the index would ask for the same name again, and get the same answer.
+        if is_taken
+            && self.job.spec.completion.indexes().is_some()
+            && self.pods.next_at(place.number) == place
+        {
+            self.create_retry.refused(self.limits.api_backoff, now);
         }
         self.note_ended(now);
     }

@@ -297,8 +297,10 @@ fn acted_for(request: &Request<Bytes>, ledger: &Ledger) -> Option<String> {
             pod.job.clone()
         }
         (&Method::PATCH, ["apis", "batch", "v1", "namespaces", namespace, "jobs", name, "status"]) => {
-            let job = ledger.jobs.iter().find(|(_, job)| job.exists && job.name() == (*namespace, *name))?;
-            Some(job.0.clone())
+            // If a name was given again, the request may be meant for the Job before.
+            let mut named = ledger.jobs.iter().filter(|(_, job)| job.name() == (*namespace, *name));
+            let job = named.next().filter(|_| named.next().is_none())?;
+            job.1.exists.then(|| job.0.clone())
         }
         _ => None,
     }

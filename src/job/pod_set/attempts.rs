@@ -7,6 +7,10 @@ use foldhash::fast::RandomState;
 use crate::job::index_set::IndexSet;
 use crate::job::pod::Place;
 
+/// Attempts from this one on are believed only in a row: no index has had so many pods. The author of a pod chooses the
+/// attempt that it claims, and the last one would leave no name for the next pod.
+const IMPLAUSIBLE: u32 = 1 << 31;
+
 /// The names that have been used, including those of pods that are gone. Nearly all indexes use only their
 /// first name, and adjacent ones form intervals, so a Job of any size costs little memory.
 #[derive(Clone, Debug, Default)]
@@ -18,8 +22,11 @@ pub(super) struct Attempts {
 }
 
 impl Attempts {
-    /// Records that a name has been used.
+    /// Records that a name has been used, unless the attempt is one that no pod can have had.
     pub(super) fn note(&mut self, place: Place) {
+        if place.attempt >= IMPLAUSIBLE && place.attempt != self.next_at(place.number) {
+            return;
+        }
         if place.attempt == 0 {
             self.first.insert(place.number);
         } else {
@@ -42,9 +49,22 @@ mod tests {
     #[test]
     fn the_next_attempt_follows_the_latest_used() {
         let mut attempts = Attempts::default();
-        for (number, attempt) in [(3, 0), (4, 2), (4, 0), (4, 1), (5, u32::MAX)] {
+        for (number, attempt) in [(3, 0), (4, 2), (4, 0), (4, 1)] {
             attempts.note(Place { number, attempt });
         }
-        assert_eq!([2, 3, 4, 5].map(|number| attempts.next_at(number)), [0, 1, 3, u32::MAX]);
+        assert_eq!([2, 3, 4].map(|number| attempts.next_at(number)), [0, 1, 3]);
+    }
+
+    #[test]
+    fn an_attempt_that_no_pod_can_have_had_leaves_names_for_the_next() {
+        let mut attempts = Attempts::default();
+        for attempt in [u32::MAX, u32::MAX - 1, IMPLAUSIBLE] {
+            attempts.note(Place { number: 0, attempt });
+        }
+        assert_eq!(attempts.next_at(0), 0);
+        for attempt in [IMPLAUSIBLE - 1, IMPLAUSIBLE, IMPLAUSIBLE + 1, u32::MAX] {
+            attempts.note(Place { number: 0, attempt });
+        }
+        assert_eq!(attempts.next_at(0), IMPLAUSIBLE + 2);
     }
 }
