@@ -98,3 +98,20 @@ async fn claims_that_fail_together_make_one_line_and_a_count() {
     claim_fails(3, "timeout");
     assert_eq!(written.lines().len(), 1, "it is news again");
 }
+
+#[tokio::test(start_paused = true)]
+async fn lines_whose_reasons_always_differ_are_counted_too() {
+    let repeats = Repeats::default();
+    let (written, _logging) = logging(LogFormat::Json, repeats.clone());
+    tokio::spawn(repeats.report());
+    for number in 0..5_000 {
+        claim_fails(number, &format!("reason {number}"));
+    }
+    let lines = written.lines().len();
+    assert!(lines < 600, "{lines} lines");
+    tokio::time::sleep(Duration::from_secs(21)).await;
+    let counted = written.lines();
+    assert!(counted.iter().any(|line| line.contains("several")), "{counted:?}");
+    claim_fails(0, "reason 0");
+    assert_eq!(written.lines().len(), 1, "it is news again");
+}
