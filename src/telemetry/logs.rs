@@ -1,5 +1,6 @@
 //! Logs on standard error.
 
+mod one_line;
 mod repeats;
 
 use std::io::{IsTerminal, stderr};
@@ -10,6 +11,7 @@ use tracing_subscriber::fmt::MakeWriter;
 use tracing_subscriber::registry::LookupSpan;
 use tracing_subscriber::{EnvFilter, Layer, fmt};
 
+use self::one_line::OneLine;
 pub(super) use self::repeats::Repeats;
 
 /// Format of the logs.
@@ -58,9 +60,12 @@ where
 {
     let filter = EnvFilter::builder().parse(format!("{level},{QUIET}"))?.and(repeats);
     // Colours are only for a terminal.
-    let layer = fmt::layer().with_writer(writer).with_ansi(stderr().is_terminal());
+    let has_colours = stderr().is_terminal();
+    let layer = fmt::layer().with_writer(writer).with_ansi(has_colours);
     Ok(match format {
-        LogFormat::Text => layer.with_filter(filter).boxed(),
+        LogFormat::Text => {
+            layer.map_writer(|inner| OneLine { inner, has_colours }).with_filter(filter).boxed()
+        }
         LogFormat::Json => layer.json().flatten_event(true).with_filter(filter).boxed(),
     })
 }

@@ -99,6 +99,17 @@ async fn claims_that_fail_together_make_one_line_and_a_count() {
     assert_eq!(written.lines().len(), 1, "it is news again");
 }
 
+#[test]
+fn no_value_forges_a_line_of_text() {
+    let (written, _logging) = logging(LogFormat::Text, Repeats::default());
+    let refusal = "no\n2026-01-01T00:00:00Z  INFO forged\r\u{7}\u{1b}[2J";
+    tracing::warn!(%refusal, uid = %"u\nforged", "status not written\nforged");
+    let lines = written.lines();
+    assert_eq!(lines.len(), 1, "{lines:?}");
+    assert!(!lines[0].contains(|c: char| c.is_control()), "{lines:?}");
+    assert!(lines[0].contains("no\\n2026"), "{lines:?}");
+}
+
 #[tokio::test(start_paused = true)]
 async fn lines_whose_reasons_always_differ_are_counted_too() {
     let repeats = Repeats::default();
