@@ -13,6 +13,7 @@ use crate::cluster::reads::ReadError;
 use crate::cluster::wire::{Adoption, ObservedJob, ObservedPod, adopt_patch, release_patch};
 use crate::job::adoption::Claimant;
 use crate::job::pod::PodRef;
+use crate::job::retry::CONFLICTS_AT_ONCE;
 use crate::job::spec::JobSpec;
 
 impl Requests {
@@ -72,7 +73,7 @@ impl Requests {
             finalizer: self.cx.config.finalizer(),
             shard: Some(self.shard.0),
         };
-        let mut version = orphan.version;
+        let (mut version, mut conflicts, mut backoff) = (orphan.version, 0, self.cx.api_backoff());
         loop {
             let body = adopt_patch(&pod.uid, version, &adoption);
             let write = Write::PatchAndReadPod {
@@ -86,6 +87,10 @@ impl Requests {
                 Err(conflict @ WriteError::Conflict(_)) => conflict,
                 Err(refusal) => return Err(refusal),
             };
+            conflicts += 1;
+            if conflicts >= CONFLICTS_AT_ONCE {
+                backoff.pause().await;
+            }
             // Its status may have changed only.
             match self.cx.reads.find_pod(self.job.namespace(), &pod.name, &pod.uid).await {
                 Ok(Some(found)) if is_orphan(&found) && found.pod.version > version => {

@@ -16,6 +16,7 @@ use crate::cluster::gate::{Fence, Order, Priority, Write, WriteError};
 use crate::cluster::wire::{ControllerRef, ObservedPod, orphan_patch};
 use crate::job::job_id::{JobId, JobMap};
 use crate::job::names::SHARD_LABEL;
+use crate::job::retry::CONFLICTS_AT_ONCE;
 use crate::job::uid::{Uid, UidMap, UidSet};
 use crate::mutants::{Mutant, is};
 use crate::sharding::ShardId;
@@ -314,6 +315,7 @@ impl OrphanRelease {
     async fn release(mut self) {
         let mut backoff = self.cx.api_backoff();
         let unreleased = OrphanMeter::new(self.cx.metrics.clone(), self.terminated);
+        let mut conflicts = 0;
         loop {
             // The pods of a Job that is gone share its turn.
             let job = self.owner.as_ref().and_then(ControllerRef::job);
@@ -330,7 +332,12 @@ impl OrphanRelease {
                 Err(refusal) => match self.read_again().await {
                     Reread::Released => return unreleased.released(),
                     Reread::Adopted => return,
-                    Reread::Changed if matches!(refusal, WriteError::Conflict(_)) => continue,
+                    Reread::Changed if matches!(refusal, WriteError::Conflict(_)) => {
+                        conflicts += 1;
+                        if conflicts < CONFLICTS_AT_ONCE {
+                            continue;
+                        }
+                    }
                     Reread::Changed | Reread::Same => {
                         tracing::warn!(pod = %self.uid, %refusal, "a pod without Job was not released");
                     }
@@ -490,6 +497,28 @@ mod tests {
             sleep(Duration::from_secs(60)).await;
             let patches = api.count(&["PATCH"]);
             assert!((3..=7).contains(&patches), "{patches} patches");
+        });
+    }
+
+    /// Somebody changes the pod before each patch.
+    #[test]
+    fn many_conflicts_in_a_row_are_followed_by_pauses_though_the_pod_has_changed() {
+        run(async {
+            let mut version = 1_000;
+            let api = TestApi::new(move |method, _| match method {
+                "GET" => {
+                    version += 1;
+                    let mut changed = orphan(false);
+                    changed["metadata"]["resourceVersion"] = version.to_string().into();
+                    Some((200, changed))
+                }
+                _ => refusal(409),
+            });
+            let mut orphans = orphans(&api);
+            orphans.consider(observed_pod(&orphan(false)));
+            sleep(Duration::from_secs(60)).await;
+            let patches = api.count(&["PATCH"]);
+            assert!((4..=10).contains(&patches), "{patches} patches");
         });
     }
 

@@ -425,6 +425,17 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn a_list_keeps_what_is_wanted_only() {
+        let items: Vec<Value> = ["a", "b", "c"].map(metadata).into();
+        let (reader, _) = reader([list(7, "", items.into()), (404, json!({}))]);
+        let decoder = PodDecoder::new("f");
+        let list = || reader.list(&decoder, Resource::PODS, "n", |pod| &*pod.pod.name != "b");
+        let kept = list().await.unwrap().unwrap();
+        assert_eq!(kept.iter().map(|pod| &*pod.pod.name).collect::<Vec<_>>(), ["a", "c"]);
+        assert!(list().await.unwrap().is_none(), "the resource is not served");
+    }
+
+    #[tokio::test]
     async fn a_part_of_a_list_is_an_error() {
         let (reader, _) = reader([list(7, "next", json!([metadata("a")])), (200, json!({"items": []}))]);
         for _ in 0..2 {

@@ -5,10 +5,15 @@ use jiff::Timestamp;
 use super::exponential::Exponential;
 use crate::mutants::{Mutant, is};
 
+/// From so many conflicts in a row on, each is followed by a wait, although a change of the object explains it: somebody may
+/// change the object without end.
+pub const CONFLICTS_AT_ONCE: u32 = 3;
+
 /// Refusals in a row of one kind of request.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Retry {
     refusals: u32,
+    conflicts: u32,
     last: Option<Timestamp>,
     until: Option<Timestamp>,
 }
@@ -22,6 +27,14 @@ impl Retry {
         self.refusals = self.refusals.saturating_add(1);
         self.last = Some(now);
         self.until = Some(delays.after(now, self.refusals));
+    }
+
+    /// Records a conflict that a change of the object explains.
+    pub fn conflicted(&mut self, delays: Exponential, now: Timestamp) {
+        self.conflicts = self.conflicts.saturating_add(1);
+        if self.conflicts >= CONFLICTS_AT_ONCE {
+            self.refused(delays, now);
+        }
     }
 
     /// Takes in a success.
@@ -69,6 +82,18 @@ mod tests {
         retry.accepted();
         retry.refused(policy, now);
         assert_eq!(retry.waits(now), Some(now.checked_add(SignedDuration::from_secs(1)).unwrap()));
+    }
+
+    #[test]
+    fn the_third_conflict_in_a_row_is_followed_by_a_wait() {
+        let (mut retry, now) = (Retry::default(), Timestamp::UNIX_EPOCH);
+        for _ in 0..2 {
+            for waits in [false, false, true] {
+                retry.conflicted(Exponential::API_REQUEST, now);
+                assert_eq!(retry.waits(now).is_some(), waits);
+            }
+            retry.accepted();
+        }
     }
 
     #[test]

@@ -627,12 +627,13 @@ impl JobState {
         self.write_retry.accepted();
     }
 
-    /// Takes in that the status was not written. After a conflict the Job must be read again before the next
-    /// plan, so no back-off is needed.
+    /// Records that the status was not written. After a conflict the Job must be read again before the next plan, so the
+    /// first few need no back-off.
     pub fn status_refused(&mut self, conflict: bool, now: Timestamp) {
         self.status_in_flight = false;
-        if !conflict {
-            self.write_retry.refused(self.limits.api_backoff, now);
+        match conflict {
+            true => self.write_retry.conflicted(self.limits.api_backoff, now),
+            false => self.write_retry.refused(self.limits.api_backoff, now),
         }
     }
 

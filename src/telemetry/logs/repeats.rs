@@ -15,7 +15,8 @@ use tracing_subscriber::layer::{Context, Filter};
 
 /// How long the same line is only counted.
 const PERIOD: Duration = Duration::from_secs(10);
-/// Most different lines that are remembered.
+/// Most different lines that are remembered. Beyond them, lines from one place in the code count as one, whatever their
+/// reasons: others may write those, such as the authors of webhooks.
 const MOST_LINES: usize = 512;
 /// Target of the lines that tell the counts.
 const TARGET: &str = "yardmaster::repeated";
@@ -37,7 +38,8 @@ struct Shared {
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct Line {
     place: Identifier,
-    reason: String,
+    /// `None` for those of the place that are not told apart.
+    reason: Option<String>,
 }
 
 #[derive(Debug)]
@@ -56,8 +58,14 @@ impl Repeats {
     fn passes(&self, event: &Event<'_>, now: Instant) -> bool {
         let mut text = Text::default();
         event.record(&mut text);
-        let line = Line { place: event.metadata().callsite(), reason: text.reason };
+        let mut line = Line { place: event.metadata().callsite(), reason: Some(text.reason) };
         let mut lines = self.lines();
+        if lines.len() >= MOST_LINES && !lines.contains_key(&line) {
+            lines.retain(|_, count| now < count.until || count.held_back > 0);
+            if lines.len() >= MOST_LINES {
+                line.reason = None;
+            }
+        }
         match lines.get_mut(&line) {
             // What has been held back is reported before the line itself is news again.
             Some(count) if now < count.until || count.held_back > 0 => {
@@ -69,12 +77,7 @@ impl Repeats {
             }
             Some(count) => count.until = now + PERIOD,
             None => {
-                if lines.len() >= MOST_LINES {
-                    lines.retain(|_, count| now < count.until || count.held_back > 0);
-                }
-                if lines.len() < MOST_LINES {
-                    lines.insert(line, Count { message: text.message, until: now + PERIOD, held_back: 0 });
-                }
+                lines.insert(line, Count { message: text.message, until: now + PERIOD, held_back: 0 });
             }
         }
         true
@@ -87,7 +90,8 @@ impl Repeats {
         lines.retain(|line, count| {
             let over = now >= count.until;
             if over && count.held_back > 0 {
-                due.push((count.held_back, count.message.clone(), line.reason.clone()));
+                let reason = line.reason.clone().unwrap_or_else(|| "several".to_owned());
+                due.push((count.held_back, count.message.clone(), reason));
             }
             !over
         });

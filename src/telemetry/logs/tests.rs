@@ -98,3 +98,31 @@ async fn claims_that_fail_together_make_one_line_and_a_count() {
     claim_fails(3, "timeout");
     assert_eq!(written.lines().len(), 1, "it is news again");
 }
+
+#[test]
+fn no_value_forges_a_line_of_text() {
+    let (written, _logging) = logging(LogFormat::Text, Repeats::default());
+    let refusal = "no\n2026-01-01T00:00:00Z  INFO forged\r\u{7}\u{1b}[2J";
+    tracing::warn!(%refusal, uid = %"u\nforged", "status not written\nforged");
+    let lines = written.lines();
+    assert_eq!(lines.len(), 1, "{lines:?}");
+    assert!(!lines[0].contains(|c: char| c.is_control()), "{lines:?}");
+    assert!(lines[0].contains(r"no\u{a}2026"), "{lines:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn lines_whose_reasons_always_differ_are_counted_too() {
+    let repeats = Repeats::default();
+    let (written, _logging) = logging(LogFormat::Json, repeats.clone());
+    tokio::spawn(repeats.report());
+    for number in 0..5_000 {
+        claim_fails(number, &format!("reason {number}"));
+    }
+    let lines = written.lines().len();
+    assert!(lines < 600, "{lines} lines");
+    tokio::time::sleep(Duration::from_secs(21)).await;
+    let counted = written.lines();
+    assert!(counted.iter().any(|line| line.contains("several")), "{counted:?}");
+    claim_fails(0, "reason 0");
+    assert_eq!(written.lines().len(), 1, "it is news again");
+}
