@@ -59,8 +59,9 @@ where
 {
     let filter = EnvFilter::builder().parse(format!("{level},{QUIET}"))?.and(repeats);
     // Colours are only for a terminal.
-    let writer = Screened::new(writer, format == LogFormat::Json);
-    let layer = fmt::layer().with_writer(writer).with_ansi(stderr().is_terminal());
+    let has_colours = stderr().is_terminal();
+    let writer = Screened::new(writer, format == LogFormat::Json, has_colours);
+    let layer = fmt::layer().with_writer(writer).with_ansi(has_colours);
     Ok(match format {
         LogFormat::Text => layer.with_filter(filter).boxed(),
         LogFormat::Json => layer.json().flatten_event(true).with_filter(filter).boxed(),

@@ -88,18 +88,26 @@ pub(crate) fn yaml(text: String, object: &impl serde::Serialize) -> serde_json::
 
 /// A writer of log lines that others have written a part of: each is one line, and shows all of its characters.
 ///
-/// The formatter has escaped what is in fields and messages, as far as terminals obey it. The escape characters that are left
-/// are its own colours.
+/// Of escape sequences only those stay that set colours, and only where the formatter writes them, too.
 #[derive(Clone, Debug)]
 pub(super) struct Screened<W> {
     writer: W,
     /// Lines are JSON.
     json: bool,
+    /// The formatter writes colours.
+    has_colours: bool,
+}
+
+/// Length of the sequence at the beginning of a text that sets colours, and does nothing else to a terminal; 0 if there is none.
+fn colour(text: &str) -> usize {
+    let Some(parameters) = text.strip_prefix("\x1b[") else { return 0 };
+    let end = parameters.find(|letter: char| !letter.is_ascii_digit() && letter != ';');
+    end.filter(|end| parameters[*end..].starts_with('m')).map_or(0, |end| "\x1b[".len() + end + 1)
 }
 
 impl<W> Screened<W> {
-    pub(super) fn new(writer: W, json: bool) -> Self {
-        Self { writer, json }
+    pub(super) fn new(writer: W, json: bool, has_colours: bool) -> Self {
+        Self { writer, json, has_colours }
     }
 }
 
@@ -107,11 +115,11 @@ impl<'a, W: MakeWriter<'a>> MakeWriter<'a> for Screened<W> {
     type Writer = Screened<W::Writer>;
 
     fn make_writer(&'a self) -> Self::Writer {
-        Screened::new(self.writer.make_writer(), self.json)
+        Screened::new(self.writer.make_writer(), self.json, self.has_colours)
     }
 
     fn make_writer_for(&'a self, meta: &tracing::Metadata<'_>) -> Self::Writer {
-        Screened::new(self.writer.make_writer_for(meta), self.json)
+        Screened::new(self.writer.make_writer_for(meta), self.json, self.has_colours)
     }
 }
 
@@ -124,8 +132,16 @@ impl<W: io::Write> io::Write for Screened<W> {
         if self.json {
             shown = json(line);
         } else {
-            // Writing to a string never fails.
-            let _written = escape(line, &mut shown, |letter| matches!(letter, '\x1b' | '\t'));
+            let mut rest = line;
+            while let Some(at) = rest.find('\x1b') {
+                let (before, escape_on) = rest.split_at(at);
+                let colour = if self.has_colours { colour(escape_on) } else { 0 };
+                // Writing to a string never fails.
+                let _written = escape(before, &mut shown, |letter| letter == '\t');
+                shown.push_str(if colour == 0 { r"\u{1b}" } else { &escape_on[..colour] });
+                rest = &escape_on[colour.max(1)..];
+            }
+            let _written = escape(rest, &mut shown, |letter| letter == '\t');
         }
         if line.len() < text.len() {
             shown.push('\n');
@@ -207,7 +223,7 @@ mod tests {
             (true, "{\"a\":\"\u{202e}\u{7f}\"}\n", "{\"a\":\"\\u202e\\u007f\"}\n"),
         ] {
             let mut written = Vec::new();
-            Screened::new(&mut written, is_json).write_all(line.as_bytes()).unwrap();
+            Screened::new(&mut written, is_json, true).write_all(line.as_bytes()).unwrap();
             assert_eq!(String::from_utf8(written).unwrap(), shown);
         }
     }
