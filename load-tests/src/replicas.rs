@@ -37,6 +37,8 @@ pub(crate) struct Recipe {
     /// More flags.
     pub(crate) flags: Vec<String>,
     pub(crate) limits: Limits,
+    /// The shortest back-off of pods that Jobs may ask for.
+    pub(crate) least_backoff: &'static str,
     /// The API server to which each replica has a proxy. `None`: replicas connect to it themselves.
     pub(crate) upstream: Option<SocketAddr>,
     /// Where logs go.
@@ -125,8 +127,7 @@ impl Recipe {
         for (name, _) in std::env::vars().filter(|(name, _)| name.starts_with("YARDMASTER_")) {
             command.env_remove(name);
         }
-        // The loads ask for less back-off than authors of Jobs get.
-        command.env("YARDMASTER_POD_FAILURE_BACKOFF_MIN", "0s");
+        command.env("YARDMASTER_POD_FAILURE_BACKOFF_MIN", self.least_backoff);
         command
             .args(["controller", "--exit-with-stdin", "--listen", "127.0.0.1:0", "--identity", &identity])
             .args(["--controller-name", &self.controller_name, "--lease-namespace", &self.lease_namespace])

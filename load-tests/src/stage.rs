@@ -98,6 +98,8 @@ impl CommonArgs {
             lease_namespace: ground.namespace.clone(),
             flags,
             limits: self.limits,
+            // The loads ask for less back-off than authors of Jobs get.
+            least_backoff: "0s",
             upstream: setup.proxies.then(|| ground.address()).transpose()?,
             directory: ground.directory.path().to_owned(),
         })

@@ -188,6 +188,8 @@ impl Checks {
             self.violated(Promise::Paced, at, what);
         }
         let wrong = self.tenants.as_mut().and_then(|tenants| tenants.sent(at, from, &sent.request, ledger));
+        // After a restore the ledger knows no pod of before.
+        let wrong = wrong.filter(|wrong| self.restored.is_none() || !matches!(wrong, Wrong::Harm(_)));
         self.tenant_wrongs(at, wrong);
         if self.restored.is_none()
             && let Some(what) = self.owners.sent(at, from, &sent.request, ledger)

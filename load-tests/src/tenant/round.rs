@@ -120,6 +120,7 @@ impl<'a> Round<'a> {
     ) -> Result<Self> {
         let yard = Yard::prepare(ground, number, attack.is_some_and(Attack::writes_statuses)).await?;
         let mut recipe = common.recipe(ground, Setup::default())?;
+        recipe.least_backoff = "1s";
         recipe.lease_namespace = yard.leases();
         recipe.flags.extend(attack.into_iter().flat_map(Attack::flags).map(|flag| (*flag).to_owned()));
         let mut fleet = Fleet::new(recipe);

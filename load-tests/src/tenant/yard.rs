@@ -44,7 +44,7 @@ impl Yard {
     /// `statuses` is given.
     async fn allow(&self, statuses: bool) -> Result<()> {
         let rule = |groups: [&str; 2], resources: &[&str]| json!({"apiGroups": groups, "resources": resources, "verbs": ["*"]});
-        let mut rules = vec![rule(["batch", ""], &["jobs", "pods"])];
+        let mut rules = vec![rule(["batch", ""], &["jobs", "pods", "events"])];
         rules.push(rule(["scheduling.k8s.io", ""], &["workloads", "podgroups"]));
         if statuses {
             rules.push(rule(["batch", ""], &["jobs/status", "pods/status"]));

@@ -51,7 +51,11 @@ pub(super) async fn foreign_uid(tenant: &Tenant) {
             match number % 8 {
                 // It ends only by its deletion.
                 5 => metadata["annotations"][RUN_TIME] = json!("1h"),
-                6 => metadata["ownerReferences"][0]["kind"] = json!("CronJob"),
+                // What another controller's pod has as finalizers is that controller's business.
+                6 => {
+                    metadata["ownerReferences"][0]["kind"] = json!("CronJob");
+                    metadata["finalizers"] = json!([]);
+                }
                 7 => metadata["labels"] = json!({}),
                 _ => {}
             }
