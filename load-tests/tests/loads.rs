@@ -257,13 +257,13 @@ const ATTACKS: [&str; 4] = [
     "creation-flood,suspend-loop,gang,webhooks",
 ];
 
-/// Plays these attacks. Latencies may differ by 5 s: on a machine with a load of 13, those of debug builds do so
-/// by 3 s without any fault. Returns what was printed about those that were not held.
+/// Plays these attacks. Latencies may differ by 15 s: on a machine with a load of 13, those of debug builds do so
+/// by 5 s without any fault. A Job that stands still is found all the same. Returns what was printed about those that were not held.
 fn broken_by(attacks: &str) -> Vec<String> {
     let directory = tempfile::tempdir().unwrap();
     let file = directory.path().join("tenant.json");
     let scale =
-        ["--scale", "small", "--shards", "8", "--patience", "20s", "--recovery", "20s", "--noise", "5s"];
+        ["--scale", "small", "--shards", "8", "--patience", "20s", "--recovery", "20s", "--noise", "15s"];
     let output = load_tests(&[&["tenant", "--attack", attacks], &scale[..]].concat(), Some(&file));
     let (out, err) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
     let report = std::fs::read(&file).unwrap_or_else(|_| panic!("{attacks}: no report: {out}{err}"));

@@ -172,7 +172,7 @@ impl<'a> Round<'a> {
         let latencies = self.victim.play(self.rules.jobs).await?;
         outcome.during = Phase::of(&latencies);
         outcome.broken.extend(latencies.stuck.iter().cloned());
-        self.count_requests(tenant, outcome).await;
+        self.count_requests(attack, tenant, outcome).await;
         if self.fleet.len() > 1 && latencies.stuck.is_empty() {
             outcome.during.hand_over = self.hand_over().await?;
             if outcome.during.hand_over.is_none() {
@@ -191,12 +191,12 @@ impl<'a> Round<'a> {
     }
 
     /// Counts requests until there are few enough, or time is up: a storm after many writes ends, a loop does not.
-    async fn count_requests(&self, tenant: &Tenant, outcome: &mut Outcome) {
+    async fn count_requests(&self, attack: Attack, tenant: &Tenant, outcome: &mut Outcome) {
         let (begun, mut calm) = (Instant::now(), 0);
         loop {
             let (requests, writes) = self.request_rates(tenant).await;
             (outcome.requests_per_s, outcome.tenant_writes_per_s) = (requests, writes);
-            let broken = self.rules.too_many_requests(requests, writes);
+            let broken = self.rules.too_many_requests(requests, writes, attack.due_requests(tenant.scale));
             calm = if broken.is_none() { calm + 1 } else { 0 };
             if calm == CALM {
                 return;

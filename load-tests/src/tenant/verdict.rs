@@ -156,8 +156,13 @@ impl Rules {
     }
 
     /// Requests: so many in a second, and ten for each write of the tenant.
-    pub(super) fn too_many_requests(&self, requests_per_s: f64, writes_per_s: f64) -> Option<String> {
-        let limit = self.requests_per_s as f64 + REQUESTS_OF_A_WRITE * writes_per_s;
+    pub(super) fn too_many_requests(
+        &self,
+        requests_per_s: f64,
+        writes_per_s: f64,
+        due_per_s: u32,
+    ) -> Option<String> {
+        let limit = self.requests_per_s as f64 + f64::from(due_per_s) + REQUESTS_OF_A_WRITE * writes_per_s;
         (requests_per_s > limit).then(|| format!("{requests_per_s:.0} requests/s, limit {limit:.0}"))
     }
 }
@@ -239,8 +244,8 @@ mod tests {
         assert!(rules().too_much_memory(512 << 20).is_none() && rules().too_much_memory(513 << 20).is_some());
         assert!(Rules::kept_memory(30 << 20, 48 << 20).is_none());
         assert!(Rules::kept_memory(30 << 20, 50 << 20).is_some());
-        assert!(rules().too_many_requests(130.0, 10.0).is_none());
-        assert!(rules().too_many_requests(131.0, 10.0).is_some());
+        assert!(rules().too_many_requests(130.0, 10.0, 0).is_none());
+        assert!(rules().too_many_requests(131.0, 10.0, 0).is_some());
     }
 
     #[test]

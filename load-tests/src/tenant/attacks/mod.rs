@@ -22,7 +22,7 @@ use http::Request;
 use serde_json::Value;
 
 use self::admission::Aid;
-use super::user::Tenant;
+use super::user::{Scale, Tenant};
 use super::yard::Yard;
 use crate::ground::Ground;
 
@@ -84,6 +84,13 @@ impl Attack {
     /// Whether the tenant needs the right to write statuses.
     pub(super) fn writes_statuses(self) -> bool {
         matches!(self, Self::Statuses | Self::Messages)
+    }
+
+    /// Requests a second that are due: Jobs that ask for no back-off have all their pods replaced once in the operator's
+    /// least back-off, a second, and each pod takes four requests.
+    pub(super) fn due_requests(self, scale: Scale) -> u32 {
+        let jobs = if self == Self::Options { scale.of(2, 7) } else { 0 };
+        jobs as u32 * options::PODS * 4
     }
 
     /// Flags of the replicas under this attack.

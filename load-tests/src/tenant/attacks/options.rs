@@ -42,6 +42,9 @@ const VALUES: [&str; 12] = [
     "../../x",
 ];
 
+/// Pods of a Job.
+pub(super) const PODS: u32 = 5;
+
 /// A Job for each annotation, whose pods fail at once, and one that has all of them.
 pub(super) async fn begin(tenant: &Tenant) {
     let values = tenant.scale.of(2, VALUES.len());
@@ -49,7 +52,7 @@ pub(super) async fn begin(tenant: &Tenant) {
         let mut job = tenant.job(&name);
         let spec = &mut job["spec"];
         (spec["completions"], spec["parallelism"], spec["backoffLimit"]) =
-            (json!(5), json!(5), json!(i32::MAX));
+            (json!(PODS), json!(PODS), json!(i32::MAX));
         let annotations = &mut spec["template"]["metadata"]["annotations"];
         *annotations = json!({RUN_TIME: "1ms", "yardmaster.dev/simulated-exit-code": "1"});
         job
