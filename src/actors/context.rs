@@ -9,7 +9,6 @@ use tokio::sync::watch;
 use super::api_backoff::ApiBackoff;
 use super::clock::{Clock, Clocks, SteadyClock};
 use super::config::ControllerConfig;
-use super::large_templates;
 use super::loads::LoadBoard;
 use super::pod_watch::{PodWatch, Services};
 use super::rereads::Rereads;
@@ -26,6 +25,11 @@ use crate::cluster::watch::Vigil;
 use crate::cluster::wire::{JobDecoder, ObservedPod, PodDecoder, SelfWriteCache, Unreadable};
 use crate::job::job_id::JobId;
 use crate::telemetry::metrics::Metrics;
+
+/// Pods of large templates that a replica makes at a time.
+const LARGE_PODS: usize = 16;
+/// Those of them that may be of one namespace.
+const LARGE_PODS_SHARE: usize = 4;
 
 /// The services that a replica provides to its actors. Clones share everything.
 #[derive(Clone)]
@@ -116,7 +120,7 @@ impl ReplicaContext {
             transport,
             gate,
             reads,
-            large_pods: FairSemaphore::new(large_templates::AT_ONCE, large_templates::SHARE),
+            large_pods: FairSemaphore::new(LARGE_PODS, LARGE_PODS_SHARE),
             recorder,
             metrics,
             loads,

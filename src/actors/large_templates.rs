@@ -15,11 +15,6 @@ use crate::job::spec::Job;
 use crate::job::state::Created;
 use crate::job::template::TemplateError;
 
-/// Pods of large templates that a replica makes at a time.
-pub const AT_ONCE: usize = 16;
-/// Those of them that may be of one namespace.
-pub const SHARE: usize = 4;
-
 /// What a new pod gets beside its place.
 #[derive(Clone, Debug, Default)]
 pub struct Extras {

@@ -64,6 +64,7 @@ const ROOMS: [Room; 6] = [
             "k8s_openapi",
             "kube",
             "memchr",
+            "percent_encoding",
             "prometheus_client",
             "rand",
             "rustix",
