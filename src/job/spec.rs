@@ -12,6 +12,7 @@ use super::selector::Selector;
 use super::status::JobStatus;
 use super::template::PodTemplate;
 use super::uid::Uid;
+use crate::mutants::{Mutant, is};
 
 /// A Job as last read from the API server.
 #[derive(Clone, Debug)]
@@ -54,7 +55,8 @@ impl Job {
 
     /// Whether it may create pods as it is. A Job that is resumed later is read again, with its template.
     pub fn may_create_pods(&self) -> bool {
-        !self.deleting && !self.spec.suspend && self.status.finished().is_none()
+        let is_leaving = self.deleting && !is(Mutant::DeletedJobGetsPods);
+        !is_leaving && !self.spec.suspend && self.status.finished().is_none()
     }
 
     /// Sets the current status.

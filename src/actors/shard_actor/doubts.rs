@@ -198,17 +198,10 @@ impl ShardActor {
         }
     }
 
-    /// Whether a Job has a selector of its own, and may still adopt what that selects.
+    /// Whether a Job has a selector of its own.
     fn chooses_pods(&self, job: &JobId) -> bool {
-        let seen = self.jobs.get(job).filter(|entry| !entry.is_gone()).map(|entry| &entry.seen().job);
+        let seen = self.jobs.get(job).map(|entry| &entry.seen().job);
         seen.is_some_and(|job| job.as_ref().is_ok_and(|job| Owner::from(job).chooses_pods()))
-    }
-
-    /// A Job is gone: of its pods only those with its label matter. A list by its selector may be refused for ever.
-    pub(super) fn seek_no_selected(&mut self, job: &JobId, ctx: &mut Context<Self>) {
-        if self.doubts.own.remove(job).is_some() {
-            self.pods_missing(job.clone(), ctx);
-        }
     }
 
     /// Looks for the pods that a Job's own selector selects.

@@ -235,9 +235,7 @@ impl ShardActor {
             Some(entry) => {
                 entry.send(JobInput::JobGone);
                 // It adopts none, and a search that is refused for ever would keep it for ever.
-                let sought = entry.candidates_found();
-                self.seek_no_selected(id, ctx);
-                if sought {
+                if entry.candidates_found() {
                     self.deliver_proven(id);
                 }
             }
