@@ -189,7 +189,7 @@ mod tests {
             job: Some("g1".into()),
             templates: vec![GroupTemplate { name: "t".into(), policy: Some(policy) }],
         };
-        assert_eq!(read(&WorkloadDecoder::default(), &workload), expected);
+        assert_eq!(read(&WorkloadDecoder, &workload), expected);
     }
 
     #[test]
@@ -197,8 +197,7 @@ mod tests {
         let read = |policy: Value, templates: usize| {
             let template = json!({"name": "t", "schedulingPolicy": policy});
             let spec = json!({"podGroupTemplates": vec![template; templates]});
-            read(&WorkloadDecoder::default(), &json!({"metadata": {"name": "w", "uid": "u"}, "spec": spec}))
-                .templates
+            read(&WorkloadDecoder, &json!({"metadata": {"name": "w", "uid": "u"}, "spec": spec})).templates
         };
         assert_eq!(read(json!({"basic": {}}), 1_000).len(), TEMPLATES);
         for (policy, kept) in [
@@ -220,7 +219,7 @@ mod tests {
         ] {
             let workload =
                 json!({"metadata": {"name": "w", "uid": "u"}, "spec": {"controllerRef": reference}});
-            assert_eq!(read(&WorkloadDecoder::default(), &workload).job.as_deref(), job, "{reference}");
+            assert_eq!(read(&WorkloadDecoder, &workload).job.as_deref(), job, "{reference}");
         }
     }
 
@@ -232,7 +231,7 @@ mod tests {
             (json!({"podGroupTemplateRef": {"workload": {"workloadName": "w"}}}), Some("w")),
         ] {
             let group = json!({"metadata": {"name": "g"}, "spec": spec});
-            assert_eq!(read(&PodGroupDecoder::default(), &group).workload.as_deref(), workload, "{spec}");
+            assert_eq!(read(&PodGroupDecoder, &group).workload.as_deref(), workload, "{spec}");
         }
     }
 }
