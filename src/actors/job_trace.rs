@@ -11,6 +11,7 @@ use super::pod_sample::PodSample;
 use crate::cluster::wire::{ObservedPod, PodRun};
 use crate::job::plan::Wait;
 use crate::job::pod::{Phase, Pod};
+use crate::job::short_text::{short, short_word};
 use crate::job::spec::Job;
 use crate::job::state::JobState;
 use crate::job::status::ConditionKind;
@@ -302,15 +303,15 @@ impl Story {
             Attribute::new("epoch", i64::try_from(self.owner.epoch).unwrap_or(i64::MAX)),
             Attribute::new("yardmaster.succeeded", i64::from(job.status.succeeded)),
             Attribute::new("yardmaster.failed", i64::from(job.status.failed)),
-            Attribute::new("yardmaster.reason", end.reason.to_string()),
-            Attribute::new("yardmaster.message", end.message.to_string()),
+            Attribute::new("yardmaster.reason", short_word(&end.reason).into_owned()),
+            Attribute::new("yardmaster.message", short(&end.message).into_owned()),
             left_out,
         ]);
         attributes.extend(size(job));
         self.trace.export(FinishedSpan {
             key: Some(SpanKey::Root),
             attributes,
-            failure: failed.then(|| end.reason.to_string()),
+            failure: failed.then(|| short_word(&end.reason).into_owned()),
             caller: caller(job),
             ..FinishedSpan::new("job", job.created, at)
         });

@@ -5,7 +5,10 @@
 //!
 //! [`PodTemplate::is_kept`]: crate::job::template::PodTemplate::is_kept
 
+use std::error::Error;
 use std::sync::Arc;
+
+use futures::FutureExt as _;
 
 use super::job_input::{JobInput, RequestEvent};
 use super::requests::Requests;
@@ -13,7 +16,7 @@ use crate::job::manifest::{Maker, PodManifest};
 use crate::job::pod::NewPod;
 use crate::job::spec::Job;
 use crate::job::state::Created;
-use crate::job::template::TemplateError;
+use crate::job::template::{PodTemplate, TemplateError};
 
 /// What a new pod gets beside its place.
 #[derive(Clone, Debug, Default)]
@@ -28,24 +31,41 @@ impl Requests {
     /// Creates a pod from the Job as a live read shows it.
     pub fn create_from_live(self: &Arc<Self>, new: NewPod, extras: Extras) {
         let this = self.clone();
-        self.run(async move {
-            let _permit = this.cx.large_pods.acquire(Some(this.job.namespace()), Some(&this.job)).await;
-            let refused = |event| JobInput::Created { place: new.place, answer: Created::Refused, event };
-            if this.fence.is_handed_over() || this.fence.is_closed() {
-                return refused(RequestEvent::Nothing);
-            }
-            let read = this.cx.reads.find_job_with_template(&this.job).await;
-            let job = match read.as_ref().map(|seen| seen.as_ref().map(|seen| &seen.job)) {
-                Ok(Some(Ok(job))) if job.may_create_pods() => job,
-                // The watch is about to show that no pod is wanted.
-                Ok(_) => return refused(RequestEvent::Nothing),
-                Err(error) => return refused(RequestEvent::Refused(error.to_string().into())),
-            };
-            match this.manifest(job, &new, &extras) {
-                Ok(manifest) => this.creation(&new, manifest, &job.spec.template).await,
-                Err(error) => refused(RequestEvent::Refused(error.to_string().into())),
+        // A drain of the shard does not wait for turns and reads, of which a Job may want thousands.
+        self.run_after(async move {
+            let permit = this.cx.large_pods.acquire(Some(this.job.namespace()), Some(&this.job)).await;
+            match this.live_manifest(&new, &extras).await {
+                Ok((manifest, template)) => {
+                    let creation = this.creation(&new, manifest, &template);
+                    this.run(creation.inspect(move |_| drop(permit)));
+                }
+                Err(event) => {
+                    let answer = Created::Refused;
+                    this.inbox.push(JobInput::Created { place: new.place, answer, event });
+                }
             }
         });
+    }
+
+    /// The pod as the Job's template is now, with that template.
+    async fn live_manifest(
+        &self,
+        new: &NewPod,
+        extras: &Extras,
+    ) -> Result<(PodManifest, PodTemplate), RequestEvent> {
+        if self.fence.is_closed() {
+            return Err(RequestEvent::Nothing);
+        }
+        let refused = |error: &dyn Error| RequestEvent::Refused(error.to_string().into());
+        let read = self.cx.reads.find_job_with_template(&self.job).await.map_err(|error| refused(&error))?;
+        match read.as_ref().map(|seen| &seen.job) {
+            Some(Ok(job)) if job.may_create_pods() => {
+                let manifest = self.manifest(job, new, extras).map_err(|error| refused(&error))?;
+                Ok((manifest, job.spec.template.clone()))
+            }
+            // The watch is about to show that no pod is wanted.
+            _ => Err(RequestEvent::Nothing),
+        }
     }
 
     /// A pod of this reading of the Job.

@@ -6,6 +6,7 @@
 mod doubts;
 mod foreign_jobs;
 mod jobs;
+mod missed;
 mod pod_feed;
 mod searches;
 mod unseen;
@@ -216,7 +217,9 @@ impl ShardActor {
 
     /// Lists the pods again, unless the first list has not begun.
     fn relist_pods(&mut self, ctx: &Context<Self>) {
-        if !self.pod_feed.is_new() {
+        self.doubts.relisted();
+        // A list in progress shows as much.
+        if self.pod_feed.version().is_some() {
             self.list_pods(ctx);
         }
     }

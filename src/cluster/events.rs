@@ -2,8 +2,8 @@
 //!
 //! Recording an Event never waits, and Events that cannot be sent are counted. Equal Events become one with a
 //! count, many similar ones become a combined one, and one object cannot flood the API server. Those that only inform
-//! are sent one at a time. Events that must be delivered (how a Job ended) are exempt from this. A namespace has a share of
-//! what may be pending, of each class of Events: if it has more, it loses its oldest.
+//! are sent one at a time. Events that must be delivered (how a Job ended) are exempt from this. If more are pending than may be,
+//! the namespace that has most loses its oldest.
 
 mod body;
 mod correlator;
@@ -28,7 +28,7 @@ use self::turns::Class;
 use super::gate::{Answer, Fence, Order, Turn, Write, WriteError, WriteGate};
 use super::supervision::{Pauses, caught};
 use crate::job::manifest::Encoding;
-use crate::job::short_text::short;
+use crate::job::short_text::{short, short_word};
 use crate::job::uid::Uid;
 use crate::telemetry::metrics::Metrics;
 use crate::telemetry::metrics::labels::{LostEvent, LostEventLabels};
@@ -129,9 +129,10 @@ impl Recorder {
         recorder
     }
 
-    /// Records an Event. This never waits. A long message is cut.
+    /// Records an Event. This never waits. A long reason or message is cut.
     pub fn record(&self, event: Event) {
-        let event = Event { message: short(&event.message).into(), ..event };
+        let (reason, message) = (short_word(&event.reason).into(), short(&event.message).into());
+        let event = Event { reason, message, ..event };
         let (class, namespace) = (Class::of(&event), event.about.namespace.clone());
         // The sender makes room where a namespace has more than its share. Until it does, there are no more than twice as many.
         let has_room = self.pending.send_if_modified(|pending| {

@@ -5,16 +5,17 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::sync::Arc;
 
 /// The highest index. Kubernetes has none above `i32::MAX`; this one lets the number of indexes fit its type.
 const MAX_INDEX: u32 = u32::MAX - 1;
 
 /// A set of `u32` up to [`MAX_INDEX`] as disjoint, non-adjacent intervals. Lookup and change cost
-/// O(log intervals).
+/// O(log intervals). Clones share their intervals until one of them changes: a status may have 200,000.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct IndexSet {
     /// First index of each interval -> its last index (inclusive).
-    intervals: BTreeMap<u32, u32>,
+    intervals: Arc<BTreeMap<u32, u32>>,
     len: u32,
 }
 
@@ -26,56 +27,43 @@ impl IndexSet {
 
     /// All indexes below `end`.
     pub fn below(end: u32) -> Self {
-        let mut set = Self::new();
-        if let Some(last) = end.checked_sub(1) {
-            set.intervals.insert(0, last);
-            set.len = end;
-        }
-        set
+        end.checked_sub(1).map(|last| Self::of(vec![(0, last)])).unwrap_or_default()
+    }
+
+    /// The indexes of these intervals. Built at once, they take half of the memory that single insertions would.
+    fn of(mut intervals: Vec<(u32, u32)>) -> Self {
+        intervals.sort_unstable();
+        intervals.dedup_by(|(first, last), (_, before)| {
+            let joins = *first <= before.saturating_add(1);
+            *before = if joins { (*before).max(*last) } else { *before };
+            joins
+        });
+        let len = intervals.iter().map(|(first, last)| last - first + 1).sum();
+        Self { intervals: Arc::new(intervals.into_iter().collect()), len }
     }
 
     /// Reads the text of a Job status leniently, as the built-in Job controller does: malformed parts are
     /// skipped, indexes of `end` and above are dropped.
     pub fn parse_lenient(text: &str, end: u32) -> Self {
-        let mut set = Self::new();
-        for part in text.split(',') {
-            if let Some((first, last)) = parse_part(part) {
-                set.insert_range(first, last.min(end.saturating_sub(1)), end);
-            }
-        }
-        set
+        let in_range = |(first, last): (u32, u32)| (first < end).then(|| (first, last.min(end - 1)));
+        Self::of(text.split(',').filter_map(parse_part).filter_map(in_range).collect())
     }
 
     /// Reads the text of a `successPolicy` rule. `None` if any part is malformed.
     pub fn parse_strict(text: &str) -> Option<Self> {
-        let mut set = Self::new();
-        for part in text.split(',') {
-            let (first, last) = parse_part(part)?;
-            set.insert_range(first, last, u32::MAX);
-        }
-        Some(set)
+        text.split(',').map(parse_part).collect::<Option<_>>().map(Self::of)
     }
 
-    fn insert_range(&mut self, first: u32, last: u32, end: u32) {
-        if first >= end || first > last {
-            return;
-        }
-        let (mut first, mut last) = (first, last);
-        let lower = first.saturating_sub(1);
-        let upper = last.saturating_add(1);
-        // The usual case, since text is ascending.
-        if self.intervals.last_key_value().is_none_or(|(_, end)| *end < lower) {
-            self.intervals.insert(first, last);
-            self.len += last - first + 1;
-            return;
-        }
-        for (s, e) in self.touching(lower, upper).collect::<Vec<_>>() {
-            self.intervals.remove(&s);
+    fn insert_range(&mut self, mut first: u32, mut last: u32) {
+        let known: Vec<_> = self.touching(first.saturating_sub(1), last.saturating_add(1)).collect();
+        let intervals = Arc::make_mut(&mut self.intervals);
+        for (s, e) in known {
+            intervals.remove(&s);
             self.len -= e - s + 1;
             first = first.min(s);
             last = last.max(e);
         }
-        self.intervals.insert(first, last);
+        intervals.insert(first, last);
         self.len += last - first + 1;
     }
 
@@ -88,26 +76,31 @@ impl IndexSet {
 
     /// Adds every index of the other set. Costs O(log intervals) for each interval of the other set.
     pub fn insert_all(&mut self, other: &IndexSet) {
-        other.intervals.iter().for_each(|(first, last)| self.insert_range(*first, *last, u32::MAX));
+        other.intervals.iter().for_each(|(first, last)| self.insert_range(*first, *last));
     }
 
     /// Removes every index of the other set. Costs O(log intervals) for each interval of the other set.
     pub fn remove_all(&mut self, other: &IndexSet) {
-        for (first, last) in &other.intervals {
+        for (first, last) in &*other.intervals {
             self.remove_range(*first, *last);
         }
     }
 
     fn remove_range(&mut self, first: u32, last: u32) {
-        for (start, end) in self.touching(first, last).collect::<Vec<_>>() {
-            self.intervals.remove(&start);
+        let known: Vec<_> = self.touching(first, last).collect();
+        if known.is_empty() {
+            return;
+        }
+        let intervals = Arc::make_mut(&mut self.intervals);
+        for (start, end) in known {
+            intervals.remove(&start);
             self.len -= end - start + 1;
             if start < first {
-                self.intervals.insert(start, first - 1);
+                intervals.insert(start, first - 1);
                 self.len += first - start;
             }
             if end > last {
-                self.intervals.insert(last + 1, end);
+                intervals.insert(last + 1, end);
                 self.len += end - last;
             }
         }
@@ -123,8 +116,9 @@ impl IndexSet {
             return false;
         }
         let joins_below = below.filter(|(_, last)| last + 1 == index).map(|(first, _)| first);
-        let joins_above = index.checked_add(1).and_then(|i| self.intervals.remove(&i));
-        self.intervals.insert(joins_below.unwrap_or(index), joins_above.unwrap_or(index));
+        let intervals = Arc::make_mut(&mut self.intervals);
+        let joins_above = index.checked_add(1).and_then(|i| intervals.remove(&i));
+        intervals.insert(joins_below.unwrap_or(index), joins_above.unwrap_or(index));
         self.len += 1;
         true
     }
@@ -132,13 +126,14 @@ impl IndexSet {
     /// Removes an index; true if it was in the set.
     pub fn remove(&mut self, index: u32) -> bool {
         let Some((first, last)) = self.interval_of(index) else { return false };
+        let intervals = Arc::make_mut(&mut self.intervals);
         if first < index {
-            self.intervals.insert(first, index - 1);
+            intervals.insert(first, index - 1);
         } else {
-            self.intervals.remove(&first);
+            intervals.remove(&first);
         }
         if index < last {
-            self.intervals.insert(index + 1, last);
+            intervals.insert(index + 1, last);
         }
         self.len -= 1;
         true
@@ -146,10 +141,14 @@ impl IndexSet {
 
     /// Removes every index of `end` and above.
     pub fn truncate(&mut self, end: u32) {
-        for (first, last) in self.intervals.split_off(&end) {
+        if self.intervals.last_key_value().is_none_or(|(_, last)| *last < end) {
+            return;
+        }
+        let intervals = Arc::make_mut(&mut self.intervals);
+        for (first, last) in intervals.split_off(&end) {
             self.len -= last - first + 1;
         }
-        if let Some(mut entry) = self.intervals.last_entry()
+        if let Some(mut entry) = intervals.last_entry()
             && *entry.get() >= end
         {
             self.len -= *entry.get() - end + 1;
@@ -191,9 +190,9 @@ impl IndexSet {
 
     /// The indexes of this set that are not in the other. Costs O(intervals of both).
     pub fn difference(&self, other: &IndexSet) -> IndexSet {
-        let mut result = Self::new();
+        let mut result = Vec::new();
         let mut others = other.intervals.iter().peekable();
-        for (first, last) in &self.intervals {
+        for (first, last) in &*self.intervals {
             let mut next = Some(*first);
             while let (Some(start), Some((s, e))) = (next, others.peek()) {
                 if **e < start {
@@ -202,23 +201,21 @@ impl IndexSet {
                     break;
                 } else {
                     if start < **s {
-                        result.insert_range(start, **s - 1, u32::MAX);
+                        result.push((start, **s - 1));
                     }
                     next = e.checked_add(1).filter(|n| n <= last);
                 }
             }
             if let Some(start) = next {
-                result.insert_range(start, *last, u32::MAX);
+                result.push((start, *last));
             }
         }
-        result
+        Self::of(result)
     }
 
     /// The indexes that are in both sets. Looks up each interval of the set that has fewer.
     pub fn intersection(&self, other: &IndexSet) -> IndexSet {
-        let mut result = Self::new();
-        self.common(other).for_each(|(first, last)| result.insert_range(first, last, u32::MAX));
-        result
+        Self::of(self.common(other).collect())
     }
 
     /// Number of indexes that are in both sets. Looks up each interval of the set that has fewer.
@@ -290,7 +287,7 @@ impl Extend<u32> for IndexSet {
 impl fmt::Display for IndexSet {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut separator = "";
-        for (first, last) in &self.intervals {
+        for (first, last) in &*self.intervals {
             match last - first {
                 0 => write!(f, "{separator}{first}")?,
                 1 => write!(f, "{separator}{first},{last}")?,

@@ -4,6 +4,9 @@ use super::index_set::IndexSet;
 use super::spec::SuccessRule;
 use crate::mutants::{Mutant, is};
 
+/// Most bytes of the texts of all `succeededIndexes` of a policy that is served. Kubernetes allows 20 of 64 KiB.
+pub const LONGEST_SUCCESS_POLICY: usize = 16 << 10;
+
 /// Position of the first rule that these succeeded indexes meet.
 pub fn first_met(rules: &[SuccessRule], succeeded: &IndexSet) -> Option<usize> {
     if succeeded.is_empty() || is(Mutant::SuccessPolicyIgnored) {
@@ -17,7 +20,7 @@ pub fn first_met(rules: &[SuccessRule], succeeded: &IndexSet) -> Option<usize> {
 }
 
 /// Whether this many of the listed indexes have succeeded. The overlap is counted only where both sets have as many: a policy may
-/// have 20 rules of 11,000 intervals each, and each plan asks.
+/// have thousands of intervals, and each plan asks.
 fn meets(succeeded: &IndexSet, listed: &IndexSet, wanted: u64) -> bool {
     let most = succeeded.len().min(listed.len());
     wanted <= most.into() && wanted <= succeeded.overlap(listed).into()

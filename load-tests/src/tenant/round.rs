@@ -179,11 +179,7 @@ impl<'a> Round<'a> {
                 outcome.broken.push(format!("no hand-over within {:?}", self.rules.patience));
             }
         }
-        outcome.broken.extend(self.rules.slower(
-            &outcome.baseline,
-            &outcome.during,
-            outcome.tenant_writes_per_s,
-        ));
+        outcome.broken.extend(self.rules.slower(&outcome.baseline, &outcome.during));
         outcome.broken.extend(self.victim.harm(&tenant.target).await?);
         outcome.broken.extend(attack.judge(tenant, &self.yard, ground).await?);
         going_on.shutdown().await;

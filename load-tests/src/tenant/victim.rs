@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 use http::Request;
+use http::header::CONTENT_TYPE;
 use serde_json::{Value, json};
 use tokio::task::JoinSet;
 
@@ -21,8 +22,8 @@ use crate::watch::{Collection, Event};
 const PODS: u32 = 5;
 /// User-Agent of the victim's kubelet.
 const KUBELET: &str = "load-tests-kubelet";
-/// Time between two reads that measure the API server.
-const BETWEEN_READS: Duration = Duration::from_millis(50);
+/// Time between two writes that measure the API server.
+const BETWEEN_WRITES: Duration = Duration::from_millis(50);
 /// Time between two checks of a condition.
 const PAUSE: Duration = Duration::from_millis(10);
 
@@ -44,7 +45,7 @@ pub(super) struct Latencies {
     pub(super) ends: Vec<Duration>,
     /// From the deletion of a running Job until it and its pods are gone.
     pub(super) deletions: Vec<Duration>,
-    /// Answers of the API server to a small read.
+    /// Answers of the API server to a small write.
     pub(super) answers: Vec<Duration>,
     /// Jobs that did not get on in time.
     pub(super) stuck: Vec<String>,
@@ -61,15 +62,17 @@ struct Times {
 /// Times of answers, since they were last taken.
 type Answers = Arc<Mutex<Vec<Duration>>>;
 
-/// Reads an object again and again, and keeps how long that takes.
+/// Changes an object that no controller looks at, again and again, and keeps how long that takes.
 async fn time_answers(client: kube::Client, path: String, answers: Answers) {
-    loop {
+    for number in 0_u64.. {
+        let change = json!({"metadata": {"annotations": {"load-tests/number": number.to_string()}}});
+        let request = Request::patch(&path).header(CONTENT_TYPE, "application/merge-patch+json");
+        let Ok(request) = request.body(change.to_string().into_bytes()) else { return };
         let begun = Instant::now();
-        let Ok(request) = Request::get(&path).body(Vec::new()) else { return };
         if client.request::<Value>(request).await.is_ok() {
             answers.lock().unwrap_or_else(PoisonError::into_inner).push(begun.elapsed());
         }
-        tokio::time::sleep(BETWEEN_READS).await;
+        tokio::time::sleep(BETWEEN_WRITES).await;
     }
 }
 

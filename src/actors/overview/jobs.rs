@@ -9,6 +9,7 @@ use super::{JobOverview, JobsOverview, Phase};
 use crate::actors::replica_actor::SeenJobs;
 use crate::actors::waits::WaitingJob;
 use crate::job::plan::Wait;
+use crate::job::short_text::{short, short_word};
 use crate::job::spec::Job;
 use crate::sharding::ShardId;
 use crate::telemetry::http::JobQuery;
@@ -130,7 +131,7 @@ fn outline(shard: ShardId, job: &Job, wait: Option<&WaitingJob>) -> JobOverview 
     let text = |text: &str| Some(text).filter(|text| !text.is_empty()).map(str::to_owned);
     let failure = status.finished().filter(|_| phase == Phase::Failed);
     let (reason, until, message) = match (failure, wait) {
-        (Some(end), _) => (text(&end.reason), None, text(&end.message)),
+        (Some(end), _) => (text(&short_word(&end.reason)), None, text(&short(&end.message))),
         // The phase says it already.
         (None, Some(wait)) if wait.reason == Wait::Suspended.reason() => (None, None, None),
         (None, Some(wait)) => (text(wait.reason), wait.until, wait.message.as_deref().and_then(text)),

@@ -9,6 +9,7 @@ use actix::{AsyncContext, Context, Handler, Message, SpawnHandle};
 use tokio::time::Instant as TokioInstant;
 use tokio_util::task::AbortOnDropHandle;
 
+use super::missed::Missed;
 use super::searches::Searches;
 use super::{RELIST_DELAY, ShardActor};
 use crate::actors::job_index::Owner;
@@ -51,6 +52,7 @@ pub(super) struct Doubts {
     ahead: JobMap<(UidSet, u64)>,
     /// Rebuilt Jobs that wait for their list, with the pods that they had before.
     rebuilt: JobMap<UidSet>,
+    missed: Missed,
 }
 
 /// All pods of some Jobs, whatever label they have.
@@ -119,6 +121,12 @@ impl Doubts {
         self.proven.remove(job);
         self.ahead.remove(job);
         self.rebuilt.remove(job);
+        self.missed.forget(job);
+    }
+
+    /// What was missed is about to be shown by a new list of the shard.
+    pub(super) fn relisted(&mut self) {
+        self.missed.relisted();
     }
 
     /// The shard lists its pods again: the lists that wait are older.
@@ -282,7 +290,7 @@ impl ShardActor {
         let jobs = jobs.into_iter().filter(|job| !self.doubts.jobs.contains_key(job));
         let mut found: JobMap<UidSet> = jobs.map(|job| (job, UidSet::default())).collect();
         self.show_pods(&to_show, &found, &list, ctx);
-        let mut must_relist = false;
+        let mut unshown: JobMap<Vec<Uid>> = JobMap::default();
         for pod in &list.pods {
             if pod.controller.is_none() {
                 if self.is_unknown(pod, !to_show.is_empty()) {
@@ -301,9 +309,8 @@ impl ShardActor {
                 && !self.unseen.contains(uid)
                 && !self.doubts.shown.contains_key(uid)
             {
-                // The label is right, and the shard's list did not show it.
-                must_relist = true;
-                found.remove(job);
+                // The label is right, and the shard's watch has not shown it.
+                unshown.entry(job.clone()).or_default().push(uid.clone());
             }
         }
         for pod in &list.unreadable {
@@ -312,9 +319,14 @@ impl ShardActor {
                 self.pod_unreadable(pod, ctx);
             }
         }
-        must_relist |= self.misses_pods(&to_show, &found);
+        let mut must_relist = self.misses_pods(&to_show, &found);
+        for (job, pods) in unshown {
+            found.remove(&job);
+            must_relist |= self.is_overdue(&job, &pods, to_show.contains(&job), ctx);
+        }
         let found = if known.is_some() { found } else { JobMap::default() };
         for (job, listed) in found {
+            self.doubts.missed.forget(&job);
             if let Some(entry) = self.jobs.get_mut(&job) {
                 entry.awaits_list(false);
             }
@@ -330,11 +342,23 @@ impl ShardActor {
                 );
             }
         }
-        if must_relist {
+        if must_relist && let Some(pause) = self.doubts.missed.must_relist(TokioInstant::now()) {
             tracing::warn!(shard = %self.owned.id, "a list of pods was not complete; listing again");
-            ctx.run_later(DOUBT_PAUSE, |shard, ctx| shard.relist_pods(ctx));
+            ctx.run_later(pause, |shard, ctx| shard.relist_pods(ctx));
         }
         self.seek_pods(ctx);
+    }
+
+    /// Whether pods of a Job that a live list shows are missing from the shard's own list. As long as the watch may only be
+    /// behind, the Job looks again.
+    fn is_overdue(&mut self, job: &JobId, pods: &[Uid], to_show: bool, ctx: &mut Context<Self>) -> bool {
+        if self.doubts.missed.is_overdue(job, pods, TokioInstant::now()) {
+            return true;
+        }
+        self.doubts.to_show.extend(to_show.then(|| job.clone()));
+        let job = job.clone();
+        ctx.run_later(DOUBT_PAUSE, move |shard, ctx| shard.pods_missing(job, ctx));
+        false
     }
 }
 

@@ -61,10 +61,10 @@ impl Class {
         }
     }
 
-    /// Most of them of one namespace. If there are more, the oldest are lost.
+    /// Most of them of one namespace. If there are more, the oldest are lost. One that has all the capacity makes room for others.
     pub(super) fn share(self) -> usize {
         match self {
-            Self::Normal | Self::Warning => self.capacity() / 4,
+            Self::Normal | Self::Warning => self.capacity(),
             Self::Must => 1000,
         }
     }

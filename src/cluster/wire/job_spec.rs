@@ -17,6 +17,7 @@ use crate::job::selector::{LONGEST_SELECTOR, Selector};
 use crate::job::spec::{
     Completion, JobSpec, PerIndexLimit, PodFailureAction, PodFailurePattern, PodFailureRule, SuccessRule,
 };
+use crate::job::success_policy::LONGEST_SUCCESS_POLICY;
 use crate::job::template::PodTemplate;
 use crate::mutants::{Mutant, is};
 
@@ -112,6 +113,10 @@ impl WireJobSpec<'_> {
             Ok(selector) => selector,
             Err(long) => return SpecReading { spec: Err(long), skipped },
         };
+        let success_policy = match self.success_policy.map(success_rules).transpose() {
+            Ok(rules) => rules.unwrap_or_default(),
+            Err(long) => return SpecReading { spec: Err(long), skipped },
+        };
         let pod_failure_policy = self.pod_failure_policy.map(|policy| failure_rules(policy, &mut skipped));
         let spec = JobSpec {
             parallelism: self.parallelism.map_or(1, count),
@@ -136,7 +141,7 @@ impl WireJobSpec<'_> {
             replace_only_failed: !is(Mutant::ReplacementPolicyIgnored)
                 && (pod_failure_policy.is_some() || self.pod_replacement_policy.as_deref() == Some("Failed")),
             pod_failure_policy,
-            success_policy: self.success_policy.map(success_rules).unwrap_or_default(),
+            success_policy,
             selector,
             template: if keeps_template {
                 PodTemplate::new(self.template)
@@ -242,13 +247,16 @@ fn sorted(mut values: Vec<i32>) -> Box<[i32]> {
     values.into()
 }
 
-fn success_rules(policy: Rules<WireSuccessRule<'_>>) -> Vec<SuccessRule> {
+/// The rules, if they are short enough to be served: as intervals, each byte of them takes several bytes of memory.
+fn success_rules(policy: Rules<WireSuccessRule<'_>>) -> Result<Vec<SuccessRule>, Unserved> {
     let rules = policy.rules.unwrap_or_default();
-    rules
-        .iter()
-        .map(|rule| SuccessRule {
-            indexes: rule.succeeded_indexes.as_deref().map(IndexSet::parse_strict),
-            count: rule.succeeded_count.map(count),
-        })
-        .collect()
+    let bytes = rules.iter().filter_map(|rule| rule.succeeded_indexes.as_deref()).map(str::len).sum();
+    if bytes > LONGEST_SUCCESS_POLICY {
+        return Err(Unserved::LongSuccessPolicy { bytes });
+    }
+    let rules = rules.iter().map(|rule| SuccessRule {
+        indexes: rule.succeeded_indexes.as_deref().map(IndexSet::parse_strict),
+        count: rule.succeeded_count.map(count),
+    });
+    Ok(rules.collect())
 }

@@ -7,6 +7,7 @@ use crate::job::job_id::JobId;
 use crate::job::selector::LONGEST_SELECTOR;
 use crate::job::spec::Job;
 use crate::job::status::JobStatus;
+use crate::job::success_policy::LONGEST_SUCCESS_POLICY;
 use crate::job::uid::Uid;
 
 /// A Job as the API server shows it.
@@ -62,6 +63,14 @@ pub enum Unserved {
         /// Its length.
         bytes: usize,
     },
+    /// `spec.successPolicy` names indexes by more than [`LONGEST_SUCCESS_POLICY`] bytes of text.
+    #[error(
+        "its success policy lists indexes in {bytes} bytes, and {LONGEST_SUCCESS_POLICY} at most are served"
+    )]
+    LongSuccessPolicy {
+        /// The length of all its `succeededIndexes`.
+        bytes: usize,
+    },
 }
 
 impl Unserved {
@@ -72,6 +81,7 @@ impl Unserved {
                 ("UnknownCompletionMode", "Skipped Job sync because completion mode is unknown".to_owned())
             }
             Self::LongSelector { .. } => ("SelectorTooLong", format!("Skipped Job sync: {self}")),
+            Self::LongSuccessPolicy { .. } => ("SuccessPolicyTooLong", format!("Skipped Job sync: {self}")),
         }
     }
 }

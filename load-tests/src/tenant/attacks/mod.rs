@@ -15,6 +15,7 @@ mod selectors;
 mod sizes;
 mod statuses;
 mod text;
+mod vanishing;
 
 use anyhow::Result;
 use clap::ValueEnum;
@@ -67,6 +68,12 @@ pub(super) enum Attack {
     Messages,
     /// Pods of other controllers with labels of shards.
     ShardLabels,
+    /// Idle Jobs whose success policies list a million indexes.
+    Policies,
+    /// Large pods of another controller with the labels of pods of Jobs, which every hand-over reads.
+    Census,
+    /// Pods of Jobs that vanish with their finalizer, so that their Jobs doubt what they know, while large pods hold up the watch.
+    Vanishing,
 }
 
 impl Attack {
@@ -141,6 +148,9 @@ impl Attack {
             Self::Webhooks => admission::begin(tenant).await,
             Self::Messages => text::begin(tenant).await,
             Self::ShardLabels => marks::shard_labels(tenant).await,
+            Self::Policies => sizes::policies(tenant).await,
+            Self::Census => sizes::census(tenant).await,
+            Self::Vanishing => vanishing::begin(tenant).await,
         }
         Ok(())
     }
@@ -153,6 +163,7 @@ impl Attack {
             Self::Statuses => statuses::go_on(tenant).await,
             Self::ShardLabels => marks::label_again(tenant).await,
             Self::ForeignUid => owners::delete_foreign_pods(tenant).await,
+            Self::Vanishing => vanishing::go_on(tenant).await,
             _ => {}
         }
     }
@@ -182,7 +193,7 @@ impl Attack {
 }
 
 /// The names of all attacks, in their order.
-const NAMES: [&str; 19] = [
+const NAMES: [&str; 22] = [
     "foreign-uid",
     "owner-names",
     "large-answers",
@@ -202,6 +213,9 @@ const NAMES: [&str; 19] = [
     "webhooks",
     "messages",
     "shard-labels",
+    "policies",
+    "census",
+    "vanishing",
 ];
 
 #[cfg(test)]

@@ -11,6 +11,11 @@ const ENVIRONMENT: usize = 500_000;
 const ANNOTATIONS: usize = 200_000;
 /// Labels of these pods.
 const LABELS: usize = 1_000;
+/// Rules of a success policy, and bytes of the indexes of each: the most that an API server accepts.
+const RULES: usize = 20;
+const INDEXES: usize = 65_536;
+/// Labels of a pod that is large by them alone: some 1 MB.
+const HEAVY_LABELS: usize = 8_000;
 
 fn set_environment(job: &mut Value, bytes: usize) {
     let container = &mut job["spec"]["template"]["spec"]["containers"][0];
@@ -44,4 +49,45 @@ pub(super) async fn environment(tenant: &Tenant) {
         job
     });
     tenant.create_all("jobs", jobs).await;
+}
+
+/// Suspended Jobs with the longest success policies.
+pub(super) async fn policies(tenant: &Tenant) {
+    let every_other: String = (0..100_000).step_by(2).map(|index| format!("{index},")).collect();
+    let end = every_other.floor_char_boundary(INDEXES);
+    let indexes = every_other.get(..end).and_then(|cut| cut.rsplit_once(',')).map(|(whole, _)| whole);
+    let rules = vec![json!({"succeededIndexes": indexes}); RULES];
+    let jobs = (0..tenant.scale.of(30, 300)).map(|number| {
+        let mut job = tenant.job(&format!("policy-{number}"));
+        let spec = &mut job["spec"];
+        (spec["suspend"], spec["completionMode"]) = (json!(true), json!("Indexed"));
+        (spec["completions"], spec["successPolicy"]) = (json!(100_000), json!({"rules": rules}));
+        job
+    });
+    tenant.create_all("jobs", jobs).await;
+}
+
+/// A pod that is large by its labels.
+pub(super) fn heavy_pod(tenant: &Tenant, name: &str) -> Value {
+    let mut pod = tenant.pod(name);
+    let value = "x".repeat(60);
+    for number in 0..HEAVY_LABELS {
+        pod["metadata"]["labels"][format!("{}-{number}", "k".repeat(55))] = json!(value);
+    }
+    pod
+}
+
+/// Large pods that another pod controls, with the labels of a Job's pods.
+pub(super) async fn census(tenant: &Tenant) {
+    let Some(owner) = tenant.create("pods", &tenant.pod("owner")).await else { return };
+    let pods = (0..tenant.scale.of(10, 100)).map(|number| {
+        let mut pod = heavy_pod(tenant, &format!("heavy-{number}"));
+        let metadata = &mut pod["metadata"];
+        metadata["labels"]["batch.kubernetes.io/controller-uid"] = owner["metadata"]["uid"].clone();
+        metadata["ownerReferences"] = json!([{
+            "apiVersion": "v1", "kind": "Pod", "name": "owner", "uid": owner["metadata"]["uid"], "controller": true,
+        }]);
+        pod
+    });
+    tenant.create_all("pods", pods).await;
 }

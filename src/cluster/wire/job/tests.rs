@@ -100,6 +100,20 @@ fn an_unknown_completion_mode_is_reported() {
 }
 
 #[test]
+fn a_success_policy_with_long_lists_of_indexes_is_reported() {
+    let rules = |bytes: usize| {
+        let indexes = ["1,".repeat((bytes - 1) / 2), "1".into()].concat();
+        json!([{"succeededIndexes": indexes.get(..bytes / 2 - 1)}, {"succeededIndexes": indexes.get(bytes / 2..)}])
+    };
+    let longest = crate::job::success_policy::LONGEST_SUCCESS_POLICY;
+    let read = |bytes| observe(json!({"spec": {"successPolicy": {"rules": rules(bytes)}}})).job;
+    assert!(read(longest).is_ok());
+    let unserved = read(longest + 8).unwrap_err();
+    assert!(matches!(unserved, Unserved::LongSuccessPolicy { bytes } if bytes > longest));
+    assert_eq!(unserved.event().0, "SuccessPolicyTooLong");
+}
+
+#[test]
 fn limits_and_deadlines_are_read() {
     let spec = spec(json!({
         "backoffLimit": 2_147_483_647, "backoffLimitPerIndex": 2, "maxFailedIndexes": 0, "suspend": true,
