@@ -28,7 +28,7 @@ use crate::telemetry::metrics::Metrics;
 
 /// Pods of large templates that a replica makes at a time.
 const LARGE_PODS: usize = 16;
-/// Those of them that may be of one namespace.
+/// Most of them in one namespace.
 const LARGE_PODS_SHARE: usize = 4;
 
 /// The services that a replica provides to its actors. Clones share everything.

@@ -215,10 +215,9 @@ impl ShardActor {
         self.pod_feed.start(join);
     }
 
-    /// Lists the pods again, unless the first list has not begun.
+    /// Lists the pods again, unless a list has yet to begin or is in progress: that one shows as much.
     fn relist_pods(&mut self, ctx: &Context<Self>) {
         self.doubts.relisted();
-        // A list in progress shows as much.
         if self.pod_feed.version().is_some() {
             self.list_pods(ctx);
         }

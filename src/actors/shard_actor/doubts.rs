@@ -52,6 +52,7 @@ pub(super) struct Doubts {
     ahead: JobMap<(UidSet, u64)>,
     /// Rebuilt Jobs that wait for their list, with the pods that they had before.
     rebuilt: JobMap<UidSet>,
+    /// Pods that live lists show and the watch has not.
     missed: Missed,
 }
 
@@ -124,7 +125,7 @@ impl Doubts {
         self.missed.forget(job);
     }
 
-    /// What was missed is about to be shown by a new list of the shard.
+    /// The shard lists its pods again, which shows what was missed.
     pub(super) fn relisted(&mut self) {
         self.missed.relisted();
     }

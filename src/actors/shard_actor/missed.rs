@@ -1,8 +1,8 @@
-//! Pods that live lists show and the shard's own watch has not. Usually the watch is only behind them. If it still has not
-//! shown such a pod after a while, the shard's list was not complete, and is made again.
+//! Pods that a live list shows and the shard's own watch has not shown. Usually the watch is only behind. If it still does not show
+//! such a pod after a while, the shard's list was not complete, and the shard lists its pods again.
 //!
-//! All Jobs of the shard wait for that list, so it must not be brought about by whoever creates pods just before live lists, nor
-//! again and again.
+//! All Jobs of the shard wait for that new list. A tenant can create pods just before each live list, so a new pod alone is no
+//! reason for one, and new lists follow each other with growing pauses.
 
 use std::time::Duration;
 
@@ -15,10 +15,10 @@ use crate::job::uid::Uid;
 /// The longest pause before the shard's pods are listed again.
 const LONGEST_PAUSE: Duration = Duration::from_secs(60);
 
-/// What the watch of a shard has missed.
+/// The pods that the watch of a shard seems to have missed, and the new list that shows them.
 #[derive(Debug, Default)]
 pub(super) struct Missed {
-    /// A pod of each Job that has any, and since when it is missed.
+    /// By Job: one such pod, and when a live list first showed it.
     pods: JobMap<(Uid, Instant)>,
     /// A list of the shard's pods is due.
     is_due: bool,
@@ -27,8 +27,8 @@ pub(super) struct Missed {
 }
 
 impl Missed {
-    /// A live list shows these pods of the Job, which the watch has not shown. Whether one of them has been missed for so long
-    /// that the watch would have shown it.
+    /// Takes in the pods of a Job that a live list shows and the watch has not shown. Returns whether one of them has been missed
+    /// for so long that the watch would have shown it.
     pub(super) fn is_overdue(&mut self, job: &JobId, unshown: &[Uid], now: Instant) -> bool {
         let Some(first) = unshown.first() else { return false };
         let missed = self.pods.entry(job.clone()).or_insert_with(|| (first.clone(), now));
@@ -38,13 +38,13 @@ impl Missed {
         now.saturating_duration_since(missed.1) >= DOUBT_PAUSE
     }
 
-    /// Nothing of this Job is missed.
+    /// Takes in that the watch has shown all pods of a Job.
     pub(super) fn forget(&mut self, job: &JobId) {
         self.pods.remove(job);
     }
 
-    /// The shard's pods must be listed again. Returns the pause before, unless such a list is due already. The pause doubles if
-    /// the last list was not long ago.
+    /// Takes in that the shard must list its pods again. Returns the pause before that list, or `None` if one is due already. If
+    /// the last one was not long ago, the pause is twice as long as the one before.
     pub(super) fn must_relist(&mut self, now: Instant) -> Option<Duration> {
         if std::mem::replace(&mut self.is_due, true) {
             return None;
@@ -58,7 +58,7 @@ impl Missed {
         Some(pause)
     }
 
-    /// The pods are listed again now, or were meanwhile.
+    /// Takes in that the shard lists its pods again.
     pub(super) fn relisted(&mut self) {
         self.is_due = false;
         self.pods.clear();

@@ -61,7 +61,8 @@ impl Class {
         }
     }
 
-    /// Most of them of one namespace. If there are more, the oldest are lost. One that has all the capacity makes room for others.
+    /// Most of them in one namespace. If it has more, its oldest are lost. Where all namespaces together have a capacity, one of
+    /// them may have all of it until others need room.
     pub(super) fn share(self) -> usize {
         match self {
             Self::Normal | Self::Warning => self.capacity(),

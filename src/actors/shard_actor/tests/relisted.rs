@@ -287,3 +287,29 @@ fn a_running_pod_that_a_list_shows_with_its_label_again_stays_with_its_job_until
         assert_eq!(api.count(CREATION), 1, "{:?}", api.sent());
     });
 }
+
+/// All Jobs of the shard would wait for its new list, and a tenant can create a pod just before each live list.
+#[test]
+fn a_pod_that_a_live_list_shows_before_the_watch_makes_no_shard_list_its_pods_again() {
+    for shown in [true, false] {
+        run(async move {
+            let new = at(190, "Running", running("q", 0));
+            let found = new.clone();
+            let api = TestApi::new(move |method, uri| match method {
+                _ if is_live(uri) => list(200, std::slice::from_ref(&found)),
+                "GET" if uri.contains("/jobs/j") => Some((200, job("j", json!({"active": 1})))),
+                _ => None,
+            });
+            let shard = Shard::start(&api, &[job("j", json!({"active": 1}))], no_census(), vec![]).await;
+            sleep(2 * SOON).await;
+            assert_eq!((api.count(LIVE_LIST), api.count(CREATION)), (1, 0), "shown: {shown}");
+            let before = api.count(OF_SHARD);
+            if shown {
+                shard.watched(vec![applied(&new)]).await;
+            }
+            sleep(10 * SOON).await;
+            assert_eq!(api.count(OF_SHARD) > before, !shown, "shown: {shown}: {:#?}", api.sent());
+            assert_eq!(api.count(CREATION), 0, "shown: {shown}");
+        });
+    }
+}
