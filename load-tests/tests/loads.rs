@@ -253,8 +253,8 @@ fn two_controllers_are_compared() {
 const ATTACKS: [&str; 4] = [
     "foreign-uid,owner-names,large-answers,interner,owner-circles",
     "selectors,templates,long-selector,environment,statuses",
-    "places,options,messages,shard-labels,finalizers",
-    "creation-flood,suspend-loop,gang,webhooks",
+    "places,options,messages,shard-labels,finalizers,census",
+    "creation-flood,suspend-loop,gang,webhooks,policies,vanishing",
 ];
 
 /// Plays these attacks. Latencies may differ by 15 s: on a machine with a load of 13, those of debug builds do so
