@@ -56,7 +56,8 @@ pub(super) async fn foreign_uid(tenant: &Tenant) {
                     metadata["ownerReferences"][0]["kind"] = json!("CronJob");
                     metadata["finalizers"] = json!([]);
                 }
-                7 => metadata["labels"] = json!({}),
+                // Without the label of a Job it is looked for once an hour, so with a finalizer it would stay until then.
+                7 => (metadata["labels"], metadata["finalizers"]) = (json!({}), json!([])),
                 _ => {}
             }
             pod
