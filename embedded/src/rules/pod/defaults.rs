@@ -3,6 +3,7 @@
 use serde_json::{Map, Value, json};
 
 use super::super::metadata::{as_object, default_text, default_to};
+use super::super::quantity::Quantity;
 
 /// Mode of files in volumes created from other objects: 0644.
 const FILE_MODE: i32 = 0o644;
@@ -104,6 +105,7 @@ fn default_container(container: &mut Map<String, Value>) {
     default_text(container, "imagePullPolicy", pull_policy);
     default_text(container, "terminationMessagePath", "/dev/termination-log");
     default_text(container, "terminationMessagePolicy", "File");
+    round_amounts(container);
     for port in each(container, "ports") {
         default_text(port, "protocol", "TCP");
     }
@@ -121,9 +123,23 @@ fn default_container(container: &mut Map<String, Value>) {
         }
     }
     if let Some(lifecycle) = part(container, "lifecycle") {
+        // The field of a feature gate that is off (`ContainerStopSignals`).
+        lifecycle.remove("stopSignal");
         for handler in ["postStart", "preStop"] {
             if let Some(handler) = part(lifecycle, handler) {
                 default_http_get(handler);
+            }
+        }
+    }
+}
+
+/// Requests and limits are whole thousandths: smaller parts are rounded up.
+fn round_amounts(container: &mut Map<String, Value>) {
+    let Some(resources) = part(container, "resources") else { return };
+    for field in ["requests", "limits"] {
+        for amount in part(resources, field).into_iter().flat_map(|amounts| amounts.values_mut()) {
+            if let Some(exact) = amount.as_str().and_then(|text| Quantity::parse(text).ok()) {
+                *amount = exact.in_milli().to_string().into();
             }
         }
     }
