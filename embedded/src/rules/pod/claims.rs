@@ -52,7 +52,9 @@ pub(super) fn references(causes: &mut Causes, path: &Path<'_>, references: &Valu
         let (name, request) = (text(&reference["name"]), text(&reference["request"]));
         if name.is_empty() {
             causes.required(&path, "");
-        } else if known.contains(&(name, "")) {
+            continue;
+        }
+        if known.contains(&(name, "")) {
             causes.duplicate_str(&path, name);
         } else {
             if !request.is_empty() {

@@ -44,7 +44,7 @@ pub(super) fn validate_all(causes: &mut Causes, path: &Path<'_>, spec: &Value, r
     for (index, container) in init.iter().enumerate() {
         let path = init_path.index(index);
         validate(causes, &path, container, referents);
-        restart::validate(causes, &path, container);
+        restart::validate_init(causes, &path, container);
         duplicate_name(causes, &path, container, &mut names);
         host_port_conflicts(causes, &init_path, std::slice::from_ref(container));
         // Only sidecars run as long as regular containers.

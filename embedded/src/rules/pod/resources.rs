@@ -1,11 +1,13 @@
 //! Requests and limits of containers and of pods.
 
+use std::collections::BTreeSet;
+
 use serde_json::Value;
 
 use super::super::field::{Causes, Path};
 use super::super::names;
 use super::super::quantity::Quantity;
-use super::{list, text};
+use super::{claims, list, text};
 
 /// Standard resources that a container may not request: those of quotas and of volumes.
 const OTHER_STANDARD_RESOURCES: [&str; 16] = [
@@ -62,7 +64,7 @@ pub(super) fn validate(causes: &mut Causes, path: &Path<'_>, resources: &Value, 
 }
 
 /// Checks `spec.resources`: the requests and limits of the pod as a whole, which bound those of its containers.
-pub(super) fn of_pod(causes: &mut Causes, path: &Path<'_>, spec: &Value) {
+pub(super) fn of_pod(causes: &mut Causes, path: &Path<'_>, spec: &Value, known: &BTreeSet<&str>) {
     let resources = &spec["resources"];
     let path = path.child("resources");
     if resources.is_null() {
@@ -75,6 +77,7 @@ pub(super) fn of_pod(causes: &mut Causes, path: &Path<'_>, spec: &Value) {
         causes.forbidden(&path.child("claims"), "claims may not be set for Resources at pod-level");
     }
     validate(causes, &path, resources, Owner::Pod);
+    claims::references(causes, &path.child("claims"), &resources["claims"], known);
     let requests_path = path.child("requests");
     for (name, requested) in resources["requests"].as_object().into_iter().flatten() {
         let all = requested_by_containers(spec, name);

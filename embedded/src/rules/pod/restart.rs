@@ -11,16 +11,27 @@ const OPERATORS: [&str; 2] = ["In", "NotIn"];
 const RULES_MAX: usize = 20;
 const EXIT_CODES_MAX: usize = 255;
 
-/// Checks policy and rules of a container.
-pub(super) fn validate(causes: &mut Causes, path: &Path<'_>, container: &Value) {
-    let rules = list(&container["restartPolicyRules"]);
+/// Checks policy and rules of an init container. Without a policy, the rules are not looked at.
+pub(super) fn validate_init(causes: &mut Causes, path: &Path<'_>, container: &Value) {
     if container["restartPolicy"].is_null() {
-        if rules.is_empty() {
-            return;
-        }
+        policy_for_rules(causes, path, container);
+    } else {
+        validate(causes, path, container);
+    }
+}
+
+/// Rules need a policy for what they do not decide.
+fn policy_for_rules(causes: &mut Causes, path: &Path<'_>, container: &Value) {
+    if container["restartPolicy"].is_null() && !list(&container["restartPolicyRules"]).is_empty() {
         let detail = "must specify restartPolicy when restart rules are used";
         causes.required(&path.child("restartPolicy"), detail);
     }
+}
+
+/// Checks policy and rules of a container.
+pub(super) fn validate(causes: &mut Causes, path: &Path<'_>, container: &Value) {
+    let rules = list(&container["restartPolicyRules"]);
+    policy_for_rules(causes, path, container);
     security::one_of(causes, path, container, "restartPolicy", &POLICIES);
     let path = path.child("restartPolicyRules");
     if rules.len() > RULES_MAX {

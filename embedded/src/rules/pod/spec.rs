@@ -18,8 +18,9 @@ pub(super) fn validate(causes: &mut Causes, path: &Path<'_>, spec: &Value, is_po
     let volumes = volume::validate_all(causes, &path.child("volumes"), list(&spec["volumes"]));
     claims::validate_all(causes, &path.child("resourceClaims"), &spec["resourceClaims"]);
     let (claims, grace) = (claims::names_of(spec), spec["terminationGracePeriodSeconds"].as_i64());
-    container::validate_all(causes, path, spec, &Referents { volumes, claims, grace });
-    resources::of_pod(causes, path, spec);
+    let referents = Referents { volumes, claims, grace };
+    container::validate_all(causes, path, spec, &referents);
+    resources::of_pod(causes, path, spec, &referents.claims);
     container::host_network_ports(causes, path, spec, is_pod);
     causes.required_enum(&path.child("restartPolicy"), &spec["restartPolicy"], &RESTART_POLICIES);
     causes.required_enum(&path.child("dnsPolicy"), &spec["dnsPolicy"], &DNS_POLICIES);
