@@ -122,14 +122,23 @@ fn default_container(container: &mut Map<String, Value>) {
             default_probe(probe);
         }
     }
+    drop_stop_signal(container);
     if let Some(lifecycle) = part(container, "lifecycle") {
-        // The field of a feature gate that is off (`ContainerStopSignals`).
-        lifecycle.remove("stopSignal");
         for handler in ["postStart", "preStop"] {
             if let Some(handler) = part(lifecycle, handler) {
                 default_http_get(handler);
             }
         }
+    }
+}
+
+/// Removes the field of a feature gate that is off (`ContainerStopSignals`), and what has nothing else.
+fn drop_stop_signal(container: &mut Map<String, Value>) {
+    if let Some(lifecycle) = part(container, "lifecycle")
+        && lifecycle.remove("stopSignal").is_some()
+        && lifecycle.is_empty()
+    {
+        container.remove("lifecycle");
     }
 }
 
@@ -145,13 +154,15 @@ fn round_amounts(container: &mut Map<String, Value>) {
     }
 }
 
-/// Whether the image has neither tag nor digest, or the tag `latest`.
+/// Whether the image has neither tag nor digest, or the tag `latest`. A name that no image can have has no tag.
 fn is_latest(image: &str) -> bool {
     if image.contains('@') {
         return false;
     }
     let last = image.rsplit('/').next().unwrap_or_default();
-    last.split_once(':').is_none_or(|(_, tag)| tag == "latest")
+    let (name, tag) = last.split_once(':').unwrap_or((last, "latest"));
+    let possible = !name.chars().any(|c| c.is_uppercase() || c.is_whitespace());
+    possible && tag == "latest"
 }
 
 fn default_probe(probe: &mut Map<String, Value>) {
