@@ -106,12 +106,15 @@ impl Strategy for PodStrategy {
 /// The rules of a pod, new or changed (`validatePodMetadataAndSpec`).
 fn validate(causes: &mut Causes, pod: &Value) {
     metadata::validate(causes, pod, METADATA_RULE);
-    let annotations_path = Path::root("metadata");
-    let annotations_path = annotations_path.child("annotations");
-    annotations::validate(causes, &annotations_path, &pod["metadata"]["annotations"], &pod["spec"]);
+    validate_annotations(causes, pod);
     let path = Path::root("spec");
     spec::validate(causes, &path, &pod["spec"], true);
     spec::validate_pod_only(causes, &path, &pod["spec"]);
+}
+
+fn validate_annotations(causes: &mut Causes, pod: &Value) {
+    let path = Path::root("metadata");
+    annotations::validate(causes, &path.child("annotations"), &pod["metadata"]["annotations"], &pod["spec"]);
 }
 
 /// Adds default tolerations, with which the pod survives short problems of its node.
