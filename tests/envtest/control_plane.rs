@@ -208,7 +208,7 @@ impl ControlPlane {
 fn say(line: &str) {
     static SAID: Mutex<BTreeSet<String>> = Mutex::new(BTreeSet::new());
     if SAID.lock().unwrap().insert(line.to_owned()) {
-        writeln!(std::io::stderr(), "{line}").unwrap();
+        std::io::stderr().write_all(format!("{line}\n").as_bytes()).unwrap();
     }
 }
 
