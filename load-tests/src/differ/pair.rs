@@ -1,0 +1,371 @@
+//! A pair under way: the acts of a plan on both sides, and the first difference.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use anyhow::Result;
+use futures::future::{join_all, try_join, try_join_all};
+use serde_json::{Value, json};
+use tokio::time::sleep;
+
+use super::class::Class;
+use super::plan::{Pick, Plan, Step, What, job_name};
+use super::side::{Side, applies};
+use super::state::{Difference, Field, Objects, State};
+use super::yard::Yard;
+
+/// How long no Job and no pod must change.
+const QUIET: Duration = Duration::from_millis(2_300);
+/// How long a difference must last, once everything is quiet.
+const LASTING: Duration = Duration::from_secs(2);
+/// The same where creations may wait for the back-off of requests, or controllers for each other.
+const LASTING_LONG: Duration = Duration::from_secs(20);
+/// Longest time until both sides must be quiet.
+const RESTLESS: Duration = Duration::from_secs(40);
+/// How long a difference of pods is looked at for whether it passes.
+const HEALING: Duration = Duration::from_secs(25);
+/// Time between two looks.
+const LOOK: Duration = Duration::from_millis(200);
+/// Steps that are played once all Jobs have ended.
+const AFTER_THE_END: usize = 2;
+
+/// What came of a plan.
+#[derive(Clone, Debug)]
+pub(super) struct Played {
+    /// The plan up to the last step that was played, with picks by class.
+    pub(super) plan: Plan,
+    /// The state before each step. It was that of both sides.
+    pub(super) before: Vec<State>,
+    pub(super) outcome: Outcome,
+}
+
+/// The outcome.
+#[derive(Clone, Debug)]
+pub(super) enum Outcome {
+    Equal,
+    Different(Box<Difference>),
+    /// The plan could not be played, or both sides do not come to rest.
+    Unfinished(String),
+}
+
+/// The two sides: the reference, and ours.
+struct Pair<'a> {
+    yard: &'a Yard,
+    sides: [Side; 2],
+    lasting: Duration,
+}
+
+impl Played {
+    /// A plan that was not played.
+    pub(super) fn unfinished(plan: Plan, why: String) -> Self {
+        Self { plan, before: Vec::new(), outcome: Outcome::Unfinished(why) }
+    }
+
+    /// Plays a plan in new namespaces.
+    pub(super) async fn of(yard: &Yard, plan: &Plan) -> Self {
+        let pair = match Pair::prepare(yard, plan).await {
+            Ok(pair) => pair,
+            Err(error) => return Self::unfinished(plan.clone(), format!("{error:#}")),
+        };
+        let empty = Plan { steps: Vec::new(), ..plan.clone() };
+        let mut played = Self { plan: empty, before: Vec::new(), outcome: Outcome::Equal };
+        let mut pair = pair;
+        if let Err(error) = pair.play(plan, &mut played).await {
+            played.outcome = Outcome::Unfinished(format!("{error:#}"));
+        }
+        pair.end().await;
+        played
+    }
+
+    /// The difference, if there is one.
+    pub(super) fn difference(&self) -> Option<&Difference> {
+        match &self.outcome {
+            Outcome::Different(difference) => Some(difference),
+            Outcome::Equal | Outcome::Unfinished(_) => None,
+        }
+    }
+
+    /// The state before the last step.
+    pub(super) fn last_before(&self) -> Option<&State> {
+        self.before.last()
+    }
+}
+
+impl<'a> Pair<'a> {
+    async fn prepare(yard: &'a Yard, plan: &Plan) -> Result<Self> {
+        let (reference, ours) = try_join(yard.side(false), yard.side(true)).await?;
+        let patient = plan.refuses() || plan.restarts();
+        Ok(Self { yard, sides: [reference, ours], lasting: if patient { LASTING_LONG } else { LASTING } })
+    }
+
+    async fn play(&mut self, plan: &Plan, played: &mut Played) -> Result<()> {
+        let mut state = State::default();
+        let mut after_the_end = 0;
+        for step in &plan.steps {
+            let step = self.pinned(step);
+            if step.0.is_empty() {
+                continue;
+            }
+            played.before.push(state);
+            played.plan.steps.push(step.clone());
+            self.act(plan, &step).await?;
+            let settled = self.settle().await?;
+            match settled {
+                Ok(equal) => state = equal,
+                Err(difference) => {
+                    played.outcome = Outcome::Different(Box::new(self.watch(difference).await));
+                    return Ok(());
+                }
+            }
+            let created = plan.jobs.iter().enumerate().map(|(number, _)| job_name(number));
+            let ended = created
+                .into_iter()
+                .all(|job| state.get(Field::Exists, &job).is_none() || state.is_finished(&job));
+            after_the_end += usize::from(ended);
+            if after_the_end > AFTER_THE_END {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    /// The acts that apply, with their picks by class. The classes of both sides are the same.
+    fn pinned(&self, step: &Step) -> Step {
+        let objects = self.objects(0);
+        let mut classes: BTreeSet<Class> = BTreeSet::new();
+        classes.extend(objects.pods.iter().map(|pod| Class::of(pod, self.sides[0].names.finalizer)));
+        let apply = step.0.iter().filter_map(|act| {
+            let mut act = act.clone();
+            if let What::Pods { pick, count, change } = &mut act.what {
+                let class = choose(pick, &classes, |class| applies(change, class))?;
+                let there = objects.pods.iter();
+                let there = there.filter(|pod| Class::of(pod, self.sides[0].names.finalizer) == class);
+                *count = (*count).min(u32::try_from(there.count()).unwrap_or(u32::MAX));
+                *pick = Pick::Class(class);
+            }
+            Some(act)
+        });
+        Step(apply.collect())
+    }
+
+    fn objects(&self, side: usize) -> Objects {
+        self.yard.mirror.objects(self.sides[side].namespace())
+    }
+
+    /// Plays a step on both sides at the same time.
+    async fn act(&mut self, plan: &Plan, step: &Step) -> Result<()> {
+        let _turn = self.yard.turn().await;
+        let both = join_all([0, 1].map(|side| self.act_on(side, plan, step))).await;
+        both.into_iter().collect::<Result<()>>()?;
+        for act in &step.0 {
+            if let What::Restart { turn } = act.what {
+                self.yard.restart(turn).await?;
+            }
+        }
+        Ok(())
+    }
+
+    async fn act_on(&self, number: usize, plan: &Plan, step: &Step) -> Result<()> {
+        let side = &self.sides[number];
+        let objects = self.objects(number);
+        let mut left: Vec<&Arc<Value>> = objects.pods.iter().collect();
+        let acts = step.0.iter().map(|act| {
+            let pods = match &act.what {
+                What::Pods { pick: Pick::Class(class), count, .. } => {
+                    take(&mut left, *count, |pod| Class::of(pod, side.names.finalizer) == *class)
+                }
+                _ => Vec::new(),
+            };
+            self.act_one(side, plan, &act.what, pods, Duration::from_millis(act.after_ms.into()))
+        });
+        let acts: Vec<_> = acts.collect();
+        try_join_all(acts).await.map(drop)
+    }
+
+    async fn act_one(
+        &self,
+        side: &Side,
+        plan: &Plan,
+        what: &What,
+        pods: Vec<&Value>,
+        after: Duration,
+    ) -> Result<()> {
+        if let What::Pods { change, .. } = what {
+            return side.change(&pods, change, after).await.map(drop);
+        }
+        sleep(after).await;
+        match what {
+            What::Create { job } => match plan.jobs.get(*job) {
+                Some(spec) => side.create_job(*job, spec).await,
+                None => Ok(0),
+            },
+            What::Patch { job, patch } => side.patch_job(*job, patch).await,
+            What::Delete { job, propagation } => side.delete_job(*job, *propagation).await,
+            What::Refuse { pods } => side.label(&self.yard.refusal(*pods)).await,
+            What::Quota { pods } => side.quota(*pods).await,
+            // Controllers are not those of a side alone; pods have been changed above.
+            What::Restart { .. } | What::Pods { .. } => Ok(0),
+        }
+        .map(drop)
+    }
+
+    /// Waits until both sides are quiet. Returns their common state, or the difference that remains.
+    async fn settle(&mut self) -> Result<Result<State, Difference>> {
+        let began = Instant::now();
+        let mut too_low = [Default::default(), Default::default()];
+        loop {
+            sleep(LOOK).await;
+            let quiet = self.quiet_for(began);
+            let waited = began.elapsed();
+            if quiet < QUIET && waited < RESTLESS {
+                continue;
+            }
+            for (side, low) in too_low.iter_mut().enumerate() {
+                for (job, pods) in self.yard.mirror.too_low(self.sides[side].namespace()) {
+                    let most = std::collections::BTreeMap::entry(low, job).or_insert(0);
+                    *most = pods.max(*most);
+                }
+            }
+            let difference = match self.compare(&too_low) {
+                Ok(state) if quiet >= QUIET => return Ok(Ok(state)),
+                Ok(_) if waited < RESTLESS + self.lasting => continue,
+                Ok(_) => anyhow::bail!("both sides do not come to rest"),
+                Err(difference) => difference,
+            };
+            let lasted = quiet >= QUIET + self.lasting;
+            if waited >= RESTLESS + self.lasting {
+                return Ok(Err(self.restless(difference)));
+            }
+            if lasted {
+                return Ok(Err(difference));
+            }
+        }
+    }
+
+    /// How long both sides have been quiet, at most since then.
+    fn quiet_for(&self, began: Instant) -> Duration {
+        let changed = self.sides.iter().filter_map(|side| self.yard.mirror.changed(side.namespace()));
+        changed.fold(began, Instant::max).elapsed()
+    }
+
+    fn compare(
+        &mut self,
+        too_low: &[std::collections::BTreeMap<String, u32>; 2],
+    ) -> Result<State, Difference> {
+        let objects = [self.objects(0), self.objects(1)];
+        let [reference, ours] =
+            [0, 1].map(|side| State::of(&objects[side], &mut self.sides[side].names, &too_low[side]));
+        match Difference::between(&reference, &ours) {
+            Some(difference) => Err(difference),
+            None => Ok(reference),
+        }
+    }
+
+    /// Adds which sides do not come to rest.
+    fn restless(&self, mut difference: Difference) -> Difference {
+        let rests = |side: usize| {
+            let changed = self.yard.mirror.changed(self.sides[side].namespace());
+            changed.is_some_and(|at| at.elapsed() >= QUIET).to_string()
+        };
+        let (reference, ours) = (rests(0), rests(1));
+        if reference != ours {
+            let field = super::state::Differing {
+                field: Field::Rest,
+                job: String::new(),
+                reference: Some(reference),
+                ours: Some(ours),
+            };
+            difference.fields.insert(0, field);
+        }
+        difference
+    }
+
+    /// Looks whether a difference passes without a further act, as one of time does.
+    async fn watch(&mut self, mut difference: Difference) -> Difference {
+        let weightiest = difference.fields.first().map(|first| first.field);
+        if weightiest.is_none_or(|field| field < Field::Active) {
+            return difference;
+        }
+        let began = Instant::now();
+        while began.elapsed() < HEALING {
+            sleep(LOOK).await;
+            if self.compare(&Default::default()).is_ok() {
+                difference.healed_after_s = Some(began.elapsed().as_secs_f64());
+                break;
+            }
+        }
+        difference
+    }
+
+    async fn end(self) {
+        for side in &self.sides {
+            self.yard.end(side).await;
+        }
+    }
+}
+
+/// The class of a pick, if there is one to which the change applies.
+fn choose(pick: &Pick, classes: &BTreeSet<Class>, applies: impl Fn(&Class) -> bool) -> Option<Class> {
+    let nth = |number: u32, live: bool| {
+        let fit: Vec<&Class> =
+            classes.iter().filter(|class| applies(class) && (!live || class.is_live())).collect();
+        let at = (number as usize).checked_rem(fit.len())?;
+        Some((*fit.get(at)?).clone())
+    };
+    match pick {
+        Pick::Any(number) => nth(*number, false),
+        Pick::Live(number) => nth(*number, true),
+        Pick::Class(class) => classes.get(class).filter(|class| applies(class)).cloned(),
+    }
+}
+
+/// Takes so many pods that fit.
+fn take<'a>(left: &mut Vec<&'a Arc<Value>>, count: u32, fits: impl Fn(&Value) -> bool) -> Vec<&'a Value> {
+    let mut taken: Vec<&Value> = Vec::new();
+    left.retain(|pod| {
+        let takes = taken.len() < count as usize && fits(pod);
+        if takes {
+            taken.push(pod);
+        }
+        !takes
+    });
+    taken
+}
+
+/// Labels that have the policy of a load refuse pods, or no longer.
+pub(super) fn refusal(label: &str, refuse: bool) -> Value {
+    if refuse { json!({label: "true"}) } else { json!({label: null}) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn class(phase: &str, index: &str) -> Class {
+        Class { phase: phase.into(), index: Some(index.into()), ..Class::default() }
+    }
+
+    #[test]
+    fn picks_are_of_classes_that_there_are() {
+        let classes: BTreeSet<Class> =
+            [class("Failed", "0"), class("Running", "1"), class("Pending", "2")].into();
+        let all = |_: &Class| true;
+        let phase = |pick: Pick| choose(&pick, &classes, all).map(|class| class.phase);
+        assert_eq!(phase(Pick::Any(0)).as_deref(), Some("Failed"));
+        assert_eq!(phase(Pick::Any(3)).as_deref(), Some("Failed"));
+        assert_eq!(phase(Pick::Live(0)).as_deref(), Some("Running"));
+        assert_eq!(phase(Pick::Class(class("Pending", "2"))).as_deref(), Some("Pending"));
+        assert_eq!(phase(Pick::Class(class("Pending", "0"))), None);
+        assert_eq!(choose(&Pick::Live(7), &classes, |_| false), None, "no class fits");
+    }
+
+    #[test]
+    fn no_pod_is_taken_twice() {
+        let pods: Vec<Arc<Value>> = (0..3).map(|number| Arc::new(json!(number))).collect();
+        let mut left: Vec<&Arc<Value>> = pods.iter().collect();
+        assert_eq!(take(&mut left, 2, |_| true), [&json!(0), &json!(1)]);
+        assert_eq!(take(&mut left, 2, |_| true), [&json!(2)]);
+        assert!(take(&mut left, 1, |_| true).is_empty());
+    }
+}
