@@ -25,12 +25,13 @@ use std::time::Instant;
 
 use anyhow::{Context, Result, ensure};
 use clap::Args;
+use futures::future::{join, join_all};
 use futures::stream::{self, StreamExt as _};
 use serde_json::Value;
 
-use self::pair::Played;
+use self::pair::{Opponent, Played};
 use self::plan::Plan;
-use self::report::{Report, Story, Verdict};
+use self::report::{Report, Verdict};
 use self::yard::Yard;
 use crate::ground::{Ground, Storage};
 use crate::report::Env;
@@ -38,8 +39,10 @@ use crate::stage::{BUILT_IN, CommonArgs, EXTERNAL};
 
 /// Smaller plans of one story that are played at once.
 const TRIED_AT_ONCE: usize = 6;
-/// Stories that are made smaller at once.
-const SHRUNK_AT_ONCE: usize = 6;
+/// Differences that are looked at again at once.
+const JUDGED_AT_ONCE: usize = 6;
+/// How often a difference is played again, and the reference against itself.
+const AGAIN: usize = 3;
 
 /// Flags of `differ`.
 #[derive(Clone, Debug, Args)]
@@ -85,16 +88,17 @@ impl DifferArgs {
         let deadline = Instant::now() + common.timeout;
         // Restarts concern all pairs under way, so the plans that have them come last.
         let (restarting, others): (Vec<Plan>, Vec<Plan>) = plans.into_iter().partition(Plan::restarts);
-        let mut different = Vec::new();
+        let mut all = Vec::new();
         for plans in [others, restarting] {
-            different.extend(self.play_all(&yard, plans, deadline, &mut report).await);
+            all.extend(self.play_all(&yard, plans, deadline).await);
             yard.check().await?;
         }
-        let shrunk = stream::iter(different).map(|played| self.story(&yard, played, deadline));
-        let mut shrunk: Vec<Story> = shrunk.buffer_unordered(SHRUNK_AT_ONCE).collect().await;
-        shrunk.sort_by_key(|story| story.seed);
-        shrunk.iter().for_each(|story| print!("\n{story}"));
-        report.stories.splice(0..0, shrunk);
+        let judged = stream::iter(all).map(|played| self.judge(&yard, played, deadline));
+        let mut judged: Vec<(Played, Option<bool>)> = judged.buffer_unordered(JUDGED_AT_ONCE).collect().await;
+        judged.sort_by_key(|(played, _)| played.plan.seed);
+        for (played, again) in &judged {
+            report.add(played, *again);
+        }
         yard.close().await?;
         ground.end().await?;
         if let Some(file) = &common.report {
@@ -114,58 +118,59 @@ impl DifferArgs {
         }
     }
 
-    /// Plays plans, some at once. Returns those with an unexplained difference.
-    async fn play_all(
-        &self,
-        yard: &Yard,
-        plans: Vec<Plan>,
-        deadline: Instant,
-        report: &mut Report,
-    ) -> Vec<Played> {
-        let plays = stream::iter(plans).map(|plan| play(yard, plan, deadline));
-        let mut plays = plays.buffer_unordered(self.threads.max(1));
-        let mut different = Vec::new();
-        while let Some(played) = plays.next().await {
-            let verdict = Verdict::of(&played);
-            report.add(&verdict);
-            match verdict {
-                Verdict::Equal => {}
-                Verdict::Different(_) => {
-                    println!("seed {}: {verdict}", played.plan.seed);
-                    different.push(played);
-                }
-                Verdict::Known(_) | Verdict::Unfinished(_) => {
-                    println!("seed {}: {verdict}", played.plan.seed);
-                    report.stories.push(Story::of(&played));
-                }
+    /// Plays plans, some at once.
+    async fn play_all(&self, yard: &Yard, plans: Vec<Plan>, deadline: Instant) -> Vec<Played> {
+        let plays = stream::iter(plans).map(|plan| play(yard, plan, Opponent::Ours, deadline));
+        let shown = plays.buffer_unordered(self.threads.max(1)).inspect(|played| {
+            let verdict = Verdict::of(played);
+            if verdict != Verdict::Equal {
+                println!("seed {}: {verdict}", played.plan.seed);
             }
-        }
-        different
+        });
+        shown.collect().await
     }
 
-    /// Plays a difference again, and makes its plan smaller.
-    async fn story(&self, yard: &Yard, played: Played, deadline: Instant) -> Story {
-        if self.shrink == 0 {
-            return Story::of(&played);
-        }
+    /// Looks whether a difference is chance, and whether it is seen again. If so, makes its plan smaller.
+    async fn judge(&self, yard: &Yard, played: Played, deadline: Instant) -> (Played, Option<bool>) {
         let verdict = Verdict::of(&played);
+        if !matches!(verdict, Verdict::Different(_)) {
+            return (played, None);
+        }
         let again = |plan: Plan| {
             let verdict = &verdict;
-            async move { Some(play(yard, plan, deadline).await).filter(|played| Verdict::of(played) == *verdict) }
+            async move {
+                let played = play(yard, plan, Opponent::Ours, deadline).await;
+                Some(played).filter(|played| Verdict::of(played) == *verdict)
+            }
         };
-        let Some(seen) = again(played.plan.clone()).await else {
-            return Story { repeats: Some(false), ..Story::of(&played) };
-        };
-        let (_, smaller) = shrink::smallest(seen.plan.clone(), self.shrink, TRIED_AT_ONCE, again).await;
-        Story { repeats: Some(true), ..Story::of(&smaller.unwrap_or(seen)) }
+        let (seen, varies) = join(
+            join_all((0..AGAIN).map(|_| again(played.plan.clone()))),
+            reference_varies(yard, &played.plan, deadline),
+        )
+        .await;
+        if varies {
+            return (Played { reference_varies: true, ..played }, None);
+        }
+        let Some(seen) = seen.into_iter().flatten().next() else { return (played, Some(false)) };
+        let (plan, smaller) = shrink::smallest(seen.plan.clone(), self.shrink, TRIED_AT_ONCE, again).await;
+        match smaller {
+            Some(smaller) if !reference_varies(yard, &plan, deadline).await => (smaller, Some(true)),
+            _ => (seen, Some(true)),
+        }
     }
 }
 
-async fn play(yard: &Yard, plan: Plan, deadline: Instant) -> Played {
+async fn play(yard: &Yard, plan: Plan, opponent: Opponent, deadline: Instant) -> Played {
     if Instant::now() > deadline {
         return Played::unfinished(plan, "there was no time left for it".into());
     }
-    Played::of(yard, &plan).await
+    Played::of(yard, &plan, opponent).await
+}
+
+/// Whether the reference differs from itself.
+async fn reference_varies(yard: &Yard, plan: &Plan, deadline: Instant) -> bool {
+    let plays = (0..AGAIN).map(|_| play(yard, plan.clone(), Opponent::Itself, deadline));
+    join_all(plays).await.iter().any(|played| played.difference().is_some())
 }
 
 /// The plans in the stories of a report.

@@ -1,18 +1,18 @@
 //! A pair under way: the acts of a plan on both sides, and the first difference.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use anyhow::Result;
-use futures::future::{join_all, try_join, try_join_all};
+use anyhow::{Result, bail};
+use futures::future::{join_all, try_join};
 use serde_json::{Value, json};
 use tokio::time::sleep;
 
 use super::class::Class;
 use super::plan::{Pick, Plan, Step, What, job_name};
 use super::side::{Side, applies};
-use super::state::{Difference, Field, Objects, State};
+use super::state::{Difference, Differing, Field, Objects, State};
 use super::yard::Yard;
 
 /// How long no Job and no pod must change.
@@ -38,6 +38,16 @@ pub(super) struct Played {
     /// The state before each step. It was that of both sides.
     pub(super) before: Vec<State>,
     pub(super) outcome: Outcome,
+    /// Whether the reference has differed from itself with this plan.
+    pub(super) reference_varies: bool,
+}
+
+/// Who plays against the reference.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Opponent {
+    Ours,
+    /// The reference once more: what differs then is chance.
+    Itself,
 }
 
 /// The outcome.
@@ -59,18 +69,18 @@ struct Pair<'a> {
 impl Played {
     /// A plan that was not played.
     pub(super) fn unfinished(plan: Plan, why: String) -> Self {
-        Self { plan, before: Vec::new(), outcome: Outcome::Unfinished(why) }
+        Self { plan, before: Vec::new(), outcome: Outcome::Unfinished(why), reference_varies: false }
     }
 
     /// Plays a plan in new namespaces.
-    pub(super) async fn of(yard: &Yard, plan: &Plan) -> Self {
-        let pair = match Pair::prepare(yard, plan).await {
+    pub(super) async fn of(yard: &Yard, plan: &Plan, opponent: Opponent) -> Self {
+        let mut pair = match Pair::prepare(yard, plan, opponent).await {
             Ok(pair) => pair,
             Err(error) => return Self::unfinished(plan.clone(), format!("{error:#}")),
         };
         let empty = Plan { steps: Vec::new(), ..plan.clone() };
-        let mut played = Self { plan: empty, before: Vec::new(), outcome: Outcome::Equal };
-        let mut pair = pair;
+        let mut played =
+            Self { plan: empty, before: Vec::new(), outcome: Outcome::Equal, reference_varies: false };
         if let Err(error) = pair.play(plan, &mut played).await {
             played.outcome = Outcome::Unfinished(format!("{error:#}"));
         }
@@ -93,8 +103,8 @@ impl Played {
 }
 
 impl<'a> Pair<'a> {
-    async fn prepare(yard: &'a Yard, plan: &Plan) -> Result<Self> {
-        let (reference, ours) = try_join(yard.side(false), yard.side(true)).await?;
+    async fn prepare(yard: &'a Yard, plan: &Plan, opponent: Opponent) -> Result<Self> {
+        let (reference, ours) = try_join(yard.side(false), yard.side(opponent == Opponent::Ours)).await?;
         let patient = plan.refuses() || plan.restarts();
         Ok(Self { yard, sides: [reference, ours], lasting: if patient { LASTING_LONG } else { LASTING } })
     }
@@ -110,18 +120,15 @@ impl<'a> Pair<'a> {
             played.before.push(state);
             played.plan.steps.push(step.clone());
             self.act(plan, &step).await?;
-            let settled = self.settle().await?;
-            match settled {
+            match self.settle().await? {
                 Ok(equal) => state = equal,
                 Err(difference) => {
                     played.outcome = Outcome::Different(Box::new(self.watch(difference).await));
                     return Ok(());
                 }
             }
-            let created = plan.jobs.iter().enumerate().map(|(number, _)| job_name(number));
-            let ended = created
-                .into_iter()
-                .all(|job| state.get(Field::Exists, &job).is_none() || state.is_finished(&job));
+            let is_over = |job| state.get(Field::Exists, &job).is_none() || state.is_finished(&job);
+            let ended = (0..plan.jobs.len()).map(job_name).all(is_over);
             after_the_end += usize::from(ended);
             if after_the_end > AFTER_THE_END {
                 break;
@@ -170,31 +177,26 @@ impl<'a> Pair<'a> {
         let side = &self.sides[number];
         let objects = self.objects(number);
         let mut left: Vec<&Arc<Value>> = objects.pods.iter().collect();
-        let acts = step.0.iter().map(|act| {
-            let pods = match &act.what {
+        let chosen: Vec<Vec<&Value>> = step
+            .0
+            .iter()
+            .map(|act| match &act.what {
                 What::Pods { pick: Pick::Class(class), count, .. } => {
                     take(&mut left, *count, |pod| Class::of(pod, side.names.finalizer) == *class)
                 }
                 _ => Vec::new(),
-            };
-            self.act_one(side, plan, &act.what, pods, Duration::from_millis(act.after_ms.into()))
-        });
-        let acts: Vec<_> = acts.collect();
-        try_join_all(acts).await.map(drop)
+            })
+            .collect();
+        let began = tokio::time::Instant::now();
+        // One after the other: the API server must have them in the same order on both sides.
+        for (act, pods) in step.0.iter().zip(chosen) {
+            tokio::time::sleep_until(began + Duration::from_millis(act.after_ms.into())).await;
+            self.act_one(side, plan, &act.what, &pods).await?;
+        }
+        Ok(())
     }
 
-    async fn act_one(
-        &self,
-        side: &Side,
-        plan: &Plan,
-        what: &What,
-        pods: Vec<&Value>,
-        after: Duration,
-    ) -> Result<()> {
-        if let What::Pods { change, .. } = what {
-            return side.change(&pods, change, after).await.map(drop);
-        }
-        sleep(after).await;
+    async fn act_one(&self, side: &Side, plan: &Plan, what: &What, pods: &[&Value]) -> Result<()> {
         match what {
             What::Create { job } => match plan.jobs.get(*job) {
                 Some(spec) => side.create_job(*job, spec).await,
@@ -204,8 +206,9 @@ impl<'a> Pair<'a> {
             What::Delete { job, propagation } => side.delete_job(*job, *propagation).await,
             What::Refuse { pods } => side.label(&self.yard.refusal(*pods)).await,
             What::Quota { pods } => side.quota(*pods).await,
-            // Controllers are not those of a side alone; pods have been changed above.
-            What::Restart { .. } | What::Pods { .. } => Ok(0),
+            What::Pods { change, .. } => side.change(pods, change).await,
+            // Controllers are not those of a side alone.
+            What::Restart { .. } => Ok(0),
         }
         .map(drop)
     }
@@ -213,32 +216,31 @@ impl<'a> Pair<'a> {
     /// Waits until both sides are quiet. Returns their common state, or the difference that remains.
     async fn settle(&mut self) -> Result<Result<State, Difference>> {
         let began = Instant::now();
-        let mut too_low = [Default::default(), Default::default()];
+        let mut too_low = [BTreeMap::new(), BTreeMap::new()];
         loop {
             sleep(LOOK).await;
             let quiet = self.quiet_for(began);
-            let waited = began.elapsed();
-            if quiet < QUIET && waited < RESTLESS {
+            let is_late = began.elapsed() >= RESTLESS + self.lasting;
+            if quiet < QUIET && !is_late {
                 continue;
             }
-            for (side, low) in too_low.iter_mut().enumerate() {
-                for (job, pods) in self.yard.mirror.too_low(self.sides[side].namespace()) {
-                    let most = std::collections::BTreeMap::entry(low, job).or_insert(0);
-                    *most = pods.max(*most);
-                }
-            }
-            let difference = match self.compare(&too_low) {
+            self.note_too_low(&mut too_low);
+            match self.compare(&too_low) {
                 Ok(state) if quiet >= QUIET => return Ok(Ok(state)),
-                Ok(_) if waited < RESTLESS + self.lasting => continue,
-                Ok(_) => anyhow::bail!("both sides do not come to rest"),
-                Err(difference) => difference,
-            };
-            let lasted = quiet >= QUIET + self.lasting;
-            if waited >= RESTLESS + self.lasting {
-                return Ok(Err(self.restless(difference)));
+                Ok(_) => bail!("both sides do not come to rest"),
+                Err(difference) if is_late => return Ok(Err(self.with_rest(difference))),
+                Err(difference) if quiet >= QUIET + self.lasting => return Ok(Err(difference)),
+                Err(_) => {}
             }
-            if lasted {
-                return Ok(Err(difference));
+        }
+    }
+
+    /// Keeps by how many pods `active` of each Job was too low at most.
+    fn note_too_low(&self, too_low: &mut [BTreeMap<String, u32>; 2]) {
+        for (side, most) in self.sides.iter().zip(too_low) {
+            for (job, pods) in self.yard.mirror.too_low(side.namespace()) {
+                let most = most.entry(job).or_insert(0);
+                *most = pods.max(*most);
             }
         }
     }
@@ -249,10 +251,7 @@ impl<'a> Pair<'a> {
         changed.fold(began, Instant::max).elapsed()
     }
 
-    fn compare(
-        &mut self,
-        too_low: &[std::collections::BTreeMap<String, u32>; 2],
-    ) -> Result<State, Difference> {
+    fn compare(&mut self, too_low: &[BTreeMap<String, u32>; 2]) -> Result<State, Difference> {
         let objects = [self.objects(0), self.objects(1)];
         let [reference, ours] =
             [0, 1].map(|side| State::of(&objects[side], &mut self.sides[side].names, &too_low[side]));
@@ -262,21 +261,15 @@ impl<'a> Pair<'a> {
         }
     }
 
-    /// Adds which sides do not come to rest.
-    fn restless(&self, mut difference: Difference) -> Difference {
-        let rests = |side: usize| {
-            let changed = self.yard.mirror.changed(self.sides[side].namespace());
-            changed.is_some_and(|at| at.elapsed() >= QUIET).to_string()
+    /// Adds that one side rests and the other one does not.
+    fn with_rest(&self, mut difference: Difference) -> Difference {
+        let rests = |side: &Side| {
+            self.yard.mirror.changed(side.namespace()).is_some_and(|at| at.elapsed() >= QUIET).to_string()
         };
-        let (reference, ours) = (rests(0), rests(1));
+        let [reference, ours] = [&self.sides[0], &self.sides[1]].map(rests);
         if reference != ours {
-            let field = super::state::Differing {
-                field: Field::Rest,
-                job: String::new(),
-                reference: Some(reference),
-                ours: Some(ours),
-            };
-            difference.fields.insert(0, field);
+            let (job, reference, ours) = (String::new(), Some(reference), Some(ours));
+            difference.fields.insert(0, Differing { field: Field::Rest, job, reference, ours });
         }
         difference
     }

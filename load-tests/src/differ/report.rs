@@ -62,11 +62,11 @@ pub(super) struct Story {
 }
 
 impl Story {
-    /// The story of a play.
-    pub(super) fn of(played: &Played) -> Self {
+    /// The story of a play, and whether it was seen again.
+    fn of(played: &Played, repeats: Option<bool>) -> Self {
         let plan = played.plan.clone();
         let verdict = Verdict::of(played).to_string();
-        Self { seed: plan.seed, verdict, repeats: None, text: text(played), plan }
+        Self { seed: plan.seed, verdict, repeats, text: text(played), plan }
     }
 }
 
@@ -135,8 +135,20 @@ impl Report {
         }
     }
 
-    /// Counts a pair.
-    pub(super) fn add(&mut self, verdict: &Verdict) {
+    /// Adds a pair, and whether its difference was seen again. Prints what nothing explains.
+    pub(super) fn add(&mut self, played: &Played, repeats: Option<bool>) {
+        let verdict = Verdict::of(played);
+        self.count(&verdict);
+        if verdict != Verdict::Equal {
+            let story = Story::of(played, repeats);
+            if matches!(verdict, Verdict::Different(_)) {
+                print!("\n{story}");
+            }
+            self.stories.push(story);
+        }
+    }
+
+    fn count(&mut self, verdict: &Verdict) {
         self.pairs += 1;
         match verdict {
             Verdict::Equal => self.equal += 1,
@@ -216,7 +228,7 @@ mod tests {
         let mut report = Report::new(Env::here("none".into()));
         let verdicts =
             [Verdict::Equal, Verdict::Known(Known::EndsWhileSuspended), Verdict::Different("Active".into())];
-        verdicts.iter().for_each(|verdict| report.add(verdict));
+        verdicts.iter().for_each(|verdict| report.count(verdict));
         let text = report.to_string();
         let last = "pairs 3: different 1, known 1, equal 1, unfinished 0";
         assert_eq!(text.lines().last(), Some(last), "{text}");
@@ -226,16 +238,16 @@ mod tests {
     #[test]
     fn a_pair_that_is_not_judged_is_not_good() {
         let mut report = Report::new(Env::here("none".into()));
-        report.add(&Verdict::Known(Known::ActiveDuringBackoff));
+        report.count(&Verdict::Known(Known::ActiveDuringBackoff));
         assert!(report.is_good());
-        report.add(&Verdict::Unfinished("no time".into()));
+        report.count(&Verdict::Unfinished("no time".into()));
         assert!(!report.is_good());
     }
 
     #[test]
     fn a_story_is_read_again_as_a_plan() {
         let played = Played::unfinished(Plan::of(3), "no time".into());
-        let story = serde_json::to_value(Story::of(&played)).unwrap();
+        let story = serde_json::to_value(Story::of(&played, None)).unwrap();
         assert_eq!(serde_json::from_value::<Plan>(story["plan"].clone()).unwrap(), Plan::of(3));
     }
 }

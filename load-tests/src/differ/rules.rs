@@ -19,16 +19,18 @@ pub(super) enum Known {
     BackoffFromNewestFailure,
     BackoffSurvivesRestart,
     SurplusAmongEqualPods,
+    Race,
 }
 
 impl Known {
-    const ALL: [Self; 6] = [
+    const ALL: [Self; 7] = [
         Self::OwnerRemovedFromTerminatingPod,
         Self::EndsWhileSuspended,
         Self::ActiveDuringBackoff,
         Self::BackoffFromNewestFailure,
         Self::BackoffSurvivesRestart,
         Self::SurplusAmongEqualPods,
+        Self::Race,
     ];
 
     /// What differs, and why.
@@ -57,6 +59,7 @@ impl Known {
                 "which of several pods goes that were created within the same second and are equal but for their \
                  index, is chance under the built-in"
             }
+            Self::Race => "the reference differs from itself when the same acts are played again",
         }
     }
 
@@ -68,6 +71,7 @@ impl Known {
 
     fn explains(self, played: &Played, difference: &Difference) -> bool {
         match self {
+            Self::Race => played.reference_varies,
             Self::OwnerRemovedFromTerminatingPod => {
                 disowns_terminating(played) && difference.fields.iter().all(|one| one.field != Field::Exists)
             }
@@ -189,6 +193,7 @@ mod tests {
             plan: Plan { seed: 0, jobs: vec![json!({})], steps },
             before: vec![before],
             outcome: Outcome::Different(Box::new(difference)),
+            reference_varies: false,
         }
     }
 

@@ -1,7 +1,5 @@
 //! A side of a pair: a namespace whose Jobs one of the two controllers has.
 
-use std::time::Duration;
-
 use anyhow::{Context, Result};
 use futures::future::try_join_all;
 use http::{Request, header};
@@ -106,10 +104,10 @@ impl Side {
         self.send("PATCH", &format!("{one}/status"), MERGE, &status).await
     }
 
-    /// Changes these pods, all at once, after a while.
-    pub(super) async fn change(&self, pods: &[&Value], change: &Change, after: Duration) -> Result<Vec<u16>> {
-        tokio::time::sleep(after).await;
-        try_join_all(pods.iter().map(|pod| self.change_one(pod, change))).await
+    /// Changes these pods, all at once. Returns the last code.
+    pub(super) async fn change(&self, pods: &[&Value], change: &Change) -> Result<u16> {
+        let codes = try_join_all(pods.iter().map(|pod| self.change_one(pod, change))).await?;
+        Ok(codes.last().copied().unwrap_or_default())
     }
 
     async fn change_one(&self, pod: &Value, change: &Change) -> Result<u16> {
