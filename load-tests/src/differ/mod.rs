@@ -145,16 +145,16 @@ impl DifferArgs {
         };
         let (seen, varies) = join(
             join_all((0..AGAIN).map(|_| again(played.plan.clone()))),
-            reference_varies(yard, &played.plan, deadline),
+            reference_varies(yard, &played, deadline),
         )
         .await;
         if varies {
             return (Played { reference_varies: true, ..played }, None);
         }
         let Some(seen) = seen.into_iter().flatten().next() else { return (played, Some(false)) };
-        let (plan, smaller) = shrink::smallest(seen.plan.clone(), self.shrink, TRIED_AT_ONCE, again).await;
+        let (_, smaller) = shrink::smallest(seen.plan.clone(), self.shrink, TRIED_AT_ONCE, again).await;
         match smaller {
-            Some(smaller) if !reference_varies(yard, &plan, deadline).await => (smaller, Some(true)),
+            Some(smaller) if !reference_varies(yard, &smaller, deadline).await => (smaller, Some(true)),
             _ => (seen, Some(true)),
         }
     }
@@ -167,10 +167,12 @@ async fn play(yard: &Yard, plan: Plan, opponent: Opponent, deadline: Instant) ->
     Played::of(yard, &plan, opponent).await
 }
 
-/// Whether the reference differs from itself.
-async fn reference_varies(yard: &Yard, plan: &Plan, deadline: Instant) -> bool {
-    let plays = (0..AGAIN).map(|_| play(yard, plan.clone(), Opponent::Itself, deadline));
-    join_all(plays).await.iter().any(|played| played.difference().is_some())
+/// Whether the reference differs from itself in what is weightiest in this difference.
+async fn reference_varies(yard: &Yard, played: &Played, deadline: Instant) -> bool {
+    let weightiest = |played: &Played| Some(played.difference()?.fields.first()?.field);
+    let plays = (0..AGAIN).map(|_| play(yard, played.plan.clone(), Opponent::Itself, deadline));
+    let differs = |other: &Played| other.difference().is_some() && weightiest(other) == weightiest(played);
+    join_all(plays).await.iter().any(differs)
 }
 
 /// The plans in the stories of a report.

@@ -220,7 +220,7 @@ impl<'a> Pair<'a> {
         loop {
             sleep(LOOK).await;
             let quiet = self.quiet_for(began);
-            let is_late = began.elapsed() >= RESTLESS + self.lasting;
+            let is_late = began.elapsed() >= RESTLESS + LASTING_LONG;
             if quiet < QUIET && !is_late {
                 continue;
             }
@@ -229,10 +229,17 @@ impl<'a> Pair<'a> {
                 Ok(state) if quiet >= QUIET => return Ok(Ok(state)),
                 Ok(_) => bail!("both sides do not come to rest"),
                 Err(difference) if is_late => return Ok(Err(self.with_rest(difference))),
-                Err(difference) if quiet >= QUIET + self.lasting => return Ok(Err(difference)),
+                Err(difference) if quiet >= QUIET + self.lasting_of(&difference) => {
+                    return Ok(Err(difference));
+                }
                 Err(_) => {}
             }
         }
+    }
+
+    /// How long a difference must last. Clients may send Events late, since they limit their rate.
+    fn lasting_of(&self, difference: &Difference) -> Duration {
+        if difference.is_only(&[Field::Events]) { LASTING_LONG } else { self.lasting }
     }
 
     /// Keeps by how many pods `active` of each Job was too low at most.
