@@ -127,7 +127,7 @@ impl<'a> Pair<'a> {
                     return Ok(());
                 }
             }
-            let is_over = |job| state.get(Field::Exists, &job).is_none() || state.is_finished(&job);
+            let is_over = |job: String| state.get(Field::Exists, &job).is_none() || state.is_finished(&job);
             let ended = (0..plan.jobs.len()).map(job_name).all(is_over);
             after_the_end += usize::from(ended);
             if after_the_end > AFTER_THE_END {

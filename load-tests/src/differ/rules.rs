@@ -139,7 +139,10 @@ fn fails_at_different_times(played: &Played) -> bool {
 
 /// Whether the reference says 0 active pods, or nothing new at all, while pods of a Job with failures are active.
 fn is_active_during_backoff(played: &Played, difference: &Difference) -> bool {
-    let backs_off = |job: &str| difference.ours.number(Field::Failed, job) > 0;
+    // A failure of an index is not counted before its pod is replaced.
+    let fails = |change: &Change| matches!(change, Change::Fail { .. } | Change::Delete { .. });
+    let fails = played.plan.acts().any(|what| what.changes_pods(fails));
+    let backs_off = |job: &str| fails || difference.ours.number(Field::Failed, job) > 0;
     difference.fields.iter().all(|one| {
         let says_none =
             one.field == Field::Active && difference.reference.number(Field::Active, &one.job) == 0;
@@ -229,6 +232,12 @@ mod tests {
                 vec![(class.clone(), fail(End::Now))],
                 [state(false, &active(0, 1), 2), state(false, &active(2, 1), 2)],
                 Some(8.0),
+                Some(Known::ActiveDuringBackoff),
+            ),
+            (
+                vec![(class.clone(), delete.clone())],
+                [state(false, &active(0, 0), 2), state(false, &active(2, 0), 2)],
+                Some(5.0),
                 Some(Known::ActiveDuringBackoff),
             ),
             (

@@ -291,6 +291,11 @@ impl Difference {
         (!fields.is_empty()).then_some(Self { reference, ours, fields, healed_after_s: None })
     }
 
+    /// Whether a field of a Job is equal.
+    fn agree(&self, field: Field, job: &str) -> bool {
+        self.reference.get(field, job) == self.ours.get(field, job)
+    }
+
     /// Whether only these fields differ.
     pub(super) fn is_only(&self, fields: &[Field]) -> bool {
         self.fields.iter().all(|differing| fields.contains(&differing.field))
@@ -343,6 +348,10 @@ impl fmt::Display for Difference {
             writeln!(f, "    {job} {field:?}")?;
             writeln!(f, "      reference: {}", or_none(reference))?;
             writeln!(f, "      ours:      {}", or_none(ours))?;
+        }
+        let jobs: BTreeSet<&str> = self.fields.iter().map(|one| &*one.job).collect();
+        for job in jobs.into_iter().filter(|job| self.agree(Field::Pods, job)) {
+            writeln!(f, "    {job} Pods of both: {}", self.ours.get(Field::Pods, job).unwrap_or("none"))?;
         }
         match self.healed_after_s {
             Some(after) => writeln!(f, "    equal again after {after:.1} s"),
