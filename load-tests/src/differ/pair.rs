@@ -123,7 +123,7 @@ impl<'a> Pair<'a> {
             match self.settle().await? {
                 Ok(equal) => state = equal,
                 Err(difference) => {
-                    played.outcome = Outcome::Different(Box::new(self.watch(difference).await));
+                    played.outcome = Outcome::Different(self.watch(difference).await);
                     return Ok(());
                 }
             }
@@ -214,7 +214,7 @@ impl<'a> Pair<'a> {
     }
 
     /// Waits until both sides are quiet. Returns their common state, or the difference that remains.
-    async fn settle(&mut self) -> Result<Result<State, Difference>> {
+    async fn settle(&mut self) -> Result<Result<State, Box<Difference>>> {
         let began = Instant::now();
         let mut too_low = [BTreeMap::new(), BTreeMap::new()];
         loop {
@@ -258,18 +258,18 @@ impl<'a> Pair<'a> {
         changed.fold(began, Instant::max).elapsed()
     }
 
-    fn compare(&mut self, too_low: &[BTreeMap<String, u32>; 2]) -> Result<State, Difference> {
+    fn compare(&mut self, too_low: &[BTreeMap<String, u32>; 2]) -> Result<State, Box<Difference>> {
         let objects = [self.objects(0), self.objects(1)];
         let [reference, ours] =
             [0, 1].map(|side| State::of(&objects[side], &mut self.sides[side].names, &too_low[side]));
         match Difference::between(&reference, &ours) {
-            Some(difference) => Err(difference),
+            Some(difference) => Err(Box::new(difference)),
             None => Ok(reference),
         }
     }
 
     /// Adds that one side rests and the other one does not.
-    fn with_rest(&self, mut difference: Difference) -> Difference {
+    fn with_rest(&self, mut difference: Box<Difference>) -> Box<Difference> {
         let rests = |side: &Side| {
             self.yard.mirror.changed(side.namespace()).is_some_and(|at| at.elapsed() >= QUIET).to_string()
         };
@@ -282,7 +282,7 @@ impl<'a> Pair<'a> {
     }
 
     /// Looks whether a difference passes without a further act, as one of time does.
-    async fn watch(&mut self, mut difference: Difference) -> Difference {
+    async fn watch(&mut self, mut difference: Box<Difference>) -> Box<Difference> {
         let weightiest = difference.fields.first().map(|first| first.field);
         if weightiest.is_none_or(|field| field < Field::Active) {
             return difference;

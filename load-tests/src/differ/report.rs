@@ -185,7 +185,7 @@ impl Report {
             write!(page, "<pre>{}</pre>", escape(&story.to_string()))?;
         }
         let env = serde_json::to_string_pretty(&self.env)?;
-        write!(page, "<h2>Environment</h2><pre>{}</pre></html>\n", escape(&env))?;
+        writeln!(page, "<h2>Environment</h2><pre>{}</pre></html>", escape(&env))?;
         Ok(page)
     }
 

@@ -178,8 +178,11 @@ mod tests {
         let pod = json!({
             "metadata": {"ownerReferences": [{"name": "j1", "controller": true}]}, "status": {"phase": "Running"},
         });
-        let objects =
-            Objects { jobs: vec![Arc::new(job)], pods: vec![Arc::new(pod); running], events: Vec::new() };
+        let objects = Objects {
+            jobs: vec![Arc::new(job)],
+            pods: vec![pod; running].into_iter().map(Arc::new).collect(),
+            events: Vec::new(),
+        };
         State::of(&objects, &mut Names::new("n".into(), "f"), &BTreeMap::new())
     }
 
