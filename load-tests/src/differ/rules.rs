@@ -6,7 +6,7 @@ use serde::Serialize;
 
 use super::class::Class;
 use super::pair::Played;
-use super::plan::{Change, End, Pick, What};
+use super::plan::{Change, End, Pick, Step, What};
 use super::state::{Difference, Field, State};
 
 /// A rule by which Yardmaster differs from the controller built into Kubernetes 1.36.
@@ -19,17 +19,19 @@ pub(super) enum Known {
     BackoffFromNewestFailure,
     BackoffSurvivesRestart,
     SurplusAmongEqualPods,
+    NextPodAtOnce,
     Race,
 }
 
 impl Known {
-    const ALL: [Self; 7] = [
+    const ALL: [Self; 8] = [
         Self::OwnerRemovedFromTerminatingPod,
         Self::EndsWhileSuspended,
         Self::ActiveDuringBackoff,
         Self::BackoffFromNewestFailure,
         Self::BackoffSurvivesRestart,
         Self::SurplusAmongEqualPods,
+        Self::NextPodAtOnce,
         Self::Race,
     ];
 
@@ -59,6 +61,10 @@ impl Known {
                 "which of several pods goes that were created within the same second and are equal but for their \
                  index, is chance under the built-in"
             }
+            Self::NextPodAtOnce => {
+                "ours starts the pod that follows a success at once; the built-in looks at a Job once a second, and starts \
+                 none if the Job has succeeded or shrunk by then. Such a pod is removed without being counted"
+            }
             Self::Race => "the reference differs from itself when the same acts are played again",
         }
     }
@@ -87,6 +93,11 @@ impl Known {
             Self::BackoffSurvivesRestart => {
                 is_wait(difference) && waits_longer(difference) && played.plan.restarts()
             }
+            Self::NextPodAtOnce => {
+                difference.is_only(&[Field::Terminating, Field::Pods, Field::Events])
+                    && succeeds_in_several_acts(played)
+                    && adds_only_removed(difference)
+            }
             Self::SurplusAmongEqualPods => {
                 difference.is_only(&[Field::Pods])
                     && without_indexes(&difference.reference) == without_indexes(&difference.ours)
@@ -112,6 +123,27 @@ fn without_indexes(state: &State) -> BTreeMap<Class, u32> {
     pods
 }
 
+/// Whether the last step had several acts, among them successes, and no failures.
+fn succeeds_in_several_acts(played: &Played) -> bool {
+    let Some(Step(acts)) = played.plan.steps.last() else { return false };
+    let any = |is: fn(&Change) -> bool| acts.iter().any(|act| act.what.changes_pods(is));
+    acts.len() > 1 && any(|change| matches!(change, Change::Succeed(_))) && !any(fails)
+}
+
+/// Whether ours has the pods of the reference, and others that it has removed uncounted.
+fn adds_only_removed(difference: &Difference) -> bool {
+    let (theirs, ours) = (&difference.reference.pods, &difference.ours.pods);
+    theirs.iter().all(|(class, count)| ours.get(class).is_some_and(|our| our >= count))
+        && ours
+            .iter()
+            .all(|(class, count)| theirs.get(class) == Some(count) || (class.terminating && !class.tracked))
+}
+
+/// Whether pods fail by a change.
+fn fails(change: &Change) -> bool {
+    matches!(change, Change::Fail { .. } | Change::Delete { .. })
+}
+
 /// Whether only pods wait, or what is said about them.
 fn is_wait(difference: &Difference) -> bool {
     difference.is_only(&[Field::Active, Field::Ready, Field::Pods, Field::Events])
@@ -132,7 +164,6 @@ fn fails_at_different_times(played: &Played) -> bool {
         Change::Fail { end, .. } => *end != End::Past,
         _ => false,
     };
-    let fails = |change: &Change| matches!(change, Change::Fail { .. } | Change::Delete { .. });
     let acts = |is: &dyn Fn(&Change) -> bool| played.plan.acts().filter(|what| what.changes_pods(is)).count();
     acts(&recent) > 0 && acts(&fails) > 1
 }
@@ -140,9 +171,8 @@ fn fails_at_different_times(played: &Played) -> bool {
 /// Whether the reference says 0 active pods, or nothing new at all, while pods of a Job with failures are active.
 fn is_active_during_backoff(played: &Played, difference: &Difference) -> bool {
     // A failure of an index is not counted before its pod is replaced.
-    let fails = |change: &Change| matches!(change, Change::Fail { .. } | Change::Delete { .. });
-    let fails = played.plan.acts().any(|what| what.changes_pods(fails));
-    let backs_off = |job: &str| fails || difference.ours.number(Field::Failed, job) > 0;
+    let is_failed = played.plan.acts().any(|what| what.changes_pods(fails));
+    let backs_off = |job: &str| is_failed || difference.ours.number(Field::Failed, job) > 0;
     difference.fields.iter().all(|one| {
         let says_none =
             one.field == Field::Active && difference.reference.number(Field::Active, &one.job) == 0;
@@ -151,12 +181,13 @@ fn is_active_during_backoff(played: &Played, difference: &Difference) -> bool {
     })
 }
 
-/// Whether the status of the reference is as it was before the last step, though a pod that it tells of has changed.
+/// Whether the status of the reference is as it was before the last step, since pods are ready that it does not count
+/// as active: such a status is refused.
 fn is_stale(played: &Played, difference: &Difference, job: &str) -> bool {
     let Some(before) = played.last_before() else { return false };
     let fields = [Field::Conditions, Field::Succeeded, Field::Failed, Field::Active, Field::Ready];
     fields.iter().all(|field| before.get(*field, job) == difference.reference.get(*field, job))
-        && before.number(Field::Ready, job) > 0
+        && before.number(Field::Ready, job).max(difference.ours.number(Field::Ready, job)) > 0
 }
 
 #[cfg(test)]
@@ -168,7 +199,7 @@ mod tests {
 
     use super::*;
     use crate::differ::pair::Outcome;
-    use crate::differ::plan::{Act, Plan, Step};
+    use crate::differ::plan::{Act, Plan};
     use crate::differ::state::{Names, Objects};
 
     /// A side with a Job and so many running pods.
@@ -265,6 +296,27 @@ mod tests {
             let about = format!("{changes:?} {sides:?}");
             let played = played(&changes, State::default(), sides, healed);
             assert_eq!(Known::explaining(&played), explained, "{about}");
+        }
+    }
+
+    #[test]
+    fn a_pod_that_was_started_at_once_and_removed_is_known() {
+        let class = Class::default();
+        let succeed = Change::Succeed(End::Past);
+        let delete = Change::Delete { forced: false };
+        let removed = Class { terminating: true, ..Class::default() };
+        for (changes, surplus, known) in [
+            (vec![succeed.clone(), succeed.clone()], removed.clone(), true),
+            (vec![succeed.clone(), succeed.clone()], Class::default(), false),
+            (vec![succeed.clone()], removed.clone(), false),
+            (vec![succeed, delete], removed, false),
+        ] {
+            let changes: Vec<_> = changes.into_iter().map(|change| (class.clone(), change)).collect();
+            let reference = state(false, &json!({"terminating": 0}), 1);
+            let mut ours = state(false, &json!({"terminating": 1}), 1);
+            ours.pods.insert(Class { job: "j1".into(), ..surplus }, 1);
+            let played = played(&changes, State::default(), [reference, ours], None);
+            assert_eq!(Known::explaining(&played) == Some(Known::NextPodAtOnce), known, "{changes:?}");
         }
     }
 
