@@ -11,6 +11,7 @@ mod draft;
 mod meanwhile;
 mod mirror;
 mod pair;
+mod picks;
 mod plan;
 mod report;
 mod rules;

@@ -1,17 +1,18 @@
 //! A pair under way: the acts of a plan on both sides, and the first difference.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::{Result, bail};
 use futures::future::{join_all, try_join};
-use serde_json::{Value, json};
+use serde_json::Value;
 use tokio::time::sleep;
 
 use super::class::Class;
+use super::picks::{pinned, take};
 use super::plan::{Pick, Plan, Step, What, job_name};
-use super::side::{Side, applies};
+use super::side::Side;
 use super::state::{Difference, Differing, Field, Objects, State};
 use super::yard::Yard;
 
@@ -113,7 +114,7 @@ impl<'a> Pair<'a> {
         let mut state = State::default();
         let mut after_the_end = 0;
         for step in &plan.steps {
-            let step = self.pinned(step);
+            let step = pinned(step, state.pods.clone());
             if step.0.is_empty() {
                 continue;
             }
@@ -135,25 +136,6 @@ impl<'a> Pair<'a> {
             }
         }
         Ok(())
-    }
-
-    /// The acts that apply, with their picks by class. The classes of both sides are the same.
-    fn pinned(&self, step: &Step) -> Step {
-        let objects = self.objects(0);
-        let mut classes: BTreeSet<Class> = BTreeSet::new();
-        classes.extend(objects.pods.iter().map(|pod| Class::of(pod, self.sides[0].names.finalizer)));
-        let apply = step.0.iter().filter_map(|act| {
-            let mut act = act.clone();
-            if let What::Pods { pick, count, change } = &mut act.what {
-                let class = choose(pick, &classes, |class| applies(change, class))?;
-                let there = objects.pods.iter();
-                let there = there.filter(|pod| Class::of(pod, self.sides[0].names.finalizer) == class);
-                *count = (*count).min(u32::try_from(there.count()).unwrap_or(u32::MAX));
-                *pick = Pick::Class(class);
-            }
-            Some(act)
-        });
-        Step(apply.collect())
     }
 
     fn objects(&self, side: usize) -> Objects {
@@ -302,70 +284,5 @@ impl<'a> Pair<'a> {
         for side in &self.sides {
             self.yard.end(side).await;
         }
-    }
-}
-
-/// The class of a pick, if there is one to which the change applies.
-fn choose(pick: &Pick, classes: &BTreeSet<Class>, applies: impl Fn(&Class) -> bool) -> Option<Class> {
-    let nth = |number: u32, live: bool| {
-        let fit: Vec<&Class> =
-            classes.iter().filter(|class| applies(class) && (!live || class.is_live())).collect();
-        let at = (number as usize).checked_rem(fit.len())?;
-        Some((*fit.get(at)?).clone())
-    };
-    match pick {
-        Pick::Any(number) => nth(*number, false),
-        Pick::Live(number) => nth(*number, true),
-        Pick::Class(class) => classes.get(class).filter(|class| applies(class)).cloned(),
-    }
-}
-
-/// Takes so many pods that fit.
-fn take<'a>(left: &mut Vec<&'a Arc<Value>>, count: u32, fits: impl Fn(&Value) -> bool) -> Vec<&'a Value> {
-    let mut taken: Vec<&Value> = Vec::new();
-    left.retain(|pod| {
-        let takes = taken.len() < count as usize && fits(pod);
-        if takes {
-            taken.push(pod);
-        }
-        !takes
-    });
-    taken
-}
-
-/// Labels that have the policy of a load refuse pods, or no longer.
-pub(super) fn refusal(label: &str, refuse: bool) -> Value {
-    if refuse { json!({label: "true"}) } else { json!({label: null}) }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn class(phase: &str, index: &str) -> Class {
-        Class { phase: phase.into(), index: Some(index.into()), ..Class::default() }
-    }
-
-    #[test]
-    fn picks_are_of_classes_that_there_are() {
-        let classes: BTreeSet<Class> =
-            [class("Failed", "0"), class("Running", "1"), class("Pending", "2")].into();
-        let all = |_: &Class| true;
-        let phase = |pick: Pick| choose(&pick, &classes, all).map(|class| class.phase);
-        assert_eq!(phase(Pick::Any(0)).as_deref(), Some("Failed"));
-        assert_eq!(phase(Pick::Any(3)).as_deref(), Some("Failed"));
-        assert_eq!(phase(Pick::Live(0)).as_deref(), Some("Running"));
-        assert_eq!(phase(Pick::Class(class("Pending", "2"))).as_deref(), Some("Pending"));
-        assert_eq!(phase(Pick::Class(class("Pending", "0"))), None);
-        assert_eq!(choose(&Pick::Live(7), &classes, |_| false), None, "no class fits");
-    }
-
-    #[test]
-    fn no_pod_is_taken_twice() {
-        let pods: Vec<Arc<Value>> = (0..3).map(|number| Arc::new(json!(number))).collect();
-        let mut left: Vec<&Arc<Value>> = pods.iter().collect();
-        assert_eq!(take(&mut left, 2, |_| true), [&json!(0), &json!(1)]);
-        assert_eq!(take(&mut left, 2, |_| true), [&json!(2)]);
-        assert!(take(&mut left, 1, |_| true).is_empty());
     }
 }

@@ -11,7 +11,6 @@ use tokio::sync::{Mutex, Semaphore, SemaphorePermit};
 use tokio::task::JoinSet;
 
 use super::mirror::Mirror;
-use super::pair::refusal;
 use super::plan::Turn;
 use super::side::Side;
 use crate::claims::{Claims, all_owned};
@@ -123,7 +122,8 @@ impl Yard {
 
     /// The labels of a namespace whose pods are refused, or no longer.
     pub(super) fn refusal(&self, refuse: bool) -> Value {
-        refusal(&format!("{REFUSED}-{}", self.name), refuse)
+        let label = format!("{REFUSED}-{}", self.name);
+        if refuse { json!({label: "true"}) } else { json!({label: null}) }
     }
 
     /// Changes the controllers. Returns once all shards have owners.
