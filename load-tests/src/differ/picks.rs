@@ -82,7 +82,7 @@ mod tests {
         let phase = |pick: Pick| choose(&pick, &left, |_| true).map(|class| class.phase);
         assert_eq!(phase(Pick::Any(0)).as_deref(), Some("Failed"));
         assert_eq!(phase(Pick::Any(3)).as_deref(), Some("Failed"));
-        assert_eq!(phase(Pick::Live(1)).as_deref(), Some("Running"));
+        assert_eq!(phase(Pick::Live(2)).as_deref(), Some("Running"));
         assert_eq!(phase(Pick::Class(class("Pending", "2"))).as_deref(), Some("Pending"));
         assert_eq!(phase(Pick::Class(class("Pending", "0"))), None);
         assert_eq!(phase(Pick::Class(class("Running", "3"))), None, "no pod is left");
