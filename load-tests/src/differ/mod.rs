@@ -43,7 +43,7 @@ const TRIED_AT_ONCE: usize = 6;
 /// Differences that are looked at again at once.
 const JUDGED_AT_ONCE: usize = 6;
 /// How often a difference is played again, and the reference against itself.
-const AGAIN: usize = 3;
+const AGAIN: usize = 5;
 
 /// Flags of `differ`.
 #[derive(Clone, Debug, Args)]
@@ -89,13 +89,13 @@ impl DifferArgs {
         let deadline = Instant::now() + common.timeout;
         // Restarts concern all pairs under way, so the plans that have them come last.
         let (restarting, others): (Vec<Plan>, Vec<Plan>) = plans.into_iter().partition(Plan::restarts);
-        let mut all = Vec::new();
+        let mut judged = Vec::new();
         for plans in [others, restarting] {
-            all.extend(self.play_all(&yard, plans, deadline).await);
+            let played = self.play_all(&yard, plans, deadline).await;
             yard.check().await?;
+            let again = stream::iter(played).map(|played| self.judge(&yard, played, deadline));
+            judged.extend(again.buffer_unordered(JUDGED_AT_ONCE).collect::<Vec<_>>().await);
         }
-        let judged = stream::iter(all).map(|played| self.judge(&yard, played, deadline));
-        let mut judged: Vec<(Played, Option<bool>)> = judged.buffer_unordered(JUDGED_AT_ONCE).collect().await;
         judged.sort_by_key(|(played, _)| played.plan.seed);
         for (played, again) in &judged {
             report.add(played, *again);

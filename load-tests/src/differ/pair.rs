@@ -20,7 +20,7 @@ use super::yard::Yard;
 const QUIET: Duration = Duration::from_millis(2_300);
 /// How long a difference must last, once everything is quiet.
 const LASTING: Duration = Duration::from_secs(2);
-/// The same where creations may wait for the back-off of requests, or controllers for each other.
+/// The same where creations may wait for the back-off of requests, or for a controller that has just been started.
 const LASTING_LONG: Duration = Duration::from_secs(20);
 /// Longest time until both sides must be quiet.
 const RESTLESS: Duration = Duration::from_secs(40);
@@ -106,8 +106,8 @@ impl Played {
 impl<'a> Pair<'a> {
     async fn prepare(yard: &'a Yard, plan: &Plan, opponent: Opponent) -> Result<Self> {
         let (reference, ours) = try_join(yard.side(false), yard.side(opponent == Opponent::Ours)).await?;
-        let patient = plan.refuses() || plan.restarts();
-        Ok(Self { yard, sides: [reference, ours], lasting: if patient { LASTING_LONG } else { LASTING } })
+        let lasting = if plan.refuses() { LASTING_LONG } else { LASTING };
+        Ok(Self { yard, sides: [reference, ours], lasting })
     }
 
     async fn play(&mut self, plan: &Plan, played: &mut Played) -> Result<()> {
@@ -221,7 +221,8 @@ impl<'a> Pair<'a> {
 
     /// How long a difference must last. Clients may send Events late, since they limit their rate.
     fn lasting_of(&self, difference: &Difference) -> Duration {
-        if difference.is_only(&[Field::Events]) { LASTING_LONG } else { self.lasting }
+        let waits = self.yard.is_catching_up() || difference.is_only(&[Field::Events]);
+        if waits { LASTING_LONG } else { self.lasting }
     }
 
     /// Keeps by how many pods `active` of each Job was too low at most.

@@ -7,7 +7,7 @@ use anyhow::{Context, Result, bail, ensure};
 use http::Request;
 use serde_json::{Value, json};
 use tokio::process::Command;
-use tokio::sync::{Mutex, Semaphore, SemaphorePermit};
+use tokio::sync::{Mutex, Semaphore, SemaphorePermit, watch};
 use tokio::task::JoinSet;
 
 use super::mirror::Mirror;
@@ -43,6 +43,8 @@ pub(super) struct Yard {
     /// The reference, where that is Yardmaster under the built-in's name.
     reference: Option<Fleet>,
     restart_reference: Option<String>,
+    /// Time of the last restart of controllers.
+    restarted: watch::Sender<Option<Instant>>,
     claims: Claims,
     shards: u32,
     turns: Semaphore,
@@ -89,6 +91,7 @@ impl Yard {
             fleet: Mutex::new(fleet),
             reference,
             restart_reference,
+            restarted: watch::Sender::default(),
             claims,
             shards: common.shards,
             turns: Semaphore::new(AT_ONCE),
@@ -129,6 +132,7 @@ impl Yard {
     /// Changes the controllers. Returns once all shards have owners.
     pub(super) async fn restart(&self, turn: Turn) -> Result<()> {
         let mut fleet = self.fleet.lock().await;
+        self.restarted.send_replace(Some(Instant::now()));
         let running = fleet.len();
         match turn {
             Turn::Kill => {
@@ -151,6 +155,11 @@ impl Yard {
             tokio::time::sleep(Duration::from_millis(100)).await;
         }
         Ok(())
+    }
+
+    /// Whether controllers may still be catching up after a restart, be it that of another pair.
+    pub(super) fn is_catching_up(&self) -> bool {
+        self.restarted.borrow().is_some_and(|at| at.elapsed() < PATIENCE)
     }
 
     /// An error if a replica has ended by itself.
